@@ -1,0 +1,66 @@
+"""A performance assertion you can trust as much as a correctness assertion.
+
+The names below are loaded when they are first used: everybody who has the plugin installed imports this module in
+every pytest run.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from pytest_gpubench.errors import (
+        BadRequest,
+        DeviceUnavailable,
+        GpuBenchError,
+        IncompleteRecords,
+        KernelsDiffer,
+        LimitBroken,
+        MeasurementError,
+        NothingRecorded,
+        NotMeasured,
+        ProfilerBusy,
+    )
+    from pytest_gpubench.fixture import GpuBench
+    from pytest_gpubench.results.model import DeviceFacts, Kernel, Timing, Verdict
+    from pytest_gpubench.timing.scripted import scripted
+
+__all__ = [
+    "BadRequest",
+    "DeviceFacts",
+    "DeviceUnavailable",
+    "GpuBench",
+    "GpuBenchError",
+    "IncompleteRecords",
+    "Kernel",
+    "KernelsDiffer",
+    "LimitBroken",
+    "MeasurementError",
+    "NotMeasured",
+    "NothingRecorded",
+    "ProfilerBusy",
+    "Timing",
+    "Verdict",
+    "scripted",
+]
+
+_HOMES = {
+    "GpuBench": "pytest_gpubench.fixture",
+    "DeviceFacts": "pytest_gpubench.results.model",
+    "Kernel": "pytest_gpubench.results.model",
+    "Timing": "pytest_gpubench.results.model",
+    "Verdict": "pytest_gpubench.results.model",
+    "scripted": "pytest_gpubench.timing.scripted",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(_HOMES.get(name, "pytest_gpubench.errors")), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -1,0 +1,63 @@
+"""Everything pytest-gpubench raises.
+
+::
+
+    GpuBenchError
+    ├── BadRequest             an option, marker or argument that cannot be meant
+    ├── DeviceUnavailable      the GPU that was asked for is not there, or too full
+    ├── NotMeasured            a number was asked of a Timing that holds none
+    └── MeasurementError       the call ran, but no number can be given for it
+        ├── ProfilerBusy       another profiler, or another measurement, is on
+        ├── NothingRecorded    no work on the GPU was seen
+        ├── IncompleteRecords  records are missing or contradict each other
+        └── KernelsDiffer      one call launches other kernels than the next
+    LimitBroken                a limit of the `perf` marker is broken (an AssertionError)
+"""
+
+__tracebackhide__ = True
+
+
+class GpuBenchError(Exception):
+    """The base of all errors but `LimitBroken`."""
+
+
+class BadRequest(GpuBenchError, ValueError):
+    """Raised for an option, marker keyword or argument that cannot be meant."""
+
+
+class DeviceUnavailable(GpuBenchError, RuntimeError):
+    """Raised when the device asked for is missing or has no room for the measurement."""
+
+
+class NotMeasured(GpuBenchError):
+    """Raised when a number is read from a `Timing` that was not measured; the test is then reported as skipped."""
+
+
+class MeasurementError(GpuBenchError, RuntimeError):
+    """Raised when a call ran but cannot be given a number that is known to be right."""
+
+
+class ProfilerBusy(MeasurementError):
+    """Raised when another profiler or measurement is active: two at once would break both."""
+
+
+class NothingRecorded(MeasurementError):
+    """Raised when a call, or the whole session, left no record of work on the GPU."""
+
+
+class IncompleteRecords(MeasurementError):
+    """Raised when the profiler's records are not complete, however often they were taken."""
+
+
+class KernelsDiffer(MeasurementError):
+    """Raised when calls of one function launch different kernels, so that no two samples mean the same."""
+
+
+class LimitBroken(AssertionError):
+    """Raised at the user's line when a limit of the `perf` marker is broken."""
+
+
+def annotate(error: BaseException, note: str) -> None:
+    """Add a note that pytest prints below the error (`add_note`, which Python 3.10 lacks)."""
+    notes = [*getattr(error, "__notes__", []), note]
+    setattr(error, "__notes__", notes)  # noqa: B010 # type checkers know the attribute from Python 3.11 on

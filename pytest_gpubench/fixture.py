@@ -1,0 +1,195 @@
+"""What a test holds in its hand: `gpu_bench`."""
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from pytest_gpubench.errors import BadRequest, LimitBroken, ProfilerBusy
+from pytest_gpubench.gpu.device import Device, find_device
+from pytest_gpubench.limits import Limits
+from pytest_gpubench.results.model import Measurement, Outcome, Timing, Verdict
+from pytest_gpubench.settings import Resolver, Settings
+from pytest_gpubench.timing import make_timer
+from pytest_gpubench.timing.base import Call
+from pytest_gpubench.timing.calls import Backward, make_call
+from pytest_gpubench.timing.interpreter import counting_launches
+from pytest_gpubench.timing.measurement import Plan, measure
+from pytest_gpubench.verdict import Judgement
+
+if TYPE_CHECKING:
+    import torch
+
+__tracebackhide__ = True
+
+_measuring = threading.Lock()
+_measured_label = ""
+
+
+@dataclass
+class CurrentTest:
+    """The running test, as the fixture needs to know it."""
+
+    nodeid: str
+    settings: Settings
+    limits: Limits
+    device: Device | None = None
+    params: dict[str, str] = field(default_factory=dict)
+    measurements: list[Measurement] = field(default_factory=list)
+    extra_info: dict[str, Any] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+    phase: Literal["setup", "call", "teardown"] = "setup"
+    wider_scopes: list[str] = field(default_factory=list)
+    """The fixtures that are being set up for more than this test, outermost first."""
+
+
+class GpuBench:
+    """Measure the GPU time of functions, and hold the limits of the test's `perf` marker against it.
+
+    `gpu_bench(fn, *args, **kwargs)` measures a call; `measure` takes everything else. Each result is a `Timing`.
+    """
+
+    def __init__(
+        self,
+        current: Callable[[], CurrentTest | None],
+        resolver: Resolver,
+        progress: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        self._current = current
+        self._resolver = resolver
+        self._progress = progress
+
+    def __call__(self, function: Callable[..., object], /, *args: Any, **kwargs: Any) -> Timing:
+        """Measure `function(*args, **kwargs)` as the settings say; see `measure`."""
+        return self.measure(function, args, kwargs)
+
+    @property
+    def device(self) -> "torch.device":
+        """The device that is measured: make the tensors there."""
+        return self._device(self._test()).torch_device
+
+    @property
+    def extra_info(self) -> dict[str, Any]:
+        """A dict of the test's own, kept with its results: numbers and texts."""
+        return self._test().extra_info
+
+    def measure(
+        self,
+        function: Callable[..., object],
+        args: Sequence[object] = (),
+        kwargs: Mapping[str, object] | None = None,
+        *,
+        setup: Callable[[], object] | None = None,
+        backward: Backward = "forward",
+        label: str | None = None,
+        reps: int | None = None,
+        warmup: int | None = None,
+        cache: Literal["cold", "dirty", "hot"] | None = None,
+        timer: Literal["profiler", "wall", "scripted"] | None = None,
+        precision: float | None = None,
+        max_time: float | None = None,
+    ) -> Timing:
+        """Measure `function(*args, **kwargs)` and judge it by the limits of the test's `perf` marker.
+
+        setup: called untimed before each rep; returns the rep's arguments (a tuple, a dict, a tuple of both) or None.
+        backward: "forward" times the call, "backward" its gradient (forward run untimed before each rep), "both" the
+        two together; all tensors that require a gradient take part.
+        label: the name in the table; None is the function's own.
+        reps, warmup, cache, timer, precision, max_time: as the options of the same names, which overrule them; None
+        leaves the test's setting. max_time is in seconds.
+
+        Raises LimitBroken where a limit is broken, BadRequest for arguments that cannot be meant, MeasurementError
+        where no number can be given; whatever the function raises goes through.
+        """
+        chosen: dict[str, object] = {"reps": reps, "warmup": warmup, "cache": cache, "timer": timer}
+        chosen |= {"precision": precision, "max_time": max_time}
+        test = self._test()
+        given = {name: value for name, value in chosen.items() if value is not None}
+        settings = self._resolver.override(test.settings, given, "measure({}=...)")
+        call = make_call(function, args, kwargs, setup=setup, backward=backward, label=label)
+        device = self._device(test)
+        judgement = Judgement(test.limits, settings.alpha, is_enforced(settings, device), settings.reps is not None)
+        with one_at_a_time(call.label):
+            timing = self._take(call, device, settings, judgement)
+        test.measurements.append(Measurement(timing=timing, verdicts=judgement.verdicts))
+        enforce(test, settings, judgement.verdicts)
+        return timing
+
+    def _take(self, call: Call, device: Device, settings: Settings, judgement: Judgement) -> Timing:
+        """Return the measured timing; an unmeasured one where nothing is to be, or can be, measured."""
+        if settings.disable:
+            call.prepare()()
+            return unmeasured(call, device, settings, "switched off by --gpu-bench-disable")
+        if device.type == "cpu" and runs_in_interpreter(call):
+            return unmeasured(call, device, settings, "it ran in Triton's interpreter, whose time means nothing")
+        timer = make_timer(settings.timer, device, settings.cache)
+        plan = Plan(settings.cache, settings.reps, settings.warmup, settings.precision, settings.max_time)
+        try:
+            return measure(call, timer, device, plan, judgement.look, self._progress)
+        finally:
+            self._progress("")
+
+    def _test(self) -> CurrentTest:
+        """Return the running test; raise BadRequest where a measurement would belong to none."""
+        test = self._current()
+        if test is None:
+            raise BadRequest("gpu_bench was used outside of a test: a measurement belongs to the test that makes it")
+        if test.phase == "teardown":
+            raise BadRequest("gpu_bench was used in a teardown, after its test was judged: measure in the test itself")
+        if test.wider_scopes:
+            raise BadRequest(
+                f"gpu_bench was used by the fixture {test.wider_scopes[0]}, which is set up for more than one test: "
+                "measure in the test, or in a function-scoped fixture"
+            )
+        return test
+
+    def _device(self, test: CurrentTest) -> Device:
+        if test.device is None:
+            test.device = find_device(test.settings.device)
+        return test.device
+
+
+def is_enforced(settings: Settings, device: Device) -> bool:
+    """Tell whether a broken limit fails the test: not on a CPU that nobody asked for by name."""
+    return device.type == "cuda" or settings.device == "cpu" or settings.timer == "scripted"
+
+
+def enforce(test: CurrentTest, settings: Settings, verdicts: Sequence[Verdict]) -> None:
+    """Raise LimitBroken for a broken limit; note an open one, or raise for it too, as the settings say."""
+    for verdict in verdicts:
+        undecided = verdict.outcome is Outcome.INCONCLUSIVE
+        if verdict.enforced and (verdict.outcome is Outcome.FAIL or (undecided and settings.inconclusive == "fail")):
+            raise LimitBroken(verdict.sentence)
+        if undecided and settings.inconclusive == "warn":
+            test.warnings.append(verdict.sentence)
+
+
+def runs_in_interpreter(call: Call) -> bool:
+    """Call once and tell whether Triton's interpreter ran kernels for it."""
+    with counting_launches() as launches:
+        call.prepare()()
+    return launches.number > 0
+
+
+def unmeasured(call: Call, device: Device, settings: Settings, reason: str) -> Timing:
+    """Return a timing without numbers that says why."""
+    return Timing(
+        label=call.label, timer=settings.timer, cache=settings.cache, device=device.facts.name, unmeasured=reason
+    )
+
+
+@contextmanager
+def one_at_a_time(label: str) -> Iterator[None]:
+    """Refuse a measurement while another runs in this process: each would be in the other's numbers."""
+    global _measured_label
+    if not _measuring.acquire(blocking=False):
+        raise ProfilerBusy(
+            f"{label!r} cannot be measured while {_measured_label!r} is: gpu_bench was called inside the measured "
+            "function, or by two threads"
+        )
+    _measured_label = label
+    try:
+        yield
+    finally:
+        _measuring.release()

@@ -1,0 +1,136 @@
+"""The device that is measured, and what is known about it."""
+
+import os
+import socket
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from pytest_gpubench.errors import DeviceUnavailable
+from pytest_gpubench.gpu.nvml import Nvml
+from pytest_gpubench.results.model import DeviceFacts
+
+if TYPE_CHECKING:
+    import torch
+
+CPU_CACHE_FOLDER = Path("/sys/devices/system/cpu/cpu0/cache")
+CPU_CACHE_BYTES = 64 * 2**20
+"""Taken for the last-level cache where the system does not say how large it is."""
+
+
+@dataclass(frozen=True)
+class Device:
+    """A device to measure on."""
+
+    torch_device: "torch.device"
+    facts: DeviceFacts
+    nvml: Nvml | None = None
+
+    @property
+    def type(self) -> Literal["cuda", "cpu"]:
+        """Whether it is a GPU or the CPU."""
+        return self.facts.type
+
+    @property
+    def cache_bytes(self) -> int:
+        """The size of the cache that a cold measurement must not find its data in."""
+        return self.facts.cache_bytes or CPU_CACHE_BYTES
+
+    def synchronize(self) -> None:
+        """Wait until all work on the device is done."""
+        if self.type == "cuda":
+            import torch
+
+            torch.cuda.synchronize(self.torch_device)
+
+
+def find_device(wanted: Literal["auto", "cuda", "cpu"]) -> Device:
+    """Return the device that a setting asks for; raise DeviceUnavailable if it is the GPU and there is none."""
+    if wanted == "cpu":
+        return cpu_device()
+    import torch
+
+    if torch.cuda.is_available():
+        return cuda_device(torch.cuda.current_device())
+    if wanted == "cuda":
+        raise DeviceUnavailable(f"asked for device cuda, but {why_no_gpu()}: use --gpu-bench-device=auto or cpu")
+    return cpu_device()
+
+
+def why_no_gpu() -> str:
+    """Return why torch sees no GPU, as far as it can be told."""
+    import torch
+
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if torch.version.cuda is None:
+        return f"torch {torch.__version__} is built without CUDA"
+    if visible is not None and visible.strip() in ("", "-1"):
+        return f"CUDA_VISIBLE_DEVICES={visible!r} hides every GPU"
+    return "torch finds no GPU (is the driver there? see nvidia-smi)"
+
+
+@cache
+def cuda_device(index: int) -> Device:
+    """Return the GPU with this CUDA index."""
+    import torch
+
+    properties = torch.cuda.get_device_properties(index)
+    uuid = f"GPU-{properties.uuid}" if hasattr(properties, "uuid") else None
+    nvml, error = _open_nvml(uuid)
+    facts = DeviceFacts(
+        type="cuda",
+        name=properties.name,
+        host=socket.gethostname(),
+        uuid=uuid,
+        compute_capability=f"{properties.major}.{properties.minor}",
+        multiprocessors=properties.multi_processor_count,
+        cache_bytes=properties.L2_cache_size,
+        memory_bytes=properties.total_memory,
+        driver=nvml.driver() if nvml else None,
+        cuda=torch.version.cuda,
+        max_sm_clock_mhz=nvml.max_clock_mhz("SM") if nvml else None,
+        max_memory_clock_mhz=nvml.max_clock_mhz("MEM") if nvml else None,
+        power_limit_w=nvml.power_limit_w() if nvml else None,
+        mig=nvml.mig() if nvml else None,
+        nvml_error=error,
+    )
+    return Device(torch.device("cuda", index), facts, nvml)
+
+
+@cache
+def cpu_device() -> Device:
+    """Return the CPU."""
+    import torch
+
+    name = _cpu_name()
+    return Device(
+        torch.device("cpu"),
+        DeviceFacts(type="cpu", name=name, host=socket.gethostname(), cache_bytes=_cpu_cache_bytes()),
+    )
+
+
+def _open_nvml(uuid: str | None) -> tuple[Nvml | None, str | None]:
+    try:
+        if uuid is None:
+            raise RuntimeError("this torch does not say which GPU it uses")
+        return Nvml.open(uuid), None
+    except RuntimeError as error:
+        return None, str(error)
+
+
+def _cpu_name() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return "CPU"
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "CPU")
+
+
+def _cpu_cache_bytes() -> int | None:
+    sizes = []
+    for size in CPU_CACHE_FOLDER.glob("index*/size"):
+        text = size.read_text().strip()
+        scale = {"K": 2**10, "M": 2**20}.get(text[-1:], 1)
+        sizes.append(int(text.rstrip("KM")) * scale)
+    return max(sizes, default=None)

@@ -1,0 +1,112 @@
+"""NVIDIA's management library, reduced to what a measurement asks of it."""
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+THROTTLE_REASONS = {
+    0x04: "software power cap",
+    0x08: "hardware slowdown",
+    0x20: "software thermal slowdown",
+    0x40: "hardware thermal slowdown",
+    0x80: "hardware power brake",
+}
+"""The clock-event reasons under which a time says more about the card than about the kernel (nvml.h); not among them
+are idleness and clocks that somebody set."""
+THROTTLED = sum(THROTTLE_REASONS)
+
+
+def reason_names(mask: int) -> tuple[str, ...]:
+    """Return the throttle reasons in a mask by name."""
+    return tuple(name for bit, name in THROTTLE_REASONS.items() if mask & bit)
+
+
+@dataclass(frozen=True)
+class Nvml:
+    """Read one GPU through NVML; every reading takes 1 to 3 us on an H200."""
+
+    library: Any
+    handle: Any
+
+    @classmethod
+    def open(cls, uuid: str) -> "Nvml":
+        """Open the GPU with this UUID; raise RuntimeError saying what is missing."""
+        library = _library()
+        try:
+            return cls(library, library.nvmlDeviceGetHandleByUUID(uuid))
+        except library.NVMLError as error:
+            raise RuntimeError(f"NVML does not know GPU {uuid} ({error})") from None
+
+    @classmethod
+    def open_index(cls, index: int) -> "Nvml":
+        """Open a GPU by NVML's own index, which CUDA_VISIBLE_DEVICES does not change."""
+        library = _library()
+        try:
+            return cls(library, library.nvmlDeviceGetHandleByIndex(index))
+        except library.NVMLError as error:
+            raise RuntimeError(f"NVML does not know a GPU number {index} ({error})") from None
+
+    def throttle_mask(self) -> int:
+        """Return the bits of the reasons for which the GPU is throttled now."""
+        try:
+            return int(self.library.nvmlDeviceGetCurrentClocksThrottleReasons(self.handle)) & THROTTLED
+        except self.library.NVMLError:
+            return 0
+
+    def ask(self, query: str, *arguments: Any) -> Any:
+        """Return what nvmlDeviceGet<query> says; None where this GPU or driver cannot say it."""
+        try:
+            return getattr(self.library, f"nvmlDeviceGet{query}")(self.handle, *arguments)
+        except (self.library.NVMLError, AttributeError):
+            return None
+
+    def name(self) -> str:
+        """Return the GPU's name."""
+        return _text(self.ask("Name")) or "unknown GPU"
+
+    def uuid(self) -> str | None:
+        """Return the GPU's UUID."""
+        return _text(self.ask("UUID"))
+
+    def driver(self) -> str | None:
+        """Return the driver's version."""
+        try:
+            return _text(self.library.nvmlSystemGetDriverVersion())
+        except self.library.NVMLError:
+            return None
+
+    def max_clock_mhz(self, domain: str) -> int | None:
+        """Return the highest clock of a domain: "SM" or "MEM"."""
+        clock = self.ask("MaxClockInfo", getattr(self.library, f"NVML_CLOCK_{domain}"))
+        return None if clock is None else int(clock)
+
+    def power_limit_w(self) -> float | None:
+        """Return the power cap in force."""
+        limit_mw = self.ask("EnforcedPowerLimit")
+        return None if limit_mw is None else limit_mw / 1000
+
+    def mig(self) -> bool | None:
+        """Return whether the GPU is split into MIG instances; None where it cannot be."""
+        mode = self.ask("MigMode")
+        return None if mode is None else bool(mode[0])
+
+    def other_processes(self) -> tuple[int, ...]:
+        """Return the process ids of others that compute on this GPU."""
+        processes = self.ask("ComputeRunningProcesses") or ()
+        return tuple(process.pid for process in processes if process.pid != os.getpid())
+
+
+def _library() -> Any:
+    try:
+        import pynvml
+    except ImportError:
+        raise RuntimeError("the package nvidia-ml-py is not installed") from None
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        raise RuntimeError(f"NVML does not start ({error})") from None
+    return pynvml
+
+
+def _text(value: str | bytes | None) -> str | None:
+    return value.decode() if isinstance(value, bytes) else value

@@ -1,0 +1,60 @@
+"""What a test may demand of its measurements."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from pytest_gpubench.errors import BadRequest
+
+
+def positive_number(value: object) -> float:
+    """Return a finite number above 0, or raise ValueError saying what is wrong with it."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise ValueError("it must be a number")
+    if not math.isfinite(value) or value <= 0:
+        raise ValueError("it must be above 0 and finite")
+    return value
+
+
+def time_by_gpu(value: object) -> float | Mapping[str, float]:
+    """Return a positive number, or a mapping of GPU names to positive numbers."""
+    if not isinstance(value, Mapping):
+        return positive_number(value)
+    if not value or not all(isinstance(name, str) and name for name in value):
+        raise ValueError("a mapping must name GPUs, as in {'H200': 40, 'A100': 75}")
+    return {name: positive_number(limit) for name, limit in value.items()}
+
+
+def limit(check: Callable[[object], Any], help: str) -> Any:
+    """Declare a limit: its default is None, `check` refuses impossible values with ValueError."""
+    return field(default=None, metadata={"check": check, "help": help})
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a test demands of each of its measurements; None stands for no demand."""
+
+    max_rel_std: float | None = limit(
+        positive_number, "standard deviation of the reps over their mean, at most: 0.02 is 2 %"
+    )
+    max_time_us: float | Mapping[str, float] | None = limit(
+        time_by_gpu, "median time of one call in microseconds, at most: a number, or one per GPU name {'H200': 40}"
+    )
+
+    def __post_init__(self) -> None:
+        for row in fields(self):
+            value = getattr(self, row.name)
+            if value is None:
+                continue
+            try:
+                row.metadata["check"](value)
+            except ValueError as error:
+                raise BadRequest(f"perf({row.name}={value!r}): {error}") from None
+
+    def __bool__(self) -> bool:
+        return any(getattr(self, row.name) is not None for row in fields(self))
+
+    def __str__(self) -> str:
+        asked = {row.name: getattr(self, row.name) for row in fields(self)}
+        return ", ".join(f"{name}={value!r}" for name, value in asked.items() if value is not None)

@@ -1,0 +1,371 @@
+"""pytest's hooks: each takes what pytest gives, calls one thing of ours, and puts the answer back."""
+
+import os
+from collections.abc import Generator, Iterator
+from typing import TYPE_CHECKING, Any, Literal
+
+import pytest
+
+from pytest_gpubench import markers
+from pytest_gpubench.errors import BadRequest, DeviceUnavailable, NotMeasured
+from pytest_gpubench.limits import Limits
+from pytest_gpubench.options import add_options, resolve
+from pytest_gpubench.settings import Resolver
+
+if TYPE_CHECKING:
+    from pytest_gpubench.fixture import CurrentTest, GpuBench
+    from pytest_gpubench.results.model import TestRecord
+
+FIXTURE = "gpu_bench"
+WIDER_SCOPES = ("class", "module", "package", "session")
+INTERPRETER_VARIABLE = "TRITON_INTERPRET"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Declare every setting."""
+    add_options(parser)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Read the settings and register the marker and the run."""
+    config.addinivalue_line("markers", markers.describe())
+    try:
+        resolver = resolve(config)
+    except BadRequest as error:
+        raise pytest.UsageError(str(error)) from None
+    run = Run(config, resolver)
+    config.stash[RUN] = run
+    config.pluginmanager.register(run, "gpu_bench_run")
+    run.choose_interpreter()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Leave the environment as it was found."""
+    if RUN in config.stash:
+        config.stash[RUN].restore_environment()
+
+
+@pytest.fixture(scope="session")
+def gpu_bench(pytestconfig: pytest.Config) -> "GpuBench":
+    """Measure GPU kernel time: ``gpu_bench(fn, *args, **kwargs)`` returns a ``Timing``.
+
+    ``gpu_bench.measure(fn, args=, setup=, backward=, ...)`` takes everything else, ``gpu_bench.device`` is where to
+    make the tensors. Limits of the ``perf`` marker are held against every measurement of the test.
+    """
+    return pytestconfig.stash[RUN].bench
+
+
+class Run:
+    """One pytest process: the test that is running in it, and the results that reached it."""
+
+    def __init__(self, config: pytest.Config, resolver: Resolver) -> None:
+        self.config = config
+        self.resolver = resolver
+        self.settings = resolver.run
+        self.is_worker = hasattr(config, "workerinput")
+        self.records: list[TestRecord] = []
+        self._item: pytest.Item | None = None
+        self._test: CurrentTest | None = None
+        self._phase: Literal["setup", "call", "teardown"] = "setup"
+        self._wider_fixtures: list[str] = []
+        self._bench: GpuBench | None = None
+        self._has_perf_tests = False
+        self._set_interpreter = False
+
+    @property
+    def bench(self) -> "GpuBench":
+        """The fixture's object, one for the run: it finds the running test by itself, as @given needs it to."""
+        if self._bench is None:
+            from pytest_gpubench.fixture import GpuBench
+
+            self._bench = GpuBench(self.current_test, self.resolver, self._progress())
+        return self._bench
+
+    def current_test(self) -> "CurrentTest | None":
+        """Return what the fixture needs to know of the running test; None outside of tests."""
+        if self._item is None:
+            return None
+        if self._test is None:
+            self._test = self._new_test(self._item)
+        self._test.phase = self._phase
+        self._test.wider_scopes = self._wider_fixtures
+        return self._test
+
+    def choose_interpreter(self) -> None:
+        """Let Triton kernels run without a GPU, which Triton decides when they are defined."""
+        from pytest_gpubench.gpu.presence import has_gpu_driver
+
+        on_cpu = self.settings.device == "cpu" or (self.settings.device == "auto" and not has_gpu_driver())
+        if on_cpu and INTERPRETER_VARIABLE not in os.environ:
+            os.environ[INTERPRETER_VARIABLE] = "1"
+            self._set_interpreter = True
+
+    def restore_environment(self) -> None:
+        """Undo `choose_interpreter`."""
+        if self._set_interpreter:
+            os.environ.pop(INTERPRETER_VARIABLE, None)
+
+    # collection
+
+    def pytest_itemcollected(self, item: pytest.Item) -> None:
+        """Mark the tests that use the fixture, so that `-m perf` and `-m "not perf"` are exact."""
+        if uses_fixture(item) and item.get_closest_marker(markers.NAME) is None:
+            item.add_marker(markers.NAME)
+
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        """Deselect what --gpu-bench-only and --gpu-bench-skip leave out."""
+        if not (self.settings.only or self.settings.skip):
+            return
+        kept = [item for item in items if uses_fixture(item) == self.settings.only]
+        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+        items[:] = kept
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Begin to start the profiler while the first tests set themselves up."""
+        self._has_perf_tests = any(uses_fixture(item) for item in session.items)
+        settings = self.settings
+        wanted = self._has_perf_tests and not (session.config.option.collectonly or settings.disable)
+        if wanted and settings.device != "cpu" and settings.timer == "profiler" and settings.startup == "background":
+            from pytest_gpubench.gpu.device import find_device
+
+            try:
+                device = find_device(settings.device)
+            except DeviceUnavailable:
+                return  # every perf test says so at its setup
+            if device.type == "cuda":
+                from pytest_gpubench.timing.profiler import begin_startup
+
+                begin_startup(device)
+
+    def pytest_report_header(self, config: pytest.Config) -> str | None:
+        """Say what is measured with; without xdist that waits until it is known that there are perf tests."""
+        if not is_distributing(config):
+            return None
+        from pytest_gpubench.gpu.presence import visible_gpus
+        from pytest_gpubench.report.terminal import header_line
+
+        gpus = visible_gpus() if self.settings.device != "cpu" else []
+        return header_line(gpus[0] if gpus else None, self.settings, len(gpus))
+
+    def pytest_report_collectionfinish(self, config: pytest.Config) -> str | None:
+        """Say what is measured with."""
+        if not self._has_perf_tests or config.option.collectonly:
+            return None
+        from pytest_gpubench.gpu.device import find_device
+        from pytest_gpubench.report.terminal import header_line
+
+        try:
+            return header_line(find_device(self.settings.device).facts, self.settings)
+        except DeviceUnavailable as error:
+            return f"gpu_bench: {error}"
+
+    # one test
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+        """Know which test is running."""
+        self._item, self._test, self._phase = item, None, "setup"
+        try:
+            return (yield)
+        finally:
+            self._item = self._test = None
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        """Refuse a test whose marks cannot be meant, or whose device is missing."""
+        self._phase = "setup"
+        if item.get_closest_marker(markers.NAME) is None:
+            return
+        if refusal := self._refusal(item):
+            pytest.fail(refusal, pytrace=False)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, object, object]:
+        """Fail a test that has a limit and measured nothing."""
+        self._phase = "call"
+        result = yield
+        if item.get_closest_marker(markers.NAME) is not None and not self.settings.disable:
+            self._require_measurement()
+        return result
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_teardown(self) -> None:
+        """Note that the test has been judged."""
+        self._phase = "teardown"
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_fixture_setup(
+        self, fixturedef: pytest.FixtureDef[object], request: pytest.FixtureRequest
+    ) -> Iterator[None]:
+        """Note which fixture is being set up for more than one test."""
+        if fixturedef.scope not in WIDER_SCOPES:
+            return (yield)
+        self._wider_fixtures.append(f"{fixturedef.argname!r} ({fixturedef.scope} scope)")
+        try:
+            return (yield)
+        finally:
+            self._wider_fixtures.pop()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """Let the results travel in the report, which xdist carries from worker to controller."""
+        report = yield
+        if call.excinfo is not None and call.excinfo.errisinstance(NotMeasured):
+            report.outcome = "skipped"
+            report.longrepr = (str(item.path), item.location[1] or 0, f"Skipped: {call.excinfo.value}")
+        ends_test = report.when == "call" or (report.when == "setup" and not report.passed)
+        if ends_test and self._test is not None and self._test.measurements:
+            self._attach(report, self._record(self._test))
+        return report
+
+    # results
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Collect the results, the own process's and the workers' alike."""
+        text = getattr(report, "gpu_bench", None)
+        if text is not None and not self.is_worker:
+            from pytest_gpubench.results.model import decode
+
+            self.records.append(decode(text))
+
+    def pytest_keyboard_interrupt(self) -> None:
+        """Keep what the interrupted test had measured."""
+        if self._test is not None and self._test.measurements:
+            self.records.append(self._record(self._test))
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Write the tables and what was measured on what."""
+        if not self.records:
+            return
+        from pytest_gpubench.report.table import render
+        from pytest_gpubench.report.terminal import summary_lines
+
+        writer = self.config.get_terminal_writer()
+        terminalreporter.write_line("")
+        if not self.settings.quiet:
+            text = render(self.records, self.settings, writer.hasmarkup)
+            for line in text.splitlines():
+                terminalreporter.write_line(line)
+        for line in summary_lines(self.records, self.settings):
+            terminalreporter.write_line(line)
+
+    # what the hooks are made of
+
+    def _new_test(self, item: pytest.Item) -> "CurrentTest":
+        from pytest_gpubench.fixture import CurrentTest
+
+        demands = markers.merge_marks(item)
+        return CurrentTest(
+            nodeid=item.nodeid,
+            settings=markers.apply_settings(demands, self.resolver),
+            limits=Limits(**demands.limits),  # type: ignore[arg-type] # it checks its arguments itself
+            params={name: parameter_text(value) for name, value in parameters(item).items()},
+        )
+
+    def _refusal(self, item: pytest.Item) -> str | None:
+        """Return why a test cannot be run; None where it can."""
+        try:
+            test = self.current_test()
+            if test is not None and uses_fixture(item) and not self.settings.disable:
+                self._require_device(test)
+        except (BadRequest, DeviceUnavailable) as error:
+            return str(error)
+        return None
+
+    def _require_device(self, test: "CurrentTest") -> None:
+        from pytest_gpubench.gpu.device import find_device, why_no_gpu
+
+        test.device = find_device(test.settings.device)
+        if test.settings.require_gpu and test.device.type != "cuda":
+            raise DeviceUnavailable(
+                f"--gpu-bench-require-gpu was given, but the device is the CPU: "
+                f"{'--gpu-bench-device=cpu' if test.settings.device == 'cpu' else why_no_gpu()}"
+            )
+
+    def _require_measurement(self) -> None:
+        test = self.current_test()
+        if test is None or not test.limits or any(item.timing.measured for item in test.measurements):
+            return
+        from pytest_gpubench.fixture import is_enforced
+
+        if not test.measurements:
+            pytest.fail(
+                f"perf({test.limits}) was never judged: the test measured nothing; call gpu_bench(...) in it",
+                pytrace=False,
+            )
+        reason = test.measurements[-1].timing.unmeasured
+        if test.device is not None and is_enforced(test.settings, test.device):
+            pytest.fail(f"perf({test.limits}) was never judged: {reason}", pytrace=False)
+        test.warnings.append(f"perf({test.limits}) of {test.nodeid} was not judged: {reason}")
+
+    def _record(self, test: "CurrentTest") -> "TestRecord":
+        from pytest_gpubench.gpu.device import find_device
+        from pytest_gpubench.results.model import TestRecord
+
+        device = test.device or find_device(test.settings.device)
+        return TestRecord(
+            nodeid=test.nodeid,
+            device=device.facts,
+            worker=os.environ.get("PYTEST_XDIST_WORKER", "master"),
+            params=test.params,
+            measurements=tuple(test.measurements),
+            extra_info=test.extra_info,
+            warnings=tuple(test.warnings),
+        )
+
+    def _attach(self, report: pytest.TestReport, record: "TestRecord") -> None:
+        from pytest_gpubench.report.terminal import report_section
+        from pytest_gpubench.results.model import encode
+
+        report.gpu_bench = encode(record)  # type: ignore[attr-defined] # pytest carries attributes it does not know
+        seen: dict[str, int] = {}
+        for item in record.measurements:
+            label = item.timing.label
+            seen[label] = seen.get(label, 0) + 1
+            suffix = f"#{seen[label]}" if seen[label] > 1 else ""
+            if item.timing.measured:
+                report.user_properties.append((f"gpu_bench.{label}{suffix}.median_us", round(item.timing.median_us, 4)))
+        if report.failed:
+            report.sections.append(("gpu_bench", report_section(record)))
+
+    def _progress(self) -> Any:
+        from pytest_gpubench.report.progress import Progress
+
+        writer = self.config.get_terminal_writer()
+        if self.is_worker or not writer.hasmarkup or self.config.getoption("capture") == "no":
+            return lambda text: None
+
+        def write(text: str) -> None:
+            writer._file.write(text)
+            writer._file.flush()
+
+        return Progress(write, lambda: writer.fullwidth - writer.width_of_current_line).say
+
+
+RUN = pytest.StashKey[Run]()
+
+
+def uses_fixture(item: pytest.Item) -> bool:
+    """Tell whether a test uses gpu_bench, itself or through another fixture."""
+    return FIXTURE in getattr(item, "fixturenames", ())
+
+
+def is_distributing(config: pytest.Config) -> bool:
+    """Tell whether this process hands the tests to xdist workers."""
+    return bool(config.getoption("tx", None)) and not hasattr(config, "workerinput")
+
+
+def parameters(item: pytest.Item) -> dict[str, object]:
+    """Return the parameters of a parametrised test."""
+    callspec = getattr(item, "callspec", None)
+    return dict(callspec.params) if callspec is not None else {}
+
+
+def parameter_text(value: object) -> str:
+    """Return a parameter's value as text."""
+    if isinstance(value, (str, int, float, bool, type(None), tuple, list)):
+        return str(value)
+    return getattr(value, "__name__", None) or str(value)

@@ -1,0 +1,1 @@
+"""A run's results as text: no torch, no pytest."""

@@ -1,0 +1,130 @@
+"""The lines around the table: what is measured with, and what was measured on what."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from pytest_gpubench import __version__
+from pytest_gpubench.report.table import kernel_lines
+from pytest_gpubench.results.model import DeviceFacts, Outcome, TestRecord
+from pytest_gpubench.settings import Settings
+from pytest_gpubench.units import count, format_bytes, format_time
+
+CACHE_WORDS = {"cold": "cold L2", "dirty": "dirty L2", "hot": "hot L2"}
+
+
+def header_line(facts: DeviceFacts | None, settings: Settings, gpus: int = 1) -> str:
+    """Return the line of pytest's header: version, device, driver, cache state, timer."""
+    parts = [__version__]
+    if facts is not None:
+        parts.append(facts.name if gpus == 1 else f"{gpus} x {facts.name}")
+        if facts.type == "cpu":
+            parts.append("no GPU used: " + ("asked for" if settings.device == "cpu" else "none found"))
+        if facts.driver:
+            parts.append(f"driver {facts.driver}")
+        if facts.nvml_error:
+            parts.append(f"clocks and throttling not watched: {facts.nvml_error}")
+    timer = "wall" if facts is not None and facts.type == "cpu" and settings.timer == "profiler" else settings.timer
+    cache = CACHE_WORDS[settings.cache] if facts is None or facts.type == "cuda" else f"{settings.cache} cache"
+    if settings.disable:
+        return f"gpu_bench: {', '.join(parts)}, switched off"
+    return f"gpu_bench: {', '.join([*parts, cache, timer])}"
+
+
+def device_lines(facts: DeviceFacts) -> list[str]:
+    """Return all that is known about a device, a line each."""
+    known = {
+        "name": facts.name,
+        "host": facts.host,
+        "UUID": facts.uuid,
+        "compute capability": facts.compute_capability,
+        "multiprocessors": facts.multiprocessors,
+        "last-level cache": facts.cache_bytes and format_bytes(facts.cache_bytes),
+        "memory": facts.memory_bytes and format_bytes(facts.memory_bytes),
+        "driver": facts.driver,
+        "CUDA (torch)": facts.cuda,
+        "highest SM clock": facts.max_sm_clock_mhz and f"{facts.max_sm_clock_mhz} MHz",
+        "highest memory clock": facts.max_memory_clock_mhz and f"{facts.max_memory_clock_mhz} MHz",
+        "power cap": facts.power_limit_w and f"{facts.power_limit_w:g} W",
+        "MIG": None if facts.mig is None else ("on" if facts.mig else "off"),
+        "NVML": facts.nvml_error or ("usable" if facts.type == "cuda" else None),
+    }
+    return [f"{name}: {value}" for name, value in known.items() if value is not None]
+
+
+def summary_lines(records: Sequence[TestRecord], settings: Settings) -> list[str]:
+    """Return the lines that say what was measured on what, which limits were left open, and what was not measured."""
+    lines = [_measured_line(device, records) for device in _devices(records)]
+    outcomes = Counter(
+        (verdict.outcome, verdict.enforced)
+        for record in records
+        for measurement in record.measurements
+        for verdict in measurement.verdicts
+    )
+    if outcomes:
+        lines.append(f"gpu_bench: limits: {_outcome_words(outcomes)}")
+    reasons = Counter(
+        item.timing.unmeasured for record in records for item in record.measurements if item.timing.unmeasured
+    )
+    lines += [f"gpu_bench: not measured: {count(number, 'call')}, {reason}" for reason, number in reasons.items()]
+    lines += [f"gpu_bench: warning: {text}" for text in dict.fromkeys(w for r in records for w in r.warnings)]
+    return lines
+
+
+def report_section(record: TestRecord) -> str:
+    """Return what a failed test's report says about its measurements."""
+    lines = []
+    for measurement in record.measurements:
+        timing = measurement.timing
+        lines.append(str(timing))
+        if timing.measured:
+            first, _, third = timing.quartiles_us
+            lines.append(
+                f"  min {format_time(timing.min_us)}, quartiles {format_time(first)} and {format_time(third)}, "
+                f"max {format_time(timing.max_us)}; {', '.join(timing.flags) or 'nothing unusual'}"
+            )
+        lines += kernel_lines(timing)
+        lines += [f"  {verdict.outcome.value.upper()}: {verdict.sentence}" for verdict in measurement.verdicts]
+    return "\n".join(lines)
+
+
+def _devices(records: Sequence[TestRecord]) -> list[tuple[str, str, str]]:
+    """Return the devices that were measured on, with timer and cache, in the order of the run."""
+    return list(
+        dict.fromkeys(
+            (record.device.type, item.timing.device, f"{item.timing.timer}, {item.timing.cache}")
+            for record in records
+            for item in record.measurements
+            if item.timing.measured
+        )
+    )
+
+
+def _measured_line(device: tuple[str, str, str], records: Sequence[TestRecord]) -> str:
+    type_, name, how = device
+    timings = [
+        (record.nodeid, item.timing)
+        for record in records
+        for item in record.measurements
+        if item.timing.measured
+        and (record.device.type, item.timing.device, f"{item.timing.timer}, {item.timing.cache}") == device
+    ]
+    tests = {nodeid for nodeid, _ in timings}
+    seconds = sum(timing.elapsed_s for _, timing in timings)
+    where = f"{name} (GPU)" if type_ == "cuda" else f"the CPU, {name}"
+    cache = "L2" if type_ == "cuda" else "cache"
+    return (
+        f"gpu_bench: {count(len(timings), 'measurement')} in {count(len(tests), 'test')} on {where}: "
+        f"{how} {cache}, {seconds:.1f} s"
+    )
+
+
+def _outcome_words(outcomes: Counter[tuple[Outcome, bool]]) -> str:
+    words = []
+    for outcome in Outcome:
+        for enforced in (True, False):
+            number = outcomes[outcome, enforced]
+            if number:
+                words.append(
+                    f"{number} {outcome.value}{'' if enforced else ' (not enforced: no GPU, CPU not asked for)'}"
+                )
+    return ", ".join(words)

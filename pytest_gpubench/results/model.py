@@ -1,0 +1,215 @@
+"""The records of a run: devices, kernels, timings, verdicts."""
+
+import math
+import statistics
+from enum import Enum
+from functools import cached_property
+from typing import Any, Literal
+
+import msgspec
+
+from pytest_gpubench.errors import NotMeasured
+from pytest_gpubench.stats import summary
+from pytest_gpubench.stats.summary import Interval
+from pytest_gpubench.units import format_time
+
+
+class DeviceFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Describe the device that was measured; None stands for what could not be found out."""
+
+    type: Literal["cuda", "cpu"]
+    name: str
+    host: str
+    uuid: str | None = None
+    compute_capability: str | None = None
+    multiprocessors: int | None = None
+    cache_bytes: int | None = None
+    memory_bytes: int | None = None
+    driver: str | None = None
+    cuda: str | None = None
+    max_sm_clock_mhz: int | None = None
+    max_memory_clock_mhz: int | None = None
+    power_limit_w: float | None = None
+    mig: bool | None = None
+    nvml_error: str | None = None
+
+
+class Kernel(msgspec.Struct, frozen=True, kw_only=True):
+    """Describe what one kernel, or one kind of copy, took of a call."""
+
+    name: str
+    kind: Literal["kernel", "memcpy", "memset"]
+    launches: int
+    """Launches in one call."""
+    median_us: float
+    """Median over the reps of the time of all its launches in one call, in microseconds."""
+
+
+class Timing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, dict=True):
+    """Hold every sample of one measurement; all numbers are of one call, times in microseconds.
+
+    A rep's sample is the sum over its device records (kernels, copies, memsets) with the `profiler` timer, and the
+    host clock with the `wall` timer. Reading a number from a timing that was not measured raises `NotMeasured`.
+    """
+
+    label: str
+    timer: str
+    cache: str
+    device: str
+    samples_us: tuple[float, ...] = ()
+    busy_us: tuple[float, ...] = ()
+    """Per rep, the time in which at least one record was running; empty where the timer sees no records."""
+    span_us: tuple[float, ...] = ()
+    """Per rep, from the start of the first record to the end of the last; empty where the timer sees no records."""
+    sm_clock_mhz: tuple[float, ...] = ()
+    """Per rep, the mean clock of one multiprocessor while the call ran; empty where it could not be read."""
+    throttle_reasons: tuple[str, ...] = ()
+    """What slowed the GPU down during the kept reps, as NVML names it."""
+    kernels: tuple[Kernel, ...] = ()
+    discarded: int = 0
+    """Reps thrown away, and taken again, because the GPU was throttled."""
+    remeasured: int = 0
+    """Sessions thrown away, and taken again, because their records were not complete."""
+    warmup_calls: int = 0
+    elapsed_s: float = 0.0
+    """Host seconds the whole measurement took, warm-up included."""
+    flags: tuple[str, ...] = ()
+    unmeasured: str | None = None
+    """Why there are no samples; None where there are."""
+
+    @property
+    def measured(self) -> bool:
+        """Whether there are samples."""
+        return bool(self.samples_us)
+
+    @property
+    def reps(self) -> int:
+        """The number of samples."""
+        return len(self.samples_us)
+
+    @property
+    def median_us(self) -> float:
+        """The median of the samples."""
+        return statistics.median(self._samples())
+
+    @property
+    def mean_us(self) -> float:
+        """The mean of the samples."""
+        return statistics.fmean(self._samples())
+
+    @property
+    def min_us(self) -> float:
+        """The smallest sample."""
+        return min(self._samples())
+
+    @property
+    def max_us(self) -> float:
+        """The largest sample."""
+        return max(self._samples())
+
+    @property
+    def std_us(self) -> float:
+        """The sample standard deviation; nan for a single rep."""
+        return statistics.stdev(self._samples()) if self.reps > 1 else math.nan
+
+    @property
+    def rel_std(self) -> float:
+        """The sample standard deviation over the mean; nan for a single rep."""
+        return summary.rel_std(self._samples())
+
+    @property
+    def quartiles_us(self) -> tuple[float, float, float]:
+        """The three quartiles of the samples."""
+        return summary.quartiles(self._samples())
+
+    @cached_property
+    def median_interval_us(self) -> Interval | None:
+        """The exact 95 % confidence interval of the median; None with fewer than six reps."""
+        return summary.median_interval(self._samples())
+
+    @property
+    def median_busy_us(self) -> float | None:
+        """The median of `busy_us`; None where the timer sees no records."""
+        return statistics.median(self.busy_us) if self.busy_us else None
+
+    @property
+    def median_span_us(self) -> float | None:
+        """The median of `span_us`; None where the timer sees no records."""
+        return statistics.median(self.span_us) if self.span_us else None
+
+    @property
+    def median_sm_clock_mhz(self) -> float | None:
+        """The median of `sm_clock_mhz`; None where it could not be read."""
+        return statistics.median(self.sm_clock_mhz) if self.sm_clock_mhz else None
+
+    @property
+    def launches(self) -> int:
+        """Kernels, copies and memsets of one call; 0 where the timer sees no records."""
+        return sum(kernel.launches for kernel in self.kernels)
+
+    def __str__(self) -> str:
+        if not self.measured:
+            return f"{self.label}: not measured ({self.unmeasured})"
+        return f"{self.label}: {format_time(self.median_us)} (median of {self.reps} reps, {self.cache}, {self.timer})"
+
+    def _samples(self) -> tuple[float, ...]:
+        if not self.samples_us:
+            raise NotMeasured(f"{self.label!r} has no numbers: {self.unmeasured}")
+        return self.samples_us
+
+
+class Outcome(str, Enum):
+    """What a limit's judgement came to."""
+
+    PASS = "pass"
+    FAIL = "fail"
+    INCONCLUSIVE = "inconclusive"
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """Hold the judgement of one timing by one limit."""
+
+    limit: str
+    """The limit as it was asked for: `max_rel_std=0.02`."""
+    outcome: Outcome
+    sentence: str
+    enforced: bool = True
+    """Whether a FAIL fails the test: not on a CPU that nobody asked for by name."""
+
+
+class Measurement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Hold one timing and what its test's limits make of it."""
+
+    timing: Timing
+    verdicts: tuple[Verdict, ...] = ()
+
+
+class TestRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Hold what one test measured; it travels from a worker to the controller as JSON."""
+
+    __test__ = False  # pytest collects classes named Test*
+
+    nodeid: str
+    device: DeviceFacts
+    worker: str = "master"
+    params: dict[str, str] = {}
+    measurements: tuple[Measurement, ...] = ()
+    extra_info: dict[str, Any] = {}
+    warnings: tuple[str, ...] = ()
+
+
+def encode(record: TestRecord) -> str:
+    """Write a record as JSON; what JSON has no form for in `extra_info` is written as its number or its text."""
+    return msgspec.json.encode(record, enc_hook=_plain).decode()
+
+
+def decode(text: str) -> TestRecord:
+    """Read a record that `encode` wrote."""
+    return msgspec.json.decode(text, type=TestRecord)
+
+
+def _plain(value: object) -> object:
+    item = getattr(value, "item", None)
+    if callable(item) and getattr(value, "size", None) in (1, None):
+        return item()
+    return str(value)

@@ -1,0 +1,220 @@
+"""The settings: one row each, from which flag, ini key, environment name, help and README table are derived.
+
+A setting is looked up as: built-in default < ini < environment < `perf` marker < keyword of the call < explicit option.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import Field, dataclass, field, fields, replace
+from typing import Any, Literal
+
+from pytest_gpubench.errors import BadRequest
+
+COLUMNS = (
+    "median",
+    "interval",
+    "mean",
+    "std",
+    "rel_std",
+    "min",
+    "q1",
+    "q3",
+    "max",
+    "busy",
+    "span",
+    "reps",
+    "kernels",
+    "clock",
+    "limit",
+    "flags",
+)
+SORT_KEYS = ("none", "name", "median", "mean", "std", "rel_std", "min", "max")
+GROUP_KEYS = ("none", "file", "class", "function", "label", "device", "param")
+
+
+def choice(*names: str) -> Callable[[str], str]:
+    """Return a parser that accepts the given names only."""
+
+    def parse(text: str) -> str:
+        if text not in names:
+            raise ValueError(f"it must be one of {', '.join(names)}")
+        return text
+
+    return parse
+
+
+def whole_number(text: str) -> int:
+    """Parse a count of at least 1."""
+    try:
+        value = int(text)
+    except ValueError:
+        raise ValueError("it must be a whole number") from None
+    if value < 1:
+        raise ValueError("it must be at least 1")
+    return value
+
+
+def warmup_count(text: str) -> int:
+    """Parse a count of at least 0."""
+    return 0 if text == "0" else whole_number(text)
+
+
+def positive(text: str) -> float:
+    """Parse a finite number above 0."""
+    try:
+        value = float(text)
+    except ValueError:
+        raise ValueError("it must be a number") from None
+    if not math.isfinite(value) or value <= 0:
+        raise ValueError("it must be above 0 and finite")
+    return value
+
+
+def fraction(text: str) -> float:
+    """Parse a fraction between 0 and 1, or a percentage: 0.005 and 0.5% are the same."""
+    value = positive(text.removesuffix("%").strip()) / (100 if text.endswith("%") else 1)
+    if value >= 1:
+        raise ValueError("it must be below 1 (or 100%)")
+    return value
+
+
+def switch(text: str) -> bool:
+    """Parse yes or no in the spellings that ini files use."""
+    words = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+    if text.lower() not in words:
+        raise ValueError("it must be true or false")
+    return words[text.lower()]
+
+
+def columns(text: str) -> tuple[str, ...]:
+    """Parse a comma-separated list of table columns."""
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    unknown = [name for name in names if name not in COLUMNS]
+    if unknown or not names:
+        raise ValueError(f"it must be a comma-separated list of {', '.join(COLUMNS)}")
+    return names
+
+
+def group_key(text: str) -> str:
+    """Parse what to group a table by: a fixed key, or param:NAME."""
+    if text in GROUP_KEYS or (text.startswith("param:") and text != "param:"):
+        return text
+    raise ValueError(f"it must be one of {', '.join(GROUP_KEYS)}, param:NAME")
+
+
+def setting(default: Any, parse: Callable[[str], Any], help: str, metavar: str = "", in_marker: bool = False) -> Any:
+    """Declare a setting; `in_marker` lets the `perf` marker and the measuring calls give it too."""
+    return field(default=default, metadata={"parse": parse, "help": help, "metavar": metavar, "in_marker": in_marker})
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Every setting of a run, resolved; durations are seconds."""
+
+    device: Literal["auto", "cuda", "cpu"] = setting(
+        "auto", choice("auto", "cuda", "cpu"), "where to measure; auto is the GPU if there is one", "auto|cuda|cpu"
+    )
+    require_gpu: bool = setting(False, switch, "fail every perf test if there is no GPU to measure on")
+    timer: str = setting(
+        "profiler",
+        choice("profiler", "wall", "scripted"),
+        "profiler sums the GPU's own records, wall is the host's clock, scripted plays given samples",
+        "profiler|wall|scripted",
+        in_marker=True,
+    )
+    cache: Literal["cold", "dirty", "hot"] = setting(
+        "cold",
+        choice("cold", "dirty", "hot"),
+        "the L2 cache before each rep: cold is flushed by reading, dirty by writing (as other tools do), hot is left",
+        "cold|dirty|hot",
+        in_marker=True,
+    )
+    reps: int | None = setting(None, whole_number, "take exactly N timed calls of each function", "N", in_marker=True)
+    warmup: int | None = setting(
+        None, warmup_count, "make exactly N calls first, instead of calling until kernels and time rest", "N", True
+    )
+    precision: float = setting(
+        0.005, fraction, "stop when the median's 95 %% interval is no wider than this part of it", "FRACTION", True
+    )
+    max_time: float = setting(
+        1.0, positive, "stop taking reps after so many seconds, known precisely or not", "SECONDS", in_marker=True
+    )
+    alpha: float = setting(
+        0.001, fraction, "the chance, at most, that a limit fails a test that keeps it", "FRACTION", in_marker=True
+    )
+    inconclusive: Literal["fail", "warn", "pass"] = setting(
+        "warn",
+        choice("fail", "warn", "pass"),
+        "what to do where a limit could not be decided within max-time",
+        "fail|warn|pass",
+        in_marker=True,
+    )
+    startup: Literal["background", "lazy"] = setting(
+        "background",
+        choice("background", "lazy"),
+        "start the profiler (4 to 6 s) in the background after collection, or when it is first needed",
+        "background|lazy",
+    )
+    disable: bool = setting(False, switch, "call each function once and measure nothing")
+    only: bool = setting(False, switch, "run only the tests that use gpu_bench")
+    skip: bool = setting(False, switch, "run only the tests that do not use gpu_bench")
+    columns: tuple[str, ...] = setting(
+        ("median", "interval", "mean", "std", "min", "max", "reps", "kernels", "limit", "flags"),
+        columns,
+        f"the table's columns, of {', '.join(COLUMNS)}",
+        "LIST",
+    )
+    sort: str = setting("none", choice(*SORT_KEYS), f"sort the table by one of {', '.join(SORT_KEYS)}", "KEY")
+    group_by: str = setting(
+        "none", group_key, f"make a table for each {', '.join(GROUP_KEYS[1:])} or param:NAME", "KEY"
+    )
+    time_unit: Literal["auto", "ns", "us", "ms", "s"] = setting(
+        "auto", choice("auto", "ns", "us", "ms", "s"), "the table's unit of time", "auto|ns|us|ms|s"
+    )
+    verbose: bool = setting(False, switch, "show every measurement, with its kernels")
+    quiet: bool = setting(False, switch, "show no table, only the line of what was measured on what")
+
+    def __post_init__(self) -> None:
+        for first, second in (("only", "skip"), ("only", "disable"), ("verbose", "quiet")):
+            if getattr(self, first) and getattr(self, second):
+                raise BadRequest(f"{flag_name(first)} and {flag_name(second)} contradict each other: give one of them")
+
+
+ROWS: dict[str, Field[Any]] = {row.name: row for row in fields(Settings)}
+MARKER_SETTINGS: tuple[str, ...] = tuple(name for name, row in ROWS.items() if row.metadata["in_marker"])
+
+
+def flag_name(name: str) -> str:
+    """Return the command-line spelling of a setting."""
+    return f"--gpu-bench-{name.replace('_', '-')}"
+
+
+def ini_name(name: str) -> str:
+    """Return the ini spelling of a setting."""
+    return f"gpu_bench_{name}"
+
+
+def environment_name(name: str) -> str:
+    """Return the environment spelling of a setting."""
+    return f"GPU_BENCH_{name.upper()}"
+
+
+def parse_value(name: str, value: object, spelling: str) -> Any:
+    """Parse the value of a setting, or raise BadRequest naming the spelling that gave it."""
+    try:
+        return ROWS[name].metadata["parse"](str(value))
+    except ValueError as error:
+        raise BadRequest(f"{spelling}: {value!r} is not valid, {error}") from None
+
+
+@dataclass(frozen=True)
+class Resolver:
+    """Resolve settings for the run, for a marker and for a call, each overruled by explicit options."""
+
+    run: Settings
+    explicit: frozenset[str]
+
+    def override(self, settings: Settings, values: Mapping[str, object], spelling: str) -> Settings:
+        """Return settings with a marker's or call's values in place, except where an option was given explicitly."""
+        parsed = {name: parse_value(name, value, spelling.format(name)) for name, value in values.items()}
+        return replace(settings, **{name: value for name, value in parsed.items() if name not in self.explicit})

@@ -1,0 +1,1 @@
+"""Statistics of samples: pure Python, no torch, no pytest."""

@@ -1,0 +1,86 @@
+"""When there are enough reps."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pytest_gpubench.stats.summary import median_interval
+
+CONFIDENCE_ALPHA = 0.05
+"""The interval that `precision` is about is the 95 % one."""
+
+FIRST_BATCH_S = 0.07
+"""Time given to the first batch. Memory-bound kernels drift by 1 % over tens of milliseconds: fewer reps, or the same
+in less time, would be precise about a moment instead of the kernel."""
+MIN_REPS = 20
+MAX_FIRST_REPS = 250
+MAX_REPS = 10_000
+MAX_GROWTH = 2.0
+
+
+@dataclass
+class Budget:
+    """What a measurement may take: exactly `reps`, or until `precision` within `max_time_s`."""
+
+    reps: int | None
+    precision: float
+    max_time_s: float
+    rep_cost_s: float
+    """What one rep costs on the host, as far as it is known."""
+    spent_s: float = 0.0
+
+    @property
+    def left_s(self) -> float:
+        """The seconds that are left."""
+        return self.max_time_s - self.spent_s
+
+    def spend(self, seconds: float, reps: int) -> None:
+        """Note what the reps so far took."""
+        self.spent_s += seconds
+        if reps:
+            self.rep_cost_s = max(self.spent_s / reps, 1e-6)
+
+
+def next_batch(budget: Budget, samples_us: Sequence[float], decided: bool) -> int:
+    """Return how many more reps to take; 0 when it is enough."""
+    taken = len(samples_us)
+    if budget.reps is not None:
+        return max(0, budget.reps - taken)
+    if not taken:
+        return min(max(MIN_REPS, int(FIRST_BATCH_S / budget.rep_cost_s)), MAX_FIRST_REPS)
+    if (decided and is_precise(samples_us, budget.precision)) or taken >= MAX_REPS:
+        return 0
+    affordable = int(budget.left_s / budget.rep_cost_s)
+    wanted = int(taken * (growth(samples_us, budget.precision) - 1)) if decided else taken
+    more = min(max(wanted, MIN_REPS), affordable, MAX_REPS - taken)
+    return more if more >= MIN_REPS else 0
+
+
+def growth(samples_us: Sequence[float], precision: float) -> float:
+    """Return by what factor the reps must grow for the interval to narrow to the precision, at most MAX_GROWTH."""
+    interval = median_interval(samples_us, CONFIDENCE_ALPHA)
+    if interval is None:
+        return MAX_GROWTH
+    middle = (interval.low + interval.high) / 2
+    return min(max(1.1 * (interval.width / (precision * middle)) ** 2, 1.1), MAX_GROWTH)
+
+
+def is_precise(samples_us: Sequence[float], precision: float) -> bool:
+    """Tell whether the median's interval is no wider than this part of it, or as narrow as the clock's ticks allow."""
+    interval = median_interval(samples_us, CONFIDENCE_ALPHA)
+    if interval is None:
+        return False
+    if interval.width <= precision * (interval.low + interval.high) / 2:
+        return True
+    return is_tick_limited(samples_us)
+
+
+def is_tick_limited(samples_us: Sequence[float]) -> bool:
+    """Tell whether the interval's ends are neighbouring readings of the clock, with none between them.
+
+    Readings that differ by less than 2 ns are the same tick: the profiler rounds to nanoseconds.
+    """
+    interval = median_interval(samples_us, CONFIDENCE_ALPHA)
+    if interval is None:
+        return False
+    between = [sample for sample in samples_us if interval.low + 2e-3 < sample < interval.high - 2e-3]
+    return not between and interval.width > 2e-3

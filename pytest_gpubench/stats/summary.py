@@ -1,0 +1,97 @@
+"""What a handful of samples says about the distribution they come from."""
+
+import math
+import statistics
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+
+class Interval(NamedTuple):
+    """A confidence interval, ends included."""
+
+    low: float
+    high: float
+
+    @property
+    def width(self) -> float:
+        """The distance between the ends."""
+        return self.high - self.low
+
+
+def quartiles(samples: Sequence[float]) -> tuple[float, float, float]:
+    """Return the three quartiles, interpolated between samples (the samples are the whole population)."""
+    if len(samples) == 1:
+        return (samples[0],) * 3
+    first, second, third = statistics.quantiles(samples, n=4, method="inclusive")
+    return first, second, third
+
+
+def rel_std(samples: Sequence[float]) -> float:
+    """Return the sample standard deviation over the mean; nan for fewer than two samples."""
+    if len(samples) < 2:
+        return math.nan
+    return statistics.stdev(samples) / statistics.fmean(samples)
+
+
+@lru_cache(maxsize=4096)
+def median_rank(count: int, alpha: float) -> int | None:
+    """Return how many samples, counted from each end, the interval of the median may leave out plus one.
+
+    The k-th smallest and k-th largest of `count` samples enclose the median of any continuous distribution with
+    probability 1 - 2 P(Binomial(count, 1/2) < k); the largest k for which that is at least 1 - alpha is returned,
+    None where even the extremes are too close (David and Nagaraja, Order Statistics, 3rd edition, section 7.1).
+    """
+    total, combinations, below = 2**count, 1, 0
+    for rank in range(count // 2 + 1):
+        below += combinations
+        if below / total > alpha / 2:
+            return rank or None
+        combinations = combinations * (count - rank) // (rank + 1)
+    return None
+
+
+def least_count(alpha: float) -> int:
+    """Return the smallest number of samples that gives an interval of the median at this alpha."""
+    return math.ceil(1 - math.log2(alpha))
+
+
+def median_interval(samples: Sequence[float], alpha: float = 0.05) -> Interval | None:
+    """Return the exact, distribution-free interval of the median; None where there are too few samples for alpha."""
+    rank = median_rank(len(samples), alpha)
+    if rank is None:
+        return None
+    ordered = sorted(samples)
+    return Interval(ordered[rank - 1], ordered[-rank])
+
+
+def std_interval(samples: Sequence[float], alpha: float) -> Interval | None:
+    """Return an interval of the standard deviation that holds without normality; None for fewer than ten samples.
+
+    D. G. Bonett, Approximate confidence interval for standard deviation of nonnormal distributions, Computational
+    Statistics & Data Analysis 50 (2006): a normal interval on ln(variance) whose width comes from the kurtosis about
+    a trimmed mean. Samples that are all equal give (0, 0).
+    """
+    count = len(samples)
+    if count < 10:
+        return None
+    variance = statistics.variance(samples)
+    if variance == 0:
+        return Interval(0.0, 0.0)
+    z = statistics.NormalDist().inv_cdf(1 - alpha / 2)
+    if count <= z:
+        return None
+    centre = trimmed_mean(samples, 1 / (2 * math.sqrt(count - 4)))
+    spread = math.fsum((x - statistics.fmean(samples)) ** 2 for x in samples)
+    kurtosis = count * math.fsum((x - centre) ** 4 for x in samples) / spread**2
+    correction = count / (count - z)
+    error = correction * math.sqrt(max(kurtosis - (count - 3) / count, 0) / (count - 1))
+    return Interval(
+        math.sqrt(correction * variance * math.exp(-z * error)), math.sqrt(correction * variance * math.exp(z * error))
+    )
+
+
+def trimmed_mean(samples: Sequence[float], share: float) -> float:
+    """Return the mean without the given share of samples at each end."""
+    cut = int(len(samples) * share)
+    return statistics.fmean(sorted(samples)[cut : len(samples) - cut])

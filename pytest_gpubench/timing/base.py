@@ -1,0 +1,77 @@
+"""What every timer is: something that opens a session in which reps are taken."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+Timed = Callable[[], object]
+
+
+@dataclass(frozen=True)
+class Call:
+    """Something to time: `prepare` does the untimed part of a rep and returns the part that is timed."""
+
+    label: str
+    prepare: Callable[[], Timed]
+    function: Callable[..., object]
+    """What the user gave to be timed."""
+    prepares_on_device: bool = False
+    """Whether `prepare` may itself launch work on the GPU."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """One kernel, copy or memset on the GPU, on the clock of the session."""
+
+    name: str
+    kind: Literal["kernel", "memcpy", "memset"]
+    start_ns: int
+    end_ns: int
+
+    @property
+    def duration_ns(self) -> int:
+        """How long it ran."""
+        return self.end_ns - self.start_ns
+
+
+@dataclass(frozen=True)
+class Rep:
+    """One timed call."""
+
+    elapsed_us: float
+    records: tuple[Record, ...] = ()
+    sm_clock_mhz: float | None = None
+
+
+class Session(ABC):
+    """A stretch of reps that are taken together; used as a context, and read when it has been left."""
+
+    def __enter__(self) -> "Session":
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object, /) -> None:
+        return None
+
+    @abstractmethod
+    def take(self, call: Call, idle_s: float) -> None:
+        """Take one rep: prepare, leave the device idle, bring the cache into its state, and time the call."""
+
+    @abstractmethod
+    def reps(self) -> Sequence[Rep]:
+        """Return the reps in the order they were taken; raise MeasurementError if they are not all there."""
+
+
+class Timer(ABC):
+    """A way to time calls."""
+
+    name: ClassVar[str]
+    max_reps: ClassVar[int] = 1000
+    """The reps that one session can hold."""
+    sees_kernels: ClassVar[bool] = False
+    settles: ClassVar[bool] = True
+    """Whether calls have to be warmed up before their times mean anything."""
+
+    @abstractmethod
+    def session(self) -> Session:
+        """Return a new session."""

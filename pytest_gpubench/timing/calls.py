@@ -1,0 +1,194 @@
+"""From a function and its arguments to a `Call`: what is done untimed before each rep, and what is timed."""
+
+import functools
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from pytest_gpubench.errors import BadRequest
+from pytest_gpubench.timing.base import Call, Timed
+
+if TYPE_CHECKING:
+    import torch
+
+__tracebackhide__ = True
+
+Backward = Literal["forward", "backward", "both"]
+GRADIENT_SEED = 20240229
+
+
+def make_call(
+    function: Callable[..., object],
+    args: Sequence[object] = (),
+    kwargs: Mapping[str, object] | None = None,
+    *,
+    setup: Callable[[], object] | None = None,
+    backward: Backward = "forward",
+    label: str | None = None,
+) -> Call:
+    """Return the call of a function; raise BadRequest for arguments that cannot be meant."""
+    if not callable(function):
+        raise BadRequest(f"gpu_bench needs a function to call, found {type(function).__name__}: {function!r:.80}")
+    if setup is not None and not callable(setup):
+        raise BadRequest(f"setup= must be a function without arguments, found {type(setup).__name__}")
+    if backward not in ("forward", "backward", "both"):
+        raise BadRequest(f"backward={backward!r} is not known: it must be forward, backward or both")
+    if isinstance(args, (str, bytes)) or not isinstance(args, Sequence):
+        raise BadRequest(f"args= must be a tuple of positional arguments, found {type(args).__name__}")
+    arguments = Arguments(tuple(args), dict(kwargs or {}), setup)
+    if backward == "forward":
+        prepare: Callable[[], Timed] = functools.partial(prepare_forward, function, arguments)
+    else:
+        prepare = BackwardPass(function, arguments, with_forward=backward == "both").prepare
+    return Call(label or name_of(function), prepare, function, setup is not None or backward != "forward")
+
+
+def name_of(function: Callable[..., object]) -> str:
+    """Return the name a function is known by."""
+    if isinstance(function, functools.partial):
+        return name_of(function.func)
+    return getattr(function, "__name__", None) or type(function).__name__
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """What each rep is called with: given once, or made anew by `setup`."""
+
+    args: tuple[object, ...]
+    kwargs: dict[str, object]
+    setup: Callable[[], object] | None = None
+
+    def fresh(self) -> tuple[tuple[object, ...], dict[str, object]]:
+        """Return the arguments of the next rep."""
+        if self.setup is None:
+            return self.args, self.kwargs
+        made = self.setup()
+        if made is None:
+            return self.args, self.kwargs
+        if self.args or self.kwargs:
+            raise BadRequest("setup= returned arguments, but args= or kwargs= are given too: give one of them")
+        return split_arguments(made)
+
+
+def split_arguments(made: object) -> tuple[tuple[object, ...], dict[str, object]]:
+    """Return positional and keyword arguments from what `setup` returned."""
+    if isinstance(made, dict):
+        return (), made
+    if not isinstance(made, tuple):
+        raise BadRequest(
+            f"setup= must return a tuple of arguments, a dict of keywords, (tuple, dict) or None, "
+            f"found {type(made).__name__}: for a single argument, `return (x,)`"
+        )
+    if len(made) == 2 and isinstance(made[0], tuple) and isinstance(made[1], dict):
+        return made
+    return made, {}
+
+
+def prepare_forward(function: Callable[..., object], arguments: Arguments) -> Timed:
+    """Return a call with fresh arguments."""
+    args, kwargs = arguments.fresh()
+    mark_step()
+    return functools.partial(function, *args, **kwargs)
+
+
+def mark_step() -> None:
+    """Tell torch.compile's CUDA graphs that the outputs of the last call are no longer needed."""
+    if "torch._inductor.cudagraph_trees" in sys.modules:
+        import torch
+
+        torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
+
+
+@dataclass
+class BackwardPass:
+    """Time the gradient, alone or after the forward run; gradients of leaves are dropped before each rep.
+
+    The upstream gradient is normal noise from a fixed seed, the same in every rep, and 1 for a scalar.
+    """
+
+    function: Callable[..., object]
+    arguments: Arguments
+    with_forward: bool
+    leaves: list["torch.Tensor"] | None = None
+    upstream: dict[int, "torch.Tensor"] = field(default_factory=dict)
+
+    def prepare(self) -> Timed:
+        """Run forward, untimed; return the backward run, or both."""
+        args, kwargs = self.arguments.fresh()
+        if not self.with_forward or self.leaves is None:
+            outputs = self.forward(args, kwargs)
+            gradients = self.gradients(outputs)
+            self.leaves = leaves_of(outputs) if self.leaves is None else self.leaves
+        self.drop_gradients(args, kwargs)
+        if self.with_forward:
+            mark_step()
+            return lambda: self.both(args, kwargs)
+        return lambda: run_backward(outputs, gradients)
+
+    def forward(self, args: tuple[object, ...], kwargs: dict[str, object]) -> list["torch.Tensor"]:
+        """Return the outputs that a gradient can flow back from."""
+        import torch
+        from torch.utils._pytree import tree_leaves
+
+        mark_step()
+        with torch.enable_grad():
+            leaves = tree_leaves(self.function(*args, **kwargs))
+        outputs = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
+        if not outputs:
+            raise BadRequest(
+                f"backward= was asked of {name_of(self.function)!r}, but none of its outputs requires a gradient: "
+                "set requires_grad on its inputs"
+            )
+        return outputs
+
+    def both(self, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
+        """Run forward and backward."""
+        outputs = self.forward(args, kwargs)
+        run_backward(outputs, self.gradients(outputs))
+
+    def gradients(self, outputs: Sequence["torch.Tensor"]) -> list["torch.Tensor"]:
+        """Return the upstream gradient of each output, made once."""
+        for index, output in enumerate(outputs):
+            known = self.upstream.get(index)
+            if known is None or known.shape != output.shape or known.dtype != output.dtype:
+                self.upstream[index] = upstream_gradient(output, GRADIENT_SEED + index)
+        return [self.upstream[index] for index in range(len(outputs))]
+
+    def drop_gradients(self, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
+        """Drop what the last rep accumulated, so that no rep pays for an addition."""
+        for leaf in self.leaves or ():
+            leaf.grad = None
+
+
+def run_backward(outputs: Sequence["torch.Tensor"], gradients: Sequence["torch.Tensor"]) -> None:
+    """Run the gradient of the outputs."""
+    import torch
+
+    torch.autograd.backward(list(outputs), list(gradients))
+
+
+def upstream_gradient(output: "torch.Tensor", seed: int) -> "torch.Tensor":
+    """Return normal noise in the shape of an output; 1 for a scalar, which is what a loss is given."""
+    import torch
+
+    if output.ndim == 0:
+        return torch.ones_like(output)
+    generator = torch.Generator(output.device).manual_seed(seed)
+    noise = torch.empty(output.shape, dtype=output.dtype, device=output.device)
+    return noise.normal_(generator=generator)
+
+
+def leaves_of(outputs: Sequence["torch.Tensor"]) -> list["torch.Tensor"]:
+    """Return the tensors that the outputs' graph accumulates gradients into."""
+    leaves = [output for output in outputs if output.is_leaf]
+    nodes: list[Any] = [output.grad_fn for output in outputs if output.grad_fn is not None]
+    seen: set[Any] = set(nodes)
+    while nodes:
+        node = nodes.pop()
+        if hasattr(node, "variable"):
+            leaves.append(node.variable)
+        following = {after for after, _ in node.next_functions if after is not None} - seen
+        seen |= following
+        nodes.extend(following)
+    return leaves

@@ -1,0 +1,80 @@
+"""The state of the last-level cache before a rep.
+
+A flush that writes leaves the cache full of dirty lines, and the timed kernel pays for writing them back: on an H200
+that is 4 to 36 % of a memory-bound kernel. Reading a buffer of twice the cache leaves clean lines of ours, which cost
+nothing to drop.
+"""
+
+from collections.abc import Callable
+from functools import cache as memoise
+from typing import TYPE_CHECKING, Any
+
+from pytest_gpubench.errors import DeviceUnavailable
+from pytest_gpubench.gpu.device import Device
+from pytest_gpubench.units import format_bytes
+
+if TYPE_CHECKING:
+    import torch
+
+CACHES_READ = 2
+"""How many times the cache's size a flush touches: on an H200 twice was as good as 256 MiB (4.3 times)."""
+
+Flush = Callable[[], object]
+
+
+def make_flush(device: Device, cache: str) -> Flush:
+    """Return what brings the cache into the state that was asked for: "cold", "dirty" or "hot"."""
+    if cache == "hot":
+        return _leave
+    buffer = flush_buffer(device)
+    if device.type == "cpu":
+        return (lambda: buffer.sum()) if cache == "cold" else (lambda: buffer.zero_())
+    return _reading(buffer) if cache == "cold" else _writing(buffer)
+
+
+@memoise
+def flush_buffer(device: Device) -> "torch.Tensor":
+    """Return the buffer of a device, written once so that its pages exist; it is kept for the process's life."""
+    import torch
+
+    flush_bytes = CACHES_READ * device.cache_bytes
+    try:
+        return torch.zeros(flush_bytes // 4, dtype=torch.int32, device=device.torch_device)
+    except RuntimeError as error:  # torch.OutOfMemoryError on a GPU, a plain RuntimeError on the CPU
+        raise DeviceUnavailable(
+            f"no room on {device.facts.name} for the buffer that flushes the cache: asked for "
+            f"{format_bytes(flush_bytes)}, found {_free_memory(device)} free; free memory first, or use cache='hot'"
+        ) from error
+
+
+def _leave() -> None:
+    pass
+
+
+def _reading(buffer: "torch.Tensor") -> Flush:
+    import triton
+
+    from pytest_gpubench.timing import kernels
+
+    out = buffer.new_zeros(1)
+    launch: Any = kernels.gpu_bench_read_flush[(triton.cdiv(buffer.numel(), kernels.FLUSH_BLOCK),)]
+    count = buffer.numel()
+    return lambda: launch(buffer, out, count, 1, BLOCK=kernels.FLUSH_BLOCK, num_warps=8)
+
+
+def _writing(buffer: "torch.Tensor") -> Flush:
+    import triton
+
+    from pytest_gpubench.timing import kernels
+
+    launch: Any = kernels.gpu_bench_write_flush[(triton.cdiv(buffer.numel(), kernels.FLUSH_BLOCK),)]
+    count = buffer.numel()
+    return lambda: launch(buffer, count, BLOCK=kernels.FLUSH_BLOCK, num_warps=8)
+
+
+def _free_memory(device: Device) -> str:
+    if device.type == "cpu":
+        return "too little"
+    import torch
+
+    return format_bytes(torch.cuda.mem_get_info(device.torch_device)[0])

@@ -1,0 +1,128 @@
+"""One measurement from warm-up to `Timing`."""
+
+import statistics
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from pytest_gpubench.gpu.device import Device
+from pytest_gpubench.gpu.nvml import reason_names
+from pytest_gpubench.results.model import Kernel, Timing
+from pytest_gpubench.stats.stopping import Budget, is_precise, is_tick_limited
+from pytest_gpubench.timing.base import Call, Record, Rep, Timer
+from pytest_gpubench.timing.sampling import Sample, take_sample
+from pytest_gpubench.timing.warmup import Warmth, warm_up
+from pytest_gpubench.timing.windows import busy_ns, kernel_list, span_ns
+
+__tracebackhide__ = True
+
+OVERLAP = 1.005
+"""The sum of the records over their union from which on kernels are said to overlap."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a measurement is taken; None as in the options of the same names."""
+
+    cache: str
+    reps: int | None
+    warmup: int | None
+    precision: float
+    max_time_s: float
+
+
+def measure(
+    call: Call, timer: Timer, device: Device, plan: Plan, decided: Callable[[Timing], bool], say: Callable[[str], None]
+) -> Timing:
+    """Return the timing of a call; raise MeasurementError rather than a number that is not known to be right.
+
+    decided: whether the reps so far settle what the caller wants to know; more are taken while they do not.
+    say: told what goes on, for a progress line.
+    """
+    started_s = time.perf_counter()
+    say(f"{call.label}: compiling and warming up")
+    warmth = warm_up(timer, device, call, plan.warmup)
+    say(f"{call.label}: measuring")
+    budget = Budget(plan.reps, plan.precision, plan.max_time_s, warmth.rep_cost_s)
+
+    def timing_of(sample: Sample) -> Timing:
+        return summarise(call, timer, device, plan, warmth, sample, time.perf_counter() - started_s)
+
+    def is_decided(sample: Sample) -> bool:
+        return not sample.reps or decided(timing_of(sample))
+
+    watch = device.nvml.throttle_mask if device.nvml and timer.settles else (lambda: 0)
+    return timing_of(take_sample(timer, call, budget, warmth.idle_s, watch, is_decided))
+
+
+def summarise(
+    call: Call, timer: Timer, device: Device, plan: Plan, warmth: Warmth, sample: Sample, elapsed_s: float
+) -> Timing:
+    """Return the sample as a timing."""
+    reps = sample.reps
+    records_seen = timer.sees_kernels
+    clocks = tuple(rep.sm_clock_mhz for rep in reps if rep.sm_clock_mhz is not None)
+    timing = Timing(
+        label=call.label,
+        timer=timer.name,
+        cache=plan.cache,
+        device=device.facts.name,
+        samples_us=sample.samples_us,
+        busy_us=tuple(busy_ns(rep.records) / 1e3 for rep in reps) if records_seen else (),
+        span_us=tuple(span_ns(rep.records) / 1e3 for rep in reps) if records_seen else (),
+        sm_clock_mhz=clocks if len(clocks) == len(reps) else (),
+        throttle_reasons=reason_names(sample.throttle_mask),
+        kernels=tuple(summarise_kernels(reps)),
+        discarded=sample.discarded,
+        remeasured=sample.remeasured,
+        warmup_calls=warmth.calls,
+        elapsed_s=elapsed_s,
+    )
+    return msgspec.structs.replace(timing, flags=tuple(flags_of(timing, plan, warmth)))
+
+
+def flags_of(timing: Timing, plan: Plan, warmth: Warmth) -> list[str]:
+    """Return what a reader of the number has to know."""
+    flags = []
+    if timing.throttle_reasons:
+        flags.append("throttled")
+    if not warmth.settled:
+        flags.append("unsettled")
+    if timing.busy_us and sum(timing.samples_us) > OVERLAP * sum(timing.busy_us):
+        flags.append("overlap")
+    if plan.reps is None and not is_precise(timing.samples_us, plan.precision):
+        flags.append("imprecise")
+    elif plan.reps is None and is_tick_limited(timing.samples_us):
+        interval = timing.median_interval_us
+        if interval and interval.width > plan.precision * timing.median_us:
+            flags.append("tick")
+    return flags
+
+
+def summarise_kernels(reps: Sequence[Rep]) -> list[Kernel]:
+    """Return what each kernel took of a call, in the order in which they first start."""
+    if not reps:
+        return []
+    kinds = {record.name: record.kind for record in reps[0].records}
+    launches = kernel_list(reps[0].records)
+    totals_ns = [time_by_kernel(rep.records) for rep in reps]
+    return [
+        Kernel(
+            name=name,
+            kind=kind,
+            launches=launches[name],
+            median_us=statistics.median(total[name] for total in totals_ns) / 1e3,
+        )
+        for name, kind in kinds.items()
+    ]
+
+
+def time_by_kernel(records: Iterable[Record]) -> Counter[str]:
+    """Return the nanoseconds that all launches of each kernel took together."""
+    total_ns: Counter[str] = Counter()
+    for record in records:
+        total_ns[record.name] += record.duration_ns
+    return total_ns

@@ -1,0 +1,149 @@
+"""Take reps until there are enough of them: clean ones, proven complete."""
+
+import gc
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from pytest_gpubench.errors import GpuBenchError, IncompleteRecords, KernelsDiffer, annotate
+from pytest_gpubench.stats.stopping import Budget, next_batch
+from pytest_gpubench.timing.base import Call, Rep, Session, Timer
+from pytest_gpubench.timing.windows import describe_difference, kernel_list
+from pytest_gpubench.units import count
+
+__tracebackhide__ = True
+
+ATTEMPTS = 3
+"""How often a session whose records are not complete is measured again before giving up."""
+
+PAUSE_S = 0.1
+"""The first pause after a throttled rep, doubled up to a second: NVML renews its reasons about ten times a second."""
+MAX_PAUSE_S = 1.0
+
+IDLE_PER_BUSY = 3.0
+"""Idle time before a rep over the call's time. An H200 at 8192^3 bf16 matmul keeps its clock with this (median over
+five processes within 0.1 %), and throttles within 100 ms without."""
+FREE_IDLE_S = 1e-4
+"""The time between two reps that the host needs anyway, in which the device idles."""
+
+Watch = Callable[[], int]
+"""Returns the throttle reasons in force, as NVML's bits; 0 for none."""
+
+
+@dataclass
+class Sample:
+    """The reps of one measurement so far."""
+
+    reps: list[Rep] = field(default_factory=list)
+    throttle_mask: int = 0
+    discarded: int = 0
+    remeasured: int = 0
+
+    @property
+    def samples_us(self) -> tuple[float, ...]:
+        """The time of each rep."""
+        return tuple(rep.elapsed_us for rep in self.reps)
+
+
+def idle_before_rep_s(call_us: float) -> float:
+    """Return how long the device must idle before each rep for its power to stay under the cap."""
+    return max(0.0, IDLE_PER_BUSY * call_us / 1e6 - FREE_IDLE_S)
+
+
+def take_sample(
+    timer: Timer, call: Call, budget: Budget, idle_s: float, watch: Watch, decided: Callable[[Sample], bool]
+) -> Sample:
+    """Take reps until the budget says that it is enough and `decided` agrees, or the budget is spent."""
+    sample = Sample()
+    while wanted := next_batch(budget, sample.samples_us, decided(sample)):
+        started_s = time.perf_counter()
+        take_batch(timer, call, min(wanted, timer.max_reps), idle_s, watch, sample, budget.left_s)
+        budget.spend(time.perf_counter() - started_s, len(sample.reps))
+    check_same_kernels(call, sample.reps)
+    return sample
+
+
+def take_batch(
+    timer: Timer, call: Call, wanted: int, idle_s: float, watch: Watch, sample: Sample, left_s: float
+) -> None:
+    """Add one session's reps to the sample, measuring again where its records are not complete."""
+    for attempt in range(1, ATTEMPTS + 1):
+        masks: list[int] = []
+        try:
+            with collection_off(), timer.session() as session:
+                fill_session(session, timer, call, wanted, idle_s, watch, masks, left_s)
+            reps = session.reps()
+            check_same_kernels(call, [*sample.reps[:1], *reps])
+        except (IncompleteRecords, KernelsDiffer) as error:
+            if attempt == ATTEMPTS:
+                raise type(error)(f"{error} (measured {count(ATTEMPTS, 'time')})") from None
+            sample.remeasured += 1
+            continue
+        keep_clean(sample, reps, masks, wanted)
+        return
+
+
+def fill_session(
+    session: Session,
+    timer: Timer,
+    call: Call,
+    wanted: int,
+    idle_s: float,
+    watch: Watch,
+    masks: list[int],
+    left_s: float,
+) -> None:
+    """Take reps until so many were clean; after a throttled one, pause longer each time, within the time left."""
+    deadline_s = time.perf_counter() + left_s
+    pause_s = PAUSE_S
+    while masks.count(0) < wanted and len(masks) < timer.max_reps:
+        try:
+            session.take(call, idle_s)
+        except GpuBenchError:
+            raise
+        except Exception as error:
+            annotate(error, f"gpu_bench: raised in rep {len(masks) + 1} of {call.label!r}, after the warm-up")
+            raise
+        masks.append(watch())
+        if masks[-1]:
+            if time.perf_counter() + pause_s > deadline_s and len(masks) >= wanted:
+                return
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, MAX_PAUSE_S)
+
+
+def keep_clean(sample: Sample, reps: Sequence[Rep], masks: Sequence[int], wanted: int) -> None:
+    """Keep the reps taken without throttling; where there are too few, fill up with throttled ones and say so."""
+    clean = [index for index, mask in enumerate(masks) if not mask]
+    throttled = [index for index, mask in enumerate(masks) if mask]
+    kept = sorted(clean[:wanted] + throttled[: max(0, wanted - len(clean))])
+    sample.reps += [reps[index] for index in kept]
+    sample.discarded += len(reps) - len(kept)
+    for index in kept:
+        sample.throttle_mask |= masks[index]
+
+
+def check_same_kernels(call: Call, reps: Sequence[Rep]) -> None:
+    """Raise KernelsDiffer unless every rep launched the same kernels equally often."""
+    if not reps:
+        return
+    first = kernel_list(reps[0].records)
+    for number, rep in enumerate(reps[1:], 2):
+        if (found := kernel_list(rep.records)) != first:
+            raise KernelsDiffer(
+                f"{call.label!r} does not launch the same kernels in every call: rep 1 and rep {number} differ, "
+                f"{describe_difference(first, found)}; does it autotune, cache or branch?"
+            )
+
+
+@contextmanager
+def collection_off() -> Iterator[None]:
+    """Keep Python's garbage collector from running between two launches."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()

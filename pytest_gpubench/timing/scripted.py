@@ -1,0 +1,92 @@
+"""Given samples instead of measured ones: for tests of this plugin, and of what users build on it."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import cycle
+from typing import ParamSpec, TypeVar
+
+from pytest_gpubench.errors import BadRequest
+from pytest_gpubench.timing.base import Call, Record, Rep, Session, Timer
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_ATTRIBUTE = "__gpu_bench_script__"
+
+
+@dataclass(frozen=True)
+class Script:
+    """What the scripted timer plays for a function."""
+
+    samples_us: tuple[float, ...]
+    kernels: tuple[str, ...]
+    last: list[Iterator[float]] = field(default_factory=list)
+
+    def samples(self) -> Iterator[float]:
+        """Return the samples, over and over; two measurements go on where the first one stopped."""
+        if not self.last:
+            self.last.append(cycle(self.samples_us))
+        return self.last[0]
+
+
+def scripted(
+    samples_us: Sequence[float], kernels: Sequence[str] = ("kernel",)
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Give a function the samples that `timer="scripted"` plays for it, in turn, over and over.
+
+    samples_us: microseconds, one per call. kernels: names of the kernels that share each sample equally.
+    Raises BadRequest for no samples, or one that is not above 0.
+    """
+    if not samples_us or not kernels or any(not sample > 0 for sample in samples_us):
+        raise BadRequest(f"scripted(samples_us={samples_us!r}): it takes at least one sample, each above 0")
+
+    def attach(function: Callable[P, R]) -> Callable[P, R]:
+        setattr(function, _ATTRIBUTE, Script(tuple(samples_us), tuple(kernels)))
+        return function
+
+    return attach
+
+
+def script_of(function: object) -> Script | None:
+    """Return what was attached to a function."""
+    found = getattr(function, _ATTRIBUTE, None)
+    return found if isinstance(found, Script) else None
+
+
+class ScriptedTimer(Timer):
+    """Play the samples of scripted functions."""
+
+    name = "scripted"
+    sees_kernels = True
+    settles = False
+
+    def session(self) -> "ScriptedSession":
+        """Return a new session."""
+        return ScriptedSession()
+
+
+class ScriptedSession(Session):
+    """Call the function once per rep and note its next sample."""
+
+    def __init__(self) -> None:
+        self.taken: list[Rep] = []
+
+    def take(self, call: Call, idle_s: float) -> None:
+        """Take one rep."""
+        call.prepare()()
+        script = script_of(call.function)
+        if script is None:
+            raise BadRequest(
+                f"timer='scripted' needs samples: decorate {call.label!r} with @scripted(samples_us=[...])"
+            )
+        sample_us = next(script.samples())
+        share_ns = round(1e3 * sample_us / len(script.kernels))
+        records = [
+            Record(name, "kernel", index * share_ns, (index + 1) * share_ns)
+            for index, name in enumerate(script.kernels)
+        ]
+        self.taken.append(Rep(sample_us, tuple(records)))
+
+    def reps(self) -> Sequence[Rep]:
+        """Return the reps taken."""
+        return self.taken

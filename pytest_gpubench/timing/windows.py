@@ -1,0 +1,101 @@
+"""From a session's records to its reps: proof that they are complete, or an error. Pure."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from pytest_gpubench.errors import IncompleteRecords, KernelsDiffer, NothingRecorded
+from pytest_gpubench.timing.base import Call, Record
+from pytest_gpubench.units import count
+
+BEGIN = "gpu_bench_begin"
+END = "gpu_bench_end"
+FLUSHES = frozenset({"gpu_bench_read_flush", "gpu_bench_write_flush"})
+
+
+def split_reps(records: Sequence[Record], calls: Sequence[Call]) -> list[list[Record]]:
+    """Return the records of each rep: those between its two sentinels.
+
+    Raises IncompleteRecords where a sentinel is missing, a record has no length or lies across a sentinel, or work
+    appears outside of every rep though nothing was prepared there; NothingRecorded where a rep is empty in every
+    window of its call.
+    """
+    windows: list[list[Record]] = []
+    outside: list[list[Record]] = [[]]
+    current: list[Record] | None = None
+    limit_ns = 0
+    for record in records:
+        if record.duration_ns <= 0:
+            raise IncompleteRecords(f"the profiler gave {record.name} no length: it lost its timestamps")
+        if record.name == BEGIN and current is None:
+            current, limit_ns = [], record.end_ns
+        elif record.name == END and current is not None:
+            if any(inner.end_ns > record.start_ns for inner in current):
+                raise IncompleteRecords("a record reaches beyond the end of its rep")
+            windows.append(current)
+            outside.append([])
+            current = None
+        elif record.name in (BEGIN, END):
+            raise IncompleteRecords("a sentinel is missing: the profiler lost records")
+        elif current is not None:
+            if record.start_ns < limit_ns:
+                raise IncompleteRecords("a record reaches back before the beginning of its rep")
+            current.append(record)
+        elif record.name not in FLUSHES:
+            outside[-1].append(record)
+    if current is not None or len(windows) != len(calls):
+        raise IncompleteRecords(f"{count(len(calls), 'rep')} were taken, but {len(windows)} came back")
+    _check_outside(outside, calls)
+    _check_empty(windows, calls)
+    return windows
+
+
+def _check_outside(outside: Sequence[Sequence[Record]], calls: Sequence[Call]) -> None:
+    """Raise where work ran before a rep that prepares nothing, or after the last one: a call left it running."""
+    for index, strays in enumerate(outside):
+        if strays and not (index < len(calls) and calls[index].prepares_on_device):
+            raise IncompleteRecords(
+                f"work ran on the GPU outside of every rep ({strays[0].name}): another thread launches it, "
+                "or a call goes on after it returned and the device was synchronised"
+            )
+
+
+def _check_empty(windows: Sequence[Sequence[Record]], calls: Sequence[Call]) -> None:
+    empty = Counter(call.label for call, window in zip(calls, windows, strict=True) if not window)
+    taken = Counter(call.label for call in calls)
+    for label, number in empty.items():
+        if number == taken[label]:
+            raise NothingRecorded(
+                f"{label!r} launched nothing on the GPU in {count(number, 'call')}: "
+                "are its tensors on the GPU, and does it compute when it is called?"
+            )
+        raise KernelsDiffer(f"{label!r} launched nothing on the GPU in {number} of {count(taken[label], 'call')}")
+
+
+def busy_ns(records: Iterable[Record]) -> int:
+    """Return for how long at least one record was running."""
+    total = covered_until = 0
+    for record in sorted(records, key=lambda record: record.start_ns):
+        begin = max(record.start_ns, covered_until)
+        if record.end_ns > begin:
+            total += record.end_ns - begin
+            covered_until = record.end_ns
+    return total
+
+
+def span_ns(records: Sequence[Record]) -> int:
+    """Return the time from the first start to the last end; 0 for no records."""
+    if not records:
+        return 0
+    return max(record.end_ns for record in records) - min(record.start_ns for record in records)
+
+
+def kernel_list(records: Iterable[Record]) -> Counter[str]:
+    """Return how often each kernel, copy and memset was launched."""
+    return Counter(record.name for record in records)
+
+
+def describe_difference(first: Counter[str], second: Counter[str]) -> str:
+    """Return in words which launches two kernel lists do not share."""
+    parts = [f"{number} x {name} only in one" for name, number in (first - second).items()]
+    parts += [f"{number} x {name} only in the other" for name, number in (second - first).items()]
+    return "; ".join(parts[:4]) + ("; ..." if len(parts) > 4 else "")

@@ -1,0 +1,51 @@
+"""Numbers and their units, as text."""
+
+import math
+from collections.abc import Iterable
+
+MICROSECONDS_PER_UNIT = {"ns": 1e-3, "us": 1.0, "ms": 1e3, "s": 1e6}
+BYTES_PER_UNIT = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+
+
+def round_to_digits(value: float, digits: int) -> str:
+    """Write a number with so many significant digits, never in scientific notation."""
+    if value == 0 or not math.isfinite(value):
+        return str(value) if value else "0"
+    rounded = float(f"{value:.{digits - 1}e}")
+    decimals = max(0, digits - 1 - math.floor(math.log10(abs(rounded))))
+    return f"{rounded:.{decimals}f}"
+
+
+def choose_time_unit(values_us: Iterable[float]) -> str:
+    """Return the largest of ns, us, ms and s in which the smallest value, as it is printed, is at least 1."""
+    finite = [abs(value) for value in values_us if math.isfinite(value) and value]
+    if not finite:
+        return "us"
+    smallest = min(finite)
+    for unit in ("s", "ms", "us"):
+        if float(f"{smallest / MICROSECONDS_PER_UNIT[unit]:.3e}") >= 1:
+            return unit
+    return "ns"
+
+
+def format_time(value_us: float, unit: str | None = None, digits: int = 4) -> str:
+    """Write a time given in microseconds with its unit, chosen to fit where None."""
+    unit = unit or choose_time_unit([value_us])
+    return f"{round_to_digits(value_us / MICROSECONDS_PER_UNIT[unit], digits)} {unit}"
+
+
+def format_share(fraction: float, digits: int = 2) -> str:
+    """Write a fraction as per cent."""
+    return f"{round_to_digits(100 * fraction, digits)} %"
+
+
+def format_bytes(size: int) -> str:
+    """Write a size in the largest binary unit that keeps it at or above 1."""
+    units = [unit for unit, scale in BYTES_PER_UNIT.items() if size >= scale]
+    unit = units[-1] if units else "B"
+    return f"{size / BYTES_PER_UNIT[unit]:.4g} {unit}"
+
+
+def count(number: int, noun: str) -> str:
+    """Write a number with its noun in the singular or plural."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,0 +1,100 @@
+"""Limits and their judgement: numbers in, outcome and sentence out."""
+
+from collections.abc import Mapping
+
+from pytest_gpubench.limits import Limits
+from pytest_gpubench.results.model import Outcome, Timing, Verdict
+from pytest_gpubench.stats.summary import Interval, least_count, median_interval, std_interval
+from pytest_gpubench.units import choose_time_unit, count, format_share, format_time
+
+
+def judge(timing: Timing, limits: Limits, alpha: float, enforced: bool = True) -> tuple[Verdict, ...]:
+    """Judge a timing by every limit; each is wrong to fail with probability at most alpha."""
+    verdicts = []
+    if limits.max_rel_std is not None:
+        verdicts.append(_judge_rel_std(timing, limits.max_rel_std, alpha, enforced))
+    if limits.max_time_us is not None:
+        verdicts.append(_judge_time(timing, limits.max_time_us, alpha, enforced))
+    return tuple(verdicts)
+
+
+class Judgement:
+    """Judge a timing while it grows: each look at it spends a part of alpha, so that looking often costs nothing.
+
+    The k-th look spends alpha / (k (k + 1)), which sums to alpha however many looks there are (Bonferroni); a
+    `single` look spends all of it.
+    """
+
+    def __init__(self, limits: Limits, alpha: float, enforced: bool = True, single: bool = False) -> None:
+        self.limits = limits
+        self.alpha = alpha
+        self.enforced = enforced
+        self.single = single
+        self.looks = 0
+        self.verdicts: tuple[Verdict, ...] = ()
+
+    def look(self, timing: Timing) -> bool:
+        """Judge the timing as it is now; return whether every limit is decided."""
+        self.looks += 1
+        spent = self.alpha if self.single else self.alpha / (self.looks * (self.looks + 1))
+        self.verdicts = judge(timing, self.limits, spent, self.enforced)
+        return all(verdict.outcome is not Outcome.INCONCLUSIVE for verdict in self.verdicts)
+
+
+def compare_with_limit(interval: Interval | None, most: float) -> Outcome:
+    """Return PASS where the whole interval is at most the limit, FAIL where all of it is above."""
+    if interval is None:
+        return Outcome.INCONCLUSIVE
+    if interval.high <= most:
+        return Outcome.PASS
+    return Outcome.FAIL if interval.low > most else Outcome.INCONCLUSIVE
+
+
+def _judge_rel_std(timing: Timing, most: float, alpha: float, enforced: bool) -> Verdict:
+    std = std_interval(timing.samples_us, alpha)
+    interval = std and Interval(std.low / timing.mean_us, std.high / timing.mean_us)
+    outcome = compare_with_limit(interval, most)
+    found = format_share(timing.rel_std) if timing.reps > 1 else "unknown"
+    between = f" [{format_share(interval.low)}, {format_share(interval.high)}]" if interval else ""
+    word = {Outcome.PASS: "steady", Outcome.FAIL: "unsteady", Outcome.INCONCLUSIVE: "too close to tell"}[outcome]
+    return Verdict(
+        limit=f"max_rel_std={most!r}",
+        outcome=outcome,
+        sentence=f"{timing.label} is {word}: relative std {found}{between}, wanted at most {format_share(most)} "
+        f"({_certainty(timing, alpha, 10)})",
+        enforced=enforced,
+    )
+
+
+def _judge_time(timing: Timing, most: float | Mapping[str, float], alpha: float, enforced: bool) -> Verdict:
+    asked = f"max_time_us={most!r}"
+    wanted = limit_for_device(most, timing.device)
+    if wanted is None:
+        assert isinstance(most, Mapping)
+        sentence = f"{timing.label}: no max_time_us for {timing.device}, only for {', '.join(most)}"
+        return Verdict(limit=asked, outcome=Outcome.INCONCLUSIVE, sentence=sentence, enforced=enforced)
+    interval = median_interval(timing.samples_us, alpha)
+    outcome = compare_with_limit(interval, wanted)
+    unit = choose_time_unit([timing.median_us])
+    between = f" [{format_time(interval.low, unit)}, {format_time(interval.high, unit)}]" if interval else ""
+    word = {Outcome.PASS: "fast enough", Outcome.FAIL: "too slow", Outcome.INCONCLUSIVE: "too close to tell"}[outcome]
+    return Verdict(
+        limit=asked,
+        outcome=outcome,
+        sentence=f"{timing.label} is {word}: median {format_time(timing.median_us, unit)}{between}, "
+        f"wanted at most {format_time(wanted, unit)} ({_certainty(timing, alpha, least_count(alpha))})",
+        enforced=enforced,
+    )
+
+
+def limit_for_device(most: float | Mapping[str, float], device: str) -> float | None:
+    """Return the limit whose GPU name is part of the device's, the longest if several are; None if none is."""
+    if not isinstance(most, Mapping):
+        return most
+    named = [name for name in most if name.lower() in device.lower()]
+    return most[max(named, key=len)] if named else None
+
+
+def _certainty(timing: Timing, alpha: float, least: int) -> str:
+    too_few = f", too few to decide: take at least {least}" if timing.reps < least else ""
+    return f"{count(timing.reps, 'rep')}{too_few}, alpha {alpha:g}"
