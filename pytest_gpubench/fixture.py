@@ -121,7 +121,7 @@ class GpuBench:
         if settings.disable:
             call.prepare()()
             return unmeasured(call, device, settings, "switched off by --gpu-bench-disable")
-        if device.type == "cpu" and runs_in_interpreter(call):
+        if device.type == "cpu" and settings.timer != "scripted" and runs_in_interpreter(call):
             return unmeasured(call, device, settings, "it ran in Triton's interpreter, whose time means nothing")
         timer = make_timer(settings.timer, device, settings.cache)
         plan = Plan(settings.cache, settings.reps, settings.warmup, settings.precision, settings.max_time)

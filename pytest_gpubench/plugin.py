@@ -14,6 +14,7 @@ from pytest_gpubench.settings import Resolver
 
 if TYPE_CHECKING:
     from pytest_gpubench.fixture import CurrentTest, GpuBench
+    from pytest_gpubench.gpu.device import Device
     from pytest_gpubench.results.model import TestRecord
 
 FIXTURE = "gpu_bench"
@@ -69,7 +70,8 @@ class Run:
         self._phase: Literal["setup", "call", "teardown"] = "setup"
         self._wider_fixtures: list[str] = []
         self._bench: GpuBench | None = None
-        self._has_perf_tests = False
+        self._device: Device | None = None
+        self._device_error: str | None = None
         self._set_interpreter = False
 
     @property
@@ -123,20 +125,22 @@ class Run:
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Begin to start the profiler while the first tests set themselves up."""
-        self._has_perf_tests = any(uses_fixture(item) for item in session.items)
+        has_perf_tests = any(uses_fixture(item) for item in session.items)
+        if not has_perf_tests or session.config.option.collectonly:
+            return
+        from pytest_gpubench.gpu.device import find_device
+
+        try:
+            self._device = find_device(self.settings.device)
+        except Exception as error:  # a broken torch, say: every perf test says so at its setup, here nothing is lost
+            self._device_error = str(error)
+            return
         settings = self.settings
-        wanted = self._has_perf_tests and not (session.config.option.collectonly or settings.disable)
-        if wanted and settings.device != "cpu" and settings.timer == "profiler" and settings.startup == "background":
-            from pytest_gpubench.gpu.device import find_device
+        in_background = settings.startup == "background" and settings.timer == "profiler" and not settings.disable
+        if self._device.type == "cuda" and in_background:
+            from pytest_gpubench.timing.profiler import begin_startup
 
-            try:
-                device = find_device(settings.device)
-            except DeviceUnavailable:
-                return  # every perf test says so at its setup
-            if device.type == "cuda":
-                from pytest_gpubench.timing.profiler import begin_startup
-
-                begin_startup(device)
+            begin_startup(self._device)
 
     def pytest_report_header(self, config: pytest.Config) -> str | None:
         """Say what is measured with; without xdist that waits until it is known that there are perf tests."""
@@ -148,17 +152,15 @@ class Run:
         gpus = visible_gpus() if self.settings.device != "cpu" else []
         return header_line(gpus[0] if gpus else None, self.settings, len(gpus))
 
-    def pytest_report_collectionfinish(self, config: pytest.Config) -> str | None:
+    def pytest_report_collectionfinish(self) -> str | None:
         """Say what is measured with."""
-        if not self._has_perf_tests or config.option.collectonly:
+        if self._device_error is not None:
+            return f"gpu_bench: {self._device_error}"
+        if self._device is None:
             return None
-        from pytest_gpubench.gpu.device import find_device
         from pytest_gpubench.report.terminal import header_line
 
-        try:
-            return header_line(find_device(self.settings.device).facts, self.settings)
-        except DeviceUnavailable as error:
-            return f"gpu_bench: {error}"
+        return header_line(self._device.facts, self.settings)
 
     # one test
 

@@ -107,7 +107,7 @@ def setting(default: Any, parse: Callable[[str], Any], help: str, metavar: str =
     return field(default=default, metadata={"parse": parse, "help": help, "metavar": metavar, "in_marker": in_marker})
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Settings:
     """Every setting of a run, resolved; durations are seconds."""
 

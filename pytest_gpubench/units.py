@@ -1,6 +1,7 @@
 """Numbers and their units, as text."""
 
 import math
+import statistics
 from collections.abc import Iterable
 
 MICROSECONDS_PER_UNIT = {"ns": 1e-3, "us": 1.0, "ms": 1e3, "s": 1e6}
@@ -17,13 +18,13 @@ def round_to_digits(value: float, digits: int) -> str:
 
 
 def choose_time_unit(values_us: Iterable[float]) -> str:
-    """Return the largest of ns, us, ms and s in which the smallest value, as it is printed, is at least 1."""
+    """Return the largest of ns, us, ms and s in which the middle value, as it is printed, is at least 1."""
     finite = [abs(value) for value in values_us if math.isfinite(value) and value]
     if not finite:
         return "us"
-    smallest = min(finite)
+    middle = statistics.median_low(finite)
     for unit in ("s", "ms", "us"):
-        if float(f"{smallest / MICROSECONDS_PER_UNIT[unit]:.3e}") >= 1:
+        if float(f"{middle / MICROSECONDS_PER_UNIT[unit]:.3e}") >= 1:
             return unit
     return "ns"
 

@@ -2,10 +2,12 @@
 
 import os
 import socket
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pytest_gpubench.errors import DeviceUnavailable
 from pytest_gpubench.gpu.nvml import Nvml
@@ -19,7 +21,7 @@ CPU_CACHE_BYTES = 64 * 2**20
 """Taken for the last-level cache where the system does not say how large it is."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Device:
     """A device to measure on."""
 
@@ -36,6 +38,24 @@ class Device:
     def cache_bytes(self) -> int:
         """The size of the cache that a cold measurement must not find its data in."""
         return self.facts.cache_bytes or CPU_CACHE_BYTES
+
+    def stopwatch(self) -> Callable[[], float]:
+        """Start a clock; calling what is returned waits for the device and returns its microseconds since then."""
+        if self.type == "cpu":
+            started_s = time.perf_counter()
+            return lambda: 1e6 * (time.perf_counter() - started_s)
+        import torch
+
+        event: Any = torch.cuda.Event
+        begin, end = event(enable_timing=True), event(enable_timing=True)
+        begin.record()
+
+        def stop() -> float:
+            end.record()
+            self.synchronize()
+            return 1e3 * float(begin.elapsed_time(end))
+
+        return stop
 
     def synchronize(self) -> None:
         """Wait until all work on the device is done."""

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from pytest_gpubench import __version__
 from pytest_gpubench.report.table import kernel_lines
-from pytest_gpubench.results.model import DeviceFacts, Outcome, TestRecord
+from pytest_gpubench.results.model import DeviceFacts, Outcome, TestRecord, Timing
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.units import count, format_bytes, format_time
 
@@ -53,7 +53,7 @@ def device_lines(facts: DeviceFacts) -> list[str]:
 
 def summary_lines(records: Sequence[TestRecord], settings: Settings) -> list[str]:
     """Return the lines that say what was measured on what, which limits were left open, and what was not measured."""
-    lines = [_measured_line(device, records) for device in _devices(records)]
+    lines = [_measured_line(where, timings) for where, timings in _devices(records).items()]
     outcomes = Counter(
         (verdict.outcome, verdict.enforced)
         for record in records
@@ -87,34 +87,25 @@ def report_section(record: TestRecord) -> str:
     return "\n".join(lines)
 
 
-def _devices(records: Sequence[TestRecord]) -> list[tuple[str, str, str]]:
-    """Return the devices that were measured on, with timer and cache, in the order of the run."""
-    return list(
-        dict.fromkeys(
-            (record.device.type, item.timing.device, f"{item.timing.timer}, {item.timing.cache}")
-            for record in records
-            for item in record.measurements
-            if item.timing.measured
-        )
-    )
+def _devices(records: Sequence[TestRecord]) -> dict[str, list[tuple[str, Timing]]]:
+    """Return each device's timings, with their tests, in the order of the run."""
+    devices: dict[str, list[tuple[str, Timing]]] = {}
+    for record in records:
+        where = f"{record.device.name} (GPU)" if record.device.type == "cuda" else f"the CPU, {record.device.name}"
+        for item in record.measurements:
+            if item.timing.measured:
+                devices.setdefault(where, []).append((record.nodeid, item.timing))
+    return devices
 
 
-def _measured_line(device: tuple[str, str, str], records: Sequence[TestRecord]) -> str:
-    type_, name, how = device
-    timings = [
-        (record.nodeid, item.timing)
-        for record in records
-        for item in record.measurements
-        if item.timing.measured
-        and (record.device.type, item.timing.device, f"{item.timing.timer}, {item.timing.cache}") == device
-    ]
+def _measured_line(where: str, timings: Sequence[tuple[str, Timing]]) -> str:
     tests = {nodeid for nodeid, _ in timings}
+    ways = Counter(f"{timing.timer} timer, {timing.cache} cache" for _, timing in timings)
+    how = "; ".join(f"{number} with {way}" if len(ways) > 1 else way for way, number in ways.items())
     seconds = sum(timing.elapsed_s for _, timing in timings)
-    where = f"{name} (GPU)" if type_ == "cuda" else f"the CPU, {name}"
-    cache = "L2" if type_ == "cuda" else "cache"
     return (
         f"gpu_bench: {count(len(timings), 'measurement')} in {count(len(tests), 'test')} on {where}: "
-        f"{how} {cache}, {seconds:.1f} s"
+        f"{how}; {seconds:.1f} s"
     )
 
 

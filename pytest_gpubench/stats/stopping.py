@@ -11,7 +11,7 @@ CONFIDENCE_ALPHA = 0.05
 FIRST_BATCH_S = 0.07
 """Time given to the first batch. Memory-bound kernels drift by 1 % over tens of milliseconds: fewer reps, or the same
 in less time, would be precise about a moment instead of the kernel."""
-MIN_REPS = 20
+MIN_REPS = 16
 MAX_FIRST_REPS = 250
 MAX_REPS = 10_000
 MAX_GROWTH = 2.0
@@ -45,8 +45,8 @@ def next_batch(budget: Budget, samples_us: Sequence[float], decided: bool) -> in
     taken = len(samples_us)
     if budget.reps is not None:
         return max(0, budget.reps - taken)
-    if not taken:
-        return min(max(MIN_REPS, int(FIRST_BATCH_S / budget.rep_cost_s)), MAX_FIRST_REPS)
+    if not budget.spent_s:
+        return min(max(MIN_REPS, int(FIRST_BATCH_S / budget.rep_cost_s)), MAX_FIRST_REPS) - taken
     if (decided and is_precise(samples_us, budget.precision)) or taken >= MAX_REPS:
         return 0
     affordable = int(budget.left_s / budget.rep_cost_s)

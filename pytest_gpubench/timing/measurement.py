@@ -44,7 +44,8 @@ def measure(
     """
     started_s = time.perf_counter()
     say(f"{call.label}: compiling and warming up")
-    warmth = warm_up(timer, device, call, plan.warmup)
+    watch = device.nvml.throttle_mask if device.nvml and timer.settles else (lambda: 0)
+    warmth = warm_up(timer, device, call, plan.warmup, watch)
     say(f"{call.label}: measuring")
     budget = Budget(plan.reps, plan.precision, plan.max_time_s, warmth.rep_cost_s)
 
@@ -54,8 +55,8 @@ def measure(
     def is_decided(sample: Sample) -> bool:
         return not sample.reps or decided(timing_of(sample))
 
-    watch = device.nvml.throttle_mask if device.nvml and timer.settles else (lambda: 0)
-    return timing_of(take_sample(timer, call, budget, warmth.idle_s, watch, is_decided))
+    first = warmth.sample if plan.reps is None else Sample()
+    return timing_of(take_sample(timer, call, budget, warmth.idle_s, watch, is_decided, first))
 
 
 def summarise(

@@ -52,10 +52,16 @@ def idle_before_rep_s(call_us: float) -> float:
 
 
 def take_sample(
-    timer: Timer, call: Call, budget: Budget, idle_s: float, watch: Watch, decided: Callable[[Sample], bool]
+    timer: Timer,
+    call: Call,
+    budget: Budget,
+    idle_s: float,
+    watch: Watch,
+    decided: Callable[[Sample], bool],
+    first: Sample,
 ) -> Sample:
-    """Take reps until the budget says that it is enough and `decided` agrees, or the budget is spent."""
-    sample = Sample()
+    """Add reps to a first few until the budget says that it is enough and `decided` agrees, or the budget is spent."""
+    sample = first
     while wanted := next_batch(budget, sample.samples_us, decided(sample)):
         started_s = time.perf_counter()
         take_batch(timer, call, min(wanted, timer.max_reps), idle_s, watch, sample, budget.left_s)
@@ -65,10 +71,17 @@ def take_sample(
 
 
 def take_batch(
-    timer: Timer, call: Call, wanted: int, idle_s: float, watch: Watch, sample: Sample, left_s: float
+    timer: Timer,
+    call: Call,
+    wanted: int,
+    idle_s: float,
+    watch: Watch,
+    sample: Sample,
+    left_s: float,
+    attempts: int = ATTEMPTS,
 ) -> None:
     """Add one session's reps to the sample, measuring again where its records are not complete."""
-    for attempt in range(1, ATTEMPTS + 1):
+    for attempt in range(1, attempts + 1):
         masks: list[int] = []
         try:
             with collection_off(), timer.session() as session:
@@ -76,8 +89,8 @@ def take_batch(
             reps = session.reps()
             check_same_kernels(call, [*sample.reps[:1], *reps])
         except (IncompleteRecords, KernelsDiffer) as error:
-            if attempt == ATTEMPTS:
-                raise type(error)(f"{error} (measured {count(ATTEMPTS, 'time')})") from None
+            if attempt == attempts:
+                raise type(error)(f"{error} (measured {count(attempts, 'time')})") from None
             sample.remeasured += 1
             continue
         keep_clean(sample, reps, masks, wanted)

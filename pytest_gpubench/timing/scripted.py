@@ -8,6 +8,8 @@ from typing import ParamSpec, TypeVar
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.timing.base import Call, Record, Rep, Session, Timer
 
+__tracebackhide__ = True
+
 P = ParamSpec("P")
 R = TypeVar("R")
 

@@ -3,12 +3,12 @@
 import statistics
 import time
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pytest_gpubench.errors import GpuBenchError, IncompleteRecords, KernelsDiffer, annotate
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.timing.base import Call, Timer
-from pytest_gpubench.timing.sampling import collection_off, idle_before_rep_s
+from pytest_gpubench.timing.sampling import Sample, Watch, idle_before_rep_s, take_batch
 from pytest_gpubench.timing.windows import describe_difference, kernel_list
 
 __tracebackhide__ = True
@@ -21,6 +21,9 @@ STEADY_RATIO = 2.0
 STEADY_SLACK_S = 1e-4
 
 PASS_REPS = 5
+SLOW_PASS_REPS = 3
+SLOW_CALL_US = 500
+"""From this time on a pass has fewer reps: idling before each costs three times the call."""
 MAX_PASSES = 12
 REST_RATIO = 0.03
 """Two passes in a row whose medians differ by no more than this: the time has come to rest."""
@@ -36,6 +39,8 @@ class Warmth:
     rep_cost_s: float
     settled: bool = True
     """Whether kernels and time came to rest."""
+    sample: Sample = field(default_factory=Sample)
+    """The reps of the pass that was found at rest: taken like any other, they count."""
 
     @property
     def idle_s(self) -> float:
@@ -43,81 +48,85 @@ class Warmth:
         return idle_before_rep_s(self.call_us)
 
 
-def warm_up(timer: Timer, device: Device, call: Call, wanted: int | None) -> Warmth:
+def warm_up(timer: Timer, device: Device, call: Call, wanted: int | None, watch: Watch) -> Warmth:
     """Call until rest, or exactly as often as wanted; raise KernelsDiffer where the kernels never come to rest."""
     if not timer.settles:
         return Warmth(0, 0.0, 1e-6)
     if wanted is not None:
         return call_times(device, call, wanted)
     plain = call_until_steady(device, call)
-    return pass_until_rest(timer, call, plain)
+    return pass_until_rest(timer, call, plain, watch)
 
 
-def timed_plain_call(device: Device, call: Call, number: int) -> float:
-    """Make one call without a profiler, as compilers and autotuners may use one of their own; return its seconds."""
+@dataclass(frozen=True)
+class PlainCall:
+    """What a call without a profiler took, on the host and, roughly, on the device."""
+
+    host_s: float
+    device_us: float
+
+
+def plain_call(device: Device, call: Call, number: int) -> PlainCall:
+    """Make one call without a profiler, as compilers and autotuners may use one of their own."""
     try:
         timed = call.prepare()
         device.synchronize()
         started_s = time.perf_counter()
+        stopwatch = device.stopwatch()
         timed()
-        device.synchronize()
+        device_us = stopwatch()
     except GpuBenchError:
         raise
     except Exception as error:
         annotate(error, f"gpu_bench: raised in warm-up call {number} of {call.label!r}")
         raise
-    return time.perf_counter() - started_s
+    return PlainCall(time.perf_counter() - started_s, device_us)
 
 
 def call_times(device: Device, call: Call, wanted: int) -> Warmth:
     """Make so many calls."""
-    seconds = [timed_plain_call(device, call, number) for number in range(1, wanted + 1)]
-    last_s = seconds[-1] if seconds else 0.0
-    return Warmth(wanted, 1e6 * last_s, last_s or 1e-3)
+    calls = [plain_call(device, call, number) for number in range(1, wanted + 1)]
+    if not calls:
+        return Warmth(0, 0.0, 1e-3)
+    return Warmth(wanted, calls[-1].device_us, calls[-1].host_s)
 
 
 def call_until_steady(device: Device, call: Call) -> Warmth:
     """Call until the host's time shows that nothing is compiled any more."""
-    seconds: list[float] = []
-    while len(seconds) < MAX_CALLS:
-        seconds.append(timed_plain_call(device, call, len(seconds) + 1))
-        if len(seconds) >= MIN_CALLS and max(seconds[-2:]) <= STEADY_RATIO * min(seconds) + STEADY_SLACK_S:
+    calls: list[PlainCall] = []
+    while len(calls) < MAX_CALLS:
+        calls.append(plain_call(device, call, len(calls) + 1))
+        fastest_s = min(call.host_s for call in calls)
+        last_s = max(call.host_s for call in calls[-2:])
+        if len(calls) >= MIN_CALLS and last_s <= STEADY_RATIO * fastest_s + STEADY_SLACK_S:
             break
-    return Warmth(len(seconds), 1e6 * min(seconds), min(seconds))
+    return Warmth(len(calls), min(call.device_us for call in calls), fastest_s)
 
 
-def pass_until_rest(timer: Timer, call: Call, plain: Warmth) -> Warmth:
+def pass_until_rest(timer: Timer, call: Call, plain: Warmth, watch: Watch) -> Warmth:
     """Take short passes with the timer until two in a row launch the same kernels and take the same time."""
-    calls, idle_s = plain.calls, plain.idle_s
-    last_kernels: Counter[str] | None = None
-    last_us, difference = 0.0, ""
+    calls, call_us, cost_s = plain.calls, plain.call_us, plain.rep_cost_s
+    last: Counter[str] | None = None
+    difference = ""
     for _ in range(MAX_PASSES):
-        started_s = time.perf_counter()
+        reps = PASS_REPS if call_us < SLOW_CALL_US else SLOW_PASS_REPS
+        sample, started_s = Sample(), time.perf_counter()
+        calls += reps
         try:
-            with collection_off(), timer.session() as session:
-                for _ in range(PASS_REPS):
-                    session.take(call, idle_s)
-            reps = session.reps()
+            take_batch(timer, call, reps, idle_before_rep_s(call_us), watch, sample, 0.0, attempts=1)
         except (IncompleteRecords, KernelsDiffer) as error:
-            last_kernels, difference = None, str(error)
+            last, difference = None, str(error)
             continue
-        finally:
-            calls += PASS_REPS
-        cost_s = (time.perf_counter() - started_s) / PASS_REPS
-        lists = [kernel_list(rep.records) for rep in reps]
-        now_us = statistics.median(rep.elapsed_us for rep in reps)
-        odd = next((kernels for kernels in lists if kernels != lists[0]), None)
-        if odd is None and lists[0] == last_kernels:
-            if abs(now_us - last_us) <= REST_RATIO * now_us + REST_SLACK_US:
-                return Warmth(calls, now_us, cost_s)
-            difference = ""
-        else:
-            difference = describe_difference(lists[0], odd if odd is not None else last_kernels or Counter())
-        last_kernels, last_us = (lists[0] if odd is None else None), now_us
-        idle_s = idle_before_rep_s(now_us)
+        cost_s = (time.perf_counter() - started_s) / reps
+        kernels, before_us = kernel_list(sample.reps[0].records), call_us
+        call_us = statistics.median(sample.samples_us)
+        if kernels == last and abs(call_us - before_us) <= REST_RATIO * call_us + REST_SLACK_US:
+            return Warmth(calls, call_us, cost_s, sample=sample)
+        difference = describe_difference(kernels, last) if last is not None and kernels != last else ""
+        last = kernels
     if difference:
         raise KernelsDiffer(
             f"{call.label!r} does not launch the same kernels in every call, even after {calls} calls ({difference}): "
             "its samples would not mean the same thing"
         )
-    return Warmth(calls, last_us, cost_s, settled=False)
+    return Warmth(calls, call_us, cost_s, settled=False)

@@ -1,0 +1,261 @@
+"""Measure the measuring on this machine's GPU: `python -m tests.on_gpu.study true|steady|cheap|startup`.
+
+Each study prints a Markdown table with the rival (Triton's do_bench) measured in the same run. `true` needs `ncu` on
+the PATH; a workload is compared kernel by kernel with its caches flushed and its clocks left alone.
+"""
+
+import argparse
+import csv
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+NCU_CALLS = 11
+PROCESSES = 10
+
+SLOW_START = """
+import torch
+
+def chain(x):
+    return torch.nn.functional.silu(x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6))
+
+def test_first(gpu_bench):
+    x = torch.randn(4096, 4096, device=gpu_bench.device)
+    compiled = torch.compile(chain)
+    torch.testing.assert_close(compiled(x), chain(x))
+    gpu_bench(compiled, x)
+"""
+QUICK_START = SLOW_START.replace("torch.compile(chain)", "chain")
+
+
+def measure(name: str) -> dict[str, float]:
+    """Return our median and do_bench's, and what each took on the host."""
+    import triton
+
+    from pytest_gpubench.gpu.device import find_device
+    from pytest_gpubench.timing import make_timer
+    from pytest_gpubench.timing.calls import make_call
+    from pytest_gpubench.timing.measurement import Plan
+    from pytest_gpubench.timing.measurement import measure as measure_call
+    from tests.on_gpu.workloads import WORKLOADS
+
+    device = find_device("cuda")
+    function = WORKLOADS[name]()
+    function()
+    timer = make_timer("profiler", device, "cold")
+    timing = measure_call(
+        make_call(function, label=name),
+        timer,
+        device,
+        Plan("cold", None, None, 0.005, 1.0),
+        lambda _: True,
+        lambda _: None,
+    )
+    fixed = measure_call(
+        make_call(function, label=name), timer, device, Plan("cold", 200, 3, 0.005, 5.0), lambda _: True, lambda _: None
+    )
+    started_s = time.perf_counter()
+    rival_ms = triton.testing.do_bench(function, return_mode="median")
+    rival_s = time.perf_counter() - started_s
+    interval = timing.median_interval_us
+    return {
+        "ours_us": timing.median_us,
+        "ours_s": timing.elapsed_s,
+        "reps": timing.reps,
+        "rel_std": timing.rel_std,
+        "rel_width": interval.width / timing.median_us if interval else float("nan"),
+        "clock_mhz": timing.median_sm_clock_mhz or 0,
+        "discarded": timing.discarded,
+        "remeasured": timing.remeasured,
+        "per_rep_ms": 1e3 * fixed.elapsed_s / 203,
+        "fixed_us": fixed.median_us,
+        "rival_us": 1e3 * rival_ms,
+        "rival_s": rival_s,
+    }
+
+
+def measure_all(names: Sequence[str]) -> dict[str, dict[str, float]]:
+    """Measure each workload in this process, after the profiler's start."""
+    from pytest_gpubench.gpu.device import find_device
+    from pytest_gpubench.timing.profiler import ProfilerTimer, self_test
+
+    self_test(ProfilerTimer(find_device("cuda"), "cold"))
+    return {name: measure(name) for name in names}
+
+
+def call_for_ncu(name: str) -> None:
+    """Call a workload where ncu listens, each time after a flush of ours, which ncu is told to leave out."""
+    import torch
+
+    from pytest_gpubench.gpu.device import find_device
+    from pytest_gpubench.timing.l2flush import make_flush
+    from tests.on_gpu.workloads import WORKLOADS
+
+    function, flush = WORKLOADS[name](), make_flush(find_device("cuda"), "cold")
+    for _ in range(3):
+        function()
+    flush()
+    torch.cuda.synchronize()
+    torch.cuda.profiler.start()  # type: ignore[no-untyped-call]
+    for _ in range(NCU_CALLS):
+        flush()
+        torch.cuda.synchronize()
+        function()
+    torch.cuda.synchronize()
+    torch.cuda.profiler.stop()  # type: ignore[no-untyped-call]
+
+
+def ask_ncu(name: str, cache_control: str) -> tuple[float, int]:
+    """Return ncu's time of one call in microseconds, the median over calls of the sum over kernels, and the kernels.
+
+    With cache control "all" it flushes before every kernel, with "none" a kernel finds what the one before it left.
+    """
+    command = [
+        "ncu",
+        "--cache-control",
+        cache_control,
+        "--clock-control",
+        "none",
+        "--profile-from-start",
+        "off",
+        "--csv",
+    ]
+    command += ["--kernel-name", "regex:^(?!gpu_bench_).*"]
+    command += ["--metrics", "gpu__time_duration.sum", sys.executable, "-m", __spec__.name, "call-for-ncu", name]
+    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    lines = output.splitlines()
+    first = next(index for index, line in enumerate(lines) if line.startswith('"ID"'))
+    scale = {"ns": 1e-3, "us": 1.0, "usecond": 1.0, "nsecond": 1e-3, "ms": 1e3, "msecond": 1e3}
+    times_us = [
+        float(row["Metric Value"].replace(",", "")) * scale[row["Metric Unit"]]
+        for row in csv.DictReader(lines[first:])
+        if row["Metric Name"] == "gpu__time_duration.sum"
+    ]
+    kernels = len(times_us) // NCU_CALLS
+    calls_us = [sum(times_us[index * kernels : (index + 1) * kernels]) for index in range(NCU_CALLS)]
+    return statistics.median(calls_us), kernels
+
+
+def in_fresh_process(arguments: Sequence[str]) -> dict[str, dict[str, float]]:
+    """Run a study in a process of its own and return what it printed last."""
+    command = [sys.executable, "-m", __spec__.name, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"{command} failed:\n{done.stdout}\n{done.stderr}")
+    found: dict[str, dict[str, float]] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def study_true(names: Sequence[str]) -> None:
+    """Compare with ncu."""
+    ours = in_fresh_process(["measure", *names])
+    print(
+        "| call | kernels | gpu_bench us | ncu us | off by | allowed | ncu us, no flush inside | do_bench us | off by |"
+    )
+    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
+    for name in names:
+        ncu_us, kernels = ask_ncu(name, "all")
+        chained_us = ask_ncu(name, "none")[0]
+        row, allowed_us = ours[name], 1.5 + 0.01 * ncu_us
+        off_us, rival_us = row["ours_us"] - ncu_us, row["rival_us"] - ncu_us
+        word = "ok" if abs(off_us) <= allowed_us else "MISSED"
+        print(
+            f"| {name} | {kernels} | {row['ours_us']:.2f} | {ncu_us:.2f} | {off_us:+.2f} | {allowed_us:.2f} {word} | "
+            f"{chained_us:.2f} | {row['rival_us']:.2f} | {rival_us:+.2f} |"
+        )
+
+
+def study_steady(names: Sequence[str], out: Path | None) -> None:
+    """Compare medians of fresh processes, and what a measurement costs."""
+    runs = [in_fresh_process(["measure", *names]) for _ in range(PROCESSES)]
+    if out is not None:
+        out.write_text(json.dumps(runs))
+    print(
+        "| kernel | gpu_bench us | spread | do_bench us | its spread | s a measurement | do_bench s | ms a rep | reps |"
+    )
+    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
+    for name in names:
+        ours, rival = column(runs, name, "ours_us"), column(runs, name, "rival_us")
+        middle = {
+            key: statistics.median(column(runs, name, key)) for key in ("ours_s", "rival_s", "per_rep_ms", "reps")
+        }
+        print(
+            f"| {name} | {statistics.median(ours):.2f} | {spread(ours):.2%} | {statistics.median(rival):.2f} | "
+            f"{spread(rival):.2%} | {middle['ours_s']:.3f} | {middle['rival_s']:.3f} | {middle['per_rep_ms']:.3f} | "
+            f"{middle['reps']:.0f} |"
+        )
+
+
+def column(runs: Sequence[dict[str, dict[str, float]]], name: str, key: str) -> list[float]:
+    """Return one figure of every process."""
+    return [run[name][key] for run in runs]
+
+
+def spread(values: Sequence[float]) -> float:
+    """Return (max - min) / median."""
+    return (max(values) - min(values)) / statistics.median(values)
+
+
+def study_startup() -> None:
+    """Time a run of one test from the start of pytest, with the profiler started in the background and not."""
+    print("| first test | startup | whole pytest run s (median of 3) |")
+    print("| --- | --- | --- |")
+    for title, source in (("compiles with torch.compile", SLOW_START), ("compiles nothing", QUICK_START)):
+        seconds: dict[str, list[float]] = {"background": [], "lazy": []}
+        for _ in range(3):
+            for startup, taken in seconds.items():
+                taken.append(pytest_seconds(source, startup))
+        for startup, taken in seconds.items():
+            print(f"| {title} | {startup} | {statistics.median(taken):.2f} ({min(taken):.2f} to {max(taken):.2f}) |")
+
+
+def pytest_seconds(source: str, startup: str) -> float:
+    """Run one test with an empty compile cache; return the seconds."""
+    with TemporaryDirectory() as folder:
+        Path(folder, "test_startup.py").write_text(source)
+        environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor"}
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            f"--gpu-bench-startup={startup}",
+            folder,
+        ]
+        started_s = time.perf_counter()
+        subprocess.run(command, check=True, capture_output=True, env=environment)
+        return time.perf_counter() - started_s
+
+
+def main() -> None:
+    """Run the study that was asked for."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("study", choices=["true", "steady", "startup", "measure", "call-for-ncu"])
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--out", type=Path)
+    chosen = parser.parse_args()
+    from tests.on_gpu.workloads import WORKLOADS
+
+    names = chosen.names or list(WORKLOADS)
+    if chosen.study == "true":
+        study_true([name for name in names if name != "matmul 8192^3 bf16"])
+    elif chosen.study == "steady":
+        study_steady(names, chosen.out)
+    elif chosen.study == "startup":
+        study_startup()
+    elif chosen.study == "call-for-ncu":
+        call_for_ncu(names[0])
+    else:
+        print(json.dumps(measure_all(names)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,186 @@
+"""Nothing that a call does on the GPU is missed, and the three sums of its records are right."""
+
+import ctypes
+import threading
+import time
+from collections.abc import Callable
+from typing import Literal
+
+import pytest
+import torch
+
+from pytest_gpubench import GpuBench, Kernel
+
+SLEEP_CYCLES = 100_000
+CACHES: tuple[Literal["hot", "cold", "dirty"], ...] = ("hot", "cold", "dirty")
+
+
+def sleep(cycles: int) -> None:
+    torch.cuda._sleep(cycles)  # type: ignore[no-untyped-call]
+
+
+def kinds(kernels: tuple[Kernel, ...]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for kernel in kernels:
+        found[kernel.kind] = found.get(kernel.kind, 0) + kernel.launches
+    return found
+
+
+def test_one_kernel_is_one_record(gpu_bench: GpuBench) -> None:
+    x = torch.randn(2**20, device=gpu_bench.device)
+    timing = gpu_bench(torch.neg, x)
+    assert timing.launches == 1
+    assert timing.samples_us == timing.busy_us == timing.span_us
+
+
+@pytest.mark.parametrize(
+    ("label", "work", "expected"),
+    [
+        ("clone", lambda x: x.clone(), {"memcpy": 1}),
+        ("copy_", lambda x: torch.empty_like(x).copy_(x), {"memcpy": 1}),
+        ("to host", lambda x: x.cpu(), {"memcpy": 1}),
+        ("item", lambda x: x[:1].neg().item(), {"kernel": 1, "memcpy": 1}),
+    ],
+)
+def test_copies_count(
+    gpu_bench: GpuBench, label: str, work: Callable[[torch.Tensor], object], expected: dict[str, int]
+) -> None:
+    x = torch.randn(2**18, device=gpu_bench.device)
+    assert kinds(gpu_bench.measure(work, (x,), label=label).kernels) == expected
+
+
+def test_memset_counts(gpu_bench: GpuBench) -> None:
+    x = torch.empty(2**20, dtype=torch.uint8, device=gpu_bench.device)
+    major = (torch.version.cuda or "").split(".")[0]
+    memset = ctypes.CDLL(f"libcudart.so.{major}").cudaMemset
+    memset.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t]
+    timing = gpu_bench.measure(lambda: memset(x.data_ptr(), 1, x.numel()), label="cudaMemset")
+    assert kinds(timing.kernels) == {"memset": 1}
+
+
+def test_side_stream_counts(gpu_bench: GpuBench, side_stream: torch.cuda.Stream) -> None:
+    x = torch.randn(2**22, device=gpu_bench.device)
+
+    def on_the_side() -> None:
+        with torch.cuda.stream(side_stream):
+            x.add(1)
+
+    assert gpu_bench(on_the_side).median_us == pytest.approx(gpu_bench(x.add, 1).median_us, rel=0.1)
+
+
+def test_thread_counts(gpu_bench: GpuBench) -> None:
+    x = torch.randn(2**22, device=gpu_bench.device)
+
+    def in_a_thread() -> None:
+        thread = threading.Thread(target=x.add, args=(1,))
+        thread.start()
+        thread.join()
+
+    assert gpu_bench(in_a_thread).launches == 1
+
+
+@pytest.mark.filterwarnings("ignore:Attempting to run cuBLAS:UserWarning")  # torch's, in its autograd thread
+def test_autograd_thread_counts(gpu_bench: GpuBench) -> None:
+    x = torch.randn(1024, 1024, device=gpu_bench.device, requires_grad=True)
+    forward = gpu_bench.measure(torch.mm, (x, x), label="mm")
+    backward = gpu_bench.measure(torch.mm, (x, x), backward="backward", label="mm backward")
+    both = gpu_bench.measure(torch.mm, (x, x), backward="both", label="mm both")
+    assert forward.launches == 1
+    assert backward.launches >= 2  # a product for each side, and their sum
+    assert both.launches == forward.launches + backward.launches
+    assert both.median_us == pytest.approx(forward.median_us + backward.median_us, rel=0.25)
+
+
+def test_graph_replay_is_counted_kernel_by_kernel(gpu_bench: GpuBench) -> None:
+    x = torch.randn(2**22, device=gpu_bench.device)
+
+    def chain() -> torch.Tensor:
+        return x.neg().exp().sum()
+
+    chain()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        chain()
+    replayed, eager = gpu_bench(graph.replay), gpu_bench(chain)
+    assert replayed.launches == eager.launches
+    assert replayed.median_us == pytest.approx(eager.median_us, rel=0.05)
+
+
+def test_overlapping_streams_against_a_hand_made_truth(gpu_bench: GpuBench, side_stream: torch.cuda.Stream) -> None:
+    """Two sleeps of known length at once: the sum is both, busy and span are little more than the longer one."""
+    short = gpu_bench.measure(lambda: sleep(SLEEP_CYCLES), label="one sleep")
+    long_ = gpu_bench.measure(lambda: sleep(4 * SLEEP_CYCLES), label="four sleeps")
+
+    def both() -> None:
+        sleep(4 * SLEEP_CYCLES)
+        with torch.cuda.stream(side_stream):
+            sleep(SLEEP_CYCLES)
+
+    timing = gpu_bench(both)
+    assert timing.median_us == pytest.approx(short.median_us + long_.median_us, rel=0.02)
+    assert timing.median_busy_us == pytest.approx(long_.median_us, rel=0.02)
+    assert timing.median_span_us == pytest.approx(long_.median_us, rel=0.02)
+    assert "overlap" in timing.flags
+
+
+def test_a_gap_is_in_the_span_only(gpu_bench: GpuBench) -> None:
+    x = torch.randn(2**20, device=gpu_bench.device)
+
+    def with_a_gap() -> None:
+        x.neg()
+        torch.cuda.synchronize()
+        time.sleep(0.002)
+        x.neg()
+
+    timing = gpu_bench.measure(with_a_gap, reps=20)
+    assert timing.samples_us == timing.busy_us
+    assert timing.median_span_us is not None
+    assert timing.median_span_us > 2000 > timing.median_us
+
+
+def test_setup_and_flush_are_outside(gpu_bench: GpuBench) -> None:
+    x = torch.randn(2**24, device=gpu_bench.device)
+    alone = gpu_bench.measure(torch.neg, (x,), label="alone")
+    after_setup = gpu_bench.measure(torch.neg, setup=lambda: (x.clone(),), label="after a setup")
+    assert after_setup.launches == 1
+    assert after_setup.median_us == pytest.approx(alone.median_us, rel=0.03)
+
+
+def test_overwritten_inputs_are_made_anew(gpu_bench: GpuBench) -> None:
+    start = torch.ones(1024, device=gpu_bench.device)
+    seen: list[torch.Tensor] = []
+
+    def overwrite(x: torch.Tensor) -> None:
+        seen.append(x.mul_(2))
+
+    gpu_bench.measure(overwrite, setup=lambda: (start.clone(),), reps=20)
+    assert all(bool((x == 2).all()) for x in seen)
+
+
+def test_cold_is_slower_than_hot_and_dirty_slower_than_cold(gpu_bench: GpuBench) -> None:
+    x = torch.randn(2**21, device=gpu_bench.device)
+    out = torch.empty_like(x)
+    hot, cold, dirty = (
+        gpu_bench.measure(torch.neg, (x,), {"out": out}, cache=cache, label=cache).median_us for cache in CACHES
+    )
+    assert hot < cold < dirty
+
+
+def test_compiled_with_cuda_graphs_comes_to_rest(gpu_bench: GpuBench) -> None:
+    x = torch.randn(1024, 1024, device=gpu_bench.device)
+    compiled = torch.compile(lambda x: torch.softmax(x * 2, -1).sum(-1), mode="reduce-overhead")
+    timing = gpu_bench.measure(compiled, (x,), label="compiled")
+    assert timing.reps >= 20
+    assert timing.launches >= 1
+
+
+def test_clock_is_read_from_the_multiprocessor(gpu_bench: GpuBench) -> None:
+    timing = gpu_bench.measure(lambda: sleep(SLEEP_CYCLES), label="sleep")
+    assert timing.median_sm_clock_mhz is not None
+    assert timing.median_us * timing.median_sm_clock_mhz == pytest.approx(SLEEP_CYCLES, rel=0.03)
+
+
+def test_reps_are_exact(gpu_bench: GpuBench) -> None:
+    x = torch.randn(1024, device=gpu_bench.device)
+    assert gpu_bench.measure(x.neg, reps=37).reps == 37
+    assert gpu_bench.measure(x.neg, reps=1, warmup=0).reps == 1

@@ -1,0 +1,154 @@
+"""What cannot be measured gets a sentence and no number, and the next measurement is right."""
+
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from pytest_gpubench import (
+    BadRequest,
+    DeviceUnavailable,
+    GpuBench,
+    IncompleteRecords,
+    KernelsDiffer,
+    NothingRecorded,
+    ProfilerBusy,
+)
+
+
+def notes_of(error: BaseException) -> str:
+    return " ".join(getattr(error, "__notes__", []))
+
+
+def check_next(gpu_bench: GpuBench) -> None:
+    x = torch.randn(2**20, device=gpu_bench.device)
+    assert gpu_bench.measure(x.neg, reps=20, label="the next one").launches == 1
+
+
+def test_nothing_launched(gpu_bench: GpuBench) -> None:
+    x = torch.randn(1000)
+    with pytest.raises(NothingRecorded, match="launched nothing on the GPU"):
+        gpu_bench(x.neg)
+    check_next(gpu_bench)
+
+
+def test_another_profiler_is_on(gpu_bench: GpuBench) -> None:
+    x = torch.randn(1000, device=gpu_bench.device)
+    with (
+        torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]),
+        pytest.raises(ProfilerBusy, match="already on"),
+    ):
+        gpu_bench(x.neg)
+    check_next(gpu_bench)
+
+
+def test_raises_in_rep_seven(gpu_bench: GpuBench) -> None:
+    x = torch.randn(1000, device=gpu_bench.device)
+    calls: list[int] = []
+
+    def moody() -> torch.Tensor:
+        calls.append(1)
+        if len(calls) == 3 + 7:
+            raise ValueError("enough")
+        return x.neg()
+
+    with pytest.raises(ValueError, match="enough") as caught:
+        gpu_bench.measure(moody, reps=20, warmup=3)
+    assert "rep 7 of 'moody'" in notes_of(caught.value)
+    check_next(gpu_bench)
+
+
+def test_kernels_that_differ(gpu_bench: GpuBench) -> None:
+    x = torch.randn(1000, device=gpu_bench.device)
+    calls: list[int] = []
+
+    def alternating() -> torch.Tensor:
+        calls.append(1)
+        return x.neg() if len(calls) % 2 else x.exp()
+
+    with pytest.raises(KernelsDiffer, match="same kernels in every call"):
+        gpu_bench(alternating)
+    check_next(gpu_bench)
+
+
+def test_late_autotuning_is_waited_for(gpu_bench: GpuBench) -> None:
+    x = torch.randn(2**20, device=gpu_bench.device)
+    calls: list[int] = []
+
+    def settling() -> torch.Tensor:
+        calls.append(1)
+        return x.exp() if len(calls) < 12 else x.neg()
+
+    timing = gpu_bench(settling)
+    assert [kernel.launches for kernel in timing.kernels] == [1]
+    assert "neg" in timing.kernels[0].name
+
+
+def test_out_of_memory_in_the_function(gpu_bench: GpuBench) -> None:
+    def too_large() -> torch.Tensor:
+        return torch.empty(2**45, dtype=torch.uint8, device="cuda")
+
+    with pytest.raises(torch.OutOfMemoryError) as caught:
+        gpu_bench(too_large)
+    assert "warm-up call 1" in notes_of(caught.value)
+    check_next(gpu_bench)
+
+
+def test_out_of_memory_in_the_flush(monkeypatch: pytest.MonkeyPatch, gpu_bench: GpuBench) -> None:
+    from pytest_gpubench.timing import l2flush
+
+    x = torch.randn(1000, device=gpu_bench.device)
+    monkeypatch.setattr(l2flush, "CACHES_READ", 2**20)
+    l2flush.flush_buffer.cache_clear()
+    with pytest.raises(DeviceUnavailable, match=r"no room on .* asked for .* TiB, found .* free"):
+        gpu_bench(x.neg)
+    monkeypatch.undo()
+    l2flush.flush_buffer.cache_clear()
+    check_next(gpu_bench)
+
+
+def test_measuring_inside_a_measurement(gpu_bench: GpuBench) -> None:
+    x = torch.randn(1000, device=gpu_bench.device)
+    with pytest.raises(ProfilerBusy, match="'neg' cannot be measured while 'outer' is"):
+        gpu_bench.measure(lambda: gpu_bench(x.neg), label="outer")
+    check_next(gpu_bench)
+
+
+def test_work_of_another_thread(gpu_bench: GpuBench) -> None:
+    x, y = torch.randn(1000, device=gpu_bench.device), torch.randn(1000, device=gpu_bench.device)
+    stop = threading.Event()
+
+    def disturb() -> None:
+        while not stop.is_set():
+            y.neg()
+            time.sleep(1e-4)
+
+    thread = threading.Thread(target=disturb)
+    thread.start()
+    try:
+        with pytest.raises((IncompleteRecords, KernelsDiffer)):
+            gpu_bench.measure(x.exp, reps=50)
+    finally:
+        stop.set()
+        thread.join()
+    check_next(gpu_bench)
+
+
+@pytest.mark.parametrize(
+    ("measure", "sentence"),
+    [
+        (lambda bench, x: bench.measure(3), "needs a function to call, found int"),
+        (lambda bench, x: bench.measure(x.neg, setup=lambda: x), r"for a single argument, `return \(x,\)`"),
+        (lambda bench, x: bench.measure(x.neg, backward="backwards"), "must be forward, backward or both"),
+        (lambda bench, x: bench.measure(x.neg, backward="backward"), "none of its outputs requires a gradient"),
+        (lambda bench, x: bench.measure(x.neg, reps=0), "must be at least 1"),
+        (lambda bench, x: bench.measure(torch.neg, (x,), setup=lambda: (x,)), "give one of them"),
+    ],
+)
+def test_bad_arguments(gpu_bench: GpuBench, measure: Callable[[GpuBench, torch.Tensor], object], sentence: str) -> None:
+    x = torch.randn(1000, device=gpu_bench.device)
+    with pytest.raises(BadRequest, match=sentence):
+        measure(gpu_bench, x)
+    check_next(gpu_bench)

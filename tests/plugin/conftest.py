@@ -1,0 +1,82 @@
+from collections.abc import Callable
+from typing import Any, cast
+
+import hypothesis
+import pynvml
+import pytest
+import rich.box
+import rich.console
+import rich.table
+import torch
+
+import pytest_gpubench.fixture
+import pytest_gpubench.report.terminal
+import pytest_gpubench.timing.scripted
+from pytest_gpubench.results.model import TestRecord
+
+# pytester forgets what an inner run imports: torch cannot be imported twice, the others need not be
+PRELOADED = (hypothesis, pynvml, rich.box, rich.console, rich.table, torch, pytest_gpubench.fixture)
+
+RunResult = pytest.RunResult
+BenchRun = Callable[..., RunResult]
+
+HEAD = """
+import pytest
+from pytest_gpubench import scripted
+
+@scripted([10.0, 10.1, 9.9])
+def fast(*args): pass
+
+@scripted([20.0, 20.2, 19.8])
+def slow(*args): pass
+"""
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    import os
+
+    for name in os.environ:
+        if name.startswith("GPU_BENCH_") or name == "CUDA_VISIBLE_DEVICES":
+            monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def bench_run(pytester: pytest.Pytester) -> BenchRun:
+    """Run a test file whose functions are scripted; `fast` takes 10 us, `slow` 20 us."""
+
+    def run(source: str, *args: str, timer: str = "scripted") -> RunResult:
+        pytester.makepyfile(HEAD + source)
+        return pytester.runpytest("-p", "no:benchmark", f"--gpu-bench-timer={timer}", *args)
+
+    return run
+
+
+class Recorder:
+    """Collect the records of an inner run."""
+
+    def __init__(self) -> None:
+        self.records: list[TestRecord] = []
+        self.reports: list[pytest.TestReport] = []
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        from pytest_gpubench.results.model import decode
+
+        self.reports.append(report)
+        text = getattr(report, "gpu_bench", None)
+        if text is not None:
+            self.records.append(decode(text))
+
+
+@pytest.fixture
+def record_run(pytester: pytest.Pytester) -> Callable[..., Recorder]:
+    """Run a test file in this process and return what it recorded."""
+
+    def run(source: str, *args: str) -> Recorder:
+        pytester.makepyfile(HEAD + source)
+        recorder = Recorder()
+        arguments = ["-p", "no:benchmark", "--gpu-bench-timer=scripted", *args]
+        pytester.inline_run(*arguments, plugins=[cast(Any, recorder)])
+        return recorder
+
+    return run

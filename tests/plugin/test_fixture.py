@@ -1,0 +1,217 @@
+import pytest
+
+from tests.plugin.conftest import BenchRun, Recorder
+
+
+def test_the_timing_is_returned_with_every_sample(bench_run: BenchRun) -> None:
+    source = """
+def test_it(gpu_bench):
+    timing = gpu_bench.measure(fast, reps=6)
+    assert timing.samples_us == (10.0, 10.1, 9.9, 10.0, 10.1, 9.9)
+    assert (timing.median_us, timing.min_us, timing.max_us, timing.reps) == (10.0, 9.9, 10.1, 6)
+    assert (timing.label, timing.timer, timing.cache) == ("fast", "scripted", "cold")
+    assert gpu_bench.measure(slow, label="other", cache="hot").label == "other"
+"""
+    bench_run(source).assert_outcomes(passed=1)
+
+
+def test_arguments_are_passed_on(bench_run: BenchRun) -> None:
+    source = """
+def test_it(gpu_bench):
+    seen = set()
+    @scripted([1.0])
+    def spy(*args, **kwargs): seen.add((args, *kwargs.items()))
+    gpu_bench(spy, 1, label=2)
+    gpu_bench.measure(spy, (3,), {"reps": 4}, reps=2)
+    gpu_bench.measure(spy, setup=lambda: (5, 6), reps=2)
+    gpu_bench.measure(spy, setup=lambda: ((7,), {"k": 8}), reps=2)
+    gpu_bench.measure(spy, setup=lambda: {"k": 9}, reps=2)
+    gpu_bench.measure(spy, (10,), setup=lambda: None, reps=2)
+    assert seen == {(((1,)), ("label", 2)), ((3,), ("reps", 4)), ((5, 6),), ((7,), ("k", 8)), ((), ("k", 9)), ((10,),)}
+"""
+    bench_run(source).assert_outcomes(passed=1)
+
+
+def test_in_classes_and_function_scoped_fixtures(bench_run: BenchRun) -> None:
+    source = """
+@pytest.fixture
+def measured(gpu_bench): return gpu_bench(fast)
+
+class TestClass:
+    def test_it(self, gpu_bench): assert gpu_bench(fast).measured
+    def test_in_a_fixture(self, measured): assert measured.median_us == 10.0
+
+@pytest.mark.perf(max_time_us=5)
+def test_limit_in_a_fixture(measured): pass
+"""
+    result = bench_run(source)
+    result.assert_outcomes(passed=2, errors=1)
+    result.stdout.fnmatch_lines(["*fast is too slow: median 10.00 us*"])
+
+
+def test_requested_dynamically(bench_run: BenchRun) -> None:
+    bench_run("def test_it(request): request.getfixturevalue('gpu_bench')(fast)").assert_outcomes(passed=1)
+
+
+def test_a_fixture_of_a_wider_scope_is_refused(bench_run: BenchRun) -> None:
+    source = """
+@pytest.fixture(scope="module")
+def shared(gpu_bench): return gpu_bench(fast)
+def test_it(shared): pass
+"""
+    result = bench_run(source)
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(
+        ["*gpu_bench was used by the fixture 'shared' (module scope), which is set up for more*"]
+    )
+
+
+def test_in_a_teardown_it_is_refused(bench_run: BenchRun) -> None:
+    source = """
+@pytest.fixture
+def late(gpu_bench):
+    yield
+    gpu_bench(fast)
+def test_it(late): pass
+"""
+    result = bench_run(source)
+    result.assert_outcomes(passed=1, errors=1)
+    result.stdout.fnmatch_lines(["*gpu_bench was used in a teardown*"])
+
+
+def test_outside_of_a_test_it_is_refused(pytester: pytest.Pytester, bench_run: BenchRun) -> None:
+    pytester.makeconftest(
+        """
+def pytest_sessionfinish(session):
+    from pytest_gpubench.plugin import RUN
+    try:
+        session.config.stash[RUN].bench(print)
+    except Exception as error:
+        print("REFUSED", error)
+"""
+    )
+    result = bench_run("def test_it(gpu_bench): pass", "-s")
+    result.stdout.fnmatch_lines(["*REFUSED gpu_bench was used outside of a test: a measurement belongs to the test*"])
+
+
+def test_under_given_nothing_is_suppressed(bench_run: BenchRun) -> None:
+    source = """
+from hypothesis import given, strategies as st
+
+@pytest.mark.perf(max_time_us=15, reps=20)
+@given(size=st.integers(1, 100))
+def test_it(gpu_bench, size):
+    assert gpu_bench(fast, size).median_us == 10.0
+
+class TestClass:
+    @given(size=st.integers(1, 100))
+    def test_it(self, gpu_bench, size):
+        gpu_bench.measure(fast, (size,), reps=2)
+"""
+    result = bench_run(source, "-p", "no:randomly")
+    result.assert_outcomes(passed=2)
+    result.stdout.fnmatch_lines(["*fast (slowest of 100)*"])
+
+
+def test_a_broken_limit_under_given_is_shrunk_and_not_flaky(bench_run: BenchRun) -> None:
+    source = """
+from hypothesis import given, strategies as st
+
+@pytest.mark.perf(max_time_us=15, reps=20)
+@given(size=st.integers(0, 1000))
+def test_it(gpu_bench, size):
+    gpu_bench(slow if size >= 17 else fast)
+"""
+    result = bench_run(source)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*size=17,*"])
+    assert "Flaky" not in result.stdout.str()
+
+
+def test_extra_info_reaches_the_record(record_run: "type[Recorder]") -> None:
+    recorder = record_run(
+        """
+class Odd:
+    def __str__(self): return "odd"
+
+def test_first(gpu_bench):
+    gpu_bench(fast)
+    gpu_bench.extra_info["gb_per_s"] = 1.5
+    gpu_bench.extra_info["odd"] = Odd()
+
+@pytest.mark.parametrize("size", [3])
+def test_second(gpu_bench, size):
+    gpu_bench(fast)
+    gpu_bench(slow)
+"""
+    )
+    first, second = recorder.records
+    assert first.extra_info == {"gb_per_s": 1.5, "odd": "odd"}
+    assert second.extra_info == {}
+    assert second.params == {"size": "3"}
+    assert [item.timing.label for item in second.measurements] == ["fast", "slow"]
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        ("gpu_bench(3)", "gpu_bench needs a function to call, found int: 3"),
+        ("gpu_bench.measure(fast, 3)", "args= must be a tuple of positional arguments, found int"),
+        ("gpu_bench.measure(fast, setup=3)", "setup= must be a function without arguments, found int"),
+        ("gpu_bench.measure(fast, setup=lambda: 3)", "*found int: for a single argument, `return (x,)`"),
+        ("gpu_bench.measure(fast, (1,), setup=lambda: (2,))", "setup= returned arguments, but args= or kwargs=*"),
+        ("gpu_bench.measure(fast, backward='sideways')", "backward='sideways' is not known*"),
+        ("gpu_bench.measure(fast, reps=0)", "measure(reps=...): 0 is not valid, it must be at least 1"),
+        ("gpu_bench.measure(fast, max_time=-1.0)", "measure(max_time=...): -1.0 is not valid, it must be above 0*"),
+        ("gpu_bench(print)", "timer='scripted' needs samples: decorate 'print' with @scripted(samples_us=[[]...[]])"),
+        ("scripted([])(print)", "scripted(samples_us=[[][]]): it takes at least one sample, each above 0"),
+        ("gpu_bench.measure(lambda: gpu_bench(fast), label='out')", "*'fast' cannot be measured while 'out' is*"),
+    ],
+)
+def test_bad_arguments_get_one_sentence(bench_run: BenchRun, call: str, sentence: str) -> None:
+    result = bench_run(f"def test_bad(gpu_bench): {call}\ndef test_next(gpu_bench): gpu_bench(fast)")
+    result.assert_outcomes(failed=1, passed=1)
+    result.stdout.fnmatch_lines([f"E *{sentence}"])
+
+
+def test_an_error_of_the_function_keeps_its_traceback_and_says_which_rep(bench_run: BenchRun) -> None:
+    source = """
+def test_it(gpu_bench):
+    calls = []
+    @scripted([1.0])
+    def moody():
+        calls.append(1)
+        if len(calls) == 7: raise ValueError("enough")
+    gpu_bench.measure(moody, reps=20)
+def test_next(gpu_bench): gpu_bench(fast)
+"""
+    result = bench_run(source)
+    result.assert_outcomes(failed=1, passed=1)
+    result.stdout.fnmatch_lines(["E *ValueError: enough", "E *gpu_bench: raised in rep 7 of 'moody'*"])
+    assert "sampling.py" not in result.stdout.str()
+    assert "measurement.py" not in result.stdout.str()
+
+
+def test_kernels_that_differ_between_reps_give_no_number(bench_run: BenchRun) -> None:
+    source = """
+from pytest_gpubench.timing import scripted as module
+
+def test_it(gpu_bench, monkeypatch):
+    calls = []
+    take = module.ScriptedSession.take
+    def alternating(self, call, idle_s):
+        take(self, call, idle_s)
+        calls.append(1)
+        if len(calls) % 3 == 0:
+            rep = self.taken[-1]
+            self.taken[-1] = type(rep)(rep.elapsed_us, rep.records * 2)
+    monkeypatch.setattr(module.ScriptedSession, "take", alternating)
+    @scripted([1.0], kernels=["softmax"])
+    def odd(): pass
+    gpu_bench.measure(odd, reps=20)
+"""
+    result = bench_run(source)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        ["E *KernelsDiffer: 'odd' does not launch the same kernels in every call: rep 1 and rep *"]
+    )

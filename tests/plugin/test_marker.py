@@ -1,0 +1,124 @@
+import pytest
+
+from tests.plugin.conftest import BenchRun
+
+MIXED = """
+@pytest.fixture
+def through(gpu_bench): return gpu_bench
+
+def test_uses(gpu_bench): gpu_bench(fast)
+def test_uses_through_a_fixture(through): through(fast)
+def test_plain(): pass
+
+@pytest.mark.perf(max_time_us=15)
+class TestClass:
+    def test_in_class(self, gpu_bench): gpu_bench(fast)
+"""
+
+
+@pytest.mark.parametrize(
+    ("expression", "passed", "deselected"), [("perf", 3, 1), ("not perf", 1, 3), ("perf or not perf", 4, 0)]
+)
+def test_selection_is_exact(bench_run: BenchRun, expression: str, passed: int, deselected: int) -> None:
+    bench_run(MIXED, "-m", expression).assert_outcomes(passed=passed, deselected=deselected)
+
+
+@pytest.mark.parametrize(("flag", "passed"), [("--gpu-bench-only", 3), ("--gpu-bench-skip", 1)])
+def test_only_and_skip(bench_run: BenchRun, flag: str, passed: int) -> None:
+    bench_run(MIXED, flag).assert_outcomes(passed=passed, deselected=4 - passed)
+
+
+def test_the_closest_mark_wins_keyword_by_keyword(bench_run: BenchRun) -> None:
+    source = """
+pytestmark = pytest.mark.perf(max_time_us=1, max_rel_std=0.0001)
+
+@pytest.mark.perf(max_time_us=12)
+class TestClass:
+    @pytest.mark.perf(max_rel_std=0.1)
+    def test_both_overruled(self, gpu_bench): gpu_bench(fast)
+
+    @pytest.mark.perf(max_rel_std=None)
+    def test_limit_taken_back(self, gpu_bench): gpu_bench(fast)
+
+    def test_module_limit_stays(self, gpu_bench): gpu_bench(fast)
+"""
+    result = bench_run(source)
+    result.assert_outcomes(passed=2, failed=1)
+    result.stdout.fnmatch_lines(["*fast is unsteady: relative std*wanted at most 0.010 %*"])
+
+
+@pytest.mark.parametrize(
+    ("mark", "sentence"),
+    [
+        ("perf(max_tim_us=3)", "perf(max_tim_us=...) is not known; legal are the limits max_rel_std, max_time_us *"),
+        ("perf(3)", "perf() takes keywords only, found 1 positional argument: 3"),
+        ("perf(device='cpu')", "perf(device=...) can only be set for the whole run*"),
+        ("perf(max_time_us=0)", "perf(max_time_us=0): it must be above 0 and finite"),
+        ("perf(max_time_us='3')", "perf(max_time_us='3'): it must be a number"),
+        ("perf(max_time_us={})", "perf(max_time_us={}): a mapping must name GPUs*"),
+        ("perf(max_rel_std=float('nan'))", "perf(max_rel_std=nan): it must be above 0 and finite"),
+        ("perf(reps=0)", "perf(reps=...): 0 is not valid, it must be at least 1"),
+        ("perf(timer='sundial')", "perf(timer=...): 'sundial' is not valid, it must be one of *"),
+    ],
+)
+def test_a_bad_mark_fails_that_test_only(bench_run: BenchRun, mark: str, sentence: str) -> None:
+    source = f"""
+@pytest.mark.{mark}
+def test_bad(gpu_bench): gpu_bench(fast)
+def test_good(gpu_bench): gpu_bench(fast)
+"""
+    result = bench_run(source)
+    result.assert_outcomes(passed=1, errors=1)
+    result.stdout.fnmatch_lines([sentence.replace("[", "[[]")])
+    assert "INTERNALERROR" not in result.stdout.str()
+
+
+def test_settings_in_the_mark(bench_run: BenchRun) -> None:
+    source = """
+@pytest.mark.perf(reps=23)
+def test_it(gpu_bench):
+    assert gpu_bench(fast).reps == 23
+    assert gpu_bench.measure(fast, reps=24).reps == 24
+"""
+    bench_run(source).assert_outcomes(passed=1)
+    bench_run(source.replace("== 23", "== 25").replace("== 24", "== 25"), "--gpu-bench-reps=25").assert_outcomes(
+        passed=1
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "outcome"),
+    [
+        ("pass", {"failed": 1}),
+        ("gpu_bench(fast)", {"passed": 1}),
+        ("pytest.skip('not today')", {"skipped": 1}),
+        ("raise ValueError", {"failed": 1}),
+    ],
+)
+def test_a_limit_that_was_never_judged_fails(bench_run: BenchRun, body: str, outcome: dict[str, int]) -> None:
+    result = bench_run(f"@pytest.mark.perf(max_time_us=15)\ndef test_it(gpu_bench): {body}")
+    result.assert_outcomes(**outcome)
+    if body == "pass":
+        result.stdout.fnmatch_lines(
+            ["perf(max_time_us=15) was never judged: the test measured nothing; call gpu_bench*"]
+        )
+
+
+def test_a_limit_on_a_test_without_the_fixture_fails(bench_run: BenchRun) -> None:
+    bench_run("@pytest.mark.perf(max_time_us=15)\ndef test_it(): pass").assert_outcomes(failed=1)
+
+
+def test_an_expected_failure_may_stay_slow(bench_run: BenchRun) -> None:
+    source = (
+        "@pytest.mark.xfail(strict=True)\n@pytest.mark.perf(max_time_us=5)\ndef test_it(gpu_bench): gpu_bench(fast)"
+    )
+    bench_run(source).assert_outcomes(xfailed=1)
+
+
+def test_markers_and_fixtures_read_well(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("def test_nothing(): pass")
+    pytester.runpytest("--markers").stdout.fnmatch_lines(
+        ["@pytest.mark.perf(max_rel_std, max_time_us, *): a performance*"]
+    )
+    fixtures = pytester.runpytest("--fixtures").stdout
+    fixtures.fnmatch_lines(["gpu_bench [[]session scope[]]*", "*Measure GPU kernel time: ``gpu_bench(fn, *"])

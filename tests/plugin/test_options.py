@@ -1,0 +1,167 @@
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_gpubench.errors import BadRequest
+from pytest_gpubench.options import markdown_table
+from pytest_gpubench.settings import (
+    MARKER_SETTINGS,
+    ROWS,
+    Resolver,
+    Settings,
+    environment_name,
+    flag_name,
+    ini_name,
+    switch,
+)
+from tests.plugin.conftest import BenchRun
+
+README = Path(__file__).parents[2] / "README.md"
+
+OTHER_VALUES: dict[str, tuple[str, object]] = {
+    "device": ("cpu", "cpu"),
+    "require_gpu": ("true", True),
+    "timer": ("wall", "wall"),
+    "cache": ("hot", "hot"),
+    "reps": ("7", 7),
+    "warmup": ("0", 0),
+    "precision": ("2%", 0.02),
+    "max_time": ("2.5", 2.5),
+    "alpha": ("0.01", 0.01),
+    "inconclusive": ("fail", "fail"),
+    "startup": ("lazy", "lazy"),
+    "disable": ("true", True),
+    "only": ("true", True),
+    "skip": ("true", True),
+    "columns": ("median, reps", ("median", "reps")),
+    "sort": ("median", "median"),
+    "group_by": ("param:size", "param:size"),
+    "time_unit": ("ms", "ms"),
+    "verbose": ("true", True),
+    "quiet": ("true", True),
+}
+
+SHOW = """
+def pytest_collection_finish(session):
+    from pytest_gpubench.plugin import RUN
+    settings = session.config.stash[RUN].settings
+    print("\\nVALUE", repr(getattr(settings, {name!r})))
+"""
+
+
+def test_the_table_of_other_values_is_complete() -> None:
+    assert set(OTHER_VALUES) == set(ROWS)
+    assert all(value != getattr(Settings(), name) for name, (_, value) in OTHER_VALUES.items())
+
+
+@pytest.mark.parametrize("spelling", ["flag", "ini", "environment"])
+@pytest.mark.parametrize("name", ROWS)
+def test_every_setting_works_in_every_spelling(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, name: str, spelling: str
+) -> None:
+    text, value = OTHER_VALUES[name]
+    arguments: list[str] = []
+    if spelling == "flag":
+        arguments = [flag_name(name)] if ROWS[name].metadata["parse"] is switch else [f"{flag_name(name)}={text}"]
+    elif spelling == "ini":
+        pytester.makeini(f"[pytest]\n{ini_name(name)} = {text}")
+    else:
+        monkeypatch.setenv(environment_name(name), text)
+    pytester.makeconftest(SHOW.format(name=name))
+    pytester.makepyfile("def test_nothing(): pass")
+    result = pytester.runpytest("--collect-only", "-q", "-s", *arguments)
+    result.stdout.fnmatch_lines([f"VALUE {value!r}".replace("[", "[[]")])
+
+
+@pytest.mark.parametrize(
+    ("ini", "environment", "flag", "value"),
+    [("3", None, None, 3), ("3", "4", None, 4), ("3", "4", "5", 5), (None, "4", "5", 5), (None, "", None, None)],
+)
+def test_flag_beats_environment_beats_ini(
+    pytester: pytest.Pytester,
+    monkeypatch: pytest.MonkeyPatch,
+    ini: str | None,
+    environment: str | None,
+    flag: str | None,
+    value: int | None,
+) -> None:
+    if ini is not None:
+        pytester.makeini(f"[pytest]\ngpu_bench_reps = {ini}")
+    if environment is not None:
+        monkeypatch.setenv("GPU_BENCH_REPS", environment)
+    pytester.makeconftest(SHOW.format(name="reps"))
+    pytester.makepyfile("def test_nothing(): pass")
+    result = pytester.runpytest("--collect-only", "-q", "-s", *([f"--gpu-bench-reps={flag}"] if flag else []))
+    result.stdout.fnmatch_lines([f"VALUE {value!r}"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--gpu-bench-reps=0"], "--gpu-bench-reps: '0' is not valid, it must be at least 1"),
+        (["--gpu-bench-reps=many"], "--gpu-bench-reps: 'many' is not valid, it must be a whole number"),
+        (["--gpu-bench-warmup=-1"], "--gpu-bench-warmup: '-1' is not valid, it must be at least 1"),
+        (["--gpu-bench-max-time=-1"], "--gpu-bench-max-time: '-1' is not valid, it must be above 0 and finite"),
+        (["--gpu-bench-max-time=inf"], "--gpu-bench-max-time: 'inf' is not valid, it must be above 0 and finite"),
+        (["--gpu-bench-precision=150%"], "--gpu-bench-precision: '150%' is not valid, it must be below 1 (or 100%)"),
+        (["--gpu-bench-timer=stopwatch"], "--gpu-bench-timer: 'stopwatch' is not valid, it must be one of profiler*"),
+        (["--gpu-bench-columns=median,mode"], "--gpu-bench-columns: 'median,mode' is not valid, it must be a comma*"),
+        (["--gpu-bench-group-by=param:"], "--gpu-bench-group-by: 'param:' is not valid*"),
+        (["--gpu-bench-only", "--gpu-bench-skip"], "--gpu-bench-only and --gpu-bench-skip contradict each other*"),
+        (["--gpu-bench-only", "--gpu-bench-disable"], "--gpu-bench-only and --gpu-bench-disable contradict*"),
+    ],
+)
+def test_a_bad_option_is_a_usage_error_before_the_first_test(
+    bench_run: BenchRun, arguments: list[str], sentence: str
+) -> None:
+    result = bench_run("def test_never(): pass", *arguments)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"ERROR: {sentence}"])
+
+
+def test_a_bad_environment_or_ini_names_its_spelling(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytester.makepyfile("def test_never(): pass")
+    pytester.makeini("[pytest]\ngpu_bench_cache = lukewarm")
+    result = pytester.runpytest()
+    result.stderr.fnmatch_lines(["ERROR: ini key gpu_bench_cache: 'lukewarm' is not valid, it must be one of cold*"])
+    monkeypatch.setenv("GPU_BENCH_CACHE", "tepid")
+    result = pytester.runpytest()
+    result.stderr.fnmatch_lines(["ERROR: GPU_BENCH_CACHE: 'tepid' is not valid*"])
+
+
+@pytest.mark.parametrize("name", MARKER_SETTINGS)
+def test_an_explicit_option_overrules_a_marker(name: str) -> None:
+    text, value = OTHER_VALUES[name]
+    open_ = Resolver(Settings(), frozenset())
+    assert getattr(open_.override(open_.run, {name: text}, "perf({}=...)"), name) == value
+    given = Resolver(Settings(), frozenset({name}))
+    assert getattr(given.override(given.run, {name: text}, "perf({}=...)"), name) == getattr(Settings(), name)
+
+
+def test_a_bad_marker_value_names_the_keyword() -> None:
+    resolver = Resolver(Settings(), frozenset())
+    with pytest.raises(BadRequest, match=r"perf\(reps=...\): 0 is not valid, it must be at least 1"):
+        resolver.override(resolver.run, {"reps": 0}, "perf({}=...)")
+
+
+@pytest.mark.parametrize("change", [{"only": True, "skip": True}, {"verbose": True, "quiet": True}])
+def test_settings_that_contradict_each_other_are_refused(change: dict[str, Any]) -> None:
+    with pytest.raises(BadRequest, match="contradict each other"):
+        replace(Settings(), **change)
+
+
+def test_help_names_every_flag_and_default(pytester: pytest.Pytester) -> None:
+    text = re.sub(r"\s+", " ", pytester.runpytest("--help").stdout.str())
+    for name, row in ROWS.items():
+        assert flag_name(name) in text
+        assert ini_name(name) in text
+        assert re.sub(r"\s+", " ", row.metadata["help"].replace("%%", "%")) in text
+
+
+def test_the_readme_has_the_table_of_all_settings() -> None:
+    assert markdown_table() in README.read_text()
