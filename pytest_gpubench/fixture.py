@@ -161,7 +161,8 @@ def enforce(test: CurrentTest, settings: Settings, verdicts: Sequence[Verdict]) 
         undecided = verdict.outcome is Outcome.INCONCLUSIVE
         if verdict.enforced and (verdict.outcome is Outcome.FAIL or (undecided and settings.inconclusive == "fail")):
             raise LimitBroken(verdict.sentence)
-        if undecided and settings.inconclusive == "warn":
+        unsaid = verdict.outcome is Outcome.NOT_JUDGED or (undecided and settings.inconclusive == "warn")
+        if verdict.enforced and unsaid:
             test.warnings.append(verdict.sentence)
 
 

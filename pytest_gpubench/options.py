@@ -1,5 +1,6 @@
 """Where the settings come from: flags, environment and ini keys, all derived from the rows of `settings`."""
 
+import argparse
 import os
 from collections.abc import Mapping
 from dataclasses import Field
@@ -35,17 +36,29 @@ def resolve(config: pytest.Config, environ: Mapping[str, str] = os.environ) -> R
     """Read flags, environment and ini; raise BadRequest naming the spelling that is wrong."""
     chosen, explicit = {}, set()
     for name in ROWS:
-        given = [
-            (flag_name(name), config.getoption(ini_name(name))),
-            (environment_name(name), environ.get(environment_name(name))),
-            (f"ini key {ini_name(name)}", config.getini(ini_name(name))),
-        ]
-        spelling, value = next(((s, v) for s, v in given if v not in (None, "")), ("", None))
+        spelling, value = look_up(name, config.option, config, environ)
         if value is not None:
             chosen[name] = parse_value(name, value, spelling)
         if spelling == flag_name(name):
             explicit.add(name)
     return Resolver(Settings(**chosen), frozenset(explicit))
+
+
+def look_up(
+    name: str, flags: argparse.Namespace, config: pytest.Config, environ: Mapping[str, str]
+) -> tuple[str, str | None]:
+    """Return the spelling that gives a setting, and its text; None where nothing does."""
+    given = [
+        (flag_name(name), getattr(flags, ini_name(name), None)),
+        (environment_name(name), environ.get(environment_name(name))),
+        (f"ini key {ini_name(name)}", config.getini(ini_name(name))),
+    ]
+    return next(((spelling, value) for spelling, value in given if value not in (None, "")), ("", None))
+
+
+def device_wanted(early_config: pytest.Config) -> str:
+    """Return the device setting before pytest is configured."""
+    return look_up("device", early_config.known_args_namespace, early_config, os.environ)[1] or "auto"
 
 
 def markdown_table() -> str:

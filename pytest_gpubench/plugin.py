@@ -1,6 +1,7 @@
 """pytest's hooks: each takes what pytest gives, calls one thing of ours, and puts the answer back."""
 
 import os
+from collections import Counter
 from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -9,7 +10,7 @@ import pytest
 from pytest_gpubench import markers
 from pytest_gpubench.errors import BadRequest, DeviceUnavailable, NotMeasured
 from pytest_gpubench.limits import Limits
-from pytest_gpubench.options import add_options, resolve
+from pytest_gpubench.options import add_options, device_wanted, resolve
 from pytest_gpubench.settings import Resolver
 
 if TYPE_CHECKING:
@@ -27,6 +28,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     add_options(parser)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+    """Let Triton kernels run without a GPU: Triton decides that when a kernel is defined, be it by a conftest."""
+    from pytest_gpubench.gpu.presence import has_gpu_driver
+
+    wanted = device_wanted(early_config)
+    on_cpu = wanted == "cpu" or (wanted == "auto" and not has_gpu_driver())
+    if on_cpu and INTERPRETER_VARIABLE not in os.environ:
+        os.environ[INTERPRETER_VARIABLE] = "1"
+        early_config.add_cleanup(leave_interpreter)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Read the settings and register the marker and the run."""
     config.addinivalue_line("markers", markers.describe())
@@ -37,13 +50,11 @@ def pytest_configure(config: pytest.Config) -> None:
     run = Run(config, resolver)
     config.stash[RUN] = run
     config.pluginmanager.register(run, "gpu_bench_run")
-    run.choose_interpreter()
 
 
-def pytest_unconfigure(config: pytest.Config) -> None:
+def leave_interpreter() -> None:
     """Leave the environment as it was found."""
-    if RUN in config.stash:
-        config.stash[RUN].restore_environment()
+    os.environ.pop(INTERPRETER_VARIABLE, None)
 
 
 @pytest.fixture(scope="session")
@@ -72,7 +83,6 @@ class Run:
         self._bench: GpuBench | None = None
         self._device: Device | None = None
         self._device_error: str | None = None
-        self._set_interpreter = False
 
     @property
     def bench(self) -> "GpuBench":
@@ -92,20 +102,6 @@ class Run:
         self._test.phase = self._phase
         self._test.wider_scopes = self._wider_fixtures
         return self._test
-
-    def choose_interpreter(self) -> None:
-        """Let Triton kernels run without a GPU, which Triton decides when they are defined."""
-        from pytest_gpubench.gpu.presence import has_gpu_driver
-
-        on_cpu = self.settings.device == "cpu" or (self.settings.device == "auto" and not has_gpu_driver())
-        if on_cpu and INTERPRETER_VARIABLE not in os.environ:
-            os.environ[INTERPRETER_VARIABLE] = "1"
-            self._set_interpreter = True
-
-    def restore_environment(self) -> None:
-        """Undo `choose_interpreter`."""
-        if self._set_interpreter:
-            os.environ.pop(INTERPRETER_VARIABLE, None)
 
     # collection
 
@@ -166,10 +162,13 @@ class Run:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
-        """Know which test is running."""
+        """Know which test is running; keep what an interrupted one had measured."""
         self._item, self._test, self._phase = item, None, "setup"
         try:
             return (yield)
+        except (KeyboardInterrupt, pytest.exit.Exception):
+            self._keep_measured()
+            raise
         finally:
             self._item = self._test = None
 
@@ -220,7 +219,7 @@ class Run:
             report.longrepr = (str(item.path), item.location[1] or 0, f"Skipped: {call.excinfo.value}")
         ends_test = report.when == "call" or (report.when == "setup" and not report.passed)
         if ends_test and self._test is not None and self._test.measurements:
-            self._attach(report, self._record(self._test))
+            self._attach(item, report, self._record(self._test))
         return report
 
     # results
@@ -232,11 +231,6 @@ class Run:
             from pytest_gpubench.results.model import decode
 
             self.records.append(decode(text))
-
-    def pytest_keyboard_interrupt(self) -> None:
-        """Keep what the interrupted test had measured."""
-        if self._test is not None and self._test.measurements:
-            self.records.append(self._record(self._test))
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Write the tables and what was measured on what."""
@@ -318,26 +312,30 @@ class Run:
             warnings=tuple(test.warnings),
         )
 
-    def _attach(self, report: pytest.TestReport, record: "TestRecord") -> None:
+    def _keep_measured(self) -> None:
+        """Keep what a test that gets no report has measured."""
+        if self._test is not None and self._test.measurements:
+            self.records.append(self._record(self._test))
+
+    def _attach(self, item: pytest.Item, report: pytest.TestReport, record: "TestRecord") -> None:
         from pytest_gpubench.report.terminal import report_section
         from pytest_gpubench.results.model import encode
 
         report.gpu_bench = encode(record)  # type: ignore[attr-defined] # pytest carries attributes it does not know
-        seen: dict[str, int] = {}
-        for item in record.measurements:
-            label = item.timing.label
-            seen[label] = seen.get(label, 0) + 1
-            suffix = f"#{seen[label]}" if seen[label] > 1 else ""
-            if item.timing.measured:
-                report.user_properties.append((f"gpu_bench.{label}{suffix}.median_us", round(item.timing.median_us, 4)))
+        properties = median_properties(record)
+        report.user_properties += properties
+        item.user_properties += properties  # JUnit takes them from the teardown's report, made from these
         if report.failed:
             report.sections.append(("gpu_bench", report_section(record)))
 
     def _progress(self) -> Any:
         from pytest_gpubench.report.progress import Progress
 
+        reporter = self.config.pluginmanager.get_plugin("terminalreporter")
+        if self.is_worker or reporter is None or self.config.getoption("capture") == "no":
+            return lambda text: None
         writer = self.config.get_terminal_writer()
-        if self.is_worker or not writer.hasmarkup or self.config.getoption("capture") == "no":
+        if not writer.hasmarkup:
             return lambda text: None
 
         def write(text: str) -> None:
@@ -353,6 +351,18 @@ RUN = pytest.StashKey[Run]()
 def uses_fixture(item: pytest.Item) -> bool:
     """Tell whether a test uses gpu_bench, itself or through another fixture."""
     return FIXTURE in getattr(item, "fixturenames", ())
+
+
+def median_properties(record: "TestRecord") -> list[tuple[str, object]]:
+    """Return the medians of a test as JUnit properties: plain floats, which is what xdist can carry."""
+    properties: list[tuple[str, object]] = []
+    seen: Counter[str] = Counter()
+    for item in record.measurements:
+        if item.timing.measured:
+            seen[item.timing.label] += 1
+            number = f"#{seen[item.timing.label]}" if seen[item.timing.label] > 1 else ""
+            properties.append((f"gpu_bench.{item.timing.label}{number}.median_us", round(item.timing.median_us, 4)))
+    return properties
 
 
 def is_distributing(config: pytest.Config) -> bool:

@@ -1,7 +1,6 @@
 """Numbers and their units, as text."""
 
 import math
-import statistics
 from collections.abc import Iterable
 
 MICROSECONDS_PER_UNIT = {"ns": 1e-3, "us": 1.0, "ms": 1e3, "s": 1e6}
@@ -22,7 +21,7 @@ def choose_time_unit(values_us: Iterable[float]) -> str:
     finite = [abs(value) for value in values_us if math.isfinite(value) and value]
     if not finite:
         return "us"
-    middle = statistics.median_low(finite)
+    middle = sorted(finite)[(len(finite) - 1) // 2]
     for unit in ("s", "ms", "us"):
         if float(f"{middle / MICROSECONDS_PER_UNIT[unit]:.3e}") >= 1:
             return unit

@@ -72,7 +72,7 @@ def _judge_time(timing: Timing, most: float | Mapping[str, float], alpha: float,
     if wanted is None:
         assert isinstance(most, Mapping)
         sentence = f"{timing.label}: no max_time_us for {timing.device}, only for {', '.join(most)}"
-        return Verdict(limit=asked, outcome=Outcome.INCONCLUSIVE, sentence=sentence, enforced=enforced)
+        return Verdict(limit=asked, outcome=Outcome.NOT_JUDGED, sentence=sentence, enforced=enforced)
     interval = median_interval(timing.samples_us, alpha)
     outcome = compare_with_limit(interval, wanted)
     unit = choose_time_unit([timing.median_us])

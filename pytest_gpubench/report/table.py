@@ -22,7 +22,7 @@ MAX_WIDTH = 1000
 """Wider than any table: a line that the terminal has to break is better than numbers broken into cells."""
 MAX_NAME_WIDTH = 60
 
-STYLES = {Outcome.PASS: "green", Outcome.FAIL: "bold red", Outcome.INCONCLUSIVE: "yellow"}
+STYLES = {Outcome.PASS: "green", Outcome.FAIL: "bold red", Outcome.INCONCLUSIVE: "yellow", Outcome.NOT_JUDGED: "yellow"}
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,12 @@ class Row:
     def name(self) -> str:
         """The test's name, without its file."""
         return self.record.nodeid.split("::", 1)[-1]
+
+    @property
+    def path_name(self) -> str:
+        """The test's name with its file's, without folders."""
+        path, _, name = self.record.nodeid.partition("::")
+        return f"{path.rpartition('/')[2]}::{name}"
 
 
 TIME_COLUMNS: dict[str, tuple[str, Callable[[Timing], float | None]]] = {
@@ -161,7 +167,8 @@ def build(title: str, rows: Sequence[Row], settings: Settings) -> "Table":
     for name in columns:
         header = f"{TIME_COLUMNS[name][0]} ({unit})" if name in TIME_COLUMNS else OTHER_COLUMNS[name]
         table.add_column(header, justify="left" if name in ("limit", "flags") else "right", no_wrap=True)
-    for name, members in itertools.groupby(rows, key=lambda row: row.name):
+    files = {row.record.nodeid.split("::", 1)[0] for row in rows}
+    for name, members in itertools.groupby(rows, key=lambda row: row.name if len(files) == 1 else row.path_name):
         for index, row in enumerate(members):
             label = row.timing.label + (f" (slowest of {row.hidden + 1})" if row.hidden else "")
             cells = [cell(column, row, unit) for column in columns]
@@ -212,7 +219,8 @@ def time_cell(value_us: float | None, unit: str) -> str:
 
 def outcome_text(verdict: Verdict) -> str:
     """Return a verdict in a table's words."""
-    suffix = "" if verdict.enforced or verdict.outcome is Outcome.PASS else " (not enforced)"
+    failing = verdict.outcome is Outcome.FAIL or verdict.outcome is Outcome.INCONCLUSIVE
+    suffix = " (not enforced)" if failing and not verdict.enforced else ""
     return f"{verdict.limit} {verdict.outcome.value.upper()}{suffix}"
 
 

@@ -164,6 +164,8 @@ class Outcome(str, Enum):
     PASS = "pass"
     FAIL = "fail"
     INCONCLUSIVE = "inconclusive"
+    NOT_JUDGED = "not judged"
+    """The limit says nothing about this device."""
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,6 +5,7 @@ that is 4 to 36 % of a memory-bound kernel. Reading a buffer of twice the cache 
 nothing to drop.
 """
 
+import warnings
 from collections.abc import Callable
 from functools import cache as memoise
 from typing import TYPE_CHECKING, Any
@@ -29,7 +30,7 @@ def make_flush(device: Device, cache: str) -> Flush:
     buffer = flush_buffer(device)
     if device.type == "cpu":
         return (lambda: buffer.sum()) if cache == "cold" else (lambda: buffer.zero_())
-    return _reading(buffer) if cache == "cold" else _writing(buffer)
+    return _compiled(_reading(buffer) if cache == "cold" else _writing(buffer))
 
 
 @memoise
@@ -70,6 +71,13 @@ def _writing(buffer: "torch.Tensor") -> Flush:
     launch: Any = kernels.gpu_bench_write_flush[(triton.cdiv(buffer.numel(), kernels.FLUSH_BLOCK),)]
     count = buffer.numel()
     return lambda: launch(buffer, count, BLOCK=kernels.FLUSH_BLOCK, num_warps=8)
+
+
+def _compiled(flush: Flush) -> Flush:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Triton 3.9 warns, with each compilation, of a default of its own
+        flush()
+    return flush
 
 
 def _free_memory(device: Device) -> str:

@@ -12,17 +12,14 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache as memoise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pytest_gpubench.errors import DeviceUnavailable, MeasurementError, NothingRecorded, ProfilerBusy
+from pytest_gpubench.errors import DeviceUnavailable, GpuBenchError, NothingRecorded, ProfilerBusy
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.timing.base import Call, Record, Rep, Session, Timer
 from pytest_gpubench.timing.l2flush import make_flush
 from pytest_gpubench.timing.windows import split_reps
 from pytest_gpubench.units import count
-
-if TYPE_CHECKING:
-    import torch
 
 __tracebackhide__ = True
 
@@ -153,8 +150,11 @@ def mean_clock_mhz(begin: Sequence[int], end: Sequence[int]) -> float | None:
 def sentinels_of(device: Device) -> Sentinels:
     """Return the device's sentinels, compiled."""
     sentinels = Sentinels(device)
-    sentinels.begin(0)
-    sentinels.end(1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Triton 3.9 warns, with each compilation, of a default of its own
+        sentinels.begin(0)
+        sentinels.end(1)
+        sentinels.noop()
     device.synchronize()
     return sentinels
 
@@ -183,8 +183,12 @@ def rest(idle_s: float) -> None:
         pass
 
 
-def open_profile() -> "torch.profiler.profile":
-    """Return a profiler for CUDA activity; raise ProfilerBusy if one is on already: a nested one breaks both."""
+def open_profile() -> Any:
+    """Return a profiler for CUDA activity; raise ProfilerBusy if one is on already: a nested one breaks both.
+
+    torch.profiler.profile would be the same with a warning, once a process, that a second session forgets the events
+    of the first: it is meant to.
+    """
     import torch
 
     if torch._C._autograd._profiler_enabled():
@@ -192,44 +196,30 @@ def open_profile() -> "torch.profiler.profile":
             "a torch profiler is already on: gpu_bench needs one of its own, and a nested session breaks both; "
             "leave the profiler's `with` block before measuring"
         )
-    with quiet():
-        return torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA])
+    return torch.autograd.profiler.profile(use_cpu=False, use_device="cuda", use_kineto=True)
 
 
-def start_profile(profile: "torch.profiler.profile") -> None:
+def start_profile(profile: Any) -> None:
     """Start it; raise ProfilerBusy where another thread's profiler is in the way."""
     try:
-        with quiet():
-            profile.start()
+        profile.__enter__()
     except RuntimeError as error:
         raise ProfilerBusy(
             f"the profiler does not start ({error}): another profiler is on in this process, or was on and failed"
         ) from None
 
 
-def stop_profile(profile: "torch.profiler.profile") -> None:
+def stop_profile(profile: Any) -> None:
     """Stop it."""
-    with quiet():
-        profile.stop()
+    profile.__exit__(None, None, None)
 
 
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Silence torch's warning that a second session forgets the first one's events: it is meant to."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
-
-
-def read_records(profile: "torch.profiler.profile") -> list[Record]:
+def read_records(profile: Any) -> list[Record]:
     """Return the kernels, copies and memsets of a stopped session, in the order they started."""
     from torch._C._autograd import DeviceType
 
-    results: Any = profile.profiler and profile.profiler.kineto_results
-    if results is None:
-        raise MeasurementError("torch.profiler kept no results of its session")
     records = []
-    for event in results.events():
+    for event in profile.kineto_results.events():
         if event.device_type() != DeviceType.CUDA or event.is_user_annotation():
             continue
         name, start_ns = event.name(), event.start_ns()
@@ -267,10 +257,18 @@ _startup: threading.Thread | None = None
 
 
 def begin_startup(device: Device) -> None:
-    """Start the profiler in the background; profilers and graph captures of others wait until it is up."""
+    """Start the profiler in the background; profilers and graph captures of others wait until it is up.
+
+    Our own kernels are compiled and our buffers made before it begins: what may warn, or allocate, belongs to the
+    thread that runs the tests.
+    """
     global _startup
     if _startup is None:
-        _startup = threading.Thread(target=_start_up, args=(device,), name="gpu_bench startup", daemon=True)
+        try:
+            timer = ProfilerTimer(device, "cold")
+        except GpuBenchError:
+            return  # the first measurement says what is wrong
+        _startup = threading.Thread(target=_start_up, args=(timer,), name="gpu_bench startup", daemon=True)
         _startup.start()
 
 
@@ -280,14 +278,10 @@ def wait_for_startup() -> None:
         _startup.join()
 
 
-def _start_up(device: Device) -> None:
-    # whatever goes wrong here goes wrong again in the first measurement, which can say so
-    with others_waiting():
-        try:
-            with ProfilerTimer(device, "cold").session() as session:
-                session.take(Call("startup", lambda: device.synchronize, device.synchronize), 0)
-        except Exception:
-            return
+def _start_up(timer: ProfilerTimer) -> None:
+    # what goes wrong here goes wrong again in the first measurement, which can say so
+    with others_waiting(), suppress(Exception), timer.session() as session:
+        session.take(Call("startup", lambda: timer.sentinels.noop, timer.sentinels.noop), 0)
 
 
 @contextmanager

@@ -12,11 +12,14 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from pytest_gpubench.results.model import Timing
+
 NCU_CALLS = 11
+FIXED_REPS = 100
 PROCESSES = 10
 
 SLOW_START = """
@@ -34,32 +37,30 @@ def test_first(gpu_bench):
 QUICK_START = SLOW_START.replace("torch.compile(chain)", "chain")
 
 
-def measure(name: str) -> dict[str, float]:
-    """Return our median and do_bench's, and what each took on the host."""
-    import triton
-
+def time_call(function: Callable[[], object], label: str, reps: int | None = None, warmup: int | None = None) -> Timing:
+    """Return our timing of a call, cold, by the profiler."""
     from pytest_gpubench.gpu.device import find_device
     from pytest_gpubench.timing import make_timer
     from pytest_gpubench.timing.calls import make_call
     from pytest_gpubench.timing.measurement import Plan
     from pytest_gpubench.timing.measurement import measure as measure_call
-    from tests.on_gpu.workloads import WORKLOADS
 
     device = find_device("cuda")
+    plan = Plan("cold", reps, warmup, 0.005, 5.0 if reps else 1.0)
+    timer = make_timer("profiler", device, "cold")
+    return measure_call(make_call(function, label=label), timer, device, plan, lambda _: True, lambda _: None)
+
+
+def measure(name: str) -> dict[str, float]:
+    """Return our median and do_bench's, and what each took on the host."""
+    import triton
+
+    from tests.on_gpu.workloads import WORKLOADS
+
     function = WORKLOADS[name]()
     function()
-    timer = make_timer("profiler", device, "cold")
-    timing = measure_call(
-        make_call(function, label=name),
-        timer,
-        device,
-        Plan("cold", None, None, 0.005, 1.0),
-        lambda _: True,
-        lambda _: None,
-    )
-    fixed = measure_call(
-        make_call(function, label=name), timer, device, Plan("cold", 200, 3, 0.005, 5.0), lambda _: True, lambda _: None
-    )
+    timing = time_call(function, name)
+    fixed = time_call(function, name, reps=FIXED_REPS, warmup=3)
     started_s = time.perf_counter()
     rival_ms = triton.testing.do_bench(function, return_mode="median")
     rival_s = time.perf_counter() - started_s
@@ -73,11 +74,27 @@ def measure(name: str) -> dict[str, float]:
         "clock_mhz": timing.median_sm_clock_mhz or 0,
         "discarded": timing.discarded,
         "remeasured": timing.remeasured,
-        "per_rep_ms": 1e3 * fixed.elapsed_s / 203,
+        "per_rep_ms": 1e3 * fixed.elapsed_s / (FIXED_REPS + 3),
         "fixed_us": fixed.median_us,
         "rival_us": 1e3 * rival_ms,
         "rival_s": rival_s,
     }
+
+
+def measure_steps() -> None:
+    """Print the chain of six kernels kernel by kernel, each in a cold call of its own, as ncu flushes before each."""
+    from tests.on_gpu.workloads import rms_norm_chain, rms_norm_steps
+
+    chain = time_call(rms_norm_chain(), "chain")
+    alone_us = [time_call(step, "step").median_us for step in rms_norm_steps()]
+    inside_us = [kernel.median_us for kernel in chain.kernels]
+    print(
+        f"rms_norm eager: in the chain {chain.median_us:.2f} us, its kernels each in a cold call {sum(alone_us):.2f} us"
+    )
+    print(
+        "  in the chain:", ", ".join(f"{us:.2f} ({k.launches})" for us, k in zip(inside_us, chain.kernels, strict=True))
+    )
+    print("  each alone:  ", ", ".join(f"{us:.2f}" for us in alone_us))
 
 
 def measure_all(names: Sequence[str]) -> dict[str, dict[str, float]]:
@@ -154,6 +171,7 @@ def in_fresh_process(arguments: Sequence[str]) -> dict[str, dict[str, float]]:
 
 def study_true(names: Sequence[str]) -> None:
     """Compare with ncu."""
+    measure_steps()
     ours = in_fresh_process(["measure", *names])
     print(
         "| call | kernels | gpu_bench us | ncu us | off by | allowed | ncu us, no flush inside | do_bench us | off by |"
@@ -173,9 +191,13 @@ def study_true(names: Sequence[str]) -> None:
 
 def study_steady(names: Sequence[str], out: Path | None) -> None:
     """Compare medians of fresh processes, and what a measurement costs."""
-    runs = [in_fresh_process(["measure", *names]) for _ in range(PROCESSES)]
-    if out is not None:
-        out.write_text(json.dumps(runs))
+    runs: list[dict[str, dict[str, float]]] = []
+    for number in range(PROCESSES):
+        started_s = time.perf_counter()
+        runs.append(in_fresh_process(["measure", *names]))
+        print(f"process {number + 1} of {PROCESSES}: {time.perf_counter() - started_s:.1f} s", file=sys.stderr)
+        if out is not None:
+            out.write_text(json.dumps(runs))
     print(
         "| kernel | gpu_bench us | spread | do_bench us | its spread | s a measurement | do_bench s | ms a rep | reps |"
     )

@@ -40,6 +40,24 @@ def rms_norm_chain() -> Workload:
     return lambda: x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * weight
 
 
+def rms_norm_steps() -> list[Workload]:
+    """Return the six kernels of `rms_norm_chain`, each on inputs that are there already."""
+    x, weight = normal(8192, 8192), normal(8192)
+    squares = x.pow(2)
+    means = squares.mean(-1, keepdim=True)
+    shifted = means + 1e-6
+    scales = torch.rsqrt(shifted)
+    scaled = x * scales
+    return [
+        lambda: x.pow(2),
+        lambda: squares.mean(-1, keepdim=True),
+        lambda: means + 1e-6,
+        lambda: torch.rsqrt(shifted),
+        lambda: x * scales,
+        lambda: scaled * weight,
+    ]
+
+
 def layer_norm_backward() -> Workload:
     x, weight, bias = normal(16384, 4096, requires_grad=True), normal(4096, requires_grad=True), normal(4096)
     bias.requires_grad_()

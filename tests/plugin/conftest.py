@@ -68,8 +68,11 @@ class Recorder:
             self.records.append(decode(text))
 
 
+RecordRun = Callable[..., Recorder]
+
+
 @pytest.fixture
-def record_run(pytester: pytest.Pytester) -> Callable[..., Recorder]:
+def record_run(pytester: pytest.Pytester) -> RecordRun:
     """Run a test file in this process and return what it recorded."""
 
     def run(source: str, *args: str) -> Recorder:

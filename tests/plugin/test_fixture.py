@@ -1,6 +1,6 @@
 import pytest
 
-from tests.plugin.conftest import BenchRun, Recorder
+from tests.plugin.conftest import BenchRun, RecordRun
 
 
 def test_the_timing_is_returned_with_every_sample(bench_run: BenchRun) -> None:
@@ -128,7 +128,7 @@ def test_it(gpu_bench, size):
     assert "Flaky" not in result.stdout.str()
 
 
-def test_extra_info_reaches_the_record(record_run: "type[Recorder]") -> None:
+def test_extra_info_reaches_the_record(record_run: RecordRun) -> None:
     recorder = record_run(
         """
 class Odd:

@@ -1,0 +1,114 @@
+"""Without a GPU: what is measured, what is refused, and what is said about it."""
+
+import pytest
+import torch
+
+from tests.plugin.conftest import BenchRun
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="about machines without a GPU")
+
+REAL = """
+import torch
+
+@pytest.mark.perf(max_time_us=1e-3, reps=11, warmup=0)
+def test_too_slow(gpu_bench):
+    x = torch.ones(100, device=gpu_bench.device)
+    assert gpu_bench(x.neg).timer == "wall"
+"""
+
+
+def test_on_the_cpu_limits_are_shown_but_not_enforced(bench_run: BenchRun) -> None:
+    result = bench_run(REAL, timer="profiler")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "gpu_bench: *, no GPU used: none found, cold cache, wall",
+            "*max_time_us=0.001 FAIL (not enforced)*",
+            "gpu_bench: 1 measurement in 1 test on the CPU, *: wall timer, cold cache; *",
+            "gpu_bench: limits: 1 fail (not enforced: no GPU, CPU not asked for)",
+        ]
+    )
+
+
+def test_on_the_cpu_asked_for_by_name_limits_are_enforced(bench_run: BenchRun) -> None:
+    result = bench_run(REAL, "--gpu-bench-device=cpu", timer="profiler")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["gpu_bench: *, no GPU used: asked for, *", "*neg is too slow: median *"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--gpu-bench-device=cuda"], "asked for device cuda, but *: use --gpu-bench-device=auto or cpu"),
+        (["--gpu-bench-require-gpu"], "--gpu-bench-require-gpu was given, but the device is the CPU: *"),
+        (["--gpu-bench-require-gpu", "--gpu-bench-device=cpu"], "*the device is the CPU: --gpu-bench-device=cpu"),
+    ],
+)
+def test_a_missing_gpu_fails_every_perf_test_and_no_other(
+    bench_run: BenchRun, arguments: list[str], sentence: str
+) -> None:
+    result = bench_run(f"{REAL}\ndef test_plain(): pass", *arguments, timer="profiler")
+    result.assert_outcomes(errors=1, passed=1)
+    result.stdout.fnmatch_lines([sentence])
+    assert "INTERNALERROR" not in result.stdout.str()
+
+
+def test_hidden_gpus_are_named(bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    result = bench_run(REAL, "--gpu-bench-device=cuda", timer="profiler")
+    result.stdout.fnmatch_lines(["asked for device cuda, but CUDA_VISIBLE_DEVICES='' hides every GPU*"])
+
+
+INTERPRETED = """
+import torch
+import triton
+import triton.language as tl
+
+@triton.jit
+def double(x, out, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + at, 2 * tl.load(x + at, mask=at < n), mask=at < n)
+
+def run(x):
+    out = torch.empty_like(x)
+    double[(triton.cdiv(x.numel(), 64),)](x, out, x.numel(), BLOCK=64)
+    return out
+
+def test_right(gpu_bench):
+    x = torch.arange(100.0, device=gpu_bench.device)
+    torch.testing.assert_close(run(x), 2 * x)
+    assert not gpu_bench(run, x).measured
+
+def test_reads_a_number(gpu_bench):
+    assert gpu_bench(run, torch.ones(10)).median_us > 0
+
+@pytest.mark.perf(max_time_us=10)
+def test_limit(gpu_bench):
+    gpu_bench(run, torch.ones(10))
+"""
+
+
+def test_triton_runs_in_its_interpreter_and_is_not_timed(pytester: pytest.Pytester) -> None:
+    """Triton decides when a kernel is defined: a process of its own shows that the plugin is early enough."""
+    pytester.makepyfile("import pytest\n" + INTERPRETED)
+    result = pytester.runpytest_subprocess("-p", "no:benchmark", "-rs")
+    result.assert_outcomes(passed=2, skipped=1)
+    result.stdout.fnmatch_lines(
+        [
+            "gpu_bench: not measured: 3 calls, it ran in Triton's interpreter, whose time means nothing",
+            "gpu_bench: warning: perf(max_time_us=10) of *::test_limit was not judged: it ran in Triton's interpreter*",
+            "SKIPPED *'run' has no numbers: it ran in Triton's interpreter*",
+        ]
+    )
+    result = pytester.runpytest_subprocess("-p", "no:benchmark", "--gpu-bench-device=cpu")
+    result.assert_outcomes(passed=1, skipped=1, failed=1)
+    result.stdout.fnmatch_lines(["perf(max_time_us=10) was never judged: it ran in Triton's interpreter*"])
+
+
+def test_the_environment_is_left_as_it_was(bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    import os
+
+    before = os.environ.get("TRITON_INTERPRET")
+    bench_run("def test_it(): pass")
+    assert os.environ.get("TRITON_INTERPRET") == before

@@ -1,0 +1,177 @@
+import re
+
+import pytest
+
+from pytest_gpubench.report.table import TIME_COLUMNS, plain_cell
+from pytest_gpubench.settings import COLUMNS, GROUP_KEYS, SORT_KEYS
+from pytest_gpubench.units import MICROSECONDS_PER_UNIT
+from tests.plugin.conftest import BenchRun, RecordRun
+
+TWO = """
+@pytest.mark.parametrize("size", [1, 2])
+def test_a(gpu_bench, size): gpu_bench(slow if size == 1 else fast)
+class TestB:
+    def test_b(self, gpu_bench): gpu_bench(fast)
+"""
+
+
+def cells(line: str) -> list[str]:
+    return re.split(r"\s{2,}", line.strip())
+
+
+def table(text: str) -> list[list[str]]:
+    """Return the cells of the first table: its header, then its rows."""
+    lines = text.splitlines()
+    rule = next(index for index, line in enumerate(lines) if line.strip().startswith("────"))
+    rows = []
+    for line in lines[rule + 1 :]:
+        if not line.strip():
+            break
+        rows.append(cells(line))
+    return [cells(lines[rule - 1]), *rows]
+
+
+@pytest.mark.parametrize("unit", ["ns", "us", "ms", "s"])
+def test_the_printed_numbers_are_the_stored_numbers(record_run: RecordRun, unit: str) -> None:
+    timing = record_run("def test_it(gpu_bench): gpu_bench(fast)").records[0].measurements[0].timing
+    stored = {"median": timing.median_us, "min": timing.min_us, "max": timing.max_us, "mean": timing.mean_us}
+    for column, value_us in stored.items():
+        printed = float(plain_cell(column, timing, unit)) * MICROSECONDS_PER_UNIT[unit]
+        assert printed == pytest.approx(value_us, rel=5e-4)
+
+
+def test_the_table_of_a_run(bench_run: BenchRun) -> None:
+    header, *rows = table(
+        bench_run(TWO, "--gpu-bench-columns=median,min,max,reps,kernels", "--gpu-bench-reps=6").stdout.str()
+    )
+    assert header == ["Test", "Function", "Median (us)", "Min (us)", "Max (us)", "Reps", "Kernels"]
+    assert rows == [
+        ["test_a[1]", "slow", "20.00", "19.80", "20.20", "6", "1"],
+        ["test_a[2]", "fast", "10.00", "9.900", "10.10", "6", "1"],
+        ["TestB::test_b", "fast", "10.00", "9.900", "10.10", "6", "1"],
+    ]
+
+
+def test_every_column_can_be_shown(bench_run: BenchRun) -> None:
+    result = bench_run(TWO, f"--gpu-bench-columns={','.join(COLUMNS)}")
+    result.assert_outcomes(passed=3)
+    header = " ".join(table(result.stdout.str())[0])
+    assert all(title in header for title, _ in TIME_COLUMNS.values())
+
+
+@pytest.mark.parametrize("key", SORT_KEYS)
+def test_sorting(bench_run: BenchRun, key: str) -> None:
+    rows = table(bench_run(TWO, f"--gpu-bench-sort={key}").stdout.str())[1:]
+    names = [row[0] for row in rows]
+    if key == "none":
+        assert names == ["test_a[1]", "test_a[2]", "TestB::test_b"]
+    elif key == "name":
+        assert names == sorted(names)
+    else:
+        assert names[-1] == "test_a[1]" or key == "rel_std"
+
+
+@pytest.mark.parametrize(
+    ("key", "titles"),
+    [
+        ("file", ["gpu_bench: *.py"]),
+        ("class", ["gpu_bench: *.py", "gpu_bench: TestB"]),
+        ("function", ["gpu_bench: *::test_a", "gpu_bench: *::TestB::test_b"]),
+        ("label", ["gpu_bench: slow", "gpu_bench: fast"]),
+        ("device", ["gpu_bench: *"]),
+        ("param", ["gpu_bench: size=1", "gpu_bench: size=2", "gpu_bench: no parameters"]),
+        ("param:size", ["gpu_bench: size=1", "gpu_bench: size=2", "gpu_bench: no parameter size"]),
+    ],
+)
+def test_grouping(bench_run: BenchRun, key: str, titles: list[str]) -> None:
+    assert key in GROUP_KEYS or key.startswith("param:")
+    bench_run(TWO, f"--gpu-bench-group-by={key}").stdout.fnmatch_lines([f"{title} *" for title in titles])
+
+
+def test_verbose_shows_the_kernels_and_quiet_no_table(bench_run: BenchRun) -> None:
+    bench_run(TWO, "--gpu-bench-verbose").stdout.fnmatch_lines(["*20.00 us 100.0 % 1 x kernel"])
+    text = bench_run(TWO, "--gpu-bench-quiet").stdout.str()
+    assert "Median" not in text
+    assert "gpu_bench: 3 measurements in 3 tests on" in text
+
+
+def test_no_table_and_no_line_without_measurements(bench_run: BenchRun) -> None:
+    assert "gpu_bench" not in bench_run("def test_it(): pass").stdout.str().replace("gpubench", "")
+
+
+def test_names_are_not_read_as_markup(bench_run: BenchRun) -> None:
+    source = """
+@pytest.mark.parametrize("text", ["[red]", "[/]", "a" * 300])
+def test_it(gpu_bench, text): gpu_bench.measure(fast, label=f"[bold]{text}")
+"""
+    result = bench_run(source, "--gpu-bench-verbose", "--gpu-bench-group-by=param")
+    result.assert_outcomes(passed=3)
+    assert "[bold][red]" in result.stdout.str()
+
+
+def test_junit_and_the_summary_line_of_a_failure(pytester: pytest.Pytester, bench_run: BenchRun) -> None:
+    source = "@pytest.mark.perf(max_time_us=15)\ndef test_it(gpu_bench):\n    gpu_bench(fast)\n    gpu_bench(slow)\n"
+    result = bench_run(source, "--junitxml=out.xml")
+    result.stdout.fnmatch_lines(
+        [
+            ">       gpu_bench(slow)",
+            "E       pytest_gpubench.errors.LimitBroken: slow is too slow: median 20.00 us [[]*], wanted at most*",
+            "*- gpu_bench -*",
+            "slow: 20.00 us (median of * reps, cold, scripted)",
+            "gpu_bench: limits: 1 pass, 1 fail",
+        ]
+    )
+    xml = (pytester.path / "out.xml").read_text()
+    assert 'failures="1"' in xml
+    assert 'errors="0"' in xml
+    assert '<property name="gpu_bench.slow.median_us" value="20.0"' in xml
+
+
+def test_last_failed_runs_it_again(pytester: pytest.Pytester, bench_run: BenchRun) -> None:
+    source = "@pytest.mark.perf(max_time_us=15)\ndef test_it(gpu_bench): gpu_bench(slow)\ndef test_other(): pass\n"
+    bench_run(source).assert_outcomes(failed=1, passed=1)
+    bench_run(source, "--lf").assert_outcomes(failed=1)
+
+
+def test_inconclusive_warns_fails_or_passes(bench_run: BenchRun) -> None:
+    source = "@pytest.mark.perf(max_time_us=10.0)\ndef test_it(gpu_bench): gpu_bench(fast)"
+    result = bench_run(source, "--gpu-bench-reps=30")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(
+        ["gpu_bench: limits: 1 inconclusive", "gpu_bench: warning: fast is too close to tell: median 10.00 us*"]
+    )
+    bench_run(source, "--gpu-bench-reps=30", "--gpu-bench-inconclusive=fail").assert_outcomes(failed=1)
+    result = bench_run(source, "--gpu-bench-reps=30", "--gpu-bench-inconclusive=pass")
+    assert "warning" not in result.stdout.str()
+
+
+def test_too_few_reps_say_how_many_it_takes(bench_run: BenchRun) -> None:
+    result = bench_run(
+        "@pytest.mark.perf(max_time_us=15)\ndef test_it(gpu_bench): gpu_bench(fast)", "--gpu-bench-reps=10"
+    )
+    result.stdout.fnmatch_lines(["*(10 reps, too few to decide: take at least 11, alpha 0.001)"])
+    result = bench_run(
+        "@pytest.mark.perf(max_time_us=15)\ndef test_it(gpu_bench): gpu_bench(fast)", "--gpu-bench-reps=11"
+    )
+    result.stdout.fnmatch_lines(["gpu_bench: limits: 1 pass"])
+
+
+def test_disable_calls_once_and_measures_nothing(bench_run: BenchRun) -> None:
+    source = """
+calls = []
+@pytest.mark.perf(max_time_us=5)
+def test_limit(gpu_bench):
+    assert not gpu_bench(lambda: calls.append(1)).measured
+    assert calls == [1]
+def test_reads_a_number(gpu_bench):
+    assert gpu_bench(slow).median_us > 5
+"""
+    result = bench_run(source, "--gpu-bench-disable", "-rs")
+    result.assert_outcomes(passed=1, skipped=1)
+    result.stdout.fnmatch_lines(
+        [
+            "gpu_bench: *, switched off",
+            "gpu_bench: not measured: 2 calls, switched off by --gpu-bench-disable",
+            "SKIPPED*'slow' has no numbers: switched off by --gpu-bench-disable",
+        ]
+    )

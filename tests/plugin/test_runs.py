@@ -1,0 +1,130 @@
+"""The plugin beside pytest's own ways of running: interrupts, xdist, collecting, plugins switched off."""
+
+import subprocess
+import sys
+from typing import Any, cast
+
+import pytest
+
+from tests.plugin.conftest import HEAD, BenchRun
+
+THREE = """
+def test_a(gpu_bench): gpu_bench(fast)
+@pytest.mark.perf(max_time_us=15)
+def test_b(gpu_bench): gpu_bench(slow)
+def test_c(gpu_bench): gpu_bench(fast); gpu_bench(slow)
+"""
+
+
+def test_an_interrupt_keeps_what_was_measured(pytester: pytest.Pytester) -> None:
+    source = """
+def test_a(gpu_bench): gpu_bench(fast)
+def test_b(gpu_bench):
+    gpu_bench(slow)
+    raise KeyboardInterrupt
+def test_c(gpu_bench): gpu_bench(fast)
+"""
+    pytester.makepyfile(HEAD + source)
+    arguments = ["-p", "no:benchmark", "--gpu-bench-timer=scripted", "--gpu-bench-columns=median"]
+    result = pytester.runpytest_subprocess(*arguments)
+    assert result.ret == pytest.ExitCode.INTERRUPTED
+    result.stdout.fnmatch_lines(["*test_a*fast*10.00*", "*test_b*slow*20.00*", "gpu_bench: 2 measurements in 2 tests*"])
+
+
+def test_exit_first(bench_run: BenchRun) -> None:
+    result = bench_run(THREE, "-x")
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(["gpu_bench: 2 measurements in 2 tests on *"])
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["-p", "no:cacheprovider"], ["-p", "xdist"], ["-p", "no:junitxml"], ["-n0"], ["-s"], ["-p", "no:xdist"]],
+)
+def test_other_plugins_may_come_and_go(bench_run: BenchRun, arguments: list[str]) -> None:
+    result = bench_run(THREE, *arguments)
+    result.assert_outcomes(passed=2, failed=1)
+    result.stdout.fnmatch_lines(["gpu_bench: 4 measurements in 3 tests on *"])
+
+
+def test_without_a_terminal_reporter(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("def test_it(gpu_bench): pass")
+    assert pytester.runpytest("-p", "no:terminal", "-p", "no:benchmark").ret == 0
+
+
+@pytest.mark.parametrize("arguments", [["--collect-only"], ["--co", "-q"]])
+def test_collecting_only_measures_and_starts_nothing(bench_run: BenchRun, arguments: list[str]) -> None:
+    result = bench_run(THREE, *arguments, timer="profiler")
+    assert result.ret == 0
+    assert "gpu_bench:" not in result.stdout.str()
+
+
+def test_workers_send_their_results_to_the_controller(bench_run: BenchRun) -> None:
+    result = bench_run(THREE, "-n2", "--gpu-bench-columns=median")
+    result.assert_outcomes(passed=2, failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "gpu_bench: 0.*",
+            "*LimitBroken: slow is too slow*",
+            "gpu_bench: 4 measurements in 3 tests on *",
+            "*limits: 1 fail",
+        ]
+    )
+
+
+def test_a_run_without_perf_tests_loads_nothing_heavy(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+import sys
+def test_it():
+    heavy = {"torch", "triton", "pynvml", "plotly", "msgspec", "rich", "rich.table"} & set(sys.modules)
+    assert not heavy
+"""
+    )
+    arguments = ["-p", "no:hypothesispytest", "-p", "no:benchmark", "-p", "no:cacheprovider"]
+    pytester.runpytest_subprocess(*arguments).assert_outcomes(passed=1)
+
+
+def test_importing_the_plugin_loads_nothing_heavy() -> None:
+    code = """
+import sys, pytest
+before = set(sys.modules)
+import pytest_gpubench.plugin
+loaded = {name.split(".")[0] for name in set(sys.modules) - before}
+print(sorted(loaded))
+"""
+    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert output.strip() == "['pytest_gpubench']"
+
+
+def test_values_in_reports_are_plain(pytester: pytest.Pytester) -> None:
+    """Execnet carries only builtin types; anything else would end the session."""
+    pytester.makepyfile(
+        """
+from pytest_gpubench import scripted
+
+@scripted([1.0, 2.0])
+def f(): pass
+
+def test_it(gpu_bench):
+    gpu_bench(f)
+    gpu_bench(f)
+"""
+    )
+
+    class Reports:
+        found: list[pytest.TestReport]
+
+        def __init__(self) -> None:
+            self.found = []
+
+        def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+            self.found.append(report)
+
+    reports = Reports()
+    arguments = ["-p", "no:benchmark", "--gpu-bench-timer=scripted"]
+    pytester.inline_run(*arguments, plugins=[cast(Any, reports)])
+    call = next(report for report in reports.found if report.when == "call")
+    assert [name for name, _ in call.user_properties] == ["gpu_bench.f.median_us", "gpu_bench.f#2.median_us"]
+    assert all(type(value) is float for _, value in call.user_properties)
+    assert type(call.__dict__["gpu_bench"]) is str
