@@ -12,9 +12,12 @@ def positive_number(value: object) -> float:
     """Return a finite number above 0, or raise ValueError saying what is wrong with it."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise ValueError("it must be a number")
-    if not math.isfinite(value) or value <= 0:
+    if not 0 < value < math.inf:
         raise ValueError("it must be above 0 and finite")
-    return value
+    try:
+        return float(value)
+    except OverflowError:
+        raise ValueError("it is too large for a number") from None
 
 
 def time_by_gpu(value: object) -> float | Mapping[str, float]:

@@ -137,7 +137,11 @@ class Settings:
         0.005, fraction, "stop when the median's 95 %% interval is no wider than this part of it", "FRACTION", True
     )
     max_time: float = setting(
-        1.0, positive, "stop taking reps after so many seconds, known precisely or not", "SECONDS", in_marker=True
+        1.0,
+        positive,
+        "stop taking reps after so many seconds, known precisely or not (6 are taken anyhow)",
+        "SECONDS",
+        in_marker=True,
     )
     alpha: float = setting(
         0.001, fraction, "the chance, at most, that a limit fails a test that keeps it", "FRACTION", in_marker=True

@@ -28,10 +28,10 @@ def choose_time_unit(values_us: Iterable[float]) -> str:
     return "ns"
 
 
-def format_time(value_us: float, unit: str | None = None, digits: int = 4) -> str:
+def format_time(value_us: float, unit: str | None = None) -> str:
     """Write a time given in microseconds with its unit, chosen to fit where None."""
     unit = unit or choose_time_unit([value_us])
-    return f"{round_to_digits(value_us / MICROSECONDS_PER_UNIT[unit], digits)} {unit}"
+    return f"{round_to_digits(value_us / MICROSECONDS_PER_UNIT[unit], 4)} {unit}"
 
 
 def format_share(fraction: float, digits: int = 2) -> str:
@@ -40,10 +40,13 @@ def format_share(fraction: float, digits: int = 2) -> str:
 
 
 def format_bytes(size: int) -> str:
-    """Write a size in the largest binary unit that keeps it at or above 1."""
-    units = [unit for unit, scale in BYTES_PER_UNIT.items() if size >= scale]
-    unit = units[-1] if units else "B"
-    return f"{size / BYTES_PER_UNIT[unit]:.4g} {unit}"
+    """Write a size, to four digits, in the largest binary unit in which it is at least 1."""
+    fitting = [unit for unit, scale in BYTES_PER_UNIT.items() if float(f"{size / scale:.3e}") >= 1]
+    unit = fitting[-1] if fitting else "B"
+    rounded = float(f"{size / BYTES_PER_UNIT[unit]:.3e}")
+    if rounded >= 1024 and unit != "TiB":  # only rounding made it so: 1023.9 KiB is 1 MiB
+        return format_bytes(1024 * BYTES_PER_UNIT[unit])
+    return f"{rounded:.10g} {unit}"
 
 
 def count(number: int, noun: str) -> str:

@@ -1,5 +1,6 @@
 """Limits and their judgement: numbers in, outcome and sentence out."""
 
+import re
 from collections.abc import Mapping
 
 from pytest_gpubench.limits import Limits
@@ -8,13 +9,19 @@ from pytest_gpubench.stats.summary import Interval, least_count, median_interval
 from pytest_gpubench.units import choose_time_unit, count, format_share, format_time
 
 
-def judge(timing: Timing, limits: Limits, alpha: float, enforced: bool = True) -> tuple[Verdict, ...]:
-    """Judge a timing by every limit; each is wrong to fail with probability at most alpha."""
+def judge(
+    timing: Timing, limits: Limits, alpha: float, enforced: bool = True, spent: float | None = None
+) -> tuple[Verdict, ...]:
+    """Judge a timing by every limit; each is wrong to fail with probability at most alpha.
+
+    spent: the part of alpha that this look at the timing takes; None is all of it.
+    """
+    spent = alpha if spent is None else spent
     verdicts = []
     if limits.max_rel_std is not None:
-        verdicts.append(_judge_rel_std(timing, limits.max_rel_std, alpha, enforced))
+        verdicts.append(_judge_rel_std(timing, limits.max_rel_std, alpha, spent, enforced))
     if limits.max_time_us is not None:
-        verdicts.append(_judge_time(timing, limits.max_time_us, alpha, enforced))
+        verdicts.append(_judge_time(timing, limits.max_time_us, alpha, spent, enforced))
     return tuple(verdicts)
 
 
@@ -37,7 +44,7 @@ class Judgement:
         """Judge the timing as it is now; return whether every limit is decided."""
         self.looks += 1
         spent = self.alpha if self.single else self.alpha / (self.looks * (self.looks + 1))
-        self.verdicts = judge(timing, self.limits, spent, self.enforced)
+        self.verdicts = judge(timing, self.limits, self.alpha, self.enforced, spent)
         return all(verdict.outcome is not Outcome.INCONCLUSIVE for verdict in self.verdicts)
 
 
@@ -50,8 +57,8 @@ def compare_with_limit(interval: Interval | None, most: float) -> Outcome:
     return Outcome.FAIL if interval.low > most else Outcome.INCONCLUSIVE
 
 
-def _judge_rel_std(timing: Timing, most: float, alpha: float, enforced: bool) -> Verdict:
-    std = std_interval(timing.samples_us, alpha)
+def _judge_rel_std(timing: Timing, most: float, alpha: float, spent: float, enforced: bool) -> Verdict:
+    std = std_interval(timing.samples_us, spent)
     interval = std and Interval(std.low / timing.mean_us, std.high / timing.mean_us)
     outcome = compare_with_limit(interval, most)
     found = format_share(timing.rel_std) if timing.reps > 1 else "unknown"
@@ -66,14 +73,16 @@ def _judge_rel_std(timing: Timing, most: float, alpha: float, enforced: bool) ->
     )
 
 
-def _judge_time(timing: Timing, most: float | Mapping[str, float], alpha: float, enforced: bool) -> Verdict:
+def _judge_time(
+    timing: Timing, most: float | Mapping[str, float], alpha: float, spent: float, enforced: bool
+) -> Verdict:
     asked = f"max_time_us={most!r}"
     wanted = limit_for_device(most, timing.device)
     if wanted is None:
         assert isinstance(most, Mapping)
         sentence = f"{timing.label}: no max_time_us for {timing.device}, only for {', '.join(most)}"
         return Verdict(limit=asked, outcome=Outcome.NOT_JUDGED, sentence=sentence, enforced=enforced)
-    interval = median_interval(timing.samples_us, alpha)
+    interval = median_interval(timing.samples_us, spent)
     outcome = compare_with_limit(interval, wanted)
     unit = choose_time_unit([timing.median_us])
     between = f" [{format_time(interval.low, unit)}, {format_time(interval.high, unit)}]" if interval else ""
@@ -82,16 +91,16 @@ def _judge_time(timing: Timing, most: float | Mapping[str, float], alpha: float,
         limit=asked,
         outcome=outcome,
         sentence=f"{timing.label} is {word}: median {format_time(timing.median_us, unit)}{between}, "
-        f"wanted at most {format_time(wanted, unit)} ({_certainty(timing, alpha, least_count(alpha))})",
+        f"wanted at most {format_time(wanted, unit)} ({_certainty(timing, alpha, least_count(spent))})",
         enforced=enforced,
     )
 
 
 def limit_for_device(most: float | Mapping[str, float], device: str) -> float | None:
-    """Return the limit whose GPU name is part of the device's, the longest if several are; None if none is."""
+    """Return the limit whose GPU name is a whole word of the device's, the longest if several are; None if none is."""
     if not isinstance(most, Mapping):
         return most
-    named = [name for name in most if name.lower() in device.lower()]
+    named = [name for name in most if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", device, re.IGNORECASE)]
     return most[max(named, key=len)] if named else None
 
 

@@ -11,7 +11,7 @@ import msgspec
 from pytest_gpubench.errors import NotMeasured
 from pytest_gpubench.stats import summary
 from pytest_gpubench.stats.summary import Interval
-from pytest_gpubench.units import format_time
+from pytest_gpubench.units import count, format_time
 
 
 class DeviceFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -110,7 +110,8 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, dict
     @property
     def std_us(self) -> float:
         """The sample standard deviation; nan for a single rep."""
-        return statistics.stdev(self._samples()) if self.reps > 1 else math.nan
+        samples = self._samples()
+        return statistics.stdev(samples) if self.reps > 1 else math.nan
 
     @property
     def rel_std(self) -> float:
@@ -150,7 +151,8 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, dict
     def __str__(self) -> str:
         if not self.measured:
             return f"{self.label}: not measured ({self.unmeasured})"
-        return f"{self.label}: {format_time(self.median_us)} (median of {self.reps} reps, {self.cache}, {self.timer})"
+        how = f"median of {count(self.reps, 'rep')}, {self.cache}, {self.timer}"
+        return f"{self.label}: {format_time(self.median_us)} ({how})"
 
     def _samples(self) -> tuple[float, ...]:
         if not self.samples_us:
@@ -202,7 +204,8 @@ class TestRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 def encode(record: TestRecord) -> str:
     """Write a record as JSON; what JSON has no form for in `extra_info` is written as its number or its text."""
-    return msgspec.json.encode(record, enc_hook=_plain).decode()
+    text = msgspec.json.encode(msgspec.structs.replace(record, extra_info=plain(record.extra_info)))
+    return text.decode()
 
 
 def decode(text: str) -> TestRecord:
@@ -210,8 +213,22 @@ def decode(text: str) -> TestRecord:
     return msgspec.json.decode(text, type=TestRecord)
 
 
-def _plain(value: object) -> object:
-    item = getattr(value, "item", None)
-    if callable(item) and getattr(value, "size", None) in (1, None):
-        return item()
-    return str(value)
+def plain(value: object) -> Any:
+    """Return what stands for a value in JSON: itself, the one number in an array or tensor, or its text."""
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    if isinstance(value, str):
+        return value.encode(errors="backslashreplace").decode()
+    if isinstance(value, dict):
+        return {plain(str(key)): plain(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(inner) for inner in value]
+    return plain(_number_in(value))
+
+
+def _number_in(value: object) -> int | float | bool | str:
+    try:
+        number = float(value)  # type: ignore[arg-type] # that is the question
+        return int(number) if number.is_integer() and "float" not in type(value).__name__ else number
+    except Exception:
+        return str(value)

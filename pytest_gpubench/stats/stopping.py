@@ -14,7 +14,11 @@ in less time, would be precise about a moment instead of the kernel."""
 MIN_REPS = 16
 MAX_FIRST_REPS = 250
 MAX_REPS = 10_000
+LEAST_REPS = 6
+"""Taken even where `max_time` is too short for them: fewer give no 95 % interval."""
 MAX_GROWTH = 2.0
+MAX_TICK_US = 0.1
+"""Readings further apart than this are not neighbouring ticks: CUPTI's clock ticks every 32 ns on an H200."""
 
 
 @dataclass
@@ -27,6 +31,8 @@ class Budget:
     rep_cost_s: float
     """What one rep costs on the host, as far as it is known."""
     spent_s: float = 0.0
+    taken: int = 0
+    """The reps that were paid for with `spent_s`."""
 
     @property
     def left_s(self) -> float:
@@ -34,10 +40,11 @@ class Budget:
         return self.max_time_s - self.spent_s
 
     def spend(self, seconds: float, reps: int) -> None:
-        """Note what the reps so far took."""
+        """Note what so many more reps took."""
         self.spent_s += seconds
-        if reps:
-            self.rep_cost_s = max(self.spent_s / reps, 1e-6)
+        self.taken += reps
+        if self.taken:
+            self.rep_cost_s = max(self.spent_s / self.taken, 1e-6)
 
 
 def next_batch(budget: Budget, samples_us: Sequence[float], decided: bool) -> int:
@@ -45,11 +52,12 @@ def next_batch(budget: Budget, samples_us: Sequence[float], decided: bool) -> in
     taken = len(samples_us)
     if budget.reps is not None:
         return max(0, budget.reps - taken)
-    if not budget.spent_s:
-        return min(max(MIN_REPS, int(FIRST_BATCH_S / budget.rep_cost_s)), MAX_FIRST_REPS) - taken
-    if (decided and is_precise(samples_us, budget.precision)) or taken >= MAX_REPS:
-        return 0
     affordable = int(budget.left_s / budget.rep_cost_s)
+    if not budget.spent_s:
+        worthwhile = min(max(MIN_REPS, int(FIRST_BATCH_S / budget.rep_cost_s)), MAX_FIRST_REPS)
+        return max(min(worthwhile, affordable), LEAST_REPS) - min(taken, LEAST_REPS - 1)
+    if decided and is_precise(samples_us, budget.precision):
+        return 0
     wanted = int(taken * (growth(samples_us, budget.precision) - 1)) if decided else taken
     more = min(max(wanted, MIN_REPS), affordable, MAX_REPS - taken)
     return more if more >= MIN_REPS else 0
@@ -75,12 +83,11 @@ def is_precise(samples_us: Sequence[float], precision: float) -> bool:
 
 
 def is_tick_limited(samples_us: Sequence[float]) -> bool:
-    """Tell whether the interval's ends are neighbouring readings of the clock, with none between them.
+    """Tell whether the interval's ends are neighbouring ticks of the clock, with no reading between them.
 
     Readings that differ by less than 2 ns are the same tick: the profiler rounds to nanoseconds.
     """
     interval = median_interval(samples_us, CONFIDENCE_ALPHA)
-    if interval is None:
+    if interval is None or not 2e-3 < interval.width <= MAX_TICK_US:
         return False
-    between = [sample for sample in samples_us if interval.low + 2e-3 < sample < interval.high - 2e-3]
-    return not between and interval.width > 2e-3
+    return not any(interval.low + 2e-3 < sample < interval.high - 2e-3 for sample in samples_us)

@@ -68,26 +68,39 @@ def median_interval(samples: Sequence[float], alpha: float = 0.05) -> Interval |
 def std_interval(samples: Sequence[float], alpha: float) -> Interval | None:
     """Return an interval of the standard deviation that holds without normality; None for fewer than ten samples.
 
-    D. G. Bonett, Approximate confidence interval for standard deviation of nonnormal distributions, Computational
-    Statistics & Data Analysis 50 (2006): a normal interval on ln(variance) whose width comes from the kurtosis about
-    a trimmed mean. Samples that are all equal give (0, 0).
+    The upper end is D. G. Bonett's (Approximate confidence interval for standard deviation of nonnormal distributions,
+    Computational Statistics & Data Analysis 50, 2006): a normal interval on ln(variance) whose width comes from the
+    kurtosis about a trimmed mean. His lower end is above the truth up to five times as often as alpha at alpha 0.001
+    (two modes, simulated); without his small-sample factor on the variance, and with Student's t for the normal
+    quantile, that is at most 1.3 times. Samples that are all equal give (0, 0).
     """
     count = len(samples)
     if count < 10:
         return None
-    variance = statistics.variance(samples)
-    if variance == 0:
+    mean = statistics.fmean(samples)
+    spread = math.fsum((x - mean) ** 2 for x in samples)
+    if spread == 0 or max(samples) == min(samples):
         return Interval(0.0, 0.0)
     z = statistics.NormalDist().inv_cdf(1 - alpha / 2)
     if count <= z:
         return None
     centre = trimmed_mean(samples, 1 / (2 * math.sqrt(count - 4)))
-    spread = math.fsum((x - statistics.fmean(samples)) ** 2 for x in samples)
     kurtosis = count * math.fsum((x - centre) ** 4 for x in samples) / spread**2
     correction = count / (count - z)
     error = correction * math.sqrt(max(kurtosis - (count - 3) / count, 0) / (count - 1))
-    return Interval(
-        math.sqrt(correction * variance * math.exp(-z * error)), math.sqrt(correction * variance * math.exp(z * error))
+    variance = spread / (count - 1)
+    low = math.sqrt(variance) * math.exp(-student_quantile(z, count - 1) * error / 2)
+    return Interval(low, math.sqrt(correction * variance) * math.exp(z * error / 2))
+
+
+def student_quantile(z: float, freedom: int) -> float:
+    """Return Student's t where the normal distribution has z (Abramowitz and Stegun, 26.7.5: four terms)."""
+    return (
+        z
+        + (z**3 + z) / (4 * freedom)
+        + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
+        + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * freedom**3)
+        + (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / (92160 * freedom**4)
     )
 
 

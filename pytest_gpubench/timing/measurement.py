@@ -13,6 +13,7 @@ from pytest_gpubench.gpu.nvml import reason_names
 from pytest_gpubench.results.model import Kernel, Timing
 from pytest_gpubench.stats.stopping import Budget, is_precise, is_tick_limited
 from pytest_gpubench.timing.base import Call, Record, Rep, Timer
+from pytest_gpubench.timing.pacing import Pacing
 from pytest_gpubench.timing.sampling import Sample, take_sample
 from pytest_gpubench.timing.warmup import Warmth, warm_up
 from pytest_gpubench.timing.windows import busy_ns, kernel_list, span_ns
@@ -45,18 +46,16 @@ def measure(
     started_s = time.perf_counter()
     say(f"{call.label}: compiling and warming up")
     watch = device.nvml.throttle_mask if device.nvml and timer.settles else (lambda: 0)
-    warmth = warm_up(timer, device, call, plan.warmup, watch)
+    pacing = Pacing(device.facts.max_sm_clock_mhz)
+    warmth = warm_up(timer, device, call, plan.warmup, pacing, watch)
     say(f"{call.label}: measuring")
     budget = Budget(plan.reps, plan.precision, plan.max_time_s, warmth.rep_cost_s)
 
     def timing_of(sample: Sample) -> Timing:
         return summarise(call, timer, device, plan, warmth, sample, time.perf_counter() - started_s)
 
-    def is_decided(sample: Sample) -> bool:
-        return not sample.reps or decided(timing_of(sample))
-
     first = warmth.sample if plan.reps is None else Sample()
-    return timing_of(take_sample(timer, call, budget, warmth.idle_s, watch, is_decided, first))
+    return timing_of(take_sample(timer, call, budget, pacing, watch, lambda sample: decided(timing_of(sample)), first))
 
 
 def summarise(

@@ -9,23 +9,19 @@ from dataclasses import dataclass, field
 from pytest_gpubench.errors import GpuBenchError, IncompleteRecords, KernelsDiffer, annotate
 from pytest_gpubench.stats.stopping import Budget, next_batch
 from pytest_gpubench.timing.base import Call, Rep, Session, Timer
+from pytest_gpubench.timing.pacing import Pacing
 from pytest_gpubench.timing.windows import describe_difference, kernel_list
 from pytest_gpubench.units import count
 
 __tracebackhide__ = True
 
+PROBE_REPS = 5
 ATTEMPTS = 3
 """How often a session whose records are not complete is measured again before giving up."""
 
 PAUSE_S = 0.1
 """The first pause after a throttled rep, doubled up to a second: NVML renews its reasons about ten times a second."""
 MAX_PAUSE_S = 1.0
-
-IDLE_PER_BUSY = 3.0
-"""Idle time before a rep over the call's time. An H200 at 8192^3 bf16 matmul keeps its clock with this (median over
-five processes within 0.1 %), and throttles within 100 ms without."""
-FREE_IDLE_S = 1e-4
-"""The time between two reps that the host needs anyway, in which the device idles."""
 
 Watch = Callable[[], int]
 """Returns the throttle reasons in force, as NVML's bits; 0 for none."""
@@ -46,27 +42,24 @@ class Sample:
         return tuple(rep.elapsed_us for rep in self.reps)
 
 
-def idle_before_rep_s(call_us: float) -> float:
-    """Return how long the device must idle before each rep for its power to stay under the cap."""
-    return max(0.0, IDLE_PER_BUSY * call_us / 1e6 - FREE_IDLE_S)
-
-
 def take_sample(
     timer: Timer,
     call: Call,
     budget: Budget,
-    idle_s: float,
+    pacing: Pacing,
     watch: Watch,
     decided: Callable[[Sample], bool],
     first: Sample,
 ) -> Sample:
     """Add reps to a first few until the budget says that it is enough and `decided` agrees, or the budget is spent."""
     sample = first
-    while wanted := next_batch(budget, sample.samples_us, decided(sample)):
-        started_s = time.perf_counter()
+    while wanted := next_batch(budget, sample.samples_us, not budget.spent_s or decided(sample)):
+        if not sample.reps and timer.settles:
+            wanted = min(wanted, PROBE_REPS)  # they show whether the others have to be paced
+        started_s, before = time.perf_counter(), len(sample.reps)
+        idle_s = pacing.idle_s(sample.reps)
         take_batch(timer, call, min(wanted, timer.max_reps), idle_s, watch, sample, budget.left_s)
-        budget.spend(time.perf_counter() - started_s, len(sample.reps))
-    check_same_kernels(call, sample.reps)
+        budget.spend(time.perf_counter() - started_s, len(sample.reps) - before)
     return sample
 
 

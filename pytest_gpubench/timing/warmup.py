@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from pytest_gpubench.errors import GpuBenchError, IncompleteRecords, KernelsDiffer, annotate
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.timing.base import Call, Timer
-from pytest_gpubench.timing.sampling import Sample, Watch, idle_before_rep_s, take_batch
+from pytest_gpubench.timing.pacing import Pacing
+from pytest_gpubench.timing.sampling import PROBE_REPS, Sample, Watch, take_batch
 from pytest_gpubench.timing.windows import describe_difference, kernel_list
 
 __tracebackhide__ = True
@@ -20,7 +21,6 @@ STEADY_RATIO = 2.0
 """Two calls in a row that take the host at most this times the fastest one: nothing is compiled any more."""
 STEADY_SLACK_S = 1e-4
 
-PASS_REPS = 5
 SLOW_PASS_REPS = 3
 SLOW_CALL_US = 500
 """From this time on a pass has fewer reps: idling before each costs three times the call."""
@@ -42,20 +42,15 @@ class Warmth:
     sample: Sample = field(default_factory=Sample)
     """The reps of the pass that was found at rest: taken like any other, they count."""
 
-    @property
-    def idle_s(self) -> float:
-        """The idle time that a rep of this call needs."""
-        return idle_before_rep_s(self.call_us)
 
-
-def warm_up(timer: Timer, device: Device, call: Call, wanted: int | None, watch: Watch) -> Warmth:
+def warm_up(timer: Timer, device: Device, call: Call, wanted: int | None, pacing: Pacing, watch: Watch) -> Warmth:
     """Call until rest, or exactly as often as wanted; raise KernelsDiffer where the kernels never come to rest."""
     if not timer.settles:
         return Warmth(0, 0.0, 1e-6)
     if wanted is not None:
         return call_times(device, call, wanted)
     plain = call_until_steady(device, call)
-    return pass_until_rest(timer, call, plain, watch)
+    return pass_until_rest(timer, call, plain, pacing, watch)
 
 
 @dataclass(frozen=True)
@@ -103,17 +98,18 @@ def call_until_steady(device: Device, call: Call) -> Warmth:
     return Warmth(len(calls), min(call.device_us for call in calls), fastest_s)
 
 
-def pass_until_rest(timer: Timer, call: Call, plain: Warmth, watch: Watch) -> Warmth:
+def pass_until_rest(timer: Timer, call: Call, plain: Warmth, pacing: Pacing, watch: Watch) -> Warmth:
     """Take short passes with the timer until two in a row launch the same kernels and take the same time."""
     calls, call_us, cost_s = plain.calls, plain.call_us, plain.rep_cost_s
     last: Counter[str] | None = None
-    difference = ""
+    sample, difference = Sample(), ""
     for _ in range(MAX_PASSES):
-        reps = PASS_REPS if call_us < SLOW_CALL_US else SLOW_PASS_REPS
+        reps = PROBE_REPS if call_us < SLOW_CALL_US else SLOW_PASS_REPS
+        idle_s = pacing.idle_s(sample.reps)
         sample, started_s = Sample(), time.perf_counter()
         calls += reps
         try:
-            take_batch(timer, call, reps, idle_before_rep_s(call_us), watch, sample, 0.0, attempts=1)
+            take_batch(timer, call, reps, idle_s, watch, sample, 0.0, attempts=1)
         except (IncompleteRecords, KernelsDiffer) as error:
             last, difference = None, str(error)
             continue

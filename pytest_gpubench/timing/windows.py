@@ -16,18 +16,20 @@ def split_reps(records: Sequence[Record], calls: Sequence[Call]) -> list[list[Re
     """Return the records of each rep: those between its two sentinels.
 
     Raises IncompleteRecords where a sentinel is missing, a record has no length or lies across a sentinel, or work
-    appears outside of every rep though nothing was prepared there; NothingRecorded where a rep is empty in every
-    window of its call.
+    appears outside of every rep though nothing was prepared there; NothingRecorded where every rep of a call is empty,
+    KernelsDiffer where only some are.
     """
     windows: list[list[Record]] = []
     outside: list[list[Record]] = [[]]
     current: list[Record] | None = None
-    limit_ns = 0
+    done_ns = begun_ns = 0
     for record in records:
         if record.duration_ns <= 0:
             raise IncompleteRecords(f"the profiler gave {record.name} no length: it lost its timestamps")
         if record.name == BEGIN and current is None:
-            current, limit_ns = [], record.end_ns
+            if done_ns > record.start_ns:
+                raise IncompleteRecords("a record from before a rep reaches into it")
+            current, begun_ns = [], record.end_ns
         elif record.name == END and current is not None:
             if any(inner.end_ns > record.start_ns for inner in current):
                 raise IncompleteRecords("a record reaches beyond the end of its rep")
@@ -37,13 +39,15 @@ def split_reps(records: Sequence[Record], calls: Sequence[Call]) -> list[list[Re
         elif record.name in (BEGIN, END):
             raise IncompleteRecords("a sentinel is missing: the profiler lost records")
         elif current is not None:
-            if record.start_ns < limit_ns:
+            if record.start_ns < begun_ns:
                 raise IncompleteRecords("a record reaches back before the beginning of its rep")
             current.append(record)
-        elif record.name not in FLUSHES:
-            outside[-1].append(record)
+        else:
+            done_ns = max(done_ns, record.end_ns)
+            if record.name not in FLUSHES:
+                outside[-1].append(record)
     if current is not None or len(windows) != len(calls):
-        raise IncompleteRecords(f"{count(len(calls), 'rep')} were taken, but {len(windows)} came back")
+        raise IncompleteRecords(f"{count(len(calls), 'rep')} taken, but {len(windows)} came back")
     _check_outside(outside, calls)
     _check_empty(windows, calls)
     return windows

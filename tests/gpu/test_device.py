@@ -1,0 +1,106 @@
+"""Devices and their presence, found out without a GPU."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from pytest_gpubench.errors import DeviceUnavailable
+from pytest_gpubench.gpu import device, presence
+from pytest_gpubench.gpu.device import cpu_device, find_device, why_no_gpu
+from pytest_gpubench.gpu.presence import has_gpu_driver, is_visible
+from pytest_gpubench.results.model import DeviceFacts
+
+
+@pytest.mark.parametrize(
+    ("listed", "visible"),
+    [
+        (None, [True, True]),
+        ("", [False, False]),
+        ("-1", [False, False]),
+        ("0", [True, False]),
+        ("1,0", [True, True]),
+        (" 1 ", [False, True]),
+        ("GPU-bb", [False, True]),
+        ("GPU-aaaa-1,GPU-bbbb-2", [True, True]),
+        ("MIG-1234", [False, False]),
+    ],
+)
+def test_visible_devices(monkeypatch: pytest.MonkeyPatch, listed: str | None, visible: list[bool]) -> None:
+    if listed is None:
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    else:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", listed)
+    assert [is_visible(0, "GPU-aaaa-1"), is_visible(1, "GPU-bbbb-2")] == visible
+
+
+@pytest.mark.parametrize(("listed", "found"), [(None, True), ("0", True), ("", False), ("-1", False)])
+def test_a_driver_counts_unless_every_gpu_is_hidden(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, listed: str | None, found: bool
+) -> None:
+    monkeypatch.setattr(presence, "DRIVER_FILES", (str(tmp_path),))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if listed is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", listed)
+    assert has_gpu_driver() is found
+    monkeypatch.setattr(presence, "DRIVER_FILES", (str(tmp_path / "missing"),))
+    assert has_gpu_driver() is False
+
+
+def test_the_cpu() -> None:
+    found = find_device("cpu")
+    assert found is cpu_device()
+    assert found.type == "cpu"
+    assert found.facts.name
+    assert found.facts.host
+    assert found.cache_bytes >= 2**20
+    assert found.stopwatch()() >= 0
+    found.synchronize()
+
+
+@pytest.mark.parametrize(("sizes", "largest"), [((), None), (("32K", "1024K", "33M"), 33 * 2**20), (("512",), 512)])
+def test_the_largest_cache_counts(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, sizes: tuple[str, ...], largest: int | None
+) -> None:
+    for index, size in enumerate(sizes):
+        folder = tmp_path / f"index{index}"
+        folder.mkdir()
+        (folder / "size").write_text(f"{size}\n")
+    monkeypatch.setattr(device, "CPU_CACHE_FOLDER", tmp_path)
+    assert device._cpu_cache_bytes() == largest
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="about machines without a GPU")
+def test_a_missing_gpu() -> None:
+    assert find_device("auto").type == "cpu"
+    with pytest.raises(DeviceUnavailable, match=r"asked for device cuda, but .*: use --gpu-bench-device=auto or cpu"):
+        find_device("cuda")
+
+
+@pytest.mark.parametrize(
+    ("cuda", "visible", "sentence"),
+    [
+        (None, None, "is built without CUDA"),
+        ("13.0", "", "CUDA_VISIBLE_DEVICES='' hides every GPU"),
+        ("13.0", "-1", "CUDA_VISIBLE_DEVICES='-1' hides every GPU"),
+        ("13.0", "0", "torch finds no GPU (is the driver there? see nvidia-smi)"),
+    ],
+)
+def test_why_there_is_no_gpu(
+    monkeypatch: pytest.MonkeyPatch, cuda: str | None, visible: str | None, sentence: str
+) -> None:
+    monkeypatch.setattr(torch.version, "cuda", cuda)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert why_no_gpu().endswith(sentence)
+
+
+def test_facts_without_nvml_say_so() -> None:
+    from pytest_gpubench.report.terminal import device_lines, header_line
+    from pytest_gpubench.settings import Settings
+
+    facts = DeviceFacts(type="cuda", name="NVIDIA H200", host="h", nvml_error="NVML does not start (no driver)")
+    assert "clocks and throttling not watched: NVML does not start" in header_line(facts, Settings())
+    assert device_lines(facts)[-1] == "NVML: NVML does not start (no driver)"
+    assert header_line(facts, Settings(), gpus=2).startswith("gpu_bench: 0.1.0, 2 x NVIDIA H200, ")

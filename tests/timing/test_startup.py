@@ -1,0 +1,153 @@
+"""The profiler's start in the background, and the pieces of the profiler that need no GPU."""
+
+import threading
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from pytest_gpubench.errors import DeviceUnavailable, NothingRecorded, ProfilerBusy
+from pytest_gpubench.timing import profiler
+from pytest_gpubench.timing.profiler import (
+    check_triton,
+    kind_of,
+    mean_clock_mhz,
+    open_profile,
+    others_waiting,
+    read_records,
+    rest,
+    who_holds_cupti,
+)
+
+
+def test_profilers_of_others_wait_until_it_is_up() -> None:
+    order: list[str] = []
+
+    def profile_something() -> None:
+        with torch.autograd.profiler.profile():
+            order.append("theirs")
+
+    with others_waiting():
+        thread = threading.Thread(target=profile_something)
+        thread.start()
+        time.sleep(0.05)
+        with torch.autograd.profiler.profile():
+            order.append("ours")
+    thread.join()
+    assert order == ["ours", "theirs"]
+
+
+def test_graph_captures_of_others_wait_until_it_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    order: list[str] = []
+
+    class Graph:
+        def capture_begin(self) -> None:
+            order.append("capture")
+
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
+    with others_waiting():
+        thread = threading.Thread(target=Graph().capture_begin)
+        thread.start()
+        time.sleep(0.05)
+        order.append("up")
+    thread.join()
+    assert order == ["up", "capture"]
+
+
+def test_nothing_stays_patched() -> None:
+    before = torch.autograd.profiler.profile._prepare_trace
+    with pytest.raises(ValueError, match="broken"), others_waiting():
+        raise ValueError("broken")
+    assert torch.autograd.profiler.profile._prepare_trace is before
+
+
+def test_a_profiler_that_is_on_is_noticed() -> None:
+    with (
+        torch.autograd.profiler.profile(),
+        pytest.raises(ProfilerBusy, match="a torch profiler is already on"),
+    ):
+        open_profile()
+
+
+def test_empty_results_name_the_tool_that_takes_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = profiler.ProfilerSession(SimpleNamespace())  # type: ignore[arg-type]
+    for name in profiler.TOOL_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(NothingRecorded, match="another tool holds CUPTI"):
+        session.reps()
+    monkeypatch.setenv("NSYS_PROFILING_SESSION_ID", "7")
+    assert "NSYS_PROFILING_SESSION_ID is set" in who_holds_cupti()
+
+
+@pytest.mark.parametrize("value", ["1", "true", "ON"])
+def test_the_interpreter_is_refused(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    monkeypatch.setenv("TRITON_INTERPRET", value)
+    with pytest.raises(DeviceUnavailable, match="TRITON_INTERPRET=1 is set"):
+        check_triton()
+
+
+def test_a_missing_triton_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    monkeypatch.setitem(__import__("sys").modules, "triton", None)
+    with pytest.raises(DeviceUnavailable, match=r"install triton, or use --gpu-bench-timer=wall"):
+        check_triton()
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "clock_mhz"),
+    [
+        ((1000, 50_000), (1_981_000, 1_050_000), 1980.0),
+        ((1000, 50_000), (9_000, 54_000), None),  # too short to tell
+        ((9000, 50_000), (1000, 1_050_000), None),  # not the same counter
+        ((0, 0), (1000, 1_000_000), None),  # never written
+    ],
+)
+def test_the_clock_between_two_readings(begin: tuple[int, int], end: tuple[int, int], clock_mhz: float | None) -> None:
+    assert mean_clock_mhz(begin, end) == clock_mhz
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("Memcpy DtoD (Device -> Device)", "memcpy"),
+        ("Memset (Device)", "memset"),
+        ("memcpy_kernel", "kernel"),
+        ("void at::native::vectorized_elementwise_kernel", "kernel"),
+    ],
+)
+def test_kinds_are_told_by_name(name: str, kind: str) -> None:
+    assert kind_of(name) == kind
+
+
+def event(name: str, start_ns: int, on_gpu: bool = True, annotation: bool = False) -> Any:
+    from torch._C._autograd import DeviceType
+
+    return SimpleNamespace(
+        name=lambda: name,
+        start_ns=lambda: start_ns,
+        duration_ns=lambda: 10,
+        device_type=lambda: DeviceType.CUDA if on_gpu else DeviceType.CPU,
+        is_user_annotation=lambda: annotation,
+    )
+
+
+def test_only_work_of_the_gpu_is_read_in_the_order_it_started() -> None:
+    events = [
+        event("late", 30),
+        event("cudaLaunchKernel", 5, on_gpu=False),
+        event("early", 10),
+        event("cudaLaunchKernel", 25, on_gpu=False),
+        event("ProfilerStep#1", 1, annotation=True),
+        event("Context Sync", 40),
+    ]
+    profile = SimpleNamespace(kineto_results=SimpleNamespace(events=lambda: events))
+    assert [record.name for record in read_records(profile)] == ["early", "late"]
+
+
+@pytest.mark.parametrize("idle_s", [0.0, 1e-4, 2e-3])
+def test_rest_is_never_short(idle_s: float) -> None:
+    started_s = time.perf_counter()
+    rest(idle_s)
+    assert time.perf_counter() - started_s >= idle_s

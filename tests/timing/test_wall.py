@@ -1,0 +1,114 @@
+"""The wall timer on the CPU, end to end through the measurement, and the interpreter's notice."""
+
+import pytest
+import torch
+
+from pytest_gpubench.errors import BadRequest
+from pytest_gpubench.gpu.device import cpu_device
+from pytest_gpubench.timing import make_timer
+from pytest_gpubench.timing.calls import Arguments, leaves_of, make_call, name_of, upstream_gradient
+from pytest_gpubench.timing.interpreter import counting_launches
+from pytest_gpubench.timing.l2flush import flush_buffer
+from pytest_gpubench.timing.wall import WallTimer
+
+
+@pytest.mark.parametrize("cache", ["cold", "dirty", "hot"])
+def test_reps_are_taken_in_order_and_none_is_empty(cache: str) -> None:
+    calls: list[str] = []
+    call = make_call(lambda: calls.append("timed"), setup=lambda: calls.append("setup"))
+    with WallTimer(cpu_device(), cache).session() as session:
+        for _ in range(3):
+            session.take(call, 0.001)
+    assert calls == ["setup", "timed"] * 3
+    assert len(session.reps()) == 3
+    assert all(rep.elapsed_us > 0 for rep in session.reps())
+
+
+def test_the_flush_is_twice_the_cache_and_kept() -> None:
+    buffer = flush_buffer(cpu_device())
+    assert buffer.nbytes == pytest.approx(2 * cpu_device().cache_bytes, abs=8)
+    assert flush_buffer(cpu_device()) is buffer
+
+
+@pytest.mark.parametrize(("name", "expected"), [("profiler", "wall"), ("wall", "wall"), ("scripted", "scripted")])
+def test_the_cpu_is_timed_by_the_wall(name: str, expected: str) -> None:
+    assert make_timer(name, cpu_device(), "hot").name == expected
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU: the CPU takes any timer's name for wall")
+def test_an_unknown_timer_is_refused() -> None:
+    from pytest_gpubench.gpu.device import cuda_device
+
+    with pytest.raises(BadRequest, match="must be one of profiler, wall, scripted"):
+        make_timer("sundial", cuda_device(0), "hot")
+
+
+def double(x: torch.Tensor) -> torch.Tensor:
+    return 2 * x
+
+
+def test_names() -> None:
+    import functools
+
+    assert name_of(double) == "double"
+    assert name_of(functools.partial(functools.partial(double), 3)) == "double"
+    assert name_of(torch.nn.Linear(2, 2)) == "Linear"
+
+
+def test_backward_is_timed_alone_and_gradients_do_not_add_up() -> None:
+    x = torch.ones(4, requires_grad=True)
+    weight = torch.full((4,), 3.0, requires_grad=True)
+    forwards: list[int] = []
+
+    def forward(x: torch.Tensor) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        forwards.append(1)
+        return x.detach(), {"out": (x * weight).sum()}
+
+    for backward, in_timed in (("backward", 0), ("both", 1)):
+        call = make_call(forward, (x,), backward=backward)  # type: ignore[arg-type]
+        assert call.prepares_on_device
+        for _ in range(3):
+            timed = call.prepare()
+            before = len(forwards)
+            timed()
+            assert len(forwards) - before == in_timed
+            assert x.grad is not None
+            assert weight.grad is not None
+            assert x.grad.tolist() == [3.0] * 4
+            assert weight.grad.tolist() == [1.0] * 4
+
+
+def test_the_upstream_gradient_is_one_for_a_loss_and_the_same_noise_for_others() -> None:
+    assert upstream_gradient(torch.zeros(()), 1).item() == 1
+    noise = upstream_gradient(torch.zeros(3, 4, dtype=torch.bfloat16), 1)
+    assert noise.shape == (3, 4)
+    assert noise.dtype == torch.bfloat16
+    assert torch.equal(noise, upstream_gradient(torch.zeros(3, 4, dtype=torch.bfloat16), 1))
+    assert not torch.equal(noise, upstream_gradient(torch.zeros(3, 4, dtype=torch.bfloat16), 2))
+
+
+def test_leaves_are_found_through_the_graph() -> None:
+    x, weight = torch.ones(2, requires_grad=True), torch.ones(2, requires_grad=True)
+    shared = x * weight
+    leaves = leaves_of([shared.sum(), shared.mean(), x])
+    assert {id(leaf) for leaf in leaves} == {id(x), id(weight)}
+
+
+@pytest.mark.parametrize(
+    ("made", "expected"),
+    [
+        (None, ((), {})),
+        ((1, 2), ((1, 2), {})),
+        ({"a": 1}, ((), {"a": 1})),
+        (((1,), {"a": 2}), ((1,), {"a": 2})),
+        (((1,), 2), (((1,), 2), {})),
+    ],
+)
+def test_what_setup_may_return(made: object, expected: object) -> None:
+    assert Arguments((), {}, lambda: made).fresh() == expected
+
+
+def test_no_launch_is_counted_where_nothing_is_interpreted() -> None:
+    with counting_launches() as launches:
+        double(torch.ones(3))
+    assert launches.number == 0
