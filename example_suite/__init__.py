@@ -1,0 +1,1 @@
+"""What a user of pytest-gpubench would write: kernels with their torch references, checked first and then measured."""

@@ -1,0 +1,1 @@
+"""The kernels under test: each a Triton kernel with the function that launches it."""

@@ -1,0 +1,42 @@
+"""What torch.compile makes of a chain of elementwise functions and a sum, against the same chain run eagerly."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from pytest_gpubench import GpuBench
+
+# what torch warns of while it compiles is not this suite's subject
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+Chain = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+def chain(x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+    return (torch.tanh(x * scale) + torch.sigmoid(x)).square().sum(-1)
+
+
+@pytest.fixture
+def compiled_chain(needs_gpu: None) -> Chain:
+    torch.compiler.reset()  # or a size that an earlier test compiled for makes this one compile for any size
+    return torch.compile(chain)
+
+
+def inputs(rows: int, columns: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.randn(rows, columns, device=device), torch.rand(columns, device=device)
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(16, 1024), (7, 781)])
+def test_matches_eager(device: torch.device, compiled_chain: Chain, rows: int, columns: int) -> None:
+    x, scale = inputs(rows, columns, device)
+    torch.testing.assert_close(compiled_chain(x, scale), chain(x, scale), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.perf(max_rel_std=0.05)
+def test_compiled_chain_is_faster(gpu_bench: GpuBench, compiled_chain: Chain) -> None:
+    x, scale = inputs(4096, 4096, gpu_bench.device)
+    eager = gpu_bench.measure(chain, (x, scale), label="chain, eager")
+    compiled = gpu_bench.measure(compiled_chain, (x, scale), label="chain, compiled")
+    assert compiled.launches < eager.launches
+    assert compiled.median_us < eager.median_us

@@ -1,0 +1,51 @@
+"""RMS norm with a backward of its own: each direction measured alone, against torch."""
+
+import pytest
+import torch
+
+from example_suite.kernels.rms_norm import rms_norm
+from pytest_gpubench import GpuBench
+
+EPS = 1e-6
+
+
+def torch_rms_norm(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.rms_norm(x, (x.shape[-1],), weight, EPS)
+
+
+def inputs(shape: tuple[int, int], dtype: torch.dtype, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    x = torch.randn(shape, dtype=dtype, device=device, requires_grad=True)
+    weight = torch.rand(shape[-1], dtype=dtype, device=device, requires_grad=True)
+    return x, weight
+
+
+@pytest.mark.parametrize("shape", [(16, 1024), (7, 781)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_matches_float64(device: torch.device, shape: tuple[int, int], dtype: torch.dtype) -> None:
+    x, weight = inputs(shape, dtype, device)
+    out, expected = rms_norm(x, weight, EPS), torch_rms_norm(x.double(), weight.double())
+    torch.testing.assert_close(out, expected.to(dtype))
+
+    grad_out = torch.randn_like(out)
+    gradients = torch.autograd.grad(out, (x, weight), grad_out)
+    torch.testing.assert_close(gradients, torch.autograd.grad(expected, (x, weight), grad_out.double()))
+
+
+@pytest.mark.perf(max_rel_std=0.05)
+def test_rms_norm_forward_is_steady(gpu_bench: GpuBench, full_size: bool) -> None:
+    x, weight = inputs((4096, 4096) if full_size else (7, 781), torch.bfloat16, gpu_bench.device)
+    gpu_bench(rms_norm, x, weight)
+    gpu_bench(torch_rms_norm, x, weight)
+
+
+@pytest.mark.perf(max_time_us={"H200": 50})
+def test_rms_norm_forward_is_fast(gpu_bench: GpuBench, full_size: bool) -> None:
+    x, weight = inputs((4096, 4096) if full_size else (7, 781), torch.bfloat16, gpu_bench.device)
+    timing = gpu_bench(rms_norm, x, weight)
+    gpu_bench.extra_info["gb_per_s"] = 2 * x.nbytes / timing.median_us / 1e3
+
+
+@pytest.mark.perf(max_time_us={"H200": 150})
+def test_rms_norm_backward_is_fast(gpu_bench: GpuBench, full_size: bool) -> None:
+    x, weight = inputs((4096, 4096) if full_size else (7, 781), torch.bfloat16, gpu_bench.device)
+    gpu_bench.measure(rms_norm, (x, weight), backward="backward")

@@ -1,0 +1,35 @@
+"""Vector addition: as fast as memory allows, and faster yet from the cache."""
+
+import pytest
+import torch
+
+from example_suite.kernels.vector_add import vector_add
+from pytest_gpubench import GpuBench
+
+
+def torch_add(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return x + y
+
+
+def inputs(count: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.randn(count, device=device), torch.randn(count, device=device)
+
+
+@pytest.mark.parametrize("count", [1, 2048, 98_765])
+def test_matches_torch(device: torch.device, count: int) -> None:
+    x, y = inputs(count, device)
+    torch.testing.assert_close(vector_add(x, y), torch_add(x, y), rtol=0, atol=0)
+
+
+@pytest.mark.perf(max_rel_std=0.05, max_time_us={"H200": 150})
+def test_vector_add_is_fast_and_steady(gpu_bench: GpuBench, full_size: bool) -> None:
+    x, y = inputs(2**24 if full_size else 10_000, gpu_bench.device)
+    gpu_bench(vector_add, x, y)
+    gpu_bench(torch_add, x, y)
+
+
+def test_vector_add_is_faster_from_a_hot_cache(gpu_bench: GpuBench, full_size: bool) -> None:
+    x, y = inputs(2**20 if full_size else 10_000, gpu_bench.device)
+    cold = gpu_bench.measure(vector_add, (x, y), cache="cold", label="vector_add, cold L2")
+    hot = gpu_bench.measure(vector_add, (x, y), cache="hot", label="vector_add, hot L2")
+    assert hot.median_us < cold.median_us
