@@ -4,6 +4,7 @@ import math
 import statistics
 from enum import Enum
 from functools import cached_property
+from numbers import Integral, Real
 from typing import Any, Literal
 
 import msgspec
@@ -12,6 +13,9 @@ from pytest_gpubench.errors import NotMeasured
 from pytest_gpubench.stats import summary
 from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.units import count, format_time
+
+DEEPEST = 50
+"""How deep dicts and lists in `extra_info` may be nested."""
 
 
 class DeviceFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -213,22 +217,33 @@ def decode(text: str) -> TestRecord:
     return msgspec.json.decode(text, type=TestRecord)
 
 
-def plain(value: object) -> Any:
-    """Return what stands for a value in JSON: itself, the one number in an array or tensor, or its text."""
-    if value is None or isinstance(value, (bool, int, float)):
-        return value
-    if isinstance(value, str):
-        return value.encode(errors="backslashreplace").decode()
-    if isinstance(value, dict):
-        return {plain(str(key)): plain(inner) for key, inner in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(inner) for inner in value]
-    return plain(_number_in(value))
+def plain(value: Any, outer: tuple[object, ...] = ()) -> Any:
+    """Return what stands for a value in JSON: itself, the one number in an array or tensor, or its text; never raise.
 
-
-def _number_in(value: object) -> int | float | bool | str:
+    outer: what the value was found in. What is found within itself, or too deep, is written as text.
+    """
     try:
-        number = float(value)  # type: ignore[arg-type] # that is the question
-        return int(number) if number.is_integer() and "float" not in type(value).__name__ else number
+        if value is None or isinstance(value, bool):
+            return value
+        if isinstance(value, Integral):
+            return int(str(int(value)))  # str refuses what has too many digits to be written
+        if isinstance(value, Real):
+            return float(value)
+        if isinstance(value, str) or len(outer) == DEEPEST or any(value is one for one in outer):
+            return text_of(value)
+        if isinstance(value, dict):
+            return {text_of(key): plain(inner, (*outer, value)) for key, inner in value.items()}
+        if isinstance(value, (list, tuple)):
+            return [plain(inner, (*outer, value)) for inner in value]
+        return plain(value.item(), (*outer, value))
     except Exception:
-        return str(value)
+        return text_of(value)
+
+
+def text_of(value: object) -> str:
+    """Return a value as text that can be encoded; never raise."""
+    try:
+        text = value if isinstance(value, str) else str(value)
+        return str.encode(text, errors="backslashreplace").decode()
+    except Exception:
+        return f"<{type(value).__name__} object>"

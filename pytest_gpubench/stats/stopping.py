@@ -53,9 +53,9 @@ def next_batch(budget: Budget, samples_us: Sequence[float], decided: bool) -> in
     if budget.reps is not None:
         return max(0, budget.reps - taken)
     affordable = int(budget.left_s / budget.rep_cost_s)
-    if not budget.spent_s:
+    if taken < LEAST_REPS:  # a warm-up or a probe took them: they belong to the first batch
         worthwhile = min(max(MIN_REPS, int(FIRST_BATCH_S / budget.rep_cost_s)), MAX_FIRST_REPS)
-        return max(min(worthwhile, affordable), LEAST_REPS) - min(taken, LEAST_REPS - 1)
+        return max(min(worthwhile - taken, affordable), LEAST_REPS - taken)
     if decided and is_precise(samples_us, budget.precision):
         return 0
     wanted = int(taken * (growth(samples_us, budget.precision) - 1)) if decided else taken

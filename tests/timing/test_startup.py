@@ -10,16 +10,10 @@ import torch
 
 from pytest_gpubench.errors import DeviceUnavailable, NothingRecorded, ProfilerBusy
 from pytest_gpubench.timing import profiler
-from pytest_gpubench.timing.profiler import (
-    check_triton,
-    kind_of,
-    mean_clock_mhz,
-    open_profile,
-    others_waiting,
-    read_records,
-    rest,
-    who_holds_cupti,
-)
+from pytest_gpubench.timing.pacing import rest
+from pytest_gpubench.timing.profiler import kind_of, open_profile, read_records, who_holds_cupti
+from pytest_gpubench.timing.sentinels import check_triton, mean_clock_mhz
+from pytest_gpubench.timing.startup import others_waiting
 
 
 def test_profilers_of_others_wait_until_it_is_up() -> None:

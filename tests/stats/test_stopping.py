@@ -1,0 +1,317 @@
+"""Enough reps and no more: every way in which a measurement ends, and that it does."""
+
+import random
+import statistics
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_gpubench.stats.stopping import (
+    FIRST_BATCH_S,
+    LEAST_REPS,
+    MAX_FIRST_REPS,
+    MAX_GROWTH,
+    MAX_REPS,
+    MAX_TICK_US,
+    MIN_REPS,
+    Budget,
+    growth,
+    is_precise,
+    is_tick_limited,
+    next_batch,
+)
+from pytest_gpubench.stats.summary import least_count, median_interval
+from pytest_gpubench.timing.sampling import PROBE_REPS
+from pytest_gpubench.timing.warmup import SLOW_PASS_REPS
+
+
+def budget(
+    reps: int | None = None,
+    precision: float = 0.01,
+    max_time_s: float = 10.0,
+    cost_s: float = 1e-3,
+    spent_s: float = 0.0,
+) -> Budget:
+    return Budget(reps, precision, max_time_s, cost_s, spent_s)
+
+
+def spread_evenly(count: int, rel_width: float) -> list[float]:
+    """Return samples whose 95 % interval of the median is about this wide, relative to the median."""
+    interval = median_interval(range(count))
+    assert interval is not None
+    step = rel_width / interval.width
+    return [100 * (1 + step * (index - (count - 1) / 2)) for index in range(count)]
+
+
+STEADY = [100.0] * 50
+UNSTEADY = spread_evenly(50, 0.5)
+
+
+# exact reps
+
+
+@pytest.mark.parametrize("decided", [True, False])
+@pytest.mark.parametrize(("reps", "taken", "more"), [(1, 0, 1), (20, 0, 20), (20, 15, 5), (20, 20, 0), (20, 25, 0)])
+def test_a_number_of_reps_is_taken_exactly(reps: int, taken: int, more: int, decided: bool) -> None:
+    """Neither precision nor an open verdict nor the time that is left have a say."""
+    assert next_batch(budget(reps, spent_s=100.0), UNSTEADY[:taken], decided) == more
+
+
+def test_a_number_of_reps_may_exceed_what_is_taken_without_one() -> None:
+    assert next_batch(budget(reps=3 * MAX_REPS), (), True) == 3 * MAX_REPS
+
+
+# the first batch
+
+
+@pytest.mark.parametrize(
+    ("cost_s", "first"),
+    [
+        (1e-6, MAX_FIRST_REPS),
+        (FIRST_BATCH_S / (MAX_FIRST_REPS + 0.5), MAX_FIRST_REPS),
+        (FIRST_BATCH_S / 100.5, 100),
+        (FIRST_BATCH_S / (MIN_REPS + 0.5), MIN_REPS),
+        (FIRST_BATCH_S / 2, MIN_REPS),
+        (1.0, MIN_REPS),
+    ],
+)
+@pytest.mark.parametrize("taken", [0, 3, LEAST_REPS - 1])
+@pytest.mark.parametrize("spent_s", [0.0, 0.1])
+@pytest.mark.parametrize("decided", [True, False])
+def test_the_first_batch_lasts_long_enough_and_is_large_enough(
+    cost_s: float, first: int, taken: int, spent_s: float, decided: bool
+) -> None:
+    """The few reps that a warm-up or a probe took count, however precise they are, paid for or not."""
+    spent = budget(cost_s=cost_s, max_time_s=100, spent_s=spent_s)
+    assert next_batch(spent, STEADY[:taken], decided) == first - taken
+
+
+@pytest.mark.parametrize("taken", [0, 3, LEAST_REPS - 1])
+@pytest.mark.parametrize(
+    ("affordable", "more"),
+    [
+        (-3, 0),
+        (0, 0),
+        (LEAST_REPS - 1, LEAST_REPS - 1),
+        (LEAST_REPS, LEAST_REPS),
+        (MIN_REPS - 1, MIN_REPS - 1),
+        (99, 99),
+        (101, 100),
+    ],
+)
+def test_the_first_batch_respects_the_time_but_never_has_fewer_than_an_interval_needs(
+    taken: int, affordable: int, more: int
+) -> None:
+    """As many of the 100 that are worthwhile as the time allows, and LEAST_REPS in all even if it does not."""
+    cost_s = FIRST_BATCH_S / 100.5
+    tight = budget(cost_s=cost_s, max_time_s=cost_s * (affordable + 0.5))
+    assert next_batch(tight, STEADY[:taken], True) == max(min(more, 100 - taken), LEAST_REPS - taken)
+
+
+def test_what_a_probe_or_a_pass_takes_is_less_than_a_first_batch() -> None:
+    """`next_batch` tells by their number that the first batch is still to come."""
+    assert max(PROBE_REPS, SLOW_PASS_REPS) < LEAST_REPS == least_count(0.05) <= MIN_REPS
+
+
+# the next batches
+
+
+@pytest.mark.parametrize(
+    ("samples", "decided", "more"),
+    [
+        (STEADY, True, 0),
+        (STEADY, False, 50),
+        (spread_evenly(50, 0.0099), True, 0),
+        (spread_evenly(50, 0.0101), True, MIN_REPS),  # growth by 1.12 is less than the smallest batch
+        (spread_evenly(200, 0.0101), True, 24),
+        (spread_evenly(200, 0.012), True, 116),
+        (spread_evenly(200, 0.5), True, 200),
+        (spread_evenly(200, 0.5), False, 200),
+    ],
+)
+def test_more_is_taken_while_imprecise_or_undecided(samples: list[float], decided: bool, more: int) -> None:
+    assert next_batch(budget(spent_s=0.1), samples, decided) == more
+
+
+@pytest.mark.parametrize(
+    ("samples", "expected"),
+    [
+        (spread_evenly(100, 0.001), 1.1),
+        (spread_evenly(100, 0.01), 1.1),
+        (spread_evenly(100, 0.012), 1.1 * 1.44),
+        (spread_evenly(100, 0.1), MAX_GROWTH),
+        ([100.0] * 5, MAX_GROWTH),
+    ],
+)
+def test_growth_goes_with_the_square_of_what_is_missing(samples: list[float], expected: float) -> None:
+    assert growth(samples, 0.01) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("left_reps", "more"),
+    [(-1.0, 0), (0.0, 0), (MIN_REPS - 0.5, 0), (MIN_REPS + 0.5, MIN_REPS), (40.5, 40), (50.5, 50), (9_000, 50)],
+)
+def test_the_time_that_is_left_is_not_exceeded(left_reps: float, more: int) -> None:
+    """A batch smaller than MIN_REPS is not worth a session: nothing is taken then."""
+    spent = budget(spent_s=10.0 - 1e-3 * left_reps)
+    assert next_batch(spent, UNSTEADY, True) == more
+    assert next_batch(spent, UNSTEADY, False) == more
+
+
+@pytest.mark.parametrize("decided", [True, False])
+@pytest.mark.parametrize(
+    ("taken", "more"),
+    [(MAX_REPS - MIN_REPS, MIN_REPS), (MAX_REPS - MIN_REPS + 1, 0), (MAX_REPS, 0), (MAX_REPS + 1, 0)],
+)
+def test_there_is_a_most_reps(taken: int, more: int, decided: bool) -> None:
+    imprecise = [1.0 + index for index in range(taken)]
+    assert next_batch(budget(precision=1e-9, max_time_s=1e9, spent_s=1.0), imprecise, decided) == more
+
+
+@pytest.mark.parametrize(
+    ("spends", "spent_s", "cost_s"),
+    [
+        ([], 0.0, 1e-3),
+        ([(0.5, 50)], 0.5, 0.01),
+        ([(0.5, 50), (1.5, 50)], 2.0, 0.02),
+        ([(0.5, 0)], 0.5, 1e-3),
+        ([(0.5, 0), (0.5, 50)], 1.0, 0.02),
+        ([(0.5, 50), (1.5, 0)], 2.0, 0.04),
+        ([(0.0, 50)], 0.0, 1e-6),
+    ],
+)
+def test_a_rep_costs_what_the_reps_so_far_took(spends: list[tuple[float, int]], spent_s: float, cost_s: float) -> None:
+    tracked = budget()
+    for seconds, reps in spends:
+        tracked.spend(seconds, reps)
+    assert tracked.taken == sum(reps for _, reps in spends)
+    assert (tracked.spent_s, tracked.rep_cost_s, tracked.left_s) == pytest.approx((spent_s, cost_s, 10 - spent_s))
+
+
+# precision and the clock
+
+
+@pytest.mark.parametrize(
+    ("samples", "precise"),
+    [
+        ([], False),
+        ([100.0] * 5, False),  # five samples have no interval
+        ([100.0] * 6, True),
+        (spread_evenly(50, 0.0099), True),
+        (spread_evenly(50, 0.0101), False),
+        ([2.016, 2.048] * 10, True),  # one tick is 1.6 %, and more samples would not change that
+        ([2.016, 2.048, 2.08] * 10, False),
+    ],
+)
+def test_is_precise(samples: list[float], precise: bool) -> None:
+    assert is_precise(samples, 0.01) is precise
+
+
+@pytest.mark.parametrize(
+    ("samples", "limited"),
+    [
+        ([], False),
+        ([2.016] * 5, False),
+        ([2.016] * 50, False),
+        ([2.016, 2.048] * 10, True),
+        ([2.015] * 7 + [2.016, 2.047] * 3 + [2.048] * 7, True),  # rounding to nanoseconds is not a reading between
+        ([2.016, 2.017] * 10, False),
+        ([1.0] + [2.016, 2.048] * 10 + [9.0], True),  # outliers are not in the interval
+        ([2.016, 2.032, 2.048] * 10, False),
+        (spread_evenly(50, 0.1), False),
+        ([2.0, 2.0 + 0.9 * MAX_TICK_US] * 10, True),
+        ([2.0, 2.0 + 1.1 * MAX_TICK_US] * 10, False),
+    ],
+)
+def test_is_tick_limited(samples: list[float], limited: bool) -> None:
+    assert is_tick_limited(samples) is limited
+
+
+def test_two_modes_are_not_two_ticks() -> None:
+    """A kernel that takes 10 or 20 us has no median yet, however coarse the clock."""
+    assert not is_precise([10.016, 20.032] * 10, 0.01)
+
+
+# whole measurements
+
+shapes: dict[str, Callable[[random.Random], float]] = {
+    "steady": lambda rng: 100.0,
+    "normal": lambda rng: rng.gauss(100, 1),
+    "wild": lambda rng: rng.lognormvariate(3, 2),
+    "ticks": lambda rng: round(rng.gauss(2, 0.02) / 0.032) * 0.032,
+    "two modes": lambda rng: rng.choice((10.0, 20.0)) + rng.random(),
+}
+
+
+def run(
+    tracked: Budget, draw: Callable[[], float], cost_s: float, decided: Callable[[int], bool], warm: int = 0
+) -> tuple[list[float], list[int]]:
+    """Take batches as `take_sample` does, after the reps of a warm-up; return the samples and the batches."""
+    samples = [draw() for _ in range(warm)]
+    batches: list[int] = []
+    while more := next_batch(tracked, samples, decided(len(samples))):
+        assert more > 0
+        samples += [draw() for _ in range(more)]
+        batches.append(more)
+        tracked.spend(more * cost_s, more)
+        assert len(batches) < 100
+    return samples, batches
+
+
+@given(
+    shape=st.sampled_from(sorted(shapes)),
+    rng=st.randoms(use_true_random=False),
+    precision=st.floats(1e-4, 0.5),
+    max_time_s=st.floats(1e-3, 5),
+    expected_cost_s=st.floats(1e-6, 10),
+    cost_s=st.floats(1e-3, 10),
+    decided_from=st.none() | st.integers(0, 5_000),
+    warm=st.integers(0, 5),
+)
+def test_it_ends_in_time(
+    shape: str,
+    rng: random.Random,
+    precision: float,
+    max_time_s: float,
+    expected_cost_s: float,
+    cost_s: float,
+    decided_from: int | None,
+    warm: int,
+) -> None:
+    """Whatever the samples, the costs and the verdict: the first batch is the only one that may outlast the time."""
+    rng = random.Random(rng.random())  # hypothesis' own would record every sample
+    tracked = budget(None, precision, max_time_s, expected_cost_s)
+
+    def decided(taken: int) -> bool:
+        return decided_from is not None and taken >= decided_from
+
+    samples, batches = run(tracked, lambda: shapes[shape](rng), cost_s, decided, warm)
+    assert LEAST_REPS <= warm + batches[0] <= MAX_FIRST_REPS
+    assert batches[0] * expected_cost_s <= max_time_s * (1 + 1e-9) or warm + batches[0] == LEAST_REPS
+    assert all(batch >= MIN_REPS for batch in batches[1:])
+    assert all(batch <= max(MIN_REPS, warm + sum(batches[:index])) for index, batch in enumerate(batches) if index)
+    assert len(samples) <= MAX_REPS
+    assert tracked.spent_s <= max(max_time_s, batches[0] * cost_s) * (1 + 1e-9)
+    if decided(len(samples)) and is_precise(samples, precision):
+        return
+    assert len(samples) > MAX_REPS - MIN_REPS or tracked.left_s < MIN_REPS * tracked.rep_cost_s * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(("decided_from", "expected"), [(0, 50), (101, 200), (3_000, 3_200), (10**9, MAX_REPS)])
+def test_an_open_verdict_keeps_it_going(decided_from: int, expected: int) -> None:
+    """The reps double until the verdict is there, though they are precise from the first batch on."""
+    samples, _ = run(budget(max_time_s=1e9, cost_s=FIRST_BATCH_S / 50.5), lambda: 100.0, 1e-9, decided_from.__le__)
+    assert len(samples) == expected
+
+
+def test_the_precision_asked_for_is_reached() -> None:
+    """Two per cent of noise need about 600 reps for 0.3 %: fewer would not do, twice as many would be waste."""
+    rng = random.Random(1)
+    samples, batches = run(budget(None, 0.003, 1e9, 1e-3), lambda: rng.gauss(100, 2), 1e-3, lambda taken: True)
+    interval = median_interval(samples)
+    assert interval is not None
+    assert interval.width <= 0.003 * statistics.median(samples)
+    assert 450 < len(samples) < 2_000
+    assert len(batches) < 12

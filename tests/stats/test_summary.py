@@ -1,0 +1,426 @@
+"""The intervals hold what they promise: against values worked out elsewhere, as properties, and by simulation."""
+
+import itertools
+import math
+import random
+import statistics
+from collections.abc import Callable
+from fractions import Fraction
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_gpubench.stats.summary import (
+    Interval,
+    least_count,
+    median_interval,
+    median_rank,
+    quartiles,
+    rel_std,
+    std_interval,
+    student_quantile,
+    trimmed_mean,
+)
+
+Floats = npt.NDArray[np.float64]
+Truth = float
+Draw = Callable[[np.random.Generator, int, int], tuple[Floats, Truth]]
+"""Takes a generator, trials and samples; returns a row of samples per trial, and what is true of them."""
+
+SIGMAS = 4
+"""By how many standard errors of the simulation a rate may miss what it is held against; the seeds are fixed."""
+
+times_us = st.lists(st.floats(1e-2, 1e6), min_size=1, max_size=60)
+readings_us = st.lists(st.integers(1, 2**20).map(lambda ticks: ticks / 1024), min_size=20, max_size=60)
+"""Enough for every interval asked here, on a grid: floats an ulp apart have a standard deviation of rounding errors."""
+alphas = st.builds(lambda digits, power: digits / 10**power, st.integers(1, 9), st.integers(1, 9))
+
+
+# plain calls
+
+
+@pytest.mark.parametrize(
+    ("samples", "expected"),
+    [
+        ((5.0,), (5, 5, 5)),
+        ((1.0, 2.0), (1.25, 1.5, 1.75)),
+        ((5.0, 3.0, 1.0, 2.0, 4.0), (2, 3, 4)),
+        ((7.0,) * 9, (7, 7, 7)),
+    ],
+)
+def test_quartiles(samples: tuple[float, ...], expected: tuple[float, ...]) -> None:
+    assert quartiles(samples) == expected
+
+
+@pytest.mark.parametrize(("samples", "expected"), [((9.0, 10.0, 11.0), 0.1), ((4.0, 4.0), 0.0), ((3.0, 5.0), 0.5**1.5)])
+def test_rel_std(samples: tuple[float, ...], expected: float) -> None:
+    assert rel_std(samples) == pytest.approx(expected, rel=1e-12)
+
+
+def test_the_relative_std_of_one_sample_is_unknown() -> None:
+    assert math.isnan(rel_std((3.0,)))
+
+
+@pytest.mark.parametrize(
+    ("share", "expected"), [(0.0, 22.0), (0.19, 22.0), (0.2, 3.0), (0.39, 3.0), (0.4, 3.0), (0.25, 3.0)]
+)
+def test_the_trimmed_mean_leaves_out_whole_samples_at_both_ends(share: float, expected: float) -> None:
+    assert trimmed_mean((100.0, 1.0, 2.0, 3.0, 4.0), share) == expected
+
+
+# the median
+
+
+def brute_force_rank(samples: int, alpha: Fraction) -> int | None:
+    """Return the largest k with 2 P(Binomial(samples, 1/2) < k) <= alpha, by adding up fractions."""
+    chances = (Fraction(math.comb(samples, below), 2**samples) for below in range(samples // 2))
+    ranks = [rank for rank, outside in enumerate(itertools.accumulate(chances), 1) if 2 * outside <= alpha]
+    return max(ranks, default=None)
+
+
+@pytest.mark.parametrize(
+    ("samples", "alpha", "rank"),
+    [
+        (0, 0.05, None),
+        (1, 0.05, None),
+        (5, 0.05, None),
+        (6, 0.05, 1),
+        (8, 0.05, 1),
+        (9, 0.05, 2),
+        (20, 0.05, 6),
+        (25, 0.05, 8),
+        (100, 0.05, 40),
+        (7, 0.01, None),
+        (8, 0.01, 1),
+        (10, 0.001, None),
+        (11, 0.001, 1),
+        (20, 0.001, 3),
+        (100, 0.001, 34),
+        (2, 0.5, 1),  # 2 P(Binomial(2, 1/2) < 1) is exactly 0.5
+        (1, 0.99, None),
+    ],
+)
+def test_median_rank(samples: int, alpha: float, rank: int | None) -> None:
+    """One more than the critical values of the two-sided sign test."""
+    assert median_rank(samples, alpha) == rank
+
+
+@given(st.integers(0, 150), st.integers(1, 9), st.integers(1, 6))
+def test_median_rank_is_the_brute_force_one(samples: int, digits: int, power: int) -> None:
+    assert median_rank(samples, digits / 10**power) == brute_force_rank(samples, Fraction(digits, 10**power))
+
+
+@pytest.mark.parametrize("alpha", [0.05, 0.001])
+def test_median_rank_of_many_samples_is_the_normal_approximation(alpha: float) -> None:
+    samples = 10_000
+    z = statistics.NormalDist().inv_cdf(1 - alpha / 2)
+    assert median_rank(samples, alpha) == pytest.approx((samples - z * math.sqrt(samples)) / 2, abs=1)
+
+
+@given(alphas)
+def test_least_count_is_the_smallest_count_with_an_interval(alpha: float) -> None:
+    least = least_count(alpha)
+    assert median_rank(least, alpha) == 1
+    assert all(median_rank(fewer, alpha) is None for fewer in range(least))
+
+
+@pytest.mark.parametrize("power", range(1, 40))
+def test_least_count_is_exact_where_the_binomial_is(power: int) -> None:
+    """At alpha = 2 / 2^n the extremes of n samples are just enough."""
+    assert least_count(2 / 2**power) == power
+
+
+@pytest.mark.parametrize(
+    ("samples", "alpha", "expected"),
+    [
+        (range(1, 6), 0.05, None),
+        (range(1, 7), 0.05, (1, 6)),
+        (range(20, 0, -1), 0.05, (6, 15)),
+        (range(1, 21), 0.001, (3, 18)),
+        ((3, 1, 2) * 7, 0.05, (1, 3)),
+        ((), 0.05, None),
+    ],
+)
+def test_median_interval(
+    samples: range | tuple[float, ...], alpha: float, expected: tuple[float, float] | None
+) -> None:
+    assert median_interval(samples, alpha) == expected
+
+
+@given(times_us, alphas)
+def test_the_interval_contains_the_median(samples: list[float], alpha: float) -> None:
+    interval = median_interval(samples, alpha)
+    assert (interval is None) == (len(samples) < least_count(alpha))
+    if interval:
+        assert interval.low <= statistics.median(samples) <= interval.high
+        assert {interval.low, interval.high} <= set(samples)
+        assert interval.width == interval.high - interval.low >= 0
+
+
+@given(times_us, st.floats(1e-3, 1e3), st.floats(-1e3, 1e3))
+def test_the_interval_of_the_median_moves_with_every_increasing_map(
+    samples: list[float], scale: float, shift: float
+) -> None:
+    """Order statistics commute with scaling, shifting and roots, to the last bit."""
+    interval = median_interval(samples)
+    maps: list[Callable[[float], float]] = [lambda x: scale * x, lambda x: x + shift, math.sqrt]
+    for increasing in maps:
+        moved = median_interval([increasing(sample) for sample in samples])
+        assert moved == (interval and (increasing(interval.low), increasing(interval.high)))
+
+
+@given(times_us)
+def test_the_interval_of_the_median_treats_both_ends_alike(samples: list[float]) -> None:
+    interval = median_interval(samples)
+    assert median_interval([-sample for sample in samples]) == (interval and (-interval.high, -interval.low))
+
+
+@given(readings_us, st.randoms(use_true_random=False))
+def test_the_order_of_the_samples_does_not_matter(samples: list[float], shuffler: random.Random) -> None:
+    shuffled = list(samples)
+    shuffler.shuffle(shuffled)
+    assert median_interval(shuffled) == median_interval(samples)
+    assert std_interval(shuffled, 0.05) == std_interval(samples, 0.05)
+
+
+@pytest.mark.parametrize("interval_of", [median_interval, std_interval])
+@given(samples=readings_us, alpha=alphas, larger=alphas)
+def test_an_interval_widens_as_alpha_shrinks(
+    interval_of: Callable[[list[float], float], Interval | None], samples: list[float], alpha: float, larger: float
+) -> None:
+    alpha, larger = sorted((alpha, larger))
+    wide, narrow = interval_of(samples, alpha), interval_of(samples, larger)
+    if narrow is None:
+        assert wide is None
+    elif wide is not None:
+        assert wide.low <= narrow.low <= narrow.high <= wide.high
+
+
+# the standard deviation
+
+
+@pytest.mark.parametrize(
+    ("samples", "expected"),
+    [((), None), (range(9), None), ((0.1,) * 9, None), ((0.1,) * 10, (0, 0)), ((3,) * 500, (0, 0))],
+)
+def test_std_interval_of_few_or_equal_samples(samples: tuple[float, ...], expected: tuple[float, float] | None) -> None:
+    assert std_interval(samples, 0.05) == expected
+
+
+@given(readings_us, alphas, st.integers(-20, 20))
+def test_the_interval_of_the_std_scales(samples: list[float], alpha: float, power: int) -> None:
+    """Powers of two, so that scaling rounds nothing."""
+    interval = std_interval(samples, alpha)
+    assert interval is not None
+    scaled = std_interval([2.0**power * sample for sample in samples], alpha)
+    assert scaled == pytest.approx((2.0**power * interval.low, 2.0**power * interval.high), rel=1e-12, abs=0)
+
+
+@given(st.lists(st.integers(0, 2**20), min_size=20, max_size=60), alphas, st.integers(-(2**20), 2**20))
+def test_the_interval_of_the_std_does_not_move_with_a_shift(samples: list[int], alpha: float, shift: int) -> None:
+    """Whole numbers: a shift of floats rounds away what the interval is about."""
+    assert std_interval([sample + shift for sample in samples], alpha) == pytest.approx(
+        std_interval(samples, alpha), rel=1e-6
+    )
+
+
+@given(readings_us, alphas)
+def test_the_interval_of_the_std_contains_the_sample_std(samples: list[float], alpha: float) -> None:
+    interval = std_interval(samples, alpha)
+    assert interval is not None
+    assert 0 <= interval.low <= statistics.stdev(samples) <= interval.high
+
+
+@pytest.mark.parametrize(("alpha", "high"), [(0.1, 0.9359), (0.05, 1.0841), (0.01, 1.5109)])
+def test_the_upper_end_for_the_std_is_the_published_one(alpha: float, high: float) -> None:
+    """The example of Bonett's paper, as R's DescTools quotes it; eight samples are fewer than `std_interval` takes."""
+    samples = np.array([[15.83, 16.01, 16.24, 16.42, 15.33, 15.44, 16.88, 16.31]])
+    _, [found_high] = std_bounds(samples, alpha)
+    assert found_high == pytest.approx(high, abs=5e-5)
+
+
+@pytest.mark.parametrize(
+    ("probability", "freedom", "expected"),
+    [(0.975, 9, 2.262157), (0.995, 9, 3.249836), (0.9995, 9, 4.780913), (0.9995, 49, 3.5004), (0.975, 249, 1.969537)],
+)
+def test_student_quantile_is_the_tabulated_one(probability: float, freedom: int, expected: float) -> None:
+    z = statistics.NormalDist().inv_cdf(probability)
+    assert student_quantile(z, freedom) == pytest.approx(expected, rel=1e-3)
+
+
+# simulation: thousands of samples at once need numpy, so the functions have twins here, shown to be equal first
+
+
+def median_bounds(samples: Floats, alpha: float) -> tuple[Floats, Floats]:
+    """Return the ends of `median_interval` of each row."""
+    rank = median_rank(samples.shape[1], alpha)
+    assert rank is not None
+    ordered = np.partition(samples, [rank - 1, samples.shape[1] - rank], axis=1)
+    return ordered[:, rank - 1], ordered[:, -rank]
+
+
+def std_bounds(samples: Floats, alpha: float) -> tuple[Floats, Floats]:
+    """Return the ends of `std_interval` of each row."""
+    count = samples.shape[1]
+    cut = int(count / (2 * math.sqrt(count - 4)))
+    kept = np.partition(samples, [cut, count - cut - 1], axis=1)[:, cut : count - cut]
+    about_mean = np.square(samples - samples.mean(axis=1, keepdims=True)).sum(axis=1)
+    about_centre = np.square(np.square(samples - kept.mean(axis=1, keepdims=True))).sum(axis=1)
+    z = statistics.NormalDist().inv_cdf(1 - alpha / 2)
+    correction = count / (count - z)
+    excess = count * about_centre / np.square(about_mean) - (count - 3) / count
+    exponent = z * correction * np.sqrt(np.maximum(excess, 0) / (count - 1))
+    variance = correction * about_mean / (count - 1)
+    low = np.sqrt(variance / correction * np.exp(-exponent * student_quantile(z, count - 1) / z))
+    return low, np.sqrt(variance * np.exp(exponent))
+
+
+@pytest.mark.parametrize("alpha", [0.05, 0.001])
+@pytest.mark.parametrize("count", [11, 20, 57, 250])
+def test_the_twins_are_equal(count: int, alpha: float) -> None:
+    samples = np.random.default_rng(count).lognormal(2, 0.3, (5, count))
+    for row, low, high in zip(samples.tolist(), *median_bounds(samples, alpha), strict=True):
+        assert median_interval(row, alpha) == (low, high)
+    for row, low, high in zip(samples.tolist(), *std_bounds(samples, alpha), strict=True):
+        assert std_interval(row, alpha) == pytest.approx((low, high), rel=1e-9)
+
+
+def normal(rng: np.random.Generator, trials: int, count: int) -> tuple[Floats, Truth]:
+    return 40 + rng.standard_normal((trials, count)), 40.0
+
+
+def lognormal(rng: np.random.Generator, trials: int, count: int) -> tuple[Floats, Truth]:
+    return rng.lognormal(3, 0.5, (trials, count)), math.exp(3)
+
+
+def bimodal(rng: np.random.Generator, trials: int, count: int) -> tuple[Floats, Truth]:
+    """Three of five samples come from the lower of two modes, twenty sigma apart."""
+    samples = 40 + rng.standard_normal((trials, count)) + 20 * (rng.random((trials, count)) < 0.4)
+    return samples, 40 + statistics.NormalDist().inv_cdf(0.5 / 0.6)
+
+
+def quantised(rng: np.random.Generator, trials: int, count: int) -> tuple[Floats, Truth]:
+    """Readings of a clock that ticks every 32 ns, of something that varies by as much."""
+    samples = np.round((2 + 0.032 * rng.standard_normal((trials, count))) / 0.032) * 0.032
+    return samples, round(2 / 0.032) * 0.032
+
+
+def coverage_of_the_median(draw: Draw, count: int, alpha: float, trials: int) -> float:
+    samples, truth = draw(np.random.default_rng(20250101), trials, count)
+    low, high = median_bounds(samples, alpha)
+    return float(np.mean((low <= truth + 1e-9) & (truth - 1e-9 <= high)))
+
+
+def exact_coverage(count: int, alpha: float) -> float:
+    rank = median_rank(count, alpha)
+    assert rank is not None
+    return float(1 - 2 * sum(Fraction(math.comb(count, below), 2**count) for below in range(rank)))
+
+
+def standard_error(rate: float, trials: int) -> float:
+    return math.sqrt(rate * (1 - rate) / trials)
+
+
+def check_coverage(draw: Draw, count: int, alpha: float, trials: int) -> None:
+    covered, exact = coverage_of_the_median(draw, count, alpha, trials), exact_coverage(count, alpha)
+    slack = SIGMAS * standard_error(exact, trials)
+    assert exact >= 1 - alpha
+    assert covered >= exact - slack
+    if draw is not quantised:
+        assert covered <= exact + slack
+
+
+DISTRIBUTIONS: list[Draw] = [normal, lognormal, bimodal, quantised]
+
+
+@pytest.mark.parametrize("alpha", [0.05, 0.001])
+@pytest.mark.parametrize("count", [20, 100])
+@pytest.mark.parametrize("draw", DISTRIBUTIONS)
+def test_the_median_is_covered_as_often_as_promised(draw: Draw, count: int, alpha: float) -> None:
+    """Exactly so for continuous distributions, at least so where samples tie."""
+    check_coverage(draw, count, alpha, trials=20_000)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("alpha", [0.05, 0.01, 0.001])
+@pytest.mark.parametrize("count", [11, 20, 100])
+@pytest.mark.parametrize("draw", DISTRIBUTIONS)
+def test_the_median_is_covered_as_often_as_promised_in_many_trials(draw: Draw, count: int, alpha: float) -> None:
+    check_coverage(draw, count, alpha, trials=200_000)
+
+
+def steady_normal(rng: np.random.Generator, trials: int, count: int) -> tuple[Floats, Truth]:
+    return 40 + rng.standard_normal((trials, count)), 1.0
+
+
+def steady_uniform(rng: np.random.Generator, trials: int, count: int) -> tuple[Floats, Truth]:
+    return 40 + rng.random((trials, count)), 1 / math.sqrt(12)
+
+
+def steady_lognormal(rng: np.random.Generator, trials: int, count: int) -> tuple[Floats, Truth]:
+    return rng.lognormal(0, 0.1, (trials, count)), math.exp(0.005) * math.sqrt(math.expm1(0.01))
+
+
+def outliers(rng: np.random.Generator, trials: int, count: int) -> tuple[Floats, Truth]:
+    """Two samples of a hundred are ten sigma late."""
+    samples = 40 + rng.standard_normal((trials, count)) + 10 * (rng.random((trials, count)) < 0.02)
+    return samples, math.sqrt(1 + 100 * 0.02 * 0.98)
+
+
+def far_outliers(rng: np.random.Generator, trials: int, count: int) -> tuple[Floats, Truth]:
+    """Two samples of a hundred are fifty sigma late."""
+    samples = 400 + rng.standard_normal((trials, count)) + 50 * (rng.random((trials, count)) < 0.02)
+    return samples, math.sqrt(1 + 2500 * 0.02 * 0.98)
+
+
+def two_modes(rng: np.random.Generator, trials: int, count: int) -> tuple[Floats, Truth]:
+    """One sample of ten comes from a second mode, ten sigma late."""
+    samples = 40 + rng.standard_normal((trials, count)) + 10 * (rng.random((trials, count)) < 0.1)
+    return samples, math.sqrt(1 + 100 * 0.1 * 0.9)
+
+
+ASKED = (0.05, 0.01, 0.001)
+STEADINESS: list[Draw] = [steady_normal, steady_uniform, steady_lognormal, outliers]
+HARD: list[Draw] = [*STEADINESS, far_outliers, two_modes]
+
+
+def false_fails(draw: Draw, count: int, trials: int) -> dict[float, float]:
+    """Return by alpha how often the lower end lies above the true standard deviation: a limit there would be FAILED."""
+    rng, above = np.random.default_rng(20250102), dict.fromkeys(ASKED, 0)
+    for _ in range(batches := max(1, trials * count // 1_000_000)):
+        samples, truth = draw(rng, trials // batches, count)
+        for alpha in ASKED:
+            above[alpha] += int(np.sum(std_bounds(samples, alpha)[0] > truth))
+    return {alpha: number / (trials // batches * batches) for alpha, number in above.items()}
+
+
+def check_false_fails(draw: Draw, count: int, trials: int, bounds: dict[float, float]) -> None:
+    found = false_fails(draw, count, trials)
+    for alpha, most in bounds.items():
+        assert found[alpha] <= most + SIGMAS * standard_error(most, trials), (alpha, found)
+
+
+@pytest.mark.parametrize("count", [50, 250])
+@pytest.mark.parametrize("draw", STEADINESS)
+def test_false_fails_of_the_std_are_rare(draw: Draw, count: int) -> None:
+    """At most alpha for all of these, and for the normal distribution less than half of it."""
+    check_false_fails(draw, count, 24_000, {alpha: alpha for alpha in ASKED})
+
+
+@pytest.mark.parametrize(("count", "closest", "farthest"), [(20, 0.45, 2.7), (50, 0.6, 1.7), (250, 0.8, 1.2)])
+def test_the_interval_of_the_std_says_something(count: int, closest: float, farthest: float) -> None:
+    """At alpha 0.001 and for normal samples, its ends are usually this close to the true standard deviation."""
+    samples, truth = steady_normal(np.random.default_rng(20250103), 2_000, count)
+    low, high = std_bounds(samples, 0.001)
+    assert closest * truth < np.median(low) < truth < np.median(high) < farthest * truth
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [20, 50, 250])
+@pytest.mark.parametrize("draw", HARD)
+def test_false_fails_of_the_std_are_rare_in_many_trials(draw: Draw, count: int) -> None:
+    """The worst are far outliers: 1.3 alpha at 0.001 and 250 samples."""
+    check_false_fails(draw, count, 200_000, {0.05: 0.05, 0.01: 0.01, 0.001: 0.0013})

@@ -1,0 +1,116 @@
+"""Impossible limits are refused in the user's words, possible ones are kept as they are."""
+
+import dataclasses
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_gpubench.errors import BadRequest
+from pytest_gpubench.limits import Limits, positive_number
+
+NAMES = [row.name for row in dataclasses.fields(Limits)]
+
+
+@pytest.mark.parametrize(
+    ("limits", "text"),
+    [
+        (Limits(max_rel_std=0.02), "max_rel_std=0.02"),
+        (Limits(max_time_us=40), "max_time_us=40"),
+        (Limits(max_time_us={"H200": 40, "A100": 7.5}), "max_time_us={'H200': 40, 'A100': 7.5}"),
+        (Limits(max_time_us=40.5, max_rel_std=3), "max_rel_std=3, max_time_us=40.5"),
+    ],
+)
+def test_limits_read_as_they_were_asked_for(limits: Limits, text: str) -> None:
+    assert str(limits) == text
+    assert limits
+
+
+def test_no_limits_are_false() -> None:
+    assert not Limits()
+    assert str(Limits()) == ""
+
+
+NUMBER = "it must be a number"
+POSITIVE = "it must be above 0 and finite"
+MAPPING = "a mapping must name GPUs, as in {'H200': 40, 'A100': 75}"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "sentence"),
+    [
+        ("max_rel_std", 0, f"perf(max_rel_std=0): {POSITIVE}"),
+        ("max_rel_std", -0.02, f"perf(max_rel_std=-0.02): {POSITIVE}"),
+        ("max_rel_std", math.nan, f"perf(max_rel_std=nan): {POSITIVE}"),
+        ("max_rel_std", math.inf, f"perf(max_rel_std=inf): {POSITIVE}"),
+        ("max_rel_std", "2%", f"perf(max_rel_std='2%'): {NUMBER}"),
+        ("max_rel_std", True, f"perf(max_rel_std=True): {NUMBER}"),
+        ("max_rel_std", [0.02], f"perf(max_rel_std=[0.02]): {NUMBER}"),
+        ("max_rel_std", {"H200": 0.02}, f"perf(max_rel_std={{'H200': 0.02}}): {NUMBER}"),
+        ("max_rel_std", 1j, f"perf(max_rel_std=1j): {NUMBER}"),
+        ("max_time_us", 0.0, f"perf(max_time_us=0.0): {POSITIVE}"),
+        ("max_time_us", -40, f"perf(max_time_us=-40): {POSITIVE}"),
+        ("max_time_us", -math.inf, f"perf(max_time_us=-inf): {POSITIVE}"),
+        ("max_time_us", "40us", f"perf(max_time_us='40us'): {NUMBER}"),
+        ("max_time_us", False, f"perf(max_time_us=False): {NUMBER}"),
+        ("max_time_us", (("H200", 40),), f"perf(max_time_us=(('H200', 40),)): {NUMBER}"),
+        ("max_time_us", {}, f"perf(max_time_us={{}}): {MAPPING}"),
+        ("max_time_us", {"": 40}, f"perf(max_time_us={{'': 40}}): {MAPPING}"),
+        ("max_time_us", {0: 40}, f"perf(max_time_us={{0: 40}}): {MAPPING}"),
+        ("max_time_us", {"H200": 40, "A100": 0}, f"perf(max_time_us={{'H200': 40, 'A100': 0}}): {POSITIVE}"),
+        ("max_time_us", {"H200": "40"}, f"perf(max_time_us={{'H200': '40'}}): {NUMBER}"),
+        ("max_time_us", {"H200": None}, f"perf(max_time_us={{'H200': None}}): {NUMBER}"),
+        ("max_time_us", {"H200": {"A100": 1}}, f"perf(max_time_us={{'H200': {{'A100': 1}}}}): {NUMBER}"),
+    ],
+)
+def test_an_impossible_limit_is_refused_with_what_is_wrong(name: str, value: object, sentence: str) -> None:
+    with pytest.raises(BadRequest) as caught:
+        Limits(**{name: value})  # type: ignore[arg-type]
+    assert str(caught.value) == sentence
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_number_beyond_all_floats_is_refused(name: str) -> None:
+    with pytest.raises(BadRequest, match=rf"^perf\({name}=10{{400}}\): it is too large for a number$"):
+        Limits(**{name: 10**400})
+
+
+def test_a_number_beyond_all_floats_is_refused_for_one_gpu() -> None:
+    with pytest.raises(BadRequest, match=r"^perf\(max_time_us=\{'H200': 10{400}\}\): it is too large for a number$"):
+        Limits(max_time_us={"H200": 10**400})
+
+
+@pytest.mark.parametrize("value", [3, 3.5, 2**70])
+def test_a_positive_number_is_a_float(value: float) -> None:
+    found = positive_number(value)
+    assert found == value
+    assert type(found) is float
+
+
+@pytest.mark.parametrize("name", NAMES)
+@given(value=st.floats(min_value=0, exclude_min=True, allow_infinity=False) | st.integers(1, 2**70))
+def test_every_positive_number_is_a_limit(name: str, value: float) -> None:
+    limits = Limits(**{name: value})
+    assert limits
+    assert getattr(limits, name) == value
+
+
+@pytest.mark.parametrize("name", NAMES)
+@given(value=st.floats(max_value=0) | st.integers(max_value=0) | st.booleans() | st.text() | st.binary())
+def test_nothing_else_is(name: str, value: Any) -> None:
+    with pytest.raises(BadRequest, match=f"^perf\\({name}="):
+        Limits(**{name: value})
+
+
+def test_limits_do_not_change() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Limits().max_rel_std = 0.5  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("row", dataclasses.fields(Limits), ids=lambda row: row.name)
+def test_every_limit_says_what_it_limits(row: "dataclasses.Field[Any]") -> None:
+    """`pytest --markers` and the README are made of it."""
+    assert row.default is None
+    assert len(row.metadata["help"]) > 20

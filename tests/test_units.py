@@ -1,0 +1,188 @@
+"""What is printed can be read, and means the number it was printed from."""
+
+import math
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_gpubench.units import (
+    BYTES_PER_UNIT,
+    MICROSECONDS_PER_UNIT,
+    choose_time_unit,
+    count,
+    format_bytes,
+    format_share,
+    format_time,
+    round_to_digits,
+)
+
+times_us = st.floats(1e-6, 1e12)
+
+
+@pytest.mark.parametrize(
+    ("value", "digits", "text"),
+    [
+        (0, 4, "0"),
+        (-0.0, 4, "0"),
+        (1, 4, "1.000"),
+        (1, 1, "1"),
+        (12.345, 4, "12.35"),
+        (123.45, 4, "123.5"),
+        (1234.5, 4, "1234"),
+        (123456, 4, "123500"),
+        (0.012345, 4, "0.01235"),
+        (9.9994, 4, "9.999"),
+        (9.9996, 4, "10.00"),
+        (99.996, 4, "100.0"),
+        (0.99996, 4, "1.000"),
+        (-12.345, 4, "-12.35"),
+        (1e-7, 2, "0.00000010"),
+        (1e15, 2, "1000000000000000"),
+        (math.nan, 4, "nan"),
+        (math.inf, 4, "inf"),
+        (-math.inf, 4, "-inf"),
+    ],
+)
+def test_round_to_digits(value: float, digits: int, text: str) -> None:
+    assert round_to_digits(value, digits) == text
+
+
+@given(st.floats(1e-12, 1e15), st.integers(1, 8))
+def test_rounding_keeps_the_digits_and_no_more(value: float, digits: int) -> None:
+    """The text is the number rounded to its digits, so that it is wrong by half of the last one at most."""
+    text = round_to_digits(value, digits)
+    assert re.fullmatch(r"\d+(\.\d+)?", text)
+    assert float(text) == float(f"{value:.{digits - 1}e}")
+    significant = text.replace(".", "").lstrip("0")
+    assert len(significant) == max(digits, math.floor(math.log10(float(text))) + 1)
+
+
+@pytest.mark.parametrize(
+    ("value_us", "text"),
+    [
+        (0.000_5, "0.5000 ns"),
+        (0.001, "1.000 ns"),
+        (0.999_94, "999.9 ns"),
+        (0.999_96, "1.000 us"),
+        (1, "1.000 us"),
+        (12.3456, "12.35 us"),
+        (999.94, "999.9 us"),
+        (999.96, "1.000 ms"),
+        (999.999, "1.000 ms"),
+        (1_000, "1.000 ms"),
+        (999_940, "999.9 ms"),
+        (999_999, "1.000 s"),
+        (60e6, "60.00 s"),
+        (4_000e6, "4000 s"),
+        (0, "0 us"),
+        (-12.3456, "-12.35 us"),
+        (math.nan, "nan us"),
+        (math.inf, "inf us"),
+    ],
+)
+def test_format_time(value_us: float, text: str) -> None:
+    """The unit is chosen after rounding: 999.999 us are 1.000 ms, not 1000 us."""
+    assert format_time(value_us) == text
+
+
+@given(times_us)
+def test_no_printed_time_reaches_a_thousand_of_its_unit(value_us: float) -> None:
+    number, unit = format_time(value_us).split()
+    assert unit == "s" or float(number) < 1000
+    assert unit == "ns" or float(number) >= 1
+
+
+@given(times_us)
+def test_a_printed_time_is_the_time(value_us: float) -> None:
+    number, unit = format_time(value_us).split()
+    assert float(number) * MICROSECONDS_PER_UNIT[unit] == pytest.approx(value_us, rel=5.1e-4)
+
+
+@pytest.mark.parametrize("unit", MICROSECONDS_PER_UNIT)
+@given(value_us=times_us)
+def test_a_unit_that_is_asked_for_is_used(unit: str, value_us: float) -> None:
+    number, used = format_time(value_us, unit).split()
+    assert used == unit
+    assert number == round_to_digits(value_us / MICROSECONDS_PER_UNIT[unit], 4)
+
+
+@pytest.mark.parametrize(
+    ("values_us", "unit"),
+    [
+        ((), "us"),
+        ((0, math.nan, math.inf), "us"),
+        ((0, 5_000), "ms"),
+        ((math.nan, 5e6), "s"),
+        ((-5,), "us"),
+        ((3, 4, 5), "us"),
+        ((3_000, 4_000, 5e6), "ms"),
+        ((0.5, 400, 5_000), "us"),
+        ((999.96,), "ms"),
+    ],
+)
+def test_choose_time_unit(values_us: tuple[float, ...], unit: str) -> None:
+    assert choose_time_unit(values_us) == unit
+
+
+@given(st.lists(times_us, min_size=1, max_size=9), st.sampled_from((1e-2, 1e2)))
+def test_the_unit_lies_between_those_of_the_extremes(values_us: list[float], factor: float) -> None:
+    """One time that is far from the others does not push their column out of its unit."""
+    units = list(MICROSECONDS_PER_UNIT)
+    ranks = [units.index(choose_time_unit([value_us])) for value_us in (min(values_us), max(values_us))]
+    assert ranks[0] <= units.index(choose_time_unit(values_us)) <= ranks[1]
+
+
+@pytest.mark.parametrize(
+    ("fraction", "text"), [(0, "0 %"), (0.02, "2.0 %"), (0.012_34, "1.2 %"), (0.999, "100 %"), (math.nan, "nan %")]
+)
+def test_format_share(fraction: float, text: str) -> None:
+    assert format_share(fraction) == text
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [
+        (0, "0 B"),
+        (1, "1 B"),
+        (1023, "1023 B"),
+        (2**10, "1 KiB"),
+        (1536, "1.5 KiB"),
+        (50 * 2**20, "50 MiB"),
+        (2**20, "1 MiB"),
+        (143_771 * 2**20, "140.4 GiB"),
+        (2**40, "1 TiB"),
+    ],
+)
+def test_format_bytes(size: int, text: str) -> None:
+    assert format_bytes(size) == text
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [
+        (2**20 - 1, "1 MiB"),
+        (2**30 - 1, "1 GiB"),
+        (2**40 - 1, "1 TiB"),
+        (1023 * 2**10, "1023 KiB"),
+        (2**20 - 2**8, "1 MiB"),  # 1023.75 KiB
+        (1024 * 2**40, "1024 TiB"),
+        (20_000 * 2**40, "20000 TiB"),
+    ],
+)
+def test_the_unit_of_a_size_is_chosen_after_rounding(size: int, text: str) -> None:
+    assert format_bytes(size) == text
+
+
+@given(st.integers(1, 2**53))
+def test_a_printed_size_is_the_size(size: int) -> None:
+    number, unit = format_bytes(size).split()
+    assert float(number) * BYTES_PER_UNIT[unit] == pytest.approx(size, rel=5.1e-4)
+    assert unit == "TiB" or float(number) < 1024
+    assert float(number) >= 1
+
+
+@pytest.mark.parametrize(("number", "text"), [(0, "0 reps"), (1, "1 rep"), (2, "2 reps"), (1000, "1000 reps")])
+def test_count(number: int, text: str) -> None:
+    assert count(number, "rep") == text

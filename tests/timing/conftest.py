@@ -1,0 +1,14 @@
+import pytest
+
+from pytest_gpubench.gpu import device
+from pytest_gpubench.timing import measurement, sampling, warmup
+from tests.timing.fakes import Clock
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """A clock that what takes reps reads, and sleeps by, instead of the real one."""
+    clock = Clock()
+    for module in (device, measurement, sampling, warmup):
+        monkeypatch.setattr(module, "time", clock)
+    return clock

@@ -1,0 +1,136 @@
+"""A timer that plays what it is told, on a clock that goes on only where a call takes time or somebody sleeps."""
+
+import gc
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, repeat
+
+from pytest_gpubench.timing.base import Call, Record, Rep, Session, Timer
+
+
+@dataclass
+class Clock:
+    """Stands for the module `time`."""
+
+    now_s: float = 0.0
+    tick_s: float = 1e-13
+    """What goes by from one reading to the next: no two are the same."""
+    late_s: float = 0.0
+    """What a sleep takes beyond what was asked for."""
+    slept_s: list[float] = field(default_factory=list)
+
+    def perf_counter(self) -> float:
+        self.now_s += self.tick_s
+        return self.now_s
+
+    def sleep(self, seconds: float) -> None:
+        self.slept_s.append(seconds)
+        self.now_s += seconds + self.late_s
+
+
+def rep(elapsed_us: float, kernels: str = "a", sm_clock_mhz: float | None = None) -> Rep:
+    """Return a rep of kernels named by one letter each, which take equally long one after the other."""
+    share_ns = round(1e3 * elapsed_us / max(len(kernels), 1))
+    records = [Record(name, "kernel", index * share_ns, (index + 1) * share_ns) for index, name in enumerate(kernels)]
+    return Rep(elapsed_us, tuple(records), sm_clock_mhz)
+
+
+def numbered(number: int) -> Rep:
+    """Return a rep that can be told from all others, though they all take about 100 us."""
+    return rep(100 + number / 1024)
+
+
+def number_of(taken: Rep) -> int:
+    return round(1024 * (taken.elapsed_us - 100))
+
+
+class FakeTimer(Timer):
+    """Play the reps that `play` makes of their numbers; the n-th session's records raise the n-th error.
+
+    cost_s: what a rep takes on the clock, without its idle time.
+    """
+
+    name = "fake"
+    sees_kernels = True
+
+    def __init__(
+        self,
+        clock: Clock,
+        play: Callable[[int], Rep] = numbered,
+        errors: Iterable[Exception | None] = (),
+        cost_s: float = 0.99e-3,
+    ) -> None:
+        self.clock = clock
+        self.play = play
+        self.errors: Iterator[Exception | None] = chain(errors, repeat(None))
+        self.cost_s = cost_s
+        self.sessions: list[FakeSession] = []
+
+    @property
+    def taken(self) -> int:
+        """The number of reps in all sessions."""
+        return sum(self.sizes)
+
+    @property
+    def sizes(self) -> list[int]:
+        """The number of reps in each session."""
+        return [len(session.taken) for session in self.sessions]
+
+    def session(self) -> "FakeSession":
+        self.sessions.append(FakeSession(self, next(self.errors)))
+        return self.sessions[-1]
+
+
+class SmallTimer(FakeTimer):
+    """Hold ten reps in a session."""
+
+    max_reps = 10
+
+
+class FakeSession(Session):
+    def __init__(self, timer: FakeTimer, error: Exception | None) -> None:
+        self.timer = timer
+        self.error = error
+        self.taken: list[Rep] = []
+        self.idles_s: list[float] = []
+        self.collecting: list[bool] = []
+        self.left = False
+
+    def __exit__(self, kind: object, error: object, trace: object, /) -> None:
+        self.left = True
+
+    def take(self, call: Call, idle_s: float) -> None:
+        self.collecting.append(gc.isenabled())
+        self.idles_s.append(idle_s)
+        call.prepare()()
+        self.timer.clock.now_s += self.timer.cost_s + idle_s
+        self.taken.append(self.timer.play(self.timer.taken))
+
+    def reps(self) -> Sequence[Rep]:
+        assert self.left, "records are complete when the session has been left"
+        if self.error is not None:
+            raise self.error
+        return self.taken
+
+
+@dataclass
+class Counted:
+    """A function that knows how often it was called, and raises in its n-th call."""
+
+    raises: dict[int, BaseException] = field(default_factory=dict)
+    calls: int = 0
+
+    def __call__(self) -> None:
+        self.calls += 1
+        if self.calls in self.raises:
+            raise self.raises[self.calls]
+
+
+def call_of(function: Callable[[], object]) -> Call:
+    return Call("softmax", lambda: function, function)
+
+
+def watching(masks: Iterable[int] = ()) -> Callable[[], int]:
+    """Return a watch that sees these throttle reasons, one per look, and none after them."""
+    rest = chain(masks, repeat(0))
+    return lambda: next(rest)

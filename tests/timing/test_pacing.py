@@ -1,0 +1,124 @@
+"""Calls that may run the GPU into its power cap are given idle time, all others none."""
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_gpubench.timing import pacing
+from pytest_gpubench.timing.base import Rep
+from pytest_gpubench.timing.pacing import (
+    FREE_IDLE_S,
+    IDLE_PER_BUSY,
+    KEPT_CLOCK,
+    LONG_CALL_US,
+    LOOKED_AT,
+    Pacing,
+)
+from tests.timing.fakes import Clock
+
+MAX_MHZ = 1980.0
+KEPT_MHZ = KEPT_CLOCK * MAX_MHZ
+
+
+def reps(times_us: Sequence[float], clocks_mhz: Sequence[float | None]) -> list[Rep]:
+    return [Rep(time_us, (), clock_mhz) for time_us, clock_mhz in zip(times_us, clocks_mhz, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("call_us", "clock_mhz", "max_clock_mhz", "idle_s"),
+    [
+        # where the clock is not known the time decides
+        (10.0, None, None, 0.0),
+        (LONG_CALL_US, None, None, 0.0),
+        (LONG_CALL_US + 1, None, None, 3 * (LONG_CALL_US + 1) / 1e6 - 1e-4),
+        (1370.0, None, None, 4.01e-3),
+        (1370.0, None, MAX_MHZ, 4.01e-3),
+        (1370.0, MAX_MHZ, None, 4.01e-3),
+        (LONG_CALL_US, 500.0, None, 0.0),
+        # where it is known the clock decides
+        (10.0, MAX_MHZ, MAX_MHZ, 0.0),
+        (1370.0, MAX_MHZ, MAX_MHZ, 0.0),
+        (1370.0, KEPT_MHZ, MAX_MHZ, 0.0),
+        (1370.0, KEPT_MHZ - 1, MAX_MHZ, 4.01e-3),
+        (1370.0, 500.0, MAX_MHZ, 4.01e-3),
+        (100.0, KEPT_MHZ - 1, MAX_MHZ, 2e-4),
+        # the host's own pause is enough for the shortest
+        (1e6 * FREE_IDLE_S / IDLE_PER_BUSY - 1, KEPT_MHZ - 1, MAX_MHZ, 0.0),
+        (1e6 * FREE_IDLE_S / IDLE_PER_BUSY + 1, KEPT_MHZ - 1, MAX_MHZ, 3e-6),
+    ],
+)
+@pytest.mark.parametrize("count", [1, 5, 100])
+def test_idle_time(
+    count: int, call_us: float, clock_mhz: float | None, max_clock_mhz: float | None, idle_s: float
+) -> None:
+    """Three times the call, less what the host leaves idle anyway; as soon as there is one rep."""
+    taken = reps([call_us] * count, [clock_mhz] * count)
+    assert Pacing(max_clock_mhz).idle_s(taken) == pytest.approx(idle_s, abs=1e-12)
+
+
+@pytest.mark.parametrize("max_clock_mhz", [None, MAX_MHZ])
+def test_nothing_is_known_before_the_first_rep(max_clock_mhz: float | None) -> None:
+    assert Pacing(max_clock_mhz).idle_s([]) == 0
+
+
+SHORT, LONG = (10.0, None), (1000.0, None)
+KEPT, SUNK, UNREAD = (1000.0, MAX_MHZ), (1000.0, 1500.0), (1000.0, None)
+
+
+@pytest.mark.parametrize(
+    ("before", "last", "idles"),
+    [
+        (LONG, SHORT, False),
+        (SHORT, LONG, True),
+        (SUNK, KEPT, False),
+        (KEPT, SUNK, True),
+        (SUNK, UNREAD, True),
+        (KEPT, UNREAD, True),
+    ],
+)
+@pytest.mark.parametrize("earlier", [1, 500])
+def test_only_the_last_reps_are_looked_at(
+    before: tuple[float, float | None], last: tuple[float, float | None], idles: bool, earlier: int
+) -> None:
+    """Whether a call sinks the clock shows when it has run for a while."""
+    times_us, clocks_mhz = zip(*[before] * earlier, *[last] * LOOKED_AT, strict=True)
+    assert (Pacing(MAX_MHZ).idle_s(reps(times_us, clocks_mhz)) > 0) is idles
+
+
+@pytest.mark.parametrize("sunk", [9, 11])
+def test_the_median_of_the_last_reps_counts(sunk: int) -> None:
+    """Not one slow rep or low reading; and a reading that is missing is not a low one."""
+    taken = [KEPT] * (LOOKED_AT - sunk) + [SUNK] * sunk
+    times_us, clocks_mhz = zip(*taken, strict=True)
+    assert (Pacing(MAX_MHZ).idle_s(reps(times_us, clocks_mhz)) > 0) is (sunk > LOOKED_AT / 2)
+    times_us, clocks_mhz = zip(*[UNREAD] * 15, *[KEPT] * 5, strict=True)
+    assert Pacing(MAX_MHZ).idle_s(reps(times_us, clocks_mhz)) == 0
+
+
+@pytest.mark.parametrize(
+    ("idle_s", "slept_s"), [(0.0, []), (1e-4, []), (3e-4, []), (3.1e-4, [2.1e-4]), (4e-3, [3.9e-3])]
+)
+@pytest.mark.parametrize("late_s", [0.0, 6e-5, 1.0])
+def test_rest_lasts_as_long_as_asked(
+    monkeypatch: pytest.MonkeyPatch, idle_s: float, slept_s: list[float], late_s: float
+) -> None:
+    """To a microsecond, unless the sleep is later than the spinning makes up for."""
+    clock = Clock(tick_s=1e-6, late_s=late_s)
+    monkeypatch.setattr(pacing, "time", clock)
+    pacing.rest(idle_s)
+    assert clock.slept_s == pytest.approx(slept_s)
+    lasted_s = max(idle_s, slept_s[0] + late_s if slept_s else 0)
+    assert lasted_s <= clock.now_s <= lasted_s + 3e-6
+
+
+@given(
+    st.lists(st.tuples(st.floats(0.1, 1e5), st.none() | st.floats(100, MAX_MHZ)), max_size=30),
+    st.none() | st.just(MAX_MHZ),
+)
+def test_idle_time_is_never_more_than_three_times_the_longest_call(
+    taken: list[tuple[float, float | None]], max_clock_mhz: float | None
+) -> None:
+    found = Pacing(max_clock_mhz).idle_s([Rep(time_us, (), clock_mhz) for time_us, clock_mhz in taken])
+    assert 0 <= found <= IDLE_PER_BUSY * max((time_us for time_us, _ in taken), default=0) / 1e6

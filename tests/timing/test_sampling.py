@@ -1,0 +1,456 @@
+"""Reps are taken until there are enough: exactly as many as wanted, clean where the time allows it, proven complete."""
+
+import contextlib
+import gc
+from collections.abc import Callable, Iterator, Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_gpubench.errors import (
+    BadRequest,
+    GpuBenchError,
+    IncompleteRecords,
+    KernelsDiffer,
+    NothingRecorded,
+    ProfilerBusy,
+)
+from pytest_gpubench.stats.stopping import LEAST_REPS, MAX_REPS, Budget
+from pytest_gpubench.timing import sampling
+from pytest_gpubench.timing.pacing import Pacing
+from pytest_gpubench.timing.sampling import (
+    ATTEMPTS,
+    MAX_PAUSE_S,
+    PROBE_REPS,
+    Sample,
+    keep_clean,
+    take_batch,
+    take_sample,
+)
+from pytest_gpubench.timing.scripted import ScriptedTimer, scripted
+from tests.timing.fakes import (
+    Clock,
+    Counted,
+    FakeTimer,
+    SmallTimer,
+    call_of,
+    number_of,
+    numbered,
+    rep,
+    watching,
+)
+
+POWER, HEAT = 0x04, 0x20
+LOST = IncompleteRecords("a sentinel is missing")
+
+
+def batch(
+    timer: FakeTimer,
+    wanted: int,
+    *,
+    masks: Sequence[int] = (),
+    sample: Sample | None = None,
+    function: Callable[[], object] = lambda: None,
+    idle_s: float = 0.0,
+    left_s: float = 1e9,
+    attempts: int = ATTEMPTS,
+) -> Sample:
+    """Take a batch and return the sample that it was added to."""
+    sample = Sample() if sample is None else sample
+    take_batch(timer, call_of(function), wanted, idle_s, watching(masks), sample, left_s, attempts)
+    return sample
+
+
+def numbers(sample: Sample) -> list[int]:
+    """Return which of all the reps that were taken are in the sample."""
+    return [number_of(taken) for taken in sample.reps]
+
+
+# one batch
+
+
+@pytest.mark.parametrize("wanted", [1, 7, 1000])
+def test_a_batch_is_one_session_of_exactly_the_reps_that_are_wanted(clock: Clock, wanted: int) -> None:
+    timer = FakeTimer(clock)
+    sample = batch(timer, wanted, idle_s=2e-3)
+    assert numbers(sample) == list(range(wanted))
+    assert timer.sizes == [wanted]
+    assert timer.sessions[0].idles_s == [2e-3] * wanted
+    assert (sample.discarded, sample.remeasured, sample.throttle_mask, clock.slept_s) == (0, 0, 0, [])
+
+
+def test_a_batch_is_added_to_the_reps_that_are_there(clock: Clock) -> None:
+    timer = FakeTimer(clock)
+    sample = batch(timer, 3)
+    assert batch(timer, 2, sample=sample) is sample
+    assert numbers(sample) == [0, 1, 2, 3, 4]
+    assert sample.samples_us == tuple(numbered(number).elapsed_us for number in range(5))
+
+
+# throttling
+
+
+@pytest.mark.parametrize(
+    ("masks", "kept", "pauses"),
+    [
+        ([POWER], [1, 2, 3, 4], 1),
+        ([0, POWER, 0, HEAT], [0, 2, 4, 5], 2),
+        ([0, 0, 0, POWER], [0, 1, 2, 4], 1),
+        ([POWER, POWER, POWER], [3, 4, 5, 6], 3),
+    ],
+)
+def test_throttled_reps_are_discarded_and_replaced(
+    clock: Clock, masks: list[int], kept: list[int], pauses: int
+) -> None:
+    timer = FakeTimer(clock)
+    sample = batch(timer, 4, masks=masks)
+    assert numbers(sample) == kept
+    assert (sample.discarded, sample.throttle_mask) == (pauses, 0)
+    assert timer.sizes == [4 + pauses]
+    assert len(clock.slept_s) == pauses
+
+
+def test_the_pause_after_a_throttled_rep_doubles_up_to_a_second(clock: Clock) -> None:
+    batch(FakeTimer(clock), 1, masks=[POWER] * 7)
+    assert clock.slept_s == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.0, 1.0, 1.0])
+
+
+@pytest.mark.parametrize("left_s", [0.0, -5.0, 0.05])
+def test_without_time_left_throttled_reps_are_kept_and_said_to_be(clock: Clock, left_s: float) -> None:
+    timer = FakeTimer(clock)
+    sample = batch(timer, 4, masks=[0, POWER, HEAT, POWER], left_s=left_s)
+    assert numbers(sample) == [0, 1, 2, 3]
+    assert (sample.discarded, sample.throttle_mask) == (0, POWER | HEAT)
+    assert timer.sizes == [4]
+
+
+def test_clean_reps_are_kept_before_throttled_ones(clock: Clock) -> None:
+    """In the order they were taken; only what slowed the kept ones down is said."""
+    timer = FakeTimer(clock)
+    masks = [POWER, 0, POWER, HEAT, 0, *[HEAT] * 100]
+    sample = batch(timer, 4, masks=masks, left_s=3.0)
+    assert numbers(sample) == [0, 1, 2, 4]
+    assert sample.throttle_mask == POWER
+    assert sample.discarded == timer.taken - 4 > 0
+    assert clock.now_s <= 3.0 + timer.cost_s
+
+
+def test_a_session_that_is_full_keeps_throttled_reps(clock: Clock) -> None:
+    timer = SmallTimer(clock)
+    sample = batch(timer, 8, masks=[POWER] * 5)
+    assert numbers(sample) == [0, 1, 2, 5, 6, 7, 8, 9]
+    assert (sample.discarded, sample.throttle_mask) == (2, POWER)
+    assert timer.sizes == [10]
+
+
+@pytest.mark.parametrize("left_s", [0.0, 5.0])
+def test_pauses_end_with_the_time(clock: Clock, left_s: float) -> None:
+    """A GPU that is always throttled is measured as it is: not for minutes where five seconds were given."""
+    sample = batch(FakeTimer(clock), 250, masks=[POWER] * 10_000, left_s=left_s)
+    assert len(sample.reps) == 250
+    assert sum(clock.slept_s) <= left_s + MAX_PAUSE_S
+
+
+@given(
+    wanted=st.integers(1, 12),
+    masks=st.lists(st.sampled_from((0, 0, POWER, HEAT)), max_size=40),
+    left_s=st.floats(-1, 10),
+)
+def test_exactly_the_wanted_reps_are_kept_whatever_throttles(wanted: int, masks: list[int], left_s: float) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        clock = Clock()
+        patch.setattr(sampling, "time", clock)
+        timer = FakeTimer(clock)
+        sample = batch(timer, wanted, masks=masks, left_s=left_s)
+    kept, seen = numbers(sample), [*masks, *[0] * timer.taken][: timer.taken]
+    assert kept == sorted(set(kept))
+    assert len(kept) == wanted
+    assert sample.discarded == timer.taken - wanted
+    clean = [number for number, mask in enumerate(seen) if not mask]
+    assert set(clean) <= set(kept)  # it stops as soon as there are enough
+    mask = 0
+    for number in kept:
+        mask |= seen[number]
+    assert sample.throttle_mask == mask
+    assert bool(mask) == (len(clean) < wanted)
+
+
+def test_what_was_kept_before_stays_throttled() -> None:
+    sample = Sample([numbered(0)], throttle_mask=POWER, discarded=3)
+    keep_clean(sample, [numbered(1), numbered(2), numbered(3)], [0, HEAT, 0], 2)
+    assert (numbers(sample), sample.throttle_mask, sample.discarded) == ([0, 1, 3], POWER, 4)
+
+
+# records that are not complete, kernels that differ
+
+
+@pytest.mark.parametrize("failures", [1, 2])
+def test_a_session_whose_records_are_lost_is_taken_again(clock: Clock, failures: int) -> None:
+    timer = FakeTimer(clock, errors=[LOST] * failures)
+    sample = batch(timer, 4, masks=[POWER])
+    assert sample.remeasured == failures
+    assert timer.sizes == [5, *[4] * failures]
+    assert numbers(sample) == list(range(timer.taken - 4, timer.taken))
+    assert (sample.discarded, sample.throttle_mask) == (0, 0)  # what was thrown away does not count
+
+
+def test_both_reasons_count_as_attempts(clock: Clock) -> None:
+    timer = FakeTimer(clock, lambda number: rep(9, "ab" if number == 1 else "a"), [LOST, None])
+    sample = batch(timer, 1, sample=Sample([rep(9, "a")]))
+    assert (sample.remeasured, len(sample.reps)) == (2, 2)
+
+
+@pytest.mark.parametrize("error", [LOST, KernelsDiffer("one call launched nothing")])
+@pytest.mark.parametrize(("attempts", "times"), [(3, "3 times"), (1, "1 time")])
+def test_it_gives_up_after_so_many_attempts(clock: Clock, error: GpuBenchError, attempts: int, times: str) -> None:
+    timer = FakeTimer(clock, errors=[error] * 9)
+    sample = Sample([numbered(0)])
+    with pytest.raises(type(error)) as caught:
+        batch(timer, 4, sample=sample, attempts=attempts)
+    assert str(caught.value) == f"{error} (measured {times})"
+    assert caught.value.__suppress_context__
+    assert timer.sizes == [4] * attempts
+    assert (numbers(sample), sample.remeasured) == ([0], attempts - 1)
+
+
+@pytest.mark.parametrize("error", [NothingRecorded("no work"), ProfilerBusy("another one"), BadRequest("what?")])
+def test_what_another_attempt_would_not_change_is_raised_at_once(clock: Clock, error: GpuBenchError) -> None:
+    timer = FakeTimer(clock, errors=[error])
+    with pytest.raises(type(error)) as caught:
+        batch(timer, 4)
+    assert caught.value is error
+    assert timer.sizes == [4]
+
+
+@pytest.mark.parametrize(
+    ("kernels", "first", "difference"),
+    [
+        (["ab", "ab", "abc"], None, "rep 1 and rep 3 differ, 1 x c only in the other"),
+        (["aab", "ab", "ab"], None, "rep 1 and rep 2 differ, 1 x a only in one"),
+        (["ab", "ab", "ab"], "ac", "1 x c only in one; 1 x b only in the other"),
+        (["", "", ""], "a", "1 x a only in one"),
+    ],
+)
+def test_kernels_that_differ_within_or_between_batches_are_refused(
+    clock: Clock, kernels: list[str], first: str | None, difference: str
+) -> None:
+    """No two samples would mean the same thing."""
+    timer = FakeTimer(clock, lambda number: rep(9, kernels[number % 3]))
+    sample = Sample([rep(9, first)] if first else [])
+    with pytest.raises(KernelsDiffer, match=r"^'softmax' does not launch the same kernels in every call: ") as caught:
+        batch(timer, 3, sample=sample)
+    assert difference in str(caught.value)
+    assert str(caught.value).endswith("does it autotune, cache or branch? (measured 3 times)")
+    assert (len(sample.reps), sample.remeasured) == (1 if first else 0, 2)
+
+
+def test_kernels_that_differ_once_are_measured_again(clock: Clock) -> None:
+    """A cache that was filled during a rep does not fail a measurement."""
+    timer = FakeTimer(clock, lambda number: rep(9, "ba" if number else "abc"))
+    sample = batch(timer, 3, sample=Sample([rep(9, "ab")]))
+    assert (len(sample.reps), sample.remeasured) == (4, 1)
+
+
+# garbage collection, exceptions
+
+
+@pytest.fixture(params=[True, False], ids=["collecting", "not collecting"])
+def was_on(request: pytest.FixtureRequest) -> Iterator[bool]:
+    """Whether the garbage collector was on before."""
+    gc.enable() if request.param else gc.disable()
+    yield request.param
+    gc.enable()
+
+
+@pytest.mark.parametrize("errors", [[], [LOST], [LOST] * 3, [NothingRecorded("no work")]])
+def test_garbage_is_not_collected_between_reps(clock: Clock, was_on: bool, errors: list[Exception]) -> None:
+    timer = FakeTimer(clock, errors=errors)
+    with contextlib.suppress(GpuBenchError):
+        batch(timer, 4)
+    assert all(session.collecting == [False] * 4 for session in timer.sessions)
+    assert gc.isenabled() is was_on
+
+
+@pytest.mark.parametrize("error", [ValueError("broken"), BadRequest("what?"), KeyboardInterrupt()])
+def test_what_the_function_raises_goes_through_and_leaves_everything_as_it_was(
+    clock: Clock, was_on: bool, error: BaseException
+) -> None:
+    timer, function, sample = FakeTimer(clock), Counted({7: error}), Sample([numbered(0)])
+    with pytest.raises(type(error)) as caught:
+        batch(timer, 9, function=function, sample=sample)
+    assert caught.value is error
+    assert function.calls == 7
+    assert [session.left for session in timer.sessions] == [True]
+    assert gc.isenabled() is was_on
+    assert (numbers(sample), sample.remeasured) == ([0], 0)
+
+
+@pytest.mark.parametrize(
+    ("sample", "number"), [(Sample(), 7), (Sample([numbered(0)] * 5), 12), (Sample([numbered(0)] * 5, discarded=2), 14)]
+)
+def test_an_exception_says_in_which_rep_it_was_raised(clock: Clock, sample: Sample, number: int) -> None:
+    """Of all the batches together."""
+    error = ValueError("broken")
+    with pytest.raises(ValueError, match="broken"):
+        batch(FakeTimer(clock), 9, function=Counted({7: error}), sample=sample)
+    assert getattr(error, "__notes__", []) == [f"gpu_bench: raised in rep {number} of 'softmax'"]
+
+
+@pytest.mark.parametrize("error", [BadRequest("what?"), ProfilerBusy("another one"), KeyboardInterrupt()])
+def test_what_is_not_the_functions_fault_has_no_note(clock: Clock, error: BaseException) -> None:
+    with pytest.raises(type(error)):
+        batch(FakeTimer(clock), 9, function=Counted({7: error}))
+    assert not hasattr(error, "__notes__")
+
+
+# a whole sample
+
+
+def sample_of(
+    timer: FakeTimer,
+    budget: Budget,
+    *,
+    first: Sample | None = None,
+    masks: Sequence[int] = (),
+    decided: Callable[[Sample], bool] = lambda sample: True,
+) -> Sample:
+    return take_sample(timer, call_of(lambda: None), budget, Pacing(None), watching(masks), decided, first or Sample())
+
+
+def budget(reps: int | None = None, max_time_s: float = 10.0, cost_s: float = 0.99e-3) -> Budget:
+    return Budget(reps, 0.01, max_time_s, cost_s)
+
+
+@pytest.mark.parametrize(
+    ("reps", "sizes"),
+    [
+        (1, [1]),
+        (PROBE_REPS, [PROBE_REPS]),
+        (20, [PROBE_REPS, 15]),
+        (1005, [PROBE_REPS, 1000]),
+        (2500, [PROBE_REPS, 1000, 1000, 495]),
+    ],
+)
+@pytest.mark.parametrize("max_time_s", [1e-3, 10.0])
+def test_a_number_of_reps_is_taken_exactly(clock: Clock, reps: int, sizes: list[int], max_time_s: float) -> None:
+    """In as many sessions as they need, after a probe that shows how to pace them, however long it takes."""
+    timer = FakeTimer(clock)
+    assert numbers(sample_of(timer, budget(reps, max_time_s))) == list(range(reps))
+    assert timer.sizes == sizes
+
+
+def test_a_number_of_reps_is_taken_exactly_though_some_are_throttled(clock: Clock) -> None:
+    masks = [POWER, 0, 0, POWER, *[0] * 8, HEAT]
+    sample = sample_of(FakeTimer(clock), budget(20), masks=masks)
+    assert numbers(sample) == [number for number, mask in enumerate([*masks, *[0] * 10]) if not mask]
+    assert (len(sample.reps), sample.discarded, sample.throttle_mask) == (20, 3, 0)
+
+
+def test_a_timer_that_needs_no_warm_up_needs_no_probe(clock: Clock) -> None:
+    @scripted(samples_us=[10.0])
+    def function() -> None:
+        raise AssertionError("`take_batch` is replaced")
+
+    sizes: list[int] = []
+
+    def take(
+        timer: object, call: object, wanted: int, idle_s: object, watch: object, sample: Sample, *_: object
+    ) -> None:
+        sizes.append(wanted)
+        clock.now_s += 1
+        sample.reps += [rep(10)] * wanted
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sampling, "take_batch", take)
+        take_sample(ScriptedTimer(), call_of(function), budget(20), Pacing(None), watching(), lambda _: True, Sample())
+    assert sizes == [20]
+
+
+@pytest.mark.parametrize(("call_us", "idle_s"), [(100.0, 0.0), (1000.0, 2.9e-3)])
+def test_what_the_probe_shows_paces_the_rest(clock: Clock, call_us: float, idle_s: float) -> None:
+    timer = FakeTimer(clock, lambda number: rep(call_us))
+    sample_of(timer, budget(20))
+    assert [session.idles_s for session in timer.sessions] == [[0.0] * 5, pytest.approx([idle_s] * 15)]
+
+
+def test_reps_of_the_warm_up_count_and_pace(clock: Clock) -> None:
+    """Seventy reps last as long as a first batch has to; the warm-up took five of them."""
+    timer = FakeTimer(clock, lambda number: rep(1000))
+    first = Sample([rep(1000) for _ in range(5)])
+    sample = sample_of(timer, budget(), first=first)
+    assert sample is first
+    assert len(sample.reps) == 70
+    assert timer.sizes == [65]
+    assert timer.sessions[0].idles_s == pytest.approx([2.9e-3] * 65)
+
+
+def test_a_probe_is_a_part_of_the_first_batch(clock: Clock) -> None:
+    """After `warmup=3`, say: the reps must not stop after a few milliseconds because the first five were paid for."""
+    timer = FakeTimer(clock)
+    assert len(sample_of(timer, budget()).reps) == 70
+    assert timer.sizes == [5, 65]
+
+
+@pytest.mark.parametrize(("max_time_s", "sizes"), [(20e-3, [5, 15]), (5.5e-3, [5, 1]), (1e-6, [5, 1])])
+def test_the_first_batch_respects_the_time(clock: Clock, max_time_s: float, sizes: list[int]) -> None:
+    timer = FakeTimer(clock)
+    sample_of(timer, budget(max_time_s=max_time_s + 1e-9))
+    assert timer.sizes == sizes
+
+
+def test_the_budget_knows_what_was_paid(clock: Clock) -> None:
+    paid = budget()
+    first = Sample([numbered(0)] * 5)
+    sample = sample_of(FakeTimer(clock, cost_s=2e-3), paid, first=first, masks=[POWER])
+    assert paid.taken == len(sample.reps) - 5  # the reps of the warm-up cost it nothing
+    assert paid.spent_s == pytest.approx(clock.now_s)
+    assert paid.rep_cost_s == pytest.approx(paid.spent_s / paid.taken)
+
+
+def test_more_is_taken_until_it_is_decided(clock: Clock) -> None:
+    looks: list[int] = []
+
+    def decided(sample: Sample) -> bool:
+        looks.append(len(sample.reps))
+        return len(sample.reps) > 200
+
+    timer = FakeTimer(clock, lambda number: rep(100))
+    sample = sample_of(timer, budget(), decided=decided, first=Sample([rep(100)] * 5))
+    assert looks == [70, 140, 280]
+    assert len(sample.reps) == 280
+
+
+def test_a_probe_is_not_looked_at(clock: Clock) -> None:
+    """A look spends half of alpha, and five reps decide nothing."""
+    looks: list[int] = []
+
+    def decided(sample: Sample) -> bool:
+        looks.append(len(sample.reps))
+        return True
+
+    sample_of(FakeTimer(clock), budget(), decided=decided)
+    assert min(looks) >= LEAST_REPS
+
+
+@pytest.mark.parametrize("reps", [None, 1, 3, 20])
+def test_the_last_look_is_at_the_whole_sample(clock: Clock, reps: int | None) -> None:
+    """Its verdict is the one that is reported."""
+    looks: list[int] = []
+
+    def undecided(sample: Sample) -> bool:
+        looks.append(len(sample.reps))
+        return False
+
+    sample = sample_of(FakeTimer(clock), budget(reps, max_time_s=1.0), decided=undecided)
+    assert looks[-1] == len(sample.reps)
+
+
+@pytest.mark.parametrize("cost_s", [1e-4, 1e-3, 0.1])
+def test_it_ends_with_the_time_or_the_most_reps(clock: Clock, cost_s: float) -> None:
+    timer = FakeTimer(clock, lambda number: rep(1 + number % 97), cost_s=cost_s)
+    spent = budget(max_time_s=3.0, cost_s=cost_s)
+    sample = sample_of(timer, spent, decided=lambda sample: False)
+    assert len(sample.reps) == timer.taken <= MAX_REPS
+    assert spent.spent_s <= 3.0 + 1e-9
+    assert len(sample.reps) == MAX_REPS or spent.left_s < 16 * spent.rep_cost_s + 1e-9

@@ -1,0 +1,374 @@
+"""Measuring starts when a call has come to rest: its compilers are done, its kernels stay, its time does."""
+
+from collections.abc import Callable, Sequence
+
+import pytest
+import torch
+
+from pytest_gpubench.errors import BadRequest, GpuBenchError, IncompleteRecords, KernelsDiffer, NothingRecorded
+from pytest_gpubench.gpu.device import Device, cpu_device
+from pytest_gpubench.gpu.nvml import Nvml
+from pytest_gpubench.results.model import DeviceFacts, Timing
+from pytest_gpubench.timing.base import Call, Rep, Timer
+from pytest_gpubench.timing.measurement import Plan, measure
+from pytest_gpubench.timing.pacing import Pacing
+from pytest_gpubench.timing.sampling import PROBE_REPS
+from pytest_gpubench.timing.scripted import ScriptedTimer, scripted
+from pytest_gpubench.timing.warmup import (
+    MAX_CALLS,
+    MAX_PASSES,
+    MIN_CALLS,
+    REST_RATIO,
+    REST_SLACK_US,
+    SLOW_CALL_US,
+    SLOW_PASS_REPS,
+    STEADY_RATIO,
+    STEADY_SLACK_S,
+    Warmth,
+    call_until_steady,
+    pass_until_rest,
+    warm_up,
+)
+from tests.timing.fakes import Clock, Counted, FakeTimer, call_of, rep, watching
+
+POWER = 0x04
+LOST = IncompleteRecords("a sentinel is missing")
+
+
+def warm(timer: Timer, function: Callable[[], object], wanted: int | None = None) -> Warmth:
+    return warm_up(timer, cpu_device(), call_of(function), wanted, Pacing(None), watching())
+
+
+# plain calls
+
+
+@pytest.mark.parametrize("wanted", [0, 1, 7, MAX_CALLS + 1])
+def test_a_number_of_calls_is_made_exactly(clock: Clock, wanted: int) -> None:
+    """Without the timer, however much they differ, and none more."""
+    timer, function = FakeTimer(clock, lambda number: rep(9, "ab"[number % 2])), Counted()
+    warmth = warm(timer, function, wanted)
+    assert (function.calls, warmth.calls, timer.sizes) == (wanted, wanted, [])
+    assert warmth.settled
+    assert warmth.sample.reps == []
+
+
+@pytest.mark.parametrize("wanted", [None, 7])
+def test_a_timer_that_needs_none_gets_none(wanted: int | None) -> None:
+    function = scripted(samples_us=[10.0])(Counted())
+    assert warm(ScriptedTimer(), function, wanted).calls == 0
+    assert function() is None
+    assert isinstance(function, Counted)
+    assert function.calls == 1
+
+
+def lasting(clock: Clock, times_s: Sequence[float], untimed_s: float = 0.0) -> Call:
+    """Return a call whose n-th run takes the n-th time on the host, and the last one from then on."""
+    taken: list[float] = []
+
+    def run() -> None:
+        taken.append(times_s[min(len(taken), len(times_s) - 1)])
+        clock.now_s += taken[-1]
+
+    def prepare() -> Callable[[], object]:
+        clock.now_s += untimed_s
+        return run
+
+    return Call("softmax", prepare, run)
+
+
+NEARLY = STEADY_RATIO * 1e-3 + STEADY_SLACK_S
+
+
+@pytest.mark.parametrize(
+    ("times_s", "calls"),
+    [
+        ([1e-3], MIN_CALLS),
+        ([30, 1e-3], 3),
+        ([30, 30, 1e-3], 4),  # not two in a row before
+        ([30, 30, 30, 1e-3], 3),  # slow, but steadily so
+        ([1e-3, 5, 1e-3], 4),
+        ([30, 2, 5, 2, 1e-3, 5, 1e-3], 8),
+        ([30, 1e-3, NEARLY - 1e-6], 3),
+        ([30, 1e-3, NEARLY + 1e-6, 1e-3], 5),
+        ([1e-6, 9e-5], MIN_CALLS),
+        ([1 / number for number in range(1, MAX_CALLS + 9, 2)], 3),
+        ([4.0**-number for number in range(MAX_CALLS)], 9),
+        ([(1e-3, 1.0)[number % 2] for number in range(2 * MAX_CALLS)], MAX_CALLS),
+    ],
+)
+@pytest.mark.parametrize("untimed_s", [0.0, 60.0])
+def test_calls_are_made_until_nothing_is_compiled_any_more(
+    clock: Clock, times_s: list[float], calls: int, untimed_s: float
+) -> None:
+    """Two in a row that take at most about twice as long as the fastest; preparing a call is not a part of it."""
+    warmth = call_until_steady(cpu_device(), lasting(clock, times_s, untimed_s))
+    assert warmth.calls == calls
+    shortest_s = min([*times_s, *[times_s[-1]] * calls][:calls])
+    assert warmth.rep_cost_s == pytest.approx(shortest_s)
+    assert warmth.call_us == pytest.approx(1e6 * shortest_s)
+
+
+@pytest.mark.parametrize("wanted", [None, 9])
+def test_an_exception_says_in_which_call_it_was_raised(clock: Clock, wanted: int | None) -> None:
+    error = ValueError("broken")
+    with pytest.raises(ValueError, match="broken") as caught:
+        warm(FakeTimer(clock), Counted({3: error}), wanted)
+    assert caught.value is error
+    assert getattr(error, "__notes__", []) == ["gpu_bench: raised in warm-up call 3 of 'softmax'"]
+
+
+def test_an_exception_in_a_pass_says_that_it_was_the_warm_up(clock: Clock) -> None:
+    error = ValueError("broken")
+    with pytest.raises(ValueError, match="broken"):
+        warm(FakeTimer(clock), Counted({MIN_CALLS + 2: error}))
+    where, when = getattr(error, "__notes__", [])
+    assert where == "gpu_bench: raised in rep 2 of 'softmax'"
+    assert when == f"gpu_bench: which was in a warm-up pass, after {MIN_CALLS} calls"
+
+
+@pytest.mark.parametrize("error", [BadRequest("what?"), KeyboardInterrupt()])
+def test_what_is_not_the_functions_fault_has_no_note(clock: Clock, error: BaseException) -> None:
+    with pytest.raises(type(error)):
+        warm(FakeTimer(clock), Counted({3: error}))
+    assert not hasattr(error, "__notes__")
+
+
+# passes with the timer
+
+
+def passes(timer: FakeTimer, call_us: float = 100.0, masks: Sequence[int] = ()) -> Warmth:
+    """Pass until rest, after three plain calls that took so long."""
+    plain = Warmth(3, call_us, 1e-3)
+    return pass_until_rest(timer, call_of(lambda: None), plain, Pacing(None), watching(masks))
+
+
+def by_pass(
+    clock: Clock, times_us: Sequence[float], kernels: Sequence[str] = ("a",), size: int = PROBE_REPS
+) -> FakeTimer:
+    """Return a timer whose n-th pass takes the n-th time and launches the n-th kernels, the last ones from then on."""
+
+    def play(number: int) -> Rep:
+        turn = number // size
+        return rep(times_us[min(turn, len(times_us) - 1)], kernels[min(turn, len(kernels) - 1)])
+
+    return FakeTimer(clock, play)
+
+
+@pytest.mark.parametrize(
+    ("times_us", "kernels", "count"),
+    [
+        ([100], ["a"], 2),
+        ([100], ["ab", "ba"], 2),
+        ([100], ["ab", "a"], 3),
+        ([100], ["ab", "ac", "ad", "a"], 5),
+        ([100], ["ab", "a", "ab", "ab", "a"], 4),
+        ([400, 200, 100], ["a"], 4),
+        ([100, 100 * (1 + REST_RATIO) - 1], ["a"], 2),
+        ([100, 100 / (1 - REST_RATIO) + 1, 100, 100], ["a"], 4),
+        ([2, 2 + 0.9 * REST_SLACK_US], ["a"], 2),
+        ([2, 2 + 1.6 * REST_SLACK_US, 2, 2], ["a"], 4),
+        ([400, 100, 100, 200, 200], ["ab", "ab", "a", "a"], 5),
+    ],
+)
+def test_it_rests_when_two_passes_agree(clock: Clock, times_us: list[float], kernels: list[str], count: int) -> None:
+    """In their kernels and, within 3 % and a bit, in their time."""
+    timer = by_pass(clock, times_us, kernels)
+    warmth = passes(timer)
+    assert timer.sizes == [PROBE_REPS] * count
+    assert warmth.settled
+    assert warmth.calls == 3 + timer.taken
+    assert warmth.call_us == pytest.approx(times_us[min(count, len(times_us)) - 1])
+    assert warmth.rep_cost_s == pytest.approx(timer.cost_s)
+    assert warmth.sample.reps == timer.sessions[-1].taken
+
+
+@pytest.mark.parametrize("call_us", [SLOW_CALL_US - 1, SLOW_CALL_US])
+def test_slow_calls_are_passed_with_fewer_reps(clock: Clock, call_us: float) -> None:
+    """And each after idle time, once a pass has shown that they need it."""
+    timer = by_pass(clock, [call_us])
+    warmth = passes(timer, call_us)
+    reps = PROBE_REPS if call_us < SLOW_CALL_US else SLOW_PASS_REPS
+    idle_s = 3e-6 * call_us - 1e-4
+    assert [session.idles_s for session in timer.sessions] == [[0.0] * reps, pytest.approx([idle_s] * reps)]
+    assert len(warmth.sample.reps) == reps
+    assert warmth.rep_cost_s == pytest.approx(timer.cost_s + idle_s)
+
+
+def test_time_that_never_rests_is_said(clock: Clock) -> None:
+    """It is measured all the same, but from its beginning."""
+    timer = FakeTimer(clock, lambda number: rep(100 * 1.05 ** (number // PROBE_REPS)))
+    warmth = passes(timer)
+    assert not warmth.settled
+    assert timer.sizes == [PROBE_REPS] * MAX_PASSES
+    assert warmth.calls == 3 + MAX_PASSES * PROBE_REPS
+    assert warmth.sample.reps == []
+
+
+@pytest.mark.parametrize(
+    "play",
+    [
+        pytest.param(lambda number: "ab"[number // PROBE_REPS % 2], id="between passes"),
+        pytest.param(lambda number: "ab"[number % 2], id="within passes"),
+    ],
+)
+def test_kernels_that_never_rest_are_refused_by_name(clock: Clock, play: Callable[[int], str]) -> None:
+    timer = FakeTimer(clock, lambda number: rep(100, play(number)))
+    with pytest.raises(KernelsDiffer) as caught:
+        passes(timer)
+    sentence = str(caught.value)
+    assert sentence.startswith(
+        f"'softmax' does not launch the same kernels in every call, even after {3 + MAX_PASSES * PROBE_REPS} calls ("
+    )
+    assert "1 x a only in" in sentence
+    assert "1 x b only in" in sentence
+    assert timer.sizes == [PROBE_REPS] * MAX_PASSES
+
+
+@pytest.mark.parametrize("error", [LOST, KernelsDiffer("one call launched nothing")])
+def test_a_pass_without_complete_records_is_not_one_of_two_that_agree(clock: Clock, error: GpuBenchError) -> None:
+    timer = FakeTimer(clock, lambda number: rep(100), [None, error, None, None])
+    warmth = passes(timer)
+    assert timer.sizes == [PROBE_REPS] * 4
+    assert warmth.calls == 3 + 4 * PROBE_REPS
+    assert warmth.sample.remeasured == 0
+    assert warmth.sample.reps == timer.sessions[-1].taken
+
+
+def test_a_call_that_launches_nothing_is_refused_at_once(clock: Clock) -> None:
+    timer = FakeTimer(clock, errors=[NothingRecorded("'softmax' launched nothing")])
+    with pytest.raises(NothingRecorded, match=r"^'softmax' launched nothing$"):
+        passes(timer)
+    assert timer.sizes == [PROBE_REPS]
+
+
+def test_records_that_are_never_complete_are_not_kernels_that_differ(clock: Clock) -> None:
+    """The reader would look for a branch in the function, and not for the other thread that works on the GPU."""
+    timer = FakeTimer(clock, errors=[LOST] * 99)
+    with pytest.raises(IncompleteRecords, match="a sentinel is missing"):
+        passes(timer)
+
+
+def test_a_throttled_gpu_is_warmed_up_without_waiting(clock: Clock) -> None:
+    """There is nothing to gain: no number comes from it."""
+    passes(by_pass(clock, [100]), masks=[POWER] * 999)
+    assert sum(clock.slept_s) <= 0.2
+
+
+# a whole measurement
+
+FACTS = DeviceFacts(type="cpu", name="a processor", host="localhost")
+
+
+class Library:
+    """Stands for pynvml."""
+
+    NVMLError = ValueError
+
+    def __init__(self, masks: Sequence[int]) -> None:
+        self.watch = watching(masks)
+
+    def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle: object) -> int:
+        return self.watch()
+
+
+def measured(
+    timer: Timer,
+    function: Callable[[], object] = lambda: None,
+    *,
+    reps: int | None = None,
+    warmup: int | None = None,
+    max_time_s: float = 10.0,
+    masks: Sequence[int] = (),
+    decided: Callable[[Timing], bool] = lambda timing: True,
+    say: Callable[[str], None] = lambda text: None,
+) -> Timing:
+    device = Device(torch.device("cpu"), FACTS, Nvml(Library(masks), None))
+    plan = Plan("cold", reps, warmup, 0.01, max_time_s)
+    return measure(call_of(function), timer, device, plan, decided, say)
+
+
+def test_an_adaptive_measurement_keeps_the_reps_of_its_warm_up(clock: Clock) -> None:
+    """Three plain calls and two passes; the second pass begins a first batch of 70."""
+    timer, function, said = FakeTimer(clock, lambda number: rep(100 + number / 1024)), Counted(), list[str]()
+    timing = measured(timer, function, say=said.append)
+    assert timer.sizes == [5, 5, 65]
+    taken = [one for session in timer.sessions[1:] for one in session.taken]
+    assert timing.samples_us == tuple(one.elapsed_us for one in taken)
+    assert timing.warmup_calls == 3 + 10
+    assert function.calls == 3 + 75
+    assert timing.flags == ()
+    assert said == ["softmax: compiling and warming up", "softmax: measuring"]
+
+
+@pytest.mark.parametrize("warmup", [None, 2])
+@pytest.mark.parametrize("reps", [1, 20])
+def test_a_number_of_reps_is_taken_after_the_warm_up(clock: Clock, reps: int, warmup: int | None) -> None:
+    """None of them by the warm-up: whoever asks for 20 reps has the 20 after it."""
+    timer, function = FakeTimer(clock, lambda number: rep(100 + number / 1024)), Counted()
+    timing = measured(timer, function, reps=reps, warmup=warmup)
+    taken = [one for session in timer.sessions for one in session.taken]
+    assert timing.samples_us == tuple(one.elapsed_us for one in taken[-reps:])
+    assert (timing.reps, len(taken)) == (reps, reps + (10 if warmup is None else 0))
+    assert timing.warmup_calls == (13 if warmup is None else 2)
+    assert function.calls == timing.warmup_calls + reps
+
+
+@pytest.mark.parametrize("warmup", [0, 1, 40])
+def test_a_number_of_warm_up_calls_leaves_the_rest_to_precision(clock: Clock, warmup: int) -> None:
+    timer, function = FakeTimer(clock, lambda number: rep(100)), Counted()
+    timing = measured(timer, function, warmup=warmup)
+    assert timing.warmup_calls == warmup
+    assert function.calls == warmup + timing.reps
+    assert timer.sizes == [5, 65]
+
+
+def test_what_never_rests_is_flagged(clock: Clock) -> None:
+    timer = FakeTimer(clock, lambda number: rep(100 * 1.05 ** min(number // PROBE_REPS, MAX_PASSES)))
+    assert measured(timer).flags == ("unsettled",)
+
+
+def test_throttling_that_lasts_is_flagged(clock: Clock) -> None:
+    timing = measured(FakeTimer(clock, lambda number: rep(100)), reps=4, max_time_s=1e-3, masks=[POWER] * 999)
+    assert timing.flags == ("throttled",)
+    assert timing.throttle_reasons == ("software power cap",)
+
+
+def test_throttled_reps_are_counted(clock: Clock) -> None:
+    """Of the reps, not of the warm-up's."""
+    timing = measured(FakeTimer(clock, lambda number: rep(100)), reps=8, warmup=1, masks=[0, POWER, POWER])
+    assert (timing.reps, timing.discarded, timing.throttle_reasons, timing.flags) == (8, 2, (), ())
+
+
+def test_throttling_that_ended_with_the_warm_up_is_not_flagged(clock: Clock) -> None:
+    """There is time to take those reps again."""
+    timing = measured(FakeTimer(clock, lambda number: rep(100)), masks=[POWER] * 2 * PROBE_REPS)
+    assert timing.flags == ()
+
+
+def test_sessions_that_were_taken_again_are_counted(clock: Clock) -> None:
+    timer = FakeTimer(clock, lambda number: rep(100), [None, None, LOST, LOST, None])
+    assert measured(timer).remeasured == 2
+
+
+def test_every_look_is_at_a_timing_that_could_be_the_last(clock: Clock) -> None:
+    seen: list[Timing] = []
+
+    def decided(timing: Timing) -> bool:
+        seen.append(timing)
+        return len(seen) == 3
+
+    timing = measured(FakeTimer(clock, lambda number: rep(100, "ab")), decided=decided)
+    assert [one.reps for one in seen] == [70, 140, 280]
+    assert seen[-1].samples_us == timing.samples_us
+    assert seen[-1].kernels == timing.kernels
+    assert [(kernel.name, kernel.launches, kernel.median_us) for kernel in timing.kernels] == [
+        ("a", 1, 50.0),
+        ("b", 1, 50.0),
+    ]
+
+
+def test_the_elapsed_time_is_that_of_all(clock: Clock) -> None:
+    began_s = clock.now_s
+    timing = measured(FakeTimer(clock, lambda number: rep(100)), masks=[0] * 20 + [POWER])
+    assert timing.elapsed_s == pytest.approx(clock.now_s - began_s)
+    assert timing.discarded == 1

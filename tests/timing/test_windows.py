@@ -1,0 +1,347 @@
+"""A session's records are split into its reps, or refused: no number comes from records that do not add up."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from random import Random
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from pytest_gpubench.errors import IncompleteRecords, KernelsDiffer, MeasurementError, NothingRecorded
+from pytest_gpubench.timing.base import Call, Record
+from pytest_gpubench.timing.windows import (
+    BEGIN,
+    END,
+    FLUSHES,
+    busy_ns,
+    describe_difference,
+    kernel_list,
+    span_ns,
+    split_reps,
+)
+
+FLUSH = min(FLUSHES)
+
+
+def kernel(start_ns: int, end_ns: int, name: str = "add") -> Record:
+    return Record(name, "kernel", start_ns, end_ns)
+
+
+def call(label: str = "fn", prepares_on_device: bool = False) -> Call:
+    return Call(label, lambda: lambda: None, lambda: None, prepares_on_device)
+
+
+def rep(begin_ns: int, end_ns: int, *inner: Record) -> list[Record]:
+    """Return a rep whose sentinels take 2 ns each: one begins at the one time, the other at the other."""
+    return [kernel(begin_ns, begin_ns + 2, BEGIN), *inner, kernel(end_ns, end_ns + 2, END)]
+
+
+# splitting
+
+
+def test_a_rep_is_what_lies_between_its_sentinels() -> None:
+    first, copy, second = kernel(112, 120), Record("Memcpy DtoD", "memcpy", 120, 150), kernel(205, 210, "mul")
+    records = [
+        kernel(0, 100, FLUSH),
+        *rep(110, 160, first, copy),
+        kernel(170, 190, FLUSH),
+        *rep(200, 220, second),
+    ]
+    assert split_reps(records, [call("one"), call("two")]) == [[first, copy], [second]]
+
+
+def test_no_reps_were_taken() -> None:
+    assert split_reps([], []) == []
+    assert split_reps([kernel(0, 9, FLUSH)], []) == []
+
+
+@pytest.mark.parametrize("inner", [(kernel(112, 160),), (kernel(112, 150), kernel(149, 160)), (kernel(159, 160),)])
+def test_a_record_may_touch_both_sentinels(inner: Sequence[Record]) -> None:
+    assert split_reps(rep(110, 160, *inner), [call()]) == [list(inner)]
+
+
+GOOD = [*rep(110, 160, kernel(112, 150)), *rep(210, 260, kernel(212, 250))]
+
+
+@pytest.mark.parametrize(
+    ("records", "sentence"),
+    [
+        ([kernel(112, 150), kernel(160, 162, END)], "a sentinel is missing"),
+        ([kernel(110, 112, BEGIN), kernel(112, 150)], "but 0 came back"),
+        ([kernel(110, 112, BEGIN), *rep(210, 260, kernel(212, 250))], "a sentinel is missing"),
+        ([*rep(110, 160, kernel(112, 150)), kernel(260, 262, END)], "a sentinel is missing"),
+        ([], "but 0 came back"),
+        ([kernel(112, 150)], "but 0 came back"),
+        ([*rep(110, 160, kernel(112, 150)), kernel(210, 212, BEGIN)], "came back"),
+        (GOOD, "but 2 came back"),
+        (rep(110, 160, kernel(112, 112)), "the profiler gave add no length"),
+        (rep(110, 160, kernel(150, 112)), "the profiler gave add no length"),
+        ([kernel(110, 110, BEGIN), *rep(110, 160, kernel(112, 150))[1:]], f"gave {BEGIN} no length"),
+        ([*rep(110, 160, kernel(112, 150))[:-1], kernel(160, 160, END)], f"gave {END} no length"),
+        ([kernel(0, 0, FLUSH), *rep(110, 160, kernel(112, 150))], f"gave {FLUSH} no length"),
+        (rep(110, 160, kernel(111, 150)), "reaches back before the beginning"),
+        (rep(110, 160, kernel(112, 161)), "reaches beyond the end"),
+        (rep(110, 160, kernel(112, 165), kernel(120, 130)), "reaches beyond the end"),
+        (rep(110, 160, kernel(112, 9_999)), "reaches beyond the end"),
+    ],
+)
+def test_records_that_do_not_add_up_are_refused(records: list[Record], sentence: str) -> None:
+    with pytest.raises(IncompleteRecords, match=sentence):
+        split_reps(records, [call()])
+
+
+@pytest.mark.parametrize(("stray_ns", "next_call"), [(12, 0), (50, 1), (90, None)], ids=["before", "between", "after"])
+@pytest.mark.parametrize("prepares", [(False, False), (True, False), (False, True), (True, True)])
+def test_work_outside_of_the_reps_is_refused_unless_it_was_prepared_there(
+    stray_ns: int, next_call: int | None, prepares: tuple[bool, bool]
+) -> None:
+    """What runs before a rep may be the preparation of that rep's call; what runs after the last is nobody's."""
+    reps = [kernel(0, 10, FLUSH), *rep(20, 40, kernel(22, 30)), *rep(60, 80, kernel(62, 70)), kernel(99, 100, FLUSH)]
+    records = sorted([*reps, kernel(stray_ns, stray_ns + 2, "stray")], key=lambda record: record.start_ns)
+    calls = [call(prepares_on_device=does) for does in prepares]
+    if next_call is not None and prepares[next_call]:
+        assert split_reps(records, calls) == [[kernel(22, 30)], [kernel(62, 70)]]
+    else:
+        with pytest.raises(IncompleteRecords, match=r"outside of every rep \(stray\)"):
+            split_reps(records, calls)
+
+
+@pytest.mark.parametrize(
+    ("taken", "sentence"), [(1, "1 rep taken, but 0 came back"), (3, "3 reps taken, but 0 came back")]
+)
+def test_how_many_reps_are_missing_is_said(taken: int, sentence: str) -> None:
+    with pytest.raises(IncompleteRecords, match=f"^{sentence}$"):
+        split_reps([], [call()] * taken)
+
+
+def test_work_that_begins_while_the_end_is_marked_is_outside() -> None:
+    records = [*rep(110, 160, kernel(112, 150)), kernel(161, 170, "late")]
+    with pytest.raises(IncompleteRecords, match=r"outside of every rep \(late\)"):
+        split_reps(records, [call()])
+
+
+@pytest.mark.parametrize(("name", "prepares"), [(FLUSH, False), ("prepared", True)])
+@pytest.mark.parametrize("end_ns", [111, 150, 9_999])
+def test_what_runs_into_a_rep_is_refused(name: str, prepares: bool, end_ns: int) -> None:
+    """It would share the GPU with the call, and be in nobody's sum."""
+    records = [kernel(100, end_ns, name), kernel(101, 105, FLUSH), *rep(110, 160, kernel(112, 150))]
+    with pytest.raises(IncompleteRecords, match=r"^a record from before a rep reaches into it$"):
+        split_reps(records, [call(prepares_on_device=prepares)])
+
+
+@pytest.mark.parametrize(("name", "prepares"), [(FLUSH, False), ("prepared", True)])
+def test_what_runs_until_a_rep_begins_is_not(name: str, prepares: bool) -> None:
+    inner = kernel(112, 150)
+    records = [kernel(100, 110, name), *rep(110, 160, inner)]
+    assert split_reps(records, [call(prepares_on_device=prepares)]) == [[inner]]
+
+
+def test_what_runs_into_a_later_rep_is_refused() -> None:
+    """Whatever began before one rep is not forgotten until the next."""
+    records = [kernel(100, 230, FLUSH), *rep(240, 260, kernel(242, 250))]
+    late = [*rep(20, 40, kernel(22, 30)), *records]
+    assert len(split_reps(late, [call()] * 2)) == 2
+    with pytest.raises(IncompleteRecords, match="reaches into it"):
+        split_reps([*rep(20, 40, kernel(22, 30)), kernel(100, 241, FLUSH), *records[1:]], [call()] * 2)
+
+
+@pytest.mark.parametrize(
+    ("filled", "labels", "error", "sentence"),
+    [
+        ([0], "a", NothingRecorded, "'a' launched nothing on the GPU in 1 call: "),
+        ([0, 0, 0], "aaa", NothingRecorded, "'a' launched nothing on the GPU in 3 calls: "),
+        ([0, 1, 0, 1], "abab", NothingRecorded, "'a' launched nothing on the GPU in 2 calls: "),
+        ([1, 0, 1], "aaa", KernelsDiffer, "'a' launched nothing on the GPU in 1 of 3 calls"),
+        ([1, 1, 0, 1], "abab", KernelsDiffer, "'a' launched nothing on the GPU in 1 of 2 calls"),
+    ],
+)
+def test_an_empty_rep_is_refused(
+    filled: Sequence[int], labels: str, error: type[MeasurementError], sentence: str
+) -> None:
+    """A call that never launches is another mistake than one that sometimes does not."""
+    records = [
+        record
+        for index, full in enumerate(filled)
+        for record in rep(100 * index, 100 * index + 50, *[kernel(100 * index + 2, 100 * index + 9)] * full)
+    ]
+    with pytest.raises(error) as caught:
+        split_reps(records, [call(label) for label in labels])
+    assert type(caught.value) is error
+    assert str(caught.value).startswith(sentence)
+
+
+@dataclass
+class Tape:
+    """A session as it should come back."""
+
+    calls: list[Call]
+    records: list[Record]
+    windows: list[list[Record]]
+
+
+@st.composite
+def tapes(draw: st.DrawFn) -> Tape:
+    """Make a session of a few reps, with overlapping kernels in them and preparations between them."""
+    tape, now_ns = Tape([], [], []), draw(st.integers(0, 2**62))
+    gaps = st.integers(0, 5)
+    lengths = st.integers(1, 50)
+
+    def add(name: str) -> Record:
+        nonlocal now_ns
+        begin_ns = now_ns + draw(gaps)
+        now_ns = begin_ns + draw(lengths)
+        tape.records.append(kernel(begin_ns, now_ns, name))
+        return tape.records[-1]
+
+    for _ in range(draw(st.integers(1, 5))):
+        tape.calls.append(call(draw(st.sampled_from("ab")), prepares := draw(st.booleans())))
+        for _ in range(draw(st.integers(0, 2)) * prepares):
+            add("prepare")
+        if draw(st.booleans()):
+            add(FLUSH)
+        begin = add(BEGIN)
+        window = [
+            kernel(start_ns := begin.end_ns + draw(st.integers(0, 60)), start_ns + draw(lengths), name)
+            for name in draw(st.lists(st.sampled_from(("add", "mul", "Memset")), min_size=1, max_size=4))
+        ]
+        window.sort(key=lambda record: record.start_ns)
+        tape.records += window
+        tape.windows.append(window)
+        now_ns = max(record.end_ns for record in window)
+        add(END)
+    return tape
+
+
+@given(tapes())
+def test_splitting_finds_the_reps_that_were_taken(tape: Tape) -> None:
+    assert split_reps(tape.records, tape.calls) == tape.windows
+
+
+@given(tapes(), st.data())
+def test_no_sentinel_may_be_missing(tape: Tape, data: st.DataObject) -> None:
+    """However many are missing, and wherever."""
+    sentinels = [index for index, record in enumerate(tape.records) if record.name in (BEGIN, END)]
+    lost = data.draw(st.sets(st.sampled_from(sentinels), min_size=1))
+    with pytest.raises(IncompleteRecords):
+        split_reps([record for index, record in enumerate(tape.records) if index not in lost], tape.calls)
+
+
+@given(tapes(), st.data())
+def test_no_stretch_of_records_with_a_sentinel_may_be_missing(tape: Tape, data: st.DataObject) -> None:
+    """A full buffer loses what comes after: the profiler's records are lost by the stretch."""
+    begin = data.draw(st.integers(0, len(tape.records) - 1))
+    end = data.draw(st.integers(begin + 1, len(tape.records)))
+    assume(any(record.name in (BEGIN, END) for record in tape.records[begin:end]))
+    with pytest.raises(IncompleteRecords):
+        split_reps(tape.records[:begin] + tape.records[end:], tape.calls)
+
+
+@given(tapes(), st.data())
+def test_no_record_may_be_without_length(tape: Tape, data: st.DataObject) -> None:
+    index = data.draw(st.integers(0, len(tape.records) - 1))
+    tape.records[index] = replace(tape.records[index], end_ns=tape.records[index].start_ns)
+    with pytest.raises(IncompleteRecords, match="no length"):
+        split_reps(tape.records, tape.calls)
+
+
+@given(tapes(), st.data())
+def test_no_record_may_reach_into_a_sentinel(tape: Tape, data: st.DataObject) -> None:
+    index = data.draw(st.integers(0, len(tape.windows) - 1))
+    victim = data.draw(st.sampled_from(tape.windows[index]))
+    end = [record for record in tape.records if record.name == END][index]
+    position = next(place for place, record in enumerate(tape.records) if record is victim)
+    tape.records[position] = replace(victim, end_ns=data.draw(st.integers(end.start_ns + 1, end.start_ns + 100)))
+    with pytest.raises(IncompleteRecords, match="beyond the end"):
+        split_reps(tape.records, tape.calls)
+
+
+@given(tapes())
+def test_more_or_fewer_calls_than_reps_are_refused(tape: Tape) -> None:
+    for calls in (tape.calls[:-1], [*tape.calls, call()]):
+        with pytest.raises(IncompleteRecords):
+            split_reps(tape.records, calls)
+
+
+# sum, busy and span
+
+TWO_STREAMS = [kernel(0, 60_000), kernel(35_000, 77_000), kernel(95_000, 130_000)]
+
+
+@pytest.mark.parametrize(
+    ("records", "total_ns", "busy", "span"),
+    [
+        ([], 0, 0, 0),
+        ([kernel(100, 130)], 30, 30, 30),
+        ([kernel(100, 130), kernel(130, 140)], 40, 40, 40),
+        ([kernel(100, 130), kernel(150, 160)], 40, 40, 60),
+        ([kernel(100, 130), kernel(120, 140)], 50, 40, 40),
+        ([kernel(100, 200), kernel(120, 140), kernel(150, 160)], 130, 100, 100),
+        ([kernel(100, 200), kernel(120, 140), kernel(190, 210)], 140, 110, 110),
+        ([kernel(100, 130), kernel(100, 130)], 60, 30, 30),
+        (TWO_STREAMS, 137_000, 112_000, 130_000),
+        (TWO_STREAMS[::-1], 137_000, 112_000, 130_000),
+    ],
+)
+def test_sum_busy_and_span(records: list[Record], total_ns: int, busy: int, span: int) -> None:
+    assert sum(record.duration_ns for record in records) == total_ns
+    assert busy_ns(records) == busy
+    assert busy_ns(iter(records)) == busy
+    assert span_ns(records) == span
+
+
+spans = st.tuples(st.integers(0, 60), st.integers(1, 20)).map(lambda pair: kernel(pair[0], sum(pair)))
+
+
+@given(st.lists(spans, max_size=8))
+def test_busy_is_the_union(records: list[Record]) -> None:
+    """Counted nanosecond by nanosecond; neither the sum nor the span is less."""
+    covered = {moment for record in records for moment in range(record.start_ns, record.end_ns)}
+    assert busy_ns(records) == len(covered)
+    assert busy_ns(records) <= sum(record.duration_ns for record in records)
+    assert busy_ns(records) <= span_ns(records)
+
+
+@given(st.lists(st.tuples(st.integers(0, 20), st.integers(1, 20)), max_size=8), st.randoms(use_true_random=False))
+def test_busy_is_the_sum_where_nothing_overlaps(gaps_and_lengths: list[tuple[int, int]], shuffler: Random) -> None:
+    records, now_ns = [], 0
+    for gap_ns, length_ns in gaps_and_lengths:
+        records.append(kernel(now_ns + gap_ns, now_ns + gap_ns + length_ns))
+        now_ns = records[-1].end_ns
+    shuffler.shuffle(records)
+    assert busy_ns(records) == sum(length_ns for _, length_ns in gaps_and_lengths)
+    assert span_ns(records) == busy_ns(records) + sum(gap_ns for gap_ns, _ in gaps_and_lengths[1:])
+
+
+@given(st.lists(spans, min_size=1, max_size=8), st.integers(0, 2**62))
+def test_neither_depends_on_when_the_clock_started(records: list[Record], offset_ns: int) -> None:
+    later = [kernel(record.start_ns + offset_ns, record.end_ns + offset_ns) for record in records]
+    assert (busy_ns(later), span_ns(later)) == (busy_ns(records), span_ns(records))
+
+
+# kernel lists
+
+
+def test_kernel_lists_count_launches() -> None:
+    """Copies and memsets count as kernels do; order and time do not matter."""
+    records = [kernel(0, 1), kernel(5, 9, "mul"), Record("Memset (Device)", "memset", 20, 21), kernel(30, 99)]
+    assert kernel_list(records) == Counter({"add": 2, "mul": 1, "Memset (Device)": 1})
+    assert kernel_list(reversed(records)) == kernel_list(records)
+    assert kernel_list([]) == Counter()
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "text"),
+    [
+        ("aab", "aab", ""),
+        ("ab", "ba", ""),
+        ("aab", "ab", "1 x a only in one"),
+        ("a", "abb", "2 x b only in the other"),
+        ("aac", "ab", "1 x a only in one; 1 x c only in one; 1 x b only in the other"),
+        ("abcd", "", "1 x a only in one; 1 x b only in one; 1 x c only in one; 1 x d only in one"),
+        ("abc", "de", "1 x a only in one; 1 x b only in one; 1 x c only in one; 1 x d only in the other; ..."),
+    ],
+)
+def test_describe_difference(first: str, second: str, text: str) -> None:
+    assert describe_difference(Counter(first), Counter(second)) == text
