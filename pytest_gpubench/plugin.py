@@ -12,6 +12,7 @@ from pytest_gpubench.errors import BadRequest, DeviceUnavailable, NotMeasured
 from pytest_gpubench.limits import Limits
 from pytest_gpubench.options import add_options, device_wanted, resolve
 from pytest_gpubench.settings import Resolver
+from pytest_gpubench.units import printable
 
 if TYPE_CHECKING:
     from pytest_gpubench.fixture import CurrentTest, GpuBench
@@ -134,9 +135,9 @@ class Run:
         settings = self.settings
         in_background = settings.startup == "background" and settings.timer == "profiler" and not settings.disable
         if self._device.type == "cuda" and in_background:
-            from pytest_gpubench.timing.profiler import begin_startup
+            from pytest_gpubench.timing.profiler import start_in_background
 
-            begin_startup(self._device)
+            start_in_background(self._device)
 
     def pytest_report_header(self, config: pytest.Config) -> str | None:
         """Say what is measured with; without xdist that waits until it is known that there are perf tests."""
@@ -379,5 +380,5 @@ def parameters(item: pytest.Item) -> dict[str, object]:
 def parameter_text(value: object) -> str:
     """Return a parameter's value as text."""
     if isinstance(value, (str, int, float, bool, type(None), tuple, list)):
-        return str(value)
-    return getattr(value, "__name__", None) or str(value)
+        return printable(str(value))
+    return printable(getattr(value, "__name__", None) or str(value))

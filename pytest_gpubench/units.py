@@ -49,6 +49,11 @@ def format_bytes(size: int) -> str:
     return f"{rounded:.10g} {unit}"
 
 
+def printable(text: str) -> str:
+    """Return a text without what UTF-8 cannot encode, such as the lone surrogates of a file's name."""
+    return text.encode(errors="backslashreplace").decode()
+
+
 def count(number: int, noun: str) -> str:
     """Write a number with its noun in the singular or plural."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -19,7 +19,7 @@ LAYERS = [
     {"errors", "units"},
     {"stats", "limits", "settings"},
     {"results"},
-    {"verdict", "report", "gpu"},
+    {"verdict", "report", "gpu", "correctness"},
     {"timing"},
     {"fixture"},
     {"markers", "options"},

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.timing.base import Call, Timed
+from pytest_gpubench.units import printable
 
 if TYPE_CHECKING:
     import torch
@@ -41,7 +42,7 @@ def make_call(
         prepare: Callable[[], Timed] = functools.partial(prepare_forward, function, arguments)
     else:
         prepare = BackwardPass(function, arguments, with_forward=backward == "both").prepare
-    return Call(label or name_of(function), prepare, function, setup is not None or backward != "forward")
+    return Call(printable(label or name_of(function)), prepare, function, setup is not None or backward != "forward")
 
 
 def name_of(function: Callable[..., object]) -> str:

@@ -7,6 +7,7 @@ apart (0.70 %) or 44 reps 2 ms apart (0.97 %).
 """
 
 import statistics
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -46,3 +47,12 @@ class Pacing:
         if not clocks_mhz or self.max_clock_mhz is None:
             return call_us > LONG_CALL_US
         return statistics.median(clocks_mhz) < KEPT_CLOCK * self.max_clock_mhz
+
+
+def rest(idle_s: float) -> None:
+    """Wait; short waits spin, because a sleep is some 60 us late."""
+    until = time.perf_counter() + idle_s
+    if idle_s > 3e-4:
+        time.sleep(idle_s - 1e-4)
+    while time.perf_counter() < until:
+        pass

@@ -6,25 +6,21 @@ What was measured about measuring, on an H200 with torch 2.11: a session costs a
 """
 
 import os
-import threading
-import time
-import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from functools import cache as memoise
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
-from pytest_gpubench.errors import DeviceUnavailable, GpuBenchError, NothingRecorded, ProfilerBusy
+from pytest_gpubench.errors import GpuBenchError, NothingRecorded, ProfilerBusy
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.timing.base import Call, Record, Rep, Session, Timer
 from pytest_gpubench.timing.l2flush import make_flush
+from pytest_gpubench.timing.pacing import rest
+from pytest_gpubench.timing.sentinels import check_triton, sentinels_of
+from pytest_gpubench.timing.startup import begin_startup, wait_for_startup
 from pytest_gpubench.timing.windows import split_reps
 from pytest_gpubench.units import count
 
 __tracebackhide__ = True
-
-CLOCK_WINDOW_NS = 5_000
-"""Windows shorter than this are too few ticks of the nanosecond timer to read a clock from."""
 
 SYNC_RECORDS = frozenset({"Context Sync", "Stream Sync", "Event Sync", "Stream Wait Event"})
 TOOL_VARIABLES = ("NSYS_PROFILING_SESSION_ID", "NV_NSIGHT_INJECTION_PORT_BASE", "CUDA_INJECTION64_PATH")
@@ -104,84 +100,6 @@ class ProfilerSession(Session):
         ]
 
 
-class Sentinels:
-    """Launch the kernels that mark where a rep begins and ends, and read the clocks they noted."""
-
-    def __init__(self, device: Device) -> None:
-        import torch
-
-        from pytest_gpubench.timing import kernels
-
-        self.buffer = torch.zeros(2 * Timer.max_reps, 2, dtype=torch.int64, device=device.torch_device)
-        grid = (device.facts.multiprocessors or 1,)
-        self._begin: Any = kernels.gpu_bench_begin[grid]
-        self._end: Any = kernels.gpu_bench_end[grid]
-        self._noop: Any = kernels.gpu_bench_noop[(1,)]
-
-    def begin(self, slot: int) -> None:
-        """Mark the beginning of a rep."""
-        self._begin(self.buffer, slot, num_warps=1)
-
-    def end(self, slot: int) -> None:
-        """Mark the end of a rep."""
-        self._end(self.buffer, slot, num_warps=1)
-
-    def noop(self) -> None:
-        """Launch a kernel that does next to nothing."""
-        self._noop(self.buffer, num_warps=1)
-
-    def read_clocks(self, reps: int) -> list[float | None]:
-        """Return each rep's mean clock in MHz between its sentinels, None where it was too short to tell."""
-        noted = self.buffer[: 2 * reps].view(reps, 2, 2).tolist()
-        self.buffer[: 2 * reps].zero_()
-        return [mean_clock_mhz(begin, end) for begin, end in noted]
-
-
-def mean_clock_mhz(begin: Sequence[int], end: Sequence[int]) -> float | None:
-    """Return cycles per microsecond between two readings (cycles, nanoseconds) of one multiprocessor."""
-    cycles, elapsed_ns = end[0] - begin[0], end[1] - begin[1]
-    if elapsed_ns < CLOCK_WINDOW_NS or cycles <= 0 or not begin[1]:
-        return None
-    return 1e3 * cycles / elapsed_ns
-
-
-@memoise
-def sentinels_of(device: Device) -> Sentinels:
-    """Return the device's sentinels, compiled."""
-    sentinels = Sentinels(device)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Triton 3.9 warns, with each compilation, of a default of its own
-        sentinels.begin(0)
-        sentinels.end(1)
-        sentinels.noop()
-    device.synchronize()
-    return sentinels
-
-
-def check_triton() -> None:
-    """Raise DeviceUnavailable where our own kernels cannot be compiled."""
-    if os.environ.get("TRITON_INTERPRET", "0").lower() in ("1", "true", "on", "yes", "y"):
-        raise DeviceUnavailable(
-            "TRITON_INTERPRET=1 is set: Triton would run on the CPU and nothing could be measured on the GPU; unset it"
-        )
-    try:
-        import triton  # noqa: F401
-    except ImportError as error:
-        raise DeviceUnavailable(
-            f"the profiler timer marks reps with Triton kernels, but Triton cannot be imported ({error}): "
-            "install triton, or use --gpu-bench-timer=wall"
-        ) from None
-
-
-def rest(idle_s: float) -> None:
-    """Wait; short waits spin, because a sleep is some 60 us late."""
-    until = time.perf_counter() + idle_s
-    if idle_s > 3e-4:
-        time.sleep(idle_s - 1e-4)
-    while time.perf_counter() < until:
-        pass
-
-
 def open_profile() -> Any:
     """Return a profiler for CUDA activity; raise ProfilerBusy if one is on already: a nested one breaks both.
 
@@ -246,73 +164,27 @@ def who_holds_cupti() -> str:
     return "another tool holds CUPTI (nsys, ncu, compute-sanitizer, DCGM, Proton?); run without it"
 
 
-def self_test(timer: ProfilerTimer, reps: int = 20) -> str:
-    """Take reps of a kernel of our own; return what came back, or raise MeasurementError."""
-    noop = Call("self test", lambda: lambda: timer.sentinels.noop(), timer.sentinels.noop)
-    with timer.session() as session:
-        for _ in range(reps):
-            session.take(noop, 0)
-    shortest_us = min(rep.elapsed_us for rep in session.reps())
-    return f"usable, {count(reps, 'rep')} complete, the shortest kernel takes {shortest_us:.2f} us"
-
-
-_startup: threading.Thread | None = None
-
-
-def begin_startup(device: Device) -> None:
-    """Start the profiler in the background; profilers and graph captures of others wait until it is up.
+def start_in_background(device: Device) -> None:
+    """Start the profiler while the first tests set themselves up.
 
     Our own kernels are compiled and our buffers made before it begins: what may warn, or allocate, belongs to the
     thread that runs the tests.
     """
-    global _startup
-    if _startup is None:
-        try:
-            timer = ProfilerTimer(device, "cold")
-        except GpuBenchError:
-            return  # the first measurement says what is wrong
-        _startup = threading.Thread(target=_start_up, args=(timer,), name="gpu_bench startup", daemon=True)
-        _startup.start()
+    with suppress(GpuBenchError):  # the first measurement says what is wrong
+        timer = ProfilerTimer(device, "cold")
+        begin_startup(lambda: take_reps_of_noop(timer, 1))
 
 
-def wait_for_startup() -> None:
-    """Wait until the background start is over."""
-    if _startup is not None and _startup is not threading.current_thread():
-        _startup.join()
+def self_test(timer: ProfilerTimer, reps: int = 20) -> str:
+    """Take reps of a kernel of our own; return what came back, or raise MeasurementError."""
+    shortest_us = min(rep.elapsed_us for rep in take_reps_of_noop(timer, reps))
+    return f"usable, {count(reps, 'rep')} complete, the shortest kernel takes {shortest_us:.2f} us"
 
 
-def _start_up(timer: ProfilerTimer) -> None:
-    # what goes wrong here goes wrong again in the first measurement, which can say so
-    with others_waiting(), suppress(Exception), timer.session() as session:
-        session.take(Call("startup", lambda: timer.sentinels.noop, timer.sentinels.noop), 0)
-
-
-@contextmanager
-def others_waiting() -> Iterator[None]:
-    """Make profilers started, and graphs captured, by other threads wait until this context is left.
-
-    A profiler started while another one starts breaks both ("Can't disable Kineto profiler when it's not running",
-    then empty results, seen with torch 2.11); an allocation by this thread would invalidate another's capture.
-    """
-    import torch
-
-    over, owner = threading.Event(), threading.current_thread()
-    choke_points = [(torch.autograd.profiler.profile, "_prepare_trace"), (torch.cuda.CUDAGraph, "capture_begin")]
-    originals = [(place, name, getattr(place, name)) for place, name in choke_points if hasattr(place, name)]
-
-    def waiting(original: Any) -> Any:
-        def wait_first(*args: Any, **kwargs: Any) -> Any:
-            if threading.current_thread() is not owner:
-                over.wait()
-            return original(*args, **kwargs)
-
-        return wait_first
-
-    for place, name, original in originals:
-        setattr(place, name, waiting(original))
-    try:
-        yield
-    finally:
-        for place, name, original in originals:
-            setattr(place, name, original)
-        over.set()
+def take_reps_of_noop(timer: ProfilerTimer, reps: int) -> Sequence[Rep]:
+    """Take reps of a kernel that does nothing."""
+    noop = Call("noop", lambda: timer.sentinels.noop, timer.sentinels.noop)
+    with timer.session() as session:
+        for _ in range(reps):
+            session.take(noop, 0)
+    return session.reps()

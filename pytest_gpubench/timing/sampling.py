@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from pytest_gpubench.errors import GpuBenchError, IncompleteRecords, KernelsDiffer, annotate
-from pytest_gpubench.stats.stopping import Budget, next_batch
+from pytest_gpubench.stats.stopping import LEAST_REPS, Budget, next_batch
 from pytest_gpubench.timing.base import Call, Rep, Session, Timer
 from pytest_gpubench.timing.pacing import Pacing
 from pytest_gpubench.timing.windows import describe_difference, kernel_list
@@ -52,8 +52,8 @@ def take_sample(
     first: Sample,
 ) -> Sample:
     """Add reps to a first few until the budget says that it is enough and `decided` agrees, or the budget is spent."""
-    sample = first
-    while wanted := next_batch(budget, sample.samples_us, not budget.spent_s or decided(sample)):
+    sample, least = first, budget.reps or LEAST_REPS  # a look at fewer would spend alpha on nothing
+    while wanted := next_batch(budget, sample.samples_us, len(sample.reps) < least or decided(sample)):
         if not sample.reps and timer.settles:
             wanted = min(wanted, PROBE_REPS)  # they show whether the others have to be paced
         started_s, before = time.perf_counter(), len(sample.reps)
@@ -78,7 +78,8 @@ def take_batch(
         masks: list[int] = []
         try:
             with collection_off(), timer.session() as session:
-                fill_session(session, timer, call, wanted, idle_s, watch, masks, left_s)
+                first = len(sample.reps) + sample.discarded + 1
+                fill_session(session, timer, call, wanted, idle_s, watch, masks, left_s, first)
             reps = session.reps()
             check_same_kernels(call, [*sample.reps[:1], *reps])
         except (IncompleteRecords, KernelsDiffer) as error:
@@ -99,6 +100,7 @@ def fill_session(
     watch: Watch,
     masks: list[int],
     left_s: float,
+    first: int,
 ) -> None:
     """Take reps until so many were clean; after a throttled one, pause longer each time, within the time left."""
     deadline_s = time.perf_counter() + left_s
@@ -109,14 +111,15 @@ def fill_session(
         except GpuBenchError:
             raise
         except Exception as error:
-            annotate(error, f"gpu_bench: raised in rep {len(masks) + 1} of {call.label!r}, after the warm-up")
+            annotate(error, f"gpu_bench: raised in rep {first + len(masks)} of {call.label!r}")
             raise
         masks.append(watch())
         if masks[-1]:
-            if time.perf_counter() + pause_s > deadline_s and len(masks) >= wanted:
+            if time.perf_counter() + pause_s <= deadline_s:
+                time.sleep(pause_s)
+                pause_s = min(2 * pause_s, MAX_PAUSE_S)
+            elif len(masks) >= wanted:
                 return
-            time.sleep(pause_s)
-            pause_s = min(2 * pause_s, MAX_PAUSE_S)
 
 
 def keep_clean(sample: Sample, reps: Sequence[Rep], masks: Sequence[int], wanted: int) -> None:

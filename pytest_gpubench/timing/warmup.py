@@ -102,7 +102,7 @@ def pass_until_rest(timer: Timer, call: Call, plain: Warmth, pacing: Pacing, wat
     """Take short passes with the timer until two in a row launch the same kernels and take the same time."""
     calls, call_us, cost_s = plain.calls, plain.call_us, plain.rep_cost_s
     last: Counter[str] | None = None
-    sample, difference = Sample(), ""
+    sample, difference, failure = Sample(), "", None
     for _ in range(MAX_PASSES):
         reps = PROBE_REPS if call_us < SLOW_CALL_US else SLOW_PASS_REPS
         idle_s = pacing.idle_s(sample.reps)
@@ -111,15 +111,23 @@ def pass_until_rest(timer: Timer, call: Call, plain: Warmth, pacing: Pacing, wat
         try:
             take_batch(timer, call, reps, idle_s, watch, sample, 0.0, attempts=1)
         except (IncompleteRecords, KernelsDiffer) as error:
-            last, difference = None, str(error)
+            last, difference, failure = None, str(error), error
             continue
+        except GpuBenchError:
+            raise
+        except Exception as error:
+            annotate(error, f"gpu_bench: which was in a warm-up pass, after {plain.calls} calls")
+            raise
+        failure = None
         cost_s = (time.perf_counter() - started_s) / reps
         kernels, before_us = kernel_list(sample.reps[0].records), call_us
         call_us = statistics.median(sample.samples_us)
         if kernels == last and abs(call_us - before_us) <= REST_RATIO * call_us + REST_SLACK_US:
-            return Warmth(calls, call_us, cost_s, sample=sample)
+            return Warmth(calls, call_us, cost_s, sample=Sample() if sample.throttle_mask else sample)
         difference = describe_difference(kernels, last) if last is not None and kernels != last else ""
         last = kernels
+    if isinstance(failure, IncompleteRecords):
+        raise failure
     if difference:
         raise KernelsDiffer(
             f"{call.label!r} does not launch the same kernels in every call, even after {calls} calls ({difference}): "

@@ -1,4 +1,4 @@
-"""Measure the measuring on this machine's GPU: `python -m tests.on_gpu.study true|steady|cheap|startup`.
+"""Measure the measuring on this machine's GPU: `python -m tests.on_gpu.study true|steady|startup`.
 
 Each study prints a Markdown table with the rival (Triton's do_bench) measured in the same run. `true` needs `ncu` on
 the PATH; a workload is compared kernel by kernel with its caches flushed and its clocks left alone.
@@ -6,35 +6,22 @@ the PATH; a workload is compared kernel by kernel with its caches flushed and it
 
 import argparse
 import csv
+import itertools
 import json
-import os
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from pytest_gpubench.results.model import Timing
 
 NCU_CALLS = 11
-FIXED_REPS = 100
+FIXED_REPS = 200
 PROCESSES = 10
-
-SLOW_START = """
-import torch
-
-def chain(x):
-    return torch.nn.functional.silu(x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6))
-
-def test_first(gpu_bench):
-    x = torch.randn(4096, 4096, device=gpu_bench.device)
-    compiled = torch.compile(chain)
-    torch.testing.assert_close(compiled(x), chain(x))
-    gpu_bench(compiled, x)
-"""
-QUICK_START = SLOW_START.replace("torch.compile(chain)", "chain")
+STARTUPS = 2
+OWN_WORK_S = 4.0
 
 
 def time_call(function: Callable[[], object], label: str, reps: int | None = None, warmup: int | None = None) -> Timing:
@@ -128,15 +115,12 @@ def call_for_ncu(name: str) -> None:
     torch.cuda.profiler.stop()  # type: ignore[no-untyped-call]
 
 
-def ask_ncu(name: str, cache_control: str) -> tuple[float, int]:
-    """Return ncu's time of one call in microseconds, the median over calls of the sum over kernels, and the kernels.
-
-    With cache control "all" it flushes before every kernel, with "none" a kernel finds what the one before it left.
-    """
+def ask_ncu(name: str) -> tuple[float, int]:
+    """Return ncu's time of one call in microseconds, the median over calls of the sum over kernels, and the kernels."""
     command = [
         "ncu",
         "--cache-control",
-        cache_control,
+        "all",
         "--clock-control",
         "none",
         "--profile-from-start",
@@ -178,14 +162,13 @@ def study_true(names: Sequence[str]) -> None:
     )
     print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
     for name in names:
-        ncu_us, kernels = ask_ncu(name, "all")
-        chained_us = ask_ncu(name, "none")[0]
+        ncu_us, kernels = ask_ncu(name)
         row, allowed_us = ours[name], 1.5 + 0.01 * ncu_us
         off_us, rival_us = row["ours_us"] - ncu_us, row["rival_us"] - ncu_us
         word = "ok" if abs(off_us) <= allowed_us else "MISSED"
         print(
             f"| {name} | {kernels} | {row['ours_us']:.2f} | {ncu_us:.2f} | {off_us:+.2f} | {allowed_us:.2f} {word} | "
-            f"{chained_us:.2f} | {row['rival_us']:.2f} | {rival_us:+.2f} |"
+            f"{row['rival_us']:.2f} | {rival_us:+.2f} |"
         )
 
 
@@ -224,43 +207,51 @@ def spread(values: Sequence[float]) -> float:
     return (max(values) - min(values)) / statistics.median(values)
 
 
+def start_up(mode: str) -> None:
+    """Print how long the first measurement took to come, with work of the test's own before it."""
+    import torch
+
+    from pytest_gpubench.gpu.device import find_device
+    from pytest_gpubench.timing.profiler import start_in_background
+    from pytest_gpubench.timing.startup import wait_for_startup
+    from tests.on_gpu.workloads import softmax
+
+    device = find_device("cuda")
+    torch.ones(1, device="cuda")
+    marks_s = [time.perf_counter()]
+    if mode == "background":
+        start_in_background(device)
+    marks_s.append(time.perf_counter())
+    function = softmax()
+    expected = torch.randn(1500, 1500, dtype=torch.float64)
+    while time.perf_counter() - marks_s[-1] < OWN_WORK_S:  # a reference on the CPU, and launches
+        expected = (expected @ expected).clamp(-1, 1)
+        function()
+    torch.cuda.synchronize()
+    marks_s.append(time.perf_counter())
+    wait_for_startup()
+    marks_s.append(time.perf_counter())
+    time_call(function, "softmax")
+    marks_s.append(time.perf_counter())
+    steps = ("begin", "work", "wait", "measure")
+    took = dict(zip(steps, (after - before for before, after in itertools.pairwise(marks_s)), strict=True))
+    print(json.dumps({"startup": {**took, "all": marks_s[-1] - marks_s[0]}}))
+
+
 def study_startup() -> None:
-    """Time a run of one test from the start of pytest, with the profiler started in the background and not."""
-    print("| first test | startup | whole pytest run s (median of 3) |")
-    print("| --- | --- | --- |")
-    for title, source in (("compiles with torch.compile", SLOW_START), ("compiles nothing", QUICK_START)):
-        seconds: dict[str, list[float]] = {"background": [], "lazy": []}
-        for _ in range(3):
-            for startup, taken in seconds.items():
-                taken.append(pytest_seconds(source, startup))
-        for startup, taken in seconds.items():
-            print(f"| {title} | {startup} | {statistics.median(taken):.2f} ({min(taken):.2f} to {max(taken):.2f}) |")
-
-
-def pytest_seconds(source: str, startup: str) -> float:
-    """Run one test with an empty compile cache; return the seconds."""
-    with TemporaryDirectory() as folder:
-        Path(folder, "test_startup.py").write_text(source)
-        environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor"}
-        command = [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
-            "-p",
-            "no:cacheprovider",
-            f"--gpu-bench-startup={startup}",
-            folder,
-        ]
-        started_s = time.perf_counter()
-        subprocess.run(command, check=True, capture_output=True, env=environment)
-        return time.perf_counter() - started_s
+    """Compare the profiler's start in the background with one that the first measurement has to wait for."""
+    print("| start | begin s | the test's own work s | wait s | first measurement s | all s |")
+    print("| --- | --- | --- | --- | --- | --- |")
+    for mode in ("background", "lazy") * STARTUPS:
+        took = in_fresh_process(["start-up", mode])["startup"]
+        cells = " | ".join(f"{took[name]:.2f}" for name in ("begin", "work", "wait", "measure", "all"))
+        print(f"| {mode} | {cells} |")
 
 
 def main() -> None:
     """Run the study that was asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("study", choices=["true", "steady", "startup", "measure", "call-for-ncu"])
+    parser.add_argument("study", choices=["true", "steady", "startup", "measure", "call-for-ncu", "start-up"])
     parser.add_argument("names", nargs="*")
     parser.add_argument("--out", type=Path)
     chosen = parser.parse_args()
@@ -273,6 +264,8 @@ def main() -> None:
         study_steady(names, chosen.out)
     elif chosen.study == "startup":
         study_startup()
+    elif chosen.study == "start-up":
+        start_up(names[0])
     elif chosen.study == "call-for-ncu":
         call_for_ncu(names[0])
     else:

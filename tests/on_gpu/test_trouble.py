@@ -1,5 +1,7 @@
 """What cannot be measured gets a sentence and no number, and the next measurement is right."""
 
+import shutil
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -34,6 +36,7 @@ def test_nothing_launched(gpu_bench: GpuBench) -> None:
     check_next(gpu_bench)
 
 
+@pytest.mark.filterwarnings("ignore:.*Profiler clears events:UserWarning")  # torch's, of any second session
 def test_another_profiler_is_on(gpu_bench: GpuBench) -> None:
     x = torch.randn(1000, device=gpu_bench.device)
     with (
@@ -152,3 +155,41 @@ def test_bad_arguments(gpu_bench: GpuBench, measure: Callable[[GpuBench, torch.T
     with pytest.raises(BadRequest, match=sentence):
         measure(gpu_bench, x)
     check_next(gpu_bench)
+
+
+INTERRUPTED = """
+import os, signal, torch
+
+def test_done(gpu_bench):
+    gpu_bench(torch.ones(1000, device=gpu_bench.device).neg)
+
+def test_interrupted(gpu_bench):
+    x = torch.ones(1000, device=gpu_bench.device)
+    calls = []
+
+    def interrupted():
+        calls.append(1)
+        if len(calls) == 40:
+            os.kill(os.getpid(), signal.SIGINT)
+        return x.neg()
+
+    gpu_bench(interrupted)
+"""
+
+
+def test_an_interrupt_in_a_session_keeps_the_table(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(INTERRUPTED)
+    result = pytester.runpytest_subprocess("-p", "no:benchmark")
+    assert result.ret == pytest.ExitCode.INTERRUPTED
+    result.stdout.fnmatch_lines(["*test_done*neg*", "gpu_bench: 1 measurement in 1 test on *"])
+    assert "Error" not in result.stderr.str()
+
+
+def test_a_tool_that_takes_the_records_is_named(pytester: pytest.Pytester) -> None:
+    """Under ncu the profiler gets nothing: a sentence, no number."""
+    ncu = shutil.which("ncu")
+    if ncu is None:
+        pytest.skip("ncu is not on the PATH")
+    command = [ncu, "--target-processes", "all", sys.executable, "-m", "pytest_gpubench", "doctor"]
+    result = pytester.run(*command, timeout=120)
+    result.stdout.fnmatch_lines(["*profiler: NOT usable: *"])

@@ -1,6 +1,7 @@
 """What the README shows is what happens."""
 
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -28,7 +29,7 @@ def test_every_command_shown_is_understood(pytester: pytest.Pytester) -> None:
     commands = [line for line in lines if line.startswith("pytest ")]
     assert commands
     for command in commands:
-        arguments = [word for word in command.split()[1:] if not word.startswith(("example_suite", "tests"))]
+        arguments = [word for word in shlex.split(command)[1:] if not word.startswith(("example_suite", "tests"))]
         done = subprocess.run(
             [sys.executable, "-m", "pytest", *arguments], cwd=pytester.path, capture_output=True, text=True, check=False
         )

@@ -1,0 +1,59 @@
+"""The profiler's start in the background: 4 to 6 s where CUPTI's libraries have to come from the disk."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+_startup: threading.Thread | None = None
+
+
+def begin_startup(start: Callable[[], object]) -> None:
+    """Run the start in the background, once; profilers and graph captures of others wait until it is over."""
+    global _startup
+    if _startup is None:
+        _startup = threading.Thread(target=_run, args=(start,), name="gpu_bench startup", daemon=True)
+        _startup.start()
+
+
+def wait_for_startup() -> None:
+    """Wait until the background start, if there is one, is over."""
+    if _startup is not None and _startup is not threading.current_thread():
+        _startup.join()
+
+
+def _run(start: Callable[[], object]) -> None:
+    # what goes wrong here goes wrong again in the first measurement, which can say so
+    with others_waiting(), suppress(Exception):
+        start()
+
+
+@contextmanager
+def others_waiting() -> Iterator[None]:
+    """Make profilers started, and graphs captured, by other threads wait until this context is left.
+
+    A profiler started while another one starts breaks both ("Can't disable Kineto profiler when it's not running",
+    then empty results, seen with torch 2.11); an allocation by this thread would invalidate another's capture.
+    """
+    import torch
+
+    over, owner = threading.Event(), threading.current_thread()
+    choke_points = [(torch.autograd.profiler.profile, "_prepare_trace"), (torch.cuda.CUDAGraph, "capture_begin")]
+    originals = [(place, name, getattr(place, name)) for place, name in choke_points if hasattr(place, name)]
+
+    def waiting(original: Any) -> Any:
+        def wait_first(*args: Any, **kwargs: Any) -> Any:
+            if threading.current_thread() is not owner:
+                over.wait()
+            return original(*args, **kwargs)
+
+        return wait_first
+
+    for place, name, original in originals:
+        setattr(place, name, waiting(original))
+    try:
+        yield
+    finally:
+        for place, name, original in originals:
+            setattr(place, name, original)
+        over.set()
