@@ -1,0 +1,538 @@
+"""How often the verdict on a speedup is wrong, right or open, and what it costs, next to what others do.
+
+Run as a module (`python -m tests.stats.test_operating_characteristics [trials]`) it prints the whole table as Markdown.
+"""
+
+import math
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from pytest_gpubench.stats.speedup import (
+    LOOKS,
+    critical_ranks,
+    decide,
+    lag1_autocorrelation,
+    log_ratio,
+    needed_batch,
+    needed_block,
+    orders,
+    pooled,
+    pooled_looks,
+)
+
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+Ints = npt.NDArray[np.int64]
+
+ALPHA = 0.001
+TRIALS = 2_000
+MANY_TRIALS = 100_000
+CHUNK = 2_000
+SIGMAS = 4
+"""By how many standard errors of the simulation a rate may miss what it is held against; the seeds are fixed."""
+LAUNCHES = 4 * LOOKS[-1]
+RIVAL_LAUNCHES = 320
+"""Calls that the rivals get, half of them of each arm: as many as 80 quads."""
+
+
+# what disturbs the calls: the log of the factor on each call's time, a session per row
+
+
+def jitter(rng: np.random.Generator, trials: int, std: float = 0.003) -> Floats:
+    return std * rng.standard_normal((trials, LAUNCHES))
+
+
+def ramp(rng: np.random.Generator, trials: int) -> Floats:
+    """Every 320 calls, which is all that the rivals take, take 3 % longer."""
+    slope: Floats = np.log1p(0.03 * np.arange(LAUNCHES) / RIVAL_LAUNCHES)
+    return jitter(rng, trials) + slope
+
+
+def slot(rng: np.random.Generator, trials: int) -> Floats:
+    """Every second call takes 3 % longer."""
+    return jitter(rng, trials) + math.log1p(0.03) * (np.arange(LAUNCHES) % 2)
+
+
+def outliers(rng: np.random.Generator, trials: int) -> Floats:
+    """One to five calls of a hundred, by session, take half as long again."""
+    share = rng.uniform(0.01, 0.05, (trials, 1))
+    return jitter(rng, trials) + math.log(1.5) * (rng.random((trials, LAUNCHES)) < share)
+
+
+def autoregressive(rng: np.random.Generator, shape: tuple[int, int], memory: float) -> Floats:
+    """Return AR(1) noise of standard deviation 1: each value is `memory` of the last one and something new."""
+    noise = rng.standard_normal(shape)
+    noise[:, 1:] *= math.sqrt(1 - memory**2)
+    for step in range(1, shape[1]):
+        noise[:, step] += memory * noise[:, step - 1]
+    return noise
+
+
+def drift(rng: np.random.Generator, trials: int) -> Floats:
+    """Wander by 3 %, forgetting it in a hundred calls."""
+    return jitter(rng, trials) + 0.03 * autoregressive(rng, (trials, LAUNCHES), 0.99)
+
+
+def shared(rng: np.random.Generator, trials: int) -> Floats:
+    """Wander by 3 %, and jitter by 2 %: someone else is on the GPU."""
+    return jitter(rng, trials, 0.02) + 0.03 * autoregressive(rng, (trials, LAUNCHES), 0.99)
+
+
+@dataclass(frozen=True)
+class Model:
+    """Name what disturbs a session, and how coarsely its clock reads the time of one call of the reference."""
+
+    name: str
+    draw: Callable[[np.random.Generator, int], Floats]
+    tick: float = 0.0
+    batched: bool = False
+
+    def batch(self, limit: float) -> int:
+        return needed_batch(self.tick, 1, 1 - limit) if self.batched else 1
+
+
+MODELS = [
+    Model("quiet: 0.3 % jitter", jitter),
+    Model("3 % ramp", ramp),
+    Model("3 % slot effect", slot),
+    Model("1 to 5 % outliers of 1.5x", outliers),
+    Model("3 % AR(1) drift", drift),
+    Model("shared GPU: drift, 2 % jitter", shared),
+    Model("32 ns tick at 2 us", jitter, tick=0.016),
+    Model("5 % tick", jitter, tick=0.05),
+    Model("32 ns tick at 2 us, batched", jitter, tick=0.016, batched=True),
+    Model("5 % tick, batched", jitter, tick=0.05, batched=True),
+]
+FINE = [model for model in MODELS if not model.tick]
+"""The models whose log-ratios are continuous."""
+TELLING = [model for model in MODELS if not model.tick or model.batched]
+"""The models whose clock can tell a slowdown: batches are for the others."""
+
+
+class Scenario(NamedTuple):
+    """What is true, and what is asked."""
+
+    ratio: float
+    limit: float
+
+
+EQUAL, AT_LIMIT = Scenario(1.0, 0.98), Scenario(0.98, 0.98)
+EQUAL_STRICT = Scenario(1.0, 0.99)
+SLOWER = {percent: Scenario(1 / (1 + percent / 100), 0.99) for percent in (2, 3, 5)}
+SCENARIOS = {
+    EQUAL: "equal arms, limit 0.98",
+    AT_LIMIT: "true ratio 0.98, exactly the limit",
+    EQUAL_STRICT: "equal arms, limit 0.99",
+    **{scenario: f"{percent} % slower, limit 0.99" for percent, scenario in SLOWER.items()},
+}
+
+
+# what the clock reads
+
+
+@lru_cache(maxsize=1)
+def candidate_comes() -> Bools:
+    """Return, for many seeds, which calls of a session of quads are the candidate's."""
+    letters = [[letter == "B" for order in orders(LOOKS[-1], seed) for letter in order] for seed in range(200)]
+    return np.array(letters)
+
+
+def in_quads(trials: int) -> Bools:
+    return candidate_comes()[np.arange(trials) % len(candidate_comes())]
+
+
+def one_after_the_other(trials: int) -> Bools:
+    return np.broadcast_to(np.arange(RIVAL_LAUNCHES) >= RIVAL_LAUNCHES // 2, (trials, RIVAL_LAUNCHES))
+
+
+def alternating(trials: int) -> Bools:
+    return np.broadcast_to(np.arange(RIVAL_LAUNCHES) % 2 == 1, (trials, RIVAL_LAUNCHES))
+
+
+class Noise(NamedTuple):
+    """What disturbs the calls, and where in a tick of the clock each begins."""
+
+    factors: Floats
+    phases: Floats
+
+
+def log_readings(model: Model, noise: Noise, is_candidate: Bools, scenario: Scenario) -> Floats:
+    """Return the log of the time the clock reads for each call; one of the reference would take 1 without noise."""
+    calls = is_candidate.shape[1]
+    logs: Floats = noise.factors[:, :calls] - math.log(scenario.ratio) * is_candidate
+    if not model.tick:
+        return logs
+    ticks = model.batch(scenario.limit) / model.tick
+    read: Floats = np.log(np.floor(noise.phases[:, :calls] + ticks * np.exp(logs)) / ticks)
+    return read
+
+
+def log_ratios(logs: Floats, is_candidate: Bools) -> Floats:
+    """Return `log_ratio` of each quad."""
+    signed = np.where(is_candidate, -logs, logs)
+    means: Floats = signed.reshape(len(logs), -1, 4).sum(axis=2) / 2
+    return means
+
+
+# the verdict
+
+
+class Verdicts(NamedTuple):
+    """Say of each session whether it failed or passed, and after how many quads it was over."""
+
+    failed: Bools
+    passed: Bools
+    quads: Ints
+
+
+def verdicts(samples: Floats, limit: float, alpha: float, looks: tuple[int, ...] = LOOKS) -> Verdicts:
+    """Return what `decide` says of each row, at the first look at which it is not open."""
+    failed, passed = np.zeros(len(samples), bool), np.zeros(len(samples), bool)
+    quads = np.full(len(samples), looks[-1])
+    for look, rank in zip(looks, critical_ranks(looks, alpha), strict=True):
+        bad = (samples[:, :look] < math.log(limit)).sum(axis=1)
+        undecided = ~(failed | passed)
+        failed |= undecided & (look - bad < (rank or 0))
+        passed |= undecided & (bad < (rank or 0))
+        quads[undecided & (failed | passed)] = look
+    return Verdicts(failed, passed, quads)
+
+
+# the rivals: each says "slower" of log times of the reference and of the candidate, a session per row
+
+
+def medians_beyond_limit(reference: Floats, candidate: Floats, limit: float) -> Bools:
+    """Compare the point estimates: the ratio of the medians is below the limit."""
+    return np.median(reference, axis=1) - np.median(candidate, axis=1) < math.log(limit)
+
+
+def mann_whitney(reference: Floats, candidate: Floats, limit: float) -> Bools:
+    """Find the candidate slower with p < 0.05 by the two-sided U test, whatever the limit."""
+    del limit
+    z = u_scores(reference, candidate)
+    return z > 1.959964
+
+
+def u_scores(reference: Floats, candidate: Floats) -> Floats:
+    """Return how many standard deviations U is above its mean, corrected for ties; the slower candidate is above."""
+    ours, theirs = candidate.shape[1], reference.shape[1]
+    both = np.concatenate([candidate, reference], axis=1)
+    order = np.argsort(both, axis=1)
+    ordered = np.take_along_axis(both, order, axis=1)
+    places = np.arange(ours + theirs)
+    edge = np.ones((len(both), 1), bool)
+    new = np.concatenate([edge, ordered[:, 1:] != ordered[:, :-1]], axis=1)
+    last = np.concatenate([new[:, 1:], edge], axis=1)
+    first_of = np.maximum.accumulate(np.where(new, places, 0), axis=1)
+    last_of = np.minimum.accumulate(np.where(last, places, ours + theirs)[:, ::-1], axis=1)[:, ::-1]
+    ranks = (first_of + last_of) / 2 + 1
+    u = np.where(order < ours, ranks, 0).sum(axis=1) - ours * (ours + 1) / 2
+    tied = np.square(last_of - first_of + 1.0).sum(axis=1) - (ours + theirs)  # sum over groups of t^3 - t
+    total = ours + theirs
+    variance = ours * theirs / 12 * (total + 1 - tied / (total * (total - 1)))
+    scores: Floats = (u - ours * theirs / 2) / np.sqrt(np.maximum(variance, 1e-12))
+    return scores
+
+
+def nvbench(reference: Floats, candidate: Floats, limit: float) -> Bools:
+    """Follow nvbench's comparison script: [minimum, third quartile] are apart by 0.5 % or more, whatever the limit.
+
+    Its second condition, that cycles agree, is left out: clocks are steady here.
+    """
+    del limit
+    apart: Floats = candidate.min(axis=1) - np.quantile(reference, 0.75, axis=1)
+    return apart > math.log(1.005)
+
+
+RIVALS: dict[str, tuple[Callable[[int], Bools], Callable[[Floats, Floats, float], Bools]]] = {
+    "medians": (one_after_the_other, medians_beyond_limit),
+    "medians, ABAB": (alternating, medians_beyond_limit),
+    "U test": (one_after_the_other, mann_whitney),
+    "U test, ABAB": (alternating, mann_whitney),
+    "nvbench": (one_after_the_other, nvbench),
+    "nvbench, ABAB": (alternating, nvbench),
+}
+
+
+# the table
+
+
+class Rates(NamedTuple):
+    """Hold the shares of the sessions that ended so, the mean number of quads, and how often each rival fails."""
+
+    failed: float
+    passed: float
+    quads: float
+    rivals: dict[str, float]
+
+    @property
+    def undecided(self) -> float:
+        return 1 - self.failed - self.passed
+
+
+def sessions(model: Model, trials: int) -> Iterator[Noise]:
+    """Return the noise of so many sessions, a bounded number at a time; all scenarios and rivals see the same."""
+    rng = np.random.default_rng([20250201, MODELS.index(model)])
+    for start in range(0, trials, CHUNK):
+        count = min(CHUNK, trials - start)
+        yield Noise(model.draw(rng, count), rng.random((count, LAUNCHES)) if model.tick else np.empty((0, 0)))
+
+
+def samples_of(model: Model, noise: Noise, scenario: Scenario) -> Floats:
+    is_candidate = in_quads(len(noise.factors))
+    return log_ratios(log_readings(model, noise, is_candidate, scenario), is_candidate)
+
+
+def rivals_fail(model: Model, noise: Noise, scenario: Scenario) -> list[float]:
+    trials, failing = len(noise.factors), []
+    for order, rule in RIVALS.values():
+        is_candidate = order(trials)
+        logs = log_readings(model, noise, is_candidate, scenario)
+        reference, candidate = logs[:, ~is_candidate[0]], logs[:, is_candidate[0]]
+        failing.append(float(rule(reference, candidate, scenario.limit).sum()))
+    return failing
+
+
+@lru_cache(maxsize=64)
+def rates(model: Model, trials: int) -> dict[Scenario, Rates]:
+    """Return the rates of every scenario in the sessions of one model."""
+    sums = {scenario: np.zeros(3 + len(RIVALS)) for scenario in SCENARIOS}
+    for noise in sessions(model, trials):
+        for scenario, counted in sums.items():
+            found = verdicts(samples_of(model, noise, scenario), scenario.limit, ALPHA)
+            counted += [*(part.sum() for part in found), *rivals_fail(model, noise, scenario)]
+    return {scenario: as_rates(counted / trials) for scenario, counted in sums.items()}
+
+
+def as_rates(means: Floats) -> Rates:
+    failed, passed, quads, *rivals = means.tolist()
+    return Rates(failed, passed, quads, dict(zip(RIVALS, rivals, strict=True)))
+
+
+def markdown(trials: int) -> Iterator[str]:
+    """Yield the lines of the whole table."""
+    for scenario, title in SCENARIOS.items():
+        yield f"**{title}**"
+        yield ""
+        yield "| noise | FAIL | PASS | INCONCLUSIVE | quads | " + " | ".join(RIVALS) + " |"
+        yield "| --- |" + " ---: |" * (4 + len(RIVALS))
+        for model in MODELS:
+            yield row(model, rates(model, trials)[scenario])
+        yield ""
+
+
+def row(model: Model, found: Rates) -> str:
+    shares = [percent(share) for share in (found.failed, found.passed, found.undecided)]
+    cells = [model.name, *shares, f"{found.quads:.0f}", *map(percent, found.rivals.values())]
+    return f"| {' | '.join(cells)} |"
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.2f} %" if 0 < share < 0.1 else f"{100 * share:.1f} %"
+
+
+# the twins are equal to the functions
+
+
+def test_the_twin_of_log_ratio_is_equal() -> None:
+    logs, is_candidate = np.random.default_rng(1).normal(0, 0.1, (3, LAUNCHES)), in_quads(3)
+    found = log_ratios(logs, is_candidate)
+    for times, candidates, row_of in zip(np.exp(logs).tolist(), is_candidate.tolist(), found.tolist(), strict=True):
+        for quad, expected in enumerate(row_of):
+            calls = range(4 * quad, 4 * quad + 4)
+            reference = [times[call] for call in calls if not candidates[call]]
+            candidate = [times[call] for call in calls if candidates[call]]
+            assert log_ratio(reference, candidate) == pytest.approx(expected, abs=1e-12)
+
+
+def decide_look_by_look(samples: Sequence[float], limit: float, alpha: float) -> tuple[str, int]:
+    """Return the verdict and the quads taken, as a session would find them."""
+    for look in LOOKS:
+        decision = decide(samples[:look], limit, alpha, LOOKS)
+        if decision != "open":
+            return decision, look
+    return "open", LOOKS[-1]
+
+
+@pytest.mark.parametrize("alpha", [0.001, 0.05])
+@pytest.mark.parametrize("shift", [0.0, 0.02, -0.03, 0.2])
+def test_the_twin_of_the_verdict_is_equal(shift: float, alpha: float) -> None:
+    samples = np.random.default_rng(2).normal(shift, 0.1, (40, LOOKS[-1]))
+    found = verdicts(samples, 1.0, alpha)
+    words = np.where(found.failed, "fail", np.where(found.passed, "pass", "open")).tolist()
+    expected = [decide_look_by_look(row_of, 1.0, alpha) for row_of in samples.tolist()]
+    assert list(zip(words, found.quads.tolist(), strict=True)) == expected
+
+
+@pytest.mark.parametrize("decimals", [0, 1, 9])
+def test_the_u_test_counts_pairs(decimals: int) -> None:
+    """Against the definition, with many ties, some and none."""
+    rng = np.random.default_rng(3)
+    reference, candidate = (np.round(rng.normal(0, 1, (5, 20)), decimals) for _ in range(2))
+    for theirs, ours, z in zip(reference, candidate, u_scores(reference, candidate), strict=True):
+        u = sum((b > a) + (b == a) / 2 for a in theirs for b in ours)
+        _, ties = np.unique(np.concatenate([theirs, ours]), return_counts=True)
+        variance = 400 / 12 * (41 - (ties**3 - ties).sum() / (40 * 39))
+        assert z == pytest.approx((u - 200) / math.sqrt(variance))
+
+
+def test_autoregressive_noise_is_what_it_says() -> None:
+    noise = autoregressive(np.random.default_rng(4), (20_000, 30), 0.9)
+    assert noise.std(axis=0) == pytest.approx(np.ones(30), abs=0.03)
+    assert np.mean(noise[:, 5:20] * noise[:, 8:23]) == pytest.approx(0.9**3, abs=0.03)
+
+
+# what the verdict promises
+
+
+def slack(rate: float, trials: int) -> float:
+    return SIGMAS * math.sqrt(rate * (1 - rate) / trials)
+
+
+def check_equal_arms(model: Model, trials: int) -> None:
+    found = rates(model, trials)[EQUAL]
+    assert found.failed <= ALPHA / 10 + slack(ALPHA / 10, trials)
+    assert all(found.failed <= rival for rival in found.rivals.values())
+
+
+def check_at_limit(model: Model, trials: int) -> None:
+    assert rates(model, trials)[AT_LIMIT].failed <= ALPHA + slack(ALPHA, trials)
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: model.name)
+def test_equal_arms_do_not_fail(model: Model) -> None:
+    """In fewer than 0.1 % of the sessions, and never more often than a rival finds the candidate slower."""
+    check_equal_arms(model, TRIALS)
+
+
+@pytest.mark.parametrize("model", FINE, ids=lambda model: model.name)
+def test_a_ratio_at_the_limit_fails_as_seldom_as_promised(model: Model) -> None:
+    """At most alpha, drift or not: the order is random, so that drift pushes a quad up as often as down."""
+    check_at_limit(model, TRIALS)
+
+
+@pytest.mark.parametrize("model", FINE, ids=lambda model: model.name)
+def test_a_ratio_at_the_limit_fails_in_five_percent_at_alpha_five_percent(model: Model) -> None:
+    """Large enough an alpha to be seen from both sides: the promise is kept, and nothing is given away."""
+    noise = next(sessions(model, CHUNK))
+    failed = verdicts(samples_of(model, noise, AT_LIMIT), AT_LIMIT.limit, 0.05).failed.mean()
+    assert 0.03 - slack(0.03, CHUNK) <= failed <= 0.05 + slack(0.05, CHUNK)
+
+
+@pytest.mark.parametrize("tick", [0.016, 0.05, 0.3])
+@pytest.mark.parametrize("limit", [0.97, 0.9834, 0.9911])
+def test_a_ratio_a_tick_above_the_limit_does_not_fail(limit: float, tick: float) -> None:
+    """Of a batch of calls, a quarter of the margin that is: nearer the limit the clock decides, batched or not."""
+    model = Model("batched", jitter, tick=tick, batched=True)
+    rng = np.random.default_rng(5)
+    noise = Noise(model.draw(rng, 500), rng.random((500, LAUNCHES)))
+    a_tick_above = Scenario(limit + tick / model.batch(limit), limit)
+    assert a_tick_above.ratio - limit <= (1 - limit) / 4 + 1e-9
+    assert not verdicts(samples_of(model, noise, a_tick_above), limit, ALPHA).failed.any()
+
+
+@pytest.mark.parametrize("model", TELLING, ids=lambda model: model.name)
+@pytest.mark.parametrize("percent_slower", [2, 3, 5])
+def test_a_slower_candidate_does_not_pass(model: Model, percent_slower: int) -> None:
+    assert rates(model, TRIALS)[SLOWER[percent_slower]].passed <= ALPHA / 10 + slack(ALPHA / 10, TRIALS)
+
+
+@pytest.mark.parametrize("percent_slower", [2, 3, 5])
+@pytest.mark.parametrize(
+    "model", [model for model in TELLING if model.draw is not shared], ids=lambda model: model.name
+)
+def test_slowdowns_are_found(model: Model, percent_slower: int) -> None:
+    found = rates(model, TRIALS)[SLOWER[percent_slower]]
+    assert found.failed == 1
+    assert found.quads < 25
+
+
+@pytest.mark.parametrize("model", TELLING, ids=lambda model: model.name)
+@pytest.mark.parametrize("scenario", [EQUAL, EQUAL_STRICT], ids=SCENARIOS.get)
+def test_equal_arms_pass(model: Model, scenario: Scenario) -> None:
+    found = rates(model, TRIALS)[scenario]
+    assert found.passed > 0.999
+    assert found.quads < 150 if model.draw is shared else found.quads < 25
+
+
+def test_a_shared_gpu_takes_longer() -> None:
+    found = rates(next(model for model in MODELS if model.draw is shared), TRIALS)
+    assert found[SLOWER[5]].failed > 0.999
+    assert found[SLOWER[3]].failed > 0.999
+    assert found[SLOWER[2]].failed > 0.5
+    assert found[SLOWER[5]].quads < found[SLOWER[3]].quads < found[SLOWER[2]].quads
+
+
+def test_the_rivals_fail_equal_arms() -> None:
+    """Otherwise it would be easy to be no worse."""
+    by_draw = {model.draw: rates(model, TRIALS)[EQUAL].rivals for model in FINE}
+    assert by_draw[jitter]["U test"] > 0.02
+    assert by_draw[ramp]["U test"] == by_draw[slot]["U test, ABAB"] == by_draw[slot]["medians, ABAB"] == 1
+    assert by_draw[drift]["medians"] > 0.05
+    assert by_draw[shared]["medians"] > 0.05
+
+
+# a ratio that wanders
+
+
+def wandering(trials: int, quads: int, memory: float) -> Floats:
+    rng = np.random.default_rng(20250202)
+    return autoregressive(rng, (trials, quads), memory)
+
+
+def pooled_verdicts_fail(samples: Sequence[float], alpha: float) -> bool:
+    """Tell whether a session fails that pools its quads, at each look, in blocks of the size they need."""
+    for look in LOOKS:
+        block = needed_block(samples[:look])
+        blocks = pooled(samples[:look], block)
+        decision = decide(blocks, 1.0, alpha, pooled_looks(LOOKS, block))
+        if decision != "open":
+            return decision == "fail"
+    return False
+
+
+@pytest.mark.parametrize("memory", [0.5, 0.8])
+def test_pooling_helps_where_the_ratio_itself_wanders(memory: float) -> None:
+    """It does not make up for it: what was seen of the ratio is too short to know its median."""
+    samples = wandering(1_000, LOOKS[-1], memory)
+    plain = verdicts(samples, 1.0, 0.01).failed.mean()
+    guarded = np.mean([pooled_verdicts_fail(row_of, 0.01) for row_of in samples.tolist()])
+    assert 0.02 < guarded < 0.75 * plain
+
+
+@pytest.mark.parametrize("model", FINE, ids=lambda model: model.name)
+def test_drift_that_both_arms_share_needs_no_pooling(model: Model) -> None:
+    """The quads of a drifting GPU are as independent as those of a quiet one."""
+    noise = next(sessions(model, CHUNK))
+    samples = samples_of(model, noise, EQUAL)[:400]
+    found = [lag1_autocorrelation(row_of) for row_of in samples.tolist()]
+    assert np.mean(found) == pytest.approx(-1 / LOOKS[-1], abs=SIGMAS / math.sqrt(samples.size))
+
+
+@pytest.mark.parametrize("memory", [0.5, 0.9, 0.999])
+def test_drift_of_any_pace_keeps_the_promise(memory: float) -> None:
+    """Fast, slow and hardly moving, and with no jitter to hide it."""
+    noise = Noise(0.03 * autoregressive(np.random.default_rng(6), (CHUNK, LAUNCHES), memory), np.empty((0, 0)))
+    failed = verdicts(samples_of(MODELS[0], noise, AT_LIMIT), AT_LIMIT.limit, 0.05).failed.mean()
+    assert 0.03 - slack(0.03, CHUNK) <= failed <= 0.05 + slack(0.05, CHUNK)
+
+
+# many trials
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("check", [check_equal_arms, check_at_limit])
+@pytest.mark.parametrize("model", FINE, ids=lambda model: model.name)
+def test_false_fails_are_rare_in_many_trials(model: Model, check: Callable[[Model, int], None]) -> None:
+    check(model, MANY_TRIALS)
+
+
+if __name__ == "__main__":
+    print(*markdown(int(sys.argv[1]) if len(sys.argv) > 1 else TRIALS), sep="\n")
