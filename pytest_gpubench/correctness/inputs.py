@@ -1,0 +1,112 @@
+"""What a call did to its inputs."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pytest_gpubench.correctness.chunks import blocks_of, raw_bits
+from pytest_gpubench.correctness.leaves import inputs_of, tensors_of
+
+if TYPE_CHECKING:
+    import torch
+
+__tracebackhide__ = True
+
+
+@dataclass(frozen=True)
+class TensorState:
+    """What is remembered of a tensor, instead of a copy."""
+
+    dtype: str
+    layout: tuple[int, tuple[int, ...], tuple[int, ...]] | None
+    """Address, shape and strides; None for one that has no address."""
+    checksum: int | None
+    """Of every bit, and its place; None where the bits cannot be read."""
+    version: int | None
+    """torch's count of writes, where there is no checksum: it misses those of Triton kernels, and counts empty ones."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The arguments of a call, and the state that their tensors were in."""
+
+    args: Sequence[object]
+    kwargs: Mapping[str, object]
+    states: dict[str, TensorState] = field(repr=False)
+
+
+def snapshot(args: Sequence[object], kwargs: Mapping[str, object] | None = None) -> Snapshot:
+    """Remember the state of every tensor among the arguments: a few numbers each, no copy, but every byte is read."""
+    kwargs = kwargs or {}
+    return Snapshot(args, kwargs, _states_of(args, kwargs))
+
+
+def changed(before: Snapshot) -> list[str]:
+    """Return the names of the tensors that are not as they were: `args[0]`, `kwargs['out']`.
+
+    Other bits, another place in memory, shape or strides; gone from its container, or new in it. It is the bits that
+    count, not who wrote them: a Triton kernel is noticed, a write that leaves everything as it was is not. A change of
+    one element is always noticed, one of several but for one chance in 2**64.
+    """
+    after = _states_of(before.args, before.kwargs)
+    names = [*before.states, *(name for name in after if name not in before.states)]
+    return [name for name in names if before.states.get(name) != after.get(name)]
+
+
+def _states_of(args: Sequence[object], kwargs: Mapping[str, object]) -> dict[str, TensorState]:
+    return {name: _state_of(tensor) for name, tensor in tensors_of(inputs_of(args, kwargs))}
+
+
+def _state_of(tensor: "torch.Tensor") -> TensorState:
+    try:
+        value = None if tensor.is_meta else checksum(tensor)
+        layout = tensor.data_ptr(), tuple(tensor.shape), tensor.stride()
+    except (KeyError, RuntimeError):  # a dtype or a tensor of another kind, which has no bits to read
+        return TensorState(str(tensor.dtype), None, None, _version_of(tensor))
+    return TensorState(str(tensor.dtype), layout, value, _version_of(tensor) if value is None else None)
+
+
+def _version_of(tensor: "torch.Tensor") -> int | None:
+    return None if tensor.is_inference() else tensor._version
+
+
+def checksum(tensor: "torch.Tensor") -> int:
+    """Return a number that depends on every bit of a tensor and its place."""
+    import torch
+
+    tensor = as_words(tensor)
+    total = torch.zeros((), dtype=torch.int64, device=tensor.device)
+    first = 0
+    for block in blocks_of(tensor):
+        bits = raw_bits(tensor[block]).reshape(-1).to(torch.int64)
+        total += mix(bits, first).sum()
+        first += bits.numel()
+    return int(total)
+
+
+def as_words(tensor: "torch.Tensor") -> "torch.Tensor":
+    """Return the tensor's memory eight bytes at a time where it can be read so: that is fewer elements to read."""
+    import torch
+
+    plain = tensor.is_contiguous() and not (tensor.is_complex() or tensor.is_neg())
+    if plain and tensor.numel() * tensor.element_size() % 8 == 0 and tensor.data_ptr() % 8 == 0:
+        start = tensor.storage_offset() * tensor.element_size()
+        return tensor.reshape(-1).view(torch.int64) if start % 8 == 0 else tensor
+    return tensor
+
+
+def mix(bits: "torch.Tensor", first: int) -> "torch.Tensor":
+    """Return for each word a number that depends on it and its place, one to one in the word.
+
+    The steps are splitmix64's: a weighted sum alone would miss two float64 that change places, as low bits are all 0.
+    """
+    import torch
+
+    places = torch.arange(first, first + bits.numel(), device=bits.device)
+    mixed = bits * -0x61C8864680B583EB  # the odd number next to 2**64 over the golden ratio, less 2**64
+    mixed += places.mul_(-0x4B47D0C5A2A5A653)
+    mixed ^= mixed >> 32
+    mixed *= -0x40A7B892E31B1A47
+    mixed ^= mixed >> 29
+    mixed *= -0x6B2FB644ECCEEE15
+    return mixed.bitwise_xor_(mixed >> 32)

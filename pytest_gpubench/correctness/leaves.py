@@ -1,0 +1,113 @@
+"""Outputs and inputs by name: the leaves of a pytree, and the dense tensors among them."""
+
+import copy
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from pytest_gpubench.correctness.dtypes import name_of
+
+if TYPE_CHECKING:
+    import torch
+
+__tracebackhide__ = True
+
+
+def flatten(value: object, name: str = "out") -> list[tuple[str, object]]:
+    """Return the leaves of a pytree by name: `out`, `out[0]`, `out['loss']`, `out.hidden`.
+
+    Dataclasses are taken apart by field, nested tensors by row; what is no container is a leaf, None too.
+    """
+    inner = children(value)
+    if inner is None:
+        return [(name, value)]
+    return [leaf for suffix, child in inner for leaf in flatten(child, name + suffix)]
+
+
+def children(value: object) -> list[tuple[str, object]] | None:
+    """Return what a container holds, by the suffix of its name; None for a leaf."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        return [(f"[{row}]", part) for row, part in enumerate(value.unbind())] if value.is_nested else None
+    if is_plain_dataclass(value):
+        return [(f".{name}", getattr(value, name)) for name in _fields_of(value)]
+    return pytree_children(value)
+
+
+def pytree_children(value: object) -> list[tuple[str, object]] | None:
+    """Return what torch knows a container to hold; None for what it does not know."""
+    from torch.utils import _pytree as pytree
+
+    try:
+        found, _ = pytree.tree_flatten_with_path(value, is_leaf=lambda node: node is not value)
+    except ValueError:  # its class is registered without names
+        parts, _ = pytree.tree_flatten(value, is_leaf=lambda node: node is not value)
+        return [(f"[{place}]", part) for place, part in enumerate(parts)]
+    return [("".join(map(str, path)), part) for path, part in found] if all(path for path, _ in found) else None
+
+
+def is_plain_dataclass(value: object) -> bool:
+    """Tell whether a value is a dataclass that torch does not know, as it knows few."""
+    is_one = dataclasses.is_dataclass(value) and not isinstance(value, type)
+    return is_one and pytree_children(value) is None
+
+
+def _fields_of(value: Any) -> list[str]:
+    return [one.name for one in dataclasses.fields(value) if hasattr(value, one.name)]
+
+
+def map_leaves(function: Callable[[object], object], value: object) -> object:
+    """Return a copy of a pytree with each leaf replaced by what the function makes of it."""
+    from torch.utils import _pytree as pytree
+
+    if not is_plain_dataclass(value):
+        if pytree_children(value) is None:
+            return function(value)
+        return pytree.tree_map(partial(map_leaves, function), value, is_leaf=lambda node: node is not value)
+    made = copy.copy(value)
+    for name in _fields_of(value):
+        object.__setattr__(made, name, map_leaves(function, getattr(value, name)))  # frozen ones too
+    return made
+
+
+def inputs_of(args: Sequence[object], kwargs: Mapping[str, object] | None) -> list[tuple[str, object]]:
+    """Return the leaves of a call's arguments by name: `args[0]`, `kwargs['out']`."""
+    return flatten(tuple(args), "args") + flatten(dict(kwargs or {}), "kwargs")
+
+
+def tensors_of(leaves: Sequence[tuple[str, object]]) -> list[tuple[str, "torch.Tensor"]]:
+    """Return the dense tensors among leaves by name, without their gradients."""
+    import torch
+
+    tensors = [(name, leaf.detach()) for name, leaf in leaves if isinstance(leaf, torch.Tensor)]
+    return [part for name, tensor in tensors for part in components(name, tensor)]
+
+
+def components(name: str, tensor: "torch.Tensor") -> list[tuple[str, "torch.Tensor"]]:
+    """Return the dense tensors that one consists of: itself, or the indices and values of a sparse one."""
+    import torch
+
+    if tensor.is_quantized:
+        return [(name, tensor.dequantize())]
+    methods = {
+        torch.sparse_coo: ("indices", "values"),
+        torch.sparse_csr: ("crow_indices", "col_indices", "values"),
+        torch.sparse_bsr: ("crow_indices", "col_indices", "values"),
+        torch.sparse_csc: ("ccol_indices", "row_indices", "values"),
+        torch.sparse_bsc: ("ccol_indices", "row_indices", "values"),
+    }.get(tensor.layout)
+    if methods is None:
+        return [(name, as_known(tensor))]
+    tensor = tensor.coalesce() if tensor.layout is torch.sparse_coo else tensor
+    return [(f"{name}.{method}()", getattr(tensor, method)()) for method in methods]
+
+
+def as_known(tensor: "torch.Tensor") -> "torch.Tensor":
+    """Return a tensor that can be computed with: the bytes of one whose dtype torch can only store."""
+    import torch
+
+    name = name_of(tensor.dtype)
+    packed = name == "float4_e2m1fn_x2" or name.startswith("bits")
+    return tensor.view(torch.uint8) if packed else tensor

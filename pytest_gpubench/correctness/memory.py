@@ -1,0 +1,63 @@
+"""Where tensors lie in memory, and which overlap."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pytest_gpubench.correctness.leaves import flatten, inputs_of, tensors_of
+
+if TYPE_CHECKING:
+    import torch
+
+__tracebackhide__ = True
+
+
+@dataclass(frozen=True)
+class Memory:
+    """The bytes from the first element of a tensor to its last."""
+
+    device: "torch.device"
+    storage: int
+    """The address of the storage."""
+    start: int
+    stop: int
+    size: int
+    """The bytes of the whole storage."""
+
+    def overlaps(self, other: "Memory") -> bool:
+        """Tell whether two ranges share a byte, of one storage."""
+        same = (self.device, self.storage) == (other.device, other.storage)
+        return same and self.start < other.stop and other.start < self.stop
+
+
+def memory_of(leaves: Sequence[tuple[str, object]]) -> list[tuple[str, Memory]]:
+    """Return by name the memory of all tensors that have any."""
+    found = []
+    for name, tensor in tensors_of(leaves):
+        try:
+            storage = tensor.untyped_storage()
+            start, address, size = tensor.data_ptr(), storage.data_ptr(), storage.nbytes()
+        except RuntimeError:  # a tensor without a storage
+            continue
+        if address and tensor.numel():
+            last = sum((length - 1) * stride for length, stride in zip(tensor.shape, tensor.stride(), strict=True))
+            found.append(
+                (name, Memory(tensor.device, address, start, start + (last + 1) * tensor.element_size(), size))
+            )
+    return found
+
+
+def overlaps(first: Sequence[tuple[str, object]], second: Sequence[tuple[str, object]]) -> list[tuple[str, str]]:
+    """Return the names of tensors in two lists of leaves (as `flatten` gives them) that overlap in memory.
+
+    The range from the first to the last element counts: two interleaved slices of one tensor overlap.
+    """
+    others = memory_of(second)
+    return [(name, other) for name, one in memory_of(first) for other, two in others if one.overlaps(two)]
+
+
+def aliases(
+    outputs: object, args: Sequence[object] = (), kwargs: Mapping[str, object] | None = None
+) -> list[tuple[str, str]]:
+    """Return the outputs that overlap an input in memory, each with that input: `("out[0]", "args[1]")`."""
+    return overlaps(flatten(outputs), inputs_of(args, kwargs))

@@ -1,0 +1,88 @@
+"""Memory that was never written: free memory is filled before a call, and looked for after it."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from pytest_gpubench.correctness.chunks import blocks_of, raw_bits
+from pytest_gpubench.correctness.dtypes import is_exact
+from pytest_gpubench.correctness.leaves import flatten, tensors_of
+from pytest_gpubench.correctness.memory import memory_of
+
+if TYPE_CHECKING:
+    import torch
+
+__tracebackhide__ = True
+
+POISON = 0xFFFD
+"""Two bytes that, repeated, are a NaN in every float of 16 bits or more, and one that no arithmetic makes.
+
+Computed NaNs have all of their bits set, or the first of the mantissa alone, and either sign.
+"""
+
+MOST_POISONED_BLOCKS = 64
+"""Free blocks filled for each size of output: as many as the outputs and temporaries of that size in one call."""
+
+
+def poison_free_memory(outputs: object, device: "torch.device | str") -> None:
+    """Fill the free memory that outputs of these sizes will be given next, so that unwritten elements are seen.
+
+    What is filled is what torch's caching allocator would hand out on the current stream: up to 64 free blocks of each
+    size, and one new one. Memory of other streams, of CUDA graphs (torch.compile's `reduce-overhead`) and of other
+    allocators is not reached. On the CPU, where the C library keeps free memory, one block of each size is filled:
+    whether it is the one that comes next is chance, above a few MiB it never is (then elements are 0).
+    Stops quietly where memory is short. Drop outputs that are no longer needed before, or their memory is not free.
+    """
+    import torch
+
+    device = torch.device(device)
+    sizes = {memory.size for _, memory in memory_of(flatten(outputs)) if memory.device.type == device.type}
+    held: list[torch.Tensor] = []
+    for size in sorted(sizes, reverse=True):  # the largest first: smaller outputs may be cut from its blocks
+        try:
+            held += poisoned_blocks(size, device)
+        except torch.OutOfMemoryError:
+            return
+
+
+def poisoned_blocks(size: int, device: "torch.device") -> Iterator["torch.Tensor"]:
+    """Yield filled blocks until the allocator has no free one of this size left."""
+    import torch
+
+    reserved = _reserved_bytes(device)
+    for _ in range(MOST_POISONED_BLOCKS):
+        yield torch.full((-(-size // 2),), POISON - 2**16, dtype=torch.int16, device=device)
+        if device.type != "cuda" or _reserved_bytes(device) > reserved:
+            return
+
+
+def _reserved_bytes(device: "torch.device") -> int:
+    import torch
+
+    return torch.cuda.memory_reserved(device) if device.type == "cuda" else 0
+
+
+def unwritten(outputs: object) -> dict[str, int]:
+    """Return by name how many elements of each output still hold what `poison_free_memory` filled memory with.
+
+    Outputs with none are left out, and so are those whose dtype is too narrow to tell: of 8 bits, and integers of 16.
+    """
+    tensors = tensors_of([(name, leaf) for name, leaf in flatten(outputs) if not getattr(leaf, "is_meta", False)])
+    telling = [(name, one) for name, one in tensors if one.element_size() >= (4 if is_exact(one.dtype) else 2)]
+    counts = {name: sum(poisoned_counts(tensor)) for name, tensor in telling if tensor.numel()}
+    return {name: number for name, number in counts.items() if number}
+
+
+def poisoned_counts(tensor: "torch.Tensor") -> Iterator[int]:
+    """Yield for each chunk how many of its elements hold the poison."""
+    for block in blocks_of(tensor):
+        yield int(holds_poison(tensor[block]).sum())
+
+
+def holds_poison(chunk: "torch.Tensor") -> "torch.Tensor":
+    """Tell for each element, in row-major order, whether its bits are those of the poison (or either byte of it)."""
+    bits = raw_bits(chunk)
+    width = bits.element_size()
+    if width == 1:
+        return (bits.eq(-1) | bits.eq(-3)).reshape(-1)
+    pattern = int.from_bytes(POISON.to_bytes(2, "little") * (width // 2), "little", signed=True)
+    return bits.reshape(chunk.numel(), -1).eq(pattern).all(-1)

@@ -1,0 +1,246 @@
+"""Candidate against reference: what passes, and what cannot even be compared."""
+
+import math
+
+import pytest
+import torch
+
+from pytest_gpubench.correctness.compare import compare_outputs
+from pytest_gpubench.correctness.dtypes import DEFAULT_TOLERANCES, EXACT_FLOATS
+from pytest_gpubench.correctness.tolerance import Tolerance
+from tests.correctness.samples import COMPLEX, FLOATS, INTEGERS, compare
+
+
+class TestLimits:
+    """Every limit just inside and just outside."""
+
+    @pytest.mark.parametrize("dtype", FLOATS)
+    @pytest.mark.parametrize("expected", [1.0, -1.0, 0.0, 100.0, 0.0078125])
+    def test_default_tolerance(self, dtype: torch.dtype, expected: float) -> None:
+        rtol, atol = DEFAULT_TOLERANCES[str(dtype).removeprefix("torch.")]
+        reference = torch.tensor([expected], dtype=dtype)
+        allowed = atol + rtol * abs(expected)
+        away = reference + torch.tensor([allowed], dtype=dtype)
+        step = away
+        while float(step) - expected <= allowed:  # to the first number outside
+            step = torch.nextafter(step, torch.full_like(step, math.inf))
+        inside = torch.nextafter(step, torch.full_like(step, -math.inf))
+        assert compare(inside, reference).passed
+        difference = compare(step, reference)
+        assert not difference.passed
+        assert difference.allowed == pytest.approx(allowed, rel=1e-15)
+        assert difference.abs_diff == float(step) - expected
+
+    @pytest.mark.parametrize(
+        ("found", "expected", "rtol", "atol", "passed"),
+        [
+            (1.5, 1.0, 0.5, 0.0, True),
+            (1.5, 1.0, 0.49999999, 0.0, False),
+            (1.0, 1.5, 0.49999999, 0.0, True),  # of the reference, not of the candidate
+            (1.5, 1.0, 0.0, 0.5, True),
+            (1.5, 1.0, 0.0, 0.49999999, False),
+            (1.5, 1.0, 0.25, 0.25, True),
+            (-1.5, -1.0, 0.5, 0.0, True),
+            (1e-30, 0.0, 1.0, 0.0, False),
+            (-0.0, 0.0, 0.0, 0.0, True),
+        ],
+    )
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+    def test_asked_tolerance(
+        self, dtype: torch.dtype, found: float, expected: float, rtol: float, atol: float, passed: bool
+    ) -> None:
+        one, other = (torch.tensor(value, dtype=dtype) for value in (found, expected))
+        assert compare(one, other, tolerance=Tolerance(rtol, atol)).passed is passed
+
+    @pytest.mark.parametrize("dtype", [*INTEGERS, torch.bool])
+    def test_whole_numbers_must_be_equal(self, dtype: torch.dtype) -> None:
+        one, other = torch.tensor([1, 0, 1]).to(dtype), torch.tensor([1, 1, 1]).to(dtype)
+        assert compare(one, one).passed
+        difference = compare(one, other)
+        assert (difference.passed, difference.where, difference.max_abs_diff) == (False, (1,), 1.0)
+        assert (difference.found, difference.expected) == (one[1].item(), other[1].item())
+        assert compare(one, other, tolerance=Tolerance(0.0, 1.0)).passed
+        assert not compare(one, other, tolerance=Tolerance(0.0, 0.999)).passed
+
+    @pytest.mark.parametrize(
+        ("dtype", "one", "other", "diff"),
+        [
+            (torch.int64, -(2**63), 2**63 - 1, 2.0**64),
+            (torch.int64, 2**63 - 1, -(2**63), 2.0**64),
+            (torch.int64, 2**53, 2**53 + 1, 1.0),
+            (torch.int64, -1, 0, 1.0),
+            (torch.int64, -(2**62), 2**62, 2.0**63),
+            (torch.uint64, 0, 2**64 - 1, 2.0**64),
+            (torch.uint64, 2**63, 2**63 - 1, 1.0),
+            (torch.uint64, 2**64 - 1, 2**64 - 2, 1.0),
+            (torch.int32, -(2**31), 2**31 - 1, 2.0**32 - 1),
+            (torch.int8, -128, 127, 255.0),
+            (torch.uint8, 0, 255, 255.0),
+        ],
+    )
+    def test_integers_do_not_overflow(self, dtype: torch.dtype, one: int, other: int, diff: float) -> None:
+        found, expected = torch.tensor([one], dtype=dtype), torch.tensor([other], dtype=dtype)
+        difference = compare(found, expected)
+        assert (difference.max_abs_diff, difference.found, difference.expected) == (diff, one, other)
+        assert f"found {one}, expected {other}" in difference.sentence
+        assert compare(found, expected, tolerance=Tolerance(0.0, diff)).passed
+        assert not compare(found, expected, tolerance=Tolerance(0.0, math.nextafter(diff, 0))).passed
+
+    @pytest.mark.parametrize(
+        ("found", "expected", "passed", "passed_equal_nan"),
+        [
+            (math.nan, math.nan, False, True),
+            (math.nan, 1.0, False, False),
+            (1.0, math.nan, False, False),
+            (math.nan, math.inf, False, False),
+            (math.inf, math.inf, True, True),
+            (-math.inf, -math.inf, True, True),
+            (math.inf, -math.inf, False, False),
+            (math.inf, 1.0, False, False),
+            (1.0, math.inf, False, False),
+            (-1.0, -math.inf, False, False),
+        ],
+    )
+    @pytest.mark.parametrize("tolerance", [(None, None), (0.0, 0.0), (0.5, 1e300), (2.0, 0.0)])
+    @pytest.mark.parametrize("dtype", [*FLOATS, *COMPLEX, torch.float8_e5m2])
+    def test_what_is_not_finite(
+        self,
+        dtype: torch.dtype,
+        tolerance: tuple[float | None, float | None],
+        found: float,
+        expected: float,
+        passed: bool,
+        passed_equal_nan: bool,
+    ) -> None:
+        """Infinity is near nothing but itself, however wide the tolerance; nan not even near itself, unless asked."""
+        one, other = (torch.tensor([1.0, value]).to(dtype) for value in (found, expected))
+        difference = compare(one, other, tolerance=Tolerance(*tolerance))
+        assert difference.passed is passed
+        assert compare(one, other, tolerance=Tolerance(*tolerance, equal_nan=True)).passed is passed_equal_nan
+        if not passed:
+            assert (difference.mismatched, difference.where) == (1, (1,))
+            assert difference.max_abs_diff is not None
+            assert math.isnan(difference.max_abs_diff) == (math.isnan(found) or math.isnan(expected))
+
+    @pytest.mark.parametrize("dtype", COMPLEX)
+    def test_complex(self, dtype: torch.dtype) -> None:
+        expected = torch.tensor([3 + 4j, 1j], dtype=dtype)
+        found = expected + torch.tensor([0, 0.3 + 0.4j], dtype=dtype)
+        difference = compare(found, expected)
+        assert difference.abs_diff == pytest.approx(0.5)
+        assert (difference.where, difference.expected) == ((1,), 1j)
+        assert compare(found, expected, tolerance=Tolerance(0.0, 0.51)).passed
+        assert not compare(found, expected, tolerance=Tolerance(0.0, 0.49)).passed
+        assert compare(expected.conj(), torch.tensor([3 - 4j, -1j], dtype=dtype)).passed
+        assert not compare(expected.conj(), expected).passed
+        assert compare(expected.conj().imag, torch.tensor([-4.0, -1.0], dtype=expected.real.dtype)).passed
+
+    @pytest.mark.parametrize("name", EXACT_FLOATS)
+    def test_exponents_and_packed_floats_must_be_equal(self, name: str) -> None:
+        if not hasattr(torch, name):
+            pytest.skip(f"torch {torch.__version__} has no {name}")
+        bits, dtype = torch.tensor([127, 128], dtype=torch.uint8), getattr(torch, name)
+        assert compare(bits.view(dtype), bits.view(dtype)).passed
+        assert compare(bits.view(dtype), bits.flip(0).view(dtype)).mismatched == 2
+
+
+class TestStructure:
+    @pytest.mark.parametrize(
+        ("candidate", "reference", "problems"),
+        [
+            (1, (1,), {"out": "the candidate returns it, the", "out[0]": "the candidate does not return it"}),
+            ((1,), (1, 2), {"out[1]": "the candidate does not return it"}),
+            ({"a": 1, "b": 2}, {"b": 2}, {"out['a']": "the candidate returns it, the reference does not"}),
+            (None, 1, {"out": "found None, expected 1"}),
+            ("a", "b", {"out": "found 'a', expected 'b'"}),
+            (torch.zeros(1), 0.0, {"out": "found a tensor, expected float"}),
+            (None, torch.zeros(1), {"out": "found NoneType, expected a tensor"}),
+            (torch.zeros(2, 3), torch.zeros(3, 2), {"out": "shape (2, 3), expected (3, 2)"}),
+            (torch.zeros(()), torch.zeros(1), {"out": "shape (), expected (1,)"}),
+            (torch.zeros(1).half(), torch.zeros(1), {"out": "dtype torch.float16, expected torch.float32"}),
+            (torch.zeros(1, device="meta"), torch.zeros(1), {"out": "device meta, expected cpu"}),
+            (torch.zeros(1, device="meta"), torch.zeros(1, device="meta"), {"out": "on device meta, which holds no"}),
+            (torch.zeros(1).to_sparse(), torch.zeros(1), {"out": "layout torch.sparse_coo, expected torch.strided"}),
+            (
+                torch.zeros(1).int(),
+                torch.zeros(()),
+                {"out": "shape (1,), expected (); dtype torch.int32, expected torch.float32"},
+            ),
+        ],
+    )
+    def test_mismatches_are_told_apart(self, candidate: object, reference: object, problems: dict[str, str]) -> None:
+        failed = {one.name: one for one in compare_outputs(candidate, reference) if not one.passed}
+        assert set(failed) == set(problems)
+        for name, problem in problems.items():
+            assert problem in str(failed[name].problem)
+            assert failed[name].line == f"{name} FAIL {failed[name].problem}"
+            assert failed[name].sentence == f"{name}: {failed[name].problem}"
+
+    def test_one_wrong_output_does_not_hide_the_others(self) -> None:
+        x = torch.ones(3)
+        differences = compare_outputs({"a": x, "b": x + 1, "c": (x,)}, {"c": [x], "b": x, "a": x})
+        assert {one.name: one.passed for one in differences} == {
+            "out['a']": True,
+            "out['b']": False,
+            "out['c'][0]": True,
+        }
+
+    def test_nothing_returned_is_no_difference(self) -> None:
+        assert compare_outputs((), ()) == ()
+        assert compare(None, None).line == "out PASS equal"
+
+    @pytest.mark.parametrize(
+        ("found", "expected", "passed"),
+        [
+            (1.0, 1.0 + 1e-9, True),
+            (1.0, 1.0 + 1e-6, False),
+            (math.nan, math.nan, False),
+            (1j, 1j + 1e-9, True),
+            (1, 1.0, True),
+            (2**70, 2**70 + 1, False),
+            (True, True, True),
+            ("x", "x", True),
+        ],
+    )
+    def test_what_is_no_tensor(self, found: object, expected: object, passed: bool) -> None:
+        assert compare(found, expected).passed is passed
+
+    def test_arrays_and_what_cannot_be_compared(self) -> None:
+        class Sulky:
+            __hash__ = None  # type: ignore[assignment]
+
+            def __eq__(self, other: object) -> bool:
+                raise TypeError("never")
+
+        numpy = pytest.importorskip("numpy")
+        assert compare(numpy.arange(3), numpy.arange(3)).passed
+        assert not compare(numpy.arange(3), numpy.zeros(3)).passed
+        assert compare(Sulky(), Sulky()).problem == "Sulky and Sulky cannot be compared: never"
+
+    @pytest.mark.parametrize("shape", [(0,), (3, 0), (0, 3), (2, 0, 2)])
+    def test_empty_tensors_pass(self, shape: tuple[int, ...]) -> None:
+        difference = compare(torch.empty(shape), torch.empty(shape), golden=torch.empty(shape, dtype=torch.float64))
+        assert (difference.passed, difference.elements, difference.max_abs_diff) == (True, 0, 0.0)
+
+    @pytest.mark.filterwarnings("ignore:Sparse:UserWarning")
+    @pytest.mark.parametrize("name", ["to_sparse", "to_sparse_csr", "to_sparse_csc"])
+    def test_sparse_tensors_are_compared_by_their_parts(self, name: str) -> None:
+        dense = torch.eye(4)
+        one, other = getattr(dense, name)(), getattr(dense * 2, name)()
+        assert all(difference.passed for difference in compare_outputs(one, one))
+        failed = [difference for difference in compare_outputs(one, other) if not difference.passed]
+        assert [(difference.name, difference.mismatched) for difference in failed] == [("out.values()", 4)]
+        dense = dense.index_put((torch.tensor(0), torch.tensor(1)), torch.tensor(1.0))
+        assert any("shape (5,)" in difference.sentence for difference in compare_outputs(getattr(dense, name)(), one))
+
+    @pytest.mark.filterwarnings("ignore:Sparse:UserWarning")
+    def test_sparse_tensors_that_hold_an_element_in_two_parts(self) -> None:
+        twice = torch.sparse_coo_tensor(
+            torch.tensor([[0, 0, 2]]), torch.tensor([0.5, 0.5, 1.0]), (3,), check_invariants=True
+        )
+        assert not twice.is_coalesced()
+        assert all(one.passed for one in compare_outputs(twice, torch.tensor([1.0, 0, 1]).to_sparse()))
+
+    def test_gradients_are_no_obstacle(self) -> None:
+        x = torch.ones(3, requires_grad=True)
+        assert compare(x * 2, x * 2, golden=(x * 2).double()).passed

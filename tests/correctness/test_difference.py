@@ -1,0 +1,89 @@
+"""What is said of a difference."""
+
+import math
+import re
+
+import pytest
+import torch
+
+from pytest_gpubench.correctness.difference import Difference, distinct_texts
+from tests.correctness.samples import compare
+
+
+class TestText:
+    @pytest.fixture
+    def difference(self) -> Difference:
+        expected = torch.linspace(1, 2, 24).reshape(4, 6)
+        found = expected.clone()
+        found[1, 2] += 0.125
+        found[3, 5] -= 0.0625
+        return compare((found,), (expected,))
+
+    def test_numbers_are_the_stored_numbers(self, difference: Difference) -> None:
+        counts, worst = r"(\d+) of (\d+) elements \((\S+) %\) .* at \[(.*)\]", r"found (\S+), expected (\S+)"
+        printed = re.search(rf"{counts}: {worst}, off by (\S+), allowed (.+)", difference.sentence)
+        assert printed
+        mismatched, elements, share, where, *others = printed.groups()
+        assert (int(mismatched), int(elements)) == (difference.mismatched, difference.elements) == (2, 24)
+        assert float(share) == pytest.approx(100 * 2 / 24, rel=0.05)
+        assert tuple(map(int, where.split(", "))) == difference.where == (1, 2)
+        stored = [difference.found, difference.expected, difference.abs_diff, difference.allowed]
+        assert [float(number) for number in others] == [pytest.approx(number, rel=5e-4) for number in stored]
+
+    def test_sentence(self, difference: Difference) -> None:
+        assert difference.sentence == (
+            "out[0]: 2 of 24 elements (8.3 %) differ by more than is allowed; the worst at [1, 2]: found 1.473, "
+            "expected 1.348, off by 0.125, allowed 1.175e-05"
+        )
+        assert difference.line == "out[0] FAIL max_diff=0.12, 2 of 24 elements"
+
+    def test_what_passes_says_how_near_it_is(self) -> None:
+        x = torch.ones(3)
+        difference = compare({"obs": x + 2**-23}, {"obs": x})
+        assert difference.line == difference.sentence == "out['obs'] PASS max_diff=1.2e-07"
+        assert difference.max_rel_diff == difference.max_abs_diff == 2**-23
+        assert (difference.where, difference.allowed, difference.mismatched) == (None, None, 0)
+
+    @pytest.mark.parametrize(
+        ("found", "expected", "end"),
+        [
+            (
+                2.0,
+                1.0,
+                "1 of 1 element (100 %) differs by more than is allowed; the worst: found 2, expected 1, off by",
+            ),
+            (math.nan, math.nan, "found nan, expected nan (equal_nan=True would let it pass)"),
+            (math.nan, 1.0, "found nan, expected 1"),
+            (1.0, math.inf, "found 1, expected inf"),
+        ],
+    )
+    def test_scalars_and_what_is_not_finite(self, found: float, expected: float, end: str) -> None:
+        sentence = compare(torch.tensor(found), torch.tensor(expected)).sentence
+        assert end in sentence
+        assert sentence.endswith(end) or "off by" in end
+
+    @pytest.mark.parametrize(
+        ("found", "expected", "texts"),
+        [
+            (1.0, 2.0, ("1", "2")),
+            (1.0001, 1.0002, ("1.0001", "1.0002")),
+            (1.0, 1.0 + 2**-52, ("1", "1.0000000000000002")),
+            (2**60, 2**60 + 1, (str(2**60), str(2**60 + 1))),
+            (True, False, ("True", "False")),
+            (1 + 2j, 1 - 2j, ("1+2j", "1-2j")),
+            (math.nan, math.nan, ("nan", "nan")),
+        ],
+    )
+    def test_two_numbers_that_differ_look_different(
+        self, found: float, expected: float, texts: tuple[str, str]
+    ) -> None:
+        assert distinct_texts(found, expected) == texts
+
+    def test_the_share_of_one_in_many_is_not_nothing(self) -> None:
+        x = torch.zeros(100_000)
+        y = x.clone()
+        y[77_777] = 1
+        assert (
+            "1 of 100000 elements (0.0010 %) differs by more than is allowed; the worst at [77777]"
+            in compare(y, x).sentence
+        )

@@ -1,0 +1,95 @@
+"""One wrong element among any, and torch's own comparison beside ours."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from pytest_gpubench.correctness import chunks
+from pytest_gpubench.correctness.tolerance import Tolerance
+from tests.correctness.samples import COMPLEX, FLOAT8, FLOATS, INTEGERS, chunk_sizes, compare, layouts, names, shapes
+
+special = st.sampled_from([0.0, -0.0, math.inf, -math.inf, math.nan, 1e-45, 65504.0, 3e38])
+values = st.one_of(special, st.floats(-4, 4), st.floats(allow_nan=True))
+
+
+class TestSurvey:
+    @pytest.mark.parametrize("dtype", [*FLOATS, *FLOAT8, *COMPLEX, *INTEGERS, torch.bool], ids=str)
+    @settings(max_examples=25, deadline=None)
+    @given(data=st.data())
+    def test_one_wrong_element_is_found_where_it_is(self, dtype: torch.dtype, data: st.DataObject) -> None:
+        """Whatever the layouts and the chunk; and nothing is found where nothing was planted."""
+        shape = data.draw(shapes)
+        where = tuple(data.draw(st.integers(0, size - 1)) for size in shape)
+        generator = torch.Generator().manual_seed(data.draw(st.integers(0, 99)))
+        expected = torch.randint(0, 2, shape, generator=generator).to(dtype)
+        wrong = expected.clone()
+        wrong[where] = 1 - int(expected[where].to(torch.complex128).real)
+        found, kept = layouts(wrong)[data.draw(names)], layouts(expected)[data.draw(names)]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(chunks, "CHUNK_ELEMENTS", data.draw(chunk_sizes))
+            difference, same = compare(found, kept), compare(layouts(expected)[data.draw(names)], kept)
+        assert same.passed
+        assert (same.max_abs_diff, same.max_rel_diff, same.mismatched) == (0.0, 0.0, 0)
+        assert (difference.passed, difference.where, difference.mismatched) == (False, where, 1)
+        assert (difference.max_abs_diff, difference.abs_diff) == (1.0, 1.0)
+        assert difference.elements == expected.numel()
+
+    @settings(max_examples=60, deadline=None)
+    @given(
+        pairs=st.lists(st.tuples(values, values), min_size=1, max_size=12),
+        dtype=st.sampled_from(FLOATS),
+        noise=st.sampled_from([0.0, 1e-8, 1e-6, 1e-3, 1e-2, 0.1]),
+        equal_nan=st.booleans(),
+        tolerance=st.sampled_from([(None, None), (0.0, 0.0), (1e-3, 0.0), (0.0, 1e-2), (0.5, 0.5)]),
+    )
+    def test_passes_if_and_only_if_assert_close_does(
+        self,
+        pairs: list[tuple[float, float]],
+        dtype: torch.dtype,
+        noise: float,
+        equal_nan: bool,
+        tolerance: tuple[float | None, float | None],
+    ) -> None:
+        """But for differences so near the limit that torch, which computes in the dtype itself, rounds across it."""
+        expected = torch.tensor([other for _, other in pairs], dtype=torch.float64)
+        found = expected * (1 + noise) if noise else torch.tensor([one for one, _ in pairs], dtype=torch.float64)
+        one, other = found.to(dtype), expected.to(dtype)
+        rtol, atol = Tolerance(*tolerance).of(dtype)
+        diff, allowed = (one.double() - other.double()).abs(), atol + rtol * other.double().abs()
+        slack = 4 * torch.finfo(dtype).eps * (allowed + one.double().abs() + other.double().abs())
+        assume(not ((diff - allowed).abs() <= slack)[diff > 0].any() or (rtol == atol == 0))
+        assume(float(diff.nan_to_num(0, posinf=0).max()) < torch.finfo(dtype).max)
+        try:
+            torch.testing.assert_close(one, other, rtol=rtol, atol=atol, equal_nan=equal_nan)
+        except AssertionError:
+            close = False
+        else:
+            close = True
+        assert compare(one, other, tolerance=Tolerance(*tolerance, equal_nan=equal_nan)).passed is close
+
+    @settings(max_examples=50, deadline=None)
+    @given(seed=st.integers(0, 99), power=st.integers(-20, 20), rtol=st.sampled_from([0.0, 1e-3, 0.1]))
+    def test_scale(self, seed: int, power: int, rtol: float) -> None:
+        """Inputs and atol times a power of two: the same verdict, and differences times as much."""
+        generator = torch.Generator().manual_seed(seed)
+        expected = torch.randn(30, generator=generator)
+        found = expected + 0.05 * torch.randn(30, generator=generator)
+        scale = 2.0**power
+        one = compare(found, expected, tolerance=Tolerance(rtol, 0.05))
+        other = compare(found * scale, expected * scale, tolerance=Tolerance(rtol, 0.05 * scale))
+        assert (one.passed, one.mismatched, one.where, one.max_rel_diff) == (
+            other.passed,
+            other.mismatched,
+            other.where,
+            other.max_rel_diff,
+        )
+        assert one.max_abs_diff is not None
+        assert other.max_abs_diff == one.max_abs_diff * scale
+
+    def test_expanded_tensors(self) -> None:
+        one = torch.arange(3.0)
+        assert compare(one.expand(1000, 3), one.repeat(1000, 1)).passed
+        assert compare(one.expand(1000, 3), (one + 1).expand(1000, 3)).mismatched == 3000
