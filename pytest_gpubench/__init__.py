@@ -20,13 +20,16 @@ if TYPE_CHECKING:
         NothingRecorded,
         NotMeasured,
         ProfilerBusy,
+        UnfairComparison,
+        WrongResult,
     )
     from pytest_gpubench.fixture import GpuBench
-    from pytest_gpubench.results.model import DeviceFacts, Kernel, Timing, Verdict
+    from pytest_gpubench.results.model import Comparison, DeviceFacts, Kernel, Measurement, Speedup, Timing, Verdict
     from pytest_gpubench.timing.scripted import scripted
 
 __all__ = [
     "BadRequest",
+    "Comparison",
     "DeviceFacts",
     "DeviceUnavailable",
     "GpuBench",
@@ -35,17 +38,24 @@ __all__ = [
     "Kernel",
     "KernelsDiffer",
     "LimitBroken",
+    "Measurement",
     "MeasurementError",
     "NotMeasured",
     "NothingRecorded",
     "ProfilerBusy",
+    "Speedup",
     "Timing",
+    "UnfairComparison",
     "Verdict",
+    "WrongResult",
     "scripted",
 ]
 
 _HOMES = {
     "GpuBench": "pytest_gpubench.fixture",
+    "Comparison": "pytest_gpubench.results.model",
+    "Measurement": "pytest_gpubench.results.model",
+    "Speedup": "pytest_gpubench.results.model",
     "DeviceFacts": "pytest_gpubench.results.model",
     "Kernel": "pytest_gpubench.results.model",
     "Timing": "pytest_gpubench.results.model",

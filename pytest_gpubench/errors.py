@@ -10,15 +10,17 @@
         ├── ProfilerBusy       another profiler, or another measurement, is on
         ├── NothingRecorded    no work on the GPU was seen
         ├── IncompleteRecords  records are missing or contradict each other
-        └── KernelsDiffer      one call launches other kernels than the next
+        ├── KernelsDiffer      one call launches other kernels than the next
+        └── UnfairComparison   the arms of a comparison were not given the same work
     LimitBroken                a limit of the `perf` marker is broken (an AssertionError)
+    WrongResult                a candidate's outputs are not the reference's (an AssertionError)
 """
 
 __tracebackhide__ = True
 
 
 class GpuBenchError(Exception):
-    """The base of all errors but `LimitBroken`."""
+    """The base of all errors but `LimitBroken` and `WrongResult`."""
 
 
 class BadRequest(GpuBenchError, ValueError):
@@ -53,8 +55,16 @@ class KernelsDiffer(MeasurementError):
     """Raised when calls of one function launch different kernels, so that no two samples mean the same."""
 
 
+class UnfairComparison(MeasurementError):
+    """Raised when what the arms of a comparison did cannot be compared: overwritten inputs, say."""
+
+
 class LimitBroken(AssertionError):
     """Raised at the user's line when a limit of the `perf` marker is broken."""
+
+
+class WrongResult(AssertionError):
+    """Raised at the user's line when an output of a candidate differs from the reference's by more than is allowed."""
 
 
 def annotate(error: BaseException, note: str) -> None:

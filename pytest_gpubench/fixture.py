@@ -3,20 +3,28 @@
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from pytest_gpubench.agreement import Agreement, Golden, Ran
+from pytest_gpubench.correctness import Tolerance
 from pytest_gpubench.errors import BadRequest, LimitBroken, ProfilerBusy
 from pytest_gpubench.gpu.device import Device, find_device
 from pytest_gpubench.limits import Limits
-from pytest_gpubench.results.model import Measurement, Outcome, Timing, Verdict
+from pytest_gpubench.results.model import Comparison, Measurement, Outcome, Speedup, Timing, Verdict
 from pytest_gpubench.settings import Resolver, Settings
+from pytest_gpubench.stats.speedup import Speedup as SpeedupFound
+from pytest_gpubench.stats.speedup import compare as decide
+from pytest_gpubench.stats.speedup import speedup_of
 from pytest_gpubench.timing import make_timer
 from pytest_gpubench.timing.base import Call
-from pytest_gpubench.timing.calls import Backward, make_call
+from pytest_gpubench.timing.calls import Arguments, Backward, make_call, name_of
+from pytest_gpubench.timing.comparison import Match
+from pytest_gpubench.timing.comparison import compare as compare_calls
 from pytest_gpubench.timing.interpreter import counting_launches
 from pytest_gpubench.timing.measurement import Plan, measure
-from pytest_gpubench.verdict import Judgement
+from pytest_gpubench.timing.rounds import Interleaved
+from pytest_gpubench.verdict import Judgement, judge, judge_speedup
 
 if TYPE_CHECKING:
     import torch
@@ -116,15 +124,121 @@ class GpuBench:
         enforce(test, settings, judgement.verdicts)
         return timing
 
+    def compare(
+        self,
+        candidate: Callable[..., object] | Mapping[str, Callable[..., object]],
+        reference: Callable[..., object],
+        args: Sequence[object] = (),
+        kwargs: Mapping[str, object] | None = None,
+        *,
+        setup: Callable[[], object] | None = None,
+        backward: Backward = "forward",
+        rtol: float | None = None,
+        atol: float | None = None,
+        equal_nan: bool = False,
+        golden: Golden = None,
+        golden_factor: float = 2.0,
+        grads: bool = False,
+        interleave: bool = True,
+        reps: int | None = None,
+        warmup: int | None = None,
+        cache: Literal["cold", "dirty", "hot"] | None = None,
+        timer: Literal["profiler", "wall", "scripted"] | None = None,
+        precision: float | None = None,
+        max_time: float | None = None,
+    ) -> Comparison:
+        """Check a candidate against a reference, time both in turn, and judge the candidate by the test's limits.
+
+        candidate: a function, or several by name; each is checked and judged against the reference.
+        setup, backward, reps, warmup, cache, timer, precision, max_time: as in `measure`; reps counts the calls of each
+        function, and setup draws the same random numbers for each call.
+        rtol, atol, equal_nan: as in torch.testing.assert_close; None are its tolerances for the dtype.
+        golden: "float64" runs the reference in float64 too, a function stands for it; both arms are then judged by
+        their errors against that, and the candidate is allowed golden_factor times the reference's.
+        grads: compare the gradients of the inputs too, under the same upstream gradient; always so with a backward.
+        interleave: False times one arm after the other, for collectives.
+
+        Raises WrongResult where an output differs, UnfairComparison where inputs are overwritten, and what `measure`
+        raises.
+        """
+        chosen: dict[str, object] = {"reps": reps, "warmup": warmup, "cache": cache, "timer": timer}
+        chosen |= {"precision": precision, "max_time": max_time}
+        test = self._test()
+        given = {name: value for name, value in chosen.items() if value is not None}
+        settings = self._resolver.override(test.settings, given, "compare({}=...)")
+        if settings.alpha >= 0.5:
+            raise BadRequest(f"alpha is {settings.alpha:g}: a comparison needs one below 0.5, or chance decides")
+        device = self._device(test)
+        arms = name_arms(candidate, reference)
+        limits = speedup_limits(test.limits, list(arms)[1:])
+        calls = {
+            name: make_call(function, args, kwargs, setup=setup, backward=backward, label=name)
+            for name, function in arms.items()
+        }
+        arguments = Arguments(tuple(args), dict(kwargs or {}), setup)
+        grads = grads or backward != "forward"
+        tolerance = Tolerance(rtol, atol, equal_nan)
+        agreement = Agreement(reference, arguments, tolerance, golden, golden_factor, grads, device.torch_device)
+        with one_at_a_time(" and ".join(arms)):
+            comparison = self._match(test, settings, device, agreement, calls, limits, interleave)
+        self._keep(test, settings, comparison)
+        return comparison
+
+    def _match(
+        self,
+        test: CurrentTest,
+        settings: Settings,
+        device: Device,
+        agreement: Agreement,
+        calls: Mapping[str, Call],
+        limits: Mapping[str, float],
+        interleave: bool,
+    ) -> Comparison:
+        """Right before fast: check every candidate, then time all, then check what was timed."""
+        reference, *names = calls
+        with counting_launches() as launches:
+            expected = agreement.run_reference()
+            lines = {
+                name: tuple(each.line for each in agreement.check(name, calls[name].function, expected))
+                for name in names
+            }
+        reason = unmeasured_reason(settings, device, launches.number)
+        if reason is not None:
+            timings = {name: unmeasured(call, device, settings, reason) for name, call in calls.items()}
+            return Comparison(
+                reference=timings[reference],
+                candidates={name: Measurement(timing=timings[name], differences=lines[name]) for name in names},
+            )
+        recorder = OutputRecorder(agreement)
+        watched = {name: recorder.watch(name, call) for name, call in calls.items()}
+        match = Match(watched, reference, limits, settings.seed, interleave)
+        timer = make_timer(settings.timer, device, settings.cache)
+        plan = plan_of(settings)
+        judge_all = SpeedupJudge(match, settings, test.limits)
+        try:
+            taken, timings = compare_calls(match, timer, device, plan, judge_all.look, self._progress)
+        finally:
+            self._progress("")
+        recorder.check(reference, names)
+        return judge_all.conclude(taken, timings, lines, is_enforced(settings, device))
+
+    def _keep(self, test: CurrentTest, settings: Settings, comparison: Comparison) -> None:
+        """Keep what was found, and raise for what is broken."""
+        test.measurements.append(Measurement(timing=comparison.reference))
+        test.measurements += comparison.candidates.values()
+        for measurement in comparison.candidates.values():
+            enforce(test, settings, measurement.verdicts)
+
     def _take(self, call: Call, device: Device, settings: Settings, judgement: Judgement) -> Timing:
         """Return the measured timing; an unmeasured one where nothing is to be, or can be, measured."""
-        if settings.disable:
-            call.prepare()()
-            return unmeasured(call, device, settings, "switched off by --gpu-bench-disable")
-        if device.type == "cpu" and settings.timer != "scripted" and runs_in_interpreter(call):
-            return unmeasured(call, device, settings, "it ran in Triton's interpreter, whose time means nothing")
+        if settings.disable or (device.type == "cpu" and settings.timer != "scripted"):
+            with counting_launches() as launches:
+                call.prepare()()
+            reason = unmeasured_reason(settings, device, launches.number)
+            if reason is not None:
+                return unmeasured(call, device, settings, reason)
         timer = make_timer(settings.timer, device, settings.cache)
-        plan = Plan(settings.cache, settings.reps, settings.warmup, settings.precision, settings.max_time)
+        plan = plan_of(settings)
         try:
             return measure(call, timer, device, plan, judgement.look, self._progress)
         finally:
@@ -166,11 +280,134 @@ def enforce(test: CurrentTest, settings: Settings, verdicts: Sequence[Verdict]) 
             test.warnings.append(verdict.sentence)
 
 
-def runs_in_interpreter(call: Call) -> bool:
-    """Call once and tell whether Triton's interpreter ran kernels for it."""
-    with counting_launches() as launches:
-        call.prepare()()
-    return launches.number > 0
+def plan_of(settings: Settings) -> Plan:
+    """Return how a measurement is to be taken."""
+    return Plan(settings.cache, settings.reps, settings.warmup, settings.precision, settings.max_time)
+
+
+def unmeasured_reason(settings: Settings, device: Device, interpreted: int) -> str | None:
+    """Return why calls are not to be timed; None where they are."""
+    if settings.disable:
+        return "switched off by --gpu-bench-disable"
+    if device.type == "cpu" and settings.timer != "scripted" and interpreted:
+        return "it ran in Triton's interpreter, whose time means nothing"
+    return None
+
+
+def name_arms(
+    candidate: Callable[..., object] | Mapping[str, Callable[..., object]], reference: Callable[..., object]
+) -> dict[str, Callable[..., object]]:
+    """Return the functions of a comparison by name, the reference first; raise BadRequest for names that clash."""
+    if not isinstance(candidate, Mapping):
+        candidate = {name_of(candidate): candidate}
+    if not candidate:
+        raise BadRequest("compare() needs a candidate, found an empty mapping")
+    for name in candidate:
+        if not isinstance(name, str) or not name:
+            raise BadRequest(f"compare() needs names of candidates that are texts, found {name!r}")
+    for function in (reference, *candidate.values()):
+        if not callable(function):
+            raise BadRequest(f"compare() needs functions, found {type(function).__name__}: {function!r:.80}")
+    name = name_of(reference)
+    while name in candidate:
+        name = f"{name} (reference)"
+    return {name: reference, **candidate}
+
+
+def speedup_limits(limits: Limits, names: Sequence[str]) -> dict[str, float]:
+    """Return the speedup asked of each candidate; raise BadRequest for a limit on one that does not exist."""
+    asked = limits.min_speedup
+    if asked is None:
+        return {}
+    if not isinstance(asked, Mapping):
+        return dict.fromkeys(names, asked)
+    unknown = [name for name in asked if name not in names]
+    if unknown:
+        raise BadRequest(f"perf(min_speedup=...) names {unknown[0]!r}, but the candidates are {', '.join(names)}")
+    return dict(asked)
+
+
+@dataclass
+class OutputRecorder:
+    """Keep what the last timed call of each arm returned, to check it too."""
+
+    agreement: Agreement
+    last: dict[str, object] = field(default_factory=dict)
+
+    def watch(self, name: str, call: Call) -> Call:
+        """Return the call, which keeps what it returns; all arms are given the same where `setup` is random."""
+
+        def prepare() -> Callable[[], object]:
+            self.last.pop(name, None)  # its memory is free for the next output
+            with self.agreement.same_random_numbers():
+                timed = call.prepare()
+
+            def keep() -> None:
+                self.last[name] = timed()
+
+            return keep
+
+        return replace(call, prepare=prepare)
+
+    def check(self, reference: str, names: Sequence[str]) -> None:
+        """Raise WrongResult if a candidate was right when it was checked, and wrong when it was timed."""
+        if self.last[reference] is None:  # what a backward run returns
+            return
+        for name in names:
+            differences = self.agreement.compare(Ran(self.last[name], {}), Ran(self.last[reference], {}))
+            self.agreement.require(name, differences, " in a timed call, though right when checked")
+
+
+@dataclass
+class SpeedupJudge:
+    """Decide, look by look, whether every candidate keeps its limit on the speedup."""
+
+    match: Match
+    settings: Settings
+    limits: Limits
+    looks: tuple[int, ...] = ()
+
+    def look(self, taken: Interleaved, looks: tuple[int, ...]) -> bool:
+        """Return whether all is decided at this look; without a limit, whether the ratios are known precisely."""
+        self.looks = looks
+        speedups = {name: self._speedup(taken, name) for name in self.match.calls if name != self.match.reference}
+        if self.match.limits:
+            return all(decide(speedups[name].interval, limit) != "open" for name, limit in self.match.limits.items())
+        widths = [speedup.interval.width / speedup.ratio for speedup in speedups.values() if speedup.interval]
+        return len(widths) == len(speedups) and max(widths) <= 2 * self.settings.precision
+
+    def conclude(
+        self,
+        taken: Interleaved,
+        timings: Mapping[str, Timing],
+        lines: Mapping[str, tuple[str, ...]],
+        enforced: bool,
+    ) -> Comparison:
+        """Return the comparison with a verdict for every limit."""
+        reference = timings[self.match.reference]
+        candidates = {}
+        for name, differences in lines.items():
+            found = self._speedup(taken, name)
+            speedup = Speedup(
+                ratio=found.ratio,
+                interval=found.interval,
+                quads=found.quads,
+                alpha=found.alpha,
+                reference=reference.label,
+                reference_us=reference.median_us,
+                seed=self.match.seed,
+            )
+            verdicts = judge(timings[name], self.limits, self.settings.alpha, enforced)
+            if name in self.match.limits:
+                wanted = self.match.limits[name]
+                verdicts += (judge_speedup(name, speedup, timings[name].median_us, wanted, wanted, enforced),)
+            candidates[name] = Measurement(
+                timing=timings[name], verdicts=verdicts, speedup=speedup, differences=differences
+            )
+        return Comparison(reference=reference, candidates=candidates)
+
+    def _speedup(self, taken: Interleaved, name: str) -> SpeedupFound:
+        return speedup_of(taken.log_ratios(self.match.reference, name), self.settings.alpha, self.looks)
 
 
 def unmeasured(call: Call, device: Device, settings: Settings, reason: str) -> Timing:

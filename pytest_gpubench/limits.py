@@ -29,6 +29,15 @@ def time_by_gpu(value: object) -> float | Mapping[str, float]:
     return {name: positive_number(limit) for name, limit in value.items()}
 
 
+def number_by_variant(value: object) -> float | Mapping[str, float]:
+    """Return a positive number, or a mapping of variants' names to positive numbers."""
+    if not isinstance(value, Mapping):
+        return positive_number(value)
+    if not value or not all(isinstance(name, str) and name for name in value):
+        raise ValueError("a mapping must name variants, as in {'triton': 1.5, 'compiled': 1.2}")
+    return {name: positive_number(limit) for name, limit in value.items()}
+
+
 def limit(check: Callable[[object], Any], help: str) -> Any:
     """Declare a limit: its default is None, `check` refuses impossible values with ValueError."""
     return field(default=None, metadata={"check": check, "help": help})
@@ -43,6 +52,11 @@ class Limits:
     )
     max_time_us: float | Mapping[str, float] | None = limit(
         time_by_gpu, "median time of one call in microseconds, at most: a number, or one per GPU name {'H200': 40}"
+    )
+
+    min_speedup: float | Mapping[str, float] | None = limit(
+        number_by_variant,
+        "the reference's time over the candidate's in gpu_bench.compare, at least: a number, or one per variant",
     )
 
     def __post_init__(self) -> None:

@@ -1,9 +1,10 @@
 """pytest's hooks: each takes what pytest gives, calls one thing of ours, and puts the answer back."""
 
 import os
+import sys
 from collections import Counter
 from collections.abc import Generator, Iterator
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import pytest
 
@@ -15,6 +16,9 @@ from pytest_gpubench.settings import Resolver
 from pytest_gpubench.units import printable
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import TextIO
+
     from pytest_gpubench.fixture import CurrentTest, GpuBench
     from pytest_gpubench.gpu.device import Device
     from pytest_gpubench.results.model import TestRecord
@@ -63,7 +67,8 @@ def gpu_bench(pytestconfig: pytest.Config) -> "GpuBench":
     """Measure GPU kernel time: ``gpu_bench(fn, *args, **kwargs)`` returns a ``Timing``.
 
     ``gpu_bench.measure(fn, args=, setup=, backward=, ...)`` takes everything else, ``gpu_bench.device`` is where to
-    make the tensors. Limits of the ``perf`` marker are held against every measurement of the test.
+    make the tensors. ``gpu_bench.compare(candidate, reference, args=)`` checks outputs and returns a ``Comparison``.
+    Limits of the ``perf`` marker are held against every measurement of the test.
     """
     return pytestconfig.stash[RUN].bench
 
@@ -82,6 +87,7 @@ class Run:
         self._phase: Literal["setup", "call", "teardown"] = "setup"
         self._wider_fixtures: list[str] = []
         self._bench: GpuBench | None = None
+        self._terminal = open_terminal(config)
         self._device: Device | None = None
         self._device_error: str | None = None
 
@@ -284,16 +290,18 @@ class Run:
 
     def _require_measurement(self) -> None:
         test = self.current_test()
-        if test is None or not test.limits or any(item.timing.measured for item in test.measurements):
+        if test is None or not test.limits:
+            return
+        compared = any(item.speedup is not None for item in test.measurements)
+        measured = any(item.timing.measured for item in test.measurements)
+        if compared or (measured and test.limits.min_speedup is None):
             return
         from pytest_gpubench.fixture import is_enforced
 
-        if not test.measurements:
-            pytest.fail(
-                f"perf({test.limits}) was never judged: the test measured nothing; call gpu_bench(...) in it",
-                pytrace=False,
-            )
-        reason = test.measurements[-1].timing.unmeasured
+        reasons = [item.timing.unmeasured for item in test.measurements if not item.timing.measured]
+        if not reasons:
+            pytest.fail(f"perf({test.limits}) was never judged: {missing_call(test.limits)}", pytrace=False)
+        reason = reasons[-1]
         if test.device is not None and is_enforced(test.settings, test.device):
             pytest.fail(f"perf({test.limits}) was never judged: {reason}", pytrace=False)
         test.warnings.append(f"perf({test.limits}) of {test.nodeid} was not judged: {reason}")
@@ -329,21 +337,28 @@ class Run:
         if report.failed:
             report.sections.append(("gpu_bench", report_section(record)))
 
-    def _progress(self) -> Any:
+    def _progress(self) -> "Callable[[str], None]":
         from pytest_gpubench.report.progress import Progress
 
         reporter = self.config.pluginmanager.get_plugin("terminalreporter")
-        if self.is_worker or reporter is None or self.config.getoption("capture") == "no":
+        if self._terminal is None or reporter is None:
             return lambda text: None
-        writer = self.config.get_terminal_writer()
-        if not writer.hasmarkup:
-            return lambda text: None
+        terminal, writer = self._terminal, self.config.get_terminal_writer()
 
         def write(text: str) -> None:
-            writer._file.write(text)
-            writer._file.flush()
+            terminal.write(text)
+            terminal.flush()
 
         return Progress(write, lambda: writer.fullwidth - writer.width_of_current_line).say
+
+
+def open_terminal(config: pytest.Config) -> "TextIO | None":
+    """Return the terminal behind stdout, past pytest's capturing; None where there is none to show progress on."""
+    if hasattr(config, "workerinput") or config.getoption("capture") == "no" or not sys.stdout.isatty():
+        return None
+    terminal = os.fdopen(os.dup(sys.stdout.fileno()), "w")
+    config.add_cleanup(terminal.close)
+    return terminal
 
 
 RUN = pytest.StashKey[Run]()
@@ -354,15 +369,25 @@ def uses_fixture(item: pytest.Item) -> bool:
     return FIXTURE in getattr(item, "fixturenames", ())
 
 
+def missing_call(limits: Limits) -> str:
+    """Return what a test with these limits did not do, and how to."""
+    if limits.min_speedup is None:
+        return "the test measured nothing; call gpu_bench(...) in it"
+    return "the test compared nothing; call gpu_bench.compare(candidate, reference, ...) in it"
+
+
 def median_properties(record: "TestRecord") -> list[tuple[str, object]]:
-    """Return the medians of a test as JUnit properties: plain floats, which is what xdist can carry."""
+    """Return a test's medians and speedups as JUnit properties: plain floats, which is what xdist can carry."""
     properties: list[tuple[str, object]] = []
     seen: Counter[str] = Counter()
     for item in record.measurements:
         if item.timing.measured:
             seen[item.timing.label] += 1
             number = f"#{seen[item.timing.label]}" if seen[item.timing.label] > 1 else ""
-            properties.append((f"gpu_bench.{item.timing.label}{number}.median_us", round(item.timing.median_us, 4)))
+            name = f"gpu_bench.{item.timing.label}{number}"
+            properties.append((f"{name}.median_us", round(item.timing.median_us, 4)))
+            if item.speedup is not None:
+                properties.append((f"{name}.speedup", float(f"{item.speedup.ratio:.6g}")))
     return properties
 
 

@@ -25,6 +25,7 @@ COLUMNS = (
     "reps",
     "kernels",
     "clock",
+    "speedup",
     "limit",
     "flags",
 )
@@ -153,6 +154,13 @@ class Settings:
         "fail|warn|pass",
         in_marker=True,
     )
+    seed: int = setting(
+        0,
+        warmup_count,
+        "draw the order in which the arms of a comparison take turns from this seed",
+        "N",
+        in_marker=True,
+    )
     startup: Literal["background", "lazy"] = setting(
         "background",
         choice("background", "lazy"),
@@ -163,7 +171,7 @@ class Settings:
     only: bool = setting(False, switch, "run only the tests that use gpu_bench")
     skip: bool = setting(False, switch, "run only the tests that do not use gpu_bench")
     columns: tuple[str, ...] = setting(
-        ("median", "interval", "mean", "std", "min", "max", "reps", "kernels", "limit", "flags"),
+        ("median", "interval", "mean", "std", "min", "max", "reps", "kernels", "speedup", "limit", "flags"),
         columns,
         f"the table's columns, of {', '.join(COLUMNS)}",
         "LIST",

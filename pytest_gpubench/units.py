@@ -21,7 +21,7 @@ def choose_time_unit(values_us: Iterable[float]) -> str:
     finite = [abs(value) for value in values_us if math.isfinite(value) and value]
     if not finite:
         return "us"
-    middle = sorted(finite)[(len(finite) - 1) // 2]
+    middle = sorted(finite)[len(finite) // 2]
     for unit in ("s", "ms", "us"):
         if float(f"{middle / MICROSECONDS_PER_UNIT[unit]:.3e}") >= 1:
             return unit

@@ -1,12 +1,14 @@
 """Limits and their judgement: numbers in, outcome and sentence out."""
 
+import math
 import re
 from collections.abc import Mapping
 
 from pytest_gpubench.limits import Limits
-from pytest_gpubench.results.model import Outcome, Timing, Verdict
+from pytest_gpubench.results.model import Outcome, Speedup, Timing, Verdict
+from pytest_gpubench.stats.speedup import compare
 from pytest_gpubench.stats.summary import Interval, least_count, median_interval, std_interval
-from pytest_gpubench.units import choose_time_unit, count, format_share, format_time
+from pytest_gpubench.units import choose_time_unit, count, format_share, format_time, round_to_digits
 
 
 def judge(
@@ -46,6 +48,41 @@ class Judgement:
         spent = self.alpha if self.single else self.alpha / (self.looks * (self.looks + 1))
         self.verdicts = judge(timing, self.limits, self.alpha, self.enforced, spent)
         return all(verdict.outcome is not Outcome.INCONCLUSIVE for verdict in self.verdicts)
+
+
+def judge_speedup(
+    label: str, speedup: Speedup, candidate_us: float, wanted: float, asked: object, enforced: bool = True
+) -> Verdict:
+    """Judge a speedup by a limit: FAIL where its whole interval is below, PASS where none of it is."""
+    decided = compare(speedup.interval, wanted)
+    outcome = {"pass": Outcome.PASS, "fail": Outcome.FAIL, "open": Outcome.INCONCLUSIVE}[decided]
+    ratio, *ends = (round_to_digits(number, 4) for number in (speedup.ratio, *(speedup.interval or ())))
+    between = f" [{', '.join(ends)}]" if ends else ""
+    unit = choose_time_unit([candidate_us])
+    return Verdict(
+        limit=f"min_speedup={asked!r}",
+        outcome=outcome,
+        sentence=f"{label} is {_speedup_words(speedup.ratio, outcome)} {speedup.reference}: {ratio}x{between}, "
+        f"wanted at least {wanted:g}x "
+        f"({format_time(candidate_us, unit)} against {format_time(speedup.reference_us, unit)}, "
+        f"{count(speedup.quads, 'quad')}{_too_few_quads(speedup)}, alpha {speedup.alpha:g})",
+        enforced=enforced,
+    )
+
+
+def _speedup_words(ratio: float, outcome: Outcome) -> str:
+    if outcome is Outcome.INCONCLUSIVE:
+        return "too close to tell against"
+    if round_to_digits(ratio, 4) == "1.000":
+        return "as fast as"
+    if ratio < 1:
+        return "slower than"
+    return "faster than" if outcome is Outcome.PASS else "not fast enough against"
+
+
+def _too_few_quads(speedup: Speedup) -> str:
+    least_quads = math.ceil(-math.log2(speedup.alpha))  # of so many, all on one side are as rare as alpha
+    return "" if speedup.interval else f", too few to decide: take at least {2 * least_quads} reps"
 
 
 def compare_with_limit(interval: Interval | None, most: float) -> Outcome:

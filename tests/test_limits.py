@@ -21,6 +21,8 @@ NAMES = [row.name for row in dataclasses.fields(Limits)]
         (Limits(max_time_us=40), "max_time_us=40"),
         (Limits(max_time_us={"H200": 40, "A100": 7.5}), "max_time_us={'H200': 40, 'A100': 7.5}"),
         (Limits(max_time_us=40.5, max_rel_std=3), "max_rel_std=3, max_time_us=40.5"),
+        (Limits(min_speedup=1.5), "min_speedup=1.5"),
+        (Limits(min_speedup={"triton": 1.5, "compiled": 1}), "min_speedup={'triton': 1.5, 'compiled': 1}"),
     ],
 )
 def test_limits_read_as_they_were_asked_for(limits: Limits, text: str) -> None:
@@ -35,6 +37,7 @@ def test_no_limits_are_false() -> None:
 
 NUMBER = "it must be a number"
 POSITIVE = "it must be above 0 and finite"
+VARIANTS = "a mapping must name variants, as in {'triton': 1.5, 'compiled': 1.2}"
 MAPPING = "a mapping must name GPUs, as in {'H200': 40, 'A100': 75}"
 
 
@@ -63,6 +66,18 @@ MAPPING = "a mapping must name GPUs, as in {'H200': 40, 'A100': 75}"
         ("max_time_us", {"H200": "40"}, f"perf(max_time_us={{'H200': '40'}}): {NUMBER}"),
         ("max_time_us", {"H200": None}, f"perf(max_time_us={{'H200': None}}): {NUMBER}"),
         ("max_time_us", {"H200": {"A100": 1}}, f"perf(max_time_us={{'H200': {{'A100': 1}}}}): {NUMBER}"),
+        ("min_speedup", 0, f"perf(min_speedup=0): {POSITIVE}"),
+        ("min_speedup", -1.5, f"perf(min_speedup=-1.5): {POSITIVE}"),
+        ("min_speedup", math.nan, f"perf(min_speedup=nan): {POSITIVE}"),
+        ("min_speedup", math.inf, f"perf(min_speedup=inf): {POSITIVE}"),
+        ("min_speedup", "1.5x", f"perf(min_speedup='1.5x'): {NUMBER}"),
+        ("min_speedup", True, f"perf(min_speedup=True): {NUMBER}"),
+        ("min_speedup", [1.5], f"perf(min_speedup=[1.5]): {NUMBER}"),
+        ("min_speedup", {}, f"perf(min_speedup={{}}): {VARIANTS}"),
+        ("min_speedup", {"": 1.5}, f"perf(min_speedup={{'': 1.5}}): {VARIANTS}"),
+        ("min_speedup", {1: 1.5}, f"perf(min_speedup={{1: 1.5}}): {VARIANTS}"),
+        ("min_speedup", {"a": 1.5, "b": math.nan}, f"perf(min_speedup={{'a': 1.5, 'b': nan}}): {POSITIVE}"),
+        ("min_speedup", {"a": None}, f"perf(min_speedup={{'a': None}}): {NUMBER}"),
     ],
 )
 def test_an_impossible_limit_is_refused_with_what_is_wrong(name: str, value: object, sentence: str) -> None:
@@ -114,3 +129,9 @@ def test_every_limit_says_what_it_limits(row: "dataclasses.Field[Any]") -> None:
     """`pytest --markers` and the README are made of it."""
     assert row.default is None
     assert len(row.metadata["help"]) > 20
+
+
+@pytest.mark.parametrize("name", ["max_time_us", "min_speedup"])
+@given(limits=st.dictionaries(st.text(min_size=1), st.floats(1e-6, 1e6), min_size=1))
+def test_every_mapping_of_names_to_positive_numbers_is_a_limit(name: str, limits: dict[str, float]) -> None:
+    assert getattr(Limits(**{name: limits}), name) == limits  # type: ignore[arg-type]

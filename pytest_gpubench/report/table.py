@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pytest_gpubench.results.model import Measurement, Outcome, TestRecord, Timing, Verdict
+from pytest_gpubench.results.model import Measurement, Outcome, Speedup, TestRecord, Timing, Verdict
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.units import MICROSECONDS_PER_UNIT, choose_time_unit, format_share, format_time, round_to_digits
 
@@ -68,6 +68,7 @@ OTHER_COLUMNS: dict[str, str] = {
     "reps": "Reps",
     "kernels": "Kernels",
     "clock": "SM MHz",
+    "speedup": "Speedup",
     "limit": "Limit",
     "flags": "Flags",
 }
@@ -159,7 +160,7 @@ def build(title: str, rows: Sequence[Row], settings: Settings) -> "Table":
     unit = (
         settings.time_unit if settings.time_unit != "auto" else choose_time_unit(row.timing.median_us for row in rows)
     )
-    columns = [name for name in settings.columns if name not in ("limit", "flags") or has_any(name, rows)]
+    columns = [name for name in settings.columns if name not in ("speedup", "limit", "flags") or has_any(name, rows)]
     table = Table(title=Text(f"gpu_bench{': ' if title else ''}{title}", style="bold"), box=box.SIMPLE_HEAD)
     table.title_justify = "left"
     table.add_column("Test", overflow="fold", max_width=MAX_NAME_WIDTH)
@@ -180,6 +181,8 @@ def has_any(column: str, rows: Iterable[Row]) -> bool:
     """Tell whether a column that is mostly empty has anything to show."""
     if column == "limit":
         return any(row.measurement.verdicts for row in rows)
+    if column == "speedup":
+        return any(row.measurement.speedup for row in rows)
     return any(notes_of(row.timing) for row in rows)
 
 
@@ -190,6 +193,8 @@ def cell(column: str, row: Row, unit: str) -> "Text":
     if column == "limit":
         parts = [(outcome_text(item), STYLES[item.outcome]) for item in row.measurement.verdicts]
         return Text("\n").join([Text(text, style=style) for text, style in parts])
+    if column == "speedup":
+        return Text(speedup_text(row.measurement.speedup))
     if column == "flags":
         return Text(", ".join(notes_of(row.timing)), style="yellow")
     return Text(plain_cell(column, row.timing, unit))
@@ -210,6 +215,14 @@ def plain_cell(column: str, timing: Timing, unit: str) -> str:
         clock_mhz = timing.median_sm_clock_mhz
         return "-" if clock_mhz is None else f"{clock_mhz:.0f}"
     return str(timing.reps)
+
+
+def speedup_text(speedup: Speedup | None) -> str:
+    """Return a speedup with its interval; nothing for what is compared with nothing."""
+    if speedup is None:
+        return ""
+    ratio, *ends = (round_to_digits(number, 4) for number in (speedup.ratio, *(speedup.interval or ())))
+    return f"{ratio}x" + (f" [{', '.join(ends)}]" if ends else "")
 
 
 def time_cell(value_us: float | None, unit: str) -> str:

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from pytest_gpubench import __version__
-from pytest_gpubench.report.table import kernel_lines
+from pytest_gpubench.report.table import kernel_lines, speedup_text
 from pytest_gpubench.results.model import DeviceFacts, Outcome, TestRecord, Timing
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.units import count, format_bytes, format_time
@@ -78,11 +78,18 @@ def report_section(record: TestRecord) -> str:
         lines.append(str(timing))
         if timing.measured:
             first, _, third = timing.quartiles_us
+            clock_mhz = timing.median_sm_clock_mhz
             lines.append(
                 f"  min {format_time(timing.min_us)}, quartiles {format_time(first)} and {format_time(third)}, "
-                f"max {format_time(timing.max_us)}; {', '.join(timing.flags) or 'nothing unusual'}"
+                f"max {format_time(timing.max_us)}; {'' if clock_mhz is None else f'SM clock {clock_mhz:.0f} MHz; '}"
+                f"{', '.join(timing.flags) or 'nothing unusual'}"
             )
         lines += kernel_lines(timing)
+        if measurement.speedup is not None:
+            found = measurement.speedup
+            how = f"{count(found.quads, 'quad')}, seed {found.seed}"
+            lines.append(f"  speedup over {found.reference}: {speedup_text(found)} ({how})")
+        lines += [f"  {difference}" for difference in measurement.differences]
         lines += [f"  {verdict.outcome.value.upper()}: {verdict.sentence}" for verdict in measurement.verdicts]
     return "\n".join(lines)
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from pytest_gpubench.errors import NotMeasured
+from pytest_gpubench.errors import BadRequest, NotMeasured
 from pytest_gpubench.stats import summary
 from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.units import count, format_time
@@ -185,11 +185,78 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a FAIL fails the test: not on a CPU that nobody asked for by name."""
 
 
+class Speedup(msgspec.Struct, frozen=True, kw_only=True):
+    """Hold how many times as fast as its reference a candidate is."""
+
+    ratio: float
+    """The reference's time over the candidate's: the median over the quads; above 1 where the candidate is faster."""
+    interval: Interval | None
+    """Of the ratio, right at all looks together; None where there are too few quads for alpha."""
+    quads: int
+    alpha: float
+    reference: str
+    reference_us: float
+    seed: int
+
+
 class Measurement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Hold one timing and what its test's limits make of it."""
 
     timing: Timing
     verdicts: tuple[Verdict, ...] = ()
+    speedup: Speedup | None = None
+    """Against its reference, for a candidate of a comparison."""
+    differences: tuple[str, ...] = ()
+    """How each of a candidate's outputs compares with the reference's: `out PASS max_diff=1.2e-07`."""
+
+
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """Hold what `gpu_bench.compare` found: the reference, and each candidate by name.
+
+    With a single candidate its timing, speedup, verdicts and differences are attributes of the comparison itself.
+    """
+
+    reference: Timing
+    candidates: dict[str, Measurement]
+
+    def __getitem__(self, name: str) -> Measurement:
+        return self.candidates[name]
+
+    @property
+    def timing(self) -> Timing:
+        """The only candidate's timing."""
+        return self._only().timing
+
+    @property
+    def speedup(self) -> float:
+        """The only candidate's speedup: the reference's time over its own."""
+        return self._speedup().ratio
+
+    @property
+    def interval(self) -> Interval | None:
+        """The interval of the only candidate's speedup; None where there are too few quads for alpha."""
+        return self._speedup().interval
+
+    @property
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """The only candidate's verdicts."""
+        return self._only().verdicts
+
+    @property
+    def differences(self) -> tuple[str, ...]:
+        """How each of the only candidate's outputs compares with the reference's."""
+        return self._only().differences
+
+    def _only(self) -> Measurement:
+        if len(self.candidates) != 1:
+            raise BadRequest(f"which candidate? comparison[name] takes one of {', '.join(self.candidates)}")
+        return next(iter(self.candidates.values()))
+
+    def _speedup(self) -> Speedup:
+        found = self._only().speedup
+        if found is None:
+            raise NotMeasured(f"there is no speedup: {self._only().timing.unmeasured}")
+        return found
 
 
 class TestRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -30,6 +30,7 @@ class ProfilerTimer(Timer):
     """Sum the device's own records of a call."""
 
     name = "profiler"
+    tick_us = 0.032
     sees_kernels = True
 
     def __init__(self, device: Device, cache: str) -> None:

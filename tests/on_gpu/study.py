@@ -1,4 +1,4 @@
-"""Measure the measuring on this machine's GPU: `python -m tests.on_gpu.study true|steady|startup`.
+"""Measure the measuring on this machine's GPU: `python -m tests.on_gpu.study true|steady|startup|judge`.
 
 Each study prints a Markdown table with the rival (Triton's do_bench) measured in the same run. `true` needs `ncu` on
 the PATH; a workload is compared kernel by kernel with its caches flushed and its clocks left alone.
@@ -12,7 +12,9 @@ import statistics
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from pytest_gpubench.results.model import Timing
@@ -248,12 +250,63 @@ def study_startup() -> None:
         print(f"| {mode} | {cells} |")
 
 
+def verdicts(
+    candidate: Callable[[], object], reference: Callable[[], object], limit: float, most: int, most_s: float
+) -> dict[str, float]:
+    """Compare again and again, as the fixture does; return how often each verdict came, and what it cost."""
+    from pytest_gpubench.errors import LimitBroken
+    from pytest_gpubench.limits import Limits
+    from pytest_gpubench.results.model import Outcome
+    from tests.on_gpu.harness import bench_of, silent, study_test_with
+
+    outcomes: Counter[Outcome] = Counter()
+    seconds: list[float] = []
+    quads: list[int] = []
+    ratios: list[float] = []
+    started_s = time.perf_counter()
+    while len(seconds) < most and time.perf_counter() - started_s < most_s:
+        began_s = time.perf_counter()
+        test = study_test_with(Limits(min_speedup=limit), seed=len(seconds))
+        with suppress(LimitBroken):
+            bench_of(test).compare({"candidate": silent(candidate)}, silent(reference))
+        seconds.append(time.perf_counter() - began_s)
+        found = test.measurements[-1]
+        assert found.speedup is not None
+        outcomes[found.verdicts[0].outcome] += 1
+        quads.append(found.speedup.quads)
+        ratios.append(found.speedup.ratio)
+    return {
+        "verdicts": len(seconds),
+        **{outcome.value: outcomes[outcome] for outcome in (Outcome.PASS, Outcome.FAIL, Outcome.INCONCLUSIVE)},
+        "quads": statistics.fmean(quads),
+        "seconds": statistics.median(seconds),
+        "ratio": statistics.median(ratios),
+    }
+
+
+def study_judge(most: int, most_s: float) -> None:
+    """Count verdicts at min_speedup=0.99: of a call against itself, and against one with 2 % less work."""
+    from tests.on_gpu.workloads import planted
+
+    print("| call | arms | verdicts | PASS | FAIL | INCONCLUSIVE | quads | s a verdict | measured ratio |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
+    for name, (reference, slower) in planted().items():
+        for arms, candidate in (("the same", reference), ("2 % more rows", slower)):
+            row = verdicts(candidate, reference, 0.99, most, most_s)
+            print(
+                f"| {name} | {arms} | {row['verdicts']} | {row['pass']} | {row['fail']} | {row['inconclusive']} | "
+                f"{row['quads']:.0f} | {row['seconds']:.3f} | {row['ratio']:.4f} |"
+            )
+
+
 def main() -> None:
     """Run the study that was asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("study", choices=["true", "steady", "startup", "measure", "call-for-ncu", "start-up"])
+    parser.add_argument("study", choices=["true", "steady", "startup", "measure", "call-for-ncu", "start-up", "judge"])
     parser.add_argument("names", nargs="*")
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--most", type=int, default=500, help="verdicts of each pair")
+    parser.add_argument("--most-s", type=float, default=3600, help="seconds for each pair")
     chosen = parser.parse_args()
     from tests.on_gpu.workloads import WORKLOADS
 
@@ -264,6 +317,8 @@ def main() -> None:
         study_steady(names, chosen.out)
     elif chosen.study == "startup":
         study_startup()
+    elif chosen.study == "judge":
+        study_judge(chosen.most, chosen.most_s)
     elif chosen.study == "start-up":
         start_up(names[0])
     elif chosen.study == "call-for-ncu":

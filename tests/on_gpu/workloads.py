@@ -87,3 +87,25 @@ WORKLOADS: dict[str, Callable[[], Workload]] = {
     "compiled rms_norm + silu 8192x8192 fp32": compiled_chain,
     "matmul 8192^3 bf16": lambda: matmul(8192),
 }
+
+
+def planted() -> dict[str, tuple[Workload, Workload]]:
+    """Return pairs of a call and the same with 2 % more rows, from 2 us to some 600 us."""
+    x, y = normal(5223, 4096), normal(16712, 4096)
+    a, b = normal(4178, 4096, dtype=torch.bfloat16), normal(4096, 4096, dtype=torch.bfloat16)
+    small, large = normal(2**18 * 51 // 50 + 1), normal(2**24 * 51 // 50 + 1)
+    small_out, large_out = torch.empty_like(small), torch.empty_like(large)
+
+    def adding(x: torch.Tensor, out: torch.Tensor, count: int) -> Workload:
+        return lambda: torch.add(x[:count], x[:count], out=out[:count])
+
+    return {
+        "add 2 x 1 MiB": (adding(small, small_out, 2**18), adding(small, small_out, 2**18 * 51 // 50)),
+        "add 2 x 64 MiB": (adding(large, large_out, 2**24), adding(large, large_out, 2**24 * 51 // 50)),
+        "softmax 5120x4096 fp32": (lambda: torch.softmax(x[:5120], -1), lambda: torch.softmax(x[:5222], -1)),
+        "matmul 4096^3 bf16": (lambda: torch.mm(a[:4096], b), lambda: torch.mm(a[:4178], b)),
+        "rms_norm eager 16384x4096 fp32": (
+            lambda: y[:16384] * torch.rsqrt(y[:16384].pow(2).mean(-1, keepdim=True) + 1e-6),
+            lambda: y[:16711] * torch.rsqrt(y[:16711].pow(2).mean(-1, keepdim=True) + 1e-6),
+        ),
+    }

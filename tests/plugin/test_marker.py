@@ -50,7 +50,7 @@ class TestClass:
 @pytest.mark.parametrize(
     ("mark", "sentence"),
     [
-        ("perf(max_tim_us=3)", "perf(max_tim_us=...) is not known; legal are the limits max_rel_std, max_time_us *"),
+        ("perf(max_tim_us=3)", "perf(max_tim_us=...) is not known; legal are the limits max_rel_std, max_time_us, *"),
         ("perf(3)", "perf() takes keywords only, found 1 positional argument: 3"),
         ("perf(device='cpu')", "perf(device=...) can only be set for the whole run*"),
         ("perf(max_time_us=0)", "perf(max_time_us=0): it must be above 0 and finite"),

@@ -33,6 +33,7 @@ OTHER_VALUES: dict[str, tuple[str, object]] = {
     "alpha": ("0.01", 0.01),
     "inconclusive": ("fail", "fail"),
     "startup": ("lazy", "lazy"),
+    "seed": ("7", 7),
     "disable": ("true", True),
     "only": ("true", True),
     "skip": ("true", True),

@@ -1,5 +1,8 @@
 """The plugin beside pytest's own ways of running: interrupts, xdist, collecting, plugins switched off."""
 
+import contextlib
+import os
+import pty
 import subprocess
 import sys
 from typing import Any, cast
@@ -128,3 +131,28 @@ def test_it(gpu_bench):
     assert [name for name, _ in call.user_properties] == ["gpu_bench.f.median_us", "gpu_bench.f#2.median_us"]
     assert all(type(value) is float for _, value in call.user_properties)
     assert type(call.__dict__["gpu_bench"]) is str
+
+
+SLEEPER = """
+import time
+def test_slow(gpu_bench):
+    gpu_bench.measure(lambda: time.sleep(0.5), reps=4, warmup=1, cache="hot", label="sleeper")
+"""
+
+
+def test_a_terminal_is_told_what_takes_long_though_output_is_captured(pytester: pytest.Pytester) -> None:
+    """On a terminal of its own, as a user has it; a pipe is told nothing."""
+    path = pytester.makepyfile(test_slow=SLEEPER)  # a short name leaves room on the line
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "pytest", "-p", "no:benchmark", "--gpu-bench-device=cpu", str(path)]
+    process = subprocess.Popen(command, stdout=theirs, stderr=theirs, stdin=subprocess.DEVNULL, cwd=pytester.path)
+    os.close(theirs)
+    shown = b""
+    with contextlib.suppress(OSError):  # which is how a terminal that was closed reads on Linux
+        while part := os.read(ours, 4096):
+            shown += part
+    os.close(ours)
+    assert process.wait() == 0
+    assert b" sleeper: measuring, 1 s" in shown
+    pipe = pytester.run(*command)
+    assert "sleeper: measuring" not in pipe.stdout.str()

@@ -3,7 +3,8 @@
 import gc
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, repeat
+from itertools import accumulate, chain, repeat
+from typing import cast
 
 from pytest_gpubench.timing.base import Call, Record, Rep, Session, Timer
 
@@ -134,3 +135,37 @@ def watching(masks: Iterable[int] = ()) -> Callable[[], int]:
     """Return a watch that sees these throttle reasons, one per look, and none after them."""
     rest = chain(masks, repeat(0))
     return lambda: next(rest)
+
+
+class ArmsTimer(FakeTimer):
+    """Play the reps of several arms: `play_arm` makes them of the arm's name and the rep's number of all."""
+
+    settles = False
+
+    def __init__(
+        self,
+        clock: Clock,
+        play_arm: Callable[[str, int], Rep] = lambda name, number: numbered(number),
+        errors: Iterable[Exception | None] = (),
+        cost_s: float = 0.99e-3,
+        max_reps: int = 1000,
+    ) -> None:
+        super().__init__(clock, lambda number: play_arm(self.names[number], number), errors, cost_s)
+        self.max_reps = max_reps  # type: ignore[misc] # a constant of real timers
+        self.names: list[str] = []
+
+    def session(self) -> "ArmsSession":
+        self.sessions.append(ArmsSession(self, next(self.errors)))
+        return cast(ArmsSession, self.sessions[-1])
+
+    @property
+    def names_by_session(self) -> list[str]:
+        """The arms of each session's reps, by their names of one letter."""
+        ends = list(accumulate(self.sizes))
+        return ["".join(self.names[end - size : end]) for end, size in zip(ends, self.sizes, strict=True)]
+
+
+class ArmsSession(FakeSession):
+    def take(self, call: Call, idle_s: float) -> None:
+        cast(ArmsTimer, self.timer).names.append(call.label)
+        super().take(call, idle_s)

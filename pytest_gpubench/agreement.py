@@ -1,0 +1,178 @@
+"""Whether a candidate does what its reference does, before and after it is timed."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from pytest_gpubench.correctness import (
+    Difference,
+    Tolerance,
+    aliases,
+    changed,
+    compare_outputs,
+    flatten,
+    in_float64,
+    poison_free_memory,
+    snapshot,
+)
+from pytest_gpubench.errors import BadRequest, GpuBenchError, UnfairComparison, WrongResult, annotate
+from pytest_gpubench.timing.calls import GRADIENT_SEED, Arguments, name_of, upstream_gradient
+
+if TYPE_CHECKING:
+    import torch
+
+__tracebackhide__ = True
+
+Function = Callable[..., object]
+Golden = Literal["float64"] | Function | None
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a function returned, and the gradients of its inputs where they were asked for."""
+
+    outputs: object
+    gradients: dict[str, "torch.Tensor | None"]
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """The rules by which outputs are compared."""
+
+    reference: Function
+    arguments: Arguments
+    tolerance: Tolerance
+    golden: Golden
+    golden_factor: float
+    grads: bool
+    device: "torch.device"
+
+    def run_reference(self) -> Ran:
+        """Run the reference; raise UnfairComparison if it overwrites what the candidate would be given."""
+        expected = self._run(self.reference, f"the reference {name_of(self.reference)!r}")
+        if all(leaf is None for _, leaf in flatten(expected.outputs)):
+            raise BadRequest("there is nothing to compare: the reference returns no output; let it return its results")
+        return expected
+
+    def check(self, name: str, candidate: Function, expected: Ran) -> tuple[Difference, ...]:
+        """Run a candidate in poisoned memory; return how each of its outputs differs, or raise WrongResult."""
+        found = self._run(candidate, f"{name!r}", expected=expected)
+        differences = self.compare(found, expected, poisoned=True)
+        self.require(name, differences)
+        return differences
+
+    def require(self, name: str, differences: Sequence[Difference], when: str = "") -> None:
+        """Raise WrongResult naming every output that differs by more than is allowed."""
+        wrong = [difference.sentence for difference in differences if not difference.passed]
+        if wrong and not self._are_arguments_repeated():
+            raise UnfairComparison(
+                "setup= makes other arguments each time, so that no outputs can be compared: draw them from torch's "
+                "global generators, which are reset before each call, or from one that setup seeds"
+            )
+        if wrong:
+            raise WrongResult(f"{name} is wrong{when}: " + "; ".join(wrong))
+
+    def compare(self, found: Ran, expected: Ran, poisoned: bool = False) -> tuple[Difference, ...]:
+        """Return the differences of outputs and gradients."""
+        differences = compare_outputs(
+            found.outputs,
+            expected.outputs,
+            self.tolerance,
+            golden=self._golden_outputs(),
+            golden_factor=self.golden_factor,
+            poisoned=poisoned,
+        )
+        return differences + tuple(
+            replace(difference, name=f"grad {name}")
+            for name in expected.gradients
+            for difference in compare_outputs(found.gradients.get(name), expected.gradients[name], self.tolerance)
+        )
+
+    def _golden_outputs(self) -> object:
+        if self.golden is None:
+            return None
+        args, kwargs = self._fresh()
+        if self.golden == "float64":
+            return in_float64(self.reference, args, kwargs)
+        if not callable(self.golden):
+            raise BadRequest(f"golden= must be 'float64' or a function, found {self.golden!r}")
+        return self.golden(*args, **kwargs)
+
+    def _run(self, function: Function, who: str, expected: Ran | None = None) -> Ran:
+        """Run a function; a candidate, for which outputs are expected, in memory poisoned at the last moment."""
+        args, kwargs = self._fresh()
+        before = snapshot(args, kwargs) if self.arguments.setup is None else None
+        if expected is not None:
+            poison_free_memory(expected.outputs, self.device)
+        try:
+            outputs = function(*args, **kwargs)
+        except GpuBenchError:
+            raise
+        except Exception as error:
+            annotate(error, f"gpu_bench: raised by {who}, whose outputs were to be compared")
+            raise
+        if before is not None and (names := changed(before)):
+            raise UnfairComparison(
+                f"{who} overwrote {', '.join(names)}: the next call would get other inputs; "
+                "give setup=, which makes new arguments for each call"
+            )
+        if expected is not None and self.arguments.setup is None and (shared := aliases(outputs, args, kwargs)):
+            reference_shares = aliases(self.reference(*args, **kwargs), args, kwargs)
+            if not reference_shares:
+                output, argument = shared[0]
+                raise UnfairComparison(f"{output} of {who} is memory of {argument}, the reference's is its own")
+        return Ran(outputs, self._gradients(outputs, args, kwargs) if self.grads else {})
+
+    def _gradients(
+        self, outputs: object, args: Sequence[object], kwargs: Mapping[str, object]
+    ) -> dict[str, "torch.Tensor | None"]:
+        """Return the gradient of every input that requires one, under the same upstream gradient for all arms."""
+        import torch
+
+        leaves = dict(differentiable(flatten(list(args), "args")) + differentiable(flatten(dict(kwargs), "kwargs")))
+        roots = [tensor for _, tensor in differentiable(flatten(outputs))]
+        if not leaves or not roots:
+            raise BadRequest("grads=True needs an input and an output that require a gradient: set requires_grad")
+        upstream = [upstream_gradient(root, GRADIENT_SEED + index) for index, root in enumerate(roots)]
+        found = torch.autograd.grad(roots, list(leaves.values()), upstream, allow_unused=True)
+        return dict(zip(leaves, found, strict=True))
+
+    @contextmanager
+    def same_random_numbers(self) -> Iterator[None]:
+        """Let `setup` draw what it drew before; torch's generators are left as they were."""
+        import torch
+
+        if self.arguments.setup is None:
+            yield
+            return
+        devices = [self.device] if self.device.type == "cuda" else []
+        with torch.random.fork_rng(devices=devices):
+            torch.manual_seed(GRADIENT_SEED)
+            yield
+
+    def _fresh(self) -> tuple[tuple[object, ...], dict[str, object]]:
+        """Return arguments, the same each time where `setup` draws them at random."""
+        with self.same_random_numbers():
+            return self.arguments.fresh()
+
+    def _are_arguments_repeated(self) -> bool:
+        """Tell whether `setup` makes the same tensors again."""
+        if self.arguments.setup is None:
+            return True
+        first, second = tensors_in(self._fresh()), tensors_in(self._fresh())
+        return all(each.passed for each in compare_outputs(first, second, Tolerance(0, 0, equal_nan=True)))
+
+
+def differentiable(leaves: Sequence[tuple[str, object]]) -> list[tuple[str, Any]]:
+    """Return the tensors that require a gradient."""
+    import torch
+
+    return [(name, leaf) for name, leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
+
+
+def tensors_in(value: object) -> dict[str, object]:
+    """Return the tensors of a pytree by name."""
+    import torch
+
+    return {name: leaf for name, leaf in flatten(value) if isinstance(leaf, torch.Tensor)}

@@ -1,0 +1,111 @@
+"""One comparison from warm-up to log-ratios: quads are added until every question is decided."""
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from pytest_gpubench.gpu.device import Device
+from pytest_gpubench.results.model import Timing
+from pytest_gpubench.stats.speedup import LOOKS, needed_batch, round_orders
+from pytest_gpubench.timing.base import Call, Timer
+from pytest_gpubench.timing.measurement import Plan, summarise
+from pytest_gpubench.timing.pacing import Pacing
+from pytest_gpubench.timing.rounds import Arm, Interleaved, take_rounds
+from pytest_gpubench.timing.sampling import Sample
+from pytest_gpubench.timing.warmup import Warmth, warm_up
+
+__tracebackhide__ = True
+
+LEAST_MARGIN = 0.005
+"""No finer than this are short kernels resolved by batching: 0.5 %, as the default precision."""
+MAX_BATCH = 32
+
+Decided = Callable[[Interleaved, tuple[int, ...]], bool]
+"""Told the rounds so far and the planned looks, one of which has as many rounds; returns whether all is decided."""
+
+
+@dataclass(frozen=True)
+class Match:
+    """What is compared, and how."""
+
+    calls: Mapping[str, Call]
+    reference: str
+    limits: Mapping[str, float]
+    """The speedup asked of each candidate that a limit is set for."""
+    seed: int
+    interleave: bool = True
+
+
+def compare(
+    match: Match, timer: Timer, device: Device, plan: Plan, decided: Decided, say: Callable[[str], None]
+) -> tuple[Interleaved, dict[str, Timing]]:
+    """Return the rounds taken, and the timing of every arm."""
+    started_s = time.perf_counter()
+    watch = device.nvml.throttle_mask if device.nvml and timer.settles else (lambda: 0)
+    pacing = Pacing(device.facts.max_sm_clock_mhz)
+    warmths: dict[str, Warmth] = {}
+    for name, call in match.calls.items():
+        say(f"{name}: compiling and warming up")
+        warmths[name] = warm_up(timer, device, call, plan.warmup, pacing, watch)
+    say(f"comparing {', '.join(match.calls)}")
+    taken = Interleaved({name: Sample() for name in match.calls})
+    arms = make_arms(match, timer, warmths, pacing)
+    if plan.reps is not None:  # so many calls of each function were asked for, not so many readings
+        arms = {name: replace(arm, batch=1) for name, arm in arms.items()}
+    deadline_s = time.perf_counter() + plan.max_time_s
+    looks: tuple[int, ...] = ()
+    following = next_look(plan, 0, 0.0, plan.max_time_s)
+    while following is not None:
+        orders = round_orders(tuple(match.calls), following, match.seed)[len(taken.rounds) :]
+        began_s = time.perf_counter()
+        take_rounds(timer, arms, orders, watch, taken, deadline_s - began_s, match.interleave)
+        ended_s = time.perf_counter()
+        looks = (*looks, following)
+        following = next_look(plan, looks[-1], (ended_s - began_s) / len(orders), deadline_s - ended_s)
+        if decided(taken, looks if following is None else (*looks, following)):
+            break
+    share_s = (time.perf_counter() - started_s) / len(match.calls)
+    counted = replace(plan, reps=2 * len(taken.rounds))  # the ratio has to be precise, not each arm's time
+    timings = {
+        name: summarise(call, timer, device, counted, warmths[name], taken.samples[name], share_s)
+        for name, call in match.calls.items()
+    }
+    return taken, timings
+
+
+def next_look(plan: Plan, rounds: int, cost_s: float, left_s: float) -> int | None:
+    """Return after how many rounds to look next; None when enough are taken, or no time is left.
+
+    The first look is always taken. A number of reps asks for one look: two reps of each arm make a round. Where time
+    is too short for the next planned look, the last one is at what it is long enough for.
+    """
+    if plan.reps is not None:
+        return math.ceil(plan.reps / 2) if not rounds else None
+    following = next((look for look in LOOKS if look > rounds), None)
+    if following is None or not rounds:
+        return following
+    affordable = rounds + int(left_s / cost_s)
+    least_worthwhile = rounds + LOOKS[0] // 2
+    if affordable < least_worthwhile:
+        return None
+    return min(following, affordable)
+
+
+def make_arms(match: Match, timer: Timer, warmths: Mapping[str, Warmth], pacing: Pacing) -> dict[str, Arm]:
+    """Return the arms; all of them batch as many reps as the closest pair needs for its clock not to decide."""
+    reference_us = warmths[match.reference].call_us
+    candidates = [name for name in match.calls if name != match.reference]
+    batches = [
+        batch_for(timer.tick_us, warmths[name].call_us, reference_us, match.limits.get(name)) for name in candidates
+    ]
+    batch = min(max(batches), max(1, timer.max_reps // (4 * len(match.calls))))  # a session holds a round twice
+    return {name: Arm(call, pacing.idle_s(warmths[name].sample.reps), batch) for name, call in match.calls.items()}
+
+
+def batch_for(tick_us: float, call_us: float, reference_us: float, limit: float | None) -> int:
+    """Return how many reps of a call make one reading: more where the answer seems close and the clock is coarse."""
+    if not tick_us or not call_us or not reference_us:
+        return 1
+    distance = abs(math.log(reference_us / call_us / limit)) if limit else LEAST_MARGIN
+    return min(needed_batch(tick_us, min(call_us, reference_us), max(distance, LEAST_MARGIN)), MAX_BATCH)

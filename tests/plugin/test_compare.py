@@ -1,0 +1,685 @@
+"""`gpu_bench.compare`: right first, then faster; what it refuses, and what it says about it."""
+
+import re
+
+import pytest
+import torch
+
+from pytest_gpubench.report.table import speedup_text
+from tests.plugin.conftest import BenchRun, RecordRun
+from tests.plugin.test_report import table
+
+FUNCTIONS = """
+import torch
+
+x = torch.arange(8.0)
+
+@scripted([20.0, 20.2, 19.8], kernels=["multiply"])
+def double(x): return x * 2
+
+@scripted([10.0, 10.1, 9.9], kernels=["load", "store"])
+def add(x): return x + x
+
+@scripted([10.0, 10.0, 10.4, 10.4])
+def shaky(x): return x + x
+
+@scripted([10.0])
+def wrong(x): return x * 2 + (x > 5)
+"""
+
+
+def limited(limit: str, body: str) -> str:
+    """Return a test file whose only test has a limit."""
+    return f"{FUNCTIONS}\n@pytest.mark.perf(min_speedup={limit})\ndef test_it(gpu_bench):\n    {body}\n"
+
+
+def unlimited(body: str) -> str:
+    """Return a test file whose only test has none."""
+    return f"{FUNCTIONS}\ndef test_it(gpu_bench):\n    {body}\n"
+
+
+# both sides of the limit
+
+
+@pytest.mark.parametrize(
+    ("candidate", "limit", "outcome"),
+    [
+        ("add", "1.999", "pass"),
+        ("add", "2.001", "fail"),
+        ("add", "3", "fail"),
+        ("shaky", "1.92", "pass"),  # 19.96 / 10.4 = 1.92
+        ("shaky", "1.96", "inconclusive"),
+        ("shaky", "2.02", "fail"),
+        ("{'same': scripted([20.0, 20.2, 19.8])(lambda x: x * 2)}", "1.0", "pass"),
+        ("{'same': scripted([20.0, 20.2, 19.8])(lambda x: x * 2)}", "1.0001", "fail"),
+    ],
+)
+def test_a_limit_is_kept_broken_or_left_open(bench_run: BenchRun, candidate: str, limit: str, outcome: str) -> None:
+    result = bench_run(limited(limit, f"gpu_bench.compare({candidate}, double, (x,))"))
+    result.assert_outcomes(**{"failed" if outcome == "fail" else "passed": 1})
+    result.stdout.fnmatch_lines([f"gpu_bench: limits: 1 {outcome}"])
+
+
+def test_an_open_limit_warns_fails_or_passes(bench_run: BenchRun) -> None:
+    source = limited("1.96", "gpu_bench.compare(shaky, double, (x,))")
+    line = "gpu_bench: warning: shaky is too close to tell against double: * quads, alpha 0.001)"
+    bench_run(source).stdout.fnmatch_lines([line])
+    bench_run(source, "--gpu-bench-inconclusive=fail").assert_outcomes(failed=1)
+    assert "warning" not in bench_run(source, "--gpu-bench-inconclusive=pass").stdout.str()
+
+
+def test_each_variant_has_its_limit(record_run: RecordRun) -> None:
+    body = "gpu_bench.compare({'fast': add, 'same': double, 'free': shaky}, double, (x,))"
+    recorder = record_run(limited("{'fast': 1.9, 'same': 1.5}", body))
+    assert [report.outcome for report in recorder.reports if report.when == "call"] == ["failed"]
+    reference, *candidates = recorder.records[0].measurements
+    assert (reference.timing.label, reference.verdicts, reference.speedup) == ("double", (), None)
+    found = {item.timing.label: [(each.limit, each.outcome.value) for each in item.verdicts] for item in candidates}
+    assert found == {"fast": [("min_speedup=1.9", "pass")], "same": [("min_speedup=1.5", "fail")], "free": []}
+    ratios = [item.speedup.ratio for item in candidates if item.speedup]
+    assert ratios == pytest.approx([2, 1, 1.96], abs=0.05)
+
+
+def test_other_limits_hold_for_every_candidate(bench_run: BenchRun) -> None:
+    source = f"""{FUNCTIONS}
+@pytest.mark.perf(max_time_us=15, min_speedup=0.5)
+def test_it(gpu_bench): gpu_bench.compare({{"fast": add, "slow": double}}, double, (x,))
+"""
+    result = bench_run(source)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["E *slow is too slow: median 20.00 us*", "gpu_bench: limits: 3 pass, 1 fail"])
+
+
+def test_a_comparison_without_a_limit_ends_when_it_is_precise(bench_run: BenchRun) -> None:
+    body = """comparison = gpu_bench.compare(add, double, (x,))
+    assert comparison.speedup == pytest.approx(2)
+    assert comparison.interval.low <= comparison.speedup <= comparison.interval.high
+    assert comparison["add"].speedup.quads == 20
+    assert gpu_bench.compare(shaky, double, (x,))["shaky"].speedup.quads == 320
+    assert gpu_bench.compare(shaky, double, (x,), precision=0.1)["shaky"].speedup.quads == 20
+    assert (comparison.timing.reps, comparison.reference.reps) == (40, 40)
+    assert comparison.timing.median_us == pytest.approx(10, abs=0.1)
+    assert (comparison.verdicts, comparison.differences) == ((), ("out PASS max_diff=0",))"""
+    bench_run(unlimited(body)).assert_outcomes(passed=1)
+
+
+def test_a_look_that_others_may_follow_spends_its_part_of_alpha(bench_run: BenchRun) -> None:
+    """Of 20 quads 4 are below the limit: enough at alpha 0.01 for one look at all, not for the first of five."""
+    source = f"""{FUNCTIONS}
+@scripted([20.0])
+def steady(): return 1
+@scripted([12.5] * 8 + [10.0] * 32)
+def faster(): return 1
+
+@pytest.mark.perf(min_speedup=1.9, alpha=0.01)
+def test_one_look(gpu_bench): assert gpu_bench.compare(faster, steady, reps=40)["faster"].verdicts[0].outcome == "pass"
+
+@pytest.mark.perf(min_speedup=1.9, alpha=0.01)
+def test_looks(gpu_bench):
+    found = gpu_bench.compare(faster, steady)["faster"]
+    assert (found.speedup.quads, found.verdicts[0].outcome) == (40, "pass")
+"""
+    bench_run(source).assert_outcomes(passed=2)
+
+
+# what is refused
+
+
+@pytest.mark.parametrize(
+    ("limit", "sentence"),
+    [
+        ("0", "perf(min_speedup=0): it must be above 0 and finite"),
+        ("-1.5", "perf(min_speedup=-1.5): it must be above 0 and finite"),
+        ("float('nan')", "perf(min_speedup=nan): it must be above 0 and finite"),
+        ("'1.5x'", "perf(min_speedup='1.5x'): it must be a number"),
+        ("{}", "perf(min_speedup={}): a mapping must name variants, as in {'triton': 1.5, 'compiled': 1.2}"),
+        ("{'add': 0}", "perf(min_speedup={'add': 0}): it must be above 0 and finite"),
+    ],
+)
+def test_an_impossible_limit_is_refused_at_setup(bench_run: BenchRun, limit: str, sentence: str) -> None:
+    result = bench_run(limited(limit, "gpu_bench.compare(add, double, (x,))"))
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines([sentence])
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        ("compare({}, double, (x,))", "compare() needs a candidate, found an empty mapping"),
+        ("compare(3, double, (x,))", "compare() needs functions, found int: 3"),
+        ("compare([add], double, (x,))", "compare() needs functions, found list: *"),
+        ("compare({'a': add, 'b': 'add'}, double, (x,))", "compare() needs functions, found str: 'add'"),
+        ("compare(add, None, (x,))", "compare() needs functions, found NoneType: None"),
+        ("compare({1: add}, double, (x,))", "compare() needs names of candidates that are texts, found 1"),
+        ("compare({'': add}, double, (x,))", "compare() needs names of candidates that are texts, found ''"),
+        ("compare(add, double, x)", "args= must be a tuple of positional arguments, found Tensor"),
+        ("compare(add, double, 3)", "args= must be a tuple of positional arguments, found int"),
+        ("compare(add, double, (x,), setup=3)", "setup= must be a function without arguments, found int"),
+        (
+            "compare(add, double, (x,), setup=lambda: (x,))",
+            "setup= returned arguments, but args= or kwargs= are given*",
+        ),
+        ("compare(add, double, (x,), backward='sideways')", "backward='sideways' is not known*"),
+        ("compare(add, double, (x,), reps=0)", "compare(reps=...): 0 is not valid, it must be at least 1"),
+        ("compare(add, double, (x,), precision=2.0)", "compare(precision=...): 2.0 is not valid, it must be below 1*"),
+        ("compare(add, double, (x,), rtol=1e-3)", "rtol= is given without atol=: give both, or neither*"),
+        ("compare(add, double, (x,), golden='float16')", "golden= must be 'float64' or a function, found 'float16'"),
+        ("compare(add, double, (x,), grads=True)", "grads=True needs an input and an output that require a gradient*"),
+        ("compare(add, lambda x: None, (x,))", "there is nothing to compare: the reference returns no output; let it*"),
+        ("compare(add, lambda x: [], (x,))", "there is nothing to compare: the reference returns no output; let it*"),
+        ("compare(lambda x: x * 2, double, (x,))", "timer='scripted' needs samples: decorate '<lambda>' with *"),
+        (
+            "compare({'a': add, 'b': add}, double, (x,)).speedup",
+            "which candidate? comparison[[]name] takes one of a, b",
+        ),
+    ],
+)
+def test_bad_arguments_get_one_sentence(bench_run: BenchRun, call: str, sentence: str) -> None:
+    result = bench_run(
+        unlimited(f"gpu_bench.{call}") + "def test_next(gpu_bench): gpu_bench.compare(add, double, (x,))"
+    )
+    result.assert_outcomes(failed=1, passed=1)
+    result.stdout.fnmatch_lines([f"E *errors.BadRequest: {sentence}"])
+
+
+def test_an_alpha_that_decides_nothing_is_refused(bench_run: BenchRun) -> None:
+    result = bench_run(unlimited("gpu_bench.compare(add, double, (x,))"), "--gpu-bench-alpha=0.5")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["E *BadRequest: alpha is 0.5: a comparison needs one below 0.5, or chance decides"])
+
+
+def test_a_limit_on_a_variant_that_does_not_exist_names_those_that_do(bench_run: BenchRun) -> None:
+    result = bench_run(limited("{'tritn': 1.5}", "gpu_bench.compare({'triton': add, 'b': add}, double, (x,))"))
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["E *perf(min_speedup=...) names 'tritn', but the candidates are triton, b"])
+
+
+@pytest.mark.parametrize(
+    ("candidate", "reference", "name"),
+    [
+        ("double", "double", "double (reference)"),
+        ("{'double': add}", "double", "double (reference)"),
+        ("{'double': add, 'double (reference)': add}", "double", "double (reference) (reference)"),
+        ("add", "double", "double"),
+    ],
+)
+def test_a_reference_is_told_from_a_candidate_of_its_name(
+    bench_run: BenchRun, candidate: str, reference: str, name: str
+) -> None:
+    body = f"""comparison = gpu_bench.compare({candidate}, {reference}, (x,))
+    assert comparison.reference.label == {name!r}
+    assert comparison.reference.median_us == pytest.approx(20, abs=0.1)
+    assert all(each.speedup.reference == {name!r} for each in comparison.candidates.values())"""
+    bench_run(unlimited(body)).assert_outcomes(passed=1)
+
+
+@pytest.mark.parametrize(
+    ("body", "outcome", "sentence"),
+    [
+        ("gpu_bench(add, x)", {"failed": 1}, "the test compared nothing; call gpu_bench.compare(candidate, *"),
+        ("pass", {"failed": 1}, "the test compared nothing; call gpu_bench.compare(candidate, reference, ...) in it"),
+        ("gpu_bench.compare(add, double, (x,))", {"passed": 1}, None),
+    ],
+)
+def test_a_limit_that_was_never_judged_fails(
+    bench_run: BenchRun, body: str, outcome: dict[str, int], sentence: str | None
+) -> None:
+    result = bench_run(limited("1.5", body))
+    result.assert_outcomes(**outcome)
+    if sentence is not None:
+        result.stdout.fnmatch_lines([f"perf(min_speedup=1.5) was never judged: {sentence}"])
+    bench_run(limited("1.5", body), "--gpu-bench-disable").assert_outcomes(passed=1)
+
+
+# how it is measured
+
+SPIES = """
+order = []
+
+@scripted([20.0])
+def one(): order.append("A"); return 1
+
+@scripted([10.0])
+def two(): order.append("B"); return 1
+
+def test_it(gpu_bench):
+    gpu_bench.compare(two, one, reps=40)
+    gpu_bench.extra_info["order"] = "".join(order[2:])  # the first two are the check
+"""
+
+
+def test_the_order_is_drawn_from_the_seed_which_is_recorded(record_run: RecordRun) -> None:
+    orders: dict[str, object] = {}
+    for seed in ("0", "1", "1", "2"):
+        [record] = record_run(SPIES, f"--gpu-bench-seed={seed}").records
+        order = record.extra_info["order"]
+        quads = re.findall("....", order)
+        assert len(quads) == 20
+        assert quads.count("ABBA") == quads.count("BAAB") == 10
+        assert record.measurements[1].speedup is not None
+        assert record.measurements[1].speedup.seed == int(seed)
+        assert orders.setdefault(seed, order) == order
+    assert len(set(orders.values())) == 3
+
+
+def test_the_seed_may_be_given_by_the_mark(record_run: RecordRun) -> None:
+    marked = SPIES.replace("def test_it", "@pytest.mark.perf(seed=7)\ndef test_it")
+    [by_mark], [by_option] = record_run(marked).records, record_run(SPIES, "--gpu-bench-seed=7").records
+    assert by_mark.extra_info == by_option.extra_info
+
+
+def test_one_arm_after_the_other(record_run: RecordRun) -> None:
+    [record] = record_run(SPIES.replace("reps=40", "reps=40, interleave=False")).records
+    assert record.extra_info["order"] in ("A" * 40 + "B" * 40, "B" * 40 + "A" * 40)
+
+
+@pytest.mark.parametrize(("reps", "quads"), [(1, 1), (6, 3), (19, 10), (20, 10), (41, 21), (700, 350)])
+def test_a_number_of_reps_is_one_look_at_half_as_many_quads(bench_run: BenchRun, reps: int, quads: int) -> None:
+    body = f"""comparison = gpu_bench.compare(shaky, double, (x,))
+    assert comparison["shaky"].speedup.quads == {quads}
+    assert (comparison.timing.reps, comparison.reference.reps) == ({2 * quads}, {2 * quads})"""
+    result = bench_run(limited("1.96", body), f"--gpu-bench-reps={reps}")
+    result.assert_outcomes(passed=1)
+    few = ", too few to decide: take at least 20 reps" if quads < 10 else ""
+    noun = "quad" if quads == 1 else "quads"
+    result.stdout.fnmatch_lines([f"*warning: shaky is too close to tell *, {quads} {noun}{few}, alpha 0.001)"])
+
+
+@pytest.mark.parametrize(("reps", "outcome"), [(18, "inconclusive"), (19, "pass")])
+def test_as_few_reps_as_the_sentence_says_decide(bench_run: BenchRun, reps: int, outcome: str) -> None:
+    result = bench_run(limited("1.9", "gpu_bench.compare(add, double, (x,))"), f"--gpu-bench-reps={reps}")
+    result.stdout.fnmatch_lines([f"gpu_bench: limits: 1 {outcome}"])
+
+
+def test_setup_gives_all_arms_the_same(bench_run: BenchRun) -> None:
+    """Random inputs are drawn anew for each call, and are the same ones; the test's own draws are left alone."""
+    source = f"""{FUNCTIONS}
+seen = {{}}
+
+@scripted([20.0])
+def one(x):
+    seen.setdefault("one", []).append(x.clone())
+    return x.mul_(2)
+
+@scripted([10.0])
+def two(x):
+    seen.setdefault("two", []).append(x.clone())
+    return x.add_(x)
+
+@scripted([30.0])
+def noisy(x):
+    torch.rand(5)
+    return x.mul_(2)
+
+def test_it(gpu_bench):
+    torch.manual_seed(3)
+    expected = torch.rand(3)
+    torch.manual_seed(3)
+    gpu_bench.compare(two, one, setup=lambda: (torch.randn(8),), reps=6, golden="float64")
+    assert torch.equal(torch.rand(3), expected)
+    gpu_bench.compare(two, noisy, setup=lambda: (torch.randn(8),), reps=6)
+    assert len(seen["two"]) == 14 and all(torch.equal(x, seen["one"][0]) for arm in seen.values() for x in arm)
+"""
+    bench_run(source).assert_outcomes(passed=1)
+
+
+def test_a_setup_that_draws_from_elsewhere_is_named_instead_of_the_candidate(bench_run: BenchRun) -> None:
+    source = "import itertools\n" + unlimited(
+        "numbers = itertools.count()\n    gpu_bench.compare(add, double, setup=lambda: (x + next(numbers),))"
+    )
+    result = bench_run(source)
+    result.stdout.fnmatch_lines(["E *UnfairComparison: setup= makes other arguments each time, so that no outputs*"])
+    result = bench_run(unlimited("gpu_bench.compare(wrong, double, setup=lambda: (x.clone(),))"))
+    result.stdout.fnmatch_lines(["E *WrongResult: wrong is wrong: out: *"])
+
+
+# right before fast
+
+
+def test_a_wrong_output_fails_at_the_users_line(bench_run: BenchRun) -> None:
+    result = bench_run(limited("1.5", "gpu_bench.compare(wrong, double, (x,))"))
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            ">       gpu_bench.compare(wrong, double, (x,))",
+            "E       pytest_gpubench.errors.WrongResult: wrong is wrong: out: 2 of 8 elements (25 %) differ *",
+        ]
+    )
+    assert not re.search(r"(fixture|agreement|correctness|rounds|comparison)\.py", result.stdout.str())
+
+
+@pytest.mark.parametrize(
+    ("returned", "sentence"),
+    [
+        ("(x * 2)[:7]", "*out: *shape*"),
+        ("(x * 2).double()", "*out: *dtype*"),
+        ("(x * 2, x * 1)", "out: the candidate does not return it; *"),
+        ("None", "out: *"),
+        ("x * float('nan')", "*out: 8 of 8 elements*"),
+    ],
+)
+def test_outputs_of_another_kind_are_wrong(bench_run: BenchRun, returned: str, sentence: str) -> None:
+    body = f"gpu_bench.compare({{'odd': scripted([1.0])(lambda x: {returned})}}, double, (x,))"
+    result = bench_run(unlimited(body))
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines([f"E *WrongResult: odd is wrong: {sentence}"])
+
+
+def test_all_variants_are_checked_before_any_is_timed(bench_run: BenchRun) -> None:
+    result = bench_run(unlimited("gpu_bench.compare({'good': lambda x: x * 2, 'bad': wrong}, double, (x,))"))
+    result.stdout.fnmatch_lines(["E *WrongResult: bad is wrong: *"])
+
+
+def test_tolerances_are_the_users(bench_run: BenchRun) -> None:
+    body = "gpu_bench.compare(wrong, double, (x,), rtol=0, atol=1.0)\n    gpu_bench.compare(wrong, double, (x,), {})"
+    bench_run(unlimited(body.format("rtol=0, atol=1"))).assert_outcomes(passed=1)
+    bench_run(unlimited(body.format("rtol=0, atol=0.9"))).assert_outcomes(failed=1)
+
+
+@pytest.mark.parametrize("options", ["", "grads=True"])
+def test_right_when_checked_and_wrong_when_timed(bench_run: BenchRun, options: str) -> None:
+    source = f"""{FUNCTIONS}
+calls = []
+
+@scripted([1.0])
+def cheat(x):
+    calls.append(1)
+    return x * (2 if len(calls) < 5 else 3)
+
+def test_it(gpu_bench): gpu_bench.compare(cheat, double, (x.requires_grad_(),), {options})
+"""
+    result = bench_run(source)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["E *WrongResult: cheat is wrong in a timed call, though right when checked: out: *"])
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        ("compare(in_place, double, (x,))", "'in_place' overwrote args[[]0]: the next call would get other inputs; *"),
+        ("compare(in_place, double, kwargs={'x': x})", "'in_place' overwrote kwargs[[]'x']: *; give setup=, which *"),
+        ("compare(add, in_place, (x,))", "the reference 'in_place' overwrote args[[]0]: *"),
+        ("compare(view, copy, (x,))", "out of 'view' is memory of args[[]0], the reference's is its own"),
+    ],
+)
+def test_what_would_give_the_arms_other_work_is_refused(bench_run: BenchRun, call: str, sentence: str) -> None:
+    source = f"""{FUNCTIONS}
+@scripted([1.0])
+def in_place(x): return x.mul_(2)
+@scripted([1.0])
+def view(x): return x[:]
+@scripted([1.0])
+def copy(x): return x.clone()
+
+def test_it(gpu_bench): gpu_bench.{call}
+def test_both_may(gpu_bench): gpu_bench.compare(view, view, (x,), reps=20)
+def test_with_a_setup(gpu_bench): gpu_bench.compare(in_place, double, setup=lambda: (x.clone(),), reps=20)
+"""
+    result = bench_run(source)
+    result.assert_outcomes(failed=1, passed=2)
+    result.stdout.fnmatch_lines([f"E *UnfairComparison: {sentence}"])
+
+
+SUMS = """
+a = torch.rand(64, generator=torch.Generator().manual_seed(1))
+
+@scripted([1.0])
+def at_once(a): return a.sum()
+@scripted([1.0])
+def one_by_one(a): return sum(a)
+@scripted([1.0])
+def coarse(a): return a.half().sum().float()
+"""
+
+
+@pytest.mark.parametrize("golden", ["'float64'", "lambda a: a.double().sum()"])
+def test_golden_judges_both_arms(bench_run: BenchRun, golden: str) -> None:
+    source = f"""{FUNCTIONS}{SUMS}
+def test_good(gpu_bench):
+    comparison = gpu_bench.compare({{"good": one_by_one}}, at_once, (a,), golden={golden}, golden_factor=4)
+    assert comparison.differences[0].startswith("out PASS max_diff=")
+    assert "(the reference's " in comparison.differences[0]
+def test_bad(gpu_bench): gpu_bench.compare(coarse, at_once, (a,), golden={golden}, golden_factor=4)
+"""
+    result = bench_run(source)
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(["E *WrongResult: coarse is wrong: out: *against golden its largest error is *"])
+
+
+GRADIENTS = """
+@scripted([20.0])
+def square(x): return x * x
+@scripted([10.0])
+def power(x): return x ** 2
+@scripted([10.0])
+def half_gradient(x): return x * x.detach()
+
+def leaf(): return torch.arange(8.0, requires_grad=True)
+"""
+
+
+@pytest.mark.parametrize("options", ["grads=True", "backward='backward'", "backward='both'"])
+def test_gradients_are_compared(bench_run: BenchRun, options: str) -> None:
+    source = f"""{FUNCTIONS}{GRADIENTS}
+def test_good(gpu_bench):
+    comparison = gpu_bench.compare(power, square, (leaf(),), {options})
+    assert [line.split(" max")[0] for line in comparison.differences] == ["out PASS", "grad args[0] PASS"]
+    assert comparison.speedup == pytest.approx(2)
+def test_bad(gpu_bench): gpu_bench.compare(half_gradient, square, (leaf(),), {options})
+"""
+    result = bench_run(source)
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(["E *WrongResult: half_gradient is wrong: grad args[[]0]: 7 of 8 elements *"])
+
+
+def test_switched_off_it_still_checks_and_measures_nothing(bench_run: BenchRun) -> None:
+    source = f"""{FUNCTIONS}
+calls = []
+def spy(x):
+    calls.append(1)
+    return x * 2
+
+@pytest.mark.perf(min_speedup=3)
+def test_right(gpu_bench):
+    comparison = gpu_bench.compare(spy, double, (x,))
+    assert comparison.differences == ("out PASS max_diff=0",)
+    assert not comparison.timing.measured and not comparison.reference.measured
+    assert calls == [1]
+def test_wrong(gpu_bench): gpu_bench.compare(wrong, double, (x,))
+def test_reads_a_number(gpu_bench): assert gpu_bench.compare(add, double, (x,)).speedup > 1
+"""
+    result = bench_run(source, "--gpu-bench-disable", "-rs")
+    result.assert_outcomes(passed=1, failed=1, skipped=1)
+    result.stdout.fnmatch_lines(
+        [
+            "E *WrongResult: wrong is wrong: *",
+            "gpu_bench: not measured: 4 calls, switched off by --gpu-bench-disable",
+            "SKIPPED *there is no speedup: switched off by --gpu-bench-disable",
+        ]
+    )
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="about machines without a GPU")
+@pytest.mark.parametrize(("arguments", "outcome"), [((), {"passed": 1}), (("--gpu-bench-device=cpu",), {"failed": 1})])
+def test_on_the_cpu_the_limit_is_enforced_where_it_was_asked_for(
+    bench_run: BenchRun, arguments: tuple[str, ...], outcome: dict[str, int]
+) -> None:
+    body = "gpu_bench.compare(add, double, (x,), reps=20, warmup=1, cache='hot')"
+    result = bench_run(limited("1e6", body), *arguments, timer="profiler")
+    result.assert_outcomes(**outcome)
+    if not arguments:
+        result.stdout.fnmatch_lines(
+            [
+                "*min_speedup=1000000.0 FAIL (not enforced)*",
+                "gpu_bench: limits: 1 fail (not enforced: no GPU, CPU not asked for)",
+            ]
+        )
+
+
+# trouble
+
+
+@pytest.mark.parametrize(
+    ("call", "note"),
+    [
+        ("compare(add, bad)", "raised by the reference 'bad', whose outputs were to be compared"),
+        ("compare({'poor': bad}, good)", "raised by 'poor', whose outputs were to be compared"),
+        ("compare(moody, good, reps=20)", "raised in turn * of 'moody', in the comparison"),
+    ],
+)
+def test_an_error_of_an_arm_goes_through_with_a_note(bench_run: BenchRun, call: str, note: str) -> None:
+    source = f"""{FUNCTIONS}
+calls = []
+
+@scripted([1.0])
+def good(): return 1
+@scripted([1.0])
+def bad(): raise ValueError("enough")
+@scripted([1.0])
+def moody():
+    calls.append(1)
+    return 1 if len(calls) < 7 else bad()
+
+def test_it(gpu_bench): gpu_bench.{call}
+def test_next(gpu_bench): gpu_bench.compare(add, double, (x,))
+"""
+    source = source.replace("compare(add, bad)", "compare(good, bad)")
+    result = bench_run(source)
+    result.assert_outcomes(failed=1, passed=1)
+    result.stdout.fnmatch_lines(["E *ValueError: enough", f"E *gpu_bench: {note}"])
+    assert not re.search(r"(fixture|agreement|correctness|rounds|comparison)\.py", result.stdout.str())
+
+
+def test_kernels_that_differ_between_calls_give_no_number(bench_run: BenchRun) -> None:
+    source = f"""{FUNCTIONS}
+from pytest_gpubench.timing import scripted as module
+
+def test_it(gpu_bench, monkeypatch):
+    take = module.ScriptedSession.take
+    def alternating(self, call, idle_s):
+        take(self, call, idle_s)
+        rep = self.taken[-1]
+        if call.label == "add" and len(self.taken) % 7 == 0:
+            self.taken[-1] = type(rep)(rep.elapsed_us, rep.records[:1])
+    monkeypatch.setattr(module.ScriptedSession, "take", alternating)
+    gpu_bench.compare(add, double, (x,))
+"""
+    result = bench_run(source)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        ["E *KernelsDiffer: 'add' does not launch the same kernels in every call: *(measured 3 times)"]
+    )
+
+
+def test_no_comparison_within_a_comparison(bench_run: BenchRun) -> None:
+    body = "gpu_bench.compare({'outer': lambda x: gpu_bench(add, x)}, double, (x,))"
+    result = bench_run(unlimited(body))
+    result.stdout.fnmatch_lines(["E *ProfilerBusy: 'add' cannot be measured while 'double and outer' is*"])
+
+
+def test_under_given_the_worst_case_is_found_and_shrunk(bench_run: BenchRun) -> None:
+    source = f"""{FUNCTIONS}
+from hypothesis import given, settings, strategies as st
+
+@scripted([20.0])
+def steady(x): return x * 2
+@scripted([10.0])
+def faster(x): return x * 2
+
+@pytest.mark.perf(min_speedup=1.5)
+@settings(deadline=None)
+@given(size=st.integers(1, 1000))
+def test_good(gpu_bench, size): gpu_bench.compare(faster, steady, (torch.ones(size),))
+
+@pytest.mark.perf(min_speedup=1.5)
+@settings(deadline=None)
+@given(size=st.integers(1, 1000))
+def test_slow(gpu_bench, size):
+    gpu_bench.compare({{"mine": steady if size >= 17 else faster}}, steady, (torch.ones(size),))
+
+@settings(deadline=None)
+@given(size=st.integers(1, 1000))
+def test_wrong(gpu_bench, size):
+    gpu_bench.compare(scripted([1.0])(lambda x: x * 2 + (x.numel() >= 23)), steady, (torch.ones(size),))
+"""
+    result = bench_run(source)
+    result.assert_outcomes(passed=1, failed=2)
+    result.stdout.fnmatch_lines(["*mine is as fast as steady: *", "*size=17,*", "*size=23,*"])
+    assert "Flaky" not in result.stdout.str()
+
+
+# what is shown
+
+
+def test_the_table_shows_the_stored_speedups(record_run: RecordRun, bench_run: BenchRun) -> None:
+    source = limited("{'shaky': 1.9}", "gpu_bench.compare({'add': add, 'shaky': shaky}, double, (x,))")
+    [record] = record_run(source).records
+    texts = [speedup_text(item.speedup) for item in record.measurements]
+    for item, text in zip(record.measurements[1:], texts[1:], strict=True):
+        assert item.speedup is not None
+        assert item.speedup.interval is not None
+        stored = [item.speedup.ratio, *item.speedup.interval]
+        assert [float(number) for number in re.findall(r"[\d.]+", text)] == pytest.approx(stored, rel=5e-4)
+    header, *rows = table(bench_run(source, "--gpu-bench-columns=reps,speedup,limit").stdout.str())
+    assert header == ["Test", "Function", "Reps", "Speedup", "Limit"]
+    assert [row[-1] for row in rows] == [str(record.measurements[0].timing.reps), texts[1], "min_speedup=1.9 PASS"]
+    assert texts[2] in rows[2]
+
+
+def test_without_a_comparison_there_is_no_column_for_it(bench_run: BenchRun) -> None:
+    assert "Speedup" not in bench_run("def test_it(gpu_bench): gpu_bench(fast)").stdout.str()
+
+
+def test_the_report_of_a_broken_limit_shows_both_arms(bench_run: BenchRun) -> None:
+    result = bench_run(limited("2.5", "gpu_bench.compare(add, double, (x,))"), "--gpu-bench-seed=5")
+    sentence = (
+        "add is not fast enough against double: 2.000x [[]2.000, 2.000], wanted at least 2.5x "
+        "(10.00 us against 20.00 us, 20 quads, alpha 0.001)"
+    )
+    result.stdout.fnmatch_lines(
+        [
+            ">       gpu_bench.compare(add, double, (x,))",
+            f"E       pytest_gpubench.errors.LimitBroken: {sentence}",
+            "*- gpu_bench -*",
+            "double: 20.00 us (median of 40 reps, cold, scripted)",
+            "  min 19.80 us, quartiles * and *, max 20.20 us; nothing unusual",
+            "* 20.00 us 100.0 % 1 x multiply",
+            "add: 10.00 us (median of 40 reps, cold, scripted)",
+            "* 5.000 us  50.0 % 1 x load",
+            "* 5.000 us  50.0 % 1 x store",
+            "  speedup over double: 2.000x [[]2.000, 2.000] (20 quads, seed 5)",
+            "  out PASS max_diff=0",
+            f"  FAIL: {sentence}",
+            "gpu_bench: limits: 1 fail",
+        ]
+    )
+    assert not re.search(r"(fixture|verdict|rounds|comparison)\.py", result.stdout.str())
+
+
+@pytest.mark.parametrize("arguments", [(), ("-n2",)])
+def test_speedups_reach_junit_and_the_controller(
+    pytester: pytest.Pytester, bench_run: BenchRun, arguments: tuple[str, ...]
+) -> None:
+    source = f"""{FUNCTIONS}
+@pytest.mark.perf(min_speedup=1.5)
+def test_good(gpu_bench): gpu_bench.compare(add, double, (x,))
+
+@pytest.mark.perf(min_speedup={{"one": 3}})
+def test_bad(gpu_bench): gpu_bench.compare({{"one": add, "two": add}}, double, (x,))
+"""
+    result = bench_run(source, "--junitxml=out.xml", *arguments)
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(["*LimitBroken: one is not fast enough*", "gpu_bench: limits: 1 pass, 1 fail"])
+    assert "Speedup" in result.stdout.str()
+    xml = (pytester.path / "out.xml").read_text()
+    found = {name: float(value) for name, value in re.findall(r'name="gpu_bench\.(\w+\.speedup)" value="(.*?)"', xml)}
+    assert found == pytest.approx({"add.speedup": 2.0, "one.speedup": 2.0, "two.speedup": 2.0}, rel=0.02)
+    assert 'failures="1"' in xml
+
+
+def test_properties_are_plain_floats(record_run: RecordRun) -> None:
+    recorder = record_run(limited("1.5", "gpu_bench.compare(add, double, (x,))"))
+    [report] = [report for report in recorder.reports if report.when == "call"]
+    names = [name for name, _ in report.user_properties]
+    assert names == ["gpu_bench.double.median_us", "gpu_bench.add.median_us", "gpu_bench.add.speedup"]
+    assert all(type(value) is float for _, value in report.user_properties)

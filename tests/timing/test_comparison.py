@@ -1,0 +1,293 @@
+"""From warm-up to log-ratios: the looks that are planned and taken, the orders, and how many reps make a reading."""
+
+import itertools
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_gpubench.gpu.device import cpu_device
+from pytest_gpubench.results.model import Timing
+from pytest_gpubench.stats.speedup import LOOKS, critical_ranks, round_orders, speedup_of
+from pytest_gpubench.timing import comparison, rounds
+from pytest_gpubench.timing.base import Call
+from pytest_gpubench.timing.comparison import LEAST_MARGIN, MAX_BATCH, Match, batch_for, compare, make_arms, next_look
+from pytest_gpubench.timing.measurement import Plan
+from pytest_gpubench.timing.pacing import Pacing
+from pytest_gpubench.timing.rounds import Interleaved
+from pytest_gpubench.timing.sampling import Sample
+from pytest_gpubench.timing.warmup import Warmth
+from tests.timing.fakes import ArmsTimer, Clock, FakeTimer, rep
+
+ROUND_S = 4 * 0.99e-3
+"""What a round of two arms takes with the fake timer."""
+
+
+def plan(reps: int | None = None, max_time_s: float = 1e9) -> Plan:
+    return Plan("cold", reps, None, 0.005, max_time_s)
+
+
+def match_of(
+    names: str = "AB", limits: dict[str, float] | None = None, seed: int = 3, interleave: bool = True
+) -> Match:
+    """Return a match of arms named by one letter each, the first of them the reference."""
+    calls = {name: Call(name, lambda: lambda: None, lambda: None) for name in names}
+    return Match(calls, names[0], limits or {}, seed, interleave)
+
+
+class Judge:
+    """Note what is looked at; decide after so many looks."""
+
+    def __init__(self, after: int | None = None) -> None:
+        self.after = after
+        self.looks: list[tuple[int, ...]] = []
+        self.rounds: list[int] = []
+
+    def decide(self, taken: Interleaved, looks: tuple[int, ...]) -> bool:
+        self.looks.append(looks)
+        self.rounds.append(len(taken.rounds))
+        return self.after is not None and len(self.looks) >= self.after
+
+
+def compared(
+    timer: ArmsTimer, how: Plan, match: Match | None = None, judge: Judge | None = None
+) -> tuple[Interleaved, dict[str, Timing]]:
+    judge = judge or Judge()
+    return compare(match or match_of(), timer, cpu_device(), how, judge.decide, lambda text: None)
+
+
+# when to look
+
+
+@pytest.mark.parametrize(
+    ("reps", "taken", "cost_s", "left_s", "expected"),
+    [
+        (None, 0, 1.0, 100.0, 20),
+        (None, 0, 1.0, -5.0, 20),  # the first look is always taken
+        (None, 20, 1.0, 100.0, 40),
+        (None, 20, 1.0, 20.0, 40),
+        (None, 20, 1.0, 19.0, 39),
+        (None, 20, 1.0, 10.0, 30),
+        (None, 20, 1.0, 9.9, None),  # not worth the alpha
+        (None, 20, 1.0, -3.0, None),
+        (None, 39, 1.0, 100.0, 40),
+        (None, 40, 1.0, 100.0, 80),
+        (None, 160, 1e-3, 0.159, 319),
+        (None, 320, 1e-9, 1e9, None),
+        (1, 0, 1.0, 1.0, 1),
+        (7, 0, 1.0, -1.0, 4),
+        (40, 0, 1.0, 0.0, 20),
+        (1001, 0, 1.0, 0.0, 501),
+        (40, 20, 1e-9, 1e9, None),  # a number of reps is one look
+    ],
+)
+def test_next_look(reps: int | None, taken: int, cost_s: float, left_s: float, expected: int | None) -> None:
+    assert next_look(plan(reps), taken, cost_s, left_s) == expected
+
+
+@given(st.integers(1, 320), st.floats(1e-6, 10), st.floats(-10, 1e4))
+def test_the_next_look_is_later_and_there_is_time_for_it(rounds: int, cost_s: float, left_s: float) -> None:
+    following = next_look(plan(), rounds, cost_s, left_s)
+    if following is not None:
+        assert rounds < following <= LOOKS[-1]
+        assert (following - rounds) * cost_s <= left_s * (1 + 1e-9)
+
+
+def test_all_planned_looks_are_taken_where_nothing_is_decided(clock: Clock) -> None:
+    judge, timer = Judge(), ArmsTimer(clock)
+    taken, _ = compared(timer, plan(), judge=judge)
+    assert judge.rounds == list(LOOKS)
+    assert judge.looks == [LOOKS[:2], LOOKS[:3], LOOKS[:4], LOOKS, LOOKS]
+    assert len(taken.rounds) == LOOKS[-1]
+
+
+@pytest.mark.parametrize("after", [1, 2, 5])
+def test_it_ends_when_all_is_decided(clock: Clock, after: int) -> None:
+    judge, timer = Judge(after), ArmsTimer(clock)
+    taken, timings = compared(timer, plan(), judge=judge)
+    assert judge.rounds == list(LOOKS[:after])
+    assert len(taken.rounds) == LOOKS[after - 1]
+    assert {timing.reps for timing in timings.values()} == {2 * LOOKS[after - 1]}
+
+
+@pytest.mark.parametrize(("reps", "rounds"), [(1, 1), (40, 20), (41, 21), (900, 450)])
+def test_a_number_of_reps_is_one_look(clock: Clock, reps: int, rounds: int) -> None:
+    judge = Judge()
+    taken, timings = compared(ArmsTimer(clock), plan(reps, max_time_s=1e-9), judge=judge)
+    assert (judge.rounds, judge.looks) == ([rounds], [(rounds,)])
+    assert len(taken.rounds) == rounds
+    assert {timing.reps for timing in timings.values()} == {2 * rounds}
+
+
+@pytest.mark.parametrize(
+    ("rounds_of_time", "looks"),
+    [
+        (0, (20,)),
+        (20, (20,)),
+        (29.5, (20,)),
+        (30.5, (20, 30)),
+        (39.5, (20, 39)),
+        (40.5, (20, 40)),
+        (75.5, (20, 40, 75)),
+        (1000, LOOKS),
+    ],
+)
+def test_the_plan_ends_with_the_time(clock: Clock, rounds_of_time: float, looks: tuple[int, ...]) -> None:
+    """In the middle of it, with the quads that there was time for; the last look is told that it is the last."""
+    judge = Judge()
+    taken, _ = compared(ArmsTimer(clock), plan(max_time_s=rounds_of_time * ROUND_S), judge=judge)
+    assert judge.rounds == list(looks)
+    assert judge.looks == [looks[: number + 1] for number in range(1, len(looks))] + [looks]
+    assert len(taken.rounds) == looks[-1]
+
+
+@given(st.floats(0, 400), st.sampled_from([0.0, 0.5, 5.0]))
+def test_looks_spend_alpha_as_they_were_told_to(rounds_of_time: float, unsteady: float) -> None:
+    """Each look's rank is that of the plan that was carried out, whatever was still planned at the time."""
+    clock, judge = Clock(), Judge()
+    timer = ArmsTimer(clock)
+
+    def decide(taken: Interleaved, looks: tuple[int, ...]) -> bool:
+        timer.cost_s *= 1 + unsteady
+        return judge.decide(taken, looks)
+
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (comparison, rounds):
+            patch.setattr(module, "time", clock)
+        how = plan(max_time_s=rounds_of_time * ROUND_S)
+        compare(match_of(), timer, cpu_device(), how, decide, lambda text: None)
+    carried_out = tuple(judge.rounds)
+    ranks = critical_ranks(carried_out, 0.001)
+    for number, planned in enumerate(judge.looks):
+        assert planned[: number + 1] == carried_out[: number + 1]
+        assert critical_ranks(planned, 0.001)[number] == ranks[number]
+    assert judge.looks[-1] == carried_out
+    assert all(later > look for look, later in itertools.pairwise(carried_out))
+
+
+# how they are taken
+
+
+@pytest.mark.parametrize("names", ["AB", "ABC"])
+def test_the_orders_are_those_of_the_seed(clock: Clock, names: str) -> None:
+    """Look by look they go on where the last one stopped."""
+    timer = ArmsTimer(clock)
+    compared(timer, plan(), match_of(names, seed=11), Judge(after=3))
+    assert timer.names == [name for order in round_orders(names, 80, 11) for name in order]
+
+
+def test_without_interleaving_each_look_takes_one_arm_after_the_other(clock: Clock) -> None:
+    timer = ArmsTimer(clock)
+    compared(timer, plan(), match_of(interleave=False), Judge(after=2))
+    assert [sorted({names[:40], names[40:]}) for names in timer.names_by_session] == [["A" * 40, "B" * 40]] * 2
+
+
+def test_a_faster_arm_under_drift_is_seen_as_what_it_is(clock: Clock) -> None:
+    timer = ArmsTimer(clock, lambda name, number: rep((100 if name == "A" else 80) * (1 + 1e-3 * number)))
+    taken, timings = compared(timer, plan(), judge=Judge(after=1))
+    found = speedup_of(taken.log_ratios("A", "B"), 0.001)
+    assert found.ratio == taken.ratio("A", "B") == pytest.approx(1.25, rel=1e-4)
+    assert found.interval is not None
+    assert found.interval.width < 1e-4
+    assert timings["A"].rel_std > 0.01
+
+
+def test_the_timings_are_of_all_reps_and_not_said_to_be_imprecise(clock: Clock) -> None:
+    """It is the ratio that has to be precise."""
+    timer = ArmsTimer(clock, lambda name, number: rep(100 + 50 * math.sin(number), kernels="xy"))
+    taken, timings = compared(timer, plan(), judge=Judge(after=1))
+    assert list(timings) == ["A", "B"]
+    for name, timing in timings.items():
+        assert (timing.label, timing.cache, timing.timer, timing.flags) == (name, "cold", "fake", ())
+        assert timing.samples_us == taken.samples[name].samples_us
+        assert [kernel.name for kernel in timing.kernels] == ["x", "y"]
+    assert sum(timing.elapsed_s for timing in timings.values()) == pytest.approx(20 * ROUND_S)
+
+
+def test_arms_are_warmed_up_before_they_are_timed(clock: Clock) -> None:
+    class Settling(FakeTimer):
+        settles = True
+
+    said: list[str] = []
+    _, timings = compare(match_of(), Settling(clock), cpu_device(), plan(), Judge(after=1).decide, said.append)
+    assert said == ["A: compiling and warming up", "B: compiling and warming up", "comparing A, B"]
+    assert all(timing.warmup_calls > 0 for timing in timings.values())
+
+
+# how many reps make a reading
+
+
+@pytest.mark.parametrize(
+    ("tick_us", "call_us", "reference_us", "limit", "expected"),
+    [
+        (0.0, 5.0, 5.0, 1.0, 1),  # a clock without ticks
+        (0.032, 0.0, 5.0, 1.0, 1),  # nothing is known
+        (0.032, 5.0, 0.0, 1.0, 1),
+        (0.032, 5.0, 10.0, 1.0, 1),  # far from the limit: twice as fast
+        (0.032, 5.0, 5.0, 1.0, 6),  # 4 * 0.032 / (0.005 * 5)
+        (0.032, 5.0, 5.0, None, 6),
+        (0.032, 25.6, 25.6, None, 1),
+        (0.032, 25.5, 25.6, None, 2),
+        (0.032, 5.0, 5.5, 1.1, 6),
+        (0.032, 5.0, 5.5, 1.0, 1),  # 10 % away from the limit
+        (0.032, 2.0, 200.0, 100.0, 13),  # the shorter arm counts
+        (0.032, 200.0, 2.0, 0.01, 13),
+        (0.032, 0.5, 0.5, 1.0, MAX_BATCH),
+    ],
+)
+def test_batch_for(tick_us: float, call_us: float, reference_us: float, limit: float | None, expected: int) -> None:
+    assert batch_for(tick_us, call_us, reference_us, limit) == expected
+
+
+@given(st.floats(0.1, 1e4), st.floats(0.1, 1e4), st.floats(0.1, 10) | st.none())
+def test_a_tick_is_at_most_a_quarter_of_what_has_to_be_seen(
+    call_us: float, reference_us: float, limit: float | None
+) -> None:
+    batch = batch_for(0.032, call_us, reference_us, limit)
+    assert 1 <= batch <= MAX_BATCH
+    if batch < MAX_BATCH:
+        distance = abs(math.log(reference_us / call_us / limit)) if limit else 0.0
+        assert 0.032 / (batch * min(call_us, reference_us)) <= max(distance, LEAST_MARGIN) / 4 * (1 + 1e-6)
+
+
+def warmths_of(**calls_us: float) -> dict[str, Warmth]:
+    return {name: Warmth(5, call_us, 1e-3) for name, call_us in calls_us.items()}
+
+
+class Ticking(ArmsTimer):
+    tick_us = 0.032
+
+
+@pytest.mark.parametrize(
+    ("warmths", "limits", "expected"),
+    [
+        (warmths_of(A=5.0, B=2.5), {"B": 1.0}, 1),  # that the reference is as fast as itself asks for nothing
+        (warmths_of(A=5.0, B=5.0), {"B": 1.0}, 6),
+        (warmths_of(A=5.0, B=2.5, C=5.0), {"B": 1.0, "C": 1.0}, 6),  # the closest pair
+        (warmths_of(A=5.0, B=2.5, C=2.0), {"B": 1.0, "C": 1.0}, 1),
+        (warmths_of(A=5.0, B=2.5), {}, 11),
+        (warmths_of(A=0.5, B=0.5), {}, MAX_BATCH),
+    ],
+)
+def test_all_arms_batch_alike(
+    clock: Clock, warmths: dict[str, Warmth], limits: dict[str, float], expected: int
+) -> None:
+    arms = make_arms(match_of("".join(warmths), limits), Ticking(clock), warmths, Pacing(None))
+    assert {name: arm.batch for name, arm in arms.items()} == dict.fromkeys(warmths, expected)
+
+
+@pytest.mark.parametrize(("max_reps", "expected"), [(1000, 32), (100, 12), (8, 1), (1, 1)])
+def test_a_session_holds_a_round_twice(clock: Clock, max_reps: int, expected: int) -> None:
+    timer = Ticking(clock, max_reps=max_reps)
+    arms = make_arms(match_of(), timer, warmths_of(A=0.5, B=0.5), Pacing(None))
+    assert {arm.batch for arm in arms.values()} == {expected}
+
+
+def test_long_calls_idle_each_as_it_has_to(clock: Clock) -> None:
+    warmths = {
+        name: Warmth(5, call_us, 1e-3, sample=Sample([rep(call_us)] * 5)) for name, call_us in (("A", 1e3), ("B", 10.0))
+    }
+    arms = make_arms(match_of(), ArmsTimer(clock), warmths, Pacing(None))
+    assert arms["A"].idle_s == pytest.approx(2.9e-3)
+    assert arms["B"].idle_s == 0

@@ -1,0 +1,306 @@
+"""Rounds: mirrored orders, readings over batches, throttled rounds taken again, sessions of a size that fits."""
+
+import math
+from collections.abc import Callable, Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_gpubench.errors import BadRequest, IncompleteRecords, KernelsDiffer
+from pytest_gpubench.stats.speedup import round_orders
+from pytest_gpubench.timing.base import Call
+from pytest_gpubench.timing.rounds import Arm, Interleaved, take_rounds
+from pytest_gpubench.timing.sampling import ATTEMPTS, Sample
+from tests.timing.fakes import ArmsTimer, Clock, numbered, rep, watching
+
+POWER, HEAT = 0x04, 0x20
+LOST = IncompleteRecords("a sentinel is missing")
+ABBA, BAAB = "ABBA", "BAAB"
+
+
+def arms_of(names: str, batch: int = 1, function: Callable[[], object] = lambda: None) -> dict[str, Arm]:
+    """Return arms that are named by one letter each."""
+    return {name: Arm(Call(name, lambda: function, function), 0.0, batch) for name in names}
+
+
+def taken_by(
+    timer: ArmsTimer,
+    orders: Sequence[Sequence[str]],
+    *,
+    batch: int = 1,
+    masks: Sequence[int] = (),
+    left_s: float = 1e9,
+    interleave: bool = True,
+    function: Callable[[], object] = lambda: None,
+    taken: Interleaved | None = None,
+) -> Interleaved:
+    """Take the rounds and return them, added to those that are there."""
+    names = "".join(sorted(set(orders[0])))
+    taken = taken or Interleaved({name: Sample() for name in names})
+    arms = arms_of(names, batch, function)
+    take_rounds(timer, arms, orders, watching(masks), taken, left_s, interleave)
+    return taken
+
+
+def times_us(*numbers: int) -> tuple[float, ...]:
+    """Return what the reps of these numbers take."""
+    return tuple(numbered(number).elapsed_us for number in numbers)
+
+
+# the order
+
+
+@given(st.integers(2, 4), st.integers(1, 30), st.integers(0, 2**32))
+def test_every_round_holds_each_arm_twice_in_mirrored_order(arms: int, rounds: int, seed: int) -> None:
+    orders = round_orders("ABCD"[:arms], rounds, seed)
+    timer = ArmsTimer(Clock())
+    taken = taken_by(timer, orders)
+    assert timer.names == [name for order in orders for name in order]
+    assert len(taken.rounds) == rounds
+    for number, (order, readings) in enumerate(zip(orders, taken.rounds, strict=True)):
+        assert order == order[::-1]
+        for name in order:
+            first, last = order.index(name), len(order) - 1 - order.index(name)
+            assert readings[name] == times_us(2 * arms * number + first, 2 * arms * number + last)
+
+
+def test_rounds_are_added_to_those_that_are_there(clock: Clock) -> None:
+    timer = ArmsTimer(clock)
+    taken = taken_by(timer, [ABBA])
+    assert taken_by(timer, [BAAB], taken=taken) is taken
+    assert [readings["A"] for readings in taken.rounds] == [times_us(0, 3), times_us(5, 6)]
+    assert taken.samples["A"].samples_us == times_us(0, 3, 5, 6)
+    assert taken.samples["B"].samples_us == times_us(1, 2, 4, 7)
+    assert len(taken.log_ratios("A", "B")) == 2
+
+
+def test_a_reading_is_the_mean_over_its_batch(clock: Clock) -> None:
+    timer = ArmsTimer(clock)
+    taken = taken_by(timer, [ABBA, BAAB], batch=3)
+    assert timer.names_by_session == ["AAABBBBBBAAA" + "BBBAAAAAABBB"]
+    assert taken.rounds[0] == {"A": times_us(1, 10), "B": times_us(4, 7)}
+    assert taken.rounds[1] == {"B": times_us(13, 22), "A": times_us(16, 19)}
+    assert taken.samples["A"].samples_us == times_us(0, 1, 2, 9, 10, 11, 15, 16, 17, 18, 19, 20)
+
+
+@pytest.mark.parametrize("names", ["AB", "ABCD"])
+@given(seed=st.integers(0, 2**32), slope=st.integers(-100, 100))
+def test_a_linear_drift_cancels(names: str, seed: int, slope: int) -> None:
+    """The two readings of every arm add up to the same."""
+    drifting = ArmsTimer(Clock(), lambda name, number: rep(2.0**15 + slope * number))
+    taken = taken_by(drifting, round_orders(names, 20, seed))
+    for readings in taken.rounds:
+        assert len({sum(pair) for pair in readings.values()}) == 1
+
+
+@given(seed=st.integers(0, 2**32), rate=st.floats(-0.01, 0.01), faster=st.floats(0.5, 2))
+def test_a_drift_by_a_factor_cancels_in_the_ratio(seed: int, rate: float, faster: float) -> None:
+    def play(name: str, number: int) -> float:
+        return 100 * math.exp(rate * number) / (faster if name == "B" else 1)
+
+    taken = taken_by(ArmsTimer(Clock(), lambda name, number: rep(play(name, number))), round_orders("AB", 20, seed))
+    assert taken.log_ratios("A", "B") == pytest.approx([math.log(faster)] * 20, abs=1e-12)
+    assert taken.ratio("A", "B") == pytest.approx(faster)
+
+
+# one arm after the other
+
+
+def test_without_interleaving_each_arm_is_taken_by_itself(clock: Clock) -> None:
+    timer = ArmsTimer(clock)
+    taken = taken_by(timer, [ABBA, BAAB, BAAB], interleave=False)
+    assert timer.names_by_session == ["AAAAAABBBBBB"]
+    assert [readings["A"] for readings in taken.rounds] == [times_us(0, 1), times_us(2, 3), times_us(4, 5)]
+    assert [readings["B"] for readings in taken.rounds] == [times_us(6, 7), times_us(8, 9), times_us(10, 11)]
+
+
+def test_without_interleaving_throttled_reps_are_kept_and_said_to_be(clock: Clock) -> None:
+    taken = taken_by(ArmsTimer(clock), [ABBA, ABBA], interleave=False, masks=[0, POWER])
+    assert (taken.samples["A"].throttle_mask, taken.samples["B"].throttle_mask) == (POWER, 0)
+    assert [sample.discarded for sample in taken.samples.values()] == [0, 0]
+    assert clock.slept_s == []
+
+
+# sessions of a size that fits
+
+
+@pytest.mark.parametrize(
+    ("max_reps", "batch", "interleave", "sizes"),
+    [
+        (1000, 1, True, [20]),
+        (40, 1, True, [20]),
+        (39, 1, True, [16, 4]),
+        (10, 1, True, [4] * 5),
+        (16, 2, True, [8] * 5),
+        (1000, 25, True, [500]),
+        (1000, 32, True, [384, 256]),
+        (20, 1, False, [20]),
+        (19, 1, False, [16, 4]),
+        (16, 2, False, [16, 16, 8]),
+    ],
+)
+def test_rounds_that_a_session_cannot_hold_are_split(
+    clock: Clock, max_reps: int, batch: int, interleave: bool, sizes: list[int]
+) -> None:
+    """Half of a session is left for rounds that have to be taken again, where they are."""
+    timer = ArmsTimer(clock, max_reps=max_reps)
+    taken = taken_by(timer, [ABBA, BAAB] * 2 + [ABBA], batch=batch, interleave=interleave)
+    assert timer.sizes == sizes
+    assert len(taken.rounds) == 5
+    assert [len(sample.reps) for sample in taken.samples.values()] == [10 * batch] * 2
+
+
+@given(
+    st.integers(1, 12),
+    st.integers(1, 4),
+    st.integers(2, 3),
+    st.booleans(),
+    st.integers(0, 3),
+    st.lists(st.booleans(), max_size=100),
+)
+def test_no_session_is_overfilled(
+    rounds: int, batch: int, arms: int, interleave: bool, spare: int, throttled: list[bool]
+) -> None:
+    """However much is throttled: the records of a session that is too long would be lost."""
+    timer = ArmsTimer(Clock(), max_reps=4 * batch * arms * (1 + spare))
+    orders = round_orders("ABC"[:arms], rounds, 0)
+    taken = taken_by(timer, orders, batch=batch, interleave=interleave, masks=[POWER * one for one in throttled])
+    assert max(timer.sizes) <= timer.max_reps
+    assert len(taken.rounds) == rounds
+    for sample in taken.samples.values():
+        assert len(sample.reps) == 2 * batch * rounds
+    assert sum(len(sample.reps) + sample.discarded for sample in taken.samples.values()) == timer.taken
+
+
+# throttling
+
+
+def test_a_throttled_round_is_taken_again_and_dropped(clock: Clock) -> None:
+    timer = ArmsTimer(clock)
+    taken = taken_by(timer, [ABBA, BAAB], masks=[0, 0, POWER])
+    assert timer.names_by_session == [ABBA + BAAB + ABBA]
+    assert [readings["A"] for readings in taken.rounds] == [times_us(5, 6), times_us(8, 11)]
+    assert taken.samples["B"].samples_us == times_us(4, 7, 9, 10)
+    assert {(sample.discarded, sample.throttle_mask) for sample in taken.samples.values()} == {(2, 0)}
+    assert clock.slept_s == [0.1]
+
+
+def test_a_round_is_taken_again_until_it_is_clean_with_growing_pauses(clock: Clock) -> None:
+    timer = ArmsTimer(clock)
+    taken = taken_by(timer, [BAAB], masks=([0] * 3 + [HEAT]) * 6)
+    assert timer.names_by_session == [BAAB * 7]
+    assert taken.rounds == [{"B": times_us(24, 27), "A": times_us(25, 26)}]
+    assert clock.slept_s == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.0, 1.0])
+    assert [sample.discarded for sample in taken.samples.values()] == [12, 12]
+
+
+def test_a_batch_with_one_throttled_rep_is_taken_again(clock: Clock) -> None:
+    timer = ArmsTimer(clock)
+    taken = taken_by(timer, [ABBA], batch=3, masks=[0, POWER])
+    assert timer.sizes == [24]
+    assert taken.rounds == [{"A": times_us(13, 22), "B": times_us(16, 19)}]
+
+
+@pytest.mark.parametrize("left_s", [0.0, -5.0, 0.05])
+def test_without_time_left_throttled_rounds_are_kept_and_said_to_be(clock: Clock, left_s: float) -> None:
+    taken = taken_by(ArmsTimer(clock), [ABBA, BAAB], masks=[0, POWER], left_s=left_s)
+    assert len(taken.rounds) == 2
+    assert (taken.samples["A"].throttle_mask, taken.samples["B"].throttle_mask) == (0, POWER)
+    assert [sample.discarded for sample in taken.samples.values()] == [0, 0]
+    assert clock.slept_s == []
+
+
+def test_clean_rounds_are_kept_before_throttled_ones(clock: Clock) -> None:
+    """There is time for one more round, which is clean: of two throttled ones, one has to stay."""
+    taken = taken_by(ArmsTimer(clock), [ABBA, BAAB], masks=[POWER] * 8, left_s=0.15)
+    assert [readings["A"] for readings in taken.rounds] == [times_us(8, 11), times_us(0, 3)]
+    assert taken.samples["A"].throttle_mask == POWER
+    assert [sample.discarded for sample in taken.samples.values()] == [2, 2]
+
+
+def test_all_sessions_share_the_time(clock: Clock) -> None:
+    timer = ArmsTimer(clock, max_reps=8)
+    taken_by(timer, [ABBA] * 10, masks=[POWER] * 80, left_s=0.35)
+    assert clock.slept_s == pytest.approx([0.1] * 3)
+    assert timer.sizes == [8] * 3 + [4] * 7
+
+
+# what is not complete
+
+
+@pytest.mark.parametrize("errors", [[LOST], [LOST, LOST]])
+def test_a_session_without_all_its_records_is_taken_again(clock: Clock, errors: list[Exception]) -> None:
+    timer = ArmsTimer(clock, errors=errors)
+    taken = taken_by(timer, [ABBA])
+    first = 4 * len(errors)
+    assert timer.sizes == [4] * (1 + len(errors))
+    assert taken.rounds == [{"A": times_us(first, first + 3), "B": times_us(first + 1, first + 2)}]
+    assert [sample.remeasured for sample in taken.samples.values()] == [len(errors)] * 2
+
+
+def test_records_that_are_never_complete_are_an_error(clock: Clock) -> None:
+    timer = ArmsTimer(clock, errors=[LOST] * ATTEMPTS)
+    taken = Interleaved({name: Sample() for name in "AB"})
+    with pytest.raises(IncompleteRecords, match=r"^a sentinel is missing \(measured 3 times\)$"):
+        taken_by(timer, [ABBA], taken=taken)
+    assert len(timer.sessions) == ATTEMPTS
+    assert taken.rounds == []
+
+
+def test_arms_may_differ_in_their_kernels(clock: Clock) -> None:
+    taken = taken_by(ArmsTimer(clock, lambda name, number: rep(10, {"A": "xy", "B": "z"}[name])), [ABBA])
+    assert [len(sample.reps[0].records) for sample in taken.samples.values()] == [2, 1]
+
+
+def test_an_arm_whose_kernels_change_is_measured_again(clock: Clock) -> None:
+    timer = ArmsTimer(clock, lambda name, number: rep(10, "yx" if number == 2 else "x"))
+    taken = taken_by(timer, [ABBA])
+    assert timer.sizes == [4, 4]
+    assert [sample.remeasured for sample in taken.samples.values()] == [1, 1]
+
+
+def test_kernels_that_keep_changing_are_an_error(clock: Clock) -> None:
+    timer = ArmsTimer(clock, lambda name, number: rep(10, "yx" if name == "B" and number % 4 == 2 else "x"))
+    with pytest.raises(KernelsDiffer, match=r"^'B' does not launch the same kernels .* \(measured 3 times\)$"):
+        taken_by(timer, [ABBA])
+    assert len(timer.sessions) == ATTEMPTS
+
+
+def test_kernels_have_to_be_those_of_earlier_sessions(clock: Clock) -> None:
+    timer = ArmsTimer(clock, lambda name, number: rep(10, "x" if number < 4 else "y"))
+    taken = taken_by(timer, [ABBA])
+    with pytest.raises(KernelsDiffer):
+        taken_by(timer, [ABBA], taken=taken)
+    assert len(taken.rounds) == 1
+
+
+# the functions' own errors
+
+
+def test_an_error_says_in_which_turn_it_was_raised(clock: Clock) -> None:
+    calls: list[int] = []
+
+    def moody() -> None:
+        calls.append(1)
+        if len(calls) == 7:
+            raise ValueError("enough")
+
+    with pytest.raises(ValueError, match="enough") as caught:
+        taken_by(ArmsTimer(clock), [ABBA, BAAB], function=moody)
+    assert getattr(caught.value, "__notes__", []) == ["gpu_bench: raised in turn 7 of 'A', in the comparison"]
+
+
+def test_an_error_of_ours_goes_through_as_it_is(clock: Clock) -> None:
+    def refused() -> None:
+        raise BadRequest("no")
+
+    with pytest.raises(BadRequest) as caught:
+        taken_by(ArmsTimer(clock), [ABBA], function=refused)
+    assert not hasattr(caught.value, "__notes__")
+
+
+def test_the_collector_is_off_between_launches(clock: Clock) -> None:
+    timer = ArmsTimer(clock)
+    taken_by(timer, [ABBA])
+    assert timer.sessions[0].collecting == [False] * 4
