@@ -2,7 +2,6 @@
 
 import os
 import sys
-from collections import Counter
 from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Literal
 
@@ -327,6 +326,7 @@ class Run:
             self.records.append(self._record(self._test))
 
     def _attach(self, item: pytest.Item, report: pytest.TestReport, record: "TestRecord") -> None:
+        from pytest_gpubench.report.properties import median_properties
         from pytest_gpubench.report.terminal import report_section
         from pytest_gpubench.results.model import encode
 
@@ -374,21 +374,6 @@ def missing_call(limits: Limits) -> str:
     if limits.min_speedup is None:
         return "the test measured nothing; call gpu_bench(...) in it"
     return "the test compared nothing; call gpu_bench.compare(candidate, reference, ...) in it"
-
-
-def median_properties(record: "TestRecord") -> list[tuple[str, object]]:
-    """Return a test's medians and speedups as JUnit properties: plain floats, which is what xdist can carry."""
-    properties: list[tuple[str, object]] = []
-    seen: Counter[str] = Counter()
-    for item in record.measurements:
-        if item.timing.measured:
-            seen[item.timing.label] += 1
-            number = f"#{seen[item.timing.label]}" if seen[item.timing.label] > 1 else ""
-            name = f"gpu_bench.{item.timing.label}{number}"
-            properties.append((f"{name}.median_us", round(item.timing.median_us, 4)))
-            if item.speedup is not None:
-                properties.append((f"{name}.speedup", float(f"{item.speedup.ratio:.6g}")))
-    return properties
 
 
 def is_distributing(config: pytest.Config) -> bool:

@@ -22,6 +22,7 @@ LAYERS = [
     {"verdict", "report", "gpu", "correctness"},
     {"timing"},
     {"agreement"},
+    {"arms"},
     {"fixture"},
     {"markers", "options"},
     {"plugin", "cli"},
