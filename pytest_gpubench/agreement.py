@@ -45,7 +45,7 @@ class Agreement:
     tolerance: Tolerance
     golden: Golden
     golden_factor: float
-    grads: bool
+    grads: Literal["never", "if any", "always"]
     device: "torch.device"
 
     def run_reference(self) -> Ran:
@@ -122,7 +122,7 @@ class Agreement:
             if not reference_shares:
                 output, argument = shared[0]
                 raise UnfairComparison(f"{output} of {who} is memory of {argument}, the reference's is its own")
-        return Ran(outputs, self._gradients(outputs, args, kwargs) if self.grads else {})
+        return Ran(outputs, self._gradients(outputs, args, kwargs) if self.grads != "never" else {})
 
     def _gradients(
         self, outputs: object, args: Sequence[object], kwargs: Mapping[str, object]
@@ -133,7 +133,9 @@ class Agreement:
         leaves = dict(differentiable(flatten(list(args), "args")) + differentiable(flatten(dict(kwargs), "kwargs")))
         roots = [tensor for _, tensor in differentiable(flatten(outputs))]
         if not leaves or not roots:
-            raise BadRequest("grads=True needs an input and an output that require a gradient: set requires_grad")
+            if self.grads == "if any":
+                return {}
+            raise BadRequest("grads=True compares gradients of the inputs, but none requires one: set requires_grad")
         upstream = [upstream_gradient(root, GRADIENT_SEED + index) for index, root in enumerate(roots)]
         found = torch.autograd.grad(roots, list(leaves.values()), upstream, allow_unused=True)
         return dict(zip(leaves, found, strict=True))

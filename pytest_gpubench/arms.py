@@ -24,6 +24,12 @@ def name_arms(
     candidate: Callable[..., object] | Mapping[str, Callable[..., object]], reference: Callable[..., object]
 ) -> dict[str, Callable[..., object]]:
     """Return the functions of a comparison by name, the reference first; raise BadRequest for names that clash."""
+    for role, given in (("candidate", candidate), ("reference", reference)):
+        if not callable(given) and not isinstance(given, Mapping):
+            raise BadRequest(
+                f"compare() needs functions, found {type(given).__name__} as {role}: arguments go in args=(...), "
+                "several candidates in a mapping of names"
+            )
     if not isinstance(candidate, Mapping):
         candidate = {name_of(candidate): candidate}
     if not candidate:

@@ -1,8 +1,7 @@
 """What a test holds in its hand: `gpu_bench`."""
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,7 +15,7 @@ from pytest_gpubench.results.model import Comparison, Measurement, Outcome, Timi
 from pytest_gpubench.settings import Resolver, Settings
 from pytest_gpubench.timing import make_timer
 from pytest_gpubench.timing.base import Call
-from pytest_gpubench.timing.calls import Arguments, Backward, make_call
+from pytest_gpubench.timing.calls import Arguments, Backward, make_call, refuse_lazy
 from pytest_gpubench.timing.comparison import Match
 from pytest_gpubench.timing.comparison import compare as compare_calls
 from pytest_gpubench.timing.interpreter import counting_launches
@@ -115,7 +114,7 @@ class GpuBench:
         call = make_call(function, args, kwargs, setup=setup, backward=backward, label=label)
         device = self._device(test)
         judgement = Judgement(test.limits, settings.alpha, is_enforced(settings, device), settings.reps is not None)
-        with one_at_a_time(call.label):
+        with OneAtATime(call.label):
             timing = self._take(call, device, settings, judgement)
         test.measurements.append(Measurement(timing=timing, verdicts=judgement.verdicts))
         enforce(test, settings, judgement.verdicts)
@@ -152,7 +151,8 @@ class GpuBench:
         rtol, atol, equal_nan: as in torch.testing.assert_close; None are its tolerances for the dtype.
         golden: "float64" runs the reference in float64 too, a function stands for it; both arms are then judged by
         their errors against that, and the candidate is allowed golden_factor times the reference's.
-        grads: compare the gradients of the inputs too, under the same upstream gradient; always so with a backward.
+        grads: compare the gradients of the inputs too, under the same upstream gradient; with a backward this is done
+        for the inputs that require one.
         interleave: False times one arm after the other, for collectives.
 
         Raises WrongResult where an output differs, UnfairComparison where inputs are overwritten, and what `measure`
@@ -173,10 +173,12 @@ class GpuBench:
             for name, function in arms.items()
         }
         arguments = Arguments(tuple(args), dict(kwargs or {}), setup)
-        grads = grads or backward != "forward"
         tolerance = Tolerance(rtol, atol, equal_nan)
-        agreement = Agreement(reference, arguments, tolerance, golden, golden_factor, grads, device.torch_device)
-        with one_at_a_time(" and ".join(arms)):
+        wanted_grads: Literal["never", "if any", "always"] = (
+            "always" if grads else "never" if backward == "forward" else "if any"
+        )
+        agreement = Agreement(reference, arguments, tolerance, golden, golden_factor, wanted_grads, device.torch_device)
+        with OneAtATime(" and ".join(arms)):
             comparison = self._match(test, settings, device, agreement, calls, limits, interleave)
         self._keep(test, settings, comparison)
         return comparison
@@ -230,7 +232,7 @@ class GpuBench:
         """Return the measured timing; an unmeasured one where nothing is to be, or can be, measured."""
         if settings.disable or (device.type == "cpu" and settings.timer != "scripted"):
             with counting_launches() as launches:
-                call.prepare()()
+                refuse_lazy(call.prepare()(), call.label)
             reason = unmeasured_reason(settings, device, launches.number)
             if reason is not None:
                 return unmeasured(call, device, settings, reason)
@@ -298,17 +300,20 @@ def unmeasured(call: Call, device: Device, settings: Settings, reason: str) -> T
     )
 
 
-@contextmanager
-def one_at_a_time(label: str) -> Iterator[None]:
+class OneAtATime:
     """Refuse a measurement while another runs in this process: each would be in the other's numbers."""
-    global _measured_label
-    if not _measuring.acquire(blocking=False):
-        raise ProfilerBusy(
-            f"{label!r} cannot be measured while {_measured_label!r} is: gpu_bench was called inside the measured "
-            "function, or by two threads"
-        )
-    _measured_label = label
-    try:
-        yield
-    finally:
+
+    def __init__(self, label: str) -> None:
+        self.label = label
+
+    def __enter__(self) -> None:
+        global _measured_label
+        if not _measuring.acquire(blocking=False):
+            raise ProfilerBusy(
+                f"{self.label!r} cannot be measured while {_measured_label!r} is: gpu_bench was called inside the "
+                "measured function, or by two threads; measure one after the other"
+            )
+        _measured_label = self.label
+
+    def __exit__(self, *error: object) -> None:
         _measuring.release()

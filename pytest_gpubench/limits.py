@@ -7,6 +7,8 @@ from typing import Any
 
 from pytest_gpubench.errors import BadRequest
 
+__tracebackhide__ = True
+
 
 def positive_number(value: object) -> float:
     """Return a finite number above 0, or raise ValueError saying what is wrong with it."""

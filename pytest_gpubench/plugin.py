@@ -303,7 +303,7 @@ class Run:
         reason = reasons[-1]
         if test.device is not None and is_enforced(test.settings, test.device):
             pytest.fail(f"perf({test.limits}) was never judged: {reason}", pytrace=False)
-        test.warnings.append(f"perf({test.limits}) of {test.nodeid} was not judged: {reason}")
+        test.warnings.append(f"perf({test.limits}) was not judged: {reason}")
 
     def _record(self, test: "CurrentTest") -> "TestRecord":
         from pytest_gpubench.gpu.device import find_device

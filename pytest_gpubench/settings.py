@@ -10,6 +10,8 @@ from typing import Any, Literal
 
 from pytest_gpubench.errors import BadRequest
 
+__tracebackhide__ = True
+
 COLUMNS = (
     "median",
     "interval",
@@ -140,7 +142,7 @@ class Settings:
     max_time: float = setting(
         1.0,
         positive,
-        "stop taking reps after so many seconds, known precisely or not (6 are taken anyhow)",
+        "stop taking reps after so many seconds, known precisely or not (12 are taken anyhow)",
         "SECONDS",
         in_marker=True,
     )

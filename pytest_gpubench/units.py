@@ -3,6 +3,8 @@
 import math
 from collections.abc import Iterable
 
+__tracebackhide__ = True
+
 MICROSECONDS_PER_UNIT = {"ns": 1e-3, "us": 1.0, "ms": 1e3, "s": 1e6}
 BYTES_PER_UNIT = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 
@@ -50,8 +52,8 @@ def format_bytes(size: int) -> str:
 
 
 def printable(text: str) -> str:
-    """Return a text without what UTF-8 cannot encode, such as the lone surrogates of a file's name."""
-    return text.encode(errors="backslashreplace").decode()
+    """Return a text with what cannot be printed, control characters and lone surrogates, written as escapes."""
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
 def count(number: int, noun: str) -> str:

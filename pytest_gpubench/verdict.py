@@ -100,11 +100,11 @@ def _judge_rel_std(timing: Timing, most: float, alpha: float, spent: float, enfo
     outcome = compare_with_limit(interval, most)
     found = format_share(timing.rel_std) if timing.reps > 1 else "unknown"
     between = f" [{format_share(interval.low)}, {format_share(interval.high)}]" if interval else ""
-    word = {Outcome.PASS: "steady", Outcome.FAIL: "unsteady", Outcome.INCONCLUSIVE: "too close to tell"}[outcome]
+    words = {Outcome.PASS: "is steady", Outcome.FAIL: "is unsteady", Outcome.INCONCLUSIVE: open_words(interval)}
     return Verdict(
         limit=f"max_rel_std={most!r}",
         outcome=outcome,
-        sentence=f"{timing.label} is {word}: relative std {found}{between}, wanted at most {format_share(most)} "
+        sentence=f"{timing.label} {words[outcome]}: relative std {found}{between}, wanted at most {format_share(most)} "
         f"({_certainty(timing, alpha, 10)})",
         enforced=enforced,
     )
@@ -123,14 +123,19 @@ def _judge_time(
     outcome = compare_with_limit(interval, wanted)
     unit = choose_time_unit([timing.median_us])
     between = f" [{format_time(interval.low, unit)}, {format_time(interval.high, unit)}]" if interval else ""
-    word = {Outcome.PASS: "fast enough", Outcome.FAIL: "too slow", Outcome.INCONCLUSIVE: "too close to tell"}[outcome]
+    words = {Outcome.PASS: "is fast enough", Outcome.FAIL: "is too slow", Outcome.INCONCLUSIVE: open_words(interval)}
     return Verdict(
         limit=asked,
         outcome=outcome,
-        sentence=f"{timing.label} is {word}: median {format_time(timing.median_us, unit)}{between}, "
+        sentence=f"{timing.label} {words[outcome]}: median {format_time(timing.median_us, unit)}{between}, "
         f"wanted at most {format_time(wanted, unit)} ({_certainty(timing, alpha, least_count(spent))})",
         enforced=enforced,
     )
+
+
+def open_words(interval: Interval | None) -> str:
+    """Return why nothing was decided."""
+    return "cannot be judged" if interval is None else "is too close to tell"
 
 
 def limit_for_device(most: float | Mapping[str, float], device: str) -> float | None:

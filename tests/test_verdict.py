@@ -228,7 +228,7 @@ def test_a_gpu_that_is_not_named_is_not_judged() -> None:
             [7.0],
             Limits(max_time_us=10),
             0.001,
-            "softmax is too close to tell: median 7.000 us, wanted at most 10.00 us "
+            "softmax cannot be judged: median 7.000 us, wanted at most 10.00 us "
             "(1 rep, too few to decide: take at least 11, alpha 0.001)",
         ),
         (
@@ -241,14 +241,14 @@ def test_a_gpu_that_is_not_named_is_not_judged() -> None:
             [7.0],
             Limits(max_rel_std=0.02),
             0.001,
-            "softmax is too close to tell: relative std unknown, wanted at most 2.0 % "
+            "softmax cannot be judged: relative std unknown, wanted at most 2.0 % "
             "(1 rep, too few to decide: take at least 10, alpha 0.001)",
         ),
         (
             [9.0, 11.0] * 4,
             Limits(max_rel_std=0.02),
             0.05,
-            "softmax is too close to tell: relative std 11 %, wanted at most 2.0 % "
+            "softmax cannot be judged: relative std 11 %, wanted at most 2.0 % "
             "(8 reps, too few to decide: take at least 10, alpha 0.05)",
         ),
     ],
@@ -260,7 +260,7 @@ def test_sentences(samples_us: list[float], limits: Limits, alpha: float, senten
 UNITS_US = {"ns": 1e-3, "us": 1.0, "ms": 1e3, "s": 1e6}
 
 SENTENCE = re.compile(
-    r"softmax is (?P<word>steady|unsteady|fast enough|too slow|too close to tell): "
+    r"softmax (?P<word>is steady|is unsteady|is fast enough|is too slow|is too close to tell|cannot be judged): "
     r"(?:median|relative std) (?P<found>[\d.]+) (?P<unit>%|ns|us|ms|s)"
     r"(?: \[(?P<low>[\d.]+) (?P=unit), (?P<high>[\d.]+) (?P=unit)\])?"
     r", wanted at most (?P<most>[\d.]+) (?P=unit) \((?P<reps>\d+) reps?"
@@ -286,10 +286,11 @@ def test_the_times_in_the_sentence_are_the_stored_ones(samples_us: list[float], 
     """All in one unit; printed with four digits, so they are wrong by half of the last one at most."""
     stored = timing(samples_us)
     [found] = judge(stored, Limits(max_time_us=factor * stored.median_us), alpha)
-    words = {PASS: "fast enough", FAIL: "too slow", INCONCLUSIVE: "too close to tell"}
     printed = SENTENCE.fullmatch(found.sentence)
     assert printed is not None
     scale, interval = UNITS_US[printed["unit"]], median_interval(samples_us, alpha)
+    open_ = "is too close to tell" if interval else "cannot be judged"
+    words = {PASS: "is fast enough", FAIL: "is too slow", INCONCLUSIVE: open_}
     check_printed(printed["found"], scale, stored.median_us, 5.1e-4)
     check_printed(printed["low"], scale, interval and interval.low, 5.1e-4)
     check_printed(printed["high"], scale, interval and interval.high, 5.1e-4)
@@ -307,10 +308,11 @@ def test_the_shares_in_the_sentence_are_the_stored_ones(samples_us: list[float],
     """Printed with two digits."""
     stored = timing(samples_us)
     [found] = judge(stored, Limits(max_rel_std=most), alpha)
-    words = {PASS: "steady", FAIL: "unsteady", INCONCLUSIVE: "too close to tell"}
     printed = SENTENCE.fullmatch(found.sentence)
     assert printed is not None
     interval = rel_std_interval(samples_us, alpha) if stored.reps >= 10 else None
+    open_ = "is too close to tell" if interval else "cannot be judged"
+    words = {PASS: "is steady", FAIL: "is unsteady", INCONCLUSIVE: open_}
     check_printed(printed["found"], 0.01, stored.rel_std, 5.1e-2)
     check_printed(printed["low"], 0.01, interval and interval.low, 5.1e-2)
     check_printed(printed["high"], 0.01, interval and interval.high, 5.1e-2)

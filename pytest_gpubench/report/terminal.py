@@ -66,7 +66,8 @@ def summary_lines(records: Sequence[TestRecord], settings: Settings) -> list[str
         item.timing.unmeasured for record in records for item in record.measurements if item.timing.unmeasured
     )
     lines += [f"gpu_bench: not measured: {count(number, 'call')}, {reason}" for reason, number in reasons.items()]
-    lines += [f"gpu_bench: warning: {text}" for text in dict.fromkeys(w for r in records for w in r.warnings)]
+    warnings = [f"{record.nodeid}: {text}" for record in records for text in record.warnings]
+    lines += [f"gpu_bench: warning: {text}" for text in dict.fromkeys(warnings)]
     return lines
 
 
@@ -117,12 +118,9 @@ def _measured_line(where: str, timings: Sequence[tuple[str, Timing]]) -> str:
 
 
 def _outcome_words(outcomes: Counter[tuple[Outcome, bool]]) -> str:
-    words = []
-    for outcome in Outcome:
-        for enforced in (True, False):
-            number = outcomes[outcome, enforced]
-            if number:
-                words.append(
-                    f"{number} {outcome.value}{'' if enforced else ' (not enforced: no GPU, CPU not asked for)'}"
-                )
-    return ", ".join(words)
+    groups = []
+    for enforced, suffix in ((True, ""), (False, " (not enforced: no GPU, CPU not asked for)")):
+        words = [f"{outcomes[outcome, enforced]} {outcome.value}" for outcome in Outcome if outcomes[outcome, enforced]]
+        if words:
+            groups.append(", ".join(words) + suffix)
+    return "; ".join(groups)

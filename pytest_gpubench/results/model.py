@@ -14,6 +14,8 @@ from pytest_gpubench.stats import summary
 from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.units import count, format_time
 
+__tracebackhide__ = True
+
 DEEPEST = 50
 """How deep dicts and lists in `extra_info` may be nested."""
 
@@ -220,6 +222,8 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     candidates: dict[str, Measurement]
 
     def __getitem__(self, name: str) -> Measurement:
+        if name not in self.candidates:
+            raise BadRequest(f"comparison[{name!r}]: there is no such candidate, only {', '.join(self.candidates)}")
         return self.candidates[name]
 
     @property
@@ -249,7 +253,10 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 
     def _only(self) -> Measurement:
         if len(self.candidates) != 1:
-            raise BadRequest(f"which candidate? comparison[name] takes one of {', '.join(self.candidates)}")
+            first, *others = self.candidates
+            raise BadRequest(
+                f"there are several candidates ({', '.join([first, *others])}): read comparison[{first!r}]"
+            )
         return next(iter(self.candidates.values()))
 
     def _speedup(self) -> Speedup:

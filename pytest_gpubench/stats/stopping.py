@@ -14,8 +14,8 @@ in less time, would be precise about a moment instead of the kernel."""
 MIN_REPS = 16
 MAX_FIRST_REPS = 250
 MAX_REPS = 10_000
-LEAST_REPS = 6
-"""Taken even where `max_time` is too short for them: fewer give no 95 % interval."""
+LEAST_REPS = 12
+"""Taken even where `max_time` is too short for them: the fewest that decide a limit at alpha 0.001, at a first look."""
 MAX_GROWTH = 2.0
 MAX_TICK_US = 0.1
 """Readings further apart than this are not neighbouring ticks: CUPTI's clock ticks every 32 ns on an H200."""

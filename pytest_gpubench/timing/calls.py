@@ -1,6 +1,7 @@
 """From a function and its arguments to a `Call`: what is done untimed before each rep, and what is timed."""
 
 import functools
+import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -42,7 +43,12 @@ def make_call(
         prepare: Callable[[], Timed] = functools.partial(prepare_forward, function, arguments)
     else:
         prepare = BackwardPass(function, arguments, with_forward=backward == "both").prepare
-    return Call(printable(label or name_of(function)), prepare, function, setup is not None or backward != "forward")
+    return Call(
+        printable(str(label) if label is not None else name_of(function)),
+        prepare,
+        function,
+        setup is not None or backward != "forward",
+    )
 
 
 def name_of(function: Callable[..., object]) -> str:
@@ -50,6 +56,17 @@ def name_of(function: Callable[..., object]) -> str:
     if isinstance(function, functools.partial):
         return name_of(function.func)
     return getattr(function, "__name__", None) or type(function).__name__
+
+
+def refuse_lazy(output: object, label: str) -> None:
+    """Raise BadRequest for a function whose body does not run when it is called."""
+    if inspect.isgenerator(output) or inspect.isasyncgen(output) or inspect.iscoroutine(output):
+        if inspect.iscoroutine(output):
+            output.close()
+        raise BadRequest(
+            f"{label!r} returns a {type(output).__name__}, its body does not run when it is called: "
+            "measure a function that consumes it"
+        )
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pytest_gpubench.errors import GpuBenchError, IncompleteRecords, KernelsDiffer, annotate
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.timing.base import Call, Timer
+from pytest_gpubench.timing.calls import refuse_lazy
 from pytest_gpubench.timing.pacing import Pacing
 from pytest_gpubench.timing.sampling import PROBE_REPS, Sample, Watch, take_batch
 from pytest_gpubench.timing.windows import describe_difference, kernel_list
@@ -68,7 +69,7 @@ def plain_call(device: Device, call: Call, number: int) -> PlainCall:
         device.synchronize()
         started_s = time.perf_counter()
         stopwatch = device.stopwatch()
-        timed()
+        refuse_lazy(timed(), call.label)
         device_us = stopwatch()
     except GpuBenchError:
         raise

@@ -97,7 +97,7 @@ def test_triton_runs_in_its_interpreter_and_is_not_timed(pytester: pytest.Pytest
     result.stdout.fnmatch_lines(
         [
             "gpu_bench: not measured: 3 calls, it ran in Triton's interpreter, whose time means nothing",
-            "gpu_bench: warning: perf(max_time_us=10) of *::test_limit was not judged: it ran in Triton's interpreter*",
+            "gpu_bench: warning: *::test_limit: perf(max_time_us=10) was not judged: it ran in Triton's interpreter*",
             "SKIPPED *'run' has no numbers: it ran in Triton's interpreter*",
         ]
     )

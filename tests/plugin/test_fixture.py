@@ -215,3 +215,40 @@ def test_it(gpu_bench, monkeypatch):
     result.stdout.fnmatch_lines(
         ["E *KernelsDiffer: 'odd' does not launch the same kernels in every call: rep 1 and rep *"]
     )
+
+
+@pytest.mark.parametrize(
+    ("body", "sentence"),
+    [
+        ("yield 1", "returns a generator, its body does not run"),
+        ("return sleeping()", "returns a coroutine, its body*"),
+    ],
+)
+def test_a_function_whose_body_does_not_run_is_refused(bench_run: BenchRun, body: str, sentence: str) -> None:
+    source = f"""
+async def sleeping(): pass
+def lazy(): {body}
+def test_it(gpu_bench): gpu_bench.measure(lazy, cache="hot")
+"""
+    result = bench_run(source, "--gpu-bench-device=cpu", timer="wall")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines([f"E *BadRequest: 'lazy' {sentence}*"])
+
+
+def test_no_frame_of_the_plugin_is_shown_for_a_bad_setting(bench_run: BenchRun) -> None:
+    result = bench_run("def test_it(gpu_bench): gpu_bench.measure(fast, reps=0)")
+    assert "settings.py" not in result.stdout.str()
+
+
+def test_labels_are_printable_text(bench_run: BenchRun) -> None:
+    source = """
+def test_it(gpu_bench):
+    assert gpu_bench.measure(fast, label=3).label == "3"
+    assert gpu_bench.measure(fast, label="a\\x1b[31m\\nb").label == "a\\\\x1b[31m\\\\nb"
+"""
+    bench_run(source).assert_outcomes(passed=1)
+
+
+def test_a_candidate_that_does_not_exist_is_named(bench_run: BenchRun) -> None:
+    result = bench_run("def test_it(gpu_bench): gpu_bench.compare({'a': fast}, slow)['b']")
+    result.stdout.fnmatch_lines(["E *comparison[[]'b'[]]: there is no such candidate, only a"])
