@@ -22,22 +22,17 @@ def positive_number(value: object) -> float:
         raise ValueError("it is too large for a number") from None
 
 
-def time_by_gpu(value: object) -> float | Mapping[str, float]:
-    """Return a positive number, or a mapping of GPU names to positive numbers."""
-    if not isinstance(value, Mapping):
-        return positive_number(value)
-    if not value or not all(isinstance(name, str) and name for name in value):
-        raise ValueError("a mapping must name GPUs, as in {'H200': 40, 'A100': 75}")
-    return {name: positive_number(limit) for name, limit in value.items()}
+def number_by_name(named: str, example: str) -> Callable[[object], float | Mapping[str, float]]:
+    """Return a check that accepts a positive number, or a mapping of names of such things to positive numbers."""
 
+    def check(value: object) -> float | Mapping[str, float]:
+        if not isinstance(value, Mapping):
+            return positive_number(value)
+        if not value or not all(isinstance(name, str) and name for name in value):
+            raise ValueError(f"a mapping must name {named}, as in {example}")
+        return {name: positive_number(limit) for name, limit in value.items()}
 
-def number_by_variant(value: object) -> float | Mapping[str, float]:
-    """Return a positive number, or a mapping of variants' names to positive numbers."""
-    if not isinstance(value, Mapping):
-        return positive_number(value)
-    if not value or not all(isinstance(name, str) and name for name in value):
-        raise ValueError("a mapping must name variants, as in {'triton': 1.5, 'compiled': 1.2}")
-    return {name: positive_number(limit) for name, limit in value.items()}
+    return check
 
 
 def limit(check: Callable[[object], Any], help: str) -> Any:
@@ -53,11 +48,12 @@ class Limits:
         positive_number, "standard deviation of the reps over their mean, at most: 0.02 is 2 %"
     )
     max_time_us: float | Mapping[str, float] | None = limit(
-        time_by_gpu, "median time of one call in microseconds, at most: a number, or one per GPU name {'H200': 40}"
+        number_by_name("GPUs", "{'H200': 40, 'A100': 75}"),
+        "median time of one call in microseconds, at most: a number, or one per GPU name {'H200': 40}",
     )
 
     min_speedup: float | Mapping[str, float] | None = limit(
-        number_by_variant,
+        number_by_name("variants", "{'triton': 1.5, 'compiled': 1.2}"),
         "the reference's time over the candidate's in gpu_bench.compare, at least: a number, or one per variant",
     )
 

@@ -159,10 +159,8 @@ def study_true(names: Sequence[str]) -> None:
     """Compare with ncu."""
     measure_steps()
     ours = in_fresh_process(["measure", *names])
-    print(
-        "| call | kernels | gpu_bench us | ncu us | off by | allowed | ncu us, no flush inside | do_bench us | off by |"
-    )
-    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
+    print("| call | kernels | gpu_bench us | ncu us | off by | allowed | do_bench us | off by |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
     for name in names:
         ncu_us, kernels = ask_ncu(name)
         row, allowed_us = ours[name], 1.5 + 0.01 * ncu_us
