@@ -11,7 +11,8 @@
         ├── NothingRecorded    no work on the GPU was seen
         ├── IncompleteRecords  records are missing or contradict each other
         ├── KernelsDiffer      one call launches other kernels than the next
-        └── UnfairComparison   the arms of a comparison were not given the same work
+        ├── UnfairComparison   the arms of a comparison were not given the same work
+        └── InvalidResult      the number cannot be true: too fast for the memory, say, or a clock was tampered with
     LimitBroken                a limit of the `perf` marker is broken (an AssertionError)
     WrongResult                a candidate's outputs are not the reference's (an AssertionError)
 """
@@ -57,6 +58,10 @@ class KernelsDiffer(MeasurementError):
 
 class UnfairComparison(MeasurementError):
     """Raised when what the arms of a comparison did cannot be compared: overwritten inputs, say."""
+
+
+class InvalidResult(MeasurementError):
+    """Raised when a number was measured that cannot be true, or by means that were tampered with."""
 
 
 class LimitBroken(AssertionError):

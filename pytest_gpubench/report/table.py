@@ -22,7 +22,13 @@ MAX_WIDTH = 1000
 """Wider than any table: a line that the terminal has to break is better than numbers broken into cells."""
 MAX_NAME_WIDTH = 60
 
-STYLES = {Outcome.PASS: "green", Outcome.FAIL: "bold red", Outcome.INCONCLUSIVE: "yellow", Outcome.NOT_JUDGED: "yellow"}
+STYLES = {
+    Outcome.PASS: "green",
+    Outcome.FAIL: "bold red",
+    Outcome.INVALID: "bold red",
+    Outcome.INCONCLUSIVE: "yellow",
+    Outcome.NOT_JUDGED: "yellow",
+}
 
 
 @dataclass(frozen=True)

@@ -172,6 +172,8 @@ class Outcome(str, Enum):
     PASS = "pass"
     FAIL = "fail"
     INCONCLUSIVE = "inconclusive"
+    INVALID = "invalid"
+    """There is no number to judge that is known to be right: the test fails, whatever the limit."""
     NOT_JUDGED = "not judged"
     """The limit says nothing about this device."""
 
