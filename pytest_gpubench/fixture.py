@@ -12,7 +12,7 @@ from pytest_gpubench.errors import BadRequest, LimitBroken, ProfilerBusy
 from pytest_gpubench.gpu.device import Device, find_device
 from pytest_gpubench.limits import Limits
 from pytest_gpubench.results.model import Comparison, Measurement, Outcome, Timing, Verdict
-from pytest_gpubench.settings import Resolver, Settings
+from pytest_gpubench.settings import LIMIT_TIME_S, PRECISION_TIME_S, Resolver, Settings
 from pytest_gpubench.timing import make_timer
 from pytest_gpubench.timing.base import Call
 from pytest_gpubench.timing.calls import Arguments, Backward, make_call, refuse_lazy
@@ -281,7 +281,9 @@ def enforce(test: CurrentTest, settings: Settings, verdicts: Sequence[Verdict]) 
 
 def plan_of(settings: Settings) -> Plan:
     """Return how a measurement is to be taken."""
-    return Plan(settings.cache, settings.reps, settings.warmup, settings.precision, settings.max_time)
+    limit_time_s = settings.max_time or LIMIT_TIME_S
+    precision_time_s = settings.max_time or PRECISION_TIME_S
+    return Plan(settings.cache, settings.reps, settings.warmup, settings.precision, limit_time_s, precision_time_s)
 
 
 def unmeasured_reason(settings: Settings, device: Device, interpreted: int) -> str | None:

@@ -31,6 +31,10 @@ COLUMNS = (
     "limit",
     "flags",
 )
+LIMIT_TIME_S = 1.0
+"""The reps of a measurement with an undecided limit take no longer, unless told otherwise."""
+PRECISION_TIME_S = 0.1
+"""Nor for precision alone: about what Triton's do_bench takes for a number."""
 SORT_KEYS = ("none", "name", "median", "mean", "std", "rel_std", "min", "max")
 GROUP_KEYS = ("none", "file", "class", "function", "label", "device", "param")
 
@@ -139,10 +143,11 @@ class Settings:
     precision: float = setting(
         0.005, fraction, "stop when the median's 95 %% interval is no wider than this part of it", "FRACTION", True
     )
-    max_time: float = setting(
-        1.0,
+    max_time: float | None = setting(
+        None,
         positive,
-        "stop taking reps after so many seconds, known precisely or not (12 are taken anyhow)",
+        f"stop taking reps after so many seconds (12 are taken anyhow); unset, that is {LIMIT_TIME_S:g} where a limit "
+        f"is undecided, and {PRECISION_TIME_S:g} where only precision is wanting",
         "SECONDS",
         in_marker=True,
     )

@@ -1,5 +1,6 @@
 """When there are enough reps."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -23,7 +24,7 @@ MAX_TICK_US = 0.1
 
 @dataclass
 class Budget:
-    """What a measurement may take: exactly `reps`, or until `precision` within `max_time_s`."""
+    """What a measurement may take: exactly `reps`, or until all is decided within `max_time_s`."""
 
     reps: int | None
     precision: float
@@ -33,6 +34,8 @@ class Budget:
     spent_s: float = 0.0
     taken: int = 0
     """The reps that were paid for with `spent_s`."""
+    precision_time_s: float = math.inf
+    """The time after which precision alone is worth no more reps."""
 
     @property
     def left_s(self) -> float:
@@ -52,7 +55,8 @@ def next_batch(budget: Budget, samples_us: Sequence[float], decided: bool) -> in
     taken = len(samples_us)
     if budget.reps is not None:
         return max(0, budget.reps - taken)
-    affordable = int(budget.left_s / budget.rep_cost_s)
+    worth_s = budget.precision_time_s - budget.spent_s if decided else math.inf
+    affordable = int(min(budget.left_s, worth_s) / budget.rep_cost_s)
     if taken < LEAST_REPS:  # a warm-up or a probe took them: they belong to the first batch
         worthwhile = min(max(MIN_REPS, int(FIRST_BATCH_S / budget.rep_cost_s)), MAX_FIRST_REPS)
         return max(min(worthwhile - taken, affordable), LEAST_REPS - taken)

@@ -1,5 +1,6 @@
 """One measurement from warm-up to `Timing`."""
 
+import math
 import statistics
 import time
 from collections import Counter
@@ -33,6 +34,8 @@ class Plan:
     warmup: int | None
     precision: float
     max_time_s: float
+    precision_time_s: float = math.inf
+    """The time after which precision alone is worth no more reps."""
 
 
 def measure(
@@ -49,7 +52,9 @@ def measure(
     pacing = Pacing(device.facts.max_sm_clock_mhz)
     warmth = warm_up(timer, device, call, plan.warmup, pacing, watch)
     say(f"{call.label}: measuring")
-    budget = Budget(plan.reps, plan.precision, plan.max_time_s, warmth.rep_cost_s)
+    budget = Budget(
+        plan.reps, plan.precision, plan.max_time_s, warmth.rep_cost_s, precision_time_s=plan.precision_time_s
+    )
 
     def timing_of(sample: Sample) -> Timing:
         return summarise(call, timer, device, plan, warmth, sample, time.perf_counter() - started_s)

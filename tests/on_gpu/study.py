@@ -24,18 +24,21 @@ FIXED_REPS = 200
 PROCESSES = 10
 STARTUPS = 2
 OWN_WORK_S = 4.0
+COOL_S = 0.5
+"""The throttling that the rival brought about is none of the next measurement's cost."""
 
 
 def time_call(function: Callable[[], object], label: str, reps: int | None = None, warmup: int | None = None) -> Timing:
     """Return our timing of a call, cold, by the profiler."""
     from pytest_gpubench.gpu.device import find_device
+    from pytest_gpubench.settings import LIMIT_TIME_S, PRECISION_TIME_S
     from pytest_gpubench.timing import make_timer
     from pytest_gpubench.timing.calls import make_call
     from pytest_gpubench.timing.measurement import Plan
     from pytest_gpubench.timing.measurement import measure as measure_call
 
     device = find_device("cuda")
-    plan = Plan("cold", reps, warmup, 0.005, 5.0 if reps else 1.0)
+    plan = Plan("cold", reps, warmup, 0.005, 5.0 if reps else LIMIT_TIME_S, 5.0 if reps else PRECISION_TIME_S)
     timer = make_timer("profiler", device, "cold")
     return measure_call(make_call(function, label=label), timer, device, plan, lambda _: True, lambda _: None)
 
@@ -48,6 +51,7 @@ def measure(name: str) -> dict[str, float]:
 
     function = WORKLOADS[name]()
     function()
+    time.sleep(COOL_S)
     timing = time_call(function, name)
     fixed = time_call(function, name, reps=FIXED_REPS, warmup=3)
     started_s = time.perf_counter()

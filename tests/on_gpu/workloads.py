@@ -40,6 +40,12 @@ def rms_norm_chain() -> Workload:
     return lambda: x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * weight
 
 
+def gelu_chain() -> Workload:
+    """Return GELU written out: eight kernels, each of which reads and writes whole tensors."""
+    x = normal(8192, 4096)
+    return lambda: 0.5 * x * (1 + torch.tanh(0.7978845608 * (x + 0.044715 * x * x * x)))
+
+
 def rms_norm_steps() -> list[Workload]:
     """Return the six kernels of `rms_norm_chain`, each on inputs that are there already."""
     x, weight = normal(8192, 8192), normal(8192)
@@ -82,6 +88,7 @@ WORKLOADS: dict[str, Callable[[], Workload]] = {
     "softmax 4096x4096 fp32": softmax,
     "row sum 8192x8192 fp32": row_sum,
     "matmul 4096^3 bf16": lambda: matmul(4096),
+    "gelu eager 8192x4096 fp32": gelu_chain,
     "rms_norm eager 8192x8192 fp32": rms_norm_chain,
     "layer_norm backward 16384x4096 fp32": layer_norm_backward,
     "compiled rms_norm + silu 8192x8192 fp32": compiled_chain,

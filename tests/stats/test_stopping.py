@@ -162,6 +162,17 @@ def test_the_time_that_is_left_is_not_exceeded(left_reps: float, more: int) -> N
     assert next_batch(spent, UNSTEADY, False) == more
 
 
+@pytest.mark.parametrize(
+    ("decided", "worth_reps", "more"),
+    [(True, -1.0, 0), (True, MIN_REPS - 0.5, 0), (True, 40.5, 40), (True, 60.5, 50), (False, -1.0, 50)],
+)
+def test_precision_alone_is_not_worth_all_the_time(decided: bool, worth_reps: float, more: int) -> None:
+    """An undecided limit may take all of it."""
+    spent = budget(spent_s=1.0)
+    spent.precision_time_s = 1.0 + 1e-3 * worth_reps
+    assert next_batch(spent, UNSTEADY, decided) == more
+
+
 @pytest.mark.parametrize("decided", [True, False])
 @pytest.mark.parametrize(
     ("taken", "more"),
