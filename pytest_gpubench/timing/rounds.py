@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pytest_gpubench.errors import GpuBenchError, IncompleteRecords, KernelsDiffer, annotate
-from pytest_gpubench.stats.speedup import log_ratio
+from pytest_gpubench.stats.speedup import log_ratio, pooled
 from pytest_gpubench.timing.base import Call, Rep, Session, Timer
 from pytest_gpubench.timing.sampling import (
     ATTEMPTS,
@@ -32,8 +32,6 @@ class Arm:
 
     call: Call
     idle_s: float = 0.0
-    batch: int = 1
-    """How many reps make one reading of the clock, where its ticks are too coarse for one rep."""
 
 
 @dataclass
@@ -41,12 +39,14 @@ class Interleaved:
     """The rounds taken so far."""
 
     samples: dict[str, Sample]
+    pool: int = 1
+    """How many neighbouring rounds make one log-ratio, where the ticks of the clock are too coarse for one round."""
     rounds: list[dict[str, tuple[float, float]]] = field(default_factory=list)
     """By round and arm, its two readings in microseconds."""
 
-    def log_ratios(self, reference: str, candidate: str) -> list[float]:
-        """Return a log-ratio for each round; above 0 where the candidate was faster."""
-        return [log_ratio(readings[reference], readings[candidate]) for readings in self.rounds]
+    def log_ratios(self, reference: str, candidate: str) -> Sequence[float]:
+        """Return a log-ratio for each pool of rounds; above 0 where the candidate was faster."""
+        return pooled([log_ratio(times[reference], times[candidate]) for times in self.rounds], self.pool)
 
     def ratio(self, reference: str, candidate: str) -> float:
         """Return how many times as fast as the reference the candidate is, the median over the rounds."""
@@ -69,7 +69,7 @@ def take_rounds(
     """
     deadline_s = time.perf_counter() + left_s
     room = timer.max_reps // 2 if interleave else timer.max_reps  # the other half is for rounds taken again
-    size = max(1, room // sum(2 * arm.batch for arm in arms.values()))
+    size = max(1, room // (2 * len(arms)))
     for start in range(0, len(orders), size):
         _take_session(timer, arms, orders[start : start + size], watch, taken, deadline_s, interleave)
 
@@ -87,24 +87,24 @@ def _take_session(
         try:
             with collection_off(), timer.session() as session:
                 turns = schedule(orders, interleave)
-                again = timer.max_reps - reps_in(turns, arms) if interleave else 0
+                again = timer.max_reps - len(turns) if interleave else 0
                 done = fill_session(session, arms, turns, watch, deadline_s, again)
-            groups = group_reps(session.reps(), arms, done)
+            reps = Reps(done, session.reps())
             for name, sample in taken.samples.items():
-                check_same_kernels(arms[name].call, [*sample.reps[:1], *groups.reps_of(name)])
+                check_same_kernels(arms[name].call, [*sample.reps[:1], *reps.of(name)])
         except (IncompleteRecords, KernelsDiffer) as error:
             if attempt == ATTEMPTS:
                 raise type(error)(f"{error} (measured {count(ATTEMPTS, 'time')})") from None
             for sample in taken.samples.values():
                 sample.remeasured += 1
             continue
-        groups.add_to(taken, len(orders))
+        reps.add_to(taken, len(orders))
         return
 
 
 @dataclass
 class Turn:
-    """The reps of one arm at one place of a round, and the throttle reasons that were seen in them."""
+    """The rep of one arm at one place of a round, and the throttle reasons that were seen in it."""
 
     name: str
     round: int
@@ -115,11 +115,6 @@ def schedule(orders: Sequence[Order], interleave: bool) -> list[Turn]:
     """Return the turns of all rounds, round by round or arm by arm."""
     turns = [Turn(name, number) for number, order in enumerate(orders) for name in order]
     return turns if interleave else sorted(turns, key=lambda turn: orders[0].index(turn.name))
-
-
-def reps_in(turns: Sequence[Turn], arms: Mapping[str, Arm]) -> int:
-    """Return how many reps the turns are made of."""
-    return sum(arms[turn.name].batch for turn in turns)
 
 
 def fill_session(
@@ -140,19 +135,18 @@ def fill_session(
     rounds = 1 + max(turn.round for turn in turns)
     while waiting:
         turn = waiting.pop(0)
-        for _ in range(arms[turn.name].batch):
-            _take_rep(session, arms[turn.name], len(done) + 1)
-            turn.mask |= watch()
+        _take_rep(session, arms[turn.name], len(done) + 1)
+        turn.mask = watch()
         done.append(turn)
         if waiting and waiting[0].round == turn.round:
             continue
         members = [other for other in done if other.round == turn.round]
         again_s = time.perf_counter() + pause_s
-        if any(other.mask for other in members) and reps_in(members, arms) <= again and again_s <= deadline_s:
+        if any(other.mask for other in members) and len(members) <= again and again_s <= deadline_s:
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, MAX_PAUSE_S)
             waiting += [Turn(other.name, rounds) for other in members]
-            rounds, again = rounds + 1, again - reps_in(members, arms)
+            rounds, again = rounds + 1, again - len(members)
     return done
 
 
@@ -167,45 +161,35 @@ def _take_rep(session: Session, arm: Arm, number: int) -> None:
 
 
 @dataclass
-class Groups:
-    """The reps of a session by round and arm."""
+class Reps:
+    """The reps of a session, which come in the order of its turns."""
 
-    turns: list[Turn]
-    reps: list[Sequence[Rep]]
+    turns: Sequence[Turn]
+    reps: Sequence[Rep]
 
-    def reps_of(self, name: str) -> list[Rep]:
+    def of(self, name: str) -> list[Rep]:
         """Return the reps of an arm."""
-        return [rep for turn, reps in zip(self.turns, self.reps, strict=True) if turn.name == name for rep in reps]
+        return [rep for turn, rep in zip(self.turns, self.reps, strict=True) if turn.name == name]
 
     def add_to(self, taken: Interleaved, wanted: int) -> None:
         """Keep so many rounds, those without throttling first; count and drop the others."""
-        rounds: dict[int, list[tuple[Turn, Sequence[Rep]]]] = {}
-        for turn, reps in zip(self.turns, self.reps, strict=True):
-            rounds.setdefault(turn.round, []).append((turn, reps))
+        rounds: dict[int, list[tuple[Turn, Rep]]] = {}
+        for turn, rep in zip(self.turns, self.reps, strict=True):
+            rounds.setdefault(turn.round, []).append((turn, rep))
         ordered = sorted(rounds.values(), key=lambda members: any(turn.mask for turn, _ in members))
         for members in ordered[:wanted]:
             taken.rounds.append(readings_of(members))
-            for turn, reps in members:
-                taken.samples[turn.name].reps += reps
+            for turn, rep in members:
+                taken.samples[turn.name].reps.append(rep)
                 taken.samples[turn.name].throttle_mask |= turn.mask
         for members in ordered[wanted:]:
-            for turn, reps in members:
-                taken.samples[turn.name].discarded += len(reps)
+            for turn, _ in members:
+                taken.samples[turn.name].discarded += 1
 
 
-def readings_of(members: Sequence[tuple[Turn, Sequence[Rep]]]) -> dict[str, tuple[float, float]]:
-    """Return each arm's two readings: the mean time of the reps of each of its turns."""
+def readings_of(members: Sequence[tuple[Turn, Rep]]) -> dict[str, tuple[float, float]]:
+    """Return each arm's two readings."""
     readings: dict[str, list[float]] = {}
-    for turn, reps in members:
-        readings.setdefault(turn.name, []).append(statistics.fmean(rep.elapsed_us for rep in reps))
+    for turn, rep in members:
+        readings.setdefault(turn.name, []).append(rep.elapsed_us)
     return {name: (first, second) for name, (first, second) in readings.items()}
-
-
-def group_reps(reps: Sequence[Rep], arms: Mapping[str, Arm], turns: list[Turn]) -> Groups:
-    """Return the reps of a session, which come in the order of its turns."""
-    grouped: list[Sequence[Rep]] = []
-    position = 0
-    for turn in turns:
-        grouped.append(reps[position : position + arms[turn.name].batch])
-        position += arms[turn.name].batch
-    return Groups(turns, grouped)

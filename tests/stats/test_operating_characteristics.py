@@ -1,13 +1,16 @@
 """How often the verdict on a speedup is wrong, right or open, and what it costs, next to what others do.
 
-Run as a module (`python -m tests.stats.test_operating_characteristics [trials]`) it prints the whole table as Markdown.
+Run as a module (`python -m tests.stats.test_operating_characteristics [trials]`) it prints its tables as Markdown,
+first the short one of all rules, from 2,000 sessions of each noise unless told otherwise. With `-m slow` pytest holds
+the verdict against its promises in 100,000 sessions of each.
 """
 
 import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
+from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
@@ -18,13 +21,9 @@ from pytest_gpubench.stats.speedup import (
     LOOKS,
     critical_ranks,
     decide,
-    lag1_autocorrelation,
     log_ratio,
     needed_batch,
-    needed_block,
     orders,
-    pooled,
-    pooled_looks,
 )
 
 Floats = npt.NDArray[np.float64]
@@ -85,17 +84,41 @@ def shared(rng: np.random.Generator, trials: int) -> Floats:
     return jitter(rng, trials, 0.02) + 0.03 * autoregressive(rng, (trials, LAUNCHES), 0.99)
 
 
+def fast(rng: np.random.Generator, trials: int) -> Floats:
+    """Wander by 2 %, forgetting it in a few calls."""
+    return jitter(rng, trials) + 0.02 * autoregressive(rng, (trials, LAUNCHES), 0.7)
+
+
+def modes(rng: np.random.Generator, trials: int) -> Floats:
+    """Switch between two speeds that are 2.5 % apart, after 2 to 10 calls each time."""
+    switches = np.zeros((trials, LAUNCHES + 1), int)
+    ends = rng.integers(2, 11, (trials, LAUNCHES // 2)).cumsum(axis=1)
+    np.put_along_axis(switches, np.minimum(ends, LAUNCHES), 1, axis=1)
+    switches[:, 0] = rng.integers(0, 2, trials)
+    return jitter(rng, trials) + 0.025 * (switches.cumsum(axis=1)[:, :LAUNCHES] % 2)
+
+
+def wander(rng: np.random.Generator, trials: int) -> Floats:
+    """Wander by 0.5 %, keeping nine tenths of it from quad to quad."""
+    return np.repeat(0.005 * autoregressive(rng, (trials, LOOKS[-1]), 0.9), 4, axis=1)
+
+
+Draw = Callable[[np.random.Generator, int], Floats]
+
+
 @dataclass(frozen=True)
 class Model:
     """Name what disturbs a session, and how coarsely its clock reads the time of one call of the reference."""
 
     name: str
-    draw: Callable[[np.random.Generator, int], Floats]
+    draw: Draw
     tick: float = 0.0
-    batched: bool = False
+    pools: bool = False
+    alone: Draw | None = None
+    """What disturbs the candidate only, so that the ratio itself changes from call to call."""
 
-    def batch(self, limit: float) -> int:
-        return needed_batch(self.tick, 1, 1 - limit) if self.batched else 1
+    def pool(self, limit: float) -> int:
+        return needed_batch(self.tick, 1, 1 - limit) if self.pools else 1
 
 
 MODELS = [
@@ -107,13 +130,16 @@ MODELS = [
     Model("shared GPU: drift, 2 % jitter", shared),
     Model("32 ns tick at 2 us", jitter, tick=0.016),
     Model("5 % tick", jitter, tick=0.05),
-    Model("32 ns tick at 2 us, batched", jitter, tick=0.016, batched=True),
-    Model("5 % tick, batched", jitter, tick=0.05, batched=True),
+    Model("32 ns tick at 2 us, pooled", jitter, tick=0.016, pools=True),
+    Model("5 % tick, pooled", jitter, tick=0.05, pools=True),
+    Model("2 % AR(1) noise", fast),
+    Model("two speeds, 2.5 % apart", modes),
+    Model("candidate wanders by 0.5 %", jitter, alone=wander),
 ]
-FINE = [model for model in MODELS if not model.tick]
-"""The models whose log-ratios are continuous."""
-TELLING = [model for model in MODELS if not model.tick or model.batched]
-"""The models whose clock can tell a slowdown: batches are for the others."""
+FINE = [model for model in MODELS if not model.tick and not model.alone]
+"""The models whose log-ratios are continuous, and independent of each other."""
+TELLING = [model for model in MODELS if not model.tick or model.pools]
+"""The models whose clock can tell a slowdown: pools are for the others."""
 
 
 class Scenario(NamedTuple):
@@ -157,21 +183,28 @@ def alternating(trials: int) -> Bools:
 
 
 class Noise(NamedTuple):
-    """What disturbs the calls, and where in a tick of the clock each begins."""
+    """What disturbs the calls, what disturbs the candidate's, and where in a tick of the clock each begins."""
 
     factors: Floats
+    alone: Floats
     phases: Floats
 
 
 def log_readings(model: Model, noise: Noise, is_candidate: Bools, scenario: Scenario) -> Floats:
-    """Return the log of the time the clock reads for each call; one of the reference would take 1 without noise."""
+    """Return the log of the time the clock reads for each call; one of the reference would take 1 without noise.
+
+    The calls of a pool are as one: noise, which might differ between them, does not, but each has a phase of its own.
+    """
     calls = is_candidate.shape[1]
     logs: Floats = noise.factors[:, :calls] - math.log(scenario.ratio) * is_candidate
+    if model.alone:
+        logs += noise.alone[:, :calls] * is_candidate
     if not model.tick:
         return logs
-    ticks = model.batch(scenario.limit) / model.tick
-    read: Floats = np.log(np.floor(noise.phases[:, :calls] + ticks * np.exp(logs)) / ticks)
-    return read
+    ticks, pool = np.exp(logs) / model.tick, model.pool(scenario.limit)
+    phases = (np.roll(noise.phases, (37 * call, 101 * call), (0, 1))[:, :calls] for call in range(pool))
+    read: Floats = sum((np.log(np.floor(phase + ticks)) for phase in phases), np.zeros_like(logs)) / pool
+    return read + math.log(model.tick)
 
 
 def log_ratios(logs: Floats, is_candidate: Bools) -> Floats:
@@ -260,21 +293,41 @@ RIVALS: dict[str, tuple[Callable[[int], Bools], Callable[[Floats, Floats, float]
     "nvbench, ABAB": (alternating, nvbench),
 }
 
+RIVALS_SHOWN = ("medians", "U test", "nvbench")
 
-# the table
+
+# the tables
 
 
 class Rates(NamedTuple):
-    """Hold the shares of the sessions that ended so, the mean number of quads, and how often each rival fails."""
+    """Hold the shares of the sessions that ended so, and at each look, and how often each rival fails."""
 
     failed: float
     passed: float
-    quads: float
+    ended: tuple[float, ...]
+    """The share of the sessions that were over after each of LOOKS."""
     rivals: dict[str, float]
+
+    @property
+    def quads(self) -> float:
+        return sum(look * share for look, share in zip(LOOKS, self.ended, strict=True))
+
+    @property
+    def median_quads(self) -> int:
+        return next(look for look, share in zip(LOOKS, accumulate(self.ended), strict=True) if share >= 0.5)
 
     @property
     def undecided(self) -> float:
         return 1 - self.failed - self.passed
+
+
+def noise_of(model: Model, rng: np.random.Generator, trials: int) -> Noise:
+    nothing = np.empty((0, 0))
+    return Noise(
+        model.draw(rng, trials),
+        model.alone(rng, trials) if model.alone else nothing,
+        rng.random((trials, LAUNCHES)) if model.tick else nothing,
+    )
 
 
 def sessions(model: Model, trials: int) -> Iterator[Noise]:
@@ -282,7 +335,7 @@ def sessions(model: Model, trials: int) -> Iterator[Noise]:
     rng = np.random.default_rng([20250201, MODELS.index(model)])
     for start in range(0, trials, CHUNK):
         count = min(CHUNK, trials - start)
-        yield Noise(model.draw(rng, count), rng.random((count, LAUNCHES)) if model.tick else np.empty((0, 0)))
+        yield noise_of(model, rng, count)
 
 
 def samples_of(model: Model, noise: Noise, scenario: Scenario) -> Floats:
@@ -303,21 +356,42 @@ def rivals_fail(model: Model, noise: Noise, scenario: Scenario) -> list[float]:
 @lru_cache(maxsize=64)
 def rates(model: Model, trials: int) -> dict[Scenario, Rates]:
     """Return the rates of every scenario in the sessions of one model."""
-    sums = {scenario: np.zeros(3 + len(RIVALS)) for scenario in SCENARIOS}
+    sums = {scenario: np.zeros(2 + len(LOOKS) + len(RIVALS)) for scenario in SCENARIOS}
     for noise in sessions(model, trials):
         for scenario, counted in sums.items():
             found = verdicts(samples_of(model, noise, scenario), scenario.limit, ALPHA)
-            counted += [*(part.sum() for part in found), *rivals_fail(model, noise, scenario)]
+            ended = [(found.quads == look).sum() for look in LOOKS]
+            counted += [found.failed.sum(), found.passed.sum(), *ended, *rivals_fail(model, noise, scenario)]
     return {scenario: as_rates(counted / trials) for scenario, counted in sums.items()}
 
 
 def as_rates(means: Floats) -> Rates:
-    failed, passed, quads, *rivals = means.tolist()
-    return Rates(failed, passed, quads, dict(zip(RIVALS, rivals, strict=True)))
+    failed, passed, *others = means.tolist()
+    ended, rivals = others[: len(LOOKS)], others[len(LOOKS) :]
+    return Rates(failed, passed, tuple(ended), dict(zip(RIVALS, rivals, strict=True)))
+
+
+def summary(trials: int) -> Iterator[str]:
+    """Yield the lines of a table of all rules: how often each says that the candidate is too slow."""
+    yield "| noise | rule | at 1.00 | at the limit | 2 % slower | 3 % slower | 5 % slower | median quads |"
+    yield "| --- | --- |" + " ---: |" * 6
+    shown = (EQUAL, AT_LIMIT, *SLOWER.values())
+    for model in MODELS:
+        found = rates(model, trials)
+        quads = "/".join(str(found[scenario].median_quads) for scenario in (EQUAL, *SLOWER.values()))
+        yield summary_row(f"{model.name} | gpu_bench", [found[scenario].failed for scenario in shown], quads)
+        for rival in RIVALS_SHOWN:
+            failing = [found[scenario].rivals[rival] for scenario in shown]
+            yield summary_row(f" | {rival}", failing, str(RIVAL_LAUNCHES // 4))
+    yield ""
+
+
+def summary_row(title: str, shares: Sequence[float], quads: str) -> str:
+    return f"| {title} | {' | '.join(map(percent, shares))} | {quads} |"
 
 
 def markdown(trials: int) -> Iterator[str]:
-    """Yield the lines of the whole table."""
+    """Yield the lines of a table for each scenario."""
     for scenario, title in SCENARIOS.items():
         yield f"**{title}**"
         yield ""
@@ -335,7 +409,7 @@ def row(model: Model, found: Rates) -> str:
 
 
 def percent(share: float) -> str:
-    return f"{100 * share:.2f} %" if 0 < share < 0.1 else f"{100 * share:.1f} %"
+    return f"{100 * share:.2f} %" if 0 < share < 0.01 else f"{100 * share:.1f} %"
 
 
 # the twins are equal to the functions
@@ -403,7 +477,10 @@ def check_equal_arms(model: Model, trials: int) -> None:
 
 
 def check_at_limit(model: Model, trials: int) -> None:
-    assert rates(model, trials)[AT_LIMIT].failed <= ALPHA + slack(ALPHA, trials)
+    """In at most alpha, and no more often than any rival that sees 2 % at all (nvbench's rule often does not)."""
+    found = rates(model, trials)[AT_LIMIT]
+    assert found.failed <= ALPHA + slack(ALPHA, trials)
+    assert all(found.failed <= rival for name, rival in found.rivals.items() if not name.startswith("nvbench"))
 
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model.name)
@@ -428,14 +505,21 @@ def test_a_ratio_at_the_limit_fails_in_five_percent_at_alpha_five_percent(model:
 
 @pytest.mark.parametrize("tick", [0.016, 0.05, 0.3])
 @pytest.mark.parametrize("limit", [0.97, 0.9834, 0.9911])
-def test_a_ratio_a_tick_above_the_limit_does_not_fail(limit: float, tick: float) -> None:
-    """Of a batch of calls, a quarter of the margin that is: nearer the limit the clock decides, batched or not."""
-    model = Model("batched", jitter, tick=tick, batched=True)
-    rng = np.random.default_rng(5)
-    noise = Noise(model.draw(rng, 500), rng.random((500, LAUNCHES)))
-    a_tick_above = Scenario(limit + tick / model.batch(limit), limit)
-    assert a_tick_above.ratio - limit <= (1 - limit) / 4 + 1e-9
-    assert not verdicts(samples_of(model, noise, a_tick_above), limit, ALPHA).failed.any()
+@pytest.mark.parametrize("std", [0.0, 0.003])
+def test_a_sixth_of_the_margin_from_the_limit_the_clock_does_not_decide(limit: float, tick: float, std: float) -> None:
+    """Above it no more sessions fail than promised, below it no more pass, wherever the steps of the clock are."""
+    model = Model("pooled", partial(jitter, std=std), tick=tick, pools=True)
+    for above in (-1, 1):
+        scenario = Scenario(limit + above * (1 - limit) / 6, limit)
+        found = verdicts(samples_of(model, noise_of(model, np.random.default_rng(5), 400), scenario), limit, ALPHA)
+        wrong = found.failed if above == 1 else found.passed
+        assert wrong.mean() <= ALPHA + slack(ALPHA, 400)
+
+
+def few_quads(model: Model) -> int:
+    """Return how many quads, in the mean, are few where the arms are 1 % from the limit."""
+    busy: dict[Draw, int] = {shared: 150, fast: 60, modes: 40}
+    return busy.get(model.draw, 35 if model.tick else 25)
 
 
 @pytest.mark.parametrize("model", TELLING, ids=lambda model: model.name)
@@ -451,7 +535,7 @@ def test_a_slower_candidate_does_not_pass(model: Model, percent_slower: int) -> 
 def test_slowdowns_are_found(model: Model, percent_slower: int) -> None:
     found = rates(model, TRIALS)[SLOWER[percent_slower]]
     assert found.failed == 1
-    assert found.quads < 25
+    assert found.quads < few_quads(model)
 
 
 @pytest.mark.parametrize("model", TELLING, ids=lambda model: model.name)
@@ -459,7 +543,7 @@ def test_slowdowns_are_found(model: Model, percent_slower: int) -> None:
 def test_equal_arms_pass(model: Model, scenario: Scenario) -> None:
     found = rates(model, TRIALS)[scenario]
     assert found.passed > 0.999
-    assert found.quads < 150 if model.draw is shared else found.quads < 25
+    assert found.quads < few_quads(model)
 
 
 def test_a_shared_gpu_takes_longer() -> None:
@@ -479,47 +563,29 @@ def test_the_rivals_fail_equal_arms() -> None:
     assert by_draw[shared]["medians"] > 0.05
 
 
-# a ratio that wanders
-
-
-def wandering(trials: int, quads: int, memory: float) -> Floats:
-    rng = np.random.default_rng(20250202)
-    return autoregressive(rng, (trials, quads), memory)
-
-
-def pooled_verdicts_fail(samples: Sequence[float], alpha: float) -> bool:
-    """Tell whether a session fails that pools its quads, at each look, in blocks of the size they need."""
-    for look in LOOKS:
-        block = needed_block(samples[:look])
-        blocks = pooled(samples[:look], block)
-        decision = decide(blocks, 1.0, alpha, pooled_looks(LOOKS, block))
-        if decision != "open":
-            return decision == "fail"
-    return False
-
-
-@pytest.mark.parametrize("memory", [0.5, 0.8])
-def test_pooling_helps_where_the_ratio_itself_wanders(memory: float) -> None:
-    """It does not make up for it: what was seen of the ratio is too short to know its median."""
-    samples = wandering(1_000, LOOKS[-1], memory)
-    plain = verdicts(samples, 1.0, 0.01).failed.mean()
-    guarded = np.mean([pooled_verdicts_fail(row_of, 0.01) for row_of in samples.tolist()])
-    assert 0.02 < guarded < 0.75 * plain
+# neighbours that resemble each other
 
 
 @pytest.mark.parametrize("model", FINE, ids=lambda model: model.name)
-def test_drift_that_both_arms_share_needs_no_pooling(model: Model) -> None:
-    """The quads of a drifting GPU are as independent as those of a quiet one."""
-    noise = next(sessions(model, CHUNK))
-    samples = samples_of(model, noise, EQUAL)[:400]
-    found = [lag1_autocorrelation(row_of) for row_of in samples.tolist()]
-    assert np.mean(found) == pytest.approx(-1 / LOOKS[-1], abs=SIGMAS / math.sqrt(samples.size))
+def test_quads_of_a_gpu_that_drifts_do_not_resemble_their_neighbours(model: Model) -> None:
+    """They are as independent as those of a quiet one: what both arms share cancels, and the order is random."""
+    samples = samples_of(model, next(sessions(model, CHUNK)), EQUAL)
+    above = np.where(samples > 0, 1, -1)
+    assert np.mean(above[:, :-1] * above[:, 1:]) == pytest.approx(0, abs=SIGMAS / math.sqrt(samples.size))
+
+
+@pytest.mark.parametrize("model", [model for model in MODELS if model.alone], ids=lambda model: model.name)
+def test_a_ratio_that_wanders_is_judged_by_what_was_seen_of_it(model: Model) -> None:
+    """No promise is kept at the limit, which the ratio keeps crossing; but away from it, as other tests show."""
+    found = rates(model, TRIALS)[AT_LIMIT]
+    assert found.failed > 0.1
+    assert found.passed > 0.1
 
 
 @pytest.mark.parametrize("memory", [0.5, 0.9, 0.999])
 def test_drift_of_any_pace_keeps_the_promise(memory: float) -> None:
     """Fast, slow and hardly moving, and with no jitter to hide it."""
-    noise = Noise(0.03 * autoregressive(np.random.default_rng(6), (CHUNK, LAUNCHES), memory), np.empty((0, 0)))
+    noise = Noise(0.03 * autoregressive(np.random.default_rng(6), (CHUNK, LAUNCHES), memory), *[np.empty((0, 0))] * 2)
     failed = verdicts(samples_of(MODELS[0], noise, AT_LIMIT), AT_LIMIT.limit, 0.05).failed.mean()
     assert 0.03 - slack(0.03, CHUNK) <= failed <= 0.05 + slack(0.05, CHUNK)
 
@@ -535,4 +601,5 @@ def test_false_fails_are_rare_in_many_trials(model: Model, check: Callable[[Mode
 
 
 if __name__ == "__main__":
-    print(*markdown(int(sys.argv[1]) if len(sys.argv) > 1 else TRIALS), sep="\n")
+    asked = int(sys.argv[1]) if len(sys.argv) > 1 else TRIALS
+    print(*summary(asked), *markdown(asked), sep="\n")

@@ -12,7 +12,16 @@ from pytest_gpubench.results.model import Timing
 from pytest_gpubench.stats.speedup import LOOKS, critical_ranks, round_orders, speedup_of
 from pytest_gpubench.timing import comparison, rounds
 from pytest_gpubench.timing.base import Call
-from pytest_gpubench.timing.comparison import LEAST_MARGIN, MAX_BATCH, Match, batch_for, compare, make_arms, next_look
+from pytest_gpubench.timing.comparison import (
+    LEAST_MARGIN,
+    MAX_POOL,
+    Match,
+    compare,
+    make_arms,
+    needed_pool,
+    next_look,
+    pool_for,
+)
 from pytest_gpubench.timing.measurement import Plan
 from pytest_gpubench.timing.pacing import Pacing
 from pytest_gpubench.timing.rounds import Interleaved
@@ -215,7 +224,7 @@ def test_arms_are_warmed_up_before_they_are_timed(clock: Clock) -> None:
     assert all(timing.warmup_calls > 0 for timing in timings.values())
 
 
-# how many reps make a reading
+# how many rounds make a log-ratio
 
 
 @pytest.mark.parametrize(
@@ -225,30 +234,30 @@ def test_arms_are_warmed_up_before_they_are_timed(clock: Clock) -> None:
         (0.032, 0.0, 5.0, 1.0, 1),  # nothing is known
         (0.032, 5.0, 0.0, 1.0, 1),
         (0.032, 5.0, 10.0, 1.0, 1),  # far from the limit: twice as fast
-        (0.032, 5.0, 5.0, 1.0, 6),  # 4 * 0.032 / (0.005 * 5)
-        (0.032, 5.0, 5.0, None, 6),
-        (0.032, 25.6, 25.6, None, 1),
-        (0.032, 25.5, 25.6, None, 2),
-        (0.032, 5.0, 5.5, 1.1, 6),
+        (0.032, 5.0, 5.0, 1.0, 3),  # 2 * 0.032 / (0.005 * 5)
+        (0.032, 5.0, 5.0, None, 3),
+        (0.032, 12.8, 12.8, None, 1),
+        (0.032, 12.7, 12.8, None, 2),
+        (0.032, 5.0, 5.5, 1.1, 3),
         (0.032, 5.0, 5.5, 1.0, 1),  # 10 % away from the limit
-        (0.032, 2.0, 200.0, 100.0, 13),  # the shorter arm counts
-        (0.032, 200.0, 2.0, 0.01, 13),
-        (0.032, 0.5, 0.5, 1.0, MAX_BATCH),
+        (0.032, 2.0, 200.0, 100.0, 7),  # the shorter arm counts
+        (0.032, 200.0, 2.0, 0.01, 7),
+        (0.032, 0.3, 0.3, 1.0, MAX_POOL),
     ],
 )
-def test_batch_for(tick_us: float, call_us: float, reference_us: float, limit: float | None, expected: int) -> None:
-    assert batch_for(tick_us, call_us, reference_us, limit) == expected
+def test_pool_for(tick_us: float, call_us: float, reference_us: float, limit: float | None, expected: int) -> None:
+    assert pool_for(tick_us, call_us, reference_us, limit) == expected
 
 
 @given(st.floats(0.1, 1e4), st.floats(0.1, 1e4), st.floats(0.1, 10) | st.none())
-def test_a_tick_is_at_most_a_quarter_of_what_has_to_be_seen(
+def test_a_tick_is_at_most_half_of_what_has_to_be_seen(
     call_us: float, reference_us: float, limit: float | None
 ) -> None:
-    batch = batch_for(0.032, call_us, reference_us, limit)
-    assert 1 <= batch <= MAX_BATCH
-    if batch < MAX_BATCH:
+    pool = pool_for(0.032, call_us, reference_us, limit)
+    assert 1 <= pool <= MAX_POOL
+    if pool < MAX_POOL:
         distance = abs(math.log(reference_us / call_us / limit)) if limit else 0.0
-        assert 0.032 / (batch * min(call_us, reference_us)) <= max(distance, LEAST_MARGIN) / 4 * (1 + 1e-6)
+        assert 0.032 / (pool * min(call_us, reference_us)) <= max(distance, LEAST_MARGIN) / 2 * (1 + 1e-6)
 
 
 def warmths_of(**calls_us: float) -> dict[str, Warmth]:
@@ -263,31 +272,37 @@ class Ticking(ArmsTimer):
     ("warmths", "limits", "expected"),
     [
         (warmths_of(A=5.0, B=2.5), {"B": 1.0}, 1),  # that the reference is as fast as itself asks for nothing
-        (warmths_of(A=5.0, B=5.0), {"B": 1.0}, 6),
-        (warmths_of(A=5.0, B=2.5, C=5.0), {"B": 1.0, "C": 1.0}, 6),  # the closest pair
+        (warmths_of(A=5.0, B=5.0), {"B": 1.0}, 3),
+        (warmths_of(A=5.0, B=2.5, C=5.0), {"B": 1.0, "C": 1.0}, 3),  # the closest pair
         (warmths_of(A=5.0, B=2.5, C=2.0), {"B": 1.0, "C": 1.0}, 1),
-        (warmths_of(A=5.0, B=2.5), {}, 11),
-        (warmths_of(A=0.5, B=0.5), {}, MAX_BATCH),
+        (warmths_of(A=5.0, B=2.5), {}, 6),
+        (warmths_of(A=0.3, B=0.3), {}, MAX_POOL),
     ],
 )
-def test_all_arms_batch_alike(
+def test_the_closest_pair_decides_the_pool(
     clock: Clock, warmths: dict[str, Warmth], limits: dict[str, float], expected: int
 ) -> None:
-    arms = make_arms(match_of("".join(warmths), limits), Ticking(clock), warmths, Pacing(None))
-    assert {name: arm.batch for name, arm in arms.items()} == dict.fromkeys(warmths, expected)
+    assert needed_pool(match_of("".join(warmths), limits), Ticking(clock), warmths) == expected
 
 
-@pytest.mark.parametrize(("max_reps", "expected"), [(1000, 32), (100, 12), (8, 1), (1, 1)])
-def test_a_session_holds_a_round_twice(clock: Clock, max_reps: int, expected: int) -> None:
-    timer = Ticking(clock, max_reps=max_reps)
-    arms = make_arms(match_of(), timer, warmths_of(A=0.5, B=0.5), Pacing(None))
-    assert {arm.batch for arm in arms.values()} == {expected}
+def test_looks_are_at_numbers_of_pools(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(comparison, "needed_pool", lambda match, timer, warmths: 3)
+    judge = Judge(after=2)
+    taken, timings = compared(ArmsTimer(clock), plan(), judge=judge)
+    assert (taken.pool, len(taken.rounds), len(taken.log_ratios("A", "B"))) == (3, 120, 40)
+    assert timings["A"].reps == 240
 
 
-def test_long_calls_idle_each_as_it_has_to(clock: Clock) -> None:
+def test_a_number_of_reps_leaves_none_for_pooling(clock: Clock) -> None:
+    timer = Ticking(clock, lambda name, number: rep(5.0))
+    taken, _ = compare(match_of(), timer, cpu_device(), plan(reps=20), Judge(after=1).decide, lambda _: None)
+    assert (taken.pool, len(taken.rounds)) == (1, 10)
+
+
+def test_long_calls_idle_each_as_it_has_to() -> None:
     warmths = {
         name: Warmth(5, call_us, 1e-3, sample=Sample([rep(call_us)] * 5)) for name, call_us in (("A", 1e3), ("B", 10.0))
     }
-    arms = make_arms(match_of(), ArmsTimer(clock), warmths, Pacing(None))
+    arms = make_arms(match_of(), warmths, Pacing(None))
     assert arms["A"].idle_s == pytest.approx(2.9e-3)
     assert arms["B"].idle_s == 0

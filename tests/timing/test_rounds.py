@@ -1,6 +1,7 @@
-"""Rounds: mirrored orders, readings over batches, throttled rounds taken again, sessions of a size that fits."""
+"""Rounds: mirrored orders, pooled ratios, throttled rounds taken again, sessions of a size that fits."""
 
 import math
+import statistics
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -19,16 +20,15 @@ LOST = IncompleteRecords("a sentinel is missing")
 ABBA, BAAB = "ABBA", "BAAB"
 
 
-def arms_of(names: str, batch: int = 1, function: Callable[[], object] = lambda: None) -> dict[str, Arm]:
+def arms_of(names: str, function: Callable[[], object] = lambda: None) -> dict[str, Arm]:
     """Return arms that are named by one letter each."""
-    return {name: Arm(Call(name, lambda: function, function), 0.0, batch) for name in names}
+    return {name: Arm(Call(name, lambda: function, function)) for name in names}
 
 
 def taken_by(
     timer: ArmsTimer,
     orders: Sequence[Sequence[str]],
     *,
-    batch: int = 1,
     masks: Sequence[int] = (),
     left_s: float = 1e9,
     interleave: bool = True,
@@ -38,7 +38,7 @@ def taken_by(
     """Take the rounds and return them, added to those that are there."""
     names = "".join(sorted(set(orders[0])))
     taken = taken or Interleaved({name: Sample() for name in names})
-    arms = arms_of(names, batch, function)
+    arms = arms_of(names, function)
     take_rounds(timer, arms, orders, watching(masks), taken, left_s, interleave)
     return taken
 
@@ -75,13 +75,13 @@ def test_rounds_are_added_to_those_that_are_there(clock: Clock) -> None:
     assert len(taken.log_ratios("A", "B")) == 2
 
 
-def test_a_reading_is_the_mean_over_its_batch(clock: Clock) -> None:
-    timer = ArmsTimer(clock)
-    taken = taken_by(timer, [ABBA, BAAB], batch=3)
-    assert timer.names_by_session == ["AAABBBBBBAAA" + "BBBAAAAAABBB"]
-    assert taken.rounds[0] == {"A": times_us(1, 10), "B": times_us(4, 7)}
-    assert taken.rounds[1] == {"B": times_us(13, 22), "A": times_us(16, 19)}
-    assert taken.samples["A"].samples_us == times_us(0, 1, 2, 9, 10, 11, 15, 16, 17, 18, 19, 20)
+def test_a_log_ratio_is_the_mean_over_a_pool_of_neighbouring_rounds(clock: Clock) -> None:
+    taken = taken_by(ArmsTimer(clock), [ABBA, BAAB, ABBA, BAAB])
+    singles = taken.log_ratios("A", "B")
+    taken.pool = 2
+    pairs = [(singles[0] + singles[1]) / 2, (singles[2] + singles[3]) / 2]
+    assert taken.log_ratios("A", "B") == pytest.approx(pairs)
+    assert taken.ratio("A", "B") == pytest.approx(math.exp(statistics.median(pairs)))
 
 
 @pytest.mark.parametrize("names", ["AB", "ABCD"])
@@ -126,50 +126,44 @@ def test_without_interleaving_throttled_reps_are_kept_and_said_to_be(clock: Cloc
 
 
 @pytest.mark.parametrize(
-    ("max_reps", "batch", "interleave", "sizes"),
+    ("max_reps", "interleave", "sizes"),
     [
-        (1000, 1, True, [20]),
-        (40, 1, True, [20]),
-        (39, 1, True, [16, 4]),
-        (10, 1, True, [4] * 5),
-        (16, 2, True, [8] * 5),
-        (1000, 25, True, [500]),
-        (1000, 32, True, [384, 256]),
-        (20, 1, False, [20]),
-        (19, 1, False, [16, 4]),
-        (16, 2, False, [16, 16, 8]),
+        (1000, True, [20]),
+        (40, True, [20]),
+        (39, True, [16, 4]),
+        (10, True, [4] * 5),
+        (20, False, [20]),
+        (19, False, [16, 4]),
+        (8, False, [8, 8, 4]),
     ],
 )
 def test_rounds_that_a_session_cannot_hold_are_split(
-    clock: Clock, max_reps: int, batch: int, interleave: bool, sizes: list[int]
+    clock: Clock, max_reps: int, interleave: bool, sizes: list[int]
 ) -> None:
     """Half of a session is left for rounds that have to be taken again, where they are."""
     timer = ArmsTimer(clock, max_reps=max_reps)
-    taken = taken_by(timer, [ABBA, BAAB] * 2 + [ABBA], batch=batch, interleave=interleave)
+    taken = taken_by(timer, [ABBA, BAAB] * 2 + [ABBA], interleave=interleave)
     assert timer.sizes == sizes
     assert len(taken.rounds) == 5
-    assert [len(sample.reps) for sample in taken.samples.values()] == [10 * batch] * 2
+    assert [len(sample.reps) for sample in taken.samples.values()] == [10] * 2
 
 
 @given(
-    st.integers(1, 12),
-    st.integers(1, 4),
+    st.integers(1, 40),
     st.integers(2, 3),
     st.booleans(),
     st.integers(0, 3),
     st.lists(st.booleans(), max_size=100),
 )
-def test_no_session_is_overfilled(
-    rounds: int, batch: int, arms: int, interleave: bool, spare: int, throttled: list[bool]
-) -> None:
+def test_no_session_is_overfilled(rounds: int, arms: int, interleave: bool, spare: int, throttled: list[bool]) -> None:
     """However much is throttled: the records of a session that is too long would be lost."""
-    timer = ArmsTimer(Clock(), max_reps=4 * batch * arms * (1 + spare))
+    timer = ArmsTimer(Clock(), max_reps=4 * arms * (1 + spare))
     orders = round_orders("ABC"[:arms], rounds, 0)
-    taken = taken_by(timer, orders, batch=batch, interleave=interleave, masks=[POWER * one for one in throttled])
+    taken = taken_by(timer, orders, interleave=interleave, masks=[POWER * one for one in throttled])
     assert max(timer.sizes) <= timer.max_reps
     assert len(taken.rounds) == rounds
     for sample in taken.samples.values():
-        assert len(sample.reps) == 2 * batch * rounds
+        assert len(sample.reps) == 2 * rounds
     assert sum(len(sample.reps) + sample.discarded for sample in taken.samples.values()) == timer.taken
 
 
@@ -193,13 +187,6 @@ def test_a_round_is_taken_again_until_it_is_clean_with_growing_pauses(clock: Clo
     assert taken.rounds == [{"B": times_us(24, 27), "A": times_us(25, 26)}]
     assert clock.slept_s == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.0, 1.0])
     assert [sample.discarded for sample in taken.samples.values()] == [12, 12]
-
-
-def test_a_batch_with_one_throttled_rep_is_taken_again(clock: Clock) -> None:
-    timer = ArmsTimer(clock)
-    taken = taken_by(timer, [ABBA], batch=3, masks=[0, POWER])
-    assert timer.sizes == [24]
-    assert taken.rounds == [{"A": times_us(13, 22), "B": times_us(16, 19)}]
 
 
 @pytest.mark.parametrize("left_s", [0.0, -5.0, 0.05])
