@@ -1,20 +1,58 @@
 """A test's numbers as JUnit properties."""
 
-from collections import Counter
+from collections.abc import Iterable
 
-from pytest_gpubench.results.model import TestRecord
+from pytest_gpubench.results.model import Measurement, Outcome, TestRecord, Verdict
+from pytest_gpubench.units import printable
+
+FROM_WORST = (Outcome.INVALID, Outcome.FAIL, Outcome.INCONCLUSIVE, Outcome.NOT_JUDGED, Outcome.PASS)
 
 
 def median_properties(record: TestRecord) -> list[tuple[str, object]]:
-    """Return a test's medians and speedups as JUnit properties: plain floats, which is what xdist can carry."""
+    """Return a test's medians, speedups and verdicts as JUnit properties: plain floats and texts, for xdist to carry.
+
+    What is measured again under the same label has a number: `gpu_bench.softmax#2.median_us`.
+    """
     properties: list[tuple[str, object]] = []
-    seen: Counter[str] = Counter()
+    used: set[str] = set()
     for item in record.measurements:
-        if item.timing.measured:
-            seen[item.timing.label] += 1
-            number = f"#{seen[item.timing.label]}" if seen[item.timing.label] > 1 else ""
-            name = f"gpu_bench.{item.timing.label}{number}"
-            properties.append((f"{name}.median_us", round(item.timing.median_us, 4)))
-            if item.speedup is not None:
-                properties.append((f"{name}.speedup", float(f"{item.speedup.ratio:.6g}")))
+        values = values_of(item)
+        if values:
+            name = unused(f"gpu_bench.{printable(item.timing.label)}", used)
+            used.add(name)
+            properties += [(f"{name}.{key}", value) for key, value in values.items()]
     return properties
+
+
+def values_of(item: Measurement) -> dict[str, float | str]:
+    """Return what is known of a measurement, by name; nothing where it was neither measured nor judged."""
+    values: dict[str, float | str] = {}
+    if item.timing.measured:
+        values["median_us"] = round(float(item.timing.median_us), 4)
+    if item.speedup is not None:
+        values["speedup"] = six_digits(item.speedup.ratio)
+        if item.speedup.interval is not None:
+            low, high = item.speedup.interval
+            values |= {"speedup_low": six_digits(low), "speedup_high": six_digits(high)}
+    if item.verdicts:
+        values["verdict"] = worst(item.verdicts).value
+    return values
+
+
+def worst(verdicts: Iterable[Verdict]) -> Outcome:
+    """Return the outcome to worry about most."""
+    return min((verdict.outcome for verdict in verdicts), key=FROM_WORST.index)
+
+
+def six_digits(value: float) -> float:
+    """Return a ratio without the digits that mean nothing, as a float and no kind of it."""
+    return float(f"{value:.6g}")
+
+
+def unused(name: str, used: set[str]) -> str:
+    """Return a name, numbered from the second use on."""
+    number, unique = 1, name
+    while unique in used:
+        number += 1
+        unique = f"{name}#{number}"
+    return unique

@@ -4,12 +4,16 @@ from collections import Counter
 from collections.abc import Sequence
 
 from pytest_gpubench import __version__
-from pytest_gpubench.report.table import kernel_lines, speedup_text
+from pytest_gpubench.report.remedies import remedy_lines
+from pytest_gpubench.report.rows import Row
+from pytest_gpubench.report.section import report_section as report_section
 from pytest_gpubench.results.model import DeviceFacts, Outcome, TestRecord, Timing
 from pytest_gpubench.settings import Settings
-from pytest_gpubench.units import count, format_bytes, format_time
+from pytest_gpubench.units import count, format_bytes
 
 CACHE_WORDS = {"cold": "cold L2", "dirty": "dirty L2", "hot": "hot L2"}
+MOST_WARNINGS = 3
+"""Warnings of one test that are shown: under @given there can be one for each example."""
 
 
 def header_line(facts: DeviceFacts | None, settings: Settings, gpus: int = 1) -> str:
@@ -52,8 +56,12 @@ def device_lines(facts: DeviceFacts) -> list[str]:
 
 
 def summary_lines(records: Sequence[TestRecord], settings: Settings) -> list[str]:
-    """Return the lines that say what was measured on what, which limits were left open, and what was not measured."""
+    """Return the lines that say what was measured on what, what was not, what to mind, and, last, the verdicts."""
     lines = [_measured_line(where, timings) for where, timings in _devices(records).items()]
+    reasons = Counter(row.timing.unmeasured for record in records for row in _unmeasured(record))
+    lines += [f"gpu_bench: not measured: {count(number, 'call')}, {reason}" for reason, number in reasons.items()]
+    warnings = [text for record in records for text in _warnings(record)]
+    lines += [f"gpu_bench: warning: {text}" for text in dict.fromkeys([*warnings, *remedy_lines(records)])]
     outcomes = Counter(
         (verdict.outcome, verdict.enforced)
         for record in records
@@ -61,38 +69,21 @@ def summary_lines(records: Sequence[TestRecord], settings: Settings) -> list[str
         for verdict in measurement.verdicts
     )
     if outcomes:
-        lines.append(f"gpu_bench: limits: {_outcome_words(outcomes)}")
-    reasons = Counter(
-        item.timing.unmeasured for record in records for item in record.measurements if item.timing.unmeasured
-    )
-    lines += [f"gpu_bench: not measured: {count(number, 'call')}, {reason}" for reason, number in reasons.items()]
-    warnings = [f"{record.nodeid}: {text}" for record in records for text in record.warnings]
-    lines += [f"gpu_bench: warning: {text}" for text in dict.fromkeys(warnings)]
+        lines.append(f"gpu_bench: limits: {_outcome_words(outcomes, settings)}")
     return lines
 
 
-def report_section(record: TestRecord) -> str:
-    """Return what a failed test's report says about its measurements."""
-    lines = []
-    for measurement in record.measurements:
-        timing = measurement.timing
-        lines.append(str(timing))
-        if timing.measured:
-            first, _, third = timing.quartiles_us
-            clock_mhz = timing.median_sm_clock_mhz
-            lines.append(
-                f"  min {format_time(timing.min_us)}, quartiles {format_time(first)} and {format_time(third)}, "
-                f"max {format_time(timing.max_us)}; {'' if clock_mhz is None else f'SM clock {clock_mhz:.0f} MHz; '}"
-                f"{', '.join(timing.flags) or 'nothing unusual'}"
-            )
-        lines += kernel_lines(timing)
-        if measurement.speedup is not None:
-            found = measurement.speedup
-            how = f"{count(found.quads, 'quad')}, seed {found.seed}"
-            lines.append(f"  speedup over {found.reference}: {speedup_text(found)} ({how})")
-        lines += [f"  {difference}" for difference in measurement.differences]
-        lines += [f"  {verdict.outcome.value.upper()}: {verdict.sentence}" for verdict in measurement.verdicts]
-    return "\n".join(lines)
+def _unmeasured(record: TestRecord) -> list[Row]:
+    """Return what was not meant to be measured: what should have been, and has no number, is judged INVALID."""
+    rows = [Row(record, item) for item in record.measurements if item.timing.unmeasured]
+    return [row for row in rows if not row.invalid]
+
+
+def _warnings(record: TestRecord) -> list[str]:
+    """Return a test's own warnings, the first few where it has very many."""
+    texts = list(dict.fromkeys(record.warnings))
+    more = [f"{len(texts) - MOST_WARNINGS} more like this"] if len(texts) > MOST_WARNINGS else []
+    return [f"{record.nodeid}: {text}" for text in [*texts[:MOST_WARNINGS], *more]]
 
 
 def _devices(records: Sequence[TestRecord]) -> dict[str, list[tuple[str, Timing]]]:
@@ -117,10 +108,22 @@ def _measured_line(where: str, timings: Sequence[tuple[str, Timing]]) -> str:
     )
 
 
-def _outcome_words(outcomes: Counter[tuple[Outcome, bool]]) -> str:
+def _outcome_words(outcomes: Counter[tuple[Outcome, bool]], settings: Settings) -> str:
     groups = []
     for enforced, suffix in ((True, ""), (False, " (not enforced: no GPU, CPU not asked for)")):
-        words = [f"{outcomes[outcome, enforced]} {outcome.value}" for outcome in Outcome if outcomes[outcome, enforced]]
+        words = [
+            f"{outcomes[outcome, enforced]} {outcome.value}{_what_to_do(outcome, settings) if enforced else ''}"
+            for outcome in Outcome
+            if outcomes[outcome, enforced]
+        ]
         if words:
             groups.append(", ".join(words) + suffix)
     return "; ".join(groups)
+
+
+def _what_to_do(outcome: Outcome, settings: Settings) -> str:
+    """Return what a verdict that decides nothing asks for."""
+    if outcome is Outcome.INCONCLUSIVE:
+        option = "--gpu-bench-max-time" if settings.reps is None else "--gpu-bench-reps"
+        return f" (raise {option}, or look for what disturbs the {'CPU' if settings.device == 'cpu' else 'GPU'})"
+    return " (no number that is known to be right)" if outcome is Outcome.INVALID else ""

@@ -212,6 +212,8 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """Against its reference, for a candidate of a comparison."""
     differences: tuple[str, ...] = ()
     """How each of a candidate's outputs compares with the reference's: `out PASS max_diff=1.2e-07`."""
+    role: Literal["", "reference", "candidate"] = ""
+    """What it is in a comparison, whose candidates follow their reference; empty for a measurement of its own."""
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
@@ -268,6 +270,17 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
         return found
 
 
+class Turn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Hold which GPUs a test had for itself, and when, in seconds since the epoch by its host's clock."""
+
+    gpus: tuple[str, ...]
+    """The UUIDs, the one that was measured on first."""
+    began_s: float
+    ended_s: float
+    """When its results were put together: what was measured was measured before."""
+    waited_s: float = 0.0
+
+
 class TestRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Hold what one test measured; it travels from a worker to the controller as JSON."""
 
@@ -280,6 +293,8 @@ class TestRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     measurements: tuple[Measurement, ...] = ()
     extra_info: dict[str, Any] = {}
     warnings: tuple[str, ...] = ()
+    turn: Turn | None = None
+    """None where the test took no turn at a GPU: on the CPU, or where nothing is measured."""
 
 
 def encode(record: TestRecord) -> str:

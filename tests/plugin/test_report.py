@@ -2,6 +2,7 @@ import re
 
 import pytest
 
+from pytest_gpubench.report.cells import speedup_text
 from pytest_gpubench.report.table import TIME_COLUMNS, plain_cell
 from pytest_gpubench.settings import COLUMNS, GROUP_KEYS, SORT_KEYS
 from pytest_gpubench.units import MICROSECONDS_PER_UNIT
@@ -139,8 +140,8 @@ def test_inconclusive_warns_fails_or_passes(bench_run: BenchRun) -> None:
     result.assert_outcomes(passed=1)
     result.stdout.fnmatch_lines(
         [
-            "gpu_bench: limits: 1 inconclusive",
             "gpu_bench: warning: *::test_it: fast is too close to tell: median 10.00 us*",
+            "gpu_bench: limits: 1 inconclusive (raise --gpu-bench-reps, or look for what disturbs the GPU)",
         ]
     )
     bench_run(source, "--gpu-bench-reps=30", "--gpu-bench-inconclusive=fail").assert_outcomes(failed=1)
@@ -178,3 +179,85 @@ def test_reads_a_number(gpu_bench):
             "SKIPPED*'slow' has no numbers: switched off by --gpu-bench-disable",
         ]
     )
+
+
+COMPARED = """
+import torch
+
+x = torch.arange(8.0)
+
+@scripted([20.0, 20.2, 19.8], kernels=["multiply"])
+def double(x): return x * 2
+
+@scripted([10.0, 10.1, 9.9], kernels=["load", "store"])
+def add(x): return x + x
+
+@pytest.mark.perf(min_speedup=1.5)
+def test_it(gpu_bench):
+    gpu_bench(fast)
+    gpu_bench.compare(add, double, (x,))
+"""
+
+
+def test_comparisons_have_a_table_of_their_own(record_run: RecordRun, bench_run: BenchRun) -> None:
+    [record] = record_run(COMPARED).records
+    candidate = record.measurements[2]
+    assert candidate.speedup is not None
+    lines = bench_run(COMPARED).stdout.lines
+    start = lines.index(next(line for line in lines if line.strip() == "gpu_bench comparisons"))
+    assert [row[:2] for row in table("\n".join(lines[:start]))[1:]] == [["test_it", "fast"]]
+    header, row = table("\n".join(lines[start:]))
+    words = ["Test", "Variant", "Time (us)", "Reference (us)", "Speedup", "Limit", "Quads", "Verdict"]
+    assert header[:8] == words
+    interval = candidate.timing.median_interval_us
+    assert interval is not None
+    assert [float(each) for each in re.findall(r"[\d.]+", row[2])] == pytest.approx(
+        [candidate.timing.median_us, *interval], rel=5e-4
+    )
+    assert row[3:8] == [
+        "20.00 double",
+        speedup_text(candidate.speedup),
+        "min_speedup=1.5",
+        str(candidate.speedup.quads),
+        "PASS",
+    ]
+
+
+def test_verbose_shows_the_arms_of_comparisons_too(bench_run: BenchRun) -> None:
+    text = bench_run(COMPARED, "--gpu-bench-verbose").stdout.str()
+    assert [row[0] for row in table(text)[1:]] == ["test_it", "double", "add"]
+    assert all(f"1 x {kernel}" in text for kernel in ("multiply", "load", "store"))
+    assert "gpu_bench comparisons" in text
+
+
+def test_too_few_reps_for_a_speedup_are_said_once(bench_run: BenchRun) -> None:
+    source = COMPARED.replace("@pytest.mark.perf(min_speedup=1.5)", '@pytest.mark.parametrize("n", range(5))')
+    source = source.replace("gpu_bench):", "gpu_bench, n):")
+    text = bench_run(source, "--gpu-bench-reps=18").stdout.str()
+    path = "test_too_few_reps_for_a_speedup_are_said_once.py"
+    names = ", ".join(f"{path}::test_it[{n}] (at least 20 reps)" for n in range(3))
+    assert re.findall("gpu_bench: warning: (.*)", text) == [
+        f"too few reps for an interval of the speedup in {names} and 2 more: take 20 (--gpu-bench-reps=20), "
+        "or give them time (--gpu-bench-max-time)"
+    ]
+    assert "warning" not in bench_run(source, "--gpu-bench-reps=20").stdout.str()
+
+
+@pytest.mark.parametrize("arguments", [(), ("-n2",)])
+def test_verdicts_and_intervals_reach_junit(
+    pytester: pytest.Pytester, bench_run: BenchRun, arguments: tuple[str, ...]
+) -> None:
+    bench_run(COMPARED, "--junitxml=out.xml", *arguments).assert_outcomes(passed=1)
+    xml = (pytester.path / "out.xml").read_text()
+    found = dict(re.findall(r'name="gpu_bench\.(\S+)" value="(.*?)"', xml))
+    assert list(found) == [
+        "fast.median_us",
+        "double.median_us",
+        "add.median_us",
+        "add.speedup",
+        "add.speedup_low",
+        "add.speedup_high",
+        "add.verdict",
+    ]
+    assert found.pop("add.verdict") == "pass"
+    assert float(found["add.speedup_low"]) <= float(found["add.speedup"]) <= float(found["add.speedup_high"])

@@ -1,0 +1,105 @@
+"""Warnings about the numbers of a run, one line a kind, each with what to do about it."""
+
+import math
+from collections.abc import Sequence
+
+from pytest_gpubench.report.rows import Row, split
+from pytest_gpubench.results.model import Outcome, Speedup, TestRecord, Timing
+from pytest_gpubench.stats import summary
+from pytest_gpubench.units import count, format_share
+
+MOST_CLOCK_DIFFERENCE = 0.03
+"""Of the median SM clocks of two arms: more of it is in their ratio."""
+MOST_CLOCK_SPREAD = 0.05
+"""The standard deviation of the reps' SM clocks over their mean."""
+MOST_NAMED = 3
+"""Tests that a warning names."""
+
+STEADY_CLOCKS = "lock the clocks (nvidia-smi -lgc, as administrator), or let the GPU idle between the tests"
+COOL = (
+    "give the GPU time to cool (run fewer tests at once, raise --gpu-bench-max-time), or lock a clock that it can hold "
+    "(nvidia-smi -lgc, as administrator)"
+)
+
+
+def remedy_lines(records: Sequence[TestRecord]) -> list[str]:
+    """Return a line for each kind of trouble, with the tests it was found in."""
+    clocks = {record.nodeid: clock_trouble(record) for record in records}
+    throttled = {record.nodeid: throttle_trouble(record) for record in records}
+    few = [(record, least_reps) for record in records if (least_reps := needed_reps(record))]
+    lines = []
+    if any(clocks.values()):
+        lines.append(f"unsteady SM clocks in {named(clocks)}: {STEADY_CLOCKS}")
+    if any(throttled.values()):
+        lines.append(f"the GPU was throttled in {named(throttled)}: {COOL}")
+    if few:
+        least_reps = max(least for _, least in few)
+        tests = {record.nodeid: f"at least {least} reps" for record, least in few}
+        lines.append(
+            f"too few reps for an interval of the speedup in {named(tests)}: take {least_reps} "
+            f"(--gpu-bench-reps={least_reps}), or give them time (--gpu-bench-max-time)"
+        )
+    return lines
+
+
+def named(found: dict[str, str]) -> str:
+    """Return the first tests in which something was found, each with what, and how many more there are."""
+    tests = [f"{nodeid} ({what})" for nodeid, what in found.items() if what]
+    more = f" and {len(tests) - MOST_NAMED} more" if len(tests) > MOST_NAMED else ""
+    return ", ".join(tests[:MOST_NAMED]) + more
+
+
+def clock_trouble(record: TestRecord) -> str:
+    """Return how unsteady the clocks of a test were: the worst of it; empty where they were steady."""
+    apart = [(difference, text) for row in split(record)[1] for difference, text in clock_difference(row)]
+    if apart:
+        return max(apart)[1]
+    spreads = [(spread, item.timing.label) for item in record.measurements if (spread := clock_spread(item.timing))]
+    if spreads:
+        spread, label = max(spreads)
+        return f"{label}: relative std {format_share(spread)}"
+    return ""
+
+
+def clock_difference(row: Row) -> list[tuple[float, str]]:
+    """Return by how much the clocks of two arms differ, and in words; empty where that is little or not known."""
+    own_mhz = row.timing.median_sm_clock_mhz
+    other_mhz = None if row.reference is None else row.reference.median_sm_clock_mhz
+    if row.reference is None or not own_mhz or not other_mhz:
+        return []
+    difference = abs(own_mhz - other_mhz) / max(own_mhz, other_mhz)
+    if difference <= MOST_CLOCK_DIFFERENCE:
+        return []
+    return [(difference, f"{row.timing.label} at {own_mhz:.0f} MHz, {row.reference.label} at {other_mhz:.0f} MHz")]
+
+
+def clock_spread(timing: Timing) -> float:
+    """Return the relative standard deviation of the reps' clocks; 0 where that is little or not known."""
+    spread = summary.rel_std(timing.sm_clock_mhz) if len(timing.sm_clock_mhz) > 1 else 0.0
+    return spread if spread > MOST_CLOCK_SPREAD else 0.0
+
+
+def throttle_trouble(record: TestRecord) -> str:
+    """Return what throttled the GPU in a test; empty where nothing did."""
+    timings = [item.timing for item in record.measurements if "throttled" in item.timing.flags]
+    reasons = dict.fromkeys(reason for timing in timings for reason in timing.throttle_reasons)
+    return ", ".join(reasons) or (count(len(timings), "measurement") if timings else "")
+
+
+def needed_reps(record: TestRecord) -> int:
+    """Return how many reps a test's speedups need for an interval; 0 where they have one, or the test has said so."""
+    found = [
+        least_reps(item.speedup)
+        for item in record.measurements
+        if item.speedup is not None
+        and item.speedup.interval is None
+        and not any(
+            verdict.outcome is Outcome.INCONCLUSIVE and verdict.sentence in record.warnings for verdict in item.verdicts
+        )
+    ]
+    return max(found, default=0)
+
+
+def least_reps(speedup: Speedup) -> int:
+    """Return the reps of each arm whose quads, all on one side, are as rare as alpha."""
+    return 2 * math.ceil(-math.log2(speedup.alpha))

@@ -1,0 +1,197 @@
+"""The rows of the tables: which measurements are shown, which of them are compared with which, and in what order."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from pytest_gpubench.results.model import Measurement, Outcome, Speedup, TestRecord, Timing
+
+MOST_ROWS_PER_FUNCTION = 8
+"""Measurements of one function in one test that are shown without --gpu-bench-verbose; the worst is."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One measurement and where it comes from."""
+
+    record: TestRecord
+    measurement: Measurement
+    reference: Timing | None = None
+    """What a candidate of a comparison was timed against; None for what is compared with nothing."""
+    hidden: int = 0
+    """Better measurements of the same function in the same test that this row stands for."""
+
+    @property
+    def timing(self) -> Timing:
+        """The timing."""
+        return self.measurement.timing
+
+    @property
+    def name(self) -> str:
+        """The test's name, without its file."""
+        return self.record.nodeid.split("::", 1)[-1]
+
+    @property
+    def path_name(self) -> str:
+        """The test's name with its file's, without folders."""
+        path, _, name = self.record.nodeid.partition("::")
+        return f"{path.rpartition('/')[2]}::{name}"
+
+    @property
+    def invalid(self) -> bool:
+        """Whether it has been judged that there is no number that is known to be right."""
+        return any(verdict.outcome is Outcome.INVALID for verdict in self.measurement.verdicts)
+
+    @property
+    def shown(self) -> bool:
+        """Whether there is anything to show: what was not meant to be measured has no row."""
+        return self.timing.measured or self.invalid
+
+
+SORT_VALUES: dict[str, Callable[[Timing], float]] = {
+    "median": lambda timing: timing.median_us,
+    "mean": lambda timing: timing.mean_us,
+    "std": lambda timing: timing.std_us,
+    "rel_std": lambda timing: timing.rel_std,
+    "min": lambda timing: timing.min_us,
+    "max": lambda timing: timing.max_us,
+}
+
+
+def split(record: TestRecord) -> tuple[list[Row], list[Row]]:
+    """Return a test's measurements that belong to no comparison, and the candidates of its comparisons."""
+    candidates, arms = [], set()
+    for index, item in enumerate(record.measurements):
+        if item.role == "candidate" or item.speedup is not None:
+            found = reference_index(record.measurements, index)
+            candidates.append(Row(record, item, None if found is None else record.measurements[found].timing))
+            arms |= {index, found}
+        elif item.role == "reference":
+            arms.add(index)
+    alone = [Row(record, item) for index, item in enumerate(record.measurements) if index not in arms]
+    return alone, candidates
+
+
+def reference_index(measurements: Sequence[Measurement], candidate: int) -> int | None:
+    """Return where the reference of a candidate is: the nearest before it that can be meant; None where there is none.
+
+    Where nothing says that it is a reference, its label and its median have to be those that the speedup names.
+    """
+    found = measurements[candidate].speedup
+    for index in range(candidate - 1, -1, -1):
+        item = measurements[index]
+        if found is not None and item.timing.label != found.reference:
+            continue
+        if item.role == "reference" or (found is not None and can_be_reference(item, found)):
+            return index
+    return None
+
+
+def can_be_reference(item: Measurement, found: Speedup) -> bool:
+    """Tell whether a measurement that says nothing of its role can be what a speedup was found against."""
+    plain = item.role == "" and item.speedup is None and item.timing.measured
+    return plain and item.timing.median_us == found.reference_us
+
+
+def choose_measurements(records: Iterable[TestRecord], everything: bool) -> list[Row]:
+    """Return the measurements that are compared with nothing, of a function measured very often only the slowest.
+
+    everything: all measurements, those of comparisons too.
+    """
+    rows = []
+    for record in records:
+        if everything:
+            rows += [row for row in map(row_of(record), record.measurements) if row.shown]
+        else:
+            rows += fold([row for row in split(record)[0] if row.shown], slowness)
+    return rows
+
+
+def choose_comparisons(records: Iterable[TestRecord], everything: bool) -> list[Row]:
+    """Return the candidates of comparisons, of one compared very often only the worst, unless everything."""
+    rows = []
+    for record in records:
+        shown = [row for row in split(record)[1] if row.shown]
+        rows += shown if everything else fold(shown, slowness_against_reference)
+    return rows
+
+
+def row_of(record: TestRecord) -> Callable[[Measurement], Row]:
+    """Return a function that makes rows of a test's measurements."""
+    return lambda measurement: Row(record, measurement)
+
+
+def fold(rows: Iterable[Row], badness: Callable[[Row], float]) -> list[Row]:
+    """Return the rows of a test, with the worst of a function standing for all where there are very many."""
+    kept = []
+    for members in repeats(rows):
+        if len(members) <= MOST_ROWS_PER_FUNCTION:
+            kept += members
+        else:
+            worst = max(members, key=badness)
+            kept.append(Row(worst.record, worst.measurement, worst.reference, hidden=len(members) - 1))
+    return kept
+
+
+def repeats(rows: Iterable[Row]) -> list[list[Row]]:
+    """Return the rows of a test by function, and by what it was compared with."""
+    groups: dict[tuple[str, str | None], list[Row]] = {}
+    for row in rows:
+        groups.setdefault((row.timing.label, reference_label(row)), []).append(row)
+    return list(groups.values())
+
+
+def reference_label(row: Row) -> str | None:
+    """Return the name of what a row was compared with; None where it was with nothing."""
+    if row.measurement.speedup is not None:
+        return row.measurement.speedup.reference
+    return None if row.reference is None else row.reference.label
+
+
+def slowness(row: Row) -> float:
+    """Return how bad a measurement is: its time, and worse than any where there is none."""
+    return row.timing.median_us if row.timing.measured else float("inf")
+
+
+def slowness_against_reference(row: Row) -> float:
+    """Return how bad a candidate is: how slow against its reference, and worse than any where that is not known."""
+    return float("inf") if row.measurement.speedup is None else -row.measurement.speedup.ratio
+
+
+def group(rows: Sequence[Row], key: str) -> list[tuple[str, list[Row]]]:
+    """Return titled groups of rows, in the order in which each group first appears."""
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(group_title(row, key), []).append(row)
+    return list(groups.items())
+
+
+def group_title(row: Row, key: str) -> str:
+    """Return the title of the group a row belongs to."""
+    path, _, rest = row.record.nodeid.partition("::")
+    name = rest.split("[", 1)[0]
+    params = row.record.params
+    if key == "param":
+        return ", ".join(f"{name}={value}" for name, value in params.items()) or "no parameters"
+    if key.startswith("param:"):
+        wanted = key.removeprefix("param:")
+        return f"{wanted}={params[wanted]}" if wanted in params else f"no parameter {wanted}"
+    titles = {"file": path, "class": name.rpartition("::")[0] or path, "function": f"{path}::{name}"}
+    return {**titles, "label": row.timing.label, "device": row.timing.device}.get(key, "")
+
+
+def sort(rows: Sequence[Row], key: str) -> list[Row]:
+    """Return the rows in the order asked for, those without numbers last; "none" leaves the order of the run."""
+    if key == "none":
+        return list(rows)
+    if key == "name":
+        return sorted(rows, key=lambda row: row.name)
+    measured = [row for row in rows if row.timing.measured]
+    others = [row for row in rows if not row.timing.measured]
+    return sorted(measured, key=lambda row: SORT_VALUES[key](row.timing)) + others
+
+
+def names_of_tests(rows: Sequence[Row]) -> list[str]:
+    """Return each row's test as a table names it: with its file where there are several, empty where it is repeated."""
+    files = {row.record.nodeid.split("::", 1)[0] for row in rows}
+    names = [row.name if len(files) == 1 else row.path_name for row in rows]
+    return ["" if index and names[index - 1] == name else name for index, name in enumerate(names)]

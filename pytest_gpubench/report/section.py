@@ -1,0 +1,109 @@
+"""What a failed test's report says about its measurements."""
+
+from collections.abc import Iterable, Sequence
+
+from pytest_gpubench.report.cells import kernel_lines, notes_of, speedup_text
+from pytest_gpubench.report.comparison import timing_cell
+from pytest_gpubench.report.rows import MOST_ROWS_PER_FUNCTION, Row, reference_label, repeats, split
+from pytest_gpubench.results.model import TestRecord, Timing
+from pytest_gpubench.units import choose_time_unit, count, format_time
+
+
+def report_section(record: TestRecord) -> str:
+    """Return what a failed test's report says: its measurements, then both arms of each comparison.
+
+    Of a function measured very often, as under @given, the last is shown: hypothesis ends with the example it reports.
+    """
+    alone, candidates = split(record)
+    lines = [line for row in last_of_many(alone) for line in measurement_lines(row)]
+    lines += [line for row in last_of_many(candidates) for line in comparison_lines(row)]
+    return "\n".join(lines)
+
+
+def last_of_many(rows: Iterable[Row]) -> list[Row]:
+    """Return the rows of a test, with the last of a function standing for all where there are very many."""
+    kept = []
+    for members in repeats(rows):
+        if len(members) <= MOST_ROWS_PER_FUNCTION:
+            kept += members
+        else:
+            last = members[-1]
+            kept.append(Row(last.record, last.measurement, last.reference, hidden=len(members) - 1))
+    return kept
+
+
+def measurement_lines(row: Row) -> list[str]:
+    """Return what is known of a measurement that is compared with nothing."""
+    timing = row.timing
+    lines = [str(timing) + which(row)]
+    if timing.measured:
+        clock = "" if timing.median_sm_clock_mhz is None else f"SM clock {clock_text(timing)}; "
+        lines.append(f"  {spread_text(timing)}; {clock}{flags_text(timing)}")
+    return [*lines, *kernel_lines(timing), *verdict_lines(row)]
+
+
+def comparison_lines(row: Row) -> list[str]:
+    """Return what is known of a candidate and its reference, side by side."""
+    speedup = row.measurement.speedup
+    against = f"{row.timing.label} against {reference_label(row) or 'its reference'}{which(row)}: "
+    if speedup is None:
+        lines = [against + (row.timing.unmeasured or "no speedup")]
+    else:
+        lines = [f"{against}{speedup_text(speedup)} ({count(speedup.quads, 'quad')}, seed {speedup.seed})"]
+    arms = [timing for timing in (row.timing, row.reference) if timing is not None]
+    lines += side_by_side(arms)
+    for timing in arms:
+        if timing.kernels:
+            lines += [f"  kernels of {timing.label}:", *(f"  {line}" for line in kernel_lines(timing))]
+    lines += [f"  {difference}" for difference in row.measurement.differences]
+    return lines + verdict_lines(row)
+
+
+def side_by_side(arms: Sequence[Timing]) -> list[str]:
+    """Return a column for each arm, without what is known of none."""
+    unit = choose_time_unit(arm.median_us for arm in arms if arm.measured)
+    rows = [
+        ("", [arm.label for arm in arms]),
+        ("median", [f"{timing_cell(arm, unit)} {unit}" if arm.measured else "-" for arm in arms]),
+        ("reps", [str(arm.reps) if arm.measured else "-" for arm in arms]),
+        ("spread", [spread_text(arm) if arm.measured else "-" for arm in arms]),
+        ("SM clock", [clock_text(arm) for arm in arms]),
+        ("timed", [f"{arm.cache}, {arm.timer}" for arm in arms]),
+        ("notes", [flags_text(arm) for arm in arms]),
+    ]
+    rows = [row for row in rows if any(text != "-" for text in row[1])]
+    widths = [max(len(texts[index]) for _, texts in rows) for index in range(len(arms))]
+    return [
+        f"  {name:<8}  {'  '.join(text.ljust(width) for text, width in zip(texts, widths, strict=True))}".rstrip()
+        for name, texts in rows
+    ]
+
+
+def spread_text(timing: Timing) -> str:
+    """Return where the samples of a timing lie."""
+    first, _, third = timing.quartiles_us
+    return (
+        f"min {format_time(timing.min_us)}, quartiles {format_time(first)} and {format_time(third)}, "
+        f"max {format_time(timing.max_us)}"
+    )
+
+
+def clock_text(timing: Timing) -> str:
+    """Return the SM clock of a timing."""
+    clock_mhz = timing.median_sm_clock_mhz
+    return "-" if clock_mhz is None else f"{clock_mhz:.0f} MHz"
+
+
+def flags_text(timing: Timing) -> str:
+    """Return what is unusual about a timing."""
+    return ", ".join(notes_of(timing)) or ("nothing unusual" if timing.measured else "-")
+
+
+def verdict_lines(row: Row) -> list[str]:
+    """Return a line for each verdict."""
+    return [f"  {verdict.outcome.value.upper()}: {verdict.sentence}" for verdict in row.measurement.verdicts]
+
+
+def which(row: Row) -> str:
+    """Return which of many measurements it is, where one stands for all."""
+    return f" (the last of {row.hidden + 1})" if row.hidden else ""

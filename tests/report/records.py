@@ -1,0 +1,74 @@
+"""Records made by hand."""
+
+from typing import Literal
+
+from pytest_gpubench.results.model import (
+    DeviceFacts,
+    Kernel,
+    Measurement,
+    Outcome,
+    Speedup,
+    TestRecord,
+    Timing,
+    Verdict,
+)
+from pytest_gpubench.stats.summary import Interval
+
+GPU = DeviceFacts(type="cuda", name="NVIDIA H200", host="here")
+
+
+def timing(label: str, median_us: float, clock_mhz: float | None = 1980, **others: object) -> Timing:
+    """Return a timing of nine reps about a median, at a steady clock."""
+    known: dict[str, object] = {
+        "timer": "profiler",
+        "cache": "cold",
+        "device": GPU.name,
+        "samples_us": tuple(median_us * (1 + step / 1000) for step in range(-4, 5)),
+        "sm_clock_mhz": () if clock_mhz is None else (clock_mhz,) * 9,
+        "kernels": (Kernel(name=f"{label}_kernel", kind="kernel", launches=2, median_us=median_us),),
+    }
+    return Timing(label=label, **{**known, **others})  # type: ignore[arg-type] # a test's own keywords
+
+
+def unmeasured(label: str, reason: str) -> Timing:
+    """Return a timing without numbers."""
+    return Timing(label=label, timer="profiler", cache="cold", device=GPU.name, unmeasured=reason)
+
+
+def verdict(limit: str, outcome: Outcome, enforced: bool = True) -> Verdict:
+    """Return a verdict whose sentence names its limit."""
+    return Verdict(limit=limit, outcome=outcome, sentence=f"a sentence about {limit}", enforced=enforced)
+
+
+def speedup(reference: Timing, ratio: float, quads: int = 20, interval: bool = True) -> Speedup:
+    """Return a speedup over a reference, 1 % wide to each side."""
+    return Speedup(
+        ratio=ratio,
+        interval=Interval(0.99 * ratio, 1.01 * ratio) if interval else None,
+        quads=quads,
+        alpha=0.001,
+        reference=reference.label,
+        reference_us=reference.median_us,
+        seed=7,
+    )
+
+
+def arms(
+    candidate: Timing, reference: Timing, *verdicts: Verdict, roles: bool = True, **others: object
+) -> tuple[Measurement, Measurement]:
+    """Return the measurements of a comparison; others are the speedup's, of which there is one where both are timed."""
+    found = None
+    if candidate.measured and reference.measured:
+        found = speedup(reference, reference.median_us / candidate.median_us, **others)  # type: ignore[arg-type]
+    first: Literal["", "reference"] = "reference" if roles else ""
+    second: Literal["", "candidate"] = "candidate" if roles else ""
+    lines = ("out PASS max_diff=0",)
+    return (
+        Measurement(timing=reference, role=first),
+        Measurement(timing=candidate, speedup=found, verdicts=verdicts, differences=lines, role=second),
+    )
+
+
+def record(*measurements: Measurement, nodeid: str = "tests/test_a.py::test_it", **others: object) -> TestRecord:
+    """Return a test's record."""
+    return TestRecord(nodeid=nodeid, device=GPU, measurements=measurements, **others)  # type: ignore[arg-type]

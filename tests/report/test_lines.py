@@ -1,0 +1,282 @@
+"""The lines below the tables, a failed test's section, and JUnit's properties."""
+
+import re
+
+import pytest
+
+from pytest_gpubench.report.properties import median_properties
+from pytest_gpubench.report.remedies import remedy_lines
+from pytest_gpubench.report.section import report_section
+from pytest_gpubench.report.terminal import summary_lines
+from pytest_gpubench.results.model import Measurement, Outcome, Speedup, TestRecord, Timing
+from pytest_gpubench.settings import Settings
+from pytest_gpubench.stats.summary import Interval
+from tests.report.records import arms, record, timing, unmeasured, verdict
+
+
+def judged(*outcomes: Outcome, enforced: bool = True) -> TestRecord:
+    found = tuple(verdict(f"limit={index}", outcome, enforced) for index, outcome in enumerate(outcomes))
+    return record(Measurement(timing=timing("a", 10.0), verdicts=found))
+
+
+# the last line
+
+
+@pytest.mark.parametrize(
+    ("found", "settings", "words"),
+    [
+        (judged(Outcome.PASS, Outcome.PASS), Settings(), "2 pass"),
+        (judged(Outcome.FAIL, Outcome.PASS), Settings(), "1 pass, 1 fail"),
+        (
+            judged(*Outcome),
+            Settings(),
+            "1 pass, 1 fail, 1 inconclusive (raise --gpu-bench-max-time, or look for what disturbs the GPU), "
+            "1 invalid (no number that is known to be right), 1 not judged",
+        ),
+        (
+            judged(Outcome.INCONCLUSIVE),
+            Settings(reps=10),
+            "1 inconclusive (raise --gpu-bench-reps, or look for what disturbs the GPU)",
+        ),
+        (
+            judged(Outcome.INCONCLUSIVE),
+            Settings(device="cpu"),
+            "1 inconclusive (raise --gpu-bench-max-time, or look for what disturbs the CPU)",
+        ),
+        (
+            judged(Outcome.FAIL, Outcome.INCONCLUSIVE, enforced=False),
+            Settings(),
+            "1 fail, 1 inconclusive (not enforced: no GPU, CPU not asked for)",
+        ),
+    ],
+)
+def test_the_last_line_counts_the_verdicts(found: TestRecord, settings: Settings, words: str) -> None:
+    warned = record(Measurement(timing=timing("b", 1.0)), warnings=("something to mind",))
+    lines = summary_lines([found, warned], settings)
+    assert lines[-1] == f"gpu_bench: limits: {words}"
+    assert "gpu_bench: warning: tests/test_a.py::test_it: something to mind" in lines
+
+
+def test_what_is_invalid_is_not_said_to_be_unmeasured() -> None:
+    broken = Measurement(timing=unmeasured("a", "too fast"), verdicts=(verdict("min_speedup=2", Outcome.INVALID),))
+    skipped = Measurement(timing=unmeasured("b", "switched off"))
+    lines = summary_lines([record(broken, skipped)], Settings())
+    assert lines[0] == "gpu_bench: not measured: 1 call, switched off"
+    assert not any("too fast" in line for line in lines)
+
+
+@pytest.mark.parametrize(("number", "shown"), [(3, 3), (4, 4), (100, 4)])
+def test_a_test_warns_a_few_times(number: int, shown: int) -> None:
+    warned = record(Measurement(timing=timing("b", 1.0)), warnings=tuple(f"warning {index}" for index in range(number)))
+    lines = [line for line in summary_lines([warned, warned], Settings()) if "warning" in line]
+    assert len(lines) == shown
+    assert lines[-1].endswith("more like this") == (number > 3)
+
+
+# warnings with remedies
+
+
+def alternating(low: float, high: float) -> tuple[float, ...]:
+    return (low, high) * 5
+
+
+@pytest.mark.parametrize(
+    ("candidate_mhz", "reference_mhz", "warned"),
+    [(1980, 1980, False), (1980, 1921, False), (1980, 1920, True), (1920, 1980, True), (None, 1980, False)],
+)
+def test_clocks_of_two_arms_more_than_three_percent_apart(
+    candidate_mhz: float | None, reference_mhz: float, warned: bool
+) -> None:
+    for roles in (True, False):
+        pair = arms(timing("a", 10.0, candidate_mhz), timing("eager", 20.0, reference_mhz), roles=roles)
+        lines = remedy_lines([record(*pair)])
+        assert len(lines) == warned
+        if warned:
+            where = f"a at {candidate_mhz} MHz, eager at {reference_mhz} MHz"
+            assert lines[0].startswith(f"unsteady SM clocks in tests/test_a.py::test_it ({where}): lock the clocks")
+            assert "nvidia-smi -lgc" in lines[0]
+
+
+@pytest.mark.parametrize(("high", "warned"), [(1095, False), (1115, True)])
+def test_clocks_of_a_timing_that_spread(high: float, warned: bool) -> None:
+    """Ten readings, alternating: their standard deviation is 1.054 times half of the distance."""
+    shaky = timing("a", 10.0, sm_clock_mhz=alternating(1000, high))
+    lines = remedy_lines([record(Measurement(timing=shaky))])
+    assert len(lines) == warned
+    assert all("(a: relative std 5.7 %)" in line for line in lines)
+
+
+def test_two_measurements_that_are_not_compared_may_differ_in_their_clocks() -> None:
+    whole = record(Measurement(timing=timing("a", 10.0, 1980)), Measurement(timing=timing("b", 10.0, 1200)))
+    assert remedy_lines([whole]) == []
+
+
+def throttled(label: str = "a", reasons: tuple[str, ...] = ("SwPowerCap",)) -> Timing:
+    return timing(label, 10.0, flags=("throttled",), throttle_reasons=reasons)
+
+
+@pytest.mark.parametrize(("number", "more"), [(1, ""), (3, ""), (4, " and 1 more"), (50, " and 47 more")])
+def test_a_warning_names_three_tests(number: int, more: str) -> None:
+    records = [record(Measurement(timing=throttled()), nodeid=f"t.py::test_{index}") for index in range(number)]
+    [line] = remedy_lines(records)
+    names = ", ".join(f"t.py::test_{index} (SwPowerCap)" for index in range(min(number, 3)))
+    assert line.startswith(f"the GPU was throttled in {names}{more}: give the GPU time to cool")
+
+
+@pytest.mark.parametrize(
+    ("quads", "interval", "reps"),
+    [(3, False, 20), (20, True, None)],
+)
+def test_too_few_reps_say_how_many_it_takes(quads: int, interval: bool, reps: int | None) -> None:
+    pair = arms(timing("a", 10.0), timing("eager", 20.0), quads=quads, interval=interval)
+    lines = remedy_lines([record(*pair)])
+    assert len(lines) == (reps is not None)
+    assert all(f"take {reps} (--gpu-bench-reps={reps})" in line for line in lines)
+
+
+def test_what_the_test_itself_warns_of_is_not_said_twice() -> None:
+    unclear = verdict("min_speedup=2", Outcome.INCONCLUSIVE)
+    pair = arms(timing("a", 10.0), timing("eager", 20.0), unclear, interval=False)
+    assert remedy_lines([record(*pair, warnings=(unclear.sentence,))]) == []
+    assert len(remedy_lines([record(*pair)])) == 1
+
+
+def test_each_kind_of_warning_has_one_line_in_the_summary() -> None:
+    pair = arms(throttled("a"), timing("eager", 20.0, 1200), interval=False)
+    lines = summary_lines([record(*pair)] * 2, Settings())
+    kinds = [line.split(" in ")[0] for line in lines if "warning" in line]
+    assert kinds == [
+        "gpu_bench: warning: unsteady SM clocks",
+        "gpu_bench: warning: the GPU was throttled",
+        "gpu_bench: warning: too few reps for an interval of the speedup",
+    ]
+
+
+def test_nothing_unusual_nothing_said() -> None:
+    assert remedy_lines([record(*arms(timing("a", 10.0), timing("eager", 20.0)))]) == []
+    assert remedy_lines([record(Measurement(timing=unmeasured("a", "switched off")))]) == []
+
+
+# a failed test's section
+
+
+def test_the_section_shows_both_arms_side_by_side() -> None:
+    candidate = timing("fused", 10.0, 1950, flags=("throttled",))
+    pair = arms(candidate, timing("eager", 20.0), verdict("min_speedup=3", Outcome.FAIL))
+    alone = Measurement(timing=timing("alone", 5.0))
+    lines = report_section(record(alone, *pair)).splitlines()
+    assert lines[0] == "alone: 5.000 us (median of 9 reps, cold, profiler)"
+    assert lines[1].endswith("max 5.020 us; SM clock 1980 MHz; nothing unusual")
+    start = lines.index("fused against eager: 2.000x [1.980, 2.020] (20 quads, seed 7)")
+    columns = [re.split(r"\s{2,}", line.strip()) for line in lines[start + 1 : start + 8]]
+    assert columns == [
+        ["fused", "eager"],
+        ["median", "10.00 [9.970, 10.03] us", "20.00 [19.94, 20.06] us"],
+        ["reps", "9", "9"],
+        [
+            "spread",
+            "min 9.960 us, quartiles 9.980 us and 10.02 us, max 10.04 us",
+            "min 19.92 us, quartiles 19.96 us and 20.04 us, max 20.08 us",
+        ],
+        ["SM clock", "1950 MHz", "1980 MHz"],
+        ["timed", "cold, profiler", "cold, profiler"],
+        ["notes", "throttled", "nothing unusual"],
+    ]
+    assert lines[start + 8 :] == [
+        "  kernels of fused:",
+        "      10.00 us 100.0 % 2 x fused_kernel",
+        "  kernels of eager:",
+        "      20.00 us 100.0 % 2 x eager_kernel",
+        "  out PASS max_diff=0",
+        "  FAIL: a sentence about min_speedup=3",
+    ]
+
+
+def test_the_section_of_what_has_no_number_says_why() -> None:
+    pair = arms(unmeasured("b", "too fast"), timing("eager", 20.0, None), verdict("min_speedup=2", Outcome.INVALID))
+    lines = report_section(record(*pair)).splitlines()
+    assert lines[0] == "b against eager: too fast"
+    assert [re.split(r"\s{2,}", line.strip()) for line in lines[1:3]] == [
+        ["b", "eager"],
+        ["median", "-", lines[2][-23:]],
+    ]
+    assert not any("SM clock" in line for line in lines)
+    assert lines[-1] == "  INVALID: a sentence about min_speedup=2"
+    off = arms(unmeasured("b", "switched off"), unmeasured("eager", "switched off"))
+    assert report_section(record(*off)).startswith("b against eager: switched off\n")
+
+
+def test_of_very_many_the_section_shows_the_last() -> None:
+    alone = [Measurement(timing=timing("alone", 1.0 + index)) for index in range(9)]
+    pairs = [item for index in range(9) for item in arms(timing("b", 10.0 + index), timing("eager", 20.0))]
+    text = report_section(record(*alone, *pairs))
+    assert text.count("median of") == 1
+    assert "alone: 9.000 us (median of 9 reps, cold, profiler) (the last of 9)" in text
+    assert "b against eager (the last of 9): 1.111x" in text
+    assert report_section(record(*alone[:8])).count("median of") == 8
+
+
+# properties
+
+
+class OddFloat(float):
+    """A kind of float, as numpy's is."""
+
+    def __round__(self, digits: object = None) -> "OddFloat":  # type: ignore[override]
+        return self
+
+
+def test_properties_are_plain_and_their_names_are_used_once() -> None:
+    odd = timing("fused", 10.0, samples_us=(OddFloat(10.0),) * 9)
+    pair = arms(odd, timing("eager", 20.0), verdict("a", Outcome.PASS), verdict("b", Outcome.INCONCLUSIVE))
+    ratio = Speedup(
+        ratio=OddFloat(2.0000004),
+        interval=Interval(OddFloat(1.5), OddFloat(2.5)),
+        quads=20,
+        alpha=0.001,
+        reference="eager",
+        reference_us=20.0,
+        seed=7,
+    )
+    again = Measurement(timing=odd, speedup=ratio)
+    clash = Measurement(timing=timing("fused#2", 1.0))
+    found = median_properties(record(*pair, again, clash))
+    assert all(type(name) is str and type(value) in (float, str) for name, value in found)
+    assert len({name for name, _ in found}) == len(found)
+    assert dict(found) == {
+        "gpu_bench.eager.median_us": 20.0,
+        "gpu_bench.fused.median_us": 10.0,
+        "gpu_bench.fused.speedup": 2.0,
+        "gpu_bench.fused.speedup_low": 1.98,
+        "gpu_bench.fused.speedup_high": 2.02,
+        "gpu_bench.fused.verdict": "inconclusive",
+        "gpu_bench.fused#2.median_us": 10.0,
+        "gpu_bench.fused#2.speedup": 2.0,
+        "gpu_bench.fused#2.speedup_low": 1.5,
+        "gpu_bench.fused#2.speedup_high": 2.5,
+        "gpu_bench.fused#2#2.median_us": 1.0,
+    }
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "worst"),
+    [
+        (Outcome, "invalid"),
+        ((Outcome.PASS, Outcome.FAIL, Outcome.INCONCLUSIVE), "fail"),
+        ((Outcome.PASS, Outcome.NOT_JUDGED), "not judged"),
+        ((Outcome.PASS,), "pass"),
+    ],
+)
+def test_the_verdict_of_a_measurement_is_its_worst(outcomes: tuple[Outcome, ...], worst: str) -> None:
+    assert ("gpu_bench.a.verdict", worst) in median_properties(judged(*outcomes))
+
+
+def test_properties_of_what_has_no_number() -> None:
+    broken = Measurement(timing=unmeasured("a\x00", "too fast"), verdicts=(verdict("b", Outcome.INVALID),))
+    skipped = Measurement(timing=unmeasured("a", "switched off"))
+    few = arms(timing("c", 10.0), timing("eager", 20.0), interval=False)[1]
+    assert median_properties(record(broken, skipped, few)) == [
+        ("gpu_bench.a\\x00.verdict", "invalid"),
+        ("gpu_bench.c.median_us", 10.0),
+        ("gpu_bench.c.speedup", 2.0),
+    ]
