@@ -8,15 +8,26 @@ from typing import TYPE_CHECKING, Any, Literal
 from pytest_gpubench.correctness import (
     Difference,
     Tolerance,
+    Variation,
     aliases,
     changed,
     compare_outputs,
     flatten,
-    in_float64,
+    float64_by_default,
     poison_free_memory,
     snapshot,
+    widened,
 )
-from pytest_gpubench.errors import BadRequest, GpuBenchError, UnfairComparison, WrongResult, annotate
+from pytest_gpubench.correctness.chunks import blocks_of
+from pytest_gpubench.correctness.variation import Way
+from pytest_gpubench.errors import (
+    BadRequest,
+    GpuBenchError,
+    InvalidResult,
+    UnfairComparison,
+    WrongResult,
+    annotate,
+)
 from pytest_gpubench.timing.calls import GRADIENT_SEED, Arguments, name_of, upstream_gradient
 
 if TYPE_CHECKING:
@@ -48,6 +59,11 @@ class Agreement:
     grads: Literal["never", "if any", "always"]
     device: "torch.device"
 
+    @property
+    def variation(self) -> Variation:
+        """What gives the arguments other values."""
+        return self.arguments.variation
+
     def run_reference(self) -> Ran:
         """Run the reference; raise UnfairComparison if it overwrites what the candidate would be given."""
         expected = self._run(self.reference, f"the reference {name_of(self.reference)!r}")
@@ -58,6 +74,7 @@ class Agreement:
     def check(self, name: str, candidate: Function, expected: Ran) -> tuple[Difference, ...]:
         """Run a candidate in poisoned memory; return how each of its outputs differs, or raise WrongResult."""
         found = self._run(candidate, f"{name!r}", expected=expected)
+        refuse_strange_tensors(name, found.outputs, expected.outputs)
         differences = self.compare(found, expected, poisoned=True)
         self.require(name, differences)
         return differences
@@ -75,33 +92,44 @@ class Agreement:
 
     def compare(self, found: Ran, expected: Ran, poisoned: bool = False) -> tuple[Difference, ...]:
         """Return the differences of outputs and gradients."""
+        golden = self._run_golden(expected)
         differences = compare_outputs(
             found.outputs,
             expected.outputs,
             self.tolerance,
-            golden=self._golden_outputs(),
+            golden=golden and golden.outputs,
             golden_factor=self.golden_factor,
             poisoned=poisoned,
         )
         return differences + tuple(
             replace(difference, name=f"grad {name}")
             for name in expected.gradients
-            for difference in compare_outputs(found.gradients.get(name), expected.gradients[name], self.tolerance)
+            for difference in compare_outputs(
+                found.gradients.get(name),
+                expected.gradients[name],
+                self.tolerance,
+                golden=golden and golden.gradients.get(name),
+                golden_factor=self.golden_factor,
+            )
         )
 
-    def _golden_outputs(self) -> object:
+    def _run_golden(self, expected: Ran) -> Ran | None:
+        """Run golden; its gradients are there for a golden of "float64", where the inputs are in float64 too."""
         if self.golden is None:
             return None
-        args, kwargs = self._fresh()
+        args, kwargs = self.fresh()
         if self.golden == "float64":
-            return in_float64(self.reference, args, kwargs)
+            args, kwargs = widened(args, kwargs)
+            with float64_by_default():
+                outputs = self.reference(*args, **kwargs)
+                return Ran(outputs, self._gradients(outputs, args, kwargs, expected.outputs))
         if not callable(self.golden):
             raise BadRequest(f"golden= must be 'float64' or a function, found {self.golden!r}")
-        return self.golden(*args, **kwargs)
+        return Ran(self.golden(*args, **kwargs), {})
 
     def _run(self, function: Function, who: str, expected: Ran | None = None) -> Ran:
         """Run a function; a candidate, for which outputs are expected, in memory poisoned at the last moment."""
-        args, kwargs = self._fresh()
+        args, kwargs = self.fresh()
         before = snapshot(args, kwargs) if self.arguments.setup is None else None
         if expected is not None:
             poison_free_memory(expected.outputs, self.device)
@@ -122,13 +150,19 @@ class Agreement:
             if not reference_shares:
                 output, argument = shared[0]
                 raise UnfairComparison(f"{output} of {who} is memory of {argument}, the reference's is its own")
-        return Ran(outputs, self._gradients(outputs, args, kwargs) if self.grads != "never" else {})
+        return Ran(outputs, self._gradients(outputs, args, kwargs, outputs))
 
     def _gradients(
-        self, outputs: object, args: Sequence[object], kwargs: Mapping[str, object]
+        self, outputs: object, args: Sequence[object], kwargs: Mapping[str, object], like: object
     ) -> dict[str, "torch.Tensor | None"]:
-        """Return the gradient of every input that requires one, under the same upstream gradient for all arms."""
+        """Return the gradient of every input that requires one, under the same upstream gradient for all arms.
+
+        like: outputs in whose dtypes the upstream gradient is drawn.
+        """
         import torch
+
+        if self.grads == "never":
+            return {}
 
         leaves = dict(differentiable(flatten(list(args), "args")) + differentiable(flatten(dict(kwargs), "kwargs")))
         roots = [tensor for _, tensor in differentiable(flatten(outputs))]
@@ -136,9 +170,38 @@ class Agreement:
             if self.grads == "if any":
                 return {}
             raise BadRequest("grads=True compares gradients of the inputs, but none requires one: set requires_grad")
-        upstream = [upstream_gradient(root, GRADIENT_SEED + index) for index, root in enumerate(roots)]
+        drawn = [
+            upstream_gradient(root, GRADIENT_SEED + index)
+            for index, (_, root) in enumerate(differentiable(flatten(like)))
+        ]
+        upstream = [one.to(root.dtype) for one, root in zip(drawn, roots, strict=True)]
         found = torch.autograd.grad(roots, list(leaves.values()), upstream, allow_unused=True)
         return dict(zip(leaves, found, strict=True))
+
+    @contextmanager
+    def other_values(self, expected: Ran) -> Iterator[bool]:
+        """Give every call other values in the same memory; yield whether the reference then returns something else.
+
+        Not so where it refuses them, returns numbers that are not finite, or there is nothing to vary.
+        """
+        try:
+            yield any(self._are_other_values(way, expected) for way in Variation.WAYS)
+        finally:
+            self.variation.end()
+
+    def _are_other_values(self, way: Way, expected: Ran) -> bool:
+        self.variation.way = way
+        try:
+            args, kwargs = self.fresh()
+            outputs = self.reference(*args, **kwargs)
+            differences = compare_outputs(outputs, expected.outputs, self.tolerance)
+            usable = all(is_finite(found) for found in tensors_in(outputs).values() if found.is_floating_point())
+        except Exception:  # whatever the reference has against these values, it is not the candidate's fault
+            usable, differences = False, ()
+        found = usable and any(not each.passed for each in differences)
+        if not found:
+            self.variation.end()
+        return found
 
     @contextmanager
     def same_random_numbers(self) -> Iterator[None]:
@@ -150,10 +213,10 @@ class Agreement:
             return
         devices = [self.device] if self.device.type == "cuda" else []
         with torch.random.fork_rng(devices=devices):
-            torch.manual_seed(GRADIENT_SEED)
+            torch.manual_seed(GRADIENT_SEED + (self.variation.way != "as given"))
             yield
 
-    def _fresh(self) -> tuple[tuple[object, ...], dict[str, object]]:
+    def fresh(self) -> tuple[tuple[object, ...], dict[str, object]]:
         """Return arguments, the same each time where `setup` draws them at random."""
         with self.same_random_numbers():
             return self.arguments.fresh()
@@ -162,7 +225,7 @@ class Agreement:
         """Tell whether `setup` makes the same tensors again."""
         if self.arguments.setup is None:
             return True
-        first, second = tensors_in(self._fresh()), tensors_in(self._fresh())
+        first, second = tensors_in(self.fresh()), tensors_in(self.fresh())
         return all(each.passed for each in compare_outputs(first, second, Tolerance(0, 0, equal_nan=True)))
 
 
@@ -173,7 +236,25 @@ def differentiable(leaves: Sequence[tuple[str, object]]) -> list[tuple[str, Any]
     return [(name, leaf) for name, leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
 
 
-def tensors_in(value: object) -> dict[str, object]:
+def is_finite(tensor: "torch.Tensor") -> bool:
+    """Tell whether all elements of a tensor are finite."""
+    return all(bool(tensor[block].isfinite().all()) for block in blocks_of(tensor))
+
+
+def refuse_strange_tensors(name: str, outputs: object, expected: object) -> None:
+    """Raise InvalidResult for an output that is a tensor of a class of its own: it may compute when it is looked at."""
+    import torch
+
+    known = {torch.Tensor, torch.nn.Parameter} | {type(tensor) for tensor in tensors_in(expected).values()}
+    for output, tensor in tensors_in(outputs).items():
+        if type(tensor) not in known:
+            raise InvalidResult(
+                f"{output} of {name!r} is a {type(tensor).__name__}, which may compute later, when it is looked at: "
+                "return a plain torch.Tensor, or what the reference returns"
+            )
+
+
+def tensors_in(value: object) -> dict[str, "torch.Tensor"]:
     """Return the tensors of a pytree by name."""
     import torch
 

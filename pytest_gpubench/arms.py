@@ -1,10 +1,13 @@
 """The arms of a comparison: their names and limits, what they returned last, and what their ratios decide."""
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pytest_gpubench.agreement import Agreement, Ran
-from pytest_gpubench.errors import BadRequest
+from pytest_gpubench.correctness import compare_outputs
+from pytest_gpubench.correctness.leaves import map_leaves
+from pytest_gpubench.errors import BadRequest, InvalidResult
 from pytest_gpubench.limits import Limits
 from pytest_gpubench.results.model import Comparison, Measurement, Speedup, Timing
 from pytest_gpubench.settings import Settings
@@ -15,13 +18,15 @@ from pytest_gpubench.timing.base import Call
 from pytest_gpubench.timing.calls import name_of
 from pytest_gpubench.timing.comparison import Match
 from pytest_gpubench.timing.rounds import Interleaved
-from pytest_gpubench.verdict import judge, judge_speedup
+from pytest_gpubench.verdict import distrust_throttled, judge, judge_speedup, not_asked
 
 __tracebackhide__ = True
 
 
 def name_arms(
-    candidate: Callable[..., object] | Mapping[str, Callable[..., object]], reference: Callable[..., object]
+    candidate: Callable[..., object] | Mapping[str, Callable[..., object]],
+    reference: Callable[..., object],
+    names: Sequence[str] | None = None,
 ) -> dict[str, Callable[..., object]]:
     """Return the functions of a comparison by name, the reference first; raise BadRequest for names that clash."""
     for role, given in (("candidate", candidate), ("reference", reference)):
@@ -30,8 +35,9 @@ def name_arms(
                 f"compare() needs functions, found {type(given).__name__} as {role}: arguments go in args=(...), "
                 "several candidates in a mapping of names"
             )
+    chosen = checked_names(names, several=isinstance(candidate, Mapping))
     if not isinstance(candidate, Mapping):
-        candidate = {name_of(candidate): candidate}
+        candidate = {chosen[0] if chosen else name_of(candidate): candidate}
     if not candidate:
         raise BadRequest("compare() needs a candidate, found an empty mapping")
     for name in candidate:
@@ -40,10 +46,23 @@ def name_arms(
     for function in (reference, *candidate.values()):
         if not callable(function):
             raise BadRequest(f"compare() needs functions, found {type(function).__name__}: {function!r:.80}")
-    name = name_of(reference)
+    name = chosen[-1] if chosen else name_of(reference)
     while name in candidate:
         name = f"{name} (reference)"
     return {name: reference, **candidate}
+
+
+def checked_names(names: Sequence[str] | None, several: bool) -> Sequence[str]:
+    """Return the names given for the arms, the reference's last; raise BadRequest for too many, too few or no texts."""
+    if names is None:
+        return ()
+    wanted = "(reference,), as the candidates have theirs" if several else "(candidate, reference)"
+    right = not isinstance(names, str) and isinstance(names, Sequence) and len(names) == (1 if several else 2)
+    if not right or not all(isinstance(name, str) and name for name in names):
+        raise BadRequest(f"compare(names=...) must be the texts {wanted}, found {names!r}")
+    if len(set(names)) < len(names):
+        raise BadRequest(f"compare(names=...) must tell the arms apart, found {names!r}")
+    return names
 
 
 def speedup_limits(limits: Limits, names: Sequence[str]) -> dict[str, float]:
@@ -65,12 +84,15 @@ class OutputRecorder:
 
     agreement: Agreement
     last: dict[str, object] = field(default_factory=dict)
+    saved: set[str] = field(default_factory=set)
 
     def watch(self, name: str, call: Call) -> Call:
         """Return the call, which keeps what it returns; all arms are given the same where `setup` is random."""
 
         def prepare() -> Callable[[], object]:
             self.last.pop(name, None)  # its memory is free for the next output
+            self.saved.discard(name)
+            self._save()
             with self.agreement.same_random_numbers():
                 timed = call.prepare()
 
@@ -79,7 +101,14 @@ class OutputRecorder:
 
             return keep
 
-        return replace(call, prepare=prepare)
+        return replace(call, prepare=prepare, prepares_on_device=call.prepares_on_device or has_cuda_graphs())
+
+    def _save(self) -> None:
+        """Copy outputs that lie in the memory of torch.compile's CUDA graphs, which the next call overwrites."""
+        if has_cuda_graphs():
+            for name in self.last.keys() - self.saved:
+                self.last[name] = map_leaves(copied, self.last[name])
+                self.saved.add(name)
 
     def check(self, reference: str, names: Sequence[str]) -> None:
         """Raise WrongResult if a candidate was right when it was checked, and wrong when it was timed."""
@@ -88,6 +117,34 @@ class OutputRecorder:
         for name in names:
             differences = self.agreement.compare(Ran(self.last[name], {}), Ran(self.last[reference], {}))
             self.agreement.require(name, differences, " in a timed call, though right when checked")
+
+    def check_other_values(self, reference: str, names: Sequence[str], before: Ran) -> None:
+        """Raise InvalidResult for a candidate that returns what it did before its inputs' values changed."""
+        expected = Ran(self.last[reference], {})
+        for name in names:
+            found = Ran(self.last[name], {})
+            differences = self.agreement.compare(found, expected)
+            if all(each.passed for each in differences):
+                continue
+            stays = compare_outputs(found.outputs, before.outputs, self.agreement.tolerance)
+            if all(each.passed for each in stays):
+                raise InvalidResult(
+                    f"{name} returns what it had computed before: when the values of its inputs changed, in the same "
+                    "memory, its outputs did not; let it compute in every call"
+                )
+            self.agreement.require(name, differences, f" for other values ({self.agreement.variation.way} inputs)")
+
+
+def has_cuda_graphs() -> bool:
+    """Tell whether torch.compile may have made CUDA graphs, as with mode="reduce-overhead"."""
+    return "torch._inductor.cudagraph_trees" in sys.modules
+
+
+def copied(leaf: object) -> object:
+    """Return a copy of a tensor; anything else as it is."""
+    import torch
+
+    return leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf
 
 
 @dataclass
@@ -123,7 +180,7 @@ class SpeedupJudge:
             speedup = Speedup(
                 ratio=found.ratio,
                 interval=found.interval,
-                quads=found.quads,
+                quads=len(taken.rounds),
                 alpha=found.alpha,
                 reference=reference.label,
                 reference_us=reference.median_us,
@@ -133,8 +190,11 @@ class SpeedupJudge:
             if name in self.match.limits:
                 wanted = self.match.limits[name]
                 verdicts += (judge_speedup(name, speedup, timings[name].median_us, wanted, wanted, enforced),)
+            elif self.match.limits:
+                verdicts += (not_asked(name, self.match.limits, enforced),)
+            verdicts = distrust_throttled(verdicts, [timings[name], reference], self.settings.throttled)
             candidates[name] = Measurement(
-                timing=timings[name], verdicts=verdicts, speedup=speedup, differences=differences
+                timing=timings[name], verdicts=verdicts, speedup=speedup, differences=differences, role="candidate"
             )
         return Comparison(reference=reference, candidates=candidates)
 

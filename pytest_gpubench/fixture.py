@@ -1,34 +1,32 @@
 """What a test holds in its hand: `gpu_bench`."""
 
-import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from pytest_gpubench.agreement import Agreement, Golden
-from pytest_gpubench.arms import OutputRecorder, SpeedupJudge, name_arms, speedup_limits
+from pytest_gpubench.arms import name_arms, speedup_limits
+from pytest_gpubench.audit import auditing, check_traffic
+from pytest_gpubench.contest import Contest
 from pytest_gpubench.correctness import Tolerance
-from pytest_gpubench.errors import BadRequest, LimitBroken, ProfilerBusy
+from pytest_gpubench.errors import BadRequest, InvalidResult, LimitBroken, MeasurementError, WrongResult
 from pytest_gpubench.gpu.device import Device, find_device
 from pytest_gpubench.limits import Limits
+from pytest_gpubench.procedure import OneAtATime, is_enforced, plan_of, unmeasured, unmeasured_reason
 from pytest_gpubench.results.model import Comparison, Measurement, Outcome, Timing, Verdict
-from pytest_gpubench.settings import LIMIT_TIME_S, PRECISION_TIME_S, Resolver, Settings
+from pytest_gpubench.settings import Resolver, Settings
 from pytest_gpubench.timing import make_timer
 from pytest_gpubench.timing.base import Call
-from pytest_gpubench.timing.calls import Arguments, Backward, make_call, refuse_lazy
-from pytest_gpubench.timing.comparison import Match
-from pytest_gpubench.timing.comparison import compare as compare_calls
+from pytest_gpubench.timing.calls import Backward, make_arguments, make_call, refuse_lazy
 from pytest_gpubench.timing.interpreter import counting_launches
-from pytest_gpubench.timing.measurement import Plan, measure
-from pytest_gpubench.verdict import Judgement
+from pytest_gpubench.timing.measurement import measure
+from pytest_gpubench.verdict import Judgement, distrust_throttled
 
 if TYPE_CHECKING:
     import torch
 
 __tracebackhide__ = True
-
-_measuring = threading.Lock()
-_measured_label = ""
 
 
 @dataclass
@@ -87,6 +85,7 @@ class GpuBench:
         setup: Callable[[], object] | None = None,
         backward: Backward = "forward",
         label: str | None = None,
+        bytes: int | None = None,
         reps: int | None = None,
         warmup: int | None = None,
         cache: Literal["cold", "dirty", "hot"] | None = None,
@@ -100,6 +99,7 @@ class GpuBench:
         backward: "forward" times the call, "backward" its gradient (forward run untimed before each rep), "both" the
         two together; all tensors that require a gradient take part.
         label: the name in the table; None is the function's own.
+        bytes: what the call has to move, at least; a time in which this GPU's memory cannot is InvalidResult.
         reps, warmup, cache, timer, precision, max_time: as the options of the same names, which overrule them; None
         leaves the test's setting. max_time is in seconds.
 
@@ -111,13 +111,16 @@ class GpuBench:
         test = self._test()
         given = {name: value for name, value in chosen.items() if value is not None}
         settings = self._resolver.override(test.settings, given, "measure({}=...)")
-        call = make_call(function, args, kwargs, setup=setup, backward=backward, label=label)
+        call = make_call(function, make_arguments(args, kwargs, setup), backward, label)
         device = self._device(test)
         judgement = Judgement(test.limits, settings.alpha, is_enforced(settings, device), settings.reps is not None)
-        with OneAtATime(call.label):
+        with OneAtATime(call.label), noting_invalid(test, settings, device, [call.label], ""):
             timing = self._take(call, device, settings, judgement)
-        test.measurements.append(Measurement(timing=timing, verdicts=judgement.verdicts))
-        enforce(test, settings, judgement.verdicts)
+            if timing.measured:
+                check_traffic(timing, bytes, settings, device)
+        verdicts = distrust_throttled(judgement.verdicts, [timing], settings.throttled)
+        test.measurements.append(Measurement(timing=timing, verdicts=verdicts))
+        enforce(test, settings, verdicts)
         return timing
 
     def compare(
@@ -136,6 +139,9 @@ class GpuBench:
         golden_factor: float = 2.0,
         grads: bool = False,
         interleave: bool = True,
+        names: Sequence[str] | None = None,
+        vary: bool = True,
+        bytes: int | None = None,
         reps: int | None = None,
         warmup: int | None = None,
         cache: Literal["cold", "dirty", "hot"] | None = None,
@@ -154,9 +160,14 @@ class GpuBench:
         grads: compare the gradients of the inputs too, under the same upstream gradient; with a backward this is done
         for the inputs that require one.
         interleave: False times one arm after the other, for collectives.
+        names: of the candidate and of the reference, in the table and in limits; of the reference alone where the
+        candidates are named by a mapping; None are the functions' own.
+        vary: False leaves out the last check, in which the values of the inputs change in the same memory.
+        bytes: what a call has to move, at least; None is the size of inputs and outputs, less the L2 cache, as long as
+        the reference does not take less time than that; 0 is no such check.
 
-        Raises WrongResult where an output differs, UnfairComparison where inputs are overwritten, and what `measure`
-        raises.
+        Raises WrongResult where an output differs, UnfairComparison where inputs are overwritten, InvalidResult for a
+        time that cannot be true, and what `measure` raises.
         """
         chosen: dict[str, object] = {"reps": reps, "warmup": warmup, "cache": cache, "timer": timer}
         chosen |= {"precision": precision, "max_time": max_time}
@@ -166,64 +177,24 @@ class GpuBench:
         if settings.alpha >= 0.5:
             raise BadRequest(f"alpha is {settings.alpha:g}: a comparison needs one below 0.5, or chance decides")
         device = self._device(test)
-        arms = name_arms(candidate, reference)
+        arms = name_arms(candidate, reference, names)
+        arguments = make_arguments(args, kwargs, setup)
         limits = speedup_limits(test.limits, list(arms)[1:])
-        calls = {
-            name: make_call(function, args, kwargs, setup=setup, backward=backward, label=name)
-            for name, function in arms.items()
-        }
-        arguments = Arguments(tuple(args), dict(kwargs or {}), setup)
+        calls = {name: make_call(function, arguments, backward, label=name) for name, function in arms.items()}
         tolerance = Tolerance(rtol, atol, equal_nan)
         wanted_grads: Literal["never", "if any", "always"] = (
             "always" if grads else "never" if backward == "forward" else "if any"
         )
         agreement = Agreement(reference, arguments, tolerance, golden, golden_factor, wanted_grads, device.torch_device)
-        with OneAtATime(" and ".join(arms)):
-            comparison = self._match(test, settings, device, agreement, calls, limits, interleave)
+        contest = Contest(settings, device, test.limits, agreement, calls, limits, interleave, vary, bytes)
+        with OneAtATime(" and ".join(arms)), noting_invalid(test, settings, device, list(calls)[1:], "candidate"):
+            comparison = contest.run(self._progress)
         self._keep(test, settings, comparison)
         return comparison
 
-    def _match(
-        self,
-        test: CurrentTest,
-        settings: Settings,
-        device: Device,
-        agreement: Agreement,
-        calls: Mapping[str, Call],
-        limits: Mapping[str, float],
-        interleave: bool,
-    ) -> Comparison:
-        """Right before fast: check every candidate, then time all, then check what was timed."""
-        reference, *names = calls
-        with counting_launches() as launches:
-            expected = agreement.run_reference()
-            lines = {
-                name: tuple(each.line for each in agreement.check(name, calls[name].function, expected))
-                for name in names
-            }
-        reason = unmeasured_reason(settings, device, launches.number)
-        if reason is not None:
-            timings = {name: unmeasured(call, device, settings, reason) for name, call in calls.items()}
-            return Comparison(
-                reference=timings[reference],
-                candidates={name: Measurement(timing=timings[name], differences=lines[name]) for name in names},
-            )
-        recorder = OutputRecorder(agreement)
-        watched = {name: recorder.watch(name, call) for name, call in calls.items()}
-        match = Match(watched, reference, limits, settings.seed, interleave)
-        timer = make_timer(settings.timer, device, settings.cache)
-        plan = plan_of(settings)
-        judge_all = SpeedupJudge(match, settings, test.limits)
-        try:
-            taken, timings = compare_calls(match, timer, device, plan, judge_all.look, self._progress)
-        finally:
-            self._progress("")
-        recorder.check(reference, names)
-        return judge_all.conclude(taken, timings, lines, is_enforced(settings, device))
-
     def _keep(self, test: CurrentTest, settings: Settings, comparison: Comparison) -> None:
         """Keep what was found, and raise for what is broken."""
-        test.measurements.append(Measurement(timing=comparison.reference))
+        test.measurements.append(Measurement(timing=comparison.reference, role="reference"))
         test.measurements += comparison.candidates.values()
         for measurement in comparison.candidates.values():
             enforce(test, settings, measurement.verdicts)
@@ -235,13 +206,13 @@ class GpuBench:
                 refuse_lazy(call.prepare()(), call.label)
             reason = unmeasured_reason(settings, device, launches.number)
             if reason is not None:
-                return unmeasured(call, device, settings, reason)
-        timer = make_timer(settings.timer, device, settings.cache)
-        plan = plan_of(settings)
-        try:
-            return measure(call, timer, device, plan, judgement.look, self._progress)
-        finally:
-            self._progress("")
+                return unmeasured(call.label, device, settings, reason)
+        with auditing(settings, device):
+            timer = make_timer(settings.timer, device, settings.cache)
+            try:
+                return measure(call, timer, device, plan_of(settings), judgement.look, self._progress)
+            finally:
+                self._progress("")
 
     def _test(self) -> CurrentTest:
         """Return the running test; raise BadRequest where a measurement would belong to none."""
@@ -263,59 +234,29 @@ class GpuBench:
         return test.device
 
 
-def is_enforced(settings: Settings, device: Device) -> bool:
-    """Tell whether a broken limit fails the test: not on a CPU that nobody asked for by name."""
-    return device.type == "cuda" or settings.device == "cpu" or settings.timer == "scripted"
-
-
 def enforce(test: CurrentTest, settings: Settings, verdicts: Sequence[Verdict]) -> None:
     """Raise LimitBroken for a broken limit; note an open one, or raise for it too, as the settings say."""
     for verdict in verdicts:
         undecided = verdict.outcome is Outcome.INCONCLUSIVE
         if verdict.enforced and (verdict.outcome is Outcome.FAIL or (undecided and settings.inconclusive == "fail")):
             raise LimitBroken(verdict.sentence)
+        if verdict.enforced and verdict.outcome is Outcome.INVALID:
+            raise InvalidResult(verdict.sentence)
         unsaid = verdict.outcome is Outcome.NOT_JUDGED or (undecided and settings.inconclusive == "warn")
         if verdict.enforced and unsaid:
             test.warnings.append(verdict.sentence)
 
 
-def plan_of(settings: Settings) -> Plan:
-    """Return how a measurement is to be taken."""
-    limit_time_s = settings.max_time or LIMIT_TIME_S
-    precision_time_s = settings.max_time or PRECISION_TIME_S
-    return Plan(settings.cache, settings.reps, settings.warmup, settings.precision, limit_time_s, precision_time_s)
-
-
-def unmeasured_reason(settings: Settings, device: Device, interpreted: int) -> str | None:
-    """Return why calls are not to be timed; None where they are."""
-    if settings.disable:
-        return "switched off by --gpu-bench-disable"
-    if device.type == "cpu" and settings.timer != "scripted" and interpreted:
-        return "it ran in Triton's interpreter, whose time means nothing"
-    return None
-
-
-def unmeasured(call: Call, device: Device, settings: Settings, reason: str) -> Timing:
-    """Return a timing without numbers that says why."""
-    return Timing(
-        label=call.label, timer=settings.timer, cache=settings.cache, device=device.facts.name, unmeasured=reason
-    )
-
-
-class OneAtATime:
-    """Refuse a measurement while another runs in this process: each would be in the other's numbers."""
-
-    def __init__(self, label: str) -> None:
-        self.label = label
-
-    def __enter__(self) -> None:
-        global _measured_label
-        if not _measuring.acquire(blocking=False):
-            raise ProfilerBusy(
-                f"{self.label!r} cannot be measured while {_measured_label!r} is: gpu_bench was called inside the "
-                "measured function, or by two threads; measure one after the other"
-            )
-        _measured_label = self.label
-
-    def __exit__(self, *error: object) -> None:
-        _measuring.release()
+@contextmanager
+def noting_invalid(
+    test: CurrentTest, settings: Settings, device: Device, names: Sequence[str], role: Literal["", "candidate"]
+) -> Iterator[None]:
+    """Note for each of these functions that there is no number for it that is known to be right, and why."""
+    try:
+        yield
+    except (MeasurementError, WrongResult) as error:
+        for name in names:
+            verdict = Verdict(limit=str(test.limits), outcome=Outcome.INVALID, sentence=str(error))
+            timing = unmeasured(name, device, settings, str(error))
+            test.measurements.append(Measurement(timing=timing, verdicts=(verdict,), role=role))
+        raise

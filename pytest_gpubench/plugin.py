@@ -295,7 +295,7 @@ class Run:
         measured = any(item.timing.measured for item in test.measurements)
         if compared or (measured and test.limits.min_speedup is None):
             return
-        from pytest_gpubench.fixture import is_enforced
+        from pytest_gpubench.procedure import is_enforced
 
         reasons = [item.timing.unmeasured for item in test.measurements if not item.timing.measured]
         if not reasons:

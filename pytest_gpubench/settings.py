@@ -161,6 +161,13 @@ class Settings:
         "fail|warn|pass",
         in_marker=True,
     )
+    throttled: Literal["fail", "warn"] = setting(
+        "fail",
+        choice("fail", "warn"),
+        "what to do where the GPU was throttled and no clean reps could be had: fail calls the verdict INVALID",
+        "fail|warn",
+        in_marker=True,
+    )
     seed: int = setting(
         0,
         warmup_count,

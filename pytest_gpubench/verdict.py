@@ -2,7 +2,9 @@
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+
+import msgspec
 
 from pytest_gpubench.limits import Limits
 from pytest_gpubench.results.model import Outcome, Speedup, Timing, Verdict
@@ -48,6 +50,44 @@ class Judgement:
         spent = self.alpha if self.single else self.alpha / (self.looks * (self.looks + 1))
         self.verdicts = judge(timing, self.limits, self.alpha, self.enforced, spent)
         return all(verdict.outcome is not Outcome.INCONCLUSIVE for verdict in self.verdicts)
+
+
+def distrust_throttled(verdicts: Sequence[Verdict], timings: Sequence[Timing], throttled: str) -> tuple[Verdict, ...]:
+    """Return the verdicts, INVALID where throttling may have made them; as they are if `throttled` is "warn".
+
+    A time that is within its limit though the GPU was throttled is within it.
+    """
+    reasons = sorted({reason for timing in timings for reason in timing.throttle_reasons})
+    if not reasons or throttled == "warn":
+        return tuple(verdicts)
+    return tuple(verdict if holds_anyhow(verdict) else invalid(verdict, reasons) for verdict in verdicts)
+
+
+def holds_anyhow(verdict: Verdict) -> bool:
+    """Tell whether throttling cannot have changed a verdict."""
+    kept_time = verdict.outcome is Outcome.PASS and verdict.limit.startswith("max_time_us")
+    return kept_time or verdict.outcome is Outcome.NOT_JUDGED
+
+
+def invalid(verdict: Verdict, reasons: Sequence[str]) -> Verdict:
+    """Return a verdict as it is where the GPU was throttled."""
+    return msgspec.structs.replace(
+        verdict,
+        outcome=Outcome.INVALID,
+        sentence=f"the GPU was throttled while it was measured ({', '.join(reasons)}), so this says more about the GPU "
+        f"than about the code: {verdict.sentence}; let the GPU cool or raise its power cap, give more "
+        "--gpu-bench-max-time to wait for clean reps, or accept it with --gpu-bench-throttled=warn",
+    )
+
+
+def not_asked(label: str, asked: Mapping[str, float], enforced: bool) -> Verdict:
+    """Return that a candidate has no limit where others have one."""
+    return Verdict(
+        limit=f"min_speedup={dict(asked)!r}",
+        outcome=Outcome.NOT_JUDGED,
+        sentence=f"{label}: no min_speedup for it, only for {', '.join(asked)}",
+        enforced=enforced,
+    )
 
 
 def judge_speedup(

@@ -14,15 +14,17 @@ from pytest_gpubench.settings import ROWS, flag_name
 PACKAGE = Path(pytest_gpubench.__file__).parent
 ROOT = PACKAGE.parent
 GLUE = {"plugin", "options", "markers", "hookspecs"}
-KNOW_TORCH = {"agreement", "timing", "gpu", "correctness", "strategies", "fixture"}
+KNOW_TORCH = {"agreement", "arms", "timing", "gpu", "correctness", "strategies", "fixture"}
 LAYERS = [
     {"errors", "units"},
     {"stats", "limits", "settings"},
     {"results"},
     {"verdict", "report", "gpu", "correctness"},
     {"timing"},
-    {"agreement"},
+    {"agreement", "procedure"},
     {"arms"},
+    {"audit"},
+    {"contest"},
     {"fixture"},
     {"markers", "options"},
     {"plugin", "cli"},

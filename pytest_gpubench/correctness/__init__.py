@@ -2,21 +2,25 @@
 
 from pytest_gpubench.correctness.compare import compare_outputs
 from pytest_gpubench.correctness.difference import Difference
-from pytest_gpubench.correctness.golden import in_float64
+from pytest_gpubench.correctness.golden import float64_by_default, widened
 from pytest_gpubench.correctness.inputs import changed, snapshot
 from pytest_gpubench.correctness.leaves import flatten
-from pytest_gpubench.correctness.memory import aliases
+from pytest_gpubench.correctness.memory import aliases, moved_bytes
 from pytest_gpubench.correctness.poison import poison_free_memory
 from pytest_gpubench.correctness.tolerance import Tolerance
+from pytest_gpubench.correctness.variation import Variation
 
 __all__ = [
     "Difference",
     "Tolerance",
+    "Variation",
     "aliases",
     "changed",
     "compare_outputs",
     "flatten",
-    "in_float64",
+    "float64_by_default",
+    "moved_bytes",
     "poison_free_memory",
     "snapshot",
+    "widened",
 ]

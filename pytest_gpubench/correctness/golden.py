@@ -1,7 +1,8 @@
 """Golden: a function in float64, and candidate and reference judged by their errors against it."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from pytest_gpubench.correctness.chunks import Block
@@ -19,33 +20,36 @@ if TYPE_CHECKING:
 __tracebackhide__ = True
 
 
-def in_float64(
-    function: Callable[..., object], args: Sequence[object] = (), kwargs: Mapping[str, object] | None = None
-) -> object:
-    """Return what a function returns for its arguments in float64.
+def widened(
+    args: Sequence[object] = (), kwargs: Mapping[str, object] | None = None
+) -> tuple[tuple[object, ...], dict[str, object]]:
+    """Return arguments in float64.
 
     Float tensors become float64 and complex ones complex128, `requires_grad` kept, with no graph behind them; every
     other tensor is copied, so that a function that overwrites its inputs overwrites none of the test's. An argument
-    that is a float dtype becomes float64, and so does torch's default dtype while the function runs. What the function
-    holds itself (a module's weights, constants, conversions inside) stays as it is; so do the tensors that quantized
-    and float4 arguments are.
+    that is a float dtype becomes float64. What the function that is called with them holds itself (a module's weights,
+    constants, conversions inside) stays as it is; so do the tensors that quantized and float4 arguments are.
     """
-    import torch
-
     made: dict[int, object] = {}  # a tensor given twice stays one tensor
-    args, kwargs = tuple(args), dict(kwargs or {})
 
     def convert(leaf: object) -> object:
         if id(leaf) not in made:
             made[id(leaf)] = _to_float64(leaf)
         return made[id(leaf)]
 
-    wide = [map_leaves(convert, arg) for arg in args]
-    wide_kwargs = {name: map_leaves(convert, arg) for name, arg in kwargs.items()}
+    wide = tuple(map_leaves(convert, arg) for arg in args)
+    return wide, {name: map_leaves(convert, arg) for name, arg in (kwargs or {}).items()}
+
+
+@contextmanager
+def float64_by_default() -> Iterator[None]:
+    """Let torch make float64 tensors where no dtype is asked for."""
+    import torch
+
     default = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:
-        return function(*wide, **wide_kwargs)
+        yield
     finally:
         torch.set_default_dtype(default)
 

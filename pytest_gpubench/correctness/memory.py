@@ -56,6 +56,27 @@ def overlaps(first: Sequence[tuple[str, object]], second: Sequence[tuple[str, ob
     return [(name, other) for name, one in memory_of(first) for other, two in others if one.overlaps(two)]
 
 
+def moved_bytes(args: Sequence[object], kwargs: Mapping[str, object], outputs: object) -> int:
+    """Return the bytes of all inputs and outputs of a call, each byte of memory once."""
+    spans: dict[tuple[object, int], list[tuple[int, int]]] = {}
+    for leaves in (inputs_of(args, kwargs), flatten(outputs)):
+        elements = {name: tensor.numel() * tensor.element_size() for name, tensor in tensors_of(leaves)}
+        for name, memory in memory_of(leaves):
+            # a slice with gaps is counted by its elements, a tensor expanded over its memory by its memory
+            size = min(memory.stop - memory.start, elements[name])
+            spans.setdefault((memory.device, memory.storage), []).append((memory.start, memory.start + size))
+    return sum(length_of_union(ranges) for ranges in spans.values())
+
+
+def length_of_union(ranges: Sequence[tuple[int, int]]) -> int:
+    """Return how many numbers lie in at least one of several ranges."""
+    total = covered = 0
+    for start, stop in sorted(ranges):
+        total += max(0, stop - max(start, covered))
+        covered = max(covered, stop)
+    return total
+
+
 def aliases(
     outputs: object, args: Sequence[object] = (), kwargs: Mapping[str, object] | None = None
 ) -> list[tuple[str, str]]:

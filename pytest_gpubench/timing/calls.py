@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from pytest_gpubench.correctness import Variation
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.timing.base import Call, Timed
 from pytest_gpubench.units import printable
@@ -20,55 +21,6 @@ Backward = Literal["forward", "backward", "both"]
 GRADIENT_SEED = 20240229
 
 
-def make_call(
-    function: Callable[..., object],
-    args: Sequence[object] = (),
-    kwargs: Mapping[str, object] | None = None,
-    *,
-    setup: Callable[[], object] | None = None,
-    backward: Backward = "forward",
-    label: str | None = None,
-) -> Call:
-    """Return the call of a function; raise BadRequest for arguments that cannot be meant."""
-    if not callable(function):
-        raise BadRequest(f"gpu_bench needs a function to call, found {type(function).__name__}: {function!r:.80}")
-    if setup is not None and not callable(setup):
-        raise BadRequest(f"setup= must be a function without arguments, found {type(setup).__name__}")
-    if backward not in ("forward", "backward", "both"):
-        raise BadRequest(f"backward={backward!r} is not known: it must be forward, backward or both")
-    if isinstance(args, (str, bytes)) or not isinstance(args, Sequence):
-        raise BadRequest(f"args= must be a tuple of positional arguments, found {type(args).__name__}")
-    arguments = Arguments(tuple(args), dict(kwargs or {}), setup)
-    if backward == "forward":
-        prepare: Callable[[], Timed] = functools.partial(prepare_forward, function, arguments)
-    else:
-        prepare = BackwardPass(function, arguments, with_forward=backward == "both").prepare
-    return Call(
-        printable(str(label) if label is not None else name_of(function)),
-        prepare,
-        function,
-        setup is not None or backward != "forward",
-    )
-
-
-def name_of(function: Callable[..., object]) -> str:
-    """Return the name a function is known by."""
-    if isinstance(function, functools.partial):
-        return name_of(function.func)
-    return getattr(function, "__name__", None) or type(function).__name__
-
-
-def refuse_lazy(output: object, label: str) -> None:
-    """Raise BadRequest for a function whose body does not run when it is called."""
-    if inspect.isgenerator(output) or inspect.isasyncgen(output) or inspect.iscoroutine(output):
-        if inspect.iscoroutine(output):
-            output.close()
-        raise BadRequest(
-            f"{label!r} returns a {type(output).__name__}, its body does not run when it is called: "
-            "measure a function that consumes it"
-        )
-
-
 @dataclass(frozen=True)
 class Arguments:
     """What each rep is called with: given once, or made anew by `setup`."""
@@ -76,9 +28,16 @@ class Arguments:
     args: tuple[object, ...]
     kwargs: dict[str, object]
     setup: Callable[[], object] | None = None
+    variation: Variation = field(default_factory=Variation)
 
     def fresh(self) -> tuple[tuple[object, ...], dict[str, object]]:
-        """Return the arguments of the next rep."""
+        """Return the arguments of the next rep, with other values while they are to be varied."""
+        self.variation.undo()  # before setup looks at what was varied
+        args, kwargs = self._made()
+        self.variation.apply(args, kwargs)
+        return args, kwargs
+
+    def _made(self) -> tuple[tuple[object, ...], dict[str, object]]:
         if self.setup is None:
             return self.args, self.kwargs
         made = self.setup()
@@ -101,6 +60,61 @@ def split_arguments(made: object) -> tuple[tuple[object, ...], dict[str, object]
     if len(made) == 2 and isinstance(made[0], tuple) and isinstance(made[1], dict):
         return made
     return made, {}
+
+
+def make_arguments(
+    args: Sequence[object] = (),
+    kwargs: Mapping[str, object] | None = None,
+    setup: Callable[[], object] | None = None,
+) -> Arguments:
+    """Return the arguments of every rep; raise BadRequest for what cannot be meant."""
+    if setup is not None and not callable(setup):
+        raise BadRequest(f"setup= must be a function without arguments, found {type(setup).__name__}")
+    if isinstance(args, (str, bytes)) or not isinstance(args, Sequence):
+        raise BadRequest(f"args= must be a tuple of positional arguments, found {type(args).__name__}")
+    return Arguments(tuple(args), dict(kwargs or {}), setup)
+
+
+def make_call(
+    function: Callable[..., object],
+    arguments: Arguments | None = None,
+    backward: Backward = "forward",
+    label: str | None = None,
+) -> Call:
+    """Return the call of a function; raise BadRequest for what cannot be meant."""
+    if not callable(function):
+        raise BadRequest(f"gpu_bench needs a function to call, found {type(function).__name__}: {function!r:.80}")
+    if backward not in ("forward", "backward", "both"):
+        raise BadRequest(f"backward={backward!r} is not known: it must be forward, backward or both")
+    arguments = arguments or make_arguments()
+    if backward == "forward":
+        prepare: Callable[[], Timed] = functools.partial(prepare_forward, function, arguments)
+    else:
+        prepare = BackwardPass(function, arguments, with_forward=backward == "both").prepare
+    return Call(
+        printable(str(label) if label is not None else name_of(function)),
+        prepare,
+        function,
+        arguments.setup is not None or backward != "forward",
+    )
+
+
+def name_of(function: Callable[..., object]) -> str:
+    """Return the name a function is known by."""
+    if isinstance(function, functools.partial):
+        return name_of(function.func)
+    return getattr(function, "__name__", None) or type(function).__name__
+
+
+def refuse_lazy(output: object, label: str) -> None:
+    """Raise BadRequest for a function whose body does not run when it is called."""
+    if inspect.isgenerator(output) or inspect.isasyncgen(output) or inspect.iscoroutine(output):
+        if inspect.iscoroutine(output):
+            output.close()
+        raise BadRequest(
+            f"{label!r} returns a {type(output).__name__}, its body does not run when it is called: "
+            "measure a function that consumes it"
+        )
 
 
 def prepare_forward(function: Callable[..., object], arguments: Arguments) -> Timed:

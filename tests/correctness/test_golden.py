@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import torch
 
 from pytest_gpubench import BadRequest
 from pytest_gpubench.correctness.compare import compare_outputs
-from pytest_gpubench.correctness.golden import in_float64
+from pytest_gpubench.correctness.golden import float64_by_default, widened
 from pytest_gpubench.correctness.leaves import flatten
 from pytest_gpubench.correctness.tolerance import Tolerance
 from tests.correctness.samples import COMPLEX, FLOAT8, FLOATS, State, compare
@@ -180,6 +181,13 @@ class TestGolden:
         )
 
 
+def in_float64(function: Callable[..., Any], args: tuple[object, ...], kwargs: dict[str, object] | None = None) -> Any:
+    """Return what a function returns for its arguments in float64."""
+    wide, wide_kwargs = widened(args, kwargs)
+    with float64_by_default():
+        return function(*wide, **wide_kwargs)
+
+
 class TestInFloat64:
     def test_floats_become_wide_and_nothing_else_does(self) -> None:
         x, index = torch.ones(3, requires_grad=True), torch.tensor([0, 2])
@@ -213,7 +221,7 @@ class TestInFloat64:
         def function(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
             return (x @ torch.ones(3)).to(dtype)
 
-        assert in_float64(function, (torch.ones(2, 3), torch.float16)).dtype == torch.float64  # type: ignore[attr-defined]
+        assert in_float64(function, (torch.ones(2, 3), torch.float16)).dtype == torch.float64
         assert torch.get_default_dtype() == torch.float32
 
     def test_the_inputs_of_the_test_stay_as_they_are(self) -> None:

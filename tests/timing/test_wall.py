@@ -6,7 +6,7 @@ import torch
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.timing import make_timer
-from pytest_gpubench.timing.calls import Arguments, leaves_of, make_call, name_of, upstream_gradient
+from pytest_gpubench.timing.calls import make_arguments, Arguments, leaves_of, make_call, name_of, upstream_gradient
 from pytest_gpubench.timing.interpreter import counting_launches
 from pytest_gpubench.timing.l2flush import flush_buffer
 from pytest_gpubench.timing.wall import WallTimer
@@ -15,7 +15,7 @@ from pytest_gpubench.timing.wall import WallTimer
 @pytest.mark.parametrize("cache", ["cold", "dirty", "hot"])
 def test_reps_are_taken_in_order_and_none_is_empty(cache: str) -> None:
     calls: list[str] = []
-    call = make_call(lambda: calls.append("timed"), setup=lambda: calls.append("setup"))
+    call = make_call(lambda: calls.append("timed"), make_arguments(setup=lambda: calls.append("setup")))
     with WallTimer(cpu_device(), cache).session() as session:
         for _ in range(3):
             session.take(call, 0.001)
@@ -65,7 +65,7 @@ def test_backward_is_timed_alone_and_gradients_do_not_add_up() -> None:
         return x.detach(), {"out": (x * weight).sum()}
 
     for backward, in_timed in (("backward", 0), ("both", 1)):
-        call = make_call(forward, (x,), backward=backward)  # type: ignore[arg-type]
+        call = make_call(forward, make_arguments((x,)), backward)  # type: ignore[arg-type]
         assert call.prepares_on_device
         for _ in range(3):
             timed = call.prepare()

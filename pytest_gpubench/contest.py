@@ -1,0 +1,93 @@
+"""One comparison: right before fast, timed in turn, then looked through for what would make it invalid."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from pytest_gpubench.agreement import Agreement, Ran
+from pytest_gpubench.arms import OutputRecorder, SpeedupJudge
+from pytest_gpubench.audit import auditing, check_floor, check_other_values, traffic_of
+from pytest_gpubench.gpu.device import Device
+from pytest_gpubench.limits import Limits
+from pytest_gpubench.procedure import is_enforced, plan_of, unmeasured, unmeasured_reason
+from pytest_gpubench.results.model import Comparison, Measurement, Timing
+from pytest_gpubench.settings import Settings
+from pytest_gpubench.timing import make_timer
+from pytest_gpubench.timing.base import Call
+from pytest_gpubench.timing.comparison import Match, compare
+from pytest_gpubench.timing.interpreter import counting_launches
+
+__tracebackhide__ = True
+
+Lines = Mapping[str, tuple[str, ...]]
+"""By candidate, a line for each of its outputs."""
+
+
+@dataclass(frozen=True)
+class Contest:
+    """What is compared, by which rules."""
+
+    settings: Settings
+    device: Device
+    limits: Limits
+    agreement: Agreement
+    calls: Mapping[str, Call]
+    """By name, the reference first."""
+    speedups: Mapping[str, float]
+    """The speedup asked of each candidate that a limit is set for."""
+    interleave: bool
+    vary: bool
+    bytes: int | None
+
+    @property
+    def reference(self) -> str:
+        """The name of the reference."""
+        return next(iter(self.calls))
+
+    @property
+    def candidates(self) -> list[str]:
+        """The names of the candidates."""
+        return list(self.calls)[1:]
+
+    def run(self, say: Callable[[str], None]) -> Comparison:
+        """Check every candidate, then time all, then check what was timed; `say` is told what goes on."""
+        with counting_launches() as launches:
+            expected = self.agreement.run_reference()
+            lines = {name: self._check(name, expected) for name in self.candidates}
+        reason = unmeasured_reason(self.settings, self.device, launches.number)
+        if reason is not None:
+            return self._untimed(lines, reason)
+        with auditing(self.settings, self.device):
+            return self._timed(lines, expected, say)
+
+    def _check(self, name: str, expected: Ran) -> tuple[str, ...]:
+        return tuple(each.line for each in self.agreement.check(name, self.calls[name].function, expected))
+
+    def _untimed(self, lines: Lines, reason: str) -> Comparison:
+        timings = {name: unmeasured(name, self.device, self.settings, reason) for name in self.calls}
+        return Comparison(
+            reference=timings[self.reference],
+            candidates={
+                name: Measurement(timing=timings[name], differences=lines[name], role="candidate") for name in lines
+            },
+        )
+
+    def _timed(self, lines: Lines, expected: Ran, say: Callable[[str], None]) -> Comparison:
+        recorder = OutputRecorder(self.agreement)
+        watched = {name: recorder.watch(name, call) for name, call in self.calls.items()}
+        match = Match(watched, self.reference, self.speedups, self.settings.seed, self.interleave)
+        timer = make_timer(self.settings.timer, self.device, self.settings.cache)
+        judge = SpeedupJudge(match, self.settings, self.limits)
+        try:
+            taken, timings = compare(match, timer, self.device, plan_of(self.settings), judge.look, say)
+        finally:
+            say("")
+        recorder.check(self.reference, self.candidates)
+        if self.vary:
+            check_other_values(self.agreement, recorder, match, timer, taken, expected)
+        self._check_floors(timings, expected)
+        return judge.conclude(taken, timings, lines, is_enforced(self.settings, self.device))
+
+    def _check_floors(self, timings: Mapping[str, Timing], expected: Ran) -> None:
+        traffic = traffic_of(self.bytes, self.agreement, expected.outputs, self.device)
+        for name in self.candidates:
+            check_floor(timings[name], traffic, self.settings, self.device, timings[self.reference])

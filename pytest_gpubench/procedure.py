@@ -1,0 +1,59 @@
+"""How a measurement is gone about: whether it can be taken, by which plan, and one at a time."""
+
+import threading
+
+from pytest_gpubench.errors import ProfilerBusy
+from pytest_gpubench.gpu.device import Device
+from pytest_gpubench.results.model import Timing
+from pytest_gpubench.settings import LIMIT_TIME_S, PRECISION_TIME_S, Settings
+from pytest_gpubench.timing.measurement import Plan
+
+__tracebackhide__ = True
+
+_measuring = threading.Lock()
+_measured_label = ""
+
+
+def is_enforced(settings: Settings, device: Device) -> bool:
+    """Tell whether a broken limit fails the test: not on a CPU that nobody asked for by name."""
+    return device.type == "cuda" or settings.device == "cpu" or settings.timer == "scripted"
+
+
+def plan_of(settings: Settings) -> Plan:
+    """Return how a measurement is to be taken."""
+    limit_time_s = settings.max_time or LIMIT_TIME_S
+    precision_time_s = settings.max_time or PRECISION_TIME_S
+    return Plan(settings.cache, settings.reps, settings.warmup, settings.precision, limit_time_s, precision_time_s)
+
+
+def unmeasured_reason(settings: Settings, device: Device, interpreted: int) -> str | None:
+    """Return why calls are not to be timed; None where they are."""
+    if settings.disable:
+        return "switched off by --gpu-bench-disable"
+    if device.type == "cpu" and settings.timer != "scripted" and interpreted:
+        return "it ran in Triton's interpreter, whose time means nothing"
+    return None
+
+
+def unmeasured(label: str, device: Device, settings: Settings, reason: str) -> Timing:
+    """Return a timing without numbers that says why."""
+    return Timing(label=label, timer=settings.timer, cache=settings.cache, device=device.facts.name, unmeasured=reason)
+
+
+class OneAtATime:
+    """Refuse a measurement while another runs in this process: each would be in the other's numbers."""
+
+    def __init__(self, label: str) -> None:
+        self.label = label
+
+    def __enter__(self) -> None:
+        global _measured_label
+        if not _measuring.acquire(blocking=False):
+            raise ProfilerBusy(
+                f"{self.label!r} cannot be measured while {_measured_label!r} is: gpu_bench was called inside the "
+                "measured function, or by two threads; measure one after the other"
+            )
+        _measured_label = self.label
+
+    def __exit__(self, *error: object) -> None:
+        _measuring.release()

@@ -1,0 +1,35 @@
+"""How fast this GPU moves memory: measured, with our own timer, once a process."""
+
+from functools import cache
+
+from pytest_gpubench.gpu.device import Device
+from pytest_gpubench.timing.base import Call
+from pytest_gpubench.timing.l2flush import flush_buffer
+from pytest_gpubench.timing.profiler import ProfilerTimer
+
+__tracebackhide__ = True
+
+LEAST_COPIED_BYTES = 2**28
+REPS = 20
+
+
+@cache
+def copy_bandwidth(device: Device) -> float | None:
+    """Return the bytes that a large copy moves in a microsecond, read and written; None without room for one.
+
+    The fastest of 20 cold copies of at least 256 MiB, or of four times the L2 cache if that is more.
+    """
+    import torch
+
+    flush_buffer(device)  # first, so that it has room
+    copied_bytes = max(LEAST_COPIED_BYTES, 4 * device.cache_bytes)
+    try:
+        source = torch.zeros(copied_bytes // 4, dtype=torch.int32, device=device.torch_device)
+        target = torch.empty_like(source)
+    except torch.OutOfMemoryError:
+        return None
+    with ProfilerTimer(device, "cold").session() as session:
+        call = Call("copy", lambda: lambda: target.copy_(source), target.copy_)
+        for _ in range(REPS):
+            session.take(call, 0)
+    return 2 * copied_bytes / min(rep.elapsed_us for rep in session.reps())
