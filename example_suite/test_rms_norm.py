@@ -1,4 +1,4 @@
-"""RMS norm with a backward of its own: each direction measured alone, against torch."""
+"""RMS norm with a backward of its own: each direction measured alone, against torch. The limits hold on an H200."""
 
 import pytest
 import torch
@@ -19,16 +19,27 @@ def inputs(shape: tuple[int, int], dtype: torch.dtype, device: torch.device) -> 
     return x, weight
 
 
-@pytest.mark.parametrize("shape", [(16, 1024), (7, 781)])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_matches_float64(device: torch.device, shape: tuple[int, int], dtype: torch.dtype) -> None:
-    x, weight = inputs(shape, dtype, device)
+def assert_matches_float64(x: torch.Tensor, weight: torch.Tensor) -> None:
+    """Check output and gradients."""
     out, expected = rms_norm(x, weight, EPS), torch_rms_norm(x.double(), weight.double())
-    torch.testing.assert_close(out, expected.to(dtype))
+    torch.testing.assert_close(out, expected.to(x.dtype))
 
     grad_out = torch.randn_like(out)
     gradients = torch.autograd.grad(out, (x, weight), grad_out)
     torch.testing.assert_close(gradients, torch.autograd.grad(expected, (x, weight), grad_out.double()))
+
+
+@pytest.mark.parametrize("shape", [(16, 1024), (7, 781), (1, 1025), (3, 3)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_matches_float64(device: torch.device, shape: tuple[int, int], dtype: torch.dtype) -> None:
+    assert_matches_float64(*inputs(shape, dtype, device))
+
+
+@pytest.mark.parametrize("scale", [0.0, 1e4])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_matches_float64_at_any_scale(device: torch.device, scale: float, dtype: torch.dtype) -> None:
+    x, weight = inputs((5, 781), dtype, device)
+    assert_matches_float64((scale * x.detach()).requires_grad_(), weight)
 
 
 @pytest.mark.perf(max_rel_std=0.05)
@@ -45,7 +56,21 @@ def test_rms_norm_forward_is_fast(gpu_bench: GpuBench, full_size: bool) -> None:
     gpu_bench.extra_info["gb_per_s"] = 2 * x.nbytes / timing.median_us / 1e3
 
 
+# 15.9 us against 20.0; only the forward is timed, but who is to train with it needs the right gradients too: those of
+# the weight are sums over all rows, some 1e-4 off in whatever order they are added
+@pytest.mark.perf(min_speedup=1.18)
+def test_rms_norm_forward_beats_torch(gpu_bench: GpuBench, full_size: bool) -> None:
+    x, weight = inputs((4096, 4096) if full_size else (7, 781), torch.bfloat16, gpu_bench.device)
+    gpu_bench.compare(rms_norm, torch_rms_norm, args=(x, weight), grads=True, rtol=0.016, atol=1e-3)
+
+
 @pytest.mark.perf(max_time_us={"H200": 150})
 def test_rms_norm_backward_is_fast(gpu_bench: GpuBench, full_size: bool) -> None:
     x, weight = inputs((4096, 4096) if full_size else (7, 781), torch.bfloat16, gpu_bench.device)
     gpu_bench.measure(rms_norm, (x, weight), backward="backward")
+
+
+@pytest.mark.perf(min_speedup=1.2)
+def test_rms_norm_backward_beats_torch(gpu_bench: GpuBench, full_size: bool) -> None:
+    x, weight = inputs((4096, 4096) if full_size else (7, 781), torch.bfloat16, gpu_bench.device)
+    gpu_bench.compare(rms_norm, torch_rms_norm, args=(x, weight), backward="backward", rtol=0.016, atol=1e-3)
