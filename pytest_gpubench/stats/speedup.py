@@ -22,7 +22,7 @@ from pytest_gpubench.stats.summary import Interval
 Arm = TypeVar("Arm")
 Decision = Literal["pass", "fail", "open"]
 
-LOOKS = (20, 40, 80, 160, 320)
+LOOKS = (20, 40, 80, 160, 320, 640)
 """After how many quads to look, unless told otherwise; `critical_ranks` says what each look may decide."""
 ORDER_BLOCK = 10
 """After so many rounds every order has come as often as its opposite; even, and a divisor of every look."""
@@ -163,7 +163,7 @@ def critical_ranks(looks: tuple[int, ...], alpha: float) -> tuple[int | None, ..
     means that fewer than `rank` of them are there. Ranks are the largest for which the chance to have failed at one of
     the looks so far, counted exactly path by path, is at most alpha k/(k+1) after the k-th look and alpha after the
     last: error spending (Lan and DeMets, Discrete sequential boundaries for clinical trials, Biometrika 70, 1983).
-    At LOOKS and alpha 0.001 it spends 0.00096, an even Bonferroni split 0.00046. A rank depends on the looks before it
+    At LOOKS and alpha 0.001 it spends 0.00097, an even Bonferroni split 0.00053. A rank depends on the looks before it
     and on whether it is the last: a session that runs out of time ends its plan with the number of quads it has,
     `(*looks_taken, quads)`, and its last look takes all that is left of alpha.
     """

@@ -21,6 +21,8 @@ from pytest_gpubench.timing.windows import busy_ns, kernel_list, span_ns
 
 __tracebackhide__ = True
 
+IMPRECISE = 2.0
+"""A median is called imprecise from so many times the width on that `precision` asks for."""
 OVERLAP = 1.005
 """The sum of the records over their union from which on kernels are said to overlap."""
 
@@ -98,7 +100,7 @@ def flags_of(timing: Timing, plan: Plan, warmth: Warmth) -> list[str]:
         flags.append("unsettled")
     if timing.busy_us and sum(timing.samples_us) > OVERLAP * sum(timing.busy_us):
         flags.append("overlap")
-    if plan.reps is None and not is_precise(timing.samples_us, plan.precision):
+    if plan.reps is None and not is_precise(timing.samples_us, IMPRECISE * plan.precision):
         flags.append("imprecise")
     elif plan.reps is None and is_tick_limited(timing.samples_us):
         interval = timing.median_interval_us

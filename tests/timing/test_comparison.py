@@ -83,7 +83,7 @@ def compared(
         (None, 39, 1.0, 100.0, 40),
         (None, 40, 1.0, 100.0, 80),
         (None, 160, 1e-3, 0.159, 319),
-        (None, 320, 1e-9, 1e9, None),
+        (None, 640, 1e-9, 1e9, None),
         (1, 0, 1.0, 1.0, 1),
         (7, 0, 1.0, -1.0, 4),
         (40, 0, 1.0, 0.0, 20),
@@ -95,7 +95,7 @@ def test_next_look(reps: int | None, taken: int, cost_s: float, left_s: float, e
     assert next_look(plan(reps), taken, cost_s, left_s) == expected
 
 
-@given(st.integers(1, 320), st.floats(1e-6, 10), st.floats(-10, 1e4))
+@given(st.integers(1, 640), st.floats(1e-6, 10), st.floats(-10, 1e4))
 def test_the_next_look_is_later_and_there_is_time_for_it(rounds: int, cost_s: float, left_s: float) -> None:
     following = next_look(plan(), rounds, cost_s, left_s)
     if following is not None:
@@ -107,7 +107,7 @@ def test_all_planned_looks_are_taken_where_nothing_is_decided(clock: Clock) -> N
     judge, timer = Judge(), ArmsTimer(clock)
     taken, _ = compared(timer, plan(), judge=judge)
     assert judge.rounds == list(LOOKS)
-    assert judge.looks == [LOOKS[:2], LOOKS[:3], LOOKS[:4], LOOKS, LOOKS]
+    assert judge.looks == [*(LOOKS[:number] for number in range(2, len(LOOKS) + 1)), LOOKS]
     assert len(taken.rounds) == LOOKS[-1]
 
 
