@@ -190,8 +190,8 @@ class Agreement:
             self.variation.end()
 
     def _are_other_values(self, way: Way, expected: Ran) -> bool:
-        self.variation.way = way
         try:
+            self.variation.begin(way, self.fresh(), self.fresh())
             args, kwargs = self.fresh()
             outputs = self.reference(*args, **kwargs)
             differences = compare_outputs(outputs, expected.outputs, self.tolerance)

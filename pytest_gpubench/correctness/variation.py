@@ -1,11 +1,11 @@
 """Other values in the same memory: what a function remembers of its inputs is then wrong."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pytest_gpubench.correctness.chunks import CHUNK_ELEMENTS
-from pytest_gpubench.correctness.leaves import inputs_of
+from pytest_gpubench.correctness.leaves import flatten
 
 if TYPE_CHECKING:
     import torch
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 __tracebackhide__ = True
 
 Way = Literal["as given", "turned round", "negated"]
+Place = tuple[int, tuple[int, ...], tuple[int, ...]]
+"""Address, shape and strides."""
 
 
 @dataclass
@@ -27,32 +29,43 @@ class Variation:
     WAYS: ClassVar[tuple[Way, ...]] = ("turned round", "negated")
 
     way: Way = "as given"
-    varied: list["torch.Tensor"] = field(default_factory=list)
+    lasting: dict[Place, "torch.Tensor"] = field(default_factory=dict)
+    """The tensors that every call is given anew, varied as long as this lasts."""
 
-    def apply(self, args: Sequence[object], kwargs: Mapping[str, object]) -> None:
-        """Vary these arguments; put back those of the last call first."""
-        if self.way == "as given":
-            return
-        for tensor in variable_tensors(args, kwargs):
-            vary(tensor, self.way)
-            self.varied.append(tensor)
+    def begin(self, way: Way, first: Sequence[object], second: Sequence[object]) -> None:
+        """Vary what two calls' arguments, both alive, have in common, until `end`; the rest is for `apply`."""
+        self.end()
+        again = {place_of(tensor) for tensor in variable_tensors(second)}
+        self.way = way
+        for tensor in variable_tensors(first):
+            if place_of(tensor) in again and place_of(tensor) not in self.lasting:
+                vary(tensor, way)
+                self.lasting[place_of(tensor)] = tensor
 
-    def undo(self) -> None:
-        """Put the arguments of the last call back."""
-        while self.varied:
-            vary(self.varied.pop(), self.way)
+    def apply(self, arguments: Sequence[object]) -> None:
+        """Vary those of a call's arguments that were made for it alone: nobody has to put them back."""
+        if self.way != "as given":
+            for tensor in variable_tensors(arguments):
+                if place_of(tensor) not in self.lasting:
+                    vary(tensor, self.way)
 
     def end(self) -> None:
-        """Put everything back, and vary nothing more."""
-        self.undo()
+        """Put back what lasts, and vary nothing more."""
+        while self.lasting:
+            vary(self.lasting.popitem()[1], self.way)
         self.way = "as given"
 
 
-def variable_tensors(args: Sequence[object], kwargs: Mapping[str, object]) -> list["torch.Tensor"]:
+def place_of(tensor: "torch.Tensor") -> Place:
+    """Return where a tensor lies in memory."""
+    return tensor.data_ptr(), tuple(tensor.shape), tensor.stride()
+
+
+def variable_tensors(arguments: Sequence[object]) -> list["torch.Tensor"]:
     """Return the tensors among arguments that can be varied, each once."""
     import torch
 
-    leaves = {id(leaf): leaf for _, leaf in inputs_of(args, kwargs) if isinstance(leaf, torch.Tensor)}
+    leaves = {id(leaf): leaf for _, leaf in flatten(tuple(arguments)) if isinstance(leaf, torch.Tensor)}
     return [leaf for leaf in leaves.values() if is_variable(leaf)]
 
 

@@ -32,9 +32,8 @@ class Arguments:
 
     def fresh(self) -> tuple[tuple[object, ...], dict[str, object]]:
         """Return the arguments of the next rep, with other values while they are to be varied."""
-        self.variation.undo()  # before setup looks at what was varied
         args, kwargs = self._made()
-        self.variation.apply(args, kwargs)
+        self.variation.apply((args, kwargs))
         return args, kwargs
 
     def _made(self) -> tuple[tuple[object, ...], dict[str, object]]:
