@@ -1,0 +1,28 @@
+"""Hypothesis strategies for what kernels are given: shapes, dtypes, layouts and tensors, drawn where kernels break."""
+
+from pytest_gpubench.strategies.choices import LAYOUTS, VALUES, dtypes, layouts, values
+from pytest_gpubench.strategies.shapes import (
+    AttentionShape,
+    MatmulShape,
+    attention_shapes,
+    matmul_shapes,
+    ragged_lengths,
+    shapes,
+)
+from pytest_gpubench.strategies.tensors import tensor, tensors
+
+__all__ = [
+    "LAYOUTS",
+    "VALUES",
+    "AttentionShape",
+    "MatmulShape",
+    "attention_shapes",
+    "dtypes",
+    "layouts",
+    "matmul_shapes",
+    "ragged_lengths",
+    "shapes",
+    "tensor",
+    "tensors",
+    "values",
+]

@@ -1,0 +1,65 @@
+"""Checks of the arguments of strategies: what cannot be meant is refused in the caller's words."""
+
+import re
+from collections.abc import Sequence
+
+from hypothesis.errors import InvalidArgument
+
+BYTES_PER_SUFFIX = {
+    "": 1,
+    "b": 1,
+    **{f"{letter}b": 1000**power for power, letter in enumerate("kmgt", 1)},
+    **{f"{letter}ib": 1024**power for power, letter in enumerate("kmgt", 1)},
+}
+
+
+def parse_bytes(asked: object, name: str) -> int:
+    """Return a number of bytes given as an int or as text such as `64MiB` (B, KB, MB, GB, TB, KiB, MiB, GiB, TiB)."""
+    if isinstance(asked, str):
+        found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", asked.lower())
+        if found is None or found[2] not in BYTES_PER_SUFFIX:
+            raise InvalidArgument(f"{name}={asked!r} is no size: write a number of bytes, or text such as '64MiB'")
+        return int(float(found[1]) * BYTES_PER_SUFFIX[found[2]])
+    return check_count(asked, name)
+
+
+def check_count(asked: object, name: str, *, least: int = 0) -> int:
+    """Return an int that is at least so much."""
+    if isinstance(asked, bool) or not isinstance(asked, int):
+        raise InvalidArgument(f"{name}={asked!r} is no whole number: give an int of at least {least}")
+    if asked < least:
+        raise InvalidArgument(f"{name} must be at least {least} but was {asked}")
+    return asked
+
+
+def check_order(name: str, least: int, most: int | None) -> None:
+    """Refuse a least that is above the most."""
+    if most is not None and least > most:
+        raise InvalidArgument(f"min_{name}={least} is larger than max_{name}={most}")
+
+
+def check_flag(asked: object, name: str) -> bool:
+    """Return a bool."""
+    if not isinstance(asked, bool):
+        raise InvalidArgument(f"{name}={asked!r} is neither True nor False")
+    return asked
+
+
+def check_name(asked: object, name: str, known: Sequence[str]) -> str:
+    """Return a name that is one of those known."""
+    if not isinstance(asked, str) or asked not in known:
+        raise InvalidArgument(f"{name}={asked!r} is not known: choose from {', '.join(known)}")
+    return asked
+
+
+def check_head_dims(asked: object) -> list[int]:
+    """Return the sizes that a head may have."""
+    if isinstance(asked, str) or not isinstance(asked, Sequence) or not asked:
+        raise InvalidArgument(f"head_dims={asked!r} holds no sizes: give a tuple such as (64, 128)")
+    return [check_count(size, f"head_dims[{number}]", least=1) for number, size in enumerate(asked)]
+
+
+def check_shape(asked: object) -> tuple[int, ...]:
+    """Return a shape given as an int or as a sequence of ints."""
+    sides = asked if isinstance(asked, Sequence) and not isinstance(asked, str) else (asked,)
+    return tuple(check_count(side, f"shape[{axis}]") for axis, side in enumerate(sides))

@@ -1,0 +1,86 @@
+"""The dtypes, layouts and values that a tensor can have, by name."""
+
+from collections.abc import Sequence
+from functools import cache
+from typing import TypeAlias
+
+import torch
+from hypothesis import strategies as st
+from hypothesis.errors import InvalidArgument
+from hypothesis.strategies import SearchStrategy
+
+from pytest_gpubench.strategies.arguments import check_name
+
+LAYOUTS = ("contiguous", "transposed", "sliced", "expanded", "offset", "unaligned")
+"""How a tensor can lie in memory; see `tensor` for what each means."""
+
+VALUES = ("normal", "zeros", "equal_rows", "peaked", "large", "denormal", "inf", "nan")
+"""What a tensor can hold; see `tensor` for what each means."""
+
+FINITE_VALUES = VALUES[:-2]
+WHOLE_VALUES = ("normal", "zeros", "equal_rows", "large")
+"""What a tensor of a dtype that is no float can hold."""
+
+FLOATS = ("float32", "float16", "bfloat16", "float64", "float8_e4m3fn", "float8_e5m2")
+WHOLES = ("int8", "int16", "int32", "int64", "uint8", "bool")
+FLOAT8_CAPABILITY = (8, 9)
+
+DtypeLike: TypeAlias = torch.dtype | str
+
+
+def dtypes(*names: DtypeLike) -> SearchStrategy[torch.dtype]:
+    """Draw a dtype out of those given (`torch.bfloat16` or `"bfloat16"`); float32, float16 and bfloat16 where none is.
+
+    Shrinks towards the first. Raises InvalidArgument for a dtype that tensors cannot be made of and, when it is drawn,
+    for a float8 that the GPU cannot compute with.
+    """
+    found = [find_dtype(name, f"dtypes()[{number}]") for number, name in enumerate(names or FLOATS[:3])]
+    return st.sampled_from(found).map(_computable)
+
+
+def layouts(*names: str) -> SearchStrategy[str]:
+    """Draw a layout's name out of those given, or out of `LAYOUTS`; shrinks towards the first.
+
+    Raises InvalidArgument for a name that is not in `LAYOUTS`.
+    """
+    return st.sampled_from([check_name(name, "layout", LAYOUTS) for name in names or LAYOUTS])
+
+
+def values(*names: str) -> SearchStrategy[str]:
+    """Draw the name of a kind of values out of those given; out of `VALUES` but "inf" and "nan" where none is.
+
+    Shrinks towards the first. Raises InvalidArgument for a name that is not in `VALUES`.
+    """
+    return st.sampled_from([check_name(name, "values", VALUES) for name in names or FINITE_VALUES])
+
+
+def find_dtype(asked: object, name: str = "dtype") -> torch.dtype:
+    """Return a dtype given as it is or by name; raise InvalidArgument if tensors cannot be made of it."""
+    text = str(asked).removeprefix("torch.")
+    if not isinstance(asked, torch.dtype | str) or text not in (*FLOATS, *WHOLES):
+        raise InvalidArgument(f"{name}={asked!r} is not known: choose from {', '.join((*FLOATS, *WHOLES))}")
+    found = getattr(torch, text)
+    assert isinstance(found, torch.dtype)
+    return found
+
+
+def allowed_values(dtype: torch.dtype) -> Sequence[str]:
+    """Return what a tensor of a dtype can hold."""
+    if not dtype.is_floating_point:
+        return WHOLE_VALUES
+    return tuple(name for name in VALUES if name != "inf" or dtype != torch.float8_e4m3fn)  # it has no infinity
+
+
+def _computable(dtype: torch.dtype) -> torch.dtype:
+    capability = _capability() if str(dtype).startswith("torch.float8") else None
+    if capability is not None and capability < FLOAT8_CAPABILITY:
+        raise InvalidArgument(
+            f"{dtype} was asked for, but this GPU has compute capability {capability[0]}.{capability[1]} and cannot "
+            "compute with it below 8.9: leave it out of dtypes()"
+        )
+    return dtype
+
+
+@cache
+def _capability() -> tuple[int, int] | None:
+    return torch.cuda.get_device_capability() if torch.cuda.is_available() else None

@@ -1,0 +1,130 @@
+"""The length of one side, drawn where kernels break.
+
+Every size has a place on one scale: all sizes up to 128, above that 32 steps to the octave, each with both its edges.
+A size is drawn as a place on the scale and as a kind, which moves it down to the nearest size of that kind. So the
+simplest kind, `any`, can say nearly every size that the others can, and hypothesis shrinks from one to the other.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from hypothesis import strategies as st
+from hypothesis.strategies import DrawFn
+
+EXACT = 128
+STEPS = 32
+WINDOW = 6
+"""Octaves that a size is drawn from at once; they overlap, so that a size can shrink from one window to the next."""
+
+TILES = (16, 32, 64, 128)
+
+
+class Range(NamedTuple):
+    """The sizes that a side may have."""
+
+    least: int
+    most: int
+    multiple_of: int = 1
+
+    @property
+    def first(self) -> int:
+        """The smallest size."""
+        return self.multiple_of * -(-self.least // self.multiple_of)
+
+    @property
+    def last(self) -> int:
+        """The largest size."""
+        return self.multiple_of * (self.most // self.multiple_of)
+
+
+def size_at(place: int) -> int:
+    """Return the size at a place on the scale."""
+    if place < EXACT:
+        return place
+    octave, rest = divmod(place - EXACT, 3 * STEPS)
+    step = (EXACT // STEPS) << octave
+    number, edge = divmod(rest, 3)
+    return (EXACT << octave) + number * step + (0, 1, step - 1)[edge]
+
+
+def place_of(size: int) -> int:
+    """Return the last place on the scale whose size is not larger than this."""
+    if size < EXACT:
+        return size
+    octave = size.bit_length() - EXACT.bit_length()
+    step = (EXACT // STEPS) << octave
+    number, rest = divmod(size - (EXACT << octave), step)
+    return EXACT + octave * 3 * STEPS + 3 * number + (2 if rest == step - 1 else min(rest, 1))
+
+
+def is_prime(number: int) -> bool:
+    """Tell whether a number below 3 * 10**9 is prime (by Fermat's test with Miller's and Rabin's refinement)."""
+    if number < 4 or number % 2 == 0:
+        return number in (2, 3)
+    twos = ((number - 1) & (1 - number)).bit_length() - 1
+    odd = (number - 1) >> twos
+    return all(
+        base % number == 0
+        or pow(base, odd, number) == 1
+        or any(pow(base, odd << power, number) == number - 1 for power in range(twos))
+        for base in (2, 3, 5, 7)
+    )
+
+
+def _prime(size: int) -> int | None:
+    return next((number for number in range(size, 1, -1) if is_prime(number)), None)
+
+
+def _power(beside: int) -> Callable[[int], int | None]:
+    return lambda size: (1 << ((size - beside).bit_length() - 1)) + beside if size > beside + 1 else None
+
+
+def _tile(tile: int, beside: int) -> Callable[[int], int | None]:
+    return lambda size: (size - beside) // tile * tile + beside if size >= tile + beside else None
+
+
+def _constant(number: int) -> Callable[[int], int | None]:
+    return lambda size: number
+
+
+KINDS: dict[str, Callable[[int], int | None]] = {
+    "any": lambda size: size,
+    "one": _constant(1),
+    "prime": _prime,
+    "power of two": _power(0),
+    "above a power of two": _power(1),
+    "below a power of two": _power(-1),
+    **{f"tile of {tile}": _tile(tile, 0) for tile in TILES},
+    **{f"above a tile of {tile}": _tile(tile, 1) for tile in TILES},
+    **{f"below a tile of {tile}": _tile(tile, -1) for tile in TILES},
+    "zero": _constant(0),
+}
+"""The largest number of each kind that is not above a size, None where there is none."""
+
+TIMES = {"any": 6, "prime": 2, "power of two": 2, "above a power of two": 3}
+_DRAWN = [kind for kind in KINDS for _ in range(TIMES.get(kind, 1)) if kind != "zero"]
+
+
+@st.composite
+def sizes(draw: DrawFn, within: Range) -> int:
+    """Draw the length of a side; shrinks towards the smallest."""
+    lowest, highest = (size // within.multiple_of for size in (within.first, within.last))
+    kind = draw(st.sampled_from([*_DRAWN, "zero"] if lowest == 0 else _DRAWN))
+    octaves = draw(st.integers(min(highest, max(lowest, EXACT - 1)).bit_length(), highest.bit_length()))
+    top = min(highest, (1 << octaves) - 1)
+    bottom = lowest if octaves <= WINDOW + EXACT.bit_length() - 1 else max(lowest, 1 << (octaves - WINDOW))
+    place = draw(st.integers(place_of(bottom), place_of(top) + (size_at(place_of(top)) < top)))
+    size = max(lowest, min(top, size_at(place)))
+    moved = KINDS[kind](size)
+    return within.multiple_of * (size if moved is None or not lowest <= moved <= highest else moved)
+
+
+@st.composite
+def sizes_or_just_over(draw: DrawFn, within: Range, threshold: int) -> int:
+    """Draw the length of a side, a quarter of the time just over a threshold; shrinks towards the smallest."""
+    over = within.multiple_of * (threshold // within.multiple_of + 1)
+    if not within.first <= over <= within.last:
+        return draw(sizes(within))
+    # The same choices follow either way, so that hypothesis can shrink from just over to any.
+    above = Range(over, min(within.most, over + over // 64), within.multiple_of)
+    return draw(sizes(draw(st.sampled_from([within, within, within, above]))))

@@ -1,0 +1,266 @@
+"""Tensors made from a seed, on the device, of given dtype, layout and values."""
+
+import math
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from hypothesis import strategies as st
+from hypothesis.errors import InvalidArgument
+from hypothesis.strategies import SearchStrategy
+
+from pytest_gpubench.strategies.arguments import check_count, check_flag, check_name, check_shape
+from pytest_gpubench.strategies.choices import LAYOUTS, VALUES, DtypeLike, allowed_values, find_dtype
+
+SEEDS = 2**16
+PADDING = 16
+"""Elements between the rows of a sliced tensor, and the distance of the elements of a transposed vector."""
+
+OFFSET_BYTES = 256
+PEAK = 30.0
+"""How far the peak of a row is above the rest: the others share a probability of 1e-12 or so."""
+
+RARE = 1024
+"""One value in so many is infinite or no number, and at least one."""
+
+
+class Description:
+    """How a tensor is made, printed by hypothesis instead of the tensor."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __call__(self, printer: Any, cycle: bool) -> None:
+        """Print it, as the `_repr_pretty_` that the printers of IPython and of hypothesis look for."""
+        printer.text(self.text)
+
+
+def tensors(
+    shape: int | Sequence[int] | SearchStrategy[Any],
+    dtype: DtypeLike | SearchStrategy[torch.dtype] = torch.float32,
+    layout: str | SearchStrategy[str] = "contiguous",
+    *,
+    values: str | SearchStrategy[str] = "normal",
+    device: torch.device | str | None = None,
+    requires_grad: bool = False,
+) -> SearchStrategy[torch.Tensor]:
+    """Draw a tensor: only its shape, dtype, layout, kind of values and a seed are drawn, and `tensor` makes it.
+
+    A failing example prints the call of `tensor` that makes the same one. Shrinks as the strategies given do, and
+    towards the seed 0.
+
+    * `shape` is a shape or a strategy for one, such as `shapes()`.
+    * `dtype`, `layout` and `values` are one dtype or name, or strategies: `dtypes()`, `layouts()`, `values()`.
+    * `device` None means the GPU if there is one and Triton's interpreter is not on, else the CPU.
+    * `requires_grad` makes the tensor a leaf that collects a gradient.
+
+    Raises InvalidArgument for what `tensor` refuses.
+    """
+    fixed = {"shape": shape, "dtype": dtype, "layout": layout, "values": values}
+    given = {name: value for name, value in fixed.items() if not isinstance(value, SearchStrategy)}
+    _check(**{"shape": (1,), "dtype": torch.float32, "layout": "contiguous", "values": "zeros"} | given)
+    if "dtype" in given and "values" in given:
+        _check(shape=(1,), layout="contiguous", dtype=given["dtype"], values=given["values"])
+    if check_flag(requires_grad, "requires_grad") and "dtype" in given:
+        _check_gradient(find_dtype(dtype))
+    place = None if device is None else _device(device)
+    drawn = {name: value if isinstance(value, SearchStrategy) else st.just(value) for name, value in fixed.items()}
+    return st.builds(
+        tensor, **drawn, seed=st.integers(0, SEEDS - 1), device=st.just(place), requires_grad=st.just(requires_grad)
+    )
+
+
+def tensor(
+    shape: int | Sequence[int],
+    dtype: DtypeLike = torch.float32,
+    layout: str = "contiguous",
+    values: str = "normal",
+    seed: int = 0,
+    *,
+    device: torch.device | str | None = None,
+    requires_grad: bool = False,
+) -> torch.Tensor:
+    """Make the tensor that `tensors` drew with these arguments: for `@example` and for tests without hypothesis.
+
+    The same arguments make the same tensor on devices of one type. The values do not depend on the layout, but for
+    "expanded".
+
+    `layout` is one of:
+
+    * "contiguous": packed, beginning at an address that is aligned;
+    * "transposed": the last two dimensions lie the other way round; a vector is the column of a matrix;
+    * "sliced": a window of a tensor with longer rows; a vector is every second element of another;
+    * "expanded": the first dimension is one slice, repeated with stride 0; not to be written to;
+    * "offset": packed, in the middle of its storage, at an address that is a multiple of 256;
+    * "unaligned": packed, at an address that is no multiple of 16.
+
+    What lies in the storage around the tensor is NaN, or the largest number: kernels that read it show.
+
+    `values` is one of:
+
+    * "normal": the standard normal distribution; of whole numbers those from -8 to 8 (from 0 where unsigned);
+    * "zeros";
+    * "equal_rows": normal, each row (along the last dimension) the same;
+    * "peaked": logits, normal but for one in each row that is larger by 30;
+    * "large": of either sign, between a quarter and half of the largest number that the dtype has;
+    * "denormal": of either sign, not 0, smaller than the smallest normal number;
+    * "inf", "nan": normal, but for one in 1024, and at least one, that is infinite (of either sign) or no number.
+
+    `device` None means the GPU if there is one and Triton's interpreter is not on, else the CPU. Raises
+    InvalidArgument for an argument that is not known and for values that the dtype cannot hold.
+    """
+    sides, found = _check(shape, dtype, layout, values)
+    check_count(seed, "seed")
+    if check_flag(requires_grad, "requires_grad"):
+        _check_gradient(found)
+    place = default_device() if device is None else _device(device)
+    made = _lay_out(sides, found, layout, lambda inner: _fill(inner, found, values, seed, place))
+    made.requires_grad_(requires_grad)
+    text = f"tensor(shape={sides!r}, dtype={found}, layout={layout!r}, values={values!r}, seed={seed}"
+    text += f", device={str(place)!r}" if device is not None else ""
+    text += ", requires_grad=True" if requires_grad else ""
+    made._repr_pretty_ = Description(f"{text})")  # type: ignore[attr-defined]
+    return made
+
+
+def default_device() -> torch.device:
+    """Return the GPU if there is one and Triton's interpreter is not on, else the CPU."""
+    interpreted = os.environ.get("TRITON_INTERPRET", "0").strip().lower() in ("1", "true", "yes", "on", "y")
+    if interpreted or not torch.cuda.is_available():
+        return torch.device("cpu")
+    return torch.device("cuda", torch.cuda.current_device())
+
+
+def _check(shape: object, dtype: object, layout: object, values: object) -> tuple[tuple[int, ...], torch.dtype]:
+    found = find_dtype(dtype)
+    check_name(layout, "layout", LAYOUTS)
+    allowed = allowed_values(found)
+    if check_name(values, "values", VALUES) not in allowed:
+        raise InvalidArgument(f"values={values!r} cannot be held by {found}: choose from {', '.join(allowed)}")
+    return check_shape(shape), found
+
+
+def _check_gradient(dtype: torch.dtype) -> None:
+    if not dtype.is_floating_point:
+        raise InvalidArgument(f"requires_grad=True, but {dtype} has no gradient: choose a float dtype")
+
+
+def _device(asked: torch.device | str) -> torch.device:
+    try:
+        return torch.device(asked)
+    except (RuntimeError, TypeError) as error:
+        message = f"device={asked!r} is not known to torch: give a device such as 'cuda' or 'cpu', or None"
+        raise InvalidArgument(message) from error
+
+
+def _lay_out(
+    shape: tuple[int, ...], dtype: torch.dtype, layout: str, fill: Callable[[tuple[int, ...]], torch.Tensor]
+) -> torch.Tensor:
+    """Return a tensor of a shape that lies in memory as the layout says."""
+    if layout == "expanded":
+        slice_shape = tuple(min(1, side) if axis == 0 else side for axis, side in enumerate(shape))
+        return fill(slice_shape).expand(shape)
+    packed = fill(shape)
+    if layout == "contiguous":
+        return packed
+    place = _window(shape, dtype, layout, packed.device)
+    return place.copy_(packed)
+
+
+def _window(shape: tuple[int, ...], dtype: torch.dtype, layout: str, device: torch.device) -> torch.Tensor:
+    """Return a part of a larger tensor, for values to be written to; what is around it is poisoned."""
+
+    def around(size: Sequence[int]) -> torch.Tensor:
+        if dtype.is_floating_point:
+            return torch.full(size, math.nan, dtype=dtype, device=device)
+        return torch.full(size, _largest(dtype), dtype=dtype, device=device)
+
+    number = math.prod(shape)
+    if layout in ("offset", "unaligned") or not shape:
+        start = max(1, OFFSET_BYTES // dtype.itemsize) if layout != "unaligned" else 1
+        return around([number + 2 * start])[start : start + number].view(shape)
+    if len(shape) == 1:
+        return around([*shape, PADDING if layout == "transposed" else 2])[:, 0]
+    if layout == "transposed":
+        return around([*shape[:-2], shape[-1], shape[-2]]).transpose(-1, -2)
+    return around([*shape[:-1], shape[-1] + PADDING])[..., : shape[-1]]
+
+
+def _fill(shape: tuple[int, ...], dtype: torch.dtype, values: str, seed: int, device: torch.device) -> torch.Tensor:
+    """Return a contiguous tensor that holds these values."""
+    generator = torch.Generator(device).manual_seed(seed)
+    if values == "zeros":
+        return torch.zeros(shape, dtype=dtype, device=device)
+    if values == "equal_rows":
+        row = _fill(shape[-1:], dtype, "normal", seed, device)
+        return row.expand(shape).contiguous()
+    if not dtype.is_floating_point:
+        return _fill_whole(shape, dtype, values, generator)
+    if values == "denormal":
+        return _fill_denormal(shape, dtype, generator)
+    if values == "large":
+        return _fill_large(shape, dtype, generator)
+    made = _normal(shape, dtype, generator)
+    if values != "normal" and made.numel():
+        _mark(made, values, generator)
+    return made.to(dtype)
+
+
+def _normal(shape: tuple[int, ...], dtype: torch.dtype, generator: torch.Generator) -> torch.Tensor:
+    """Return normal values in the dtype, or in bfloat16 for a float8, in which nothing can be computed."""
+    computed = torch.bfloat16 if dtype.itemsize == 1 else dtype
+    return torch.randn(shape, dtype=computed, device=generator.device, generator=generator)
+
+
+def _mark(made: torch.Tensor, values: str, generator: torch.Generator) -> None:
+    """Raise the peaks of logits, or put infinities or NaN in."""
+
+    def drawn(below: int, size: Sequence[int]) -> torch.Tensor:
+        return torch.randint(below, size, device=made.device, generator=generator)
+
+    if values == "peaked":
+        rows = made.view(-1, made.shape[-1] if made.ndim else 1)
+        where = drawn(rows.shape[1], (rows.shape[0], 1))
+        rows.scatter_add_(1, where, torch.full_like(where, PEAK, dtype=made.dtype))
+        return
+    places = drawn(made.numel(), (-(-made.numel() // RARE),))
+    odd = torch.tensor([math.inf, -math.inf] if values == "inf" else [math.nan] * 2, dtype=made.dtype)
+    made.view(-1)[places] = odd.to(made.device)[places % 2]
+
+
+def _signs(shape: tuple[int, ...], generator: torch.Generator) -> torch.Tensor:
+    return torch.randint(2, shape, dtype=torch.int8, device=generator.device, generator=generator)
+
+
+def _fill_large(shape: tuple[int, ...], dtype: torch.dtype, generator: torch.Generator) -> torch.Tensor:
+    computed = torch.bfloat16 if dtype.itemsize == 1 else dtype
+    made = torch.rand(shape, dtype=computed, device=generator.device, generator=generator)
+    made.add_(1).mul_(torch.finfo(dtype).max / 4)
+    return made.mul_(_signs(shape, generator).mul_(2).sub_(1)).to(dtype)
+
+
+def _fill_denormal(shape: tuple[int, ...], dtype: torch.dtype, generator: torch.Generator) -> torch.Tensor:
+    """Return floats whose exponent is 0, put together from their bits."""
+    bits = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[dtype.itemsize]
+    mantissa = round(1 / torch.finfo(dtype).eps)
+    made = torch.randint(1, mantissa, shape, dtype=bits, device=generator.device, generator=generator)
+    sign = 128 if bits == torch.uint8 else torch.iinfo(bits).min
+    return made.bitwise_or_(_signs(shape, generator).to(bits).mul_(sign)).view(dtype)
+
+
+def _fill_whole(shape: tuple[int, ...], dtype: torch.dtype, values: str, generator: torch.Generator) -> torch.Tensor:
+    largest = _largest(dtype)
+    low, high = (largest // 4 + 1, largest // 2 + 1) if values == "large" else (-8, 9)
+    if dtype == torch.bool:
+        low, high = 0, 2
+    elif dtype == torch.uint8:
+        low = max(0, low)
+    made = torch.randint(low, high, shape, dtype=dtype, device=generator.device, generator=generator)
+    if values == "large" and dtype not in (torch.bool, torch.uint8):
+        made.mul_(_signs(shape, generator).to(dtype).mul_(2).sub_(1))
+    return made
+
+
+def _largest(dtype: torch.dtype) -> int:
+    return 1 if dtype == torch.bool else torch.iinfo(dtype).max

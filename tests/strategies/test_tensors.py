@@ -1,0 +1,285 @@
+"""Tensors: laid out and filled as named, the same from the same seed, printed as the call that makes them."""
+
+import gc
+import math
+import subprocess
+import sys
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import example, given, seed, settings
+from hypothesis import strategies as st
+from hypothesis.database import InMemoryExampleDatabase
+from hypothesis.errors import InvalidArgument
+
+from pytest_gpubench import strategies as gst
+from pytest_gpubench.strategies import choices
+from pytest_gpubench.strategies.choices import FLOATS, WHOLES, allowed_values, find_dtype
+from pytest_gpubench.strategies.tensors import default_device
+
+SHAPES = [(), (0,), (1,), (5,), (3, 0), (0, 3), (3, 781), (2, 3, 17)]
+LAYOUTS = pytest.mark.parametrize("layout", gst.LAYOUTS)
+
+
+def same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Tell whether two tensors hold the same bits."""
+    bits = [torch.empty(each.shape, dtype=each.dtype).copy_(each).view(-1).view(torch.uint8) for each in (one, other)]
+    return torch.equal(*bits)
+
+
+class TestLayouts:
+    @LAYOUTS
+    @pytest.mark.parametrize("shape", SHAPES[1:])
+    @pytest.mark.parametrize("dtype", [*FLOATS, *WHOLES])
+    def test_values_do_not_depend_on_the_layout(self, layout: str, shape: tuple[int, ...], dtype: str) -> None:
+        for values in allowed_values(find_dtype(dtype)):
+            made = gst.tensor(shape, dtype, layout, values, 3, device="cpu")
+            assert made.shape == shape
+            assert made.dtype == find_dtype(dtype)
+            expected = gst.tensor(shape, dtype, "contiguous", values, 3, device="cpu")
+            if layout == "expanded":
+                assert same(made, made[:1].expand(shape))
+            else:
+                assert same(made, expected)
+
+    def test_strides_and_beginnings(self) -> None:
+        made = {layout: gst.tensor((2, 3, 17), "bfloat16", layout, device="cpu") for layout in gst.LAYOUTS}
+        assert {layout: (each.stride(), each.storage_offset()) for layout, each in made.items()} == {
+            "contiguous": ((51, 17, 1), 0),
+            "transposed": ((51, 1, 3), 0),
+            "sliced": ((99, 33, 1), 0),
+            "expanded": ((0, 17, 1), 0),
+            "offset": ((51, 17, 1), 128),
+            "unaligned": ((51, 17, 1), 1),
+        }
+        assert {layout for layout, each in made.items() if each.data_ptr() % 16} == {"unaligned"}
+
+    def test_vectors(self) -> None:
+        strides = {layout: gst.tensor((5,), layout=layout, device="cpu").stride() for layout in gst.LAYOUTS}
+        assert strides == {
+            "contiguous": (1,), "transposed": (16,), "sliced": (2,), "expanded": (0,), "offset": (1,), "unaligned": (1,)
+        }  # fmt: skip
+
+    @pytest.mark.parametrize("dtype", [*FLOATS, *WHOLES])
+    def test_an_unaligned_tensor_is_not_aligned(self, dtype: str) -> None:
+        assert gst.tensor((7,), dtype, "unaligned", "zeros", device="cpu").data_ptr() % 16 != 0
+
+    @pytest.mark.parametrize("layout", ["transposed", "sliced", "offset", "unaligned"])
+    @pytest.mark.parametrize("shape", [(5,), (4, 6)])
+    def test_what_lies_around_is_poisoned(self, layout: str, shape: tuple[int, ...]) -> None:
+        made = gst.tensor(shape, "float32", layout, "zeros", device="cpu")
+        storage = torch.empty(0).set_(made.untyped_storage())
+        assert storage.isnan().sum() == storage.numel() - made.numel()
+        whole = gst.tensor(shape, "int8", layout, "zeros", device="cpu")
+        assert set(torch.empty(0, dtype=torch.int8).set_(whole.untyped_storage()).tolist()) <= {0, 127}
+
+
+class TestValues:
+    @pytest.mark.parametrize("dtype", FLOATS)
+    def test_floats(self, dtype: str) -> None:
+        def made(values: str) -> torch.Tensor:
+            return gst.tensor((40, 300), dtype, values=values, seed=1, device="cpu").double()
+
+        info = torch.finfo(find_dtype(dtype))
+        assert abs(made("normal").mean()) < 0.05
+        assert abs(made("normal").std() - 1) < 0.05
+        assert not made("zeros").any()
+        assert bool((made("equal_rows") == made("equal_rows")[0]).all())
+        assert len(set(made("equal_rows")[0].tolist())) > 10
+        peaks = made("peaked") > 15
+        assert peaks.sum(1).tolist() == [1] * 40
+        assert len(set(peaks.int().argmax(1).tolist())) > 10
+        large = made("large")
+        assert bool(((large.abs() >= 0.24 * info.max) & (large.abs() <= 0.51 * info.max)).all())
+        assert 0.4 < (large < 0).double().mean() < 0.6
+        denormal = made("denormal")
+        assert bool(((denormal.abs() < info.smallest_normal) & (denormal != 0)).all())
+        assert 0.4 < (denormal < 0).double().mean() < 0.6
+        assert 1 <= made("nan").isnan().sum() <= 12
+        if dtype != "float8_e4m3fn":
+            assert 1 <= made("inf").isinf().sum() <= 12
+
+    def test_one_value_is_enough_for_an_infinity(self) -> None:
+        assert gst.tensor((1,), values="inf", device="cpu").isinf().all()
+        assert gst.tensor((1,), values="nan", device="cpu").isnan().all()
+
+    @pytest.mark.parametrize("dtype", WHOLES)
+    def test_whole_numbers(self, dtype: str) -> None:
+        normal = gst.tensor((900,), dtype, device="cpu").long()
+        least = 0 if dtype in ("uint8", "bool") else -8
+        assert (int(normal.min()), int(normal.max())) == (least, 1 if dtype == "bool" else 8)
+        large = gst.tensor((900,), dtype, values="large", device="cpu").double()
+        if dtype != "bool":
+            assert large.abs().min() >= torch.iinfo(find_dtype(dtype)).max / 4
+            assert bool((large < 0).any()) == (dtype != "uint8")
+
+    @pytest.mark.parametrize("values", gst.VALUES)
+    def test_the_seed_alone_decides(self, values: str) -> None:
+        torch.manual_seed(1)
+        one = gst.tensor((4, 33), values=values, seed=7, device="cpu")
+        state = torch.get_rng_state()
+        torch.manual_seed(2)
+        assert same(one, gst.tensor((4, 33), values=values, seed=7, device="cpu"))
+        torch.manual_seed(1)
+        assert torch.equal(state, torch.get_rng_state()), "torch's own generator is left alone"
+        if values != "zeros":
+            assert not same(one, gst.tensor((4, 33), values=values, seed=8, device="cpu"))
+
+    @LAYOUTS
+    def test_a_leaf_collects_its_gradient(self, layout: str) -> None:
+        made = gst.tensor((4, 6), layout=layout, device="cpu", requires_grad=True)
+        assert made.is_leaf
+        torch.autograd.backward((made * 3).sum())
+        assert made.grad is not None
+        assert bool((made.grad == 3).all())
+
+
+class TestUnderGiven:
+    def test_a_failing_example_prints_the_call_that_makes_it(self) -> None:
+        @seed(0)
+        @settings(database=None, deadline=None)
+        @given(x=gst.tensors(gst.shapes(), gst.dtypes("bfloat16"), gst.layouts("sliced"), values="peaked"))
+        def fails(x: torch.Tensor) -> None:
+            assert x.shape[1] < 100
+
+        with pytest.raises(AssertionError) as caught:
+            fails()
+        text = "\n".join(getattr(caught.value, "__notes__", []))
+        line = "tensor(shape=(1, 100), dtype=torch.bfloat16, layout='sliced', values='peaked', seed=0)"
+        assert f"x={line}," in text
+        again = eval(line, {"torch": torch, "tensor": gst.tensor})
+        assert again.shape == (1, 100)
+        assert again.stride() == (116, 1)
+
+    def test_arguments_that_are_no_defaults_are_printed(self) -> None:
+        from hypothesis.vendor.pretty import pretty
+
+        text = pretty(gst.tensor(3, "float32", seed=2, device="cpu", requires_grad=True))
+        assert text == (
+            "tensor(shape=(3,), dtype=torch.float32, layout='contiguous', values='normal', seed=2, device='cpu', "
+            "requires_grad=True)"
+        )
+
+    @settings(deadline=None, max_examples=8, database=None)
+    @example(x=gst.tensor((2, 3), "float16", "sliced", "zeros", 5, device="cpu"))
+    @given(x=gst.tensors((8192, 2048), "float32", gst.layouts(), values=gst.values("normal", "zeros"), device="cpu"))
+    def test_64_mib_break_no_health_check(self, x: torch.Tensor) -> None:
+        assert x.device.type == "cpu"
+
+    def test_nothing_large_is_saved(self) -> None:
+        database = InMemoryExampleDatabase()
+
+        @settings(database=database, deadline=None, max_examples=300)
+        @given(x=gst.tensors(gst.shapes(max_bytes="1MiB"), gst.dtypes(), gst.layouts(), values=gst.values()))
+        def fails(x: torch.Tensor) -> None:
+            assert x.numel() < 1000
+
+        with pytest.raises(AssertionError):
+            fails()
+        saved = [value for values in database.data.values() for value in values]
+        assert saved
+        assert max(map(len, saved)) < 100
+
+    def test_tensors_of_earlier_examples_are_let_go(self) -> None:
+        alive: weakref.WeakSet[torch.Tensor] = weakref.WeakSet()
+        most = []
+
+        @settings(database=None, deadline=None, max_examples=50)
+        @given(x=gst.tensors(gst.shapes(max_bytes="1MiB"), gst.dtypes(), gst.layouts(), values=gst.values()))
+        def passes(x: torch.Tensor) -> None:
+            alive.add(x)
+            most.append(len(alive))
+
+        gc.disable()  # a tensor in a cycle of references would wait for the collector
+        try:
+            passes()
+        finally:
+            gc.enable()
+        assert max(most) <= 2
+
+    def test_every_name_is_drawn(self) -> None:
+        seen: set[object] = set()
+
+        @settings(max_examples=400, database=None, deadline=None)
+        @given(gst.dtypes(), gst.layouts(), gst.values())
+        def collect(dtype: torch.dtype, layout: str, values: str) -> None:
+            seen.update({dtype, layout, values})
+
+        collect()
+        finite = set(gst.VALUES) - {"inf", "nan"}
+        assert seen == {torch.float32, torch.float16, torch.bfloat16, *gst.LAYOUTS, *finite}
+
+
+REFUSED: list[tuple[Callable[[], Any], str]] = [
+    (lambda: gst.layouts("diagonal"), "layout='diagonal' is not known: choose from contiguous, transposed"),
+    (lambda: gst.values("odd"), "values='odd' is not known: choose from normal, zeros"),
+    (lambda: gst.dtypes("float32", "complex64"), r"dtypes\(\)\[1\]='complex64' is not known: choose from float32"),
+    (lambda: gst.tensors((3, -1)), r"shape\[1\] must be at least 0 but was -1"),
+    (lambda: gst.tensors("a"), r"shape\[0\]='a' is no whole number"),  # type: ignore[arg-type]
+    (lambda: gst.tensors(3, layout="odd"), "layout='odd' is not known"),
+    (lambda: gst.tensors(3, values="odd"), "values='odd' is not known"),
+    (lambda: gst.tensors(3, torch.complex64), "dtype=torch.complex64 is not known"),
+    (lambda: gst.tensors(3, "int8", values="denormal"), "values='denormal' cannot be held by torch.int8: choose from"),
+    (lambda: gst.tensors(3, "float8_e4m3fn", values="inf"), "values='inf' cannot be held by torch.float8_e4m3fn"),
+    (lambda: gst.tensors(3, "int8", requires_grad=True), "torch.int8 has no gradient"),
+    (lambda: gst.tensors(3, requires_grad=1), "requires_grad=1 is neither True nor False"),  # type: ignore[arg-type]
+    (lambda: gst.tensors(3, device="tpu?"), "device='tpu.' is not known to torch"),
+    (lambda: gst.tensor(3, seed=-1), "seed must be at least 0 but was -1"),
+    (lambda: gst.tensor(3, "int8", values="nan"), "values='nan' cannot be held by torch.int8"),
+    (lambda: gst.tensor(3, "int8", requires_grad=True), "torch.int8 has no gradient"),
+]
+
+
+class TestRefused:
+    @pytest.mark.parametrize(("ask", "reason"), REFUSED)
+    def test_what_cannot_be_meant(self, ask: Callable[[], Any], reason: str) -> None:
+        with pytest.raises(InvalidArgument, match=reason):
+            ask()
+
+    @pytest.mark.parametrize(("capability", "fine"), [((8, 8), False), ((8, 9), True), (None, True)])
+    def test_float8_on_a_gpu_without_it(
+        self, capability: tuple[int, int] | None, fine: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(choices, "_capability", lambda: capability)
+
+        @settings(max_examples=1, database=None)
+        @given(gst.dtypes("float8_e5m2"))
+        def draws(dtype: torch.dtype) -> None:
+            assert dtype == torch.float8_e5m2
+
+        if fine:
+            draws()
+        else:
+            with pytest.raises(InvalidArgument, match=r"has compute capability 8\.8 .* leave it out of dtypes"):
+                draws()
+
+
+class TestDevice:
+    @pytest.mark.parametrize(
+        ("interpret", "gpu", "expected"),
+        [("0", True, "cuda"), (None, True, "cuda"), ("1", True, "cpu"), (None, False, "cpu"), ("0", False, "cpu")],
+    )
+    def test_the_gpu_unless_kernels_are_interpreted(
+        self, interpret: str | None, gpu: bool, expected: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+        if interpret is not None:
+            monkeypatch.setenv("TRITON_INTERPRET", interpret)
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
+        monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+        assert default_device().type == expected
+
+    def test_importing_the_plugin_does_not_import_the_strategies(self) -> None:
+        code = "import sys, pytest_gpubench.plugin; sys.exit('pytest_gpubench.strategies' in sys.modules)"
+        assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@settings(max_examples=60, deadline=None, database=None)
+@given(shape=st.lists(st.integers(0, 9), max_size=4).map(tuple), layout=gst.layouts(), values=gst.values(*gst.VALUES))
+def test_every_combination_can_be_made(shape: tuple[int, ...], layout: str, values: str) -> None:
+    made = gst.tensor(shape, "float16", layout, values, device="cpu")
+    assert made.shape == shape
+    assert made.numel() == math.prod(shape)
