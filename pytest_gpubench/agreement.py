@@ -19,6 +19,7 @@ from pytest_gpubench.correctness import (
     widened,
 )
 from pytest_gpubench.correctness.chunks import blocks_of
+from pytest_gpubench.correctness.memory import overlaps
 from pytest_gpubench.correctness.variation import Way
 from pytest_gpubench.errors import (
     BadRequest,
@@ -150,6 +151,12 @@ class Agreement:
             if not reference_shares:
                 output, argument = shared[0]
                 raise UnfairComparison(f"{output} of {who} is memory of {argument}, the reference's is its own")
+        elif expected is not None and (lent := overlaps(flatten(outputs), flatten(expected.outputs))):
+            output, other = lent[0]
+            raise UnfairComparison(
+                f"{output} of {who} is memory of the reference's {other}: what is in it says nothing about the "
+                "candidate; give each its own"
+            )
         return Ran(outputs, self._gradients(outputs, args, kwargs, outputs))
 
     def _gradients(
@@ -203,23 +210,27 @@ class Agreement:
             self.variation.end()
         return found
 
-    @contextmanager
-    def same_random_numbers(self) -> Iterator[None]:
-        """Let `setup` draw what it drew before; torch's generators are left as they were."""
+    def seed(self) -> None:
+        """Let the next call draw what the last one drew, in its `setup` and in itself: dropout, say."""
         import torch
 
-        if self.arguments.setup is None:
-            yield
-            return
-        devices = [self.device] if self.device.type == "cuda" else []
-        with torch.random.fork_rng(devices=devices):
-            torch.manual_seed(GRADIENT_SEED + (self.variation.way != "as given"))
+        number = GRADIENT_SEED + (self.variation.way != "as given")
+        torch.default_generator.manual_seed(number)
+        if self.device.type == "cuda":
+            torch.cuda.manual_seed(number)
+
+    @contextmanager
+    def own_random_numbers(self) -> Iterator[None]:
+        """Leave torch's generators as they were."""
+        import torch
+
+        with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
             yield
 
     def fresh(self) -> tuple[tuple[object, ...], dict[str, object]]:
         """Return arguments, the same each time where `setup` draws them at random."""
-        with self.same_random_numbers():
-            return self.arguments.fresh()
+        self.seed()
+        return self.arguments.fresh()
 
     def _are_arguments_repeated(self) -> bool:
         """Tell whether `setup` makes the same tensors again."""

@@ -4,8 +4,8 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from pytest_gpubench.agreement import Agreement, Ran
-from pytest_gpubench.correctness import compare_outputs
+from pytest_gpubench.agreement import Agreement, Ran, refuse_strange_tensors
+from pytest_gpubench.correctness import aliases, compare_outputs
 from pytest_gpubench.correctness.leaves import map_leaves
 from pytest_gpubench.errors import BadRequest, InvalidResult
 from pytest_gpubench.limits import Limits
@@ -85,36 +85,42 @@ class OutputRecorder:
     agreement: Agreement
     last: dict[str, object] = field(default_factory=dict)
     saved: set[str] = field(default_factory=set)
+    given: dict[str, tuple[tuple[object, ...], dict[str, object]]] = field(default_factory=dict)
+    """What the last timed call was called with, where that can be told."""
 
     def watch(self, name: str, call: Call) -> Call:
         """Return the call, which keeps what it returns; all arms are given the same where `setup` is random."""
 
         def prepare() -> Callable[[], object]:
+            self.given.pop(name, None)
             self.last.pop(name, None)  # its memory is free for the next output
             self.saved.discard(name)
             self._save()
-            with self.agreement.same_random_numbers():
-                timed = call.prepare()
+            self.agreement.seed()
+            timed = call.prepare()
 
             def keep() -> None:
                 self.last[name] = timed()
+                self.given[name] = getattr(timed, "args", ()), getattr(timed, "keywords", {})
 
             return keep
 
         return replace(call, prepare=prepare, prepares_on_device=call.prepares_on_device or has_cuda_graphs())
 
     def _save(self) -> None:
-        """Copy outputs that lie in the memory of torch.compile's CUDA graphs, which the next call overwrites."""
-        if has_cuda_graphs():
-            for name in self.last.keys() - self.saved:
+        """Copy outputs whose memory is written to next: by CUDA graphs (torch.compile), or by `setup`."""
+        for name in self.last.keys() - self.saved:
+            if has_cuda_graphs() or (self.agreement.arguments.setup and aliases(self.last[name], *self.given[name])):
                 self.last[name] = map_leaves(copied, self.last[name])
-                self.saved.add(name)
+            self.saved.add(name)
+            self.given.pop(name, None)
 
     def check(self, reference: str, names: Sequence[str]) -> None:
         """Raise WrongResult if a candidate was right when it was checked, and wrong when it was timed."""
         if self.last[reference] is None:  # what a backward run returns
             return
         for name in names:
+            refuse_strange_tensors(name, self.last[name], self.last[reference])
             differences = self.agreement.compare(Ran(self.last[name], {}), Ran(self.last[reference], {}))
             self.agreement.require(name, differences, " in a timed call, though right when checked")
 
@@ -132,7 +138,8 @@ class OutputRecorder:
                     f"{name} returns what it had computed before: when the values of its inputs changed, in the same "
                     "memory, its outputs did not; let it compute in every call"
                 )
-            self.agreement.require(name, differences, f" for other values ({self.agreement.variation.way} inputs)")
+            way = self.agreement.variation.way
+            self.agreement.require(name, differences, f" for other values ({way} inputs; vary=False leaves them out)")
 
 
 def has_cuda_graphs() -> bool:

@@ -1,13 +1,14 @@
 """What makes a number invalid: clocks that were tampered with, memory faster than memory is, results remembered."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
 from pytest_gpubench.agreement import Agreement, Ran
 from pytest_gpubench.arms import OutputRecorder
 from pytest_gpubench.correctness import moved_bytes
-from pytest_gpubench.errors import BadRequest, InvalidResult, KernelsDiffer
+from pytest_gpubench.correctness.probing import needed_share
+from pytest_gpubench.errors import BadRequest, GpuBenchError, InvalidResult, KernelsDiffer, annotate
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.gpu.persisting import nothing_persists
 from pytest_gpubench.results.model import Timing
@@ -67,6 +68,11 @@ def check_other_values(
                 f"when the values of the inputs changed, {error}; does it remember results? If what it launches may "
                 "depend on its values, give vary=False"
             ) from None
+        except GpuBenchError:
+            raise
+        except Exception as error:
+            annotate(error, f"gpu_bench: its inputs were {agreement.variation.way}; vary=False leaves that out")
+            raise
         recorder.check_other_values(match.reference, names, expected)
 
 
@@ -75,48 +81,59 @@ class Traffic:
     """The bytes that a call has to move, at least."""
 
     least_bytes: int
-    assumed: bool
-    """Whether nobody gave the number: then it is the size of inputs and outputs, of which a call may need less."""
+    needed: Callable[[], int] | None = None
+    """Where nobody gave the number, and it is the size of inputs and outputs: what of it is found to matter."""
 
 
 def traffic_of(given: int | None, agreement: Agreement, outputs: object, device: Device) -> Traffic:
     """Return what a call has to move: what was given, or its inputs and outputs, less what the cache may keep."""
     if given is not None:
-        return Traffic(checked_bytes(given), assumed=False)
-    moved = moved_bytes(*agreement.fresh(), outputs)
-    return Traffic(max(0, moved - device.cache_bytes), assumed=True)
+        return Traffic(given)
+
+    def less(moved: float) -> int:
+        return max(0, int(moved) - device.cache_bytes)
+
+    def needed() -> int:
+        written = moved_bytes((), {}, outputs)
+        share = needed_share(agreement.reference, agreement.fresh)
+        return less(written + share * (moved_bytes(*agreement.fresh(), outputs) - written))
+
+    return Traffic(less(moved_bytes(*agreement.fresh(), outputs)), needed)
 
 
 def check_traffic(timing: Timing, given: int | None, settings: Settings, device: Device) -> None:
     """Raise InvalidResult for a call that took less time than the traffic it was said to have needs."""
     if given is not None:
-        check_floor(timing, Traffic(checked_bytes(given), assumed=False), settings, device, None)
+        check_floor(timing, Traffic(given), settings, device, timing)
 
 
-def checked_bytes(given: object) -> int:
-    """Return a number of bytes; raise BadRequest for anything else."""
+def checked_bytes(given: object) -> None:
+    """Raise BadRequest for what is no number of bytes."""
     if isinstance(given, bool) or not isinstance(given, int) or given < 0:
         raise BadRequest(f"bytes={given!r} is not valid: it must be a whole number of bytes, at least 0")
-    return given
 
 
-def check_floor(timing: Timing, traffic: Traffic, settings: Settings, device: Device, reference: Timing | None) -> None:
+def check_floor(timing: Timing, traffic: Traffic, settings: Settings, device: Device, reference: Timing) -> None:
     """Raise InvalidResult for a call that took less time than its traffic needs.
 
-    reference: one that needs less time than that too shows that an assumed traffic is too high; None for no such thing.
+    An assumed traffic is not believed where the reference takes less time than that too, and no more of it than
+    changes what the reference returns.
     """
     if device.type != "cuda" or timing.timer != "profiler" or settings.cache == "hot" or not traffic.least_bytes:
         return
     bandwidth = copy_bandwidth(device)
-    if bandwidth is None:
+    if bandwidth is None or timing.median_us >= FLOOR_SHARE * traffic.least_bytes / bandwidth:
         return
-    floor_us = traffic.least_bytes / bandwidth
+    least_bytes = traffic.least_bytes
+    if traffic.needed is not None:
+        if reference.median_us < least_bytes / bandwidth:
+            return
+        least_bytes = traffic.needed()
+    floor_us = least_bytes / bandwidth
     if timing.median_us >= FLOOR_SHARE * floor_us:
-        return
-    if traffic.assumed and (reference is None or reference.median_us < floor_us):
         return
     raise InvalidResult(
         f"{timing.label} is faster than memory allows: {format_time(timing.median_us)} for "
-        f"{format_bytes(traffic.least_bytes)}, which a copy on this GPU moves in {format_time(floor_us)}; does it "
+        f"{format_bytes(least_bytes)}, which a copy on this GPU moves in {format_time(floor_us)}; does it "
         "compute everything in every call? If it has less to move, say how much with bytes="
     )

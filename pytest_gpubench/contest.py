@@ -50,6 +50,10 @@ class Contest:
 
     def run(self, say: Callable[[str], None]) -> Comparison:
         """Check every candidate, then time all, then check what was timed; `say` is told what goes on."""
+        with self.agreement.own_random_numbers():
+            return self._run(say)
+
+    def _run(self, say: Callable[[str], None]) -> Comparison:
         with counting_launches() as launches:
             expected = self.agreement.run_reference()
             lines = {name: self._check(name, expected) for name in self.candidates}

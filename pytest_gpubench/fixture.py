@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pytest_gpubench.agreement import Agreement, Golden
 from pytest_gpubench.arms import name_arms, speedup_limits
-from pytest_gpubench.audit import auditing, check_traffic
+from pytest_gpubench.audit import auditing, check_traffic, checked_bytes
 from pytest_gpubench.contest import Contest
 from pytest_gpubench.correctness import Tolerance
 from pytest_gpubench.errors import BadRequest, InvalidResult, LimitBroken, MeasurementError, WrongResult
@@ -109,6 +109,8 @@ class GpuBench:
         chosen: dict[str, object] = {"reps": reps, "warmup": warmup, "cache": cache, "timer": timer}
         chosen |= {"precision": precision, "max_time": max_time}
         test = self._test()
+        if bytes is not None:
+            checked_bytes(bytes)
         given = {name: value for name, value in chosen.items() if value is not None}
         settings = self._resolver.override(test.settings, given, "measure({}=...)")
         call = make_call(function, make_arguments(args, kwargs, setup), backward, label)
@@ -174,6 +176,8 @@ class GpuBench:
         test = self._test()
         given = {name: value for name, value in chosen.items() if value is not None}
         settings = self._resolver.override(test.settings, given, "compare({}=...)")
+        if bytes is not None:
+            checked_bytes(bytes)
         if settings.alpha >= 0.5:
             raise BadRequest(f"alpha is {settings.alpha:g}: a comparison needs one below 0.5, or chance decides")
         device = self._device(test)

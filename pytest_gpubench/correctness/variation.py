@@ -1,6 +1,6 @@
 """Other values in the same memory: what a function remembers of its inputs is then wrong."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
 __tracebackhide__ = True
 
-Way = Literal["as given", "turned round", "negated"]
+Way = Literal["as given", "turned round", "partly turned round", "partly levelled"]
+Undo = Callable[[], object]
 Place = tuple[int, tuple[int, ...], tuple[int, ...]]
 """Address, shape and strides."""
 
@@ -21,38 +22,38 @@ Place = tuple[int, tuple[int, ...], tuple[int, ...]]
 class Variation:
     """Vary the floating-point tensors among a call's arguments, in place and so that it can be undone exactly.
 
-    "turned round" reverses the order of their rows, which keeps every value within its range; "negated" changes all
-    signs. Integers are left alone: they may be indices. So are tensors that overlap themselves, and what is no plain
-    dense tensor. torch's count of writes to a tensor does not see it.
+    "turned round" reverses the order of their rows; "partly turned round" that of every second tensor, "partly
+    levelled" makes some rows equal to the first. All keep every value within its range: a kernel that checks its
+    inputs may take the process down. Integers are left alone: they may be indices. So are tensors that overlap
+    themselves, and what is no plain dense tensor. torch's count of writes to a tensor does not see it.
     """
 
-    WAYS: ClassVar[tuple[Way, ...]] = ("turned round", "negated")
+    WAYS: ClassVar[tuple[Way, ...]] = ("turned round", "partly turned round", "partly levelled")
 
     way: Way = "as given"
-    lasting: dict[Place, "torch.Tensor"] = field(default_factory=dict)
-    """The tensors that every call is given anew, varied as long as this lasts."""
+    lasting: dict[Place, Undo] = field(default_factory=dict)
+    """How to put back the tensors that every call is given anew, varied as long as this lasts."""
 
     def begin(self, way: Way, first: Sequence[object], second: Sequence[object]) -> None:
         """Vary what two calls' arguments, both alive, have in common, until `end`; the rest is for `apply`."""
         self.end()
         again = {place_of(tensor) for tensor in variable_tensors(second)}
         self.way = way
-        for tensor in variable_tensors(first):
+        for number, tensor in enumerate(variable_tensors(first)):
             if place_of(tensor) in again and place_of(tensor) not in self.lasting:
-                vary(tensor, way)
-                self.lasting[place_of(tensor)] = tensor
+                self.lasting[place_of(tensor)] = vary(tensor, way, number)
 
     def apply(self, arguments: Sequence[object]) -> None:
         """Vary those of a call's arguments that were made for it alone: nobody has to put them back."""
         if self.way != "as given":
-            for tensor in variable_tensors(arguments):
+            for number, tensor in enumerate(variable_tensors(arguments)):
                 if place_of(tensor) not in self.lasting:
-                    vary(tensor, self.way)
+                    vary(tensor, self.way, number)
 
     def end(self) -> None:
         """Put back what lasts, and vary nothing more."""
         while self.lasting:
-            vary(self.lasting.popitem()[1], self.way)
+            self.lasting.popitem()[1]()
         self.way = "as given"
 
 
@@ -74,22 +75,41 @@ def is_variable(tensor: "torch.Tensor") -> bool:
     import torch
 
     plain = type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout is torch.strided
-    if not plain or tensor.is_meta or tensor.is_inference() or tensor.is_quantized or tensor.numel() < 2:
+    if (
+        not plain
+        or tensor.is_meta
+        or tensor.is_inference()
+        or tensor.is_quantized
+        or tensor.is_conj()
+        or tensor.numel() < 2
+    ):
         return False
-    whole = all(stride for length, stride in zip(tensor.shape, tensor.stride(), strict=True) if length > 1)
-    return whole and (tensor.is_complex() or (tensor.is_floating_point() and tensor.element_size() > 1))
+    return not may_overlap_itself(tensor) and (
+        tensor.is_complex() or (tensor.is_floating_point() and tensor.element_size() > 1)
+    )
 
 
-def vary(tensor: "torch.Tensor", way: Way) -> None:
-    """Change a tensor in place; the same again changes it back."""
-    import torch
+def may_overlap_itself(tensor: "torch.Tensor") -> bool:
+    """Tell whether two elements of a tensor may lie in one place, as in a window that slides: no row moves alone."""
+    reach = 0
+    for stride, length in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if length > 1:
+            if stride <= reach:
+                return True
+            reach += stride * (length - 1)
+    return False
 
-    with torch.no_grad():
-        values = tensor.data  # whose writes are not counted as the tensor's
-        if way == "negated":
-            values.neg_()
-        else:
-            turn_round(values.transpose(0, first_long_dimension(values)))
+
+def vary(tensor: "torch.Tensor", way: Way, number: int) -> Undo:
+    """Change the tensor of this number among the arguments, in place; return what changes it back."""
+    values = tensor.data  # whose writes are not counted as the tensor's
+    rows = values.transpose(0, first_long_dimension(values))
+    if way == "partly levelled":
+        return level(rows)
+    if way == "partly turned round" and number % 2:
+        return lambda: None
+    turn_round(rows)
+    return lambda: turn_round(rows)
 
 
 def first_long_dimension(tensor: "torch.Tensor") -> int:
@@ -98,7 +118,7 @@ def first_long_dimension(tensor: "torch.Tensor") -> int:
 
 
 def turn_round(rows: "torch.Tensor") -> None:
-    """Reverse the order of the rows in place, a chunk at a time."""
+    """Reverse the order of the rows in place, a chunk at a time; the same again puts them back."""
     number = rows.shape[0]
     step = max(1, CHUNK_ELEMENTS * number // rows.numel())
     for start in range(0, number // 2, step):
@@ -107,3 +127,12 @@ def turn_round(rows: "torch.Tensor") -> None:
         kept = front.flip(0)
         front.copy_(back.flip(0))
         back.copy_(kept)
+
+
+def level(rows: "torch.Tensor") -> Undo:
+    """Make the rows after the first equal to it, as many as make a chunk; return what puts them back."""
+    stop = 1 + max(1, CHUNK_ELEMENTS * rows.shape[0] // rows.numel())
+    others = rows[1:stop]
+    kept = others.clone()
+    others.copy_(rows[:1].expand_as(others))
+    return lambda: others.copy_(kept)

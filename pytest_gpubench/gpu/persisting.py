@@ -24,11 +24,12 @@ def nothing_persists(driver: Any = None) -> Iterator[None]:
     """
     driver = driver or load_driver()
     before = persisting_bytes(driver)
-    if not before or driver.cuCtxSetLimit(LIMIT_PERSISTING_L2_CACHE_SIZE, ctypes.c_size_t(0)):
+    if before and driver.cuCtxSetLimit(LIMIT_PERSISTING_L2_CACHE_SIZE, ctypes.c_size_t(0)):
         yield
         return
     try:
-        driver.cuCtxResetPersistingL2Cache()
+        if before:
+            driver.cuCtxResetPersistingL2Cache()
         yield
         if kept := persisting_bytes(driver):
             raise InvalidResult(
@@ -36,7 +37,8 @@ def nothing_persists(driver: Any = None) -> Iterator[None]:
                 "and no flush reaches them: the cache is not cold; leave the limit alone, or measure with cache='hot'"
             )
     finally:
-        driver.cuCtxSetLimit(LIMIT_PERSISTING_L2_CACHE_SIZE, ctypes.c_size_t(before))
+        if persisting_bytes(driver) != before:
+            driver.cuCtxSetLimit(LIMIT_PERSISTING_L2_CACHE_SIZE, ctypes.c_size_t(before))
 
 
 def load_driver() -> Any:

@@ -13,7 +13,6 @@ LEAST_COPIED_BYTES = 2**28
 REPS = 20
 
 
-@cache
 def copy_bandwidth(device: Device) -> float | None:
     """Return the bytes that a large copy moves in a microsecond, read and written; None without room for one.
 
@@ -21,13 +20,21 @@ def copy_bandwidth(device: Device) -> float | None:
     """
     import torch
 
+    try:
+        return measured_bandwidth(device)
+    except torch.OutOfMemoryError:  # there may be room the next time
+        return None
+
+
+@cache
+def measured_bandwidth(device: Device) -> float:
+    """Return the bandwidth; raise torch.OutOfMemoryError without room for a copy."""
+    import torch
+
     flush_buffer(device)  # first, so that it has room
     copied_bytes = max(LEAST_COPIED_BYTES, 4 * device.cache_bytes)
-    try:
-        source = torch.zeros(copied_bytes // 4, dtype=torch.int32, device=device.torch_device)
-        target = torch.empty_like(source)
-    except torch.OutOfMemoryError:
-        return None
+    source = torch.zeros(copied_bytes // 4, dtype=torch.int32, device=device.torch_device)
+    target = torch.empty_like(source)
     with ProfilerTimer(device, "cold").session() as session:
         call = Call("copy", lambda: lambda: target.copy_(source), target.copy_)
         for _ in range(REPS):

@@ -81,7 +81,7 @@ def take_once_more(match: Match, timer: Timer, taken: Interleaved) -> None:
     """
     arms = {name: Arm(replace(call, prepares_on_device=True)) for name, call in match.calls.items()}
     again = Interleaved({name: Sample(sample.reps[:1]) for name, sample in taken.samples.items()})
-    take_rounds(timer, arms, round_orders(tuple(match.calls), 1, match.seed), lambda: 0, again, 0.0)
+    take_rounds(timer, arms, round_orders(tuple(match.calls), 1, match.seed), lambda: 0, again, 0.0, again=False)
 
 
 def next_look(plan: Plan, ratios: int, cost_s: float, left_s: float) -> int | None:

@@ -61,17 +61,19 @@ def take_rounds(
     taken: Interleaved,
     left_s: float,
     interleave: bool = True,
+    again: bool = True,
 ) -> None:
     """Add a round for each order: one session, as many as it takes where it cannot hold them all.
 
     A round with a throttled rep is taken again, within the time left and the room for it in its session. Without
     `interleave` each arm's reps of a session follow one another; the rounds are then made of the reps of equal number.
+    Without `again`, kernels that differ once raise at once.
     """
     deadline_s = time.perf_counter() + left_s
     room = timer.max_reps // 2 if interleave else timer.max_reps  # the other half is for rounds taken again
     size = max(1, room // (2 * len(arms)))
     for start in range(0, len(orders), size):
-        _take_session(timer, arms, orders[start : start + size], watch, taken, deadline_s, interleave)
+        _take_session(timer, arms, orders[start : start + size], watch, taken, deadline_s, interleave, again)
 
 
 def _take_session(
@@ -82,6 +84,7 @@ def _take_session(
     taken: Interleaved,
     deadline_s: float,
     interleave: bool,
+    retry: bool,
 ) -> None:
     for attempt in range(1, ATTEMPTS + 1):
         try:
@@ -93,6 +96,8 @@ def _take_session(
             for name, sample in taken.samples.items():
                 check_same_kernels(arms[name].call, [*sample.reps[:1], *reps.of(name)])
         except (IncompleteRecords, KernelsDiffer) as error:
+            if isinstance(error, KernelsDiffer) and not retry:
+                raise
             if attempt == ATTEMPTS:
                 raise type(error)(f"{error} (measured {count(ATTEMPTS, 'time')})") from None
             for sample in taken.samples.values():

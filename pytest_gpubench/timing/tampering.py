@@ -65,13 +65,14 @@ def own_modules() -> list[ModuleType]:
 
 def is_foreign(value: object) -> bool:
     """Tell whether something is defined in a file that belongs to no library."""
-    function = inspect.unwrap(value) if callable(value) else value
-    if inspect.isbuiltin(function) or inspect.ismethoddescriptor(function):
-        return False
-    code = getattr(function, "__code__", None)
-    if code is None:
-        return not inspect.isclass(function)
-    return not is_library_file(code.co_filename)
+    code = getattr(value, "__code__", None)
+    wrapped = getattr(value, "__wrapped__", None)
+    if code is not None and not is_library_file(code.co_filename):
+        return True
+    if wrapped is not None:  # by a library, of what may not be one's
+        return is_foreign(wrapped)
+    known = inspect.isbuiltin(value) or inspect.ismethoddescriptor(value) or inspect.isclass(value)
+    return code is None and not known
 
 
 @functools.cache

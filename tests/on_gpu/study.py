@@ -23,6 +23,7 @@ NCU_CALLS = 11
 FIXED_REPS = 200
 PROCESSES = 10
 STARTUPS = 2
+RIVAL_TIMES = 5
 OWN_WORK_S = 4.0
 COOL_S = 0.5
 """The throttling that the rival brought about is none of the next measurement's cost."""
@@ -290,19 +291,35 @@ def verdicts(
     }
 
 
-def study_judge(most: int, most_s: float) -> None:
-    """Count verdicts at min_speedup=0.99: of a call against itself, and against one with 2 % less work."""
+def study_judge(most: int, most_s: float, names: Sequence[str]) -> None:
+    """Count verdicts at min_speedup=0.99: of a call against itself, and against one with 2 % and 10 % more work."""
     from tests.on_gpu.workloads import planted
 
-    print("| call | arms | verdicts | PASS | FAIL | INCONCLUSIVE | quads | s a verdict | measured ratio |")
-    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
-    for name, (reference, slower) in planted().items():
-        for arms, candidate in (("the same", reference), ("2 % more rows", slower)):
-            row = verdicts(candidate, reference, 0.99, most, most_s)
+    print("| call | arms | verdicts | PASS | FAIL | INCONCLUSIVE | quads | s a verdict | two do_bench s | ratio |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |")
+    for name, calls in planted().items():
+        reference = calls["the same"]
+        for arms in names or calls:
+            row = verdicts(calls[arms], reference, 0.99, most, most_s)
+            rival_s = seconds_of_do_bench(calls[arms], reference)
             print(
                 f"| {name} | {arms} | {row['verdicts']} | {row['pass']} | {row['fail']} | {row['inconclusive']} | "
-                f"{row['quads']:.0f} | {row['seconds']:.3f} | {row['ratio']:.4f} |"
+                f"{row['quads']:.0f} | {row['seconds']:.3f} | {rival_s:.3f} | {row['ratio']:.4f} |"
             )
+
+
+def seconds_of_do_bench(candidate: Callable[[], object], reference: Callable[[], object]) -> float:
+    """Return what Triton's do_bench takes for both, the median of five times."""
+    import triton
+
+    seconds = []
+    for _ in range(RIVAL_TIMES):
+        started_s = time.perf_counter()
+        for function in (candidate, reference):
+            triton.testing.do_bench(function, return_mode="median")
+        seconds.append(time.perf_counter() - started_s)
+    time.sleep(COOL_S)
+    return statistics.median(seconds)
 
 
 def main() -> None:
@@ -324,7 +341,7 @@ def main() -> None:
     elif chosen.study == "startup":
         study_startup()
     elif chosen.study == "judge":
-        study_judge(chosen.most, chosen.most_s)
+        study_judge(chosen.most, chosen.most_s, chosen.names)
     elif chosen.study == "start-up":
         start_up(names[0])
     elif chosen.study == "call-for-ncu":

@@ -1,6 +1,7 @@
 """The functions that the studies measure: each makes its tensors once and returns what is called."""
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 
@@ -103,23 +104,26 @@ WORKLOADS: dict[str, Callable[[], Workload]] = {
 }
 
 
-def planted() -> dict[str, tuple[Workload, Workload]]:
-    """Return pairs of a call and the same with 2 % more rows, from 2 us to some 600 us."""
-    x, y = normal(5223, 4096), normal(16712, 4096)
-    a, b = normal(4178, 4096, dtype=torch.bfloat16), normal(4096, 4096, dtype=torch.bfloat16)
-    small, large = normal(2**18 * 51 // 50 + 1), normal(2**24 * 51 // 50 + 1)
+def planted() -> dict[str, dict[str, Workload]]:
+    """Return calls from 2 us to 2 ms: each the same, with 2 % more rows, and with 10 % more."""
+    x, y = normal(5632, 4096), normal(90112, 4096)
+    a, b = normal(4506, 4096, dtype=torch.bfloat16), normal(4096, 4096, dtype=torch.bfloat16)
+    small, large = normal(2**18 * 11 // 10 + 1), normal(2**24 * 11 // 10 + 1)
     small_out, large_out = torch.empty_like(small), torch.empty_like(large)
 
-    def adding(x: torch.Tensor, out: torch.Tensor, count: int) -> Workload:
-        return lambda: torch.add(x[:count], x[:count], out=out[:count])
+    def more(rows: int, call: Callable[[int], object]) -> dict[str, Workload]:
+        numbers = {"the same": rows, "2 % more rows": round(1.02 * rows), "10 % more rows": round(1.1 * rows)}
+        return {arms: partial(call, number) for arms, number in numbers.items()}
 
     return {
-        "add 2 x 1 MiB": (adding(small, small_out, 2**18), adding(small, small_out, 2**18 * 51 // 50)),
-        "add 2 x 64 MiB": (adding(large, large_out, 2**24), adding(large, large_out, 2**24 * 51 // 50)),
-        "softmax 5120x4096 fp32": (lambda: torch.softmax(x[:5120], -1), lambda: torch.softmax(x[:5222], -1)),
-        "matmul 4096^3 bf16": (lambda: torch.mm(a[:4096], b), lambda: torch.mm(a[:4178], b)),
-        "rms_norm eager 16384x4096 fp32": (
-            lambda: y[:16384] * torch.rsqrt(y[:16384].pow(2).mean(-1, keepdim=True) + 1e-6),
-            lambda: y[:16711] * torch.rsqrt(y[:16711].pow(2).mean(-1, keepdim=True) + 1e-6),
-        ),
+        "add 2 x 1 MiB": more(2**18, lambda n: torch.add(small[:n], small[:n], out=small_out[:n])),
+        "add 2 x 64 MiB": more(2**24, lambda n: torch.add(large[:n], large[:n], out=large_out[:n])),
+        "softmax 5120x4096 fp32": more(5120, lambda n: torch.softmax(x[:n], -1)),
+        "matmul 4096^3 bf16": more(4096, lambda n: torch.mm(a[:n], b)),
+        "rms_norm eager 16384x4096 fp32": more(16384, lambda n: rms_norm(y[:n])),
+        "rms_norm eager 81920x4096 fp32": more(81920, lambda n: rms_norm(y[:n])),
     }
+
+
+def rms_norm(x: torch.Tensor) -> torch.Tensor:
+    return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)

@@ -1,0 +1,69 @@
+"""How much of its inputs a function needs: pieces of them are changed one after the other, to see what it matters."""
+
+import random
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from pytest_gpubench.correctness.inputs import snapshot
+from pytest_gpubench.correctness.variation import variable_tensors
+
+if TYPE_CHECKING:
+    import torch
+
+__tracebackhide__ = True
+
+PROBES = 32
+PIECE_BYTES = 128
+"""A line of the cache: no less of an input can be moved."""
+
+Arguments = tuple[tuple[object, ...], dict[str, object]]
+
+
+def needed_share(function: Callable[..., object], fresh: Callable[[], Arguments], seed: int = 0) -> float:
+    """Return the share of the bytes of its floating-point inputs that change what a function returns, estimated.
+
+    32 lines of the inputs, drawn at random, are made equal to their neighbours' first element one at a time. The
+    estimate errs to the low side: a change may be rounded away. It is 0 for a function that does not return the same
+    twice, and for one without such inputs.
+    """
+    tensors = variable_tensors(fresh())
+    sizes = [tensor.numel() * tensor.element_size() for tensor in tensors]
+    if not tensors or fingerprint(function, fresh()) != (before := fingerprint(function, fresh())):
+        return 0.0
+    draw = random.Random(seed)
+    places = [(draw.choices(range(len(sizes)), sizes)[0], draw.random()) for _ in range(PROBES)]
+    return sum(matters(function, fresh(), before, *place) for place in places) / PROBES
+
+
+def matters(function: Callable[..., object], arguments: Arguments, before: object, which: int, where: float) -> bool:
+    """Tell whether a function returns something else when one line of its inputs is changed; put the line back."""
+    line = line_of(variable_tensors(arguments)[which], where)
+    kept = line.clone()
+    line.copy_(changed_line(kept))
+    try:
+        return fingerprint(function, arguments) != before
+    finally:
+        line.copy_(kept)
+
+
+def line_of(tensor: "torch.Tensor", where: float) -> "torch.Tensor":
+    """Return the elements of a tensor at this part of its rows and of the row, about as many as a line of the cache."""
+    values = tensor.data
+    while values.ndim > 1:
+        values = values[int(where * values.shape[0])]
+        where = where * len(values) % 1 if len(values) else where
+    width = max(1, PIECE_BYTES // values.element_size())
+    start = min(int(where * values.shape[0]), max(0, values.shape[0] - width))
+    return values[start : start + width]
+
+
+def changed_line(line: "torch.Tensor") -> "torch.Tensor":
+    """Return the line turned round; halved where that is the same."""
+    turned = line.flip(0)
+    return line / 2 if bool((turned == line).all()) else turned
+
+
+def fingerprint(function: Callable[..., object], arguments: Arguments) -> object:
+    """Return a few numbers that depend on all that a function returns."""
+    outputs: Sequence[object] = (function(*arguments[0], **arguments[1]),)
+    return {name: state.checksum for name, state in snapshot(outputs).states.items()}
