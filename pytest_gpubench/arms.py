@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from pytest_gpubench.agreement import Agreement, Ran, refuse_strange_tensors
+from pytest_gpubench.agreement import Agreement, Ran, refuse_strange_tensors, tensors_in
 from pytest_gpubench.correctness import aliases, compare_outputs
 from pytest_gpubench.correctness.leaves import map_leaves
 from pytest_gpubench.errors import BadRequest, InvalidResult
@@ -87,6 +87,8 @@ class OutputRecorder:
     saved: set[str] = field(default_factory=set)
     given: dict[str, tuple[tuple[object, ...], dict[str, object]]] = field(default_factory=dict)
     """What the last timed call was called with, where that can be told."""
+    copying: bool = False
+    """Whether every output is copied before the next call: torch.compile's CUDA graphs overwrite theirs."""
 
     def watch(self, name: str, call: Call) -> Call:
         """Return the call, which keeps what it returns; all arms are given the same where `setup` is random."""
@@ -105,12 +107,18 @@ class OutputRecorder:
 
             return keep
 
-        return replace(call, prepare=prepare, prepares_on_device=call.prepares_on_device or has_cuda_graphs())
+        return replace(call, prepare=prepare)
+
+    def make_readable(self, take_again: Callable[[], None]) -> None:
+        """Have the last calls taken again, and copy what they return, where a CUDA graph has overwritten an output."""
+        if has_cuda_graphs() and not all(map(is_readable, self.last.values())):
+            self.copying = True
+            take_again()
 
     def _save(self) -> None:
-        """Copy outputs whose memory is written to next: by CUDA graphs (torch.compile), or by `setup`."""
+        """Copy outputs whose memory is written to next: by CUDA graphs, or by `setup`."""
         for name in self.last.keys() - self.saved:
-            if has_cuda_graphs() or (self.agreement.arguments.setup and aliases(self.last[name], *self.given[name])):
+            if self.copying or (self.agreement.arguments.setup and aliases(self.last[name], *self.given[name])):
                 self.last[name] = map_leaves(copied, self.last[name])
             self.saved.add(name)
             self.given.pop(name, None)
@@ -145,6 +153,16 @@ class OutputRecorder:
 def has_cuda_graphs() -> bool:
     """Tell whether torch.compile may have made CUDA graphs, as with mode="reduce-overhead"."""
     return "torch._inductor.cudagraph_trees" in sys.modules
+
+
+def is_readable(output: object) -> bool:
+    """Tell whether all tensors of an output still hold it: torch refuses access to what a CUDA graph overwrote."""
+    try:
+        for tensor in tensors_in(output).values():
+            tensor.data_ptr()
+    except RuntimeError:
+        return False
+    return True
 
 
 def copied(leaf: object) -> object:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pytest_gpubench.agreement import Agreement, Ran
 from pytest_gpubench.arms import OutputRecorder
 from pytest_gpubench.correctness import moved_bytes
-from pytest_gpubench.correctness.probing import needed_share
+from pytest_gpubench.correctness.probing import least_share, needed_share
+from pytest_gpubench.correctness.variation import variable_tensors
 from pytest_gpubench.errors import BadRequest, GpuBenchError, InvalidResult, KernelsDiffer, annotate
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.gpu.persisting import nothing_persists
@@ -95,8 +96,9 @@ def traffic_of(given: int | None, agreement: Agreement, outputs: object, device:
 
     def needed() -> int:
         written = moved_bytes((), {}, outputs)
-        share = needed_share(agreement.reference, agreement.fresh)
-        return less(written + share * (moved_bytes(*agreement.fresh(), outputs) - written))
+        share = least_share(needed_share(agreement.reference, agreement.fresh))
+        probed = moved_bytes(variable_tensors(agreement.fresh()), {}, outputs)  # integers are not probed
+        return less(written + share * (probed - written))
 
     return Traffic(less(moved_bytes(*agreement.fresh(), outputs)), needed)
 

@@ -1,5 +1,6 @@
 """How much of its inputs a function needs: pieces of them are changed one after the other, to see what it matters."""
 
+import math
 import random
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -22,9 +23,9 @@ Arguments = tuple[tuple[object, ...], dict[str, object]]
 def needed_share(function: Callable[..., object], fresh: Callable[[], Arguments], seed: int = 0) -> float:
     """Return the share of the bytes of its floating-point inputs that change what a function returns, estimated.
 
-    32 lines of the inputs, drawn at random, are made equal to their neighbours' first element one at a time. The
-    estimate errs to the low side: a change may be rounded away. It is 0 for a function that does not return the same
-    twice, and for one without such inputs.
+    32 lines of the inputs, drawn at random, are turned round (or halved) one at a time. The estimate errs to the low
+    side: a change may be rounded away, or the order within a line may not matter. It is 0 for a function that does not
+    return the same twice, and for one without such inputs.
     """
     tensors = variable_tensors(fresh())
     sizes = [tensor.numel() * tensor.element_size() for tensor in tensors]
@@ -35,6 +36,17 @@ def needed_share(function: Callable[..., object], fresh: Callable[[], Arguments]
     return sum(matters(function, fresh(), before, *place) for place in places) / PROBES
 
 
+def least_share(share: float, chance: float = 1e-3) -> float:
+    """Return the smallest true share of which this many of the lines, or more, matter with at least this chance."""
+    hits = round(share * PROBES)
+    low, high = 0.0, share
+    for _ in range(50):
+        middle = (low + high) / 2
+        terms = (math.comb(PROBES, k) * middle**k * (1 - middle) ** (PROBES - k) for k in range(hits, PROBES + 1))
+        low, high = (low, middle) if math.fsum(terms) >= chance else (middle, high)
+    return low
+
+
 def matters(function: Callable[..., object], arguments: Arguments, before: object, which: int, where: float) -> bool:
     """Tell whether a function returns something else when one line of its inputs is changed; put the line back."""
     line = line_of(variable_tensors(arguments)[which], where)
@@ -42,6 +54,8 @@ def matters(function: Callable[..., object], arguments: Arguments, before: objec
     line.copy_(changed_line(kept))
     try:
         return fingerprint(function, arguments) != before
+    except Exception:  # it refuses these values: nothing is known
+        return False
     finally:
         line.copy_(kept)
 
@@ -50,8 +64,8 @@ def line_of(tensor: "torch.Tensor", where: float) -> "torch.Tensor":
     """Return the elements of a tensor at this part of its rows and of the row, about as many as a line of the cache."""
     values = tensor.data
     while values.ndim > 1:
-        values = values[int(where * values.shape[0])]
-        where = where * len(values) % 1 if len(values) else where
+        row, where = divmod(where * values.shape[0], 1)
+        values = values[int(row)]
     width = max(1, PIECE_BYTES // values.element_size())
     start = min(int(where * values.shape[0]), max(0, values.shape[0] - width))
     return values[start : start + width]

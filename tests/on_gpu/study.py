@@ -261,7 +261,7 @@ def verdicts(
     candidate: Callable[[], object], reference: Callable[[], object], limit: float, most: int, most_s: float
 ) -> dict[str, float]:
     """Compare again and again, as the fixture does; return how often each verdict came, and what it cost."""
-    from pytest_gpubench.errors import LimitBroken
+    from pytest_gpubench.errors import InvalidResult, LimitBroken
     from pytest_gpubench.limits import Limits
     from pytest_gpubench.results.model import Outcome
     from tests.on_gpu.harness import bench_of, silent, study_test_with
@@ -274,17 +274,18 @@ def verdicts(
     while len(seconds) < most and time.perf_counter() - started_s < most_s:
         began_s = time.perf_counter()
         test = study_test_with(Limits(min_speedup=limit), seed=len(seconds))
-        with suppress(LimitBroken):
+        with suppress(LimitBroken, InvalidResult):
             bench_of(test).compare({"candidate": silent(candidate)}, silent(reference))
         seconds.append(time.perf_counter() - began_s)
         found = test.measurements[-1]
-        assert found.speedup is not None
         outcomes[found.verdicts[0].outcome] += 1
+        if found.speedup is None:
+            continue
         quads.append(found.speedup.quads)
         ratios.append(found.speedup.ratio)
     return {
         "verdicts": len(seconds),
-        **{outcome.value: outcomes[outcome] for outcome in (Outcome.PASS, Outcome.FAIL, Outcome.INCONCLUSIVE)},
+        **{outcome.value: outcomes[outcome] for outcome in Outcome},
         "quads": statistics.fmean(quads),
         "seconds": statistics.median(seconds),
         "ratio": statistics.median(ratios),
@@ -295,8 +296,8 @@ def study_judge(most: int, most_s: float, names: Sequence[str]) -> None:
     """Count verdicts at min_speedup=0.99: of a call against itself, and against one with 2 % and 10 % more work."""
     from tests.on_gpu.workloads import planted
 
-    print("| call | arms | verdicts | PASS | FAIL | INCONCLUSIVE | quads | s a verdict | two do_bench s | ratio |")
-    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |")
+    print("| call | arms | verdicts | PASS | FAIL | INCONCLUSIVE | INVALID | quads | s each | two do_bench s | ratio |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |")
     for name, calls in planted().items():
         reference = calls["the same"]
         for arms in names or calls:
@@ -304,7 +305,7 @@ def study_judge(most: int, most_s: float, names: Sequence[str]) -> None:
             rival_s = seconds_of_do_bench(calls[arms], reference)
             print(
                 f"| {name} | {arms} | {row['verdicts']} | {row['pass']} | {row['fail']} | {row['inconclusive']} | "
-                f"{row['quads']:.0f} | {row['seconds']:.3f} | {rival_s:.3f} | {row['ratio']:.4f} |"
+                f"{row['invalid']} | {row['quads']:.0f} | {row['seconds']:.3f} | {rival_s:.3f} | {row['ratio']:.4f} |"
             )
 
 

@@ -96,7 +96,7 @@ def test_a_comparison_without_a_limit_ends_when_it_is_precise(bench_run: BenchRu
     assert comparison.speedup == pytest.approx(2)
     assert comparison.interval.low <= comparison.speedup <= comparison.interval.high
     assert comparison["add"].speedup.quads == 20
-    assert gpu_bench.compare(shaky, double, (x,))["shaky"].speedup.quads == 320
+    assert gpu_bench.compare(shaky, double, (x,))["shaky"].speedup.quads == 640
     assert gpu_bench.compare(shaky, double, (x,), precision=0.1)["shaky"].speedup.quads == 20
     assert (comparison.timing.reps, comparison.reference.reps) == (40, 40)
     assert comparison.timing.median_us == pytest.approx(10, abs=0.1)
@@ -336,6 +336,66 @@ def test_it(gpu_bench):
     bench_run(source).assert_outcomes(passed=1)
 
 
+@pytest.mark.parametrize(
+    "given", ["(ones,)", "setup=lambda: (ones,)", "setup=lambda: (torch.rand(1000) + 0.5,)", "setup=seeded"]
+)
+@pytest.mark.parametrize("timer", ["scripted", "wall"])
+def test_dropout_in_both_arms_is_the_same(bench_run: BenchRun, given: str, timer: str) -> None:
+    """Every call draws the same; the test draws on where it was, with or without a number of its own."""
+    source = f"""{FUNCTIONS}
+from torch.nn.functional import dropout
+ones = torch.ones(1000)
+
+@scripted([20.0])
+def drop(x): return dropout(x, 0.5)
+@scripted([10.0])
+def masked(x): return x * dropout(torch.ones(1000), 0.5)
+@scripted([10.0])
+def less(x): return dropout(x, 0.4) * 1.2
+
+def seeded():
+    torch.manual_seed(3)
+    return (ones,)
+
+def test_good(gpu_bench):
+    torch.manual_seed(11)
+    expected = [torch.rand(3), torch.rand(3)]
+    torch.manual_seed(11)
+    for number in range(2):
+        gpu_bench.compare(masked, drop, {given}, reps=6)
+        assert torch.equal(torch.rand(3), expected[number])
+
+def test_bad(gpu_bench):
+    state = torch.get_rng_state()
+    try:
+        gpu_bench.compare(less, drop, {given}, reps=6)
+    finally:
+        assert torch.equal(torch.get_rng_state(), state)
+"""
+    result = bench_run(source, "--gpu-bench-device=cpu", "--gpu-bench-cache=hot", timer=timer)
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(["E *WrongResult: less is wrong: out: * of 1000 elements *"])
+
+
+def test_dropout_has_the_same_gradients(bench_run: BenchRun) -> None:
+    source = f"""{FUNCTIONS}
+from torch.nn.functional import dropout
+
+@scripted([20.0])
+def drop(x): return dropout(x, 0.5)
+@scripted([10.0])
+def masked(x): return x * dropout(torch.ones(1000), 0.5)
+
+@pytest.mark.parametrize("backward", ["forward", "both"])
+@pytest.mark.parametrize("golden", [None, "float64"])
+def test_it(gpu_bench, backward, golden):
+    x = torch.ones(1000, requires_grad=True)
+    compared = gpu_bench.compare(masked, drop, (x,), grads=True, backward=backward, golden=golden, reps=6)
+    assert len(compared.differences) == 2
+"""
+    bench_run(source).assert_outcomes(passed=4)
+
+
 def test_a_setup_that_draws_from_elsewhere_is_named_instead_of_the_candidate(bench_run: BenchRun) -> None:
     source = "import itertools\n" + unlimited(
         "numbers = itertools.count()\n    gpu_bench.compare(add, double, setup=lambda: (x + next(numbers),))"
@@ -483,6 +543,95 @@ def test_bad(gpu_bench): gpu_bench.compare(half_gradient, square, (leaf(),), {op
     result = bench_run(source)
     result.assert_outcomes(passed=1, failed=1)
     result.stdout.fnmatch_lines(["E *WrongResult: half_gradient is wrong: grad args[[]0]: 7 of 8 elements *"])
+
+
+WEIGHT_GRADIENTS = """
+class Scale(torch.autograd.Function):
+    \"\"\"x * w; the weight's gradient is summed in float64, by a factor too large.\"\"\"
+
+    @staticmethod
+    def forward(ctx, x, w, factor):
+        ctx.save_for_backward(x, w)
+        ctx.factor = factor
+        return x * w
+
+    @staticmethod
+    def backward(ctx, g):
+        x, w = ctx.saved_tensors
+        return g * w, (ctx.factor * (g.double() * x.double()).sum(0)).to(w.dtype), None
+
+@scripted([20.0])
+def eager(x, w): return x * w
+@scripted([10.0])
+def exact(x, w): return Scale.apply(x, w, 1.0)
+@scripted([10.0])
+def off(x, w): return Scale.apply(x, w, 1.01)
+
+def args(dtype):
+    drawn = torch.Generator().manual_seed(0)
+    x, w = torch.randn(4096, 64, generator=drawn), torch.rand(64, generator=drawn)
+    return x.to(dtype).requires_grad_(), w.to(dtype).requires_grad_()
+
+def golden_function(x, w): return x.detach().double() * w.detach().double()
+"""
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("given", ["(args({}))", "setup=lambda: args({})"])
+def test_golden_judges_gradients_by_those_in_float64(bench_run: BenchRun, dtype: str, given: str) -> None:
+    """Nearer to the true gradient than the reference is right, however far from the reference."""
+    source = f"""{FUNCTIONS}{WEIGHT_GRADIENTS}
+def test_exact(gpu_bench):
+    found = gpu_bench.compare(exact, eager, {given}, golden="float64", grads=True)
+    assert [line.split(" max")[0] for line in found.differences] == [
+        "out PASS", "grad args[0] PASS", "grad args[1] PASS"
+    ]
+    assert "(the reference's " in found.differences[2]
+def test_off(gpu_bench): gpu_bench.compare(off, eager, {given}, golden="float64", grads=True)
+def test_without(gpu_bench): gpu_bench.compare(exact, eager, {given}, grads=True, rtol=1e-7, atol=0.0)
+""".replace("{}", f"torch.{dtype}")
+    result = bench_run(source)
+    result.assert_outcomes(passed=1, failed=2)
+    result.stdout.fnmatch_lines(
+        [
+            "E *WrongResult: off is wrong: grad args[[]1[]]: *against golden its largest error is *",
+            "E *WrongResult: exact is wrong: grad args[[]1[]]: * of 64 elements *",
+        ]
+    )
+
+
+@pytest.mark.parametrize("backward", ["backward", "both"])
+def test_golden_judges_the_gradients_of_a_backward(bench_run: BenchRun, backward: str) -> None:
+    source = f"""{FUNCTIONS}{WEIGHT_GRADIENTS}
+options = dict(golden="float64", backward="{backward}")
+def test_exact(gpu_bench): gpu_bench.compare(exact, eager, args(torch.float32), **options)
+def test_off(gpu_bench): gpu_bench.compare(off, eager, args(torch.float32), **options)
+"""
+    result = bench_run(source)
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(["E *WrongResult: off is wrong: grad args[[]1[]]: *against golden its largest*"])
+
+
+def test_a_golden_function_leaves_gradients_to_the_tolerances(bench_run: BenchRun) -> None:
+    source = f"""{FUNCTIONS}{WEIGHT_GRADIENTS}
+options = dict(golden=golden_function, grads=True)
+def test_same(gpu_bench):
+    found = gpu_bench.compare({{"same": scripted([10.0])(lambda x, w: w * x)}}, eager, args(torch.float32), **options)
+    assert ["(the reference's " in line for line in found.differences] == [True, False, False]
+def test_off(gpu_bench): gpu_bench.compare(off, eager, args(torch.float32), **options)
+"""
+    result = bench_run(source)
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(["E *WrongResult: off is wrong: grad args[[]1[]]: 64 of 64 elements *"])
+    assert "against golden" not in result.stdout.str()
+
+
+def test_golden_knows_an_input_without_a_gradient(bench_run: BenchRun) -> None:
+    source = f"""{FUNCTIONS}{GRADIENTS}
+def first(x, y): return x * x + y.detach()
+def test_it(gpu_bench): gpu_bench.compare(first, first, (leaf(), leaf()), golden="float64", grads=True)
+"""
+    bench_run(source, "--gpu-bench-disable").assert_outcomes(passed=1)
 
 
 def test_switched_off_it_still_checks_and_measures_nothing(bench_run: BenchRun) -> None:
@@ -706,3 +855,12 @@ def test_properties_are_plain_floats_and_texts(record_run: RecordRun) -> None:
         "gpu_bench.add.verdict",
     ]
     assert all(type(value) in (float, str) for _, value in report.user_properties)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_copied_output_needs_no_golden_gradient(bench_run: BenchRun, seed: int) -> None:
+    """Whichever arm is called last: outputs in memory that setup fills again are copied, and have no gradient."""
+    body = f"""gpu_bench.compare(
+        scripted([9.0])(lambda x: x.view(8)), scripted([9.0])(lambda x: x[:]),
+        setup=lambda: (torch.ones(8, requires_grad=True),), grads=True, golden="float64", reps=4)"""
+    bench_run(unlimited(body), f"--gpu-bench-seed={seed}").assert_outcomes(passed=1)

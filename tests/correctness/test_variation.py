@@ -1,0 +1,368 @@
+"""Other values in the same memory, and every bit of the old ones back."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pytest_gpubench.correctness import variation
+from pytest_gpubench.correctness.inputs import checksum
+from pytest_gpubench.correctness.variation import Variation, Way, is_variable, turn_round, variable_tensors, vary
+from pytest_gpubench.timing.calls import Arguments
+from tests.correctness.samples import COMPLEX, FLOAT8, FLOATS, INTEGERS, layouts, names, shapes
+
+WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+ways = st.sampled_from(Variation.WAYS)
+"""All ways to vary."""
+
+
+class Own(torch.Tensor):
+    """A tensor of a class of its own."""
+
+
+def any_bits(shape: Sequence[int], dtype: torch.dtype, seed: int) -> torch.Tensor:
+    """Return a tensor of every kind of number: infinities, subnormal ones and both zeros, but no nan."""
+    generator = torch.Generator().manual_seed(seed)
+    real = dtype.to_real() if dtype.is_complex else dtype
+    parts = (2, *shape) if dtype.is_complex else tuple(shape)
+    word = WORDS[real.itemsize]
+    limits = torch.iinfo(word)
+    bits = torch.randint(limits.min, limits.max, parts, dtype=word, generator=generator)
+    values = bits.view(real)
+    values[values.isnan()] = -0.0
+    return torch.complex(values[0], values[1]) if dtype.is_complex else values
+
+
+def bits_of(tensor: torch.Tensor) -> list[int]:
+    """Return the bits of all elements."""
+    dense = torch.view_as_real(tensor) if tensor.is_complex() else tensor
+    found: list[int] = dense.contiguous().view(WORDS[dense.element_size()]).reshape(-1).tolist()
+    return found
+
+
+# every bit comes back
+
+
+@settings(deadline=None)
+@given(
+    shape=shapes,
+    dtype=st.sampled_from([*FLOATS, *COMPLEX]),
+    layout=names,
+    way=ways,
+    seed=st.integers(0, 2**32),
+    chunk=st.integers(1, 40),
+)
+def test_put_back_it_is_as_it_was(
+    shape: tuple[int, ...], dtype: torch.dtype, layout: str, way: Way, seed: int, chunk: int
+) -> None:
+    """Whatever the shape, the strides, the numbers, and however little is moved at a time."""
+    tensor = layouts(any_bits(shape, dtype, seed))[layout]
+    whole, before, version = tensor._base if tensor._base is not None else tensor, bits_of(tensor), tensor._version
+    around = bits_of(whole)
+    varied = Variation()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(variation, "CHUNK_ELEMENTS", chunk)
+        varied.begin(way, (tensor,), (tensor,))
+        assert bits_of(tensor) == expected_bits(before, tensor.shape, way, chunk)
+        varied.end()
+    assert bits_of(tensor) == before
+    assert bits_of(whole) == around
+    assert tensor._version == version
+
+
+def expected_bits(bits: list[int], shape: Sequence[int], way: Way, chunk: int) -> list[int]:
+    """Return the bits of a call's first tensor of this shape when it is varied."""
+    count = next((length for length in shape if length > 1), 1)
+    width = len(bits) // count
+    rows = [bits[start : start + width] for start in range(0, len(bits), width)]
+    if way == "partly levelled" and count > 1:
+        levelled = min(count, 1 + max(1, chunk * count // torch.Size(shape).numel()))
+        rows[:levelled] = [rows[0]] * levelled
+    elif count > 1:
+        rows.reverse()
+    return [word for row in rows for word in row]
+
+
+@settings(deadline=None)
+@given(rows=st.integers(1, 30), width=st.integers(1, 7), chunk=st.integers(1, 250), dimension=st.integers(0, 1))
+def test_turned_round_is_flipped(rows: int, width: int, chunk: int, dimension: int) -> None:
+    tensor = torch.arange(float(rows * width)).reshape(rows, width).transpose(0, dimension)
+    flipped = tensor.flip(0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(variation, "CHUNK_ELEMENTS", chunk)
+        turn_round(tensor)
+    assert torch.equal(tensor, flipped)
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [
+        ((4,), [3.0, 2.0, 1.0, 0.0]),
+        ((1, 4), [3.0, 2.0, 1.0, 0.0]),
+        ((2, 2), [2.0, 3.0, 0.0, 1.0]),
+        ((1, 1, 2), [1.0, 0.0]),
+    ],
+)
+def test_the_first_dimension_with_two_elements_is_turned(shape: tuple[int, ...], expected: list[float]) -> None:
+    tensor = torch.arange(float(torch.Size(shape).numel())).reshape(shape)
+    undo = vary(tensor, "turned round", 0)
+    assert tensor.reshape(-1).tolist() == expected
+    undo()
+    assert tensor.reshape(-1).tolist() == sorted(expected)
+
+
+@pytest.mark.parametrize(
+    ("number", "way", "expected"),
+    [
+        (0, "turned round", [2, 1, 0]),
+        (1, "turned round", [2, 1, 0]),
+        (0, "partly turned round", [2, 1, 0]),
+        (1, "partly turned round", [0, 1, 2]),
+        (2, "partly turned round", [2, 1, 0]),
+        (3, "partly turned round", [0, 1, 2]),
+        (0, "partly levelled", [0, 0, 0]),
+        (1, "partly levelled", [0, 0, 0]),
+    ],
+)
+def test_in_part_every_second_tensor_stays(number: int, way: Way, expected: list[float]) -> None:
+    x = torch.arange(3.0)
+    undo = vary(x, way, number)
+    assert x.tolist() == expected
+    undo()
+    assert x.tolist() == [0, 1, 2]
+
+
+def test_tensors_are_numbered_among_those_that_can_be_varied() -> None:
+    """What is left alone between them does not count; given twice counts once."""
+    a, b, c = (torch.arange(3.0) for _ in range(3))
+    given = (torch.arange(3), a, 3, a, torch.arange(3), b, [c])
+    varied = Variation()
+    varied.begin("partly turned round", given, given)
+    assert [x.tolist() for x in (a, b, c)] == [[2, 1, 0], [0, 1, 2], [2, 1, 0]]
+    varied.end()
+    assert [x.tolist() for x in (a, b, c)] == [[0, 1, 2]] * 3
+
+
+@pytest.mark.parametrize(
+    ("chunk", "levelled"), [(1, 2), (4, 2), (7, 2), (8, 3), (11, 3), (12, 4), (20, 6), (23, 6), (24, 6), (1000, 6)]
+)
+def test_as_many_rows_are_levelled_as_make_a_chunk(monkeypatch: pytest.MonkeyPatch, chunk: int, levelled: int) -> None:
+    """Six rows of four: at least one beside the first, and no more than that is kept to put back."""
+    monkeypatch.setattr(variation, "CHUNK_ELEMENTS", chunk)
+    x = torch.arange(24.0).reshape(6, 4)
+    before = x.clone()
+    undo = vary(x, "partly levelled", 0)
+    assert torch.equal(x[:levelled], before[:1].expand(levelled, 4))
+    assert torch.equal(x[levelled:], before[levelled:])
+    undo()
+    assert torch.equal(x, before)
+
+
+@settings(deadline=None)
+@given(shape=shapes, layout=names, way=ways, number=st.integers(0, 3), seed=st.integers(0, 99))
+def test_no_value_appears_that_was_not_there(
+    shape: tuple[int, ...], layout: str, way: Way, number: int, seed: int
+) -> None:
+    """A kernel that checks the range of its inputs may take the process down."""
+    tensor = layouts(torch.rand(shape, generator=torch.Generator().manual_seed(seed)))[layout]
+    before = tensor.flatten().tolist()
+    if is_variable(tensor):
+        vary(tensor, way, number)
+    assert set(tensor.flatten().tolist()) <= set(before)
+
+
+@pytest.mark.parametrize("way", Variation.WAYS)
+@pytest.mark.parametrize(
+    "views",
+    [
+        lambda x: (x, x),
+        lambda x: (x, x[:]),
+        lambda x: (x, x.t()),
+        lambda x: (x[:4], x[2:]),
+        lambda x: (x, [x[1:], {"part": x[:, 2:]}]),
+        lambda x: (x.t(), x.view(-1)[3:20]),
+    ],
+)
+def test_inputs_that_share_memory_are_put_back(way: Way, views: Callable[[torch.Tensor], tuple[object, ...]]) -> None:
+    x = torch.randn(6, 6)
+    before = bits_of(x)
+    varied = Variation()
+    varied.begin(way, (views(x), {"again": x}), (views(x), {"again": x}))
+    varied.end()
+    assert bits_of(x) == before
+
+
+def test_a_leaf_that_requires_a_gradient_is_varied_unseen() -> None:
+    x = torch.randn(6, requires_grad=True)
+    product = (x * x).sum()
+    varied, way = Variation(), Variation.WAYS[-1]
+    varied.begin(way, (x,), (x,))
+    product.backward()  # type: ignore[no-untyped-call] # torch would refuse, had it seen a write
+    assert x.grad is not None
+    varied.end()
+
+
+@pytest.mark.parametrize(
+    ("way", "where"),
+    [("turned round", [2]), ("partly turned round", [2]), ("partly levelled", [])],
+)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_nan_moves_with_its_row(way: Way, where: list[int], dtype: torch.dtype) -> None:
+    x = torch.tensor([1.0, float("nan"), -0.0, float("inf")], dtype=dtype)
+    before = bits_of(x)
+    varied = Variation()
+    varied.begin(way, (x,), (x,))
+    assert x.isnan().nonzero().flatten().tolist() == where
+    varied.end()
+    assert bits_of(x) == before
+
+
+# what is left alone
+
+
+def inference_tensor() -> torch.Tensor:
+    with torch.inference_mode():
+        return torch.randn(4)
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        *[torch.ones(4, dtype=torch.float32).to(dtype) for dtype in (*INTEGERS, *FLOAT8, torch.bool)],
+        torch.randn(1),
+        torch.randn(()),
+        torch.randn(0),
+        torch.randn(1, 1).expand(1, 4),
+        torch.randn(4, 1).expand(4, 4),
+        torch.randn(4, device="meta"),
+        torch.randn(4).to_sparse(),
+        torch.randn(4).as_subclass(Own),
+        inference_tensor(),
+    ],
+    ids=lambda tensor: f"{type(tensor).__name__}-{tensor.dtype}-{tuple(tensor.shape)}-{tensor.layout}",
+)
+def test_what_is_left_alone(tensor: torch.Tensor) -> None:
+    assert not is_variable(tensor)
+    before = None if tensor.is_meta or tensor.layout is not torch.strided else bits_if_any(tensor)
+    for way in Variation.WAYS:
+        varied = Variation()
+        given = (tensor, 3, None, "text", {"again": tensor})
+        varied.begin(way, given, given)
+        varied.apply(given)
+        assert varied.lasting == {}
+        varied.end()
+    assert before == (None if before is None else bits_if_any(tensor))
+
+
+def bits_if_any(tensor: torch.Tensor) -> int:
+    return checksum(tensor.as_subclass(torch.Tensor))
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        torch.arange(5.0).unfold(0, 3, 1),
+        torch.arange(9.0).as_strided((3, 3), (2, 1)),
+        torch.arange(9.0).as_strided((3, 3), (1, 2)),
+        torch.arange(9.0).as_strided((2, 2, 2), (3, 1, 2)),
+    ],
+)
+@pytest.mark.parametrize("way", Variation.WAYS)
+def test_what_overlaps_itself_is_untouched(tensor: torch.Tensor, way: Way) -> None:
+    """A window that slides over a signal has each element in several rows: no row can be moved alone."""
+    before = tensor.tolist()
+    varied = Variation()
+    varied.begin(way, (tensor,), (tensor,))
+    varied.apply((tensor,))
+    assert (tensor.tolist(), varied.lasting) == (before, {})
+    varied.end()
+    assert tensor.tolist() == before
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        torch.randn(4),
+        torch.randn(4, dtype=torch.float64).t(),
+        torch.randn(4, 4)[::2, 1:],
+        torch.randn(1, 4).expand(1, 4),
+        torch.nn.Parameter(torch.randn(4)),
+        torch.randn(4, dtype=torch.complex64),
+        torch.randn(2, 3, 4).permute(2, 0, 1),
+    ],
+)
+def test_what_is_varied(tensor: torch.Tensor) -> None:
+    assert is_variable(tensor)
+    assert len(variable_tensors((tensor, [tensor], {"again": {"and": tensor}}))) == 1
+
+
+# call by call
+
+
+def test_as_given_nothing_is_varied() -> None:
+    x = torch.arange(4.0)
+    varied = Variation()
+    varied.apply((x,))
+    varied.end()
+    assert (varied.way, x.tolist()) == ("as given", [0, 1, 2, 3])
+
+
+def test_every_call_gets_the_same_other_values_until_the_end() -> None:
+    x = torch.arange(4.0)
+    arguments = Arguments((x,), {})
+    arguments.variation.begin("turned round", arguments.fresh(), arguments.fresh())
+    for _ in range(3):
+        (given,), _ = arguments.fresh()
+        assert given is x
+        assert x.tolist() == [3, 2, 1, 0]
+    arguments.variation.end()
+    assert x.tolist() == [0, 1, 2, 3]
+    assert arguments.fresh()[0][0] is x
+    assert x.tolist() == [0, 1, 2, 3]
+    assert arguments.variation.way == "as given"
+
+
+def test_another_way_starts_from_the_values_as_given() -> None:
+    x = torch.arange(4.0)
+    varied = Variation()
+    varied.begin("turned round", (x,), (x,))
+    varied.begin("partly levelled", (x,), (x,))
+    assert x.tolist() == [0, 0, 0, 0]
+    varied.end()
+    assert x.tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("way", "own", "lasting"),
+    [
+        ("turned round", [3, 2, 1, 0], [8, 7]),
+        ("partly turned round", [3, 2, 1, 0], [7, 8]),
+        ("partly levelled", [0, 0, 0, 0], [7, 7]),
+    ],
+)
+def test_what_a_call_was_made_is_varied_once_and_never_put_back(way: Way, own: list[int], lasting: list[int]) -> None:
+    """It may be what the call returned."""
+    x, y = torch.arange(4.0), torch.tensor([7.0, 8.0])
+    arguments = Arguments((), {}, lambda: (x.clone(), y))
+    arguments.variation.begin(way, arguments.fresh(), arguments.fresh())
+    calls: list[Any] = [arguments.fresh()[0] for _ in range(2)]
+    (first, same), (second, _) = calls
+    assert same is y
+    assert first.tolist() == second.tolist() == own
+    assert y.tolist() == lasting
+    arguments.variation.end()
+    assert (first.tolist(), x.tolist(), y.tolist()) == (own, [0, 1, 2, 3], [7, 8])
+
+
+@pytest.mark.parametrize(("way", "varied"), [("turned round", [3, 2, 1, 0]), ("partly levelled", [0, 0, 0, 0])])
+def test_another_view_of_the_same_place_is_varied_once(way: Way, varied: list[int]) -> None:
+    x = torch.arange(4.0)
+    arguments = Arguments((), {}, lambda: (x[:], x.view(4)))
+    arguments.variation.begin(way, arguments.fresh(), arguments.fresh())
+    arguments.fresh()
+    assert x.tolist() == varied
+    arguments.variation.end()
+    assert x.tolist() == [0, 1, 2, 3]

@@ -1,0 +1,555 @@
+"""The tricks that were seen in the wild, one kernel each, and the honest functions that look like them."""
+
+import ctypes
+import functools
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+
+from pytest_gpubench import GpuBench, InvalidResult, KernelsDiffer, LimitBroken, UnfairComparison, WrongResult
+from pytest_gpubench.gpu.persisting import load_driver, persisting_bytes
+
+LIMIT_PERSISTING_L2_CACHE_SIZE = 6
+SMALL, LARGE = 2**20, 2**26
+REMEMBERED = "returns what it had computed before: when the values of its inputs changed, in the same memory"
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _double(x, out, count, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + at, 2 * tl.load(x + at, mask=at < count), mask=at < count)
+
+
+@triton.jit
+def _spin(out, turns):  # type: ignore[no-untyped-def]
+    value = tl.load(out)
+    for _ in range(turns):
+        value = value * 0.999 + 0.001
+    tl.store(out, value)
+
+
+def torch_double(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+def double_into(out: torch.Tensor, x: torch.Tensor, count: int | None = None) -> torch.Tensor:
+    count = x.numel() if count is None else count
+    _double[(triton.cdiv(count, 1024),)](x, out, count, BLOCK=1024)
+    return out
+
+
+def double(x: torch.Tensor) -> torch.Tensor:
+    return double_into(torch.empty_like(x), x)
+
+
+class Token:
+    """A kernel of next to no work, so that something is recorded."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.out = torch.zeros(32, device=device)
+
+    def __call__(self) -> None:
+        double_into(self.out, self.out)
+
+
+@pytest.fixture
+def x(gpu_bench: GpuBench) -> torch.Tensor:
+    return torch.randn(SMALL, device=gpu_bench.device)
+
+
+@pytest.fixture
+def token(gpu_bench: GpuBench) -> Token:
+    return Token(gpu_bench.device)
+
+
+# results that are remembered
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        lambda x: x.data_ptr(),
+        lambda x: id(x),
+        lambda x: (x.shape, x.dtype),
+        lambda x: (x.data_ptr(), x._version),
+    ],
+    ids=["address", "id", "shape", "count of writes"],
+)
+def test_a_replay_by_what_a_tensor_is(
+    gpu_bench: GpuBench, x: torch.Tensor, token: Token, key: Callable[[torch.Tensor], object]
+) -> None:
+    results: dict[object, torch.Tensor] = {}
+
+    def replaying(x: torch.Tensor) -> torch.Tensor:
+        token()
+        if key(x) not in results:
+            results[key(x)] = double(x)
+        return results[key(x)]
+
+    with pytest.raises(InvalidResult, match=REMEMBERED):
+        gpu_bench.compare(replaying, torch_double, (x,))
+
+
+def test_a_replay_by_what_a_tensor_holds(gpu_bench: GpuBench, x: torch.Tensor) -> None:
+    """It computes for values that it has not seen: then other kernels run than in the calls that were timed."""
+    results: dict[float, torch.Tensor] = {}
+
+    def replaying(x: torch.Tensor) -> torch.Tensor:
+        checksum = x[:8].sum().item()
+        if checksum not in results:
+            results[checksum] = double(x)
+        return results[checksum]
+
+    with pytest.raises(InvalidResult, match=r"when the values of the inputs changed, .* does it remember results"):
+        gpu_bench.compare(replaying, torch_double, (x,))
+
+
+def test_a_replay_by_what_a_tensor_holds_where_it_is_measured_alone(gpu_bench: GpuBench, x: torch.Tensor) -> None:
+    """Nothing is compared, but what the call has to move was said."""
+    results: dict[float, torch.Tensor] = {}
+    large = torch.randn(LARGE, device=x.device)
+
+    def replaying(x: torch.Tensor) -> torch.Tensor:
+        checksum = x[:8].sum().item()
+        if checksum not in results:
+            results[checksum] = double(x)
+        return results[checksum]
+
+    with pytest.raises(InvalidResult, match="replaying is faster than memory allows"):
+        gpu_bench.measure(replaying, (large,), bytes=2 * large.nbytes)
+
+
+def test_a_replay_only_while_a_profiler_is_on(gpu_bench: GpuBench, x: torch.Tensor, token: Token) -> None:
+    results: list[torch.Tensor] = []
+
+    def replaying(x: torch.Tensor) -> torch.Tensor:
+        token()
+        if not torch.autograd._profiler_enabled():  # type: ignore[attr-defined]
+            results[:] = [double(x)]
+        return results[0]
+
+    with pytest.raises(InvalidResult, match=REMEMBERED):
+        gpu_bench.compare(replaying, torch_double, (x,))
+
+
+def test_a_static_output_written_in_every_call_passes(gpu_bench: GpuBench, x: torch.Tensor) -> None:
+    out = torch.empty_like(x)
+    gpu_bench.compare({"static": functools.partial(double_into, out)}, torch_double, (x,))
+
+
+def test_many_results_in_one_call_handed_out_in_the_next(gpu_bench: GpuBench, x: torch.Tensor, token: Token) -> None:
+    """Calls without work between calls with a lot of it do not launch the same kernels."""
+    stock: list[torch.Tensor] = []
+
+    def batching(x: torch.Tensor) -> torch.Tensor:
+        token()
+        if not stock:
+            stock.extend(double(x) for _ in range(50))
+        return stock.pop()
+
+    with pytest.raises((KernelsDiffer, InvalidResult)) as caught:
+        gpu_bench.compare(batching, torch_double, (x,))
+    assert "does not launch the same kernels in every call" in str(caught.value) or REMEMBERED in str(caught.value)
+
+
+# results that are computed later
+
+
+class Lazy(torch.Tensor):
+    """Compute when somebody looks."""
+
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        with torch._C.DisableTorchFunctionSubclass():
+            found = [one.as_subclass(torch.Tensor) * 2 if isinstance(one, cls) else one for one in args]
+            return function(*found, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("eager_calls", [0, 1, 5])
+def test_a_tensor_that_computes_when_it_is_looked_at(
+    gpu_bench: GpuBench, x: torch.Tensor, token: Token, eager_calls: int
+) -> None:
+    calls: list[int] = []
+
+    def lazy(x: torch.Tensor) -> torch.Tensor:
+        token()
+        calls.append(1)
+        return double(x) if len(calls) <= eager_calls else x.as_subclass(Lazy)
+
+    with pytest.raises((InvalidResult, KernelsDiffer)) as caught:
+        gpu_bench.compare(lazy, torch_double, (x,))
+    assert "is a Lazy, which may compute later" in str(caught.value) or eager_calls > 1
+
+
+def test_a_thread_that_computes_after_the_call_returned(gpu_bench: GpuBench, x: torch.Tensor, token: Token) -> None:
+    """Its work is wanting in the call that returned, or in the output that was returned, or in both."""
+    threads: list[threading.Thread] = []
+    go = threading.Event()
+
+    def late(x: torch.Tensor) -> torch.Tensor:
+        token()
+        out = torch.empty_like(x)
+
+        def compute() -> None:
+            go.wait(0.002)
+            double_into(out, x)
+
+        threads.append(threading.Thread(target=compute))
+        threads[-1].start()
+        return out
+
+    try:
+        with pytest.raises((WrongResult, InvalidResult, KernelsDiffer)) as caught:
+            gpu_bench.compare(late, torch_double, (x,))
+        assert "late" in str(caught.value)
+    finally:
+        go.set()
+        for thread in threads:
+            thread.join()
+
+
+# clocks that are replaced
+
+
+@pytest.mark.parametrize("name", ["torch.cuda.Event.elapsed_time", "torch.cuda.synchronize", "time.perf_counter"])
+@pytest.mark.parametrize("wrapped", [False, True], ids=["plain", "wrapped"])
+def test_a_replaced_clock(
+    gpu_bench: GpuBench, x: torch.Tensor, monkeypatch: pytest.MonkeyPatch, name: str, wrapped: bool
+) -> None:
+    *path, last = name.split(".")
+    owner: Any = __import__(path[0])
+    for part in path[1:]:
+        owner = getattr(owner, part)
+    original = getattr(owner, last)
+
+    def cheaper(*args: Any, **kwargs: Any) -> Any:
+        found = original(*args, **kwargs)
+        return None if found is None else found / 2
+
+    replacement = functools.wraps(original)(cheaper) if wrapped else cheaper
+
+    def patching(x: torch.Tensor) -> torch.Tensor:
+        monkeypatch.setattr(owner, last, replacement)
+        return double(x)
+
+    try:
+        with pytest.raises(InvalidResult) as caught:
+            gpu_bench.compare(patching, torch_double, (x,))
+    finally:
+        monkeypatch.undo()
+    assert f"{name} was replaced, and measuring relies on it" in str(caught.value)
+    gpu_bench.compare({"next": double}, torch_double, (x,), reps=20)
+
+
+# work that is left out
+
+
+@pytest.mark.parametrize("right", [1, 3, 20])
+def test_half_of_the_work_once_it_is_warm(gpu_bench: GpuBench, x: torch.Tensor, right: int) -> None:
+    """The other half may still hold what the last call wrote there, until the values change."""
+    calls: list[int] = []
+
+    def tiring(x: torch.Tensor) -> torch.Tensor:
+        calls.append(1)
+        return double_into(torch.empty_like(x), x, x.numel() if len(calls) <= right else x.numel() // 2)
+
+    with pytest.raises((WrongResult, InvalidResult)) as caught:
+        gpu_bench.compare(tiring, torch_double, (x,))
+    assert "tiring is wrong" in str(caught.value) or REMEMBERED in str(caught.value)
+
+
+def test_too_fast_for_the_memory(gpu_bench: GpuBench, token: Token) -> None:
+    """Without other values the output of a static buffer is right whatever was written: the time is not."""
+    x = torch.randn(LARGE, device=gpu_bench.device)
+    out = torch_double(x)
+
+    def filled_before(x: torch.Tensor) -> torch.Tensor:
+        token()
+        return out
+
+    with pytest.raises(InvalidResult, match=r"filled_before is faster than memory allows: .* say how much with bytes="):
+        gpu_bench.compare(filled_before, torch_double, (x,), vary=False)
+    with pytest.raises(InvalidResult, match=REMEMBERED):
+        gpu_bench.compare(filled_before, torch_double, (x,))
+
+
+def test_a_part_that_needs_no_more_is_believed(gpu_bench: GpuBench) -> None:
+    """Where the reference reads a part only, so may the candidate; a full-size kernel is as fast as memory."""
+    x = torch.randn(LARGE, device=gpu_bench.device)
+    gpu_bench.compare({"part": lambda x: x[:1000] * 2}, lambda x: x[:1000] + x[:1000], (x,))
+    gpu_bench.compare({"all": double}, torch_double, (x,))
+    gpu_bench.compare({"sum": lambda x: x.view(-1, 1024).sum(1).sum()}, torch.sum, (x,), rtol=1e-2, atol=1e2)
+
+
+def test_an_argument_that_is_not_read_does_not_count(gpu_bench: GpuBench, token: Token) -> None:
+    """As a norm whose arguments hold the gradient too; what it does read has to be read in every call."""
+    x, dy = (torch.randn(LARGE, device=gpu_bench.device) for _ in range(2))
+
+    def slow(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
+        return ((x + 1) * 2 - 1) * 1 - 1
+
+    gpu_bench.compare({"honest": lambda x, dy: double(x)}, slow, (x, dy), rtol=1e-3, atol=1e-3)
+    out = slow(x, dy)
+
+    def filled_before(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
+        token()
+        return out
+
+    with pytest.raises(InvalidResult, match="filled_before is faster than memory allows"):
+        gpu_bench.compare(filled_before, slow, (x, dy), vary=False)
+
+
+def test_a_gather_from_a_large_table_is_believed(gpu_bench: GpuBench) -> None:
+    table = torch.randn(LARGE // 64, 64, device=gpu_bench.device)
+    rows = torch.arange(0, len(table), 100, device=gpu_bench.device)
+
+    def slow(table: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        return (table + 0)[rows]
+
+    gpu_bench.compare({"gather": lambda table, rows: table[rows]}, slow, (table, rows))
+
+
+@pytest.mark.parametrize("with_setup", [True, False])
+def test_dropout_in_both_arms_is_the_same(gpu_bench: GpuBench, x: torch.Tensor, with_setup: bool) -> None:
+    drop = torch.nn.functional.dropout
+    given: dict[str, Any] = {"setup": lambda: (torch.rand_like(x),)} if with_setup else {"args": (x,)}
+    state = torch.cuda.get_rng_state()
+    gpu_bench.compare({"dropped": lambda x: drop(x, 0.5) * 1.0}, lambda x: drop(x, 0.5), **given, reps=20)
+    assert torch.equal(torch.cuda.get_rng_state(), state)
+
+
+def test_an_output_that_is_an_input(gpu_bench: GpuBench, x: torch.Tensor, token: Token) -> None:
+    def aliasing(x: torch.Tensor) -> torch.Tensor:
+        token()
+        return x[:]
+
+    with pytest.raises(
+        UnfairComparison, match=r"^out of 'aliasing' is memory of args\[0\], the reference's is its own"
+    ):
+        gpu_bench.compare(aliasing, lambda x: x * 1, (x,))
+
+
+def test_an_output_that_is_the_references(gpu_bench: GpuBench, x: torch.Tensor, token: Token) -> None:
+    out = torch.empty_like(x)
+
+    def borrowing(x: torch.Tensor) -> torch.Tensor:
+        token()
+        return out
+
+    with pytest.raises((InvalidResult, UnfairComparison), match="memory"):
+        gpu_bench.compare(borrowing, lambda x: torch.mul(x, 2, out=out), (x,))
+
+
+# a cache that is not cold
+
+
+@pytest.fixture
+def persisting() -> Iterator[Callable[[int], int]]:
+    """Set L2 cache aside for persisting data: a limit of this process's context, no setting of the GPU.
+
+    CUDA itself begins with 3/16 of the cache, 11.25 MiB on an H200.
+    """
+    driver = ctypes.CDLL("libcuda.so.1")
+
+    def set_aside(size: int) -> int:
+        return int(driver.cuCtxSetLimit(LIMIT_PERSISTING_L2_CACHE_SIZE, ctypes.c_size_t(size)))
+
+    torch.zeros(1, device="cuda")  # the context whose limit it is
+    torch.cuda.synchronize()
+    before = persisting_bytes(driver)
+    if set_aside(before):
+        pytest.skip("this GPU lets no cache be set aside")
+    try:
+        yield set_aside
+    finally:
+        set_aside(before)
+
+
+@pytest.mark.parametrize("mebibytes", [2, 8])
+def test_cache_set_aside_while_it_is_measured(
+    gpu_bench: GpuBench, x: torch.Tensor, persisting: Callable[[int], int], mebibytes: int
+) -> None:
+    def carving(x: torch.Tensor) -> torch.Tensor:
+        persisting(mebibytes * 2**20)
+        return double(x)
+
+    persisting(4 * 2**20)
+    with pytest.raises(InvalidResult, match="of the L2 cache were set aside for persisting data while it was measured"):
+        gpu_bench.compare(carving, torch_double, (x,))
+    # as it was when the measuring began: the check had run the candidate before that
+    assert mebibytes * 2**20 <= persisting_bytes(load_driver()) <= (mebibytes + 2) * 2**20
+    gpu_bench.compare({"next": double}, torch_double, (x,), reps=20)
+
+
+def test_cache_set_aside_in_timed_calls_only(
+    gpu_bench: GpuBench, x: torch.Tensor, persisting: Callable[[int], int]
+) -> None:
+    calls: list[int] = []
+
+    def carving(x: torch.Tensor) -> torch.Tensor:
+        calls.append(1)
+        if len(calls) == 5:
+            persisting(8 * 2**20)
+        return double(x)
+
+    before = persisting_bytes(load_driver())
+    with pytest.raises(InvalidResult, match="of the L2 cache were set aside for persisting data while it was measured"):
+        gpu_bench.compare(carving, torch_double, (x,))
+    assert persisting_bytes(load_driver()) == before
+
+
+def test_as_cuda_sets_the_cache_aside_nothing_is_raised_or_changed(
+    gpu_bench: GpuBench, x: torch.Tensor, persisting: Callable[[int], int]
+) -> None:
+    before = persisting_bytes(load_driver())
+    seen: set[int] = set()
+
+    def looking(x: torch.Tensor) -> torch.Tensor:
+        seen.add(persisting_bytes(load_driver()))
+        return double(x)
+
+    gpu_bench.compare(looking, torch_double, (x,), reps=20)
+    assert seen == {before, 0}  # in the check, and where it is timed
+    assert persisting_bytes(load_driver()) == before
+
+
+def test_cache_set_aside_by_the_first_call_is_cold_where_it_is_timed(
+    gpu_bench: GpuBench, x: torch.Tensor, persisting: Callable[[int], int]
+) -> None:
+    """The first call is the check's: nothing to raise, as nothing is gained."""
+    calls: list[int] = []
+    limits: list[int] = []
+
+    def carving(x: torch.Tensor) -> torch.Tensor:
+        if not calls:
+            persisting(8 * 2**20)
+        calls.append(1)
+        limits.append(persisting_bytes(load_driver()))
+        return double(x)
+
+    gpu_bench.compare(carving, torch_double, (x,), reps=20)
+    assert limits[0] >= 8 * 2**20
+    assert set(limits[1:]) == {0}
+    assert persisting_bytes(load_driver()) == limits[0]
+
+
+def test_cache_set_aside_before_is_put_aside_and_given_back(
+    gpu_bench: GpuBench, x: torch.Tensor, persisting: Callable[[int], int]
+) -> None:
+    persisting(8 * 2**20)
+    before = persisting_bytes(load_driver())
+    gpu_bench.compare({"honest": double}, torch_double, (x,), reps=20)
+    assert persisting_bytes(load_driver()) == before > 0
+
+
+def test_a_hot_cache_may_be_set_aside(gpu_bench: GpuBench, x: torch.Tensor, persisting: Callable[[int], int]) -> None:
+    persisting(8 * 2**20)
+    gpu_bench.compare({"honest": double}, torch_double, (x,), reps=20, cache="hot")
+
+
+# honest functions that look like tricks
+
+
+def test_a_replayed_cuda_graph_passes(gpu_bench: GpuBench, x: torch.Tensor) -> None:
+    out, graph = torch.empty_like(x), torch.cuda.CUDAGraph()
+    double_into(out, x)  # compiled before it is captured
+    torch.cuda.synchronize()
+    with torch.cuda.graph(graph):
+        double_into(out, x)
+
+    def replaying(x: torch.Tensor) -> torch.Tensor:
+        graph.replay()
+        return out
+
+    comparison = gpu_bench.compare(replaying, torch_double, (x,))
+    assert comparison.timing.launches == 1
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning", "ignore::FutureWarning")
+def test_compiled_into_cuda_graphs_passes(gpu_bench: GpuBench) -> None:
+    """The outputs of one call lie where the next one writes its own."""
+    x = torch.randn(512, 512, device=gpu_bench.device)
+
+    def block(x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.gelu(x * 2 + 1).sum(1)
+
+    compiled = torch.compile(block, mode="reduce-overhead")
+    gpu_bench.compare({"compiled": compiled}, block, (x,), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("draw", [torch.randn, torch.rand])
+def test_setup_with_random_inputs(gpu_bench: GpuBench, draw: Callable[..., torch.Tensor]) -> None:
+    """Each call gets the same numbers, and an output in place is the candidate's."""
+
+    def setup() -> tuple[torch.Tensor]:
+        return (draw(SMALL, device=gpu_bench.device),)
+
+    gpu_bench.compare({"in place": lambda x: x.mul_(2), "new": double}, torch_double, setup=setup, reps=40)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_one_buffer_filled_again_by_setup(gpu_bench: GpuBench, x: torch.Tensor, seed: int) -> None:
+    buffer = torch.empty_like(x)
+    candidates = {f"in place {seed}": lambda x: x.mul_(2)}
+    gpu_bench.compare(candidates, torch_double, setup=lambda: (buffer.copy_(x),), reps=20 + 2 * seed)
+
+
+def test_a_loss_of_probabilities_is_not_given_others(gpu_bench: GpuBench) -> None:
+    """Out of range it stops in a device-side assertion, which no process survives."""
+    p = torch.rand(SMALL, device=gpu_bench.device)
+    target = torch.rand(SMALL, device=gpu_bench.device)
+
+    def by_hand(p: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        logs = target * p.log().clamp(min=-100) + (1 - target) * (1 - p).log().clamp(min=-100)
+        return -logs.mean()
+
+    gpu_bench.compare(by_hand, torch.nn.functional.binary_cross_entropy, (p, target), rtol=1e-3, atol=1e-3)
+    torch.cuda.synchronize()
+
+
+# sizes and costs
+
+
+def test_outputs_of_ten_gigabytes_are_compared_without_a_copy(gpu_bench: GpuBench) -> None:
+    elements, gib = 2_500_000_000, 2**30
+    free, _ = torch.cuda.mem_get_info()
+    if free < 55 * gib:
+        pytest.skip(f"needs 55 GiB of GPU memory, {free / gib:.0f} are free")
+    x = torch.ones(1000, device=gpu_bench.device)
+
+    def spread(x: torch.Tensor) -> torch.Tensor:
+        return x.repeat(elements // 1000)
+
+    def spread_too(x: torch.Tensor) -> torch.Tensor:
+        return x.expand(elements // 1000, 1000).reshape(-1)
+
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    gpu_bench.compare(spread_too, spread, (x,), reps=4, warmup=1)
+    outputs = 4 * elements
+    most = torch.cuda.max_memory_allocated() - before
+    torch.cuda.empty_cache()
+    # what was checked first, the last output of each arm, and the reference's for other values
+    assert most < 4 * outputs + x.nbytes + 2 * gib
+
+
+@pytest.mark.perf(min_speedup=1000)
+def test_arms_of_very_different_cost_are_decided(gpu_bench: GpuBench) -> None:
+    cell = torch.zeros(32, device=gpu_bench.device)
+
+    def spinning(x: torch.Tensor) -> torch.Tensor:
+        _spin[(1,)](cell, 20_000_000)
+        return x * 2
+
+    x = torch.randn(32, device=gpu_bench.device)
+    comparison = gpu_bench.compare(torch_double, spinning, (x,), max_time=0.1)
+    assert [verdict.outcome.value for verdict in comparison.verdicts] == ["pass"]
+    assert comparison.reference.median_us > 10_000
+    with pytest.raises(LimitBroken, match="is slower than torch_double"):
+        gpu_bench.compare(spinning, torch_double, (x,), max_time=0.1)

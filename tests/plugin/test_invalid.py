@@ -1,0 +1,454 @@
+"""Numbers that cannot be true: which tricks are seen through on any machine, and which honest functions are let be."""
+
+import re
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from tests.plugin.conftest import BenchRun, RunResult
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="about machines without a GPU")
+
+HEAD = """
+import functools, time, torch
+
+x = torch.rand(64, 64, generator=torch.Generator().manual_seed(1)) + 0.5
+remembered, calls = {}, []
+
+def double(x): return x * 2
+
+class Lazy(torch.Tensor): pass
+"""
+FIRST_AND_LAST = """
+def test_before(gpu_bench): gpu_bench.compare(lambda x: x + x, double, (x,))
+
+def test_it(gpu_bench{fixtures}): gpu_bench.compare({call})
+
+def test_after(gpu_bench): gpu_bench.compare(lambda x: x + x, double, (x,))
+"""
+QUICK = ("--gpu-bench-device=cpu", "--gpu-bench-cache=hot", "--gpu-bench-reps=20", "--gpu-bench-warmup=2")
+
+Compared = Callable[..., RunResult]
+
+
+@pytest.fixture
+def compared(bench_run: BenchRun) -> Compared:
+    """Run a comparison between two sound ones, on the CPU by the wall's clock."""
+
+    def run(functions: str, call: str, *args: str, fixtures: str = "", timer: str = "wall") -> RunResult:
+        source = HEAD + functions + FIRST_AND_LAST.format(call=call, fixtures=fixtures)
+        return bench_run(source, *QUICK, *args, timer=timer)
+
+    return run
+
+
+# tricks
+
+BY_ID = """
+def cheat(x):
+    if id(x) not in remembered:
+        remembered[id(x)] = x * 2
+    return remembered[id(x)]
+"""
+AFTER_THE_CHECK = """
+def cheat(x):
+    calls.append(1)
+    if len(calls) < 3:
+        return x * 2
+    if "result" not in remembered:
+        remembered["result"] = x * 2
+    return remembered["result"]
+"""
+AT_THE_TENTH = """
+def cheat(x):
+    calls.append(1)
+    return x * (2 if len(calls) < 10 else 3)
+"""
+UNDER_A_PROFILER = """
+def cheat(x):
+    import inspect
+    timed = any("take" == frame.function for frame in inspect.stack())
+    return x * (3 if timed else 2)
+"""
+FOR_THESE_VALUES = """
+first = x[0, 0].item()
+def cheat(x): return x * 2 if x[0, 0].item() == first else x * 2.5
+"""
+LAZY = """
+def cheat(x): return (x * 2).as_subclass(Lazy)
+"""
+LAZY_LATER = """
+def cheat(x):
+    calls.append(1)
+    return x * 2 if len(calls) < 3 else (x * 2).as_subclass(Lazy)
+"""
+CLOCK = """
+def cheat(x):
+    if not calls:
+        calls.append(time.perf_counter)
+        time.perf_counter = lambda: 0.5 * calls[0]()
+    return x * 2
+
+@pytest.fixture
+def mended():
+    yield
+    time.perf_counter = calls[0]
+"""
+WRAPPED_CLOCK = CLOCK.replace("lambda: 0.5 * calls[0]()", "functools.wraps(calls[0])(lambda: 0.5 * calls[0]())")
+SYNCHRONIZE = """
+def cheat(x):
+    if not calls:
+        calls.append(torch.cuda.synchronize)
+        torch.cuda.synchronize = lambda device=None: None
+    return x * 2
+
+@pytest.fixture
+def mended():
+    yield
+    torch.cuda.synchronize = calls[0]
+"""
+REPLAYED = "InvalidResult: cheat returns what it had computed before: when the values of its inputs changed, in the *"
+
+
+@pytest.mark.parametrize(
+    ("functions", "fixtures", "sentence"),
+    [
+        pytest.param(BY_ID, "", REPLAYED, id="by id"),
+        pytest.param(BY_ID.replace("id(x)", "x.data_ptr()"), "", REPLAYED, id="by address"),
+        pytest.param(BY_ID.replace("id(x)", "tuple(x.shape)"), "", REPLAYED, id="by shape"),
+        pytest.param(BY_ID.replace("id(x)", "(x.data_ptr(), x._version)"), "", REPLAYED, id="by count of writes"),
+        pytest.param(AFTER_THE_CHECK, "", REPLAYED, id="after the check"),
+        pytest.param(
+            AT_THE_TENTH,
+            "",
+            "WrongResult: cheat is wrong in a timed call, though right when checked: out: 4096 of 4096 elements *",
+            id="wrong at the tenth",
+        ),
+        pytest.param(
+            UNDER_A_PROFILER,
+            "",
+            "WrongResult: cheat is wrong in a timed call, though right when checked: out: 4096 of 4096 elements *",
+            id="wrong where it is timed",
+        ),
+        pytest.param(
+            FOR_THESE_VALUES,
+            "",
+            "WrongResult: cheat is wrong for other values (turned round inputs*: out: 4096 of 4096 elements *",
+            id="for these values",
+        ),
+        pytest.param(
+            LAZY, "", "InvalidResult: out of 'cheat' is a Lazy, which may compute later, when it *", id="lazy"
+        ),
+        pytest.param(
+            LAZY_LATER,
+            "",
+            "InvalidResult: out of 'cheat' is a Lazy, which may compute later, when it *",
+            id="lazy later",
+        ),
+        pytest.param(
+            CLOCK,
+            ", mended",
+            "InvalidResult: time.perf_counter was replaced, and measuring relies on it: *; undo it before measuring",
+            id="clock",
+        ),
+        pytest.param(
+            WRAPPED_CLOCK,
+            ", mended",
+            "InvalidResult: time.perf_counter was replaced, and measuring relies on it: *; undo it before measuring",
+            id="clock, wrapped",
+        ),
+        pytest.param(
+            SYNCHRONIZE,
+            ", mended",
+            "InvalidResult: torch.cuda.synchronize was replaced, and measuring relies on it: *; undo it before *",
+            id="synchronize",
+        ),
+    ],
+)
+def test_a_trick_fails_its_test_and_no_other(
+    pytester: pytest.Pytester, compared: Compared, functions: str, fixtures: str, sentence: str
+) -> None:
+    result = compared(functions, "cheat, double, (x,)", "--junitxml=out.xml", fixtures=fixtures)
+    result.assert_outcomes(passed=2, failed=1)
+    errors = [line for line in result.outlines if re.match(r"E .*(InvalidResult|WrongResult): ", line)]
+    assert len(errors) == 1
+    result.stdout.fnmatch_lines(
+        [
+            ">*gpu_bench.compare(cheat, double, (x,))",
+            f"E *errors.{sentence}",
+            "gpu_bench: limits: 1 invalid *",
+            "FAILED *::test_it - *",
+        ]
+    )
+    assert not re.search(r"(fixture|contest|audit|agreement|arms|rounds|comparison)\.py", result.stdout.str())
+    xml = (pytester.path / "out.xml").read_text()
+    assert 'failures="1"' in xml
+    assert 'errors="0"' in xml
+    names = set(re.findall(r'name="gpu_bench\.(.+?)\.median_us"', xml))
+    assert "double" in names
+    assert "cheat" not in names
+
+
+def test_a_clock_that_a_test_replaced_before(compared: Compared) -> None:
+    functions = """
+@pytest.fixture
+def patched(monkeypatch): monkeypatch.setattr(time, "perf_counter", lambda: 0.0)
+"""
+    result = compared(functions, "lambda x: x + x, double, (x,)", fixtures=", patched")
+    result.assert_outcomes(passed=2, failed=1)
+    result.stdout.fnmatch_lines(["E *InvalidResult: time.perf_counter was replaced, and measuring relies on it: *"])
+
+
+def test_of_several_candidates_the_one_that_cheats_is_named(compared: Compared) -> None:
+    candidates = "{'good': lambda x: x + x, 'bad': cheat, 'fine': double}, double, (x,)"
+    result = compared(BY_ID, candidates)
+    result.assert_outcomes(passed=2, failed=1)
+    result.stdout.fnmatch_lines(["E *InvalidResult: bad returns what it had computed before: *"])
+
+
+def test_without_varying_a_replay_is_not_looked_for(compared: Compared) -> None:
+    compared(BY_ID, "cheat, double, (x,), vary=False").assert_outcomes(passed=3)
+    compared(FOR_THESE_VALUES, "cheat, double, (x,), vary=False").assert_outcomes(passed=3)
+
+
+def test_without_varying_a_timed_call_is_still_checked(compared: Compared) -> None:
+    result = compared(AT_THE_TENTH, "cheat, double, (x,), vary=False")
+    result.assert_outcomes(passed=2, failed=1)
+    result.stdout.fnmatch_lines(["E *WrongResult: cheat is wrong in a timed call, though right when checked: *"])
+
+
+def test_inputs_are_as_they_were(compared: Compared) -> None:
+    functions = """
+kept = x.clone()
+def test_last(gpu_bench):
+    gpu_bench.compare(lambda x: x + x, double, (x,))
+    with pytest.raises(Exception): gpu_bench.compare(cheat, double, (x,))
+    assert torch.equal(x, kept)
+"""
+    compared(BY_ID + functions, "double, double, (x,)").assert_outcomes(passed=4)
+
+
+def test_a_trick_under_given_is_shrunk(bench_run: BenchRun) -> None:
+    source = f"""{HEAD}{BY_ID.replace("id(x)", "tuple(x.shape)")}
+from hypothesis import given, settings, strategies as st
+
+@settings(deadline=None, max_examples=10)
+@given(size=st.integers(2, 1000))
+def test_it(gpu_bench, size): gpu_bench.compare(cheat, double, (torch.arange(float(size)),))
+"""
+    result = bench_run(source, *QUICK, timer="wall")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*InvalidResult: cheat returns what it had computed before: *", "*size=2,*"])
+
+
+# honest functions
+
+STATIC = """
+out = torch.empty_like(x)
+def static(x): return torch.mul(x, 2, out=out)
+"""
+PARAMETERS = """
+linear = torch.nn.Linear(64, 8)
+other = torch.nn.Linear(64, 8)
+other.load_state_dict(linear.state_dict())
+"""
+NOISE = """
+def noisy(x, generator): return x + torch.rand(x.shape, generator=generator)
+def noisy_too(x, generator): return torch.rand(x.shape, generator=generator) + x
+def with_generator(): return x, torch.Generator().manual_seed(3)
+
+def drop(x): return torch.nn.functional.dropout(x, 0.5)
+def drop_too(x): return torch.nn.functional.dropout(x, 0.5) * 1.0
+def seeded():
+    torch.manual_seed(3)
+    return (x,)
+"""
+IN_PLACE = """
+buffer = torch.empty_like(x)
+def in_place(x): return x.mul_(2)
+def in_part(x): return x.mul_(2)[:32]
+def half(x): return x[:32] * 2
+def nothing_returned(x): x.mul_(2)
+"""
+POSITIVE = """
+def checked_sum(x):
+    if (x < 0).any(): raise ValueError("x must not be negative")
+    return x.sum()
+def clamped(x): return x.clamp(min=0).sum()
+"""
+RISING = """
+rising = torch.arange(64.0)
+def checked_scale(x):
+    if (x.diff() < 0).any(): raise ValueError("x must rise")
+    return x * 2
+"""
+LOSS = """
+p, target = x - 0.5, (x > 1).float()
+def by_hand(p, target): return -(target * p.log() + (1 - target) * (1 - p).log()).mean()
+"""
+SORTED = """
+edges, values = torch.arange(64.0), torch.rand(99) * 64
+def search(edges, values): return torch.searchsorted(edges, values)
+def count(edges, values): return (edges[None] < values[:, None]).sum(1)
+"""
+
+
+@pytest.mark.parametrize(
+    ("functions", "call"),
+    [
+        pytest.param(STATIC, "static, double, (x,)", id="static output"),
+        pytest.param(STATIC, "double, static, (x,)", id="static output of the reference"),
+        pytest.param("", "{'sum': lambda x: x.t().sum()}, torch.sum, (x,)", id="whatever the order"),
+        pytest.param("", "{'max': lambda x: x.reshape(-1).amax()}, torch.max, (x,)", id="largest"),
+        pytest.param("", "{'ones': lambda x: x + x}, double, (torch.ones(9),)", id="constant inputs"),
+        pytest.param("", "{'zeros': lambda x: x + x}, double, (torch.zeros(9),)", id="zeros"),
+        pytest.param("", "{'none': lambda x: x + x}, double, (torch.zeros(0),)", id="no elements"),
+        pytest.param("", "{'integers': lambda x: x + x}, double, (torch.arange(9),)", id="integers"),
+        pytest.param("", "{'take': lambda x, i: x[i]}, lambda x, i: x.take(i), (x[0], torch.arange(9))", id="indices"),
+        pytest.param("", "{'constant': lambda: torch.ones(9)}, lambda: torch.ones(9)", id="no inputs"),
+        pytest.param(
+            "a = x @ x.t() + 64 * torch.eye(64)",
+            "{'again': lambda a: torch.linalg.cholesky(a, upper=True).mT}, torch.linalg.cholesky, (a,)",
+            id="refused by the reference",
+        ),
+        pytest.param("", "{'power': lambda x: x.mean() ** 0.5}, lambda x: x.mean().sqrt(), (x,)", id="root"),
+        pytest.param("", "{'log': lambda x: x.prod().log()}, lambda x: x.prod().log(), (x.double(),)", id="not finite"),
+        pytest.param(NOISE, "noisy_too, noisy, setup=with_generator", id="random numbers, a generator"),
+        pytest.param(NOISE, "drop_too, drop, setup=seeded", id="random numbers, seeded by setup"),
+        pytest.param("", "{'view': lambda x: x + x}, double, (x.t()[1::2, 3:],)", id="views"),
+        pytest.param("", "{'twice': lambda a, b: b + a}, torch.add, (x, x)", id="given twice"),
+        pytest.param("", "{'views': lambda a, b: b + a}, torch.add, (x[:40], x[24:])", id="overlapping"),
+        pytest.param("", "{'keyword': lambda *, x: x + x}, lambda *, x: x * 2, kwargs={'x': x}", id="keywords"),
+        pytest.param("", "{'windows': lambda x: x.sum(1)}, lambda x: x.sum(1), (x[0].unfold(0, 5, 1),)", id="windows"),
+        pytest.param("", "{'expanded': lambda x: x + x}, double, (x[:1].expand(64, 64),)", id="expanded"),
+        pytest.param("", "{'inside': lambda x: x[1:]}, lambda x: x[1:], (x,)", id="outputs in the inputs"),
+        pytest.param(PARAMETERS, "{'module': other}, linear, (x,)", id="modules"),
+        pytest.param(
+            PARAMETERS, "{'module': lambda m, x: m(x)}, lambda m, x: linear(x), (other, x)", id="module given"
+        ),
+        pytest.param(IN_PLACE, "in_place, double, setup=lambda: (x.clone(),)", id="in place"),
+        pytest.param(IN_PLACE, "in_place, double, setup=lambda: (buffer.copy_(x),)", id="in place, one buffer"),
+        pytest.param(IN_PLACE, "in_part, half, setup=lambda: (x.clone(),)", id="in place, in part"),
+        pytest.param(IN_PLACE, "{'same': in_place}, in_place, setup=lambda: (x.clone(),)", id="both in place"),
+        pytest.param(
+            "", "{'inside': lambda x: x[1:]}, lambda x: x[1:].clone(), setup=lambda: (x.clone(),)", id="a view"
+        ),
+        pytest.param(
+            "", "{'g': lambda x: x + x}, double, (x.clone().requires_grad_(),), grads=True", id="with gradients"
+        ),
+        pytest.param(
+            "", "{'g': lambda x: x + x}, double, (x.clone().requires_grad_(),), backward='both'", id="backward"
+        ),
+        pytest.param("", "{'complex': lambda x: x + x}, double, (torch.complex(x, x),)", id="complex"),
+        pytest.param("", "{'half': lambda x: x + x}, double, (x.bfloat16(),)", id="bfloat16"),
+        pytest.param(
+            "", "{'found': lambda x: x[x > 1]}, lambda x: x.masked_select(x > 1), (x,)", id="as many as found"
+        ),
+        pytest.param("", "{'golden': lambda x: x + x}, double, (x,), golden='float64'", id="golden"),
+        pytest.param(NOISE, "drop_too, drop, (x,)", id="random numbers, without a setup"),
+        pytest.param(NOISE, "drop_too, drop, setup=lambda: (torch.rand(9, 9) + 1,)", id="random numbers, drawn twice"),
+        pytest.param(NOISE, "drop_too, drop, (torch.arange(9).float(),), grads=False", id="random numbers, vary"),
+        pytest.param(POSITIVE, "checked_sum, clamped, (x,)", id="only where positive"),
+        pytest.param(LOSS, "by_hand, torch.nn.functional.binary_cross_entropy, (p, target)", id="only between 0 and 1"),
+        pytest.param(RISING, "checked_scale, double, (rising,), vary=False", id="only where rising, not varied"),
+        pytest.param("", "{'unused': lambda x, y: x + x}, lambda x, y: x * 2, (x, x.t())", id="an argument unused"),
+        pytest.param(SORTED, "count, search, (edges, values), vary=False", id="only where sorted, not varied"),
+    ],
+)
+@pytest.mark.parametrize("seed", [1, 2])
+def test_an_honest_function_is_let_be(compared: Compared, functions: str, call: str, seed: int) -> None:
+    """Both orders of a round: in one the candidate's last call comes last, in the other the reference's."""
+    result = compared(functions, call, f"--gpu-bench-seed={seed}")
+    result.assert_outcomes(passed=3)
+    assert "invalid" not in result.stdout.str()
+
+
+@pytest.mark.parametrize(
+    ("functions", "call", "error"),
+    [
+        (RISING, "checked_scale, double, (rising,)", "ValueError: x must rise"),
+        (
+            SORTED,
+            "count, search, (edges, values)",
+            "WrongResult: count is wrong for other values (turned round inputs*",
+        ),
+    ],
+)
+def test_where_only_some_values_are_meant_the_way_out_is_said(
+    compared: Compared, functions: str, call: str, error: str
+) -> None:
+    result = compared(functions, call)
+    result.assert_outcomes(passed=2, failed=1)
+    result.stdout.fnmatch_lines([f"E *{error}"])
+    assert "vary=False" in result.stdout.str()
+
+
+# structural trouble
+
+
+@pytest.mark.parametrize(
+    ("functions", "call", "sentence"),
+    [
+        (
+            "",
+            "{'pair': lambda x: (x * 2, x * 3)}, double, (x,)",
+            "WrongResult: pair is wrong: *the candidate does not return*",
+        ),
+        (
+            "",
+            "{'dict': lambda x: {'y': x * 2}}, lambda x: {'z': x * 2}, (x,)",
+            "WrongResult: dict is wrong: *out[[]'z']*",
+        ),
+        ("", "{'list': lambda x: [[]x * 2]}, lambda x: (x * 2,), (x,)", "*"),
+        ("", "{'none': lambda x: None}, double, (x,)", "WrongResult: none is wrong: out: *"),
+        ("", "{'number': lambda x: 2.0}, double, (x,)", "WrongResult: number is wrong: out: *"),
+        ("", "{'far': lambda x: (x * 2).to('meta')}, double, (x,)", "WrongResult: far is wrong: out: *device*"),
+        (
+            "def lay(x): return torch.cat([x.reshape(-1)[:1], x.view(-1)[1:]]).view(x.shape) * 2 if x.is_contiguous() "
+            "else x.as_strided(x.shape, (x.shape[1], 1)) * 2",
+            "lay, double, (x.t(),)",
+            "WrongResult: lay is wrong: out: 4032 of 4096 elements *",
+        ),
+    ],
+)
+def test_outputs_of_another_structure(compared: Compared, functions: str, call: str, sentence: str) -> None:
+    if sentence == "*":  # a list for a tuple is the same by name
+        compared(functions, call.replace("[[]", "[")).assert_outcomes(passed=3)
+        return
+    result = compared(functions, call)
+    result.assert_outcomes(passed=2, failed=1)
+    result.stdout.fnmatch_lines([f"E *errors.{sentence}", "gpu_bench: limits: 1 invalid *"])
+
+
+def test_a_reference_that_raises(compared: Compared) -> None:
+    functions = "\ndef broken(x): raise ZeroDivisionError('enough')\n"
+    result = compared(functions, "double, broken, (x,)")
+    result.assert_outcomes(passed=2, failed=1)
+    result.stdout.fnmatch_lines(["E *ZeroDivisionError: enough", "E *gpu_bench: raised by the reference 'broken', *"])
+    assert "invalid" not in result.stdout.str()
+
+
+@pytest.mark.parametrize(("limit", "passed"), [(2, True), (1e7, False)])
+def test_arms_of_very_different_cost_are_decided_in_little_time(
+    bench_run: BenchRun, limit: float, passed: bool
+) -> None:
+    source = f"""{HEAD}
+def slow(x):
+    time.sleep(0.002)
+    return x * 2
+
+@pytest.mark.perf(min_speedup={limit})
+def test_it(gpu_bench): gpu_bench.compare(double, slow, (x,), max_time=0.01)
+"""
+    result = bench_run(source, "--gpu-bench-device=cpu", "--gpu-bench-cache=hot", timer="wall")
+    result.assert_outcomes(**{"passed" if passed else "failed": 1})
+    result.stdout.fnmatch_lines([f"gpu_bench: limits: 1 {'pass' if passed else 'fail'}*"])
+
+
+@pytest.mark.parametrize("given", ["-1", "1.5", "True"])
+def test_bytes_that_are_none_are_refused_before_anything_is_called(compared: Compared, given: str) -> None:
+    functions = "\ndef spy(x):\n    pytest.fail('it was called')\n"
+    result = compared(functions, f"spy, spy, (x,), bytes={given}")
+    result.assert_outcomes(passed=2, failed=1)
+    result.stdout.fnmatch_lines([f"E *BadRequest: bytes={given} is not valid: it must be a whole number of bytes, *"])

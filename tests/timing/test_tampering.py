@@ -1,0 +1,192 @@
+"""What a test replaced is named; what libraries wrap is not."""
+
+import functools
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+
+from pytest_gpubench import arms, audit, verdict
+from pytest_gpubench.correctness import compare as compare_module
+from pytest_gpubench.stats import speedup
+from pytest_gpubench.timing import rounds, sampling
+from pytest_gpubench.timing.tampering import (
+    RELIED_ON,
+    find,
+    is_foreign,
+    is_library_file,
+    own_modules,
+    relied_on,
+    replaced,
+)
+
+
+def nothing(*args: object, **kwargs: object) -> None:
+    """Stand for what a test puts in the place of something."""
+
+
+class Callable0:
+    def __call__(self, *args: object) -> float:
+        return 0.0
+
+
+def from_library(source: str, folder: Path) -> Any:
+    """Return the `made` of a module that an installed package could hold."""
+    namespace: dict[str, Any] = {"functools": functools}
+    exec(compile(source, str(folder / "package.py"), "exec"), namespace)
+    return namespace["made"]
+
+
+def test_nothing_is_replaced() -> None:
+    assert replaced() is None
+
+
+def test_what_is_relied_on_is_there() -> None:
+    names = [name for name, _ in relied_on()]
+    assert names[: len(RELIED_ON)] == list(RELIED_ON)
+    assert {
+        "pytest_gpubench.timing.rounds.take_rounds",
+        "pytest_gpubench.timing.rounds.Reps.add_to",
+        "pytest_gpubench.stats.speedup.speedup_of",
+        "pytest_gpubench.verdict.judge",
+        "pytest_gpubench.audit.check_floor",
+        "pytest_gpubench.arms.OutputRecorder.check",
+    } <= set(names)
+    assert len(own_modules()) > 20
+    assert find("time.perf_counter") is time.perf_counter
+
+
+@pytest.mark.parametrize("name", RELIED_ON)
+@pytest.mark.parametrize(
+    "replacement", [nothing, lambda *args: 0.0, functools.partial(nothing), Callable0(), mock.Mock()]
+)
+def test_a_replaced_library_function_is_named(
+    monkeypatch: pytest.MonkeyPatch, name: str, replacement: Callable[..., object]
+) -> None:
+    monkeypatch.setattr(name, replacement)
+    found = replaced()
+    monkeypatch.undo()
+    assert found == name
+    assert replaced() is None
+
+
+@pytest.mark.parametrize("name", RELIED_ON)
+def test_a_wrapper_of_a_test_is_named_though_it_says_what_it_wraps(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """`functools.wraps` is how such a patch is mostly written."""
+    original: Any = find(name)
+
+    @functools.wraps(original)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        return original(*args, **kwargs)
+
+    monkeypatch.setattr(name, wrapper)
+    found = replaced()
+    monkeypatch.undo()
+    assert found == name
+
+
+def test_a_generator_of_a_test_that_bound_the_name_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = time.perf_counter
+    monkeypatch.setattr(time, "perf_counter", lambda: original() / 2)
+    found = replaced()
+    monkeypatch.undo()
+    assert found == "time.perf_counter"
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        (rounds, "readings_of"),
+        (sampling, "check_same_kernels"),
+        (speedup, "speedup_of"),
+        (compare_module, "compare_outputs"),
+        (verdict, "judge_speedup"),
+        (arms, "speedup_of"),
+        (audit, "check_floor"),
+    ],
+)
+def test_an_own_function_that_was_replaced_is_named(
+    monkeypatch: pytest.MonkeyPatch, module: ModuleType, name: str
+) -> None:
+    monkeypatch.setattr(module, name, nothing)
+    found = replaced()
+    monkeypatch.undo()
+    assert found == f"{module.__name__}.{name}"
+
+
+def test_an_own_method_that_was_replaced_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rounds.Reps, "add_to", nothing)
+    found = replaced()
+    monkeypatch.undo()
+    assert found == "pytest_gpubench.timing.rounds.Reps.add_to"
+
+
+# what libraries do is theirs
+
+
+def test_a_librarys_wrapper_is_not_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = """
+def wrap(function):
+    @functools.wraps(function)
+    def wrapper(*args, **kwargs): return function(*args, **kwargs)
+    return wrapper
+made = wrap
+"""
+    wrap = from_library(source, Path(torch.__file__).parent.parent / "some_package")
+    monkeypatch.setattr(torch.cuda, "synchronize", wrap(torch.cuda.synchronize))
+    monkeypatch.setattr(verdict, "judge_speedup", wrap(verdict.judge_speedup))
+    found = replaced()
+    monkeypatch.undo()
+    assert found is None
+
+
+@pytest.mark.parametrize(
+    ("value", "foreign"),
+    [
+        (len, False),
+        (time.perf_counter, False),
+        (str.upper, False),
+        (dict, False),
+        (torch.cuda.synchronize, False),
+        (functools.wraps, False),
+        (functools.cache(is_library_file), False),
+        (nothing, True),
+        (functools.cache(nothing), True),
+        (functools.partial(len), True),
+        (Callable0(), True),
+        (Callable0().__call__, True),
+        (3, True),
+        (None, True),
+    ],
+)
+def test_what_is_foreign(value: object, foreign: bool) -> None:
+    assert is_foreign(value) is foreign
+
+
+@pytest.mark.parametrize(
+    ("path", "library"),
+    [
+        (torch.__file__, True),
+        (functools.__file__, True),
+        (verdict.__file__, True),
+        (__file__, False),
+        ("<frozen importlib._bootstrap>", True),
+        ("/nowhere/at/all.py", False),
+        (str(Path(verdict.__file__).parent) + "_of_mine/verdict.py", False),
+    ],
+)
+def test_files_of_libraries(path: str, library: bool) -> None:
+    assert is_library_file(path) is library
+
+
+def test_modules_of_other_packages_are_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType("pytest_gpubench_of_mine.timing")
+    setattr(module, "measure", nothing)  # noqa: B010
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    assert replaced() is None
