@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.settings import (
     ROWS,
     Resolver,
@@ -56,9 +57,13 @@ def look_up(
     return next(((spelling, value) for spelling, value in given if value not in (None, "")), ("", None))
 
 
-def device_wanted(early_config: pytest.Config) -> str:
-    """Return the device setting before pytest is configured."""
-    return look_up("device", early_config.known_args_namespace, early_config, os.environ)[1] or "auto"
+def resolve_early(early_config: pytest.Config) -> Settings:
+    """Read the settings before pytest is configured; what is wrong with them is said later, here they are defaults."""
+    found = {name: look_up(name, early_config.known_args_namespace, early_config, os.environ)[1] for name in ROWS}
+    try:
+        return Settings(**{name: parse_value(name, text, "") for name, text in found.items() if text is not None})
+    except BadRequest:
+        return Settings()
 
 
 def markdown_table() -> str:

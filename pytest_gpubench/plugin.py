@@ -3,16 +3,21 @@
 import os
 import sys
 from collections.abc import Generator, Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Literal
 
 import pytest
 
 from pytest_gpubench import markers
+from pytest_gpubench.containment import Containment, JUnitFile
 from pytest_gpubench.errors import BadRequest, DeviceUnavailable, NotMeasured
+from pytest_gpubench.gathering import Gathering
 from pytest_gpubench.limits import Limits
-from pytest_gpubench.options import add_options, device_wanted, resolve
+from pytest_gpubench.options import add_options, resolve, resolve_early
 from pytest_gpubench.settings import Resolver
+from pytest_gpubench.turns import Reach, Turns
 from pytest_gpubench.units import printable
+from pytest_gpubench.workers import Workers, auto_workers, is_becoming_worker, is_worker, pin_worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,7 +25,7 @@ if TYPE_CHECKING:
 
     from pytest_gpubench.fixture import CurrentTest, GpuBench
     from pytest_gpubench.gpu.device import Device
-    from pytest_gpubench.results.model import TestRecord
+    from pytest_gpubench.results.model import Measurement, TestRecord
 
 FIXTURE = "gpu_bench"
 WIDER_SCOPES = ("class", "module", "package", "session")
@@ -34,26 +39,43 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
-    """Let Triton kernels run without a GPU: Triton decides that when a kernel is defined, be it by a conftest."""
+    """Do what must precede a conftest's imports: pin a worker to its GPU, or have Triton run without one."""
     from pytest_gpubench.gpu.presence import has_gpu_driver
 
-    wanted = device_wanted(early_config)
-    on_cpu = wanted == "cpu" or (wanted == "auto" and not has_gpu_driver())
+    settings = resolve_early(early_config)
+    if is_becoming_worker() and has_gpu_driver():
+        with suppress(BadRequest, DeviceUnavailable):  # said when pytest is configured
+            pin_worker(settings)
+    on_cpu = settings.device == "cpu" or (settings.device == "auto" and not has_gpu_driver())
     if on_cpu and INTERPRETER_VARIABLE not in os.environ:
         os.environ[INTERPRETER_VARIABLE] = "1"
         early_config.add_cleanup(leave_interpreter)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Read the settings and register the marker and the run."""
+    """Read the settings and register the marks and the hooks of each subject."""
     config.addinivalue_line("markers", markers.describe())
+    config.addinivalue_line("markers", markers.describe_turn())
     try:
         resolver = resolve(config)
     except BadRequest as error:
         raise pytest.UsageError(str(error)) from None
+    workers = Workers(config, resolver.run)
     run = Run(config, resolver)
+    run.turns = Turns(config, resolver.run, workers.pin, Reach(takes_turns, run.device_of))
+    run.gathering = Gathering(config, resolver.run)
     config.stash[RUN] = run
-    config.pluginmanager.register(run, "gpu_bench_run")
+    containment = Containment(run.is_worker, takes_turns)
+    plugins = {"workers": workers, "turns": run.turns, "run": run, "gathering": run.gathering}
+    plugins |= {"containment": containment, "junit": JUnitFile(config)}
+    for name, plugin in plugins.items():  # the later are outside of the earlier
+        config.pluginmanager.register(plugin, f"gpu_bench_{name}")
+
+
+@pytest.hookimpl(optionalhook=True, tryfirst=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    """Let `-n auto` start one worker for each visible GPU."""
+    return auto_workers(config)
 
 
 def leave_interpreter() -> None:
@@ -79,8 +101,9 @@ class Run:
         self.config = config
         self.resolver = resolver
         self.settings = resolver.run
-        self.is_worker = hasattr(config, "workerinput")
-        self.records: list[TestRecord] = []
+        self.is_worker = is_worker(config)
+        self.turns: Turns
+        self.gathering: Gathering
         self._item: pytest.Item | None = None
         self._test: CurrentTest | None = None
         self._phase: Literal["setup", "call", "teardown"] = "setup"
@@ -128,7 +151,10 @@ class Run:
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Begin to start the profiler while the first tests set themselves up."""
         has_perf_tests = any(uses_fixture(item) for item in session.items)
-        if not has_perf_tests or session.config.option.collectonly:
+        if session.config.option.collectonly:
+            return
+        self.turns.prepare(session.items)
+        if not has_perf_tests:
             return
         from pytest_gpubench.gpu.device import find_device
 
@@ -137,22 +163,13 @@ class Run:
         except Exception as error:  # a broken torch, say: every perf test says so at its setup, here nothing is lost
             self._device_error = str(error)
             return
+        self.turns.sign_in(self._device)
         settings = self.settings
         in_background = settings.startup == "background" and settings.timer == "profiler" and not settings.disable
         if self._device.type == "cuda" and in_background:
             from pytest_gpubench.timing.profiler import start_in_background
 
             start_in_background(self._device)
-
-    def pytest_report_header(self, config: pytest.Config) -> str | None:
-        """Say what is measured with; without xdist that waits until it is known that there are perf tests."""
-        if not is_distributing(config):
-            return None
-        from pytest_gpubench.gpu.presence import visible_gpus
-        from pytest_gpubench.report.terminal import header_line
-
-        gpus = visible_gpus() if self.settings.device != "cpu" else []
-        return header_line(gpus[0] if gpus else None, self.settings, len(gpus))
 
     def pytest_report_collectionfinish(self) -> str | None:
         """Say what is measured with."""
@@ -189,9 +206,15 @@ class Run:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, object, object]:
-        """Fail a test that has a limit and measured nothing."""
+        """Fail a test that has a limit and measured nothing, or was disturbed."""
         self._phase = "call"
-        result = yield
+        try:
+            result = yield
+        except Exception:
+            self._note_newcomers()
+            raise
+        if sentence := self._note_newcomers():
+            pytest.fail(sentence, pytrace=False)
         if item.get_closest_marker(markers.NAME) is not None and not self.settings.disable:
             self._require_measurement()
         return result
@@ -223,36 +246,12 @@ class Run:
         if call.excinfo is not None and call.excinfo.errisinstance(NotMeasured):
             report.outcome = "skipped"
             report.longrepr = (str(item.path), item.location[1] or 0, f"Skipped: {call.excinfo.value}")
+        if report.when == "setup" and uses_fixture(item):
+            report.gpu_bench_selected = True  # type: ignore[attr-defined] # pytest carries attributes it does not know
         ends_test = report.when == "call" or (report.when == "setup" and not report.passed)
         if ends_test and self._test is not None and self._test.measurements:
             self._attach(item, report, self._record(self._test))
         return report
-
-    # results
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Collect the results, the own process's and the workers' alike."""
-        text = getattr(report, "gpu_bench", None)
-        if text is not None and not self.is_worker:
-            from pytest_gpubench.results.model import decode
-
-            self.records.append(decode(text))
-
-    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Write the tables and what was measured on what."""
-        if not self.records:
-            return
-        from pytest_gpubench.report.table import render
-        from pytest_gpubench.report.terminal import summary_lines
-
-        writer = self.config.get_terminal_writer()
-        terminalreporter.write_line("")
-        if not self.settings.quiet:
-            text = render(self.records, self.settings, writer.hasmarkup)
-            for line in text.splitlines():
-                terminalreporter.write_line(line)
-        for line in summary_lines(self.records, self.settings):
-            terminalreporter.write_line(line)
 
     # what the hooks are made of
 
@@ -287,6 +286,27 @@ class Run:
                 f"{'--gpu-bench-device=cpu' if test.settings.device == 'cpu' else why_no_gpu()}"
             )
 
+    def _note_newcomers(self) -> str | None:
+        """Call INVALID what was measured while somebody else began to use the GPU, and return that; else None."""
+        measured = self._test is not None and any(each.timing.measured for each in self._test.measurements)
+        sentence = self.turns.newcomers() if measured else None
+        if sentence is not None and self._test is not None:
+            self._test.measurements[:] = [distrusted(each, sentence) for each in self._test.measurements]
+            self.turns.warnings.append(sentence)
+        return sentence
+
+    def device_of(self, item: pytest.Item) -> "Device | None":
+        """Return the device of the running test; None where it needs none, or there is none."""
+        from pytest_gpubench.gpu.device import find_device
+
+        test = self.current_test()
+        if test is not None and uses_fixture(item):
+            self._require_device(test)
+            return test.device
+        with suppress(DeviceUnavailable):
+            return find_device(self.settings.device)
+        return None
+
     def _require_measurement(self) -> None:
         test = self.current_test()
         if test is None or not test.limits:
@@ -317,13 +337,14 @@ class Run:
             params=test.params,
             measurements=tuple(test.measurements),
             extra_info=test.extra_info,
-            warnings=tuple(test.warnings),
+            warnings=(*self.turns.warnings, *test.warnings),
+            turn=self.turns.record(),
         )
 
     def _keep_measured(self) -> None:
         """Keep what a test that gets no report has measured."""
         if self._test is not None and self._test.measurements:
-            self.records.append(self._record(self._test))
+            self.gathering.records.append(self._record(self._test))
 
     def _attach(self, item: pytest.Item, report: pytest.TestReport, record: "TestRecord") -> None:
         from pytest_gpubench.report.properties import median_properties
@@ -364,6 +385,21 @@ def open_terminal(config: pytest.Config) -> "TextIO | None":
 RUN = pytest.StashKey[Run]()
 
 
+def distrusted(measurement: "Measurement", sentence: str) -> "Measurement":
+    """Return a measurement that is called INVALID."""
+    import msgspec
+
+    from pytest_gpubench.results.model import Outcome, Verdict
+
+    verdict = Verdict(limit="nobody else on the GPU", outcome=Outcome.INVALID, sentence=sentence)
+    return msgspec.structs.replace(measurement, verdicts=(*measurement.verdicts, verdict))
+
+
+def takes_turns(item: pytest.Item) -> bool:
+    """Tell whether a test has the GPU for itself: a perf test, or one that asks for it."""
+    return any(item.get_closest_marker(name) is not None for name in (markers.NAME, markers.TURN_NAME))
+
+
 def uses_fixture(item: pytest.Item) -> bool:
     """Tell whether a test uses gpu_bench, itself or through another fixture."""
     return FIXTURE in getattr(item, "fixturenames", ())
@@ -374,11 +410,6 @@ def missing_call(limits: Limits) -> str:
     if limits.min_speedup is None:
         return "the test measured nothing; call gpu_bench(...) in it"
     return "the test compared nothing; call gpu_bench.compare(candidate, reference, ...) in it"
-
-
-def is_distributing(config: pytest.Config) -> bool:
-    """Tell whether this process hands the tests to xdist workers."""
-    return bool(config.getoption("tx", None)) and not hasattr(config, "workerinput")
 
 
 def parameters(item: pytest.Item) -> dict[str, object]:

@@ -35,6 +35,7 @@ LIMIT_TIME_S = 1.0
 """The reps of a measurement with an undecided limit take no longer, unless told otherwise."""
 PRECISION_TIME_S = 0.1
 """Nor for precision alone: about what Triton's do_bench takes for a number."""
+LOCK_FOLDER_NAME = "pytest-gpubench-locks"
 SORT_KEYS = ("none", "name", "median", "mean", "std", "rel_std", "min", "max")
 GROUP_KEYS = ("none", "file", "class", "function", "label", "device", "param")
 
@@ -85,6 +86,14 @@ def fraction(text: str) -> float:
     return value
 
 
+def demanded(text: str) -> int | Literal["all"]:
+    """Parse a count of at least 1, or all."""
+    try:
+        return "all" if text == "all" else whole_number(text)
+    except ValueError as error:
+        raise ValueError(f"{error}, or all") from None
+
+
 def switch(text: str) -> bool:
     """Parse yes or no in the spellings that ini files use."""
     words = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
@@ -122,6 +131,25 @@ class Settings:
         "auto", choice("auto", "cuda", "cpu"), "where to measure; auto is the GPU if there is one", "auto|cuda|cpu"
     )
     require_gpu: bool = setting(False, switch, "fail every perf test if there is no GPU to measure on")
+    require: int | Literal["all"] | None = setting(
+        None, demanded, "fail a run in which fewer than N tests measured on a GPU, or not all perf tests", "N|all"
+    )
+    lock_timeout: float = setting(
+        3600.0,
+        positive,
+        "fail a perf test that waits longer for its turn at the GPU: a queue of slow tests is shorter, a hang is not",
+        "SECONDS",
+    )
+    lock_folder: str | None = setting(
+        None, str, f"keep the locks of GPUs here; unset, in {LOCK_FOLDER_NAME} of the temp folder", "FOLDER"
+    )
+    busy: Literal["warn", "wait", "fail"] = setting(
+        "warn",
+        choice("warn", "wait", "fail"),
+        "what to do where somebody else computes on the GPU: warn measures all the same, wait waits for up to "
+        "lock-timeout, fail refuses",
+        "warn|wait|fail",
+    )
     timer: str = setting(
         "profiler",
         choice("profiler", "wall", "scripted"),
@@ -201,7 +229,14 @@ class Settings:
     quiet: bool = setting(False, switch, "show no table, only the line of what was measured on what")
 
     def __post_init__(self) -> None:
-        for first, second in (("only", "skip"), ("only", "disable"), ("verbose", "quiet")):
+        exclusive = [
+            ("only", "skip"),
+            ("only", "disable"),
+            ("verbose", "quiet"),
+            ("require", "skip"),
+            ("require", "disable"),
+        ]
+        for first, second in exclusive:
             if getattr(self, first) and getattr(self, second):
                 raise BadRequest(f"{flag_name(first)} and {flag_name(second)} contradict each other: give one of them")
 

@@ -13,13 +13,13 @@ from pytest_gpubench.settings import ROWS, flag_name
 
 PACKAGE = Path(pytest_gpubench.__file__).parent
 ROOT = PACKAGE.parent
-GLUE = {"plugin", "options", "markers", "hookspecs"}
-KNOW_TORCH = {"agreement", "arms", "timing", "gpu", "correctness", "strategies", "fixture"}
+GLUE = {"plugin", "options", "markers", "hookspecs", "workers", "turns", "containment", "gathering"}
+KNOW_TORCH = {"workers", "turns", "agreement", "arms", "contest", "timing", "gpu", "correctness", "strategies", "fixture"}
 LAYERS = [
     {"errors", "units"},
     {"stats", "limits", "settings"},
     {"results"},
-    {"verdict", "report", "gpu", "correctness"},
+    {"verdict", "report", "gpu", "correctness", "strategies"},
     {"timing"},
     {"agreement", "procedure"},
     {"arms"},
@@ -27,6 +27,8 @@ LAYERS = [
     {"contest"},
     {"fixture"},
     {"markers", "options"},
+    {"workers", "containment"},
+    {"turns", "gathering"},
     {"plugin", "cli"},
     {"__init__", "__main__"},
 ]

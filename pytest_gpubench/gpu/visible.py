@@ -1,0 +1,122 @@
+"""Which GPUs and MIG instances a process may use, found out without torch and without a CUDA context."""
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pytest_gpubench.gpu.nvml import Nvml
+
+MAX_GPUS = 64
+
+
+@dataclass(frozen=True)
+class VisibleGpu:
+    """A GPU, or a MIG instance of one, that may be used; `index` is NVML's, None for an instance."""
+
+    uuid: str
+    index: int | None
+    name: str
+    mig: bool = False
+
+
+@dataclass(frozen=True)
+class HostGpu:
+    """A GPU of the host and what of it can be used: itself, or its MIG instances where it is split into some."""
+
+    gpu: VisibleGpu
+    usable: tuple[VisibleGpu, ...]
+
+
+def find_visible(environment: Mapping[str, str] | None = None) -> list[VisibleGpu]:
+    """Return what CUDA_VISIBLE_DEVICES lets through, in its order; nothing where NVML is not usable.
+
+    A run may use every MIG instance that is returned; one process sees only the first of its list.
+    """
+    environment = os.environ if environment is None else environment
+    return select(environment.get("CUDA_VISIBLE_DEVICES"), read_host())
+
+
+def parse_list(listed: str) -> list[int] | list[str]:
+    """Return the indices, or the beginnings of UUIDs, in a CUDA_VISIBLE_DEVICES, as CUDA reads it.
+
+    The first entry says which of the two it is. The list ends before the first entry that is neither, such as -1 and
+    NoDevFiles; an entry given twice empties it.
+    """
+    for prefix in ("GPU-", "MIG-"):
+        if listed.startswith(prefix):
+            return _once([name if name.startswith(prefix) else None for name in listed.split(",")])
+    return _once([_leading_number(entry) for entry in listed.split(",")])
+
+
+def select(listed: str | None, host: Sequence[HostGpu]) -> list[VisibleGpu]:
+    """Return what a CUDA_VISIBLE_DEVICES lets through of a host's GPUs in NVML's order; all of them for None."""
+    if listed is None:
+        return [gpu for each in host for gpu in each.usable]
+    names = parse_list(listed)
+    if listed.startswith("MIG-"):
+        instances = [gpu for each in host for gpu in each.usable if gpu.mig]
+        return [instances[place] for place in _places(names, [gpu.uuid for gpu in instances])]
+    return [gpu for place in _places(names, [each.gpu.uuid for each in host]) for gpu in host[place].usable]
+
+
+def index_caveat(environment: Mapping[str, str], host: Sequence[HostGpu]) -> str | None:
+    """Return a warning where an index may mean another GPU to CUDA than to NVML; None where both must agree."""
+    listed = environment.get("CUDA_VISIBLE_DEVICES", "")
+    in_pci_order = environment.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
+    if in_pci_order or listed.startswith(("GPU-", "MIG-")) or len({each.gpu.name for each in host}) < 2:
+        return None
+    if not parse_list(listed):
+        return None
+    return (
+        f"CUDA_VISIBLE_DEVICES={listed} is read in the order of the PCI bus, but these GPUs are not alike and CUDA "
+        f"numbers the fastest first: set CUDA_DEVICE_ORDER=PCI_BUS_ID, or list UUIDs (nvidia-smi -L)"
+    )
+
+
+def read_host() -> list[HostGpu]:
+    """Return what NVML says of all GPUs of this host, in the order of the PCI bus; nothing where it is not usable."""
+    from pytest_gpubench.gpu.nvml import Nvml
+
+    found = []
+    try:
+        for index in range(MAX_GPUS):
+            nvml = Nvml.open_index(index)
+            gpu = VisibleGpu(nvml.uuid() or f"GPU-number-{index}", index, nvml.name())
+            found.append(HostGpu(gpu, _instances(nvml) if nvml.mig() else (gpu,)))
+    except RuntimeError:
+        pass
+    return found
+
+
+def _instances(nvml: "Nvml") -> tuple[VisibleGpu, ...]:
+    from pytest_gpubench.gpu.nvml import Nvml
+
+    handles = [nvml.ask("MigDeviceHandleByIndex", index) for index in range(nvml.ask("MaxMigDeviceCount") or 0)]
+    opened = [Nvml(nvml.library, handle) for handle in handles if handle is not None]
+    return tuple(VisibleGpu(uuid, None, each.name(), True) for each in opened if (uuid := each.uuid()))
+
+
+def _leading_number(entry: str) -> int | None:
+    match = re.match(r"[+-]?[0-9]+", entry.strip())
+    number = int(match.group()) if match else -1
+    return number if number >= 0 else None
+
+
+def _once(entries: "list[int | None] | list[str | None]") -> list:  # type: ignore[type-arg] # of either
+    """Return what precedes the first None, or nothing if that holds an entry twice."""
+    kept = list(entries[: entries.index(None)] if None in entries else entries)
+    return kept if len(set(kept)) == len(kept) else []
+
+
+def _places(names: "list[int] | list[str]", uuids: Sequence[str]) -> list[int]:
+    return _once([_place(name, uuids) for name in names])
+
+
+def _place(name: int | str, uuids: Sequence[str]) -> int | None:
+    if isinstance(name, int):
+        return name if name < len(uuids) else None
+    matching = [place for place, uuid in enumerate(uuids) if uuid.startswith(name)]
+    return matching[0] if len(matching) == 1 else None

@@ -1,0 +1,227 @@
+"""What counts as foreign work, through scripted readings, and the three policies, without waiting."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pytest_gpubench.errors import DeviceUnavailable
+from pytest_gpubench.gpu.foreign import (
+    POLL_S,
+    SETTLE_S,
+    ForeignWork,
+    GpuProcess,
+    GpuReading,
+    command_of,
+    enforce,
+    family,
+    find_foreign,
+    newcomers,
+    read_gpu,
+)
+from pytest_gpubench.gpu.nvml import Nvml
+
+OURS = {10, 11}
+COMMANDS = {10: "pytest", 11: "pytest", 20: "python train.py", 21: "", 22: "ollama serve", 23: "x", 24: "y"}
+
+
+def reading(*pids: int, utilisation: float | None = 0.0) -> GpuReading:
+    return GpuReading(tuple(GpuProcess(pid) for pid in pids), utilisation)
+
+
+@pytest.mark.parametrize(
+    ("found", "uses_gpu", "pids"),
+    [
+        (reading(), False, None),
+        (reading(10, 11), True, None),
+        (reading(10, 20), True, [20]),
+        (reading(20), False, [20]),
+        (reading(20), True, None),  # none of ours is listed: these are ids of another container
+        (reading(20, utilisation=0.5), True, []),
+        (reading(10, 99), True, None),  # no such process here
+        (reading(10, 99, 20), True, [20]),
+        (reading(10, 99, utilisation=0.5), True, []),
+        (reading(10, utilisation=0.05), True, None),
+        (reading(10, utilisation=0.06), True, []),
+        (reading(10, utilisation=None), True, None),
+        (GpuReading(None, 0.05), True, None),
+        (GpuReading(None, 0.06), True, []),
+        (GpuReading(None, None), True, None),
+    ],
+)
+def test_what_is_foreign(found: GpuReading, uses_gpu: bool, pids: list[int] | None) -> None:
+    work = find_foreign(found, OURS, uses_gpu, COMMANDS.get)
+    assert (None if work is None else [process.pid for process in work.processes]) == pids
+
+
+@pytest.mark.parametrize(
+    ("found", "sentence"),
+    [
+        (
+            GpuReading((GpuProcess(20, 3 * 2**29),), 0.87),
+            "1 other process: pid 20 (python train.py, 1.5 GiB) computes on the GPU, which is 87 % busy",
+        ),
+        (
+            reading(10, 20, 21, 22, 23, 24, utilisation=None),
+            "5 other processes: pid 20 (python train.py), pid 21, pid 22 (ollama serve) and 2 more compute on the GPU",
+        ),
+        (
+            reading(10, 98, 99, utilisation=0.4),
+            "the GPU is 40 % busy while this run leaves it idle; whose work it is cannot be told: "
+            "NVML lists 2 processes that are not to be found in this container",
+        ),
+        (
+            reading(99, utilisation=0.4),
+            "the GPU is 40 % busy while this run leaves it idle; whose work it is cannot be told: "
+            "NVML lists 1 process that is not to be found in this container",
+        ),
+        (
+            reading(10, utilisation=0.4),
+            "the GPU is 40 % busy while this run leaves it idle; whose work it is cannot be told: "
+            "NVML names no process of others",
+        ),
+    ],
+)
+def test_it_is_named_in_a_sentence(found: GpuReading, sentence: str) -> None:
+    work = find_foreign(found, OURS, 10 in [each.pid for each in found.processes or ()], COMMANDS.get)
+    assert work is not None
+    assert work.sentence == sentence
+
+
+class FakeError(Exception):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("memory", "expected"), [(2**30, 2**30), (0, 0), (None, None), (2**64 - 1, None), (2**63 - 1, 2**63 - 1)]
+)
+def test_nvml_is_read(memory: int | None, expected: int | None) -> None:
+    library = SimpleNamespace(
+        NVMLError=FakeError,
+        nvmlDeviceGetComputeRunningProcesses=lambda _: [SimpleNamespace(pid=7, usedGpuMemory=memory)],
+        nvmlDeviceGetUtilizationRates=lambda _: SimpleNamespace(gpu=37, memory=90),
+    )
+    assert read_gpu(Nvml(library, "handle")) == GpuReading((GpuProcess(7, expected),), 0.37)
+
+
+def test_what_nvml_cannot_say_is_none() -> None:
+    def fail(handle: Any) -> None:
+        raise FakeError("Not Supported")
+
+    library = SimpleNamespace(NVMLError=FakeError, nvmlDeviceGetComputeRunningProcesses=fail)
+    assert read_gpu(Nvml(library, "handle")) == GpuReading(None, None)
+
+
+# what to do about it
+
+BUSY = ForeignWork((GpuProcess(20),), 0.9, "pid 20 computes")
+LOADED = ForeignWork((), 0.9, "the GPU is 90 % busy")
+
+
+class World:
+    """A clock that only pausing moves on, and a GPU that is looked at."""
+
+    def __init__(self, looks: Iterable[ForeignWork | None]) -> None:
+        self.looks = iter(looks)
+        self.last: ForeignWork | None = None
+        self.now_s = 0.0
+        self.said: list[str] = []
+
+    def look(self) -> ForeignWork | None:
+        self.last = next(self.looks, self.last)
+        return self.last
+
+    def pause(self, seconds: float) -> None:
+        self.now_s += seconds
+
+    def enforce(self, policy: Any, timeout_s: float = 10.0) -> ForeignWork | None:
+        return enforce(policy, self.look, timeout_s, self.said.append, lambda: self.now_s, self.pause)
+
+
+@pytest.mark.parametrize("policy", ["warn", "wait", "fail"])
+def test_a_free_gpu_costs_no_time(policy: str) -> None:
+    world = World([None])
+    assert world.enforce(policy) is None
+    assert (world.now_s, world.said) == (0, [])
+
+
+@pytest.mark.parametrize("policy", ["warn", "wait", "fail"])
+def test_what_our_own_work_leaves_behind_is_not_foreign(policy: str) -> None:
+    """NVML's utilisation is a mean over up to a second that has passed."""
+    world = World([LOADED, LOADED, LOADED, None])
+    assert world.enforce(policy) is None
+    assert (world.now_s, world.said) == (3 * POLL_S, [])
+
+
+@pytest.mark.parametrize(("work", "after_s"), [(BUSY, 0), (LOADED, SETTLE_S)])
+def test_warn_returns_what_is_there(work: ForeignWork, after_s: float) -> None:
+    world = World([work])
+    assert world.enforce("warn") is work
+    assert (world.now_s, world.said) == (after_s, [])
+
+
+def test_fail_refuses() -> None:
+    with pytest.raises(DeviceUnavailable, match="pid 20 computes: end it, or let the test wait with --gpu-bench-busy"):
+        World([BUSY]).enforce("fail")
+
+
+def test_wait_waits() -> None:
+    world = World([BUSY] * 9 + [None])
+    assert world.enforce("wait") is None
+    assert world.now_s == 9 * POLL_S
+    assert world.said == ["waiting until the GPU is free: pid 20 computes"]
+
+
+@pytest.mark.parametrize(("looks", "in_time"), [(4, True), (5, False)])
+def test_wait_waits_so_long(looks: int, in_time: bool) -> None:
+    world = World([BUSY] * looks + [None])
+    timeout_s = 4 * POLL_S
+    if in_time:
+        assert world.enforce("wait", timeout_s) is None
+    else:
+        with pytest.raises(DeviceUnavailable, match="waited 1 s for the GPU to be free, but pid 20 computes"):
+            world.enforce("wait", timeout_s)
+    assert world.now_s == timeout_s
+
+
+def work(*pids: int) -> ForeignWork:
+    return ForeignWork(tuple(GpuProcess(pid) for pid in pids), 1.0, "")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "came"),
+    [
+        (None, None, None),
+        (None, LOADED, None),
+        (work(2**30), None, None),
+        (work(2**30), work(2**30), None),
+        (None, work(2**30), "1 other process: pid 1073741824 began to compute on the GPU while it was measured on"),
+        (work(1), work(1, 2**30), "1 other process: pid 1073741824 began to compute"),
+        (LOADED, work(2**30, 2**30 + 1), "2 other processes: pid 1073741824, pid 1073741825 began"),
+    ],
+)
+def test_who_came_meanwhile(before: ForeignWork | None, after: ForeignWork | None, came: str | None) -> None:
+    sentence = newcomers(before, after)
+    assert (sentence is None) if came is None else (sentence or "").startswith(came)
+
+
+def test_a_family_is_all_that_descends() -> None:
+    script = "import subprocess, sys; p = subprocess.Popen(['cat']); print(p.pid, flush=True); p.wait()"
+    child = subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert child.stdout is not None
+    grandchild = int(child.stdout.readline())
+    try:
+        assert {os.getpid(), child.pid, grandchild} <= family([os.getpid()])
+        assert family([child.pid]) == {child.pid, grandchild}
+        assert family([child.pid, 2**30]) == {child.pid, grandchild, 2**30}
+    finally:
+        child.communicate("")
+
+
+@pytest.mark.parametrize(("find", "known"), [(os.getpid, True), (lambda: 2**30, False)])
+def test_a_process_is_known_by_its_command(find: Callable[[], int], known: bool) -> None:
+    assert (command_of(find()) is not None) == known

@@ -1,0 +1,173 @@
+"""CUDA_VISIBLE_DEVICES as CUDA reads it (torch's own reading of it is the oracle), and NVML's list through a fake."""
+
+import os
+import sys
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_gpubench.gpu.visible import (
+    HostGpu,
+    VisibleGpu,
+    find_visible,
+    index_caveat,
+    parse_list,
+    read_host,
+    select,
+)
+
+UUIDS = ["GPU-aa11", "GPU-aa22", "GPU-bb33", "GPU-c"]
+HOST = [HostGpu(gpu, (gpu,)) for gpu in (VisibleGpu(uuid, index, "NVIDIA H200") for index, uuid in enumerate(UUIDS))]
+INSTANCES = tuple(VisibleGpu(f"MIG-{letter}", None, "H200 MIG 1g.18gb", mig=True) for letter in "xyz")
+SPLIT_HOST = [
+    HostGpu(VisibleGpu("GPU-aa11", 0, "NVIDIA H200"), INSTANCES[:2]),
+    HOST[1],
+    HostGpu(VisibleGpu("GPU-bb33", 2, "NVIDIA H200"), INSTANCES[2:]),
+    HostGpu(VisibleGpu("GPU-c", 3, "NVIDIA H200"), ()),  # split, but no instance was made
+]
+
+
+@pytest.mark.parametrize(
+    ("listed", "numbers"),
+    [
+        (None, [0, 1, 2, 3]),
+        ("", []),
+        (" ", []),
+        ("-1", []),
+        ("NoDevFiles", []),
+        ("none", []),
+        ("0", [0]),
+        ("3,1", [3, 1]),
+        (" 2 , 0 ", [2, 0]),
+        ("1gpu,+2", [1, 2]),
+        ("0,-1,1", [0]),
+        ("0,,1", [0]),
+        ("0,4,1", [0]),
+        ("4", []),
+        ("3", [3]),
+        ("0,1,0", []),
+        ("0,-1,0", [0]),
+        ("0,GPU-bb", [0]),
+        ("GPU-bb33", [2]),
+        ("GPU-bb,GPU-aa1", [2, 0]),
+        ("GPU-aa", []),  # two begin so
+        ("GPU-bb,GPU-aa,GPU-c", [2]),
+        ("GPU-bb,GPU-zz,GPU-c", [2]),
+        ("GPU-bb,1", [2]),
+        ("GPU-bb, GPU-c", [2]),
+        ("GPU-bb,GPU-bb33", []),
+        ("GPU-bb,GPU-bb", []),
+        ("MIG-x", []),
+    ],
+)
+def test_what_is_let_through(listed: str | None, numbers: list[int]) -> None:
+    assert [gpu.index for gpu in select(listed, HOST)] == numbers
+
+
+@pytest.mark.parametrize(
+    ("listed", "uuids"),
+    [
+        (None, ["MIG-x", "MIG-y", "GPU-aa22", "MIG-z"]),
+        ("0", ["MIG-x", "MIG-y"]),
+        ("2,1", ["MIG-z", "GPU-aa22"]),
+        ("3", []),
+        ("GPU-aa1", ["MIG-x", "MIG-y"]),
+        ("MIG-z,MIG-x", ["MIG-z", "MIG-x"]),
+        ("MIG-z,GPU-aa22", ["MIG-z"]),
+        ("MIG-", []),
+        ("MIG-z,MIG-z", []),
+    ],
+)
+def test_instances_stand_for_a_gpu_that_is_split(listed: str | None, uuids: list[str]) -> None:
+    assert [gpu.uuid for gpu in select(listed, SPLIT_HOST)] == uuids
+
+
+ENTRIES = st.sampled_from(["0", "1", "2", "3", "4", " 1", "1x", "+2", "-1", "", "x", *UUIDS, "GPU-", "GPU-aa", "MIG-x"])
+
+
+@given(st.lists(ENTRIES, max_size=4).map(",".join))
+def test_it_is_read_as_torch_reads_it(listed: str) -> None:
+    import torch
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CUDA_VISIBLE_DEVICES", listed)
+        expected: Any = torch.cuda._parse_visible_devices()
+    assert parse_list(listed) == expected
+    if expected and isinstance(expected[0], str):
+        expected = torch.cuda._transform_uuid_to_ordinals(expected, UUIDS)
+    in_range = next((place for place, number in enumerate(expected) if number >= 4), len(expected))
+    assert [gpu.index for gpu in select(listed, HOST)] == expected[:in_range]
+
+
+@pytest.mark.parametrize(
+    ("environment", "names", "warned"),
+    [
+        ({}, "AB", False),
+        ({"CUDA_VISIBLE_DEVICES": "1"}, "AB", True),
+        ({"CUDA_VISIBLE_DEVICES": "1"}, "AA", False),
+        ({"CUDA_VISIBLE_DEVICES": "-1"}, "AB", False),
+        ({"CUDA_VISIBLE_DEVICES": "GPU-aa11"}, "AB", False),
+        ({"CUDA_VISIBLE_DEVICES": "1", "CUDA_DEVICE_ORDER": "FASTEST_FIRST"}, "AB", True),
+        ({"CUDA_VISIBLE_DEVICES": "1", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, "AB", False),
+    ],
+)
+def test_an_index_among_unlike_gpus_is_warned_of(environment: dict[str, str], names: str, warned: bool) -> None:
+    host = [HostGpu(VisibleGpu(f"GPU-{name}", index, name), ()) for index, name in enumerate(names)]
+    assert (index_caveat(environment, host) is not None) == warned
+
+
+class FakeError(Exception):
+    pass
+
+
+class FakeNvml:
+    """Two GPUs, the second split into two instances, of seven places."""
+
+    NVMLError = FakeError
+
+    def nvmlInit(self) -> None:
+        pass
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> str:
+        return self._known({0: "first", 1: "second"}, index)
+
+    def nvmlDeviceGetUUID(self, handle: str) -> str:
+        return {"first": "GPU-1", "second": "GPU-2", "left": "MIG-l", "right": "MIG-r"}[handle]
+
+    def nvmlDeviceGetName(self, handle: str) -> bytes:
+        return f"name of {handle}".encode()
+
+    def nvmlDeviceGetMigMode(self, handle: str) -> list[int]:
+        return [int(handle == "second"), 0]
+
+    def nvmlDeviceGetMaxMigDeviceCount(self, handle: str) -> int:
+        return 7
+
+    def nvmlDeviceGetMigDeviceHandleByIndex(self, handle: str, index: int) -> str:
+        return self._known({0: "left", 3: "right"}, index)
+
+    def _known(self, handles: dict[int, str], index: int) -> str:
+        if index not in handles:
+            raise FakeError("Not Found")
+        return handles[index]
+
+
+def test_the_host_is_read_from_nvml(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml())
+    first = VisibleGpu("GPU-1", 0, "name of first")
+    left, right = (VisibleGpu(f"MIG-{name[0]}", None, f"name of {name}", True) for name in ("left", "right"))
+    assert read_host() == [
+        HostGpu(first, (first,)),
+        HostGpu(VisibleGpu("GPU-2", 1, "name of second"), (left, right)),
+    ]
+    assert find_visible({"CUDA_VISIBLE_DEVICES": "MIG-r,MIG-l"}) == [right, left]
+    assert find_visible({}) == [first, left, right]
+    monkeypatch.setitem(os.environ, "CUDA_VISIBLE_DEVICES", "0")
+    assert find_visible() == [first]
+
+
+def test_without_nvml_nothing_is_visible(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    assert find_visible({}) == []

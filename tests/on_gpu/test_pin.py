@@ -1,0 +1,215 @@
+"""Workers on real GPUs: pinned, by turns, and what is left when one breaks; each test says how many GPUs it needs."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from pytest_gpubench.gpu.visible import find_visible
+from pytest_gpubench.results.model import TestRecord, decode
+from tests.plugin.hosts import KEEP, overlaps, turns_by_gpu
+
+SUITE = """
+import os, signal
+import pytest, torch
+
+@pytest.mark.parametrize("number", range({tests}))
+def test_it(gpu_bench, number):
+    x = torch.randn(2**22, device=gpu_bench.device)
+    gpu_bench.measure(x.neg, reps=20)
+    gpu_bench.extra_info.update(pid=os.getpid(), seen=os.environ.get("CUDA_VISIBLE_DEVICES"))
+    gpu_bench.extra_info["devices"] = torch.cuda.device_count()
+"""
+
+CULPRIT = """
+def test_culprit(gpu_bench):
+    x = torch.zeros(8, device=gpu_bench.device)
+    {what}
+
+@pytest.mark.parametrize("number", range(4))
+def test_after(gpu_bench, number):
+    gpu_bench.measure(torch.randn(2**22, device=gpu_bench.device).neg, reps=20)
+"""
+OUT_OF_BOUNDS = "x[torch.tensor([2**40], device=x.device)].sum().item()"
+OUT_OF_BOUNDS_UNSEEN = "x[torch.tensor([2**40], device=x.device)]"
+OUT_OF_MEMORY = "torch.empty(2**45, dtype=torch.uint8, device=x.device)"
+KILLED = "os.kill(os.getpid(), signal.SIGKILL)"
+
+
+def need_gpus(number: int) -> None:
+    found = len(find_visible())
+    if found < number:
+        pytest.skip(f"needs {number} GPUs, found {found}: nothing here is proved by this run")
+
+
+class RealHost:
+    """A folder with a suite and locks of its own, on the GPUs of this host."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / "conftest.py").write_text(KEEP)
+
+    def write(self, source: str, tests: int = 8) -> None:
+        (self.folder / "test_it.py").write_text(SUITE.format(tests=tests) + source)
+
+    def start(self, *arguments: str, gpus: Sequence[str] | None = None) -> "subprocess.Popen[str]":
+        command = [sys.executable, "-m", "pytest", "-p", "no:benchmark", "-p", "no:cacheprovider", "--tb=short", "-rs"]
+        locks = f"--gpu-bench-lock-folder={self.folder / 'locks'}"
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "GPU_B"))}
+        if gpus is not None:
+            environment["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
+        return subprocess.Popen(
+            [*command, locks, *arguments],
+            cwd=self.folder,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def run(self, *arguments: str, gpus: Sequence[str] | None = None) -> tuple[int, str]:
+        process = self.start(*arguments, gpus=gpus)
+        output, _ = process.communicate(timeout=400)
+        return process.returncode, output
+
+    def records(self) -> list[TestRecord]:
+        path = self.folder / "records.jsonl"
+        return [decode(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> RealHost:
+    return RealHost(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def uuids() -> list[str]:
+    return [gpu.uuid for gpu in find_visible()]
+
+
+def test_four_workers_hold_four_gpus(host: RealHost, uuids: list[str]) -> None:
+    need_gpus(4)
+    host.write("", tests=24)
+    status, output = host.run("-n", "auto", "--gpu-bench-busy=fail", gpus=uuids[:4])
+    assert status == 0, output
+    assert "created: 4/4 workers" in output
+    records = host.records()
+    assert len(records) == 24
+    seen = {str(record.extra_info["pid"]): record.extra_info["seen"] for record in records}
+    assert sorted(seen.values()) == sorted(uuids[:4])
+    assert {record.extra_info["devices"] for record in records} == {1}
+    for record in records:
+        assert record.turn is not None
+        assert record.turn.gpus == (record.extra_info["seen"],)
+        assert record.device.uuid == record.extra_info["seen"]
+    assert overlaps(records) == []
+
+
+@pytest.mark.parametrize("workers", [2, 8])
+def test_more_workers_than_gpus(host: RealHost, uuids: list[str], workers: int) -> None:
+    need_gpus(1)
+    gpus = uuids[: max(1, min(2, len(uuids), workers - 1))]
+    host.write("", tests=16)
+    status, output = host.run(f"-n{workers}", "--gpu-bench-busy=fail", gpus=gpus)
+    assert status == 0, output
+    assert len(host.records()) == 16
+    assert set(turns_by_gpu(host.records())) == set(gpus)
+    assert overlaps(host.records()) == []
+
+
+def test_two_runs_at_once_on_one_gpu(host: RealHost, uuids: list[str]) -> None:
+    need_gpus(1)
+    host.write("")
+    runs = [host.start("--gpu-bench-busy=fail", *mode, gpus=uuids[:1]) for mode in ([], ["-n2"])]
+    for run in runs:
+        output, _ = run.communicate(timeout=400)
+        assert run.returncode == 0, output
+    assert len(host.records()) == 16
+    assert overlaps(host.records()) == []
+
+
+@pytest.mark.parametrize("what", [OUT_OF_BOUNDS, OUT_OF_BOUNDS_UNSEEN], ids=["raised", "left running"])
+def test_a_broken_context_costs_one_test(host: RealHost, what: str) -> None:
+    need_gpus(1)
+    host.write(CULPRIT.format(what=what), tests=4)
+    status, output = host.run("-n2")
+    assert status == 1
+    assert "1 failed, 8 passed in" in output, output
+    assert "8 measurements in 8 tests" in output
+    assert "test_culprit" in output
+    assert "crashed while running" not in output
+
+
+@pytest.mark.parametrize("what", [OUT_OF_BOUNDS, OUT_OF_BOUNDS_UNSEEN], ids=["raised", "left running"])
+def test_without_xdist_the_rest_is_not_run(host: RealHost, what: str) -> None:
+    need_gpus(1)
+    host.write(CULPRIT.format(what=what), tests=4)
+    status, output = host.run()
+    assert status == 1
+    assert "1 failed, 4 passed, 4 skipped in" in output, output
+    assert "not run: test_it.py::test_culprit broke the CUDA context of this process" in output
+
+
+@pytest.mark.parametrize(("what", "line"), [(OUT_OF_MEMORY, "out of memory"), (KILLED, "crashed while running")])
+def test_a_worker_that_fails_costs_one_test(host: RealHost, what: str, line: str) -> None:
+    need_gpus(1)
+    host.write(CULPRIT.format(what=what), tests=4)
+    status, output = host.run("-n2")
+    assert status == 1
+    assert "1 failed, 8 passed in" in output, output
+    assert line in output
+    assert "8 measurements in 8 tests" in output
+    assert ("replacing crashed worker" in output) == (what == KILLED)
+
+
+TWO_GPUS = """
+@pytest.mark.perf(gpus=2)
+@pytest.mark.parametrize("again", range(4))
+def test_copy(gpu_bench, again):
+    x = torch.randn(2**22, device="cuda:0")
+    y = torch.empty_like(x, device="cuda:1")
+    y.copy_(x)
+    torch.cuda.synchronize(1)
+    gpu_bench.extra_info.update(pid=os.getpid(), seen=os.environ.get("CUDA_VISIBLE_DEVICES"))
+    gpu_bench.measure(x.neg, reps=20)
+"""
+
+
+@pytest.mark.parametrize("mode", [[], ["-n2"]])
+def test_two_gpus_for_one_test(host: RealHost, uuids: list[str], mode: list[str]) -> None:
+    need_gpus(2)
+    host.write(TWO_GPUS)
+    status, output = host.run(*mode, gpus=uuids[:2])
+    assert status == 0, output
+    copies = [record for record in host.records() if "copy" in record.nodeid]
+    assert len(copies) == 4
+    assert all(record.turn is not None and len(record.turn.gpus) == 2 for record in copies)
+    assert overlaps(host.records()) == []
+
+
+def test_a_stranger_is_seen(host: RealHost, uuids: list[str]) -> None:
+    """A process that computes and takes no turns; where NVML cannot name it, its load must be seen."""
+    need_gpus(1)
+    host.write("", tests=1)
+    code = (
+        "import torch\nx = torch.randn(8192, 8192, device='cuda')\nprint('ready', flush=True)\n"
+        "while True:\n    x @ x\n    torch.cuda.synchronize()"
+    )
+    environment = os.environ | {"CUDA_VISIBLE_DEVICES": uuids[0]}
+    stranger = subprocess.Popen(
+        [sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, start_new_session=True
+    )
+    try:
+        assert stranger.stdout is not None
+        assert stranger.stdout.readline().strip() == b"ready"
+        status, output = host.run("--gpu-bench-busy=fail", gpus=uuids[:1])
+    finally:
+        stranger.kill()
+        stranger.communicate()
+    assert status == 1, output
+    assert "on the GPU" in output or "the GPU is" in output
+    assert "end it, or let the test wait with --gpu-bench-busy=wait" in output
+    assert host.run("--gpu-bench-busy=fail", gpus=uuids[:1])[0] == 0

@@ -1,0 +1,110 @@
+"""Runs on a host with GPUs that are not there: real pytest processes, real locks, a fake NVML."""
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+
+from pytest_gpubench.results.model import TestRecord, Turn, decode
+
+SOURCE = Path(__file__).with_name("fake_gpus.py")
+
+HEAD = """
+import os
+import signal
+import sys
+import time
+import pytest
+from pytest_gpubench import scripted
+
+pytestmark = pytest.mark.perf(timer="scripted")
+SEEN = os.environ.get("CUDA_VISIBLE_DEVICES")  # when the module was imported
+
+@scripted([10.0, 10.1, 9.9])
+def fast(*args): return 0
+
+@pytest.fixture(autouse=True)
+def note(request):
+    if "gpu_bench" in request.fixturenames:
+        bench = request.getfixturevalue("gpu_bench")
+        bench.extra_info.update(pid=os.getpid(), seen=SEEN, now=os.environ.get("CUDA_VISIBLE_DEVICES"))
+"""
+
+KEEP = """
+import pytest
+
+def pytest_runtest_logreport(report):
+    text = getattr(report, "gpu_bench", None)
+    if text is not None and not IN_WORKER:
+        with open("records.jsonl", "a") as file:
+            print(text, file=file)
+
+def pytest_configure(config):
+    global IN_WORKER
+    IN_WORKER = hasattr(config, "workerinput")
+"""
+
+
+class Host:
+    """A folder with a test file, a list of GPUs, and a lock folder of its own."""
+
+    def __init__(self, folder: Path, gpus: Sequence[str]) -> None:
+        self.folder = folder
+        (folder / "fake_gpus.py").write_text(SOURCE.read_text())
+        (folder / "conftest.py").write_text(KEEP)
+        self.list_processes({uuid: [] for uuid in gpus})
+
+    def list_processes(self, listed: dict[str, list[int]]) -> None:
+        """Say which GPUs there are, and which processes NVML lists on each."""
+        (self.folder / "gpus.json").write_text(json.dumps(listed))
+
+    def write(self, source: str) -> None:
+        """Write the tests."""
+        (self.folder / "test_it.py").write_text(HEAD + source)
+
+    def start(self, *arguments: str, **variables: str) -> "subprocess.Popen[str]":
+        """Start a run of its own."""
+        fixed = ["-p", "fake_gpus", "-p", "no:benchmark", "-p", "no:cacheprovider", "--tb=short", "-rs"]
+        ours = ["--gpu-bench-startup=lazy", f"--gpu-bench-lock-folder={self.folder / 'locks'}"]
+        command = [sys.executable, "-m", "pytest", *fixed, *ours, "--gpu-bench-columns=median", *arguments]
+        foreign = ("PYTEST_", "GPU_BENCH_", "CUDA_", "FAKE_")
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
+        pipe = subprocess.PIPE
+        return subprocess.Popen(
+            command, cwd=self.folder, env=environment | variables, stdout=pipe, stderr=subprocess.STDOUT, text=True
+        )
+
+    def run(self, *arguments: str, **variables: str) -> tuple[int, str]:
+        """Run to the end; return the exit code and what was printed."""
+        process = self.start(*arguments, **variables)
+        output, _ = process.communicate(timeout=120)
+        return process.returncode, output
+
+    def records(self) -> list[TestRecord]:
+        """Return what all runs have measured so far."""
+        path = self.folder / "records.jsonl"
+        return [decode(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def turns_by_gpu(records: Sequence[TestRecord]) -> dict[str, list[Turn]]:
+    """Return the turns that were taken at each GPU, in their order."""
+    turns: dict[str, list[Turn]] = defaultdict(list)
+    for record in records:
+        assert record.turn is not None, record.nodeid
+        for uuid in record.turn.gpus:
+            turns[uuid].append(record.turn)
+    return {uuid: sorted(each, key=lambda turn: turn.began_s) for uuid, each in turns.items()}
+
+
+def overlaps(records: Sequence[TestRecord]) -> list[tuple[str, Turn, Turn]]:
+    """Return the turns that were not over when the next began."""
+    return [
+        (uuid, first, second)
+        for uuid, turns in turns_by_gpu(records).items()
+        for first, second in itertools.pairwise(turns)
+        if second.began_s < first.ended_s
+    ]

@@ -1,0 +1,361 @@
+"""Workers and their GPUs: how many there are, what each sees, what is left when one ends."""
+
+import os
+import re
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+
+from pytest_gpubench import workers
+from pytest_gpubench.gpu import allocation, visible
+from pytest_gpubench.gpu.visible import HostGpu, VisibleGpu
+from pytest_gpubench.settings import Settings
+from pytest_gpubench.workers import pin_to, same_gpu
+from tests.plugin.conftest import BenchRun
+from tests.plugin.hosts import Host, overlaps
+
+FOUR = ["GPU-a", "GPU-b", "GPU-c", "GPU-d"]
+GPUS = [VisibleGpu(uuid, index, "Fake GPU") for index, uuid in enumerate(FOUR)]
+
+TWELVE = """
+@pytest.mark.parametrize("number", range(12))
+def test_it(gpu_bench, number):
+    gpu_bench(fast)
+    time.sleep(0.01)
+"""
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Host:
+    return Host(tmp_path, FOUR)
+
+
+def test_auto_is_one_worker_for_each_gpu(host: Host) -> None:
+    host.write(TWELVE)
+    status, output = host.run("-n", "auto")
+    assert status == 0
+    assert "created: 4/4 workers" in output
+    assert "gpu_bench: 0.1.0, 4 x Fake GPU" in output
+    records = host.records()
+    assert len(records) == 12
+    seen = {str(record.extra_info["pid"]): record.extra_info["seen"] for record in records}
+    assert sorted(set(seen.values())) == sorted(seen.values())  # no two workers have one GPU
+    for record in records:
+        assert record.turn is not None
+        assert (record.device.uuid,) == record.turn.gpus == (record.extra_info["seen"],)
+    assert overlaps(records) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "expected"),
+    [
+        ([], {}, 4),
+        ([], {"CUDA_VISIBLE_DEVICES": "2,0"}, 2),
+        ([], {"CUDA_VISIBLE_DEVICES": "GPU-c"}, 1),
+        ([], {"CUDA_VISIBLE_DEVICES": ""}, None),
+        (["--gpu-bench-device=cpu"], {}, None),
+        (["--gpu-bench-skip"], {}, None),
+        (["-m", "not perf"], {}, None),
+        (["-m", "perf"], {}, 4),
+        (["-n", "logical"], {}, None),
+        ([], {"PYTEST_XDIST_AUTO_NUM_WORKERS": "3"}, None),
+    ],
+)
+def test_how_many_workers(
+    pytester: pytest.Pytester,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    environment: dict[str, str],
+    expected: int | None,
+) -> None:
+    monkeypatch.setattr(visible, "read_host", lambda: [HostGpu(gpu, (gpu,)) for gpu in GPUS])
+    monkeypatch.delenv("PYTEST_XDIST_AUTO_NUM_WORKERS", raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    config = pytester.parseconfig(
+        "-p", "no:benchmark", *(arguments if "-n" in arguments else ["-n", "auto", *arguments])
+    )
+    assert workers.auto_workers(config) == expected
+
+
+def test_a_bad_setting_is_a_usage_error_for_auto_too(bench_run: BenchRun) -> None:
+    result = bench_run("def test_it(): pass", "-n", "auto", "--gpu-bench-reps=0")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: --gpu-bench-reps: '0' is not valid*"])
+
+
+def test_more_workers_than_gpus_take_turns(host: Host) -> None:
+    host.list_processes({"GPU-a": [], "GPU-b": []})
+    host.write(TWELVE)
+    status, _ = host.run("-n", "5")
+    assert status == 0
+    records = host.records()
+    assert len(records) == 12
+    assert {record.extra_info["seen"] for record in records} == {"GPU-a", "GPU-b"}
+    assert overlaps(records) == []
+
+
+@pytest.mark.parametrize(("listed", "seen"), [("3,1", {"GPU-d", "GPU-b"}), ("GPU-c", {"GPU-c"}), ("", {""})])
+def test_the_list_that_was_given_is_kept_to(host: Host, listed: str, seen: set[str]) -> None:
+    host.write(TWELVE)
+    status, _ = host.run("-n", "2", CUDA_VISIBLE_DEVICES=listed)
+    assert status == 0
+    assert {record.extra_info["seen"] for record in host.records()} == seen
+
+
+def test_without_xdist_the_environment_is_left_alone(host: Host) -> None:
+    host.write(TWELVE)
+    assert host.run()[0] == 0
+    records = host.records()
+    assert {record.extra_info["seen"] for record in records} == {None}
+    assert all(record.turn is not None and record.turn.gpus == ("GPU-a",) for record in records)
+
+
+class TestPins:
+    @pytest.fixture(autouse=True)
+    def alone(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        for name in ("CUDA_VISIBLE_DEVICES", workers.COUNT_WITHOUT_CUDA):
+            monkeypatch.setenv(name, "")  # so that what is set is taken back
+            monkeypatch.delenv(name)
+        monkeypatch.setattr(allocation, "cuda_was_initialised", lambda: False)
+
+    def test_the_own_gpu_alone(self, tmp_path: Path) -> None:
+        first, second = (pin_to(GPUS, Settings(lock_folder=str(tmp_path))) for _ in range(2))
+        assert first is not None
+        assert second is not None
+        assert os.environ["CUDA_VISIBLE_DEVICES"] == "GPU-b"
+        assert os.environ[workers.COUNT_WITHOUT_CUDA] == "1"
+        assert second.uuids == ("GPU-b",)
+        second.widen()
+        assert os.environ["CUDA_VISIBLE_DEVICES"] == "GPU-b,GPU-c,GPU-d,GPU-a" == ",".join(second.uuids)
+
+    def test_nothing_to_pin_to(self) -> None:
+        assert pin_to([], Settings()) is None
+        assert "CUDA_VISIBLE_DEVICES" not in os.environ
+
+    def test_cuda_was_started_before(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        monkeypatch.setattr(allocation, "cuda_was_initialised", lambda: True)
+        pin = pin_to(GPUS, Settings(lock_folder=str(tmp_path)))
+        assert pin is not None
+        assert pin.problem is not None
+        assert re.match(r"CUDA was started .*, before this worker could be pinned to GPU-a", pin.problem)
+        assert "CUDA_VISIBLE_DEVICES" not in os.environ
+        pin.widen()
+        assert "CUDA_VISIBLE_DEVICES" not in os.environ
+
+    def test_cuda_was_started_while_collecting(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        pin = pin_to(GPUS, Settings(lock_folder=str(tmp_path)))
+        assert pin is not None
+        monkeypatch.setattr(allocation, "cuda_was_initialised", lambda: True)
+        pin.widen()
+        assert os.environ["CUDA_VISIBLE_DEVICES"] == "GPU-a"
+        assert pin.uuids == ("GPU-a",)
+
+
+@pytest.mark.parametrize(
+    ("uuid", "other", "same"),
+    [
+        ("GPU-a", "GPU-a", True),
+        ("a", "GPU-a", True),
+        ("GPU-a", "MIG-a", True),  # torch does not tell which it is
+        ("GPU-a", "GPU-b", False),
+        ("", "", False),
+    ],
+)
+def test_one_gpu_in_two_spellings(uuid: str, other: str, same: bool) -> None:
+    assert same_gpu(uuid, other) == same
+
+
+MODES = """
+@pytest.mark.parametrize("number", range(5))
+def test_good(gpu_bench, number): gpu_bench(fast)
+@pytest.mark.perf(max_time_us=5)
+def test_slow(gpu_bench): gpu_bench(fast)
+def test_plain(): pass
+"""
+
+
+def table_of(output: str) -> list[str]:
+    return [line.strip() for line in output.splitlines() if re.match(r"  +test_", line)]
+
+
+def junit_of(path: Path) -> dict[str, dict[str, str]]:
+    cases = ElementTree.parse(path).getroot().iter("testcase")
+    return {
+        f"{case.get('name')}": {str(each.get("name")): str(each.get("value")) for each in case.iter("property")}
+        for case in cases
+    }
+
+
+def test_results_are_the_same_however_they_are_distributed(host: Host) -> None:
+    host.write(MODES)
+    found = {}
+    for mode in ("-n0", "-n2", "-n2 --dist=loadfile", "-n2 --dist=worksteal", "-n1 -p xdist", "-n2 --dist=loadscope"):
+        status, output = host.run(*mode.split(), "--junitxml=junit.xml", "--gpu-bench-require=6")
+        found[mode] = (status, table_of(output), junit_of(host.folder / "junit.xml"))
+        assert "6 measurements in 6 tests" in output, mode
+    assert found["-n0"][0] == 1
+    assert len(found["-n0"][1]) == 6
+    for mode, result in found.items():
+        assert result == found["-n0"], mode
+
+
+def test_each_says_what_it_does(host: Host) -> None:
+    host.write(MODES)
+    status, output = host.run("-n2", "--dist=each")
+    assert status == 1
+    assert "gpu_bench: --dist=each runs every test in every worker" in output
+    assert "12 measurements in 6 tests" in output
+
+
+@pytest.mark.parametrize("mode", [["-x"], ["-x", "-n1"], ["--maxfail=2", "-n2"]])
+def test_stopping_early_keeps_what_was_measured(host: Host, mode: list[str]) -> None:
+    slow = "@pytest.mark.perf(max_time_us=5)\n@pytest.mark.parametrize('n', range(9))\n"
+    host.write(f"def test_good(gpu_bench): gpu_bench(fast)\n{slow}def test_slow(gpu_bench, n): gpu_bench(fast)\n")
+    status, output = host.run(*mode)
+    assert status in (1, 2)
+    records = host.records()
+    assert f"{len(records)} measurements in {len(records)} tests" in output
+    assert len(records) >= 2
+
+
+@pytest.mark.parametrize(
+    ("demand", "arguments", "status", "sentence"),
+    [
+        ("6", [], 0, ""),
+        ("7", [], 1, "gpu_bench: --gpu-bench-require=7: 6 tests measured on a GPU"),
+        ("7", ["-n2"], 1, "gpu_bench: --gpu-bench-require=7: 6 tests measured on a GPU"),
+        ("all", ["-k", "good"], 0, ""),
+        ("all", ["-n2"], 1, "--gpu-bench-require=all: 1 perf test of 7 measured nothing, the first is *test_lazy"),
+        ("all", ["-k", "plain"], 1, "--gpu-bench-require=all: there was no perf test to run"),
+        ("1", ["--gpu-bench-device=cpu"], 1, "--gpu-bench-require=1: 0 tests measured on a GPU"),
+    ],
+)
+def test_a_run_that_measured_too_little_fails(
+    host: Host, demand: str, arguments: list[str], status: int, sentence: str
+) -> None:
+    host.write(MODES.replace("max_time_us=5", "max_time_us=50") + "\ndef test_lazy(gpu_bench): pass\n")
+    found, output = host.run(f"--gpu-bench-require={demand}", *arguments)
+    assert found == status
+    assert re.search(re.escape(sentence).replace(r"\*", ".*"), output)
+    assert ("gpu-bench-require" in output) == bool(sentence)
+
+
+SOMETHING_HAPPENS = """
+@pytest.mark.parametrize("number", range(6))
+def test_good(gpu_bench, number): gpu_bench(fast)
+
+def test_culprit(gpu_bench):
+    gpu_bench(fast)
+    {what}
+
+@pytest.mark.parametrize("number", range(6))
+def test_good_too(gpu_bench, number): gpu_bench(fast)
+
+def test_plain(): pass
+def test_cuda_by_hand():
+    if "FAKE_CONTEXT_ERROR" in os.environ: raise RuntimeError("CUDA error: an illegal memory access")
+"""
+BREAK = """
+    os.environ["FAKE_CONTEXT_ERROR"] = "CUDA error: an illegal memory access"
+    raise RuntimeError("CUDA error: an illegal memory access")
+"""
+BREAK_LATER = """
+    os.environ["FAKE_CONTEXT_ERROR"] = "CUDA error: an illegal memory access"
+"""
+PASSING_ERROR = "raise RuntimeError('CUDA out of memory')"
+
+
+@pytest.mark.parametrize("workers", ["-n1", "-n2", "-n2 --dist=loadfile", "-n2 --dist=worksteal"])
+@pytest.mark.parametrize("what", [BREAK, BREAK_LATER], ids=["raised", "left running"])
+def test_a_broken_context_costs_only_the_test_that_broke_it(host: Host, what: str, workers: str) -> None:
+    host.write(SOMETHING_HAPPENS.format(what=what))
+    status, output = host.run(*workers.split(), "--junitxml=junit.xml")
+    assert status == 1
+    assert "1 failed, 14 passed in" in output
+    assert "the CUDA context is broken (CUDA error: an illegal memory access): this worker was ended" in output
+    assert "crashed while running" not in output
+    assert "13 measurements in 13 tests" in output  # the culprit's, too
+    assert len(junit_of(host.folder / "junit.xml")) == 15
+    root = ElementTree.parse(host.folder / "junit.xml").getroot()
+    assert len(list(root.iter("testcase"))) == 15
+    assert [case.get("name") for case in root.iter("testcase") if case.find("failure") is not None] == ["test_culprit"]
+    assert overlaps(host.records()) == []
+
+
+def test_a_broken_context_under_each_is_told(host: Host) -> None:
+    """This scheduler cannot run a test again: what is lost says so, and is not green."""
+    host.write(SOMETHING_HAPPENS.format(what=BREAK))
+    status, output = host.run("-n1", "--dist=each")
+    assert status == 1
+    assert "2 failed, 13 passed in" in output
+    assert "not run: test_it.py::test_culprit broke the CUDA context of its worker" in output
+
+
+def test_without_xdist_the_other_gpu_tests_are_not_run(host: Host) -> None:
+    host.write(SOMETHING_HAPPENS.format(what=BREAK))
+    status, output = host.run()
+    assert status == 1
+    assert "1 failed, 6 passed, 8 skipped in" in output
+    skipped = re.findall(r"SKIPPED \[(\d)\] .*not run: test_it.py::test_culprit broke the CUDA context", output)
+    assert sum(map(int, skipped)) == 8
+    assert "7 measurements in 7 tests" in output
+
+
+@pytest.mark.parametrize("mode", [[], ["-n1"]])
+def test_an_error_that_passes_ends_nothing(host: Host, mode: list[str]) -> None:
+    host.write(SOMETHING_HAPPENS.format(what=PASSING_ERROR))
+    status, output = host.run(*mode)
+    assert status == 1
+    assert "1 failed, 14 passed in" in output
+    assert "replacing" not in output
+
+
+def test_a_broken_context_with_exit_first(host: Host) -> None:
+    host.write(SOMETHING_HAPPENS.format(what=BREAK))
+    status, output = host.run("-n1", "-x")
+    assert status in (1, 2)
+    assert "1 failed, 6 passed in" in output
+
+
+def test_without_restarts_the_run_ends_red(host: Host) -> None:
+    host.write(SOMETHING_HAPPENS.format(what=BREAK))
+    status, output = host.run("-n1", "--max-worker-restart=0")
+    assert status in (1, 2)
+    assert "worker gw0 crashed and worker restarting disabled" in output
+    assert "1 failed, 6 passed in" in output
+    assert "7 measurements in 7 tests" in output
+
+
+@pytest.mark.parametrize(
+    ("what", "arguments"),
+    [
+        ("os.kill(os.getpid(), signal.SIGKILL)", []),
+        ("os.abort()", []),
+        ("__import__('ctypes').PyDLL(None).sleep(60)", ["--timeout=1", "--timeout-method=thread"]),
+    ],
+    ids=["killed", "aborted", "hung"],
+)
+def test_a_worker_that_dies_costs_only_its_test(host: Host, what: str, arguments: list[str]) -> None:
+    if "sleep" in what:
+        pytest.importorskip("pytest_timeout")
+        what = what.replace("PyDLL", "CDLL")  # as a driver does: without the interpreter's lock
+    host.write(SOMETHING_HAPPENS.format(what=what))
+    status, output = host.run("-n2", *arguments)
+    assert status == 1
+    assert "1 failed, 14 passed in" in output
+    assert re.search("worker 'gw[01]' crashed while running 'test_it.py::test_culprit'", output)
+    assert "12 measurements in 12 tests" in output
+    by_worker = {str(record.extra_info["pid"]): record.extra_info["seen"] for record in host.records()}
+    assert set(by_worker.values()) <= {"GPU-a", "GPU-b"}  # the replacement took the place that became free
+    assert overlaps(host.records()) == []
+
+
+def test_loopback_gateways_are_hosts_like_any(host: Host) -> None:
+    """`--tx` of other hosts: a worker claims what it finds where it runs."""
+    host.write(TWELVE)
+    spec = f"popen//chdir={host.folder}//env:CUDA_VISIBLE_DEVICES="
+    status, _ = host.run("--dist=load", "--tx", f"{spec}1", "--tx", f"{spec}GPU-d", PYTHONPATH=str(host.folder))
+    assert status == 0
+    assert {record.extra_info["seen"] for record in host.records()} == {"GPU-b", "GPU-d"}
