@@ -10,11 +10,12 @@ from pytest_gpubench.arms import name_arms, speedup_limits
 from pytest_gpubench.audit import auditing, check_traffic, checked_bytes
 from pytest_gpubench.contest import Contest
 from pytest_gpubench.correctness import Tolerance
-from pytest_gpubench.errors import BadRequest, InvalidResult, LimitBroken, MeasurementError, WrongResult
+from pytest_gpubench.errors import BadRequest, InvalidResult, LimitBroken, MeasurementError, WrongResult, annotate
 from pytest_gpubench.gpu.device import Device, find_device
 from pytest_gpubench.limits import Limits
 from pytest_gpubench.procedure import OneAtATime, is_enforced, plan_of, unmeasured, unmeasured_reason
 from pytest_gpubench.results.model import Comparison, Measurement, Outcome, Timing, Verdict
+from pytest_gpubench.search import Example, Search
 from pytest_gpubench.settings import Resolver, Settings
 from pytest_gpubench.timing import make_timer
 from pytest_gpubench.timing.base import Call
@@ -44,6 +45,19 @@ class CurrentTest:
     phase: Literal["setup", "call", "teardown"] = "setup"
     wider_scopes: list[str] = field(default_factory=list)
     """The fixtures that are being set up for more than this test, outermost first."""
+    search: Search | None = None
+    """The comparisons of a test under @given; None for any other test."""
+
+    def begin_example(self, example: Example) -> None:
+        """Note what hypothesis calls the test with next."""
+        if self.search is None:
+            self.search = Search(self.settings.given_budget, example)
+        self.search.begin(example)
+
+    @property
+    def example(self) -> str:
+        """What hypothesis called the test with; empty for a test of its own."""
+        return self.search.example.text if self.search else ""
 
 
 class GpuBench:
@@ -121,7 +135,7 @@ class GpuBench:
             if timing.measured:
                 check_traffic(timing, bytes, settings, device)
         verdicts = distrust_throttled(judgement.verdicts, [timing], settings.throttled)
-        test.measurements.append(Measurement(timing=timing, verdicts=verdicts))
+        test.measurements.append(Measurement(timing=timing, verdicts=verdicts, example=test.example))
         enforce(test, settings, verdicts)
         return timing
 
@@ -192,16 +206,24 @@ class GpuBench:
         agreement = Agreement(reference, arguments, tolerance, golden, golden_factor, wanted_grads, device.torch_device)
         contest = Contest(settings, device, test.limits, agreement, calls, limits, interleave, vary, bytes)
         with OneAtATime(" and ".join(arms)), noting_invalid(test, settings, device, list(calls)[1:], "candidate"):
-            comparison = contest.run(self._progress)
+            comparison = (test.search.compare if test.search else Contest.run)(contest, self._progress)
         self._keep(test, settings, comparison)
         return comparison
 
     def _keep(self, test: CurrentTest, settings: Settings, comparison: Comparison) -> None:
         """Keep what was found, and raise for what is broken."""
-        test.measurements.append(Measurement(timing=comparison.reference, role="reference"))
-        test.measurements += comparison.candidates.values()
-        for measurement in comparison.candidates.values():
-            enforce(test, settings, measurement.verdicts)
+        kept = [Measurement(timing=comparison.reference, role="reference"), *comparison.candidates.values()]
+        if test.search is not None:
+            kept = test.search.told_apart(comparison, kept)
+            test.measurements[:] = [item for item in test.measurements if all(item is not one for one in kept)]
+        test.measurements += kept
+        for name, measurement in comparison.candidates.items():
+            try:
+                enforce(test, settings, measurement.verdicts)
+            except LimitBroken as error:
+                if test.search is not None:
+                    annotate(error, test.search.explain(name))
+                raise
 
     def _take(self, call: Call, device: Device, settings: Settings, judgement: Judgement) -> Timing:
         """Return the measured timing; an unmeasured one where nothing is to be, or can be, measured."""
@@ -262,5 +284,13 @@ def noting_invalid(
         for name in names:
             verdict = Verdict(limit=str(test.limits), outcome=Outcome.INVALID, sentence=str(error))
             timing = unmeasured(name, device, settings, str(error))
-            test.measurements.append(Measurement(timing=timing, verdicts=(verdict,), role=role))
+            if test.search is not None:  # hypothesis comes back to what fails: the last time stands for all
+                test.measurements[:] = [item for item in test.measurements if not is_invalid(item, name)]
+            test.measurements.append(Measurement(timing=timing, verdicts=(verdict,), role=role, example=test.example))
         raise
+
+
+def is_invalid(measurement: Measurement, label: str) -> bool:
+    """Tell whether a measurement says of this function that there is no number for it."""
+    named = measurement.timing.label == label
+    return named and any(verdict.outcome is Outcome.INVALID for verdict in measurement.verdicts)

@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Generator, Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Literal
 
 import pytest
@@ -21,6 +21,7 @@ from pytest_gpubench.workers import Workers, auto_workers, is_becoming_worker, i
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
     from typing import TextIO
 
     from pytest_gpubench.fixture import CurrentTest, GpuBench
@@ -209,7 +210,8 @@ class Run:
         """Fail a test that has a limit and measured nothing, or was disturbed."""
         self._phase = "call"
         try:
-            result = yield
+            with self._following_examples(item):
+                result = yield
         except Exception:
             self._note_newcomers()
             raise
@@ -265,6 +267,16 @@ class Run:
             limits=Limits(**demands.limits),  # type: ignore[arg-type] # it checks its arguments itself
             params={name: parameter_text(value) for name, value in parameters(item).items()},
         )
+
+    def _following_examples(self, item: pytest.Item) -> "AbstractContextManager[None]":
+        """Note what hypothesis calls a test with, if it does."""
+        test = self.current_test()
+        function = getattr(item, "obj", None)
+        if test is None or not uses_fixture(item) or not hasattr(function, "hypothesis"):
+            return nullcontext()
+        from pytest_gpubench.search import following_examples
+
+        return following_examples(function, test.begin_example, getattr(item, "funcargs", {}))
 
     def _refusal(self, item: pytest.Item) -> str | None:
         """Return why a test cannot be run; None where it can."""

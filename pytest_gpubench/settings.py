@@ -189,6 +189,13 @@ class Settings:
         "fail|warn|pass",
         in_marker=True,
     )
+    given_budget: float = setting(
+        30.0,
+        positive,
+        "time the comparisons of a test under @given for so many seconds in all; further examples are only checked",
+        "SECONDS",
+        in_marker=True,
+    )
     throttled: Literal["fail", "warn"] = setting(
         "fail",
         choice("fail", "warn"),

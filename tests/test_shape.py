@@ -25,6 +25,7 @@ LAYERS = [
     {"arms"},
     {"audit"},
     {"contest"},
+    {"search"},
     {"fixture"},
     {"markers", "options"},
     {"workers", "containment"},

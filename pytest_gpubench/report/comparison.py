@@ -13,7 +13,7 @@ from pytest_gpubench.report.cells import (
 )
 from pytest_gpubench.report.rows import Row, names_of_tests, reference_label
 from pytest_gpubench.results.model import Timing
-from pytest_gpubench.units import choose_time_unit
+from pytest_gpubench.units import choose_time_unit, round_to_digits
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -52,8 +52,7 @@ def cells(row: Row, unit: str, judged: bool, noted: bool) -> "list[Text]":
     from rich.text import Text
 
     speedup, verdicts = row.measurement.speedup, row.measurement.verdicts
-    label = row.timing.label + (f" (worst of {row.hidden + 1})" if row.hidden else "")
-    texts = [label, timing_cell(row.timing, unit), reference_cell(row, unit), speedup_text(speedup) or "-"]
+    texts = [variant_text(row), timing_cell(row.timing, unit), reference_cell(row, unit), speedup_text(speedup) or "-"]
     found = [Text(text) for text in texts]
     if judged:
         found.append(Text("\n".join(verdict.limit for verdict in verdicts)))
@@ -63,6 +62,20 @@ def cells(row: Row, unit: str, judged: bool, noted: bool) -> "list[Text]":
     if noted:
         found.append(Text(", ".join(notes_of_arms(row)), style="yellow"))
     return found
+
+
+def variant_text(row: Row) -> str:
+    """Return a candidate's name; which example it is, and of how many it is the worst, where hypothesis made them."""
+    text = row.timing.label
+    if row.hidden:
+        others = f", median {ratio_text(row.usual)}, best {ratio_text(row.best)}" if row.usual and row.best else ""
+        text += f" (worst of {row.hidden + 1}{others})"
+    return f"{text} at {row.measurement.example}" if row.measurement.example else text
+
+
+def ratio_text(ratio: float) -> str:
+    """Return a speedup to three digits."""
+    return f"{round_to_digits(ratio, 3)}x"
 
 
 def times_us(rows: Iterable[Row]) -> list[float]:

@@ -1,5 +1,6 @@
 """A test's numbers as JUnit properties."""
 
+import math
 from collections.abc import Iterable
 
 from pytest_gpubench.results.model import Measurement, Outcome, TestRecord, Verdict
@@ -15,13 +16,28 @@ def median_properties(record: TestRecord) -> list[tuple[str, object]]:
     """
     properties: list[tuple[str, object]] = []
     used: set[str] = set()
-    for item in record.measurements:
+    for item in without_examples(record.measurements):
         values = values_of(item)
         if values:
             name = unused(f"gpu_bench.{printable(item.timing.label)}", used)
             used.add(name)
             properties += [(f"{name}.{key}", value) for key, value in values.items()]
     return properties
+
+
+def without_examples(measurements: Iterable[Measurement]) -> list[Measurement]:
+    """Return the measurements, of those under @given only the worst of each function."""
+    kept: dict[object, Measurement] = {}
+    for index, item in enumerate(measurements):
+        key = item.timing.label if item.example else index
+        kept[key] = max(kept.get(key, item), item, key=badness)
+    return list(kept.values())
+
+
+def badness(item: Measurement) -> tuple[bool, float, float]:
+    """Return how bad a measurement is: what was judged before what was not, then how slow against its reference."""
+    slowness = -item.speedup.ratio if item.speedup is not None else -math.inf
+    return bool(item.verdicts), slowness, item.timing.median_us if item.timing.measured else 0.0
 
 
 def values_of(item: Measurement) -> dict[str, float | str]:

@@ -1,7 +1,8 @@
 """The rows of the tables: which measurements are shown, which of them are compared with which, and in what order."""
 
+import statistics
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pytest_gpubench.results.model import Measurement, Outcome, Speedup, TestRecord, Timing
 
@@ -19,6 +20,9 @@ class Row:
     """What a candidate of a comparison was timed against; None for what is compared with nothing."""
     hidden: int = 0
     """Better measurements of the same function in the same test that this row stands for."""
+    usual: float | None = None
+    """The median speedup of those that this row stands for, itself included; None where there are none."""
+    best: float | None = None
 
     @property
     def timing(self) -> Timing:
@@ -124,12 +128,20 @@ def fold(rows: Iterable[Row], badness: Callable[[Row], float]) -> list[Row]:
     """Return the rows of a test, with the worst of a function standing for all where there are very many."""
     kept = []
     for members in repeats(rows):
-        if len(members) <= MOST_ROWS_PER_FUNCTION:
+        of_examples = len(members) > 1 and all(row.measurement.example for row in members)
+        if len(members) <= MOST_ROWS_PER_FUNCTION and not of_examples:
             kept += members
         else:
-            worst = max(members, key=badness)
-            kept.append(Row(worst.record, worst.measurement, worst.reference, hidden=len(members) - 1))
+            judged = [row for row in members if row.measurement.verdicts] if of_examples else []
+            kept.append(stand_for(members, max(judged or members, key=badness)))
     return kept
+
+
+def stand_for(members: Sequence[Row], worst: Row) -> Row:
+    """Return the worst row as the one that stands for all."""
+    ratios = [row.measurement.speedup.ratio for row in members if row.measurement.speedup is not None]
+    usual, best = (statistics.median(ratios), max(ratios)) if ratios else (None, None)
+    return replace(worst, hidden=len(members) - 1, usual=usual, best=best)
 
 
 def repeats(rows: Iterable[Row]) -> list[list[Row]]:

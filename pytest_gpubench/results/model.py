@@ -214,6 +214,8 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """How each of a candidate's outputs compares with the reference's: `out PASS max_diff=1.2e-07`."""
     role: Literal["", "reference", "candidate"] = ""
     """What it is in a comparison, whose candidates follow their reference; empty for a measurement of its own."""
+    example: str = ""
+    """What hypothesis called the test with, as keywords; empty for a test that it does not call."""
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,0 +1,57 @@
+"""Which of several sizes a ratio goes with, and how."""
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+LEAST_POINTS = 5
+LEAST_VALUES = 3
+"""Of fewer examples, or fewer values of a size among them, nothing is said."""
+MOST_STEPS = 8
+
+
+@dataclass(frozen=True)
+class Point:
+    """One example: its sizes by name, and how many times as fast as the reference the candidate was."""
+
+    sizes: Mapping[str, int]
+    ratio: float
+
+
+def size_that_matters(points: Sequence[Point]) -> str | None:
+    """Return the size whose ranks go best with those of the ratio (Spearman's); None where there is too little."""
+    names = {name for point in points for name in point.sizes}
+    strengths = {name: abs(rank_correlation(*columns_of(points, name))) for name in sorted(names)}
+    best = max(strengths, key=strengths.__getitem__, default=None)
+    return best if best is not None and strengths[best] > 0 else None
+
+
+def columns_of(points: Sequence[Point], name: str) -> tuple[list[float], list[float]]:
+    """Return the values of a size, and the ratios of the examples that have it."""
+    having = [point for point in points if name in point.sizes]
+    return [point.sizes[name] for point in having], [point.ratio for point in having]
+
+
+def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float:
+    """Return Spearman's rank correlation, from -1 to 1; 0 where there are too few points, or too few values."""
+    if len(first) < LEAST_POINTS or len(set(first)) < LEAST_VALUES or len(set(second)) < 2:
+        return 0.0
+    return statistics.correlation(ranks(first), ranks(second))
+
+
+def ranks(values: Sequence[float]) -> list[float]:
+    """Return the rank of each value, the mean one for equal values."""
+    ordered = sorted(values)
+    return [(ordered.index(value) + len(ordered) - 1 - ordered[::-1].index(value)) / 2 for value in values]
+
+
+def steps(points: Sequence[Point], name: str) -> list[tuple[int, float]]:
+    """Return the ratio along a size, the median of each of at most eight stretches: (largest value in it, ratio)."""
+    having = sorted((point.sizes[name], point.ratio) for point in points if name in point.sizes)
+    number = min(MOST_STEPS, len({size for size, _ in having}))
+    if not number:
+        return []
+    length = math.ceil(len(having) / number)
+    stretches = [having[start : start + length] for start in range(0, len(having), length)]
+    return [(stretch[-1][0], statistics.median(ratio for _, ratio in stretch)) for stretch in stretches]
