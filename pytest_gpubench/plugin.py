@@ -270,9 +270,9 @@ class Run:
 
     def _following_examples(self, item: pytest.Item) -> "AbstractContextManager[None]":
         """Note what hypothesis calls a test with, if it does."""
-        test = self.current_test()
         function = getattr(item, "obj", None)
-        if test is None or not uses_fixture(item) or not hasattr(function, "hypothesis"):
+        test = self.current_test() if uses_fixture(item) and hasattr(function, "hypothesis") else None
+        if test is None:
             return nullcontext()
         from pytest_gpubench.search import following_examples
 

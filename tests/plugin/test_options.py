@@ -37,6 +37,7 @@ OTHER_VALUES: dict[str, tuple[str, object]] = {
     "alpha": ("0.01", 0.01),
     "inconclusive": ("fail", "fail"),
     "throttled": ("warn", "warn"),
+    "given_budget": ("2.5", 2.5),
     "startup": ("lazy", "lazy"),
     "seed": ("7", 7),
     "disable": ("true", True),

@@ -1,0 +1,198 @@
+"""Which size a ratio goes with: ranks by their definition, too little to tell, and steps that cover everything."""
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_gpubench.stats.trend import (
+    LEAST_POINTS,
+    LEAST_VALUES,
+    MOST_STEPS,
+    Point,
+    columns_of,
+    rank_correlation,
+    ranks,
+    size_that_matters,
+    steps,
+)
+
+RATIOS = st.floats(1e-3, 1e3)
+COLUMNS = st.lists(st.tuples(st.integers(-5, 5), RATIOS), max_size=30)
+POINTS = st.lists(st.builds(Point, st.dictionaries(st.sampled_from("abc"), st.integers(0, 20)), RATIOS), max_size=40)
+
+
+def points(ratios: Sequence[float], **columns: Sequence[int]) -> list[Point]:
+    """Return examples by their columns."""
+    return [
+        Point({name: column[index] for name, column in columns.items()}, ratio) for index, ratio in enumerate(ratios)
+    ]
+
+
+def plain_ranks(values: Sequence[float]) -> list[float]:
+    """Return ranks by their definition: of those below, and the mean of its own places."""
+    return [
+        sum(other < value for other in values) + (sum(other == value for other in values) - 1) / 2 for value in values
+    ]
+
+
+def plain_correlation(first: Sequence[float], second: Sequence[float]) -> float:
+    """Return the product-moment correlation of the ranks."""
+    pairs = [
+        (one - (len(first) - 1) / 2, two - (len(first) - 1) / 2)
+        for one, two in zip(*map(plain_ranks, (first, second)), strict=True)
+    ]
+    products = [sum(one * two for one, two in pairs), sum(one**2 for one, _ in pairs), sum(two**2 for _, two in pairs)]
+    return products[0] / math.sqrt(products[1] * products[2])
+
+
+# ranks
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([], []),
+        ([7], [0]),
+        ([3, 1, 2], [2, 0, 1]),
+        ([1, 1], [0.5, 0.5]),
+        ([5, 1, 5, 5, 0], [3, 1, 3, 3, 0]),
+        ([1, 1.0, True], [1, 1, 1]),
+        ([2**70, 2**70 + 1, -(2**70)], [1, 2, 0]),
+        ([math.inf, 0.0, -0.0], [2, 0.5, 0.5]),
+    ],
+)
+def test_equal_values_share_their_mean_rank(values: list[float], expected: list[float]) -> None:
+    assert ranks(values) == expected
+
+
+@given(st.lists(st.integers(-5, 5)))
+def test_ranks_are_those_of_the_definition(values: list[float]) -> None:
+    assert ranks(values) == plain_ranks(values)
+    assert sum(ranks(values)) == len(values) * (len(values) - 1) / 2
+
+
+# correlation
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        ([1, 2, 3, 4, 5], [1, 2, 3, 4, 5], 1),
+        ([1, 2, 3, 4, 5], [5, 4, 3, 2, 1], -1),
+        ([1, 10, 100, 1000, 10**9], [0.1, 0.2, 0.3, 0.4, 0.5], 1),  # of ranks: how far apart they are is nothing to it
+        ([1, 2, 3, 4, 5], [2, 1, 4, 3, 5], 0.8),
+        ([1, 2, 2, 3, 3], [1, 2, 2, 3, 3], 1),
+        ([1, 2, 3, 4], [1, 2, 3, 4], 0),  # a point too few
+        ([1, 1, 2, 2, 2], [1, 2, 3, 4, 5], 0),  # a value too few
+        ([1, 1, 2, 2, 3], [1, 1, 2, 2, 3], 1),
+        ([4, 4, 4, 4, 4], [1, 2, 3, 4, 5], 0),
+        ([1, 2, 3, 4, 5], [2, 2, 2, 2, 2], 0),
+        ([1, 2, 3, 4, 5], [2, 2, 2, 2, 3], math.sqrt(0.5)),
+        ([], [], 0),
+    ],
+)
+def test_a_correlation_is_of_ranks(first: list[float], second: list[float], expected: float) -> None:
+    assert rank_correlation(first, second) == pytest.approx(expected)
+    assert (LEAST_POINTS, LEAST_VALUES) == (5, 3)
+
+
+@given(COLUMNS)
+def test_a_correlation_is_that_of_the_definition(rows: list[tuple[int, float]]) -> None:
+    first, second = [one for one, _ in rows], [two for _, two in rows]
+    found = rank_correlation(first, second)
+    if len(rows) < LEAST_POINTS or len(set(first)) < LEAST_VALUES or len(set(second)) < 2:
+        assert found == 0
+    else:
+        assert found == pytest.approx(plain_correlation(first, second), abs=1e-9)
+        assert rank_correlation([-value for value in first], second) == pytest.approx(-found, abs=1e-9)
+        assert -1 - 1e-9 <= found <= 1 + 1e-9
+
+
+# the size that matters
+
+
+@pytest.mark.parametrize(
+    ("columns", "ratios", "expected"),
+    [
+        ({}, [], None),
+        ({}, [1, 2, 3, 4, 5], None),
+        ({"rows": [1, 2, 3, 4]}, [1, 2, 3, 4], None),
+        ({"rows": [1, 2, 3, 4, 5]}, [1, 2, 3, 4, 5], "rows"),
+        ({"rows": [5, 4, 3, 2, 1], "width": [2, 1, 3, 4, 5]}, [1, 2, 3, 4, 5], "rows"),  # falling counts as rising
+        ({"rows": [8, 8, 8, 8, 8], "width": [9, 3, 1, 2, 7]}, [1, 2, 3, 4, 5], "width"),
+        ({"rows": [8, 8, 8, 8, 8]}, [1, 2, 3, 4, 5], None),
+        ({"rows": [1, 2, 3, 4, 5]}, [1, 1, 1, 1, 1], None),
+        ({"b": [1, 2, 3, 4, 5], "a": [1, 2, 3, 4, 5]}, [1, 2, 3, 4, 5], "a"),  # of equals the first by name
+    ],
+)
+def test_the_size_that_matters(columns: Mapping[str, list[int]], ratios: list[float], expected: str | None) -> None:
+    assert size_that_matters(points(ratios, **columns)) == expected
+
+
+def test_only_examples_that_have_a_size_count_for_it() -> None:
+    vectors = [Point({"shape[0]": size}, ratio) for size, ratio in zip([1, 2, 3, 4], [4, 3, 2, 1], strict=True)]
+    matrices = points([1, 2, 3, 4, 5], **{"shape[1]": [1, 2, 3, 5, 4]})
+    assert columns_of(vectors + matrices, "shape[0]") == ([1, 2, 3, 4], [4, 3, 2, 1])
+    assert size_that_matters(vectors + matrices) == "shape[1]"
+
+
+@given(POINTS)
+def test_the_size_that_matters_goes_best_with_the_ratio(found: list[Point]) -> None:
+    strengths = {name: abs(rank_correlation(*columns_of(found, name))) for name in "abc"}
+    name = size_that_matters(found)
+    assert strengths[name] == max(strengths.values()) > 0 if name else not any(strengths.values())
+
+
+# steps
+
+
+@pytest.mark.parametrize(
+    ("sizes", "ratios", "expected"),
+    [
+        ([], [], []),
+        ([4], [1.5], [(4, 1.5)]),
+        ([4, 4, 4], [1, 5, 2], [(4, 2)]),
+        ([2, 1], [20, 10], [(1, 10), (2, 20)]),
+        ([*range(8)], [*range(8)], [(size, size) for size in range(8)]),
+        ([*range(9)], [*range(9)], [(1, 0.5), (3, 2.5), (5, 4.5), (7, 6.5), (8, 8)]),
+        ([*range(16, 0, -1)], [1] * 15 + [9], [(2, 5), (4, 1), (6, 1), (8, 1), (10, 1), (12, 1), (14, 1), (16, 1)]),
+    ],
+)
+def test_steps(sizes: list[int], ratios: list[float], expected: list[tuple[int, float]]) -> None:
+    assert steps(points(ratios, rows=sizes), "rows") == expected
+    assert steps(points(ratios, rows=sizes), "width") == []
+
+
+@given(POINTS)
+def test_steps_are_ordered_few_and_cover_all(found: list[Point]) -> None:
+    having = [(point.sizes["a"], point.ratio) for point in found if "a" in point.sizes]
+    taken = steps(found, "a")
+    ends, ratios = [end for end, _ in taken], [ratio for _, ratio in taken]
+    assert ends == sorted(ends)
+    assert len(taken) <= min(MOST_STEPS, len({size for size, _ in having}))
+    assert bool(taken) == bool(having)
+    if having:
+        assert ends[-1] == max(size for size, _ in having)
+        assert set(ends) <= {size for size, _ in having}
+        assert min(ratio for _, ratio in having) <= min(ratios)
+        assert max(ratios) <= max(ratio for _, ratio in having)
+
+
+@given(POINTS)
+def test_the_order_of_examples_is_nothing_to_steps(found: list[Point]) -> None:
+    assert steps(found[::-1], "a") == steps(found, "a")
+
+
+@pytest.mark.xfail(strict=True, reason="examples of one size are torn apart, and their ratios sorted")
+@given(POINTS)
+def test_a_size_lies_in_one_step(found: list[Point]) -> None:
+    ends = [end for end, _ in steps(found, "a")]
+    assert len(set(ends)) == len(ends)
+    if len(ends) < 2:
+        return
+    first = [point.ratio for point in found if "a" in point.sizes and point.sizes["a"] <= ends[0]]
+    assert steps(found, "a")[0][1] == statistics.median(first)
