@@ -222,7 +222,7 @@ class GpuBench:
                 enforce(test, settings, measurement.verdicts)
             except LimitBroken as error:
                 if test.search is not None:
-                    annotate(error, test.search.explain(name))
+                    annotate(error, test.search.explain(name, comparison.reference.label))
                 raise
 
     def _take(self, call: Call, device: Device, settings: Settings, judgement: Judgement) -> Timing:

@@ -6,7 +6,9 @@ arguments, to shrink or to replay, it gets the same verdict, and never has to ca
 
 import functools
 import math
+import re
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -16,6 +18,7 @@ import msgspec
 
 from pytest_gpubench.contest import Contest
 from pytest_gpubench.correctness import flatten
+from pytest_gpubench.errors import MeasurementError, WrongResult
 from pytest_gpubench.limits import Limits
 from pytest_gpubench.results.model import Comparison, Measurement
 from pytest_gpubench.stats.trend import Point, size_that_matters, steps
@@ -28,6 +31,8 @@ NEAR = 1.1
 """An example that a cheap look finds less than so many times as fast as its limit is judged by the full protocol."""
 
 Key = tuple[object, ...]
+Arms = tuple[str, str, int]
+"""Candidate, reference, and which comparison of the example it is."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +43,8 @@ class Example:
     """As keywords: `shape=(1, 100), seed=3`."""
     sizes: Mapping[str, int]
     """Every whole number in it by name: `shape[1]`, `x.shape[0]`, `rows`."""
+    opaque: tuple[object, ...] = ()
+    """What its text does not tell from others of its kind."""
 
 
 @dataclass
@@ -51,30 +58,40 @@ class Search:
     spent_s: float = 0.0
     judged: int = 0
     has_failed: bool = False
-    worst: dict[tuple[object, ...], float] = field(default_factory=dict)
-    known: dict[Key, Comparison] = field(default_factory=dict)
-    points: dict[str, list[Point]] = field(default_factory=dict)
+    worst: dict[Arms, float] = field(default_factory=dict)
+    known: dict[Key, Comparison | Exception] = field(default_factory=dict)
+    points: dict[Arms, list[Point]] = field(default_factory=dict)
+    held: tuple[object, ...] = ()
     kept: dict[int, tuple[Comparison, list[Measurement]]] = field(default_factory=dict)
 
     def begin(self, example: Example) -> None:
         """Note that the next example begins."""
         self.example, self.comparisons = example, 0
+        self.held += example.opaque  # whose addresses must not come back as another's
 
     def compare(self, contest: Contest, say: Callable[[str], None]) -> Comparison:
         """Check every candidate; time them cheaply, and by the full protocol where they may be the worst."""
-        key = (self.example.text, self.comparisons, *contest.calls, *described(contest))
+        key = (self.example.text, self.comparisons, *contest.calls, *described(contest), *map(id, self.example.opaque))
         self.comparisons += 1
         if key in self.known:
+            remembered = self.known[key]
+            if isinstance(remembered, Exception):
+                raise remembered  # where it was raised first: hypothesis tells failures apart by that
             contest.checked()
-            return self.known[key]
+            return remembered
         if self.spent_s >= self.budget_s * (1 + self.has_failed):  # as much again to shrink what has failed
             return contest.checked(f"--gpu-bench-given-budget of {self.budget_s:g} s is spent")
         began_s = time.perf_counter()
         try:
-            comparison = self._timed(contest, say)
+            self.known[key] = comparison = self._timed(contest, say)
+        except (MeasurementError, WrongResult) as error:
+            self.has_failed = True
+            contest.checked()  # what is wrong in any call says so again by itself
+            traceback.clear_frames(error.__traceback__)
+            self.known[key] = error
+            raise
         finally:
             self.spent_s += time.perf_counter() - began_s
-        self.known[key] = comparison
         return comparison
 
     def _timed(self, contest: Contest, say: Callable[[str], None]) -> Comparison:
@@ -84,10 +101,12 @@ class Search:
         quick = replace(contest, settings=settings, limits=Limits(), speedups={}, vary=False, bytes=0).run(say)
         ratios = {name: item.speedup.ratio for name, item in quick.candidates.items() if item.speedup is not None}
         for name, ratio in ratios.items():
-            self.points.setdefault(name, []).append(Point(self.example.sizes, ratio))
+            arms = (name, contest.reference, self.comparisons)
+            self.points.setdefault(arms, []).append(Point(self.example.sizes, ratio))
             steer(f"{name} against {contest.reference}, comparison {self.comparisons}", -math.log(ratio))
         suspects = [name for name, ratio in ratios.items() if self._may_be_worst(contest, name, ratio)]
-        if not suspects:
+        absolute = contest.limits.max_time_us is not None or contest.limits.max_rel_std is not None
+        if not suspects and not absolute:  # such a limit no ratio says anything about
             return quick
         self.judged += 1
         alpha = contest.settings.alpha / (self.judged * (self.judged + 1))  # all judgements together spend alpha
@@ -106,11 +125,11 @@ class Search:
             self.kept[id(comparison)] = comparison, told
         return self.kept[id(comparison)][1]
 
-    def explain(self, name: str) -> str:
+    def explain(self, name: str, reference: str) -> str:
         """Return what a failure adds to its sentence: the example to paste, and how the ratio goes with its sizes."""
         self.has_failed = True
         lines = [f"gpu_bench: to keep this example, paste above the test: @example({self.example.text})"]
-        points = self.points.get(name, [])
+        points = self.points.get((name, reference, self.comparisons), [])
         size = size_that_matters(points)
         if size is not None:
             trend = ", ".join(f"up to {value}: {round_to_digits(ratio, 3)}x" for value, ratio in steps(points, size))
@@ -140,9 +159,14 @@ def following_examples(
         yield
         return
 
+    owner = getattr(function, "__self__", None)
+
+    def is_drawn(name: str, value: object) -> bool:
+        return name not in fixtures and (owner is None or value is not owner)
+
     @functools.wraps(inner)
     def told(*args: object, **kwargs: object) -> object:
-        begin(example_of({name: value for name, value in kwargs.items() if name not in fixtures}))
+        begin(example_of({name: value for name, value in kwargs.items() if is_drawn(name, value)}))
         return inner(*args, **kwargs)
 
     handle.inner_test = told
@@ -157,7 +181,9 @@ def example_of(drawn: Mapping[str, object]) -> Example:
     sizes: dict[str, int] = {}
     for name, value in drawn.items():
         sizes |= sizes_in(name, value)
-    return Example(", ".join(f"{name}={text_of(value)}" for name, value in drawn.items()), sizes)
+    texts = {name: text_of(value) for name, value in drawn.items()}
+    opaque = tuple(value for name, value in drawn.items() if "<" in texts[name])
+    return Example(", ".join(f"{name}={text}" for name, text in texts.items()), sizes, opaque)
 
 
 def sizes_in(name: str, value: object) -> dict[str, int]:
@@ -180,9 +206,12 @@ def text_of(value: object) -> str:
     if isinstance(pretty, str):
         return pretty
     if hasattr(value, "stride") and hasattr(value, "dtype") and hasattr(value, "shape"):
-        return f"<{type(value).__name__} {tuple(value.shape)} {value.dtype} strides {tuple(value.stride())}>"
+        return f"{type(value).__name__}({tuple(value.shape)}, {value.dtype}, strides={tuple(value.stride())})"
+    if isinstance(value, (tuple, list)) and not hasattr(value, "_fields"):
+        inner = ", ".join(map(text_of, value)) + ("," if isinstance(value, tuple) and len(value) == 1 else "")
+        return f"({inner})" if isinstance(value, tuple) else f"[{inner}]"
     text = repr(value)
-    return f"<{type(value).__name__}>" if " at 0x" in text else text
+    return f"<{type(value).__name__}>" if re.search(r" at 0x[0-9a-f]+>", text) else text
 
 
 def described(contest: Contest) -> list[str]:

@@ -3,10 +3,9 @@
 import math
 from collections.abc import Iterable
 
+from pytest_gpubench.report.rows import FROM_BEST, severity
 from pytest_gpubench.results.model import Measurement, Outcome, TestRecord, Verdict
 from pytest_gpubench.units import printable
-
-FROM_WORST = (Outcome.INVALID, Outcome.FAIL, Outcome.INCONCLUSIVE, Outcome.NOT_JUDGED, Outcome.PASS)
 
 
 def median_properties(record: TestRecord) -> list[tuple[str, object]]:
@@ -34,10 +33,10 @@ def without_examples(measurements: Iterable[Measurement]) -> list[Measurement]:
     return list(kept.values())
 
 
-def badness(item: Measurement) -> tuple[bool, float, float]:
-    """Return how bad a measurement is: what was judged before what was not, then how slow against its reference."""
+def badness(item: Measurement) -> tuple[int, float, float]:
+    """Return how bad a measurement is: by its worst verdict, then by how slow it is against its reference."""
     slowness = -item.speedup.ratio if item.speedup is not None else -math.inf
-    return bool(item.verdicts), slowness, item.timing.median_us if item.timing.measured else 0.0
+    return severity(item), slowness, item.timing.median_us if item.timing.measured else 0.0
 
 
 def values_of(item: Measurement) -> dict[str, float | str]:
@@ -57,7 +56,7 @@ def values_of(item: Measurement) -> dict[str, float | str]:
 
 def worst(verdicts: Iterable[Verdict]) -> Outcome:
     """Return the outcome to worry about most."""
-    return min((verdict.outcome for verdict in verdicts), key=FROM_WORST.index)
+    return min((verdict.outcome for verdict in verdicts), key=lambda outcome: -FROM_BEST.index(outcome))
 
 
 def six_digits(value: float) -> float:

@@ -10,6 +10,9 @@ MOST_ROWS_PER_FUNCTION = 8
 """Measurements of one function in one test that are shown without --gpu-bench-verbose; the worst is."""
 
 
+FROM_BEST = (Outcome.PASS, Outcome.NOT_JUDGED, Outcome.INCONCLUSIVE, Outcome.FAIL, Outcome.INVALID)
+
+
 @dataclass(frozen=True)
 class Row:
     """One measurement and where it comes from."""
@@ -85,6 +88,8 @@ def reference_index(measurements: Sequence[Measurement], candidate: int) -> int 
         item = measurements[index]
         if found is not None and item.timing.label != found.reference:
             continue
+        if item.example != measurements[candidate].example:
+            continue
         if item.role == "reference" or (found is not None and can_be_reference(item, found)):
             return index
     return None
@@ -132,9 +137,13 @@ def fold(rows: Iterable[Row], badness: Callable[[Row], float]) -> list[Row]:
         if len(members) <= MOST_ROWS_PER_FUNCTION and not of_examples:
             kept += members
         else:
-            judged = [row for row in members if row.measurement.verdicts] if of_examples else []
-            kept.append(stand_for(members, max(judged or members, key=badness)))
+            kept.append(stand_for(members, max(members, key=lambda row: (severity(row.measurement), badness(row)))))
     return kept
+
+
+def severity(measurement: Measurement) -> int:
+    """Return how bad the worst verdict of a measurement is; 0 where it was not judged."""
+    return max((FROM_BEST.index(verdict.outcome) + 1 for verdict in measurement.verdicts), default=0)
 
 
 def stand_for(members: Sequence[Row], worst: Row) -> Row:

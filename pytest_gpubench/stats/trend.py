@@ -2,12 +2,15 @@
 
 import math
 import statistics
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 LEAST_POINTS = 5
 LEAST_VALUES = 3
 """Of fewer examples, or fewer values of a size among them, nothing is said."""
+LEAST_STRENGTH = 0.3
+"""Of a weaker rank correlation nothing is said."""
 MOST_STEPS = 8
 
 
@@ -24,7 +27,7 @@ def size_that_matters(points: Sequence[Point]) -> str | None:
     names = {name for point in points for name in point.sizes}
     strengths = {name: abs(rank_correlation(*columns_of(points, name))) for name in sorted(names)}
     best = max(strengths, key=strengths.__getitem__, default=None)
-    return best if best is not None and strengths[best] > 0 else None
+    return best if best is not None and strengths[best] >= LEAST_STRENGTH else None
 
 
 def columns_of(points: Sequence[Point], name: str) -> tuple[list[float], list[float]]:
@@ -43,15 +46,18 @@ def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float:
 def ranks(values: Sequence[float]) -> list[float]:
     """Return the rank of each value, the mean one for equal values."""
     ordered = sorted(values)
-    return [(ordered.index(value) + len(ordered) - 1 - ordered[::-1].index(value)) / 2 for value in values]
+    return [(bisect_left(ordered, value) + bisect_right(ordered, value) - 1) / 2 for value in values]
 
 
 def steps(points: Sequence[Point], name: str) -> list[tuple[int, float]]:
     """Return the ratio along a size, the median of each of at most eight stretches: (largest value in it, ratio)."""
-    having = sorted((point.sizes[name], point.ratio) for point in points if name in point.sizes)
-    number = min(MOST_STEPS, len({size for size, _ in having}))
-    if not number:
-        return []
-    length = math.ceil(len(having) / number)
-    stretches = [having[start : start + length] for start in range(0, len(having), length)]
-    return [(stretch[-1][0], statistics.median(ratio for _, ratio in stretch)) for stretch in stretches]
+    ratios: dict[int, list[float]] = {}
+    for point in points:
+        if name in point.sizes:
+            ratios.setdefault(point.sizes[name], []).append(point.ratio)
+    sizes = sorted(ratios)
+    length = math.ceil(len(sizes) / MOST_STEPS)
+    stretches = [sizes[start : start + length] for start in range(0, len(sizes), length or 1)]
+    return [
+        (stretch[-1], statistics.median(ratio for size in stretch for ratio in ratios[size])) for stretch in stretches
+    ]

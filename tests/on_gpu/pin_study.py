@@ -1,6 +1,6 @@
 """What pinning is worth: medians alone, on several GPUs at once, and by two processes on one GPU without turns.
 
-    python -m tests.on_gpu.pin_study [GPUS]
+    python -m tests.on_gpu.pin_study [ways|faster]
 
 Prints a table: for each kernel its median alone, and how far from that it is with one process on each GPU at the same
 time, with two runs that take turns on one GPU, and, as a rival, with two that do not (they use other lock folders).
@@ -25,16 +25,14 @@ from tests.plugin.hosts import KEEP, overlaps
 SUITE = """
 import pytest, torch
 
-SHAPES = [2**20, 2**24, 2**26]
-
 @pytest.mark.parametrize("again", range({repeats}))
-@pytest.mark.parametrize("kernel", ["neg", "softmax", "matmul"])
-@pytest.mark.parametrize("size", SHAPES)
+@pytest.mark.parametrize("kernel", {kernels})
+@pytest.mark.parametrize("size", {sizes})
 def test_kernel(gpu_bench, size, kernel, again):
     side = int(size ** 0.5) // 64 * 64
     x = torch.randn(side, side, device=gpu_bench.device)
     function = {{"neg": x.neg, "softmax": lambda: x.softmax(-1), "matmul": lambda: x @ x}}[kernel]
-    gpu_bench.measure(function, reps=100, label=f"{{kernel}} {{side}}")
+    gpu_bench.measure(function, reps={reps}, label=f"{{kernel}} {{side}}")
 """
 
 
@@ -46,12 +44,19 @@ def start(folder: Path, locks: str, gpus: Sequence[str], *arguments: str) -> "su
     return subprocess.Popen([*command, *options], cwd=folder, env=environment, stdout=subprocess.DEVNULL)
 
 
-def take(repeats: int, runs: Sequence[tuple[str, Sequence[str], Sequence[str]]]) -> tuple[list[TestRecord], float]:
+MANY = {"sizes": [2**20, 2**24, 2**26], "kernels": ["neg", "softmax", "matmul"], "reps": 100}
+FASTER_REPEATS = 30
+SHORT = {"sizes": [2**20, 2**22, 2**24], "kernels": ["neg", "softmax"], "reps": 1000}
+
+
+def take(
+    repeats: int, runs: Sequence[tuple[str, Sequence[str], Sequence[str]]], what: dict[str, object] = MANY
+) -> tuple[list[TestRecord], float]:
     """Run (lock folder, GPUs, arguments) at once; return what they measured, and the seconds that took."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "conftest.py").write_text(KEEP)
-        (folder / "test_suite.py").write_text(SUITE.format(repeats=repeats))
+        (folder / "test_suite.py").write_text(SUITE.format(repeats=repeats, **what))
         began_s = time.monotonic()
         processes = [start(folder, locks, gpus, *arguments) for locks, gpus, arguments in runs]
         status = [process.wait() for process in processes]
@@ -87,10 +92,8 @@ def report(ways: dict[str, list[TestRecord]]) -> None:
         print(f"{way}: {len(records)} tests, {len(overlaps(records))} turns overlapped on one GPU")
 
 
-def main() -> None:
-    """Measure in each way and print what was found."""
-    visible = [gpu.uuid for gpu in find_visible()]
-    gpus = visible[: int(sys.argv[1])] if len(sys.argv) > 1 else visible
+def study_ways(gpus: Sequence[str]) -> None:
+    """Compare medians alone, on all GPUs at once, and by two runs on one GPU with and without turns."""
     one = gpus[:1]
     take(1, [("locks", one, [])])  # what is compiled and cached is so for all
     ways = {
@@ -100,24 +103,46 @@ def main() -> None:
         "two without turns": take(3, [("locks", one, []), ("other", one, [])])[0],
     }
     report(ways)
-    single, single_s = take(8, [("locks", gpus, ["-n1"])])
-    many, many_s = take(8, [("locks", gpus, ["-n", "auto"])])
+
+
+def study_faster(gpus: Sequence[str]) -> None:
+    """Compare a suite with one worker and with one for each GPU."""
+    take(1, [("locks", gpus[:1], [])], SHORT)
+    single, single_s = take(FASTER_REPEATS, [("locks", gpus, ["-n1"])], SHORT)
+    many, many_s = take(FASTER_REPEATS, [("locks", gpus, ["-n", "auto"])], SHORT)
     ratios = [
         statistics.median(values) / statistics.median(medians(single)[label]) for label, values in medians(many).items()
     ]
-    print(
-        json.dumps(
-            {
-                "tests": len(single),
-                "one worker (s)": round(single_s, 1),
-                f"{len(gpus)} workers (s)": round(many_s, 1),
-                "faster": round(single_s / many_s, 2),
-                "testing only, faster": round(testing_s(single) / testing_s(many), 2),
-                "medians differ by at most": f"{max(abs(ratio - 1) for ratio in ratios):.2%}",
-                "overlaps": len(overlaps(many)),
-            }
-        )
-    )
+    found = {
+        "tests": (len(single), len(many)),
+        "one worker (s)": round(single_s, 1),
+        f"{len(gpus)} workers (s)": round(many_s, 1),
+        "faster": round(single_s / many_s, 2),
+        "from the first turn on, faster": round(testing_s(single) / testing_s(many), 2),
+        "tests a second, after each worker's first, faster": round(tests_per_s(many) / tests_per_s(single), 2),
+        "medians differ by at most": f"{max(abs(ratio - 1) for ratio in ratios):.2%}",
+        "overlaps": len(overlaps(many)),
+    }
+    print(json.dumps(found))
+
+
+def tests_per_s(records: Sequence[TestRecord]) -> float:
+    """Return how many tests end in a second once every worker has started its profiler, with its first test."""
+    ends: dict[str, list[float]] = defaultdict(list)
+    for record in records:
+        if record.turn is not None:
+            ends[record.worker].append(record.turn.ended_s)
+    started_s = max(min(of_worker) for of_worker in ends.values())
+    later = [ended_s for of_worker in ends.values() for ended_s in of_worker if ended_s > started_s]
+    return len(later) / (max(later) - started_s)
+
+
+def main() -> None:
+    """Measure what was asked for, or both."""
+    gpus = [gpu.uuid for gpu in find_visible()]
+    for name, study in (("ways", study_ways), ("faster", study_faster)):
+        if name in sys.argv[1:] or not sys.argv[1:]:
+            study(gpus)
 
 
 def testing_s(records: Sequence[TestRecord]) -> float:

@@ -119,7 +119,7 @@ def test_of_very_many_comparisons_the_worst_is_shown(times: int) -> None:
     if times == MOST_ROWS_PER_FUNCTION:
         assert len(rows) == times
     else:
-        assert [row["Variant"] for row in rows] == [f"mine (worst of {times})"]
+        assert [row["Variant"].partition(",")[0] for row in rows] == [f"mine (worst of {times}"]
         assert rows[0]["Speedup"].startswith("2.000x")
         assert rows[0]["Reference (us)"] == "80.00 eager"
     assert len(tables(whole, verbose=True)["gpu_bench comparisons"]) == times
@@ -133,7 +133,7 @@ def test_what_is_invalid_is_shown_without_numbers_and_what_was_not_meant_to_be_m
     found = [row[name] for name in ("Variant", "Time (us)", "Reference (us)", "Speedup", "Limit", "Quads", "Verdict")]
     assert found == ["b", "-", "20.00 eager", "-", "min_speedup=2", "-", "INVALID"]
     [row] = tables(record(*many, *invalid))["gpu_bench comparisons"]
-    assert (row["Variant"], row["Verdict"]) == ("b (worst of 10)", "INVALID")
+    assert (row["Variant"].partition(",")[0], row["Verdict"]) == ("b (worst of 10", "INVALID")
     assert render([record(*skipped)], Settings(), color=False) == ""
     alone = Measurement(timing=unmeasured("d", "too fast"), verdicts=(verdict("max_time_us=1", Outcome.INVALID),))
     for key in SORT_KEYS:

@@ -1,0 +1,239 @@
+"""`gpu_bench` under @given: nothing to suppress, the losing shape shrunk and named, one row, never flaky."""
+
+import re
+
+import pytest
+
+from tests.plugin.conftest import BenchRun, RecordRun
+
+GIVEN = """
+import itertools
+import torch
+from hypothesis import Phase, example, given, settings
+from hypothesis import strategies as st
+
+settings.register_profile("short", max_examples=4, derandomize=True, database=None)
+settings.register_profile("usual", max_examples=25, derandomize=True, database=None)
+settings.load_profile("usual")
+sizes = st.integers(1, 99)
+called = []
+
+@scripted([20.0])
+def double(x): return x * 2
+
+def add(us):
+    "Return a candidate that takes so long."
+    @scripted(us if isinstance(us, list) else [us])
+    def add(x):
+        called.append(x.numel())
+        return x + x
+    return add
+
+def slow_from(n, start): return add(40.0 if n >= start else 10.0)
+"""
+
+
+def limited(body: str, given: str = "n=sizes", marks: str = "min_speedup=0.8", above: str = "") -> str:
+    """Return a test file whose only test draws n, and has a limit."""
+    return f"{GIVEN}\n@pytest.mark.perf({marks})\n{above}\n@given({given})\ndef test_it(gpu_bench, n):\n    {body}\n"
+
+
+LOSES = limited("gpu_bench.compare(slow_from(n, 37), double, (torch.ones(n),))")
+WINS = limited("gpu_bench.compare(add(10.0), double, (torch.ones(n),))")
+TROUBLE = ("Flaky", "FailedHealthCheck", "DeadlineExceeded", "HypothesisWarning")
+
+
+def test_the_losing_shape_is_shrunk_and_named(bench_run: BenchRun) -> None:
+    result = bench_run(LOSES)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines_random(
+        [
+            "E *LimitBroken: add is slower than double: 0.5000x*, wanted at least 0.8x*",
+            "E *to keep this example, paste above the test: @example(n=37)",
+            "E *gpu_bench: add by n, over * examples: up to *: 2.00x*: 0.500x",
+            "E *n=37,",
+        ]
+    )
+    assert not any(word in result.stdout.str() for word in TROUBLE)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_verdict_of_a_replay_is_the_same(bench_run: BenchRun, seed: int) -> None:
+    """What is measured again would come out otherwise: slow the first time, fast from then on."""
+    body = "seen[n] += 1; gpu_bench.compare(add(50.0 if seen[n] == 1 and n > 20 else 5.0), double, (torch.ones(n),))"
+    source = limited(body).replace("called = []", "called = []\nimport collections; seen = collections.Counter()")
+    result = bench_run(source, f"--hypothesis-seed={seed}")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["E *slower than double: 0.4000x*", "*@example(n=21)"])
+    assert not any(word in result.stdout.str() for word in TROUBLE)
+
+
+def test_samples_that_alternate_are_not_flaky(bench_run: BenchRun) -> None:
+    body = "gpu_bench.compare(shaky, double, (torch.ones(n),))"
+    source = limited(body, marks="min_speedup=1.0").replace(
+        "def slow_from", "shaky = add([10.0, 30.0, 31.0])\ndef slow_from"
+    )
+    result = bench_run(source)
+    assert not any(word in result.stdout.str() for word in TROUBLE)
+
+
+def test_nothing_has_to_be_suppressed(bench_run: BenchRun) -> None:
+    source = f"""{GIVEN}
+class TestGroup:
+    @pytest.mark.perf(min_speedup=1.9)
+    @settings(deadline=1)
+    @given(n=sizes)
+    def test_method(self, gpu_bench, n): gpu_bench.compare(add(10.0), double, (torch.ones(n),))
+
+    @pytest.mark.parametrize("extra", [1, 2])
+    @given(n=sizes)
+    def test_both(self, gpu_bench, extra, n): gpu_bench.compare(add(10.0), double, (torch.ones(n + extra),))
+"""
+    result = bench_run(source.replace("@settings(deadline=1)", "@settings(deadline=None)"), "--gpu-bench-verbose")
+    result.assert_outcomes(passed=3)
+    assert "extra=" not in result.stdout.str().partition("gpu_bench comparisons")[2]
+    assert not any(word in result.stdout.str() for word in TROUBLE)
+
+
+def test_an_example_of_a_method_can_be_pasted(bench_run: BenchRun) -> None:
+    source = f"{GIVEN}\nclass TestGroup:\n    @pytest.mark.perf(min_speedup=0.8)\n    @given(n=sizes)\n"
+    source += "    def test_it(self, gpu_bench, n): gpu_bench.compare(slow_from(n, 37), double, (torch.ones(n),))\n"
+    bench_run(source).stdout.fnmatch_lines(["E *@example(n=37)"])
+
+
+def test_the_row_shows_what_failed(bench_run: BenchRun) -> None:
+    body = "gpu_bench.compare(add(float(n)), scripted([float(n * (1 + n))])(lambda x: x * 2), (torch.ones(n),))"
+    above = "@settings(phases=[Phase.explicit])\n@example(n=99)\n@example(n=1)"
+    table = bench_run(limited(body, marks="max_time_us=50", above=above)).stdout.str()
+    assert "FAIL" in table.partition("gpu_bench comparisons")[2].partition("gpu_bench: ")[0]
+
+
+def test_a_wrong_result_is_shrunk(record_run: RecordRun) -> None:
+    body = "gpu_bench.compare(scripted([1.0])(lambda x: x * 2 + (n > 50)), double, (torch.ones(n),))"
+    recorder = record_run(limited(body))
+    (record,) = recorder.records
+    invalid = [item for item in record.measurements if any(each.outcome == "invalid" for each in item.verdicts)]
+    assert [item.example for item in invalid] == ["n=51"]
+    (report,) = [report for report in recorder.reports if report.when == "call"]
+    assert "WrongResult: <lambda> is wrong" in report.longreprtext
+    assert not any(word in report.longreprtext for word in TROUBLE)
+
+
+def test_a_wrong_result_is_the_property_of_the_test(record_run: RecordRun) -> None:
+    body = "gpu_bench.compare(scripted([1.0])(lambda x: x * 2 + (n > 50)), double, (torch.ones(n),))"
+    recorder = record_run(limited(body))
+    (report,) = [report for report in recorder.reports if report.when == "call"]
+    assert ("gpu_bench.<lambda>.verdict", "invalid") in report.user_properties
+
+
+def test_a_wrong_result_has_no_reference_of_another_example(bench_run: BenchRun) -> None:
+    body = "gpu_bench.compare(scripted([1.0])(lambda x: x * 2 + (n > 50)), double, (torch.ones(n),))"
+    table = bench_run(limited(body)).stdout.str().partition("gpu_bench comparisons")[2]
+    (row,) = [line for line in table.splitlines() if "at n=51" in line]
+    assert "double" not in row
+
+
+def test_a_limit_on_time_is_judged_where_it_is_broken(bench_run: BenchRun) -> None:
+    """The ratio gets better, the time worse."""
+    body = "gpu_bench.compare(add(float(n)), scripted([float(n * (1 + n))])(lambda x: x * 2), (torch.ones(n),))"
+    bench_run(limited(body, marks="max_time_us=50", above="@example(n=1)\n@example(n=99)")).assert_outcomes(failed=1)
+
+
+def test_limits_that_are_kept(record_run: RecordRun) -> None:
+    recorder = record_run(WINS)
+    assert [report.outcome for report in recorder.reports if report.when == "call"] == ["passed"]
+    verdicts = [each for item in recorder.records[0].measurements for each in item.verdicts]
+    assert {each.outcome.value for each in verdicts} == {"pass"}
+    names = [name for name, _ in recorder.reports[1].user_properties]
+    assert len(set(names)) == len(names)
+    assert not [name for name in names if "#" in name]
+    examples = [item.example for item in recorder.records[0].measurements if item.role == "candidate"]
+    assert len(set(examples)) == len(examples) == 25
+
+
+def test_given_examples_come_first(record_run: RecordRun) -> None:
+    phases = "@settings(phases=[Phase.explicit])\n@example(n=40)\n@example(n=7)"
+    recorder = record_run(limited("gpu_bench.compare(slow_from(n, 41), double, (torch.ones(n),))", above=phases))
+    examples = [item.example for item in recorder.records[0].measurements if item.role == "candidate"]
+    assert sorted(examples) == ["n=40", "n=7"]
+
+
+def test_a_seed_repeats_and_statistics_show_the_target(bench_run: BenchRun) -> None:
+    arguments = ("--hypothesis-seed=5", "--hypothesis-show-statistics", "--hypothesis-profile=short")
+    first, second = (
+        bench_run(
+            WINS.replace("derandomize=True", "derandomize=False").replace('settings.load_profile("usual")', ""),
+            *arguments,
+            "--gpu-bench-verbose",
+        )
+        for _ in range(2)
+    )
+    first.assert_outcomes(passed=1)
+    first.stdout.fnmatch_lines(["*Highest target score:*label='add against double, comparison 1'*"])
+    examples = [re.findall(r"at n=\d+", result.stdout.str()) for result in (first, second)]
+    assert examples[0] == examples[1]
+    assert 1 <= len(examples[0]) <= 4
+
+
+def test_one_row_for_all_examples(bench_run: BenchRun) -> None:
+    body = "gpu_bench.compare(add(20.0 / n), double, (torch.ones(n),))"
+    source = limited(body, given="n=st.sampled_from([1, 2, 4])")
+    result = bench_run(source)
+    result.stdout.fnmatch_lines(["*add (worst of 3, median 2.00x, best 4.00x)*", "gpu_bench: limits: * pass"])
+    table = result.stdout.str().partition("gpu_bench comparisons")[2]
+    assert "at n=1" in re.sub(r"\s+", " ", table)
+    assert len(re.findall("at n=", re.sub(r"\s+", " ", table))) == 1
+    verbose = bench_run(source, "--gpu-bench-verbose").stdout.str().partition("gpu_bench comparisons")[2]
+    assert sorted(re.findall(r"add at n=(\d)", verbose)) == ["1", "2", "4"]
+
+
+def test_properties_are_of_the_worst(record_run: RecordRun) -> None:
+    body = "gpu_bench.compare(add(20.0 / n), double, (torch.ones(n),))"
+    recorder = record_run(limited(body, given="n=st.sampled_from([1, 2, 4])"))
+    properties = dict(recorder.reports[1].user_properties)
+    assert (properties["gpu_bench.add.median_us"], properties["gpu_bench.add.speedup"]) == (20.0, 1.0)
+
+
+def test_a_spent_budget_leaves_every_check(bench_run: BenchRun) -> None:
+    result = bench_run(WINS, "--gpu-bench-given-budget=1e-9", "--gpu-bench-verbose")
+    result.assert_outcomes(passed=1)
+    assert len(re.findall("add at n=", result.stdout.str())) == 1
+    wrong = WINS.replace("add(10.0)", "scripted([1.0])(lambda x: x * 2 + (n > 50))")
+    result = bench_run(wrong, "--gpu-bench-given-budget=1e-9")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["E *n=51,"])
+
+
+def test_a_spent_budget_is_said(bench_run: BenchRun) -> None:
+    bench_run(WINS, "--gpu-bench-given-budget=1e-9").stdout.fnmatch_lines(
+        ["gpu_bench: not measured: 48 calls, --gpu-bench-given-budget of 1e-09 s is spent"]
+    )
+
+
+def test_disabled_everything_is_checked(bench_run: BenchRun) -> None:
+    bench_run(LOSES, "--gpu-bench-disable").assert_outcomes(passed=1)
+    bench_run(LOSES.replace("double, (", "lambda x: x * 3, ("), "--gpu-bench-disable").assert_outcomes(failed=1)
+
+
+def test_a_measurement_is_taken_in_every_example(record_run: RecordRun) -> None:
+    recorder = record_run(limited("gpu_bench(add(10.0), torch.ones(n))", marks="max_time_us=11"))
+    assert [report.outcome for report in recorder.reports if report.when == "call"] == ["passed"]
+    assert len({item.example for item in recorder.records[0].measurements}) == 25
+
+
+def test_two_comparisons_in_one_example(bench_run: BenchRun) -> None:
+    body = """x = torch.ones(n)
+    gpu_bench.compare(add(10.0), double, (x,))
+    gpu_bench.compare(slow_from(n, 12), double, (x,), names=("late", "double"))"""
+    result = bench_run(limited(body))
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["E *late is slower than double*", "E *@example(n=12)", "*late by n*"])
+    assert not any(word in result.stdout.str() for word in TROUBLE)
+
+
+def test_workers(bench_run: BenchRun) -> None:
+    result = bench_run(
+        LOSES + WINS.partition("def slow_from")[2].partition("\n")[2].replace("test_it", "test_wins"), "-n", "2"
+    )
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(["E *@example(n=37)"])
