@@ -1,9 +1,9 @@
 """Where the examples run, and how large they are there."""
 
-import os
-
 import pytest
 import torch
+
+from example_suite.sizes import FULL_SIZE
 
 
 @pytest.fixture(scope="session")
@@ -13,14 +13,13 @@ def device() -> torch.device:
     `gpu_bench.device` would do as well, but a test that uses `gpu_bench` is a perf test, and `pytest -m "not perf"`
     is to check that the kernels are right.
     """
-    interpreted = os.environ.get("TRITON_INTERPRET") == "1"
-    return torch.device("cuda" if torch.cuda.is_available() and not interpreted else "cpu")
+    return torch.device("cuda" if FULL_SIZE else "cpu")
 
 
 @pytest.fixture(scope="session")
-def full_size(device: torch.device) -> bool:
-    """Tell whether to take realistic sizes: Triton's interpreter would need hours for them."""
-    return device.type == "cuda"
+def full_size() -> bool:
+    """Tell whether to take realistic sizes."""
+    return FULL_SIZE
 
 
 @pytest.fixture

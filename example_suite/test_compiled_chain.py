@@ -4,11 +4,15 @@ The limits hold on an H200.
 """
 
 from collections.abc import Callable
+from functools import cache
 
 import pytest
 import torch
+from hypothesis import given, settings
 
+from example_suite.sizes import BUDGET_S, FEW_EXAMPLES, FULL_SIZE, MAX_BYTES
 from pytest_gpubench import GpuBench
+from pytest_gpubench.strategies import shapes, tensor
 
 # what torch warns of while it compiles is not this suite's subject
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -56,3 +60,17 @@ def test_compiled_chain_is_faster(gpu_bench: GpuBench, compiled_chain: Chain) ->
 def test_compiled_chain_beats_eager(gpu_bench: GpuBench, compiled_chain: Chain) -> None:
     x, scale = inputs(4096, 4096, gpu_bench.device)
     gpu_bench.compare({"compiled": compiled_chain}, chain, args=(x, scale), rtol=1e-4, atol=1e-4)
+
+
+@cache
+def chain_for_any_size() -> Chain:
+    return torch.compile(chain, dynamic=True)
+
+
+@pytest.mark.skipif(not FULL_SIZE, reason="needs a GPU: what torch.compile makes for one cannot be run here")
+@pytest.mark.perf(min_speedup=0.7, given_budget=BUDGET_S)
+@given(shape=shapes(min_side=(2, 64), max_side=(None, 8192), max_bytes=MAX_BYTES))
+@settings(deadline=None, max_examples=FEW_EXAMPLES)
+def test_compiled_chain_is_slow_at_no_shape(gpu_bench: GpuBench, shape: tuple[int, int]) -> None:
+    x, scale = tensor(shape), tensor(shape[-1], seed=1)
+    gpu_bench.compare({"compiled": chain_for_any_size()}, chain, args=(x, scale), rtol=1e-4, atol=1e-4)

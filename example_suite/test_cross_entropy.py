@@ -2,10 +2,13 @@
 
 import pytest
 import torch
+from hypothesis import given, settings
 from torch.nn.functional import cross_entropy
 
 from example_suite.kernels.cross_entropy import cross_entropy_
+from example_suite.sizes import BUDGET_S, FEW_EXAMPLES, row_shapes
 from pytest_gpubench import GpuBench
+from pytest_gpubench.strategies import tensor
 
 
 def inputs(rows: int, columns: int, dtype: torch.dtype, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
@@ -79,3 +82,14 @@ def test_cross_entropy_is_steady(gpu_bench: GpuBench, full_size: bool) -> None:
     logits, targets = inputs(rows, columns, torch.bfloat16, gpu_bench.device)
     gpu_bench.measure(cross_entropy, (logits, targets), backward="both", label="torch, both directions")
     gpu_bench.measure(cross_entropy_, setup=lambda: (logits.detach().clone(), targets))
+
+
+# few examples: the kernel is compiled for each number of columns
+@pytest.mark.perf(min_speedup=0.7, given_budget=BUDGET_S)
+@given(shape=row_shapes("bfloat16", narrowest=512, widest=65536))
+@settings(deadline=None, max_examples=FEW_EXAMPLES)
+def test_cross_entropy_is_slow_at_no_shape(gpu_bench: GpuBench, shape: tuple[int, int]) -> None:
+    rows, columns = shape
+    logits = tensor(shape, torch.bfloat16)
+    targets = torch.arange(rows, device=logits.device) % columns
+    gpu_bench.compare(fused_step, torch_step, setup=lambda: (logits.clone(), targets), rtol=0.016, atol=0)

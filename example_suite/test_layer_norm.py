@@ -2,9 +2,12 @@
 
 import pytest
 import torch
+from hypothesis import given, settings
 
 from example_suite.kernels.layer_norm import layer_norm
+from example_suite.sizes import BUDGET_S, EXAMPLES, row_shapes
 from pytest_gpubench import GpuBench
+from pytest_gpubench.strategies import tensor
 
 
 def torch_layer_norm(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
@@ -60,4 +63,14 @@ def test_layer_norm_backward_is_fast_and_steady(gpu_bench: GpuBench, full_size: 
 def test_layer_norm_backward_beats_torch(gpu_bench: GpuBench, full_size: bool) -> None:
     rows, columns = (4096, 4096) if full_size else (7, 781)
     x, weight, bias = inputs(rows, columns, gpu_bench.device)
+    gpu_bench.compare(layer_norm, torch_layer_norm, args=(x, weight, bias), backward="backward", rtol=1e-5, atol=1e-3)
+
+
+# of few columns, a program's rows one after another take longer than torch's all at once
+@pytest.mark.perf(min_speedup=0.3, given_budget=BUDGET_S)
+@given(shape=row_shapes("float32", narrowest=512, widest=4096, max_rows=8192))
+@settings(deadline=None, max_examples=EXAMPLES)
+def test_layer_norm_backward_is_slow_at_no_shape(gpu_bench: GpuBench, shape: tuple[int, int]) -> None:
+    x = tensor(shape, requires_grad=True)
+    weight, bias = (tensor(shape[-1], seed=seed, requires_grad=True) for seed in (1, 2))
     gpu_bench.compare(layer_norm, torch_layer_norm, args=(x, weight, bias), backward="backward", rtol=1e-5, atol=1e-3)

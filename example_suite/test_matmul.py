@@ -2,9 +2,13 @@
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from example_suite.kernels.matmul import INTERPRETED, matmul
+from example_suite.sizes import BUDGET_S, FEW_EXAMPLES, FULL_SIZE
 from pytest_gpubench import GpuBench
+from pytest_gpubench.strategies import MatmulShape, matmul_shapes, shapes, tensor
 
 BFLOAT16 = pytest.param(
     torch.bfloat16,
@@ -59,4 +63,29 @@ def test_matmul_is_fast_and_steady(gpu_bench: GpuBench, full_size: bool) -> None
 def test_matmul_keeps_up_with_torch(gpu_bench: GpuBench, full_size: bool, dtype: torch.dtype) -> None:
     size = 4096 if full_size else 64
     a, b = inputs(size, size, size, dtype, gpu_bench.device)
+    gpu_bench.compare(matmul, torch_matmul, args=(a, b), golden="float64")
+
+
+# few examples: three tilings are compiled for each of them
+@given(shape=matmul_shapes(max_side=1024 if FULL_SIZE else 300))
+@settings(deadline=None, max_examples=FEW_EXAMPLES)
+def test_any_shape_matches_float64(shape: MatmulShape) -> None:
+    a, b = tensor(shape.a, torch.float16), tensor(shape.b, torch.float16, seed=1)
+    expected = (a.double() @ b.double()).to(a.dtype)
+    torch.testing.assert_close(matmul(a, b), expected, rtol=2 * torch.finfo(a.dtype).eps, atol=1e-3)
+
+
+SIDE, LARGEST, INNER = (64, 4096, [128, 512, 1024]) if FULL_SIZE else (16, 32, [16, 48])
+
+
+# the tilings are for tiles enough to go round the GPU, all of them whole
+@pytest.mark.perf(min_speedup=0.5, given_budget=BUDGET_S)
+@given(
+    sides=shapes(min_side=LARGEST // 4, max_side=LARGEST, multiple_of=SIDE, dtype="float16"),
+    inner=st.sampled_from(INNER),
+)
+@settings(deadline=None, max_examples=FEW_EXAMPLES)
+def test_matmul_is_slow_at_no_shape(gpu_bench: GpuBench, sides: tuple[int, int], inner: int) -> None:
+    rows, columns = sides
+    a, b = tensor((rows, inner), torch.float16), tensor((inner, columns), torch.float16, seed=1)
     gpu_bench.compare(matmul, torch_matmul, args=(a, b), golden="float64")

@@ -2,9 +2,12 @@
 
 import pytest
 import torch
+from hypothesis import given, settings
 
 from example_suite.kernels.rms_norm import rms_norm
+from example_suite.sizes import BUDGET_S, EXAMPLES, row_shapes
 from pytest_gpubench import GpuBench
+from pytest_gpubench.strategies import tensor
 
 EPS = 1e-6
 
@@ -74,3 +77,11 @@ def test_rms_norm_backward_is_fast(gpu_bench: GpuBench, full_size: bool) -> None
 def test_rms_norm_backward_beats_torch(gpu_bench: GpuBench, full_size: bool) -> None:
     x, weight = inputs((4096, 4096) if full_size else (7, 781), torch.bfloat16, gpu_bench.device)
     gpu_bench.compare(rms_norm, torch_rms_norm, args=(x, weight), backward="backward", rtol=0.016, atol=1e-3)
+
+
+@pytest.mark.perf(min_speedup=0.5, given_budget=BUDGET_S)
+@given(shape=row_shapes("bfloat16", narrowest=1024, widest=8192))
+@settings(deadline=None, max_examples=EXAMPLES)
+def test_rms_norm_forward_is_slow_at_no_shape(gpu_bench: GpuBench, shape: tuple[int, int]) -> None:
+    x, weight = tensor(shape, torch.bfloat16), tensor(shape[-1], torch.bfloat16, seed=1)
+    gpu_bench.compare(rms_norm, torch_rms_norm, args=(x, weight), golden="float64")

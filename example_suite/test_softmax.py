@@ -4,9 +4,12 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from hypothesis import given, settings
 
 from example_suite.kernels.softmax import softmax
+from example_suite.sizes import BUDGET_S, EXAMPLES, row_shapes
 from pytest_gpubench import GpuBench
+from pytest_gpubench.strategies import tensor
 
 
 def torch_softmax(x: torch.Tensor) -> torch.Tensor:
@@ -69,3 +72,10 @@ def test_both_softmaxes_beat_eager(
     candidates = {"triton": softmax, "compiled": compiled_softmax}
     comparison = gpu_bench.compare(candidates, torch_softmax, args=(x,), rtol=1e-5, atol=0)
     assert comparison["triton"].timing.launches == 1
+
+
+@pytest.mark.perf(min_speedup=0.5, given_budget=BUDGET_S)
+@given(shape=row_shapes("float32", narrowest=512, widest=8192))
+@settings(deadline=None, max_examples=EXAMPLES)
+def test_softmax_is_slow_at_no_shape(gpu_bench: GpuBench, shape: tuple[int, int]) -> None:
+    gpu_bench.compare(softmax, torch_softmax, args=(tensor(shape),), rtol=1e-5, atol=0)

@@ -2,9 +2,12 @@
 
 import pytest
 import torch
+from hypothesis import given, settings
 
 from example_suite.kernels.swiglu import swiglu
+from example_suite.sizes import BUDGET_S, EXAMPLES, MAX_BYTES
 from pytest_gpubench import GpuBench
+from pytest_gpubench.strategies import shapes, tensor
 
 
 def torch_swiglu(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
@@ -54,3 +57,12 @@ def test_swiglu_is_one_kernel_instead_of_two(gpu_bench: GpuBench, full_size: boo
     fused = gpu_bench(swiglu, gate, up)
     assert fused.median_us < eager.median_us
     assert (fused.launches, eager.launches) == (1, 2)
+
+
+# where the number of elements is no multiple of 16, Triton reads them one by one
+@pytest.mark.perf(min_speedup=0.6, given_budget=BUDGET_S)
+@given(shape=shapes(max_bytes=MAX_BYTES, dtype="bfloat16"))
+@settings(deadline=None, max_examples=EXAMPLES)
+def test_swiglu_is_slow_at_no_shape(gpu_bench: GpuBench, shape: tuple[int, int]) -> None:
+    gate, up = (tensor(shape, torch.bfloat16, seed=seed) for seed in (0, 1))
+    gpu_bench.compare(swiglu, torch_swiglu, args=(gate, up), golden="float64")

@@ -2,9 +2,12 @@
 
 import pytest
 import torch
+from hypothesis import given, settings
 
 from example_suite.kernels.vector_add import vector_add
+from example_suite.sizes import BUDGET_S, EXAMPLES, MAX_BYTES
 from pytest_gpubench import GpuBench
+from pytest_gpubench.strategies import dtypes, shapes, tensor
 
 
 def torch_add(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -48,3 +51,12 @@ def test_vector_add_is_faster_from_a_hot_cache(gpu_bench: GpuBench, full_size: b
     cold = gpu_bench.measure(vector_add, (x, y), cache="cold", label="vector_add, cold L2")
     hot = gpu_bench.measure(vector_add, (x, y), cache="hot", label="vector_add, hot L2")
     assert hot.median_us < cold.median_us
+
+
+# some 2 us are all that a small sum takes; and where the length is no multiple of 16, Triton reads number by number
+@pytest.mark.perf(min_speedup=0.6, given_budget=BUDGET_S)
+@given(shape=shapes(dims=1, max_bytes=MAX_BYTES), dtype=dtypes("float32", "float16"))
+@settings(deadline=None, max_examples=EXAMPLES)
+def test_vector_add_is_slow_at_no_length(gpu_bench: GpuBench, shape: tuple[int], dtype: torch.dtype) -> None:
+    x, y = tensor(shape, dtype), tensor(shape, dtype, seed=1)
+    gpu_bench.compare(vector_add, torch_add, args=(x, y), rtol=0, atol=0)
