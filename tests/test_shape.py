@@ -14,7 +14,18 @@ from pytest_gpubench.settings import ROWS, flag_name
 PACKAGE = Path(pytest_gpubench.__file__).parent
 ROOT = PACKAGE.parent
 GLUE = {"plugin", "options", "markers", "hookspecs", "workers", "turns", "containment", "gathering"}
-KNOW_TORCH = {"workers", "turns", "agreement", "arms", "contest", "timing", "gpu", "correctness", "strategies", "fixture"}
+KNOW_TORCH = {
+    "workers",
+    "turns",
+    "agreement",
+    "arms",
+    "contest",
+    "timing",
+    "gpu",
+    "correctness",
+    "strategies",
+    "fixture",
+}
 LAYERS = [
     {"errors", "units"},
     {"stats", "limits", "settings"},

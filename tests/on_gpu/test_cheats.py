@@ -382,7 +382,7 @@ def test_cache_set_aside_while_it_is_measured(
     with pytest.raises(InvalidResult, match="of the L2 cache were set aside for persisting data while it was measured"):
         gpu_bench.compare(carving, torch_double, (x,))
     # as it was when the measuring began: the check had run the candidate before that
-    assert mebibytes * 2**20 <= persisting_bytes(load_driver()) <= (mebibytes + 2) * 2**20
+    assert mebibytes * 2**20 <= persisting_bytes(load_driver()) <= (mebibytes + 4) * 2**20
     gpu_bench.compare({"next": double}, torch_double, (x,), reps=20)
 
 

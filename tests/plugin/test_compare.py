@@ -860,7 +860,7 @@ def test_properties_are_plain_floats_and_texts(record_run: RecordRun) -> None:
 @pytest.mark.parametrize("seed", range(4))
 def test_a_copied_output_needs_no_golden_gradient(bench_run: BenchRun, seed: int) -> None:
     """Whichever arm is called last: outputs in memory that setup fills again are copied, and have no gradient."""
-    body = f"""gpu_bench.compare(
+    body = """gpu_bench.compare(
         scripted([9.0])(lambda x: x.view(8)), scripted([9.0])(lambda x: x[:]),
         setup=lambda: (torch.ones(8, requires_grad=True),), grads=True, golden="float64", reps=4)"""
     bench_run(unlimited(body), f"--gpu-bench-seed={seed}").assert_outcomes(passed=1)

@@ -6,7 +6,7 @@ import torch
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.timing import make_timer
-from pytest_gpubench.timing.calls import make_arguments, Arguments, leaves_of, make_call, name_of, upstream_gradient
+from pytest_gpubench.timing.calls import Arguments, leaves_of, make_arguments, make_call, name_of, upstream_gradient
 from pytest_gpubench.timing.interpreter import counting_launches
 from pytest_gpubench.timing.l2flush import flush_buffer
 from pytest_gpubench.timing.wall import WallTimer
