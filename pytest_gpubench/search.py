@@ -54,13 +54,14 @@ class Search:
     budget_s: float
     example: Example
     comparisons: int = 0
-    """Made so far in this example."""
+    """Made so far in this example, and measurements."""
     spent_s: float = 0.0
     judged: int = 0
     has_failed: bool = False
     worst: dict[Arms, float] = field(default_factory=dict)
     known: dict[Key, Comparison | Exception] = field(default_factory=dict)
     points: dict[Arms, list[Point]] = field(default_factory=dict)
+    measured: dict[Key, Measurement] = field(default_factory=dict)
     held: tuple[object, ...] = ()
     kept: dict[int, tuple[Comparison, list[Measurement]]] = field(default_factory=dict)
 
@@ -71,8 +72,8 @@ class Search:
 
     def compare(self, contest: Contest, say: Callable[[str], None]) -> Comparison:
         """Check every candidate; time them cheaply, and by the full protocol where they may be the worst."""
-        key = (self.example.text, self.comparisons, *contest.calls, *described(contest), *map(id, self.example.opaque))
-        self.comparisons += 1
+        arguments = contest.agreement.arguments
+        key = self.key(list(contest.calls), (arguments.args, arguments.kwargs))
         if key in self.known:
             remembered = self.known[key]
             if isinstance(remembered, Exception):
@@ -93,6 +94,11 @@ class Search:
         finally:
             self.spent_s += time.perf_counter() - began_s
         return comparison
+
+    def key(self, names: Sequence[str], arguments: object) -> Key:
+        """Return what the next comparison or measurement of this example is remembered by."""
+        self.comparisons += 1
+        return (self.example.text, self.comparisons, *names, *described(arguments), *map(id, self.example.opaque))
 
     def _timed(self, contest: Contest, say: Callable[[str], None]) -> Comparison:
         if contest.settings.reps is not None:
@@ -214,7 +220,6 @@ def text_of(value: object) -> str:
     return f"<{type(value).__name__}>" if re.search(r" at 0x[0-9a-f]+>", text) else text
 
 
-def described(contest: Contest) -> list[str]:
-    """Return what the arguments of a comparison look like."""
-    arguments = contest.agreement.arguments
-    return [f"{name}={text_of(leaf)}" for name, leaf in flatten((arguments.args, arguments.kwargs), "arguments")]
+def described(arguments: object) -> list[str]:
+    """Return what arguments look like."""
+    return [f"{name}={text_of(leaf)}" for name, leaf in flatten(arguments, "arguments")]

@@ -96,8 +96,7 @@ def cuda_device(index: int) -> Device:
     import torch
 
     properties = torch.cuda.get_device_properties(index)
-    uuid = f"GPU-{properties.uuid}" if hasattr(properties, "uuid") else None
-    nvml, error = _open_nvml(uuid)
+    uuid, nvml, error = _open_by_uuid(getattr(properties, "uuid", None))
     facts = DeviceFacts(
         type="cuda",
         name=properties.name,
@@ -128,6 +127,17 @@ def cpu_device() -> Device:
         torch.device("cpu"),
         DeviceFacts(type="cpu", name=name, host=socket.gethostname(), cache_bytes=_cpu_cache_bytes()),
     )
+
+
+def _open_by_uuid(bare: object) -> tuple[str | None, Nvml | None, str | None]:
+    """Return the UUID with the prefix that torch leaves out, a GPU's or a MIG instance's as NVML knows it, and NVML."""
+    if bare is None:
+        return None, *_open_nvml(None)
+    for uuid in (f"GPU-{bare}", f"MIG-{bare}"):
+        nvml, _ = _open_nvml(uuid)
+        if nvml is not None:
+            return uuid, nvml, None
+    return f"GPU-{bare}", *_open_nvml(f"GPU-{bare}")
 
 
 def _open_nvml(uuid: str | None) -> tuple[Nvml | None, str | None]:

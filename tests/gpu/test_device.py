@@ -98,3 +98,26 @@ def test_facts_without_nvml_say_so() -> None:
     assert "clocks and throttling not watched: NVML does not start" in header_line(facts, Settings())
     assert device_lines(facts)[-1] == "NVML: NVML does not start (no driver)"
     assert header_line(facts, Settings(), gpus=2).startswith("gpu_bench: 0.1.0, 2 x NVIDIA H200, ")
+
+
+@pytest.mark.parametrize(
+    ("bare", "known", "expected"),
+    [
+        ("1-2", {"GPU-1-2"}, ("GPU-1-2", True)),
+        ("1-2", {"MIG-1-2"}, ("MIG-1-2", True)),
+        ("1-2", set(), ("GPU-1-2", False)),
+        (None, set(), (None, False)),
+    ],
+)
+def test_a_uuid_gets_the_prefix_that_nvml_knows(
+    monkeypatch: pytest.MonkeyPatch, bare: str | None, known: set[str], expected: tuple[str | None, bool]
+) -> None:
+    def open_one(uuid: str) -> object:
+        if uuid not in known:
+            raise RuntimeError(f"NVML does not know GPU {uuid}")
+        return object()
+
+    monkeypatch.setattr(device.Nvml, "open", open_one)
+    uuid, nvml, error = device._open_by_uuid(bare)
+    assert (uuid, nvml is not None) == expected
+    assert (error is None) == expected[1]
