@@ -117,7 +117,7 @@ def test_a_uuid_gets_the_prefix_that_nvml_knows(
             raise RuntimeError(f"NVML does not know GPU {uuid}")
         return object()
 
-    monkeypatch.setattr(device.Nvml, "open", open_one)
+    monkeypatch.setattr(Nvml, "open", open_one)
     uuid, nvml, error = device._open_by_uuid(bare)
     assert (uuid, nvml is not None) == expected
     assert (error is None) == expected[1]
