@@ -120,13 +120,9 @@ class GpuBench:
         Raises LimitBroken where a limit is broken, BadRequest for arguments that cannot be meant, MeasurementError
         where no number can be given; whatever the function raises goes through.
         """
-        chosen: dict[str, object] = {"reps": reps, "warmup": warmup, "cache": cache, "timer": timer}
-        chosen |= {"precision": precision, "max_time": max_time}
         test = self._test()
-        if bytes is not None:
-            checked_bytes(bytes)
-        given = {name: value for name, value in chosen.items() if value is not None}
-        settings = self._resolver.override(test.settings, given, "measure({}=...)")
+        chosen: dict[str, object] = {"reps": reps, "warmup": warmup, "cache": cache, "timer": timer}
+        settings = self._settings(test, "measure", chosen | {"precision": precision, "max_time": max_time}, bytes)
         call = make_call(function, make_arguments(args, kwargs, setup), backward, label)
         device = self._device(test)
         judgement = Judgement(test.limits, settings.alpha, is_enforced(settings, device), settings.reps is not None)
@@ -193,13 +189,9 @@ class GpuBench:
         Raises WrongResult where an output differs, UnfairComparison where inputs are overwritten, InvalidResult for a
         time that cannot be true, and what `measure` raises.
         """
-        chosen: dict[str, object] = {"reps": reps, "warmup": warmup, "cache": cache, "timer": timer}
-        chosen |= {"precision": precision, "max_time": max_time}
         test = self._test()
-        given = {name: value for name, value in chosen.items() if value is not None}
-        settings = self._resolver.override(test.settings, given, "compare({}=...)")
-        if bytes is not None:
-            checked_bytes(bytes)
+        chosen: dict[str, object] = {"reps": reps, "warmup": warmup, "cache": cache, "timer": timer}
+        settings = self._settings(test, "compare", chosen | {"precision": precision, "max_time": max_time}, bytes)
         if settings.alpha >= 0.5:
             raise BadRequest(f"alpha is {settings.alpha:g}: a comparison needs one below 0.5, or chance decides")
         device = self._device(test)
@@ -217,6 +209,15 @@ class GpuBench:
             comparison = (test.search.compare if test.search else Contest.run)(contest, self._progress)
         self._keep(test, settings, comparison)
         return comparison
+
+    def _settings(
+        self, test: CurrentTest, method: str, chosen: Mapping[str, object], moved_bytes: int | None
+    ) -> Settings:
+        """Return the test's settings with a call's keywords in place; raise BadRequest for what cannot be meant."""
+        if moved_bytes is not None:
+            checked_bytes(moved_bytes)
+        given = {name: value for name, value in chosen.items() if value is not None}
+        return self._resolver.override(test.settings, given, f"{method}({{}}=...)")
 
     def _keep(self, test: CurrentTest, settings: Settings, comparison: Comparison) -> None:
         """Keep what was found, and raise for what is broken."""

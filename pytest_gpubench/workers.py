@@ -199,6 +199,11 @@ class Workers:
         """Tell a worker who its controller is."""
         introduce(node)
 
-    def pytest_report_header(self) -> str | None:
-        """Say what makes little sense."""
-        return each_caveat(self.config)
+    def pytest_report_header(self) -> list[str]:
+        """Say what makes little sense, and what GPUs may be taken for each other."""
+        caveats = [each_caveat(self.config)]
+        if is_distributing(self.config) and self.settings.device != "cpu" and "CUDA_VISIBLE_DEVICES" in os.environ:
+            from pytest_gpubench.gpu import visible
+
+            caveats.append(visible.index_caveat(os.environ, visible.read_host()))
+        return [caveat for caveat in caveats if caveat is not None]

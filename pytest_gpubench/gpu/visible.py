@@ -71,8 +71,8 @@ def index_caveat(environment: Mapping[str, str], host: Sequence[HostGpu]) -> str
     if not parse_list(listed):
         return None
     return (
-        f"CUDA_VISIBLE_DEVICES={listed} is read in the order of the PCI bus, but these GPUs are not alike and CUDA "
-        f"numbers the fastest first: set CUDA_DEVICE_ORDER=PCI_BUS_ID, or list UUIDs (nvidia-smi -L)"
+        f"gpu_bench: CUDA_VISIBLE_DEVICES={listed} is read in the order of the PCI bus, but these GPUs are not alike "
+        f"and CUDA numbers the fastest first: set CUDA_DEVICE_ORDER=PCI_BUS_ID, or list UUIDs (nvidia-smi -L)"
     )
 
 

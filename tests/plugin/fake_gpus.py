@@ -42,7 +42,7 @@ class FakeNvml:
         return handle
 
     def nvmlDeviceGetName(self, handle: str) -> str:
-        return "Fake GPU"
+        return "Fake GPU of another kind" if handle.endswith("unlike") else "Fake GPU"
 
     def nvmlSystemGetDriverVersion(self) -> str:
         return "0"

@@ -359,3 +359,15 @@ def test_loopback_gateways_are_hosts_like_any(host: Host) -> None:
     status, _ = host.run("--dist=load", "--tx", f"{spec}1", "--tx", f"{spec}GPU-d", PYTHONPATH=str(host.folder))
     assert status == 0
     assert {record.extra_info["seen"] for record in host.records()} == {"GPU-b", "GPU-d"}
+
+
+@pytest.mark.parametrize(
+    ("other", "order", "warned"),
+    [("GPU-unlike", "", True), ("GPU-unlike", "PCI_BUS_ID", False), ("GPU-b", "", False)],
+)
+def test_indices_of_unlike_gpus_are_warned_of(host: Host, other: str, order: str, warned: bool) -> None:
+    """CUDA numbers the fastest first, NVML by the bus: an index may mean two GPUs."""
+    host.list_processes({"GPU-a": [], other: []})
+    host.write(MODES)
+    _, output = host.run("-n2", CUDA_VISIBLE_DEVICES="0,1", CUDA_DEVICE_ORDER=order)
+    assert ("CUDA_VISIBLE_DEVICES=0,1 is read in the order of the PCI bus" in output) == warned
