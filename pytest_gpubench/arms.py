@@ -210,6 +210,7 @@ class SpeedupJudge:
                 reference=reference.label,
                 reference_us=reference.median_us,
                 seed=self.match.seed,
+                log_ratios=tuple(taken.log_ratios(reference.label, name)),
             )
             verdicts = judge(timings[name], self.limits, self.settings.alpha, enforced)
             if name in self.match.limits:

@@ -5,6 +5,7 @@
     GpuBenchError
     ├── BadRequest             an option, marker or argument that cannot be meant
     ├── DeviceUnavailable      the GPU that was asked for is not there, or too full
+    ├── BadFile                a file of results that cannot be read, or written
     ├── NotMeasured            a number was asked of a Timing that holds none
     └── MeasurementError       the call ran, but no number can be given for it
         ├── ProfilerBusy       another profiler, or another measurement, is on
@@ -30,6 +31,10 @@ class BadRequest(GpuBenchError, ValueError):
 
 class DeviceUnavailable(GpuBenchError, RuntimeError):
     """Raised when the device asked for is missing or has no room for the measurement."""
+
+
+class BadFile(GpuBenchError, ValueError):
+    """Raised for a file of results that is missing, damaged, foreign or of a newer version, or cannot be written."""
 
 
 class NotMeasured(GpuBenchError):

@@ -40,6 +40,7 @@ class CurrentTest:
     device: Device | None = None
     params: dict[str, str] = field(default_factory=dict)
     measurements: list[Measurement] = field(default_factory=list)
+    source: str = ""
     extra_info: dict[str, Any] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     phase: Literal["setup", "call", "teardown"] = "setup"

@@ -1,7 +1,11 @@
 """pytest's hooks: each takes what pytest gives, calls one thing of ours, and puts the answer back."""
 
+import ast
+import hashlib
+import inspect
 import os
 import sys
+import textwrap
 from collections.abc import Generator, Iterator
 from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Literal
@@ -266,6 +270,7 @@ class Run:
             settings=markers.apply_settings(demands, self.resolver),
             limits=Limits(**demands.limits),  # type: ignore[arg-type] # it checks its arguments itself
             params={name: parameter_text(value) for name, value in parameters(item).items()},
+            source=source_hash(getattr(item, "obj", None)),
         )
 
     def _following_examples(self, item: pytest.Item) -> "AbstractContextManager[None]":
@@ -351,6 +356,7 @@ class Run:
             extra_info=test.extra_info,
             warnings=(*self.turns.warnings, *test.warnings),
             turn=self.turns.record(),
+            source=test.source,
         )
 
     def _keep_measured(self) -> None:
@@ -428,6 +434,21 @@ def parameters(item: pytest.Item) -> dict[str, object]:
     """Return the parameters of a parametrised test."""
     callspec = getattr(item, "callspec", None)
     return dict(callspec.params) if callspec is not None else {}
+
+
+def source_hash(function: object) -> str:
+    """Return a hash of a test function's syntax tree, without its docstring; empty where its source is not found."""
+    inner = getattr(getattr(function, "hypothesis", None), "inner_test", function)
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(inner))))  # type: ignore[arg-type]
+    except (OSError, TypeError, SyntaxError):
+        return ""
+    definition = tree.body[0]
+    if isinstance(definition, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        definition.decorator_list = []  # limits and parameters: told apart by themselves
+        if ast.get_docstring(definition) is not None:
+            del definition.body[0]
+    return hashlib.sha256(ast.dump(definition).encode()).hexdigest()[:16]
 
 
 def parameter_text(value: object) -> str:

@@ -80,6 +80,10 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, dict
     elapsed_s: float = 0.0
     """Host seconds the whole measurement took, warm-up included."""
     flags: tuple[str, ...] = ()
+    moved_bytes: int | None = None
+    """The least that a call has to move to and from memory; None where it is not known."""
+    flops: int | None = None
+    """Floating-point operations of a call, a multiply-add being two; None where they are not known."""
     unmeasured: str | None = None
     """Why there are no samples; None where there are."""
 
@@ -150,6 +154,16 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, dict
         return statistics.median(self.sm_clock_mhz) if self.sm_clock_mhz else None
 
     @property
+    def gbps(self) -> float | None:
+        """The bytes that a call has to move over its median time, in 10^9 bytes a second; None where not known."""
+        return None if self.moved_bytes is None else self.moved_bytes / self.median_us / 1e3
+
+    @property
+    def tflops(self) -> float | None:
+        """The floating-point operations over the median time, in 10^12 a second; None where not known."""
+        return None if self.flops is None else self.flops / self.median_us / 1e6
+
+    @property
     def launches(self) -> int:
         """Kernels, copies and memsets of one call; 0 where the timer sees no records."""
         return sum(kernel.launches for kernel in self.kernels)
@@ -189,7 +203,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a FAIL fails the test: not on a CPU that nobody asked for by name."""
 
 
-class Speedup(msgspec.Struct, frozen=True, kw_only=True):
+class Speedup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Hold how many times as fast as its reference a candidate is."""
 
     ratio: float
@@ -201,6 +215,8 @@ class Speedup(msgspec.Struct, frozen=True, kw_only=True):
     reference: str
     reference_us: float
     seed: int
+    log_ratios: tuple[float, ...] = ()
+    """Per quad, the logarithm of the reference's time over the candidate's; empty in what kept none."""
 
 
 class Measurement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -297,6 +313,40 @@ class TestRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     warnings: tuple[str, ...] = ()
     turn: Turn | None = None
     """None where the test took no turn at a GPU: on the CPU, or where nothing is measured."""
+    source: str = ""
+    """A hash of the test function's syntax tree, which comments and line breaks do not change; empty: not known."""
+
+
+class CommitInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """Describe the commit that was measured, with pytest-benchmark's names; None stands for what is not known."""
+
+    id: str | None = None
+    time: str | None = None
+    """When it was committed, ISO 8601."""
+    author_time: str | None = None
+    dirty: bool | None = None
+    """Whether files differed from the commit."""
+    project: str | None = None
+    branch: str | None = None
+    error: str | None = None
+    """Why nothing is known; None where something is."""
+
+
+class SavedRun(msgspec.Struct, frozen=True, kw_only=True):
+    """Hold what one run of pytest measured, and where."""
+
+    records: tuple[TestRecord, ...]
+    datetime: str
+    """When the run ended, ISO 8601 with its offset from UTC."""
+    name: str = ""
+    """What it was saved as; empty where it was given no name."""
+    version: str = ""
+    """Of pytest-gpubench."""
+    commit_info: CommitInfo = CommitInfo()
+    machine_info: dict[str, Any] = {}
+    """Host, Python, torch, Triton and CPU, with pytest-benchmark's names where it has any."""
+    settings: dict[str, str] = {}
+    """The options that were not at their defaults, by name."""
 
 
 def encode(record: TestRecord) -> str:

@@ -105,6 +105,8 @@ KNOWN_WITHOUT_SAMPLES = {
     "reps": 0,
     "median_busy_us": None,
     "median_span_us": None,
+    "gbps": None,
+    "tflops": None,
     "median_sm_clock_mhz": None,
     "launches": 0,
 }
