@@ -99,13 +99,7 @@ class OutputRecorder:
             self.saved.discard(name)
             self._save()
             self.agreement.seed()
-            timed = call.prepare()
-
-            def keep() -> None:
-                self.last[name] = timed()
-                self.given[name] = getattr(timed, "args", ()), getattr(timed, "keywords", {})
-
-            return keep
+            return Kept(self, name, call.prepare())
 
         return replace(call, prepare=prepare)
 
@@ -148,6 +142,37 @@ class OutputRecorder:
                 )
             way = self.agreement.variation.way
             self.agreement.require(name, differences, f" for other values ({way} inputs; vary=False leaves them out)")
+
+
+@dataclass
+class Kept:
+    """The timed part of a rep, whose output is kept."""
+
+    recorder: OutputRecorder
+    name: str
+    timed: Callable[[], object]
+
+    @property
+    def args(self) -> tuple[object, ...]:
+        """What it is called with, where that can be told."""
+        found: tuple[object, ...] = getattr(self.timed, "args", ())
+        return found
+
+    @property
+    def keywords(self) -> dict[str, object]:
+        """What it is called with by name, where that can be told."""
+        found: dict[str, object] = getattr(self.timed, "keywords", {})
+        return found
+
+    def __call__(self) -> object:
+        """Run it, and keep what it returns."""
+        return self.keep(self.timed())
+
+    def keep(self, output: object) -> object:
+        """Keep an output as this rep's: a replay returns none of its own."""
+        self.recorder.last[self.name] = output
+        self.recorder.given[self.name] = self.args, self.keywords
+        return output
 
 
 def has_cuda_graphs() -> bool:

@@ -23,6 +23,8 @@ from pytest_gpubench.units import format_bytes, format_time
 
 __tracebackhide__ = True
 
+SEES_GPU = ("profiler", "events", "graph")
+"""The timers whose times hold all that the GPU did."""
 FLOOR_SHARE = 0.8
 """Faster than this part of a copy's time for as many bytes is not believed: reading alone may be a tenth faster."""
 
@@ -121,7 +123,7 @@ def check_floor(timing: Timing, traffic: Traffic, settings: Settings, device: De
     An assumed traffic is not believed where the reference takes less time than that too, and no more of it than
     changes what the reference returns.
     """
-    if device.type != "cuda" or timing.timer != "profiler" or settings.cache == "hot" or not traffic.least_bytes:
+    if device.type != "cuda" or timing.timer not in SEES_GPU or settings.cache == "hot" or not traffic.least_bytes:
         return
     bandwidth = copy_bandwidth(device)
     if bandwidth is None or timing.median_us >= FLOOR_SHARE * traffic.least_bytes / bandwidth:

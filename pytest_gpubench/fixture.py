@@ -20,6 +20,7 @@ from pytest_gpubench.settings import Resolver, Settings
 from pytest_gpubench.timing import make_timer
 from pytest_gpubench.timing.base import Call
 from pytest_gpubench.timing.calls import Backward, make_arguments, make_call, refuse_lazy
+from pytest_gpubench.timing.graph import refuse_backward
 from pytest_gpubench.timing.interpreter import counting_launches
 from pytest_gpubench.timing.measurement import measure
 from pytest_gpubench.verdict import Judgement, distrust_throttled
@@ -104,7 +105,7 @@ class GpuBench:
         reps: int | None = None,
         warmup: int | None = None,
         cache: Literal["cold", "dirty", "hot"] | None = None,
-        timer: Literal["profiler", "wall", "scripted"] | None = None,
+        timer: Literal["profiler", "events", "graph", "wall", "scripted"] | None = None,
         precision: float | None = None,
         max_time: float | None = None,
     ) -> Timing:
@@ -123,7 +124,9 @@ class GpuBench:
         """
         test = self._test()
         chosen: dict[str, object] = {"reps": reps, "warmup": warmup, "cache": cache, "timer": timer}
-        settings = self._settings(test, "measure", chosen | {"precision": precision, "max_time": max_time}, bytes)
+        settings = self._settings(
+            test, "measure", chosen | {"precision": precision, "max_time": max_time}, bytes, backward
+        )
         call = make_call(function, make_arguments(args, kwargs, setup), backward, label)
         device = self._device(test)
         judgement = Judgement(test.limits, settings.alpha, is_enforced(settings, device), settings.reps is not None)
@@ -166,7 +169,7 @@ class GpuBench:
         reps: int | None = None,
         warmup: int | None = None,
         cache: Literal["cold", "dirty", "hot"] | None = None,
-        timer: Literal["profiler", "wall", "scripted"] | None = None,
+        timer: Literal["profiler", "events", "graph", "wall", "scripted"] | None = None,
         precision: float | None = None,
         max_time: float | None = None,
     ) -> Comparison:
@@ -192,7 +195,9 @@ class GpuBench:
         """
         test = self._test()
         chosen: dict[str, object] = {"reps": reps, "warmup": warmup, "cache": cache, "timer": timer}
-        settings = self._settings(test, "compare", chosen | {"precision": precision, "max_time": max_time}, bytes)
+        settings = self._settings(
+            test, "compare", chosen | {"precision": precision, "max_time": max_time}, bytes, backward
+        )
         if settings.alpha >= 0.5:
             raise BadRequest(f"alpha is {settings.alpha:g}: a comparison needs one below 0.5, or chance decides")
         device = self._device(test)
@@ -212,13 +217,21 @@ class GpuBench:
         return comparison
 
     def _settings(
-        self, test: CurrentTest, method: str, chosen: Mapping[str, object], moved_bytes: int | None
+        self,
+        test: CurrentTest,
+        method: str,
+        chosen: Mapping[str, object],
+        moved_bytes: int | None,
+        backward: Backward,
     ) -> Settings:
         """Return the test's settings with a call's keywords in place; raise BadRequest for what cannot be meant."""
         if moved_bytes is not None:
             checked_bytes(moved_bytes)
         given = {name: value for name, value in chosen.items() if value is not None}
-        return self._resolver.override(test.settings, given, f"{method}({{}}=...)")
+        settings = self._resolver.override(test.settings, given, f"{method}({{}}=...)")
+        if settings.timer == "graph":
+            refuse_backward(backward)
+        return settings
 
     def _keep(self, test: CurrentTest, settings: Settings, comparison: Comparison) -> None:
         """Keep what was found, and raise for what is broken."""

@@ -152,9 +152,10 @@ class Settings:
     )
     timer: str = setting(
         "profiler",
-        choice("profiler", "wall", "scripted"),
-        "profiler sums the GPU's own records, wall is the host's clock, scripted plays given samples",
-        "profiler|wall|scripted",
+        choice("profiler", "events", "graph", "wall", "scripted"),
+        "profiler sums the GPU's own records, events is from the first kernel to the last, gaps and all, graph that of a "
+        "replayed CUDA graph, wall is the host's clock, scripted plays given samples",
+        "profiler|events|graph|wall|scripted",
         in_marker=True,
     )
     cache: Literal["cold", "dirty", "hot"] = setting(

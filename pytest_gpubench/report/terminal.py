@@ -27,7 +27,7 @@ def header_line(facts: DeviceFacts | None, settings: Settings, gpus: int = 1) ->
             parts.append(f"driver {facts.driver}")
         if facts.nvml_error:
             parts.append(f"clocks and throttling not watched: {facts.nvml_error}")
-    timer = "wall" if facts is not None and facts.type == "cpu" and settings.timer == "profiler" else settings.timer
+    timer = "wall" if facts is not None and facts.type == "cpu" and settings.timer != "scripted" else settings.timer
     cache = CACHE_WORDS[settings.cache] if facts is None or facts.type == "cuda" else f"{settings.cache} cache"
     if settings.disable:
         return f"gpu_bench: {', '.join(parts)}, switched off"

@@ -80,6 +80,8 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, dict
     elapsed_s: float = 0.0
     """Host seconds the whole measurement took, warm-up included."""
     flags: tuple[str, ...] = ()
+    remark: str = ""
+    """What the timer has to say of a call that it cannot time as it should; empty where it can."""
     moved_bytes: int | None = None
     """The least that a call has to move to and from memory; None where it is not known."""
     flops: int | None = None

@@ -1,4 +1,4 @@
-"""Ways to time a call, each a file: `profiler`, `wall`, `scripted`."""
+"""Ways to time a call, each a file: `profiler`, `events`, `graph`, `wall`, `scripted`."""
 
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.gpu.device import Device
@@ -6,7 +6,7 @@ from pytest_gpubench.timing.base import Timer
 
 
 def make_timer(name: str, device: Device, cache: str) -> Timer:
-    """Return the timer of this name; on the CPU the profiler has nothing to see, and `wall` stands in for it."""
+    """Return the timer of this name; on the CPU those of the GPU have nothing to see, and `wall` stands in."""
     if name == "scripted":
         from pytest_gpubench.timing.scripted import ScriptedTimer
 
@@ -19,4 +19,12 @@ def make_timer(name: str, device: Device, cache: str) -> Timer:
         from pytest_gpubench.timing.profiler import ProfilerTimer
 
         return ProfilerTimer(device, cache)
-    raise BadRequest(f"timer={name!r} is not known: it must be one of profiler, wall, scripted")
+    if name == "events":
+        from pytest_gpubench.timing.events import EventsTimer
+
+        return EventsTimer(device, cache)
+    if name == "graph":
+        from pytest_gpubench.timing.graph import GraphTimer
+
+        return GraphTimer(device, cache)
+    raise BadRequest(f"timer={name!r} is not known: it must be one of profiler, events, graph, wall, scripted")

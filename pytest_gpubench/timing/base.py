@@ -1,7 +1,7 @@
 """What every timer is: something that opens a session in which reps are taken."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -42,6 +42,8 @@ class Rep:
     elapsed_us: float
     records: tuple[Record, ...] = ()
     sm_clock_mhz: float | None = None
+    flags: tuple[str, ...] = ()
+    """What a reader of its time has to know."""
 
 
 class Session(ABC):
@@ -73,6 +75,11 @@ class Timer(ABC):
     sees_kernels: ClassVar[bool] = False
     settles: ClassVar[bool] = True
     """Whether calls have to be warmed up before their times mean anything."""
+
+    @property
+    def remarks(self) -> Mapping[str, str]:
+        """By label, what is to be said of a call that this timer cannot time as it should."""
+        return {}
 
     @abstractmethod
     def session(self) -> Session:

@@ -154,8 +154,8 @@ class BackwardPass:
         self.drop_gradients(args, kwargs)
         if self.with_forward:
             mark_step()
-            return lambda: self.both(args, kwargs)
-        return lambda: run_backward(outputs, gradients)
+            return functools.partial(self.both, args, kwargs)
+        return functools.partial(run_backward, outputs, gradients)
 
     def forward(self, args: tuple[object, ...], kwargs: dict[str, object]) -> list["torch.Tensor"]:
         """Return the outputs that a gradient can flow back from."""

@@ -88,7 +88,8 @@ def summarise(
         warmup_calls=warmth.calls,
         elapsed_s=elapsed_s,
     )
-    return msgspec.structs.replace(timing, flags=tuple(flags_of(timing, plan, warmth)))
+    flags = (*flags_of(timing, plan, warmth), *dict.fromkeys(flag for rep in reps for flag in rep.flags))
+    return msgspec.structs.replace(timing, flags=flags, remark=timer.remarks.get(call.label, ""))
 
 
 def flags_of(timing: Timing, plan: Plan, warmth: Warmth) -> list[str]:

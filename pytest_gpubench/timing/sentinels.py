@@ -78,6 +78,6 @@ def check_triton() -> None:
         import triton  # noqa: F401
     except ImportError as error:
         raise DeviceUnavailable(
-            f"the profiler timer marks reps with Triton kernels, but Triton cannot be imported ({error}): "
+            f"reps are marked with Triton kernels, but Triton cannot be imported ({error}): "
             "install triton, or use --gpu-bench-timer=wall"
         ) from None

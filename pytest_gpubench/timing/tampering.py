@@ -18,6 +18,9 @@ RELIED_ON = (
     "torch.cuda.Event.record",
     "torch.cuda.Event.elapsed_time",
     "torch.cuda.Event.synchronize",
+    "torch.cuda.Event.query",
+    "torch.cuda._sleep",
+    "torch.cuda.CUDAGraph.replay",
     "torch.autograd.profiler.profile.__enter__",
     "torch.autograd.profiler.profile.__exit__",
 )

@@ -39,7 +39,7 @@ def test_the_cpu_is_timed_by_the_wall(name: str, expected: str) -> None:
 def test_an_unknown_timer_is_refused() -> None:
     from pytest_gpubench.gpu.device import cuda_device
 
-    with pytest.raises(BadRequest, match="must be one of profiler, wall, scripted"):
+    with pytest.raises(BadRequest, match="must be one of profiler, events, graph, wall, scripted"):
         make_timer("sundial", cuda_device(0), "hot")
 
 

@@ -1,0 +1,247 @@
+"""Time between two CUDA events around the call, its launches queued while the GPU is kept busy before them.
+
+Events see the stream that is current: the call's kernels there and the gaps between them. A gap is the GPU's own only
+if all of the call was queued before its first kernel began, so the GPU spins first, for as long as the host is known to
+need; that the first event had not happened when the last was queued is the proof.
+"""
+
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pytest_gpubench.errors import MeasurementError
+from pytest_gpubench.gpu.device import Device
+from pytest_gpubench.timing.base import Call, Rep, Session, Timed, Timer
+from pytest_gpubench.timing.l2flush import make_flush
+from pytest_gpubench.timing.pacing import rest
+from pytest_gpubench.timing.sentinels import check_triton, sentinels_of
+
+if TYPE_CHECKING:
+    import torch
+
+__tracebackhide__ = True
+
+HOST_BOUND = "host-bound"
+"""The flag of a rep in which the GPU may have waited for the host."""
+
+LEAST_LEAD_US = 100.0
+MOST_LEAD_US = 50_000.0
+HEADROOM = 2.0
+"""The GPU spins so many times as long as the slowest of the last launches took."""
+REMEMBERED = 20
+ATTEMPTS = 5
+"""How often a rep is taken again before its call is given up, or refused."""
+LATE_US = 100.0
+"""A GPU that is not idle so long after the second event works on a stream that the events do not see."""
+ASSUMED_CLOCK_MHZ = 2000.0
+
+
+@dataclass(frozen=True)
+class EventsRep(Rep):
+    """One timed call, and what it cost the host."""
+
+    host_us: float = 0.0
+    """What the call took on the host, until it returned."""
+
+
+@dataclass(frozen=True)
+class Lap:
+    """What one attempt at a rep found."""
+
+    elapsed_us: float
+    lead_us: float
+    """For how long, at least, the GPU was kept busy first."""
+    host_us: float
+    """What the call took on the host."""
+    queued_us: float
+    """What it took to queue it, events included."""
+    ahead: bool
+    """Whether all of it was queued before the first event happened."""
+    late_us: float
+    """How long after the second event the GPU was idle."""
+
+
+@dataclass
+class Lead:
+    """How long the GPU is kept busy before a call, learnt from what the host needed."""
+
+    queued_us: deque[float] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
+    failed: list[Lap] = field(default_factory=list)
+    """The last attempts in a row in which the host was not ahead."""
+    given_up: bool = False
+
+    @property
+    def lead_us(self) -> float:
+        """Return for how long the GPU is to spin before the next attempt."""
+        if self.given_up:
+            return LEAST_LEAD_US
+        return min(max(LEAST_LEAD_US, HEADROOM * max(self.queued_us, default=0.0)), MOST_LEAD_US)
+
+    def note(self, lap: Lap) -> None:
+        """Learn from an attempt; give up where the host is never ahead, or only of more than is allowed."""
+        self.queued_us.append(lap.queued_us)
+        if lap.ahead:
+            self.failed.clear()
+            return
+        self.failed.append(lap)
+        if len(self.failed) >= ATTEMPTS or lap.lead_us >= MOST_LEAD_US:
+            self.given_up = True
+
+    @property
+    def waits(self) -> bool:
+        """Whether the host's time grew with the GPU's: the call waits for the GPU."""
+        first, last = self.failed[0], self.failed[-1]
+        return last.queued_us - first.queued_us >= 0.5 * max(last.lead_us - first.lead_us, LEAST_LEAD_US)
+
+    def sentence(self, label: str) -> str:
+        """Return why the host cannot keep ahead of the GPU in a call that was given up."""
+        if self.waits:
+            return (
+                f"{label!r} waits for the GPU while it is called (.item(), .cpu(), synchronize(), or more launches "
+                "than the queue holds, about a thousand): the host cannot keep ahead, so its time by events holds "
+                "the host's; take the wait out, or use timer='profiler'"
+            )
+        return (
+            f"the host needs {self.failed[-1].queued_us / 1e3:.1f} ms to launch {label!r}, longer than the GPU is kept "
+            f"busy for ({MOST_LEAD_US / 1e3:.0f} ms at most): its time by events holds the host's; "
+            "use timer='profiler'"
+        )
+
+
+class EventsTimer(Timer):
+    """Read the time between two CUDA events around the call.
+
+    ahead: whether the GPU is kept busy until all of the call is queued; without, it is idle when the first event is
+    queued, and the time is what a caller waits for who finds the GPU idle.
+
+    Reps are not batched: the device is synchronised after each, as the throttle reasons read then are to be this rep's,
+    and work left on another stream is to be found. The tick is what CUDA documents for cudaEventElapsedTime, "around
+    0.5 microseconds". A call that launches nothing is not noticed: its time is that of two events.
+    """
+
+    name = "events"
+    tick_us = 0.5
+
+    def __init__(self, device: Device, cache: str, ahead: bool = True) -> None:
+        check_triton()
+        self.device = device
+        self.ahead = ahead
+        self.flush = make_flush(device, cache)
+        self.sentinels = sentinels_of(device)
+        self.leads: dict[tuple[str, int], Lead] = {}
+        self.unkept: dict[str, str] = {}
+
+    @property
+    def remarks(self) -> Mapping[str, str]:
+        """By label, why the host could not keep ahead of a call."""
+        return self.unkept
+
+    def session(self) -> "EventsSession":
+        """Return a new session."""
+        return EventsSession(self)
+
+    def ready(self, call: Call) -> Timed:
+        """Do the untimed part of a rep; return the part that is timed."""
+        return call.prepare()
+
+    def lead_of(self, call: Call) -> Lead:
+        """Return what is known about the launching of a call."""
+        return self.leads.setdefault(key_of(call), Lead())
+
+    def spin(self, lead_us: float) -> None:
+        """Keep the GPU busy for so long at its highest clock, longer at a lower one."""
+        import torch
+
+        cycles = int(lead_us * (self.device.facts.max_sm_clock_mhz or ASSUMED_CLOCK_MHZ))
+        torch.cuda._sleep(cycles)  # type: ignore[no-untyped-call]
+
+
+class EventsSession(Session):
+    """Take reps one after the other."""
+
+    def __init__(self, timer: EventsTimer) -> None:
+        self.timer = timer
+        self.begin, self.end = new_event(), new_event()
+        self.taken: list[tuple[Lap, tuple[str, ...]]] = []
+        self.clocks: list[float | None] = []
+
+    def take(self, call: Call, idle_s: float) -> None:
+        """Take one rep, again where the host fell behind: as often as it takes to learn how long it needs."""
+        lead, lates = self.timer.lead_of(call), 0
+        while True:
+            lap = self.attempt(call, idle_s, lead.lead_us)
+            lates += lap.late_us > LATE_US
+            if lates >= ATTEMPTS:
+                raise MeasurementError(
+                    f"the GPU still works {lap.late_us:.0f} us after {call.label!r} was timed by events: on a stream "
+                    "that the current one does not wait for, which events do not see; use timer='profiler'"
+                )
+            if self.timer.ahead and not lead.given_up:
+                lead.note(lap)
+            if lap.late_us <= LATE_US and (lap.ahead or lead.given_up or not self.timer.ahead):
+                break
+        bound = self.timer.ahead and not lap.ahead
+        if bound:
+            self.timer.unkept[call.label] = lead.sentence(call.label)
+        self.taken.append((lap, (HOST_BOUND,) if bound else ()))
+
+    def attempt(self, call: Call, idle_s: float, lead_us: float) -> Lap:
+        """Prepare, idle, flush, spin, and time the call; the sentinels are outside of what is timed."""
+        timer, synchronize, slot = self.timer, self.timer.device.synchronize, 2 * len(self.taken)
+        timed = timer.ready(call)
+        if idle_s:
+            synchronize()
+            rest(idle_s)
+        timer.flush()
+        if timer.ahead:
+            timer.spin(lead_us)
+        timer.sentinels.begin(slot)
+        if not timer.ahead:
+            synchronize()
+        queuing_s = time.perf_counter()
+        self.begin.record()
+        called_s = time.perf_counter()
+        timed()
+        returned_s = time.perf_counter()
+        self.end.record()
+        ahead = not self.begin.query()  # type: ignore[no-untyped-call]
+        queued_s = time.perf_counter()
+        timer.sentinels.end(slot + 1)
+        self.end.synchronize()
+        ended_s = time.perf_counter()
+        synchronize()
+        return Lap(
+            elapsed_us=1e3 * float(self.begin.elapsed_time(self.end)),
+            lead_us=lead_us,
+            host_us=1e6 * (returned_s - called_s),
+            queued_us=1e6 * (queued_s - queuing_s),
+            ahead=ahead,
+            late_us=1e6 * (time.perf_counter() - ended_s),
+        )
+
+    def __exit__(self, kind: object, error: object, trace: object, /) -> None:
+        if error is None:
+            self.clocks = self.timer.sentinels.read_clocks(len(self.taken))
+
+    def reps(self) -> Sequence[EventsRep]:
+        """Return the reps taken."""
+        return [
+            EventsRep(lap.elapsed_us, (), clock, flags, lap.host_us)
+            for (lap, flags), clock in zip(self.taken, self.clocks, strict=True)
+        ]
+
+
+def key_of(call: Call) -> tuple[str, int]:
+    """Return what tells the calls of one measurement apart, though they are wrapped in others between its reps."""
+    return call.label, id(call.function)
+
+
+def new_event() -> "torch.cuda.Event":
+    """Return an event that can be timed."""
+    import torch
+
+    event: Any = torch.cuda.Event
+    made: torch.cuda.Event = event(enable_timing=True)
+    return made

@@ -1,0 +1,318 @@
+"""Time the replay of a CUDA graph, captured once: what a call would cost without the launching of its kernels.
+
+It is timed between events around the replay, not by the profiler's records: tracing the kernels of a graph one by one
+adds to the gaps between them, and those gaps are what a graph is asked about.
+"""
+
+import re
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pytest_gpubench.errors import BadRequest, MeasurementError, NothingRecorded
+from pytest_gpubench.gpu.device import Device
+from pytest_gpubench.timing.base import Call, Timed
+from pytest_gpubench.timing.events import EventsTimer, key_of
+from pytest_gpubench.timing.sampling import collection_off
+
+if TYPE_CHECKING:
+    import torch
+
+__tracebackhide__ = True
+
+SIDE_CALLS = 3
+"""Calls on the side stream before the capture: torch's documentation asks for a few, torch.compile needs three."""
+
+OTHER_TIMERS = "use timer='profiler' or 'events'"
+SYNC = (
+    "it waits for the GPU or copies to or from the host's memory (.item(), .cpu(), a tensor made of numbers, "
+    "synchronize()): keep the values on the GPU, and make what it needs before the call"
+)
+SHAPE = "a shape depends on the data: use what has a fixed one, such as torch.where instead of a boolean mask"
+ALLOCATION = (
+    "it allocates or frees GPU memory past torch's allocator (cudaMalloc, cudaFree, empty_cache()): allocate before "
+    "the call, or through torch"
+)
+RANDOM = (
+    "it draws random numbers from a generator that the graph does not know: use the default generator of the device, "
+    "or make the numbers before the call"
+)
+STREAM = (
+    "it mixes in the default stream, or another that it does not wait for at its end: launch on the current stream, "
+    "and let it wait for every other one"
+)
+MEMORY = "there is not room for it twice: a graph keeps memory of its own; free some first, or make the call smaller"
+
+MESSAGES = (
+    (r"generator|offset increment|increase offset|set_current_seed|philox", RANDOM),
+    (r"out of memory", MEMORY),
+    (r"unjoined|uncaptured work|legacy stream|capturestreamimplicit|last recorded in a capturing stream", STREAM),
+)
+"""What the driver and torch say when only one thing can be meant."""
+FRAMES = {"empty_cache": ALLOCATION, "synchronize": SYNC}
+"""The functions of torch.cuda that a capture fails in."""
+
+_unfinished: list[object] = []
+"""The graphs whose capture failed: torch's allocators may go on asking them, so they must not be freed."""
+
+
+@dataclass(frozen=True)
+class Captured:
+    """A call as a graph, with all that it reads and writes kept alive."""
+
+    graph: "torch.cuda.CUDAGraph"
+    timed: Timed
+    inputs: Sequence[object]
+    """What each argument is known by when it comes again."""
+    output: object
+
+
+class GraphTimer(EventsTimer):
+    """Capture a call as a CUDA graph, and read the time between two CUDA events around each replay.
+
+    The part of a rep that is prepared, untimed, may change the values of the tensors that the call was captured with; a
+    call that is given other tensors, or other numbers, is refused with BadRequest.
+    """
+
+    name = "graph"
+
+    def __init__(self, device: Device, cache: str, ahead: bool = True) -> None:
+        super().__init__(device, cache, ahead)
+        self.captured: dict[tuple[str, int], Captured] = {}
+
+    def ready(self, call: Call) -> Timed:
+        """Prepare the call, and return the replay of its graph; capture it first, where that was not done before."""
+        captured = self.captured.get(key_of(call))
+        if captured is None:
+            captured = self.captured[key_of(call)] = capture(call, self.device)
+        timed = call.prepare()
+        check_same_inputs(call.label, captured.inputs, inputs_of(timed))
+        keep = getattr(timed, "keep", None)
+        if keep is not None:
+            keep(captured.output)
+        return captured.graph.replay
+
+
+def refuse_backward(backward: str) -> None:
+    """Raise BadRequest where only the backward run is to be a graph: what it reads is made anew by every forward."""
+    if backward == "backward":
+        raise BadRequest(
+            "timer='graph' with backward='backward' was asked for, but a graph replays on the memory it was captured "
+            "with, and every forward run makes what backward reads anew: use backward='both', or timer='profiler'"
+        )
+
+
+def inputs_of(timed: Timed) -> list[object]:
+    """Return what each argument is known by: a tensor by its memory, a number or text by its value, others by type."""
+    from torch.utils._pytree import tree_leaves
+
+    return [identity_of(leaf) for leaf in tree_leaves((getattr(timed, "args", ()), getattr(timed, "keywords", {})))]
+
+
+def identity_of(leaf: object) -> object:
+    """Return what an argument is known by."""
+    import torch
+
+    if isinstance(leaf, torch.Tensor):
+        with suppress(RuntimeError):  # not all subclasses have memory of their own
+            return leaf.data_ptr(), tuple(leaf.shape), leaf.stride(), leaf.dtype
+    return repr(leaf) if isinstance(leaf, (bool, int, float, complex, str, type(None))) else type(leaf)
+
+
+def check_same_inputs(label: str, captured: Sequence[object], found: Sequence[object]) -> None:
+    """Raise BadRequest unless the arguments of a rep are those that its graph was captured with."""
+    if captured == found:
+        return
+    raise BadRequest(
+        f"a graph replays on the memory and the numbers it was captured with, but {label!r} is given others in each "
+        "rep (setup= makes them, or each forward run of backward='backward'): let setup= write into the same tensors "
+        "and return None, or use timer='profiler'"
+    )
+
+
+def capture(call: Call, device: Device) -> Captured:
+    """Return a call as a graph, after a few calls on the stream it is captured on.
+
+    Raises MeasurementError with a sentence where it cannot be captured, NothingRecorded where it launches nothing;
+    whatever else the call raises goes through. The process can go on in every case.
+    """
+    import torch
+
+    stream = torch.cuda.Stream(device.torch_device)  # type: ignore[no-untyped-call]
+    call_on(stream, call)
+    timed = call.prepare()
+    device.synchronize()
+    torch.cuda.empty_cache()  # a graph cannot use what the allocator has cached
+    graph, pool = torch.cuda.CUDAGraph(), torch.cuda.graph_pool_handle()
+    try:
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            output = captured_output(graph, pool, stream, timed)
+    except BaseException as error:
+        mend(graph, pool, stream, device)
+        if not isinstance(error, RuntimeError):
+            raise
+        raise MeasurementError(
+            f"{call.label!r} cannot be captured as a CUDA graph: {explain(error, call)}; or {OTHER_TIMERS}"
+        ) from error
+    pass_on(told, call.label)
+    return Captured(graph, timed, inputs_of(timed), output)
+
+
+def call_on(stream: "torch.cuda.Stream", call: Call) -> None:
+    """Call a few times on a stream that waits for the current one, and is waited for by it."""
+    import torch
+
+    current = torch.cuda.current_stream(stream.device)
+    for _ in range(SIDE_CALLS):
+        timed = call.prepare()
+        stream.wait_stream(current)
+        with torch.cuda.stream(stream):
+            timed()
+        current.wait_stream(stream)
+
+
+def captured_output(graph: "torch.cuda.CUDAGraph", pool: Any, stream: "torch.cuda.Stream", timed: Timed) -> object:
+    """Capture what is timed on a stream; return its output, which every replay writes.
+
+    What other threads do meanwhile, the profiler's start among it, is none of the capture's business.
+    """
+    import torch
+
+    with collection_off(), torch.cuda.stream(stream):
+        graph.capture_begin(pool, capture_error_mode="thread_local")
+        try:
+            output = timed()
+        except BaseException:
+            with suppress(RuntimeError):  # it says no more than that the capture was broken
+                graph.capture_end()
+            raise
+        graph.capture_end()
+    return output
+
+
+def pass_on(told: Sequence[warnings.WarningMessage], label: str) -> None:
+    """Raise NothingRecorded for torch's warning that a graph is empty; give any other warning out again."""
+    for each in told:
+        if "graph is empty" in str(each.message).lower():
+            raise NothingRecorded(
+                f"{label!r} launched nothing on the GPU when it was captured: "
+                "are its tensors on the GPU, and does it compute when it is called?"
+            )
+    for each in told:
+        warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
+
+
+def mend(graph: "torch.cuda.CUDAGraph", pool: Any, stream: "torch.cuda.Stream", device: Device) -> None:
+    """Put right what a failed capture leaves behind, as torch does not.
+
+    The allocator is told that the capture is over. The generator believes in a capture until one ends well: one does.
+    """
+    import torch
+
+    _unfinished.append(graph)
+    close_pool(device.torch_device.index or 0, pool)
+    with suppress(RuntimeError):
+        graph.reset()
+    with suppress(RuntimeError):
+        device.synchronize()
+    with suppress(RuntimeError):
+        ones = torch.ones(1, device=device.torch_device)
+        device.synchronize()
+        captured_output(torch.cuda.CUDAGraph(), torch.cuda.graph_pool_handle(), stream, lambda: ones.add_(0))
+    with suppress(RuntimeError):
+        device.synchronize()
+
+
+def close_pool(index: int, pool: Any) -> None:
+    """Tell torch's allocator that a capture is over, and free its memory, where torch has not done so itself."""
+    import torch
+
+    names = ("_cuda_endAllocateToPool", "_cuda_endAllocateCurrentStreamToPool")  # the second before torch 2.8
+    end: Callable[[int, Any], None] | None = next((getattr(torch._C, name, None) for name in names), None)
+    if end is None:
+        return
+    with suppress(RuntimeError):  # raised where torch has closed it: the graph then frees the memory
+        end(index, pool)
+        torch._C._cuda_releasePool(index, pool)
+
+
+def explain(error: BaseException, call: Call) -> str:
+    """Return why a capture failed, and what to do, as far as it can be told."""
+    message = " ".join(str(each) for each in chain_of(error)).lower()
+    for pattern, sentence in MESSAGES:
+        if re.search(pattern, message):
+            return sentence
+    for name in frames_of(error):
+        if name in FRAMES:
+            return FRAMES[name]
+    with suppress(Exception):  # it could be called before, and can be without a capture
+        sentence = first_obstacle(call.prepare())
+        if sentence:
+            return sentence
+    if "capturing" in message or "capture" in message:
+        return f"{SYNC}; or {ALLOCATION}"
+    return f"{type(error).__name__}: {first_line(error)}"
+
+
+def chain_of(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error and those it was raised from, or while handling."""
+    seen: set[int] = set()
+    current: BaseException | None = error
+    while current is not None and id(current) not in seen:
+        seen.add(id(current))
+        yield current
+        current = current.__cause__ or current.__context__
+
+
+def frames_of(error: BaseException) -> Iterator[str]:
+    """Yield the names of the functions of torch.cuda that an error came through."""
+    trace = error.__traceback__
+    while trace is not None:
+        if str(trace.tb_frame.f_globals.get("__name__", "")).startswith("torch.cuda"):
+            yield trace.tb_frame.f_code.co_name
+        trace = trace.tb_next
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of what an error says."""
+    return (str(error).splitlines() or [""])[0]
+
+
+def first_obstacle(timed: Timed) -> str:
+    """Call once more, and return the sentence for the first operation that no graph can hold; empty for none."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    found: list[str] = []
+
+    class Look(TorchDispatchMode):  # type: ignore[no-untyped-call]
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            sentence = obstacle_of(func, args, kwargs or {})
+            if sentence:
+                found.append(sentence)
+            return func(*args, **(kwargs or {}))
+
+    with Look():  # type: ignore[no-untyped-call]
+        timed()
+    return found[0] if found else ""
+
+
+def obstacle_of(operation: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> str:
+    """Return the sentence for an operation of torch that no graph can hold; empty for the others."""
+    import torch
+
+    name = str(operation)
+    if name.startswith(("aten.index.", "aten.index_put")):
+        masks = [each for each in args[1] if each is not None and each.dtype in (torch.bool, torch.uint8)]
+        return SHAPE if masks else ""
+    if torch.Tag.dynamic_output_shape in operation.tags:
+        return SHAPE
+    if torch.Tag.data_dependent_output in operation.tags:
+        return SYNC
+    if name.startswith("aten._to_copy.") and kwargs.get("device") is not None:
+        return SYNC if torch.device(kwargs["device"]).type != args[0].device.type else ""
+    if name.startswith("aten.copy_."):
+        return SYNC if args[0].device.type != args[1].device.type else ""
+    return ""

@@ -1,0 +1,230 @@
+"""The timers by events and by graphs on the real thing: what they read and refuse, and what they leave behind."""
+
+import time
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from pytest_gpubench.errors import BadRequest, MeasurementError, NothingRecorded
+from pytest_gpubench.gpu.device import find_device
+from pytest_gpubench.timing.base import Call
+from pytest_gpubench.timing.calls import make_arguments, make_call
+from pytest_gpubench.timing.events import HOST_BOUND, EventsRep, EventsTimer
+from pytest_gpubench.timing.graph import ALLOCATION, RANDOM, SHAPE, SYNC, GraphTimer
+from pytest_gpubench.timing.overhead import take_overhead, take_reps
+from pytest_gpubench.timing.profiler import ProfilerTimer
+
+ELEMENTS = 2**24
+
+
+def median_us(timer: EventsTimer | ProfilerTimer, call: Call, reps: int = 40) -> float:
+    times_us = sorted(rep.elapsed_us for rep in take_reps(timer, call, reps))
+    return times_us[len(times_us) // 2]
+
+
+def reps_of(timer: EventsTimer, call: Call, reps: int = 20) -> list[EventsRep]:
+    call.prepare()()
+    return [rep for rep in take_reps(timer, call, reps) if isinstance(rep, EventsRep)]
+
+
+def normal(count: int) -> torch.Tensor:
+    return torch.randn(count, device="cuda")
+
+
+def sleep(cycles: int) -> None:
+    torch.cuda._sleep(cycles)  # type: ignore[no-untyped-call]
+
+
+def check_usable() -> None:
+    """Whatever failed before: streams, allocator, random numbers, and the next capture work."""
+    assert torch.cuda.current_stream() == torch.cuda.default_stream()
+    assert not torch.cuda.is_current_stream_capturing()
+    torch.cuda.synchronize()
+    x = torch.rand(2**20, device="cuda")
+    assert 0.4 < x.mean().item() < 0.6
+    del x
+    torch.cuda.empty_cache()
+    out = torch.empty(1000, device="cuda")
+    ones = torch.ones(1000, device="cuda")
+    call = make_call(lambda: torch.add(ones, ones, out=out))
+    assert len(reps_of(GraphTimer(find_device("cuda"), "hot"), call, 3)) == 3
+    assert out.sum().item() == 2000
+
+
+@pytest.mark.parametrize("timer", [EventsTimer, GraphTimer])
+@pytest.mark.parametrize("cache", ["cold", "hot"])
+def test_a_long_kernel_takes_what_the_profiler_says(timer: type[EventsTimer], cache: str) -> None:
+    x, out = normal(8 * ELEMENTS), torch.empty(8 * ELEMENTS, device="cuda")
+    call, device = make_call(lambda: torch.neg(x, out=out)), find_device("cuda")
+    expected_us = median_us(ProfilerTimer(device, cache), call)
+    assert expected_us < median_us(timer(device, cache), call) < 1.05 * expected_us + 10
+
+
+@pytest.mark.parametrize("timer", [EventsTimer, GraphTimer])
+def test_the_flush_is_not_timed(timer: type[EventsTimer]) -> None:
+    x = normal(1024)
+    assert median_us(timer(find_device("cuda"), "cold"), make_call(x.neg_)) < 15
+
+
+def test_many_small_kernels_are_queued_first() -> None:
+    x, device = normal(1024), find_device("cuda")
+
+    def chain() -> None:
+        for _ in range(50):
+            x.neg_()
+            until_s = time.perf_counter() + 2e-5
+            while time.perf_counter() < until_s:
+                pass
+
+    reps = reps_of(EventsTimer(device, "hot"), make_call(chain))
+    waiting = reps_of(EventsTimer(device, "hot", ahead=False), make_call(chain))
+    assert all(rep.flags == () for rep in reps)
+    assert max(rep.elapsed_us for rep in reps) < 500
+    assert min(rep.host_us for rep in reps) > 1000
+    assert min(rep.elapsed_us for rep in waiting) > 950
+
+
+def test_a_call_that_waits_is_flagged() -> None:
+    x, timer = normal(1024), EventsTimer(find_device("cuda"), "cold")
+    reps = reps_of(timer, make_call(lambda: x.sum().item(), label="item"), 5)
+    assert all(rep.flags == (HOST_BOUND,) for rep in reps)
+    assert "'item' waits for the GPU" in timer.remarks["item"]
+
+
+def test_work_on_the_side_is_not_left_out(side_stream: torch.cuda.Stream) -> None:
+    def elsewhere() -> None:
+        with torch.cuda.stream(side_stream):
+            sleep(2_000_000)
+
+    with pytest.raises(MeasurementError, match="on a stream that the current one does not wait for"):
+        reps_of(EventsTimer(find_device("cuda"), "hot"), make_call(elsewhere), 3)
+
+
+def test_the_clock_is_read() -> None:
+    x = normal(8 * ELEMENTS)
+    reps = reps_of(EventsTimer(find_device("cuda"), "cold"), make_call(x.neg_), 5)
+    assert all(rep.sm_clock_mhz is not None and 100 < rep.sm_clock_mhz < 5000 for rep in reps)
+
+
+def test_replays_compute_with_the_values_of_the_rep() -> None:
+    x, out, seen = torch.zeros(1000, device="cuda"), torch.zeros(1000, device="cuda"), []
+
+    def setup() -> None:
+        seen.append(out[0].item())  # of the rep before
+        x.add_(1)
+
+    call = make_call(lambda: torch.mul(x, 2, out=out), make_arguments(setup=setup))
+    take_reps(GraphTimer(find_device("cuda"), "hot"), call, 5)
+    assert seen[-4:] == [2.0 * value for value in range(len(seen) - 4, len(seen))]
+
+
+def test_a_graph_of_forward_and_backward() -> None:
+    x = normal(ELEMENTS).requires_grad_()
+    call = make_call(lambda: (x * x).sum(), backward="both")
+    device = find_device("cuda")
+    assert median_us(GraphTimer(device, "cold"), call) < 1.2 * median_us(EventsTimer(device, "cold"), call)
+    check_usable()
+
+
+def test_the_default_generator_can_be_captured() -> None:
+    x = torch.empty(ELEMENTS, device="cuda")
+    assert len(reps_of(GraphTimer(find_device("cuda"), "hot"), make_call(x.normal_), 5)) == 5
+    check_usable()
+
+
+def test_a_generator_of_ones_own_is_explained_or_captured() -> None:
+    generator = torch.Generator("cuda")
+    call = make_call(lambda: torch.rand(1000, device="cuda", generator=generator))
+    said = RANDOM  # where torch registers the generator with the graph, nothing is said
+    try:
+        reps_of(GraphTimer(find_device("cuda"), "hot"), call, 3)
+    except MeasurementError as error:
+        said = str(error)
+    assert RANDOM in said
+    check_usable()
+
+
+def masked() -> Callable[[], object]:
+    x = normal(1000)
+    return lambda: x[x > 0]
+
+
+def emptying() -> Callable[[], object]:
+    x = normal(1000)
+
+    def empty() -> None:
+        x.neg()
+        torch.cuda.empty_cache()
+
+    return empty
+
+
+UNCAPTURED: dict[str, tuple[Callable[[], Callable[[], object]], str]] = {
+    "item": (lambda: normal(1000).sum().item, SYNC),
+    "item after a random number": (lambda: lambda: normal(1000).sum().item(), SYNC),
+    "to host": (lambda: normal(1000).cpu, SYNC),
+    "from host": (lambda: lambda: torch.tensor([1.0, 2.0], device="cuda"), SYNC),
+    "synchronize": (lambda: torch.cuda.synchronize, SYNC),
+    "nonzero": (lambda: normal(1000).nonzero, SHAPE),
+    "mask": (masked, SHAPE),
+    "empty_cache": (emptying, ALLOCATION),
+}
+
+
+@pytest.mark.parametrize("name", UNCAPTURED)
+def test_what_cannot_be_captured_is_explained_and_leaves_the_process_usable(name: str) -> None:
+    make, sentence = UNCAPTURED[name]
+    function = make()
+    before = torch.cuda.memory_allocated()
+    with pytest.raises(MeasurementError, match="cannot be captured as a CUDA graph") as caught:
+        reps_of(GraphTimer(find_device("cuda"), "hot"), make_call(function, label=name), 3)
+    assert sentence in str(caught.value)
+    del caught
+    check_usable()
+    assert torch.cuda.memory_allocated() <= before + 2**20
+
+
+def test_an_empty_graph_is_refused() -> None:
+    x = torch.randn(1000)
+    with pytest.raises(NothingRecorded, match="launched nothing"):
+        reps_of(GraphTimer(find_device("cuda"), "hot"), make_call(x.neg), 3)
+    check_usable()
+
+
+@pytest.mark.parametrize("backward", ["forward", "both"])
+def test_fresh_tensors_are_refused(backward: str) -> None:
+    def setup() -> tuple[torch.Tensor]:
+        return (normal(1000).requires_grad_(),)
+
+    call = make_call(lambda x: x * 2, make_arguments(setup=setup), backward)  # type: ignore[arg-type]
+    with pytest.raises(BadRequest, match="is given others in each rep"):
+        reps_of(GraphTimer(find_device("cuda"), "hot"), call, 5)
+    check_usable()
+
+
+def test_what_launching_costs() -> None:
+    x = normal(1024)
+
+    def chain() -> None:
+        for _ in range(20):
+            x.neg_()
+
+    call = make_call(chain)
+    call.prepare()()
+    found = take_overhead(call, find_device("cuda"), "hot")
+    assert found.host_us is not None
+    assert found.is_host_bound
+    assert found.gap_us > found.busy_us
+    assert found.graph_speedup is not None
+    assert found.graph_speedup > 1.1
+
+
+def test_what_launching_costs_where_no_graph_can_be_had() -> None:
+    x = normal(1024)
+    call = make_call(lambda: x.sum().item(), label="item")
+    call.prepare()()
+    found = take_overhead(call, find_device("cuda"), "hot", reps=5)
+    assert found.host_us is None
+    assert found.graph_us is None
+    assert SYNC in found.no_graph

@@ -1,0 +1,260 @@
+"""The events timer, on a GPU of make-believe whose queue runs behind a clock that only launches move on."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_gpubench.errors import MeasurementError
+from pytest_gpubench.gpu.device import Device, cpu_device
+from pytest_gpubench.timing import events
+from pytest_gpubench.timing.base import Call
+from pytest_gpubench.timing.events import (
+    ATTEMPTS,
+    HOST_BOUND,
+    LATE_US,
+    LEAST_LEAD_US,
+    MOST_LEAD_US,
+    EventsRep,
+    EventsTimer,
+    Lap,
+    Lead,
+)
+
+LAUNCH_US = 5.0
+FLUSH_US = 30.0
+
+
+@dataclass
+class FakeGpu:
+    """One stream, and a host clock that launching and waiting move on; both in microseconds."""
+
+    now_us: float = 0.0
+    done_us: float = 0.0
+    elsewhere_us: float = 0.0
+    """Until when another stream works."""
+    log: list[str] = field(default_factory=list)
+
+    def perf_counter(self) -> float:
+        return self.now_us / 1e6
+
+    def launch(self, name: str, gpu_us: float, host_us: float = LAUNCH_US) -> None:
+        self.log.append(name)
+        self.now_us += host_us
+        self.done_us = max(self.done_us, self.now_us) + gpu_us
+
+    def synchronize(self) -> None:
+        self.log.append("synchronize")
+        self.now_us = max(self.now_us, self.done_us, self.elsewhere_us)
+
+    def sleep(self, cycles: int) -> None:
+        self.launch("sleep", cycles / events.ASSUMED_CLOCK_MHZ)
+
+    def begin(self, slot: int) -> None:
+        self.launch(f"sentinel {slot}", 2)
+
+    end = begin
+
+    def read_clocks(self, reps: int) -> list[float | None]:
+        return [1000.0 + number for number in range(reps)]
+
+
+@dataclass
+class FakeEvent:
+    gpu: FakeGpu
+    happened_us: float = -1.0
+
+    def record(self) -> None:
+        self.gpu.launch("event", 0, 1)
+        self.happened_us = self.gpu.done_us
+
+    def query(self) -> bool:
+        return self.happened_us <= self.gpu.now_us
+
+    def synchronize(self) -> None:
+        self.gpu.now_us = max(self.gpu.now_us, self.happened_us)
+
+    def elapsed_time(self, end: "FakeEvent") -> float:
+        return (end.happened_us - self.happened_us) / 1e3
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
+    gpu = FakeGpu()
+    monkeypatch.setattr(events, "time", gpu)
+    monkeypatch.setattr(events, "check_triton", lambda: None)
+    monkeypatch.setattr(events, "make_flush", lambda device, cache: lambda: gpu.launch(f"flush {cache}", FLUSH_US))
+    monkeypatch.setattr(events, "sentinels_of", lambda device: gpu)
+    monkeypatch.setattr(events, "new_event", lambda: FakeEvent(gpu))
+    monkeypatch.setattr("torch.cuda._sleep", gpu.sleep)
+    monkeypatch.setattr(Device, "synchronize", lambda device: gpu.synchronize())
+    return gpu
+
+
+def call_of(function: Callable[[], object], prepare: Callable[[], object] = lambda: None) -> Call:
+    def prepared() -> Callable[[], object]:
+        prepare()
+        return function
+
+    return Call("mine", prepared, function)
+
+
+def kernels(gpu: FakeGpu, number: int, gpu_us: float, host_us: float = LAUNCH_US) -> Callable[[], None]:
+    def launch() -> None:
+        for _ in range(number):
+            gpu.launch("kernel", gpu_us, host_us)
+
+    return launch
+
+
+def take(timer: EventsTimer, call: Call, reps: int = 1, idle_s: float = 0.0) -> list[EventsRep]:
+    session = timer.session()
+    with session:
+        for _ in range(reps):
+            session.take(call, idle_s)
+    return list(session.reps())
+
+
+def test_only_the_call_is_between_the_events(gpu: FakeGpu) -> None:
+    call = call_of(kernels(gpu, 2, 10), lambda: gpu.launch("prepared", 50))
+    (rep,) = take(EventsTimer(cpu_device(), "cold"), call)
+    order = [name for name in gpu.log if name != "synchronize"]
+    assert order == [
+        "prepared",
+        "flush cold",
+        "sleep",
+        "sentinel 0",
+        "event",
+        "kernel",
+        "kernel",
+        "event",
+        "sentinel 1",
+    ]
+    assert gpu.log[-1] == "synchronize"
+    assert rep.elapsed_us == pytest.approx(20)
+    assert rep.host_us == pytest.approx(10)
+    assert rep.sm_clock_mhz == 1000
+    assert (rep.records, rep.flags) == ((), ())
+
+
+def test_gaps_of_the_host_are_not_in_the_time(gpu: FakeGpu) -> None:
+    slow_host = kernels(gpu, 10, 2, host_us=300)
+    timer = EventsTimer(cpu_device(), "hot")
+    reps = take(timer, call_of(slow_host), 3)
+    assert [rep.elapsed_us for rep in reps] == pytest.approx([20, 20, 20])
+    assert [rep.flags for rep in reps] == [(), (), ()]
+    assert gpu.log.count("sleep") == 4  # the first was too short, and its rep was taken again
+    assert timer.remarks == {}
+
+
+def test_without_a_lead_the_caller_waits_for_launches(gpu: FakeGpu) -> None:
+    timer = EventsTimer(cpu_device(), "cold", ahead=False)
+    reps = take(timer, call_of(kernels(gpu, 10, 2)), 2)
+    assert [rep.elapsed_us for rep in reps] == pytest.approx([10 * LAUNCH_US + 2] * 2)
+    assert "sleep" not in gpu.log
+    assert reps[0].flags == ()
+    assert timer.remarks == {}
+
+
+def test_a_call_that_waits_is_flagged_and_explained(gpu: FakeGpu) -> None:
+    def item() -> None:
+        gpu.launch("kernel", 10)
+        gpu.synchronize()
+
+    timer = EventsTimer(cpu_device(), "hot")
+    reps = take(timer, call_of(item), 4)
+    assert [rep.flags for rep in reps] == [(HOST_BOUND,)] * 4
+    assert gpu.log.count("kernel") == ATTEMPTS + 3  # what was given up is not tried again
+    assert "'mine' waits for the GPU while it is called (.item()" in timer.remarks["mine"]
+
+
+def test_a_slow_host_is_flagged_and_explained(gpu: FakeGpu) -> None:
+    timer = EventsTimer(cpu_device(), "hot")
+    reps = take(timer, call_of(kernels(gpu, 1, 10, host_us=1.2 * MOST_LEAD_US)), 2)
+    assert [rep.flags for rep in reps] == [(HOST_BOUND,)] * 2
+    assert (
+        "the host needs 60.0 ms to launch 'mine', longer than the GPU is kept busy for (50 ms" in timer.remarks["mine"]
+    )
+
+
+@pytest.mark.parametrize(("host_us", "flags"), [(0.99 * MOST_LEAD_US, ()), (1.01 * MOST_LEAD_US, (HOST_BOUND,))])
+def test_the_longest_lead(gpu: FakeGpu, host_us: float, flags: tuple[str, ...]) -> None:
+    (rep,) = take(EventsTimer(cpu_device(), "hot"), call_of(kernels(gpu, 1, 10, host_us)))
+    assert rep.flags == flags
+
+
+def test_one_slow_launch_is_taken_again(gpu: FakeGpu) -> None:
+    launches: list[int] = []
+
+    def hiccup() -> None:
+        launches.append(1)
+        gpu.launch("kernel", 10, 400 if len(launches) == 3 else LAUNCH_US)
+        gpu.launch("kernel", 10)
+
+    reps = take(EventsTimer(cpu_device(), "hot"), call_of(hiccup), 4)
+    assert [rep.elapsed_us for rep in reps] == pytest.approx([20] * 4)
+    assert [rep.flags for rep in reps] == [()] * 4
+    assert len(launches) == 5
+    assert [rep.sm_clock_mhz for rep in reps] == [1000, 1001, 1002, 1003]
+
+
+@pytest.mark.parametrize(("after_us", "refused"), [(0.9 * LATE_US, False), (LATE_US + 10, True)])
+def test_work_on_a_stream_that_events_do_not_see(gpu: FakeGpu, after_us: float, refused: bool) -> None:
+    def elsewhere() -> None:
+        gpu.launch("kernel", 10)
+        gpu.elsewhere_us = gpu.done_us + after_us
+
+    timer = EventsTimer(cpu_device(), "hot")
+    if not refused:
+        assert len(take(timer, call_of(elsewhere))) == 1
+        return
+    with pytest.raises(MeasurementError, match="on a stream that the current one does not wait for"):
+        take(timer, call_of(elsewhere))
+
+
+@pytest.mark.parametrize(("in_a_row", "given_up"), [(ATTEMPTS - 1, False), (ATTEMPTS, True)])
+def test_only_failures_in_a_row_give_up(in_a_row: int, given_up: bool) -> None:
+    lead = Lead()
+    for _ in range(3):
+        lead.note(Lap(1, LEAST_LEAD_US, 5, 5, True, 0))
+        for _ in range(ATTEMPTS - 1):
+            lead.note(Lap(1, LEAST_LEAD_US, 5, 5, False, 0))
+    for _ in range(in_a_row - ATTEMPTS + 1):
+        lead.note(Lap(1, LEAST_LEAD_US, 5, 5, False, 0))
+    assert lead.given_up is given_up
+
+
+def test_idle_time_comes_before_the_flush(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events, "rest", lambda idle_s: gpu.log.append(f"rest {idle_s}"))
+    take(EventsTimer(cpu_device(), "cold"), call_of(kernels(gpu, 1, 10)), idle_s=0.002)
+    assert gpu.log[:3] == ["synchronize", "rest 0.002", "flush cold"]
+
+
+def test_an_error_of_the_call_goes_through(gpu: FakeGpu) -> None:
+    def broken() -> None:
+        raise ValueError("mine")
+
+    with pytest.raises(ValueError, match="mine"):
+        take(EventsTimer(cpu_device(), "cold"), call_of(broken))
+
+
+def test_calls_learn_apart(gpu: FakeGpu) -> None:
+    timer = EventsTimer(cpu_device(), "hot")
+    slow, quick = call_of(kernels(gpu, 1, 1, 1000)), call_of(kernels(gpu, 1, 1))
+    take(timer, slow)
+    take(timer, quick)
+    assert timer.lead_of(slow).lead_us > 1000
+    assert timer.lead_of(quick).lead_us == LEAST_LEAD_US
+
+
+@given(st.lists(st.floats(0, 1e6), max_size=40), st.booleans())
+def test_a_lead_is_long_enough_and_bounded(queued_us: list[float], given_up: bool) -> None:
+    lead = Lead()
+    for each in queued_us:
+        lead.note(Lap(1, lead.lead_us, each, each, True, 0))
+    lead.given_up = given_up
+    assert LEAST_LEAD_US <= lead.lead_us <= MOST_LEAD_US
+    if queued_us and not given_up:
+        assert lead.lead_us >= min(queued_us[-1], MOST_LEAD_US)

@@ -1,0 +1,306 @@
+"""The graph timer on the CPU: a recording graph, what is refused, and the sentences for what cannot be captured."""
+
+import warnings
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+
+from pytest_gpubench.errors import BadRequest, MeasurementError, NothingRecorded
+from pytest_gpubench.gpu.device import cpu_device
+from pytest_gpubench.timing import graph
+from pytest_gpubench.timing.base import Call
+from pytest_gpubench.timing.calls import make_arguments, make_call
+from pytest_gpubench.timing.graph import (
+    ALLOCATION,
+    MEMORY,
+    RANDOM,
+    SHAPE,
+    SIDE_CALLS,
+    STREAM,
+    SYNC,
+    GraphTimer,
+    explain,
+    first_obstacle,
+    inputs_of,
+    refuse_backward,
+)
+from tests.timing.test_events import FakeGpu, gpu, take
+
+__all__ = ["gpu"]  # a fixture
+
+X = torch.arange(6.0)
+
+
+class FakeStream:
+    device = torch.device("cpu")
+
+    def __init__(self, log: list[str], name: str) -> None:
+        self.log = log
+        self.name = name
+
+    def wait_stream(self, other: "FakeStream") -> None:
+        self.log.append(f"{self.name} waits for {other.name}")
+
+
+class FakeGraph:
+    """Capture by listening to the fake GPU's log, and replay as one launch."""
+
+    def __init__(self, gpu: FakeGpu) -> None:
+        self.gpu = gpu
+        self.end_error: Exception | None = None
+
+    def capture_begin(self, pool: object, capture_error_mode: str) -> None:
+        self.gpu.log.append(f"capture {capture_error_mode}")
+
+    def capture_end(self) -> None:
+        self.gpu.log.append("captured")
+        if self.end_error:
+            raise self.end_error
+
+    def replay(self) -> None:
+        self.gpu.launch("replay", 7)
+
+    def reset(self) -> None:
+        self.gpu.log.append("reset")
+
+
+@pytest.fixture
+def streams(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
+    """A fake GPU with streams and graphs."""
+
+    def on(stream: FakeStream) -> AbstractContextManager[None]:
+        gpu.log.append(f"on {stream.name}")
+        return nullcontext()
+
+    monkeypatch.setattr("torch.cuda.Stream", lambda device: FakeStream(gpu.log, "side"))
+    monkeypatch.setattr("torch.cuda.current_stream", lambda device: FakeStream(gpu.log, "main"))
+    monkeypatch.setattr("torch.cuda.stream", on)
+    monkeypatch.setattr("torch.cuda.empty_cache", lambda: gpu.log.append("empty cache"))
+    monkeypatch.setattr("torch.cuda.graph_pool_handle", lambda: (0, 7))
+    monkeypatch.setattr("torch.cuda.CUDAGraph", lambda: FakeGraph(gpu))
+    monkeypatch.setattr(graph, "_unfinished", [])
+    monkeypatch.setattr(torch._C, "_cuda_endAllocateToPool", lambda *each: gpu.log.append("end pool"), raising=False)
+    monkeypatch.setattr(torch._C, "_cuda_releasePool", lambda *each: gpu.log.append("release pool"), raising=False)
+    return gpu
+
+
+def timer_of() -> GraphTimer:
+    return GraphTimer(cpu_device(), "cold")
+
+
+def test_a_call_is_captured_once_after_calls_on_the_side(streams: FakeGpu) -> None:
+    called: list[int] = []
+    call = make_call(lambda: called.append(1), label="mine")
+    timer = timer_of()
+    reps = take(timer, call, 3) + take(timer, call, 2)
+    assert len(called) == SIDE_CALLS + 1
+    assert [rep.elapsed_us for rep in reps] == pytest.approx([7] * 5)
+    log = streams.log
+    once = ["side waits for main", "on side", "main waits for side"]
+    assert log[: 3 * SIDE_CALLS] == once * SIDE_CALLS
+    assert log[3 * SIDE_CALLS :][:5] == ["synchronize", "empty cache", "on side", "capture thread_local", "captured"]
+    assert log.count("captured") == 1
+    assert log.count("replay") == 5
+    assert log.count("flush cold") == 5
+
+
+def test_each_call_has_its_graph_however_it_is_wrapped(streams: FakeGpu) -> None:
+    from dataclasses import replace
+
+    timer, first, second = timer_of(), make_call(X.neg, label="a"), make_call(X.abs, label="b")
+    for call in (first, second, replace(first, prepares_on_device=True)):
+        take(timer, call)
+    assert len(timer.captured) == 2
+
+
+def test_preparation_runs_before_every_replay(streams: FakeGpu) -> None:
+    prepared: list[int] = []
+    x = torch.zeros(3)
+
+    def setup() -> tuple[torch.Tensor]:
+        prepared.append(1)
+        return (x,)
+
+    take(timer_of(), make_call(torch.neg, make_arguments(setup=setup)), 4)
+    assert len(prepared) == SIDE_CALLS + 1 + 4
+
+
+def test_what_keeps_outputs_is_given_the_captured_one(streams: FakeGpu) -> None:
+    kept: list[object] = []
+
+    class Keeping:
+        def __call__(self) -> object:
+            return 5
+
+        def keep(self, output: object) -> None:
+            kept.append(output)
+
+    take(timer_of(), Call("mine", Keeping, Keeping), 2)
+    assert kept == [5, 5]
+
+
+FRESH: dict[str, Callable[[], object]] = {
+    "tensors": lambda: (torch.zeros(3),),
+    "views": lambda: (X[int(torch.randint(1, 5, ())) :],),
+    "numbers": lambda: (X, float(torch.rand(()))),
+    "keywords": lambda: {"input": torch.zeros(3)},
+}
+
+
+@pytest.mark.parametrize("fresh", FRESH.values(), ids=FRESH)
+def test_fresh_arguments_are_refused(streams: FakeGpu, fresh: Callable[[], object]) -> None:
+    torch.manual_seed(1)
+    call = make_call(lambda *args, **kwargs: None, make_arguments(setup=fresh), label="mine")
+    with pytest.raises(BadRequest, match="'mine' is given others in each rep"):
+        take(timer_of(), call, 5)
+
+
+def test_inputs_are_known_by_memory_and_value() -> None:
+    same: list[object] = [(X, 2, "a", None, [True]), (X.view(6), 2, "a", None, [True])]
+    others: list[object] = [(X[1:], 2), (X, 3), (X, 2.0), (X.view(2, 3), 2), (X.view(torch.int32), 2)]
+    assert inputs_of(partial(print, *same[0])) == inputs_of(partial(print, *same[1]))  # type: ignore[misc]
+    for other in others:
+        assert inputs_of(partial(print, *other)) != inputs_of(partial(print, X, 2))  # type: ignore[misc]
+    assert inputs_of(partial(print, float("nan"))) == inputs_of(partial(print, float("nan")))
+
+
+@pytest.mark.parametrize("backward", ["forward", "both"])
+def test_graphs_of_forward_and_both(backward: str) -> None:
+    refuse_backward(backward)
+
+
+def test_a_graph_of_backward_alone_is_refused() -> None:
+    with pytest.raises(BadRequest, match="use backward='both'"):
+        refuse_backward("backward")
+
+
+def failing(times: int, error: Exception) -> tuple[Call, list[int]]:
+    """Return a call that raises in its n-th call, and the list of its calls."""
+    called: list[int] = []
+
+    def function() -> None:
+        called.append(1)
+        if len(called) == times:
+            raise error
+
+    return make_call(function, label="mine"), called
+
+
+def test_a_failed_capture_is_mended_and_the_next_works(streams: FakeGpu) -> None:
+    call, _ = failing(SIDE_CALLS + 1, RuntimeError("CUDA error: operation not permitted when stream is capturing"))
+    timer = timer_of()
+    with pytest.raises(
+        MeasurementError, match=r"'mine' cannot be captured as a CUDA graph: .* or use timer="
+    ) as caught:
+        take(timer, call)
+    assert isinstance(caught.value.__cause__, RuntimeError)
+    after = streams.log[streams.log.index("capture thread_local") :]
+    assert after[1:5] == ["captured", "end pool", "release pool", "reset"]
+    assert after.count("captured") == 2  # one that ends well, for the generator
+    assert len(graph._unfinished) == 1
+    assert timer.captured == {}
+    assert len(take(timer, call)) == 1
+
+
+def test_memory_that_torch_takes_back_is_not_freed_twice(streams: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    def closed(*each: object) -> None:
+        raise RuntimeError("not currently recording")
+
+    monkeypatch.setattr(torch._C, "_cuda_endAllocateToPool", closed, raising=False)
+    call, _ = failing(SIDE_CALLS + 1, RuntimeError("operation not permitted when stream is capturing"))
+    with pytest.raises(MeasurementError):
+        take(timer_of(), call)
+    assert "release pool" not in streams.log
+
+
+@pytest.mark.parametrize("error", [KeyError("mine"), ValueError("mine")])
+def test_the_calls_own_errors_go_through_and_are_mended(streams: FakeGpu, error: Exception) -> None:
+    call, _ = failing(SIDE_CALLS + 1, error)
+    with pytest.raises(type(error), match="mine"):
+        take(timer_of(), call)
+    assert "end pool" in streams.log
+
+
+def test_an_error_before_the_capture_goes_through(streams: FakeGpu) -> None:
+    call, _ = failing(1, RuntimeError("mine"))
+    with pytest.raises(RuntimeError, match=r"^mine$"):
+        take(timer_of(), call)
+    assert "capture thread_local" not in streams.log
+
+
+def warn(text: str) -> None:
+    warnings.warn(text, UserWarning, stacklevel=1)
+
+
+def test_an_empty_graph_is_nothing_recorded(streams: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FakeGraph, "capture_end", lambda self: warn("The CUDA Graph is empty. This usually means"))
+    with pytest.raises(NothingRecorded, match="'mine' launched nothing"):
+        take(timer_of(), make_call(lambda: None, label="mine"))
+
+
+def test_other_warnings_are_passed_on(streams: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FakeGraph, "capture_end", lambda self: warn("something else"))
+    with pytest.warns(UserWarning, match="something else"):
+        take(timer_of(), make_call(lambda: None))
+
+
+CAPTURING = "CUDA error: operation not permitted when stream is capturing"
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        (lambda: X.sum().item(), SYNC),
+        (lambda: bool(X[0] > 0), SYNC),
+        (lambda: X.to("meta"), SYNC),
+        (lambda: torch.equal(X, X), SYNC),
+        (lambda: X.nonzero(), SHAPE),
+        (lambda: X[X > 2], SHAPE),
+        (lambda: X.masked_select(X > 2), SHAPE),
+        (lambda: torch.unique(X), SHAPE),
+        (lambda: X.clone().index_put_((X > 2,), torch.ones(3)), SHAPE),
+        (lambda: torch.where(X > 2, X, 0.0).sum(), ""),
+        (lambda: X[torch.tensor([1, 2])], ""),
+        (lambda: X.to(torch.bfloat16), ""),
+    ],
+)
+def test_the_operation_that_no_graph_can_hold(function: Callable[[], object], expected: str) -> None:
+    assert first_obstacle(function) == expected
+    if expected:
+        assert explain(RuntimeError(CAPTURING), make_call(function)) == expected
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        ("Offset increment outside graph capture encountered unexpectedly.", RANDOM),
+        ("Attempt to increase offset for a CUDA generator not in capture mode.", RANDOM),
+        ("CUDA out of memory. Tried to allocate 2.00 GiB", MEMORY),
+        ("CUDA error: capturing stream has unjoined work", STREAM),
+        ("CUDA error: operation would make the legacy stream depend on a capturing blocking stream", STREAM),
+        ("CUDA error: dependency created on uncaptured work in another stream", STREAM),
+        (CAPTURING, f"{SYNC}; or {ALLOCATION}"),
+        ("something else\nand more", "RuntimeError: something else"),
+    ],
+)
+def test_the_message_that_says_why(message: str, expected: str) -> None:
+    assert explain(RuntimeError(message), make_call(lambda: None)) == expected
+
+
+def test_the_error_behind_the_error_says_why() -> None:
+    error = RuntimeError("CUDA error: operation failed due to a previous error during capture")
+    error.__context__ = RuntimeError("CUDA error: capturing stream has unjoined work")
+    assert explain(error, make_call(lambda: None)) == STREAM
+
+
+@pytest.mark.parametrize(("name", "expected"), [("empty_cache", ALLOCATION), ("synchronize", SYNC)])
+def test_the_function_of_torch_that_says_why(name: str, expected: str) -> None:
+    room: dict[str, Any] = {"__name__": "torch.cuda.memory"}
+    exec(f"def {name}(): raise RuntimeError({CAPTURING!r})", room)
+    with pytest.raises(RuntimeError) as caught:
+        room[name]()
+    assert explain(caught.value, make_call(lambda: None)) == expected

@@ -1,0 +1,80 @@
+"""What launching costs, from reps of the four kinds."""
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_gpubench.errors import BadRequest, MeasurementError
+from pytest_gpubench.gpu.device import cpu_device
+from pytest_gpubench.timing import overhead
+from pytest_gpubench.timing.base import Record, Rep, Timer
+from pytest_gpubench.timing.calls import make_call
+from pytest_gpubench.timing.events import HOST_BOUND, EventsRep
+from pytest_gpubench.timing.overhead import SETTLING_REPS, Overhead, overhead_of, take_overhead
+from tests.timing.fakes import Clock, FakeTimer
+
+
+def queued(host_us: float, bound: bool = False) -> EventsRep:
+    return EventsRep(10, (), None, (HOST_BOUND,) if bound else (), host_us)
+
+
+def recorded(*kernels: tuple[int, int]) -> Rep:
+    records = tuple(Record("a", "kernel", start_ns, end_ns) for start_ns, end_ns in kernels)
+    return Rep(sum(record.duration_ns for record in records) / 1e3, records)
+
+
+RECORDED = [recorded((0, 2000), (5000, 9000))] * 3
+
+
+def test_an_overhead_is_made_of_medians() -> None:
+    found = overhead_of("f", [queued(20), queued(30), queued(900)], RECORDED, [Rep(40)] * 3, [Rep(10)] * 3)
+    assert (found.host_us, found.busy_us, found.span_us, found.gap_us) == (30, 6, 9, 3)
+    assert found.gap_share == pytest.approx(1 / 3)
+    assert found.graph_speedup == 4
+    assert found.is_host_bound
+
+
+@pytest.mark.parametrize(("bound", "host_us"), [(0, 20), (1, 20), (2, None), (3, None)])
+def test_the_host_is_known_where_most_reps_were_ahead(bound: int, host_us: float | None) -> None:
+    reps = [queued(500, bound=True)] * bound + [queued(20)] * (3 - bound)
+    found = overhead_of("f", reps, RECORDED, [Rep(40)], [])
+    assert found.host_us == host_us
+    assert found.is_host_bound
+
+
+@pytest.mark.parametrize(("host_us", "is_host_bound"), [(6, False), (6.1, True), (None, True)])
+def test_host_bound_is_a_host_slower_than_the_kernels(host_us: float | None, is_host_bound: bool) -> None:
+    assert Overhead("f", host_us, 6, 9, 10, None).is_host_bound is is_host_bound
+
+
+def test_a_call_without_a_graph_has_no_speedup() -> None:
+    found = overhead_of("f", [queued(20)], RECORDED, [Rep(40)], [], "because")
+    assert (found.graph_us, found.graph_speedup, found.no_graph) == (None, None, "because")
+
+
+@given(st.lists(st.tuples(st.integers(0, 10**6), st.integers(1, 10**6)), min_size=1, max_size=8))
+def test_gaps_are_never_negative_and_no_more_than_the_span(kernels: Sequence[tuple[int, int]]) -> None:
+    rep = recorded(*((start_ns, start_ns + length_ns) for start_ns, length_ns in kernels))
+    found = overhead_of("f", [queued(1)], [rep], [Rep(1)], [Rep(1)])
+    assert 0 <= found.gap_us < found.span_us
+    assert 0 <= found.gap_share < 1
+
+
+@pytest.mark.parametrize("error", [None, MeasurementError("no graph"), BadRequest("no graph")])
+def test_every_timer_is_asked(monkeypatch: pytest.MonkeyPatch, error: Exception | None) -> None:
+    made: list[FakeTimer] = []
+
+    def timer(elapsed_us: float, errors: Sequence[Exception | None] = ()) -> Timer:
+        made.append(FakeTimer(Clock(), lambda number: Rep(9e9 if number < SETTLING_REPS else elapsed_us), errors))
+        return made[-1]
+
+    monkeypatch.setattr(overhead, "EventsTimer", lambda device, cache, ahead=True: timer(10 if ahead else 40))
+    monkeypatch.setattr(overhead, "ProfilerTimer", lambda device, cache: timer(6))
+    monkeypatch.setattr(overhead, "GraphTimer", lambda device, cache, ahead: timer(8, [error]))
+    found = take_overhead(make_call(lambda: None, label="f"), cpu_device(), "cold", reps=2)
+    assert [each.taken for each in made] == [SETTLING_REPS + 2] * 4
+    assert found.eager_us == 40
+    assert found.graph_us == (None if error else 8)
+    assert found.no_graph == ("no graph" if error else "")
