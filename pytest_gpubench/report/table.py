@@ -14,6 +14,7 @@ from pytest_gpubench.report.cells import (
     speedup_text,
     time_cell,
 )
+from pytest_gpubench.report.layout import lay_out
 from pytest_gpubench.report.rows import Row, choose_comparisons, choose_measurements, group, names_of_tests, sort
 from pytest_gpubench.results.model import TestRecord, Timing
 from pytest_gpubench.settings import Settings
@@ -63,14 +64,19 @@ def render(records: Sequence[TestRecord], settings: Settings, color: bool) -> st
         highlight=False,
     )
     for title, rows in group(choose_measurements(records, settings.verbose), settings.group_by):
-        console.print(build(title, sort(rows, settings.sort), settings))
+        print_table(console, build(title, sort(rows, settings.sort), settings))
         if settings.verbose:
             print_kernels(console, rows)
     for title, rows in group(choose_comparisons(records, settings.verbose), settings.group_by):
-        console.print(comparison.build(title, sort(rows, settings.sort), settings.time_unit, MAX_NAME_WIDTH))
+        print_table(console, comparison.build(title, sort(rows, settings.sort), settings.time_unit, MAX_NAME_WIDTH))
     file = console.file
     assert isinstance(file, io.StringIO)
     return file.getvalue().rstrip("\n")
+
+
+def print_table(console: "Console", table: "Table") -> None:
+    """Write a table."""
+    console.file.write(f"{lay_out(table, console)}\n")
 
 
 def build(title: str, rows: Sequence[Row], settings: Settings) -> "Table":

@@ -1,0 +1,79 @@
+"""The command `pytest-gpubench`: one module for each of its commands."""
+
+import argparse
+import gc
+import io
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from importlib import import_module
+
+from pytest_gpubench import __version__
+from pytest_gpubench.errors import GpuBenchError
+
+MODULES = {
+    "list": "runs",
+    "show": "show",
+    "compare": "compare",
+    "ab": "ab",
+    "merge": "merge",
+    "history": "history",
+    "export": "export",
+    "prune": "prune",
+    "doctor": "doctor",
+    "options": "options",
+}
+OF_FILES = ("list", "show", "compare", "merge", "history", "export", "prune")
+EXIT_STATUS = "exit status: 0 fine, 1 a regression or nothing to compare, 2 bad usage or a file that cannot be read"
+BAD_USAGE = 2
+INTERRUPTED = 130
+BROKEN_PIPE = 141
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; return its exit status: 0, 1 for a regression found, 2 for bad usage or a bad file."""
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    chosen = make_parser(words).parse_args(words)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a name that the terminal cannot show
+    try:
+        with uncollected() if chosen.command in OF_FILES else nullcontext():
+            status = int(chosen.run(chosen))
+        sys.stdout.flush()
+    except GpuBenchError as error:
+        print(f"pytest-gpubench {chosen.command}: {error}", file=sys.stderr)
+        return BAD_USAGE
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes once more at its end
+        return BROKEN_PIPE
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    return status
+
+
+def make_parser(words: Sequence[str]) -> argparse.ArgumentParser:
+    """Return the parser of all commands, or only of the one that the words begin with: others are not imported."""
+    parser = argparse.ArgumentParser(
+        prog="pytest-gpubench",
+        description="Look at, compare and tidy up what runs of pytest with the plugin gpu_bench have saved.",
+        epilog=EXIT_STATUS,
+    )
+    parser.add_argument("--version", action="version", version=__version__)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    wanted = words[:1] if words and words[0] in MODULES else MODULES
+    for name in wanted:
+        import_module(f"{__name__}.{MODULES[name]}").add(commands)
+    return parser
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Keep Python from looking for garbage meanwhile: in the millions of objects of large runs there is none."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

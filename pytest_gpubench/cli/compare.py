@@ -1,0 +1,244 @@
+"""`pytest-gpubench compare`: what became slower from one saved run to another, and how certain that is."""
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pytest_gpubench.cli.output import coloured, has_colour, shortened, table, write
+from pytest_gpubench.cli.saved import RUN_HELP, add_parser, add_storage, find_paths, run_title
+from pytest_gpubench.errors import BadRequest
+from pytest_gpubench.units import count, format_time, printable, round_to_digits
+
+if TYPE_CHECKING:
+    from pytest_gpubench.results.comparing import Finding
+    from pytest_gpubench.results.model import SavedRun
+    from pytest_gpubench.stats.tolerance import Tolerance
+
+EXAMPLES = """compare main latest
+compare old.json new.json --fail-slower 5% --sort --only-changes
+compare main latest --metric speedup --fail-slower 1% --inconclusive=fail"""
+METRICS = ("median", "speedup", "mean", "q1", "q3")
+HEADER = ("Test", "Function", "Old", "New", "New / old", "Verdict")
+SPEEDUP_RATIO = "Old / new"
+WORDS = {"no test": "new", "renamed": "renamed", "parameters": "other parameters", "source": "test changed"}
+MOST_LINES = 20
+"""Sentences of one kind that are written without --verbose."""
+MAX_NAME_WIDTH = 60
+COLOURS = {"FAIL": "red", "INVALID": "red", "INCONCLUSIVE": "yellow"}
+
+
+def add(commands: "argparse._SubParsersAction[Any]") -> None:
+    """Add the command to the parser of all."""
+    parser = add_parser(commands, "compare", "compare two saved runs; exit 1 where the new one is slower", EXAMPLES)
+    parser.add_argument("old", metavar="OLD", help=RUN_HELP)
+    parser.add_argument("new", metavar="NEW", help="likewise")
+    parser.add_argument(
+        "--fail-slower", metavar="SHARE", default="3%", help="how much slower is too slow: 3%%, 5us (default: 3%%)"
+    )
+    parser.add_argument("--metric", choices=METRICS, default="median", help="what is compared (default: median)")
+    parser.add_argument("--alpha", type=float, default=0.001, help="the chance of a wrong FAIL (default: 0.001)")
+    parser.add_argument("--sort", action="store_true", help="the slowest first, not in the order of the new run")
+    parser.add_argument("--only-changes", action="store_true", help="leave out what is not known to have changed")
+    parser.add_argument("--verbose", action="store_true", help="all notes, and what was not judged")
+    parser.add_argument(
+        "--inconclusive", choices=("fail", "warn"), default="warn", help="what a comparison without a decision does"
+    )
+    parser.add_argument(
+        "--host-mismatch",
+        choices=("error", "warn", "ignore"),
+        default="error",
+        help="what a test that was measured on another GPU, or with another timer, does (default: error)",
+    )
+    add_storage(parser)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Write what became of each measurement; 1 for a regression, or where nothing could be compared."""
+    from pytest_gpubench.results.comparing import compare_runs
+    from pytest_gpubench.results.store import read_run
+    from pytest_gpubench.stats.tolerance import parse_tolerance
+
+    tolerance = parse_tolerance(f"{arguments.metric}:{arguments.fail_slower}")
+    if not 0 < arguments.alpha < 0.5:
+        raise BadRequest(f"--alpha={arguments.alpha:g}: it must be between 0 and 0.5")
+    statuses = []
+    for old_path, new_path in pair(find_paths(arguments.old, arguments), find_paths(arguments.new, arguments)):
+        old, new = read_run(old_path), read_run(new_path)
+        names = (old.name or old_path.name, new.name or new_path.name)
+        findings = compare_runs(old, new, tolerance, arguments.alpha, *names)
+        refuse_other_hosts(findings, arguments.host_mismatch)
+        write("\n".join(report(findings, titles((old_path, old), (new_path, new)), tolerance, arguments)))
+        statuses.append(status_of(findings, arguments))
+    return max(statuses)
+
+
+def pair(old: Sequence[Path], new: Sequence[Path]) -> list[tuple[Path, Path]]:
+    """Return which old file each new one is compared with: that of the same device where there are several.
+
+    Raises BadRequest where there are several and none are of one device.
+    """
+    if len(old) == len(new) == 1:
+        return [(old[0], new[0])]
+    folders = {path.parent.name: path for path in old}
+    pairs = [(folders[path.parent.name], path) for path in new if path.parent.name in folders]
+    if not pairs:
+        there = [", ".join(path.parent.name for path in paths) for paths in (old, new)]
+        raise BadRequest(f"the old run is of {there[0]}, the new one of {there[1]}: name two files of one device")
+    return pairs
+
+
+def refuse_other_hosts(findings: "Iterable[Finding]", what_to_do: str) -> None:
+    """Say that tests were measured in ways that cannot be compared, or raise BadRequest."""
+    found = [each for each in findings if each.missing is not None and each.missing.kind == "host"]
+    if not found or what_to_do == "ignore":
+        return
+    tests = count(len({each.nodeid for each in found}), "test")
+    sentence = f"{tests} cannot be compared, {printable(found[0].nodeid)} first: {found[0].sentence}"
+    if what_to_do == "error":
+        raise BadRequest(f"{sentence} (--host-mismatch=warn compares the others)")
+    print(f"pytest-gpubench compare: {sentence}", file=sys.stderr)
+
+
+def status_of(findings: "Iterable[Finding]", arguments: argparse.Namespace) -> int:
+    """Return 1 where something failed, or nothing was compared; else 0."""
+    from pytest_gpubench.results.model import Outcome
+
+    bad = {Outcome.FAIL, Outcome.INVALID} | ({Outcome.INCONCLUSIVE} if arguments.inconclusive == "fail" else set())
+    compared = [each for each in findings if each.change is not None]
+    return int(not compared or any(each.outcome in bad for each in findings))
+
+
+def titles(*runs: "tuple[Path, SavedRun]") -> list[str]:
+    """Return a line for each run."""
+    return [f"{which}: {run_title(*run)}" for which, run in zip(("old", "new"), runs, strict=True)]
+
+
+def report(
+    findings: "Sequence[Finding]", head: Sequence[str], tolerance: "Tolerance", arguments: argparse.Namespace
+) -> list[str]:
+    """Return the lines of a comparison: runs, table, what to mind, and the counts last."""
+    shown = [each for each in findings if is_shown(each, arguments)]
+    if arguments.sort:
+        shown.sort(key=lambda each: -each.change.ratio if each.change is not None else 0.0)
+    rows = [row_of(each) for each in shown]
+    header = [SPEEDUP_RATIO if name == "New / old" and arguments.metric == "speedup" else name for name in HEADER]
+    lines = table(header, rows, right=(2, 3)) if rows else ["nothing to show"]
+    if has_colour():
+        lines = (
+            [lines[0], *(paint(text, row[-1]) for text, row in zip(lines[1:], rows, strict=True))] if rows else lines
+        )
+    notes = note_lines(findings, None if arguments.verbose else MOST_LINES)
+    return [*map(printable, head), "", *lines, "", *notes, total(findings, tolerance, arguments.alpha)]
+
+
+def is_shown(finding: "Finding", arguments: argparse.Namespace) -> bool:
+    """Tell whether a finding has a row; a reference has one where it has changed itself."""
+    from pytest_gpubench.results.model import Outcome
+
+    has_changed = is_known_to_differ(finding)
+    if is_reference(finding) and finding.change is not None:
+        return has_changed or bool(arguments.verbose)
+    if word_of(finding) == "not measured":
+        return bool(arguments.verbose)
+    return not arguments.only_changes or has_changed or finding.outcome is not Outcome.PASS
+
+
+def is_known_to_differ(finding: "Finding") -> bool:
+    """Tell whether the interval of the ratio leaves 1 out."""
+    interval = finding.change.interval if finding.change is not None else None
+    return interval is not None and not interval.low <= 1 <= interval.high
+
+
+def is_reference(finding: "Finding") -> bool:
+    """Tell whether a measurement is a reference, which is not judged."""
+    measurement = finding.new or finding.old
+    return measurement is not None and measurement.role == "reference"
+
+
+def row_of(finding: "Finding") -> tuple[str, ...]:
+    """Return what the table says of a measurement."""
+    measurement = finding.new or finding.old
+    example = f" at {measurement.example}" if measurement is not None and measurement.example else ""
+    names = (shortened(name, MAX_NAME_WIDTH) for name in (finding.nodeid, finding.label + example))
+    return (*names, *values_of(finding), ratio_of(finding), word_of(finding))
+
+
+def values_of(finding: "Finding") -> tuple[str, str]:
+    """Return the old and the new statistic; the medians where they were not compared."""
+    change = finding.change
+    if change is not None and change.metric == "speedup":
+        return f"{round_to_digits(change.old, 4)}x", f"{round_to_digits(change.new, 4)}x"
+    if change is not None:
+        return format_time(change.old), format_time(change.new)
+    old, new = (
+        format_time(each.timing.median_us) if each is not None and each.timing.measured else "-"
+        for each in (finding.old, finding.new)
+    )
+    return old, new
+
+
+def ratio_of(finding: "Finding") -> str:
+    """Return the ratio with its interval."""
+    if finding.change is None:
+        return "-"
+    ends = [round_to_digits(end, 4) for end in finding.change.interval or ()]
+    return f"{round_to_digits(finding.change.ratio, 4)}x" + (f" [{', '.join(ends)}]" if ends else "")
+
+
+def word_of(finding: "Finding") -> str:
+    """Return the verdict, or why there is none."""
+    from pytest_gpubench.results.model import Outcome
+
+    if finding.outcome is not Outcome.NOT_JUDGED:
+        return str(finding.outcome.value).upper()
+    if finding.missing is not None:
+        return WORDS.get(finding.missing.kind, "not alike")
+    if finding.new is None:
+        return "gone"
+    return "reference" if finding.change is not None else "not measured"
+
+
+def paint(text: str, word: str) -> str:
+    """Return a row in the colour of its verdict."""
+    return coloured(text, COLOURS[word]) if word in COLOURS else text
+
+
+def note_lines(findings: "Iterable[Finding]", most: int | None) -> list[str]:
+    """Return what to mind: the sentences of what was not compared, failed or could not be told, and all notes.
+
+    most: sentences of one kind; None is all.
+    """
+    kinds: dict[str, Counter[str]] = {}
+    for finding in findings:
+        word = word_of(finding)
+        if word not in ("PASS", "reference"):
+            sentence = (
+                finding.sentence if finding.nodeid in finding.sentence else f"{finding.nodeid}: {finding.sentence}"
+            )
+            kinds.setdefault(word, Counter())[sentence] += 1
+        for note in filter(None, finding.note.split("; ")):
+            stale = note.startswith("baseline stale")
+            text = f"{finding.nodeid}: {note}" if stale else note
+            kinds.setdefault("note", Counter())[text] += 1
+    return [line for kind, sentences in kinds.items() for line in few_lines(kind, sentences, most)]
+
+
+def few_lines(kind: str, sentences: Counter[str], most: int | None) -> list[str]:
+    """Return the sentences of a kind, so many at most, and how many more there are."""
+    told = list(sentences.items())[:most]
+    lines = [f"{kind}: {text}" + (f" ({times} times)" if times > 1 else "") for text, times in told]
+    more = len(sentences) - len(told)
+    return [*map(printable, lines), *([f"{kind}: {more} more (--verbose tells all)"] if more else [])]
+
+
+def total(findings: "Iterable[Finding]", tolerance: "Tolerance", alpha: float) -> str:
+    """Return how many measurements were judged how."""
+    words = Counter(word_of(finding) for finding in findings)
+    first = [word for word in ("FAIL", "INVALID", "INCONCLUSIVE", "PASS") if word in words]
+    ordered = [*first, *(word for word in words if word not in first)]
+    counts = ", ".join(f"{words[word]} {word}" for word in ordered) or "nothing to compare"
+    return f"{counts} ({tolerance}, alpha {alpha:g})"

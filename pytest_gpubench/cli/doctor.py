@@ -1,0 +1,295 @@
+"""`pytest-gpubench doctor`: what this machine can measure."""
+
+import argparse
+import math
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pytest_gpubench.errors import GpuBenchError
+from pytest_gpubench.results.model import DeviceFacts, Timing
+from pytest_gpubench.stats.speedup import critical_ranks, speedup_of
+from pytest_gpubench.units import count, format_share, format_time
+
+if TYPE_CHECKING:
+    from pytest_gpubench.gpu.device import Device
+    from pytest_gpubench.gpu.nvml import Nvml
+    from pytest_gpubench.timing.base import Timer
+
+ALPHA = 0.001
+"""That of a limit, unless told otherwise."""
+QUADS = 40
+AIMED_US = (2.0, 20.0, 200.0, 2000.0)
+"""Kernels of about this length are compared with themselves."""
+EMPTY_US = 2.0
+"""What a kernel takes that moves next to nothing."""
+ELEMENT_BYTES = 4
+LEAST_ELEMENTS = 1024
+TOLD_REPS = (20, 100)
+POWER = 0.9
+MAX_TIME_S = 20.0
+LEAST_SHARE = 0.75
+"""A copy that reaches a smaller part of what the datasheet states is called slow."""
+CAP_SYS_ADMIN = 21
+FIRST_TO_LOCK = 7.0
+"""The compute capability (Volta) from which on clocks can be locked."""
+
+DATASHEET_GBPS: tuple[tuple[str, float, str], ...] = (
+    (r"B200", 8000, "HGX B200 datasheet"),
+    (r"H200", 4800, "H200 datasheet"),
+    (r"H100 NVL", 3900, "H100 NVL datasheet"),
+    (r"H100 PCIe", 2000, "H100 datasheet"),
+    (r"H100 80GB HBM3", 3350, "H100 datasheet, SXM"),
+    (r"A100-SXM4-80GB", 2039, "A100 datasheet, 80 GB SXM"),
+    (r"A100 80GB PCIe", 1935, "A100 datasheet, 80 GB PCIe"),
+    (r"A100-(SXM4|PCIE)-40GB", 1555, "A100 datasheet, 40 GB"),
+    (r"L40S?", 864, "L40 and L40S datasheets"),
+    (r"L4", 300, "L4 datasheet"),
+    (r"A10G?", 600, "A10 datasheet"),
+    (r"V100-(SXM2|PCIE|FHHL)-(16|32)GB", 900, "V100 datasheet"),
+    (r"GeForce RTX 4090(?! Laptop)", 1008, "GeForce RTX 4090 specifications: 384 bit at 21 Gbit/s"),
+)
+"""What NVIDIA states for the memory of a GPU, in 10^9 bytes a second, by the words of its name."""
+
+
+def add(commands: "argparse._SubParsersAction[Any]") -> None:
+    """Add the command to the parser of all."""
+    parser = commands.add_parser("doctor", help="say what this machine can measure")
+    parser.add_argument(
+        "--quick", action="store_true", help="measure neither noise nor bandwidth (seconds of GPU time)"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the facts of this machine; 0 where it can measure, 1 where it cannot."""
+    from pytest_gpubench.gpu.device import find_device, why_no_gpu
+    from pytest_gpubench.report.terminal import device_lines
+
+    device = find_device("auto")
+    print("\n".join(device_lines(device.facts)))
+    if device.type == "cpu":
+        print(f"GPU: none, {why_no_gpu()}")
+        return 1
+    for line in state_lines(device):
+        print(line)
+    try:
+        for line in measured_lines(device, arguments.quick):
+            print(line, flush=True)
+    except GpuBenchError as error:
+        print(f"NOT usable: {error}")
+        return 1
+    return 0
+
+
+# what is only read
+
+
+def state_lines(device: "Device") -> list[str]:
+    """Return what is known about a GPU's state, without work on it and without a change to it."""
+    lines = [f"clocks: {clock_rights(device.facts)}"]
+    nvml = device.nvml
+    if nvml is None:
+        return [*lines, "other processes, ECC, persistence: not known without NVML"]
+    known = {
+        "ECC": ecc_words(nvml),
+        "persistence mode": persistence_words(nvml),
+        "throttled now": throttle_words(nvml),
+        "others on the GPU": others_words(nvml),
+    }
+    return [*lines, *(f"{name}: {words}" for name, words in known.items() if words is not None)]
+
+
+def clock_rights(facts: DeviceFacts, proc: Path = Path("/proc/self")) -> str:
+    """Return whether this process may lock the clocks, as far as it can be told without trying.
+
+    The driver asks for the capability CAP_SYS_ADMIN of the host, which a container's root need not have.
+    """
+    if facts.compute_capability and float(facts.compute_capability) < FIRST_TO_LOCK:
+        return f"cannot be locked: compute capability {facts.compute_capability}, it takes {FIRST_TO_LOCK:g}"
+    if facts.mig:
+        return "probably not lockable: the GPU is split by MIG, and all its instances share them"
+    try:
+        status, users = (proc / "status").read_text(), (proc / "uid_map").read_text().split()
+    except OSError:
+        return "whether they are lockable is not known: /proc cannot be read"
+    capabilities = re.search(r"^CapEff:\s*([0-9a-f]+)", status, re.MULTILINE)
+    if capabilities is None or not int(capabilities[1], 16) >> CAP_SYS_ADMIN & 1:
+        return "probably not lockable: this process lacks CAP_SYS_ADMIN (root on the host has it, or --cap-add)"
+    if users != ["0", "0", "4294967295"]:
+        return "probably not lockable: CAP_SYS_ADMIN is that of a user namespace, not of the host"
+    return "probably lockable: this process has CAP_SYS_ADMIN (nothing was tried)"
+
+
+def ecc_words(nvml: "Nvml") -> str | None:
+    """Return whether ECC is on, and the errors it could not correct; None where the GPU has none, or does not tell."""
+    mode = nvml.ask("EccMode")
+    if mode is None:
+        return None
+    if not mode[0]:
+        return "off"
+    library = nvml.library
+    kinds = [getattr(library, name, None) for name in ("NVML_MEMORY_ERROR_TYPE_UNCORRECTED", "NVML_VOLATILE_ECC")]
+    errors = None if None in kinds else nvml.ask("TotalEccErrors", *kinds)
+    return "on" if errors is None else f"on, {count(int(errors), 'uncorrected error')} since the driver was loaded"
+
+
+def persistence_words(nvml: "Nvml") -> str | None:
+    """Return whether the driver stays loaded between runs; None where it does not tell."""
+    mode = nvml.ask("PersistenceMode")
+    if mode is None:
+        return None
+    return "on" if mode else "off: every run begins with a cold GPU and a second of start (nvidia-smi -pm 1)"
+
+
+def throttle_words(nvml: "Nvml") -> str | None:
+    """Return what slows the GPU down now; None where nothing does."""
+    from pytest_gpubench.gpu.nvml import reason_names
+
+    return ", ".join(reason_names(nvml.throttle_mask())) or None
+
+
+def others_words(nvml: "Nvml") -> str:
+    """Return what others do on the GPU."""
+    from pytest_gpubench.gpu.foreign import enforce, family, find_foreign, read_gpu
+
+    ours = family([os.getpid()])
+    found = enforce("warn", lambda: find_foreign(read_gpu(nvml), ours, uses_gpu=True), 0.0, lambda sentence: None)
+    return found.sentence if found else "nobody seen"
+
+
+# what is measured
+
+
+def measured_lines(device: "Device", quick: bool) -> Iterator[str]:
+    """Yield what is measured, line by line; raise GpuBenchError where this GPU cannot be measured on."""
+    from pytest_gpubench.timing.bandwidth import copy_bandwidth
+    from pytest_gpubench.timing.profiler import ProfilerTimer, self_test
+
+    timer = ProfilerTimer(device, "cold")
+    yield f"profiler (CUPTI): {self_test(timer)}"
+    if quick:
+        return
+    bytes_per_us = copy_bandwidth(device)
+    yield bandwidth_line(device.facts, bytes_per_us)
+    yield f"a kernel against itself, {QUADS} quads, cold cache; told apart 9 times of 10, at alpha {ALPHA:g}:"
+    for aimed_us in AIMED_US:
+        yield f"  {noise_words(device, timer, aimed_us, bytes_per_us)}"
+
+
+def bandwidth_line(facts: DeviceFacts, bytes_per_us: float | None) -> str:
+    """Return what a large copy reached, and what part that is of what the datasheet states."""
+    if bytes_per_us is None:
+        return "copy bandwidth: not measured, there is no room for a copy"
+    gbps = bytes_per_us / 1e3
+    line = f"copy bandwidth, cold: {gbps:.0f} GB/s"
+    is_part = facts.mig or "MIG" in facts.name
+    stated = None if is_part else datasheet_gbps(facts.name)
+    if stated is None:
+        why = "an instance of MIG has a part of the GPU's" if is_part else "no datasheet is known here"
+        return f"{line} ({why})"
+    share = gbps / stated[0]
+    low = "; less than expected: is another process on it, or the memory clock low?" if share < LEAST_SHARE else ""
+    return f"{line}, {format_share(share)} of {stated[0]:g} GB/s ({stated[1]}){low}"
+
+
+def datasheet_gbps(name: str) -> tuple[float, str] | None:
+    """Return the bandwidth that the datasheet states and which that is; None for a GPU that is not known here."""
+    for words, gbps, source in DATASHEET_GBPS:
+        if re.search(rf"(?<![\w-]){words}(?![\w-])", name):
+            return gbps, source
+    return None
+
+
+def noise_words(device: "Device", timer: "Timer", aimed_us: float, bytes_per_us: float | None) -> str:
+    """Compare a kernel of about this length with itself; return what came of it."""
+    try:
+        work = flipping(device, aimed_us, bytes_per_us)
+    except RuntimeError as error:  # torch.OutOfMemoryError on a GPU
+        return f"about {format_time(aimed_us)}: not measured, no room for it ({str(error).splitlines()[0]})"
+    return describe_noise(measure_noise(device, timer, work))
+
+
+def flipping(device: "Device", aimed_us: float, bytes_per_us: float | None) -> Callable[[], object]:
+    """Return a call that reads and writes, in one kernel, as much memory as the time is long enough for.
+
+    Raises RuntimeError where there is no room for it.
+    """
+    from pytest_gpubench.timing.l2flush import flush_buffer
+
+    moved_bytes = max(aimed_us - EMPTY_US, 0.0) * (bytes_per_us or 0.0)
+    elements = max(LEAST_ELEMENTS, int(moved_bytes / 2 / ELEMENT_BYTES))
+    numbers = flush_buffer(device).new_empty(elements).random_()
+    return numbers.neg_
+
+
+@dataclass(frozen=True)
+class Noise:
+    """A kernel compared with itself."""
+
+    timing: Timing
+    log_ratios: tuple[float, ...]
+    """Per quad."""
+    tick_us: float
+    """The step of the clock; 0 where it is fine."""
+
+
+def measure_noise(device: "Device", timer: "Timer", work: Callable[[], object], quads: int = QUADS) -> Noise:
+    """Take a comparison whose two arms are one call; raise GpuBenchError where that cannot be measured."""
+    from pytest_gpubench.timing.base import Call
+    from pytest_gpubench.timing.comparison import Match, compare
+    from pytest_gpubench.timing.measurement import Plan
+
+    calls = {name: Call(name, lambda: work, work) for name in ("first", "second")}
+    plan = Plan("cold", reps=2 * quads, warmup=None, precision=0.005, max_time_s=MAX_TIME_S)
+    match = Match(calls, "first", {}, seed=0)
+    taken, timings = compare(match, timer, device, plan, lambda taken, looks: True, lambda sentence: None)
+    return Noise(timings["first"], tuple(taken.log_ratios("first", "second")), timer.tick_us)
+
+
+def describe_noise(noise: Noise) -> str:
+    """Return what comparing a kernel with itself says about comparing kernels of its length."""
+    found = speedup_of(noise.log_ratios, ALPHA)
+    median_us = noise.timing.median_us
+    words = f"{format_time(median_us)}: {found.ratio:.3f}x"
+    if found.interval is not None:
+        words += f" [{found.interval.low:.3f}, {found.interval.high:.3f}]"
+        if not found.interval.low <= 1 <= found.interval.high:
+            words += ", which is NOT 1: comparisons of such kernels are off by as much"
+    words += f", calls spread by {format_share(noise.timing.rel_std)}"
+    told = [(reps, least_slowdown(noise.log_ratios, reps, noise.tick_us / median_us)) for reps in TOLD_REPS]
+    known = [f"{format_share(share)} slower with {reps} reps" for reps, share in told if share is not None]
+    if noise.timing.throttle_reasons:
+        words += f", throttled by {', '.join(noise.timing.throttle_reasons)}"
+    return f"{words}; told apart: {', '.join(known)}" if known else words
+
+
+def least_slowdown(
+    log_ratios: Sequence[float], reps: int, tick: float = 0.0, alpha: float = ALPHA, power: float = POWER
+) -> float | None:
+    """Return by what part a kernel must be slower to be told from its reference, with a chance of `power` at least.
+
+    log_ratios: of quads of a kernel against itself, whose signs are chance. tick: of the clock, over the kernel's time;
+    less than it is never told apart. None where so few reps decide nothing at alpha.
+
+    A verdict needs fewer quads than its critical rank at which the slower kernel was the faster one; how many there
+    are follows the binomial distribution, its chance being the share of quads that noise moves by the slowdown.
+    """
+    quads = math.ceil(reps / 2)
+    rank = critical_ranks((quads,), alpha)[0]
+    if rank is None:
+        return None
+    sizes = sorted(abs(ratio) for ratio in log_ratios)
+    for place, size in enumerate(sizes, 1):
+        beyond = (len(sizes) - place) / (2 * len(sizes))
+        if binomial_below(rank, quads, beyond) >= power:
+            return max(math.expm1(size), tick)
+    raise ValueError("there is no noise to judge by without a quad")
+
+
+def binomial_below(rank: int, trials: int, chance: float) -> float:
+    """Return the chance that fewer than `rank` of so many trials succeed."""
+    return math.fsum(math.comb(trials, wins) * chance**wins * (1 - chance) ** (trials - wins) for wins in range(rank))

@@ -1,0 +1,133 @@
+"""`pytest-gpubench merge`: the shards of a suite, or its runs on several hosts, as one run."""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pytest_gpubench.cli.output import write
+from pytest_gpubench.cli.saved import RUN_HELP, add_parser, add_storage, find_paths
+from pytest_gpubench.errors import BadRequest
+from pytest_gpubench.units import count, printable
+
+if TYPE_CHECKING:
+    from pytest_gpubench.results.model import CommitInfo, SavedRun, TestRecord
+
+EXAMPLES = """merge shard1.json shard2.json -o all.json
+merge h200.json a100.json -o nightly.json --name nightly
+merge first.json again.json -o all.json --keep last"""
+
+Source = tuple[Path, "SavedRun"]
+
+
+def add(commands: "argparse._SubParsersAction[Any]") -> None:
+    """Add the command to the parser of all."""
+    parser = add_parser(commands, "merge", "make one run of several: shards, or hosts", EXAMPLES)
+    parser.add_argument("which", nargs="+", metavar="RUN", help=RUN_HELP)
+    parser.add_argument("-o", "--output", required=True, metavar="PATH", help="the file to write")
+    parser.add_argument(
+        "--keep",
+        choices=("first", "last"),
+        help="of a test measured twice on one model of GPU, keep the result of the RUN named first or last "
+        "(default: refuse)",
+    )
+    parser.add_argument("--any-commit", action="store_true", help="merge runs of different commits, too")
+    parser.add_argument("--name", default="", help="the name of the new run")
+    add_storage(parser)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Write the new run, and say what is in it; 0."""
+    from pytest_gpubench.results.store import read_run, write_run
+
+    paths = [path for which in arguments.which for path in find_paths(which, arguments)]
+    sources = [(path, read_run(path)) for path in dict.fromkeys(paths)]
+    merged = merge(sources, arguments.keep, arguments.any_commit, arguments.name)
+    write_run(merged, Path(arguments.output))
+    tests = count(len(merged.records), "test")
+    write(printable(f"{arguments.output}: {tests} of {count(len(sources), 'run')}"))
+    return 0
+
+
+def merge(sources: Sequence[Source], keep: str | None, any_commit: bool, name: str) -> "SavedRun":
+    """Return one run with the tests of all.
+
+    Raises BadRequest for a test that two of them measured, unless it is said which to keep, and for runs of different
+    commits, unless they may be.
+    """
+    from pytest_gpubench.results.model import SavedRun
+
+    runs = [run for _, run in sources]
+    return SavedRun(
+        records=tuple(merge_records(sources, keep)),
+        datetime=max(runs, key=ended).datetime,
+        name=name,
+        version=runs[-1].version,
+        commit_info=merge_commits(sources, any_commit),
+        machine_info=merge_machines(runs),
+        settings=merge_settings(runs),
+    )
+
+
+def ended(run: "SavedRun") -> tuple[int, float, str]:
+    """Return what sorts runs by when they ended; a date that is none comes first."""
+    from datetime import datetime
+
+    try:
+        return 1, datetime.fromisoformat(run.datetime.replace("Z", "+00:00")).timestamp(), run.datetime
+    except ValueError:
+        return 0, 0.0, run.datetime
+
+
+def merge_records(sources: Sequence[Source], keep: str | None) -> "list[TestRecord]":
+    """Return the tests of all runs, in their order; repeats within one run stay."""
+    owners: dict[tuple[str, str], Path] = {}
+    kept: dict[tuple[str, str], list[TestRecord]] = {}
+    for path, run in sources:
+        for record in run.records:
+            key = (record.nodeid, record.device.name)
+            owner = owners.get(key)
+            if owner is None or (owner != path and keep == "last"):
+                owners[key], kept[key] = path, [record]
+            elif owner == path:
+                kept[key].append(record)
+            elif keep is None:
+                raise BadRequest(
+                    f"{printable(record.nodeid)} was measured on {record.device.name} in {owner} and in {path}: "
+                    f"choose with --keep=first or --keep=last"
+                )
+    return [record for records in kept.values() for record in records]
+
+
+def merge_commits(sources: Sequence[Source], any_commit: bool) -> "CommitInfo":
+    """Return the commit of all runs; raise BadRequest where they are of several, unless they may be."""
+    import msgspec
+
+    known = [(path, run.commit_info) for path, run in sources if run.commit_info.id]
+    for path, commit in known[1:]:
+        first_path, first = known[0]
+        if commit.id != first.id and not any_commit:
+            raise BadRequest(
+                f"{first_path} is of commit {str(first.id)[:8]}, {path} of {str(commit.id)[:8]}: one run is of one "
+                f"commit, unless --any-commit says otherwise"
+            )
+    if not known:
+        return sources[0][1].commit_info
+    dirty = [commit.dirty for _, commit in known]
+    mixed = len({commit.id for _, commit in known}) > 1
+    last = known[-1][1]
+    return msgspec.structs.replace(last, dirty=True if mixed or True in dirty else last.dirty)
+
+
+def merge_machines(runs: "Sequence[SavedRun]") -> dict[str, Any]:
+    """Return what is known of the machines: the first one's facts, and the names of all."""
+    hosts = dict.fromkeys(str(run.machine_info["node"]) for run in runs if "node" in run.machine_info)
+    return {**runs[0].machine_info, **({"node": ", ".join(hosts)} if hosts else {})}
+
+
+def merge_settings(runs: "Sequence[SavedRun]") -> dict[str, str]:
+    """Return the settings of all runs; those that differ, or that only some had, with each one's value."""
+    names = dict.fromkeys(name for run in runs for name in run.settings)
+    values = {name: dict.fromkeys(run.settings.get(name, "default") for run in runs) for name in names}
+    return {name: " / ".join(found) for name, found in values.items()}

@@ -1,0 +1,161 @@
+"""Where a series of runs changed its level, for good or for a while."""
+
+import math
+import random
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import accumulate, islice, pairwise
+from operator import mul, sub
+
+from pytest_gpubench.errors import BadRequest
+
+LEAST_RUNS = 3
+"""A level has at least so many runs: one or two slow nights are no change."""
+PERMUTATIONS = 999
+SEED = 20200325
+FARTHEST = 4.0
+"""Robust standard deviations from the middle of a segment beyond which a value counts as that far, and no farther."""
+THIRD_OF_NORMAL = 0.861
+"""The length, in standard deviations, of the middle third of a normal distribution."""
+GROWTH = 1.1
+
+
+@dataclass(frozen=True)
+class ChangePoint:
+    """A change of level between two runs of a series."""
+
+    index: int
+    """Of the first value at the new level."""
+    ratio: float
+    """The median of the new level over that of the one before: above 1 where values grew."""
+
+
+def change_points(values: Sequence[float], alpha: float = 0.01) -> list[ChangePoint]:
+    """Return where the level of a series changed, in order; values are positive, say medians in microseconds.
+
+    The series is halved as in e-divisive (Matteson and James, A nonparametric approach for multiple change point
+    analysis of multivariate data, Journal of the American Statistical Association 109, 2014), which MongoDB looks for
+    regressions with (Daly et al., The use of change point detection to identify software performance regressions in a
+    continuous integration system, ICPE 2020): the best place is accepted where random orders of the same values seldom
+    have one as good, and both sides are searched in their turn. Instead of their energy distance, which takes the
+    square of the length for each order, it is the difference of means of logarithms, far values drawn in; and where no
+    single place is accepted, a stretch against all around it is looked for, as in circular binary segmentation
+    (Olshen et al., Circular binary segmentation for the analysis of array-based DNA copy number data, Biostatistics 5,
+    2004), without which a regression that was repaired hides itself.
+
+    alpha: the chance, at most, that anything is found in a series of exchangeable values, whatever their distribution.
+    Values that drift or depend on the one before are not exchangeable: slow drift is found as steps.
+    Raises BadRequest for values that are not positive and finite.
+    """
+    if not all(math.isfinite(value) and value > 0 for value in values):
+        raise BadRequest("change points are looked for in positive, finite values")
+    logs = [math.log(value) for value in values]
+    found = sorted(_search(logs, 0, alpha, random.Random(SEED)))
+    ends = [0, *found, len(logs)]
+    levels = [statistics.median(logs[begin:end]) for begin, end in pairwise(ends) if end > begin]
+    return [
+        ChangePoint(index, math.exp(after - before))
+        for index, before, after in zip(found, levels, levels[1:], strict=False)
+    ]
+
+
+def _search(logs: Sequence[float], offset: int, alpha: float, chance: random.Random) -> list[int]:
+    """Return the places, counted with the offset, that divide a segment, and those that divide its parts."""
+    places = _divide(logs, alpha, chance) if len(logs) >= 2 * LEAST_RUNS else []
+    ends = [0, *places, len(logs)]
+    parts = pairwise(ends) if places else ()
+    inner = [place for begin, end in parts for place in _search(logs[begin:end], offset + begin, alpha, chance)]
+    return [offset + place for place in places] + inner
+
+
+def _divide(logs: Sequence[float], alpha: float, chance: random.Random) -> list[int]:
+    """Return the place, or the two, where a segment divides best; empty where that may be chance."""
+    centred = _draw_in(logs)
+    for best in (_best_step, _best_stretch):
+        strength, places = best(centred)
+        if places and strength > 0 and _is_rare(centred, best, strength, alpha / 2, chance):
+            return places
+    return []
+
+
+Divided = tuple[float, list[int]]
+
+
+def _is_rare(
+    values: Sequence[float],
+    best: Callable[[Sequence[float]], Divided],
+    strength: float,
+    alpha: float,
+    chance: random.Random,
+) -> bool:
+    """Tell whether at most a share alpha of random orders, the given one counted, divides as well.
+
+    It stops at the order that settles it against a change: most series have none, and cost little.
+    """
+    allowed = int(alpha * (PERMUTATIONS + 1)) - 1
+    shuffled, as_good = list(values), 0
+    for _ in range(PERMUTATIONS):
+        chance.shuffle(shuffled)
+        as_good += best(shuffled)[0] >= strength * (1 - 1e-12)
+        if as_good > allowed:
+            return False
+    return allowed >= 0
+
+
+def _draw_in(logs: Sequence[float]) -> list[float]:
+    """Return the values less their mean, with those that are far from the middle drawn in."""
+    middle, reach = statistics.median(logs), FARTHEST * _scatter(logs)
+    drawn = [min(max(value, middle - reach), middle + reach) for value in logs] if reach > 0 else list(logs)
+    mean = statistics.fmean(drawn)
+    return [value - mean for value in drawn]
+
+
+def _scatter(logs: Sequence[float]) -> float:
+    """Return the standard deviation that goes with the closest third of the values, which are of one level mostly.
+
+    As the shortest half (Rousseeuw and Leroy, A robust scale estimator based on the shortest half, Statistica
+    Neerlandica 42, 1988), but where outliers leave less than half of the values to each of two levels, too: unlike the
+    median of absolute deviations it does not grow with the change that is looked for.
+    """
+    ordered, third = sorted(logs), len(logs) // 3
+    return min(after - before for before, after in zip(ordered, ordered[third:], strict=False)) / THIRD_OF_NORMAL
+
+
+def _best_step(centred: Sequence[float]) -> Divided:
+    """Return how far the means before and after differ, in standard errors but for a factor, and where most."""
+    total = len(centred)
+    sums = islice(accumulate(centred), LEAST_RUNS - 1, total - LEAST_RUNS)
+    strengths = list(map(mul, map(abs, sums), _weights(total)))
+    strongest = max(strengths)
+    return strongest, [strengths.index(strongest) + LEAST_RUNS]
+
+
+def _best_stretch(centred: Sequence[float]) -> Divided:
+    """Return how far the mean of a stretch differs from that of all around it, and where it begins and ends."""
+    total, strongest, places = len(centred), 0.0, list[int]()
+    sums = list(accumulate(centred, initial=0.0))
+    for length in _lengths(total - 2 * LEAST_RUNS):
+        inner = sums[LEAST_RUNS : total - LEAST_RUNS + 1]
+        gains = list(map(abs, map(sub, inner[length:], inner)))
+        strength = max(gains) / math.sqrt(length * (total - length))
+        if strength > strongest:
+            begin = gains.index(max(gains)) + LEAST_RUNS
+            strongest, places = strength, [begin, begin + length]
+    return strongest, places
+
+
+@lru_cache(maxsize=64)
+def _weights(total: int) -> tuple[float, ...]:
+    return tuple(1 / math.sqrt(before * (total - before)) for before in range(LEAST_RUNS, total - LEAST_RUNS + 1))
+
+
+@lru_cache(maxsize=64)
+def _lengths(longest: int) -> tuple[int, ...]:
+    """Return the lengths of stretches that are tried: all short ones, then each a tenth longer than the last."""
+    lengths, length = list[int](), LEAST_RUNS
+    while length <= longest:
+        lengths.append(length)
+        length = max(length + 1, int(length * GROWTH))
+    return tuple(lengths)

@@ -1,0 +1,67 @@
+"""By how much a test may be slower than it was."""
+
+import math
+import re
+from dataclasses import dataclass
+
+from pytest_gpubench.errors import BadRequest
+from pytest_gpubench.units import MICROSECONDS_PER_UNIT
+
+__tracebackhide__ = True
+
+METRICS = ("speedup", "median", "mean", "q1", "q3")
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """By how much a statistic may be slower than in the baseline: relative or in microseconds, one of the two."""
+
+    metric: str
+    """One of METRICS; "speedup" stands for "median" where there is no reference."""
+    margin: float | None = None
+    """0.05 is 5 %."""
+    absolute_us: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.metric not in METRICS:
+            raise BadRequest(f"{self.metric!r} cannot be compared with a baseline: use one of {', '.join(METRICS)}")
+        if (self.margin is None) == (self.absolute_us is None):
+            raise BadRequest(f"a tolerance of the {self.metric} is either a share or a time")
+        allowed = self.absolute_us if self.margin is None else self.margin
+        if not (allowed is not None and 0 < allowed < math.inf):
+            raise BadRequest(
+                f"a tolerance of {allowed!r} is never kept for certain, as two runs of the same code differ by chance: "
+                "allow more than 0, as in median:3%"
+            )
+        if self.metric == "speedup" and self.margin is None:
+            raise BadRequest("a speedup has no unit of time: allow it a share, as in speedup:3%")
+
+    def __str__(self) -> str:
+        if self.margin is not None:
+            return f"{self.metric}:{100 * self.margin:.12g}%"
+        return f"{self.metric}:{self.absolute_us:g}us"
+
+
+def parse_tolerance(text: str) -> Tolerance:
+    """Read `median:5%`, `speedup:3%`, `mean:5us` or, in seconds as in pytest-benchmark, `median:0.000005`.
+
+    Raises BadRequest for what says something else.
+    """
+    metric, colon, allowed = (part.strip() for part in text.partition(":"))
+    if metric in ("min", "max"):
+        instead = {"min": "q1", "max": "q3"}[metric]
+        raise BadRequest(
+            f"{text!r}: nothing certain can be said of the {metric} of a few samples: use {instead} or median"
+        )
+    found = re.fullmatch(r"(\d+\.?\d*(?:e[+-]?\d+)?|\.\d+(?:e[+-]?\d+)?)\s*(%|ns|us|ms|s|)", allowed)
+    if metric not in METRICS or not colon or not found:
+        raise BadRequest(
+            f"{text!r} is no tolerance: write {'|'.join(METRICS)}, a colon, and a share or a time, "
+            "as in median:5%, speedup:3% or mean:5us"
+        )
+    number, unit = float(found[1]), found[2]
+    if unit == "%":
+        return Tolerance(metric, margin=number / 100)
+    if not unit and number >= 1:
+        raise BadRequest(f"{text!r} would be {number:g} seconds: write {metric}:{number:g}% or {metric}:{number:g}s")
+    return Tolerance(metric, absolute_us=number * MICROSECONDS_PER_UNIT[unit or "s"])

@@ -1,0 +1,12 @@
+from pathlib import Path
+
+import pytest
+
+from tests.cli.stored import Command, commander
+
+
+@pytest.fixture
+def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Command:
+    monkeypatch.delenv("GPU_BENCH_STORAGE", raising=False)
+    monkeypatch.chdir(tmp_path)
+    return commander(capsys)

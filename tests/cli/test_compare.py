@@ -1,0 +1,143 @@
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from pytest_gpubench.results.model import SavedRun
+from pytest_gpubench.results.store import Storage, write_run
+from tests.cli.stored import Command
+from tests.results.saved import make_run
+
+
+def write_two(old: SavedRun, new: SavedRun) -> None:
+    write_run(old, Path("old.json"))
+    write_run(new, Path("new.json"))
+
+
+@pytest.mark.parametrize(
+    ("slower", "margin", "status", "counts"),
+    [
+        (1.0, "5%", 0, "7 PASS"),
+        (1.2, "5%", 1, "7 FAIL"),
+        (1.2, "40%", 0, "7 PASS"),
+        (1.2, "5us", 1, "7 FAIL"),
+        (1.05, "5%", 0, "7 INCONCLUSIVE"),
+        (0.8, "5%", 0, "7 PASS"),
+    ],
+)
+def test_exit_status(slower: float, margin: str, status: int, counts: str, command: Command) -> None:
+    write_two(make_run(tests=7), make_run(tests=7, seed=1, slower=slower))
+    found, out, err = command("compare", "old.json", "new.json", "--fail-slower", margin)
+    assert found == status
+    assert err == ""
+    assert out.splitlines()[-1].startswith(counts)
+
+
+def test_speedups_and_their_ratio_are_compared(command: Command) -> None:
+    write_two(make_run(tests=1), make_run(tests=1, seed=1, slower=1.2))
+    status, out, _ = command("compare", "old.json", "new.json", "--metric", "speedup")
+    assert status == 1
+    assert "Old / new" in out
+    row = next(line for line in out.splitlines() if "[4096x1024-float16]" in line)
+    assert 1.49 < float(row.split()[2].rstrip("x")) < 1.51
+    assert 1.24 < float(row.split()[3].rstrip("x")) < 1.26
+
+
+@pytest.mark.parametrize(("choice", "status"), [("fail", 1), ("warn", 0)])
+def test_what_cannot_be_decided(choice: str, status: int, command: Command) -> None:
+    write_two(make_run(reps=3), make_run(reps=3, seed=1))
+    found, out, _ = command("compare", "old.json", "new.json", f"--inconclusive={choice}")
+    assert found == status
+    assert "5 INCONCLUSIVE" in out
+    assert "too few to decide" in out
+
+
+@pytest.mark.parametrize(("choice", "status"), [("error", 2), ("warn", 1), ("ignore", 1)])
+def test_other_devices(choice: str, status: int, command: Command) -> None:
+    """Of runs that share no device nothing is compared, which is 1 where it was asked for."""
+    write_two(make_run(), make_run(device="NVIDIA A100"))
+    found, out, err = command("compare", "old.json", "new.json", f"--host-mismatch={choice}")
+    assert found == status
+    assert ("NVIDIA A100" in err) is (choice != "ignore")
+    assert bool(out) is (choice != "error")
+
+
+def test_what_is_new_or_gone_is_told_apart(command: Command) -> None:
+    whole = make_run(tests=6)
+    old = msgspec.structs.replace(whole, records=whole.records[1:])
+    new = msgspec.structs.replace(whole, records=whole.records[:-1])
+    write_two(old, new)
+    status, out, _ = command("compare", "old.json", "new.json")
+    assert status == 0
+    assert "\nnew: tests/perf/test_softmax.py::test_softmax" in out
+    assert "\ngone: " in out
+    assert "test_given" in out
+
+
+def test_renamed_and_changed_tests_are_told_apart(command: Command) -> None:
+    run = make_run(tests=5)
+    first, second, *rest = run.records
+    renamed = msgspec.structs.replace(first, nodeid="tests/perf/test_new.py::test_other")
+    changed = msgspec.structs.replace(second, source="f" * 16)
+    write_two(run, msgspec.structs.replace(run, records=(renamed, changed, *rest)))
+    status, out, _ = command("compare", "old.json", "new.json")
+    assert status == 0
+    assert "\nrenamed: " in out
+    assert "\ntest changed: " in out
+    assert "\ngone: " not in out
+
+
+def test_a_stale_baseline_is_told(command: Command) -> None:
+    write_two(make_run(), make_run(seed=1, slower=0.5))
+    status, out, _ = command("compare", "old.json", "new.json")
+    assert status == 0
+    assert "note: tests/perf/test_softmax.py" in out
+    assert "baseline stale" in out
+
+
+def test_only_changes_leaves_out_what_stayed(command: Command) -> None:
+    write_two(make_run(), make_run())
+    _, out, _ = command("compare", "old.json", "new.json", "--only-changes")
+    assert "nothing to show" in out
+    _, out, _ = command("compare", "old.json", "new.json")
+    assert "nothing to show" not in out
+
+
+def test_the_slowest_comes_first(command: Command) -> None:
+    run, slow = make_run(tests=5), make_run(tests=5, slower=1.5)
+    write_two(run, msgspec.structs.replace(run, records=(*run.records[:4], slow.records[4])))
+    _, out, _ = command("compare", "old.json", "new.json", "--sort")
+    header = next(at for at, line in enumerate(out.splitlines()) if line.startswith("Test "))
+    assert "test_plain" in out.splitlines()[header + 1]
+
+
+def test_runs_of_several_devices_are_compared_device_by_device(command: Command) -> None:
+    storage = Storage(Path(".gpu_benchmarks"))
+    for device, slower in (("NVIDIA H200", 1.2), ("NVIDIA A100", 1.0)):
+        storage.save(make_run(device=device), "old")
+        storage.save(make_run(device=device, seed=1, slower=slower), "new")
+    status, out, _ = command("compare", "old", "new")
+    assert status == 1
+    assert "5 FAIL" in out
+    assert "5 PASS" in out
+    assert command("compare", "old", "new", "--device", "a100")[0] == 0
+
+
+@pytest.mark.parametrize(
+    "option", ["--fail-slower=0", "--fail-slower=slow", "--fail-slower=-3%", "--alpha=0", "--alpha=0.5", "--alpha=nan"]
+)
+def test_what_cannot_be_meant_is_refused(option: str, command: Command) -> None:
+    write_two(make_run(), make_run())
+    status, out, err = command("compare", "old.json", "new.json", option)
+    assert (status, out) == (2, "")
+    assert err.count("\n") == 1
+
+
+def test_many_sentences_of_a_kind_are_cut_unless_verbose(command: Command) -> None:
+    write_two(make_run(tests=60), make_run(tests=60, seed=1, slower=1.5))
+    _, short, _ = command("compare", "old.json", "new.json")
+    _, full, _ = command("compare", "old.json", "new.json", "--verbose")
+    assert short.count("\nFAIL: ") == 21
+    assert "more (--verbose tells all)" in short
+    assert full.count("\nFAIL: ") > 50
+    assert "more (--verbose" not in full

@@ -1,0 +1,336 @@
+"""The doctor: what it reads, what it makes of what it measures, and that it tries nothing."""
+
+import math
+import random
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+import pytest_gpubench.gpu.device
+from pytest_gpubench import scripted
+from pytest_gpubench.cli import doctor, main
+from pytest_gpubench.errors import ProfilerBusy
+from pytest_gpubench.gpu.device import Device, cpu_device
+from pytest_gpubench.gpu.nvml import Nvml
+from pytest_gpubench.results.model import DeviceFacts, Timing
+from pytest_gpubench.timing import bandwidth, profiler
+from pytest_gpubench.timing.base import Timer
+from pytest_gpubench.timing.scripted import ScriptedTimer
+
+
+class FakeNvml(Nvml):
+    """Answer queries by name; what has no answer is not supported."""
+
+    def __init__(self, throttled: int = 0, **answers: Any) -> None:
+        constants = {"NVML_MEMORY_ERROR_TYPE_UNCORRECTED": 1, "NVML_VOLATILE_ECC": 0}
+        super().__init__(SimpleNamespace(**constants), None)
+        object.__setattr__(self, "answers", answers)
+        object.__setattr__(self, "throttled", throttled)
+
+    def ask(self, query: str, *arguments: Any) -> Any:
+        return self.answers.get(query)  # type: ignore[attr-defined]
+
+    def throttle_mask(self) -> int:
+        return int(self.throttled)  # type: ignore[attr-defined]
+
+
+def facts(name: str = "NVIDIA H200", **more: Any) -> DeviceFacts:
+    known: dict[str, Any] = {"compute_capability": "9.0", "mig": False} | more
+    return DeviceFacts(type="cuda", name=name, host="here", **known)
+
+
+def gpu(nvml: Nvml | None = None, **more: Any) -> Device:
+    return Device(torch.device("cpu"), facts(**more), nvml)
+
+
+# the command
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="about machines without a GPU")
+def test_without_a_gpu_it_fails_and_says_why(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor"]) == 1
+    out = capsys.readouterr().out
+    assert "name: " in out
+    assert "GPU: none, " in out
+
+
+class NoTimer(ScriptedTimer):
+    def __init__(self, device: Device, cache: str) -> None:
+        assert cache == "cold"
+
+
+@pytest.fixture
+def fake_gpu(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Make a GPU be found, on which nothing is measured in truth."""
+
+    def make(self_test: Callable[[Timer], str] = lambda timer: "usable", bytes_per_us: float | None = 4.2e6) -> None:
+        monkeypatch.setattr(pytest_gpubench.gpu.device, "find_device", lambda wanted: gpu(FakeNvml()))
+        monkeypatch.setattr(profiler, "ProfilerTimer", NoTimer)
+        monkeypatch.setattr(profiler, "self_test", self_test)
+        monkeypatch.setattr(bandwidth, "copy_bandwidth", lambda device: bytes_per_us)
+        monkeypatch.setattr(doctor, "noise_words", lambda device, timer, aimed_us, rate: f"noise at {aimed_us:g} us")
+
+    return make
+
+
+def test_what_is_said_of_a_gpu(fake_gpu: Callable[..., None], capsys: pytest.CaptureFixture[str]) -> None:
+    fake_gpu()
+    assert main(["doctor"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "name: NVIDIA H200" in lines
+    assert lines[-7:] == [
+        "profiler (CUPTI): usable",
+        "copy bandwidth, cold: 4200 GB/s, 88 % of 4800 GB/s (H200 datasheet)",
+        "a kernel against itself, 40 quads, cold cache; told apart 9 times of 10, at alpha 0.001:",
+        "  noise at 2 us",
+        "  noise at 20 us",
+        "  noise at 200 us",
+        "  noise at 2000 us",
+    ]
+
+
+def test_quick_measures_nothing(fake_gpu: Callable[..., None], capsys: pytest.CaptureFixture[str]) -> None:
+    fake_gpu()
+    assert main(["doctor", "--quick"]) == 0
+    out = capsys.readouterr().out
+    assert out.splitlines()[-1] == "profiler (CUPTI): usable"
+    assert "noise" not in out
+
+
+def test_a_profiler_that_does_not_start_fails(
+    fake_gpu: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    def busy(timer: Timer) -> str:
+        raise ProfilerBusy("another profiler is on")
+
+    fake_gpu(busy)
+    assert main(["doctor"]) == 1
+    assert capsys.readouterr().out.splitlines()[-1] == "NOT usable: another profiler is on"
+
+
+# what is read
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "uid_map", "words"),
+    [
+        ("000001ffffffffff", "0 0 4294967295", "probably lockable: this process has CAP_SYS_ADMIN (nothing was tried)"),
+        ("0000000000200000", "0 0 4294967295", "probably lockable: *"),
+        ("ffffffffffdfffff", "0 0 4294967295", "probably not lockable: this process lacks CAP_SYS_ADMIN *"),
+        ("00000000a80425fb", "0 0 4294967295", "probably not lockable: this process lacks CAP_SYS_ADMIN *"),
+        ("000001ffffffffff", "0 1000 1", "probably not lockable: CAP_SYS_ADMIN is that of a user namespace, *"),
+    ],
+)
+def test_rights_are_told_by_the_capability(tmp_path: Path, capabilities: str, uid_map: str, words: str) -> None:
+    (tmp_path / "status").write_text(f"Name:\tpython\nCapPrm:\t000001ffffffffff\nCapEff:\t{capabilities}\n")
+    (tmp_path / "uid_map").write_text(f"   {uid_map}\n")
+    found = doctor.clock_rights(facts(), tmp_path)
+    assert found.startswith(words.removesuffix("*"))
+
+
+@pytest.mark.parametrize(
+    ("known", "words"),
+    [
+        ({"compute_capability": "6.1"}, "cannot be locked: compute capability 6.1, it takes 7"),
+        ({"mig": True}, "probably not lockable: the GPU is split by MIG, and all its instances share them"),
+        ({"compute_capability": "7.0"}, "whether they are lockable is not known: /proc cannot be read"),
+        ({"compute_capability": None}, "whether they are lockable is not known: /proc cannot be read"),
+    ],
+)
+def test_rights_that_no_capability_gives(tmp_path: Path, known: dict[str, Any], words: str) -> None:
+    assert doctor.clock_rights(facts(**known), tmp_path / "absent") == words
+
+
+def test_the_state_of_a_gpu() -> None:
+    nvml = FakeNvml(
+        throttled=0x04 | 0x40,
+        EccMode=[1, 1],
+        TotalEccErrors=2,
+        PersistenceMode=0,
+        ComputeRunningProcesses=[],
+        UtilizationRates=SimpleNamespace(gpu=0),
+    )
+    assert doctor.state_lines(gpu(nvml))[1:] == [
+        "ECC: on, 2 uncorrected errors since the driver was loaded",
+        "persistence mode: off: every run begins with a cold GPU and a second of start (nvidia-smi -pm 1)",
+        "throttled now: software power cap, hardware thermal slowdown",
+        "others on the GPU: nobody seen",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("answers", "lines"),
+    [
+        ({}, []),
+        ({"EccMode": [0, 1]}, ["ECC: off"]),
+        ({"EccMode": [1, 1]}, ["ECC: on"]),
+        ({"EccMode": [1, 1], "TotalEccErrors": 1}, ["ECC: on, 1 uncorrected error since the driver was loaded"]),
+        ({"PersistenceMode": 1}, ["persistence mode: on"]),
+    ],
+)
+def test_what_a_gpu_does_not_tell_is_left_out(answers: dict[str, Any], lines: list[str]) -> None:
+    assert doctor.state_lines(gpu(FakeNvml(**answers)))[1:] == [*lines, "others on the GPU: nobody seen"]
+
+
+def test_a_process_of_others_is_named() -> None:
+    import os
+
+    parent = SimpleNamespace(pid=os.getppid(), usedGpuMemory=2**30)
+    me = SimpleNamespace(pid=os.getpid(), usedGpuMemory=2**20)
+    nvml = FakeNvml(ComputeRunningProcesses=[parent, me])
+    assert doctor.others_words(nvml).startswith(f"1 other process: pid {os.getppid()} (")
+
+
+def test_without_nvml_nothing_is_known() -> None:
+    assert doctor.state_lines(gpu())[1:] == ["other processes, ECC, persistence: not known without NVML"]
+
+
+# the datasheets
+
+
+@pytest.mark.parametrize(
+    ("name", "gbps"),
+    [
+        ("NVIDIA H200", 4800),
+        ("NVIDIA H200 NVL", 4800),
+        ("NVIDIA GH200 480GB", None),
+        ("NVIDIA B200", 8000),
+        ("NVIDIA GB200", None),
+        ("NVIDIA H100 80GB HBM3", 3350),
+        ("NVIDIA H100 PCIe", 2000),
+        ("NVIDIA H100 NVL", 3900),
+        ("NVIDIA A100-SXM4-80GB", 2039),
+        ("NVIDIA A100 80GB PCIe", 1935),
+        ("NVIDIA A100-SXM4-40GB", 1555),
+        ("NVIDIA A100-PCIE-40GB", 1555),
+        ("NVIDIA A10", 600),
+        ("NVIDIA A10G", 600),
+        ("NVIDIA A100X", None),
+        ("NVIDIA L4", 300),
+        ("NVIDIA L40", 864),
+        ("NVIDIA L40S", 864),
+        ("Tesla V100-SXM2-16GB", 900),
+        ("NVIDIA GeForce RTX 4090", 1008),
+        ("NVIDIA GeForce RTX 4090 Laptop GPU", None),
+        ("AMD Instinct MI300X", None),
+    ],
+)
+def test_datasheets_are_found_by_name(name: str, gbps: float | None) -> None:
+    found = doctor.datasheet_gbps(name)
+    assert (found and found[0]) == gbps
+
+
+@pytest.mark.parametrize(
+    ("name", "bytes_per_us", "line"),
+    [
+        ("NVIDIA H200", 3.6e6, "3600 GB/s, 75 % of 4800 GB/s (H200 datasheet)"),
+        (
+            "NVIDIA H200",
+            3.59e6,
+            "3590 GB/s, 75 % of 4800 GB/s (H200 datasheet); less than expected: is another process on it, or the "
+            "memory clock low?",
+        ),
+        ("NVIDIA T1000", 1.3e5, "130 GB/s (no datasheet is known here)"),
+        ("NVIDIA A100-SXM4-80GB MIG 1g.10gb", 2e5, "200 GB/s (an instance of MIG has a part of the GPU's)"),
+    ],
+)
+def test_bandwidth_against_the_datasheet(name: str, bytes_per_us: float, line: str) -> None:
+    assert doctor.bandwidth_line(facts(name), bytes_per_us) == f"copy bandwidth, cold: {line}"
+
+
+def test_a_split_gpu_is_not_held_against_the_datasheet() -> None:
+    assert doctor.bandwidth_line(facts(mig=True), 2e5).endswith("(an instance of MIG has a part of the GPU's)")
+
+
+def test_no_room_for_a_copy() -> None:
+    assert doctor.bandwidth_line(facts(), None) == "copy bandwidth: not measured, there is no room for a copy"
+
+
+# the noise
+
+
+def test_a_call_moves_what_its_time_is_long_enough_for() -> None:
+    device = cpu_device()
+    sizes = [doctor.flipping(device, aimed_us, 1e4).__self__.numel() for aimed_us in (2, 20, 200)]  # type: ignore[attr-defined]
+    assert sizes == [1024, 18 * 10_000 // 8, 198 * 10_000 // 8]
+    assert doctor.flipping(device, 200, None).__self__.numel() == 1024  # type: ignore[attr-defined]
+
+
+def test_without_room_a_size_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(device: Device, aimed_us: float, rate: float | None) -> Callable[[], object]:
+        raise RuntimeError("out of memory\nand more")
+
+    monkeypatch.setattr(doctor, "flipping", full)
+    found = doctor.noise_words(cpu_device(), ScriptedTimer(), 2000.0, 1.0)
+    assert found == "about 2.000 ms: not measured, no room for it (out of memory)"
+
+
+def test_both_arms_are_one_call_and_take_turns() -> None:
+    work = scripted([10.0, 11.0, 12.0, 13.0])(lambda: None)
+    noise = doctor.measure_noise(cpu_device(), ScriptedTimer(), work)
+    assert (noise.timing.reps, len(noise.log_ratios)) == (80, 40)
+    assert set(noise.timing.samples_us) == {10.0, 11.0, 12.0, 13.0}
+    abba = math.log(10 * 13 / 11 / 12) / 2
+    assert sorted(set(noise.log_ratios)) == pytest.approx(sorted([-abba, abba]))
+
+
+def noise_of(log_ratios: list[float], tick_us: float = 0.0, **timing: Any) -> doctor.Noise:
+    samples = (10.0, 10.1, 9.9)
+    return doctor.Noise(
+        Timing(label="f", timer="profiler", cache="cold", device="", samples_us=samples, **timing),
+        tuple(log_ratios),
+        tick_us,
+    )
+
+
+def test_the_line_of_a_size() -> None:
+    line = doctor.describe_noise(noise_of([0.001, -0.001] * 20))
+    assert line == (
+        "10.00 us: 1.000x [0.999, 1.001], calls spread by 1.0 %; "
+        "told apart: 0.10 % slower with 20 reps, 0.10 % slower with 100 reps"
+    )
+
+
+def test_a_kernel_that_differs_from_itself_is_called_out() -> None:
+    line = doctor.describe_noise(noise_of([0.01, 0.02] * 20))
+    assert "[1.010, 1.020], which is NOT 1: comparisons of such kernels are off by as much" in line
+    assert "throttled by thermal" in doctor.describe_noise(noise_of([0.0] * 40, throttle_reasons=("thermal",)))
+
+
+@pytest.mark.parametrize(("reps", "known"), [(18, False), (19, True), (20, True)])
+def test_ten_quads_are_the_fewest_that_decide(reps: int, known: bool) -> None:
+    assert (doctor.least_slowdown([0.001, -0.001], reps) is not None) == known
+
+
+def test_a_tick_is_the_least_that_is_told_apart() -> None:
+    assert doctor.least_slowdown([0.0] * 40, 20, tick=0.016) == 0.016
+    assert doctor.least_slowdown([0.5] * 40, 20, tick=0.016) == pytest.approx(math.expm1(0.5))
+
+
+@pytest.mark.parametrize("reps", [20, 100])
+def test_what_is_said_to_be_told_apart_is(reps: int) -> None:
+    """Simulated with the verdict itself, a kernel slower by so much fails 9 times of 10, one slower by 2/3 does not."""
+    from pytest_gpubench.stats.speedup import decide
+
+    rng = random.Random(reps)
+    floor = doctor.least_slowdown([rng.gauss(0, 0.01) for _ in range(4000)], reps)
+    assert floor is not None
+
+    def found(slower: float) -> float:
+        shift = math.log1p(slower)
+        tries = [[rng.gauss(-shift, 0.01) for _ in range(reps // 2)] for _ in range(1000)]
+        return sum(decide(each, 1.0, doctor.ALPHA) == "fail" for each in tries) / len(tries)
+
+    assert 0.87 <= found(floor) <= 0.94
+    assert found(floor * 2 / 3) < 0.75
+
+
+def test_the_binomial_distribution() -> None:
+    assert doctor.binomial_below(1, 10, 0.0) == 1
+    assert doctor.binomial_below(1, 10, 0.5) == pytest.approx(2**-10)
+    assert doctor.binomial_below(11, 10, 0.3) == pytest.approx(1)
+    assert doctor.binomial_below(2, 3, 0.25) == pytest.approx(0.75**3 + 3 * 0.25 * 0.75**2)

@@ -1,0 +1,121 @@
+import gc
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pytest_gpubench import __version__
+from pytest_gpubench.cli import MODULES, OF_FILES, main
+from pytest_gpubench.results.store import write_run
+from tests.cli.stored import Command, fill
+from tests.results.saved import make_run
+
+HEAVY = ("torch", "triton", "pytest", "hypothesis", "pynvml", "plotly", "numpy")
+BAD = {
+    "missing.json": None,
+    "empty.json": b"",
+    "binary.json": bytes(range(256)),
+    "truncated.json": b'{"gpu_bench": {"schema": 1, "rec',
+    "foreign.json": b'{"machine_info": {}, "benchmarks": []}',
+    "list.json": b"[1, 2]",
+}
+
+
+@pytest.mark.parametrize("arguments", [[], ["cure"], ["show"], ["compare", "one"], ["export", "latest"]])
+def test_bad_usage_exits_with_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(arguments)
+    assert stopped.value.code == 2
+    assert "usage: pytest-gpubench" in capsys.readouterr().err
+
+
+def test_the_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["--help"])
+    assert stopped.value.code == 0
+    out = capsys.readouterr().out
+    assert all(f"\n    {name} " in out for name in MODULES)
+    assert "exit status" in out
+
+
+@pytest.mark.parametrize("name", OF_FILES)
+def test_each_command_has_help_with_examples(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main([name, "--help"])
+    assert stopped.value.code == 0
+    out = capsys.readouterr().out
+    assert f"examples:\n  pytest-gpubench {name}" in out
+
+
+def test_as_a_module() -> None:
+    command = [sys.executable, "-m", "pytest_gpubench", "--version"]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip() == __version__
+
+
+@pytest.mark.parametrize("name", BAD)
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("show", "{}"),
+        ("compare", "{}", "good.json"),
+        ("compare", "good.json", "{}"),
+        ("merge", "good.json", "{}", "-o", "out.json"),
+        ("export", "{}", "--format", "csv"),
+    ],
+)
+def test_a_bad_file_is_one_sentence(name: str, words: tuple[str, ...], command: Command, tmp_path: Path) -> None:
+    write_run(make_run(), tmp_path / "good.json")
+    content = BAD[name]
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    status, out, err = command(*(word.format(name) for word in words))
+    assert status == 2
+    assert out == ""
+    assert err.startswith(f"pytest-gpubench {words[0]}: ")
+    assert name in err
+    assert err.count("\n") == 1
+    assert not (tmp_path / "out.json").exists()
+
+
+def test_the_garbage_collector_is_left_as_it_was(command: Command) -> None:
+    assert gc.isenabled()
+    command("show", "nowhere.json")
+    assert gc.isenabled()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("list",), ("show", "latest"), ("compare", "1", "2"), ("history", "softmax"), ("export", "1", "--format=csv")],
+)
+def test_nothing_heavy_is_imported(words: tuple[str, ...], tmp_path: Path) -> None:
+    fill(tmp_path / ".gpu_benchmarks", days=2)
+    code = (
+        "import sys; from pytest_gpubench.cli import main; status = main(sys.argv[1:]);"
+        f"loaded = [name for name in {HEAVY} if name in sys.modules]; assert not loaded, loaded; sys.exit(status)"
+    )
+    environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run([sys.executable, "-c", code, *words], cwd=tmp_path, env=environ, capture_output=True)
+    assert done.stderr == b""
+    assert done.returncode == 0
+
+
+@pytest.mark.parametrize(("words", "status"), [(("compare", "1", "2"), 1), (("export", "1", "--format=csv"), 0)])
+def test_a_reader_that_stops_is_no_error(words: tuple[str, ...], status: int, tmp_path: Path) -> None:
+    """Of what `| head` does not read nothing is said, and the verdict stays."""
+    fill(tmp_path / ".gpu_benchmarks", days=2, slower_from=2, tests=700)
+    environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pytest_gpubench", *words],
+        cwd=tmp_path,
+        env=environ,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    process.stderr.close()
+    assert process.wait() == status

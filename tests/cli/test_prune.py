@@ -1,0 +1,97 @@
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from pytest_gpubench.cli.prune import parse_age
+from pytest_gpubench.errors import BadRequest
+from pytest_gpubench.results.store import Storage
+from tests.cli.stored import Command
+from tests.results.saved import make_run
+
+ROOT = Path(".gpu_benchmarks")
+
+
+def fill(*runs: tuple[float, str], device: str = "NVIDIA H200") -> list[Path]:
+    """Save runs of so many days ago, each with its name."""
+    now = datetime.now(timezone.utc)
+    dates = [(now - timedelta(days=days)).isoformat() for days, _ in runs]
+    one = make_run(tests=1, device=device)
+    return [
+        Storage(ROOT).save(msgspec.structs.replace(one, datetime=date), name)
+        for date, (_, name) in zip(dates, runs, strict=True)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "kept"),
+    [
+        (("--keep=2",), [1, 3, 4]),
+        (("--keep=3",), [1, 2, 3, 4]),
+        (("--keep=9",), [0, 1, 2, 3, 4]),
+        (("--keep=2", "--named"), [3, 4]),
+        (("--older-than=15d",), [1, 3, 4]),
+        (("--older-than=25d",), [1, 2, 3, 4]),
+        (("--older-than=1h",), [1]),
+        (("--older-than=1h", "--named"), []),
+        (("--older-than=4w", "--keep=1"), [1, 2, 3, 4]),
+        (("--older-than=1h", "--keep=1"), [1, 4]),
+    ],
+)
+def test_what_is_kept(words: tuple[str, ...], kept: list[int], command: Command) -> None:
+    paths = fill((40, ""), (30, "main"), (20, ""), (10, ""), (1, ""))
+    status, out, err = command("prune", *words, "--dry-run")
+    assert (status, err) == (0, "")
+    assert all(path.exists() for path in paths)
+    told = [str(path) in out for path in paths]
+    status, out, err = command("prune", *words)
+    assert (status, err) == (0, "")
+    assert [at for at, path in enumerate(paths) if path.exists()] == kept
+    assert [str(path) in out for path in paths] == told == [not path.exists() for path in paths]
+
+
+def test_each_device_keeps_its_own(command: Command) -> None:
+    first, second = fill((2, ""), (1, ""))
+    (other,) = fill((9, ""), device="NVIDIA A100")
+    assert command("prune", "--keep=1")[0] == 0
+    assert [path.exists() for path in (first, second, other)] == [False, True, True]
+
+
+def test_only_the_device_asked_for_is_pruned(command: Command) -> None:
+    paths = [*fill((9, "")), *fill((9, ""), device="NVIDIA A100")]
+    assert command("prune", "--older-than=1d", "--device", "a100")[0] == 0
+    assert [path.exists() for path in paths] == [True, False]
+
+
+def test_what_cannot_be_read_is_kept_and_told(command: Command) -> None:
+    damaged, old = fill((9, ""), (9, ""))
+    damaged.write_text("{")
+    status, out, err = command("prune", "--older-than=1d")
+    assert status == 2
+    assert damaged.exists()
+    assert not old.exists()
+    assert str(damaged) in err
+    assert "(kept)" in err
+    assert "removed 1 run" in out
+
+
+@pytest.mark.parametrize(
+    "words", [(), ("--keep=0",), ("--keep=-1",), ("--keep=x",), ("--older-than=90",), ("--older-than=d",)]
+)
+def test_bad_usage_removes_nothing(words: tuple[str, ...], command: Command) -> None:
+    (path,) = fill((9, ""))
+    status, out, err = command("prune", *words)
+    assert (status, out) == (2, "")
+    assert err.count("\n") == 1
+    assert path.exists()
+
+
+@pytest.mark.parametrize("text", ["-1d", "1.5d", "1y", "", "d", "1 day", "999999999999d"])
+def test_ages_that_cannot_be_meant(text: str) -> None:
+    with pytest.raises(BadRequest, match="hours, days or weeks"):
+        parse_age(text)
+
+
+def test_nothing_saved_is_nothing_to_remove(command: Command) -> None:
+    assert command("prune", "--keep=1") == (0, "nothing to remove\n", "")

@@ -1,0 +1,118 @@
+import math
+import random
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pytest_gpubench.errors import BadRequest
+from pytest_gpubench.stats.changepoints import LEAST_RUNS, ChangePoint, change_points
+
+Noise = Callable[[random.Random], float]
+NOISES: dict[str, Noise] = {
+    "normal": lambda chance: math.exp(chance.gauss(0, 0.01)),
+    "heavy tails": lambda chance: math.exp(max(-50.0, min(50.0, 0.01 * math.tan(math.pi * (chance.random() - 0.5))))),
+    "outliers": lambda chance: math.exp(chance.gauss(0, 0.01) + (0.5 if chance.random() < 0.1 else 0)),
+    "ties": lambda chance: 1 + round(chance.gauss(0, 0.01), 2),
+    "skewed": lambda chance: 1 + 0.01 * chance.expovariate(1),
+}
+
+
+def make_series(seed: int, length: int, noise: Noise, levels: dict[int, float]) -> list[float]:
+    """Return values with a level that changes, by a factor, from each of these places on."""
+    chance, level, values = random.Random(seed), 100.0, []
+    for at in range(length):
+        level *= levels.get(at, 1.0)
+        values.append(level * noise(chance))
+    return values
+
+
+def is_found(found: list[ChangePoint], levels: dict[int, float], slack: int) -> bool:
+    """Tell whether the changes were found, and no others, each about where it is and as large as it is."""
+    return len(found) == len(levels) and all(
+        abs(point.index - at) <= slack and abs(point.ratio / ratio - 1) < 0.02
+        for point, (at, ratio) in zip(found, levels.items(), strict=True)
+    )
+
+
+@pytest.mark.parametrize("length", [6, 12, 30])
+@pytest.mark.parametrize("noise", NOISES.values(), ids=list(NOISES))
+def test_false_alarms_are_as_rare_as_alpha(noise: Noise, length: int) -> None:
+    """Of 300 series without a change 3 are expected to have one, and more than 9 in one of 1,000 such tests."""
+    assert sum(bool(change_points(make_series(seed, length, noise, {}))) for seed in range(300)) <= 9
+
+
+@pytest.mark.parametrize(("alpha", "most"), [(0.2, 80), (0.05, 24)])
+def test_alpha_is_what_is_asked_for(alpha: float, most: int) -> None:
+    """Of 300 series 60 and 15 are expected at most; so that it is no idle bound, half as many are at least."""
+    found = [change_points(make_series(seed, 30, NOISES["normal"], {}), alpha) for seed in range(300)]
+    assert 0.4 * 300 * alpha <= sum(map(bool, found)) <= most
+
+
+@pytest.mark.parametrize(
+    ("length", "levels", "least"),
+    [
+        (20, {10: 1.03}, 80),
+        (30, {25: 1.03}, 80),
+        (30, {27: 1.05}, 80),
+        (12, {6: 1.05}, 85),
+        (30, {10: 1.05, 20: 1 / 1.05}, 90),
+        (60, {20: 0.95, 40: 1.10}, 90),
+        (60, {50: 1.03}, 85),
+    ],
+    ids=["middle", "five last", "three last", "short", "repaired", "two steps", "ten of sixty"],
+)
+def test_changes_are_found_where_they_are(length: int, levels: dict[int, float], least: int) -> None:
+    """In at least so many of 100 series whose values scatter by 1 %."""
+    series = [make_series(seed, length, NOISES["normal"], levels) for seed in range(100)]
+    assert sum(is_found(change_points(values), levels, slack=1) for values in series) >= least
+
+
+def test_a_change_is_found_among_outliers() -> None:
+    levels = {20: 1.1}
+    series = [make_series(seed, 40, NOISES["outliers"], levels) for seed in range(50)]
+    assert sum(is_found(change_points(values), levels, slack=2) for values in series) >= 40
+
+
+@pytest.mark.parametrize("length", range(2 * LEAST_RUNS))
+def test_too_few_values_have_no_change(length: int) -> None:
+    assert change_points([100.0] * (length // 2) + [200.0] * (length - length // 2)) == []
+
+
+@pytest.mark.parametrize("slow", range(1, 6))
+def test_one_or_two_slow_nights_are_no_change(slow: int) -> None:
+    quiet = [100.0 + 0.1 * (at % 3) for at in range(40)]
+    assert bool(change_points([*quiet, *[150.0] * slow])) is (slow >= 3)
+
+
+def test_a_step_without_noise_is_exact() -> None:
+    (found,) = change_points([100.0] * 9 + [105.0] * 6)
+    assert found.index == 9
+    assert found.ratio == pytest.approx(1.05)
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, math.nan, math.inf])
+def test_what_is_no_time_is_refused(value: float) -> None:
+    with pytest.raises(BadRequest, match="positive, finite"):
+        change_points([100.0] * 10 + [value])
+
+
+@settings(max_examples=50)
+@given(st.lists(st.floats(1e-3, 1e9), max_size=40))
+def test_places_are_the_same_each_time_in_order_and_inside(values: list[float]) -> None:
+    found = change_points(values)
+    assert found == change_points(values)
+    assert [point.index for point in found] == sorted({point.index for point in found})
+    assert all(LEAST_RUNS <= point.index <= len(values) - LEAST_RUNS for point in found)
+
+
+@given(st.integers(0, 99), st.floats(0.01, 100))
+def test_the_unit_does_not_matter(seed: int, unit: float) -> None:
+    values = make_series(seed, 30, NOISES["normal"], {15: 1.1})
+    scaled = change_points([value * unit for value in values])
+    assert [point.index for point in scaled] == [point.index for point in change_points(values)]
+
+
+def test_a_constant_series_has_no_change() -> None:
+    assert change_points([2.016] * 50) == []
