@@ -221,6 +221,21 @@ class Speedup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Per quad, the logarithm of the reference's time over the candidate's; empty in what kept none."""
 
 
+class PastChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Hold what a measurement is next to the same one of a saved run."""
+
+    baseline: str
+    """The saved run's name, or its file's."""
+    metric: str
+    """What was compared: "speedup", "median", "mean", "q1" or "q3"."""
+    ratio: float
+    """New over old, above 1 where it is slower; of a speedup, old over new."""
+    interval: Interval | None
+    """Of that ratio; None where there are too few samples for alpha."""
+    old_us: float
+    """The median time in the saved run."""
+
+
 class Measurement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Hold one timing and what its test's limits make of it."""
 
@@ -234,6 +249,8 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """What it is in a comparison, whose candidates follow their reference; empty for a measurement of its own."""
     example: str = ""
     """What hypothesis called the test with, as keywords; empty for a test that it does not call."""
+    change: PastChange | None = None
+    """Against a saved run; None where it was compared with none."""
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,24 +12,20 @@ from hypothesis import strategies as st
 
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.results.baseline import (
-    METRICS,
     PROFILER_TICK_US,
     Baseline,
-    Finding,
     Key,
     Missing,
     PastTest,
-    Tolerance,
     change_between,
-    compare_runs,
     function_of,
     keys_of,
     outcome_of,
-    parse_tolerance,
     regression_sentence,
     stale_note,
     tick_between,
 )
+from pytest_gpubench.results.comparing import Finding, compare_runs
 from pytest_gpubench.results.model import (
     DeviceFacts,
     Kernel,
@@ -43,6 +39,7 @@ from pytest_gpubench.results.model import (
 )
 from pytest_gpubench.stats.regression import Change
 from pytest_gpubench.stats.summary import Interval
+from pytest_gpubench.stats.tolerance import METRICS, Tolerance, parse_tolerance
 
 GPU = DeviceFacts(type="cuda", name="NVIDIA H200", host="here", uuid="GPU-1", driver="570.1", multiprocessors=132)
 TEST = "tests/test_a.py::test_it"

@@ -1,0 +1,355 @@
+"""Kernels by what they are called: short names, categories, shares of a call, and what one call launches beyond another.
+
+Names are all that is known of a kernel. What they do not tell for certain is category `other`: a kernel written by hand
+in CUDA or Triton has any name at all.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from enum import Enum
+from typing import Literal
+
+import msgspec
+
+from pytest_gpubench.results.model import Kernel, Timing
+
+__tracebackhide__ = True
+
+LONGEST = 80
+"""Characters of a library's kernel name, which may spell out its whole configuration, that are kept."""
+
+
+class Category(str, Enum):
+    """What a kernel does, as far as its name tells."""
+
+    COMMUNICATION = "communication"
+    MEMORY = "memory"
+    """Copies, fills, concatenations and changes of layout."""
+    ATTENTION = "attention"
+    MATMUL = "matmul"
+    """Matrix products, and the convolutions that are made of them."""
+    REDUCTION = "reduction"
+    """Sums, softmax, norms."""
+    ELEMENTWISE = "elementwise"
+    TRITON = "triton"
+    """Named as torch.compile names its Triton kernels, but not so that it says which."""
+    OTHER = "other"
+
+
+class Share(msgspec.Struct, frozen=True, kw_only=True):
+    """Hold what one kernel, or all of one category, took of a call."""
+
+    name: str
+    """Short, and different for different kernels; a category's name in a breakdown by category."""
+    category: Category
+    launches: int
+    """Launches in one call."""
+    median_us: float
+    """As in `Kernel`; for a category, the sum over its kernels."""
+    share: float
+    """Of the sum of all kernels' medians, so that shares sum to 1."""
+
+
+def breakdown(timing: Timing) -> tuple[Share, ...]:
+    """Return what each kernel, copy and memset took of a call, the longest first; empty where none were seen.
+
+    The shares sum to 1, but for float rounding; the medians sum to the timing's median only roughly, as the median of
+    a sum is not the sum of the medians.
+    """
+    total_us = sum(kernel.median_us for kernel in timing.kernels) or 1.0
+    names = distinct_names(kernel.name for kernel in timing.kernels)
+    shares = [
+        Share(
+            name=names[kernel.name],
+            category=category_of(kernel.name, kernel.kind),
+            launches=kernel.launches,
+            median_us=kernel.median_us,
+            share=kernel.median_us / total_us,
+        )
+        for kernel in timing.kernels
+    ]
+    return tuple(sorted(shares, key=lambda share: -share.median_us))
+
+
+def by_category(timing: Timing) -> tuple[Share, ...]:
+    """Return what each category took of a call, the longest first, as `breakdown` does for each kernel."""
+    parts = breakdown(timing)
+    found = [[part for part in parts if part.category is category] for category in Category]
+    shares = [
+        Share(
+            name=members[0].category.value,
+            category=members[0].category,
+            launches=sum(member.launches for member in members),
+            median_us=sum(member.median_us for member in members),
+            share=sum(member.share for member in members),
+        )
+        for members in found
+        if members
+    ]
+    return tuple(sorted(shares, key=lambda share: -share.median_us))
+
+
+def unmatched(candidate: Timing, reference: Timing) -> tuple[str, ...]:
+    """Return a sentence for each kernel that a candidate launches more often than its reference, the longest first.
+
+    Empty where the kernels of either were not seen.
+    """
+    if not candidate.kernels or not reference.kernels:
+        return ()
+    launched = Counter({kernel.name: kernel.launches for kernel in reference.kernels})
+    names = distinct_names(kernel.name for kernel in (*candidate.kernels, *reference.kernels))
+    extra = [kernel for kernel in candidate.kernels if kernel.launches > launched[kernel.name]]
+    return tuple(
+        f"{candidate.label} launches {kernel.launches} x {names[kernel.name]} that {reference.label} "
+        + (f"launches only {launched[kernel.name]} x" if launched[kernel.name] else "does not")
+        for kernel in sorted(extra, key=lambda kernel: -kernel.median_us)
+    )
+
+
+def listed(kernels: Iterable[Kernel]) -> str:
+    """Return kernels as a list with their launches: `1 x a, 2 x b`."""
+    kernels = list(kernels)
+    names = distinct_names(kernel.name for kernel in kernels)
+    return ", ".join(f"{kernel.launches} x {names[kernel.name]}" for kernel in kernels)
+
+
+def distinct_names(names: Iterable[str]) -> dict[str, str]:
+    """Return a name for each kernel, by its full one: the shortest of three that no other kernel has."""
+    kept = list(dict.fromkeys(names))
+    found = {name: short_name(name) for name in kept}
+    for longer in (_signature, str):
+        times = Counter(found.values())
+        found = {name: short if times[short] == 1 else longer(name) for name, short in found.items()}
+    return found
+
+
+# from a full name to a short one
+
+IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
+UNNAMED = re.compile(r"(?:\(anonymous namespace\)|<unnamed>|\(unnamed namespace\)|_GLOBAL__N_\w+)::")
+OPERATOR = re.compile(r"operator\s*(?:\(\)|->|<=>|<<|>>|<=|>=|<|>)")
+LAMBDA = re.compile(r"^[{\[(]?\s*(?:lambda|'lambda)|^\$_\d")
+WRAPPERS = re.compile(
+    r"(?:\w*gpu_kernel\w*|gpu_index_kernel|ReduceOp|func_wrapper_t|[AB]?(?:Unary|Binary)Functor|enable_\w+)$"
+)
+"""What only passes on to one of its template arguments what a kernel does."""
+SILENT = re.compile(
+    r"""(?:float|double|int|uint|char|bool|short|long|unsigned|signed|void|size_t|u?int\d+_t|half2?|__half2?|Half
+        |(?:__nv_)?b(?:float)?16\w*|BFloat16|bfloat16\w*|half_t|tfloat32_t|float_\w+|__nv_fp\w+|Float8\w*|float8\w*
+        |complex|[Aa]rray|tuple|integral_constant|C|Int|OpaqueType|T\d*|memory|std|true|false
+        |\w*OffsetCalculator|(?:Load|Store)With\w+|\w*Params\w*|\w*Metadata|\w*[Tt]raits\w*|\w*Policy\w*|\w*Tensor\w*)$""",
+    re.VERBOSE,
+)
+"""Template arguments that do not tell what a kernel does: types, shapes, the way its data are laid out."""
+BLAND = frozenset({"kernel", "Kernel", "run", "main", "static_kernel"})
+"""Names that say something only together with the namespace they are in."""
+SPELT_OUT = re.compile(r"nvjet_|cutlass_|cudnn_generated_|fmha|bmm_|gemm_|kernel_cutlass_|(?:sm\d+|ampere|volta|turing)_")
+
+
+def short_name(name: str) -> str:
+    """Return what tells a kernel from others: its name without types, arguments and namespaces.
+
+    `void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, ...>(int, ...)` is
+    `vectorized_elementwise_kernel<CUDAFunctor_add>`. Names of copies and of Triton kernels stay as they are; a name
+    that a library spells out at length is cut in its middle.
+    """
+    if name.startswith(("Memcpy", "Memset", "triton_")):
+        return name
+    if name.startswith("_Z"):
+        found, *inner = _mangled(name) or [name]
+        return _joined(found, [part for part in inner if not SILENT.match(part) and not WRAPPERS.match(part)])
+    path, arguments = _split(name)
+    return _joined(_last(path), [part for part in map(_informative, arguments) if part])
+
+
+def _joined(name: str, inner: Sequence[str]) -> str:
+    if SPELT_OUT.match(name):
+        return _cut(name)
+    return _cut(f"{name}<{inner[0]}>") if inner else name
+
+
+def _cut(text: str) -> str:
+    kept = (LONGEST - 3) // 2
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 3 - kept]}...{text[-kept:]}"
+
+
+def _signature(name: str) -> str:
+    """Return a name with its template arguments, and without what it is called with and where it is defined."""
+    if name.startswith(("_Z", "Memcpy", "Memset")):
+        return name
+    path, arguments = _split(name)
+    inner = [re.sub(r"(?:\w+::)+", "", argument) for argument in arguments]
+    return f"{_last(path)}<{', '.join(inner)}>" if inner else _last(path)
+
+
+def _split(name: str) -> tuple[list[str], list[str]]:
+    """Return the parts of a function's qualified name, and its template arguments."""
+    name = OPERATOR.sub("operator_", UNNAMED.sub("", name)).strip()
+    places = list(_outermost(name))
+    end = next((at for at, each in places if each == "(" and at), len(name))
+    start = max((at + 1 for at, each in places if each == " " and at < end), default=0)
+    opening = next((at for at, each in places if each == "<" and start <= at < end), end)
+    path = [part for part in name[start:opening].split("::") if part]
+    return path or [name], _arguments(name[opening:end])
+
+
+def _arguments(text: str) -> list[str]:
+    """Return the template arguments in angle brackets at the beginning of a text."""
+    if not text.startswith("<"):
+        return []
+    closing = next((at for at, each in _outermost(text) if each == ">"), len(text))
+    inner = text[1:closing]
+    commas = [at for at, each in _outermost(inner) if each == ","]
+    return [inner[start:stop].strip() for start, stop in zip([0, *(at + 1 for at in commas)], [*commas, len(inner)])]  # noqa: B905
+
+
+def _outermost(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the characters of a text that lie within no brackets, and the brackets themselves."""
+    depth = 0
+    for at, each in enumerate(text):
+        if each in ">)]}":
+            depth = max(0, depth - 1)
+        if not depth:
+            yield at, each
+        if each in "<([{":
+            depth += 1
+
+
+def _last(path: Sequence[str]) -> str:
+    return "::".join(path[-2:] if path[-1] in BLAND else path[-1:])
+
+
+def _informative(argument: str) -> str | None:
+    """Return the name in a template argument that tells what its kernel does; None where there is none."""
+    text = argument.removeprefix("void ").removeprefix("const ")
+    if not IDENTIFIER.match(text) or LAMBDA.match(text):
+        return None
+    path, arguments = _split(re.split(r"::[\[{]|::operator_", OPERATOR.sub("operator_", text))[0])
+    if WRAPPERS.match(path[-1]):
+        return next((part for part in map(_informative, arguments) if part), None)
+    return path[-1] if IDENTIFIER.fullmatch(path[-1]) and not SILENT.match(path[-1]) else None
+
+
+SKIPPED = re.compile(r"L[A-Za-z]n?\d+E|S[0-9A-Z]*_|T\d*_|E\d*_|[A-Za-z_]")
+
+
+def _mangled(name: str) -> list[str]:
+    """Return the names in a mangled one: the function's own first, then those in its template arguments."""
+    nested = re.match(r"_ZN[VKrRO]*|_Z", name)
+    assert nested is not None
+    path, at = [], nested.end()
+    while found := _source_name(name, at):
+        path.append(found)
+        at += len(str(len(found))) + len(found)
+        if nested.group() == "_Z":
+            break
+    if not path:
+        return []
+    return [_last([part for part in path if not part.startswith("_GLOBAL__N_")] or path), *_names_in(name, at)]
+
+
+def _names_in(name: str, at: int) -> Iterator[str]:
+    """Yield the names in the template arguments that begin at a place: the last part of each qualified one."""
+    if name[at : at + 1] != "I":
+        return
+    last = ""
+    while at < len(name):
+        found = _source_name(name, at)
+        if found:
+            last, at = found, at + len(str(len(found))) + len(found)
+            continue
+        if last:
+            yield last
+            last = ""
+        skipped = SKIPPED.match(name, at)
+        at = skipped.end() if skipped else at + 1
+
+
+def _source_name(name: str, at: int) -> str | None:
+    """Return the identifier that is written with its length before it at a place; None where there is none."""
+    found = re.compile(r"[1-9]\d*").match(name, at)
+    if found is None:
+        return None
+    text = name[found.end() : found.end() + int(found.group())]
+    return text if len(text) == int(found.group()) and IDENTIFIER.fullmatch(text) else None
+
+
+# from a name to a category
+
+INDUCTOR = re.compile(r"triton_(poi|red|per|tem|for|spl|mix)_")
+PURE_COPY = re.compile(r"triton_poi_fused_(?:clone|copy_?|_to_copy)(?:_\d+)?")
+COPY = re.compile(r"(?:direct|b?float(?:4|8|16)?\w*|complex\w*)_copy_kernel\w*|\bcopy_kernel_cuda|\bCopy\b")
+FILL = re.compile(r"\bFillFunctor\b")
+REARRANGED = re.compile(r"\bCatArrayBatchedCopy|nchwtonhwc|nhwctonchw|reshape_and_cache|transpose_readwrite", re.IGNORECASE)
+COMMUNICATION = re.compile(
+    r"nccl|rccl|nvshmem|mscclpp|deep_ep|multimem|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all"
+    r"|cross_device_reduce"
+)
+ATTENTION = re.compile(r"flash(?!infer)|fmha|attention|sdpa|with(?:paged|ragged)?kvcache")
+ATTENTION_WORDS = frozenset({"attn", "mla"})
+MATMUL = re.compile(r"gemm|gemv|cublas|nvjet|cutlass|xmma|wgmma|splitkreduce")
+MATMUL_WORDS = frozenset("mm bmm addmm addbmm baddbmm matmul dot convolution conv2d conv3d wgrad dgrad fprop".split())
+REDUCTION = re.compile(r"reduce|softmax|norm(?!al(?!iz))|welford")
+REDUCTION_WORDS = frozenset({"reduction", "bn"})
+ELEMENTWISE = re.compile(r"elementwise|pointwise|multi_tensor_apply|dropout")
+ELEMENTWISE_WORDS = frozenset({"gelu", "silu", "relu", "swiglu", "geglu"})
+
+
+def is_copy(name: str, kind: str = "kernel") -> bool:
+    """Tell whether a record is a copy: by the copy engine, or by a kernel that certainly does nothing else."""
+    if kind != "kernel":
+        return kind == "memcpy"
+    return bool(PURE_COPY.fullmatch(name) or (not name.startswith("triton_") and COPY.search(short_name(name))))
+
+
+def is_fill(name: str, kind: str = "kernel") -> bool:
+    """Tell whether a record is a memset, or torch's kernel that fills a tensor with one value."""
+    return kind == "memset" if kind != "kernel" else bool(FILL.search(short_name(name)))
+
+
+def category_of(name: str, kind: Literal["kernel", "memcpy", "memset"] = "kernel") -> Category:
+    """Return what a kernel does, as far as its name tells for certain."""
+    if kind != "kernel" or is_copy(name) or is_fill(name):
+        return Category.MEMORY
+    compiled = INDUCTOR.match(name)
+    if compiled:
+        return _compiled_category(name, compiled.group(1))
+    text = _telling_part(name)
+    lower, words = text.lower(), _words(text)
+    for category, pattern, its_words in (
+        (Category.COMMUNICATION, COMMUNICATION, frozenset[str]()),
+        (Category.MEMORY, REARRANGED, frozenset[str]()),
+        (Category.ATTENTION, ATTENTION, ATTENTION_WORDS),
+        (Category.MATMUL, MATMUL, MATMUL_WORDS),
+        (Category.REDUCTION, REDUCTION, REDUCTION_WORDS),
+        (Category.ELEMENTWISE, ELEMENTWISE, ELEMENTWISE_WORDS),
+    ):
+        if pattern.search(lower) or words & its_words:
+            return category
+    return Category.TRITON if name.startswith("triton_") else Category.OTHER
+
+
+def _compiled_category(name: str, kind: str) -> Category:
+    """Return the category of a kernel of torch.compile's: its kind counts, not the operations that went into it."""
+    if kind in ("red", "per", "spl", "mix"):
+        return Category.REDUCTION
+    if kind != "tem":
+        return Category.ELEMENTWISE
+    if ATTENTION.search(name):
+        return Category.ATTENTION
+    return Category.MATMUL if _words(name) & MATMUL_WORDS else Category.TRITON
+
+
+def _telling_part(name: str) -> str:
+    """Return a name with its namespaces, and with the one template argument that tells what it does."""
+    if name.startswith("_Z"):
+        return short_name(name)
+    path, _ = _split(name)
+    short = short_name(name)
+    return " ".join(["::".join(path), short[short.find("<") :] if "<" in short else ""])
+
+
+def _words(text: str) -> frozenset[str]:
+    """Return the parts of identifiers, lower case: at underscores, at the humps of CamelCase, without numbers."""
+    return frozenset(part.lower() for part in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+(?:\dd)?", text))

@@ -1,0 +1,170 @@
+"""What the parts of a call took: regions marked inside of it, and phases called by themselves."""
+
+import statistics
+from collections.abc import Sequence
+
+import msgspec
+
+from pytest_gpubench.errors import BadRequest, NotMeasured
+from pytest_gpubench.stats.summary import Interval
+from pytest_gpubench.units import format_share, format_time, round_to_digits
+
+__tracebackhide__ = True
+
+OUTSIDE = "(outside)"
+"""The path of what belongs to no region."""
+CLOSE = 0.01
+"""Without an interval of the ratio, a sum this near to the whole is taken for equal."""
+
+OVER_WHOLE = (
+    "each phase alone starts with a cold cache, while in the whole it finds what the last one left there; "
+    "and a whole may overlap or fuse what the phases launch one by one"
+)
+UNDER_WHOLE = (
+    "the whole does work that no phase holds, or its phases are in each other's way: they share cache and clocks"
+)
+
+
+class Region(msgspec.Struct, frozen=True, kw_only=True):
+    """Hold what one region of a call took, each rep's time in whole nanoseconds.
+
+    The own times of all regions, OUTSIDE among them, add up to the whole call exactly, in every rep.
+    """
+
+    path: str
+    """Its name behind those of the regions around it: `forward/attention`."""
+    calls: int
+    """How often it was entered in one call; 0 for OUTSIDE."""
+    total_ns: tuple[int, ...]
+    """Per rep, with the regions nested in it."""
+    own_ns: tuple[int, ...]
+    """Per rep, without them."""
+    share: float
+    """Its total over the whole, of all reps together."""
+
+    @property
+    def name(self) -> str:
+        """The last part of its path."""
+        return self.path.rpartition("/")[2]
+
+    @property
+    def depth(self) -> int:
+        """The number of regions around it."""
+        return self.path.count("/")
+
+    @property
+    def median_us(self) -> float:
+        """The median of its totals, in microseconds."""
+        return statistics.median(self.total_ns) / 1e3
+
+    @property
+    def own_median_us(self) -> float:
+        """The median of its own times, in microseconds."""
+        return statistics.median(self.own_ns) / 1e3
+
+
+class Phase(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Hold what one phase took, called by itself; the samples are in the measurement of the same label."""
+
+    name: str
+    median_us: float
+    interval: Interval | None
+    """The 95 % interval of the median; None with fewer than six reps."""
+    share: float
+    """Its time over the sum of all phases', all reps together; 1 for the whole."""
+    elements_per_s: float | None = None
+    """None where the number of elements was not given."""
+    flags: tuple[str, ...] = ()
+
+
+class Phases(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Hold what `gpu_bench.phases` found: each phase, their sum, and how that compares with the whole.
+
+    Reading a number where nothing was measured raises `NotMeasured`.
+    """
+
+    title: str
+    """The whole's label; that of the phases where there is no whole."""
+    timer: str
+    cache: str
+    device: str
+    phases: tuple[Phase, ...] = ()
+    whole: Phase | None = None
+    """What was called in one piece; None where it was not given."""
+    sum_us: float = 0.0
+    """The median over the rounds of what all phases took together, in microseconds."""
+    sum_interval: Interval | None = None
+    sum_elements_per_s: float | None = None
+    ratio: float | None = None
+    """The sum of the phases over the whole: the median over the rounds; None without a whole."""
+    ratio_interval: Interval | None = None
+    """Its 95 % interval; None with fewer than six rounds."""
+    rounds: int = 0
+    """How often all were called in turn, each twice."""
+    seed: int = 0
+    """Of the order in which they were called."""
+    elements: int | None = None
+    """What a call works through, as it was given."""
+    unmeasured: str | None = None
+    """Why there are no numbers; None where there are."""
+
+    @property
+    def measured(self) -> bool:
+        """Whether there are numbers."""
+        return bool(self.phases)
+
+    def __getitem__(self, name: str) -> Phase:
+        if not self.measured:
+            raise NotMeasured(f"phases[{name!r}] has no numbers: {self.unmeasured}")
+        for phase in self.phases:
+            if phase.name == name:
+                return phase
+        known = ", ".join(phase.name for phase in self.phases)
+        raise BadRequest(f"phases[{name!r}]: there is no such phase, only {known}")
+
+    @property
+    def adds_up(self) -> bool | None:
+        """Whether the phases' sum cannot be told from the whole; None without a whole."""
+        if self.ratio is None:
+            return None
+        if self.ratio_interval is None:
+            return abs(self.ratio - 1) <= CLOSE
+        return self.ratio_interval.low <= 1 <= self.ratio_interval.high
+
+    @property
+    def explanation(self) -> str:
+        """What usually makes a sum differ from its whole as this one does; empty where it does not."""
+        if self.ratio is None or self.adds_up:
+            return ""
+        return OVER_WHOLE if self.ratio > 1 else UNDER_WHOLE
+
+    @property
+    def sentence(self) -> str:
+        """How the sum of the phases compares with the whole; empty without a whole."""
+        if self.whole is None or self.ratio is None:
+            return ""
+        ends = f" [{', '.join(round_to_digits(end, 4) for end in self.ratio_interval)}]" if self.ratio_interval else ""
+        found = (
+            f"the phases take {round_to_digits(self.ratio, 4)}x{ends} the time of {self.whole.name} "
+            f"({format_time(self.sum_us)} against {format_time(self.whole.median_us)})"
+        )
+        return f"{found}: {self.explanation}" if self.explanation else found
+
+    def __str__(self) -> str:
+        if not self.measured:
+            return f"{self.title}: not measured ({self.unmeasured})"
+        parts = [f"{each.name} {format_time(each.median_us)} ({format_share(each.share, 3)})" for each in self.phases]
+        return f"{self.title}: {', '.join(parts)}" + (f"; {self.sentence}" if self.sentence else "")
+
+
+def in_tree_order(paths: Sequence[str]) -> list[str]:
+    """Return the paths so that what is nested in a region follows it, otherwise in the order in which they came."""
+    known = list(dict.fromkeys(ancestor for path in paths for ancestor in ancestors_of(path)))
+    place = {path: index for index, path in enumerate(known)}
+    return sorted(dict.fromkeys(paths), key=lambda path: [place[ancestor] for ancestor in ancestors_of(path)])
+
+
+def ancestors_of(path: str) -> list[str]:
+    """Return the paths of all regions around a region, outermost first, and its own."""
+    parts = path.split("/")
+    return ["/".join(parts[: length + 1]) for length in range(len(parts))]

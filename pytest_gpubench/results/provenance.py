@@ -1,0 +1,153 @@
+"""Where a run's numbers come from: the machine, what is installed, the commit."""
+
+import os
+import platform
+import re
+import subprocess
+from datetime import datetime, timezone
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from pytest_gpubench.results.model import CommitInfo, text_of
+from pytest_gpubench.units import printable
+
+__tracebackhide__ = True
+
+GIT_S = 10.0
+"""Seconds that git is given for one answer: the status of a large repository on a cold disk takes several."""
+
+CPUINFO = Path("/proc/cpuinfo")
+
+ELSEWHERE = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY", "GIT_PREFIX")
+"""What git sets for its hooks, and would follow to another repository than the folder's."""
+
+
+class GitFailed(Exception):
+    """Raised within this module where git gives no answer; its text is one sentence."""
+
+
+def machine_info() -> dict[str, Any]:
+    """Describe this machine with pytest-benchmark's names, and the versions of torch and triton, None where missing."""
+    return {
+        "node": platform.node(),
+        "processor": platform.processor(),
+        "machine": platform.machine(),
+        "python_compiler": platform.python_compiler(),
+        "python_implementation": platform.python_implementation(),
+        "python_implementation_version": platform.python_version(),
+        "python_version": platform.python_version(),
+        "python_build": list(platform.python_build()),
+        "release": platform.release(),
+        "system": platform.system(),
+        "cpu": _cpu(),
+        "torch": _installed("torch"),
+        "triton": _installed("triton"),
+    }
+
+
+def torch_version() -> str:
+    """Return the version of torch that is installed; empty where none is."""
+    return _installed("torch") or ""
+
+
+def now() -> str:
+    """Return the time, ISO 8601 with its offset from UTC."""
+    return datetime.now(timezone.utc).isoformat()
+
+
+def commit_info(folder: Path) -> CommitInfo:
+    """Describe the commit that is checked out in a folder, with `error` saying why where that is not known."""
+    try:
+        commit, time, author_time = _git(folder, "log", "-1", "--no-show-signature", "--format=%H%n%cI%n%aI").split()
+    except GitFailed as error:
+        return CommitInfo(project=_folder_name(folder), error=str(error))
+    except ValueError:
+        return CommitInfo(project=_folder_name(folder), error="git log gave no commit with its times")
+    return CommitInfo(
+        id=commit,
+        time=time,
+        author_time=author_time,
+        dirty=_is_dirty(folder),
+        project=_project(folder),
+        branch=_answer(folder, "symbolic-ref", "--short", "-q", "HEAD") or "(detached head)",
+    )
+
+
+def _cpu() -> dict[str, Any]:
+    """Return what is known of the CPU, by the names that py-cpuinfo has for it."""
+    try:
+        text = CPUINFO.read_text(errors="replace")
+    except OSError:
+        text = ""
+    found = {}
+    for name, key in {"brand_raw": "model name", "vendor_id_raw": "vendor_id"}.items():
+        match = re.search(rf"^{key}\s*:\s*(.+?)\s*$", text, re.MULTILINE)
+        found[name] = match[1] if match else None
+    return {**found, "arch_string_raw": platform.machine(), "count": os.cpu_count()}
+
+
+def _installed(distribution: str) -> str | None:
+    try:
+        return metadata.version(distribution)
+    except Exception:  # not installed, or installed with damaged metadata
+        return None
+
+
+def _is_dirty(folder: Path) -> bool | None:
+    try:
+        return bool(_git(folder, "status", "--porcelain", "--untracked-files=no"))
+    except GitFailed:
+        return None
+
+
+def _project(folder: Path) -> str:
+    """Return the last part of where the repository came from, else the name of its folder."""
+    remote = [part for part in re.split(r"[/:\s\\]+", _answer(folder, "config", "remote.origin.url")) if part]
+    if remote and (name := remote[-1].removesuffix(".git")):
+        return name
+    top = _answer(folder, "rev-parse", "--show-toplevel")
+    return Path(top).name if top else _folder_name(folder)
+
+
+def _folder_name(folder: Path) -> str:
+    return text_of(os.path.basename(_absolute(folder)))
+
+
+def _absolute(folder: Path) -> str:
+    try:
+        return os.path.abspath(folder)
+    except OSError:  # the working directory is gone
+        return str(folder)
+
+
+def _answer(folder: Path, *arguments: str) -> str:
+    try:
+        return _git(folder, *arguments)
+    except GitFailed:
+        return ""
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    """Return what git prints, without looking where its hooks point; raise GitFailed where it does not come to that."""
+    environment = {name: value for name, value in os.environ.items() if name not in ELSEWHERE}
+    try:
+        done = subprocess.run(
+            ["git", "-C", _absolute(folder), "-c", "core.fsmonitor=false", *arguments],
+            env={**environment, "LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=GIT_S,
+            encoding="utf-8",
+            errors="backslashreplace",
+        )
+    except FileNotFoundError as error:
+        raise GitFailed("git is not installed") from error
+    except subprocess.TimeoutExpired as error:
+        raise GitFailed(f"git {arguments[0]} took longer than {GIT_S:g} s") from error
+    except (OSError, ValueError) as error:
+        raise GitFailed(f"git cannot be run: {error}") from error
+    if done.returncode:
+        said = done.stderr.strip().splitlines()
+        raise GitFailed(printable(said[0]) if said else f"git {arguments[0]} failed with status {done.returncode}")
+    return done.stdout.strip()

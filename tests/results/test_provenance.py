@@ -1,0 +1,275 @@
+"""What is known of machine and commit is told, what is not is told too, and nothing is ever raised."""
+
+import json
+import os
+import stat
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+from pytest_gpubench.results import provenance
+from pytest_gpubench.results.model import CommitInfo
+from pytest_gpubench.results.provenance import commit_info, machine_info
+
+NAMES_OF_PYTEST_BENCHMARK = {
+    "node",
+    "processor",
+    "machine",
+    "python_compiler",
+    "python_implementation",
+    "python_implementation_version",
+    "python_version",
+    "python_build",
+    "release",
+    "system",
+    "cpu",
+}
+ALONE = {
+    "GIT_AUTHOR_NAME": "A",
+    "GIT_AUTHOR_EMAIL": "a@example.org",
+    "GIT_COMMITTER_NAME": "A",
+    "GIT_COMMITTER_EMAIL": "a@example.org",
+    "GIT_AUTHOR_DATE": "2026-03-01T10:59:00+01:00",
+    "GIT_COMMITTER_DATE": "2026-03-01T11:00:00+01:00",
+    "GIT_CONFIG_GLOBAL": os.devnull,
+    "GIT_CONFIG_SYSTEM": os.devnull,
+}
+
+
+def git(folder: Path, *arguments: str) -> str:
+    clean = {name: value for name, value in os.environ.items() if name not in provenance.ELSEWHERE}
+    done = subprocess.run(
+        ["git", *arguments], cwd=folder, env={**clean, **ALONE}, check=True, capture_output=True, text=True
+    )
+    return done.stdout.strip()
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """A repository with one commit, on the branch `fast/softmax`."""
+    folder = tmp_path / "my-kernels"
+    folder.mkdir()
+    git(folder, "init", "-q")
+    git(folder, "checkout", "-q", "-b", "fast/softmax")
+    (folder / "kernel.py").write_text("x = 1\n")
+    git(folder, "add", ".")
+    git(folder, "commit", "-q", "-m", "Begin")
+    return folder
+
+
+def fake_git(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    """Put a program that is called git, and nothing else, where programs are looked for."""
+    folder.mkdir()
+    program = folder / "git"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("PATH", str(folder))
+
+
+# the machine
+
+
+def test_machine_info_has_the_names_of_pytest_benchmark() -> None:
+    info = machine_info()
+    assert info.keys() == NAMES_OF_PYTEST_BENCHMARK | {"torch", "triton"}
+    assert json.loads(json.dumps(info)) == info
+    assert info["python_version"] == ".".join(map(str, sys.version_info[:3]))
+    assert info["torch"] == metadata.version("torch")
+    assert info["cpu"]["count"] == os.cpu_count()
+
+
+def test_the_names_are_those_of_the_real_one() -> None:
+    plugin = pytest.importorskip("pytest_benchmark.plugin")
+    real = plugin.pytest_benchmark_generate_machine_info()
+    assert real.keys() == NAMES_OF_PYTEST_BENCHMARK
+    ours = machine_info()
+    assert {name: ours[name] for name in real if name not in ("cpu", "python_build")} == {
+        name: value for name, value in real.items() if name not in ("cpu", "python_build")
+    }
+    assert ours["cpu"].keys() <= {*real["cpu"], "brand_raw", "vendor_id_raw"}
+
+
+def test_machine_info_imports_nothing_heavy() -> None:
+    code = "import sys; from pytest_gpubench.results.provenance import *; machine_info(); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert not {"torch", "triton", "cpuinfo", "pytest"} & set(done.stdout.split())
+
+
+def test_what_is_not_there_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def missing(name: str) -> str:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "version", missing)
+    monkeypatch.setattr(provenance, "CPUINFO", tmp_path / "cpuinfo")
+    info = machine_info()
+    assert info["torch"] is None
+    assert info["triton"] is None
+    assert info["cpu"]["brand_raw"] is None
+
+
+def test_the_cpu_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    path = tmp_path / "cpuinfo"
+    path.write_bytes(
+        b"processor\t: 0\nvendor_id\t: GenuineIntel\nmodel\t\t: 85\nmodel name\t: Xeon \xff 8 \n\nprocessor: 1"
+    )
+    monkeypatch.setattr(provenance, "CPUINFO", path)
+    cpu = machine_info()["cpu"]
+    assert (cpu["brand_raw"], cpu["vendor_id_raw"]) == ("Xeon \N{REPLACEMENT CHARACTER} 8", "GenuineIntel")
+
+
+# the commit
+
+
+def test_a_commit(repository: Path) -> None:
+    assert commit_info(repository) == CommitInfo(
+        id=git(repository, "rev-parse", "HEAD"),
+        time="2026-03-01T11:00:00+01:00",
+        author_time="2026-03-01T10:59:00+01:00",
+        dirty=False,
+        project="my-kernels",
+        branch="fast/softmax",
+    )
+
+
+def test_below_the_top_it_is_the_same(repository: Path) -> None:
+    (repository / "tests").mkdir()
+    assert commit_info(repository / "tests") == commit_info(repository)
+
+
+def test_a_changed_file_is_dirty_and_a_new_one_is_not(repository: Path) -> None:
+    (repository / "notes.txt").write_text("new")
+    assert commit_info(repository).dirty is False
+    (repository / "kernel.py").write_text("x = 2\n")
+    assert commit_info(repository).dirty is True
+
+
+def test_without_a_branch(repository: Path) -> None:
+    git(repository, "checkout", "-q", "--detach")
+    assert commit_info(repository).branch == "(detached head)"
+
+
+@pytest.mark.parametrize(
+    ("url", "project"),
+    [
+        ("https://user:secret@example.org/team/softmax.git", "softmax"),
+        ("git@example.org:softmax.git", "softmax"),
+        ("/srv/git/softmax/", "softmax"),
+        ("https://example.org/team/git.tools", "git.tools"),
+    ],
+)
+def test_the_project_is_named_by_its_remote(repository: Path, url: str, project: str) -> None:
+    git(repository, "remote", "add", "origin", url)
+    assert commit_info(repository).project == project
+
+
+def test_a_hook_of_another_repository_does_not_mislead(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Git tells its hooks, and pytest run by one, which repository they belong to."""
+    expected = commit_info(repository)
+    other = tmp_path / "other"
+    other.mkdir()
+    git(other, "init", "-q")
+    monkeypatch.setenv("GIT_DIR", str(other / ".git"))
+    monkeypatch.setenv("GIT_WORK_TREE", str(other))
+    monkeypatch.setenv("GIT_INDEX_FILE", str(other / ".git" / "index"))
+    assert commit_info(repository) == expected
+
+
+def test_a_signature_that_is_shown_does_not_mislead(repository: Path, tmp_path: Path) -> None:
+    """With log.showSignature git puts what gpg says before everything else."""
+    gpg = tmp_path / "gpg"
+    gpg.write_text("#!/bin/sh\necho 'gpg: Good signature' >&2\n")
+    gpg.chmod(gpg.stat().st_mode | stat.S_IXUSR)
+    head, _, message = git(repository, "cat-file", "commit", "HEAD").partition("\n\n")
+    signature = "gpgsig -----BEGIN PGP SIGNATURE-----\n \n AAAA\n -----END PGP SIGNATURE-----"
+    signed = tmp_path / "signed"
+    signed.write_text(f"{head}\n{signature}\n\n{message}\n")
+    commit = git(repository, "hash-object", "-t", "commit", "-w", str(signed))
+    git(repository, "reset", "-q", "--hard", commit)
+    git(repository, "config", "gpg.program", str(gpg))
+    git(repository, "config", "log.showSignature", "true")
+    git(repository, "config", "color.ui", "always")
+    assert "gpg" in git(repository, "log", "-1")
+    assert commit_info(repository).id == commit
+
+
+# no commit
+
+
+def test_no_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    info = commit_info(tmp_path)
+    assert info == CommitInfo(project=tmp_path.name, error=info.error)
+    assert "not a git repository" in str(info.error)
+    assert "\n" not in str(info.error)
+
+
+def test_no_commit_yet(tmp_path: Path) -> None:
+    git(tmp_path, "init", "-q")
+    info = commit_info(tmp_path)
+    assert info.id is None
+    assert "does not have any commits yet" in str(info.error)
+
+
+def test_no_such_folder(tmp_path: Path) -> None:
+    info = commit_info(tmp_path / "gone")
+    assert info.id is None
+    assert "gone" in str(info.error)
+
+
+def test_git_is_not_installed(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert commit_info(repository) == CommitInfo(project="my-kernels", error="git is not installed")
+
+
+def test_the_working_directory_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert commit_info(Path()).error
+
+
+@pytest.mark.parametrize(
+    ("script", "error"),
+    [
+        ("exec /bin/sleep 60", "git log took longer than 0.2 s"),
+        ("exit 3", "git log failed with status 3"),
+        ("echo one; echo two", "git log gave no commit with its times"),
+        ("printf '\\033[31mred\\nsecond' >&2; exit 1", "\\x1b[31mred"),
+        ("printf '\\377\\376' >&2; exit 1", "\\xff\\xfe"),
+    ],
+)
+def test_git_is_strange(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, error: str) -> None:
+    monkeypatch.setattr(provenance, "GIT_S", 0.2 if "sleep" in script else 10.0)
+    fake_git(tmp_path / "bin", monkeypatch, script)
+    assert commit_info(tmp_path).error == error
+
+
+def test_git_may_not_be_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_arguments: object, **_others: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(subprocess, "run", refuse)
+    assert "git cannot be run" in str(commit_info(tmp_path).error)
+
+
+def test_a_status_that_takes_too_long_leaves_the_rest(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = commit_info(repository)
+    ask = provenance._git
+
+    def slow(folder: Path, *arguments: str) -> str:
+        if arguments[0] == "status":
+            raise provenance.GitFailed("git status took longer than 10 s")
+        return ask(folder, *arguments)
+
+    monkeypatch.setattr(provenance, "_git", slow)
+    info = commit_info(repository)
+    assert info.dirty is None
+    assert (info.id, info.branch, info.error) == (expected.id, expected.branch, None)

@@ -1,0 +1,385 @@
+"""Two versions measured by alternating runs: what is paired with what, when it is certain, and what is told apart."""
+
+import math
+import random
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_gpubench.results.model import (
+    DeviceFacts,
+    Measurement,
+    Outcome,
+    SavedRun,
+    Speedup,
+    TestRecord,
+    Timing,
+    Verdict,
+)
+from pytest_gpubench.results.rounds import (
+    Arm,
+    ArmRun,
+    Ended,
+    Judgement,
+    Rule,
+    change_of_pairs,
+    judge,
+    order_of,
+    pair_log_ratios,
+    student_t,
+)
+from pytest_gpubench.stats.regression import decide
+
+RULE = Rule(margin=0.03, alpha=0.01)
+GPU = DeviceFacts(type="cuda", name="a GPU", host="here", uuid="GPU-1")
+TEST = "tests/test_a.py::test_it"
+
+
+def timed(median_us: float, label: str = "f", **other: object) -> Measurement:
+    """Return a measurement whose samples are a clock's finest steps apart."""
+    samples = tuple(median_us * (1 + step * 1e-9) for step in range(-10, 11))
+    timing = Timing(label=label, timer="profiler", cache="cold", device="a GPU", samples_us=samples)
+    return Measurement(timing=timing, **other)  # type: ignore[arg-type]
+
+
+def raced(median_us: float, reference_us: float, reference: str = "torch") -> Measurement:
+    """Return a candidate's measurement."""
+    speedup = Speedup(
+        ratio=reference_us / median_us,
+        interval=None,
+        quads=20,
+        alpha=0.001,
+        reference=reference,
+        reference_us=reference_us,
+        seed=0,
+    )
+    return timed(median_us, role="candidate", speedup=speedup)
+
+
+Measured = Callable[[Arm, int], Sequence[Measurement]]
+"""Told the version and the number of the run, from 0; returns what it measures."""
+
+
+def take(
+    measured: Measured,
+    rounds: int = 3,
+    ended: Mapping[Arm, Sequence[Ended | None]] | None = None,
+    device: DeviceFacts = GPU,
+) -> list[ArmRun]:
+    """Return the runs of a session; `ended` says how the test ended in the runs of each version."""
+    runs: list[ArmRun] = []
+    turns = [(round, arm) for round in range(rounds) for arm in order_of(round)]
+    taken: Counter[Arm] = Counter()
+    for number, (round, arm) in enumerate(turns):
+        record = TestRecord(nodeid=TEST, device=device, measurements=tuple(measured(arm, number)))
+        how: Ended | None = ended[arm][taken[arm]] if ended else "passed"
+        taken[arm] += 1
+        run = SavedRun(records=(record,), datetime="2026-01-01T00:00:00+00:00")
+        runs.append(ArmRun(arm, round, run, {TEST: how} if how else {}))
+    return runs
+
+
+def only(judgements: Sequence[Judgement]) -> Judgement:
+    assert len(judgements) == 1, judgements
+    return judgements[0]
+
+
+# order and pairs
+
+
+def test_each_version_comes_first_as_often_as_the_other() -> None:
+    orders = ["".join(arm[0] for arm in order_of(round)) for round in range(3)]
+    assert orders == ["BHHB", "HBBH", "BHHB"]
+
+
+def test_a_linear_drift_cancels_between_the_pairs_of_a_round() -> None:
+    runs = take(lambda arm, number: (timed(10 * math.exp(0.003 * number) * (1.05 if arm == "HEAD" else 1)),))
+    change = only(judge(runs, RULE)).change
+    assert change is not None
+    assert change.ratio == pytest.approx(1.05)
+
+
+def test_a_round_that_is_not_whole_is_left_out() -> None:
+    def measured(arm: Arm, number: int) -> Sequence[Measurement]:
+        return () if number == 5 else (timed(10 + number / 100),)
+
+    found = only(judge(take(measured), RULE))
+    assert found.pairs == 4
+    found = only(judge(take(lambda arm, number: () if number in (0, 5, 9) else (timed(10),)), RULE))
+    assert (found.outcome, found.change) == (Outcome.INCONCLUSIVE, None)
+    assert found.sentence == "no round has it in all of its four runs: measure more rounds"
+
+
+@given(st.lists(st.tuples(st.floats(0.1, 1e6), st.floats(0.1, 1e6)), min_size=2, max_size=8))
+def test_exchanging_the_versions_inverts_the_ratio(pairs: list[tuple[float, float]]) -> None:
+    log_ratios = [math.log(head / base) for base, head in pairs]
+    there, back = (change_of_pairs([sign * each for each in log_ratios], "median", 0.01) for sign in (1, -1))
+    assert there.ratio * back.ratio == pytest.approx(1)
+    assert there.interval is not None
+    assert back.interval is not None
+    assert there.interval.low * back.interval.high == pytest.approx(1)
+    assert there.interval.low <= there.ratio * (1 + 1e-9)
+
+
+def test_speedups_are_turned_over() -> None:
+    runs = take(lambda arm, number: ())[:4]
+    assert pair_log_ratios(runs, [2.0, 1.0, 1.0, 2.0], "speedup") == pytest.approx([math.log(2)] * 2)
+    assert pair_log_ratios(runs, [1.0, 2.0, 2.0, 1.0], "median") == pytest.approx([math.log(2)] * 2)
+
+
+# the interval
+
+
+@pytest.mark.parametrize(
+    ("alpha", "freedom", "value"),
+    [
+        (0.01, 1, 31.8205),
+        (0.01, 2, 6.9646),
+        (0.01, 5, 3.3649),
+        (0.001, 4, 7.1732),
+        (0.025, 7, 2.3646),
+        (0.05, 30, 1.6973),
+    ],
+)
+def test_student_is_that_of_the_tables(alpha: float, freedom: int, value: float) -> None:
+    assert student_t(alpha, freedom) == pytest.approx(value, abs=1e-4)
+
+
+@pytest.mark.parametrize(("pairs", "ends"), [(7, (-3, 3)), (8, (-3.5, 3.5)), (14, (-4.5, 4.5))])
+def test_order_statistics_from_where_alpha_allows_them(pairs: int, ends: tuple[float, float]) -> None:
+    """At alpha 0.01 the extremes enclose the median from 7 pairs on, the third ones with 14: 106 / 2^14 is below it."""
+    values = [0.01 * (index - (pairs - 1) / 2) for index in range(pairs)]
+    change = change_of_pairs(values, "median", 0.01)
+    assert change.interval == pytest.approx([math.exp(0.01 * end) for end in ends])
+    six = change_of_pairs([0.01, -0.01] * 3, "median", 0.01)
+    half = 3.3649 * 0.01 * math.sqrt(6 / 5) / math.sqrt(6)
+    assert six.interval == pytest.approx([math.exp(-half), math.exp(half)], abs=1e-6)
+
+
+def test_a_single_pair_has_no_interval() -> None:
+    assert change_of_pairs([0.5], "median", 0.01).interval is None
+
+
+def test_pairs_that_agree_within_ticks_are_not_certain() -> None:
+    """Of a clock that ticks every 32 ns, two medians of 1 us may be a tick apart, or the same, by chance."""
+
+    def ticking(arm: Arm, number: int) -> Sequence[Measurement]:
+        ticks = (1.024, 1.056, 1.056) if arm == "HEAD" else (1.024, 1.024, 1.056)
+        return (Measurement(timing=Timing(label="f", timer="profiler", cache="cold", device="", samples_us=ticks)),)
+
+    found = only(judge(take(ticking, rounds=1), RULE))
+    assert found.outcome is Outcome.INCONCLUSIVE
+    assert found.change is not None
+    assert found.change.interval is not None
+    assert found.change.interval.low < 1 < 1.03 < found.change.interval.high
+
+
+# operating characteristics
+
+
+def session(rng: random.Random, rounds: int, slower: float, spread: float = 0.005, drift: float = 0.03) -> list[float]:
+    """Return the pairs of a session in which runs differ by `spread` and everything drifts by `drift` in the end."""
+    runs = take(lambda arm, number: (), rounds)
+    values = [
+        math.exp(rng.gauss(0, spread) + drift * number / (len(runs) - 1)) * (1 + slower * (each.arm == "HEAD"))
+        for number, each in enumerate(runs)
+    ]
+    return pair_log_ratios(runs, values, "median")
+
+
+def shares(rounds: int, slower: float, alpha: float, sessions: int) -> dict[str, float]:
+    rng = random.Random(f"{rounds} {slower} {alpha}")
+    found = Counter(
+        decide(change_of_pairs(session(rng, rounds, slower), "median", alpha), 0.03) for _ in range(sessions)
+    )
+    return {decision: found[decision] / sessions for decision in ("pass", "open", "fail")}
+
+
+@pytest.mark.parametrize("rounds", [1, 2, 3, 4, 5])
+def test_unchanged_code_never_fails_and_passes_from_three_rounds_on(rounds: int) -> None:
+    found = shares(rounds, 0.0, 0.01, 2000)
+    assert found["fail"] == 0
+    assert found["pass"] > 0.99 or rounds < 3
+
+
+@pytest.mark.parametrize("alpha", [0.01, 0.05])
+@pytest.mark.parametrize("rounds", [2, 3, 4, 6])
+def test_a_change_by_just_the_margin_fails_as_rarely_as_alpha_says(rounds: int, alpha: float) -> None:
+    found, sessions = shares(rounds, 0.03, alpha, 4000), 4000
+    slack = 3 * math.sqrt(alpha / sessions)
+    assert found["fail"] <= alpha + slack
+    assert found["pass"] <= alpha + slack
+
+
+@pytest.mark.parametrize(("rounds", "least"), [(2, 0.5), (3, 0.96), (4, 0.94), (6, 0.99)])
+def test_a_planted_slowdown_of_5_percent_is_found(rounds: int, least: float) -> None:
+    found = shares(rounds, 0.05, 0.01, 2000)
+    assert found["fail"] >= least
+    assert found["pass"] < 0.001
+
+
+# what is judged
+
+
+@pytest.mark.parametrize(
+    ("factor", "outcome", "words"),
+    [
+        (1.0, Outcome.PASS, "is not slower: 1.000x"),
+        (1.029, Outcome.PASS, "is not slower: 1.029x"),
+        (1.031, Outcome.FAIL, "is slower: 1.031x"),
+        (0.5, Outcome.PASS, "is not slower: 0.500x"),
+    ],
+)
+def test_both_sides_of_the_margin(factor: float, outcome: Outcome, words: str) -> None:
+    found = only(judge(take(lambda arm, number: (timed(10 * (factor if arm == "HEAD" else 1)),)), RULE))
+    assert (found.outcome, found.nodeid, found.label) == (outcome, TEST, "f")
+    assert found.sentence.startswith(words)
+    assert "wanted at most 1.03x" in found.sentence
+    assert found.sentence.endswith(f"({10 * factor:#.4g} us against 10.00 us, 6 pairs of runs, alpha 0.01)")
+
+
+def test_what_is_too_close_is_open() -> None:
+    found = only(judge(take(lambda arm, number: (timed(10 + number % 3),)), RULE))
+    assert found.outcome is Outcome.INCONCLUSIVE
+    assert found.sentence.startswith("is too close to tell")
+
+
+@pytest.mark.parametrize(
+    ("metric", "outcome"), [("speedup", Outcome.PASS), ("median", Outcome.FAIL), ("mean", Outcome.FAIL)]
+)
+def test_a_reference_that_is_slower_too_excuses_the_candidate(
+    metric: Literal["speedup", "median", "mean"], outcome: Outcome
+) -> None:
+    """HEAD always ran on a clock that was 10 % lower: the ratio of speedups is 1."""
+
+    def measured(arm: Arm, number: int) -> Sequence[Measurement]:
+        clock = 1.1 if arm == "HEAD" else 1.0
+        return timed(20 * clock, "torch", role="reference"), raced(10 * clock, 20 * clock)
+
+    found = judge(take(measured), Rule(0.03, 0.01, metric))
+    assert [each.label for each in found] == (["f"] if metric == "speedup" else ["torch", "f"])
+    assert {each.outcome for each in found} == {outcome}
+    assert found[-1].change is not None
+    assert found[-1].change.metric == metric
+
+
+def test_a_lost_speedup_fails() -> None:
+    found = only(judge(take(lambda arm, number: (raced(11.0 if arm == "HEAD" else 10.0, 20.0),)), RULE))
+    assert found.outcome is Outcome.FAIL
+    assert "1.100x" in found.sentence
+    assert "by the speedup's loss" in found.sentence
+
+
+@pytest.mark.parametrize("head", [timed(10, role="candidate"), raced(10, 30, "another reference")])
+def test_without_one_reference_in_both_the_median_is_compared(head: Measurement) -> None:
+    found = only(judge(take(lambda arm, number: (head if arm == "HEAD" else raced(10, 20),)), RULE))
+    assert found.change is not None
+    assert found.change.metric == "median"
+    assert found.change.ratio == pytest.approx(1)
+
+
+def test_measurements_of_one_name_are_told_apart_by_their_order() -> None:
+    found = judge(take(lambda arm, number: (timed(10), timed(20 if arm == "BASE" else 30))), RULE)
+    assert [each.outcome for each in found] == [Outcome.PASS, Outcome.FAIL]
+
+
+@pytest.mark.parametrize("change", [{"timer": "wall"}, {"cache": "hot"}])
+def test_what_was_measured_in_two_ways_is_not_compared(change: dict[str, str]) -> None:
+    def measured(arm: Arm, number: int) -> Sequence[Measurement]:
+        taken = timed(10)
+        return (
+            (msgspec.structs.replace(taken, timing=msgspec.structs.replace(taken.timing, **change)),)
+            if number == 7
+            else (taken,)
+        )
+
+    found = only(judge(take(measured), RULE))
+    assert (found.outcome, found.change) == (Outcome.INVALID, None)
+    assert found.sentence.startswith("not measured in one way: a GPU GPU-1, profiler timer, cold cache and ")
+
+
+def test_two_gpus_are_not_compared() -> None:
+    first, second = (
+        take(lambda arm, number: (timed(10),), device=device)
+        for device in (GPU, DeviceFacts(type="cuda", name="a GPU", host="here", uuid="GPU-2"))
+    )
+    found = only(judge([*first[:6], *second[6:]], RULE))
+    assert found.outcome is Outcome.INVALID
+    assert "GPU-1" in found.sentence
+    assert "GPU-2" in found.sentence
+
+
+INVALID = Verdict(limit="min_speedup=1", outcome=Outcome.INVALID, sentence="faster than the memory allows")
+UNMEASURED = Measurement(timing=Timing(label="f", timer="profiler", cache="cold", device="", unmeasured="skipped here"))
+
+
+@pytest.mark.parametrize(
+    ("head", "sentence"),
+    [
+        ((), "not measured in HEAD, which has no measurement of this name"),
+        ((UNMEASURED,), "not measured in HEAD: skipped here"),
+        ((timed(10, verdicts=(INVALID,)),), "not measured in HEAD: faster than the memory allows"),
+    ],
+)
+def test_what_one_version_did_not_measure_is_not_judged(head: Sequence[Measurement], sentence: str) -> None:
+    found = only(judge(take(lambda arm, number: head if arm == "HEAD" else (timed(10),)), RULE))
+    assert (found.outcome, found.sentence, found.change) == (Outcome.NOT_JUDGED, sentence, None)
+
+
+# tests that did not end alike
+
+PASSED: Sequence[Ended | None] = ["passed"] * 6
+FAILED: Sequence[Ended | None] = ["failed"] * 6
+ABSENT: Sequence[Ended | None] = [None] * 6
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "outcome", "sentence"),
+    [
+        (PASSED, FAILED, Outcome.FAIL, "fails in 6 of 6 runs of HEAD and in 0 of 6 of BASE: see its own error there"),
+        (FAILED, PASSED, Outcome.NOT_JUDGED, "fails in 0 of 6 runs of HEAD and in 6 of 6 of BASE: HEAD mended it"),
+        (
+            FAILED,
+            FAILED,
+            Outcome.NOT_JUDGED,
+            "fails in 6 of 6 runs of HEAD and in 6 of 6 of BASE: both versions fail it",
+        ),
+        (
+            PASSED,
+            [*FAILED[:5], "passed"],
+            Outcome.INCONCLUSIVE,
+            "fails in 5 of 6 runs of HEAD and in 0 of 6 of BASE: it is not dependable",
+        ),
+        (
+            [*PASSED[:5], "failed"],
+            FAILED,
+            Outcome.INCONCLUSIVE,
+            "fails in 6 of 6 runs of HEAD and in 1 of 6 of BASE: it is not dependable",
+        ),
+        (PASSED, ABSENT, Outcome.NOT_JUDGED, "BASE alone has it: removed, or renamed"),
+        (ABSENT, PASSED, Outcome.NOT_JUDGED, "HEAD alone has it: a new test"),
+        (ABSENT, FAILED, Outcome.NOT_JUDGED, "HEAD alone has it: a new test, which fails"),
+    ],
+)
+def test_tests_that_end_otherwise_are_told_apart(
+    base: Sequence[Ended | None], head: Sequence[Ended | None], outcome: Outcome, sentence: str
+) -> None:
+    def measured(arm: Arm, number: int) -> Sequence[Measurement]:
+        return () if {"BASE": base, "HEAD": head}[arm] is not PASSED else (timed(10),)
+
+    found = only(judge(take(measured, ended={"BASE": base, "HEAD": head}), RULE))
+    assert (found.outcome, found.sentence, found.label) == (outcome, sentence, "")
+
+
+def test_a_test_that_fails_both_times_is_still_compared_where_it_measured() -> None:
+    runs = take(lambda arm, number: (timed(20 if arm == "HEAD" else 10),), ended={"BASE": FAILED, "HEAD": FAILED})
+    assert [each.outcome for each in judge(runs, RULE)] == [Outcome.NOT_JUDGED, Outcome.FAIL]
+
+
+def test_nothing_measured_is_nothing_judged() -> None:
+    assert judge(take(lambda arm, number: ()), RULE) == []
