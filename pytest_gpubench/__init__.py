@@ -10,6 +10,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from pytest_gpubench.errors import (
+        BadFile,
         BadRequest,
         DeviceUnavailable,
         GpuBenchError,
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
         KernelsDiffer,
         LimitBroken,
         MeasurementError,
+        NoBaseline,
         NothingRecorded,
         NotMeasured,
         ProfilerBusy,
@@ -25,10 +27,20 @@ if TYPE_CHECKING:
         WrongResult,
     )
     from pytest_gpubench.fixture import GpuBench
-    from pytest_gpubench.results.model import Comparison, DeviceFacts, Kernel, Measurement, Speedup, Timing, Verdict
+    from pytest_gpubench.results.model import (
+        Comparison,
+        DeviceFacts,
+        Kernel,
+        Measurement,
+        PastChange,
+        Speedup,
+        Timing,
+        Verdict,
+    )
     from pytest_gpubench.timing.scripted import scripted
 
 __all__ = [
+    "BadFile",
     "BadRequest",
     "Comparison",
     "DeviceFacts",
@@ -42,8 +54,10 @@ __all__ = [
     "LimitBroken",
     "Measurement",
     "MeasurementError",
+    "NoBaseline",
     "NotMeasured",
     "NothingRecorded",
+    "PastChange",
     "ProfilerBusy",
     "Speedup",
     "Timing",
@@ -57,6 +71,7 @@ _HOMES = {
     "GpuBench": "pytest_gpubench.fixture",
     "Comparison": "pytest_gpubench.results.model",
     "Measurement": "pytest_gpubench.results.model",
+    "PastChange": "pytest_gpubench.results.model",
     "Speedup": "pytest_gpubench.results.model",
     "DeviceFacts": "pytest_gpubench.results.model",
     "Kernel": "pytest_gpubench.results.model",

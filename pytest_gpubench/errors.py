@@ -12,6 +12,7 @@
         ├── NothingRecorded    no work on the GPU was seen
         ├── IncompleteRecords  records are missing or contradict each other
         ├── KernelsDiffer      one call launches other kernels than the next
+        ├── NoBaseline         there is no saved measurement to compare with, and there should be
         ├── UnfairComparison   the arms of a comparison were not given the same work
         └── InvalidResult      the number cannot be true: too fast for the memory, say, or a clock was tampered with
     LimitBroken                a limit of the `perf` marker is broken (an AssertionError)
@@ -59,6 +60,10 @@ class IncompleteRecords(MeasurementError):
 
 class KernelsDiffer(MeasurementError):
     """Raised when calls of one function launch different kernels, so that no two samples mean the same."""
+
+
+class NoBaseline(MeasurementError):
+    """Raised when a test is to be compared with a saved run that has nothing it can be compared with."""
 
 
 class UnfairComparison(MeasurementError):

@@ -10,11 +10,20 @@ from pytest_gpubench.arms import name_arms, speedup_limits
 from pytest_gpubench.audit import auditing, check_traffic, checked_bytes
 from pytest_gpubench.contest import Contest
 from pytest_gpubench.correctness import Tolerance
-from pytest_gpubench.errors import BadRequest, InvalidResult, LimitBroken, MeasurementError, WrongResult, annotate
+from pytest_gpubench.errors import (
+    BadRequest,
+    InvalidResult,
+    LimitBroken,
+    MeasurementError,
+    NoBaseline,
+    WrongResult,
+    annotate,
+)
 from pytest_gpubench.gpu.device import Device, find_device
 from pytest_gpubench.limits import Limits
+from pytest_gpubench.past import Held, Past, hold, is_of_past
 from pytest_gpubench.procedure import OneAtATime, is_enforced, plan_of, unmeasured, unmeasured_reason
-from pytest_gpubench.results.model import Comparison, Measurement, Outcome, Timing, Verdict
+from pytest_gpubench.results.model import Comparison, DeviceFacts, Measurement, Outcome, Timing, Verdict
 from pytest_gpubench.search import Example, Search
 from pytest_gpubench.settings import Resolver, Settings
 from pytest_gpubench.timing import make_timer
@@ -47,6 +56,8 @@ class CurrentTest:
     phase: Literal["setup", "call", "teardown"] = "setup"
     wider_scopes: list[str] = field(default_factory=list)
     """The fixtures that are being set up for more than this test, outermost first."""
+    past: Callable[[DeviceFacts], Past | None] = lambda facts: None
+    """Returns what the test is held against; None where it is held against nothing."""
     search: Search | None = None
     """The comparisons of a test under @given; None for any other test."""
 
@@ -129,23 +140,29 @@ class GpuBench:
         )
         call = make_call(function, make_arguments(args, kwargs, setup), backward, label)
         device = self._device(test)
-        judgement = Judgement(test.limits, settings.alpha, is_enforced(settings, device), settings.reps is not None)
         key = test.search.key([call.label], (args, kwargs)) if test.search else None
         if test.search is not None and key in test.search.measured:
             remembered = test.search.measured[key]
             enforce(test, settings, remembered.verdicts)
             return remembered.timing
-        with OneAtATime(call.label), noting_invalid(test, settings, device, [call.label], ""):
-            timing = self._take(call, device, settings, judgement)
-            if timing.measured:
-                check_traffic(timing, bytes, settings, device)
-        verdicts = distrust_throttled(judgement.verdicts, [timing], settings.throttled)
-        measurement = Measurement(timing=timing, verdicts=verdicts, example=test.example)
+
+        def take() -> list[Measurement]:
+            judgement = Judgement(test.limits, settings.alpha, is_enforced(settings, device), settings.reps is not None)
+            with OneAtATime(call.label), noting_invalid(test, settings, device, [call.label], ""):
+                timing = self._take(call, device, settings, judgement)
+                if timing.measured:
+                    check_traffic(timing, bytes, settings, device)
+            verdicts = distrust_throttled(judgement.verdicts, [timing], settings.throttled)
+            return [Measurement(timing=timing, verdicts=verdicts, example=test.example)]
+
+        held = hold_against_past(test, settings, device, take)
+        (measurement,) = held.measurements
         test.measurements.append(measurement)
         if test.search is not None and key is not None:
             test.search.measured[key] = measurement
-        enforce(test, settings, verdicts)
-        return timing
+        enforce(test, settings, measurement.verdicts)
+        mind_missing(test, settings, device, held)
+        return measurement.timing
 
     def compare(
         self,
@@ -211,9 +228,20 @@ class GpuBench:
         )
         agreement = Agreement(reference, arguments, tolerance, golden, golden_factor, wanted_grads, device.torch_device)
         contest = Contest(settings, device, test.limits, agreement, calls, limits, interleave, vary, bytes)
-        with OneAtATime(" and ".join(arms)), noting_invalid(test, settings, device, list(calls)[1:], "candidate"):
-            comparison = (test.search.compare if test.search else Contest.run)(contest, self._progress)
-        self._keep(test, settings, comparison)
+
+        def take() -> list[Measurement]:
+            with OneAtATime(" and ".join(arms)), noting_invalid(test, settings, device, list(calls)[1:], "candidate"):
+                found = (test.search.compare if test.search else Contest.run)(contest, self._progress)
+            comparisons.append(found)
+            return [Measurement(timing=found.reference, role="reference"), *found.candidates.values()]
+
+        comparisons: list[Comparison] = []
+        held = hold_against_past(test, settings, device, take)
+        comparison = comparisons[-1]
+        if test.search is None:
+            comparison = with_candidates(comparison, held.measurements[1:])
+        self._keep(test, settings, comparison, held.measurements)
+        mind_missing(test, settings, device, held)
         return comparison
 
     def _settings(
@@ -233,9 +261,11 @@ class GpuBench:
             refuse_backward(backward)
         return settings
 
-    def _keep(self, test: CurrentTest, settings: Settings, comparison: Comparison) -> None:
+    def _keep(
+        self, test: CurrentTest, settings: Settings, comparison: Comparison, found: Sequence[Measurement]
+    ) -> None:
         """Keep what was found, and raise for what is broken."""
-        kept = [Measurement(timing=comparison.reference, role="reference"), *comparison.candidates.values()]
+        kept = list(found)
         if test.search is not None:
             kept = test.search.told_apart(comparison, kept)
             test.measurements[:] = [item for item in test.measurements if all(item is not one for one in kept)]
@@ -294,6 +324,50 @@ def enforce(test: CurrentTest, settings: Settings, verdicts: Sequence[Verdict]) 
         unsaid = verdict.outcome is Outcome.NOT_JUDGED or (undecided and settings.inconclusive == "warn")
         if verdict.enforced and unsaid:
             test.warnings.append(verdict.sentence)
+
+
+def hold_against_past(
+    test: CurrentTest, settings: Settings, device: Device, take: Callable[[], list[Measurement]]
+) -> Held:
+    """Measure, and hold what was measured against a saved run; measure once more where that does not come out well.
+
+    Each time spends half of alpha, and what is found the second time stands: noise has to be wrong about both. The
+    examples of a test under @given are drawn anew in every run, and held against nothing.
+    """
+    measured = take()
+    past = test.past(device.facts) if test.search is None and not settings.disable else None
+    if past is None:
+        return Held(tuple(measured))
+    enforced = is_enforced(settings, device)
+    held = hold(past, test.measurements, measured, settings.alpha / 2, enforced)
+    if held.outcome is Outcome.PASS:
+        test.warnings += held.notes
+        return held
+    again = hold(past, test.measurements, take(), settings.alpha / 2, enforced)
+    if held.outcome is Outcome.FAIL and again.outcome is not Outcome.FAIL:
+        sentences = [each.sentence for item in held.measurements for each in item.verdicts if is_of_past(each)]
+        test.warnings.append(f"measured a second time, as the first time it came out otherwise: {sentences[0]}")
+    test.warnings += again.notes
+    return again
+
+
+def mind_missing(test: CurrentTest, settings: Settings, device: Device, held: Held) -> None:
+    """Raise NoBaseline, or note, that there is nothing to compare with, as the settings say."""
+    if not is_enforced(settings, device):
+        return
+    for missing in held.missing:
+        policy = settings.host_mismatch if missing.kind == "host" else settings.missing_baseline
+        if policy in ("error", "fail"):
+            option = "--gpu-bench-host-mismatch" if missing.kind == "host" else "--gpu-bench-missing-baseline"
+            raise NoBaseline(f"{missing.sentence} ({option}=warn goes on without)")
+        if policy == "warn" and missing.sentence not in test.warnings:
+            test.warnings.append(missing.sentence)
+
+
+def with_candidates(comparison: Comparison, candidates: Sequence[Measurement]) -> Comparison:
+    """Return a comparison with its candidates as they were held against a saved run."""
+    named = dict(zip(comparison.candidates, candidates, strict=True))
+    return Comparison(reference=comparison.reference, candidates=named)
 
 
 @contextmanager

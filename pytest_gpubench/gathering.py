@@ -21,7 +21,7 @@ class Gathering:
         self.settings = settings
         self.records: list[TestRecord] = []
         self._order: dict[str, int] = {}
-        self._selected: set[str] = set()
+        self.selected: set[str] = set()
         self._shortfall: str | None = None
 
     def pytest_report_header(self, config: pytest.Config) -> str | None:
@@ -44,7 +44,7 @@ class Gathering:
         if is_worker(self.config):
             return
         if getattr(report, "gpu_bench_selected", False):
-            self._selected.add(report.nodeid)
+            self.selected.add(report.nodeid)
         text = getattr(report, "gpu_bench", None)
         if text is not None:
             from pytest_gpubench.results.model import decode
@@ -92,13 +92,13 @@ class Gathering:
             record.nodeid: record for record in self.records if any(m.timing.measured for m in record.measurements)
         }
         if wanted == "all":
-            missing = sorted(self._selected - set(measured))
+            missing = sorted(self.selected - set(measured))
             if missing:
                 return (
-                    f"--gpu-bench-require=all: {count(len(missing), 'perf test')} of {len(self._selected)} measured "
+                    f"--gpu-bench-require=all: {count(len(missing), 'perf test')} of {len(self.selected)} measured "
                     f"nothing, the first is {missing[0]}"
                 )
-            return None if self._selected else "--gpu-bench-require=all: there was no perf test to run"
+            return None if self.selected else "--gpu-bench-require=all: there was no perf test to run"
         on_gpu = sum(record.device.type == "cuda" for record in measured.values())
         if on_gpu >= wanted:
             return None

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from pytest_gpubench.errors import BadRequest
+from pytest_gpubench.stats.tolerance import Tolerance, parse_tolerance
 
 __tracebackhide__ = True
 
@@ -35,6 +36,13 @@ def number_by_name(named: str, example: str) -> Callable[[object], float | Mappi
     return check
 
 
+def regression_tolerance(value: object) -> Tolerance:
+    """Return by how much a test may be slower than in a saved run: a share of its speedup, or a text that says it."""
+    if isinstance(value, str):
+        return parse_tolerance(value)
+    return Tolerance("speedup", margin=positive_number(value))
+
+
 def limit(check: Callable[[object], Any], help: str) -> Any:
     """Declare a limit: its default is None, `check` refuses impossible values with ValueError."""
     return field(default=None, metadata={"check": check, "help": help})
@@ -55,6 +63,11 @@ class Limits:
     min_speedup: float | Mapping[str, float] | None = limit(
         number_by_name("variants", "{'triton': 1.5, 'compiled': 1.2}"),
         "the reference's time over the candidate's in gpu_bench.compare, at least: a number, or one per variant",
+    )
+    max_regression: float | str | None = limit(
+        regression_tolerance,
+        "how much slower than in the saved run of --gpu-bench-compare, at most: 0.05 is 5 % of the speedup, or of the "
+        "median time where there is no reference; or as --gpu-bench-compare-fail, 'median:5%'",
     )
 
     def __post_init__(self) -> None:

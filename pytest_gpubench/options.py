@@ -28,6 +28,9 @@ def add_options(parser: pytest.Parser) -> None:
         spellings = {"dest": ini_name(name), "default": None, "help": f"{row.metadata['help']} ({_default_text(row)})"}
         if row.metadata["parse"] is switch:
             group.addoption(flag_name(name), action="store_const", const="true", **spellings)
+        elif row.metadata["optional"] is not None:
+            more = {"nargs": "?", "const": row.metadata["optional"]}
+            group.addoption(flag_name(name), metavar=row.metadata["metavar"], **more, **spellings)
         else:
             group.addoption(flag_name(name), metavar=row.metadata["metavar"], **spellings)
         parser.addini(ini_name(name), row.metadata["help"].replace("%%", "%"), default=None)

@@ -17,6 +17,7 @@ from pytest_gpubench.containment import Containment, JUnitFile
 from pytest_gpubench.errors import BadRequest, DeviceUnavailable, NotMeasured
 from pytest_gpubench.gathering import Gathering
 from pytest_gpubench.limits import Limits
+from pytest_gpubench.memory import Memory
 from pytest_gpubench.options import add_options, resolve, resolve_early
 from pytest_gpubench.settings import Resolver
 from pytest_gpubench.turns import Reach, Turns
@@ -69,9 +70,13 @@ def pytest_configure(config: pytest.Config) -> None:
     run = Run(config, resolver)
     run.turns = Turns(config, resolver.run, workers.pin, Reach(takes_turns, run.device_of))
     run.gathering = Gathering(config, resolver.run)
+    try:
+        run.memory = Memory(config, resolver.run, run.gathering)
+    except BadRequest as error:
+        raise pytest.UsageError(str(error)) from None
     config.stash[RUN] = run
     containment = Containment(run.is_worker, takes_turns)
-    plugins = {"workers": workers, "turns": run.turns, "run": run, "gathering": run.gathering}
+    plugins = {"workers": workers, "turns": run.turns, "run": run, "memory": run.memory, "gathering": run.gathering}
     plugins |= {"containment": containment, "junit": JUnitFile(config)}
     for name, plugin in plugins.items():  # the later are outside of the earlier
         config.pluginmanager.register(plugin, f"gpu_bench_{name}")
@@ -109,6 +114,7 @@ class Run:
         self.is_worker = is_worker(config)
         self.turns: Turns
         self.gathering: Gathering
+        self.memory: Memory
         self._item: pytest.Item | None = None
         self._test: CurrentTest | None = None
         self._phase: Literal["setup", "call", "teardown"] = "setup"
@@ -265,13 +271,15 @@ class Run:
         from pytest_gpubench.fixture import CurrentTest
 
         demands = markers.merge_marks(item)
-        return CurrentTest(
+        test = CurrentTest(
             nodeid=item.nodeid,
             settings=markers.apply_settings(demands, self.resolver),
             limits=Limits(**demands.limits),  # type: ignore[arg-type] # it checks its arguments itself
             params={name: parameter_text(value) for name, value in parameters(item).items()},
             source=source_hash(getattr(item, "obj", None)),
         )
+        test.past = self.memory.past_of(test)
+        return test
 
     def _following_examples(self, item: pytest.Item) -> "AbstractContextManager[None]":
         """Note what hypothesis calls a test with, if it does."""
@@ -445,7 +453,10 @@ def source_hash(function: object) -> str:
         return ""
     definition = tree.body[0]
     if isinstance(definition, (ast.FunctionDef, ast.AsyncFunctionDef)):
-        definition.decorator_list = []  # limits and parameters: told apart by themselves
+        definition.name, definition.decorator_list = (
+            "_",
+            [],
+        )  # names, limits and parameters are told apart by themselves
         if ast.get_docstring(definition) is not None:
             del definition.body[0]
     return hashlib.sha256(ast.dump(definition).encode()).hexdigest()[:16]

@@ -9,6 +9,7 @@ from dataclasses import Field, dataclass, field, fields, replace
 from typing import Any, Literal
 
 from pytest_gpubench.errors import BadRequest
+from pytest_gpubench.stats.tolerance import parse_tolerance
 
 __tracebackhide__ = True
 
@@ -102,6 +103,19 @@ def switch(text: str) -> bool:
     return words[text.lower()]
 
 
+def saved_name(text: str) -> str:
+    """Parse a name to save a run under."""
+    if not text.strip():
+        raise ValueError("it must not be empty")
+    return text.strip()
+
+
+def tolerated(text: str) -> str:
+    """Check a tolerance, and return it as it is."""
+    parse_tolerance(text)
+    return text
+
+
 def columns(text: str) -> tuple[str, ...]:
     """Parse a comma-separated list of table columns."""
     names = tuple(name.strip() for name in text.split(",") if name.strip())
@@ -118,9 +132,21 @@ def group_key(text: str) -> str:
     raise ValueError(f"it must be one of {', '.join(GROUP_KEYS)}, param:NAME")
 
 
-def setting(default: Any, parse: Callable[[str], Any], help: str, metavar: str = "", in_marker: bool = False) -> Any:
-    """Declare a setting; `in_marker` lets the `perf` marker and the measuring calls give it too."""
-    return field(default=default, metadata={"parse": parse, "help": help, "metavar": metavar, "in_marker": in_marker})
+def setting(
+    default: Any,
+    parse: Callable[[str], Any],
+    help: str,
+    metavar: str = "",
+    in_marker: bool = False,
+    optional: str | None = None,
+) -> Any:
+    """Declare a setting.
+
+    in_marker: lets the `perf` marker and the measuring calls give it too. optional: what the flag alone stands for;
+    None where it needs a value.
+    """
+    known = {"parse": parse, "help": help, "metavar": metavar, "in_marker": in_marker, "optional": optional}
+    return field(default=default, metadata=known)
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,8 +179,8 @@ class Settings:
     timer: str = setting(
         "profiler",
         choice("profiler", "events", "graph", "wall", "scripted"),
-        "profiler sums the GPU's own records, events is from the first kernel to the last, gaps and all, graph that of a "
-        "replayed CUDA graph, wall is the host's clock, scripted plays given samples",
+        "profiler sums the GPU's own records, events is from the first kernel to the last, gaps and all, graph that of "
+        "a replayed CUDA graph, wall is the host's clock, scripted plays given samples",
         "profiler|events|graph|wall|scripted",
         in_marker=True,
     )
@@ -211,6 +237,43 @@ class Settings:
         "N",
         in_marker=True,
     )
+    json: str | None = setting(None, str, "write the run's results to this file", "PATH")
+    save: str | None = setting(None, saved_name, "save the run's results under this name in the storage", "NAME")
+    autosave: bool = setting(False, switch, "save the run's results under its commit and time")
+    storage: str = setting(
+        ".gpu_benchmarks", str, "the folder that runs are saved in, one for each GPU model", "FOLDER"
+    )
+    compare: str | None = setting(
+        None,
+        str,
+        "compare with a saved run: its name, its number, the path of a file, or latest, which the option alone means",
+        "RUN",
+        optional="latest",
+    )
+    compare_fail: str | None = setting(
+        None,
+        tolerated,
+        "fail a test that is slower than in the run compared with by more: median:5%%, speedup:3%%, mean:2us; "
+        "of speedup, median, mean, q1, q3",
+        "METRIC:AMOUNT",
+    )
+    missing_baseline: Literal["fail", "warn", "ignore"] = setting(
+        "warn",
+        choice("fail", "warn", "ignore"),
+        "what to do where the run compared with lacks a test, or the test itself has changed since",
+        "fail|warn|ignore",
+    )
+    host_mismatch: Literal["error", "warn", "ignore"] = setting(
+        "error",
+        choice("error", "warn", "ignore"),
+        "what to do where the run compared with is of another GPU model, timer or cache state: times of different "
+        "kinds are never compared, error fails the test",
+        "error|warn|ignore",
+    )
+    markdown: str | None = setting(
+        None, str, "write a summary in Markdown to this file; unset, to $GITHUB_STEP_SUMMARY if that is set", "PATH"
+    )
+    html: str | None = setting(None, str, "write a page with all results to this file (needs the extra html)", "PATH")
     startup: Literal["background", "lazy"] = setting(
         "background",
         choice("background", "lazy"),

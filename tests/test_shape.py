@@ -13,7 +13,7 @@ from pytest_gpubench.settings import ROWS, flag_name
 
 PACKAGE = Path(pytest_gpubench.__file__).parent
 ROOT = PACKAGE.parent
-GLUE = {"plugin", "options", "markers", "hookspecs", "workers", "turns", "containment", "gathering"}
+GLUE = {"plugin", "options", "markers", "hookspecs", "workers", "turns", "containment", "gathering", "memory"}
 KNOW_TORCH = {
     "workers",
     "turns",
@@ -28,19 +28,21 @@ KNOW_TORCH = {
 }
 LAYERS = [
     {"errors", "units"},
-    {"stats", "limits", "settings"},
+    {"stats"},
+    {"limits", "settings"},
     {"results"},
     {"verdict", "report", "gpu", "correctness", "strategies"},
     {"timing"},
     {"agreement", "procedure"},
     {"arms"},
     {"audit"},
-    {"contest"},
+    {"contest", "past"},
     {"search"},
     {"fixture"},
     {"markers", "options"},
     {"workers", "containment"},
     {"turns", "gathering"},
+    {"memory"},
     {"plugin", "cli"},
     {"__init__", "__main__"},
 ]

@@ -1,5 +1,6 @@
 """Given samples instead of measured ones: for tests of this plugin, and of what users build on it."""
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import cycle
@@ -37,10 +38,10 @@ def scripted(
     """Give a function the samples that `timer="scripted"` plays for it, in turn, over and over.
 
     samples_us: microseconds, one per call. kernels: names of the kernels that share each sample equally.
-    Raises BadRequest for no samples, or one that is not above 0.
+    Raises BadRequest for no samples, or one that is not above 0 and finite.
     """
-    if not samples_us or not kernels or any(not sample > 0 for sample in samples_us):
-        raise BadRequest(f"scripted(samples_us={samples_us!r}): it takes at least one sample, each above 0")
+    if not samples_us or not kernels or any(not 0 < sample < math.inf for sample in samples_us):
+        raise BadRequest(f"scripted(samples_us={samples_us!r}): it takes at least one sample, each above 0 and finite")
 
     def attach(function: Callable[P, R]) -> Callable[P, R]:
         setattr(function, _ATTRIBUTE, Script(tuple(samples_us), tuple(kernels)))

@@ -1,0 +1,394 @@
+"""Name a part of a measured call, and find out which part of its time that is.
+
+On a GPU a kernel belongs to the innermost region that was open in the process when it was *launched*, whenever and on
+whatever stream it runs. CUPTI numbers the launches of a process in their order. A region launches a kernel of our own,
+which does nothing, where it begins and where it ends: what has a number between those two was launched in between. So
+no clocks are compared, other streams are no exception, and what autograd's thread launches belongs to the region that
+waits for it. All kernels of a CUDA graph have the number of its launch: they belong to the region that replays it, and
+a region that is entered while a graph is captured is left out, as it never runs again. So is a region within a function
+that torch.compile compiles: it may fuse what lies on its two sides.
+
+The two extra kernels are launched in reps of their own, after the timed ones, which are as they would be without any
+region. Elsewhere the parts are told by the host's clock, in reps of their own too.
+"""
+
+import threading
+import time
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from pytest_gpubench.errors import BadRequest, IncompleteRecords, KernelsDiffer
+from pytest_gpubench.gpu.device import Device
+from pytest_gpubench.results.phases import OUTSIDE, Region, ancestors_of, in_tree_order
+from pytest_gpubench.timing.base import Call, Record, Rep, Session, Timed, Timer
+from pytest_gpubench.timing.profiler import SYNC_RECORDS, ProfilerSession, ProfilerTimer, kind_of
+from pytest_gpubench.timing.sampling import ATTEMPTS, Sample, check_same_kernels, collection_off
+from pytest_gpubench.timing.wall import WallTimer
+from pytest_gpubench.timing.windows import BEGIN, END
+from pytest_gpubench.units import count, printable
+
+__tracebackhide__ = True
+
+REGION_REPS = 10
+"""The reps that regions are told apart in; fewer where fewer were timed."""
+MARK = "gpu_bench_noop"
+"""The kernel that marks where a region begins or ends."""
+
+
+# what stands in measured code
+
+
+class region:  # it reads as what it is: `with region("forward"):`
+    """Name a part of a measured call; around anything else it does nothing, and can stay where it is.
+
+    Regions may be nested and entered repeatedly, and opened by autograd's threads; each has to be closed before the one
+    around it. Raises BadRequest for a name that is not a text, is empty, or holds a slash.
+    """
+
+    __slots__ = ("name", "trace")
+
+    def __init__(self, name: str) -> None:
+        if not isinstance(name, str) or not name or "/" in name or name == OUTSIDE:
+            raise BadRequest(
+                f"region({name!r:.80}) is not valid: a region's name must be a text, not empty, without a slash, "
+                f"and not {OUTSIDE!r}; nest regions to get 'outer/inner'"
+            )
+        self.name = name
+        self.trace: Trace | None = None
+
+    def __enter__(self) -> None:
+        global _entered
+        if _is_compiling():
+            return
+        _entered = True
+        trace = _trace
+        if trace is not None:
+            self.trace = trace if trace.enter(self.name) else None
+
+    def __exit__(self, kind: object, error: object, traceback: object, /) -> None:
+        if self.trace is not None:
+            self.trace.leave(self.name, quietly=error is not None)
+
+
+# what a rep notes of it
+
+
+@dataclass
+class Trace:
+    """What one rep notes of the regions it enters and leaves, in the order of the process.
+
+    mark: called at every boundary; what it returns tells where the boundary is. can_mark: whether it can be, now.
+    """
+
+    label: str
+    mark: Callable[[], int]
+    can_mark: Callable[[], bool] = lambda: True
+    marks: list[int] = field(default_factory=list)
+    states: list[str] = field(default_factory=list)
+    """By boundary, the innermost region that is open after it."""
+    entries: Counter[str] = field(default_factory=Counter)
+    """By path, in the order in which they were first entered."""
+    open: list[str] = field(default_factory=list)
+    over: bool = False
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def enter(self, name: str) -> bool:
+        """Note that a region begins; return whether it counts."""
+        with self.lock:
+            if self.over or not self.can_mark():
+                return False
+            path = f"{self.open[-1]}/{printable(name)}" if self.open else printable(name)
+            self.open.append(path)
+            self.entries[path] += 1
+            self._note()
+            return True
+
+    def leave(self, name: str, quietly: bool = False) -> None:
+        """Note that a region ends; raise BadRequest where another is open inside it, unless quietly."""
+        with self.lock:
+            if self.over:
+                return
+            innermost = self.open[-1].rpartition("/")[2] if self.open else "none"
+            if innermost == printable(name):
+                self.open.pop()
+                self._note()
+            elif not quietly:
+                raise BadRequest(
+                    f"region {name!r} of {self.label!r} ends while the innermost open region is {innermost!r}: close "
+                    "regions in the opposite order, and let no two threads have regions open side by side"
+                )
+
+    def _note(self) -> None:
+        self.states.append(self.open[-1] if self.open else OUTSIDE)
+        self.marks.append(self.mark())
+
+    def close(self) -> None:
+        """End the rep; raise BadRequest for a region that is still open."""
+        with self.lock:
+            self.over = True
+            if self.open:
+                raise BadRequest(
+                    f"region {self.open[-1]!r} was still open when {self.label!r} returned: enter it in a `with` "
+                    "statement, and leave it within the call"
+                )
+
+    def state_at(self, place: int, marks: Sequence[int]) -> str:
+        """Return the region that a place between these marks belongs to."""
+        passed = bisect_right(marks, place)
+        return self.states[passed - 1] if passed else OUTSIDE
+
+
+_trace: Trace | None = None
+_entered = False
+
+
+def _is_compiling() -> bool:
+    """Stand for torch's function of this purpose until something is measured."""
+    return False
+
+
+def forget_regions() -> None:
+    """Begin to look out for regions: `take_regions` has nothing to do where none is entered after this."""
+    global _entered, _is_compiling
+    import torch
+
+    _is_compiling = torch.compiler.is_dynamo_compiling
+    _entered = False
+
+
+@dataclass
+class Traced:
+    """The timed part of a rep, whose regions are noted while it runs, and only then."""
+
+    timed: Timed
+    trace: Trace
+    begin: Callable[[], None] = lambda: None
+    end: Callable[[], None] = lambda: None
+
+    def __call__(self) -> object:
+        """Run it."""
+        global _trace
+        _trace = self.trace
+        try:
+            self.begin()
+            output = self.timed()
+            self.end()
+        finally:
+            _trace = None
+        self.trace.close()
+        return output
+
+
+# reps of their own
+
+
+def take_regions(timer: Timer, device: Device, call: Call, idle_s: float, sample: Sample) -> tuple[Region, ...]:
+    """Return what the regions of a call took, in a session of its own; none where it enters none.
+
+    sample: the timed reps, whose kernels these must launch too. Timers but `profiler` and `wall` see no parts of a
+    call. Raises KernelsDiffer where calls differ in their regions or kernels, IncompleteRecords where records are
+    missing, BadRequest for regions that are not closed as they were opened.
+    """
+    if not _entered or not sample.reps:
+        return ()
+    reps = min(REGION_REPS, len(sample.reps))
+    if isinstance(timer, ProfilerTimer):
+        return regions_by_launch(timer, call, idle_s, reps, sample)
+    if isinstance(timer, WallTimer):
+        return regions_by_clock(timer, device, call, idle_s, reps)
+    return ()
+
+
+def regions_by_clock(timer: Timer, device: Device, call: Call, idle_s: float, reps: int) -> tuple[Region, ...]:
+    """Return regions by the host's clock, which waits for the device at every boundary."""
+    traces: list[Trace] = []
+    ends: list[tuple[int, int]] = []
+
+    def now_ns() -> int:
+        device.synchronize()
+        return time.perf_counter_ns()
+
+    def prepare() -> Timed:
+        stamps: list[int] = []
+        trace = Trace(call.label, now_ns, partial(is_not_capturing, device))
+        traces.append(trace)
+
+        def end() -> None:
+            stamps.append(now_ns())
+            ends.append((stamps[0], stamps[1]))
+
+        return Traced(call.prepare(), trace, lambda: stamps.append(now_ns()), end)
+
+    with collection_off(), timer.session() as session:
+        fill(session, replace(call, prepare=prepare), idle_s, reps)
+    parts = [times_by_clock(trace, *both) for trace, both in zip(traces, ends, strict=True)]
+    return summarise_regions(call.label, traces, parts)
+
+
+def regions_by_launch(timer: ProfilerTimer, call: Call, idle_s: float, reps: int, sample: Sample) -> tuple[Region, ...]:
+    """Return regions by the numbers of their launches, measured again where the records are not complete."""
+    for attempt in range(1, ATTEMPTS + 1):
+        traces: list[Trace] = []
+        try:
+            with collection_off(), MarkedSession(timer) as session:
+                fill(session, replace(call, prepare=partial(prepare_marked, timer, call, traces)), idle_s, reps)
+            windows = session.windows()
+            parts = [times_by_launch(trace, window) for trace, window in zip(traces, windows, strict=True)]
+            rest = [Rep(0.0, tuple(each for each in window if each.name != MARK)) for window in windows]
+            check_same_kernels(call, [*sample.reps[:1], *rest])
+            return summarise_regions(call.label, traces, parts)
+        except (IncompleteRecords, KernelsDiffer) as error:
+            if attempt == ATTEMPTS:
+                raise type(error)(f"{error} (regions, measured {count(attempt, 'time')})") from None
+    raise AssertionError("unreachable")
+
+
+def prepare_marked(timer: ProfilerTimer, call: Call, traces: list[Trace]) -> Timed:
+    """Return the timed part of a rep whose regions launch a mark at each end."""
+
+    def mark() -> int:
+        timer.sentinels.noop()
+        return 0
+
+    traces.append(Trace(call.label, mark, partial(is_not_capturing, timer.device)))
+    return Traced(call.prepare(), traces[-1])
+
+
+def is_not_capturing(device: Device) -> bool:
+    """Tell whether what is launched now runs now, and is not captured into a CUDA graph."""
+    if device.type == "cpu":
+        return True
+    import torch
+
+    return not torch.cuda.is_current_stream_capturing()
+
+
+def fill(session: Session, call: Call, idle_s: float, reps: int) -> None:
+    """Take so many reps."""
+    for _ in range(reps):
+        session.take(call, idle_s)
+
+
+# whose time it is
+
+
+@dataclass(frozen=True)
+class Launched(Record):
+    """A record that knows which launch it comes from."""
+
+    launch: int = 0
+    """CUPTI's number of the call that launched it, which grows from one call of the process to the next."""
+
+
+class MarkedSession(ProfilerSession):
+    """A session whose records know their launches."""
+
+    def __enter__(self) -> "MarkedSession":
+        super().__enter__()
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object, /) -> None:
+        profile = self.profile
+        super().__exit__(kind, error, trace)
+        if error is None:
+            self.records = [*read_launched(profile.kineto_results.events())]
+
+    def windows(self) -> list[list[Launched]]:
+        """Return the records of each rep, marks included; raise IncompleteRecords unless launches are in order."""
+        windows = [list(map(as_launched, rep.records)) for rep in self.reps()]
+        check_launches(list(map(as_launched, self.records)), windows)
+        return windows
+
+
+def read_launched(events: Iterable[Any]) -> list[Launched]:
+    """Return the kernels, copies and memsets of a stopped session, in the order they started."""
+    from torch._C._autograd import DeviceType
+
+    records = []
+    for event in events:
+        if event.device_type() != DeviceType.CUDA or event.is_user_annotation() or event.name() in SYNC_RECORDS:
+            continue
+        name, start_ns = event.name(), event.start_ns()
+        end_ns = start_ns + event.duration_ns()
+        records.append(Launched(name, kind_of(name), start_ns, end_ns, event.correlation_id()))
+    return sorted(records, key=lambda record: record.start_ns)
+
+
+def as_launched(record: Record) -> Launched:
+    """Return a record as what it is."""
+    assert isinstance(record, Launched)
+    return record
+
+
+def check_launches(records: Sequence[Launched], windows: Sequence[Sequence[Launched]]) -> None:
+    """Raise IncompleteRecords unless everything in a rep was launched after its begin and before its end, by number.
+
+    The device was idle at both: where the numbers say otherwise, they do not tell the order of the launches.
+    """
+    begins = [record.launch for record in records if record.name == BEGIN]
+    ends = [record.launch for record in records if record.name == END]
+    for begin, end, window in zip(begins, ends, windows, strict=True):
+        for record in window:
+            if not begin < record.launch < end:
+                raise IncompleteRecords(
+                    f"the profiler does not say when {record.name} was launched "
+                    f"(as number {record.launch}, in a rep from {begin} to {end}), so its region is not known"
+                )
+
+
+def times_by_launch(trace: Trace, window: Sequence[Launched]) -> dict[str, int]:
+    """Return the nanoseconds of each region's own records; raise IncompleteRecords where a mark is missing."""
+    marks = sorted(record.launch for record in window if record.name == MARK)
+    if len(marks) != len(trace.states):
+        raise IncompleteRecords(f"regions have {count(len(trace.states), 'boundary mark')}, but {len(marks)} came back")
+    own_ns: Counter[str] = Counter()
+    for record in window:
+        if record.name != MARK:
+            own_ns[trace.state_at(record.launch, marks)] += record.duration_ns
+    return own_ns
+
+
+def times_by_clock(trace: Trace, begin_ns: int, end_ns: int) -> dict[str, int]:
+    """Return the nanoseconds between the boundaries by the region that was innermost."""
+    own_ns: Counter[str] = Counter()
+    stamps = [begin_ns, *trace.marks, end_ns]
+    for state, start, stop in zip([OUTSIDE, *trace.states], stamps, stamps[1:], strict=False):
+        own_ns[state] += stop - start
+    return own_ns
+
+
+def summarise_regions(label: str, traces: Sequence[Trace], own_ns: Sequence[dict[str, int]]) -> tuple[Region, ...]:
+    """Return the regions, what is nested in one after it, and last what lies outside of all; none for none.
+
+    traces, own_ns: by rep, what was entered, and the own time of each region. Raises KernelsDiffer where two reps
+    entered other regions, or one of them more often.
+    """
+    entries = traces[0].entries
+    for number, trace in enumerate(traces[1:], 2):
+        if trace.entries != entries:
+            raise KernelsDiffer(
+                f"{label!r} does not enter the same regions in every call: {describe(entries)} in rep 1, "
+                f"{describe(trace.entries)} in rep {number}"
+            )
+    if not entries:
+        return ()
+    paths = in_tree_order(list(entries))
+    whole_ns = sum(sum(own.values()) for own in own_ns)
+    found = []
+    for path in (*paths, OUTSIDE):
+        inside = [OUTSIDE] if path == OUTSIDE else [inner for inner in paths if path in ancestors_of(inner)]
+        totals = tuple(sum(own.get(inner, 0) for inner in inside) for own in own_ns)
+        share = sum(totals) / whole_ns if whole_ns else 0.0
+        own = tuple(own.get(path, 0) for own in own_ns)
+        found.append(Region(path=path, calls=entries[path], total_ns=totals, own_ns=own, share=share))
+    return tuple(found)
+
+
+def describe(entries: Counter[str]) -> str:
+    """Return how often each region was entered, in words."""
+    parts = [f"{number} x {path}" for path, number in entries.items()]
+    return (", ".join(parts[:4]) + (", ..." if len(parts) > 4 else "")) or "none"
