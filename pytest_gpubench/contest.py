@@ -83,9 +83,9 @@ class Contest:
         )
 
     def _timed(self, lines: Lines, expected: Ran, say: Callable[[str], None]) -> Comparison:
-        recorder = OutputRecorder(self.agreement)
+        recorder = OutputRecorder(self.agreement, swaps=self.interleave)
         watched = {name: recorder.watch(name, call) for name, call in self.calls.items()}
-        match = Match(watched, self.reference, self.speedups, self.settings.seed, self.interleave)
+        match = Match(watched, self.reference, self.speedups, self.settings.seed, self.interleave, recorder.begin)
         timer = make_timer(self.settings.timer, self.device, self.settings.cache)
         judge = SpeedupJudge(match, self.settings, self.limits)
         try:

@@ -146,7 +146,7 @@ class GpuBench:
             enforce(test, settings, remembered.verdicts)
             return remembered.timing
 
-        def take() -> list[Measurement]:
+        def obtain() -> list[Measurement]:
             judgement = Judgement(test.limits, settings.alpha, is_enforced(settings, device), settings.reps is not None)
             with OneAtATime(call.label), noting_invalid(test, settings, device, [call.label], ""):
                 timing = self._take(call, device, settings, judgement)
@@ -155,7 +155,7 @@ class GpuBench:
             verdicts = distrust_throttled(judgement.verdicts, [timing], settings.throttled)
             return [Measurement(timing=timing, verdicts=verdicts, example=test.example)]
 
-        held = hold_against_past(test, settings, device, take)
+        held = hold_against_past(test, settings, device, obtain)
         (measurement,) = held.measurements
         test.measurements.append(measurement)
         if test.search is not None and key is not None:
@@ -229,14 +229,14 @@ class GpuBench:
         agreement = Agreement(reference, arguments, tolerance, golden, golden_factor, wanted_grads, device.torch_device)
         contest = Contest(settings, device, test.limits, agreement, calls, limits, interleave, vary, bytes)
 
-        def take() -> list[Measurement]:
+        def obtain() -> list[Measurement]:
             with OneAtATime(" and ".join(arms)), noting_invalid(test, settings, device, list(calls)[1:], "candidate"):
                 found = (test.search.compare if test.search else Contest.run)(contest, self._progress)
             comparisons.append(found)
             return [Measurement(timing=found.reference, role="reference"), *found.candidates.values()]
 
         comparisons: list[Comparison] = []
-        held = hold_against_past(test, settings, device, take)
+        held = hold_against_past(test, settings, device, obtain)
         comparison = comparisons[-1]
         if test.search is None:
             comparison = with_candidates(comparison, held.measurements[1:])
@@ -327,14 +327,14 @@ def enforce(test: CurrentTest, settings: Settings, verdicts: Sequence[Verdict]) 
 
 
 def hold_against_past(
-    test: CurrentTest, settings: Settings, device: Device, take: Callable[[], list[Measurement]]
+    test: CurrentTest, settings: Settings, device: Device, obtain: Callable[[], list[Measurement]]
 ) -> Held:
     """Measure, and hold what was measured against a saved run; measure once more where that does not come out well.
 
     Each time spends half of alpha, and what is found the second time stands: noise has to be wrong about both. The
     examples of a test under @given are drawn anew in every run, and held against nothing.
     """
-    measured = take()
+    measured = obtain()
     past = test.past(device.facts) if test.search is None and not settings.disable else None
     if past is None:
         return Held(tuple(measured))
@@ -343,7 +343,7 @@ def hold_against_past(
     if held.outcome is Outcome.PASS:
         test.warnings += held.notes
         return held
-    again = hold(past, test.measurements, take(), settings.alpha / 2, enforced)
+    again = hold(past, test.measurements, obtain(), settings.alpha / 2, enforced)
     if held.outcome is Outcome.FAIL and again.outcome is not Outcome.FAIL:
         sentences = [each.sentence for item in held.measurements for each in item.verdicts if is_of_past(each)]
         test.warnings.append(f"measured a second time, as the first time it came out otherwise: {sentences[0]}")

@@ -58,6 +58,8 @@ class Search:
     spent_s: float = 0.0
     judged: int = 0
     has_failed: bool = False
+    is_wrong: bool = False
+    """Whether an output was wrong: from then on examples are checked and not timed, right before fast."""
     worst: dict[Arms, float] = field(default_factory=dict)
     known: dict[Key, Comparison | Exception] = field(default_factory=dict)
     points: dict[Arms, list[Point]] = field(default_factory=dict)
@@ -80,20 +82,36 @@ class Search:
                 raise remembered  # where it was raised first: hypothesis tells failures apart by that
             contest.checked()
             return remembered
+        if self.is_wrong:
+            return contest.checked("an example before gave a wrong result: right before fast")
         if self.spent_s >= self.budget_s * (1 + self.has_failed):  # as much again to shrink what has failed
             return contest.checked(f"--gpu-bench-given-budget of {self.budget_s:g} s is spent")
+        found = self._attempt(contest, say)
+        if isinstance(found, Exception):
+            self.has_failed = True
+            self._check_again(contest)
+            traceback.clear_frames(found.__traceback__)
+            self.known[key] = found
+            raise found
+        self.known[key] = found
+        return found
+
+    def _attempt(self, contest: Contest, say: Callable[[str], None]) -> Comparison | Exception:
         began_s = time.perf_counter()
         try:
-            self.known[key] = comparison = self._timed(contest, say)
+            return self._timed(contest, say)
         except (MeasurementError, WrongResult) as error:
-            self.has_failed = True
-            contest.checked()  # what is wrong in any call says so again by itself
-            traceback.clear_frames(error.__traceback__)
-            self.known[key] = error
-            raise
+            return error
         finally:
             self.spent_s += time.perf_counter() - began_s
-        return comparison
+
+    def _check_again(self, contest: Contest) -> None:
+        """Let what is wrong in any call say so by itself: it will again, where hypothesis comes back to it."""
+        try:
+            contest.checked()
+        except WrongResult:
+            self.is_wrong = True
+            raise
 
     def key(self, names: Sequence[str], arguments: object) -> Key:
         """Return what the next comparison or measurement of this example is remembered by."""

@@ -35,6 +35,8 @@ class Match:
     """The speedup asked of each candidate that a limit is set for."""
     seed: int
     interleave: bool = True
+    begin: Callable[[], None] = lambda: None
+    """Told when warming up is over."""
 
 
 def compare(
@@ -49,6 +51,7 @@ def compare(
         say(f"{name}: compiling and warming up")
         warmths[name] = warm_up(timer, device, call, plan.warmup, pacing, watch)
     say(f"comparing {', '.join(match.calls)}")
+    match.begin()
     arms = make_arms(match, warmths, pacing)
     # so many reps of each function were asked for: none to spare for pooling
     pool = 1 if plan.reps is not None else needed_pool(match, timer, warmths)

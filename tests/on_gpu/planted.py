@@ -82,9 +82,5 @@ def surprise_of_clamped(x: torch.Tensor) -> torch.Tensor:
     return surprise(x, FLOOR)
 
 
-def torch_scale(x: torch.Tensor) -> torch.Tensor:
-    return x * 3.0
-
-
 def torch_surprise(x: torch.Tensor) -> torch.Tensor:
     return -torch.log_softmax(x, -1).amax(-1)

@@ -32,7 +32,7 @@ def test_slow_widths(gpu_bench: GpuBench, shape: tuple[int, int]) -> None:
 @usual
 @given(shape=wide)
 def test_partial_tiles(gpu_bench: GpuBench, shape: tuple[int, int]) -> None:
-    gpu_bench.compare(planted.scale_whole_tiles, planted.torch_scale, args=(input_of(shape),), rtol=0, atol=0)
+    gpu_bench.compare(planted.scale_whole_tiles, planted.scale, args=(input_of(shape),), rtol=0, atol=0)
 
 
 @pytest.mark.perf(min_speedup=0.9)

@@ -1,0 +1,88 @@
+"""How often unchanged code fails against a saved run, and how surely a planted slowdown is found.
+
+python -m tests.on_gpu.remember_study runs FOLDER SECONDS   a baseline, then processes in turn, unchanged and planted
+python -m tests.on_gpu.remember_study judge FOLDER...       what the plugin said, and all pairs of runs by compare_runs
+"""
+
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from itertools import combinations
+from pathlib import Path
+
+from pytest_gpubench.results.comparing import compare_runs
+from pytest_gpubench.results.model import Outcome, SavedRun
+from pytest_gpubench.results.store import read_run
+from pytest_gpubench.stats.tolerance import parse_tolerance
+
+PLANTED = 1.05
+ALPHA = 0.001
+OPTIONS = ["-q", "--noconftest", "-p", "no:cacheprovider", "-p", "no:benchmark", "--gpu-bench-quiet"]
+
+
+def run_tests(folder: Path, name: str, tolerance: str | None, planted: float) -> None:
+    """Run the tests in a process of their own."""
+    options = [f"--gpu-bench-json={folder / name}.json", f"--junitxml={folder / name}.xml"]
+    if tolerance is not None:
+        options += [f"--gpu-bench-compare={folder / 'baseline.json'}", f"--gpu-bench-compare-fail={tolerance}"]
+    command = [sys.executable, "-m", "pytest", str(Path(__file__).with_name("remember_tests.py")), *OPTIONS, *options]
+    subprocess.run(command, env={**os.environ, "PLANTED": str(planted)}, stdout=subprocess.DEVNULL, check=False)
+
+
+def take_runs(folder: Path, seconds: float) -> None:
+    """Save a baseline, then compare with it until the time is up: unchanged, unchanged, planted by turns."""
+    folder.mkdir(parents=True, exist_ok=True)
+    ends_s = time.monotonic() + seconds
+    run_tests(folder, "baseline", None, 1)
+    number = 0
+    while time.monotonic() < ends_s:
+        tolerance = ("median:3%", "speedup:3%")[number % 2]
+        run_tests(folder, f"same-{number}", tolerance, 1)
+        run_tests(folder, f"planted-{number}", tolerance, PLANTED)
+        number += 1
+
+
+def verdicts(run: SavedRun) -> Counter[tuple[str, Outcome]]:
+    """Return how the plugin's verdicts about the past came out, by what the test does."""
+    return Counter(
+        (record.nodeid.partition("::")[2].partition("[")[0], verdict.outcome)
+        for record in run.records
+        for item in record.measurements
+        for verdict in item.verdicts
+    )
+
+
+def judge(folders: list[Path]) -> None:
+    """Print what the plugin said, then what every pair of runs of the same code says."""
+    for kind in ("same", "planted"):
+        for which, tolerance in ((0, "median:3%"), (1, "speedup:3%")):
+            said: Counter[tuple[str, Outcome]] = Counter()
+            paths = [path for folder in folders for path in folder.glob(f"{kind}-*.json")]
+            chosen = [path for path in paths if int(path.stem.rpartition("-")[2]) % 2 == which]
+            for path in chosen:
+                said += verdicts(read_run(path))
+            told = ", ".join(f"{name} {outcome.name} {number}" for (name, outcome), number in sorted(said.items()))
+            print(f"plugin, {kind}, {tolerance}, {len(chosen)} runs: {told}")
+    for text in ("median:3%", "median:2%", "median:1%", "speedup:3%", "speedup:1%"):
+        pairs, found = 0, Counter[Outcome]()
+        worst = 1.0
+        for folder in folders:
+            runs = [read_run(path) for path in [folder / "baseline.json", *sorted(folder.glob("same-*.json"))]]
+            for old, new in combinations(runs, 2):
+                pairs += 1
+                for finding in compare_runs(old, new, parse_tolerance(text), ALPHA):
+                    if finding.outcome is not Outcome.NOT_JUDGED and finding.change is not None:
+                        found[finding.outcome] += 1
+                        worst = max(worst, finding.change.ratio, 1 / finding.change.ratio)
+        told = ", ".join(f"{outcome.name} {number}" for outcome, number in found.items())
+        print(f"{pairs} pairs of runs of the same code, {text}: {told}; the furthest apart {worst:.4f}x")
+
+
+if __name__ == "__main__":
+    what, *rest = sys.argv[1:]
+    if what == "runs":
+        take_runs(Path(rest[0]), float(rest[1]))
+    else:
+        judge([Path(folder) for folder in rest])

@@ -1,0 +1,219 @@
+"""How near the limit: five kernels at three sizes each, against this GPU's measured peaks, datasheet, and Triton's.
+
+    python -m tests.on_gpu.roofline_study
+
+Prints the peaks and a Markdown table, each kernel measured cold as a test measures it. Exits with 1 where a fraction
+of a measured peak is above 100 %, a timing is called impossible, or the largest copy is below 95 %.
+"""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+if __name__ == "__main__":  # also as `python tests/on_gpu/roofline_study.py`
+    sys.path.insert(0, str(Path(__file__).parents[2]))
+
+import msgspec
+import torch
+
+from pytest_gpubench.correctness import moved_bytes
+from pytest_gpubench.correctness.flops import counted
+from pytest_gpubench.gpu.device import Device, find_device
+from pytest_gpubench.results.model import Timing
+from pytest_gpubench.results.roofline import Peaks, grouped, peak_fraction, too_fast
+from pytest_gpubench.settings import LIMIT_TIME_S, PRECISION_TIME_S
+from pytest_gpubench.timing.calls import make_arguments, make_call
+from pytest_gpubench.timing.measurement import Plan, measure
+from pytest_gpubench.timing.peaks import measured_peaks
+from pytest_gpubench.timing.profiler import ProfilerTimer, self_test
+from tests.on_gpu.workloads import normal
+
+CACHE = "cold"
+COOL_S = 0.3
+LEAST_COPY = 0.95
+DTYPES = ("float16", "bfloat16", "float32", "float64", "float8_e4m3fn")
+COLUMNS = (
+    "kernel",
+    "median",
+    "bytes",
+    "GB/s",
+    "TFLOP/s",
+    "of measured",
+    "bound by",
+    "of datasheet",
+    "of Triton's peak",
+    "flags",
+)
+
+
+def copy(x: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+    return out.copy_(x)
+
+
+def add(x: torch.Tensor, y: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+    return torch.add(x, y, out=out)
+
+
+def softmax(x: torch.Tensor) -> torch.Tensor:
+    return torch.softmax(x, -1)
+
+
+def rms_norm(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.rms_norm(x, (x.shape[-1],), weight)
+
+
+def matmul(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+    return torch.mm(a, b, out=out)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A kernel and its arguments, those it writes to last."""
+
+    name: str
+    function: Callable[..., torch.Tensor]
+    args: tuple[torch.Tensor, ...]
+
+
+def cases() -> Iterator[Case]:
+    """Yield every kernel at every size, its tensors made when it comes."""
+    for megabytes in (16, 64, 1024):
+        x = normal(megabytes * 2**18)
+        yield Case(f"copy {megabytes} MiB", copy, (x, torch.empty_like(x)))
+    for megabytes in (16, 64, 512):
+        x = normal(megabytes * 2**18)
+        yield Case(f"add 3 x {megabytes} MiB", add, (x, x.flip(0), torch.empty_like(x)))
+    for rows in (1024, 4096, 65536):
+        yield Case(f"softmax {rows}x4096 fp32", softmax, (normal(rows, 4096),))
+    for rows in (1024, 4096, 65536):
+        yield Case(f"rms_norm {rows}x4096 fp32", rms_norm, (normal(rows, 4096), normal(4096)))
+    for side in (1024, 4096, 8192):
+        a, b = (normal(side, side, dtype=torch.bfloat16) for _ in range(2))
+        yield Case(f"matmul {side}^3 bf16", matmul, (a, b, torch.empty_like(a)))
+
+
+def triton_dram_gbps() -> float | None:
+    """Return what Triton takes for the memory's peak; None where this version cannot say."""
+    import triton.testing
+
+    try:
+        return float(triton.testing.get_dram_gbps())
+    except Exception as error:
+        print(f"triton.testing.get_dram_gbps: {type(error).__name__}: {error}")
+        return None
+
+
+def triton_tflops(device: Device) -> float | None:
+    """Return what Triton takes for the peak of bfloat16 at the highest clock; None where it cannot say.
+
+    Its formula knows the tensor cores of compute capability 8.0, half as fast as those of 9.0.
+    """
+    import triton.testing
+
+    clock_mhz = device.facts.max_sm_clock_mhz
+    if clock_mhz is None:
+        return None
+    try:
+        return float(triton.testing.get_max_tensorcore_tflops(torch.bfloat16, clock_mhz * 1e3))
+    except Exception as error:
+        print(f"triton.testing.get_max_tensorcore_tflops: {type(error).__name__}: {error}")
+        return None
+
+
+def timed(case: Case, device: Device) -> tuple[Timing, str | None, float]:
+    """Return a measurement as a test takes it, the dtype that is multiplied, and the share of reads."""
+    time.sleep(COOL_S)
+    call = make_call(case.function, make_arguments(case.args), label=case.name)
+    plan = Plan(CACHE, None, None, 0.005, LIMIT_TIME_S, PRECISION_TIME_S)
+    timing = measure(call, ProfilerTimer(device, CACHE), device, plan, lambda _: True, lambda _: None)
+    returned = case.function(*case.args)
+    moved = moved_bytes(case.args, {}, returned)
+    written = moved_bytes((), {}, returned)
+    work = counted(case.function, case.args)
+    known = msgspec.structs.replace(timing, moved_bytes=moved, flops=work.flops)
+    return known, work.dtype, 1 - written / moved
+
+
+def share(rate: float | None, peak: float | None) -> str:
+    """Return a rate over a peak, in per cent."""
+    return "-" if rate is None or not peak else f"{100 * rate / peak:.1f} %"
+
+
+def row(
+    case: Case, device: Device, peaks: Peaks, dram_gbps: float | None, tflops: float | None
+) -> tuple[list[str], float | None, str | None]:
+    """Return a row of the table, its fraction of the measured peak, and why it cannot be, if it cannot."""
+    timing, dtype, read_share = timed(case, device)
+    found = peak_fraction(timing, peaks, dtype, read_share)
+    by_memory = found is None or found.bound == "memory"
+    rate = timing.gbps if by_memory else timing.tflops
+    stated = peaks.datasheet_gbps if by_memory else peaks.datasheet_tflops.get(dtype or "")
+    cells = [
+        case.name,
+        f"{timing.median_us:.2f} us",
+        f"{(timing.moved_bytes or 0) / 1e6:.1f} MB",
+        grouped(timing.gbps or 0),
+        "-" if timing.tflops is None else grouped(timing.tflops),
+        "-" if found is None else f"{100 * found.value:.1f} %",
+        "-" if found is None else f"{found.bound}, {grouped(found.peak)} {found.unit}",
+        share(rate, stated),
+        share(rate, dram_gbps if by_memory else tflops),
+        ", ".join((*timing.flags, *timing.throttle_reasons)) or "-",
+    ]
+    return cells, found.value if found else None, too_fast(timing, peaks, dtype)
+
+
+def print_peaks(device: Device, peaks: Peaks) -> None:
+    """Print what was measured, and what the datasheet states."""
+    copy_gbps, read_gbps = (grouped(rate) if rate else "-" for rate in (peaks.copy_gbps, peaks.read_gbps))
+    print(f"copy {copy_gbps} GB/s, read {read_gbps} GB/s; {peaks.datasheet_gbps} GB/s in: {peaks.datasheet}")
+    for name, rate in peaks.matmul_tflops.items():
+        print(f"{name} matmuls {grouped(rate)} TFLOP/s; datasheet {peaks.datasheet_tflops.get(name)}")
+    for share_read in sorted({point.read_share for point in peaks.memory}):
+        points = sorted((point.moved_bytes, point.gbps) for point in peaks.memory if point.read_share == share_read)
+        print(f"  {share_read:.2f} read: {', '.join(f'{size / 1e6:.0f} MB {rate:.0f}' for size, rate in points)} GB/s")
+    print(f"highest clock {peaks.boost:.3f} of the datasheet's, L2 {device.cache_bytes / 2**20:.0f} MiB")
+    for remark in peaks.remarks:
+        print(f"remark: {remark}")
+
+
+def main() -> int:
+    """Print the peaks and what each of them cost, then the table, row by row as they come; return 1 for a finding."""
+    device = find_device("cuda")
+    self_test(ProfilerTimer(device, CACHE))
+    print(f"{device.facts.name}, torch {torch.__version__}, cache {CACHE}")
+    for dtypes in ((), *((name,) for name in DTYPES)):
+        began_s = time.perf_counter()
+        measured_peaks(device, dtypes)
+        print(f"measuring {' '.join(dtypes) or 'memory'}: {time.perf_counter() - began_s:.2f} s")
+    peaks = measured_peaks(device, DTYPES)
+    assert peaks is not None
+    print_peaks(device, peaks)
+    dram_gbps, tflops = triton_dram_gbps(), triton_tflops(device)
+    print(f"triton.testing: {dram_gbps} GB/s, {tflops} TFLOP/s in bfloat16")
+    print(f"\n| {' | '.join(COLUMNS)} |")
+    print(f"|{' --- |' * len(COLUMNS)}")
+    findings, largest_copy = [], None
+    for case in cases():
+        cells, fraction, impossible = row(case, device, peaks, dram_gbps, tflops)
+        print(f"| {' | '.join(cells)} |", flush=True)
+        if fraction is not None and fraction > 1:
+            findings.append(f"{case.name}: {100 * fraction:.2f} % of the measured peak")
+        if impossible is not None:
+            findings.append(impossible)
+        if case.function is copy:
+            largest_copy = fraction
+        del case
+        torch.cuda.empty_cache()
+    if largest_copy is None or largest_copy < LEAST_COPY:
+        findings.append(f"the largest copy reached {largest_copy} of the peak, wanted {LEAST_COPY}")
+    print(
+        "\n" + ("\n".join(f"FOUND: {finding}" for finding in findings) or "none above 100 %, the largest copy near it")
+    )
+    return 1 if findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

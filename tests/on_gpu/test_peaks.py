@@ -1,0 +1,127 @@
+"""The measured peaks on the real thing: plausible, cheap, repeatable, out of reach, and without a trace."""
+
+import time
+
+import pytest
+import torch
+
+from pytest_gpubench.correctness.flops import counted
+from pytest_gpubench.gpu.device import Device, find_device
+from pytest_gpubench.results.roofline import Peaks, highest_gbps, highest_tflops, memory_gbps
+from pytest_gpubench.timing import peaks
+from pytest_gpubench.timing.calls import make_call
+from pytest_gpubench.timing.overhead import take_reps
+from pytest_gpubench.timing.peaks import measured_memory, measured_peaks
+from pytest_gpubench.timing.profiler import ProfilerTimer, self_test
+
+
+def found_peaks(*dtypes: str) -> Peaks:
+    found = measured_peaks(find_device("cuda"), dtypes)
+    assert found is not None
+    return found
+
+
+def median_us(device: Device, work: object, reps: int = 20) -> float:
+    assert callable(work)
+    work()
+    times_us = sorted(rep.elapsed_us for rep in take_reps(ProfilerTimer(device, "cold"), make_call(work), reps))
+    return times_us[reps // 2]
+
+
+def test_peaks_are_below_the_datasheet_and_not_far() -> None:
+    found = found_peaks("bfloat16")
+    assert found.copy_gbps is not None
+    assert found.read_gbps is not None
+    if found.datasheet_gbps is None:
+        pytest.skip("no datasheet is known for this GPU")
+    for rate in (found.copy_gbps, found.read_gbps):
+        assert 0.75 * found.datasheet_gbps < rate < found.datasheet_gbps
+    assert 0.5 * found.datasheet_tflops["bfloat16"] < found.matmul_tflops["bfloat16"]
+    assert found.matmul_tflops["bfloat16"] < (highest_tflops(found, "bfloat16") or 0)
+    assert max(found.copy_gbps, found.read_gbps) < (highest_gbps(found) or 0)
+
+
+def test_they_cost_less_than_a_second_each() -> None:
+    device = find_device("cuda")
+    self_test(ProfilerTimer(device, "cold"))  # what the profiler's start costs is none of theirs
+    found_peaks("float32")
+    began_s = time.perf_counter()
+    measured_memory.__wrapped__(device)
+    memory_s = time.perf_counter() - began_s
+    began_s = time.perf_counter()
+    peaks.measured_matmul.__wrapped__(device, "float32")
+    matmul_s = time.perf_counter() - began_s
+    print(f"memory {memory_s:.2f} s, float32 {matmul_s:.2f} s")
+    assert memory_s < 1.0
+    assert matmul_s < 2.0
+
+
+def test_measured_again_they_are_the_same() -> None:
+    device, found = find_device("cuda"), found_peaks("bfloat16")
+    again = measured_memory.__wrapped__(device)
+    assert again.largest(0.5) == pytest.approx(found.copy_gbps, rel=0.03)
+    assert again.largest(1.0) == pytest.approx(found.read_gbps, rel=0.03)
+    rate = peaks.measured_matmul.__wrapped__(device, "bfloat16")
+    assert rate.tflops == pytest.approx(found.matmul_tflops["bfloat16"], rel=0.05)
+
+
+def test_a_large_copy_is_near_the_peak_and_not_above() -> None:
+    device = find_device("cuda")
+    source = torch.ones(2**28, device="cuda")
+    target = torch.empty_like(source)
+    moved_bytes = 2 * 4 * 2**28
+    peak = memory_gbps(found_peaks(), moved_bytes, 0.5)
+    assert peak is not None
+    assert 0.95 <= moved_bytes / median_us(device, lambda: target.copy_(source)) / 1e3 / peak <= 1.0
+
+
+def test_float32_is_what_torch_makes_of_it() -> None:
+    before = torch.get_float32_matmul_precision()
+    try:
+        torch.set_float32_matmul_precision("highest")
+        exact = found_peaks("float32").matmul_tflops
+        torch.set_float32_matmul_precision("high")
+        rounded = found_peaks("float32").matmul_tflops
+    finally:
+        torch.set_float32_matmul_precision(before)
+    assert list(exact) == ["float32"]
+    if torch.cuda.get_device_capability() >= (8, 0):
+        assert list(rounded) == ["tfloat32"]
+        assert rounded["tfloat32"] > 1.5 * exact["float32"]
+
+
+def test_float8_where_there_is_any() -> None:
+    found = found_peaks("bfloat16", "float8_e4m3fn")
+    if torch.cuda.get_device_capability() < (8, 9):
+        assert "float8_e4m3fn" not in found.matmul_tflops
+        assert any(remark.startswith("float8_e4m3fn matmuls: not measured") for remark in found.remarks)
+    else:
+        assert found.matmul_tflops["float8_e4m3fn"] > 1.3 * found.matmul_tflops["bfloat16"]
+
+
+def test_nothing_stays() -> None:
+    device = find_device("cuda")
+    found_peaks("bfloat16")
+    torch.manual_seed(0)
+    expected = torch.rand(4, device="cuda").tolist()
+    torch.manual_seed(0)
+    before = torch.cuda.memory_allocated()
+    measured_memory.__wrapped__(device)
+    peaks.measured_matmul.__wrapped__(device, "float16")
+    assert torch.cuda.memory_allocated() <= before + 64 * 2**20  # cuBLAS keeps a workspace
+    assert torch.rand(4, device="cuda").tolist() == expected
+
+
+@pytest.mark.parametrize("backend", ["FLASH_ATTENTION", "EFFICIENT_ATTENTION", "CUDNN_ATTENTION", "MATH"])
+def test_attention_is_counted_by_every_backend(backend: str) -> None:
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    q = torch.randn(2, 4, 128, 64, device="cuda", dtype=torch.bfloat16)
+    try:
+        with sdpa_kernel(getattr(SDPBackend, backend)):
+            torch.nn.functional.scaled_dot_product_attention(q, q, q)
+            found = counted(torch.nn.functional.scaled_dot_product_attention, (q, q, q))
+    except RuntimeError as error:
+        pytest.skip(f"{backend} is not there: {error}")
+    assert found.flops == 2 * 2 * 2 * 4 * 128 * 128 * 64
+    assert found.dtype in ("bfloat16", "float32")

@@ -1,0 +1,284 @@
+"""Regions and phases on the real thing: each kernel in the region that launched it, and the timed reps as without."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from pytest_gpubench.errors import NothingRecorded
+from pytest_gpubench.gpu.device import find_device
+from pytest_gpubench.limits import Limits
+from pytest_gpubench.phases import make_course
+from pytest_gpubench.results.phases import OUTSIDE, Region
+from pytest_gpubench.settings import Settings
+from pytest_gpubench.timing.base import Rep
+from pytest_gpubench.timing.calls import Backward, make_call
+from pytest_gpubench.timing.overhead import take_reps
+from pytest_gpubench.timing.profiler import ProfilerTimer
+from pytest_gpubench.timing.regions import MARK, forget_regions, region, take_regions
+from pytest_gpubench.timing.sampling import Sample
+from pytest_gpubench.timing.wall import WallTimer
+
+Function = Callable[[], object]
+ELEMENTS = 2**24
+
+
+def regions_of(function: Function, backward: Backward = "forward") -> tuple[list[Rep], dict[str, Region]]:
+    """Return the timed reps of a function, and its regions by path."""
+    call, timer = make_call(function, backward=backward, label="step"), ProfilerTimer(find_device("cuda"), "cold")
+    call.prepare()()
+    forget_regions()
+    reps = list(take_reps(timer, call, 20))
+    return reps, {each.path: each for each in take_regions(timer, timer.device, call, 0.0, Sample(reps))}
+
+
+def check_sums(reps: list[Rep], found: dict[str, Region], within: float = 0.05) -> None:
+    """Parts add up to the whole of their own reps exactly, and to about the time of those without marks."""
+    wholes_ns = [sum(each.own_ns[rep] for each in found.values()) for rep in range(len(found[OUTSIDE].own_ns))]
+    tops = [each for each in found.values() if not each.depth]
+    assert wholes_ns == [sum(each.total_ns[rep] for each in tops) for rep in range(len(wholes_ns))]
+    timed_us = sorted(rep.elapsed_us for rep in reps)[len(reps) // 2]
+    marked_us = sorted(wholes_ns)[len(wholes_ns) // 2] / 1e3
+    assert marked_us == pytest.approx(timed_us, rel=within, abs=1.0)
+
+
+def sleep(cycles: int) -> None:
+    torch.cuda._sleep(cycles)  # type: ignore[no-untyped-call]
+
+
+@pytest.fixture
+def x() -> torch.Tensor:
+    return torch.randn(ELEMENTS, device="cuda")
+
+
+def test_kernels_and_copies_are_where_they_were_launched(x: torch.Tensor) -> None:
+    out = torch.empty_like(x)
+
+    def step() -> None:
+        out.fill_(1)
+        with region("compute"):
+            torch.neg(x, out=out)
+            with region("copies"):
+                out.copy_(x)
+            for _ in range(3):
+                with region("sin"):
+                    torch.sin(x, out=out)
+        torch.cos(x, out=out)
+
+    reps, found = regions_of(step)
+    check_sums(reps, found)
+    assert {path: each.calls for path, each in found.items()} == {
+        "compute": 1,
+        "compute/copies": 1,
+        "compute/sin": 3,
+        OUTSIDE: 0,
+    }
+    records = {record.name: record.duration_ns for record in reps[-1].records}
+    copied_ns = sum(length for name, length in records.items() if name.startswith("Mem"))
+    assert found["compute/copies"].median_us == pytest.approx(copied_ns / 1e3, rel=0.2)
+    assert found["compute/sin"].median_us == pytest.approx(3 * found["compute"].own_median_us, rel=0.2)
+    assert all(each.own_median_us > 0 for each in found.values())
+    assert not any(record.name == MARK for rep in reps for record in rep.records)
+
+
+def test_many_short_kernels_are_told_apart(x: torch.Tensor) -> None:
+    """What runs is far behind what is launched: clocks of the host would not tell whose kernel it is."""
+    small = torch.ones(64, device="cuda")
+
+    def step() -> None:
+        sleep(2_000_000)
+        for _ in range(100):
+            with region("one"):
+                small.add_(1)
+            with region("two"):
+                small.mul_(1)
+                small.mul_(1)
+
+    _, found = regions_of(step)
+    assert (found["one"].calls, found["two"].calls) == (100, 100)
+    assert found["two"].median_us == pytest.approx(2 * found["one"].median_us, rel=0.25)
+    assert found[OUTSIDE].share > 0.5
+
+
+def test_on_several_streams(x: torch.Tensor, side_stream: torch.cuda.Stream) -> None:
+    def step() -> None:
+        main = torch.cuda.current_stream()
+        with region("side"), torch.cuda.stream(side_stream):
+            side_stream.wait_stream(main)
+            sleep(1_000_000)
+        with region("main"):
+            sleep(500_000)
+        main.wait_stream(side_stream)
+
+    _, found = regions_of(step)
+    assert found["side"].median_us == pytest.approx(2 * found["main"].median_us, rel=0.1)
+    assert found[OUTSIDE].median_us < 0.05 * found["main"].median_us
+
+
+class Squared(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(x)
+        return x.square()
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+        (x,) = ctx.saved_tensors
+        with region("squared"):
+            return grad.mul(x).mul_(2)
+
+
+def test_in_a_backward_on_the_thread_of_autograd(x: torch.Tensor) -> None:
+    x.requires_grad_()
+
+    def step() -> None:
+        x.grad = None
+        with region("forward"):
+            loss = torch.sin(Squared.apply(x)).sum()  # type: ignore[no-untyped-call]
+        with region("backward"):
+            torch.autograd.backward(loss)
+
+    reps, found = regions_of(step)
+    check_sums(reps, found)
+    assert list(found) == ["forward", "backward", "backward/squared", OUTSIDE]
+    assert found["backward/squared"].own_median_us > 0
+    assert found["backward"].own_median_us > 0
+    assert found[OUTSIDE].total_ns == (0,) * len(found[OUTSIDE].total_ns)
+
+
+def test_of_a_backward_alone(x: torch.Tensor) -> None:
+    x.requires_grad_()
+    reps, found = regions_of(lambda: Squared.apply(x), backward="backward")  # type: ignore[no-untyped-call]
+    check_sums(reps, found)
+    assert list(found) == ["squared", OUTSIDE]
+    assert found["squared"].share == 1
+
+
+def test_a_graph_belongs_to_the_region_that_replays_it(x: torch.Tensor) -> None:
+    out = torch.empty_like(x)
+
+    def captured() -> None:
+        with region("left out"):
+            torch.sin(x, out=out)
+            torch.cos(x, out=out)
+
+    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    with torch.cuda.stream(stream):
+        captured()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured()
+
+    def step() -> None:
+        with region("replay"):
+            graph.replay()
+        with region("eager"):
+            torch.neg(x, out=out)
+
+    reps, found = regions_of(step)
+    check_sums(reps, found)
+    assert list(found) == ["replay", "eager", OUTSIDE]
+    assert found["replay"].median_us == pytest.approx(2 * found["eager"].median_us, rel=0.3)
+
+
+def test_a_capture_in_a_call_holds_no_marks(x: torch.Tensor) -> None:
+    out, graphs = torch.empty_like(x), []
+
+    def step() -> None:
+        graph = torch.cuda.CUDAGraph()
+        with region("call"):
+            with torch.cuda.graph(graph), region("captured"):
+                torch.sin(x, out=out)
+            graph.replay()
+        graphs.append(graph)
+
+    step()
+    torch.cuda.synchronize()
+    _, found = regions_of(step)
+    assert list(found) == ["call", OUTSIDE]
+    assert found["call"].own_median_us > 0
+
+
+def test_within_a_compiled_function_regions_are_left_out(x: torch.Tensor) -> None:
+    @torch.compile
+    def chain(x: torch.Tensor) -> torch.Tensor:
+        with region("first"):
+            y = x * 2
+        with region("second"):
+            return y + 1
+
+    forget_regions()
+    chain(x)
+
+    def step() -> torch.Tensor:
+        with region("chain"):
+            return chain(x)
+
+    reps, found = regions_of(step)
+    assert list(found) == ["chain", OUTSIDE]
+    assert {len(rep.records) for rep in reps} == {1}
+
+
+def test_by_the_clock_of_the_host_each_region_waits_for_the_gpu() -> None:
+    call, timer = make_call(short_and_long), WallTimer(find_device("cuda"), "hot")
+    forget_regions()
+    reps = list(take_reps(timer, call, 10))
+    found = {each.path: each for each in take_regions(timer, timer.device, call, 0.0, Sample(reps))}
+    assert found["long"].median_us > 3 * found["short"].median_us
+
+
+def short_and_long() -> None:
+    with region("short"):
+        sleep(500_000)
+    with region("long"):
+        sleep(2_500_000)
+
+
+# phases
+
+
+def measured(phases: dict[str, Function], whole: Function | None = None) -> Any:
+    settings = Settings(device="cuda")
+    return make_course(phases, whole).measure(settings, find_device("cuda"), Limits(), lambda text: None)[0]
+
+
+def test_phases_that_share_nothing_add_up() -> None:
+    def short() -> None:
+        sleep(200_000)
+
+    def long() -> None:
+        sleep(800_000)
+
+    def both() -> None:
+        long()
+        short()
+
+    found = measured({"short": short, "long": long}, both)
+    assert found.ratio == pytest.approx(1, abs=0.03)
+    assert found["long"].share == pytest.approx(0.8, abs=0.03)
+
+
+def test_phases_that_hand_over_in_the_cache_take_longer_alone() -> None:
+    x = torch.randn(2**21, device="cuda")
+    a, b = torch.empty_like(x), torch.empty_like(x)
+
+    def first() -> None:
+        torch.neg(x, out=a)
+
+    def second() -> None:
+        torch.neg(a, out=b)
+
+    def both() -> None:
+        first()
+        second()
+
+    found = measured({"first": first, "second": second}, both)
+    assert found.ratio > 1.05
+    assert "starts with a cold cache" in found.sentence
+
+
+def test_a_phase_that_launches_nothing(x: torch.Tensor) -> None:
+    with pytest.raises(NothingRecorded, match="'empty' launched nothing on the GPU"):
+        measured({"neg": x.neg_, "empty": lambda: None})

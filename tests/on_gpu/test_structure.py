@@ -1,0 +1,354 @@
+"""Exact limits on the real thing: each is broken by one planted defect, named in words, and kept without it."""
+
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Sequence
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+
+from pytest_gpubench.exact import judge_exact
+from pytest_gpubench.gpu.device import Device, find_device
+from pytest_gpubench.results.kernels import Category, breakdown, by_category, unmatched
+from pytest_gpubench.results.model import Outcome, Timing, Verdict
+from pytest_gpubench.structure import Memory, Observed, is_deterministic, observe
+from pytest_gpubench.timing.base import Call
+from pytest_gpubench.timing.calls import Backward, make_arguments, make_call
+from pytest_gpubench.timing.measurement import Plan, measure
+from pytest_gpubench.timing.profiler import ProfilerTimer
+from tests.test_exact import Asked
+
+ELEMENTS = 2**20
+BYTES = 4 * ELEMENTS
+PLAN = Plan(cache="hot", reps=5, warmup=3, precision=0.02, max_time_s=20)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _double(x, out, count, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + at, 2 * tl.load(x + at, mask=at < count), mask=at < count)
+
+
+def double(x: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+    out = torch.empty_like(x) if out is None else out
+    _double[(triton.cdiv(x.numel(), 1024),)](x, out, x.numel(), BLOCK=1024)
+    return out
+
+
+@pytest.fixture
+def device() -> Device:
+    return find_device("cuda")
+
+
+@pytest.fixture
+def x() -> torch.Tensor:
+    return torch.randn(1024, 1024, device="cuda")
+
+
+def call_of(function: Callable[..., object], args: Sequence[object], backward: Backward = "forward") -> Call:
+    return make_call(function, make_arguments(args), backward, label="double")
+
+
+def timing_of(call: Call, device: Device) -> Timing:
+    return measure(call, ProfilerTimer(device, "hot"), device, PLAN, lambda timing: True, lambda text: None)
+
+
+def judge(asked: Asked, function: Callable[..., object], *args: object) -> Verdict:
+    device, call = find_device("cuda"), call_of(function, args)
+    timing = timing_of(call, device)
+    [found] = judge_exact(timing, asked, observe(call, device), is_deterministic(call))
+    return found
+
+
+def seen(function: Callable[..., object], *args: object) -> Observed:
+    call = call_of(function, args)
+    for _ in range(3):
+        call.prepare()()
+    torch.cuda.synchronize()
+    found = observe(call, find_device("cuda"))
+    assert found is not None
+    return found
+
+
+# each limit, with one defect and without
+
+
+def with_an_extra_kernel(x: torch.Tensor) -> torch.Tensor:
+    return double(x).add_(0)
+
+
+def with_a_hidden_item(x: torch.Tensor) -> torch.Tensor:
+    if x[0, 0].item() > 1e9:
+        return x
+    return double(x)
+
+
+def with_a_hidden_contiguous(x: torch.Tensor) -> torch.Tensor:
+    return double(x.t().contiguous())
+
+
+def with_a_hidden_clone(x: torch.Tensor) -> torch.Tensor:
+    return double(x.clone())
+
+
+def with_a_hidden_fill(x: torch.Tensor) -> torch.Tensor:
+    return double(x, torch.zeros_like(x))
+
+
+def with_a_temporary(x: torch.Tensor) -> torch.Tensor:
+    return double(double(x))
+
+
+_kept: list[torch.Tensor] = []
+
+
+def with_a_leak(x: torch.Tensor) -> torch.Tensor:
+    out = double(x)
+    _kept.append(torch.empty(1024, device=x.device))
+    return out
+
+
+def with_a_synchronize(x: torch.Tensor) -> torch.Tensor:
+    out = double(x)
+    torch.cuda.synchronize()
+    return out
+
+
+def with_a_stream_synchronize(x: torch.Tensor) -> torch.Tensor:
+    out = double(x)
+    torch.cuda.current_stream().synchronize()
+    return out
+
+
+def with_an_event_synchronize(x: torch.Tensor) -> torch.Tensor:
+    out = double(x)
+    event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    event.record()
+    event.synchronize()
+    return out
+
+
+def with_a_tensor_of_numbers(x: torch.Tensor) -> torch.Tensor:
+    return double(x + torch.tensor([1.0], device=x.device))
+
+
+PLANTED = [
+    (Asked(max_kernels=1), with_an_extra_kernel, "launches 2 kernels, wanted at most 1: 1 x _double, 1 x vectorized_"),
+    (Asked(max_kernels=1), with_a_hidden_contiguous, "launches 2 kernels"),
+    (
+        Asked(forbid="memcpy"),
+        with_a_hidden_contiguous,
+        "copies memory 1 time, wanted none: 1 x elementwise_kernel<direct_",
+    ),
+    (Asked(forbid="memcpy"), with_a_hidden_clone, "copies memory 1 time, wanted none: 1 x Memcpy DtoD"),
+    (Asked(forbid="memcpy"), with_a_hidden_item, "copies memory 1 time, wanted none: 1 x Memcpy DtoH"),
+    (Asked(forbid="memset"), with_a_hidden_fill, "fills memory 1 time, wanted none"),
+    (
+        Asked(forbid="sync"),
+        with_a_hidden_item,
+        "waits for the GPU 1 time, wanted never: if x[0, 0].item() > 1e9: (tests",
+    ),
+    (Asked(forbid="sync"), with_a_synchronize, "wanted never: torch.cuda.synchronize() (tests"),
+    (Asked(forbid="sync"), with_a_stream_synchronize, "wanted never: torch.cuda.current_stream().synchronize() (tests"),
+    (Asked(forbid="sync"), with_an_event_synchronize, "wanted never: event.synchronize() (tests"),
+    (Asked(forbid="sync"), with_a_tensor_of_numbers, "wanted never: return double(x + torch.tensor("),
+    (Asked(max_memory=BYTES), with_a_temporary, "takes 8 MiB of GPU memory above what was in use"),
+    (Asked(max_memory="1GiB"), with_a_leak, "keeps 4 KiB of GPU memory after each call"),
+    (Asked(kernels=("*gemm*",)), double, "launches no kernel named *gemm*, only 1 x _double"),
+]
+
+
+@pytest.mark.parametrize(
+    ("asked", "function", "words"), PLANTED, ids=[f"{row[0]}-{row[1].__name__}" for row in PLANTED]
+)
+def test_a_planted_defect_breaks_the_limit(
+    asked: Asked, function: Callable[..., object], words: str, x: torch.Tensor
+) -> None:
+    found = judge(asked, function, x)
+    assert found.outcome is Outcome.FAIL, found.sentence
+    assert words in found.sentence
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        Asked(max_kernels=1),
+        Asked(forbid="memcpy"),
+        Asked(forbid="memset"),
+        Asked(forbid="sync"),
+        Asked(max_memory=BYTES),
+        Asked(kernels=("_double",)),
+        Asked(deterministic=True),
+    ],
+    ids=str,
+)
+def test_without_a_defect_every_limit_is_kept(asked: Asked, x: torch.Tensor) -> None:
+    found = judge(asked, double, x)
+    assert found.outcome is Outcome.PASS, found.sentence
+
+
+def test_an_allocation_is_one_and_writing_into_a_tensor_is_none(x: torch.Tensor) -> None:
+    """What is returned is allocated too."""
+    broken = judge(Asked(forbid="alloc"), double, x)
+    assert broken.outcome is Outcome.FAIL
+    assert "1 allocation of torch's, 4 MiB together" in broken.sentence
+    assert judge(Asked(forbid="alloc"), double, x, torch.empty_like(x)).outcome is Outcome.PASS
+
+
+# an atomics race
+
+
+def scatter(values: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+    return torch.zeros(16, device=values.device).index_add_(0, places, values)
+
+
+def scatter_in_order(values: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+    return torch.stack([values[places == place].sum() for place in range(16)])
+
+
+def scatter_into(out: torch.Tensor, values: torch.Tensor, places: torch.Tensor) -> None:
+    out.scatter_add_(0, places, values)
+
+
+@pytest.fixture
+def scattered() -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.randn(ELEMENTS, device="cuda"), torch.randint(16, (ELEMENTS,), device="cuda")
+
+
+def test_atomics_that_race_are_found(scattered: tuple[torch.Tensor, torch.Tensor]) -> None:
+    found = judge(Asked(deterministic=True), scatter, *scattered)
+    assert found.outcome is Outcome.FAIL
+    assert found.sentence == "double does not repeat itself bit by bit: out differs from call to call"
+
+
+def test_atomics_that_race_are_found_in_what_a_call_writes_into(scattered: tuple[torch.Tensor, torch.Tensor]) -> None:
+    """What it adds to is put back each time, or every call would differ."""
+    values, places = scattered
+    out = torch.zeros(16, device="cuda")
+    assert is_deterministic(call_of(scatter_into, (out, values, places))) == ["args[0]"]
+    counts = torch.zeros(16, dtype=torch.int64, device="cuda")
+    assert is_deterministic(call_of(scatter_into, (counts, (100 * values).long(), places))) == []
+
+
+@pytest.mark.parametrize("backward", ["backward", "both"])
+def test_atomics_that_race_are_found_in_gradients(backward: Backward) -> None:
+    """The gradient of an embedding by index adds up with atomics."""
+    table = torch.randn(16, 64, device="cuda", requires_grad=True)
+    places = torch.randint(16, (2**16,), device="cuda")
+    scattering = call_of(lambda table: torch.gather(table, 0, places[:, None].expand(-1, 64)), (table,), backward)
+    assert is_deterministic(scattering) == ["args[0].grad"]
+    assert is_deterministic(call_of(lambda table: table * 2, (table,), backward)) == []
+
+
+def test_no_race_is_no_finding(scattered: tuple[torch.Tensor, torch.Tensor]) -> None:
+    assert judge(Asked(deterministic=True), scatter_in_order, *scattered).outcome is Outcome.PASS
+
+
+# what sees what
+
+
+@pytest.mark.parametrize(
+    ("function", "runtime"),
+    [
+        (double, {}),
+        (with_a_hidden_item, {"cudaStreamSynchronize": 1}),
+        (with_a_stream_synchronize, {"cudaStreamSynchronize": 1}),
+        (with_a_synchronize, {"cudaDeviceSynchronize": 1}),
+        (with_an_event_synchronize, {"cudaEventSynchronize": 1}),
+    ],
+)
+def test_each_wait_is_seen_by_python_and_by_the_runtime(
+    function: Callable[..., object], runtime: dict[str, int], x: torch.Tensor
+) -> None:
+    found = seen(function, x)
+    assert len(found.waits) == len(runtime)
+    assert found.runtime_waits == runtime
+
+
+def test_a_wait_in_another_thread_is_seen_by_the_runtime(x: torch.Tensor) -> None:
+    def elsewhere(x: torch.Tensor) -> torch.Tensor:
+        thread = threading.Thread(target=torch.cuda.synchronize)
+        thread.start()
+        thread.join()
+        return double(x)
+
+    found = seen(elsewhere, x)
+    assert not found.waits
+    assert found.runtime_waits == {"cudaDeviceSynchronize": 1}
+
+
+def test_a_wait_in_a_backward_pass_is_seen(x: torch.Tensor, device: Device) -> None:
+    class Waiting(torch.autograd.Function):
+        @staticmethod
+        def forward(context: object, x: torch.Tensor) -> torch.Tensor:
+            return x * 2
+
+        @staticmethod
+        def backward(context: object, gradient: torch.Tensor) -> torch.Tensor:
+            return gradient * (1 if gradient[0, 0].item() else 2)
+
+    call = call_of(lambda x: Waiting.apply(x), (x.requires_grad_(),), "backward")  # type: ignore[no-untyped-call]
+    call.prepare()()
+    found = observe(call, device)
+    assert found is not None
+    assert sum(found.runtime_waits.values()) == 1
+
+
+def test_memory_the_allocator_asks_the_driver_for_is_seen() -> None:
+    """A block larger than any it keeps has to come from cudaMalloc."""
+
+    def large() -> torch.Tensor:
+        torch.cuda.empty_cache()
+        return torch.empty(2**28, device="cuda")
+
+    found = seen(large)
+    assert found.driver_allocations["cudaMalloc"] >= 1
+    assert found.memory == Memory(allocations=1, allocated_bytes=2**30, peak_bytes=2**30, kept_bytes=0)
+
+
+def test_watching_leaves_everything_as_it_was(x: torch.Tensor) -> None:
+    torch.cuda.set_sync_debug_mode(0)
+    shown, filters = warnings.showwarning, list(warnings.filters)
+    seen(with_a_hidden_item, x)
+    assert torch.cuda.get_sync_debug_mode() == 0
+    assert (warnings.showwarning, list(warnings.filters), sys.getprofile()) == (shown, filters, None)
+    device = find_device("cuda")
+    before, after = timing_of(call_of(double, (x,)), device), timing_of(call_of(double, (x,)), device)
+    assert before.kernels[0].name == after.kernels[0].name == "_double"
+
+
+def test_compiled_functions_can_be_watched(x: torch.Tensor) -> None:
+    """Python's profile function does not make torch.compile start again, or wait."""
+    compiled = torch.compile(lambda x: torch.nn.functional.gelu(x * 2) + 1)
+    found = seen(compiled, x)
+    assert (found.waits, found.runtime_waits) == ((), {})
+    assert found.memory == Memory(allocations=1, allocated_bytes=BYTES, peak_bytes=BYTES, kept_bytes=0)
+
+
+# real names
+
+
+def test_a_transformers_kernels_have_categories(device: Device) -> None:
+    """The shares sum to 1, and the matrix products are found."""
+    layer = torch.nn.TransformerEncoderLayer(256, 4, 1024, batch_first=True, dropout=0.0).cuda()
+    y = torch.randn(8, 128, 256, device="cuda")
+    timing = timing_of(call_of(layer, (y,), "both"), device)
+    shares = by_category(timing)
+    assert sum(share.share for share in shares) == pytest.approx(1)
+    assert {Category.MATMUL, Category.REDUCTION} <= {share.category for share in shares}
+    for share in breakdown(timing):
+        print(f"{share.category.value:14} {share.launches:3} x {share.name}")  # shown with -s, or where this fails
+    unknown = [share.name for share in breakdown(timing) if share.category is Category.OTHER]
+    assert not unknown
+
+
+def test_what_the_candidate_launches_beyond_the_reference(x: torch.Tensor, device: Device) -> None:
+    reference, candidate = (
+        timing_of(call_of(double, (x,)), device),
+        timing_of(call_of(with_a_hidden_clone, (x,)), device),
+    )
+    [found] = unmatched(candidate, reference)
+    assert found.startswith("double launches 1 x Memcpy DtoD")
