@@ -1,0 +1,100 @@
+"""Failures as GitHub's workflow commands, which it shows on the line of the test that failed."""
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from pytest_gpubench.units import count, printable
+
+MOST_SHOWN = 10
+"""Errors, and warnings, that GitHub shows of one step; it drops the others without a word."""
+MOST_NAMED = 5
+"""Titles that the command which stands for the others names."""
+LONGEST_TITLE = 255
+"""Characters: the limit of `title` in GitHub's "REST API endpoints for check runs"."""
+LONGEST_SENTENCE = 4000
+"""Characters: the runner cuts messages after 4,096."""
+
+IN_DATA = {"%": "%25", "\r": "%0D", "\n": "%0A"}
+IN_PROPERTY = {**IN_DATA, ":": "%3A", ",": "%2C"}
+
+
+@dataclass(frozen=True)
+class Place:
+    """What is to be said of one line of a checkout."""
+
+    path: str
+    """Absolute, or relative to the root of the checkout; empty where there is no file to point at."""
+    line: int | None
+    """Counted from 1; None where only the file is known."""
+    title: str
+    sentence: str
+    level: Literal["error", "warning"] = "error"
+
+
+def github_lines(failures: Iterable[Place], root: str = "") -> list[str]:
+    """Return a workflow command for each place, errors first; one stands for all above ten of a level.
+
+    root: of the checkout, which GitHub names in GITHUB_WORKSPACE; empty where it is not known. A file outside of it is
+    told in the sentence, as GitHub has no line of it to show. GitHub reads a command at the start of a line of the
+    output only. Its form and its escaping are those of "Workflow commands for GitHub Actions" in GitHub's
+    documentation, sections "Setting an error message" and "Setting a warning message", and of actions/toolkit, which
+    that page is about; GitLab has none, and takes its annotations from JUnit.
+    """
+    places = list(failures)
+    lines = []
+    for level in ("error", "warning"):
+        own = [place for place in places if place.level == level]
+        shown = own if len(own) <= MOST_SHOWN else own[: MOST_SHOWN - 1]
+        lines += [command(place, root) for place in shown]
+        if len(own) > len(shown):
+            lines.append(command(others(own[len(shown) :]), root))
+    return lines
+
+
+def others(places: Sequence[Place]) -> Place:
+    """Return what stands for places of one level that are not shown."""
+    named = ", ".join(place.title for place in places[:MOST_NAMED])
+    more = f" and {len(places) - MOST_NAMED} more" if len(places) > MOST_NAMED else ""
+    noun, level = ("failure" if places[0].level == "error" else "warning"), places[0].level
+    sentence = f"not shown on their lines, as GitHub shows {MOST_SHOWN} at most: {named}{more}"
+    return Place("", None, f"{count(len(places), f'more {noun}')} of GPU benchmarks", sentence, level)
+
+
+def command(place: Place, root: str) -> str:
+    """Return the workflow command for one place."""
+    inside = path_in_checkout(place.path, root)
+    sentence = place.sentence or place.title
+    properties = {"title": shortened(place.title, LONGEST_TITLE)}
+    if inside:
+        line = {"line": str(place.line)} if place.line is not None and place.line >= 1 else {}
+        properties = {"file": inside, **line, **properties}
+    elif place.path:
+        sentence = f"{place.path}{'' if place.line is None else f':{place.line}'}: {sentence}"
+    written = ",".join(f"{name}={escaped(value, IN_PROPERTY)}" for name, value in properties.items() if value)
+    return f"::{place.level}{written and ' '}{written}::{escaped(shortened(sentence, LONGEST_SENTENCE), IN_DATA)}"
+
+
+def path_in_checkout(path: str, root: str) -> str:
+    """Return a file's path from the root of the checkout, with slashes; empty where it is not within it."""
+    if not path:
+        return ""
+    if not os.path.isabs(path):
+        inside = os.path.normpath(path)
+        return "" if inside.split(os.sep)[0] == os.pardir else Path(inside).as_posix()
+    for file, folder in ((path, root), (os.path.realpath(path), os.path.realpath(root))):
+        if root and Path(os.path.normpath(file)).is_relative_to(os.path.normpath(folder)):
+            return Path(os.path.relpath(file, folder)).as_posix()
+    return ""
+
+
+def escaped(text: str, escapes: dict[str, str]) -> str:
+    """Return a text that ends neither its command nor its property, without what cannot be printed."""
+    return "".join(escapes.get(each) or printable(each) for each in text)
+
+
+def shortened(text: str, most: int) -> str:
+    """Return a text with its end left out where it is too long."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"

@@ -1,0 +1,46 @@
+"""Limits as the page writes and draws them."""
+
+import ast
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pytest_gpubench.results.model import Timing, Verdict
+from pytest_gpubench.units import format_share, format_time, printable
+
+
+@dataclass(frozen=True)
+class ShownLimit:
+    """A limit: what it is on, the number where there is one, and a short text."""
+
+    kind: str
+    value: float | None
+    text: str
+
+
+def shown_limit(verdict: Verdict, timing: Timing) -> ShownLimit:
+    """Return a verdict's limit as it holds for one timing; one that cannot be read keeps its own words."""
+    kind, _, asked = verdict.limit.partition("=")
+    value = number_for(asked, timing)
+    if value is None:
+        return ShownLimit(kind, None, printable(verdict.limit))
+    texts = {"min_speedup": f"≥ {value:g}×", "max_rel_std": f"std ≤ {format_share(value)}"}
+    text = f"≤ {format_time(value)}" if kind == "max_time_us" else texts.get(kind, printable(verdict.limit))
+    return ShownLimit(kind, value, text)
+
+
+def number_for(asked: str, timing: Timing) -> float | None:
+    """Return the number of a limit, of one per candidate or per GPU the one for this timing; None where it has none."""
+    try:
+        value = ast.literal_eval(asked)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return None
+    if isinstance(value, Mapping):
+        value = value.get(timing.label, named_device(value, timing.device))
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+
+def named_device(limits: Mapping[object, object], device: str) -> object:
+    """Return the limit of the longest GPU name that is a whole word of the device's; None where none is."""
+    named = [str(name) for name in limits if re.search(rf"(?<!\w){re.escape(str(name))}(?!\w)", device, re.IGNORECASE)]
+    return limits.get(max(named, key=len)) if named else None

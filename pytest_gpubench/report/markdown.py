@@ -1,0 +1,390 @@
+"""A run as Markdown, for the summary of a CI job and for comments: what failed first, then every number."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from pytest_gpubench.report.cells import outcome_text, speedup_text, time_cell
+from pytest_gpubench.report.comparison import reference_us, times_us, timing_cell, variant_text
+from pytest_gpubench.report.rows import Row, fold, reference_label, slowness, slowness_against_reference, split
+from pytest_gpubench.results.baseline import torch_version
+from pytest_gpubench.results.model import DeviceFacts, Outcome, PastChange, SavedRun, TestRecord, Timing, Verdict
+from pytest_gpubench.units import choose_time_unit, format_share, format_time, printable, round_to_digits
+
+LEAST_BYTES = 30_000
+"""What the first line, the headers and the machine fit into, however long their names are."""
+NOTE_BYTES = 200
+"""Kept free, in each part, for the line that says how much of it is left out."""
+LONGEST_NAME = 300
+LONGEST_SENTENCE = 600
+LONGEST_FACT = 60
+MOST_DEVICES = 2
+"""GPU models that the first line names."""
+MOST_KERNELS = 10
+"""Kernels of one call that are shown; the shortest of more are summed up."""
+MOST_SETTINGS = 5
+
+CROSS, WARNING, TICK = "❌ ", "⚠️ ", "✅ "
+STANDINGS = {
+    "failed": CROSS,
+    "invalid": CROSS,
+    "bad but not enforced": WARNING,
+    "inconclusive": WARNING,
+    "passed": TICK,
+    "without a verdict": "",
+    "not measured": "",
+}
+"""What a test can have come to, the worst first, each with its sign."""
+TROUBLES = tuple(STANDINGS)[:4]
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a part, and how soon it is left out."""
+
+    text: str
+    rank: int
+    """0 is kept the longest."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A table or a list with what comes before it."""
+
+    title: str
+    head: str
+    """The head of the table; empty for a list."""
+    lines: Sequence[Line]
+    noun: str
+    folded: bool = False
+
+    def text(self, kept: Sequence[str], limit_bytes: int) -> str:
+        """Return the part with the lines that are kept, and how many are not."""
+        left_out = len(self.lines) - len(kept)
+        table = "\n".join([*filter(None, [self.head]), *kept]) if kept else ""
+        note = f"{left_out:,} of {len(self.lines):,} {self.noun} left out, to stay below {limit_bytes:,} bytes."
+        blocks = [*filter(None, [table]), *([note] if left_out else [])]
+        title, end = self.frame()
+        return "\n\n".join([title, *blocks, *filter(None, [end])])
+
+    def frame(self) -> tuple[str, str]:
+        """Return what stands before and after the lines."""
+        if self.folded:
+            return f"<details>\n<summary>{self.title}</summary>", "</details>"
+        return f"### {self.title}", ""
+
+
+def markdown_summary(run: SavedRun, failures: Mapping[str, str] | None = None, limit_bytes: int = 1_000_000) -> str:
+    """Return a run as GitHub Flavored Markdown: what failed, all measurements, the failures' kernels, the machine.
+
+    failures: by node id, a sentence for each test that failed; it is told unless it holds that of one of the test's
+    verdicts. limit_bytes: what the summary stays below, encoded as UTF-8, by leaving out what passed first; at least
+    LEAST_BYTES, else ValueError. A step of GitHub Actions may write 1 MiB ("Workflow commands for GitHub Actions" in
+    GitHub's documentation, section "Step isolation and limits"), a comment has at most 65,536 characters. No text of a
+    run becomes markup, a link or a mention.
+    """
+    if limit_bytes < LEAST_BYTES:
+        raise ValueError(f"a summary of at most {limit_bytes:,} bytes is too short: allow at least {LEAST_BYTES:,}")
+    told = failures or {}
+    standings = standings_of(run.records, told)
+    shown = [row for record in run.records for row in rows_of(record)]
+    parts = [
+        trouble_part(shown, told),
+        measurement_part([row for row in shown if row.shown], standings),
+        kernel_part([row for row in shown if standings[row.record.nodeid] in ("failed", "invalid")]),
+        machine_part(run),
+    ]
+    return fit(headline(run.records, standings), [part for part in parts if part.lines], limit_bytes)
+
+
+def fit(first: str, parts: Sequence[Part], limit_bytes: int) -> str:
+    """Return the parts with as many of their lines, the most important ones, as there is room for."""
+    frames = [*(text for part in parts for text in (*part.frame(), part.head)), first]
+    left = limit_bytes - sum(size(text) + 1 for text in frames) - NOTE_BYTES * len(parts)
+    ordered = sorted(
+        (line.rank, number, index) for number, part in enumerate(parts) for index, line in enumerate(part.lines)
+    )
+    kept: list[list[int]] = [[] for _ in parts]
+    for _, number, index in ordered:
+        left -= size(parts[number].lines[index].text)
+        if left < 0:
+            break
+        kept[number].append(index)
+    texts = [
+        part.text([part.lines[index].text for index in sorted(own)], limit_bytes)
+        for part, own in zip(parts, kept, strict=True)
+    ]
+    return "\n\n".join([first, *texts]) + "\n"
+
+
+def size(text: str) -> int:
+    """Return how many bytes a text takes, with the line break after it."""
+    return len(text.encode()) + 1
+
+
+# what came of the tests
+
+
+def standings_of(records: Iterable[TestRecord], failures: Mapping[str, str]) -> dict[str, str]:
+    """Return what each test has come to, the worst of it."""
+    order = list(STANDINGS)
+    found = dict.fromkeys(failures, "failed")
+    for record in records:
+        own = [standing(verdict) for item in record.measurements for verdict in item.verdicts]
+        measured = any(item.timing.measured for item in record.measurements)
+        own.append("without a verdict" if measured else "not measured")
+        worst = min([*own, found.get(record.nodeid, order[-1])], key=order.index)
+        found[record.nodeid] = worst
+    return found
+
+
+def standing(verdict: Verdict) -> str:
+    """Return what a verdict alone makes of its test."""
+    if verdict.outcome in (Outcome.FAIL, Outcome.INVALID) and not verdict.enforced:
+        return "bad but not enforced"
+    words = {Outcome.FAIL: "failed", Outcome.INVALID: "invalid"}
+    words |= {Outcome.INCONCLUSIVE: "inconclusive", Outcome.PASS: "passed"}
+    return words.get(verdict.outcome, "without a verdict")
+
+
+def headline(records: Sequence[TestRecord], standings: Mapping[str, str]) -> str:
+    """Return the first line: how many tests came to what, and where."""
+    numbers = Counter(standings.values())
+    words = [f"{sign}{numbers[name]} {name}" for name, sign in STANDINGS.items() if numbers[name]]
+    models = list(dict.fromkeys(model_text(record.device) for record in records))
+    named = " and ".join(models[:MOST_DEVICES])
+    more = f" and {len(models) - MOST_DEVICES} more" if len(models) > MOST_DEVICES else ""
+    where = f" on {named}{more}" if models else ""
+    return f"## GPU benchmarks: {', '.join(words) or 'nothing was measured'}{where}"
+
+
+def model_text(device: DeviceFacts) -> str:
+    """Return what a device is called."""
+    return ("the CPU, " if device.type == "cpu" else "") + text(device.name, LONGEST_FACT)
+
+
+def rows_of(record: TestRecord) -> list[Row]:
+    """Return what is told of a test: of a function measured very often the worst, of references what was judged."""
+    alone, candidates = split(record)
+    references = [Row(record, item) for item in record.measurements if item.role == "reference" and item.verdicts]
+    rows = [*fold(alone, slowness), *fold(candidates, slowness_against_reference), *references]
+    return [row for row in rows if row.shown or row.measurement.verdicts]
+
+
+# the parts
+
+
+def trouble_part(rows: Sequence[Row], failures: Mapping[str, str]) -> Part:
+    """Return what failed, then what is invalid, then what is not certain, each with its sentence."""
+    judged = [
+        (standing(verdict), verdict_cell(verdict), row.record.nodeid, variant_text(row), one_line(verdict.sentence))
+        for row in rows
+        for verdict in row.measurement.verdicts
+        if standing(verdict) in TROUBLES
+    ]
+    said: dict[str, list[str]] = {}
+    for _, _, nodeid, _, sentence in judged:
+        said.setdefault(nodeid, []).append(sentence)
+    told = {nodeid: one_line(sentence) for nodeid, sentence in failures.items()}
+    found = [
+        ("failed", f"{CROSS}FAIL", nodeid, "", sentence)
+        for nodeid, sentence in told.items()
+        if not any(known and known in sentence for known in said.get(nodeid, ()))
+    ]
+    lines = [
+        Line(table_row([sign, code(nodeid), code(variant), text(sentence, LONGEST_SENTENCE)]), 1 + TROUBLES.index(name))
+        for name, sign, nodeid, variant, sentence in sorted([*found, *judged], key=lambda each: TROUBLES.index(each[0]))
+    ]
+    return Part("What to look at", table_head(["Verdict", "Test", "Variant", "What was found"]), lines, "verdicts")
+
+
+def measurement_part(rows: Sequence[Row], standings: Mapping[str, str]) -> Part:
+    """Return every measurement that is not a reference."""
+    unit = choose_time_unit(times_us(rows))
+    devices, files = {row.record.device.name for row in rows}, {row.record.nodeid.split("::", 1)[0] for row in rows}
+    changes = [row.measurement.change for row in rows]
+    columns = {
+        "Test": [code(row.name if len(files) == 1 else row.record.nodeid) for row in rows],
+        "Variant": [code(variant_text(row)) for row in rows],
+        "Device": [text(row.record.device.name, LONGEST_FACT) for row in rows],
+        f"Time ({unit})": [timing_cell(row.timing, unit) for row in rows],
+        f"Reference ({unit})": [reference_text(row, unit) for row in rows],
+        "Speedup": [speedup_text(row.measurement.speedup) for row in rows],
+        against_title(changes): [change_text(change) for change in changes],
+        "Limit": ["<br>".join(code(verdict.limit) for verdict in row.measurement.verdicts) for row in rows],
+        "Verdict": ["<br>".join(map(verdict_cell, row.measurement.verdicts)) for row in rows],
+    }
+    left_out = {"Device": len(devices) < 2, against_title(changes): not any(changes)}
+    wanted = {name: cells for name, cells in columns.items() if not left_out.get(name)}
+    texts = map(table_row, zip(*wanted.values(), strict=True))
+    ranks = [5 if standings[row.record.nodeid] in TROUBLES else 7 for row in rows]
+    lines = [Line(each, rank) for each, rank in zip(texts, ranks, strict=True)]
+    right = [name for name in wanted if name.startswith(("Time", "Speedup"))]
+    title = f"All measurements ({len(rows):,})"
+    return Part(title, table_head(list(wanted), right), lines, "measurements", folded=True)
+
+
+def kernel_part(rows: Iterable[Row]) -> Part:
+    """Return the kernels of what failed, those of its reference too; only the first of a test says which it is."""
+    headers = ["Test", "Variant", "Kernel", "Launches", "Time", "Share"]
+    lines, last = [], ""
+    for row in rows:
+        for timing in arms_of(row):
+            for number, cells in enumerate(kernel_rows(timing)):
+                nodeid, label = row.record.nodeid, "" if number else timing.label
+                lines.append(Line(table_row([code("" if nodeid == last else nodeid), code(label), *cells]), 6))
+                last = nodeid
+    head = table_head(headers, ["Launches", "Time", "Share"])
+    return Part("Kernels of what failed", head, lines, "kernels", folded=True)
+
+
+def arms_of(row: Row) -> list[Timing]:
+    """Return a row's timing and that of its reference."""
+    return [timing for timing in (row.timing, row.reference) if timing is not None]
+
+
+def kernel_rows(timing: Timing) -> Iterator[list[str]]:
+    """Give the cells of each kernel of a call, the longest first, and of the shortest of very many together."""
+    ordered = sorted(timing.kernels, key=lambda kernel: -kernel.median_us)
+    total_us = sum(kernel.median_us for kernel in ordered) or 1.0
+    shown = [(code(kernel.name), kernel.launches, kernel.median_us) for kernel in ordered[:MOST_KERNELS]]
+    rest = ordered[MOST_KERNELS:]
+    if rest:
+        launches = sum(kernel.launches for kernel in rest)
+        shown.append((f"{len(rest)} more", launches, sum(kernel.median_us for kernel in rest)))
+    for name, launches, taken_us in shown:
+        yield [name, str(launches), format_time(taken_us), format_share(taken_us / total_us)]
+
+
+def machine_part(run: SavedRun) -> Part:
+    """Return what was measured on what, and at which commit."""
+    devices = [record.device for record in run.records]
+    timings = [item.timing for record in run.records for item in record.measurements]
+    python = run.machine_info.get("python_version")
+    facts = {
+        "Device": listed(device.name for device in devices),
+        "Driver": listed(device.driver for device in devices),
+        "CUDA": listed(device.cuda for device in devices),
+        "Host": listed(device.host for device in devices),
+        "torch": text(torch_version(run.machine_info), LONGEST_FACT),
+        "Python": text(python, LONGEST_FACT) if isinstance(python, str) else "",
+        "Timer": listed(timing.timer for timing in timings if timing.measured),
+        "Cache": listed(timing.cache for timing in timings if timing.measured),
+        "Options": options_text(run.settings),
+        "Commit": commit_text(run),
+        "Measured": code(run.datetime, LONGEST_FACT),
+        "pytest-gpubench": text(run.version, LONGEST_FACT),
+    }
+    lines = [Line(f"- {name}: {value}", 0) for name, value in facts.items() if value]
+    return Part("Machine and commit", "", lines, "facts")
+
+
+def listed(values: Iterable[str | None]) -> str:
+    """Return what values there are, each once, in the order of first appearance."""
+    return text(", ".join(value for value in dict.fromkeys(values) if value), 2 * LONGEST_FACT)
+
+
+def options_text(settings: Mapping[str, str]) -> str:
+    """Return the options that were not at their defaults, the first few of them."""
+    words = [code(f"{name}={value}", LONGEST_FACT) for name, value in list(settings.items())[:MOST_SETTINGS]]
+    more = f" and {len(settings) - MOST_SETTINGS} more" if len(settings) > MOST_SETTINGS else ""
+    return ", ".join(words) + more
+
+
+def commit_text(run: SavedRun) -> str:
+    """Return the commit, which GitHub makes a link of, its branch, and whether files differed from it."""
+    commit = run.commit_info
+    if commit.id is None:
+        return f"not known: {text(one_line(commit.error), 2 * LONGEST_FACT)}" if commit.error else ""
+    known = re.fullmatch("[0-9a-f]{40}|[0-9a-f]{64}", commit.id)
+    words = [commit.id if known else code(commit.id, LONGEST_FACT)]
+    if commit.branch:
+        words.append(f"on {code(commit.branch, LONGEST_FACT)}")
+    if commit.dirty:
+        words.append("with changes that are not committed")
+    return " ".join(words)
+
+
+# the cells
+
+
+def verdict_cell(verdict: Verdict) -> str:
+    """Return a verdict in a word, with its sign."""
+    return STANDINGS[standing(verdict)] + outcome_text(verdict)
+
+
+def reference_text(row: Row, unit: str) -> str:
+    """Return the reference's time and name; nothing for what is compared with nothing."""
+    name = reference_label(row)
+    return "" if name is None else f"{time_cell(reference_us(row), unit)} {code(name)}"
+
+
+def against_title(changes: Iterable[PastChange | None]) -> str:
+    """Return the header over the changes: the baseline's name where there is one."""
+    names = {change.baseline for change in changes if change}
+    return f"Against {text(names.pop(), LONGEST_FACT)}" if len(names) == 1 else "Against the baselines"
+
+
+def change_text(change: PastChange | None) -> str:
+    """Return how a measurement compares with an older one: above 1 is slower."""
+    if change is None:
+        return ""
+    ratio, *ends = (round_to_digits(number, 4) for number in (change.ratio, *(change.interval or ())))
+    between = f" [{', '.join(ends)}]" if ends else ""
+    whose = "relative time" if change.metric == "speedup" else text(change.metric, LONGEST_FACT)
+    return f"{ratio}x{between} of its {whose}, was {format_time(change.old_us)}"
+
+
+def table_head(headers: Sequence[str], right: Sequence[str] = ()) -> str:
+    """Return the two lines that a table begins with."""
+    return f"{table_row(headers)}\n{table_row('--:' if header in right else '---' for header in headers)}"
+
+
+def table_row(cells: Iterable[str]) -> str:
+    """Return a line of a table."""
+    return f"| {' | '.join(cells)} |"
+
+
+# what comes from outside
+
+BREAK = "\u200b"
+"""A space without width, which `printable` leaves in no text: links and mentions are not seen across it."""
+LINKS = re.compile(r"(?<=@)(?=\w)|(?<=:)(?=//)|(?<=\bwww)(?=\.)", re.IGNORECASE)
+"""Where addresses are recognised, even within <code>."""
+REFERENCES = re.compile(r"(?<=[#!~%&$])(?=\w)|(?<=:)(?=[\w+-]+:)|(?<=\bGH-)(?=\d)", re.IGNORECASE)
+"""Where GitHub and GitLab see issues, labels, emoji and the like, though not within <code>."""
+ESCAPES = str.maketrans(
+    {each: f"&#{ord(each)};" for each in f'&<>|`\\"#{BREAK}'}
+    | {each: f"\\{each}" for each in "*[]~"}
+    | {"$": "<span>$</span>"}
+)
+"""A dollar begins a formula unless it is alone in its element: "Writing mathematical expressions" in GitHub's
+documentation. Entities, as nothing else keeps a table's cells apart: "GitHub Flavored Markdown Spec", "Tables"."""
+UNDERSCORE = re.compile(r"(?<![^\W_])_|_(?![^\W_])")
+"""One that is not within a word, where it can stand for emphasis."""
+
+
+def text(value: str, most: int = LONGEST_NAME) -> str:
+    """Return a text from outside as one that is nothing but text, with its middle left out where it is too long."""
+    return escaped(REFERENCES.sub(BREAK, LINKS.sub(BREAK, printable(shortened(value, most)))))
+
+
+def one_line(value: str) -> str:
+    """Return a text without its line breaks."""
+    return " ".join(value.split())
+
+
+def code(value: str, most: int = LONGEST_NAME) -> str:
+    """Return a name from outside in the typeface of code; empty for none."""
+    return f"<code>{escaped(LINKS.sub(BREAK, printable(shortened(value, most))))}</code>" if value else ""
+
+
+def escaped(value: str) -> str:
+    """Return a text without what Markdown and HTML read as markup."""
+    return UNDERSCORE.sub(r"\\_", value.translate(ESCAPES))
+
+
+def shortened(value: str, most: int) -> str:
+    """Return a text with its middle left out where it is too long: parameters tell tests apart at the end."""
+    return value if len(value) <= most else f"{value[: most - most // 3 - 1]}…{value[-(most // 3) :]}"

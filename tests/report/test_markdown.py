@@ -1,0 +1,511 @@
+import re
+from collections.abc import Iterator, Mapping
+from html.parser import HTMLParser
+
+import msgspec
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+
+from pytest_gpubench.report.markdown import (
+    BREAK,
+    LEAST_BYTES,
+    MOST_KERNELS,
+    change_text,
+    code,
+    markdown_summary,
+    shortened,
+    text,
+)
+from pytest_gpubench.results.model import (
+    CommitInfo,
+    Kernel,
+    Measurement,
+    Outcome,
+    PastChange,
+    SavedRun,
+    TestRecord,
+    Verdict,
+)
+from pytest_gpubench.stats.summary import Interval
+from pytest_gpubench.units import printable
+from tests.report.records import GPU, arms, record, timing, unmeasured, verdict
+from tests.results.saved import make_run
+
+RENDERER = MarkdownIt("commonmark", {"html": True}).enable("table")
+OURS = {"code", "br", "span", "details", "summary"}
+MADE = {"h2", "h3", "table", "thead", "tbody", "tr", "th", "td", "ul", "li", "p"}
+ATTACKS = [
+    "a|b",
+    "`code` `",
+    "``` a ` b",
+    "<script>alert(1)</script>",
+    "</details></td></table>",
+    "<!-- ",
+    "&lt;b&gt; &#60; &amp;",
+    "[x](javascript:alert(1))",
+    "![x](https://example.com/x.png)",
+    "https://example.com www.example.com me@example.com",
+    "@octocat @org/team",
+    "#123 org/repo#12 GH-12 !7 ~label %1 :rocket: a::b::c",
+    "*a* **b** _c_ __d__ ~~e~~ a_b_c",
+    "one\ntwo\r\n\n## three",
+    "back\\slash \\| \\\\| \\`",
+    "$a$ $$b$$ costs $5",
+    "\u202eright to left\u2066",
+    "\ud800 \x00 \x1b[31m",
+    "- [ ] a task",
+    "a  b ",
+    "--- | ---",
+    "\u200b",
+]
+
+
+def make(*records: TestRecord, **others: object) -> SavedRun:
+    return SavedRun(records=records, datetime="2026-03-01T12:30:45+00:00", **others)  # type: ignore[arg-type]
+
+
+def judged(nodeid: str, *outcomes: Outcome, enforced: bool = True) -> TestRecord:
+    """Return a test whose candidate has a verdict of each outcome."""
+    verdicts = [verdict(f"limit{number}", outcome, enforced) for number, outcome in enumerate(outcomes)]
+    return record(*arms(timing("mine", 90.0), timing("torch", 180.0), *verdicts), nodeid=nodeid)
+
+
+PASSED = judged("t.py::passed", Outcome.PASS)
+FAILED = judged("t.py::failed", Outcome.PASS, Outcome.FAIL)
+OPEN = judged("t.py::open", Outcome.INCONCLUSIVE)
+LOOSE = judged("t.py::loose", Outcome.FAIL, enforced=False)
+WRONG = record(
+    *arms(unmeasured("mine", "it is wrong"), timing("torch", 180.0), verdict("limit", Outcome.INVALID)),
+    nodeid="t.py::wrong",
+)
+FREE = record(Measurement(timing=timing("mine", 90.0)), nodeid="t.py::free")
+IDLE = record(Measurement(timing=unmeasured("mine", "switched off")), nodeid="t.py::idle")
+
+
+def table_lines(summary: str) -> Iterator[str]:
+    return (line for line in summary.splitlines() if line.startswith("|"))
+
+
+def cells(line: str) -> list[str]:
+    return [cell.strip() for cell in line.strip("|").split("|")]
+
+
+def section(summary: str, title: str) -> list[list[str]]:
+    """Return the cells of the table under a title, its header first."""
+    after = summary.split(title, 1)[1].split("###")[0].split("<details>")[0]
+    header, _, *rows = table_lines(after)
+    return [cells(header), *map(cells, rows)]
+
+
+class Reader(HTMLParser):
+    """Read a page's elements, and its text by table cell."""
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.elements: list[tuple[str, tuple[str, ...]]] = []
+        self.cells: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, tuple(name for name, _ in attrs)))
+        if tag in ("td", "th"):
+            self.cells.append("")
+
+    def handle_data(self, data: str) -> None:
+        if self.cells:
+            self.cells[-1] += data
+
+
+def read(markdown: str) -> Reader:
+    reader = Reader()
+    reader.feed(RENDERER.render(markdown))
+    reader.close()
+    return reader
+
+
+# the first line
+
+
+@pytest.mark.parametrize(
+    ("records", "failures", "line"),
+    [
+        ((), {}, "nothing was measured"),
+        ((), {"t.py::a": "no"}, "❌ 1 failed"),
+        ((PASSED,), {}, "✅ 1 passed on NVIDIA H200"),
+        ((PASSED, FAILED, OPEN, WRONG), {}, "❌ 1 failed, ❌ 1 invalid, ⚠️ 1 inconclusive, ✅ 1 passed on NVIDIA H200"),
+        ((PASSED,), {"t.py::passed": "an assert", "t.py::b": "no"}, "❌ 2 failed on NVIDIA H200"),
+        ((FAILED,), {"t.py::failed": "no"}, "❌ 1 failed on NVIDIA H200"),
+        ((LOOSE, FREE, IDLE), {}, "⚠️ 1 bad but not enforced, 1 without a verdict, 1 not measured on NVIDIA H200"),
+        ((judged("t.py::a", Outcome.NOT_JUDGED),), {}, "1 without a verdict on NVIDIA H200"),
+        ((PASSED, judged("t.py::passed", Outcome.INCONCLUSIVE)), {}, "⚠️ 1 inconclusive on NVIDIA H200"),
+        ((judged("t.py::a", Outcome.INCONCLUSIVE, Outcome.INVALID, Outcome.PASS),), {}, "❌ 1 invalid on NVIDIA H200"),
+    ],
+)
+def test_the_first_line_says_what_came_of_the_tests(
+    records: tuple[TestRecord, ...], failures: Mapping[str, str], line: str
+) -> None:
+    assert markdown_summary(make(*records), failures).splitlines()[0] == f"## GPU benchmarks: {line}"
+
+
+@pytest.mark.parametrize(
+    ("names", "where"),
+    [
+        (["A"], "A"),
+        (["A", "A"], "A"),
+        (["A", "B"], "A and B"),
+        (["A", "B", "C", "B", "D"], "A and B and 2 more"),
+    ],
+)
+def test_the_first_line_names_the_gpus(names: list[str], where: str) -> None:
+    records = [
+        msgspec.structs.replace(PASSED, nodeid=f"t.py::{number}", device=msgspec.structs.replace(GPU, name=name))
+        for number, name in enumerate(names)
+    ]
+    summary = markdown_summary(make(*records))
+    assert summary.splitlines()[0].endswith(f" passed on {where}")
+    assert ("Device" in section(summary, "All measurements")[0]) is (len(set(names)) > 1)
+
+
+def test_a_cpu_is_called_one() -> None:
+    device = msgspec.structs.replace(GPU, type="cpu", name="EPYC")
+    first = markdown_summary(make(msgspec.structs.replace(PASSED, device=device))).splitlines()[0]
+    assert first.endswith("on the CPU, EPYC")
+
+
+# the parts
+
+
+def test_what_failed_comes_first_each_with_its_sentence() -> None:
+    summary = markdown_summary(make(PASSED, OPEN, LOOSE, WRONG, FAILED, FREE), {"t.py::other": "assert\n 1 ==  2"})
+    assert section(summary, "### What to look at") == [
+        ["Verdict", "Test", "Variant", "What was found"],
+        ["❌ FAIL", "<code>t.py::other</code>", "", "assert 1 == 2"],
+        ["❌ FAIL", "<code>t.py::failed</code>", "<code>mine</code>", "a sentence about limit1"],
+        ["❌ INVALID", "<code>t.py::wrong</code>", "<code>mine</code>", "a sentence about limit"],
+        ["⚠️ FAIL (not enforced)", "<code>t.py::loose</code>", "<code>mine</code>", "a sentence about limit0"],
+        ["⚠️ INCONCLUSIVE", "<code>t.py::open</code>", "<code>mine</code>", "a sentence about limit0"],
+    ]
+    order = [summary.index(each) for each in ("What to look", "All meas", "Kernels of", "### Machine")]
+    assert order == sorted(order)
+
+
+def test_a_failure_that_a_verdict_tells_is_not_told_twice() -> None:
+    told = {"t.py::failed": "LimitBroken: a sentence\nabout limit1", "t.py::open": "assert False"}
+    rows = section(markdown_summary(make(FAILED, OPEN), told), "### What to look at")
+    assert [row[3] for row in rows[1:]] == ["assert False", "a sentence about limit1", "a sentence about limit0"]
+
+
+def test_nothing_to_look_at_has_no_part() -> None:
+    summary = markdown_summary(make(PASSED, FREE, IDLE))
+    assert "What to look at" not in summary
+    assert "Kernels of" not in summary
+    assert "idle" not in summary
+
+
+def test_the_table_prints_the_numbers_of_the_run() -> None:
+    slow = judged("t.py::a[1-2]", Outcome.PASS, Outcome.FAIL)
+    header, first, second, third = section(markdown_summary(make(slow, FREE, WRONG)), "All measurements (3)")
+    assert header == ["Test", "Variant", "Time (us)", "Reference (us)", "Speedup", "Limit", "Verdict"]
+    assert first == [
+        r"<code>a\[1-2\]</code>",
+        "<code>mine</code>",
+        "90.00 [89.73, 90.27]",
+        "180.0 <code>torch</code>",
+        "2.000x [1.980, 2.020]",
+        "<code>limit0</code><br><code>limit1</code>",
+        "✅ PASS<br>❌ FAIL",
+    ]
+    assert second == ["<code>free</code>", "<code>mine</code>", "90.00 [89.73, 90.27]", "", "", "", ""]
+    assert third[2:5] == ["-", "180.0 <code>torch</code>", ""]
+
+
+def test_tests_of_several_files_have_their_file() -> None:
+    other = msgspec.structs.replace(FREE, nodeid="a/u.py::free")
+    names = [row[0] for row in section(markdown_summary(make(PASSED, other)), "All measurements")]
+    assert names == ["Test", "<code>t.py::passed</code>", "<code>a/u.py::free</code>"]
+
+
+def test_of_many_examples_the_worst_is_shown() -> None:
+    run = make_run(tests=6)
+    rows = section(markdown_summary(run), "All measurements")
+    assert len(rows) == 7
+    assert "worst of 2" in rows[-1][1]
+
+
+def test_a_judged_reference_is_told() -> None:
+    reference, candidate = arms(timing("mine", 90.0), timing("torch", 180.0))
+    reference = msgspec.structs.replace(reference, verdicts=(verdict("limit", Outcome.INVALID),))
+    rows = section(markdown_summary(make(record(reference, candidate))), "### What to look at")
+    assert [row[2] for row in rows] == ["Variant", "<code>torch</code>"]
+
+
+def test_only_what_failed_shows_its_kernels_and_those_of_its_reference() -> None:
+    kernels = tuple(
+        Kernel(name=f"k{number}<T>", kind="kernel", launches=number, median_us=float(number)) for number in range(1, 13)
+    )
+    mine = timing("mine", 78.0, kernels=kernels)
+    bad = record(*arms(mine, timing("torch", 180.0), verdict("limit", Outcome.FAIL)), nodeid="t.py::bad")
+    rows = section(markdown_summary(make(PASSED, bad, OPEN)), "Kernels of what failed")
+    assert rows[1] == [
+        "<code>t.py::bad</code>",
+        "<code>mine</code>",
+        "<code>k12&#60;T&#62;</code>",
+        "12",
+        "12.00 us",
+        "15 %",
+    ]
+    assert rows[MOST_KERNELS] == ["", "", "<code>k3&#60;T&#62;</code>", "3", "3.000 us", "3.8 %"]
+    assert rows[MOST_KERNELS + 1] == ["", "", "2 more", "3", "3.000 us", "3.8 %"]
+    assert rows[MOST_KERNELS + 2] == ["", "<code>torch</code>", r"<code>torch_kernel</code>", "2", "180.0 us", "100 %"]
+    assert len(rows) == MOST_KERNELS + 3
+
+
+def changed(test: TestRecord, **change: object) -> TestRecord:
+    """Return a test whose last measurement was compared with a saved run."""
+    known: dict[str, object] = {"baseline": "main", "metric": "median", "ratio": 1.031, "old_us": 87.3}
+    past = PastChange(**{"interval": Interval(1.028, 1.034), **known, **change})  # type: ignore[arg-type]
+    *others, last = test.measurements
+    return msgspec.structs.replace(test, measurements=(*others, msgspec.structs.replace(last, change=past)))
+
+
+def test_what_was_compared_with_a_saved_run_has_a_column() -> None:
+    header, first, second = section(markdown_summary(make(changed(PASSED), FREE)), "All measurements")
+    at = header.index("Against main")
+    assert (first[at], second[at]) == ("1.031x [1.028, 1.034] of its median, was 87.30 us", "")
+    assert "Against" not in markdown_summary(make(PASSED, FREE))
+
+
+def test_several_saved_runs_share_a_column() -> None:
+    run = make(changed(PASSED), changed(FREE, baseline="a|b", metric="speedup", interval=None))
+    header, _, second = section(markdown_summary(run), "All measurements")
+    assert second[header.index("Against the baselines")] == "1.031x of its relative time, was 87.30 us"
+
+
+def test_no_change_has_no_text() -> None:
+    assert change_text(None) == ""
+
+
+def test_the_machine_and_the_commit_end_it() -> None:
+    run = make_run(tests=7)
+    end = markdown_summary(run).split("### Machine and commit")[1].strip().splitlines()
+    assert end == [
+        "- Device: NVIDIA H200",
+        "- Driver: 570.86.15",
+        "- CUDA: 12.8",
+        "- Host: gpu-host-3",
+        "- torch: 2.9.0",
+        "- Python: 3.12.4",
+        "- Timer: profiler",
+        "- Cache: cold",
+        "- Options: <code>reps=40</code>",
+        "- Commit: 0123456789abcdef0123456789abcdef01234567 on <code>main</code>",
+        "- Measured: <code>2026-03-01T12:30:45.123456+00:00</code>",
+        "- pytest-gpubench: 0.1.0",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("commit", "line"),
+    [
+        (CommitInfo(id="a" * 40, dirty=True), f"- Commit: {'a' * 40} with changes that are not committed"),
+        (CommitInfo(id="a" * 39), f"- Commit: <code>{'a' * 39}</code>"),
+        (CommitInfo(id="@me"), "- Commit: <code>@&#8203;me</code>"),
+        (CommitInfo(error="no git | here"), "- Commit: not known: no git &#124; here"),
+    ],
+)
+def test_the_commit_is_told(commit: CommitInfo, line: str) -> None:
+    assert line in markdown_summary(make(PASSED, commit_info=commit)).splitlines()
+
+
+def test_no_commit_and_many_options() -> None:
+    lines = markdown_summary(make(PASSED, settings={f"o{number}": "1" for number in range(7)})).splitlines()
+    assert not any(line.startswith("- Commit") for line in lines)
+    assert next(line for line in lines if "Options" in line).endswith("<code>o4=1</code> and 2 more")
+
+
+# the limit
+
+
+def big_run() -> SavedRun:
+    run = make_run(tests=700, reps=12)
+    slow = make_run(tests=40, reps=12, slower=1.4)
+    moved = (msgspec.structs.replace(each, nodeid=f"z{each.nodeid}") for each in slow.records)
+    return msgspec.structs.replace(run, records=(*run.records, *moved))
+
+
+@pytest.mark.parametrize("limit_bytes", [LEAST_BYTES, 65_536, 200_000, 1_000_000])
+def test_it_stays_below_the_limit_and_says_what_is_left_out(limit_bytes: int) -> None:
+    run = big_run()
+    summary = markdown_summary(run, limit_bytes=limit_bytes)
+    assert len(summary.encode()) <= limit_bytes
+    everything = markdown_summary(run, limit_bytes=10_000_000)
+    assert "left out" not in everything
+    for title, noun in (
+        ("### What to look", "verdicts"),
+        ("All measurements", "measurements"),
+        ("Kernels of", "kernels"),
+    ):
+        total = len(section(everything, title)) - 1
+        after = summary.split(title, 1)[1].split("<details>")[0].split("###")[0]
+        shown = max(0, sum(1 for _ in table_lines(after)) - 2)
+        note = f"{total - shown:,} of {total:,} {noun} left out, to stay below {limit_bytes:,} bytes."
+        assert (note in after) is (shown < total)
+    assert "### Machine and commit\n\n- Device: NVIDIA H200" in summary
+    assert summary.count("<details>") == summary.count("</details>") == 2
+
+
+def test_every_line_is_there_or_counted_wherever_the_limit_falls() -> None:
+    """Long lines and a long header, so that there is no slack; the limits cut between any two of the last ones."""
+    tests = (judged(f"t.py::{'x' * 900}{number}", Outcome.INCONCLUSIVE) for number in range(40))
+    run = make(*(changed(test, baseline="$" * 60) for test in tests))
+    full = len(markdown_summary(run).encode())
+    assert full > LEAST_BYTES + 1500
+    for limit_bytes in range(full - 1500, full + 900, 29):
+        summary = markdown_summary(run, limit_bytes=limit_bytes)
+        assert len(summary.encode()) <= limit_bytes
+        shown = len(section(summary, "All measurements")) - 1
+        note = re.search(r"(\d+) of 40 measurements left out", summary)
+        assert shown + (int(note[1]) if note else 0) == 40
+    assert note is None
+
+
+def test_what_passed_is_left_out_first() -> None:
+    run = big_run()
+    full = len(markdown_summary(run, limit_bytes=10_000_000).encode())
+    summary = markdown_summary(run, limit_bytes=full - 50_000)
+    assert "measurements left out" in summary
+    assert "verdicts left out" not in summary
+    assert "kernels left out" not in summary
+    rows = section(summary, "All measurements")[1:]
+    assert sum("❌" in row[-1] for row in rows) == len(section(summary, "### What to look at")) - 1 == 29
+    assert full - 50_000 - len(summary.encode()) < 2_000
+
+
+def test_a_failure_is_left_out_last() -> None:
+    records = [judged(f"t.py::t{number}", Outcome.INCONCLUSIVE) for number in range(300)]
+    records += [judged(f"t.py::f{number}", Outcome.FAIL) for number in range(50)]
+    summary = markdown_summary(make(*records), limit_bytes=LEAST_BYTES)
+    troubles = section(summary, "### What to look at")[1:]
+    assert [row[0] for row in troubles[:50]] == ["❌ FAIL"] * 50
+    assert {row[0] for row in troubles[50:]} == {"⚠️ INCONCLUSIVE"}
+
+
+def test_too_low_a_limit_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least 30,000"):
+        markdown_summary(make(), limit_bytes=LEAST_BYTES - 1)
+
+
+@pytest.mark.parametrize("attack", ["$", "#a", "\ud800", "\U0010ffff", "&a", "@a", "☃"])
+def test_the_shortest_summary_holds_the_machine_whatever_its_name(attack: str) -> None:
+    summary = markdown_summary(hostile_run(attack * 500, tests=200), {attack * 500: attack * 5000}, LEAST_BYTES)
+    assert len(summary.encode()) <= LEAST_BYTES
+    assert "- pytest-gpubench: " in summary
+    assert "facts left out" not in summary
+
+
+# what comes from outside
+
+
+def hostile_run(words: str, tests: int = 2) -> SavedRun:
+    """Return a run that says the same thing wherever it can say something."""
+    device = msgspec.structs.replace(GPU, name=words, host=words, driver=words, cuda=words)
+    other = msgspec.structs.replace(device, name=f"{words}2")
+    kernel = Kernel(name=words, kind="kernel", launches=1, median_us=1.0)
+    mine = timing(words, 90.0, kernels=(kernel,), timer=words, cache=words)
+    reference, candidate = arms(mine, timing(words, 180.0), Verdict(limit=words, outcome=Outcome.FAIL, sentence=words))
+    change = PastChange(baseline=words, metric=words, ratio=1.0, interval=None, old_us=1.0)
+    candidate = msgspec.structs.replace(candidate, example=words, change=change)
+    reference = msgspec.structs.replace(reference, example=words)
+    records = [
+        TestRecord(
+            nodeid=f"{words}{number}", device=device if number % 2 else other, measurements=(reference, candidate)
+        )
+        for number in range(tests)
+    ]
+    return SavedRun(
+        records=tuple(records),
+        datetime=words,
+        version=words,
+        commit_info=CommitInfo(id=words, branch=words, dirty=True),
+        machine_info={"torch": words, "python_version": words},
+        settings={f"{words}{number}": words for number in range(9)},
+    )
+
+
+def check_harmless(summary: str) -> None:
+    """Assert that a summary has no element and no cell that is not its own."""
+    for table in re.split(r"\n(?!\|)", summary):
+        assert len({line.count("|") for line in table_lines(table)}) <= 1
+    raw = {tag.strip("</>") for tag in re.findall("<[^>]*>?", summary)}
+    assert raw <= OURS
+    reader = read(summary)
+    assert {tag for tag, _ in reader.elements} <= OURS | MADE
+    assert {name for _, names in reader.elements for name in names} <= {"style"}, "only a cell's alignment"
+    assert not re.search(r"@\w|(?<![&\w])#\w|://|www\.", summary)
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_attacks_are_shown_as_text(attack: str) -> None:
+    run = hostile_run(attack)
+    summary = markdown_summary(run, {f"{attack}3": attack})
+    check_harmless(summary)
+    reader = read(summary)
+    shown = {one_space(cell) for cell in reader.cells}
+    names = {one_space(printable(each)) for each in (f"{attack}0", f"{attack}1", f"{attack}3", attack)}
+    assert names <= shown
+
+
+def one_space(value: str) -> str:
+    return " ".join(value.replace(BREAK, "").split())
+
+
+hostile = st.lists(
+    st.sampled_from(ATTACKS)
+    | st.sampled_from([*"|`<>[]()\\*_~#@:!$&;/\n\r\t -=", "<!--", "]]>", "://"])
+    | st.text(max_size=5),
+    max_size=6,
+).map("".join)
+
+
+@given(hostile)
+@example("\\")
+@example("|")
+@example("<code>\n\n</code>")
+def test_no_text_changes_the_page(words: str) -> None:
+    check_harmless(markdown_summary(hostile_run(words), {words: words}))
+
+
+@given(hostile)
+def test_a_text_is_read_as_it_was_written(words: str) -> None:
+    for write in (text, code):
+        reader = read(f"| a |\n| --- |\n| x{write(words)}x |")
+        assert len(reader.cells) == 2
+        assert one_space(reader.cells[1]) == one_space(f"x{printable(words)}x")
+
+
+@pytest.mark.parametrize(
+    ("words", "written", "as_code"),
+    [
+        ("", "", ""),
+        ("snake_case_2", "snake_case_2", "<code>snake_case_2</code>"),
+        ("_a_", r"\_a\_", r"<code>\_a\_</code>"),
+        ("a|b", "a&#124;b", "<code>a&#124;b</code>"),
+        ("@me", "@&#8203;me", "<code>@&#8203;me</code>"),
+        ("#1 GH-1", "&#35;&#8203;1 GH-&#8203;1", "<code>&#35;1 GH-1</code>"),
+        ("a::b::c", "a::&#8203;b::c", "<code>a::b::c</code>"),
+        ("http://a", "http:&#8203;//a", "<code>http:&#8203;//a</code>"),
+        ("WWW.a", "WWW&#8203;.a", "<code>WWW&#8203;.a</code>"),
+        ("$1$", "<span>$</span>&#8203;1<span>$</span>", "<code><span>$</span>1<span>$</span></code>"),
+        ("a\nb", "a&#92;nb", "<code>a&#92;nb</code>"),
+        ("1.2x [1.1, 1.3]", r"1.2x \[1.1, 1.3\]", r"<code>1.2x \[1.1, 1.3\]</code>"),
+    ],
+)
+def test_texts_are_escaped(words: str, written: str, as_code: str) -> None:
+    assert (text(words), code(words)) == (written, as_code)
+
+
+@pytest.mark.parametrize(("length", "most", "kept"), [(10, 10, "0123456789"), (10, 9, "01234…789"), (10, 6, "012…89")])
+def test_the_middle_of_what_is_too_long_is_left_out(length: int, most: int, kept: str) -> None:
+    assert shortened("0123456789"[:length], most) == kept
+    assert len(kept) <= most

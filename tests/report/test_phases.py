@@ -1,0 +1,129 @@
+"""What is shown of phases and regions."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from pytest_gpubench.report.phases import cells, phases_lines, print_phases, rate_text, region_lines
+from pytest_gpubench.results.phases import OUTSIDE, OVER_WHOLE, Phase, Phases, Region
+from pytest_gpubench.stats.summary import Interval
+
+ENCODER = Phase(name="encoder", median_us=30.004, interval=Interval(29.0, 31.0), share=0.75, elements_per_s=1e9 / 30)
+DECODER = Phase(name="decoder", median_us=10.0, interval=None, share=0.25, elements_per_s=1e8, flags=("overlap",))
+WHOLE = Phase(name="both", median_us=36.0, interval=Interval(35.5, 36.5), share=1.0, elements_per_s=1e9 / 36)
+FOUND = Phases(
+    title="both",
+    timer="profiler",
+    cache="cold",
+    device="NVIDIA H200",
+    phases=(ENCODER, DECODER),
+    whole=WHOLE,
+    sum_us=40.0,
+    sum_interval=Interval(39.0, 41.0),
+    sum_elements_per_s=2.5e7,
+    ratio=1.111,
+    ratio_interval=Interval(1.1, 1.12),
+    rounds=20,
+    seed=7,
+    elements=1000,
+)
+PLAIN = Phases(
+    title="one",
+    timer="wall",
+    cache="hot",
+    device="CPU",
+    phases=(Phase(name="one", median_us=1500.0, interval=None, share=1.0),),
+    sum_us=1500.0,
+    rounds=1,
+)
+NO_NUMBERS = Phases(title="both", timer="profiler", cache="cold", device="x", unmeasured="switched off")
+
+
+def test_every_number_is_in_its_cell() -> None:
+    assert cells(FOUND) == [
+        ["Phase", "Median (us)", "95 % interval", "Share", "Elements/s", "Flags"],
+        ["encoder", "30.00", "[29.00, 31.00]", "75.0 %", "33.33 M", ""],
+        ["decoder", "10.00", "-", "25.0 %", "100.0 M", "overlap"],
+        ["sum of phases", "40.00", "[39.00, 41.00]", "100 %", "25.00 M", ""],
+        ["both", "36.00", "[35.50, 36.50]", "-", "27.78 M", ""],
+    ]
+
+
+def test_columns_and_lines_with_nothing_to_say_are_left_out() -> None:
+    expected = [["Phase", "Median (ms)", "95 % interval", "Share"], ["one", "1.500", "-", "100 %"]]
+    assert cells(PLAIN) == expected
+    assert cells(PLAIN, "us") == [["Phase", "Median (us)", *expected[0][2:]], ["one", "1500", "-", "100 %"]]
+
+
+def printed(found: Phases) -> str:
+    console = Console(file=io.StringIO(), width=1000)
+    print_phases(console, "test_it", found, "auto", 60)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_no_table_without_numbers() -> None:
+    assert printed(NO_NUMBERS) == ""
+    assert "the phases take" not in printed(PLAIN)
+
+
+def test_the_table_shows_its_cells_and_its_sentence() -> None:
+    text = printed(FOUND)
+    assert "gpu_bench phases: test_it" in text
+    for line in cells(FOUND):
+        for cell in line:
+            assert cell in text
+    assert f"the phases take 1.111x [1.100, 1.120] the time of both (40.00 us against 36.00 us): {OVER_WHOLE}" in text
+
+
+def test_lines_of_a_failed_test() -> None:
+    assert phases_lines(FOUND) == [
+        "phases of both (20 rounds, cold, profiler, seed 7):",
+        "  Phase          Median (us)   95 % interval   Share  Elements/s    Flags",
+        "  encoder              30.00  [29.00, 31.00]  75.0 %     33.33 M",
+        "  decoder              10.00               -  25.0 %     100.0 M  overlap",
+        "  sum of phases        40.00  [39.00, 41.00]   100 %     25.00 M",
+        "  both                 36.00  [35.50, 36.50]       -     27.78 M",
+        f"  {FOUND.sentence}",
+    ]
+    assert phases_lines(PLAIN)[0] == "phases of one (1 round, hot, wall, seed 0):"
+    assert phases_lines(NO_NUMBERS) == ["phases of both: not measured (switched off)"]
+
+
+@pytest.mark.parametrize(
+    ("per_s", "text"),
+    [
+        (None, "-"),
+        (12.0, "12.00"),
+        (999.94, "999.9"),
+        (999.96, "1.000 k"),
+        (1e3, "1.000 k"),
+        (1.5e6, "1.500 M"),
+        (2e9, "2.000 G"),
+        (3e12, "3.000 T"),
+        (4e15, "4.000 P"),
+        (5e19, "50000 P"),
+    ],
+)
+def test_rates(per_s: float | None, text: str) -> None:
+    assert rate_text(per_s) == text
+
+
+def region(path: str, calls: int, total_ns: int, share: float) -> Region:
+    return Region(path=path, calls=calls, total_ns=(total_ns,), own_ns=(0,), share=share)
+
+
+def test_regions_are_indented_as_they_are_nested() -> None:
+    found = (
+        region("forward", 1, 80_000, 0.8),
+        region("forward/attention", 2, 60_000, 0.6),
+        region(OUTSIDE, 0, 20_000, 0.2),
+    )
+    assert region_lines(found) == [
+        "  regions:",
+        "    forward        80.00 us  80.0 %  1 x",
+        "      attention    60.00 us  60.0 %  2 x",
+        "    (outside)      20.00 us  20.0 %",
+    ]
+    assert region_lines(()) == []
