@@ -64,6 +64,7 @@ __all__ = [
     "UnfairComparison",
     "Verdict",
     "WrongResult",
+    "region",
     "scripted",
 ]
 
@@ -77,6 +78,7 @@ _HOMES = {
     "Kernel": "pytest_gpubench.results.model",
     "Timing": "pytest_gpubench.results.model",
     "Verdict": "pytest_gpubench.results.model",
+    "region": "pytest_gpubench.timing.regions",
     "scripted": "pytest_gpubench.timing.scripted",
 }
 

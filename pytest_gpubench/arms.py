@@ -19,7 +19,7 @@ from pytest_gpubench.timing.base import Call
 from pytest_gpubench.timing.calls import name_of
 from pytest_gpubench.timing.comparison import Match
 from pytest_gpubench.timing.rounds import Interleaved
-from pytest_gpubench.verdict import distrust_throttled, judge, judge_speedup, not_asked
+from pytest_gpubench.verdict import judge, judge_speedup, not_asked
 
 __tracebackhide__ = True
 
@@ -276,7 +276,6 @@ class SpeedupJudge:
                 verdicts += (judge_speedup(name, speedup, timings[name].median_us, wanted, wanted, enforced),)
             elif self.match.limits:
                 verdicts += (not_asked(name, self.match.limits, enforced),)
-            verdicts = distrust_throttled(verdicts, [timings[name], reference], self.settings.throttled)
             candidates[name] = Measurement(
                 timing=timings[name], verdicts=verdicts, speedup=speedup, differences=differences, role="candidate"
             )

@@ -3,11 +3,15 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+import msgspec
+
 from pytest_gpubench.agreement import Agreement, Ran
 from pytest_gpubench.arms import OutputRecorder, SpeedupJudge, has_cuda_graphs
 from pytest_gpubench.audit import auditing, check_floor, check_other_values, traffic_of
+from pytest_gpubench.correctness.flops import Counted, counted
 from pytest_gpubench.correctness.leaves import map_leaves
 from pytest_gpubench.gpu.device import Device
+from pytest_gpubench.inspection import Inspection, Work, with_work, work_of
 from pytest_gpubench.limits import Limits
 from pytest_gpubench.procedure import is_enforced, plan_of, unmeasured, unmeasured_reason
 from pytest_gpubench.results.model import Comparison, Measurement, Timing
@@ -38,6 +42,7 @@ class Contest:
     interleave: bool
     vary: bool
     bytes: int | None
+    flops: int | None = None
 
     @property
     def reference(self) -> str:
@@ -97,7 +102,32 @@ class Contest:
         if self.vary:
             check_other_values(self.agreement, recorder, match, timer, taken, expected)
         self._check_floors(timings, expected)
-        return judge.conclude(taken, timings, lines, is_enforced(self.settings, self.device))
+        comparison = judge.conclude(taken, timings, lines, is_enforced(self.settings, self.device))
+        return self._inspected(comparison, self._work(expected.outputs))
+
+    def _work(self, outputs: object) -> Work:
+        """Return what every arm has to do: what the reference has."""
+        args, kwargs = self.agreement.fresh()
+        wants = Inspection(self.settings, self.device, self.limits).wants_flops and self.flops is None
+        call = self.calls[self.reference]
+
+        def count() -> Counted:
+            if call.prepares_on_device:  # a backward run, or setup
+                return counted(call.prepare())
+            return counted(call.function, args, kwargs)
+
+        return work_of(args, kwargs, outputs, self.bytes or None, self.flops, count if wants else None)
+
+    def _inspected(self, comparison: Comparison, work: Work) -> Comparison:
+        """Return a comparison whose timings know their work, with the verdicts on speed and structure."""
+        inspection = Inspection(self.settings, self.device, self.limits)
+        reference = with_work(comparison.reference, work)
+        candidates = {}
+        for name, item in comparison.candidates.items():
+            timing = with_work(item.timing, work)
+            verdicts = inspection.judge(timing, self.calls[name], work, item.verdicts, [reference])
+            candidates[name] = msgspec.structs.replace(item, timing=timing, verdicts=verdicts)
+        return Comparison(reference=reference, candidates=candidates)
 
     def _check_floors(self, timings: Mapping[str, Timing], expected: Ran) -> None:
         traffic = traffic_of(self.bytes, self.agreement, expected.outputs, self.device)

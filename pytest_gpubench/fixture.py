@@ -20,10 +20,13 @@ from pytest_gpubench.errors import (
     annotate,
 )
 from pytest_gpubench.gpu.device import Device, find_device
+from pytest_gpubench.inspection import Inspection, checked_flops, with_work, work_of_call
 from pytest_gpubench.limits import Limits
 from pytest_gpubench.past import Held, Past, hold, is_of_past
+from pytest_gpubench.phases import make_course
 from pytest_gpubench.procedure import OneAtATime, is_enforced, plan_of, unmeasured, unmeasured_reason
 from pytest_gpubench.results.model import Comparison, DeviceFacts, Measurement, Outcome, Timing, Verdict
+from pytest_gpubench.results.phases import Phases
 from pytest_gpubench.search import Example, Search
 from pytest_gpubench.settings import Resolver, Settings
 from pytest_gpubench.timing import make_timer
@@ -32,7 +35,8 @@ from pytest_gpubench.timing.calls import Backward, make_arguments, make_call, re
 from pytest_gpubench.timing.graph import refuse_backward
 from pytest_gpubench.timing.interpreter import counting_launches
 from pytest_gpubench.timing.measurement import measure
-from pytest_gpubench.verdict import Judgement, distrust_throttled
+from pytest_gpubench.timing.regions import region
+from pytest_gpubench.verdict import Judgement
 
 if TYPE_CHECKING:
     import torch
@@ -50,6 +54,7 @@ class CurrentTest:
     device: Device | None = None
     params: dict[str, str] = field(default_factory=dict)
     measurements: list[Measurement] = field(default_factory=list)
+    phases: list[Phases] = field(default_factory=list)
     source: str = ""
     extra_info: dict[str, Any] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
@@ -113,6 +118,7 @@ class GpuBench:
         backward: Backward = "forward",
         label: str | None = None,
         bytes: int | None = None,
+        flops: int | None = None,
         reps: int | None = None,
         warmup: int | None = None,
         cache: Literal["cold", "dirty", "hot"] | None = None,
@@ -127,6 +133,7 @@ class GpuBench:
         two together; all tensors that require a gradient take part.
         label: the name in the table; None is the function's own.
         bytes: what the call has to move, at least; a time in which this GPU's memory cannot is InvalidResult.
+        flops: the operations of the call, a multiply-add being two; None counts torch's, where a limit asks for them.
         reps, warmup, cache, timer, precision, max_time: as the options of the same names, which overrule them; None
         leaves the test's setting. max_time is in seconds.
 
@@ -136,7 +143,7 @@ class GpuBench:
         test = self._test()
         chosen: dict[str, object] = {"reps": reps, "warmup": warmup, "cache": cache, "timer": timer}
         settings = self._settings(
-            test, "measure", chosen | {"precision": precision, "max_time": max_time}, bytes, backward
+            test, "measure", chosen | {"precision": precision, "max_time": max_time}, bytes, backward, flops
         )
         call = make_call(function, make_arguments(args, kwargs, setup), backward, label)
         device = self._device(test)
@@ -150,9 +157,14 @@ class GpuBench:
             judgement = Judgement(test.limits, settings.alpha, is_enforced(settings, device), settings.reps is not None)
             with OneAtATime(call.label), noting_invalid(test, settings, device, [call.label], ""):
                 timing = self._take(call, device, settings, judgement)
+                verdicts = judgement.verdicts
                 if timing.measured:
                     check_traffic(timing, bytes, settings, device)
-            verdicts = distrust_throttled(judgement.verdicts, [timing], settings.throttled)
+                    inspection = Inspection(settings, device, test.limits)
+                    work = work_of_call(call, inspection, bytes, flops)
+                    timing = with_work(timing, work)
+                    with auditing(settings, device):
+                        verdicts = inspection.judge(timing, call, work, verdicts)
             return [Measurement(timing=timing, verdicts=verdicts, example=test.example)]
 
         held = hold_against_past(test, settings, device, obtain)
@@ -183,6 +195,7 @@ class GpuBench:
         names: Sequence[str] | None = None,
         vary: bool = True,
         bytes: int | None = None,
+        flops: int | None = None,
         reps: int | None = None,
         warmup: int | None = None,
         cache: Literal["cold", "dirty", "hot"] | None = None,
@@ -206,6 +219,7 @@ class GpuBench:
         vary: False leaves out the last check, in which the values of the inputs change in the same memory.
         bytes: what a call has to move, at least; None is the size of inputs and outputs, less the L2 cache, as long as
         the reference does not take less time than that; 0 is no such check.
+        flops: as in `measure`, the same for every arm; None counts those of the reference.
 
         Raises WrongResult where an output differs, UnfairComparison where inputs are overwritten, InvalidResult for a
         time that cannot be true, and what `measure` raises.
@@ -213,7 +227,7 @@ class GpuBench:
         test = self._test()
         chosen: dict[str, object] = {"reps": reps, "warmup": warmup, "cache": cache, "timer": timer}
         settings = self._settings(
-            test, "compare", chosen | {"precision": precision, "max_time": max_time}, bytes, backward
+            test, "compare", chosen | {"precision": precision, "max_time": max_time}, bytes, backward, flops
         )
         if settings.alpha >= 0.5:
             raise BadRequest(f"alpha is {settings.alpha:g}: a comparison needs one below 0.5, or chance decides")
@@ -227,7 +241,7 @@ class GpuBench:
             "always" if grads else "never" if backward == "forward" else "if any"
         )
         agreement = Agreement(reference, arguments, tolerance, golden, golden_factor, wanted_grads, device.torch_device)
-        contest = Contest(settings, device, test.limits, agreement, calls, limits, interleave, vary, bytes)
+        contest = Contest(settings, device, test.limits, agreement, calls, limits, interleave, vary, bytes, flops)
 
         def obtain() -> list[Measurement]:
             with OneAtATime(" and ".join(arms)), noting_invalid(test, settings, device, list(calls)[1:], "candidate"):
@@ -244,6 +258,57 @@ class GpuBench:
         mind_missing(test, settings, device, held)
         return comparison
 
+    def region(self, name: str) -> region:
+        """Name a part of the measured call: `with gpu_bench.region("forward"):`; see `pytest_gpubench.region`."""
+        return region(name)
+
+    def phases(
+        self,
+        phases: Mapping[str, Callable[..., object]],
+        whole: Callable[..., object] | None = None,
+        args: Sequence[object] = (),
+        kwargs: Mapping[str, object] | None = None,
+        *,
+        setup: Callable[[], object] | None = None,
+        elements: int | None = None,
+        reps: int | None = None,
+        warmup: int | None = None,
+        cache: Literal["cold", "dirty", "hot"] | None = None,
+        timer: Literal["profiler", "events", "graph", "wall", "scripted"] | None = None,
+        precision: float | None = None,
+        max_time: float | None = None,
+    ) -> Phases:
+        """Measure each phase by itself, in turn with the whole; the limits of the test hold for every one of them.
+
+        phases: functions by name, all called with the same arguments.
+        whole: what does all of it in one call; None compares the phases' sum with nothing.
+        elements: what a call works through, for elements per second.
+        setup, reps, warmup, cache, timer, precision, max_time: as in `measure`.
+
+        Raises what `measure` raises.
+        """
+        test = self._test()
+        chosen: dict[str, object] = {"reps": reps, "warmup": warmup, "cache": cache, "timer": timer}
+        settings = self._settings(
+            test, "phases", chosen | {"precision": precision, "max_time": max_time}, None, "forward"
+        )
+        course, device = make_course(phases, whole, args, kwargs, setup, elements), self._device(test)
+        found: list[Phases] = []
+
+        def obtain() -> list[Measurement]:
+            with OneAtATime(course.title), noting_invalid(test, settings, device, list(course.calls), ""):
+                taken, measurements = course.measure(settings, device, test.limits, self._progress)
+            found.append(taken)
+            return measurements
+
+        held = hold_against_past(test, settings, device, obtain)
+        test.measurements += held.measurements
+        test.phases.append(found[-1])
+        for measurement in held.measurements:
+            enforce(test, settings, measurement.verdicts)
+        mind_missing(test, settings, device, held)
+        return found[-1]
+
     def _settings(
         self,
         test: CurrentTest,
@@ -251,10 +316,13 @@ class GpuBench:
         chosen: Mapping[str, object],
         moved_bytes: int | None,
         backward: Backward,
+        flops: int | None = None,
     ) -> Settings:
         """Return the test's settings with a call's keywords in place; raise BadRequest for what cannot be meant."""
         if moved_bytes is not None:
             checked_bytes(moved_bytes)
+        if flops is not None:
+            checked_flops(flops)
         given = {name: value for name, value in chosen.items() if value is not None}
         settings = self._resolver.override(test.settings, given, f"{method}({{}}=...)")
         if settings.timer == "graph":

@@ -1,14 +1,20 @@
 """What a test may demand of its measurements."""
 
 import math
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.stats.tolerance import Tolerance, parse_tolerance
+from pytest_gpubench.units import BYTES_PER_UNIT
 
 __tracebackhide__ = True
+
+FORBIDDABLE = ("memcpy", "memset", "sync", "alloc")
+DECIMAL_UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+UNITS = {unit.upper(): (unit, size) for unit, size in (BYTES_PER_UNIT | DECIMAL_UNITS).items()}
 
 
 def positive_number(value: object) -> float:
@@ -43,6 +49,63 @@ def regression_tolerance(value: object) -> Tolerance:
     return Tolerance("speedup", margin=positive_number(value))
 
 
+def kernel_count(value: object) -> int:
+    """Return a number of kernels, or raise ValueError saying what is wrong with it."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError("it must be a whole number of at least 1")
+    return value
+
+
+def forbidden_things(value: object) -> tuple[str, ...]:
+    """Return what is forbidden, each once, or raise ValueError saying what is wrong with it."""
+    legal = ", ".join(FORBIDDABLE)
+    found = texts_in(value, f"of {legal}, as in ('memcpy', 'sync')")
+    unknown = [each for each in found if each not in FORBIDDABLE]
+    if unknown:
+        raise ValueError(f"{unknown[0]!r} is not known; legal are {legal}")
+    return found
+
+
+def name_patterns(value: object) -> tuple[str, ...]:
+    """Return patterns of kernel names, each once, or raise ValueError saying what is wrong with them."""
+    return texts_in(value, "with wildcards, as in ('*softmax*',)")
+
+
+def texts_in(value: object, which: str) -> tuple[str, ...]:
+    """Return one text or several as a tuple, or raise ValueError."""
+    several = isinstance(value, (Sequence, Set)) and not isinstance(value, (bytes, bytearray))
+    found = (value,) if isinstance(value, str) else tuple(value) if several else ()  # type: ignore[arg-type]
+    if not found or not all(isinstance(each, str) and each for each in found):
+        raise ValueError(f"it must be a text or several, {which}")
+    return tuple(dict.fromkeys(found))
+
+
+def memory_size(value: object) -> int:
+    """Return a size in bytes from a number of them or a text with a unit, or raise ValueError saying what is wrong."""
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return value
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*", value) if isinstance(value, str) else None
+    if found is None or found.group(2).upper() not in UNITS:
+        legal = ", ".join(unit for unit, _ in UNITS.values())
+        raise ValueError(f"it must be a whole number of bytes, or a text such as '1GiB'; units are {legal}")
+    return int(float(found.group(1)) * UNITS[found.group(2).upper()][1])
+
+
+def yes_or_no(value: object) -> bool:
+    """Return a bool, or raise ValueError."""
+    if not isinstance(value, bool):
+        raise ValueError("it must be True or False")
+    return value
+
+
+def fraction_limit(value: object) -> float:
+    """Return a number above 0 and at most 1, or raise ValueError saying what is wrong with it."""
+    number = positive_number(value)
+    if number > 1:
+        raise ValueError("it must be at most 1, a part of the peak: 0.8 is 80 %")
+    return number
+
+
 def limit(check: Callable[[object], Any], help: str) -> Any:
     """Declare a limit: its default is None, `check` refuses impossible values with ValueError."""
     return field(default=None, metadata={"check": check, "help": help})
@@ -64,11 +127,37 @@ class Limits:
         number_by_name("variants", "{'triton': 1.5, 'compiled': 1.2}"),
         "the reference's time over the candidate's in gpu_bench.compare, at least: a number, or one per variant",
     )
+    min_gbps: float | None = limit(
+        positive_number, "10^9 bytes a second, at least: of bytes=, or of the bytes of inputs and outputs"
+    )
+    min_tflops: float | None = limit(
+        positive_number, "10^12 operations a second, at least: of flops=, or as torch counts those of the reference"
+    )
+    min_peak_fraction: float | None = limit(
+        fraction_limit, "of what this GPU was measured to reach in moving memory or multiplying, at least: 0.8 is 80 %"
+    )
     max_regression: float | str | None = limit(
         regression_tolerance,
         "how much slower than in the saved run of --gpu-bench-compare, at most: 0.05 is 5 % of the speedup, or of the "
         "median time where there is no reference; or as --gpu-bench-compare-fail, 'median:5%'",
     )
+    max_kernels: int | None = limit(
+        kernel_count, "kernels that one call launches, at most; copies and memsets are none: forbid them"
+    )
+    forbid: str | Iterable[str] | None = limit(
+        forbidden_things,
+        "what a call must not do, as in ('memcpy', 'sync'): memcpy and memset are copies and fills of memory, those "
+        "of torch's kernels too; sync is a host that waits for the GPU; alloc is GPU memory taken, outputs included",
+    )
+    max_memory: int | str | None = limit(
+        memory_size,
+        "GPU memory that a call takes at once above what is in use before it, outputs included, at most: bytes, or a "
+        "text as in '1GiB'; none of it may be kept after each call",
+    )
+    kernels: str | Iterable[str] | None = limit(
+        name_patterns, "patterns that names of kernels must match, full or short, as in ('*softmax*',)"
+    )
+    deterministic: bool | None = limit(yes_or_no, "whether outputs must be the same bits in every call")
 
     def __post_init__(self) -> None:
         for row in fields(self):

@@ -352,19 +352,23 @@ class Run:
 
     def _record(self, test: "CurrentTest") -> "TestRecord":
         from pytest_gpubench.gpu.device import find_device
+        from pytest_gpubench.inspection import peaks_for
         from pytest_gpubench.results.model import TestRecord
 
         device = test.device or find_device(test.settings.device)
+        measured = any(item.timing.measured for item in test.measurements)
         return TestRecord(
             nodeid=test.nodeid,
             device=device.facts,
             worker=os.environ.get("PYTEST_XDIST_WORKER", "master"),
             params=test.params,
             measurements=tuple(test.measurements),
+            phases=tuple(test.phases),
             extra_info=test.extra_info,
             warnings=(*self.turns.warnings, *test.warnings),
             turn=self.turns.record(),
             source=test.source,
+            peaks=peaks_for(test.settings, device, test.limits) if measured else None,
         )
 
     def _keep_measured(self) -> None:

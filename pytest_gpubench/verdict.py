@@ -65,7 +65,7 @@ def distrust_throttled(verdicts: Sequence[Verdict], timings: Sequence[Timing], t
 
 def holds_anyhow(verdict: Verdict) -> bool:
     """Tell whether throttling cannot have changed a verdict."""
-    kept_time = verdict.outcome is Outcome.PASS and verdict.limit.startswith("max_time_us")
+    kept_time = verdict.outcome is Outcome.PASS and verdict.limit.startswith(("max_time_us", "min_gbps", "min_tflops"))
     return kept_time or verdict.outcome is Outcome.NOT_JUDGED
 
 

@@ -25,6 +25,7 @@ KNOW_TORCH = {
     "correctness",
     "strategies",
     "fixture",
+    "structure",
 }
 LAYERS = [
     {"errors", "units"},
@@ -33,10 +34,10 @@ LAYERS = [
     {"results"},
     {"verdict", "report", "gpu", "correctness", "strategies"},
     {"timing"},
-    {"agreement", "procedure"},
-    {"arms"},
-    {"audit"},
-    {"contest", "past"},
+    {"agreement", "procedure", "structure"},
+    {"arms", "exact"},
+    {"audit", "inspection"},
+    {"contest", "past", "phases"},
     {"search"},
     {"fixture"},
     {"markers", "options"},

@@ -345,12 +345,16 @@ def test_speed_and_its_limit_may_be_scaled_together(
     assert scaled.outcome is judge_one(samples_us, Limits(max_time_us=most), alpha).outcome
 
 
+def limited(name: str, most: float) -> Limits:
+    return Limits(**{name: most})  # type: ignore[arg-type] # one limit of many
+
+
 @pytest.mark.parametrize("name", ["max_rel_std", "max_time_us"])
 @given(samples_us=readings_us, limits=st.tuples(st.floats(1e-3, 1e3), st.floats(1e-3, 1e3)), alpha=alphas)
 def test_a_wider_limit_is_never_worse(
     name: str, samples_us: list[float], limits: tuple[float, float], alpha: float
 ) -> None:
-    tight, wide = (judge_one(samples_us, Limits(**{name: most}), alpha).outcome for most in sorted(limits))
+    tight, wide = (judge_one(samples_us, limited(name, most), alpha).outcome for most in sorted(limits))
     assert GOODNESS.index(tight) <= GOODNESS.index(wide)
 
 
@@ -366,9 +370,7 @@ def test_slower_samples_are_never_better(samples_us: list[float], most: float, s
 def test_a_smaller_alpha_decides_less_and_never_otherwise(
     name: str, samples_us: list[float], most: float, asked: tuple[float, float]
 ) -> None:
-    sure, surer = (
-        judge_one(samples_us, Limits(**{name: most}), alpha).outcome for alpha in sorted(asked, reverse=True)
-    )
+    sure, surer = (judge_one(samples_us, limited(name, most), alpha).outcome for alpha in sorted(asked, reverse=True))
     assert surer in (sure, INCONCLUSIVE)
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from pytest_gpubench.report.cells import kernel_lines, notes_of, speedup_text
 from pytest_gpubench.report.comparison import timing_cell
+from pytest_gpubench.report.phases import phases_lines, region_lines
 from pytest_gpubench.report.rows import MOST_ROWS_PER_FUNCTION, Row, reference_label, repeats, split
 from pytest_gpubench.results.model import TestRecord, Timing
 from pytest_gpubench.units import choose_time_unit, count, format_time
@@ -17,6 +18,7 @@ def report_section(record: TestRecord) -> str:
     alone, candidates = split(record)
     lines = [line for row in last_of_many(alone) for line in measurement_lines(row)]
     lines += [line for row in last_of_many(candidates) for line in comparison_lines(row)]
+    lines += [line for found in record.phases for line in phases_lines(found)]
     return "\n".join(lines)
 
 
@@ -39,7 +41,7 @@ def measurement_lines(row: Row) -> list[str]:
     if timing.measured:
         clock = "" if timing.median_sm_clock_mhz is None else f"SM clock {clock_text(timing)}; "
         lines.append(f"  {spread_text(timing)}; {clock}{flags_text(timing)}")
-    return [*lines, *kernel_lines(timing), *verdict_lines(row)]
+    return [*lines, *kernel_lines(timing), *region_lines(timing.regions), *verdict_lines(row)]
 
 
 def comparison_lines(row: Row) -> list[str]:

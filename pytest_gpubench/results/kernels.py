@@ -1,4 +1,4 @@
-"""Kernels by what they are called: short names, categories, shares of a call, and what one call launches beyond another.
+"""Kernels by what they are called: short names, categories, shares of a call, and what only one of two calls launches.
 
 Names are all that is known of a kernel. What they do not tell for certain is category `other`: a kernel written by hand
 in CUDA or Triton has any name at all.
@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
+from itertools import pairwise
 from typing import Literal
 
 import msgspec
@@ -135,8 +136,8 @@ WRAPPERS = re.compile(
 )
 """What only passes on to one of its template arguments what a kernel does."""
 SILENT = re.compile(
-    r"""(?:float|double|int|uint|char|bool|short|long|unsigned|signed|void|size_t|u?int\d+_t|half2?|__half2?|Half
-        |(?:__nv_)?b(?:float)?16\w*|BFloat16|bfloat16\w*|half_t|tfloat32_t|float_\w+|__nv_fp\w+|Float8\w*|float8\w*
+    r"""(?:float|double|int|uint|char|bool|short|long|unsigned|signed|void|size_t|u?int\d+_t|__half2?|half(?:2|_t)?|Half
+        |(?:__nv_)?bfloat16\d?(?:_t)?|BFloat16|tfloat32_t|float_[eu]\w+_t|__nv_fp\w+|Float8_\w+
         |complex|[Aa]rray|tuple|integral_constant|C|Int|OpaqueType|T\d*|memory|std|true|false
         |\w*OffsetCalculator|(?:Load|Store)With\w+|\w*Params\w*|\w*Metadata|\w*[Tt]raits\w*|\w*Policy\w*|\w*Tensor\w*)$""",
     re.VERBOSE,
@@ -144,7 +145,8 @@ SILENT = re.compile(
 """Template arguments that do not tell what a kernel does: types, shapes, the way its data are laid out."""
 BLAND = frozenset({"kernel", "Kernel", "run", "main", "static_kernel"})
 """Names that say something only together with the namespace they are in."""
-SPELT_OUT = re.compile(r"nvjet_|cutlass_|cudnn_generated_|fmha|bmm_|gemm_|kernel_cutlass_|(?:sm\d+|ampere|volta|turing)_")
+SPELT_OUT = re.compile(r"(?:nvjet|cutlass|cudnn_generated|bmm|gemm|kernel_cutlass|sm\d+|ampere|volta|turing)_|fmha")
+"""How names begin in which a library spells out all of a kernel's configuration."""
 
 
 def short_name(name: str) -> str:
@@ -164,9 +166,9 @@ def short_name(name: str) -> str:
 
 
 def _joined(name: str, inner: Sequence[str]) -> str:
-    if SPELT_OUT.match(name):
-        return _cut(name)
-    return _cut(f"{name}<{inner[0]}>") if inner else name
+    if inner:
+        return _cut(f"{name}<{inner[0]}>")
+    return _cut(name) if SPELT_OUT.match(name) else name
 
 
 def _cut(text: str) -> str:
@@ -200,8 +202,8 @@ def _arguments(text: str) -> list[str]:
         return []
     closing = next((at for at, each in _outermost(text) if each == ">"), len(text))
     inner = text[1:closing]
-    commas = [at for at, each in _outermost(inner) if each == ","]
-    return [inner[start:stop].strip() for start, stop in zip([0, *(at + 1 for at in commas)], [*commas, len(inner)])]  # noqa: B905
+    commas = [-1, *(at for at, each in _outermost(inner) if each == ","), len(inner)]
+    return [inner[before + 1 : after].strip() for before, after in pairwise(commas)]
 
 
 def _outermost(text: str) -> Iterator[tuple[int, str]]:
@@ -279,9 +281,11 @@ def _source_name(name: str, at: int) -> str | None:
 
 INDUCTOR = re.compile(r"triton_(poi|red|per|tem|for|spl|mix)_")
 PURE_COPY = re.compile(r"triton_poi_fused_(?:clone|copy_?|_to_copy)(?:_\d+)?")
-COPY = re.compile(r"(?:direct|b?float(?:4|8|16)?\w*|complex\w*)_copy_kernel\w*|\bcopy_kernel_cuda|\bCopy\b")
+COPY = re.compile(r"\b(?:direct|b?float\w*)_copy_kernel_cuda\b")
 FILL = re.compile(r"\bFillFunctor\b")
-REARRANGED = re.compile(r"\bCatArrayBatchedCopy|nchwtonhwc|nhwctonchw|reshape_and_cache|transpose_readwrite", re.IGNORECASE)
+CUTE = "kernel_cutlass_"
+"""What names of kernels in CuTe's Python begin with, whatever they do."""
+REARRANGED = re.compile(r"catarraybatchedcopy|nchwtonhwc|nhwctonchw|reshape_and_cache|transpose_readwrite")
 COMMUNICATION = re.compile(
     r"nccl|rccl|nvshmem|mscclpp|deep_ep|multimem|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all"
     r"|cross_device_reduce"
@@ -289,8 +293,9 @@ COMMUNICATION = re.compile(
 ATTENTION = re.compile(r"flash(?!infer)|fmha|attention|sdpa|with(?:paged|ragged)?kvcache")
 ATTENTION_WORDS = frozenset({"attn", "mla"})
 MATMUL = re.compile(r"gemm|gemv|cublas|nvjet|cutlass|xmma|wgmma|splitkreduce")
-MATMUL_WORDS = frozenset("mm bmm addmm addbmm baddbmm matmul dot convolution conv2d conv3d wgrad dgrad fprop".split())
-REDUCTION = re.compile(r"reduce|softmax|norm(?!al(?!iz))|welford")
+MATMUL_WORDS = frozenset(("mm", "bmm", "addmm", "addbmm", "baddbmm", "matmul", "dot"))
+CONVOLUTION_WORDS = frozenset(("convolution", "conv2d", "conv3d", "wgrad", "dgrad", "fprop"))
+REDUCTION = re.compile(r"reduce|softmax|norm(?!al(?!iz))|welford|gammabeta")
 REDUCTION_WORDS = frozenset({"reduction", "bn"})
 ELEMENTWISE = re.compile(r"elementwise|pointwise|multi_tensor_apply|dropout")
 ELEMENTWISE_WORDS = frozenset({"gelu", "silu", "relu", "swiglu", "geglu"})
@@ -316,12 +321,12 @@ def category_of(name: str, kind: Literal["kernel", "memcpy", "memset"] = "kernel
     if compiled:
         return _compiled_category(name, compiled.group(1))
     text = _telling_part(name)
-    lower, words = text.lower(), _words(text)
+    lower, words = text.lower().removeprefix(CUTE), _words(text)
     for category, pattern, its_words in (
         (Category.COMMUNICATION, COMMUNICATION, frozenset[str]()),
         (Category.MEMORY, REARRANGED, frozenset[str]()),
         (Category.ATTENTION, ATTENTION, ATTENTION_WORDS),
-        (Category.MATMUL, MATMUL, MATMUL_WORDS),
+        (Category.MATMUL, MATMUL, MATMUL_WORDS | CONVOLUTION_WORDS),
         (Category.REDUCTION, REDUCTION, REDUCTION_WORDS),
         (Category.ELEMENTWISE, ELEMENTWISE, ELEMENTWISE_WORDS),
     ):
@@ -338,7 +343,7 @@ def _compiled_category(name: str, kind: str) -> Category:
         return Category.ELEMENTWISE
     if ATTENTION.search(name):
         return Category.ATTENTION
-    return Category.MATMUL if _words(name) & MATMUL_WORDS else Category.TRITON
+    return Category.MATMUL if _words(name) & (MATMUL_WORDS | CONVOLUTION_WORDS) else Category.TRITON
 
 
 def _telling_part(name: str) -> str:

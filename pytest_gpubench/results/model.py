@@ -10,6 +10,7 @@ from typing import Any, Literal
 import msgspec
 
 from pytest_gpubench.errors import BadRequest, NotMeasured
+from pytest_gpubench.results.phases import Phases, Region
 from pytest_gpubench.stats import summary
 from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.units import count, format_time
@@ -72,6 +73,8 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, dict
     throttle_reasons: tuple[str, ...] = ()
     """What slowed the GPU down during the kept reps, as NVML names it."""
     kernels: tuple[Kernel, ...] = ()
+    regions: tuple[Region, ...] = ()
+    """What the regions of a call took, in reps of their own; empty where it enters none."""
     discarded: int = 0
     """Reps thrown away, and taken again, because the GPU was throttled."""
     remeasured: int = 0
@@ -318,6 +321,37 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     waited_s: float = 0.0
 
 
+class MemoryPeak(msgspec.Struct, frozen=True, kw_only=True):
+    """Hold the fastest rate at which so many bytes were moved, in 10^9 bytes a second."""
+
+    read_share: float
+    """Of the bytes, those that were read: 1 for a reader, 0.5 for a copy, 0 for a writer."""
+    moved_bytes: int
+    gbps: float
+
+
+class Peaks(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Hold what a GPU reached when its peaks were measured, and what its datasheet states; None stands for unknown."""
+
+    copy_gbps: float | None = None
+    """Of the largest copy, bytes read and written."""
+    read_gbps: float | None = None
+    """Of the largest reader."""
+    matmul_tflops: dict[str, float] = {}
+    """By dtype; float32 is `tfloat32` where torch rounds it."""
+    datasheet_gbps: float | None = None
+    datasheet_tflops: dict[str, float] = {}
+    """Dense, by dtype."""
+    datasheet: str = ""
+    """Which datasheet that is; empty where none is known."""
+    boost: float = 1.0
+    """The GPU's highest clock over the one that the datasheet counts with."""
+    memory: tuple[MemoryPeak, ...] = ()
+    cache_bytes: int = 0
+    remarks: tuple[str, ...] = ()
+    """What a reader of the peaks has to know: that there was no room for a large copy, say."""
+
+
 class TestRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Hold what one test measured; it travels from a worker to the controller as JSON."""
 
@@ -328,10 +362,13 @@ class TestRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     worker: str = "master"
     params: dict[str, str] = {}
     measurements: tuple[Measurement, ...] = ()
+    phases: tuple[Phases, ...] = ()
     extra_info: dict[str, Any] = {}
     warnings: tuple[str, ...] = ()
     turn: Turn | None = None
     """None where the test took no turn at a GPU: on the CPU, or where nothing is measured."""
+    peaks: Peaks | None = None
+    """What the GPU can do; None where no test asked for it to be measured."""
     source: str = ""
     """A hash of the test function's syntax tree, which comments and line breaks do not change; empty: not known."""
 

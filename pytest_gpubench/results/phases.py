@@ -14,7 +14,7 @@ __tracebackhide__ = True
 OUTSIDE = "(outside)"
 """The path of what belongs to no region."""
 CLOSE = 0.01
-"""Without an interval of the ratio, a sum this near to the whole is taken for equal."""
+"""A sum this near to the whole, as far as can be told, is called equal."""
 
 OVER_WHOLE = (
     "each phase alone starts with a cold cache, while in the whole it finds what the last one left there; "
@@ -71,7 +71,7 @@ class Phase(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     interval: Interval | None
     """The 95 % interval of the median; None with fewer than six reps."""
     share: float
-    """Its time over the sum of all phases', all reps together; 1 for the whole."""
+    """Its median over the sum of all phases' medians; 1 for the whole."""
     elements_per_s: float | None = None
     """None where the number of elements was not given."""
     flags: tuple[str, ...] = ()
@@ -124,12 +124,11 @@ class Phases(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def adds_up(self) -> bool | None:
-        """Whether the phases' sum cannot be told from the whole; None without a whole."""
+        """Whether the phases' sum may be within 1 % of the whole, as far as can be told; None without a whole."""
         if self.ratio is None:
             return None
-        if self.ratio_interval is None:
-            return abs(self.ratio - 1) <= CLOSE
-        return self.ratio_interval.low <= 1 <= self.ratio_interval.high
+        low, high = self.ratio_interval or (self.ratio, self.ratio)
+        return low <= 1 + CLOSE and high >= 1 - CLOSE
 
     @property
     def explanation(self) -> str:

@@ -15,6 +15,7 @@ from pytest_gpubench.results.model import Kernel, Timing
 from pytest_gpubench.stats.stopping import Budget, is_precise, is_tick_limited
 from pytest_gpubench.timing.base import Call, Record, Rep, Timer
 from pytest_gpubench.timing.pacing import Pacing
+from pytest_gpubench.timing.regions import forget_regions, take_regions
 from pytest_gpubench.timing.sampling import Sample, take_sample
 from pytest_gpubench.timing.warmup import Warmth, warm_up
 from pytest_gpubench.timing.windows import busy_ns, kernel_list, span_ns
@@ -49,6 +50,7 @@ def measure(
     say: told what goes on, for a progress line.
     """
     started_s = time.perf_counter()
+    forget_regions()
     say(f"{call.label}: compiling and warming up")
     watch = device.nvml.throttle_mask if device.nvml and timer.settles else (lambda: 0)
     pacing = Pacing(device.facts.max_sm_clock_mhz)
@@ -62,7 +64,9 @@ def measure(
         return summarise(call, timer, device, plan, warmth, sample, time.perf_counter() - started_s)
 
     first = warmth.sample if plan.reps is None else Sample()
-    return timing_of(take_sample(timer, call, budget, pacing, watch, lambda sample: decided(timing_of(sample)), first))
+    sample = take_sample(timer, call, budget, pacing, watch, lambda sample: decided(timing_of(sample)), first)
+    regions = take_regions(timer, device, call, pacing.idle_s(sample.reps), sample)
+    return msgspec.structs.replace(timing_of(sample), regions=regions)
 
 
 def summarise(

@@ -25,7 +25,19 @@ RELIED_ON = (
     "torch.autograd.profiler.profile.__exit__",
 )
 """What a measurement stands on and a test can reach; our own timing and judging comes beside it."""
-OWN_ROOMS = ("timing", "stats", "correctness", "verdict", "agreement", "arms", "audit")
+OWN_ROOMS = (
+    "timing",
+    "stats",
+    "results",
+    "correctness",
+    "verdict",
+    "agreement",
+    "arms",
+    "audit",
+    "structure",
+    "exact",
+    "inspection",
+)
 
 
 def replaced() -> str | None:

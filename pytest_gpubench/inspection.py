@@ -1,0 +1,136 @@
+"""What a timed call moved, computed, launched and waited for, and the limits on that: one look, after the reps."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from pytest_gpubench.correctness import moved_bytes
+from pytest_gpubench.correctness.flops import Counted, counted
+from pytest_gpubench.errors import BadRequest
+from pytest_gpubench.exact import judge_exact, needs_observation
+from pytest_gpubench.gpu.device import Device
+from pytest_gpubench.limits import Limits
+from pytest_gpubench.procedure import is_enforced
+from pytest_gpubench.results.model import Peaks, Timing, Verdict
+from pytest_gpubench.results.roofline import judge_speed
+from pytest_gpubench.settings import Settings
+from pytest_gpubench.structure import is_deterministic, observe
+from pytest_gpubench.timing.base import Call
+from pytest_gpubench.timing.peaks import measured_peaks
+from pytest_gpubench.verdict import distrust_throttled
+
+__tracebackhide__ = True
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a call has to do, at least; None stands for unknown."""
+
+    moved_bytes: int | None = None
+    read_share: float | None = None
+    """Of those bytes, the part that is read."""
+    flops: int | None = None
+    dtype: str | None = None
+    """What most operations multiply."""
+
+
+def work_of(
+    args: Sequence[object],
+    kwargs: Mapping[str, object],
+    outputs: object,
+    given_bytes: int | None,
+    given_flops: int | None,
+    count: Callable[[], Counted] | None,
+) -> Work:
+    """Return the work of a call: what was given, else the bytes of its inputs and outputs, and what `count` counts."""
+    moved = moved_bytes(args, kwargs, outputs) if given_bytes is None else given_bytes
+    written = moved_bytes((), {}, outputs)
+    found = count() if count is not None else Counted(None, None)
+    flops = found.flops if given_flops is None else given_flops
+    return Work(moved or None, max(0.0, 1 - written / moved) if moved else None, flops, found.dtype)
+
+
+def work_of_call(call: Call, inspection: "Inspection", given_bytes: int | None, given_flops: int | None) -> Work:
+    """Return the work of a call that is compared with nothing: it is called once more where a limit asks for it."""
+    wants_bytes = inspection.wants_bytes and given_bytes is None
+    wants_flops = inspection.wants_flops and given_flops is None
+    if inspection.settings.timer == "scripted" or not (wants_bytes or wants_flops):
+        return Work(given_bytes or None, None, given_flops, None)
+    timed = call.prepare()
+    outputs = timed() if wants_bytes else None
+    args, kwargs = getattr(timed, "args", ()), getattr(timed, "keywords", {})
+
+    def count() -> Counted:
+        return counted(timed) if call.prepares_on_device else counted(call.function, args, kwargs)
+
+    return work_of(args, kwargs, outputs, given_bytes, given_flops, count if wants_flops else None)
+
+
+def checked_flops(given: object) -> None:
+    """Raise BadRequest for what is no number of operations."""
+    if isinstance(given, bool) or not isinstance(given, int) or given < 1:
+        raise BadRequest(f"flops={given!r} is not valid: it must be a whole number of operations, at least 1")
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What is looked for, by which rules."""
+
+    settings: Settings
+    device: Device
+    limits: Limits
+
+    @property
+    def wants_bytes(self) -> bool:
+        """Whether a limit is on the bytes that a call moves in its time."""
+        return self.limits.min_gbps is not None or self.limits.min_peak_fraction is not None
+
+    @property
+    def wants_flops(self) -> bool:
+        """Whether a limit is on the operations of a call."""
+        return self.limits.min_tflops is not None or self.limits.min_peak_fraction is not None
+
+    def peaks(self, work: Work) -> Peaks | None:
+        """Return what this GPU can do, measured when it is first asked for; None where no limit asks."""
+        if self.settings.timer == "scripted" or not (self.wants_bytes or self.wants_flops):
+            return None
+        return measured_peaks(self.device, [work.dtype] if self.wants_flops and work.dtype else [])
+
+    def judge(
+        self, timing: Timing, call: Call, work: Work, verdicts: Sequence[Verdict], others: Sequence[Timing] = ()
+    ) -> tuple[Verdict, ...]:
+        """Return the verdicts on a timing with those on its speed and its structure.
+
+        others: the timings whose throttling makes the verdicts on time doubtful too.
+        """
+        enforced, limits = is_enforced(self.settings, self.device), self.limits
+        speed = judge_speed(
+            timing,
+            self.settings.alpha,
+            min_gbps=limits.min_gbps,
+            min_tflops=limits.min_tflops,
+            min_peak_fraction=limits.min_peak_fraction,
+            peaks=self.peaks(work),
+            dtype=work.dtype,
+            read_share=work.read_share,
+            enforced=enforced,
+        )
+        throttled = distrust_throttled((*verdicts, *speed), [timing, *others], self.settings.throttled)
+        return throttled + self._judge_structure(timing, call, enforced)
+
+    def _judge_structure(self, timing: Timing, call: Call, enforced: bool) -> tuple[Verdict, ...]:
+        played = self.settings.timer == "scripted"
+        observed = observe(call, self.device) if needs_observation(self.limits) and not played else None
+        differing = is_deterministic(call) if self.limits.deterministic and not played else None
+        return judge_exact(timing, self.limits, observed, differing, enforced)
+
+
+def peaks_for(settings: Settings, device: Device, limits: Limits) -> Peaks | None:
+    """Return how fast the GPU moves memory, where the limits of a test asked for it; it was measured then."""
+    return Inspection(settings, device, limits).peaks(Work())
+
+
+def with_work(timing: Timing, work: Work) -> Timing:
+    """Return a timing that knows what its call has to do."""
+    return msgspec.structs.replace(timing, moved_bytes=work.moved_bytes, flops=work.flops)

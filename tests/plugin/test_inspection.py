@@ -1,0 +1,89 @@
+"""Limits on what a call moves, computes and launches, with scripted times."""
+
+import pytest
+
+from tests.plugin.conftest import BenchRun, RecordRun
+
+MEASURE = "@pytest.mark.perf({marks})\ndef test_it(gpu_bench): gpu_bench.measure(fast, {given})\n"
+COMPARE = """
+import torch
+x = torch.ones(1000)
+
+@scripted([10.0, 10.1, 9.9], kernels=("a_kernel", "b_kernel"))
+def double(x): return x * 2
+
+@scripted([20.0, 20.1, 19.9], kernels=("c_kernel",))
+def slowly(x): return x * 2
+
+@pytest.mark.perf({marks})
+def test_it(gpu_bench): gpu_bench.compare(double, slowly, (x,), {given})
+"""
+
+
+@pytest.mark.parametrize(
+    ("marks", "given", "outcome"),
+    [
+        # 10 us: 10^6 bytes are 100 GB/s
+        ("min_gbps=98", "bytes=10**6", "passed"),
+        ("min_gbps=102", "bytes=10**6", "failed"),
+        ("min_tflops=98", "flops=10**9", "passed"),
+        ("min_tflops=102", "flops=10**9", "failed"),
+    ],
+)
+def test_a_rate_just_inside_and_just_outside(bench_run: BenchRun, marks: str, given: str, outcome: str) -> None:
+    result = bench_run(MEASURE.format(marks=marks, given=given), "--gpu-bench-reps=60")
+    result.assert_outcomes(**{outcome: 1})
+    if outcome == "failed":
+        result.stdout.fnmatch_lines(["E *LimitBroken: fast is too slow: 100.0 *, wanted at least 102.0 *"])
+
+
+def test_a_rate_without_its_work_is_no_verdict(bench_run: BenchRun) -> None:
+    result = bench_run(MEASURE.format(marks="min_gbps=1", given=""))
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["E *InvalidResult: fast: min_gbps=1 *bytes=*"])
+
+
+@pytest.mark.parametrize("given", ["flops=0", "flops=-1", "flops=True", "flops=1.5", "bytes=-1"])
+def test_impossible_work_is_refused(bench_run: BenchRun, given: str) -> None:
+    result = bench_run(MEASURE.format(marks="", given=given))
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines([f"E *BadRequest: {given.replace('=', '=')} is not valid: *"])
+
+
+@pytest.mark.parametrize(
+    ("marks", "outcome"),
+    [
+        ("max_kernels=2", "passed"),
+        ("max_kernels=1", "failed"),
+        ("kernels=('a_*', 'b_*')", "passed"),
+        ("kernels=('c_*',)", "failed"),
+        ("forbid=('memcpy', 'memset')", "passed"),
+    ],
+)
+def test_structure_is_exact(bench_run: BenchRun, marks: str, outcome: str) -> None:
+    result = bench_run(COMPARE.format(marks=marks, given=""), "--gpu-bench-reps=20")
+    result.assert_outcomes(**{outcome: 1})
+
+
+def test_an_arm_knows_its_work(record_run: RecordRun) -> None:
+    recorder = record_run(COMPARE.format(marks="", given="flops=10**6"))
+    reference, candidate = (item.timing for item in recorder.records[0].measurements)
+    assert reference.moved_bytes == candidate.moved_bytes == 8000  # four bytes in and four out
+    assert candidate.gbps == pytest.approx(0.8, rel=0.02)
+    assert candidate.tflops == pytest.approx(0.1, rel=0.02)
+
+
+def test_the_operations_are_counted_where_a_limit_asks(record_run: RecordRun) -> None:
+    source = """
+import torch
+a = torch.ones(8, 16)
+
+@scripted([10.0, 10.1, 9.9])
+def product(a): return a @ a.T
+
+@pytest.mark.perf(min_tflops=1e-6)
+def test_it(gpu_bench): gpu_bench.compare(product, product, (a,), names=("one", "other"))
+"""
+    recorder = record_run(source, "--gpu-bench-reps=60")
+    assert [item.timing.flops for item in recorder.records[0].measurements] == [2 * 8 * 8 * 16] * 2
+    assert [verdict.outcome.name for verdict in recorder.records[0].measurements[1].verdicts] == ["PASS"]

@@ -1,0 +1,553 @@
+"""Names of real kernels: short, told apart, and sorted into categories; what their times come to."""
+
+import math
+import re
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from pytest_gpubench.results.kernels import (
+    LONGEST,
+    Category,
+    breakdown,
+    by_category,
+    category_of,
+    distinct_names,
+    is_copy,
+    is_fill,
+    listed,
+    short_name,
+    unmatched,
+)
+from pytest_gpubench.results.model import Kernel, Timing
+
+C = Category
+NATIVE = "at::native::"
+ANONYMOUS = "at::native::(anonymous namespace)::"
+ITERATOR = "at::TensorIteratorBase&"
+LAMBDAS = "::{lambda()#3}::operator()() const::{lambda()#12}::operator()() const::{lambda(c10::BFloat16)#1}"
+COPIED = f"at::native::direct_copy_kernel_cuda({ITERATOR}){LAMBDAS}"
+ARRAY2 = "std::array<char*, 2ul>"
+
+NAMES = [
+    # torch: one element at a time
+    (
+        f"void {NATIVE}vectorized_elementwise_kernel<4, {NATIVE}CUDAFunctor_add<float>, std::array<char*, 3ul> >"
+        f"(int, {NATIVE}CUDAFunctor_add<float>, std::array<char*, 3ul>)",
+        "vectorized_elementwise_kernel<CUDAFunctor_add>",
+        C.ELEMENTWISE,
+    ),
+    (
+        f"void {NATIVE}vectorized_elementwise_kernel<4, {NATIVE}sin_kernel_cuda({ITERATOR})::{{lambda()#2}}::"
+        f"operator()() const::{{lambda()#2}}::operator()() const::{{lambda(float)#1}}, {ARRAY2} >(int, float)",
+        "vectorized_elementwise_kernel<sin_kernel_cuda>",
+        C.ELEMENTWISE,
+    ),
+    (
+        f"void {NATIVE}vectorized_elementwise_kernel<(int)4, {NATIVE}BinaryFunctor<c10::BFloat16, c10::BFloat16, "
+        f"c10::BFloat16, {NATIVE}binary_internal::MulFunctor<float>>, std::array<char *, (unsigned long)3>>"
+        "(int, T2, T3)",
+        "vectorized_elementwise_kernel<MulFunctor>",
+        C.ELEMENTWISE,
+    ),
+    (
+        f"void {NATIVE}elementwise_kernel<128, 2, {NATIVE}gpu_kernel_impl_nocast<{NATIVE}AUnaryFunctor<float, float, "
+        f"float, {NATIVE}binary_internal::MulFunctor<float> > >({ITERATOR}, {NATIVE}AUnaryFunctor<float, float, float, "
+        f"{NATIVE}binary_internal::MulFunctor<float> > const&)::{{lambda(int)#1}}>(int, float)",
+        "elementwise_kernel<MulFunctor>",
+        C.ELEMENTWISE,
+    ),
+    (
+        f"void {NATIVE}index_elementwise_kernel<128, 4, {NATIVE}gpu_index_kernel<{NATIVE}index_kernel_impl<"
+        f"{NATIVE}OpaqueType<4> >({ITERATOR}, c10::ArrayRef<long>, c10::ArrayRef<long>)::{{lambda(char*, char const*, "
+        f"long)#1}}>({ITERATOR})::{{lambda(int)#1}}>(long)",
+        "index_elementwise_kernel<index_kernel_impl>",
+        C.ELEMENTWISE,
+    ),
+    (
+        f"void {ANONYMOUS}distribution_elementwise_grid_stride_kernel<float, 4, {NATIVE}templates::cuda::"
+        "normal_and_transform<float, float, 4>(at::TensorIteratorBase&)::{lambda()#1}>(long, at::PhiloxCudaState)",
+        "distribution_elementwise_grid_stride_kernel<normal_and_transform>",
+        C.ELEMENTWISE,
+    ),
+    (
+        f"void {ANONYMOUS}fused_dropout_kernel_vec<float, float, unsigned int, 1, 4, bool>(at::cuda::detail::X)",
+        "fused_dropout_kernel_vec",
+        C.ELEMENTWISE,
+    ),
+    (
+        f"void {ANONYMOUS}multi_tensor_apply_kernel<{ANONYMOUS}TensorListMetadata<2>, {ANONYMOUS}"
+        f"BinaryOpListAlphaFunctor<float, 2, 2, 0>, std::plus<float>, float>({ANONYMOUS}TensorListMetadata<2>)",
+        "multi_tensor_apply_kernel<BinaryOpListAlphaFunctor>",
+        C.ELEMENTWISE,
+    ),
+    (
+        f"void {ANONYMOUS}multi_tensor_apply_kernel<{ANONYMOUS}FusedOptimizerTensorListMetadata<4>, {ANONYMOUS}"
+        "FusedAdamMathFunctor<float, 4, (at::native::ADAM_MODE)1, false>, float const*>(X)",
+        "multi_tensor_apply_kernel<FusedAdamMathFunctor>",
+        C.ELEMENTWISE,
+    ),
+    ("void vllm::act_and_mul_kernel<c10::BFloat16, &(vllm::silu_kernel), true>(X)", "act_and_mul_kernel", C.OTHER),
+    ("void at::native::vectorized_elementwise_kernel<4, at::nati...", "vectorized_elementwise_kernel", C.ELEMENTWISE),
+    # torch: copies and fills
+    (
+        f"void {NATIVE}elementwise_kernel<128, 4, {NATIVE}gpu_kernel_impl_nocast<{COPIED}>({ITERATOR}, {COPIED} const&)"
+        f"::{{lambda(int)#1}}>(int, {NATIVE}gpu_kernel_impl_nocast<{COPIED}>({ITERATOR}, {COPIED} const&)::"
+        "{lambda(int)#1})",
+        "elementwise_kernel<direct_copy_kernel_cuda>",
+        C.MEMORY,
+    ),
+    (
+        f"void {NATIVE}vectorized_elementwise_kernel<(int)8, {NATIVE}bfloat16_copy_kernel_cuda(at::TensorIteratorBase "
+        "&)::[lambda(float) (instance 1)], std::array<char *, (unsigned long)2>>(int, T2, T3)",
+        "vectorized_elementwise_kernel<bfloat16_copy_kernel_cuda>",
+        C.MEMORY,
+    ),
+    (
+        f"void {NATIVE}vectorized_elementwise_kernel<(int)4, {NATIVE}float8_copy_kernel_cuda(at::TensorIteratorBase &)"
+        "::[lambda(c10::BFloat16) (instance 5)], std::array<char *, (unsigned long)2>>(int, T2, T3)",
+        "vectorized_elementwise_kernel<float8_copy_kernel_cuda>",
+        C.MEMORY,
+    ),
+    (
+        f"void {NATIVE}unrolled_elementwise_kernel<{COPIED}, {ARRAY2}, 4, TrivialOffsetCalculator<1, unsigned int>, "
+        f"TrivialOffsetCalculator<1, unsigned int>, {NATIVE}memory::LoadWithCast<1>, {NATIVE}memory::StoreWithCast<1> >"
+        "(int)",
+        "unrolled_elementwise_kernel<direct_copy_kernel_cuda>",
+        C.MEMORY,
+    ),
+    (
+        f"void {NATIVE}vectorized_elementwise_kernel<4, {NATIVE}FillFunctor<float>, std::array<char*, 1ul> >"
+        f"(int, {NATIVE}FillFunctor<float>, std::array<char*, 1ul>)",
+        "vectorized_elementwise_kernel<FillFunctor>",
+        C.MEMORY,
+    ),
+    (
+        f"void {ANONYMOUS}CatArrayBatchedCopy_vectorized<{ANONYMOUS}OpaqueType<4u>, unsigned int, 3, 128, 1, 16, 4>"
+        f"(char*, {ANONYMOUS}CatArrInputTensorMetadata<{ANONYMOUS}OpaqueType<4u>, unsigned int, 128, 1>)",
+        "CatArrayBatchedCopy_vectorized",
+        C.MEMORY,
+    ),
+    (
+        "void cudnn::ops::nchwToNhwcKernel<float, float, float, false, true, (cudnnKernelDataType_t)2>"
+        "(cudnn::ops::nchw2nhwc_params_t<float>, float const*, float*)",
+        "nchwToNhwcKernel",
+        C.MEMORY,
+    ),
+    ("void vllm::reshape_and_cache_flash_kernel<__nv_bfloat16, 0>(x)", "reshape_and_cache_flash_kernel", C.MEMORY),
+    # torch: reductions
+    (
+        f"void {NATIVE}reduce_kernel<512, 1, {NATIVE}ReduceOp<float, {NATIVE}func_wrapper_t<float, {NATIVE}sum_functor"
+        "<float, float, float>::operator()(at::TensorIterator&)::{lambda(float, float)#1}>, unsigned int, float, 4, 4> "
+        f">({NATIVE}ReduceOp<float>)",
+        "reduce_kernel<sum_functor>",
+        C.REDUCTION,
+    ),
+    (
+        f"void {NATIVE}reduce_kernel<512, 1, {NATIVE}ReduceOp<float, {NATIVE}MeanOps<float, float, float, float>, "
+        "unsigned int, float, 4, 4> >(X)",
+        "reduce_kernel<MeanOps>",
+        C.REDUCTION,
+    ),
+    (
+        f"void {NATIVE}reduce_kernel<512, 1, {NATIVE}ReduceOp<float, {NATIVE}ArgMaxOps<float>, unsigned int, long, 4, "
+        "4> >(X)",
+        "reduce_kernel<ArgMaxOps>",
+        C.REDUCTION,
+    ),
+    (
+        f"void {ANONYMOUS}cunn_SoftMaxForward<4, float, float, float, {ANONYMOUS}SoftMaxForwardEpilogue>(float*, int)",
+        "cunn_SoftMaxForward<SoftMaxForwardEpilogue>",
+        C.REDUCTION,
+    ),
+    (
+        "void (anonymous namespace)::softmax_warp_forward<float, float, float, 10, false, false>(float*, int, int)",
+        "softmax_warp_forward",
+        C.REDUCTION,
+    ),
+    (
+        f"void {NATIVE}<unnamed>::cunn_SoftMaxForwardSmem<(int)8, c10::BFloat16, float, c10::BFloat16, {NATIVE}"
+        "<unnamed>::SoftMaxForwardEpilogue, long>(T4 *, const T2 *, T6)",
+        "cunn_SoftMaxForwardSmem<SoftMaxForwardEpilogue>",
+        C.REDUCTION,
+    ),
+    (
+        f"void {ANONYMOUS}vectorized_layer_norm_kernel<float, float, false>(int, float, float const*, float const*)",
+        "vectorized_layer_norm_kernel",
+        C.REDUCTION,
+    ),
+    (
+        f"void {NATIVE}batch_norm_collect_statistics_kernel<float>(x)",
+        "batch_norm_collect_statistics_kernel",
+        C.REDUCTION,
+    ),
+    ("void cudnn::bn_fw_tr_1C11_kernel_NCHW<float, float, int, 512>(x)", "bn_fw_tr_1C11_kernel_NCHW", C.REDUCTION),
+    (
+        f"void {ANONYMOUS}nll_loss_forward_reduce_cuda_kernel_2d<float, float, long>(float*, float*)",
+        "nll_loss_forward_reduce_cuda_kernel_2d",
+        C.REDUCTION,
+    ),
+    (
+        f"void {ANONYMOUS}multi_tensor_apply_kernel<{ANONYMOUS}TensorListMetadata<1>, {ANONYMOUS}LpNormFunctor<float, "
+        "(at::native::NormType)1, float, 1, 1, 0>, float*>(X)",
+        "multi_tensor_apply_kernel<LpNormFunctor>",
+        C.REDUCTION,
+    ),
+    ("void flashinfer::norm::RMSNormKernel<8u, __nv_bfloat16>(__nv_bfloat16*)", "RMSNormKernel", C.REDUCTION),
+    (
+        "void at::native::(anonymous namespace)::GammaBetaBackwardCUDAKernelTemplate<float, float, 32u>(x)",
+        "GammaBetaBackwardCUDAKernelTemplate",
+        C.REDUCTION,
+    ),
+    ("void vllm::rms_norm_kernel<c10::BFloat16, 8, 2>(c10::BFloat16*)", "rms_norm_kernel", C.REDUCTION),
+    (
+        "kernel_cutlass_kernel_quackrmsnormRMSNorm_object_at",
+        "kernel_cutlass_kernel_quackrmsnormRMSNorm_object_at",
+        C.REDUCTION,
+    ),
+    # matrix products
+    ("ampere_sgemm_128x64_tn", "ampere_sgemm_128x64_tn", C.MATMUL),
+    ("volta_sgemm_64x64_nn", "volta_sgemm_64x64_nn", C.MATMUL),
+    (
+        "ampere_bf16_s16816gemm_bf16_128x64_ldg8_f2f_stages_64x6_tn",
+        "ampere_bf16_s16816gemm_bf16_128x64_ldg8_f2f_stages_64x6_tn",
+        C.MATMUL,
+    ),
+    ("nvjet_tst_192x192_64x3_2x1_v_bz_coopB_NTN", "nvjet_tst_192x192_64x3_2x1_v_bz_coopB_NTN", C.MATMUL),
+    (
+        "nvjet_sm100_tst_64x16_64x16_2x4_2cta_h_bz_splitK_TNT",
+        "nvjet_sm100_tst_64x16_64x16_2x4_2cta_h_bz_splitK_TNT",
+        C.MATMUL,
+    ),
+    (
+        "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_warpgroupsize1x1x1_execute_segment_k_off_kernel__"
+        "5x_cublas",
+        "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_...xecute_segment_k_off_kernel__5x_cublas",
+        C.MATMUL,
+    ),
+    (
+        "sm86_xmma_fprop_implicit_gemm_f16f16_f16f32_f32_nhwckrsc_nhwc",
+        "sm86_xmma_fprop_implicit_gemm_f16f16_f16f32_f32_nhwckrsc_nhwc",
+        C.MATMUL,
+    ),
+    (
+        "void cutlass::Kernel2<cutlass_80_simt_sgemm_256x128_8x4_tn_align1>(T1::Params)",
+        "Kernel2<cutlass_80_simt_sgemm_256x128_8x4_tn_align1>",
+        C.MATMUL,
+    ),
+    (
+        "void cutlass__5x_cudnn::Kernel<cutlass_tensorop_f16_s16816fprop_optimized_f16_256x64_32x4_nhwc_align8>(X)",
+        "cutlass__5x_cudnn::Kernel<cutlass_tensorop_f16_s16816fprop_optimized_f16_256x64_32x4_nhwc_align8>",
+        C.MATMUL,
+    ),
+    (
+        "void cutlass::device_kernel<at::cuda::detail::enable_3x_kernel_for_sm9x<cutlass::gemm::kernel::GemmUniversal<"
+        "cute::tuple<int, int, int, int>, cutlass::gemm::collective::CollectiveMma<X>, X> > >(X::Params)",
+        "device_kernel<GemmUniversal>",
+        C.MATMUL,
+    ),
+    (
+        "std::enable_if<!T7, void>::type internal::gemvx::kernel<int, int, __nv_bfloat16, __nv_bfloat16, __nv_bfloat16,"
+        " float, (bool)0, (bool)1, (bool)1, (bool)0, (int)6, (bool)0, cublasGemvParamsEx<int, "
+        "cublasGemvTensorStridedBatched<const __nv_bfloat16>>>(T13)",
+        "gemvx::kernel",
+        C.MATMUL,
+    ),
+    (
+        "std::enable_if<!(false), void>::type internal::gemvx::kernel<int, int, __half, __half, __half, float, false, "
+        "true, true, false, 6, false, cublasGemvParamsEx<int, float> >(cublasGemvParamsEx<int, float>)",
+        "gemvx::kernel",
+        C.MATMUL,
+    ),
+    (
+        "void gemv2T_kernel_val<int, int, float, float, float, float, 128, 16, 4, 4, false, false, "
+        "cublasGemvParamsEx<int> >(cublasGemvParamsEx<int>, float, float)",
+        "gemv2T_kernel_val",
+        C.MATMUL,
+    ),
+    (
+        "void dot_kernel<float, 128, 0, cublasDotParams<cublasGemvTensor<float const>, "
+        "cublasGemvTensorStridedBatched<float> > >(cublasDotParams<float>)",
+        "dot_kernel",
+        C.MATMUL,
+    ),
+    (
+        "void cublasLt::splitKreduce_kernel<32, 16, int, float, __nv_bfloat16, float, false>"
+        "(cublasLt::cublasSplitKParams<float>, float const*)",
+        "splitKreduce_kernel",
+        C.MATMUL,
+    ),
+    ("bmm_Bfloat16_E2m1E2m1_Fp32_bA16_bB16_bC16", "bmm_Bfloat16_E2m1E2m1_Fp32_bA16_bB16_bC16", C.MATMUL),
+    ("void implicit_convolve_sgemm<float, float, 1024, 5, 5>(int)", "implicit_convolve_sgemm", C.MATMUL),
+    ("_scaled_mm_kernel", "_scaled_mm_kernel", C.MATMUL),
+    ("matmul_kernel", "matmul_kernel", C.MATMUL),
+    # attention
+    (
+        "void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<128, 128, 64, 4, false, false, cutlass::half_t, "
+        "Flash_kernel_traits<128, 128, 64, 4, cutlass::half_t> >, false, false, true>(pytorch_flash::Flash_fwd_params)",
+        "flash_fwd_kernel",
+        C.ATTENTION,
+    ),
+    (
+        "void pytorch_flash::flash_bwd_dot_do_o_kernel<true, Flash_bwd_kernel_traits<64> >(pytorch_flash::X)",
+        "flash_bwd_dot_do_o_kernel",
+        C.ATTENTION,
+    ),
+    (
+        "void cutlass::device_kernel<flash::enable_sm90_or_later<flash::FlashAttnFwdSm90<flash::"
+        "CollectiveMainloopFwdSm90<2, cute::tuple<cute::C<1>, cute::C<1> >, 128>, X> > >(X::Params)",
+        "device_kernel<FlashAttnFwdSm90>",
+        C.ATTENTION,
+    ),
+    (
+        "fmha_cutlassF_f16_aligned_64x128_rf_sm80(PyTorchMemEffAttention::AttentionKernel<cutlass::half_t, "
+        "cutlass::arch::Sm80, true, 64, 128, 128, true, true>::Params)",
+        "fmha_cutlassF_f16_aligned_64x128_rf_sm80",
+        C.ATTENTION,
+    ),
+    (
+        "cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7_64x128x128_4x1x1_kernel0_0",
+        "cudnn_generated_fort_native_sdpa_sm90_f..._f16_knob_7_64x128x128_4x1x1_kernel0_0",
+        C.ATTENTION,
+    ),
+    (
+        "void flashinfer::BatchPrefillWithPagedKVCacheKernel<flashinfer::KernelTraits<(int)1> >(X)",
+        "BatchPrefillWithPagedKVCacheKernel",
+        C.ATTENTION,
+    ),
+    ("kernel_paged_attention_2d", "kernel_paged_attention_2d", C.ATTENTION),
+    ("_attn_fwd", "_attn_fwd", C.ATTENTION),
+    # communication
+    (
+        "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
+        "ncclDevKernel_AllReduce_Sum_bf16_RING_LL",
+        C.COMMUNICATION,
+    ),
+    ("ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)", "ncclDevKernel_SendRecv", C.COMMUNICATION),
+    (
+        "ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<(unsigned long)4096>)",
+        "ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL",
+        C.COMMUNICATION,
+    ),
+    (
+        "void vllm::cross_device_reduce_1stage<__nv_bfloat16, 2>(vllm::RankData*, vllm::RankSignals, int)",
+        "cross_device_reduce_1stage",
+        C.COMMUNICATION,
+    ),
+    (
+        "void c10d::symmetric_memory::(anonymous namespace)::multimem_all_reduce_kernel<c10::BFloat16, 16>(X)",
+        "multimem_all_reduce_kernel",
+        C.COMMUNICATION,
+    ),
+    ("void deep_ep::intranode::dispatch<(int)2, (int)768, (int)8192>(int4 *, float *, i", "dispatch", C.COMMUNICATION),
+    (
+        "void flashinfer::trtllm_allreduce_fusion::allreduce_fusion_kernel_oneshot_lamport<(X)1, float, 8>(X)",
+        "allreduce_fusion_kernel_oneshot_lamport",
+        C.COMMUNICATION,
+    ),
+    # torch.compile
+    ("triton_poi_fused_add_mul_0", "triton_poi_fused_add_mul_0", C.ELEMENTWISE),
+    ("triton_poi_fused_add_addmm_gelu_mul_0", "triton_poi_fused_add_addmm_gelu_mul_0", C.ELEMENTWISE),
+    ("triton_poi_fused_all_gather_into_tensor_1", "triton_poi_fused_all_gather_into_tensor_1", C.ELEMENTWISE),
+    ("triton_poi_fused_clone_3", "triton_poi_fused_clone_3", C.MEMORY),
+    ("triton_poi_fused__to_copy_1", "triton_poi_fused__to_copy_1", C.MEMORY),
+    ("triton_poi_fused_clone_mul_0", "triton_poi_fused_clone_mul_0", C.ELEMENTWISE),
+    ("triton_poi_fused_add_copy_1", "triton_poi_fused_add_copy_1", C.ELEMENTWISE),
+    ("triton_red_fused_native_layer_norm_16", "triton_red_fused_native_layer_norm_16", C.REDUCTION),
+    (
+        "triton_per_fused__fused_rms_norm__to_copy_add_mul_1",
+        "triton_per_fused__fused_rms_norm__to_copy_add_mul_1",
+        C.REDUCTION,
+    ),
+    ("triton_tem_fused_mm_0", "triton_tem_fused_mm_0", C.MATMUL),
+    ("triton_tem_fused__to_copy_addmm_gelu_t_view_9", "triton_tem_fused__to_copy_addmm_gelu_t_view_9", C.MATMUL),
+    ("triton_tem_fused_flex_attention_backward_7", "triton_tem_fused_flex_attention_backward_7", C.ATTENTION),
+    ("triton_tem_fused_convolution_4", "triton_tem_fused_convolution_4", C.MATMUL),
+    ("triton_tem_fused_0", "triton_tem_fused_0", C.TRITON),
+    ("triton_for_fused_0", "triton_for_fused_0", C.ELEMENTWISE),
+    ("triton__0d1d2d3de", "triton__0d1d2d3de", C.TRITON),
+    # mangled
+    (
+        "_ZN2at6native29vectorized_elementwise_kernelILi4ENS0_15CUDAFunctor_addIfEESt5arrayIPcLm3EEEEviT0_T1_",
+        "vectorized_elementwise_kernel<CUDAFunctor_add>",
+        C.ELEMENTWISE,
+    ),
+    (
+        "_ZN2at6native12_GLOBAL__N_128vectorized_layer_norm_kernelIN3c108BFloat16EfLb1EEEviT0_PKT_S8_S8_PS5_S9_PS6_",
+        "vectorized_layer_norm_kernel",
+        C.REDUCTION,
+    ),
+    (
+        "_ZN7cutlass7Kernel2I43cutlass_80_simt_sgemm_256x128_8x4_nn_align1EEvNT_6ParamsE",
+        "Kernel2<cutlass_80_simt_sgemm_256x128_8x4_nn_align1>",
+        C.MATMUL,
+    ),
+    (
+        "_Z40fmha_cutlassF_f32_aligned_64x128_rf_sm80N22PyTorchMemEffAttention15AttentionKernelIfE6ParamsE",
+        "fmha_cutlassF_f32_aligned_64x128_rf_sm80",
+        C.ATTENTION,
+    ),
+    ("_Z6kernelIiEvv", "kernel", C.OTHER),
+    ("_Z", "_Z", C.OTHER),
+    # of whatever sort
+    ("void at::native::radixSortKVInPlace<2, -1, 32, 4, float, long, unsigned int>(X)", "radixSortKVInPlace", C.OTHER),
+    ("add_kernel(float*, float const*, int)", "add_kernel", C.OTHER),
+    ("common_kernel", "common_kernel", C.OTHER),
+    ("my_comm", "my_comm", C.OTHER),
+    ("summand_dotted_hummus", "summand_dotted_hummus", C.OTHER),
+    ("box_muller_normal", "box_muller_normal", C.OTHER),
+    ("nn_normalization_group_norm", "nn_normalization_group_norm", C.REDUCTION),
+    ("Kernel2", "Kernel2", C.OTHER),
+    ("", "", C.OTHER),
+]
+
+
+@pytest.mark.parametrize(("name", "short", "category"), NAMES, ids=[row[1] or "empty" for row in NAMES])
+def test_names_of_real_kernels(name: str, short: str, category: Category) -> None:
+    """A library's own spelling is cut in its middle where it is long."""
+    expected = short if len(short) <= LONGEST else f"{short[:39]}...{short[-38:]}"
+    assert (short_name(name), category_of(name)) == (expected, category)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("Memcpy DtoD (Device -> Device)", "memcpy"),
+        ("Memcpy DtoH (Device -> Pageable)", "memcpy"),
+        ("Memset (Device)", "memset"),
+    ],
+)
+def test_copies_and_memsets_are_memory_and_stay_as_they_are(name: str, kind: str) -> None:
+    assert short_name(name) == name
+    assert category_of(name, kind) is Category.MEMORY  # type: ignore[arg-type]
+    assert (is_copy(name, kind), is_fill(name, kind)) == (kind == "memcpy", kind == "memset")
+
+
+def test_which_kernels_are_certainly_copies() -> None:
+    """Concatenation is memory too, but more than a copy."""
+    found = {row[1] for row in NAMES if is_copy(row[0])}
+    assert found == {
+        "elementwise_kernel<direct_copy_kernel_cuda>",
+        "unrolled_elementwise_kernel<direct_copy_kernel_cuda>",
+        "vectorized_elementwise_kernel<bfloat16_copy_kernel_cuda>",
+        "vectorized_elementwise_kernel<float8_copy_kernel_cuda>",
+        "triton_poi_fused_clone_3",
+        "triton_poi_fused__to_copy_1",
+    }
+    assert {row[1] for row in NAMES if is_fill(row[0])} == {"vectorized_elementwise_kernel<FillFunctor>"}
+
+
+@given(st.text(alphabet="ab_:<>(){}[], 12*&Z-N"))
+@example("operator<")
+@example("a<b<c(")
+@example("void ")
+@example("::")
+@example("_ZN99a")
+def test_no_name_is_too_strange(name: str) -> None:
+    """Whatever a kernel is called, it has a short name and a category."""
+    assert isinstance(category_of(name), Category)
+    assert bool(short_name(name)) == bool(name) or not re.search(r"\w", name)
+    assert short_name(name) == short_name(name)
+
+
+@given(st.lists(st.sampled_from([row[0] for row in NAMES]), unique=True))
+def test_names_stay_different(names: list[str]) -> None:
+    shorts = distinct_names(names)
+    assert list(shorts) == names
+    assert len(set(shorts.values())) == len(names)
+
+
+def test_names_that_clash_keep_what_tells_them_apart() -> None:
+    add = (
+        "void at::native::vectorized_elementwise_kernel<{}, at::native::CUDAFunctor_add<{}>, std::array<char*, 3ul> >()"
+    )
+    first, second = add.format(4, "float"), add.format(8, "c10::BFloat16")
+    assert distinct_names([first, second]) == {
+        first: "vectorized_elementwise_kernel<4, CUDAFunctor_add<float>, array<char*, 3ul>>",
+        second: "vectorized_elementwise_kernel<8, CUDAFunctor_add<BFloat16>, array<char*, 3ul>>",
+    }
+    assert distinct_names(["f(int)", "f(float)", "g(int)"]) == {
+        "f(int)": "f(int)",
+        "f(float)": "f(float)",
+        "g(int)": "g",
+    }
+
+
+# their times
+
+
+def kernel(name: str, launches: int = 1, median_us: float = 1.0, kind: str = "kernel") -> Kernel:
+    return Kernel(name=name, kind=kind, launches=launches, median_us=median_us)  # type: ignore[arg-type]
+
+
+def timing(label: str, *kernels: Kernel) -> Timing:
+    return Timing(label=label, timer="profiler", cache="cold", device="H200", samples_us=(9.0,), kernels=kernels)
+
+
+MIXED = timing(
+    "block",
+    kernel("ampere_sgemm_128x64_tn", 2, 6.0),
+    kernel("Memcpy DtoD (Device -> Device)", 1, 1.0, "memcpy"),
+    kernel("nvjet_tst_64x8", 1, 2.0),
+    kernel("triton_poi_fused_clone_0", 1, 1.0),
+)
+
+
+def test_breakdown_is_by_kernel_the_longest_first() -> None:
+    shares = breakdown(MIXED)
+    assert [(share.name, share.launches, share.median_us, share.share) for share in shares] == [
+        ("ampere_sgemm_128x64_tn", 2, 6.0, 0.6),
+        ("nvjet_tst_64x8", 1, 2.0, 0.2),
+        ("Memcpy DtoD (Device -> Device)", 1, 1.0, 0.1),
+        ("triton_poi_fused_clone_0", 1, 1.0, 0.1),
+    ]
+
+
+def test_by_category_adds_up_what_is_of_one_sort() -> None:
+    assert [(share.name, share.category, share.launches, share.median_us) for share in by_category(MIXED)] == [
+        ("matmul", Category.MATMUL, 3, 8.0),
+        ("memory", Category.MEMORY, 2, 2.0),
+    ]
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([row[0] for row in NAMES]), st.floats(0.03, 1e7)),
+        min_size=1,
+        unique_by=lambda one: one[0],
+    )
+)
+def test_shares_sum_to_one(rows: list[tuple[str, float]]) -> None:
+    taken = timing("any", *(kernel(name, 1, median_us) for name, median_us in rows))
+    for shares in (breakdown(taken), by_category(taken)):
+        assert math.isclose(sum(share.share for share in shares), 1)
+        assert math.isclose(sum(share.median_us for share in shares), sum(median_us for _, median_us in rows))
+        assert sum(share.launches for share in shares) == len(rows)
+        assert [share.median_us for share in shares] == sorted((share.median_us for share in shares), reverse=True)
+
+
+def test_nothing_seen_is_nothing_to_break_down() -> None:
+    assert breakdown(timing("none")) == by_category(timing("none")) == ()
+    assert unmatched(timing("none"), MIXED) == unmatched(MIXED, timing("none")) == ()
+
+
+def test_what_a_candidate_launches_beyond_its_reference() -> None:
+    candidate = timing(
+        "rms_norm",
+        kernel("_rms_norm_kernel", 1, 2.0),
+        kernel("Memcpy DtoD (Device -> Device)", 2, 3.0, "memcpy"),
+        kernel("nvjet_tst_64x8", 1),
+        kernel("ampere_sgemm_128x64_tn", 1),
+    )
+    reference = timing("torch", *MIXED.kernels)
+    assert unmatched(candidate, reference) == (
+        "rms_norm launches 2 x Memcpy DtoD (Device -> Device) that torch launches only 1 x",
+        "rms_norm launches 1 x _rms_norm_kernel that torch does not",
+    )
+    assert unmatched(reference, reference) == ()
+
+
+def test_listed() -> None:
+    assert listed([kernel("void a::f<int>(int)"), kernel("void g<1>()", 2)]) == "1 x f, 2 x g"
+    assert listed([]) == ""

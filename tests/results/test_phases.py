@@ -1,0 +1,121 @@
+"""Phases and regions as they are kept: their sentences, and the order of what is nested."""
+
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_gpubench.errors import BadRequest, NotMeasured
+from pytest_gpubench.results.phases import (
+    OVER_WHOLE,
+    UNDER_WHOLE,
+    Phase,
+    Phases,
+    Region,
+    ancestors_of,
+    in_tree_order,
+)
+from pytest_gpubench.stats.summary import Interval
+
+ENCODER = Phase(name="encoder", median_us=30.0, interval=Interval(29.0, 31.0), share=0.75)
+DECODER = Phase(name="decoder", median_us=10.0, interval=None, share=0.25, flags=("imprecise",))
+WHOLE = Phase(name="both", median_us=40.0, interval=Interval(39.5, 40.5), share=1.0)
+
+
+def phases(ratio: float | None = 1.0, interval: Interval | None = None, **others: Any) -> Phases:
+    known: dict[str, Any] = {
+        "title": "both",
+        "timer": "profiler",
+        "cache": "cold",
+        "device": "NVIDIA H200",
+        "phases": (ENCODER, DECODER),
+        "whole": None if ratio is None else WHOLE,
+        "sum_us": 40.0,
+        "ratio": ratio,
+        "ratio_interval": interval,
+    }
+    return Phases(**{**known, **others})
+
+
+@pytest.mark.parametrize(
+    ("ratio", "interval", "adds_up", "explanation"),
+    [
+        (1.02, Interval(1.0099, 1.04), True, ""),
+        (1.02, Interval(1.0101, 1.04), False, OVER_WHOLE),
+        (0.98, Interval(0.96, 0.9901), True, ""),
+        (0.98, Interval(0.96, 0.9899), False, UNDER_WHOLE),
+        (1.0099, None, True, ""),
+        (1.0101, None, False, OVER_WHOLE),
+        (0.9901, None, True, ""),
+        (0.9899, None, False, UNDER_WHOLE),
+        (None, None, None, ""),
+    ],
+)
+def test_a_sum_that_is_not_the_whole_is_explained(
+    ratio: float | None, interval: Interval | None, adds_up: bool | None, explanation: str
+) -> None:
+    found = phases(ratio, interval)
+    assert (found.adds_up, found.explanation) == (adds_up, explanation)
+    assert found.sentence.endswith(explanation)
+
+
+def test_sentences() -> None:
+    times = "the time of both (40.00 us against 40.00 us)"
+    assert phases(1.0, Interval(0.99, 1.01)).sentence == f"the phases take 1.000x [0.9900, 1.010] {times}"
+    assert phases(1.2).sentence == f"the phases take 1.200x {times}: {OVER_WHOLE}"
+    assert phases(None).sentence == ""
+    assert str(phases(None)) == "both: encoder 30.00 us (75.0 %), decoder 10.00 us (25.0 %)"
+    assert str(phases(1.0)) == f"{phases(None)}; the phases take 1.000x {times}"
+
+
+def test_a_phase_by_its_name() -> None:
+    assert phases()["decoder"] is DECODER
+    with pytest.raises(BadRequest, match=r"phases\['loss'\]: there is no such phase, only encoder, decoder"):
+        phases()["loss"]
+
+
+def test_without_numbers() -> None:
+    found = phases(None, phases=(), unmeasured="switched off")
+    assert not found.measured
+    assert str(found) == "both: not measured (switched off)"
+    with pytest.raises(NotMeasured, match=r"phases\['encoder'\] has no numbers: switched off"):
+        found["encoder"]
+
+
+@pytest.mark.parametrize("found", [phases(), phases(1.2, Interval(1.1, 1.3), elements=7, seed=3), phases(None)])
+def test_what_is_saved_is_read_back(found: Phases) -> None:
+    assert msgspec.json.decode(msgspec.json.encode(found), type=Phases) == found
+
+
+def test_a_region_is_read_back() -> None:
+    region = Region(path="a/b", calls=2, total_ns=(1000, 3000), own_ns=(500, 1500), share=0.5)
+    assert (region.name, region.depth, region.median_us, region.own_median_us) == ("b", 1, 2.0, 1.0)
+    assert msgspec.json.decode(msgspec.json.encode(region), type=Region) == region
+
+
+@pytest.mark.parametrize(
+    ("paths", "ordered"),
+    [
+        ([], []),
+        (["b", "a"], ["b", "a"]),
+        (["a", "a/x", "b", "a/y"], ["a", "a/x", "a/y", "b"]),
+        (["a", "a/x", "b", "a/x/z", "b/x"], ["a", "a/x", "a/x/z", "b", "b/x"]),
+        (["a", "a"], ["a"]),
+        (["aa", "a", "aa/x", "a/x"], ["aa", "aa/x", "a", "a/x"]),
+    ],
+)
+def test_what_is_nested_follows_what_is_around_it(paths: list[str], ordered: list[str]) -> None:
+    assert in_tree_order(paths) == ordered
+
+
+@given(st.lists(st.lists(st.sampled_from("abc"), min_size=1, max_size=3).map("/".join)))
+def test_every_region_follows_the_one_around_it_or_its_sibling(paths: list[str]) -> None:
+    known = list(dict.fromkeys(ancestor for path in paths for ancestor in ancestors_of(path)))
+    ordered = in_tree_order(known)
+    assert sorted(ordered) == sorted(known)
+    for before, path in pairwise(ordered):
+        around = path.rpartition("/")[0]
+        assert not around or before == around or before.startswith(f"{around}/")

@@ -1,0 +1,393 @@
+"""The peaks of a GPU: which datasheet is whose, what is measured, how often, and what is said where it cannot be."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+
+from pytest_gpubench.errors import IncompleteRecords, ProfilerBusy
+from pytest_gpubench.gpu.device import Device, cpu_device
+from pytest_gpubench.results.model import DeviceFacts
+from pytest_gpubench.timing import peaks
+from pytest_gpubench.timing.base import Call, Rep, Session
+from pytest_gpubench.timing.peaks import (
+    DATASHEETS,
+    LONGEST_US,
+    MATMUL_SIDES,
+    MEMORY_REPS,
+    boost_of,
+    datasheet_of,
+    measured_peaks,
+    named,
+    parts,
+    reps_within,
+    shapes,
+)
+
+GIB = 2**30
+
+
+def facts(name: str = "NVIDIA H200", **given: Any) -> DeviceFacts:
+    return DeviceFacts(type="cuda", name=name, host="here", cache_bytes=2**20, **given)
+
+
+def gpu(name: str = "NVIDIA H200", nvml: Any = None, **given: Any) -> Device:
+    return Device(torch.device("cpu"), facts(name, **given), nvml)
+
+
+# datasheets
+
+
+@pytest.mark.parametrize(
+    ("name", "gbps", "bfloat16"),
+    [
+        ("NVIDIA B200", 8000, 2250),
+        ("NVIDIA H200", 4800, 989.4),
+        ("NVIDIA H200 NVL", 4800, 835),
+        ("NVIDIA H100 80GB HBM3", 3352, 989.4),
+        ("NVIDIA H100 PCIe", 2039, 756),
+        ("NVIDIA H100 NVL", 3938, 835),
+        ("NVIDIA A100-SXM4-80GB", 2039, 312),
+        ("NVIDIA A100 80GB PCIe", 1935, 312),
+        ("NVIDIA A100-SXM4-40GB", 1555, 312),
+        ("A100-PCIE-40GB", 1555, 312),
+        ("NVIDIA L40S", 864, 366.5),
+        ("NVIDIA L4", 300, 121),
+        ("NVIDIA A10", 600, 125),
+        ("Tesla V100-SXM2-16GB", 900, None),
+        ("Tesla V100-PCIE-32GB", 900, None),
+        ("NVIDIA GeForce RTX 4090", 1008, 165.2),
+    ],
+)
+def test_the_datasheet_of(name: str, gbps: float, bfloat16: float | None) -> None:
+    found = datasheet_of(facts(name))
+    assert found is not None
+    assert (found.gbps, found.tflops.get("bfloat16")) == (gbps, bfloat16)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "NVIDIA GH200 480GB",
+        "NVIDIA GB200",
+        "NVIDIA H20",
+        "NVIDIA L40",
+        "NVIDIA A10G",
+        "NVIDIA A100X",
+        "NVIDIA GeForce RTX 4090 Laptop GPU",
+        "NVIDIA GeForce RTX 4090 D",
+        "NVIDIA H200 MIG 1g.18gb",
+        "Some CPU",
+    ],
+)
+def test_no_datasheet_of(name: str) -> None:
+    assert datasheet_of(facts(name)) is None
+
+
+def test_no_datasheet_of_a_part() -> None:
+    assert datasheet_of(facts(mig=True)) is None
+    assert datasheet_of(facts(mig=False)) is not None
+
+
+def test_every_datasheet_says_whose_it_is_and_adds_up() -> None:
+    for sheet in DATASHEETS:
+        assert sheet.source
+        assert sheet.gbps > 0
+        rates = sheet.tflops
+        assert rates["float16"] > rates["float32"]
+        if "float8_e4m3fn" in rates:
+            assert rates["float8_e4m3fn"] == rates["float8_e5m2"] == pytest.approx(2 * rates["float16"], rel=0.01)
+        if "tfloat32" in rates:
+            assert rates["bfloat16"] == pytest.approx(2 * rates["tfloat32"], rel=0.02)
+        assert sheet.boost_mhz is not None
+
+
+@pytest.mark.parametrize(("clock_mhz", "boost"), [(1980, 1980 / 1830), (1830, 1), (1500, 1), (None, 1)])
+def test_boost(clock_mhz: int | None, boost: float) -> None:
+    sheet = datasheet_of(facts())
+    assert sheet is not None
+    assert boost_of(sheet, facts(max_sm_clock_mhz=clock_mhz)) == boost
+
+
+# what is tried
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_parts_are_aligned_apart_and_as_large_as_fit(number: int) -> None:
+    pool = torch.zeros(2**16)
+    found = parts(pool, 2**18, number)
+    starts = [part.data_ptr() - pool.data_ptr() for part in found]
+    assert len(found) == number
+    assert all(start % peaks.ALIGNMENT_BYTES == 0 for start in starts)
+    assert starts == [place * peaks.nbytes(found[0]) for place in range(number)]
+    total = sum(map(peaks.nbytes, found))
+    assert 2**18 - number * peaks.ALIGNMENT_BYTES < total <= 2**18
+
+
+@pytest.mark.parametrize(
+    ("expected_us", "reps"), [(0, 3), (1, 10), (2500, 10), (2501, 9), (8333, 3), (8334, 3), (LONGEST_US, 3)]
+)
+def test_reps_within(expected_us: float, reps: int) -> None:
+    assert reps_within(expected_us) == reps
+
+
+def test_shapes() -> None:
+    assert shapes(gpu(multiprocessors=132))[-1] == (16896, 4096, 8192)
+    assert [rows for rows, _, _ in shapes(gpu())] == list(MATMUL_SIDES)
+
+
+def test_float32_is_called_by_what_it_is_multiplied_as(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = cpu_device()
+    assert named(device, ["float32", "bfloat16", "float32"]) == ["float32", "bfloat16"]
+    exact = torch.mm
+
+    def rounding(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
+        return exact((first * 1024).round() / 1024, second)
+
+    monkeypatch.setattr(torch, "mm", rounding)
+    assert named(device, ["bfloat16", "float32", "tfloat32"]) == ["bfloat16", "tfloat32"]
+
+
+# what is measured
+
+
+class Played:
+    """A profiler that plays a time for each call, the first rep twice as long, and remembers what was taken."""
+
+    def __init__(self, time_us: Callable[[str], float]) -> None:
+        self.time_us = time_us
+        self.taken: list[str] = []
+        self.idles_s: list[float] = []
+        self.incomplete = 0
+
+    def __call__(self, device: Device, cache: str) -> "Played":
+        assert cache == "cold"
+        return self
+
+    def session(self) -> "PlayedSession":
+        return PlayedSession(self)
+
+
+class PlayedSession(Session):
+    def __init__(self, timer: Played) -> None:
+        self.timer = timer
+        self.labels: list[str] = []
+
+    def take(self, call: Call, idle_s: float) -> None:
+        self.labels.append(call.label)
+        self.timer.taken.append(call.label)
+        self.timer.idles_s.append(idle_s)
+
+    def reps(self) -> Sequence[Rep]:
+        if self.timer.incomplete:
+            self.timer.incomplete -= 1
+            raise IncompleteRecords("lost")
+        seen: set[str] = set()
+        found = []
+        for label in self.labels:
+            found.append(Rep(self.timer.time_us(label) * (1 if label in seen else 2)))
+            seen.add(label)
+        return found
+
+
+class Throttled:
+    def __init__(self, masks: Callable[[int], int]) -> None:
+        self.masks = masks
+        self.read = 0
+
+    def throttle_mask(self) -> int:
+        self.read += 1
+        return self.masks(self.read - 1)
+
+
+SIZES = (2**14, 2**15, 2**16)
+GBPS = {"copy": 40.0, "neg": 42.0, "add": 44.0, "read": 50.0, "sum": 48.0, "zero": 60.0, "fill": 55.0}
+
+
+def memory_us(label: str) -> float:
+    """Return the time at these rates, the smallest size at twice them."""
+    name, size = label.split()
+    moved = {"add": 3 * (int(size) // 3 // 512 * 512)}.get(name, int(size))
+    return moved / GBPS[name] / 1e3 / (2 if int(size) == SIZES[0] else 1)
+
+
+@pytest.fixture
+def played(monkeypatch: pytest.MonkeyPatch) -> Played:
+    timer = Played(memory_us)
+    monkeypatch.setattr(peaks, "ProfilerTimer", timer)
+    monkeypatch.setattr(peaks, "flush_buffer", lambda device: None)
+    monkeypatch.setattr(peaks, "SIZES_BYTES", SIZES)
+    monkeypatch.setattr(peaks, "reading", lambda whole: whole.sum)
+    monkeypatch.setattr(Device, "synchronize", lambda device: None)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
+    return timer
+
+
+def test_memory_is_measured_at_every_size_and_the_fastest_way_counts(played: Played) -> None:
+    device = gpu()
+    found = measured_peaks(device)
+    assert found is not None
+    assert found.copy_gbps == pytest.approx(42)
+    assert found.read_gbps == pytest.approx(50)
+    rates = {(point.read_share, point.moved_bytes): point.gbps for point in found.memory}
+    thirds = [3 * (size // 3 // 512 * 512) for size in SIZES]
+    assert rates.keys() == {(share, size) for share in (0, 0.5, 1) for size in SIZES} | {(2 / 3, n) for n in thirds}
+    assert rates[0.5, SIZES[0]] == pytest.approx(84)
+    assert rates[0.0, SIZES[2]] == pytest.approx(60)
+    assert rates[2 / 3, thirds[1]] == pytest.approx(44)
+    assert len(played.taken) == len(GBPS) * len(SIZES) * MEMORY_REPS
+    assert set(played.idles_s) == {0}
+    assert found.remarks == ()
+    assert (found.datasheet_gbps, found.cache_bytes) == (4800, 2**20)
+
+
+def test_once_for_each_gpu(played: Played) -> None:
+    one, other = gpu(), gpu()
+    for device in (one, other, one):
+        measured_peaks(device)
+    assert len(played.taken) == 2 * len(GBPS) * len(SIZES) * MEMORY_REPS
+
+
+def test_nothing_on_the_cpu(played: Played) -> None:
+    assert measured_peaks(cpu_device(), ["float32"]) is None
+    assert played.taken == []
+
+
+def test_incomplete_records_are_taken_again(played: Played) -> None:
+    played.incomplete = 2
+    assert measured_peaks(gpu()) is not None
+    played.incomplete = 3
+    with pytest.raises(IncompleteRecords):
+        measured_peaks(gpu())
+
+
+def without_room(monkeypatch: pytest.MonkeyPatch, most_elements: int) -> None:
+    zeros = torch.zeros
+
+    def full(elements: int, **options: Any) -> torch.Tensor:
+        if elements > most_elements:
+            raise torch.OutOfMemoryError("full")
+        return zeros(elements, **options)
+
+    monkeypatch.setattr(torch, "zeros", full)
+
+
+def test_too_little_room_is_said(monkeypatch: pytest.MonkeyPatch, played: Played) -> None:
+    without_room(monkeypatch, SIZES[1] // 4)
+    found = measured_peaks(gpu())
+    assert found is not None
+    assert found.copy_gbps == pytest.approx(42)
+    assert max(point.moved_bytes for point in found.memory) == SIZES[1]
+    assert found.remarks == ("memory: measured with 32 KiB at most, there was no room for more",)
+
+
+def test_no_room_at_all(monkeypatch: pytest.MonkeyPatch, played: Played) -> None:
+    without_room(monkeypatch, 1)
+    found = measured_peaks(gpu())
+    assert found is not None
+    assert (found.copy_gbps, found.read_gbps, found.memory) == (None, None, ())
+    assert found.remarks == ("memory: not measured, there is no room for a copy",)
+
+
+def test_throttled_reps_count_only_where_there_are_no_others(played: Played) -> None:
+    found = measured_peaks(gpu(nvml=Throttled(lambda rep: 4 if rep % MEMORY_REPS else 0)))  # the slow first is clean
+    assert found is not None
+    assert found.copy_gbps == pytest.approx(21)
+    assert found.remarks == ()
+    found = measured_peaks(gpu(nvml=Throttled(lambda rep: 4)))
+    assert found is not None
+    assert found.copy_gbps == pytest.approx(42)
+    [remark] = found.remarks
+    assert remark.startswith("memory: throttled by ")
+
+
+# matmuls
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch, played: Played) -> Played:
+    """Multiply small matrices: 0.1 TFLOP/s by columns, a little less by rows."""
+    monkeypatch.setattr(peaks, "MATMUL_SIDES", (16, 32))
+
+    def time_us(label: str) -> float:
+        if label.split()[0] in GBPS:
+            return memory_us(label)
+        _, rows, *layout = label.split()
+        return 2 * int(rows) ** 3 / 1e5 * (1.1 if layout == ["by", "rows"] else 1)
+
+    played.time_us = time_us
+    return played
+
+
+def test_the_fastest_matmul_counts(small: Played) -> None:
+    device = gpu()
+    found = measured_peaks(device, ["bfloat16", "float32", "float64"])
+    assert found is not None
+    assert found.matmul_tflops == {name: pytest.approx(0.1) for name in ("bfloat16", "float32", "float64")}
+    before = len(small.taken)
+    again = measured_peaks(device, ["float32"])
+    assert again is not None
+    assert again.matmul_tflops == {"float32": pytest.approx(0.1)}
+    assert len(small.taken) == before
+
+
+def test_longer_matmuls_rest_first_and_too_long_ones_are_not_tried(
+    monkeypatch: pytest.MonkeyPatch, small: Played
+) -> None:
+    measured_peaks(gpu(), ["bfloat16"])
+    expected_us = 2 * 32**3 / 1e5
+    assert small.idles_s[-1] == pytest.approx(3 * expected_us / 1e6)
+    monkeypatch.setattr(peaks, "LONGEST_US", expected_us * 0.99)
+    small.taken.clear()
+    measured_peaks(gpu(), ["bfloat16"])
+    assert not any(label.startswith("bfloat16 32") for label in small.taken)
+
+
+def test_a_dtype_that_cannot_be_multiplied_is_missing(small: Played) -> None:
+    found = measured_peaks(gpu(), ["no_such_dtype", "float64"])
+    assert found is not None
+    assert list(found.matmul_tflops) == ["float64"]
+    [remark] = found.remarks
+    assert remark.startswith("no_such_dtype matmuls: not measured, ")
+
+
+def test_no_room_for_a_matmul_is_said(monkeypatch: pytest.MonkeyPatch, small: Played) -> None:
+    normal = peaks.normal
+
+    def full(device: Device, rows: int, columns: int, dtype: torch.dtype) -> torch.Tensor:
+        if rows > 16:
+            raise torch.OutOfMemoryError("full")
+        return normal(device, rows, columns, dtype)
+
+    monkeypatch.setattr(peaks, "normal", full)
+    found = measured_peaks(gpu(), ["float64"])
+    assert found is not None
+    assert found.matmul_tflops == {"float64": pytest.approx(0.1)}
+    assert found.remarks == ("float64 matmuls: there was no room for 32 x 32 x 32",)
+
+
+def test_a_busy_profiler_goes_through(monkeypatch: pytest.MonkeyPatch, small: Played) -> None:
+    measured_peaks(device := gpu())
+
+    def busy(device: Device, cache: str) -> None:
+        raise ProfilerBusy("busy")
+
+    monkeypatch.setattr(peaks, "ProfilerTimer", busy)
+    with pytest.raises(ProfilerBusy):
+        measured_peaks(device, ["bfloat16"])
+
+
+def test_the_matmuls_are_products(played: Played) -> None:
+    for call in peaks.matmuls(gpu(), "float64", 8, 6, 4):
+        product: Any = call.prepare()()
+        first, second = peaks.normal(gpu(), 8, 4, torch.float64), peaks.normal(gpu(), 6, 4, torch.float64)
+        torch.testing.assert_close(product, first @ second.t())
+
+
+def test_noise_leaves_the_generators_of_others_alone() -> None:
+    before = torch.get_rng_state()
+    noise = peaks.normal(gpu(), 64, 64, torch.bfloat16)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert noise.dtype is torch.bfloat16
+    assert 0.9 < noise.float().std() < 1.1

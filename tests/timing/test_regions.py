@@ -1,0 +1,585 @@
+"""Regions: what is noted of them, whose time is whose, and that they mean nothing where nothing is measured."""
+
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch._C._autograd import DeviceType
+
+from pytest_gpubench.errors import BadRequest, IncompleteRecords, KernelsDiffer
+from pytest_gpubench.gpu.device import cpu_device
+from pytest_gpubench.results.phases import OUTSIDE, Region
+from pytest_gpubench.timing import profiler, regions
+from pytest_gpubench.timing.base import Rep
+from pytest_gpubench.timing.calls import make_call
+from pytest_gpubench.timing.profiler import ProfilerTimer
+from pytest_gpubench.timing.regions import (
+    MARK,
+    REGION_REPS,
+    Launched,
+    Trace,
+    Traced,
+    forget_regions,
+    region,
+    summarise_regions,
+    take_regions,
+    times_by_clock,
+    times_by_launch,
+)
+from pytest_gpubench.timing.sampling import Sample
+from pytest_gpubench.timing.scripted import ScriptedTimer
+from pytest_gpubench.timing.wall import WallTimer
+from pytest_gpubench.timing.windows import BEGIN, END
+
+Function = Callable[[], object]
+
+
+@pytest.fixture(autouse=True)
+def nothing_left() -> Iterator[None]:
+    forget_regions()
+    yield
+    assert regions._trace is None
+
+
+# a GPU that is told what its kernels take
+
+
+@dataclass
+class Event:
+    """What the profiler says of a record."""
+
+    label: str
+    begin_ns: int
+    length_ns: int
+    number: int
+
+    def name(self) -> str:
+        return self.label
+
+    def start_ns(self) -> int:
+        return self.begin_ns
+
+    def duration_ns(self) -> int:
+        return self.length_ns
+
+    def correlation_id(self) -> int:
+        return self.number
+
+    def device_type(self) -> DeviceType:
+        return DeviceType.CPU if self.label.startswith("cuda") else DeviceType.CUDA
+
+    def is_user_annotation(self) -> bool:
+        return self.label.startswith("note")
+
+
+@dataclass
+class FakeGpu:
+    """Runs what it is given one after the other; stands for the sentinels and for the profile too."""
+
+    recorded: list[Event] = field(default_factory=list)
+    number: int = 0
+    now_ns: int = 1000
+    free_ns: int = 1000
+    losing: set[str] = field(default_factory=set)
+    """Kernels of which no record comes back, once each."""
+
+    def launch(self, name: str, length_ns: int, late_ns: int = 0) -> None:
+        """Launch a kernel; a late one starts when others that are launched after it may have run already."""
+        self.number += 1
+        if name in self.losing:
+            self.losing.remove(name)
+            return
+        self.recorded.append(Event("cudaLaunchKernel", 0, 5, self.number))
+        self.recorded.append(Event(name, self.now_ns + late_ns, length_ns, self.number))
+        self.free_ns = max(self.free_ns, self.now_ns + late_ns + length_ns)
+        if not late_ns:
+            self.now_ns += length_ns
+
+    def wait(self) -> None:
+        self.now_ns = self.free_ns
+
+    def begin(self, slot: int) -> None:
+        self.wait()
+        self.launch(BEGIN, 2)
+
+    def end(self, slot: int) -> None:
+        self.wait()
+        self.launch(END, 2)
+
+    def noop(self) -> None:
+        self.launch(MARK, 1)
+
+    def read_clocks(self, reps: int) -> list[float | None]:
+        return [None] * reps
+
+    @property
+    def kineto_results(self) -> "FakeGpu":
+        return self
+
+    def events(self) -> list[Event]:
+        return self.recorded
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
+    gpu = FakeGpu()
+
+    def start(profile: FakeGpu) -> None:
+        profile.recorded = []
+
+    monkeypatch.setattr(profiler, "wait_for_startup", lambda: None)
+    monkeypatch.setattr(profiler, "open_profile", lambda: gpu)
+    monkeypatch.setattr(profiler, "start_profile", start)
+    monkeypatch.setattr(profiler, "stop_profile", lambda profile: None)
+    return gpu
+
+
+def timer_of(gpu: FakeGpu) -> ProfilerTimer:
+    timer = object.__new__(ProfilerTimer)
+    timer.device, timer.flush, timer.sentinels = cpu_device(), lambda: None, cast(Any, gpu)
+    return timer
+
+
+def regions_on(gpu: FakeGpu, function: Function, kernels: str = "", reps: int = 3) -> tuple[Region, ...]:
+    """Return the regions of a function whose timed reps launched these kernels; by default those it does launch."""
+    call, timer = make_call(function, label="step"), timer_of(gpu)
+    with profiler.ProfilerSession(timer) as session:
+        session.take(call, 0)
+    (rep,) = session.reps()
+    if kernels:
+        rep = Rep(1.0, tuple(Launched(name, "kernel", 0, 1, 1) for name in kernels))
+    return take_regions(timer, cpu_device(), call, 0.0, Sample([rep] * reps))
+
+
+def own_us(found: tuple[Region, ...]) -> dict[str, list[int]]:
+    return {each.path: list(each.own_ns) for each in found}
+
+
+def test_kernels_belong_to_the_region_they_were_launched_in(gpu: FakeGpu) -> None:
+    def step() -> None:
+        gpu.launch("cast", 5)
+        with region("forward"):
+            gpu.launch("norm", 10)
+            for _ in range(2):
+                with region("attention"):
+                    gpu.launch("matmul", 30)
+            gpu.launch("norm", 10)
+        with region("backward"):
+            gpu.launch("matmul", 60)
+        gpu.launch("adam", 15)
+
+    found = regions_on(gpu, step, reps=4)
+    assert [(each.path, each.calls, each.total_ns[0], each.own_ns[0]) for each in found] == [
+        ("forward", 1, 80, 20),
+        ("forward/attention", 2, 60, 60),
+        ("backward", 1, 60, 60),
+        (OUTSIDE, 0, 20, 20),
+    ]
+    assert all(len(each.own_ns) == 4 for each in found)
+    assert [each.share for each in found] == [0.5, 0.375, 0.375, 0.125]
+    assert (found[1].name, found[1].depth, found[1].median_us, found[0].own_median_us) == ("attention", 1, 0.06, 0.02)
+
+
+def test_a_kernel_that_runs_late_on_another_stream_belongs_where_it_was_launched(gpu: FakeGpu) -> None:
+    def step() -> None:
+        with region("first"):
+            gpu.launch("side", 20, late_ns=50)
+        with region("second"):
+            gpu.launch("main", 30)
+
+    found = regions_on(gpu, step)
+    assert own_us(found) == {"first": [20] * 3, "second": [30] * 3, OUTSIDE: [0] * 3}
+
+
+def test_what_another_thread_launches_belongs_to_the_region_that_waits_for_it(gpu: FakeGpu) -> None:
+    def node() -> None:
+        gpu.launch("reduce", 10)
+        with region("attention"):
+            gpu.launch("matmul", 20)
+
+    def step() -> None:
+        with region("backward"):
+            thread = threading.Thread(target=node)
+            thread.start()
+            thread.join()
+
+    assert own_us(regions_on(gpu, step)) == {"backward": [10] * 3, "backward/attention": [20] * 3, OUTSIDE: [0] * 3}
+
+
+class Doubled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return 2 * x
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+        with region("doubled"):
+            return 2 * grad
+
+
+def test_in_the_backward_of_a_function(gpu: FakeGpu) -> None:
+    x = torch.ones(3, requires_grad=True)
+
+    def step() -> None:
+        gpu.launch("any", 1)
+        with region("backward"):
+            cast(Any, Doubled).apply(x).sum().backward()
+
+    found = regions_on(gpu, step)
+    assert [(each.path, each.calls) for each in found] == [("backward", 1), ("backward/doubled", 1), (OUTSIDE, 0)]
+
+
+def test_no_session_where_no_region_is_entered(gpu: FakeGpu) -> None:
+    calls = []
+
+    def step() -> None:
+        calls.append(1)
+        gpu.launch("any", 1)
+
+    assert regions_on(gpu, step) == ()
+    assert len(calls) == 1
+
+
+@pytest.mark.parametrize(("timed", "taken"), [(1, 1), (REGION_REPS, REGION_REPS), (REGION_REPS + 1, REGION_REPS)])
+def test_no_more_reps_than_were_timed(gpu: FakeGpu, timed: int, taken: int) -> None:
+    def step() -> None:
+        with region("all"):
+            gpu.launch("any", 1)
+
+    assert len(regions_on(gpu, step, reps=timed)[0].own_ns) == taken
+
+
+def test_lost_marks_are_measured_again(gpu: FakeGpu) -> None:
+    gpu.losing = {MARK}
+
+    def step() -> None:
+        with region("all"):
+            gpu.launch("any", 7)
+
+    assert own_us(regions_on(gpu, step))["all"] == [7, 7, 7]
+
+
+def test_marks_that_are_always_lost_are_no_number(gpu: FakeGpu) -> None:
+    def step() -> None:
+        gpu.losing = {MARK}
+        with region("all"):
+            gpu.launch("any", 7)
+
+    with pytest.raises(IncompleteRecords, match=r"2 boundary marks, but 1 came back \(regions, measured 3 times\)"):
+        regions_on(gpu, step)
+
+
+def test_launches_that_are_not_numbered_are_no_number(gpu: FakeGpu) -> None:
+    def step() -> None:
+        with region("all"):
+            gpu.launch("any", 7)
+            gpu.recorded[-1].number = 0
+
+    with pytest.raises(IncompleteRecords, match="does not say when any was launched"):
+        regions_on(gpu, step)
+
+
+def test_other_kernels_than_in_the_timed_reps_are_no_number(gpu: FakeGpu) -> None:
+    def step() -> None:
+        with region("all"):
+            gpu.launch("any", 7)
+
+    with pytest.raises(KernelsDiffer, match="1 x b only in one"):
+        regions_on(gpu, step, kernels="b")
+
+
+def test_regions_that_differ_between_calls_are_no_number(gpu: FakeGpu) -> None:
+    calls = []
+
+    def step() -> None:
+        calls.append(1)
+        gpu.launch("any", 7)
+        for _ in calls:
+            with region("all"):
+                pass
+
+    with pytest.raises(KernelsDiffer, match="same regions in every call: 8 x all in rep 1, 9 x all in rep 2"):
+        regions_on(gpu, step)
+
+
+def test_the_own_error_of_a_call_goes_through(gpu: FakeGpu) -> None:
+    calls = []
+
+    def step() -> None:
+        calls.append(1)
+        with region("outer"), region("inner"):
+            gpu.launch("any", 7)
+            if len(calls) == 3:
+                raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        regions_on(gpu, step)
+
+
+def test_regions_of_what_is_prepared_do_not_count(gpu: FakeGpu) -> None:
+    def setup() -> None:
+        with region("setup"):
+            gpu.launch("fill", 3)
+
+    def step() -> None:
+        gpu.launch("any", 7)
+
+    timer = timer_of(gpu)
+    call = make_call(step, regions_arguments(setup), label="step")
+    with profiler.ProfilerSession(timer) as session:
+        session.take(call, 0)
+    assert take_regions(timer, cpu_device(), call, 0.0, Sample(list(session.reps()))) == ()
+
+
+def regions_arguments(setup: Function) -> Any:
+    from pytest_gpubench.timing.calls import make_arguments
+
+    return make_arguments(setup=setup)
+
+
+# what cannot be meant
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "/", OUTSIDE, 3, None, b"a", ["a"]])
+def test_names_that_cannot_be_meant(name: Any) -> None:
+    with pytest.raises(BadRequest, match="must be a text, not empty, without a slash"):
+        region(name)
+
+
+def noted(function: Function) -> Trace:
+    trace = Trace("step", lambda: 0)
+    Traced(function, trace)()
+    return trace
+
+
+def test_a_region_that_is_left_open() -> None:
+    def step() -> None:
+        region("forward").__enter__()
+        region("loss").__enter__()
+
+    with pytest.raises(BadRequest, match=r"'forward/loss' was still open when 'step' returned: enter it in a `with`"):
+        noted(step)
+
+
+def test_regions_that_overlap() -> None:
+    def step() -> None:
+        first, second = region("first"), region("second")
+        first.__enter__()
+        second.__enter__()
+        first.__exit__(None, None, None)
+
+    with pytest.raises(BadRequest, match="region 'first' of 'step' ends while the innermost open region is 'second'"):
+        noted(step)
+
+
+def test_an_error_is_not_hidden_by_regions_that_overlap() -> None:
+    def step() -> None:
+        first, second = region("first"), region("second")
+        with first:
+            second.__enter__()
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        noted(step)
+
+
+def test_a_region_that_outlives_its_rep_means_nothing() -> None:
+    late = region("late")
+    with pytest.raises(BadRequest):
+        noted(late.__enter__)
+    late.__exit__(None, None, None)
+    with region("after"):
+        pass
+
+
+def test_a_region_entered_before_the_rep_means_nothing() -> None:
+    early = region("early")
+    early.__enter__()
+    assert noted(lambda: early.__exit__(None, None, None)).states == []
+
+
+def test_an_object_may_be_used_again_and_within_itself() -> None:
+    again = region("again")
+
+    def step() -> None:
+        with again, again:
+            pass
+        with again:
+            pass
+
+    trace = noted(step)
+    assert trace.entries == {"again": 2, "again/again": 1}
+    assert trace.states == ["again", "again/again", "again", OUTSIDE, "again", OUTSIDE]
+
+
+def test_names_that_cannot_be_printed_are_escaped() -> None:
+    def step() -> None:
+        with region("a\nb"), region("c"):
+            pass
+
+    assert list(noted(step).entries) == ["a\\nb", "a\\nb/c"]
+
+
+def test_a_region_that_is_captured_into_a_graph_is_left_out() -> None:
+    capturing = iter([False, True, True])
+    trace = Trace("step", lambda: 0, lambda: not next(capturing))
+
+    def step() -> None:
+        with region("eager"), region("captured"), region("captured too"):
+            pass
+
+    Traced(step, trace)()
+    assert trace.states == ["eager", OUTSIDE]
+
+
+# where nothing is measured
+
+
+def test_outside_of_a_measurement_nothing_is_noted() -> None:
+    with region("a"), region("b"):
+        pass
+    assert regions._entered
+    forget_regions()
+    assert not regions._entered
+
+
+def test_a_compiled_function_is_compiled_without_its_regions() -> None:
+    graphs = []
+
+    def backend(module: Any, inputs: Any) -> Any:
+        graphs.append(module)
+        return module
+
+    @torch.compile(backend=backend, fullgraph=True)
+    def double(x: torch.Tensor) -> torch.Tensor:
+        with region("double"):
+            return 2 * x
+
+    try:
+        double(torch.ones(3))
+        trace = noted(lambda: double(torch.ones(3)))
+        assert (len(graphs), trace.states, regions._entered) == (1, [], False)
+    finally:
+        torch.compiler.reset()
+
+
+def test_naming_a_region_loads_no_torch() -> None:
+    lines = (
+        "import sys",
+        "from pytest_gpubench.timing.regions import region",
+        "with region('a'): assert 'torch' not in sys.modules",
+    )
+    program = "\n".join(lines)
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+# by the host's clock
+
+
+def test_by_the_clock_parts_add_up_to_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = iter(range(10, 10_000, 10))
+
+    class Clock:
+        @staticmethod
+        def perf_counter_ns() -> int:
+            return next(ticks)
+
+    def step() -> None:
+        with region("forward"), region("attention"):
+            pass
+        with region("backward"):
+            pass
+
+    monkeypatch.setattr(regions, "time", Clock)
+    step()
+    found = take_regions(WallTimer(cpu_device(), "hot"), cpu_device(), make_call(step), 0.0, Sample([Rep(1.0)] * 2))
+    # one reading at the call's begin, one at each of six boundaries, one at its end
+    assert {each.path: (each.calls, each.total_ns, each.own_ns) for each in found} == {
+        "forward": (1, (30, 30), (20, 20)),
+        "forward/attention": (1, (10, 10), (10, 10)),
+        "backward": (1, (10, 10), (10, 10)),
+        OUTSIDE: (0, (30, 30), (30, 30)),
+    }
+
+
+def test_by_a_real_clock() -> None:
+    x = torch.ones(200, 200)
+
+    def step() -> None:
+        with region("matmul"):
+            x @ x
+
+    step()
+    (found, outside) = take_regions(
+        WallTimer(cpu_device(), "hot"), cpu_device(), make_call(step), 0.0, Sample([Rep(1.0)] * 20)
+    )
+    assert (found.path, found.calls, len(found.total_ns)) == ("matmul", 1, REGION_REPS)
+    assert min(found.total_ns) > 0
+    assert found.share + outside.share == pytest.approx(1)
+
+
+def test_timers_that_see_no_parts_of_a_call() -> None:
+    with region("any"):
+        pass
+    assert take_regions(ScriptedTimer(), cpu_device(), make_call(print), 0.0, Sample([Rep(1.0)])) == ()
+
+
+# whose time it is, whatever is nested in what
+
+Node = tuple[str, int, list[Any]]
+nodes: st.SearchStrategy[Node] = st.recursive(
+    st.tuples(st.sampled_from(["a", "ab", "c"]), st.integers(1, 50), st.just([])),
+    lambda inner: st.tuples(st.sampled_from(["a", "ab", "c"]), st.integers(1, 50), st.lists(inner, max_size=3)),
+    max_leaves=8,
+)
+
+
+@given(st.lists(nodes, max_size=4))
+def test_own_times_add_up_to_the_whole_for_any_nesting(tree: list[Node]) -> None:
+    expected: Counter[str] = Counter()
+    window: list[Launched] = []
+    number = 0
+
+    def mark() -> int:
+        nonlocal number
+        number += 1
+        window.append(Launched(MARK, "kernel", number, number + 1, number))
+        return number * 10
+
+    def run(node: Node, path: str) -> None:
+        nonlocal number
+        name, length, inner = node
+        with region(name):
+            number += 1
+            window.append(Launched("k", "kernel", number, number + length, number))
+            expected[f"{path}{name}"] += length
+            for each in inner:
+                run(each, f"{path}{name}/")
+
+    trace = Trace("step", mark)
+
+    def step() -> None:
+        for node in tree:
+            run(node, "")
+
+    Traced(step, trace)()
+    own = times_by_launch(trace, window[::-1])
+    assert own == expected
+    whole_ns = sum(expected.values())
+    found = summarise_regions("step", [trace], [own])
+    assert sum(each.own_ns[0] for each in found) == whole_ns
+    assert sum(each.total_ns[0] for each in found if not each.depth) == whole_ns
+    assert set(expected) | {OUTSIDE} == {each.path for each in found} or not found
+    for each in found:
+        inside = [other for other in found if other.path == each.path or other.path.startswith(f"{each.path}/")]
+        assert each.total_ns[0] == sum(other.own_ns[0] for other in inside)
+    by_clock = times_by_clock(trace, 5, 10 * number + 7)
+    assert sum(by_clock.values()) == 10 * number + 2
