@@ -154,11 +154,7 @@ class Agreement:
                 output, argument = shared[0]
                 raise UnfairComparison(f"{output} of {who} is memory of {argument}, the reference's is its own")
         elif expected is not None and (lent := overlaps(flatten(outputs), flatten(expected.outputs))):
-            output, other = lent[0]
-            raise UnfairComparison(
-                f"{output} of {who} is memory of the reference's {other}: what is in it says nothing about the "
-                "candidate; give each its own"
-            )
+            raise UnfairComparison(lent_memory(who, *lent[0]))
         return Ran(outputs, self._gradients(outputs, args, kwargs, outputs))
 
     def _gradients(
@@ -272,3 +268,11 @@ def tensors_in(value: object) -> dict[str, "torch.Tensor"]:
     import torch
 
     return {name: leaf for name, leaf in flatten(value) if isinstance(leaf, torch.Tensor)}
+
+
+def lent_memory(who: str, output: str, other: str) -> str:
+    """Return that an output lies where the reference's does."""
+    return (
+        f"{output} of {who} is memory of the reference's {other}: what is in it says nothing about the candidate; "
+        "give each its own"
+    )

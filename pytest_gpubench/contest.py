@@ -14,12 +14,13 @@ from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.inspection import Inspection, Work, with_work, work_of
 from pytest_gpubench.limits import Limits
 from pytest_gpubench.procedure import is_enforced, plan_of, unmeasured, unmeasured_reason
-from pytest_gpubench.results.model import Comparison, Measurement, Timing
+from pytest_gpubench.results.model import Comparison, Measurement, Overhead, Timing
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.timing import make_timer
 from pytest_gpubench.timing.base import Call
 from pytest_gpubench.timing.comparison import Match, compare, take_once_more
 from pytest_gpubench.timing.interpreter import counting_launches
+from pytest_gpubench.timing.overhead import take_overhead
 
 __tracebackhide__ = True
 
@@ -43,6 +44,8 @@ class Contest:
     vary: bool
     bytes: int | None
     flops: int | None = None
+    overheads: bool = False
+    """Whether to find out what launching each arm costs."""
 
     @property
     def reference(self) -> str:
@@ -97,6 +100,7 @@ class Contest:
             taken, timings = compare(match, timer, self.device, plan_of(self.settings), judge.look, say)
         finally:
             say("")
+        recorder.swaps = False  # what an arm left there must not be right for it when the values change
         recorder.make_readable(lambda: take_once_more(match, timer, taken))
         recorder.check(self.reference, self.candidates)
         if self.vary:
@@ -126,8 +130,16 @@ class Contest:
         for name, item in comparison.candidates.items():
             timing = with_work(item.timing, work)
             verdicts = inspection.judge(timing, self.calls[name], work, item.verdicts, [reference])
-            candidates[name] = msgspec.structs.replace(item, timing=timing, verdicts=verdicts)
-        return Comparison(reference=reference, candidates=candidates)
+            overhead = self._overhead(name)
+            candidates[name] = msgspec.structs.replace(item, timing=timing, verdicts=verdicts, overhead=overhead)
+        overhead = self._overhead(self.reference)
+        return Comparison(reference=reference, candidates=candidates, reference_overhead=overhead)
+
+    def _overhead(self, name: str) -> Overhead | None:
+        """Return what launching an arm costs; None where nobody asked, or there is no GPU."""
+        if not self.overheads or self.device.type != "cuda" or self.settings.timer == "scripted":
+            return None
+        return take_overhead(self.calls[name], self.device, self.settings.cache)
 
     def _check_floors(self, timings: Mapping[str, Timing], expected: Ran) -> None:
         traffic = traffic_of(self.bytes, self.agreement, expected.outputs, self.device)

@@ -1,5 +1,6 @@
 """What makes a number invalid: the floor of memory, a cache that is kept, throttling, results that were remembered."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -547,6 +548,54 @@ def recorded(candidate: Callable[..., object], agreement: Agreement, calls: int 
 
 def double(x: torch.Tensor) -> torch.Tensor:
     return x * 2
+
+
+@pytest.mark.parametrize("swaps", [True, False])
+def test_arms_write_to_each_others_memory_by_turns(swaps: bool) -> None:
+    """What an arm may not have is its own last output; then the other's is free, and it is free again afterwards."""
+    agreement = agreement_of(double, torch.ones(4))
+    recorder = OutputRecorder(agreement, swaps=swaps)
+    calls = {name: recorder.watch(name, make_call(double, agreement.arguments, label=name)) for name in "ab"}
+    recorder.begin()
+    swapped: Counter[str] = Counter()
+    for name in "abbabaababbabaab":
+        own = recorder.last.get(name)
+        timed = calls[name].prepare()
+        if recorder.spare is not None:
+            assert recorder.spare is own
+            assert not recorder.last
+            swapped[name] += 1
+        timed()
+    assert set(swapped) == (set("ab") if swaps else set())
+    assert sum(swapped.values()) == (3 if swaps else 0)  # in every round but the first
+
+
+@pytest.mark.parametrize("names", [("a", "b"), ("a", "b", "c")])
+@given(rounds=st.integers(1, 5), data=st.data())
+def test_every_arm_has_an_output_after_every_round(names: tuple[str, ...], rounds: int, data: st.DataObject) -> None:
+    agreement = agreement_of(double, torch.ones(4))
+    recorder = OutputRecorder(agreement, swaps=True)
+    calls = {name: recorder.watch(name, make_call(double, agreement.arguments, label=name)) for name in names}
+    for name in data.draw(st.lists(st.sampled_from(names), max_size=6)):
+        calls[name].prepare()()
+    recorder.begin()
+    for _ in range(rounds):
+        order = data.draw(st.permutations(names))
+        for name in (*order, *order[::-1]):
+            calls[name].prepare()()
+        assert recorder.last.keys() == set(names)
+
+
+def test_an_output_that_is_the_references_in_a_timed_call() -> None:
+    out = torch.empty(4)
+    agreement = agreement_of(lambda x: torch.mul(x, 2, out=out), torch.ones(4))
+    with pytest.raises(UnfairComparison, match="out of 'mine' is memory of the reference's out"):
+        recorded(lambda x: out, agreement).check("reference", ["mine"])
+
+
+def test_views_of_the_same_input_are_no_loan() -> None:
+    agreement = agreement_of(lambda x: x[:2], torch.ones(4))
+    recorded(lambda x: x[:2], agreement).check("reference", ["mine"])
 
 
 def test_a_tensor_that_computes_later_only_when_timed() -> None:
