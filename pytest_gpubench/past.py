@@ -14,8 +14,11 @@ from pytest_gpubench.results.baseline import (
     regression_sentence,
     stale_note,
 )
-from pytest_gpubench.results.model import Measurement, Outcome, PastChange, Verdict
+from pytest_gpubench.results.model import Measurement, Outcome, PastChange, Timing, Verdict
+from pytest_gpubench.stats.regression import Change
 from pytest_gpubench.stats.tolerance import Tolerance
+from pytest_gpubench.units import printable
+from pytest_gpubench.verdict import distrust_throttled
 
 __tracebackhide__ = True
 
@@ -55,14 +58,22 @@ def is_of_past(verdict: Verdict) -> bool:
     return verdict.limit.startswith(("max_regression=", "compare_fail="))
 
 
-def hold(past: Past, before: Sequence[Measurement], new: Sequence[Measurement], alpha: float, enforced: bool) -> Held:
+def hold(
+    past: Past,
+    before: Sequence[Measurement],
+    new: Sequence[Measurement],
+    alpha: float,
+    enforced: bool,
+    throttled: str = "warn",
+) -> Held:
     """Hold a test's latest measurements against a saved run.
 
-    before: what the test measured before them, by which equal ones are told apart. A reference is compared, but not
-    judged: it is what others are judged by.
+    before: what the test measured before them, by which equal ones are told apart. throttled: "fail" calls INVALID what
+    was slower while the GPU was throttled. A reference is compared, but not judged: it is what others are judged by.
     """
     if isinstance(past.found, Missing):
         return Held(tuple(new), (past.found,))
+    judge = _Judge(past, past.found, alpha, enforced, throttled)
     kept, missing, notes = [], [], []
     for key, item in zip(keys_of([*before, *new])[len(before) :], new, strict=True):
         old = past.found.counterpart(item, key)
@@ -72,41 +83,68 @@ def hold(past: Past, before: Sequence[Measurement], new: Sequence[Measurement], 
             kept.append(item)
             missing.append(old)
         else:
-            kept.append(held(past, past.found.baseline, old, item, alpha, enforced))
-            notes += notes_on(past, past.found, old, item, alpha)
+            reference = next((each.timing for each in new if each.role == "reference"), item.timing)
+            found, told = judge.hold(old, item, reference)
+            kept.append(found)
+            notes += told
     return Held(tuple(kept), tuple(missing), tuple(dict.fromkeys(notes)))
 
 
-def held(past: Past, name: str, old: Measurement, new: Measurement, alpha: float, enforced: bool) -> Measurement:
-    """Return a measurement with its change, and its verdict where it is judged."""
-    tolerance = past.tolerance or SHOWN
-    change = change_between(old, new, tolerance, alpha)
-    told = PastChange(
-        baseline=name,
-        metric=change.metric,
-        ratio=change.ratio,
-        interval=change.interval,
-        old_us=old.timing.median_us,
-    )
-    new = msgspec.structs.replace(new, change=told)
-    if past.tolerance is None or new.role == "reference":
-        return new
-    times_us = (change.old, change.new)
-    if change.metric == "speedup":
-        times_us = (old.timing.median_us, new.timing.median_us)
-    verdict = Verdict(
-        limit=past.limit,
-        outcome=outcome_of(change, tolerance),
-        sentence=regression_sentence(new.timing.label, change, tolerance, *times_us, name),
-        enforced=enforced,
-    )
-    return msgspec.structs.replace(new, verdicts=(*new.verdicts, verdict))
+@dataclass(frozen=True)
+class _Judge:
+    past: Past
+    test: PastTest
+    alpha: float
+    enforced: bool
+    throttled: str
+
+    def hold(self, old: Measurement, new: Measurement, reference: Timing) -> tuple[Measurement, list[str]]:
+        """Return a measurement with its change, its verdict where it is judged, and what else there is to know."""
+        tolerance = self.past.tolerance or SHOWN
+        try:
+            change = change_between(old, new, tolerance, self.alpha)
+        except ValueError as error:
+            return self._incomparable(new, f"{printable(new.timing.label)} cannot be compared: {error}")
+        told = PastChange(
+            baseline=self.test.baseline,
+            metric=change.metric,
+            ratio=change.ratio,
+            interval=change.interval,
+            old_us=old.timing.median_us,
+        )
+        new = msgspec.structs.replace(new, change=told)
+        notes = [*self.test.caveats, *throttled_note(old, self.test.baseline)]
+        if new.role == "reference":
+            return new, notes
+        notes += filter(None, [stale_note(new.timing.label, change, tolerance, self.test.baseline)])
+        if self.past.tolerance is None:
+            return new, notes
+        verdict = self._verdict(old, new, change, tolerance)
+        timings = [new.timing, reference] if change.metric == "speedup" else [new.timing]
+        if change.metric == "speedup" or verdict.outcome is not Outcome.PASS:  # throttling makes nothing faster
+            (verdict,) = distrust_throttled([verdict], timings, self.throttled)
+        return msgspec.structs.replace(new, verdicts=(*new.verdicts, verdict)), notes
+
+    def _verdict(self, old: Measurement, new: Measurement, change: Change, tolerance: Tolerance) -> Verdict:
+        times_us = (change.old, change.new)
+        if change.metric == "speedup":
+            times_us = (old.timing.median_us, new.timing.median_us)
+        return Verdict(
+            limit=self.past.limit,
+            outcome=outcome_of(change, tolerance),
+            sentence=regression_sentence(new.timing.label, change, tolerance, *times_us, self.test.baseline),
+            enforced=self.enforced,
+        )
+
+    def _incomparable(self, new: Measurement, sentence: str) -> tuple[Measurement, list[str]]:
+        """Return a measurement whose samples are no times: INVALID where it is to be judged."""
+        if self.past.tolerance is None or new.role == "reference":
+            return new, [sentence]
+        verdict = Verdict(limit=self.past.limit, outcome=Outcome.INVALID, sentence=sentence, enforced=self.enforced)
+        return msgspec.structs.replace(new, verdicts=(*new.verdicts, verdict)), []
 
 
-def notes_on(past: Past, test: PastTest, old: Measurement, new: Measurement, alpha: float) -> list[str]:
-    """Return what else there is to know about a change: another driver, a baseline that guards nothing any more."""
-    if new.role == "reference":
-        return list(test.caveats)
-    tolerance = past.tolerance or SHOWN
-    stale = stale_note(new.timing.label, change_between(old, new, tolerance, alpha), tolerance, test.baseline)
-    return [*test.caveats, *([stale] if stale else [])]
+def throttled_note(old: Measurement, baseline: str) -> list[str]:
+    """Return that a measurement of a saved run was slowed down, and by what; nothing where it was not."""
+    reasons = ", ".join(old.timing.throttle_reasons)
+    return [f"the GPU was throttled in the baseline {baseline!r} ({reasons}); save a new one"] if reasons else []

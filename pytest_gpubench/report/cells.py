@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from pytest_gpubench.results.model import Outcome, Speedup, Timing, Verdict
+from pytest_gpubench.results.model import Measurement, Outcome, PastChange, Speedup, Timing, Verdict
 from pytest_gpubench.stats.summary import Interval
-from pytest_gpubench.units import MICROSECONDS_PER_UNIT, format_time, round_to_digits
+from pytest_gpubench.units import MICROSECONDS_PER_UNIT, format_time, printable, round_to_digits
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -17,6 +17,10 @@ STYLES = {
     Outcome.INCONCLUSIVE: "yellow",
     Outcome.NOT_JUDGED: "yellow",
 }
+PAST_LIMITS = ("max_regression=", "compare_fail=")
+"""What the limits of changes against a saved run begin with."""
+WORTH_TELLING = 0.01
+"""Changes of less are not counted, however certain they are, unless they break a limit."""
 
 
 def time_cell(value_us: float | None, unit: str) -> str:
@@ -69,3 +73,44 @@ def kernel_lines(timing: Timing) -> list[str]:
         f"  {format_time(kernel.median_us):>10} {share} {kernel.launches} x {kernel.name}"
         for kernel, share in zip(ordered, shares, strict=True)
     ]
+
+
+def past_verdict(item: Measurement) -> Verdict | None:
+    """Return the verdict on a measurement's change against a saved run; None where that was not judged."""
+    return next((each for each in item.verdicts if each.limit.startswith(PAST_LIMITS)), None)
+
+
+def change_text(change: PastChange) -> str:
+    """Return how many times as long as in a saved run something takes, with its interval."""
+    ratio, *ends = (round_to_digits(number, 4) for number in (change.ratio, *(change.interval or ())))
+    return f"{ratio}x" + (f" [{', '.join(ends)}]" if ends else "")
+
+
+def change_cell(item: Measurement) -> "Text":
+    """Return a measurement's change, in the colour of its verdict where there is one; nothing where there is none."""
+    from rich.text import Text
+
+    if item.change is None:
+        return Text("")
+    verdict = past_verdict(item)
+    return Text(change_text(item.change), style="" if verdict is None else STYLES[verdict.outcome])
+
+
+def against_title(items: Iterable[Measurement]) -> str:
+    """Return the header over changes, by the name of what they are against; empty where there are none."""
+    names = {item.change.baseline for item in items if item.change is not None}
+    if not names:
+        return ""
+    return f"Time against {printable(names.pop())}" if len(names) == 1 else "Time against baselines"
+
+
+def change_word(item: Measurement) -> str:
+    """Return `slower` or `faster` where that is certain and worth telling, else nothing."""
+    verdict, interval = past_verdict(item), item.change.interval if item.change is not None else None
+    if verdict is not None and verdict.outcome is Outcome.FAIL:
+        return "slower"
+    if interval is None:
+        return ""
+    if interval.low > 1 + WORTH_TELLING:
+        return "slower"
+    return "faster" if interval.high < 1 / (1 + WORTH_TELLING) else ""

@@ -4,6 +4,8 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from pytest_gpubench.report.cells import (
+    against_title,
+    change_cell,
     coloured_lines,
     interval_cell,
     notes_of,
@@ -29,6 +31,7 @@ def build(title: str, rows: Sequence[Row], time_unit: str, max_name_width: int) 
     unit = choose_time_unit(times_us(rows)) if time_unit == "auto" else time_unit
     judged = any(row.measurement.verdicts for row in rows)
     noted = any(notes_of_arms(row) for row in rows)
+    against = against_title(row.measurement for row in rows)
     text = f"gpu_bench comparisons{': ' if title else ''}{title}"
     table = Table(title=Text(text, style="bold"), title_justify="left", box=box.SIMPLE_HEAD)
     for header in ("Test", "Variant"):
@@ -36,6 +39,8 @@ def build(title: str, rows: Sequence[Row], time_unit: str, max_name_width: int) 
     table.add_column(f"Time ({unit})", justify="right", no_wrap=True)
     table.add_column(f"Reference ({unit})", overflow="fold", max_width=max_name_width)
     table.add_column("Speedup", justify="right", no_wrap=True)
+    if against:
+        table.add_column(against, justify="right", no_wrap=True)
     if judged:
         table.add_column("Limit", no_wrap=True)
     table.add_column("Quads", justify="right", no_wrap=True)
@@ -43,17 +48,19 @@ def build(title: str, rows: Sequence[Row], time_unit: str, max_name_width: int) 
         if wanted:
             table.add_column(header, no_wrap=True)
     for name, row in zip(names_of_tests(rows), rows, strict=True):
-        table.add_row(Text(name), *cells(row, unit, judged, noted))
+        table.add_row(Text(name), *cells(row, unit, bool(against), judged, noted))
     return table
 
 
-def cells(row: Row, unit: str, judged: bool, noted: bool) -> "list[Text]":
-    """Return what the columns after the first say of a candidate; judged and noted say which of them there are."""
+def cells(row: Row, unit: str, changed: bool, judged: bool, noted: bool) -> "list[Text]":
+    """Return what the columns after the first say of a candidate; changed, judged and noted say which there are."""
     from rich.text import Text
 
     speedup, verdicts = row.measurement.speedup, row.measurement.verdicts
     texts = [variant_text(row), timing_cell(row.timing, unit), reference_cell(row, unit), speedup_text(speedup) or "-"]
     found = [Text(text) for text in texts]
+    if changed:
+        found.append(change_cell(row.measurement))
     if judged:
         found.append(Text("\n".join(verdict.limit for verdict in verdicts)))
     found.append(Text("-" if speedup is None else str(speedup.quads)))

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable
 
 from pytest_gpubench.report.rows import FROM_BEST, severity
-from pytest_gpubench.results.model import Measurement, Outcome, TestRecord, Verdict
+from pytest_gpubench.results.model import Measurement, Outcome, PastChange, TestRecord, Verdict
 from pytest_gpubench.units import printable
 
 
@@ -49,8 +49,23 @@ def values_of(item: Measurement) -> dict[str, float | str]:
         if item.speedup.interval is not None:
             low, high = item.speedup.interval
             values |= {"speedup_low": six_digits(low), "speedup_high": six_digits(high)}
+    if item.change is not None:
+        values |= change_values(item.change)
     if item.verdicts:
         values["verdict"] = worst(item.verdicts).value
+    return values
+
+
+def change_values(change: PastChange) -> dict[str, float | str]:
+    """Return what has become of a measurement since a saved run: above 1 it is slower."""
+    values: dict[str, float | str] = {
+        "baseline": printable(change.baseline),
+        "change_of": printable(change.metric),
+        "change": six_digits(change.ratio),
+    }
+    if change.interval is not None:
+        low, high = change.interval
+        values |= {"change_low": six_digits(low), "change_high": six_digits(high)}
     return values
 
 

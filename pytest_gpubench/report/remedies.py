@@ -47,9 +47,13 @@ def remedy_lines(records: Sequence[TestRecord]) -> list[str]:
 
 def named(found: dict[str, str]) -> str:
     """Return the first tests in which something was found, each with what, and how many more there are."""
-    tests = [f"{nodeid} ({what})" for nodeid, what in found.items() if what]
-    more = f" and {len(tests) - MOST_NAMED} more" if len(tests) > MOST_NAMED else ""
-    return ", ".join(tests[:MOST_NAMED]) + more
+    return first_names([f"{nodeid} ({what})" for nodeid, what in found.items() if what])
+
+
+def first_names(names: Sequence[str]) -> str:
+    """Return the first of some names, and how many more there are."""
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return ", ".join(names[:MOST_NAMED]) + more
 
 
 def clock_trouble(record: TestRecord) -> str:

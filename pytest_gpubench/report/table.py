@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from pytest_gpubench.report import comparison
 from pytest_gpubench.report.cells import (
+    against_title,
+    change_cell,
     coloured_lines,
     interval_cell,
     kernel_lines,
@@ -15,6 +17,7 @@ from pytest_gpubench.report.cells import (
     time_cell,
 )
 from pytest_gpubench.report.layout import lay_out
+from pytest_gpubench.report.phases import print_phases
 from pytest_gpubench.report.rows import Row, choose_comparisons, choose_measurements, group, names_of_tests, sort
 from pytest_gpubench.results.model import TestRecord, Timing
 from pytest_gpubench.settings import Settings
@@ -50,6 +53,9 @@ OTHER_COLUMNS: dict[str, str] = {
     "limit": "Limit",
     "flags": "Flags",
 }
+LAST = ("limit", "flags")
+AGAINST = "against"
+"""The column of changes against a saved run, which is there where there are any."""
 
 
 def render(records: Sequence[TestRecord], settings: Settings, color: bool) -> str:
@@ -69,6 +75,9 @@ def render(records: Sequence[TestRecord], settings: Settings, color: bool) -> st
             print_kernels(console, rows)
     for title, rows in group(choose_comparisons(records, settings.verbose), settings.group_by):
         print_table(console, comparison.build(title, sort(rows, settings.sort), settings.time_unit, MAX_NAME_WIDTH))
+    for record in records:
+        for found in record.phases:
+            print_phases(console, record.nodeid.split("::", 1)[-1], found, settings.time_unit, MAX_NAME_WIDTH)
     file = console.file
     assert isinstance(file, io.StringIO)
     return file.getvalue().rstrip("\n")
@@ -89,13 +98,16 @@ def build(title: str, rows: Sequence[Row], settings: Settings) -> "Table":
     if unit == "auto":
         unit = choose_time_unit(row.timing.median_us for row in rows if row.timing.measured)
     columns = [name for name in settings.columns if name not in ("speedup", "limit", "flags") or has_any(name, rows)]
+    against = against_title(row.measurement for row in rows)
+    if against:
+        columns.insert(next((at for at, name in enumerate(columns) if name in LAST), len(columns)), AGAINST)
     table = Table(title=Text(f"gpu_bench{': ' if title else ''}{title}", style="bold"), box=box.SIMPLE_HEAD)
     table.title_justify = "left"
     table.add_column("Test", overflow="fold", max_width=MAX_NAME_WIDTH)
     table.add_column("Function", overflow="fold", max_width=MAX_NAME_WIDTH)
     for name in columns:
-        header = f"{TIME_COLUMNS[name][0]} ({unit})" if name in TIME_COLUMNS else OTHER_COLUMNS[name]
-        table.add_column(header, justify="left" if name in ("limit", "flags") else "right", no_wrap=True)
+        header = f"{TIME_COLUMNS[name][0]} ({unit})" if name in TIME_COLUMNS else OTHER_COLUMNS.get(name, against)
+        table.add_column(header, justify="left" if name in LAST else "right", no_wrap=True)
     for name, row in zip(names_of_tests(rows), rows, strict=True):
         label = row.timing.label + (f" (slowest of {row.hidden + 1})" if row.hidden else "")
         table.add_row(Text(name), Text(label), *(cell(column, row, unit) for column in columns))
@@ -117,6 +129,8 @@ def cell(column: str, row: Row, unit: str) -> "Text":
 
     if column == "limit":
         return coloured_lines((f"{each.limit} {outcome_text(each)}", each.outcome) for each in row.measurement.verdicts)
+    if column == AGAINST:
+        return change_cell(row.measurement)
     if column == "speedup":
         return Text(speedup_text(row.measurement.speedup))
     if column == "flags":

@@ -1,19 +1,22 @@
 """The lines around the table: what is measured with, and what was measured on what."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pytest_gpubench import __version__
-from pytest_gpubench.report.remedies import remedy_lines
+from pytest_gpubench.report.cells import change_word, past_verdict
+from pytest_gpubench.report.remedies import first_names, remedy_lines
 from pytest_gpubench.report.rows import Row
 from pytest_gpubench.report.section import report_section as report_section
 from pytest_gpubench.results.model import DeviceFacts, Outcome, TestRecord, Timing
 from pytest_gpubench.settings import Settings
-from pytest_gpubench.units import count, format_bytes
+from pytest_gpubench.units import count, format_bytes, printable
 
 CACHE_WORDS = {"cold": "cold L2", "dirty": "dirty L2", "hot": "hot L2"}
 MOST_WARNINGS = 3
 """Warnings of one test that are shown: under @given there can be one for each example."""
+MOST_LINES = 20
+"""Warnings of a run's tests that are shown without --gpu-bench-verbose."""
 
 
 def header_line(facts: DeviceFacts | None, settings: Settings, gpus: int = 1) -> str:
@@ -60,8 +63,9 @@ def summary_lines(records: Sequence[TestRecord], settings: Settings) -> list[str
     lines = [_measured_line(where, timings) for where, timings in _devices(records).items()]
     reasons = Counter(row.timing.unmeasured for record in records for row in _unmeasured(record))
     lines += [f"gpu_bench: not measured: {count(number, 'call')}, {reason}" for reason, number in reasons.items()]
-    warnings = [text for record in records for text in _warnings(record)]
+    warnings = warning_lines(records, settings.verbose)
     lines += [f"gpu_bench: warning: {text}" for text in dict.fromkeys([*warnings, *remedy_lines(records)])]
+    lines += compared_lines(records)
     outcomes = Counter(
         (verdict.outcome, verdict.enforced)
         for record in records
@@ -79,11 +83,60 @@ def _unmeasured(record: TestRecord) -> list[Row]:
     return [row for row in rows if not row.invalid]
 
 
+def warning_lines(records: Sequence[TestRecord], everything: bool) -> list[str]:
+    """Return the tests' own warnings; what many tests say alike is said once, with their number."""
+    tests: dict[str, dict[str, str]] = {}
+    for record in records:
+        for text in _warnings(record):
+            tests.setdefault(without_test(text, record.nodeid), {})[record.nodeid] = text
+    lines = [_said_by(text, found) for text, found in tests.items()]
+    if everything or len(lines) <= MOST_LINES:
+        return lines
+    return [*lines[:MOST_LINES], f"{count(len(lines) - MOST_LINES, 'more warning')} (--gpu-bench-verbose shows all)"]
+
+
+def without_test(text: str, nodeid: str) -> str:
+    """Return what a test warns of in the words in which another test would."""
+    name = printable(nodeid)
+    if text.startswith(f"{name} "):
+        return f"the test{text.removeprefix(name)}"
+    return text.removeprefix(f"{name}: ")
+
+
+def _said_by(text: str, tests: Mapping[str, str]) -> str:
+    """Return a warning with its test, or its tests and their number; tests: by node id, the warning in its words."""
+    names = list(map(printable, tests))
+    if len(tests) > 1:
+        return f"in {len(tests)} tests ({first_names(names)}): {text}"
+    own = next(iter(tests.values()))
+    return own if own.startswith((f"{names[0]} ", f"{names[0]}: ")) else f"{names[0]}: {own}"
+
+
 def _warnings(record: TestRecord) -> list[str]:
     """Return a test's own warnings, the first few where it has very many."""
     texts = list(dict.fromkeys(record.warnings))
     more = [f"{len(texts) - MOST_WARNINGS} more like this"] if len(texts) > MOST_WARNINGS else []
-    return [f"{record.nodeid}: {text}" for text in [*texts[:MOST_WARNINGS], *more]]
+    return [*texts[:MOST_WARNINGS], *more]
+
+
+def compared_lines(records: Sequence[TestRecord]) -> list[str]:
+    """Return, in a line at most, how many tests were compared with saved runs, and what has become of them."""
+    measured = {record.nodeid for record in records if any(item.timing.measured for item in record.measurements)}
+    changed = [(record.nodeid, item) for record in records for item in record.measurements if item.change is not None]
+    if not changed:
+        return []
+    names = ", ".join(dict.fromkeys(printable(item.change.baseline) for _, item in changed if item.change is not None))
+    tests: dict[str, set[str]] = {"slower": set(), "faster": set(), "": set(), "too slow": set()}
+    for nodeid, item in changed:
+        if item.role != "reference":
+            tests[change_word(item)].add(nodeid)
+            verdict = past_verdict(item)
+            tests["too slow"] |= {nodeid} if verdict is not None and verdict.outcome is Outcome.FAIL else set()
+    told = [f"{len(tests[word])} {word}" for word in ("slower", "faster") if tests[word]]
+    if tests["too slow"]:
+        told[0] += f" ({len(tests['too slow'])} by more than is tolerated)"
+    whole = f"{len({nodeid for nodeid, _ in changed})} of {count(len(measured), 'test')}"
+    return [f"gpu_bench: compared with {names}: {', '.join([whole, *(told or ['none slower or faster'])])}"]
 
 
 def _devices(records: Sequence[TestRecord]) -> dict[str, list[tuple[str, Timing]]]:

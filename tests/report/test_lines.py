@@ -7,8 +7,8 @@ import pytest
 from pytest_gpubench.report.properties import median_properties
 from pytest_gpubench.report.remedies import remedy_lines
 from pytest_gpubench.report.section import report_section
-from pytest_gpubench.report.terminal import summary_lines
-from pytest_gpubench.results.model import Measurement, Outcome, Speedup, TestRecord, Timing
+from pytest_gpubench.report.terminal import MOST_LINES, compared_lines, summary_lines
+from pytest_gpubench.results.model import Measurement, Outcome, PastChange, Speedup, TestRecord, Timing
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.stats.summary import Interval
 from tests.report.records import arms, record, timing, unmeasured, verdict
@@ -187,6 +187,7 @@ def test_the_section_shows_both_arms_side_by_side() -> None:
         "      10.00 us 100.0 % 2 x fused_kernel",
         "  kernels of eager:",
         "      20.00 us 100.0 % 2 x eager_kernel",
+        "  fused launches 2 x fused_kernel that eager does not",
         "  out PASS max_diff=0",
         "  FAIL: a sentence about min_speedup=3",
     ]
@@ -280,3 +281,96 @@ def test_properties_of_what_has_no_number() -> None:
         ("gpu_bench.c.median_us", 10.0),
         ("gpu_bench.c.speedup", 2.0),
     ]
+
+
+def test_properties_of_a_change_are_plain() -> None:
+    odd = OddFloat(1.25)
+    change = PastChange(baseline="main", metric="median", ratio=odd, interval=Interval(odd, odd), old_us=8.0)
+    found = median_properties(record(Measurement(timing=timing("a", 10.0), change=change)))
+    assert all(type(name) is str and type(value) in (float, str) for name, value in found)
+    assert found[1:] == [
+        ("gpu_bench.a.baseline", "main"),
+        ("gpu_bench.a.change_of", "median"),
+        ("gpu_bench.a.change", 1.25),
+        ("gpu_bench.a.change_low", 1.25),
+        ("gpu_bench.a.change_high", 1.25),
+    ]
+
+
+# warnings that many tests share, and what was compared
+
+
+@pytest.mark.parametrize(
+    ("text", "one", "many"),
+    [
+        ("the driver is new", "t.py::test_0: the driver is new", "the driver is new"),
+        ("{} is not there", "t.py::test_0 is not there", "the test is not there"),
+        ("{}: it has changed", "t.py::test_0: it has changed", "it has changed"),
+    ],
+)
+def test_what_many_tests_warn_of_is_said_once(text: str, one: str, many: str) -> None:
+    records = [
+        record(
+            Measurement(timing=timing("a", 1.0)), nodeid=f"t.py::test_{n}", warnings=(text.format(f"t.py::test_{n}"),)
+        )
+        for n in range(12)
+    ]
+    lines = [[line for line in summary_lines(records[:n], Settings()) if "warning" in line] for n in (1, 2, 12)]
+    assert lines == [
+        [f"gpu_bench: warning: {one}"],
+        [f"gpu_bench: warning: in 2 tests (t.py::test_0, t.py::test_1): {many}"],
+        [f"gpu_bench: warning: in 12 tests (t.py::test_0, t.py::test_1, t.py::test_2 and 9 more): {many}"],
+    ]
+
+
+def test_a_test_whose_name_begins_with_another_s_keeps_its_own() -> None:
+    warned = record(Measurement(timing=timing("a", 1.0)), nodeid="t.py::a", warnings=("t.py::a[1] is new",))
+    assert "gpu_bench: warning: t.py::a: t.py::a[1] is new" in summary_lines([warned], Settings())
+
+
+@pytest.mark.parametrize(
+    ("number", "verbose", "shown"), [(20, False, 20), (21, False, 21), (90, False, 21), (90, True, 90)]
+)
+def test_a_run_warns_so_many_times(number: int, verbose: bool, shown: int) -> None:
+    assert MOST_LINES == 20
+    item = Measurement(timing=timing("a", 1.0))
+    records = [record(item, nodeid=f"t.py::test_{n}", warnings=(f"warning {n}",)) for n in range(number)]
+    lines = [line for line in summary_lines(records, Settings(verbose=verbose)) if "warning" in line]
+    assert len(lines) == shown
+    more = "1 more warning" if number == 21 else "70 more warnings"
+    assert (lines[-1] == f"gpu_bench: warning: {more} (--gpu-bench-verbose shows all)") == (number > 20 and not verbose)
+
+
+def past(nodeid: str, low: float, high: float, outcome: Outcome | None = None, baseline: str = "main") -> TestRecord:
+    """Return a test that was compared, with the ends of its interval, and judged where an outcome is given."""
+    change = PastChange(baseline=baseline, metric="median", ratio=low, interval=Interval(low, high), old_us=10.0)
+    verdicts = () if outcome is None else (verdict("max_regression=0.05", outcome),)
+    return record(Measurement(timing=timing("a", 10.0), change=change, verdicts=verdicts), nodeid=nodeid)
+
+
+@pytest.mark.parametrize(
+    ("records", "words"),
+    [
+        ([past("a", 1.0, 1.0)], "main: 1 of 1 test, none slower or faster"),
+        ([past("a", 1.011, 1.02), past("b", 1.0, 1.02), past("c", 1.009, 1.02)], "main: 3 of 3 tests, 1 slower"),
+        ([past("a", 0.97, 0.98), past("b", 0.97, 0.991), past("c", 2, 3)], "main: 3 of 3 tests, 1 slower, 1 faster"),
+        (
+            [past("a", 2, 3, Outcome.FAIL), past("b", 2, 3)],
+            "main: 2 of 2 tests, 2 slower (1 by more than is tolerated)",
+        ),
+        ([past("a", 2, 3, Outcome.PASS)], "main: 1 of 1 test, 1 slower"),
+        ([past("a", 1, 1), past("b", 1, 1, baseline="old")], "main, old: 2 of 2 tests, none slower or faster"),
+        ([past("a", 1, 1), judged(Outcome.PASS)], "main: 1 of 2 tests, none slower or faster"),
+    ],
+)
+def test_what_was_compared_is_counted(records: list[TestRecord], words: str) -> None:
+    assert compared_lines(records) == [f"gpu_bench: compared with {words}"]
+    assert f"gpu_bench: compared with {words}" in summary_lines(records, Settings())
+
+
+def test_a_reference_is_compared_and_not_counted() -> None:
+    [slow] = past("a", 2, 3).measurements
+    change = slow.change
+    reference = Measurement(timing=timing("b", 1.0), role="reference", change=change)
+    assert compared_lines([record(reference)]) == ["gpu_bench: compared with main: 1 of 1 test, none slower or faster"]
+    assert compared_lines([judged(Outcome.FAIL)]) == []

@@ -3,12 +3,14 @@
 import itertools
 import re
 
+import msgspec
 import pytest
 
 from pytest_gpubench.report.rows import MOST_ROWS_PER_FUNCTION
 from pytest_gpubench.report.table import render
-from pytest_gpubench.results.model import Measurement, Outcome, TestRecord
+from pytest_gpubench.results.model import Measurement, Outcome, PastChange, TestRecord
 from pytest_gpubench.settings import SORT_KEYS, Settings
+from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.units import MICROSECONDS_PER_UNIT
 from tests.report.records import arms, record, timing, unmeasured, verdict
 
@@ -194,3 +196,43 @@ def test_names_are_not_read_as_markup() -> None:
     whole = record(*arms(timing("[red]a", 10.0), timing("[/]", 20.0)), nodeid="test_a.py::test_it[[bold]]")
     text = render([whole], Settings(group_by="label"), color=False)
     assert all(name in text for name in ("[red]a", "20.00 [/]", "test_it[[bold]]"))
+
+
+def changed(item: Measurement, ratio: float, baseline: str = "main", interval: bool = True) -> Measurement:
+    """Return a measurement with a change, 1 % wide to each side."""
+    between = Interval(0.99 * ratio, 1.01 * ratio) if interval else None
+    change = PastChange(baseline=baseline, metric="median", ratio=ratio, interval=between, old_us=10.0)
+    return msgspec.structs.replace(item, change=change)
+
+
+def test_a_change_has_a_column_where_there_is_one() -> None:
+    reference, candidate = arms(timing("fused", 10.0), timing("eager", 20.0), PASS)
+    alone, other = Measurement(timing=timing("alone", 5.0)), Measurement(timing=timing("other", 5.0))
+    found = tables(
+        record(changed(alone, 1.25), other, changed(reference, 3.0), changed(candidate, 0.5, interval=False))
+    )
+    assert [row["Time against main"] for row in found["gpu_bench"]] == ["1.250x [1.238, 1.262]", ""]
+    assert [row["Time against main"] for row in found["gpu_bench comparisons"]] == ["0.5000x"]
+    assert list(found["gpu_bench comparisons"][0])[4:6] == ["Speedup", "Time against main"]
+    for columns in (("median",), ("median", "limit", "flags"), ("limit",)):
+        [row] = tables(record(changed(alone, 2.0)), columns=columns)["gpu_bench"]
+        assert row["Time against main"] == "2.000x [1.980, 2.020]"
+        assert list(row)[2 : 2 + len(columns[:1])] == (
+            ["Median (us)"] if columns[0] == "median" else ["Time against main"]
+        )
+    [first, _] = tables(record(changed(alone, 2.0), changed(other, 2.0, "[b]")))["gpu_bench"]
+    assert "Time against baselines" in first
+    assert not any("against" in name for rows in tables(record(alone, candidate)).values() for name in rows[0])
+
+
+@pytest.mark.parametrize(
+    ("limit", "style"),
+    [("max_regression=0.1", "\x1b[1;31m"), ("compare_fail=median:5%", "\x1b[1;31m"), ("min_speedup=2", "")],
+)
+def test_a_change_is_coloured_where_it_is_judged(limit: str, style: str) -> None:
+    alone = Measurement(timing=timing("alone", 5.0), verdicts=(verdict(limit, Outcome.FAIL),))
+    both = arms(timing("fused", 10.0), timing("eager", 20.0), verdict(limit, Outcome.FAIL))
+    for items in ([changed(alone, 1.25)], [both[0], changed(both[1], 1.25)]):
+        text = render([record(*items)], Settings(), color=True)
+        assert (f"{style}1.250x [1.238, 1.262]" in text) == bool(style) or not style
+        assert ("m1.250x" in text) == bool(style)
