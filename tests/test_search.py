@@ -1,30 +1,41 @@
 """Examples by name and text, and which of them are judged: the worst, those near the limit, and none twice."""
 
+import datetime
+import gc
+import sys
+import time
+import weakref
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any, NamedTuple, cast
 
+import hypothesis
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
+from hypothesis.errors import FailedHealthCheck, Flaky, Unsatisfiable, UnsatisfiedAssumption
 
 from pytest_gpubench.contest import Contest
-from pytest_gpubench.errors import WrongResult
+from pytest_gpubench.errors import DeviceUnavailable, LimitBroken, MeasurementError, WrongResult
 from pytest_gpubench.limits import Limits
 from pytest_gpubench.results.model import Comparison, Measurement, Speedup, Timing
 from pytest_gpubench.search import (
     NEAR,
     QUICK_QUADS,
     Example,
+    Examples,
     Search,
     example_of,
     following_examples,
+    is_out_of_memory,
     sizes_in,
     text_of,
 )
 from pytest_gpubench.settings import Settings
-from pytest_gpubench.strategies import tensor
+from pytest_gpubench.strategies import lazy_tensor, tensor, tensors
+from pytest_gpubench.timing.compilations import Compilations, Graphs
 
 
 class Matmul(NamedTuple):
@@ -100,7 +111,13 @@ def test_a_tensor_of_ours_is_its_call() -> None:
     again = eval(text, {"tensor": tensor, "torch": torch})
     assert torch.equal(made, again)
     assert made.stride() == again.stride()
-    assert example_of({"x": made, "n": 3}) == Example(f"x={text}, n=3", {"x.shape[0]": 2, "x.shape[1]": 3, "n": 3})
+    sizes = {"x.shape[0]": 2, "x.shape[1]": 3, "n": 3}
+    assert example_of({"x": made, "n": 3}) == Example(f"x={text}, n=3", sizes, pasted=f"x=lazy_{text}, n=3")
+    again = eval(f"lazy_{text}", {"lazy_tensor": lazy_tensor, "torch": torch})
+    assert text_of(again) == f"lazy_{text}"
+    assert example_of({"x": again, "n": 3}) == Example(f"x=lazy_{text}, n=3", sizes)
+    assert text_of([made, (made,)], pasted=True) == f"[lazy_{text}, (lazy_{text},)]"
+    assert text_of(again.make()) == text
     assert example_of({}) == Example("", {})
 
 
@@ -149,6 +166,10 @@ class FakeContest:
     bytes: int | None = None
     args: tuple[object, ...] = ()
     error: Exception | None = None
+    wrong: list[Exception | None] = field(default_factory=list)
+    """What each check raises in turn, none after the last."""
+    during: Callable[[], object] = lambda: None
+    """What happens while it is timed."""
 
     @property
     def calls(self) -> dict[str, None]:
@@ -160,10 +181,13 @@ class FakeContest:
 
     def checked(self, reason: str = "") -> Comparison:
         self.log.append(("checked", reason))
+        if self.wrong and (error := self.wrong.pop(0)) is not None:
+            raise error
         return self._found({})
 
     def run(self, say: object) -> Comparison:
         self.log.append(("run", self.settings.reps, self.settings.alpha))
+        self.during()
         if self.error is not None:
             raise self.error
         return self._found(self.ratios)
@@ -273,6 +297,8 @@ def test_a_budget_that_is_spent_leaves_the_check() -> None:
     harness.took()
     harness.search.spent_s = 4.99
     harness.compare(1, fast=1.0)
+    assert harness.took() == ["checked"]  # as it was before
+    harness.compare(2, fast=1.0)
     assert harness.took() == ["quick", "full"]
 
 
@@ -343,3 +369,480 @@ def test_an_example_to_paste_and_the_trend() -> None:
     )
     assert harness.search.explain("fast", "ref") == f"{line.replace('3', '4')}\ngpu_bench: {expected}"
     assert harness.search.explain("other", "ref").count("\n") == 0
+
+
+# what is wrong stays wrong
+
+
+def contest_of(harness: Harness, **others: Any) -> Contest:
+    return cast(Contest, FakeContest({"fast": 1.0}, harness.log, Settings(), {}, **others))
+
+
+def compared(harness: Harness, n: int, **others: Any) -> str:
+    """Return what comes of a comparison in an example: the text of its error, or why it was not timed, or timed."""
+    harness.search.begin(Example(f"n={n}", {"n": n}))
+    try:
+        harness.search.compare(contest_of(harness, **others), lambda text: None)
+    except (WrongResult, MeasurementError) as error:
+        return str(error)
+    return "timed" if any(each[0] == "run" for each in harness.log) else harness.log[-1][1]
+
+
+WRONG = WrongResult("wrong")
+WHEN_TIMED = WrongResult("wrong when timed")
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ({"error": WHEN_TIMED}, {}),
+        ({"error": WHEN_TIMED, "wrong": [WRONG]}, {}),
+        ({"error": MeasurementError("no")}, {}),
+        ({"error": MeasurementError("no"), "wrong": [WRONG]}, {"error": MeasurementError("other")}),
+        ({}, {"error": WHEN_TIMED}),
+    ],
+)
+@pytest.mark.parametrize("is_wrong", [False, True])
+@pytest.mark.parametrize("spent_s", [0.0, 100.0])
+def test_an_example_stays_what_it_was(
+    first: dict[str, Any], second: dict[str, Any], is_wrong: bool, spent_s: float
+) -> None:
+    """Whatever happens between: another example is wrong, or time is up, or there is more of it."""
+    harness = Harness()
+    before = compared(harness, 1, **{**first, "wrong": list(first.get("wrong", []))})
+    harness.search.is_wrong, harness.search.spent_s = is_wrong, spent_s
+    assert compared(harness, 1, **second) == before
+
+
+@pytest.mark.parametrize(("is_wrong", "spent_s"), [(True, 0.0), (False, 30.0)])
+def test_what_was_only_checked_is_never_timed(is_wrong: bool, spent_s: float) -> None:
+    harness = Harness()
+    harness.search.is_wrong, harness.search.spent_s = is_wrong, spent_s
+    assert "wrong result" in (reason := compared(harness, 1)) or "budget" in reason
+    harness.search.is_wrong, harness.search.spent_s = False, 0.0
+    harness.log.clear()
+    compared(harness, 1)
+    assert harness.took() == ["checked"]
+
+
+@pytest.mark.parametrize(("is_wrong", "spent_s"), [(True, 0.0), (False, 30.0)])
+def test_what_is_wrong_by_chance_where_nothing_is_timed_stays_wrong(is_wrong: bool, spent_s: float) -> None:
+    harness = Harness()
+    harness.search.is_wrong, harness.search.spent_s = is_wrong, spent_s
+    assert [compared(harness, 1, wrong=[WRONG]), compared(harness, 1)] == ["wrong", "wrong"]
+    assert harness.search.is_wrong
+
+
+def test_only_what_is_wrong_in_any_call_ends_the_timing() -> None:
+    harness = Harness()
+    assert compared(harness, 1, error=WHEN_TIMED) == "wrong when timed"
+    harness.log.clear()
+    assert compared(harness, 2) == "timed"
+    assert compared(harness, 3, error=WHEN_TIMED, wrong=[WRONG]) == "wrong"
+    harness.log.clear()
+    assert "right before fast" in compared(harness, 4)
+
+
+# what was compiled
+
+
+def compiled(number: int, elapsed_s: float = 31.0) -> Compilations:
+    return Compilations(number, elapsed_s, began=Graphs(0, 0.0), ended=Graphs(0, 0.0))
+
+
+@pytest.mark.parametrize(
+    ("examples", "number", "line"),
+    [
+        (42, 0, None),
+        (42, 1, "42 examples, 1 compilation (31 s)"),
+        (42, 10, "42 examples, 10 compilations (31 s)"),
+        (40, 9, "40 examples, 9 compilations (31 s)"),
+        (41, 10, "41 examples, 10 compilations (31 s)"),
+        (40, 10, "40 examples, 10 compilations (31 s); for fewer, bucket the shapes: multiple_of=64, say, in their "),
+        (9, 9, "9 examples, 9 compilations (31 s)"),
+    ],
+)
+def test_compilations_are_told(examples: int, number: int, line: str | None) -> None:
+    search = Search(30.0, Example("", {}))
+    for n in [*range(examples), 0]:
+        search.begin(Example(f"n={n}", {"n": n}, compilations=compiled(number)))
+    _, *lines = search.explain("fast", "ref").splitlines()
+    assert [each.removesuffix("strategy") for each in lines] == ([] if line is None else [f"gpu_bench: {line}"])
+    assert str(search) == (f"{examples} examples" if line is None else line.partition(";")[0])
+
+
+def test_compiling_is_not_paid_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes a hundred seconds by the clock, of which ninety are compiling."""
+    clock = [0.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
+    runtime = SimpleNamespace(jit_cache_hook=None, jit_post_compile_hook=None)
+    monkeypatch.setitem(sys.modules, "triton.knobs", cast(Any, SimpleNamespace(runtime=runtime)))
+
+    def compiling() -> None:
+        clock[0] += 5
+        runtime.jit_cache_hook(key="k")
+        clock[0] += 45
+        runtime.jit_post_compile_hook(key="k")
+
+    harness = Harness()
+    compared(harness, 1, during=compiling)
+    assert harness.search.spent_s == 10  # a cheap look, and the full protocol
+    with pytest.raises(ValueError, match="no"):
+        compared(harness, 2, during=compiling, error=ValueError("no"))
+    assert harness.search.spent_s == 15
+
+
+# out of memory
+
+
+@pytest.fixture(autouse=True)
+def quick_collection() -> Iterator[None]:
+    """Leave what is there by now out of garbage collection, of which there is one for each example without room."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+def full() -> torch.OutOfMemoryError:
+    return torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.")
+
+
+def caused_by(error: Exception, outer: Exception) -> Exception:
+    outer.__cause__ = error
+    return outer
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (full(), True),
+        (caused_by(full(), DeviceUnavailable("no room for the buffer")), True),
+        (RuntimeError("CUDA error: out of memory\nCompile with ..."), True),
+        (RuntimeError("Triton Error [CUDA]: out of memory"), True),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), True),
+        (RuntimeError("CUDA error: an illegal memory access was encountered"), False),
+        (ValueError("CUDA error: out of memory"), False),
+        (MemoryError(), False),
+        (DeviceUnavailable("no room"), False),
+        (None, False),
+    ],
+)
+def test_what_is_out_of_memory(error: Exception | None, expected: bool) -> None:
+    assert is_out_of_memory(error) is expected
+
+
+def test_what_was_raised_while_handling_it_is_something_else() -> None:
+    error = AssertionError("the fallback is wrong")
+    error.__context__ = full()
+    assert not is_out_of_memory(error)
+
+
+class Followed(NamedTuple):
+    """What came of a test whose examples were followed."""
+
+    error: BaseException | None
+    warnings: list[str]
+    calls: list[int]
+
+
+def follow(body: Callable[[int], object], on_out_of_memory: Any = "reject", sizes: Any = None) -> Followed:
+    """Run a test under @given of a size; every call of its body is noted."""
+    calls: list[int] = []
+    warnings: list[str] = []
+
+    phases = [Phase.generate, Phase.shrink]
+
+    @settings(max_examples=40, database=None, derandomize=True, deadline=None, phases=phases)
+    @given(n=st.integers(1, 99) if sizes is None else sizes)
+    def test(n: int) -> None:
+        calls.append(n)
+        body(n)
+
+    try:
+        with following_examples(test, lambda example: None, {}, on_out_of_memory, warnings.append):
+            cast(Any, test)()
+    except BaseException as error:
+        return Followed(error, warnings, calls)
+    return Followed(None, warnings, calls)
+
+
+def raise_full(n: int) -> None:
+    raise full()
+
+
+def notes(error: BaseException | None) -> str:
+    return "\n".join(getattr(error, "__notes__", []))
+
+
+def test_what_does_not_fit_is_rejected_once_and_for_all() -> None:
+    error, warnings, calls = follow(lambda n: raise_full(n) if n > 50 else None)
+    assert error is None
+    large = {n for n in calls if n > 50}
+    assert len(large) > 1
+    assert warnings == [f"{len(large)} examples did not fit into GPU memory (the smallest n={min(large)})"]
+    assert all(calls.count(n) == 1 for n in large)
+
+
+def test_one_that_does_not_fit() -> None:
+    found = follow(lambda n: raise_full(n) if n == 7 else None, sizes=st.integers(1, 9))
+    assert found.warnings == ["1 example did not fit into GPU memory (n=7)"]
+    assert found.error is None
+
+
+def test_what_fits_is_not_told() -> None:
+    assert follow(lambda n: None)[:2] == (None, [])
+
+
+def test_a_failure_beside_what_does_not_fit_is_shrunk() -> None:
+    def body(n: int) -> None:
+        if n > 50:
+            raise full()
+        if n > 20:
+            raise LimitBroken("slow")
+
+    found = follow(body)
+    assert type(found.error) is LimitBroken
+    assert found.calls[-1] == 21
+    assert "did not fit into GPU memory" in notes(found.error)
+
+
+def test_fail_lets_it_fail_and_shrink() -> None:
+    found = follow(lambda n: raise_full(n) if n > 50 else None, on_out_of_memory="fail")
+    assert type(found.error) is torch.OutOfMemoryError
+    assert found.calls[-1] == 51
+    assert found.warnings == []
+
+
+@pytest.mark.parametrize("which", ["reject", "fail"])
+@pytest.mark.parametrize("error", [full(), LimitBroken("slow"), WrongResult("wrong"), MeasurementError("no")])
+@pytest.mark.parametrize("then", ["fits", "full", "other"])
+def test_an_example_that_failed_fails_again(which: str, error: Exception, then: str) -> None:
+    """Memory comes and goes, and what is measured once more may come out otherwise: never flaky."""
+    seen: set[int] = set()
+
+    def body(n: int) -> None:
+        if n > 20 and n not in seen:
+            seen.add(n)
+            raise type(error)(str(error))
+        if n > 20 and then == "full":
+            raise full()
+        if n > 20 and then == "other":
+            raise MeasurementError("other")
+
+    found = follow(body, which)
+    assert not isinstance(found.error, (Flaky, FailedHealthCheck))
+    if isinstance(error, torch.OutOfMemoryError) and which == "reject":
+        assert found.error is None
+    else:
+        assert type(found.error) is type(error)
+        assert str(found.error) == str(error)
+        assert found.calls[-1] == 21
+
+
+def test_a_test_of_its_own_that_is_flaky_is_called_so() -> None:
+    seen: set[int] = set()
+
+    def body(n: int) -> None:
+        if n > 20 and n not in seen:
+            seen.add(n)
+            raise AssertionError("of the user")
+
+    assert isinstance(follow(body).error, Flaky)
+
+
+def test_what_passed_is_not_rejected_later() -> None:
+    examples = Examples("reject")
+    assert examples.run(Example("n=1", {}), lambda: 5) == 5
+    assert examples.run(Example("n=1", {}), lambda: raise_full(1)) is None
+    assert not examples.rejected
+    with pytest.raises(UnsatisfiedAssumption):
+        inside(lambda: examples.run(Example("n=2", {}), lambda: raise_full(2)))
+    with pytest.raises(UnsatisfiedAssumption):
+        inside(lambda: examples.run(Example("n=2", {}), lambda: 5))
+
+
+def inside(call: Callable[[], object]) -> None:
+    """Call in a test of hypothesis, and let through what it makes of a rejected example."""
+    raised: list[BaseException] = []
+
+    @settings(max_examples=1, database=None, phases=[Phase.generate])
+    @given(st.none())
+    def test(nothing: None) -> None:
+        try:
+            call()
+        except UnsatisfiedAssumption as error:
+            raised.append(error)
+
+    test()
+    if raised:
+        raise raised[0]
+
+
+@pytest.mark.parametrize("sizes", [st.integers(1, 9), st.integers(1, 10**6)])
+def test_where_nothing_fits_the_error_says_so(sizes: Any) -> None:
+    found = follow(raise_full, sizes=sizes)
+    assert isinstance(found.error, (Unsatisfiable, FailedHealthCheck))
+    assert "did not fit into GPU memory (the smallest n=1), and no other was tried; lower max_bytes" in notes(
+        found.error
+    )
+
+
+@pytest.mark.parametrize(("fitting", "said"), [(2, True), (3, False)])
+def test_nearly_nothing_fits(fitting: int, said: bool) -> None:
+    examples = Examples("reject")
+    examples.rejected = {(n,): Example(f"n={n}", {"n": n}) for n in range(18, 0, -1)}
+    examples.passed = {(f"fits {n}",) for n in range(fitting)}
+    text = "18 examples did not fit into GPU memory (the smallest n=1)"
+    more = ", of 20 in all: nearly nothing was searched; lower max_bytes or max_side, or free memory"
+    assert examples.sentence == text + (more if said else "")
+
+
+@pytest.mark.parametrize("which", ["reject", "fail"])
+def test_what_an_example_held_is_given_back(which: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the next example nothing of one that did not fit, or failed, is alive, though hypothesis keeps its error."""
+    held: list[weakref.ref[torch.Tensor]] = []
+    emptied: list[int] = []
+    monkeypatch.setattr("pytest_gpubench.search.context_error", lambda: None)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: emptied.append(1))
+
+    def body(n: int) -> None:
+        gc.collect()
+        assert [each() for each in held] == [None] * len(held)
+        x = torch.ones(n)
+        held.append(weakref.ref(x))
+        if n > 50:
+            raise caused_by(full(), DeviceUnavailable("no room"))
+
+    found = follow(body, which)
+    assert len(emptied) == (len({n for n in found.calls if n > 50}) if which == "reject" else 0)
+    assert type(found.error) is (DeviceUnavailable if which == "fail" else type(None))
+    assert len(held) > 10
+
+
+def test_a_tensor_that_is_drawn_and_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    from pytest_gpubench.strategies import tensors as module
+
+    original = module.__globals__["tensor"]
+
+    def tight(**options: Any) -> torch.Tensor:
+        if options["shape"] > 50:
+            raise full()
+        return cast(torch.Tensor, original(**options))
+
+    monkeypatch.setitem(module.__globals__, "tensor", tight)
+    found = follow(lambda x: None, sizes=tensors(st.integers(1, 99), device="cpu"))
+    assert found.error is None
+    assert "did not fit into GPU memory (the smallest tensor(shape=(" in found.warnings[0]
+    failed = follow(lambda x: None, "fail", sizes=tensors(st.integers(1, 99), device="cpu"))
+    assert type(failed.error) is torch.OutOfMemoryError
+
+    @settings(max_examples=40, database=None, derandomize=True)
+    @given(x=tensors(st.integers(1, 99), device="cpu"))
+    def outside(x: torch.Tensor) -> None:
+        pass
+
+    with pytest.raises(torch.OutOfMemoryError):
+        outside()
+
+
+# a broken context
+
+
+def test_the_shape_that_breaks_cuda_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From then on every example fails, small ones too: none is tried."""
+    broken: list[int] = []
+    monkeypatch.setattr("pytest_gpubench.search.context_error", lambda: "an illegal access" if broken else None)
+
+    def body(n: int) -> None:
+        if n > 50:
+            broken.append(n)
+        if broken:
+            raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    found = follow(body)
+    assert type(found.error) is RuntimeError
+    assert found.calls[-1] == broken[0] > 50
+    assert notes(found.error).endswith(
+        f"gpu_bench: the CUDA context broke in this example, not shrunk: @example(n={broken[0]})"
+    )
+
+
+def test_an_error_that_only_speaks_of_cuda_is_shrunk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pytest_gpubench.search.context_error", lambda: None)
+
+    def body(n: int) -> None:
+        if n > 50:
+            raise RuntimeError("CUDA error: invalid argument")
+
+    assert follow(body).calls[-1] == 51
+
+
+# lazy tensors, deadlines
+
+
+class Pair(NamedTuple):
+    x: Any
+    n: int
+
+
+LAZY = lazy_tensor((2, 3), seed=4, device="cpu")
+
+
+def test_lazy_tensors_are_made_for_each_call() -> None:
+    seen: list[Any] = []
+
+    @settings(phases=[Phase.explicit], database=None)
+    @example(x=LAZY)
+    @example(x=Pair(LAZY, 3))
+    @example(x=[{"a": (LAZY, 1)}, "b"])
+    @given(x=st.none())
+    def test(x: Any) -> None:
+        seen.append(x)
+
+    examples: list[Example] = []
+    with following_examples(test, examples.append, {}):
+        test()
+    plain, pair, nested = sorted(seen, key=lambda x: ("Tensor", "Pair", "list").index(type(x).__name__))
+    expected = tensor((2, 3), seed=4, device="cpu")
+    found = [plain, pair.x, nested[0]["a"][0]]
+    assert all(torch.equal(each, expected) for each in found)
+    assert len({id(each) for each in found}) == 3
+    assert (pair.n, nested[0]["a"][1], nested[1]) == (3, 1, "b")
+    assert f"x={LAZY!r}" in [each.text for each in examples]
+    assert {"x.shape[0]": 2, "x.shape[1]": 3} in [each.sizes for each in examples]
+
+
+def test_a_failing_example_is_printed_lazily() -> None:
+    @settings(phases=[Phase.explicit], database=None)
+    @example(x=LAZY)
+    @given(x=st.none())
+    def test(x: Any) -> None:
+        raise LimitBroken("slow")
+
+    with pytest.raises(LimitBroken) as caught, following_examples(test, lambda example: None, {}):
+        test()
+    assert f"x={LAZY!r}" in notes(caught.value)
+
+
+@pytest.mark.parametrize(("own_ms", "expected_ms"), [(None, None), (200, None), (5000, 5000)])
+def test_the_usual_deadline_is_off(own_ms: int | None, expected_ms: int | None) -> None:
+    """The profile's is; one that a test asks for is the test's."""
+    seen: list[Any] = []
+    before = hypothesis.settings.get_current_profile_name()
+    settings.register_profile("usual deadline", deadline=200, database=None, max_examples=1)
+    settings.load_profile("usual deadline")
+    try:
+
+        @given(st.none())
+        def test(nothing: None) -> None:
+            seen.append(settings().deadline)
+
+        function = cast(Any, test if own_ms is None else settings(deadline=own_ms)(test))
+        asked = function._hypothesis_internal_use_settings
+        with following_examples(function, lambda example: None, {}):
+            function()
+        assert function._hypothesis_internal_use_settings is asked
+    finally:
+        settings.load_profile(before)
+    assert {each and each / datetime.timedelta(milliseconds=1) for each in seen} == {expected_ms}

@@ -3,22 +3,26 @@
 from pytest_gpubench.strategies.choices import LAYOUTS, VALUES, dtypes, layouts, values
 from pytest_gpubench.strategies.shapes import (
     AttentionShape,
+    BatchedMatmulShape,
     MatmulShape,
     attention_shapes,
     matmul_shapes,
     ragged_lengths,
     shapes,
 )
-from pytest_gpubench.strategies.tensors import tensor, tensors
+from pytest_gpubench.strategies.tensors import LazyTensor, lazy_tensor, tensor, tensors
 
 __all__ = [
     "LAYOUTS",
     "VALUES",
     "AttentionShape",
+    "BatchedMatmulShape",
+    "LazyTensor",
     "MatmulShape",
     "attention_shapes",
     "dtypes",
     "layouts",
+    "lazy_tensor",
     "matmul_shapes",
     "ragged_lengths",
     "shapes",

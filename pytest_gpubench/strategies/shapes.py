@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, overload
 
 from hypothesis import strategies as st
 from hypothesis.errors import InvalidArgument
@@ -40,6 +40,25 @@ class MatmulShape(NamedTuple):
     def b(self) -> tuple[int, int]:
         """The shape of the right matrix."""
         return self.k, self.n
+
+
+class BatchedMatmulShape(NamedTuple):
+    """The sizes of a batch of matrix products: (*batch, m, k) times (*batch, k, n) is (*batch, m, n)."""
+
+    batch: tuple[int, ...]
+    m: int
+    n: int
+    k: int
+
+    @property
+    def a(self) -> tuple[int, ...]:
+        """The shape of the left matrices."""
+        return *self.batch, self.m, self.k
+
+    @property
+    def b(self) -> tuple[int, ...]:
+        """The shape of the right matrices."""
+        return *self.batch, self.k, self.n
 
 
 class AttentionShape(NamedTuple):
@@ -98,25 +117,60 @@ def shapes(
     return st.sampled_from(fitting).flatmap(lambda number: _shapes(ranges[number], limit // item))
 
 
+@overload
 def matmul_shapes(
     *,
+    batch: None = None,
+    max_batch: int = 8,
     min_side: int = 1,
     max_side: int | None = None,
     multiple_of: int = 1,
     max_bytes: int | str = DEFAULT_BYTES,
     dtype: DtypeLike = "float32",
-) -> SearchStrategy[MatmulShape]:
+) -> SearchStrategy[MatmulShape]: ...
+
+
+@overload
+def matmul_shapes(
+    *,
+    batch: int | tuple[int, int],
+    max_batch: int = 8,
+    min_side: int = 1,
+    max_side: int | None = None,
+    multiple_of: int = 1,
+    max_bytes: int | str = DEFAULT_BYTES,
+    dtype: DtypeLike = "float32",
+) -> SearchStrategy[BatchedMatmulShape]: ...
+
+
+def matmul_shapes(
+    *,
+    batch: int | tuple[int, int] | None = None,
+    max_batch: int = 8,
+    min_side: int = 1,
+    max_side: int | None = None,
+    multiple_of: int = 1,
+    max_bytes: int | str = DEFAULT_BYTES,
+    dtype: DtypeLike = "float32",
+) -> SearchStrategy[MatmulShape] | SearchStrategy[BatchedMatmulShape]:
     """Draw the sizes m, n and k of a matrix product, as `shapes` draws sides; shrinks towards `min_side` for each.
 
-    `max_bytes` is the most that both inputs and the output of this `dtype` may take together. Raises InvalidArgument
-    if no sizes are like that.
+    * `batch` is the number of batch dimensions, or the least and the most: `(0, 2)`; a `BatchedMatmulShape` is drawn
+      then, which shrinks towards fewest dimensions of size 1. None has no batch, and draws a `MatmulShape`.
+    * `max_batch` is the most matrices in a batch, over all its dimensions.
+    * `max_bytes` is the most that both inputs and the output of this `dtype` may take together.
+
+    Raises InvalidArgument if no sizes are like that.
     """
     item = find_dtype(dtype).itemsize
     limit = parse_bytes(max_bytes, "max_bytes")
     side = _range("side", min_side, max_side, multiple_of, limit // item)
     least = max(1, side.first)
     _check_room((least,) * 3, 3 * least**2 * item, limit, "a matrix product")
-    return _matmul_shapes(side, limit // item)
+    most_matrices = min(check_count(max_batch, "max_batch", least=1), limit // (3 * least**2 * item))
+    if batch is None:
+        return _matmul_shapes(side, limit // item)
+    return _batched_matmul_shapes(_dims(batch, "batch"), most_matrices, side, limit // item)
 
 
 def attention_shapes(
@@ -210,6 +264,16 @@ def _matmul_shapes(draw: DrawFn, side: Range, room: int) -> MatmulShape:
 
 
 @st.composite
+def _batched_matmul_shapes(
+    draw: DrawFn, dims: tuple[int, int], most_matrices: int, side: Range, room: int
+) -> BatchedMatmulShape:
+    batch: list[int] = []
+    for _ in range(draw(st.integers(*dims))):
+        batch.append(draw(st.integers(1, most_matrices // math.prod(batch))))
+    return BatchedMatmulShape(tuple(batch), *draw(_matmul_shapes(side, room // math.prod(batch))))
+
+
+@st.composite
 def _attention_shapes(
     draw: DrawFn,
     *,
@@ -260,14 +324,14 @@ def _ragged_lengths(draw: DrawFn, min_count: int, max_count: int, length: Range,
     return tuple(lengths)
 
 
-def _dims(asked: int | tuple[int, int]) -> tuple[int, int]:
+def _dims(asked: int | tuple[int, int], name: str = "dims") -> tuple[int, int]:
     if not isinstance(asked, tuple):
-        return (check_count(asked, "dims"),) * 2
+        return (check_count(asked, name),) * 2
     if len(asked) != 2:
-        raise InvalidArgument(f"dims={asked!r} is no number of dimensions: give an int, or the least and the most")
-    least, most = (check_count(number, "dims") for number in asked)
+        raise InvalidArgument(f"{name}={asked!r} is no number of dimensions: give an int, or the least and the most")
+    least, most = (check_count(number, name) for number in asked)
     if least > most:
-        raise InvalidArgument(f"dims={asked!r} has a least that is larger than its most")
+        raise InvalidArgument(f"{name}={asked!r} has a least that is larger than its most")
     return least, most
 
 

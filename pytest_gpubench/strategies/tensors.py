@@ -3,6 +3,7 @@
 import math
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -28,8 +29,10 @@ RARE = 1024
 class Description:
     """How a tensor is made, printed by hypothesis instead of the tensor."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, pasted: str) -> None:
         self.text = text
+        self.pasted = pasted
+        """What stands for it in @example."""
 
     def __call__(self, printer: Any, cycle: bool) -> None:
         """Print it, as the `_repr_pretty_` that the printers of IPython and of hypothesis look for."""
@@ -67,7 +70,7 @@ def tensors(
     place = None if device is None else _device(device)
     drawn = {name: value if isinstance(value, SearchStrategy) else st.just(value) for name, value in fixed.items()}
     return st.builds(
-        tensor, **drawn, seed=st.integers(0, SEEDS - 1), device=st.just(place), requires_grad=st.just(requires_grad)
+        _fitting, **drawn, seed=st.integers(0, SEEDS - 1), device=st.just(place), requires_grad=st.just(requires_grad)
     )
 
 
@@ -117,11 +120,111 @@ def tensor(
     place = default_device() if device is None else _device(device)
     made = _lay_out(sides, found, layout, lambda inner: _fill(inner, found, values, seed, place))
     made.requires_grad_(requires_grad)
-    text = f"tensor(shape={sides!r}, dtype={found}, layout={layout!r}, values={values!r}, seed={seed}"
-    text += f", device={str(place)!r}" if device is not None else ""
-    text += ", requires_grad=True" if requires_grad else ""
-    made._repr_pretty_ = Description(f"{text})")  # type: ignore[attr-defined]
+    text = _text(sides, found, layout, values, seed, None if device is None else place, requires_grad)
+    made._repr_pretty_ = Description(text, f"lazy_{text}")  # type: ignore[attr-defined]
     return made
+
+
+@dataclass(frozen=True)
+class LazyTensor:
+    """A tensor that is made when the test is called; see `lazy_tensor`."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    layout: str
+    values: str
+    seed: int
+    device: torch.device | None
+    requires_grad: bool
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_repr_pretty_", Description(repr(self), repr(self)))
+
+    def make(self) -> torch.Tensor:
+        """Return the tensor, a new one each time."""
+        return tensor(
+            self.shape,
+            self.dtype,
+            self.layout,
+            self.values,
+            self.seed,
+            device=self.device,
+            requires_grad=self.requires_grad,
+        )
+
+    def __repr__(self) -> str:
+        known = self.shape, self.dtype, self.layout, self.values, self.seed, self.device, self.requires_grad
+        return f"lazy_{_text(*known)}"
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        raise AttributeError(
+            f"{self!r} has no {name!r}: it is made into a tensor in a test under @given that uses gpu_bench; "
+            "anywhere else, call its make()"
+        )
+
+
+def lazy_tensor(
+    shape: int | Sequence[int],
+    dtype: DtypeLike = torch.float32,
+    layout: str = "contiguous",
+    values: str = "normal",
+    seed: int = 0,
+    *,
+    device: torch.device | str | None = None,
+    requires_grad: bool = False,
+) -> Any:
+    """Say which tensor an `@example` is called with: `tensor` would make it where the test is defined.
+
+    A test under @given that uses gpu_bench is called with the tensor that `tensor` makes with these arguments, made
+    anew for each call, also where it is in tuples, lists and dicts. Raises InvalidArgument as `tensor` does.
+    """
+    sides, found = _check(shape, dtype, layout, values)
+    if check_flag(requires_grad, "requires_grad"):
+        _check_gradient(found)
+    place = None if device is None else _device(device)
+    return LazyTensor(sides, found, layout, values, check_count(seed, "seed"), place, requires_grad)
+
+
+def made_of(value: Any) -> Any:
+    """Return an argument with every lazy tensor in it made; what has none in it is the same object."""
+    if isinstance(value, LazyTensor):
+        return value.make()
+    if isinstance(value, dict):
+        made = {key: made_of(part) for key, part in value.items()}
+        return value if all(made[key] is part for key, part in value.items()) else made
+    if not isinstance(value, (tuple, list)):
+        return value
+    parts = [made_of(part) for part in value]
+    if all(part is before for part, before in zip(parts, value, strict=True)):
+        return value
+    return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
+
+
+def _fitting(**arguments: Any) -> torch.Tensor:
+    """Make a tensor that is drawn; where it does not fit into memory, let a search of ours refuse the example."""
+    from pytest_gpubench.search import Example, draw_fitting
+
+    sides = check_shape(arguments["shape"])
+    known = {**arguments, "shape": sides, "dtype": find_dtype(arguments["dtype"])}
+    sizes = {f"shape[{axis}]": side for axis, side in enumerate(sides)}
+    return draw_fitting(Example(_text(**known), sizes), lambda: tensor(**arguments))
+
+
+def _text(
+    shape: tuple[int, ...],
+    dtype: torch.dtype,
+    layout: str,
+    values: str,
+    seed: int,
+    device: torch.device | None,
+    requires_grad: bool,
+) -> str:
+    """Return the call of `tensor` that makes a tensor."""
+    text = f"tensor(shape={shape!r}, dtype={dtype}, layout={layout!r}, values={values!r}, seed={seed}"
+    text += f", device={str(device)!r}" if device is not None else ""
+    return text + (", requires_grad=True)" if requires_grad else ")")
 
 
 def default_device() -> torch.device:

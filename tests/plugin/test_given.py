@@ -262,3 +262,90 @@ def test_it(gpu_bench, n):
     result.assert_outcomes(failed=1)
     assert "Flaky" not in result.stdout.str()
     result.stdout.fnmatch_lines(["*n=37*"])
+
+
+def oom(n: str = "n > 50", outside: bool = False) -> str:
+    """Return a test whose candidate, or the test itself, needs more memory than there is for some n."""
+    helper = "\ndef need(full):\n    if full: raise torch.OutOfMemoryError('CUDA out of memory')\n    return 0\n"
+    call = "gpu_bench.compare(scripted([10.0])(lambda x: x * 2 + need({})), double, (torch.ones(n),))"
+    body = f"need({n}); {call.format(False)}" if outside else call.format(n)
+    return limited(body).replace("called = []", f"called = []{helper}")
+
+
+@pytest.mark.parametrize("outside", [False, True])
+def test_what_does_not_fit_is_left_out(record_run: RecordRun, outside: bool) -> None:
+    recorder = record_run(oom(outside=outside))
+    assert [report.outcome for report in recorder.reports if report.when == "call"] == ["passed"]
+    examples = {item.example for item in recorder.records[0].measurements if item.timing.measured}
+    assert len(examples) > 5
+    assert all(int(example.removeprefix("n=")) <= 50 for example in examples)
+
+
+def test_where_nothing_fits_the_cause_is_named(bench_run: BenchRun) -> None:
+    result = bench_run(oom("n > 0"))
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["E *did not fit into GPU memory (the smallest n=1), and no other was tried; lower*"])
+
+
+def test_a_loss_beside_what_does_not_fit(bench_run: BenchRun) -> None:
+    body = "need(n > 50); gpu_bench.compare(slow_from(n, 37), double, (torch.ones(n),))"
+    source = (
+        oom().partition("\n@pytest.mark.perf")[0]
+        + "\n@pytest.mark.perf"
+        + limited(body).partition("\n@pytest.mark.perf")[2]
+    )
+    result = bench_run(source)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["E *@example(n=37)"])
+    assert not any(word in result.stdout.str() for word in TROUBLE)
+
+
+def test_wrong_by_chance_is_not_flaky(bench_run: BenchRun) -> None:
+    """Wrong the first time that a size is tried, and never again."""
+    body = "seen[n] += 1; gpu_bench.compare(scripted([1.0])(lambda x: x * 2 + (n > 50 and seen[n] == 1)), double, "
+    source = limited(body + "(torch.ones(n),))").replace(
+        "called = []", "called = []\nimport collections; seen = collections.Counter()"
+    )
+    result = bench_run(source)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["E *WrongResult*", "E *n=51,*"])
+    assert not any(word in result.stdout.str() for word in TROUBLE)
+
+
+def test_the_usual_deadline_is_no_surprise(bench_run: BenchRun) -> None:
+    """A host that takes longer than hypothesis's deadline, as compilers do."""
+    profile = 'settings.register_profile("tight", deadline=1, max_examples=3, database=None, derandomize=True)'
+    source = WINS.replace('settings.load_profile("usual")', f'{profile}\nsettings.load_profile("tight")\nimport time')
+    result = bench_run(source.replace("gpu_bench.compare", "time.sleep(0.005); gpu_bench.compare"))
+    result.assert_outcomes(passed=1)
+
+
+def test_an_example_of_a_tensor_made_late(bench_run: BenchRun) -> None:
+    source = f"""{GIVEN}
+from pytest_gpubench.strategies import lazy_tensor, tensors
+late = lazy_tensor((3, 37), seed=5)
+
+@pytest.mark.perf(min_speedup=0.8)
+@settings(phases=[Phase.explicit])
+@example(x=late)
+@given(x=tensors((2, 2)))
+def test_it(gpu_bench, x): gpu_bench.compare(slow_from(x.shape[1], 37), double, (x,))
+"""
+    result = bench_run(source)
+    result.assert_outcomes(failed=1)
+    line = "lazy_tensor(shape=(3, 37), dtype=torch.float32, layout='contiguous', values='normal', seed=5)"
+    found = result.stdout.str()
+    assert f"@example(x={line})" in found
+    assert f"x={line}," in found
+
+
+def test_a_drawn_tensor_is_pasted_lazily(bench_run: BenchRun) -> None:
+    source = f"""{GIVEN}
+from pytest_gpubench.strategies import shapes, tensors
+
+@pytest.mark.perf(min_speedup=0.8)
+@given(x=tensors(shapes(dims=1, max_side=99)))
+def test_it(gpu_bench, x): gpu_bench.compare(slow_from(x.shape[0], 37), double, (x,))
+"""
+    line = "lazy_tensor(shape=(37,), dtype=torch.float32, layout='contiguous', values='normal', seed=0)"
+    assert f"@example(x={line})" in bench_run(source).stdout.str()

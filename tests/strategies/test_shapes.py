@@ -2,13 +2,14 @@
 
 import math
 import random
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, TypeVar
 
 import pytest
 from hypothesis import HealthCheck, Phase, find, given, seed, settings
 from hypothesis import strategies as st
-from hypothesis.errors import InvalidArgument
+from hypothesis.errors import InvalidArgument, NoSuchExample
 from hypothesis.strategies import SearchStrategy
 
 from pytest_gpubench import strategies as gst
@@ -265,3 +266,50 @@ class TestRefused:
     )  # fmt: skip
     def test_sizes_in_words(self, text: str, size: int) -> None:
         assert parse_bytes(text, "max_bytes") == size
+
+
+@pytest.mark.parametrize("batch", [0, 1, 3, (0, 2)])
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_batches_of_matrices(batch: int | tuple[int, int], data: st.DataObject) -> None:
+    shape = data.draw(gst.matmul_shapes(batch=batch, max_batch=6, max_bytes=4000, dtype="float16"))
+    least, most = batch if isinstance(batch, tuple) else (batch, batch)
+    assert least <= len(shape.batch) <= most
+    assert all(side >= 1 for side in shape.batch)
+    matrices = math.prod(shape.batch)
+    assert matrices <= 6
+    assert 2 * matrices * (shape.m * shape.k + shape.k * shape.n + shape.m * shape.n) <= 4000
+    assert (shape.a, shape.b) == ((*shape.batch, shape.m, shape.k), (*shape.batch, shape.k, shape.n))
+
+
+def test_batches_shrink_to_fewest() -> None:
+    def smallest(condition: Callable[[gst.BatchedMatmulShape], bool]) -> gst.BatchedMatmulShape:
+        strategy = gst.matmul_shapes(batch=(0, 2))
+        return find(strategy, condition, settings=settings(max_examples=2000, database=None, derandomize=True))
+
+    assert smallest(lambda shape: True) == ((), 1, 1, 1)
+    assert smallest(lambda shape: math.prod(shape.batch) > 3) == ((4,), 1, 1, 1)
+    assert smallest(lambda shape: len(shape.batch) > 1) == ((1, 1), 1, 1, 1)
+
+
+def test_a_batch_has_room_for_each_matrix() -> None:
+    shapes = gst.matmul_shapes(batch=1, max_bytes=24)  # of 12 bytes each
+    found = {find(shapes, lambda s, n=n: s.batch == (n,)).batch for n in (1, 2)}  # type: ignore[misc]
+    assert found == {(1,), (2,)}
+    with pytest.raises(NoSuchExample):
+        find(shapes, lambda s: s.batch[0] > 2, settings=settings(database=None))
+
+
+@pytest.mark.parametrize(
+    ("ask", "reason"),
+    [
+        ({"batch": -1}, "batch must be at least 0"),
+        ({"batch": (2, 1)}, "batch=(2, 1) has a least that is larger"),
+        ({"batch": (1, 2, 3)}, "batch=(1, 2, 3) is no number of dimensions"),
+        ({"batch": "1"}, "batch='1' is no whole number"),
+        ({"batch": 1, "max_batch": 0}, "max_batch must be at least 1"),
+    ],
+)
+def test_batches_that_cannot_be_meant(ask: dict[str, Any], reason: str) -> None:
+    with pytest.raises(InvalidArgument, match=re.escape(reason)):
+        gst.matmul_shapes(**ask)

@@ -2,6 +2,7 @@
 
 import gc
 import math
+import re
 import subprocess
 import sys
 import weakref
@@ -18,7 +19,7 @@ from hypothesis.errors import InvalidArgument
 from pytest_gpubench import strategies as gst
 from pytest_gpubench.strategies import choices
 from pytest_gpubench.strategies.choices import FLOATS, WHOLES, allowed_values, find_dtype
-from pytest_gpubench.strategies.tensors import default_device
+from pytest_gpubench.strategies.tensors import default_device, made_of
 
 SHAPES = [(), (0,), (1,), (5,), (3, 0), (0, 3), (3, 781), (2, 3, 17)]
 LAYOUTS = pytest.mark.parametrize("layout", gst.LAYOUTS)
@@ -283,3 +284,49 @@ def test_every_combination_can_be_made(shape: tuple[int, ...], layout: str, valu
     made = gst.tensor(shape, "float16", layout, values, device="cpu")
     assert made.shape == shape
     assert made.numel() == math.prod(shape)
+
+
+class TestLazyTensors:
+    def test_it_makes_what_tensor_makes(self) -> None:
+        options: dict[str, Any] = {"dtype": "float16", "layout": "sliced", "seed": 3, "device": "cpu"}
+        lazy = gst.lazy_tensor((4, 5), **options, requires_grad=True)
+        made, expected = lazy.make(), gst.tensor((4, 5), **options, requires_grad=True)
+        assert same(made.detach(), expected.detach())
+        assert (made.stride(), made.requires_grad) == (expected.stride(), True)
+        assert lazy.make() is not made
+        assert eval(repr(lazy), {"lazy_tensor": gst.lazy_tensor, "torch": torch}) == lazy
+
+    def test_nothing_is_made_early(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(torch, "randn", lambda *args, **kwargs: pytest.fail("it was made"))
+        gst.lazy_tensor((4, 5))
+
+    def test_it_is_printed_as_its_call(self) -> None:
+        from hypothesis.vendor.pretty import pretty
+
+        text = "lazy_tensor(shape=(3,), dtype=torch.float32, layout='contiguous', values='normal', seed=0)"
+        assert pretty(gst.lazy_tensor(3)) == repr(gst.lazy_tensor(3)) == text
+
+    @pytest.mark.parametrize(
+        ("options", "reason"),
+        [
+            ({"dtype": "int4"}, "dtype='int4' is not known"),
+            ({"layout": "round"}, "layout='round' is not known"),
+            ({"values": "inf", "dtype": "int8"}, "values='inf' cannot be held"),
+            ({"seed": -1}, "seed must be at least 0"),
+            ({"device": "abacus"}, "device='abacus' is not known"),
+            ({"dtype": "int8", "requires_grad": True}, "has no gradient"),
+        ],
+    )
+    def test_what_cannot_be_meant_is_refused_at_once(self, options: dict[str, Any], reason: str) -> None:
+        with pytest.raises(InvalidArgument, match=re.escape(reason)):
+            gst.lazy_tensor((2,), **options)
+
+    def test_who_takes_it_for_a_tensor_is_told(self) -> None:
+        with pytest.raises(AttributeError, match=r"has no 'sum': .* call its make\(\)"):
+            gst.lazy_tensor((2,)).sum()
+        assert not hasattr(gst.lazy_tensor((2,)), "__torch_function__")
+
+    def test_what_holds_none_is_the_same_object(self) -> None:
+        held: list[Any] = [{"a": (1, [2])}, (gst.AttentionShape(1, 1, 1, 1, 1, 1),), "text", range(3)]
+        for value in (held, *held):
+            assert made_of(value) is value

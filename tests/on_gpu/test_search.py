@@ -1,0 +1,150 @@
+"""A search on a real GPU: shapes that do not fit, kernels that are compiled for a shape, a shape that breaks CUDA."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import torch
+import triton
+from hypothesis import Phase, example, given, settings
+from hypothesis import strategies as st
+
+from pytest_gpubench import GpuBench
+from pytest_gpubench import strategies as gst
+from pytest_gpubench.search import following_examples
+from pytest_gpubench.timing.compilations import counting_compilations
+from tests.on_gpu import planted
+
+GIB = 2**30
+SHORT = settings(
+    max_examples=8, database=None, derandomize=True, deadline=None, phases=[Phase.explicit, Phase.generate]
+)
+
+
+def test_what_does_not_fit_is_rejected_and_given_back(gpu_bench: GpuBench) -> None:
+    """An example takes half of the memory, then asks for more than all of it."""
+    total = torch.cuda.get_device_properties(gpu_bench.device).total_memory
+    warnings: list[str] = []
+    free: list[int] = []
+
+    @SHORT
+    @example(gib=total // GIB + 1)
+    @example(gib=1)
+    @given(gib=st.just(1))
+    def test(gib: int) -> None:
+        free.append(torch.cuda.mem_get_info(gpu_bench.device)[0])
+        held = torch.empty(total // 2, dtype=torch.uint8, device=gpu_bench.device) if gib > 1 else None
+        x = torch.empty(gib * GIB, dtype=torch.uint8, device=gpu_bench.device)
+        assert x is not held
+
+    before = torch.cuda.memory_allocated(gpu_bench.device)
+    with following_examples(test, lambda example: None, {}, "reject", warnings.append):
+        cast(Any, test)()
+    assert torch.cuda.memory_allocated(gpu_bench.device) == before
+    assert warnings == [f"1 example did not fit into GPU memory (gib={total // GIB + 1})"]
+    assert min(free[1:]) > free[0] - 2 * GIB
+    gpu_bench.measure(torch.ones(2**20, device=gpu_bench.device).neg, reps=20)
+
+
+def test_out_of_memory_within_a_comparison_is_rejected(gpu_bench: GpuBench) -> None:
+    """The input fits; the copies that a comparison makes of it and of the outputs do not."""
+    total = torch.cuda.get_device_properties(gpu_bench.device).total_memory
+    seen: list[int] = []
+    warnings: list[str] = []
+
+    def compare(x: torch.Tensor) -> torch.Tensor:
+        return x + 1
+
+    @SHORT
+    @example(share=3)
+    @given(share=st.just(10**6))
+    def compared(share: int) -> None:
+        x = torch.ones(total // share, dtype=torch.uint8, device=gpu_bench.device)
+        seen.append(x.numel())
+        gpu_bench.compare(compare, lambda x: 1 + x, args=(x,), names=("add", "again"))
+
+    before = torch.cuda.memory_allocated(gpu_bench.device)
+    with following_examples(compared, lambda example: None, {}, "reject", warnings.append):
+        cast(Any, compared)()
+    assert warnings == ["1 example did not fit into GPU memory (share=3)"]
+    assert len(seen) >= 2
+    assert torch.cuda.memory_allocated(gpu_bench.device) < before + GIB
+
+
+def test_kernels_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Widths that are multiples of 16 share a kernel, and so do the others."""
+    monkeypatch.setattr(planted, "_scale_kernel", triton.jit(planted._scale_kernel.fn))
+    with counting_compilations() as found:
+        for width in (64, 128, 65, 67, 64):
+            planted.scale(torch.ones(2, width, device="cuda"))
+        torch.cuda.synchronize()
+    assert found.kernels == 2
+    assert found.elapsed_s > 0
+
+
+def test_graphs_are_counted() -> None:
+    compiled = torch.compile(lambda x: torch.softmax(x, -1) * 2, dynamic=False)
+    with counting_compilations() as found:
+        for width in (640, 641, 640):
+            compiled(torch.ones(4, width, device="cuda"))
+        torch.cuda.synchronize()
+    assert found.graphs == 2
+    assert found.kernels == 0
+    assert found.elapsed_s > 0
+
+
+SUITE = """
+import pytest, torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pytest_gpubench import strategies as gst
+
+@pytest.mark.perf(min_speedup=0.01)
+@settings(database=None, derandomize=True)
+@given(n=st.integers(1, 4096))
+def test_search(gpu_bench, n):
+    x = torch.ones(n, device=gpu_bench.device)
+
+    def broken(x):
+        if n >= 1000:
+            return x[torch.tensor([2**40], device=x.device)]
+        return x + 1
+
+    gpu_bench.compare(broken, lambda x: x + 1, args=(x,), names=("broken", "sound"))
+
+def test_after(gpu_bench):
+    gpu_bench.measure(torch.ones(2**20, device=gpu_bench.device).neg, reps=20)
+"""
+
+
+@pytest.mark.parametrize("workers", [[], ["-n1"]])
+def test_a_shape_that_breaks_cuda_is_reported(tmp_path: Path, workers: list[str]) -> None:
+    (tmp_path / "test_it.py").write_text(SUITE)
+    command = [sys.executable, "-m", "pytest", "-p", "no:benchmark", "-p", "no:cacheprovider", "-rs", *workers]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "GPU_B"))}
+    process = subprocess.run(
+        [*command, f"--gpu-bench-lock-folder={tmp_path / 'locks'}"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=400,
+    )
+    output = process.stdout + process.stderr
+    assert process.returncode == 1, output
+    shape = re.search(r"context broke in this example, not shrunk: @example\(n=(\d+)\)", output)
+    assert shape is not None, output
+    assert int(shape[1]) >= 1000
+    assert "CUDA context is broken" in output
+    assert "1 failed, 1 passed" in output if workers else "1 failed, 1 skipped" in output, output
+
+
+@given(x=gst.tensors(gst.shapes(dims=2, max_bytes="1MiB")))
+@settings(max_examples=5, database=None, deadline=None)
+@example(x=gst.lazy_tensor((3, 5), seed=1))
+def test_a_lazy_example_is_on_the_gpu(gpu_bench: GpuBench, x: torch.Tensor) -> None:
+    assert x.device.type == "cuda"

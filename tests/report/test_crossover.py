@@ -1,0 +1,196 @@
+"""From which size on a candidate is faster, as the intervals of its speedups say."""
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_gpubench.report.crossover import Side, Step, crossover_lines, is_number, where_faster
+from pytest_gpubench.results.model import Measurement, Speedup, TestRecord
+from pytest_gpubench.stats.summary import Interval
+from tests.report.records import arms, record, timing
+
+WORDS = {"<": (0.5, 0.9), ">": (1.1, 2.0), "?": (0.9, 1.1)}
+
+
+def speedup_between(low: float, high: float) -> Speedup:
+    found = {"quads": 20, "alpha": 0.001, "reference": "torch", "reference_us": 1.0, "seed": 0}
+    return Speedup(ratio=(low * high) ** 0.5, interval=Interval(low, high), **found)  # type: ignore[arg-type]
+
+
+def steps_of(pattern: str) -> list[Step]:
+    """Return steps at 1, 2, 4, ...: slower (<), faster (>) or undecided (?)."""
+    return [Step(str(2**place), speedup_between(*WORDS[mark])) for place, mark in enumerate(pattern)]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "side"),
+    [
+        (1.0, 1.1, Side.OPEN),
+        (1.0 + 1e-9, 1.1, Side.FASTER),
+        (0.9, 1.0, Side.OPEN),
+        (0.9, 1.0 - 1e-9, Side.SLOWER),
+        (0.9, 1.1, Side.OPEN),
+    ],
+)
+def test_the_interval_decides(low: float, high: float, side: Side) -> None:
+    assert Step("1", speedup_between(low, high)).side is side
+
+
+def test_without_an_interval_nothing_is_decided() -> None:
+    found = Speedup(ratio=9.0, interval=None, quads=3, alpha=0.1, reference="torch", reference_us=1.0, seed=0)
+    assert Step("8", found).side is Side.OPEN
+    assert str(Step("8", found)) == "8 9.00x?"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "words"),
+    [
+        ("<>", "faster from n=2 on"),
+        ("<<>>", "faster from n=4 on"),
+        ("<?>>", "faster from n=4 on"),
+        ("<>?>", "faster from n=2 on"),
+        ("<>>?", "faster from n=2 on"),
+        ("?<>", "faster from n=4 on"),
+        ("><", "faster up to n=1"),
+        (">>?<", "faster up to n=2"),
+        ("?>><?", "faster up to n=4"),
+        ("<><", "faster at n=2"),
+        ("<>><", "faster from n=2 to 4"),
+        ("<?>?>?<", "faster from n=4 to 16"),
+        ("><>", "faster up to n=1 and from n=4 on"),
+        ("<><>", "faster at n=2 and from n=8 on"),
+        ("<>><?>", "faster from n=2 to 4 and from n=32 on"),
+        (">>", "faster everywhere"),
+        ("<<", "slower everywhere"),
+        (">?", "faster wherever it is decided"),
+        ("?<", "slower wherever it is decided"),
+        ("??", "faster or slower is not decided at any size"),
+    ],
+)
+def test_where_it_is_faster(pattern: str, words: str) -> None:
+    assert where_faster(steps_of(pattern), "n") == words
+
+
+@given(st.text("<>?", min_size=2, max_size=12))
+def test_undecided_sizes_change_no_side(pattern: str) -> None:
+    """The words are those of the decided sizes alone, but for their number."""
+    decided = [step for step in steps_of(pattern) if step.side is not Side.OPEN]
+    if {step.side for step in decided} == {Side.FASTER, Side.SLOWER}:
+        assert where_faster(steps_of(pattern), "n") == where_faster(decided, "n")
+
+
+def compared(
+    ratio: float, nodeid: str = "tests/test_a.py::test_it", times: int = 1, interval: bool = True, **params: str
+) -> TestRecord:
+    """Return the record of a parametrised test; the interval is 1 % wide to each side."""
+    values = "-".join(params.values())
+    found: list[Measurement] = []
+    for _ in range(times):
+        found += arms(timing("softmax", 100.0 / ratio), timing("torch", 100.0), interval=interval)
+    return record(*found, nodeid=f"{nodeid}[{values}]", params=params)
+
+
+RATIOS = {"2048": 1.21, "512": 0.81, "1024": 0.995, "4096": 1.5}
+
+
+def test_a_line() -> None:
+    records = [compared(ratio, n=n) for n, ratio in RATIOS.items()]
+    line = "softmax over torch by n, faster from n=2048 on: 512 0.810x, 1024 0.995x?, 2048 1.21x, 4096 1.50x"
+    assert crossover_lines(records) == [line]
+    assert crossover_lines(records, group_by="param:n") == [line]
+    assert crossover_lines(records, group_by="param:m") == []
+    assert crossover_lines(records, group_by="file") == [line]
+
+
+def test_without_a_crossing_only_all_is_told() -> None:
+    records = [compared(ratio, n=n) for n, ratio in (("8", 1.2), ("16", 1.3), ("32", 1.005))]
+    assert crossover_lines(records) == []
+    assert crossover_lines(records, everything=True) == [
+        "softmax over torch by n, faster wherever it is decided: 8 1.20x, 16 1.30x, 32 1.00x?"
+    ]
+
+
+def test_what_has_no_interval_crosses_nothing() -> None:
+    records = [compared(ratio, n=n, interval=False) for n, ratio in RATIOS.items()]
+    assert crossover_lines(records) == []
+
+
+def test_other_parameters_are_the_same_along_a_line() -> None:
+    records = [
+        compared(ratio * factor, n=n, dtype=dtype)
+        for dtype, factor in (("float16", 1.0), ("float32", 2.0))
+        for n, ratio in RATIOS.items()
+    ]
+    records.append(compared(0.5, n="8", dtype="int8"))
+    (line,) = crossover_lines(records)
+    assert line.startswith("softmax over torch by n at dtype=float16, faster from n=2048 on: 512 ")
+    assert [each.partition(",")[0] for each in crossover_lines(records, everything=True)] == [
+        "softmax over torch by n at dtype=float16",
+        "softmax over torch by n at dtype=float32",
+    ]
+
+
+def test_two_numeric_parameters() -> None:
+    ratios = {("1", "1"): 0.5, ("1", "2"): 2.0, ("2", "1"): 3.0, ("2", "2"): 4.0}
+    records = [compared(ratio, m=m, n=n) for (m, n), ratio in ratios.items()]
+    assert crossover_lines(records) == [
+        "softmax over torch by m at n=1, faster from m=2 on: 1 0.500x, 2 3.00x",
+        "softmax over torch by n at m=1, faster from n=2 on: 1 0.500x, 2 2.00x",
+    ]
+    assert len(crossover_lines(records, everything=True)) == 4
+    assert len(crossover_lines(records, group_by="param:m")) == 1
+
+
+def test_tests_of_one_title_are_told_apart() -> None:
+    records = [
+        compared(ratio, n=n, nodeid=f"tests/test_a.py::{name}")
+        for name in ("test_one", "test_two")
+        for n, ratio in RATIOS.items()
+    ]
+    lines = crossover_lines(records)
+    assert [line.partition(": ")[0] for line in lines] == ["test_a.py::test_one", "test_a.py::test_two"]
+
+
+def test_comparisons_of_one_test_are_told_apart() -> None:
+    assert len(crossover_lines([compared(ratio, n=n, times=2) for n, ratio in RATIOS.items()])) == 2
+
+
+def test_a_test_that_was_run_again_stands_for_itself() -> None:
+    records = [compared(ratio, n=n) for n, ratio in [("1024", 0.1), *RATIOS.items()]]
+    (line,) = crossover_lines(records)
+    assert "1024 0.995x?" in line
+
+
+def test_examples_have_their_own_trend() -> None:
+    found = arms(timing("softmax", 50.0), timing("torch", 100.0))
+    given_ = [msgspec.structs.replace(item, example="x=1") for item in found]
+    records = [record(*given_, nodeid=f"tests/test_a.py::test_it[{n}]", params={"n": n}) for n in ("1", "2")]
+    assert crossover_lines(records, everything=True) == []
+
+
+def test_values_are_in_the_order_of_numbers() -> None:
+    records = [compared(ratio, n=n) for n, ratio in (("1e3", 2.0), ("99", 1.5), ("-1", 0.5), ("0.5", 0.6))]
+    assert crossover_lines(records)[0].endswith(": -1 0.500x, 0.5 0.600x, 99 1.50x, 1e3 2.00x")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("512", True),
+        ("-1", True),
+        ("0.5", True),
+        (".5", True),
+        ("1e-3", True),
+        ("1e999", False),
+        ("nan", False),
+        ("inf", False),
+        ("True", False),
+        ("", False),
+        ("(1, 2)", False),
+        ("1_000", False),
+        ("0x10", False),
+    ],
+)
+def test_numbers(text: str, expected: bool) -> None:
+    assert is_number(text) is expected
