@@ -1,0 +1,154 @@
+"""The page beside the traces: what each call's time is made of, and in which file to look at it."""
+
+import hashlib
+import os
+import re
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_gpubench.report.markdown import code, table_head, table_row, text
+from pytest_gpubench.results.model import Measurement, TestRecord, Timing
+from pytest_gpubench.units import format_share, format_time
+
+if TYPE_CHECKING:
+    from pytest_gpubench.results.kernels import Share
+
+SUMMARY = "summary.md"
+ENDING = ".json.gz"
+LONGEST_TEST = 120
+LONGEST_LABEL = 40
+DIGEST = 12
+"""Hexadecimal digits that tell names apart which are the same when shortened, or but for capitals."""
+VIEWER = "https://ui.perfetto.dev"
+MOST_KERNELS = 30
+"""Kernels of one call that are listed; the shortest of more are summed up."""
+
+
+def trace_name(nodeid: str, label: str, number: int = 1, example: str = "") -> str:
+    """Return the name of the file that holds the trace of a call: safe on any file system, and no other call's.
+
+    number: which it is of the test's measurements with this label, from 1. example: as in `Measurement`.
+    """
+    whole = "\0".join([nodeid, label, str(number), example])
+    digest = hashlib.sha256(whole.encode(errors="surrogatepass")).hexdigest()[:DIGEST]
+    path, _, test = nodeid.partition("::")
+    name = file_part(f"{path.rpartition('/')[2].removesuffix('.py')}.{test}" if test else nodeid, LONGEST_TEST)
+    return "-".join([*filter(None, [name, file_part(label, LONGEST_LABEL)]), digest]) + ENDING
+
+
+def file_part(name: str, most: int) -> str:
+    """Return what of a name is safe in that of a file, with its middle left out where it is too long."""
+    safe = re.sub(r"[^A-Za-z0-9._]+", "-", name).strip("-.")
+    return safe if len(safe) <= most else f"{safe[: most - most // 3 - 2]}..{safe[-(most // 3) :]}"
+
+
+def summary_markdown(records: Iterable[TestRecord], paths: Iterable[Path] = ()) -> str:
+    """Return what every measured call's time is made of, by category and by kernel, as Markdown.
+
+    paths: the traces that there are, which the calls they are of are linked with.
+    """
+    names = {path.name for path in paths}
+    sections = [section for record in records if (section := "\n\n".join(test_blocks(record, names)))]
+    first = (
+        f"# Traces of GPU calls\n\nOpen a trace at [{VIEWER.removeprefix('https://')}]({VIEWER}). It holds calls made "
+        "after the timed ones, with the profiler's record of the host, which slows them; the times below are of the "
+        "timed calls."
+    )
+    return "\n\n".join([first, *(sections or ["Nothing was measured."])]) + "\n"
+
+
+def write_summary(folder: Path, records: Iterable[TestRecord]) -> Path:
+    """Write the page of a folder of traces, whole or not at all, and return where; raise OSError where it cannot be."""
+    folder.mkdir(parents=True, exist_ok=True)
+    target = folder / SUMMARY
+    put_whole(target, summary_markdown(records, folder.glob(f"*{ENDING}")).encode(errors="backslashreplace"))
+    return target
+
+
+def put_whole(target: Path, data: bytes) -> None:
+    """Write a file, of which nobody ever sees a part; raise OSError where it cannot be written."""
+    descriptor, temporary = tempfile.mkstemp(prefix=".", suffix=".part", dir=target.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+        os.chmod(temporary, 0o666 & ~current_umask())  # mkstemp's are their owner's alone
+        os.replace(temporary, target)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(temporary)
+        raise
+
+
+def current_umask() -> int:
+    """Return the process's umask, which can only be read by setting it."""
+    mask = os.umask(0o022)
+    os.umask(mask)
+    return mask
+
+
+# what is in it
+
+
+def test_blocks(record: TestRecord, names: Iterable[str]) -> Iterator[str]:
+    """Yield the blocks of one test's section; none where it measured nothing."""
+    names, seen, titled = set(names), Counter[tuple[str, str]](), False
+    for item in record.measurements:
+        if not item.timing.measured:
+            continue
+        seen[key_of(item)] += 1
+        if not titled:
+            titled = True
+            yield f"## {code(record.nodeid)}"
+        name = trace_name(record.nodeid, item.timing.label, seen[key_of(item)], item.example)
+        yield call_line(item, name if name in names else None)
+        yield from tables(item.timing)
+
+
+def key_of(item: Measurement) -> tuple[str, str]:
+    """Return what the measurements of one call in a test have in common."""
+    return item.timing.label, item.example
+
+
+def call_line(item: Measurement, name: str | None) -> str:
+    """Return the line over a call's tables: what it is, its time, and a link with its trace where there is one."""
+    timing = item.timing
+    words = [f"### {code(timing.label)}"]
+    words += [f"as the {item.role}"] if item.role else []
+    words += [f"at {code(item.example)}"] if item.example else []
+    launches = f", {timing.launches} {'launch' if timing.launches == 1 else 'launches'}" if timing.kernels else ""
+    how = f"{format_time(timing.median_us)} ({text(timing.timer)}, {text(timing.cache)}{launches})"
+    link = f"[trace]({name})" if name else "No trace was taken here."
+    return f"{' '.join(words)}\n\n{how}. {link}"
+
+
+def tables(timing: Timing) -> Iterator[str]:
+    """Yield the table of categories and that of kernels; a sentence where the timer sees none."""
+    from pytest_gpubench.results.kernels import breakdown, by_category
+
+    if not timing.kernels:
+        yield f"The timer {text(timing.timer)} sees no kernels."
+        return
+    right = ["Launches", "Time", "Share"]
+    rows = [
+        table_row([share.category.value, str(share.launches), format_time(share.median_us), format_share(share.share)])
+        for share in by_category(timing)
+    ]
+    yield "\n".join([table_head(["Category", *right], right), *rows])
+    yield "\n".join([table_head(["Kernel", "Category", *right], right), *kernel_rows(breakdown(timing))])
+
+
+def kernel_rows(shares: "Sequence[Share]") -> Iterator[str]:
+    """Yield the lines of a table of kernels."""
+    shown = shares if len(shares) <= MOST_KERNELS else shares[: MOST_KERNELS - 1]
+    for share in shown:
+        numbers = [str(share.launches), format_time(share.median_us), format_share(share.share)]
+        yield table_row([code(share.name), share.category.value, *numbers])
+    rest = shares[len(shown) :]
+    if rest:
+        launches, median_us = sum(share.launches for share in rest), sum(share.median_us for share in rest)
+        numbers = [str(launches), format_time(median_us), format_share(sum(share.share for share in rest))]
+        yield table_row([f"{len(rest)} more", "", *numbers])

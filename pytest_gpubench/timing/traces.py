@@ -1,0 +1,142 @@
+"""What a few calls do, on the host and on the GPU, as a file for Perfetto: never of the calls that are timed."""
+
+import gzip
+import json
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from pytest_gpubench.errors import ProfilerBusy
+from pytest_gpubench.gpu.device import Device
+from pytest_gpubench.report.trace_summary import put_whole
+from pytest_gpubench.timing.base import Call
+from pytest_gpubench.timing.l2flush import make_flush
+from pytest_gpubench.timing.startup import wait_for_startup
+from pytest_gpubench.timing.windows import BEGIN, END, FLUSHES
+
+__tracebackhide__ = True
+
+TRACE_REPS = 3
+OWN_KERNELS = FLUSHES | {BEGIN, END, "gpu_bench_noop"}
+GPU_CATEGORIES = frozenset({"kernel", "gpu_memcpy", "gpu_memset", "cuda_sync", "ac2g"})
+"""What happens on the GPU, and the arrows that lead there."""
+LAUNCHES = frozenset({"cuda_runtime", "cuda_driver"})
+"""The categories of what puts work on the GPU, and bears the same correlation as that work."""
+
+Event = dict[str, Any]
+
+
+def take_trace(
+    call: Call,
+    device: Device,
+    path: Path,
+    reps: int = TRACE_REPS,
+    *,
+    cache: str = "cold",
+    warn: Callable[[str], object] = warnings.warn,
+) -> Path | None:
+    """Write a trace of a few more calls, compressed, and return its path; None where that failed, which `warn` is told.
+
+    The call has to be warm. Each rep is prepared, and the cache brought into its state, as in a timed one; what that
+    does on host and GPU is left out of the trace. On the CPU there is nothing of a GPU in it.
+    """
+    try:
+        text = record(call, device, reps, cache)
+        trace = trimmed(json.loads(text), span_names(call, reps))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        put_whole(path, gzip.compress(json.dumps(trace, separators=(",", ":")).encode(), mtime=0))
+    except Exception as error:  # a trace is an extra: whatever is wrong with it, the measurement stands
+        warn(f"there is no trace of {call.label!r} ({type(error).__name__}: {error}): its measurement is not affected")
+        return None
+    return path
+
+
+def record(call: Call, device: Device, reps: int, cache: str) -> str:
+    """Return what the profiler wrote of so many calls, each within a span of its own; raise ProfilerBusy."""
+    import torch
+
+    wait_for_startup()
+    if torch._C._autograd._profiler_enabled():
+        raise ProfilerBusy("a torch profiler is already on, and a nested session would break both")
+    flush = make_flush(device, cache)
+    profile = torch.autograd.profiler.profile(
+        use_cpu=True, use_device="cuda" if device.type == "cuda" else None, use_kineto=True, record_shapes=False
+    )
+    device.synchronize()
+    with profile:
+        for name in span_names(call, reps):
+            timed = call.prepare()
+            flush()
+            device.synchronize()
+            with torch.autograd.profiler.record_function(name):
+                timed()
+                device.synchronize()
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "trace.json"
+        profile.export_chrome_trace(str(file))  # type: ignore[no-untyped-call]
+        return file.read_text(encoding="utf-8", errors="replace")
+
+
+def span_names(call: Call, reps: int) -> list[str]:
+    """Return what the calls are named in their trace."""
+    return [f"{call.label} (call {number} of {reps})" for number in range(1, reps + 1)]
+
+
+# what is kept of it
+
+
+def trimmed(trace: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """Return a trace with nothing but what happened in the spans of these names; raise ValueError where one is missing.
+
+    Work on the GPU belongs to the span in which it was launched, as the GPU's clock and the host's are not the same.
+    """
+    events: list[Event] = trace.get("traceEvents", [])
+    spans = dict(spans_of(events, frozenset(names)))
+    if missing := [name for name in names if name not in spans]:
+        raise ValueError(f"the profiler kept no record of {missing[0]!r}")
+    own = {correlation_of(event) for event in events if is_own(event)}
+    launched = {correlation_of(event): event for event in events if event.get("cat") in LAUNCHES}
+    kept = [event for event in events if belongs(event, spans, launched, own)]
+    told = {name: value for name, value in trace.items() if name != "traceName"}  # a path that is gone by now
+    return {**told, "traceEvents": kept}
+
+
+def spans_of(events: Sequence[Event], names: frozenset[str]) -> Iterator[tuple[str, tuple[float, float]]]:
+    """Yield where the host's spans of these names begin and end."""
+    for event in events:
+        if event.get("ph") == "X" and event.get("name") in names and event.get("cat") == "user_annotation":
+            yield event["name"], (event["ts"], event["ts"] + event["dur"])
+
+
+def belongs(
+    event: Event, spans: dict[str, tuple[float, float]], launched: dict[object, Event], own: set[object]
+) -> bool:
+    """Tell whether an event names something, or happened in one of the spans and is not of our own kernels."""
+    if event.get("ph") == "M" or "ts" not in event:
+        return True
+    if event.get("cat") == "gpu_user_annotation":
+        return event.get("name") in spans or is_within(event, spans)
+    correlation = correlation_of(event)
+    if is_own(event) or (correlation is not None and correlation in own):
+        return False
+    launch = launched.get(correlation) if event.get("cat") in GPU_CATEGORIES else None
+    return is_within(launch or event, spans)
+
+
+def is_within(event: Event, spans: dict[str, tuple[float, float]]) -> bool:
+    """Tell whether an event begins in one of the spans."""
+    return any(begin <= event["ts"] <= end for begin, end in spans.values())
+
+
+def is_own(event: Event) -> bool:
+    """Tell whether an event is one of our kernels."""
+    return event.get("cat") == "kernel" and event.get("name") in OWN_KERNELS
+
+
+def correlation_of(event: Event) -> object:
+    """Return what an event on the GPU has in common with the one on the host that launched it; None for none."""
+    if event.get("cat") == "ac2g":
+        return event.get("id")
+    return event.get("args", {}).get("correlation")

@@ -1,0 +1,142 @@
+"""Collectives over two GPUs of this host: one process to each, in lockstep, no process left."""
+
+import os
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from pytest_gpubench.errors import MeasurementError, WrongResult
+from pytest_gpubench.gpu.device import find_device
+from pytest_gpubench.timing.events import HOST_BOUND
+from pytest_gpubench.timing.measurement import Plan
+from pytest_gpubench.timing.ranks import Job, Rank, Ranks, devices_of, measure_ranks
+from tests.timing.test_ranks import children
+
+PLAN = Plan(cache="cold", reps=50, warmup=None, precision=0.02, max_time_s=20)
+SMALL, LARGE = 2**10, 64 * 2**20
+pytestmark = pytest.mark.skipif(
+    torch.cuda.device_count() < 2, reason="needs 2 GPUs: nothing here is proved by this run"
+)
+
+
+def small(rank: Rank) -> tuple[torch.Tensor]:
+    return (torch.full((SMALL,), rank.index + 1.0, device=rank.device),)
+
+
+def large(rank: Rank) -> tuple[torch.Tensor]:
+    return (torch.full((LARGE,), rank.index + 1.0, device=rank.device),)
+
+
+def reduce_all(x: torch.Tensor) -> torch.Tensor:
+    dist.all_reduce(x)
+    return x
+
+
+def is_sum(rank: Rank, out: torch.Tensor) -> None:
+    assert bool((out == 3).all())
+    assert out.device.index == torch.cuda.current_device() == rank.device.index
+    assert os.environ["NCCL_NVLS_ENABLE"] == "0"
+
+
+def is_four(rank: Rank, out: torch.Tensor) -> None:
+    assert bool((out == 4).all()), "it is not 4"
+
+
+def second_works_first(x: torch.Tensor) -> torch.Tensor:
+    if dist.get_rank() == 1:
+        torch.cuda._sleep(2_000_000)  # type: ignore[no-untyped-call]
+    dist.all_reduce(x)
+    return x
+
+
+def local_only(x: torch.Tensor) -> torch.Tensor:
+    return x.add_(1)
+
+
+def second_leaves_out_one(x: torch.Tensor) -> torch.Tensor:
+    if dist.get_rank() == 0:
+        dist.all_reduce(x)
+    torch.cuda.synchronize()
+    return x
+
+
+def second_dies(x: torch.Tensor) -> torch.Tensor:
+    if dist.get_rank() == 1:
+        os._exit(3)
+    dist.all_reduce(x)
+    return x
+
+
+@pytest.fixture(autouse=True)
+def no_orphans() -> Any:
+    before = children()
+    yield
+    assert children() <= before
+
+
+def measured(job: Job, **others: Any) -> Ranks:
+    found = measure_ranks(replace(job, **others), devices_of(find_device("cuda"), 2))
+    assert found is not None
+    return found
+
+
+def test_an_all_reduce_of_256_mib() -> None:
+    found = measured(Job(reduce_all, PLAN, large, is_sum, collective="all_reduce", message_bytes=4 * LARGE))
+    print(found)
+    assert found.timing.reps == 50
+    assert found.timing.timer == "profiler"
+    assert found.timing.launches == 1
+    assert "nccl" in found.timing.kernels[0].name.lower()
+    assert HOST_BOUND not in found.timing.flags
+    assert found.skew_us < 20
+    assert found.bus_gbps is not None
+    assert 20 < found.bus_gbps < 1000
+    assert found.timing.gbps == found.bus_gbps == found.algorithm_gbps  # of two ranks
+
+
+def test_a_short_one_is_not_the_hosts_skew() -> None:
+    found = measured(Job(reduce_all, PLAN, small, is_sum))
+    print(found)
+    assert HOST_BOUND not in found.timing.flags
+    assert found.timing.median_us < 60
+    assert found.skew_us < 20
+
+
+def test_waiting_for_a_peer_that_has_more_to_do_is_the_calls_own() -> None:
+    found = measured(Job(second_works_first, PLAN, small))
+    print(found)
+    alone = measured(Job(reduce_all, PLAN, small))
+    assert min(found.medians_us) > alone.timing.median_us + 500  # the first spins as long as the second sleeps
+
+
+def test_ranks_that_do_not_meet_are_timed_each_on_its_own() -> None:
+    found = measured(Job(local_only, PLAN, large))
+    print(found)
+    first, second = found.medians_us
+    assert first == pytest.approx(second, rel=0.1)
+
+
+def test_precision_decides_for_both() -> None:
+    found = measured(Job(reduce_all, replace(PLAN, reps=None, precision=0.01, max_time_s=5.0), large))
+    print(found)
+    assert found.timing.reps == found.ranks[0].reps == found.ranks[1].reps >= 12
+
+
+def test_a_wrong_result_is_told() -> None:
+    with pytest.raises(WrongResult, match="failed: it is not 4"):
+        measured(Job(reduce_all, PLAN, small, is_four))
+
+
+def test_a_rank_that_dies_is_named() -> None:
+    with pytest.raises(MeasurementError, match="rank 1 of 2 of 'second_dies' ended with exit code 3"):
+        measured(Job(second_dies, PLAN, small), timeout_s=60.0)
+
+
+def test_a_collective_that_one_rank_leaves_out_is_ended() -> None:
+    with pytest.raises(MeasurementError, match="made no progress within the 30 s") as caught:
+        measured(Job(second_leaves_out_one, PLAN, small), timeout_s=30.0)
+    assert "in second_leaves_out_one" in str(caught.value)
+    measured(Job(reduce_all, replace(PLAN, reps=5), small))  # the GPUs are free again

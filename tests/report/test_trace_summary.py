@@ -1,0 +1,168 @@
+"""The page beside the traces, and what they are called."""
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_gpubench.report.trace_summary import (
+    MOST_KERNELS,
+    file_part,
+    put_whole,
+    summary_markdown,
+    trace_name,
+    write_summary,
+)
+from pytest_gpubench.results.model import Kernel, Measurement
+from pytest_gpubench.units import format_time
+from tests.report.records import arms, record, timing, unmeasured
+
+NODEID = "tests/test_a.py::test_it[a/b]"
+
+# names
+
+
+@given(st.text(), st.text(), st.integers(1, 99), st.text())
+def test_a_name_is_safe_on_any_file_system(nodeid: str, label: str, number: int, example: str) -> None:
+    name = trace_name(nodeid, label, number, example)
+    assert re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]*\.json\.gz", name)
+    assert len(name) <= 200
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        ("tests/test_a.py::test_it[a-b]", "f", 1, ""),  # the same once it is safe
+        ("tests/TEST_a.py::test_it[a/b]", "f", 1, ""),  # the same where capitals are
+        ("other/test_a.py::test_it[a/b]", "f", 1, ""),
+        (NODEID, "g", 1, ""),
+        (NODEID, "f", 2, ""),
+        (NODEID, "f", 1, "x=1"),
+    ],
+)
+def test_no_two_calls_share_a_name(others: tuple[str, str, int, str]) -> None:
+    assert trace_name(NODEID, "f").lower() != trace_name(*others).lower()
+
+
+@pytest.mark.parametrize("tail", ["x" * 300, "ä" * 300, "/" * 300, "\ud800", "😀\n\t"])
+def test_long_and_strange_names_differ_at_their_ends(tail: str) -> None:
+    names = {trace_name(f"test_a.py::test_it[{tail}{number}]", "f") for number in range(20)}
+    assert len(names) == 20
+    assert max(map(len, names)) <= 200
+
+
+def test_a_name_can_be_read() -> None:
+    assert trace_name("tests/deep/test_a.py::test_it[4096]", "softmax").startswith("test_a.test_it-4096-softmax-")
+
+
+@pytest.mark.parametrize(("length", "expected"), [(12, "a" * 12), (13, "aaaaaa..aaaa")])
+def test_a_part_is_shortened_in_its_middle(length: int, expected: str) -> None:
+    assert file_part("a" * length, 12) == expected
+
+
+# the page
+
+
+def test_each_call_is_linked_with_its_own_trace_and_others_with_none() -> None:
+    first, second = Measurement(timing=timing("f", 10.0)), Measurement(timing=timing("f", 20.0))
+    traced = Path(trace_name(NODEID, "f", 2))
+    page = summary_markdown([record(first, second, nodeid=NODEID)], [Path("x") / traced, Path("other.json.gz")])
+    before, after = page.split(f"[trace]({traced})")
+    assert format_time(10.0) in before
+    assert "No trace was taken here." in before
+    assert format_time(20.0) in before
+    assert "No trace" not in after
+    assert "other.json.gz" not in page
+
+
+def test_what_was_not_measured_has_no_number_and_no_section() -> None:
+    item = Measurement(timing=unmeasured("f", "broke"))
+    measured = Measurement(timing=timing("f", 10.0))
+    traced = Path(trace_name(NODEID, "f", 1))
+    assert "Nothing was measured." in summary_markdown([record(item, nodeid=NODEID)])
+    assert NODEID not in summary_markdown([record(item, nodeid=NODEID)])
+    assert f"({traced})" in summary_markdown([record(item, measured, nodeid=NODEID)], [traced])
+
+
+def test_the_printed_numbers_are_the_stored_ones() -> None:
+    kernels = (
+        Kernel(name="nvjet_gemm", kind="kernel", launches=2, median_us=30.0),
+        Kernel(name="Memcpy DtoD (Device -> Device)", kind="memcpy", launches=1, median_us=10.0),
+    )
+    page = summary_markdown([record(Measurement(timing=timing("f", 40.0, kernels=kernels)))])
+    rows = [line for line in page.splitlines() if line.startswith("|")]
+    assert "| matmul | 2 | 30.00 us | 75 % |" in rows
+    assert "| memory | 1 | 10.00 us | 25 % |" in rows
+    assert sum("30.00 us | 75 %" in row for row in rows) == 2
+    assert "3 launches" in page
+    assert "40.00 us" in page
+
+
+@pytest.mark.parametrize(("number", "rows", "more"), [(MOST_KERNELS, MOST_KERNELS, 0), (MOST_KERNELS + 1, 29, 2)])
+def test_the_shortest_of_very_many_kernels_are_summed_up(number: int, rows: int, more: int) -> None:
+    kernels = tuple(
+        Kernel(name=f"kernel_{index}", kind="kernel", launches=1, median_us=1.0 + index) for index in range(number)
+    )
+    page = summary_markdown([record(Measurement(timing=timing("f", 500.0, kernels=kernels)))])
+    assert page.count("<code>kernel") == rows
+    assert ("more |" in page) == bool(more)
+    if more:
+        assert "| 2 more |  | 2 | 3.000 us |" in page
+
+
+def test_arms_and_examples_are_told_apart() -> None:
+    page = summary_markdown([record(*arms(timing("mine", 10.0), timing("torch", 20.0)))])
+    assert "as the reference" in page
+    assert "as the candidate" in page
+    page = summary_markdown([record(Measurement(timing=timing("f", 10.0), example="n=3"))])
+    assert "at <code>n=3</code>" in page
+
+
+def test_a_timer_without_kernels_says_so() -> None:
+    page = summary_markdown([record(Measurement(timing=timing("f", 10.0, timer="wall", kernels=())))])
+    assert "The timer wall sees no kernels." in page
+    assert "launch" not in page.split("##", 1)[1]
+
+
+def test_no_name_becomes_markup() -> None:
+    hostile = "test_a.py::test_it[|<b>](http://x) `@me"
+    page = summary_markdown([record(Measurement(timing=timing("a|b", 1.0)), nodeid=hostile)])
+    assert "<b>" not in page
+    assert re.search(r"(?<!\\)\]\(http:", page) is None
+    assert "a|b" not in page
+
+
+# the file
+
+
+def test_the_page_is_written_beside_the_traces_it_finds(tmp_path: Path) -> None:
+    folder = tmp_path / "new" / "traces"
+    records = [record(Measurement(timing=timing("f", 10.0)), nodeid=NODEID)]
+    assert write_summary(folder, records) == folder / "summary.md"
+    assert "No trace was taken here." in (folder / "summary.md").read_text()
+    (folder / trace_name(NODEID, "f")).write_bytes(b"")
+    write_summary(folder, records)
+    assert f"[trace]({trace_name(NODEID, 'f')})" in (folder / "summary.md").read_text()
+    assert len(list(folder.iterdir())) == 2
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = tmp_path / "summary.md"
+    target.write_text("old")
+
+    def refuse(*paths: object) -> None:
+        raise OSError("full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "replace", refuse)
+        with pytest.raises(OSError, match="full"):
+            put_whole(target, b"new")
+    assert target.read_text() == "old"
+    assert os.listdir(tmp_path) == ["summary.md"]
+
+
+def test_lone_surrogates_do_not_stop_the_page(tmp_path: Path) -> None:
+    write_summary(tmp_path, [record(Measurement(timing=timing("f\ud800", 10.0)), nodeid="a.py::b[\ud800]")])

@@ -1,0 +1,201 @@
+"""Traces: what is kept of what the profiler wrote, and that none ever fails a test."""
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from pytest_gpubench.gpu.device import cpu_device
+from pytest_gpubench.timing import traces
+from pytest_gpubench.timing.base import Call
+from pytest_gpubench.timing.calls import make_arguments, make_call
+from pytest_gpubench.timing.traces import span_names, take_trace, trimmed
+
+Event = dict[str, Any]
+
+
+def call_of(function: Callable[..., object], setup: Callable[[], object] | None = None) -> Call:
+    return make_call(function, make_arguments(setup=setup), label="f")
+
+
+def events_in(path: Path) -> list[Event]:
+    found = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
+    assert isinstance(found, list)
+    return found
+
+
+def names_in(path: Path) -> list[str]:
+    return [event["name"] for event in events_in(path)]
+
+
+# taken on the CPU
+
+
+@pytest.mark.parametrize("reps", [1, 3])
+def test_a_trace_holds_each_call_in_a_span_and_nothing_between_them(tmp_path: Path, reps: int) -> None:
+    made: list[int] = []
+
+    def setup() -> tuple[torch.Tensor]:
+        made.append(1)
+        return (torch.ones(8).cumsum(0),)
+
+    call = call_of(lambda x: x.sin(), setup)
+    path = take_trace(call, cpu_device(), tmp_path / "deep" / "t.json.gz", reps)
+    assert path == tmp_path / "deep" / "t.json.gz"
+    names = names_in(path)
+    assert [name for name in names if name.startswith("f (")] == span_names(call, reps)
+    assert names.count("aten::sin") == reps == len(made)
+    assert "aten::cumsum" not in names
+    assert "aten::sum" not in names  # the flush
+    assert [entry.name for entry in path.parent.iterdir()] == ["t.json.gz"]
+
+
+def test_a_trace_replaces_an_older_one_and_can_be_read_by_others(tmp_path: Path) -> None:
+    path = tmp_path / "t.json.gz"
+    path.write_bytes(b"old")
+    assert take_trace(call_of(lambda: torch.ones(2).sin()), cpu_device(), path, cache="hot") == path
+    assert "aten::sin" in names_in(path)
+    assert path.stat().st_mode & 0o444 == 0o444  # CI's upload may run as another user
+
+
+def test_shapes_and_temporary_paths_are_not_in_it(tmp_path: Path) -> None:
+    path = take_trace(call_of(lambda: torch.ones(2).sin()), cpu_device(), tmp_path / "t.json.gz")
+    assert path is not None
+    text = gzip.decompress(path.read_bytes()).decode()
+    assert "Input Dims" not in text
+    assert "trace.json" not in text
+
+
+# what goes wrong
+
+
+def fail() -> None:
+    raise ValueError("it broke")
+
+
+def test_a_call_that_fails_is_a_warning(tmp_path: Path) -> None:
+    said: list[str] = []
+    path = tmp_path / "t.json.gz"
+    assert take_trace(call_of(fail), cpu_device(), path, warn=said.append) is None
+    assert said == ["there is no trace of 'f' (ValueError: it broke): its measurement is not affected"]
+    assert not path.exists()
+    assert take_trace(call_of(lambda: torch.ones(2)), cpu_device(), path) == path  # the profiler was left off
+
+
+def test_a_warning_is_pythons_own_unless_told_otherwise(tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match="there is no trace of 'f'"):
+        assert take_trace(call_of(fail), cpu_device(), tmp_path / "t.json.gz") is None
+
+
+def test_a_profiler_that_is_on_is_left_alone(tmp_path: Path) -> None:
+    said: list[str] = []
+    with torch.autograd.profiler.profile(use_kineto=True) as outer:
+        assert take_trace(call_of(lambda: None), cpu_device(), tmp_path / "t.json.gz", warn=said.append) is None
+        torch.ones(2).cos()
+    assert "a torch profiler is already on" in said[0]
+    assert any(event.name() == "aten::cos" for event in outer.kineto_results.events())
+
+
+def test_a_folder_that_cannot_be_made_is_a_warning(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    said: list[str] = []
+    assert take_trace(call_of(lambda: None), cpu_device(), tmp_path / "file" / "t.json.gz", warn=said.append) is None
+    assert len(said) == 1
+
+
+def test_what_cannot_be_read_is_a_warning_and_an_interrupt_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(traces, "record", lambda *others: "{ not JSON")
+    assert take_trace(call_of(lambda: None), cpu_device(), tmp_path / "t.json.gz", warn=said.append) is None
+    assert "JSONDecodeError" in said[0]
+
+    def interrupted(*others: object) -> str:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(traces, "record", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        take_trace(call_of(lambda: None), cpu_device(), tmp_path / "t.json.gz")
+
+
+# what is kept, of a GPU's records made by hand
+
+SPAN = {"ph": "X", "cat": "user_annotation", "name": "f", "ts": 100.0, "dur": 50.0}
+
+
+def launch(correlation: int, ts: float) -> Event:
+    return {
+        "ph": "X",
+        "cat": "cuda_runtime",
+        "name": "cudaLaunchKernel",
+        "ts": ts,
+        "dur": 2.0,
+        "args": {"correlation": correlation},
+    }
+
+
+def kernel(name: str, correlation: int | None, ts: float) -> Event:
+    args = {} if correlation is None else {"correlation": correlation}
+    return {"ph": "X", "cat": "kernel", "name": name, "ts": ts, "dur": 5.0, "args": args}
+
+
+def arrow(correlation: int, ts: float) -> Event:
+    return {"ph": "f", "cat": "ac2g", "name": "ac2g", "id": correlation, "ts": ts}
+
+
+def kept(*events: Event) -> list[Event]:
+    found = trimmed({"traceEvents": [SPAN, *events], "schemaVersion": 1, "traceName": "/tmp/x"}, ["f"])
+    assert found["schemaVersion"] == 1
+    assert "traceName" not in found
+    assert found["traceEvents"][0] == SPAN
+    rest = found["traceEvents"][1:]
+    assert isinstance(rest, list)
+    return rest
+
+
+@pytest.mark.parametrize(("ts", "stays"), [(99.9, False), (100.0, True), (150.0, True), (150.1, False)])
+def test_what_begins_in_a_span_is_kept(ts: float, stays: bool) -> None:
+    event = {"ph": "X", "cat": "cpu_op", "name": "aten::add", "ts": ts, "dur": 1000.0}
+    assert kept(event) == [event] * stays
+
+
+@pytest.mark.parametrize(("launched", "stays"), [(90.0, False), (110.0, True)])
+@pytest.mark.parametrize("ts", [95.0, 120.0, 155.0])
+def test_a_kernel_belongs_to_the_span_that_launched_it_whatever_its_clock_says(
+    launched: float, stays: bool, ts: float
+) -> None:
+    events = [launch(7, launched), kernel("add", 7, ts), arrow(7, ts)]
+    assert kept(*events) == events * stays
+
+
+def test_a_kernel_without_a_launch_is_told_by_its_clock() -> None:
+    inside, outside = kernel("add", 7, 120.0), kernel("mul", None, 99.0)
+    assert kept(inside, outside) == [inside]
+
+
+@pytest.mark.parametrize("name", ["gpu_bench_read_flush", "gpu_bench_write_flush", "gpu_bench_begin", "gpu_bench_end"])
+@pytest.mark.parametrize("correlation", [7, None])
+def test_our_own_kernels_are_left_out_with_their_launches(name: str, correlation: int | None) -> None:
+    events = [kernel(name, correlation, 120.0)]
+    if correlation is not None:
+        events += [launch(correlation, 110.0), arrow(correlation, 120.0)]
+    assert kept(*events) == []
+    theirs = kernel("gpu_bench_of_somebody", 8, 120.0)
+    assert kept(theirs) == [theirs]
+
+
+def test_names_of_processes_and_of_the_span_on_the_gpu_are_kept() -> None:
+    named = {"ph": "M", "name": "process_name", "pid": 1, "ts": 0.0}
+    on_gpu = {"ph": "X", "cat": "gpu_user_annotation", "name": "f", "ts": 90.0, "dur": 70.0}
+    flush = {"ph": "X", "cat": "gpu_user_annotation", "name": "of somebody", "ts": 90.0, "dur": 5.0}
+    assert kept(named, on_gpu, flush) == [named, on_gpu]
+
+
+def test_a_trace_without_the_calls_is_refused() -> None:
+    with pytest.raises(ValueError, match="no record of 'g'"):
+        trimmed({"traceEvents": [SPAN]}, ["f", "g"])
