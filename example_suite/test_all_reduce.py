@@ -1,5 +1,7 @@
 """A sum over two GPUs: a process for each, the slower one counts. Skipped where there are fewer."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 
@@ -22,7 +24,7 @@ def check_sum(rank: Rank, out: torch.Tensor) -> None:
 
 @pytest.mark.perf(gpus=2, max_rel_std=0.1)
 @pytest.mark.parametrize("function", [all_reduce, all_reduce_in_two_steps])
-def test_a_sum_over_two_gpus_is_right_and_steady(gpu_bench: GpuBench, function: object) -> None:
+def test_a_sum_over_two_gpus_is_right_and_steady(gpu_bench: GpuBench, function: Callable[..., object]) -> None:
     found = gpu_bench.ranks(
         function, world_size=2, setup=make_input, check=check_sum, collective="all_reduce", message_bytes=BYTES
     )

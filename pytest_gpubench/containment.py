@@ -1,7 +1,6 @@
 """What a CUDA error that does not go away takes with it: the test that made it, and nothing else."""
 
 import os
-import re
 import sys
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
@@ -9,24 +8,9 @@ from typing import Any
 import pytest
 
 from pytest_gpubench.errors import NotMeasured
-from pytest_gpubench.units import printable
+from pytest_gpubench.gpu.context import context_error, speaks_of_cuda
 
-SUSPICIOUS = re.compile(r"cuda|cublas|cudnn|nccl|accelerator", re.IGNORECASE)
 EXIT_CODE = 70
-
-
-def context_error() -> str | None:
-    """Return the error that every call of CUDA in this process now ends with; None where it is usable, or not used."""
-    torch = sys.modules.get("torch")
-    try:
-        if torch is None or not torch.cuda.is_initialized():
-            return None
-        torch.cuda.synchronize()
-    except RuntimeError as error:
-        return printable((str(error).splitlines() or [type(error).__name__])[0])
-    except AttributeError:  # a torch that is being imported
-        pass
-    return None
 
 
 def leave() -> None:
@@ -34,17 +18,6 @@ def leave() -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(EXIT_CODE)
-
-
-def speaks_of_cuda(error: BaseException | None) -> bool:
-    """Tell whether an error, or one that it came from, may be CUDA's; only then is CUDA asked, since asking waits."""
-    seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        if SUSPICIOUS.search(f"{type(error).__name__}: {error}"):
-            return True
-        error = error.__cause__ or error.__context__
-    return False
 
 
 class Containment:

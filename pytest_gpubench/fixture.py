@@ -2,8 +2,11 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
 
 from pytest_gpubench.agreement import Agreement, Golden
 from pytest_gpubench.arms import name_arms, speedup_limits
@@ -25,23 +28,29 @@ from pytest_gpubench.limits import Limits
 from pytest_gpubench.past import Held, Past, hold, is_of_past
 from pytest_gpubench.phases import make_course
 from pytest_gpubench.procedure import OneAtATime, is_enforced, plan_of, unmeasured, unmeasured_reason
+from pytest_gpubench.report.trace_summary import trace_name
 from pytest_gpubench.results.model import Comparison, DeviceFacts, Measurement, Outcome, Timing, Verdict
 from pytest_gpubench.results.phases import Phases
 from pytest_gpubench.search import Example, Search
 from pytest_gpubench.settings import Resolver, Settings
 from pytest_gpubench.timing import make_timer
 from pytest_gpubench.timing.base import Call
-from pytest_gpubench.timing.calls import Backward, make_arguments, make_call, refuse_lazy
+from pytest_gpubench.timing.calls import Backward, make_arguments, make_call, name_of, refuse_lazy
 from pytest_gpubench.timing.graph import refuse_backward
 from pytest_gpubench.timing.interpreter import counting_launches
 from pytest_gpubench.timing.measurement import measure
+from pytest_gpubench.timing.ranks import TIMEOUT_S, Collective, Job, Rank, Ranks, devices_of, measure_ranks
 from pytest_gpubench.timing.regions import region
-from pytest_gpubench.verdict import Judgement
+from pytest_gpubench.timing.traces import take_trace
+from pytest_gpubench.verdict import Judgement, distrust_throttled
 
 if TYPE_CHECKING:
     import torch
 
 __tracebackhide__ = True
+
+Timer = Literal["profiler", "events", "graph", "wall", "scripted"] | None
+"""The name of a timer; None for the test's own."""
 
 
 @dataclass
@@ -55,6 +64,8 @@ class CurrentTest:
     params: dict[str, str] = field(default_factory=dict)
     measurements: list[Measurement] = field(default_factory=list)
     phases: list[Phases] = field(default_factory=list)
+    gpus: int = 1
+    """How many it holds while it runs."""
     source: str = ""
     extra_info: dict[str, Any] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
@@ -122,7 +133,7 @@ class GpuBench:
         reps: int | None = None,
         warmup: int | None = None,
         cache: Literal["cold", "dirty", "hot"] | None = None,
-        timer: Literal["profiler", "events", "graph", "wall", "scripted"] | None = None,
+        timer: Timer = None,
         precision: float | None = None,
         max_time: float | None = None,
     ) -> Timing:
@@ -172,6 +183,7 @@ class GpuBench:
         test.measurements.append(measurement)
         if test.search is not None and key is not None:
             test.search.measured[key] = measurement
+        trace(test, settings, device, [call])
         enforce(test, settings, measurement.verdicts)
         mind_missing(test, settings, device, held)
         return measurement.timing
@@ -199,7 +211,8 @@ class GpuBench:
         reps: int | None = None,
         warmup: int | None = None,
         cache: Literal["cold", "dirty", "hot"] | None = None,
-        timer: Literal["profiler", "events", "graph", "wall", "scripted"] | None = None,
+        timer: Timer = None,
+        timers: Sequence[Literal["profiler", "events", "graph"]] | None = None,
         precision: float | None = None,
         max_time: float | None = None,
     ) -> Comparison:
@@ -220,11 +233,14 @@ class GpuBench:
         bytes: what a call has to move, at least; None is the size of inputs and outputs, less the L2 cache, as long as
         the reference does not take less time than that; 0 is no such check.
         flops: as in `measure`, the same for every arm; None counts those of the reference.
+        timers: the first is the timer that judges; with another beside it each arm also gets its `overhead`: what the
+        host takes to launch it, the gaps between its kernels, and how much faster a replayed CUDA graph of it is.
 
         Raises WrongResult where an output differs, UnfairComparison where inputs are overwritten, InvalidResult for a
         time that cannot be true, and what `measure` raises.
         """
         test = self._test()
+        timer = timer_of(timer, timers)
         chosen: dict[str, object] = {"reps": reps, "warmup": warmup, "cache": cache, "timer": timer}
         settings = self._settings(
             test, "compare", chosen | {"precision": precision, "max_time": max_time}, bytes, backward, flops
@@ -241,13 +257,17 @@ class GpuBench:
             "always" if grads else "never" if backward == "forward" else "if any"
         )
         agreement = Agreement(reference, arguments, tolerance, golden, golden_factor, wanted_grads, device.torch_device)
-        contest = Contest(settings, device, test.limits, agreement, calls, limits, interleave, vary, bytes, flops)
+        overheads = len(timers or ()) > 1
+        contest = Contest(
+            settings, device, test.limits, agreement, calls, limits, interleave, vary, bytes, flops, overheads
+        )
 
         def obtain() -> list[Measurement]:
             with OneAtATime(" and ".join(arms)), noting_invalid(test, settings, device, list(calls)[1:], "candidate"):
                 found = (test.search.compare if test.search else Contest.run)(contest, self._progress)
             comparisons.append(found)
-            return [Measurement(timing=found.reference, role="reference"), *found.candidates.values()]
+            reference = Measurement(timing=found.reference, role="reference", overhead=found.reference_overhead)
+            return [reference, *found.candidates.values()]
 
         comparisons: list[Comparison] = []
         held = hold_against_past(test, settings, device, obtain)
@@ -255,6 +275,8 @@ class GpuBench:
         if test.search is None:
             comparison = with_candidates(comparison, held.measurements[1:])
         self._keep(test, settings, comparison, held.measurements)
+        trace(test, settings, device, list(calls.values()))
+        self._enforce(test, settings, comparison)
         mind_missing(test, settings, device, held)
         return comparison
 
@@ -274,7 +296,7 @@ class GpuBench:
         reps: int | None = None,
         warmup: int | None = None,
         cache: Literal["cold", "dirty", "hot"] | None = None,
-        timer: Literal["profiler", "events", "graph", "wall", "scripted"] | None = None,
+        timer: Timer = None,
         precision: float | None = None,
         max_time: float | None = None,
     ) -> Phases:
@@ -309,6 +331,57 @@ class GpuBench:
         mind_missing(test, settings, device, held)
         return found[-1]
 
+    def ranks(
+        self,
+        function: Callable[..., object],
+        world_size: int = 2,
+        *,
+        setup: Callable[[Rank], object] | None = None,
+        check: Callable[[Rank, Any], object] | None = None,
+        label: str | None = None,
+        collective: Collective | None = None,
+        message_bytes: int | None = None,
+        reps: int | None = None,
+        warmup: int | None = None,
+        cache: Literal["cold", "dirty", "hot"] | None = None,
+        timer: Timer = None,
+        precision: float | None = None,
+        max_time: float | None = None,
+        timeout_s: float = TIMEOUT_S,
+    ) -> Ranks:
+        """Measure a function on several GPUs at once, in a process each; a rep takes what its slowest rank takes.
+
+        The test has to hold as many GPUs: `perf(gpus=2)`. function, setup and check are imported in the processes.
+        setup: called with the rank before each call, untimed; returns its arguments. check: called with the rank and
+        what the first call returned; raises where that is wrong.
+        collective, message_bytes: for the bus bandwidth, as nccl-tests define it: "all_reduce", and so on.
+        timeout_s: a rank that says nothing for so long is ended, and so are the others.
+
+        Raises what `measure` raises, and MeasurementError for a rank that died or hangs.
+        """
+        test = self._test()
+        chosen: dict[str, object] = {"reps": reps, "warmup": warmup, "cache": cache, "timer": timer}
+        chosen |= {"precision": precision, "max_time": max_time}
+        settings, device = self._settings(test, "ranks", chosen, None, "forward"), self._device(test)
+        check_ranks(test, settings, device, world_size)
+        plan = plan_of(settings)
+        if test.limits:
+            plan = replace(plan, precision_time_s=plan.max_time_s)
+        timed = not settings.disable
+        job = Job(function, plan, setup, check, label, collective, message_bytes, timed=timed, timeout_s=timeout_s)
+        name = label or name_of(function)
+        with OneAtATime(name), noting_invalid(test, settings, device, [name], ""), auditing(settings, device):
+            found = measure_ranks(job, devices_of(device, world_size))
+        if found is None:
+            found = Ranks(unmeasured(name, device, settings, "gpu_bench is switched off: --gpu-bench-disable"))
+        judgement = Judgement(test.limits, settings.alpha, is_enforced(settings, device), single=True)
+        if found.timing.measured:
+            judgement.look(found.timing)
+        verdicts = distrust_throttled(judgement.verdicts, [found.timing], settings.throttled)
+        test.measurements.append(Measurement(timing=found.timing, verdicts=verdicts))
+        enforce(test, settings, verdicts)
+        return found
+
     def _settings(
         self,
         test: CurrentTest,
@@ -332,12 +405,15 @@ class GpuBench:
     def _keep(
         self, test: CurrentTest, settings: Settings, comparison: Comparison, found: Sequence[Measurement]
     ) -> None:
-        """Keep what was found, and raise for what is broken."""
+        """Keep what was found."""
         kept = list(found)
         if test.search is not None:
             kept = test.search.told_apart(comparison, kept)
             test.measurements[:] = [item for item in test.measurements if all(item is not one for one in kept)]
         test.measurements += kept
+
+    def _enforce(self, test: CurrentTest, settings: Settings, comparison: Comparison) -> None:
+        """Raise for what is broken."""
         for name, measurement in comparison.candidates.items():
             try:
                 enforce(test, settings, measurement.verdicts)
@@ -394,6 +470,46 @@ def enforce(test: CurrentTest, settings: Settings, verdicts: Sequence[Verdict]) 
             test.warnings.append(verdict.sentence)
 
 
+def check_ranks(test: CurrentTest, settings: Settings, device: Device, world_size: int) -> None:
+    """Raise BadRequest where ranks cannot be measured as they are asked for."""
+    if isinstance(world_size, bool) or not isinstance(world_size, int) or world_size < 1:
+        raise BadRequest(f"ranks(world_size={world_size!r}) is not valid: it must be a whole number, at least 1")
+    if settings.timer == "scripted" or (device.type == "cuda" and settings.timer != "profiler"):
+        raise BadRequest(f"ranks() cannot be timed by {settings.timer!r}: on GPUs the profiler does it")
+    if device.type == "cuda" and world_size > test.gpus:
+        raise BadRequest(
+            f"ranks(world_size={world_size}) needs as many GPUs, and the test holds {test.gpus}: mark it "
+            f"@pytest.mark.perf(gpus={world_size})"
+        )
+
+
+def trace(test: CurrentTest, settings: Settings, device: Device, calls: Sequence[Call]) -> None:
+    """Write a trace of each call that was measured, where that was asked for; what cannot be traced is a warning."""
+    if settings.trace is None or settings.disable or settings.timer == "scripted":
+        return
+    for call in calls:
+        alike = [each.timing for each in test.measurements if each.example == test.example]
+        number = sum(timing.measured and timing.label == call.label for timing in alike)
+        if number and (test.search is None or number == 1):
+            path = Path(settings.trace) / trace_name(test.nodeid, call.label, number, test.example)
+            take_trace(call, device, path, cache=settings.cache, warn=test.warnings.append)
+
+
+TIMERS = ("profiler", "events", "graph")
+
+
+def timer_of(timer: Timer, timers: Sequence[str] | None) -> Timer:
+    """Return the timer that judges; raise BadRequest for timers that cannot be meant."""
+    if timers is None:
+        return timer
+    unknown = [each for each in timers if each not in TIMERS]
+    if isinstance(timers, str) or not timers or unknown or len(set(timers)) < len(timers):
+        raise BadRequest(f"compare(timers={timers!r}) is not valid: give different ones of {', '.join(TIMERS)}")
+    if timer is not None and timer != timers[0]:
+        raise BadRequest(f"compare(timer={timer!r}, timers={timers!r}): the first of timers= judges; leave timer= out")
+    return timers[0]  # type: ignore[return-value] # checked just now
+
+
 def hold_against_past(
     test: CurrentTest, settings: Settings, device: Device, obtain: Callable[[], list[Measurement]]
 ) -> Held:
@@ -407,11 +523,11 @@ def hold_against_past(
     if past is None:
         return Held(tuple(measured))
     enforced = is_enforced(settings, device)
-    held = hold(past, test.measurements, measured, settings.alpha / 2, enforced)
+    held = hold(past, test.measurements, measured, settings.alpha / 2, enforced, settings.throttled)
     if held.outcome is Outcome.PASS:
         test.warnings += held.notes
         return held
-    again = hold(past, test.measurements, obtain(), settings.alpha / 2, enforced)
+    again = hold(past, test.measurements, obtain(), settings.alpha / 2, enforced, settings.throttled)
     if held.outcome is Outcome.FAIL and again.outcome is not Outcome.FAIL:
         sentences = [each.sentence for item in held.measurements for each in item.verdicts if is_of_past(each)]
         test.warnings.append(f"measured a second time, as the first time it came out otherwise: {sentences[0]}")
@@ -435,7 +551,7 @@ def mind_missing(test: CurrentTest, settings: Settings, device: Device, held: He
 def with_candidates(comparison: Comparison, candidates: Sequence[Measurement]) -> Comparison:
     """Return a comparison with its candidates as they were held against a saved run."""
     named = dict(zip(comparison.candidates, candidates, strict=True))
-    return Comparison(reference=comparison.reference, candidates=named)
+    return msgspec.structs.replace(comparison, candidates=named)
 
 
 @contextmanager

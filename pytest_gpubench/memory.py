@@ -158,7 +158,8 @@ class Memory:
         if is_worker(self.config) or session.config.option.collectonly:
             return
         interrupted = session.exitstatus == pytest.ExitCode.INTERRUPTED
-        writes = (self._write_json, lambda: self._save(interrupted), self._write_html, self._write_markdown, self._write_traces)
+        writes: list[Callable[[], None]] = [self._write_json, lambda: self._save(interrupted)]
+        writes += [self._write_html, self._write_markdown, self._write_traces]
         for write in writes:
             try:
                 write()

@@ -276,6 +276,7 @@ class Run:
             settings=markers.apply_settings(demands, self.resolver),
             limits=Limits(**demands.limits),  # type: ignore[arg-type] # it checks its arguments itself
             params={name: parameter_text(value) for name, value in parameters(item).items()},
+            gpus=demands.gpus,
             source=source_hash(getattr(item, "obj", None)),
         )
         test.past = self.memory.past_of(test)
@@ -289,7 +290,8 @@ class Run:
             return nullcontext()
         from pytest_gpubench.search import following_examples
 
-        return following_examples(function, test.begin_example, getattr(item, "funcargs", {}))
+        settings, fixtures = test.settings, getattr(item, "funcargs", {})
+        return following_examples(function, test.begin_example, fixtures, settings.given_oom, test.warnings.append)
 
     def _refusal(self, item: pytest.Item) -> str | None:
         """Return why a test cannot be run; None where it can."""
@@ -368,6 +370,7 @@ class Run:
             warnings=(*self.turns.warnings, *test.warnings),
             turn=self.turns.record(),
             source=test.source,
+            search=str(test.search) if test.search else "",
             peaks=peaks_for(test.settings, device, test.limits) if measured else None,
         )
 

@@ -19,10 +19,11 @@ from typing import Any, Literal, NoReturn, TypeVar
 
 import msgspec
 
-from pytest_gpubench.containment import context_error, speaks_of_cuda
 from pytest_gpubench.contest import Contest
 from pytest_gpubench.correctness import flatten
 from pytest_gpubench.errors import GpuBenchError, LimitBroken, MeasurementError, WrongResult, annotate
+from pytest_gpubench.fitting import keepers
+from pytest_gpubench.gpu.context import context_error, speaks_of_cuda
 from pytest_gpubench.limits import Limits
 from pytest_gpubench.results.model import Comparison, Measurement
 from pytest_gpubench.stats.trend import Point, size_that_matters, steps
@@ -236,6 +237,12 @@ class Examples:
     held: list[object] = field(default_factory=list)
     last: Exception | None = None
 
+    def draw(self, text: str, sizes: Mapping[str, int], make: Callable[[], object]) -> object:
+        """Return what is drawn; what could be made once is rejected if it cannot be again, however late that is."""
+        drawn = self.run(Example(text, sizes), make, "draw")
+        assert drawn is not None
+        return drawn
+
     def run(self, example: Example, call: Callable[[], T], kind: str = "call") -> T | None:
         """Call, and come to what the same example came to before; reject what does not fit into memory.
 
@@ -284,19 +291,6 @@ class Examples:
             return text
         others = f"of {total} in all: nearly nothing was searched" if number < total else "and no other was tried"
         return f"{text}, {others}; lower max_bytes or max_side, or free memory"
-
-
-running: list[Examples] = []
-"""The tests whose examples are followed, the innermost last."""
-
-
-def draw_fitting(example: Example, make: Callable[[], T]) -> T:
-    """Return what is drawn for an example; where it does not fit into memory, as following_examples was told."""
-    if not running:
-        return make()
-    drawn = running[-1].run(example, make, "draw")
-    assert drawn is not None  # what could be made once is rejected if it cannot be again, however late that is
-    return drawn
 
 
 def attempt(call: Callable[[], T]) -> tuple[T | None, Exception | None]:
@@ -408,7 +402,7 @@ def following_examples(
         compilations = stack.enter_context(counting_compilations())
         stack.enter_context(without_usual_deadline(function))
         handle.inner_test = told
-        running.append(found)
+        keepers.append(found.draw)
         try:
             yield
         except ContextLost as error:
@@ -418,7 +412,7 @@ def following_examples(
                 annotate(error, f"gpu_bench: {found.sentence}")
             raise
         finally:
-            running.remove(found)
+            keepers.remove(found.draw)
             handle.inner_test = inner
             if found.rejected:
                 warn(found.sentence)

@@ -37,6 +37,8 @@ LIMIT_TIME_S = 1.0
 PRECISION_TIME_S = 0.1
 """Nor for precision alone: about what Triton's do_bench takes for a number."""
 LOCK_FOLDER_NAME = "pytest-gpubench-locks"
+ClockWish = int | Literal["base", "max"]
+"""What to lock the clocks at: MHz, or the base clock or the highest one."""
 SORT_KEYS = ("none", "name", "median", "mean", "std", "rel_std", "min", "max")
 GROUP_KEYS = ("none", "file", "class", "function", "label", "device", "param")
 
@@ -93,6 +95,17 @@ def demanded(text: str) -> int | Literal["all"]:
         return "all" if text == "all" else whole_number(text)
     except ValueError as error:
         raise ValueError(f"{error}, or all") from None
+
+
+def clock_wish(text: str) -> ClockWish:
+    """Parse base, max or a whole number of MHz."""
+    if text == "base":
+        return "base"
+    if text == "max":
+        return "max"
+    if not (text.isascii() and text.isdigit()) or len(text) > 9 or int(text) == 0:
+        raise ValueError("it must be base, max or a whole number of MHz above 0")
+    return int(text)
 
 
 def switch(text: str) -> bool:
@@ -176,6 +189,13 @@ class Settings:
         "lock-timeout, fail refuses",
         "warn|wait|fail",
     )
+    lock_clocks: int | Literal["base", "max"] | None = setting(
+        None,
+        clock_wish,
+        "hold the GPU's clocks at this while a perf test has it, and give them back: it changes them for everybody on "
+        "the GPU meanwhile, and needs administrator's rights; unset, they are never touched",
+        "base|max|MHZ",
+    )
     timer: str = setting(
         "profiler",
         choice("profiler", "events", "graph", "wall", "scripted"),
@@ -221,6 +241,14 @@ class Settings:
         positive,
         "time the comparisons of a test under @given for so many seconds in all; further examples are only checked",
         "SECONDS",
+        in_marker=True,
+    )
+    given_oom: Literal["reject", "fail"] = setting(
+        "reject",
+        choice("reject", "fail"),
+        "what to do with an example of @given that does not fit into the GPU's memory: reject leaves it out and says "
+        "so, fail lets it fail and shrink",
+        "reject|fail",
         in_marker=True,
     )
     throttled: Literal["fail", "warn"] = setting(
@@ -272,6 +300,12 @@ class Settings:
     )
     markdown: str | None = setting(
         None, str, "write a summary in Markdown to this file; unset, to $GITHUB_STEP_SUMMARY if that is set", "PATH"
+    )
+    trace: str | None = setting(
+        None,
+        str,
+        "write a Perfetto trace of a few more calls of every measured function, and summary.md, here",
+        "FOLDER",
     )
     html: str | None = setting(None, str, "write a page with all results to this file (needs the extra html)", "PATH")
     startup: Literal["background", "lazy"] = setting(

@@ -30,7 +30,7 @@ KNOW_TORCH = {
 LAYERS = [
     {"errors", "units"},
     {"stats"},
-    {"limits", "settings"},
+    {"limits", "settings", "fitting"},
     {"results"},
     {"verdict", "report", "gpu", "correctness", "strategies"},
     {"timing"},

@@ -77,6 +77,7 @@ def variant_text(row: Row) -> str:
     if row.hidden:
         others = f", median {ratio_text(row.usual)}, best {ratio_text(row.best)}" if row.usual and row.best else ""
         text += f" (worst of {row.hidden + 1}{others})"
+        text += f" after {row.record.search}" if row.record.search else ""
     return f"{text} at {row.measurement.example}" if row.measurement.example else text
 
 

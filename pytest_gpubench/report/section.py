@@ -6,8 +6,9 @@ from pytest_gpubench.report.cells import kernel_lines, notes_of, speedup_text
 from pytest_gpubench.report.comparison import timing_cell
 from pytest_gpubench.report.phases import phases_lines, region_lines
 from pytest_gpubench.report.rows import MOST_ROWS_PER_FUNCTION, Row, reference_label, repeats, split
+from pytest_gpubench.results.kernels import by_category, unmatched
 from pytest_gpubench.results.model import TestRecord, Timing
-from pytest_gpubench.units import choose_time_unit, count, format_time
+from pytest_gpubench.units import choose_time_unit, count, format_time, round_to_digits
 
 
 def report_section(record: TestRecord) -> str:
@@ -57,8 +58,25 @@ def comparison_lines(row: Row) -> list[str]:
     for timing in arms:
         if timing.kernels:
             lines += [f"  kernels of {timing.label}:", *(f"  {line}" for line in kernel_lines(timing))]
+    if row.reference is not None:
+        lines += [f"  {sentence}" for sentence in unmatched(row.timing, row.reference)]
+    lines += overhead_lines(row)
     lines += [f"  {difference}" for difference in row.measurement.differences]
     return lines + verdict_lines(row)
+
+
+def overhead_lines(row: Row) -> list[str]:
+    """Return what launching an arm costs, where that was asked for."""
+    found = row.measurement.overhead
+    if found is None:
+        return []
+    host = "waits for the GPU" if found.host_us is None else f"takes the host {format_time(found.host_us)}"
+    gain = found.graph_speedup
+    graph = f"cannot be a CUDA graph: {found.no_graph}" if gain is None else f"{gain:.2f}x as fast as a CUDA graph"
+    return [
+        f"  launching {found.label} {host}; the GPU waits for {format_time(found.gap_us)} of its "
+        f"{format_time(found.span_us)}; on an idle GPU it is {graph}"
+    ]
 
 
 def side_by_side(arms: Sequence[Timing]) -> list[str]:
@@ -70,6 +88,8 @@ def side_by_side(arms: Sequence[Timing]) -> list[str]:
         ("reps", [str(arm.reps) if arm.measured else "-" for arm in arms]),
         ("spread", [spread_text(arm) if arm.measured else "-" for arm in arms]),
         ("SM clock", [clock_text(arm) for arm in arms]),
+        ("rate", [rate_text(arm) for arm in arms]),
+        ("kinds", [categories_text(arm) for arm in arms]),
         ("timed", [f"{arm.cache}, {arm.timer}" for arm in arms]),
         ("notes", [flags_text(arm) for arm in arms]),
     ]
@@ -94,6 +114,20 @@ def clock_text(timing: Timing) -> str:
     """Return the SM clock of a timing."""
     clock_mhz = timing.median_sm_clock_mhz
     return "-" if clock_mhz is None else f"{clock_mhz:.0f} MHz"
+
+
+def rate_text(timing: Timing) -> str:
+    """Return how fast a call moves its bytes and does its operations, as far as these are known."""
+    if not timing.measured:
+        return "-"
+    rates = [(timing.gbps, "GB/s"), (timing.tflops, "TFLOP/s")]
+    return ", ".join(f"{round_to_digits(rate, 4)} {unit}" for rate, unit in rates if rate is not None) or "-"
+
+
+def categories_text(timing: Timing) -> str:
+    """Return what sorts of kernels a call spends its time on; nothing for one sort alone."""
+    shares = by_category(timing)
+    return ", ".join(f"{each.name} {100 * each.share:.0f} %" for each in shares) if len(shares) > 1 else "-"
 
 
 def flags_text(timing: Timing) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from pytest_gpubench import __version__
 from pytest_gpubench.report.cells import change_word, past_verdict
+from pytest_gpubench.report.crossover import crossover_lines
 from pytest_gpubench.report.remedies import first_names, remedy_lines
 from pytest_gpubench.report.rows import Row
 from pytest_gpubench.report.section import report_section as report_section
@@ -66,6 +67,7 @@ def summary_lines(records: Sequence[TestRecord], settings: Settings) -> list[str
     warnings = warning_lines(records, settings.verbose)
     lines += [f"gpu_bench: warning: {text}" for text in dict.fromkeys([*warnings, *remedy_lines(records)])]
     lines += compared_lines(records)
+    lines += [f"gpu_bench: {line}" for line in crossover_lines(records, settings.verbose, settings.group_by)]
     outcomes = Counter(
         (verdict.outcome, verdict.enforced)
         for record in records

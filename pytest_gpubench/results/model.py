@@ -52,6 +52,21 @@ class Kernel(msgspec.Struct, frozen=True, kw_only=True):
     """Median over the reps of the time of all its launches in one call, in microseconds."""
 
 
+class Stretch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Hold what NVML said of the GPU during reps in a row; None stands for what it does not say.
+
+    Throttle reasons are read after each rep, the others once in some milliseconds and taken to be the same meanwhile.
+    """
+
+    reps: int
+    memory_clock_mhz: int | None = None
+    temperature_c: int | None = None
+    power_w: float | None = None
+    """From Ampere on (but for the A100) the mean over the last second, so of more than one rep."""
+    throttle_mask: int | None = None
+    """The bits of the throttle reasons, 0 for none."""
+
+
 class Timing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, dict=True):
     """Hold every sample of one measurement; all numbers are of one call, times in microseconds.
 
@@ -70,6 +85,8 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, dict
     """Per rep, from the start of the first record to the end of the last; empty where the timer sees no records."""
     sm_clock_mhz: tuple[float, ...] = ()
     """Per rep, the mean clock of one multiprocessor while the call ran; empty where it could not be read."""
+    stretches: tuple[Stretch, ...] = ()
+    """What NVML said of the GPU, once for all reps in a row in which it was the same; empty where nothing was read."""
     throttle_reasons: tuple[str, ...] = ()
     """What slowed the GPU down during the kept reps, as NVML names it."""
     kernels: tuple[Kernel, ...] = ()
@@ -159,6 +176,43 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, dict
         return statistics.median(self.sm_clock_mhz) if self.sm_clock_mhz else None
 
     @property
+    def cycles(self) -> tuple[float, ...]:
+        """Per rep, the cycles of a multiprocessor in its time; empty where the clock could not be read."""
+        if len(self.sm_clock_mhz) != self.reps:
+            return ()
+        return tuple(mhz * us for mhz, us in zip(self.sm_clock_mhz, self.samples_us, strict=True))
+
+    @property
+    def median_cycles(self) -> float | None:
+        """The median of `cycles`; None where the clock could not be read."""
+        return statistics.median(self.cycles) if self.cycles else None
+
+    @property
+    def memory_clock_mhz(self) -> tuple[int, ...]:
+        """Per rep, the memory clock, some milliseconds old; empty unless it is known of all."""
+        return self._per_rep("memory_clock_mhz")
+
+    @property
+    def temperature_c(self) -> tuple[int, ...]:
+        """Per rep, the GPU's temperature, some milliseconds old; empty unless it is known of all."""
+        return self._per_rep("temperature_c")
+
+    @property
+    def power_w(self) -> tuple[float, ...]:
+        """Per rep, the power, some milliseconds old and often a mean over a second; empty unless it is known of all."""
+        return self._per_rep("power_w")
+
+    @property
+    def throttle_masks(self) -> tuple[int, ...]:
+        """Per rep, the bits of NVML's throttle reasons, 0 for none; empty unless they are known of all."""
+        return self._per_rep("throttle_mask")
+
+    @property
+    def max_temperature_c(self) -> int | None:
+        """The highest temperature; None where none is known."""
+        return max((one.temperature_c for one in self.stretches if one.temperature_c is not None), default=None)
+
+    @property
     def gbps(self) -> float | None:
         """The bytes that a call has to move over its median time, in 10^9 bytes a second; None where not known."""
         return None if self.moved_bytes is None else self.moved_bytes / self.median_us / 1e3
@@ -178,6 +232,13 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, dict
             return f"{self.label}: not measured ({self.unmeasured})"
         how = f"median of {count(self.reps, 'rep')}, {self.cache}, {self.timer}"
         return f"{self.label}: {format_time(self.median_us)} ({how})"
+
+    def _per_rep(self, name: str) -> tuple[Any, ...]:
+        """Return a reading of each rep; nothing where it is not known of all."""
+        values = [getattr(one, name) for one in self.stretches]
+        if None in values or sum(one.reps for one in self.stretches) != self.reps:
+            return ()
+        return tuple(value for value, one in zip(values, self.stretches, strict=True) for _ in range(one.reps))
 
     def _samples(self) -> tuple[float, ...]:
         if not self.samples_us:
@@ -224,6 +285,44 @@ class Speedup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Per quad, the logarithm of the reference's time over the candidate's; empty in what kept none."""
 
 
+class Overhead(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Hold what the launching of one call costs; medians in microseconds."""
+
+    label: str
+    host_us: float | None
+    """The host's time for a call whose launches are only queued; None for one that waits for the GPU."""
+    busy_us: float
+    """For how long at least one of its kernels ran, by the profiler."""
+    span_us: float
+    """From its first kernel's start to its last one's end, by the profiler, launched on an idle GPU."""
+    eager_us: float
+    """What a caller waits for who finds the GPU idle, by events."""
+    graph_us: float | None
+    """The same for the replay of a graph of it; None where it cannot be captured."""
+    no_graph: str = ""
+    """Why it cannot be captured; empty where it can."""
+
+    @property
+    def gap_us(self) -> float:
+        """For how long the GPU waited inside the call, for the next launch or between its kernels."""
+        return max(0.0, self.span_us - self.busy_us)
+
+    @property
+    def gap_share(self) -> float:
+        """The gaps over the call's span; 0 for an empty span."""
+        return self.gap_us / self.span_us if self.span_us else 0.0
+
+    @property
+    def graph_speedup(self) -> float | None:
+        """How many times as fast the replay is, both by events on an idle GPU; None where it cannot be captured."""
+        return self.eager_us / self.graph_us if self.graph_us else None
+
+    @property
+    def is_host_bound(self) -> bool:
+        """Whether calls in a row take as long as the host needs to launch them, or the call waits for the GPU."""
+        return self.host_us is None or self.host_us > self.busy_us
+
+
 class PastChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Hold what a measurement is next to the same one of a saved run."""
 
@@ -252,6 +351,8 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """What it is in a comparison, whose candidates follow their reference; empty for a measurement of its own."""
     example: str = ""
     """What hypothesis called the test with, as keywords; empty for a test that it does not call."""
+    overhead: Overhead | None = None
+    """What launching it costs; None where `timers=` did not ask."""
     change: PastChange | None = None
     """Against a saved run; None where it was compared with none."""
 
@@ -264,6 +365,8 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 
     reference: Timing
     candidates: dict[str, Measurement]
+    reference_overhead: Overhead | None = None
+    """What launching the reference costs; None where `timers=` did not ask."""
 
     def __getitem__(self, name: str) -> Measurement:
         if name not in self.candidates:
@@ -367,6 +470,8 @@ class TestRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     warnings: tuple[str, ...] = ()
     turn: Turn | None = None
     """None where the test took no turn at a GPU: on the CPU, or where nothing is measured."""
+    search: str = ""
+    """What a search by hypothesis went through: `42 examples, 17 compilations (31 s)`; empty for any other test."""
     peaks: Peaks | None = None
     """What the GPU can do; None where no test asked for it to be measured."""
     source: str = ""

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.errors import InvalidArgument
 from hypothesis.strategies import SearchStrategy
 
+from pytest_gpubench.fitting import draw_fitting
 from pytest_gpubench.strategies.arguments import check_count, check_flag, check_name, check_shape
 from pytest_gpubench.strategies.choices import LAYOUTS, VALUES, DtypeLike, allowed_values, find_dtype
 
@@ -204,12 +205,10 @@ def made_of(value: Any) -> Any:
 
 def _fitting(**arguments: Any) -> torch.Tensor:
     """Make a tensor that is drawn; where it does not fit into memory, let a search of ours refuse the example."""
-    from pytest_gpubench.search import Example, draw_fitting
-
     sides = check_shape(arguments["shape"])
     known = {**arguments, "shape": sides, "dtype": find_dtype(arguments["dtype"])}
     sizes = {f"shape[{axis}]": side for axis, side in enumerate(sides)}
-    return draw_fitting(Example(_text(**known), sizes), lambda: tensor(**arguments))
+    return draw_fitting(_text(**known), sizes, lambda: tensor(**arguments))
 
 
 def _text(

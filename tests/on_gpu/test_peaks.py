@@ -7,7 +7,8 @@ import torch
 
 from pytest_gpubench.correctness.flops import counted
 from pytest_gpubench.gpu.device import Device, find_device
-from pytest_gpubench.results.roofline import Peaks, highest_gbps, highest_tflops, memory_gbps
+from pytest_gpubench.results.model import Peaks
+from pytest_gpubench.results.roofline import highest_gbps, highest_tflops, memory_gbps
 from pytest_gpubench.timing import peaks
 from pytest_gpubench.timing.calls import make_call
 from pytest_gpubench.timing.overhead import take_reps

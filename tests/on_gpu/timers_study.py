@@ -20,14 +20,14 @@ import torch
 
 from pytest_gpubench.errors import MeasurementError
 from pytest_gpubench.gpu.device import Device, find_device
-from pytest_gpubench.results.model import Timing
+from pytest_gpubench.results.model import Overhead, Timing
 from pytest_gpubench.settings import LIMIT_TIME_S, PRECISION_TIME_S
 from pytest_gpubench.timing.base import Call, Timer
 from pytest_gpubench.timing.calls import make_call
 from pytest_gpubench.timing.events import EventsTimer
 from pytest_gpubench.timing.graph import GraphTimer
 from pytest_gpubench.timing.measurement import Plan, measure
-from pytest_gpubench.timing.overhead import Overhead, take_overhead, take_reps
+from pytest_gpubench.timing.overhead import take_overhead, take_reps
 from pytest_gpubench.timing.profiler import ProfilerTimer, self_test
 from tests.on_gpu.workloads import add, gelu_chain, matmul, normal, softmax
 

@@ -75,7 +75,7 @@ def install() -> None:
     presence.DRIVER_FILES = ("/", "/", "/")
     allocation.cuda_was_initialised = lambda modules=None: STARTED
     device.find_device = find_device
-    containment.context_error = lambda: os.environ.get("FAKE_CONTEXT_ERROR")
+    containment.context_error = lambda: os.environ.get("FAKE_CONTEXT_ERROR")  # type: ignore[attr-defined] # its import
 
 
 install()

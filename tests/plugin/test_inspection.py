@@ -87,3 +87,27 @@ def test_it(gpu_bench): gpu_bench.compare(product, product, (a,), names=("one", 
     recorder = record_run(source, "--gpu-bench-reps=60")
     assert [item.timing.flops for item in recorder.records[0].measurements] == [2 * 8 * 8 * 16] * 2
     assert [verdict.outcome.name for verdict in recorder.records[0].measurements[1].verdicts] == ["PASS"]
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ("timers=()", "compare(timers=()) is not valid: give different ones of profiler, events, graph"),
+        ("timers='graph'", "compare(timers='graph') is not valid: *"),
+        ("timers=('profiler', 'wall')", "compare(timers=('profiler', 'wall')) is not valid: *"),
+        ("timers=('graph', 'graph')", "compare(timers=('graph', 'graph')) is not valid: *"),
+        ("timer='wall', timers=('graph', 'events')", "compare(timer='wall', timers=*: the first of timers= judges*"),
+    ],
+)
+def test_timers_that_cannot_be_meant(bench_run: BenchRun, given: str, sentence: str) -> None:
+    result = bench_run(COMPARE.format(marks="", given=given))
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines([f"E *BadRequest: {sentence.replace('[', '[[]')}"])
+
+
+def test_a_failure_names_the_kernels_that_the_reference_does_not_launch(bench_run: BenchRun) -> None:
+    result = bench_run(COMPARE.format(marks="min_speedup=3", given="flops=10**6"), "--gpu-bench-reps=40")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        ["  rate * GB/s, 0.1000 TFLOP/s *", "  double launches 1 x a_kernel that slowly does not"]
+    )

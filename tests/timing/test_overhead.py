@@ -8,11 +8,12 @@ from hypothesis import strategies as st
 
 from pytest_gpubench.errors import BadRequest, MeasurementError
 from pytest_gpubench.gpu.device import cpu_device
+from pytest_gpubench.results.model import Overhead
 from pytest_gpubench.timing import overhead
 from pytest_gpubench.timing.base import Record, Rep, Timer
 from pytest_gpubench.timing.calls import make_call
 from pytest_gpubench.timing.events import HOST_BOUND, EventsRep
-from pytest_gpubench.timing.overhead import SETTLING_REPS, Overhead, overhead_of, take_overhead
+from pytest_gpubench.timing.overhead import SETTLING_REPS, overhead_of, take_overhead
 from tests.timing.fakes import Clock, FakeTimer
 
 
@@ -46,7 +47,8 @@ def test_the_host_is_known_where_most_reps_were_ahead(bound: int, host_us: float
 
 @pytest.mark.parametrize(("host_us", "is_host_bound"), [(6, False), (6.1, True), (None, True)])
 def test_host_bound_is_a_host_slower_than_the_kernels(host_us: float | None, is_host_bound: bool) -> None:
-    assert Overhead("f", host_us, 6, 9, 10, None).is_host_bound is is_host_bound
+    found = Overhead(label="f", host_us=host_us, busy_us=6, span_us=9, eager_us=10, graph_us=None)
+    assert found.is_host_bound is is_host_bound
 
 
 def test_a_call_without_a_graph_has_no_speedup() -> None:
