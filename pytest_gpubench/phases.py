@@ -26,7 +26,7 @@ from pytest_gpubench.timing.interpreter import counting_launches
 from pytest_gpubench.timing.measurement import Plan, summarise
 from pytest_gpubench.timing.pacing import Pacing
 from pytest_gpubench.timing.rounds import Arm, Interleaved, take_rounds
-from pytest_gpubench.timing.sampling import Sample
+from pytest_gpubench.timing.sampling import Sample, watch_of
 from pytest_gpubench.timing.warmup import warm_up
 from pytest_gpubench.units import printable
 from pytest_gpubench.verdict import distrust_throttled, judge
@@ -146,8 +146,7 @@ def take_phases(
     known precisely, or the time is spent that so many measurements have for precision.
     """
     started_s = time.perf_counter()
-    watch = device.nvml.throttle_mask if device.nvml and timer.settles else (lambda: 0)
-    pacing = Pacing(device.facts.max_sm_clock_mhz)
+    watch, pacing = watch_of(device, timer), Pacing.of(device)
     calls = course.calls
     warmths = {}
     for name, call in calls.items():

@@ -1,18 +1,22 @@
-"""Turns at the GPU: a test that measures, or asks for it by mark, has its GPUs for itself as long as it runs."""
+"""Turns at the GPU: a test that measures, or asks for it by mark, has its GPUs for itself as long as it runs.
+
+Clocks are locked for a turn, too, and not for the run: between its turns others measure, who did not ask for it, or
+for another clock; and a process that dies without a turn leaves nothing behind. Warming up waits for the clock.
+"""
 
 import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from pytest_gpubench import markers
-from pytest_gpubench.errors import BadRequest, DeviceUnavailable, NotMeasured
-from pytest_gpubench.settings import Settings
+from pytest_gpubench.errors import BadRequest, DeviceUnavailable, GpuBenchError, NotMeasured
+from pytest_gpubench.settings import ClockWish, Settings
 from pytest_gpubench.workers import Pin, controller_pid, lock_folder, same_gpu
 
 if TYPE_CHECKING:
@@ -21,7 +25,6 @@ if TYPE_CHECKING:
     from pytest_gpubench.gpu.allocation import Claim
     from pytest_gpubench.gpu.device import Device
     from pytest_gpubench.gpu.foreign import ForeignWork
-    from pytest_gpubench.gpu.lock import GpuLock
     from pytest_gpubench.results.model import Turn
 
 WORKER_SAYS_AFTER_S = 30.0
@@ -32,7 +35,8 @@ WORKER_SAYS_AFTER_S = 30.0
 class Held:
     """The GPUs that the running test has for itself."""
 
-    lock: "GpuLock"
+    ends: ExitStack
+    """Gives back what was taken for the turn, the GPUs last."""
     gpus: tuple[str, ...]
     waited_s: float
     began_s: float
@@ -58,6 +62,7 @@ class Turns:
         self._visible: tuple[str, ...] | None = None
         self._claims: dict[str, Claim] = {}
         self._ended_s = -1e9
+        self._said: set[str] = set()
 
     @property
     def folder(self) -> "Path | None":
@@ -70,13 +75,14 @@ class Turns:
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
         """Hold the GPUs around the whole test; from before it begins, so that its timeout does not count waiting."""
         self._refusal, self.warnings = None, self._first_warnings
-        if self._reach.uses_gpu(item):
-            self._first_warnings = []
-            try:
-                self._take(item)
-            except (BadRequest, DeviceUnavailable, TooFewGpus) as error:
-                self._refusal = error
         try:
+            if self._reach.uses_gpu(item):
+                self._first_warnings = []
+                try:
+                    self._take(item)
+                except (BadRequest, DeviceUnavailable, TooFewGpus) as error:
+                    self._refusal = error
+                    self.give_back()
             return (yield)
         finally:
             self.give_back()
@@ -102,6 +108,8 @@ class Turns:
             return
         with suppress(BadRequest, DeviceUnavailable):  # the first test that wants its turn says so
             self._claim(self._choose(device, 1))
+            if self.settings.lock_clocks is not None:
+                self._restore_clocks()
 
     def record(self) -> "Turn | None":
         """Return what is kept of the turn; None where there was none."""
@@ -124,10 +132,15 @@ class Turns:
         return None
 
     def give_back(self) -> None:
-        """Let others have the GPUs."""
-        if self.held is not None:
-            self.held.lock.release()
-            self.held = None
+        """Let others have the GPUs, with the clocks as they were."""
+        if self.held is None:
+            return
+        held, self.held = self.held, None
+        try:
+            held.ends.close()
+        except GpuBenchError as error:
+            self._say(str(error))
+        finally:
             self._ended_s = time.monotonic()
 
     def _take(self, item: pytest.Item) -> None:
@@ -141,11 +154,9 @@ class Turns:
         if self.settings.disable or self.settings.timer == "scripted":
             return
         self._hold(gpus, item.nodeid)
-        try:
-            self._mind_foreign(gpus)
-        except DeviceUnavailable:
-            self.give_back()
-            raise
+        self._mind_foreign(gpus)
+        if self.settings.lock_clocks is not None:
+            self._lock_clocks(gpus, self.settings.lock_clocks)
 
     def _choose(self, device: "Device", count: int) -> tuple[str, ...]:
         """Return the UUIDs of the current GPU and of those after it."""
@@ -183,7 +194,9 @@ class Turns:
         if worker is not None:
             patience.say_after_s = WORKER_SAYS_AFTER_S
         waited_s = lock.acquire(patience=patience)
-        self.held = Held(lock, gpus, waited_s, time.time())
+        ends = ExitStack()
+        ends.callback(lock.release)
+        self.held = Held(ends, gpus, waited_s, time.time())
 
     def _claim(self, gpus: tuple[str, ...]) -> None:
         """Take seats at GPUs, once for each."""
@@ -194,6 +207,27 @@ class Turns:
         for uuid in gpus:
             if uuid not in self._claims and all(gpu.uuid != uuid for gpu in own):
                 self._claims[uuid] = claim_gpu([VisibleGpu(uuid, None, "")], self.folder)
+
+    def _lock_clocks(self, gpus: tuple[str, ...], wish: ClockWish) -> None:
+        from pytest_gpubench.gpu.clocks import ClockLock
+
+        assert self.held is not None
+        for uuid in gpus:
+            self.held.ends.enter_context(ClockLock(uuid, wish, self._clock_folder, self._warn))
+
+    def _restore_clocks(self) -> None:
+        """Give back the clocks that another run left locked when it died."""
+        from pytest_gpubench.gpu.clocks import restore_abandoned
+
+        for sentence in restore_abandoned(self._clock_folder):
+            self._say(sentence)
+            self._first_warnings.append(sentence)
+
+    @property
+    def _clock_folder(self) -> "Path":
+        from pytest_gpubench.gpu.lock import default_folder
+
+        return self.folder or default_folder()
 
     def _mind_foreign(self, gpus: tuple[str, ...]) -> None:
         from pytest_gpubench.gpu.foreign import SETTLE_S, enforce
@@ -241,6 +275,13 @@ class Turns:
         roots = {os.getpid(), *claimants(uuid, self.folder)}
         controller = controller_pid(self.config)
         return frozenset(roots) if listed <= roots else family(roots | ({controller} if controller else set()))
+
+    def _warn(self, sentence: str) -> None:
+        """Say something of the clocks now, and with the results of the running test; once in a run."""
+        if sentence not in self._said:
+            self._said.add(sentence)
+            self._say(sentence)
+            self.warnings.append(sentence)
 
     def _say(self, sentence: str) -> None:
         """Say something now, though a test is about to run; in a worker on the stderr that it has of the controller."""

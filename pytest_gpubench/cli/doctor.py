@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_gpubench.errors import GpuBenchError
 from pytest_gpubench.results.model import DeviceFacts, Timing
+from pytest_gpubench.settings import LOCK_FOLDER_NAME, environment_name
 from pytest_gpubench.stats.speedup import critical_ranks, speedup_of
 from pytest_gpubench.units import count, format_share, format_time
 
@@ -61,11 +62,26 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
     parser.add_argument(
         "--quick", action="store_true", help="measure neither noise nor bandwidth (seconds of GPU time)"
     )
+    parser.add_argument(
+        "--restore-clocks",
+        action="store_true",
+        help="only give back the clocks that runs with --gpu-bench-lock-clocks left locked when they died",
+    )
+    folder = environment_name("lock_folder")
+    parser.add_argument(
+        "--lock-folder",
+        type=Path,
+        metavar="FOLDER",
+        default=os.environ.get(folder) or None,
+        help=f"where those runs kept their locks (default: ${folder}, else {LOCK_FOLDER_NAME} of the temp folder)",
+    )
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the facts of this machine; 0 where it can measure, 1 where it cannot."""
+    """Print the facts of this machine; 0 where it can measure, 1 where it cannot, or where clocks stay locked."""
+    if arguments.restore_clocks:
+        return restore_clocks(arguments.lock_folder)
     from pytest_gpubench.gpu.device import find_device, why_no_gpu
     from pytest_gpubench.report.terminal import device_lines
 
@@ -83,6 +99,16 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"NOT usable: {error}")
         return 1
     return 0
+
+
+def restore_clocks(folder: Path | None) -> int:
+    """Give back the clocks that nobody needs locked any more; 0 where none are left locked, else 1."""
+    from pytest_gpubench.gpu.clocks import restore_all
+    from pytest_gpubench.gpu.lock import default_folder
+
+    restored = restore_all(default_folder() if folder is None else folder.expanduser())
+    print("\n".join(restored.sentences) or "no clocks to give back")
+    return 1 if restored.left else 0
 
 
 # what is only read

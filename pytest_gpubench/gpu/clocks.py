@@ -16,16 +16,14 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
 from pytest_gpubench.errors import BadFile, DeviceUnavailable, GpuBenchError
 from pytest_gpubench.gpu.lock import Holder, LockFile, Patience, ignore
 from pytest_gpubench.gpu.nvml import Nvml
-
-ClockWish = int | Literal["base", "max"]
-"""What to lock the clocks at: MHz, or the base clock or the highest one."""
+from pytest_gpubench.settings import ClockWish
 
 CLOCK_LIMIT_TDP = 0xFFFFFF01
 """NVML_CLOCK_LIMIT_ID_TDP of nvml.h: for NVML the base clock, which a GPU keeps under any load; no MHz."""
@@ -38,17 +36,6 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 Say = Callable[[str], None]
 Opener = Callable[[str], Nvml]
-
-
-def parse_clock(text: str) -> ClockWish:
-    """Parse base, max or a whole number of MHz."""
-    if text == "base":
-        return "base"
-    if text == "max":
-        return "max"
-    if not (text.isascii() and text.isdigit()) or len(text) > 9 or int(text) == 0:
-        raise ValueError("it must be base, max or a whole number of MHz above 0")
-    return int(text)
 
 
 class Owner(msgspec.Struct, frozen=True):
@@ -254,6 +241,11 @@ class ClockLock:
                     write_record(self._path, msgspec.structs.replace(found, owners=others))
                 return None
         return reset_clocks(nvml, self.uuid) or remove_record(self._path)
+
+
+def lock_of(uuid: str | None) -> ClockLock | None:
+    """Return the lock that this process holds on the clocks of a GPU; None where it holds none."""
+    return next((lock for lock in _ENDS.locks if lock.held and lock.uuid == uuid), None)
 
 
 @dataclass(frozen=True)

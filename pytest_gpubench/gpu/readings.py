@@ -1,8 +1,16 @@
 """What NVML says of a GPU in one instant."""
 
+import math
+import time
+
 import msgspec
 
 from pytest_gpubench.gpu.nvml import THROTTLED, Nvml
+
+REFRESH_S = 5e-3
+"""For so long a temperature, a power and a memory clock are taken to be what they were."""
+MOST_SHARE = 0.01
+"""The part of the time that reading them may take: where that is slow they are read less often."""
 
 
 class Reading(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -34,4 +42,40 @@ def read_now(nvml: Nvml | None) -> Reading:
         temperature_c=nvml.ask("Temperature", library.NVML_TEMPERATURE_GPU),
         power_w=None if power_mw is None else power_mw / 1000,
         throttle_mask=None if reasons is None else int(reasons) & THROTTLED,
+    )
+
+
+class Watcher:
+    """Read a GPU after each rep: what throttles it every time, what changes slowly only now and then.
+
+    nvml: None reads nothing. The SM clock is left out: kernels that run beside the rep know it better.
+    """
+
+    def __init__(self, nvml: Nvml | None) -> None:
+        self._nvml = nvml
+        self._last = NO_READING
+        self._due_s = -math.inf
+
+    def __call__(self) -> Reading:
+        """Return the reading of this rep."""
+        if self._nvml is None:
+            return NO_READING
+        began_s = time.perf_counter()
+        if began_s >= self._due_s:
+            self._last = read_slowly_changing(self._nvml)
+            ended_s = time.perf_counter()
+            self._due_s = ended_s + max(REFRESH_S, (ended_s - began_s) / MOST_SHARE)
+        mask = self._nvml.throttle_mask()
+        if mask != self._last.throttle_mask:
+            self._last = msgspec.structs.replace(self._last, throttle_mask=mask)
+        return self._last
+
+
+def read_slowly_changing(nvml: Nvml) -> Reading:
+    """Return the memory clock, the temperature and the power to a tenth of a watt: three queries."""
+    power_mw = nvml.ask("PowerUsage")
+    return Reading(
+        memory_clock_mhz=nvml.ask("ClockInfo", nvml.library.NVML_CLOCK_MEM),
+        temperature_c=nvml.ask("Temperature", nvml.library.NVML_TEMPERATURE_GPU),
+        power_w=None if power_mw is None else round(power_mw / 1000, 1),
     )

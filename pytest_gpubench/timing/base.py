@@ -2,8 +2,10 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal
+
+from pytest_gpubench.gpu.readings import NO_READING, Reading
 
 Timed = Callable[[], object]
 
@@ -44,6 +46,8 @@ class Rep:
     sm_clock_mhz: float | None = None
     flags: tuple[str, ...] = ()
     """What a reader of its time has to know."""
+    reading: Reading = field(default=NO_READING, kw_only=True)
+    """What NVML said right after it, some of it up to some milliseconds before."""
 
 
 class Session(ABC):

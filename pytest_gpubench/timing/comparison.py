@@ -6,13 +6,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from pytest_gpubench.gpu.device import Device
+from pytest_gpubench.gpu.readings import NO_READING
 from pytest_gpubench.results.model import Timing
 from pytest_gpubench.stats.speedup import LOOKS, needed_batch, round_orders
 from pytest_gpubench.timing.base import Call, Timer
 from pytest_gpubench.timing.measurement import Plan, summarise
 from pytest_gpubench.timing.pacing import Pacing
 from pytest_gpubench.timing.rounds import Arm, Interleaved, take_rounds
-from pytest_gpubench.timing.sampling import Sample
+from pytest_gpubench.timing.sampling import Sample, watch_of
 from pytest_gpubench.timing.warmup import Warmth, warm_up
 
 __tracebackhide__ = True
@@ -44,8 +45,7 @@ def compare(
 ) -> tuple[Interleaved, dict[str, Timing]]:
     """Return the rounds taken, and the timing of every arm."""
     started_s = time.perf_counter()
-    watch = device.nvml.throttle_mask if device.nvml and timer.settles else (lambda: 0)
-    pacing = Pacing(device.facts.max_sm_clock_mhz)
+    watch, pacing = watch_of(device, timer), Pacing.of(device)
     warmths: dict[str, Warmth] = {}
     for name, call in match.calls.items():
         say(f"{name}: compiling and warming up")
@@ -84,7 +84,8 @@ def take_once_more(match: Match, timer: Timer, taken: Interleaved) -> None:
     """
     arms = {name: Arm(replace(call, prepares_on_device=True)) for name, call in match.calls.items()}
     again = Interleaved({name: Sample(sample.reps[:1]) for name, sample in taken.samples.items()})
-    take_rounds(timer, arms, round_orders(tuple(match.calls), 1, match.seed), lambda: 0, again, 0.0, again=False)
+    orders = round_orders(tuple(match.calls), 1, match.seed)
+    take_rounds(timer, arms, orders, lambda: NO_READING, again, 0.0, again=False)
 
 
 def next_look(plan: Plan, ratios: int, cost_s: float, left_s: float) -> int | None:

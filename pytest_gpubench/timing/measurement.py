@@ -1,22 +1,24 @@
 """One measurement from warm-up to `Timing`."""
 
+import itertools
 import math
 import statistics
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import msgspec
 
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.gpu.nvml import reason_names
-from pytest_gpubench.results.model import Kernel, Timing
+from pytest_gpubench.gpu.readings import NO_READING
+from pytest_gpubench.results.model import Kernel, Stretch, Timing
 from pytest_gpubench.stats.stopping import Budget, is_precise, is_tick_limited
 from pytest_gpubench.timing.base import Call, Record, Rep, Timer
 from pytest_gpubench.timing.pacing import Pacing
 from pytest_gpubench.timing.regions import forget_regions, take_regions
-from pytest_gpubench.timing.sampling import Sample, take_sample
+from pytest_gpubench.timing.sampling import Sample, take_sample, watch_of
 from pytest_gpubench.timing.warmup import Warmth, warm_up
 from pytest_gpubench.timing.windows import busy_ns, kernel_list, span_ns
 
@@ -52,8 +54,7 @@ def measure(
     started_s = time.perf_counter()
     forget_regions()
     say(f"{call.label}: compiling and warming up")
-    watch = device.nvml.throttle_mask if device.nvml and timer.settles else (lambda: 0)
-    pacing = Pacing(device.facts.max_sm_clock_mhz)
+    watch, pacing = watch_of(device, timer), Pacing.of(device)
     warmth = warm_up(timer, device, call, plan.warmup, pacing, watch)
     say(f"{call.label}: measuring")
     budget = Budget(
@@ -85,6 +86,7 @@ def summarise(
         busy_us=tuple(busy_ns(rep.records) / 1e3 for rep in reps) if records_seen else (),
         span_us=tuple(span_ns(rep.records) / 1e3 for rep in reps) if records_seen else (),
         sm_clock_mhz=clocks if len(clocks) == len(reps) else (),
+        stretches=tuple(summarise_readings(reps)),
         throttle_reasons=reason_names(sample.throttle_mask),
         kernels=tuple(summarise_kernels(reps)),
         discarded=sample.discarded,
@@ -112,6 +114,20 @@ def flags_of(timing: Timing, plan: Plan, warmth: Warmth) -> list[str]:
         if interval and interval.width > plan.precision * timing.median_us:
             flags.append("tick")
     return flags
+
+
+def summarise_readings(reps: Sequence[Rep]) -> Iterator[Stretch]:
+    """Yield what was read, once for all reps in a row after which it was the same; nothing where nothing was."""
+    if all(rep.reading == NO_READING for rep in reps):
+        return
+    for reading, members in itertools.groupby(rep.reading for rep in reps):
+        yield Stretch(
+            reps=sum(1 for _ in members),
+            memory_clock_mhz=reading.memory_clock_mhz,
+            temperature_c=reading.temperature_c,
+            power_w=reading.power_w,
+            throttle_mask=reading.throttle_mask,
+        )
 
 
 def summarise_kernels(reps: Sequence[Rep]) -> list[Kernel]:

@@ -11,6 +11,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pytest_gpubench.gpu.clocks import lock_of
+from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.timing.base import Rep
 
 IDLE_PER_BUSY = 3.0
@@ -30,6 +32,13 @@ class Pacing:
     """Decide how long the device must idle before each rep."""
 
     max_clock_mhz: float | None
+    """That of the device, or what its clocks are locked at; None where that is not known."""
+
+    @classmethod
+    def of(cls, device: Device) -> "Pacing":
+        """Return the pacing of a device."""
+        lock = lock_of(device.facts.uuid)
+        return cls(device.facts.max_sm_clock_mhz if lock is None else lock.graphics_mhz)
 
     def idle_s(self, reps: Sequence[Rep]) -> float:
         """Return the seconds of idle time, judging by the reps so far; 0 without any."""

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pytest_gpubench.errors import GpuBenchError, IncompleteRecords, KernelsDiffer, annotate
+from pytest_gpubench.gpu.readings import NO_READING, Reading
 from pytest_gpubench.stats.speedup import log_ratio, pooled
 from pytest_gpubench.timing.base import Call, Rep, Session, Timer
 from pytest_gpubench.timing.sampling import (
@@ -109,11 +110,16 @@ def _take_session(
 
 @dataclass
 class Turn:
-    """The rep of one arm at one place of a round, and the throttle reasons that were seen in it."""
+    """The rep of one arm at one place of a round, and what was read after it."""
 
     name: str
     round: int
-    mask: int = 0
+    reading: Reading = NO_READING
+
+    @property
+    def throttled(self) -> bool:
+        """Whether the GPU was."""
+        return bool(self.reading.throttle_mask)
 
 
 def schedule(orders: Sequence[Order], interleave: bool) -> list[Turn]:
@@ -141,13 +147,13 @@ def fill_session(
     while waiting:
         turn = waiting.pop(0)
         _take_rep(session, arms[turn.name], len(done) + 1)
-        turn.mask = watch()
+        turn.reading = watch()
         done.append(turn)
         if waiting and waiting[0].round == turn.round:
             continue
         members = [other for other in done if other.round == turn.round]
         again_s = time.perf_counter() + pause_s
-        if any(other.mask for other in members) and len(members) <= again and again_s <= deadline_s:
+        if any(other.throttled for other in members) and len(members) <= again and again_s <= deadline_s:
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, MAX_PAUSE_S)
             waiting += [Turn(other.name, rounds) for other in members]
@@ -181,12 +187,11 @@ class Reps:
         rounds: dict[int, list[tuple[Turn, Rep]]] = {}
         for turn, rep in zip(self.turns, self.reps, strict=True):
             rounds.setdefault(turn.round, []).append((turn, rep))
-        ordered = sorted(rounds.values(), key=lambda members: any(turn.mask for turn, _ in members))
+        ordered = sorted(rounds.values(), key=lambda members: any(turn.throttled for turn, _ in members))
         for members in ordered[:wanted]:
             taken.rounds.append(readings_of(members))
             for turn, rep in members:
-                taken.samples[turn.name].reps.append(rep)
-                taken.samples[turn.name].throttle_mask |= turn.mask
+                taken.samples[turn.name].keep(rep, turn.reading)
         for members in ordered[wanted:]:
             for turn, _ in members:
                 taken.samples[turn.name].discarded += 1

@@ -4,9 +4,11 @@ import gc
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pytest_gpubench.errors import GpuBenchError, IncompleteRecords, KernelsDiffer, annotate
+from pytest_gpubench.gpu.device import Device
+from pytest_gpubench.gpu.readings import Reading, Watcher
 from pytest_gpubench.stats.stopping import LEAST_REPS, Budget, next_batch
 from pytest_gpubench.timing.base import Call, Rep, Session, Timer
 from pytest_gpubench.timing.pacing import Pacing
@@ -23,8 +25,13 @@ PAUSE_S = 0.1
 """The first pause after a throttled rep, doubled up to a second: NVML renews its reasons about ten times a second."""
 MAX_PAUSE_S = 1.0
 
-Watch = Callable[[], int]
-"""Returns the throttle reasons in force, as NVML's bits; 0 for none."""
+Watch = Callable[[], Reading]
+"""Returns what is known of the GPU right after a rep."""
+
+
+def watch_of(device: Device, timer: Timer) -> Watch:
+    """Return what watches the GPU during the reps of a timer; not where its times come from elsewhere."""
+    return Watcher(device.nvml if timer.settles else None)
 
 
 @dataclass
@@ -40,6 +47,11 @@ class Sample:
     def samples_us(self) -> tuple[float, ...]:
         """The time of each rep."""
         return tuple(rep.elapsed_us for rep in self.reps)
+
+    def keep(self, rep: Rep, reading: Reading) -> None:
+        """Add a rep and what was read after it."""
+        self.reps.append(replace(rep, reading=reading))
+        self.throttle_mask |= reading.throttle_mask or 0
 
 
 def take_sample(
@@ -75,11 +87,10 @@ def take_batch(
 ) -> None:
     """Add one session's reps to the sample, measuring again where its records are not complete."""
     for attempt in range(1, attempts + 1):
-        masks: list[int] = []
         try:
             with collection_off(), timer.session() as session:
                 first = len(sample.reps) + sample.discarded + 1
-                fill_session(session, timer, call, wanted, idle_s, watch, masks, left_s, first)
+                readings = fill_session(session, timer, call, wanted, idle_s, watch, left_s, first)
             reps = session.reps()
             check_same_kernels(call, [*sample.reps[:1], *reps])
         except (IncompleteRecords, KernelsDiffer) as error:
@@ -87,7 +98,7 @@ def take_batch(
                 raise type(error)(f"{error} (measured {count(attempts, 'time')})") from None
             sample.remeasured += 1
             continue
-        keep_clean(sample, reps, masks, wanted)
+        keep_clean(sample, reps, readings, wanted)
         return
 
 
@@ -98,39 +109,41 @@ def fill_session(
     wanted: int,
     idle_s: float,
     watch: Watch,
-    masks: list[int],
     left_s: float,
     first: int,
-) -> None:
+) -> list[Reading]:
     """Take reps until so many were clean; after a throttled one, pause longer each time, within the time left."""
     deadline_s = time.perf_counter() + left_s
     pause_s = PAUSE_S
-    while masks.count(0) < wanted and len(masks) < timer.max_reps:
+    readings: list[Reading] = []
+    clean = 0
+    while clean < wanted and len(readings) < timer.max_reps:
         try:
             session.take(call, idle_s)
         except GpuBenchError:
             raise
         except Exception as error:
-            annotate(error, f"gpu_bench: raised in rep {first + len(masks)} of {call.label!r}")
+            annotate(error, f"gpu_bench: raised in rep {first + len(readings)} of {call.label!r}")
             raise
-        masks.append(watch())
-        if masks[-1]:
-            if time.perf_counter() + pause_s <= deadline_s:
-                time.sleep(pause_s)
-                pause_s = min(2 * pause_s, MAX_PAUSE_S)
-            elif len(masks) >= wanted:
-                return
+        readings.append(watch())
+        if not readings[-1].throttle_mask:
+            clean += 1
+        elif time.perf_counter() + pause_s <= deadline_s:
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, MAX_PAUSE_S)
+        elif len(readings) >= wanted:
+            break
+    return readings
 
 
-def keep_clean(sample: Sample, reps: Sequence[Rep], masks: Sequence[int], wanted: int) -> None:
+def keep_clean(sample: Sample, reps: Sequence[Rep], readings: Sequence[Reading], wanted: int) -> None:
     """Keep the reps taken without throttling; where there are too few, fill up with throttled ones and say so."""
-    clean = [index for index, mask in enumerate(masks) if not mask]
-    throttled = [index for index, mask in enumerate(masks) if mask]
+    clean = [index for index, reading in enumerate(readings) if not reading.throttle_mask]
+    throttled = [index for index, reading in enumerate(readings) if reading.throttle_mask]
     kept = sorted(clean[:wanted] + throttled[: max(0, wanted - len(clean))])
-    sample.reps += [reps[index] for index in kept]
-    sample.discarded += len(reps) - len(kept)
     for index in kept:
-        sample.throttle_mask |= masks[index]
+        sample.keep(reps[index], readings[index])
+    sample.discarded += len(reps) - len(kept)
 
 
 def check_same_kernels(call: Call, reps: Sequence[Rep]) -> None:

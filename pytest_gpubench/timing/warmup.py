@@ -3,14 +3,19 @@
 import statistics
 import time
 from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
 
-from pytest_gpubench.errors import GpuBenchError, IncompleteRecords, KernelsDiffer, annotate
+from pytest_gpubench.errors import DeviceUnavailable, GpuBenchError, IncompleteRecords, KernelsDiffer, annotate
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.timing.base import Call, Timer
 from pytest_gpubench.timing.calls import refuse_lazy
-from pytest_gpubench.timing.pacing import Pacing
+from pytest_gpubench.timing.l2flush import Flush, make_flush
+from pytest_gpubench.timing.pacing import KEPT_CLOCK, Pacing
 from pytest_gpubench.timing.sampling import PROBE_REPS, Sample, Watch, take_batch
+from pytest_gpubench.timing.sentinels import Sentinels
 from pytest_gpubench.timing.windows import describe_difference, kernel_list
 
 __tracebackhide__ = True
@@ -27,8 +32,13 @@ SLOW_CALL_US = 500
 """From this time on a pass has fewer reps: idling before each costs three times the call."""
 MAX_PASSES = 12
 REST_RATIO = 0.03
-"""Two passes in a row whose medians differ by no more than this: the time has come to rest."""
+"""Two passes in a row whose medians differ by no more than this: time and clock have come to rest."""
 REST_SLACK_US = 0.2
+
+AWAKE_S = 0.2
+"""An idle GPU is kept busy for no longer before its clock is taken as it is."""
+BURST = 50
+"""Flushes from one look at the clock to the next: about 2 ms."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +61,7 @@ def warm_up(timer: Timer, device: Device, call: Call, wanted: int | None, pacing
     if wanted is not None:
         return call_times(device, call, wanted)
     plain = call_until_steady(device, call)
+    wake(timer, device, pacing)
     return pass_until_rest(timer, call, plain, pacing, watch)
 
 
@@ -99,10 +110,55 @@ def call_until_steady(device: Device, call: Call) -> Warmth:
     return Warmth(len(calls), min(call.device_us for call in calls), fastest_s)
 
 
+@runtime_checkable
+class Marking(Protocol):
+    """A timer whose reps lie between kernels that note the clock."""
+
+    sentinels: Sentinels
+
+
+def wake(timer: Timer, device: Device, pacing: Pacing) -> None:
+    """Keep a GPU busy until its clock is steady: it sinks while compilers run, and low clocks agree with each other."""
+    if device.type != "cuda" or not isinstance(timer, Marking):
+        return
+    with suppress(DeviceUnavailable):  # no room to flush, which a timer with a hot cache does without
+        flush, sentinels = make_flush(device, "cold"), timer.sentinels
+        raise_clock(lambda: clock_of_burst(sentinels, flush, device.synchronize), pacing.max_clock_mhz)
+
+
+def clock_of_burst(sentinels: Sentinels, flush: Flush, synchronize: Callable[[], None]) -> float | None:
+    """Return the mean clock in MHz during some flushes in a row; None where it cannot be told."""
+    synchronize()
+    sentinels.begin(0)
+    for _ in range(BURST):
+        flush()
+    sentinels.end(1)
+    synchronize()
+    return sentinels.read_clocks(1)[0]
+
+
+def raise_clock(clock_under_load: Callable[[], float | None], highest_mhz: float | None) -> None:
+    """Put load on the GPU until the clock is near the highest, or near what it was before, or cannot be told."""
+    until_s = time.perf_counter() + AWAKE_S
+    before_mhz: float | None = None
+    while time.perf_counter() < until_s:
+        clock_mhz = clock_under_load()
+        if clock_mhz is None or (highest_mhz is not None and clock_mhz >= KEPT_CLOCK * highest_mhz):
+            return
+        if before_mhz is not None and is_same_clock(before_mhz, clock_mhz):
+            return
+        before_mhz = clock_mhz
+
+
 def pass_until_rest(timer: Timer, call: Call, plain: Warmth, pacing: Pacing, watch: Watch) -> Warmth:
-    """Take short passes with the timer until two in a row launch the same kernels and take the same time."""
+    """Take short passes with the timer until two in a row launch the same kernels, in the same time, at the same clock.
+
+    A clock that never rests is nobody's fault but the GPU's: after the last pass only kernels and time count.
+    """
     calls, call_us, cost_s = plain.calls, plain.call_us, plain.rep_cost_s
     last: Counter[str] | None = None
+    clock_mhz: float | None = None
+    rested = False
     sample, difference, failure = Sample(), "", None
     for _ in range(MAX_PASSES):
         reps = PROBE_REPS if call_us < SLOW_CALL_US else SLOW_PASS_REPS
@@ -112,7 +168,7 @@ def pass_until_rest(timer: Timer, call: Call, plain: Warmth, pacing: Pacing, wat
         try:
             take_batch(timer, call, reps, idle_s, watch, sample, 0.0, attempts=1)
         except (IncompleteRecords, KernelsDiffer) as error:
-            last, difference, failure = None, str(error), error
+            last, difference, failure, rested = None, str(error), error, False
             continue
         except GpuBenchError:
             raise
@@ -123,10 +179,14 @@ def pass_until_rest(timer: Timer, call: Call, plain: Warmth, pacing: Pacing, wat
         cost_s = (time.perf_counter() - started_s) / reps
         kernels, before_us = kernel_list(sample.reps[0].records), call_us
         call_us = statistics.median(sample.samples_us)
-        if kernels == last and abs(call_us - before_us) <= REST_RATIO * call_us + REST_SLACK_US:
-            return Warmth(calls, call_us, cost_s, sample=Sample() if sample.throttle_mask else sample)
+        before_mhz, clock_mhz = clock_mhz, median_clock_mhz(sample)
+        rested = kernels == last and abs(call_us - before_us) <= REST_RATIO * call_us + REST_SLACK_US
+        if rested and is_same_clock(before_mhz, clock_mhz):
+            break
         difference = describe_difference(kernels, last) if last is not None and kernels != last else ""
         last = kernels
+    if rested:
+        return Warmth(calls, call_us, cost_s, sample=Sample() if sample.throttle_mask else sample)
     if isinstance(failure, IncompleteRecords):
         raise failure
     if difference:
@@ -135,3 +195,16 @@ def pass_until_rest(timer: Timer, call: Call, plain: Warmth, pacing: Pacing, wat
             "its samples would not mean the same thing"
         )
     return Warmth(calls, call_us, cost_s, settled=False)
+
+
+def median_clock_mhz(sample: Sample) -> float | None:
+    """Return the median of the clocks that are known; None where none is."""
+    clocks_mhz = [rep.sm_clock_mhz for rep in sample.reps if rep.sm_clock_mhz is not None]
+    return statistics.median(clocks_mhz) if clocks_mhz else None
+
+
+def is_same_clock(before_mhz: float | None, clock_mhz: float | None) -> bool:
+    """Tell whether a clock has come to rest, as far as it is known."""
+    if before_mhz is None or clock_mhz is None:
+        return True
+    return abs(clock_mhz - before_mhz) <= REST_RATIO * clock_mhz

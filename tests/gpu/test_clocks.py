@@ -21,12 +21,10 @@ from pytest_gpubench.gpu import clocks as module
 from pytest_gpubench.gpu.clocks import (
     CLOCK_LIMIT_TDP,
     ClockLock,
-    ClockWish,
     Owner,
     Record,
     boot_id,
     nearest,
-    parse_clock,
     read_record,
     record_path,
     restore_abandoned,
@@ -35,6 +33,7 @@ from pytest_gpubench.gpu.clocks import (
 )
 from pytest_gpubench.gpu.lock import Holder, LockFile
 from pytest_gpubench.gpu.nvml import Nvml
+from pytest_gpubench.settings import ClockWish, clock_wish
 from tests.gpu import recording_nvml
 from tests.gpu.recording_nvml import Recording, changes
 
@@ -48,14 +47,15 @@ import os, signal, sys
 from pathlib import Path
 import pynvml
 assert pynvml.IS_FAKE
-from pytest_gpubench.gpu.clocks import ClockLock, parse_clock
+from pytest_gpubench.gpu.clocks import ClockLock
+from pytest_gpubench.settings import clock_wish
 folder, wish, how = sys.argv[1:]
 if how == "handler":
     signal.signal(signal.SIGTERM, lambda *_: (print("mine", flush=True), sys.exit(7)))
 if how == "ignored":
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 def say(sentence): print(sentence, flush=True)
-lock = ClockLock("GPU-fake-1", parse_clock(wish), Path(folder), say)
+lock = ClockLock("GPU-fake-1", clock_wish(wish), Path(folder), say)
 if how == "exit":
     lock.acquire()
     sys.exit(3)
@@ -134,7 +134,7 @@ DEAD: dict[str, Any] = {"pid": os.getpid(), "started": 1}
 
 @pytest.mark.parametrize(("text", "wish"), [("base", "base"), ("max", "max"), ("1410", 1410), ("1", 1)])
 def test_a_wish(text: str, wish: ClockWish) -> None:
-    assert parse_clock(text) == wish
+    assert clock_wish(text) == wish
 
 
 @pytest.mark.parametrize(
@@ -143,12 +143,12 @@ def test_a_wish(text: str, wish: ClockWish) -> None:
 )
 def test_what_is_no_wish(text: str) -> None:
     with pytest.raises(ValueError, match="it must be base, max or a whole number of MHz above 0"):
-        parse_clock(text)
+        clock_wish(text)
 
 
 @given(st.integers(1, 10**9 - 1))
 def test_every_number_of_mhz_is_a_wish(mhz: int) -> None:
-    assert parse_clock(str(mhz)) == mhz
+    assert clock_wish(str(mhz)) == mhz
 
 
 @given(st.lists(st.integers(1, 3000), min_size=1), st.integers(1, 4000))

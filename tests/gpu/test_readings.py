@@ -5,9 +5,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from pytest_gpubench.gpu import readings
 from pytest_gpubench.gpu.nvml import Nvml
-from pytest_gpubench.gpu.readings import NO_READING, Reading, read_now
+from pytest_gpubench.gpu.readings import MOST_SHARE, NO_READING, REFRESH_S, Reading, Watcher, read_now
 from tests.gpu.recording_nvml import Recording
+from tests.timing.fakes import Clock
 
 WHOLE = Reading(sm_clock_mhz=345, memory_clock_mhz=3199, temperature_c=31, power_w=77.123, throttle_mask=0x4)
 
@@ -56,3 +58,64 @@ def test_five_queries_and_no_change(tmp_path: Path) -> None:
 def test_it_travels() -> None:
     assert msgspec.json.decode(msgspec.json.encode(WHOLE), type=Reading) == WHOLE
     assert msgspec.json.encode(NO_READING) == b"{}"
+
+
+# after each rep
+
+
+def slow_queries(library: Recording) -> int:
+    return library.asked.count("GetTemperature")
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    found = Clock()
+    monkeypatch.setattr(readings, "time", found)
+    return found
+
+
+def test_a_rep_is_read_without_the_sm_clock(tmp_path: Path) -> None:
+    library = Recording(tmp_path)
+    reading = Watcher(Nvml(library, "GPU-fake-1"))()
+    assert reading == msgspec.structs.replace(WHOLE, sm_clock_mhz=None, power_w=77.1)
+    assert library.asked.count("GetClockInfo") == 1
+
+
+def test_throttling_is_read_every_time_and_the_rest_when_it_is_old(tmp_path: Path, clock: Clock) -> None:
+    library = Recording(tmp_path)
+    watch = Watcher(Nvml(library, "GPU-fake-1"))
+    first = watch()
+    library.answers |= {"Temperature": 60, "CurrentClocksThrottleReasons": 0x20}
+    clock.now_s += 0.99 * REFRESH_S
+    assert watch() == msgspec.structs.replace(first, throttle_mask=0x20)
+    assert slow_queries(library) == 1
+    clock.now_s += 0.02 * REFRESH_S
+    assert watch().temperature_c == 60
+    assert slow_queries(library) == 2
+    assert library.asked.count("GetCurrentClocksThrottleReasons") == 3
+
+
+@pytest.mark.parametrize(("took_s", "again"), [(1e-5, True), (0.9 * REFRESH_S * MOST_SHARE, True), (2e-4, False)])
+def test_queries_that_take_long_are_made_less_often(tmp_path: Path, clock: Clock, took_s: float, again: bool) -> None:
+    class Slow(Recording):
+        def fail(self, query: str) -> None:
+            clock.now_s += took_s if query == "GetTemperature" else 0.0
+
+    library = Slow(tmp_path)
+    watch = Watcher(Nvml(library, "GPU-fake-1"))
+    watch()
+    clock.now_s += 1.01 * REFRESH_S
+    watch()
+    assert (slow_queries(library) == 2) is again
+    clock.now_s += 1.01 * took_s / MOST_SHARE
+    watch()
+    assert slow_queries(library) >= 2
+
+
+def test_what_stays_the_same_is_one_object(tmp_path: Path, clock: Clock) -> None:
+    watch = Watcher(Nvml(Recording(tmp_path), "GPU-fake-1"))
+    assert watch() is watch()
+
+
+def test_a_watcher_of_nothing_reads_nothing() -> None:
+    assert Watcher(None)() is NO_READING

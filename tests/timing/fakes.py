@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate, chain, repeat
 from typing import cast
 
+from pytest_gpubench.gpu.readings import NO_READING, Reading
 from pytest_gpubench.timing.base import Call, Record, Rep, Session, Timer
 
 
@@ -131,10 +132,14 @@ def call_of(function: Callable[[], object]) -> Call:
     return Call("softmax", lambda: function, function)
 
 
-def watching(masks: Iterable[int] = ()) -> Callable[[], int]:
-    """Return a watch that sees these throttle reasons, one per look, and none after them."""
-    rest = chain(masks, repeat(0))
+def watching(masks: Iterable[int] = ()) -> Callable[[], Reading]:
+    """Return a watch that sees these throttle reasons, one per look, and then nothing at all."""
+    rest = chain(map(read, masks), repeat(NO_READING))
     return lambda: next(rest)
+
+
+def read(mask: int) -> Reading:
+    return Reading(throttle_mask=mask)
 
 
 class ArmsTimer(FakeTimer):

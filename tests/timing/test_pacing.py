@@ -1,11 +1,19 @@
 """Calls that may run the GPU into its power cap are given idle time, all others none."""
 
+import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_gpubench.gpu.clocks import ClockLock
+from pytest_gpubench.gpu.device import Device
+from pytest_gpubench.results.model import DeviceFacts
 from pytest_gpubench.timing import pacing
 from pytest_gpubench.timing.base import Rep
 from pytest_gpubench.timing.pacing import (
@@ -16,6 +24,7 @@ from pytest_gpubench.timing.pacing import (
     LOOKED_AT,
     Pacing,
 )
+from tests.gpu.recording_nvml import Recording
 from tests.timing.fakes import Clock
 
 MAX_MHZ = 1980.0
@@ -122,3 +131,19 @@ def test_idle_time_is_never_more_than_three_times_the_longest_call(
 ) -> None:
     found = Pacing(max_clock_mhz).idle_s([Rep(time_us, (), clock_mhz) for time_us, clock_mhz in taken])
     assert 0 <= found <= IDLE_PER_BUSY * max((time_us for time_us, _ in taken), default=0) / 1e6
+
+
+@pytest.mark.parametrize(
+    ("locked", "expected_mhz"), [(None, 1980), (1410, 1410), ("max", 1980), ("base", None), ("elsewhere", 1980)]
+)
+def test_a_locked_clock_is_the_highest_to_expect(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, locked: Any, expected_mhz: int | None
+) -> None:
+    """A call at it has not sunk; of a base clock that NVML does not tell, the time decides."""
+    monkeypatch.setitem(sys.modules, "pynvml", Recording(tmp_path))
+    facts = DeviceFacts(type="cuda", name="a GPU", host="here", uuid="GPU-fake-1", max_sm_clock_mhz=1980)
+    device = Device(torch.device("cpu"), facts)
+    uuid, wish = ("GPU-fake-2", 1410) if locked == "elsewhere" else ("GPU-fake-1", locked)
+    with nullcontext() if locked is None else ClockLock(uuid, wish, tmp_path):
+        assert Pacing.of(device) == Pacing(expected_mhz)
+    assert Pacing.of(device) == Pacing(1980)

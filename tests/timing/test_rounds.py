@@ -291,3 +291,15 @@ def test_the_collector_is_off_between_launches(clock: Clock) -> None:
     timer = ArmsTimer(clock)
     taken_by(timer, [ABBA])
     assert timer.sessions[0].collecting == [False] * 4
+
+
+def test_each_arm_keeps_what_was_read_after_its_own_reps(clock: Clock) -> None:
+    """In the order of its reps; a round that was thrown away leaves none."""
+    timer = ArmsTimer(clock)
+    taken = taken_by(timer, [ABBA, BAAB], masks=[0, POWER, 0, 0, 0, 0, 0, 0])
+    for sample in taken.samples.values():
+        assert [one.reading.throttle_mask for one in sample.reps][:2] == [0, 0]
+        assert len(sample.reps) == 4
+    held = taken_by(ArmsTimer(clock), [ABBA], masks=[0, POWER, HEAT, 0], left_s=0.0)
+    assert [one.reading.throttle_mask for one in held.samples["A"].reps] == [0, 0]
+    assert [one.reading.throttle_mask for one in held.samples["B"].reps] == [POWER, HEAT]

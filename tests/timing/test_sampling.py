@@ -37,6 +37,7 @@ from tests.timing.fakes import (
     call_of,
     number_of,
     numbered,
+    read,
     rep,
     watching,
 )
@@ -178,7 +179,7 @@ def test_exactly_the_wanted_reps_are_kept_whatever_throttles(wanted: int, masks:
 
 def test_what_was_kept_before_stays_throttled() -> None:
     sample = Sample([numbered(0)], throttle_mask=POWER, discarded=3)
-    keep_clean(sample, [numbered(1), numbered(2), numbered(3)], [0, HEAT, 0], 2)
+    keep_clean(sample, [numbered(1), numbered(2), numbered(3)], [read(0), read(HEAT), read(0)], 2)
     assert (numbers(sample), sample.throttle_mask, sample.discarded) == ([0, 1, 3], POWER, 4)
 
 

@@ -1,20 +1,33 @@
 """Measuring starts when a call has come to rest: its compilers are done, its kernels stay, its time does."""
 
 from collections.abc import Callable, Sequence
+from itertools import chain, repeat
+from typing import Any
 
+import msgspec
 import pytest
 import torch
 
-from pytest_gpubench.errors import BadRequest, GpuBenchError, IncompleteRecords, KernelsDiffer, NothingRecorded
+from pytest_gpubench.errors import (
+    BadRequest,
+    DeviceUnavailable,
+    GpuBenchError,
+    IncompleteRecords,
+    KernelsDiffer,
+    NothingRecorded,
+)
 from pytest_gpubench.gpu.device import Device, cpu_device
 from pytest_gpubench.gpu.nvml import Nvml
-from pytest_gpubench.results.model import DeviceFacts, Timing
+from pytest_gpubench.results.model import DeviceFacts, Stretch, Timing
+from pytest_gpubench.timing import warmup
 from pytest_gpubench.timing.base import Call, Rep, Timer
 from pytest_gpubench.timing.measurement import Plan, measure
-from pytest_gpubench.timing.pacing import Pacing
+from pytest_gpubench.timing.pacing import KEPT_CLOCK, Pacing
 from pytest_gpubench.timing.sampling import PROBE_REPS
 from pytest_gpubench.timing.scripted import ScriptedTimer, scripted
 from pytest_gpubench.timing.warmup import (
+    AWAKE_S,
+    BURST,
     MAX_CALLS,
     MAX_PASSES,
     MIN_CALLS,
@@ -26,7 +39,10 @@ from pytest_gpubench.timing.warmup import (
     STEADY_SLACK_S,
     Warmth,
     call_until_steady,
+    clock_of_burst,
     pass_until_rest,
+    raise_clock,
+    wake,
     warm_up,
 )
 from tests.timing.fakes import Clock, Counted, FakeTimer, call_of, rep, watching
@@ -194,6 +210,144 @@ def test_slow_calls_are_passed_with_fewer_reps(clock: Clock, call_us: float) -> 
     assert warmth.rep_cost_s == pytest.approx(timer.cost_s + idle_s)
 
 
+@pytest.mark.parametrize(
+    ("clocks_mhz", "count"),
+    [
+        ([1980], 2),
+        ([None], 2),
+        ([345, None], 2),
+        ([1000 * (1 - REST_RATIO) + 1, 1000], 2),
+        ([1000 * (1 - REST_RATIO) - 1, 1000], 3),
+        ([1000 * (1 + REST_RATIO) + 1, 1000], 3),
+        ([345, 700, 1400, 1980], 5),
+    ],
+)
+def test_it_rests_when_the_clock_does(clock: Clock, clocks_mhz: list[float | None], count: int) -> None:
+    """Though kernels and time, of a call that waits for memory say, were at rest before."""
+    timer = FakeTimer(
+        clock, lambda number: rep(100, sm_clock_mhz=clocks_mhz[min(number // PROBE_REPS, len(clocks_mhz) - 1)])
+    )
+    warmth = passes(timer)
+    assert (len(timer.sizes), warmth.settled) == (count, True)
+    assert warmth.sample.reps == timer.sessions[-1].taken
+
+
+def test_a_clock_that_never_rests_leaves_the_time_at_rest(clock: Clock) -> None:
+    timer = FakeTimer(clock, lambda number: rep(100, sm_clock_mhz=(1000, 1100)[number // PROBE_REPS % 2]))
+    warmth = passes(timer)
+    assert (len(timer.sizes), warmth.settled) == (MAX_PASSES, True)
+    assert warmth.sample.reps == timer.sessions[-1].taken
+
+
+def test_a_last_pass_without_records_is_not_at_rest(clock: Clock) -> None:
+    timer = FakeTimer(
+        clock,
+        lambda number: rep(100, sm_clock_mhz=(1000, 1100)[number // PROBE_REPS % 2]),
+        [*[None] * (MAX_PASSES - 1), LOST],
+    )
+    with pytest.raises(IncompleteRecords, match="a sentinel is missing"):
+        passes(timer)
+
+
+# the clock of an idle GPU
+
+
+@pytest.mark.parametrize(
+    ("clocks_mhz", "highest_mhz", "looks"),
+    [
+        ([1980], 1980, 1),
+        ([KEPT_CLOCK * 1980], 1980, 1),
+        ([KEPT_CLOCK * 1980 - 1], 1980, 2),
+        ([345, 700, 1400, 1700, 1700], 1980, 5),
+        ([345, 700, 1400, 1980, 1980], 1980, 4),
+        ([345, 700, 1400, 1980], None, 5),
+        ([1000 * (1 - REST_RATIO) + 1, 1000], None, 2),
+        ([1000 * (1 - REST_RATIO) - 1, 1000], None, 3),
+        ([345, None], 1980, 2),
+        ([1410], 1410, 1),
+    ],
+)
+def test_a_gpu_is_kept_busy_until_its_clock_is_steady(
+    clock: Clock, clocks_mhz: list[float | None], highest_mhz: float | None, looks: int
+) -> None:
+    asked = playing(clock, clocks_mhz)
+    raise_clock(asked, highest_mhz)
+    assert asked.calls == looks
+
+
+def test_a_gpu_whose_clock_never_rests_is_not_kept_busy_for_ever(clock: Clock) -> None:
+    asked = playing(clock, [1000, 1100] * 999)
+    raise_clock(asked, None)
+    assert clock.now_s == pytest.approx(AWAKE_S, abs=2e-3)
+
+
+class playing:
+    """Tell the n-th clock in the n-th look, each of which takes 2 ms."""
+
+    def __init__(self, clock: Clock, clocks_mhz: Sequence[float | None]) -> None:
+        self.clock, self.clocks_mhz, self.calls = clock, clocks_mhz, 0
+
+    def __call__(self) -> float | None:
+        self.clock.now_s += 2e-3
+        self.calls += 1
+        return self.clocks_mhz[min(self.calls, len(self.clocks_mhz)) - 1]
+
+
+class FakeSentinels:
+    def __init__(self, log: list[str], clock_mhz: float | None = 1980.0) -> None:
+        self.log, self.clock_mhz = log, clock_mhz
+
+    def begin(self, slot: int) -> None:
+        self.log.append(f"begin {slot}")
+
+    def end(self, slot: int) -> None:
+        self.log.append(f"end {slot}")
+
+    def read_clocks(self, reps: int) -> list[float | None]:
+        self.log.append("read")
+        return [self.clock_mhz] * reps
+
+
+def test_a_burst_is_flushes_between_sentinels() -> None:
+    log: list[str] = []
+    sentinels: Any = FakeSentinels(log)
+    assert clock_of_burst(sentinels, lambda: log.append("flush"), lambda: log.append("wait")) == 1980
+    assert log == ["wait", "begin 0", *["flush"] * BURST, "end 1", "wait", "read"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "marks", "wanted", "bursts"),
+    [("cuda", True, None, 1), ("cpu", True, None, 0), ("cuda", False, None, 0), ("cuda", True, 2, 0)],
+)
+def test_only_a_gpu_whose_reps_are_marked_is_woken(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch, kind: Any, marks: bool, wanted: int | None, bursts: int
+) -> None:
+    """And not where the number of warm-up calls is given."""
+    log: list[str] = []
+    timer = FakeTimer(clock, lambda number: rep(100))
+    if marks:
+        timer.sentinels = FakeSentinels(log)  # type: ignore[attr-defined]
+    monkeypatch.setattr(warmup, "make_flush", lambda device, cache: lambda: log.append(cache))
+    monkeypatch.setattr(Device, "synchronize", lambda self: None)
+    monkeypatch.setattr(Device, "stopwatch", lambda self: lambda: 100.0)
+    device = Device(torch.device("cpu"), DeviceFacts(type=kind, name="a GPU", host="here"))
+    monkeypatch.setattr(warmup, "raise_clock", lambda look, highest_mhz: look())
+    warm_up(timer, device, call_of(lambda: None), wanted, Pacing(None), watching())
+    assert log.count("read") == bursts
+    assert log.count("cold") == bursts * BURST
+
+
+def test_a_gpu_without_room_for_a_flush_is_not_woken(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(device: Device, cache: str) -> None:
+        raise DeviceUnavailable("no room")
+
+    timer: Any = FakeTimer(clock)
+    timer.sentinels = FakeSentinels([])
+    monkeypatch.setattr(warmup, "make_flush", refuse)
+    wake(timer, Device(torch.device("cpu"), DeviceFacts(type="cuda", name="a GPU", host="here")), Pacing(None))
+    assert timer.sentinels.log == []
+
+
 def test_time_that_never_rests_is_said(clock: Clock) -> None:
     """It is measured all the same, but from its beginning."""
     timer = FakeTimer(clock, lambda number: rep(100 * 1.05 ** (number // PROBE_REPS)))
@@ -263,12 +417,13 @@ class Library:
     """Stands for pynvml."""
 
     NVMLError = ValueError
+    NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU = 2, 0
 
     def __init__(self, masks: Sequence[int]) -> None:
-        self.watch = watching(masks)
+        self.masks = chain(masks, repeat(0))
 
     def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle: object) -> int:
-        return self.watch()
+        return next(self.masks)
 
 
 def measured(
@@ -372,3 +527,76 @@ def test_the_elapsed_time_is_that_of_all(clock: Clock) -> None:
     timing = measured(FakeTimer(clock, lambda number: rep(100)), masks=[0] * 20 + [POWER])
     assert timing.elapsed_s == pytest.approx(clock.now_s - began_s)
     assert timing.discarded == 1
+
+
+# what is read after each rep
+
+
+class Warming(Library):
+    """A GPU that is a degree warmer at each look; memory_mhz None is not told."""
+
+    NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU = 2, 0
+
+    def __init__(self, masks: Sequence[int] = (), memory_mhz: int | None = 3201) -> None:
+        super().__init__(masks)
+        self.memory_mhz, self.temperature_c = memory_mhz, 30
+
+    def nvmlDeviceGetTemperature(self, handle: object, sensor: int) -> int:
+        self.temperature_c += 1
+        return self.temperature_c
+
+    def nvmlDeviceGetPowerUsage(self, handle: object) -> int:
+        return 77_123
+
+    def nvmlDeviceGetClockInfo(self, handle: object, domain: int) -> int:
+        if self.memory_mhz is None:
+            raise self.NVMLError("not supported")
+        return self.memory_mhz
+
+
+def measured_on(library: Library, timer: FakeTimer, reps: int) -> Timing:
+    device = Device(torch.device("cpu"), FACTS, Nvml(library, None))
+    plan = Plan("cold", reps, 0, 0.01, 0.0)
+    return measure(call_of(lambda: None), timer, device, plan, lambda timing: True, lambda text: None)
+
+
+def test_what_is_read_is_kept_for_each_rep(clock: Clock) -> None:
+    """Every 5 ms the slow ones, each time what throttles; a stretch for all reps in a row that are alike."""
+    timer = FakeTimer(clock, lambda number: rep(100, sm_clock_mhz=1000 + number), cost_s=2e-3)
+    timing = measured_on(Warming([0] * 7 + [POWER]), timer, 8)
+    assert timing.temperature_c == (31, 31, 31, 32, 32, 32, 33, 33)
+    assert timing.throttle_masks == (*[0] * 7, POWER)
+    assert timing.memory_clock_mhz == (3201,) * 8
+    assert timing.power_w == (77.1,) * 8
+    assert [one.reps for one in timing.stretches] == [3, 3, 1, 1]
+    assert timing.max_temperature_c == 33
+    assert timing.cycles == tuple(100.0 * (1000 + number) for number in range(8))
+    assert timing.median_cycles == 100 * 1003.5
+
+
+def test_what_the_gpu_does_not_tell_is_empty(clock: Clock) -> None:
+    timing = measured_on(Warming(memory_mhz=None), FakeTimer(clock), 4)
+    assert (timing.memory_clock_mhz, timing.temperature_c) == ((), (31,) * 4)
+    assert (timing.cycles, timing.median_cycles) == ((), None)
+
+
+def test_without_nvml_nothing_is_kept(clock: Clock) -> None:
+    device = Device(torch.device("cpu"), FACTS)
+    plan = Plan("cold", 4, 0, 0.01, 10.0)
+    timing = measure(call_of(lambda: None), FakeTimer(clock), device, plan, lambda timing: True, lambda text: None)
+    assert (timing.stretches, timing.temperature_c, timing.throttle_masks) == ((), (), ())
+    assert timing.max_temperature_c is None
+
+
+def test_many_reps_take_little_room(clock: Clock) -> None:
+    timing = measured_on(Warming(), FakeTimer(clock, cost_s=1e-6), 1000)
+    assert len(timing.temperature_c) == 1000
+    assert len(msgspec.json.encode(timing.stretches)) < 100
+
+
+@pytest.mark.parametrize("reps", [3, 5])
+def test_stretches_that_are_not_of_these_reps_are_not_read(reps: int) -> None:
+    stretch = Stretch(reps=reps, temperature_c=40, throttle_mask=0)
+    timing = Timing(label="a", timer="t", cache="cold", device="d", samples_us=(1.0,) * 4, stretches=(stretch,))
+    assert timing.temperature_c == timing.throttle_masks == ()
+    assert timing.max_temperature_c == 40

@@ -1,0 +1,323 @@
+"""Locked clocks in real runs, by an NVML that records what would be changed and changes nothing."""
+
+import json
+import os
+import re
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from pytest_gpubench.cli import main
+from pytest_gpubench.gpu.clocks import Owner, Record, boot_id, record_path, write_record
+from pytest_gpubench.gpu.lock import Holder, LockFile
+from tests.gpu import recording_nvml
+from tests.gpu.recording_nvml import Recording, changes
+from tests.plugin.hosts import KEEP, Host
+
+SET, SET_MEMORY = "SetGpuLockedClocks", "SetMemoryLockedClocks"
+RESET, RESET_MEMORY = "ResetGpuLockedClocks", "ResetMemoryLockedClocks"
+TURN = [SET, SET_MEMORY, "ran", RESET, RESET_MEMORY]
+LOCK = "--gpu-bench-lock-clocks=1410"
+
+RECORDING = """
+import json, os, sys
+from pathlib import Path
+import fake_gpus, recording_nvml
+from pytest_gpubench.gpu.lock import LockFile
+
+class Both(recording_nvml.Recording, fake_gpus.FakeNvml):
+    def answer(self, query, arguments):
+        try:
+            return super().answer(query, arguments)
+        except KeyError:
+            raise recording_nvml.NVMLError_NotSupported(query) from None
+
+    def change(self, what, gpu, *clocks):
+        turn = LockFile(self.folder, f"{gpu}.turn")
+        is_free = turn.try_acquire()
+        turn.release()
+        assert what.startswith("Reset") or not is_free, "clocks are changed without a turn"
+        super().change(("free " if is_free else "") + what, gpu, *clocks)
+
+sys.modules["pynvml"] = Both("locks", **json.loads(os.environ.get("FAKE_NVML", "{}")))
+"""
+
+TESTS = """
+def ran():
+    with open("locks/changes", "a") as file:
+        print('["ran", "GPU-a", [], true, 0]', file=file)
+
+def test_it(gpu_bench):
+    gpu_bench(fast)
+    ran()
+"""
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Host:
+    found = Host(tmp_path, ["GPU-a", "GPU-b"])
+    (tmp_path / "recording_nvml.py").write_text(Path(recording_nvml.__file__).read_text())
+    (tmp_path / "conftest.py").write_text(RECORDING + KEEP)
+    found.write(TESTS)
+    return found
+
+
+def whats(host: Host, gpu: str = "GPU-a") -> list[str]:
+    return [change.what for change in changes(host.folder / "locks") if change.gpu == gpu]
+
+
+def records(host: Host) -> list[str]:
+    return sorted(path.name for path in (host.folder / "locks").glob("*.clocks.json"))
+
+
+def leave(host: Host, gpu: str = "GPU-a", number: int = 1) -> None:
+    """Leave the record of a process that has ended; its start is not that of the process that has its number now."""
+    (host.folder / "locks").mkdir(exist_ok=True)
+    holder = Holder(os.getpid(), number, Holder.of_this_process().namespace, *list_of_holder())
+    record = Record(gpu=gpu, graphics=1410, memory=3201, owners=(Owner(boot_id(), 0, holder),))
+    write_record(record_path(host.folder / "locks", gpu), record)
+
+
+def list_of_holder() -> tuple[str, str, str, str, float]:
+    own = Holder.of_this_process()
+    return own.host, own.user, own.command, own.test, own.since_s
+
+
+# a turn
+
+
+def test_recorded_set_measured_and_given_back_before_the_gpu_is(host: Host) -> None:
+    status, output = host.run(LOCK)
+    assert status == 0, output
+    assert whats(host) == TURN
+    assert all(change.recorded for change in changes(host.folder / "locks"))
+    assert [change.clocks for change in changes(host.folder / "locks")] == [(1410, 1410), (3201, 3201), (), (), ()]
+    assert records(host) == []
+    assert "warning" not in output
+
+
+@pytest.mark.parametrize(
+    "arguments", [[], [LOCK, "--gpu-bench-disable"], [LOCK, "--gpu-bench-device=cpu"], [LOCK, "--collect-only"]]
+)
+def test_clocks_are_not_touched_unless_asked_for_and_measured(host: Host, arguments: list[str]) -> None:
+    host.write("def test_it(gpu_bench): gpu_bench(fast)\n")
+    leave(host)
+    assert host.run(*arguments)[0] == 0
+    assert whats(host) == []
+    assert records(host) == ["GPU-a.clocks.json"]
+
+
+def test_only_those_who_take_a_turn_have_them_locked(host: Host) -> None:
+    host.write("pytestmark = []\ndef test_plain(): pass\n")
+    assert host.run(LOCK)[0] == 0
+    assert whats(host) == []
+
+
+def test_each_test_has_a_turn_of_its_own(host: Host) -> None:
+    host.write(TESTS + "def test_again(gpu_bench): test_it(gpu_bench)\n")
+    assert host.run(LOCK)[0] == 0
+    assert whats(host) == TURN * 2
+
+
+def test_all_gpus_of_a_test(host: Host) -> None:
+    host.write("@pytest.mark.perf(gpus=2)\ndef test_two(gpu_bench): gpu_bench(fast)\n")
+    assert host.run(LOCK)[0] == 0
+    both = [*TURN[:2], *TURN[3:]]
+    assert (whats(host), whats(host, "GPU-b")) == (both, both)
+    assert [change.gpu[-1] for change in changes(host.folder / "locks")] == list("aabbbbaa")
+
+
+def test_workers_on_one_gpu_lock_by_turns(host: Host) -> None:
+    """Each gives the clocks back before the other has the GPU; none finds them locked by another."""
+    host.write(
+        TESTS.replace("def test_it(gpu_bench)", '@pytest.mark.parametrize("n", range(6))\ndef test_it(gpu_bench, n)')
+    )
+    host.list_processes({"GPU-a": []})
+    status, output = host.run(LOCK, "-n2")
+    assert (status, "6 passed" in output) == (0, True), output
+    assert whats(host) == TURN * 6
+    assert len({change.pid for change in changes(host.folder / "locks")} - {0}) == 2
+    assert records(host) == []
+
+
+@pytest.mark.parametrize(
+    "ending", ["assert not 'so'", "raise KeyboardInterrupt", "pytest.exit('enough')", "sys.exit(3)"]
+)
+def test_given_back_however_a_test_ends(host: Host, ending: str) -> None:
+    host.write(f"{TESTS}    {ending}\n")
+    assert host.run(LOCK)[0] != 0
+    assert whats(host) == TURN
+    assert records(host) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_given_back_at_a_signal(host: Host, number: signal.Signals) -> None:
+    host.write(f"{TESTS}    os.kill(os.getpid(), {int(number)})\n    time.sleep(60)\n")
+    assert host.run(LOCK)[0] == -number
+    assert whats(host) == TURN
+    assert records(host) == []
+
+
+def kill(host: Host) -> None:
+    host.write(f"{TESTS}    os.kill(os.getpid(), {int(signal.SIGKILL)})\n")
+    assert host.run(LOCK)[0] == -signal.SIGKILL
+    assert whats(host) == TURN[:3]
+    assert records(host) == ["GPU-a.clocks.json"]
+
+
+def test_after_a_kill_the_next_run_with_the_option_gives_them_back(host: Host) -> None:
+    """Before its first test, and it says so."""
+    kill(host)
+    host.write(TESTS)
+    assert host.run()[0] == 0
+    assert whats(host) == [*TURN[:3], "ran"]
+    status, output = host.run(LOCK)
+    assert status == 0
+    assert whats(host) == [*TURN[:3], "ran", f"free {RESET}", f"free {RESET_MEMORY}", *TURN]
+    sentence = (
+        r"the clocks of GPU-a were left locked at 1410 MHz \(memory 3201 MHz\) by pid \d+ of .*; they are given back"
+    )
+    assert re.search(rf"^gpu_bench: {sentence}", output, re.MULTILINE)
+    assert re.search(sentence, host.records()[-1].warnings[0])
+    assert records(host) == []
+
+
+def test_after_a_worker_was_killed_its_successor_gives_them_back(host: Host) -> None:
+    host.write(f"{TESTS}    os.kill(os.getpid(), 9)\n\ndef test_other(gpu_bench): gpu_bench(fast); ran()\n")
+    host.list_processes({"GPU-a": []})
+    status, output = host.run(LOCK, "-n1")
+    assert (status, "1 failed, 1 passed" in output) == (1, True), output
+    assert whats(host) == [*TURN[:3], f"free {RESET}", f"free {RESET_MEMORY}", *TURN]
+    assert "they are given back" in output
+
+
+# what cannot be
+
+
+@pytest.mark.parametrize(
+    ("fakes", "sentence"),
+    [
+        ({"broken": {SET: "NoPermission"}}, "this user has not the rights: run as root, or measure without"),
+        ({"broken": {SET: "NotSupported"}}, "the GPU or its driver cannot do that"),
+    ],
+)
+def test_a_test_whose_clocks_cannot_be_locked_fails_with_one_sentence(
+    host: Host, fakes: dict[str, object], sentence: str
+) -> None:
+    host.write(TESTS + "def test_other(gpu_bench): test_it(gpu_bench)\n")
+    (host.folder / "test_plain.py").write_text("def test_plain(): pass\n")
+    status, output = host.run(LOCK, FAKE_NVML=json.dumps(fakes))
+    assert status == 1
+    assert "1 passed, 2 errors in" in output
+    assert output.count(f"\nasked to lock the clocks of GPU-a, but {sentence}") == 2, output
+    assert whats(host) == []
+    assert records(host) == []
+    assert LockFile(host.folder / "locks", "GPU-a.turn").try_acquire(), "the turn was given back"
+
+
+def test_a_clock_that_somebody_else_holds(host: Host) -> None:
+    leave(host, number=Holder.of_this_process().started or 0)
+    status, output = host.run("--gpu-bench-lock-clocks=max")
+    assert status == 1
+    assert f"asked to lock the clocks of GPU-a at 1980 MHz, but pid {os.getpid()} of" in output
+    assert whats(host) == []
+    assert host.run(LOCK)[0] == 0  # the same clock is shared, and left to whom it belongs
+    assert whats(host) == ["ran"]
+    assert records(host) == ["GPU-a.clocks.json"]
+
+
+def test_the_second_gpu_cannot_be_locked(host: Host) -> None:
+    host.write("@pytest.mark.perf(gpus=2)\ndef test_two(gpu_bench): gpu_bench(fast)\n")
+    leave(host, "GPU-b", Holder.of_this_process().started or 0)
+    status, output = host.run("--gpu-bench-lock-clocks=max")
+    assert (status, "1 error in" in output) == (1, True)
+    assert whats(host) == [*TURN[:2], *TURN[3:]]
+    assert records(host) == ["GPU-b.clocks.json"]
+
+
+def test_clocks_that_cannot_be_given_back_are_said_and_the_run_goes_on(host: Host) -> None:
+    host.write(TESTS + "def test_again(gpu_bench): test_it(gpu_bench)\n")
+    status, output = host.run(LOCK, FAKE_NVML=json.dumps({"broken": {RESET: "Lost"}}))
+    assert (status, "2 passed" in output) == (0, True)  # the second finds them locked as it wants them
+    assert (
+        "they could not be given back (ResetGpuLockedClocks: Lost): as root, run `nvidia-smi -i GPU-a -rgc`" in output
+    )
+    assert records(host) == ["GPU-a.clocks.json"]
+
+
+def test_what_is_not_quite_as_asked_for_is_said_once(host: Host) -> None:
+    host.write(TESTS + "def test_again(gpu_bench): test_it(gpu_bench)\n")
+    status, output = host.run("--gpu-bench-lock-clocks=1409")
+    assert status == 0
+    sentence = "GPU-a does not support 1409 MHz: its clocks are locked at 1410 MHz, the nearest that it does"
+    assert output.count(f"gpu_bench: {sentence}") == 1
+    assert [record.warnings for record in host.records()] == [(sentence,), ()]
+
+
+@pytest.mark.parametrize("text", ["fast", "0", "1410MHz"])
+def test_what_is_no_clock_is_refused_before_the_first_test(host: Host, text: str) -> None:
+    status, output = host.run(f"--gpu-bench-lock-clocks={text}")
+    assert status == 4
+    assert f"--gpu-bench-lock-clocks: '{text}' is not valid, it must be base, max or a whole number of MHz" in output
+
+
+# the doctor
+
+
+@pytest.fixture
+def fake(host: Host, monkeypatch: pytest.MonkeyPatch) -> Recording:
+    (host.folder / "locks").mkdir()
+    library = Recording(host.folder / "locks", gpus=("GPU-a", "GPU-b"))
+    monkeypatch.setitem(sys.modules, "pynvml", library)
+    monkeypatch.setattr("pytest_gpubench.gpu.device.find_device", lambda wanted: pytest.fail("it was looked for a GPU"))
+    return library
+
+
+def doctor(host: Host) -> int:
+    return main(["doctor", "--restore-clocks", f"--lock-folder={host.folder / 'locks'}"])
+
+
+def test_the_doctor_finds_nothing(host: Host, fake: Recording, capsys: pytest.CaptureFixture[str]) -> None:
+    assert doctor(host) == 0
+    assert capsys.readouterr().out == "no clocks to give back\n"
+    assert fake.asked == []
+
+
+def test_the_doctor_gives_back_what_the_dead_left(
+    host: Host, fake: Recording, capsys: pytest.CaptureFixture[str]
+) -> None:
+    leave(host)
+    leave(host, "GPU-b")
+    assert doctor(host) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.endswith("which has ended; they are given back") for line in lines] == [True, True]
+    assert (whats(host), whats(host, "GPU-b")) == ([RESET, RESET_MEMORY], [RESET, RESET_MEMORY])
+    assert records(host) == []
+    assert doctor(host) == 0
+
+
+def test_the_doctor_leaves_the_living_alone(host: Host, fake: Recording, capsys: pytest.CaptureFixture[str]) -> None:
+    leave(host)
+    leave(host, "GPU-b", Holder.of_this_process().started or 0)
+    assert doctor(host) == 1
+    assert capsys.readouterr().out.splitlines()[1].endswith("they are left alone")
+    assert records(host) == ["GPU-b.clocks.json"]
+
+
+def test_the_doctor_says_what_it_could_not_do(host: Host, fake: Recording, capsys: pytest.CaptureFixture[str]) -> None:
+    leave(host)
+    fake.broken[RESET] = "NoPermission"
+    assert doctor(host) == 1
+    assert "they could not be given back" in capsys.readouterr().out
+    assert records(host) == ["GPU-a.clocks.json"]
+
+
+def test_the_doctor_looks_where_the_runs_are_told_to(
+    host: Host, fake: Recording, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leave(host)
+    monkeypatch.setenv("GPU_BENCH_LOCK_FOLDER", str(host.folder / "locks"))
+    assert main(["doctor", "--restore-clocks"]) == 0
+    assert records(host) == []
