@@ -1,37 +1,34 @@
 """What a test holds in its hand: `gpu_bench`."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
-
-import msgspec
 
 from pytest_gpubench.agreement import Agreement, Golden
 from pytest_gpubench.arms import name_arms, speedup_limits
 from pytest_gpubench.audit import auditing, check_traffic, checked_bytes
 from pytest_gpubench.contest import Contest
 from pytest_gpubench.correctness import Tolerance
+from pytest_gpubench.current import (
+    CurrentTest,
+    enforce,
+    hold_against_past,
+    mind_missing,
+    noting_invalid,
+    trace,
+    with_candidates,
+)
 from pytest_gpubench.errors import (
     BadRequest,
-    InvalidResult,
     LimitBroken,
-    MeasurementError,
-    NoBaseline,
-    WrongResult,
     annotate,
 )
 from pytest_gpubench.gpu.device import Device, find_device
 from pytest_gpubench.inspection import Inspection, checked_flops, with_work, work_of_call
-from pytest_gpubench.limits import Limits
-from pytest_gpubench.past import Held, Past, hold, is_of_past
 from pytest_gpubench.phases import make_course
 from pytest_gpubench.procedure import OneAtATime, is_enforced, plan_of, unmeasured, unmeasured_reason
-from pytest_gpubench.report.trace_summary import trace_name
-from pytest_gpubench.results.model import Comparison, DeviceFacts, Measurement, Outcome, Timing, Verdict
+from pytest_gpubench.results.model import Comparison, Measurement, Timing
 from pytest_gpubench.results.phases import Phases
-from pytest_gpubench.search import Example, Search
 from pytest_gpubench.settings import Resolver, Settings
 from pytest_gpubench.timing import make_timer
 from pytest_gpubench.timing.base import Call
@@ -41,7 +38,6 @@ from pytest_gpubench.timing.interpreter import counting_launches
 from pytest_gpubench.timing.measurement import measure
 from pytest_gpubench.timing.ranks import TIMEOUT_S, Collective, Job, Rank, Ranks, devices_of, measure_ranks
 from pytest_gpubench.timing.regions import region
-from pytest_gpubench.timing.traces import take_trace
 from pytest_gpubench.verdict import Judgement, distrust_throttled
 
 if TYPE_CHECKING:
@@ -51,42 +47,6 @@ __tracebackhide__ = True
 
 Timer = Literal["profiler", "events", "graph", "wall", "scripted"] | None
 """The name of a timer; None for the test's own."""
-
-
-@dataclass
-class CurrentTest:
-    """The running test, as the fixture needs to know it."""
-
-    nodeid: str
-    settings: Settings
-    limits: Limits
-    device: Device | None = None
-    params: dict[str, str] = field(default_factory=dict)
-    measurements: list[Measurement] = field(default_factory=list)
-    phases: list[Phases] = field(default_factory=list)
-    gpus: int = 1
-    """How many it holds while it runs."""
-    source: str = ""
-    extra_info: dict[str, Any] = field(default_factory=dict)
-    warnings: list[str] = field(default_factory=list)
-    phase: Literal["setup", "call", "teardown"] = "setup"
-    wider_scopes: list[str] = field(default_factory=list)
-    """The fixtures that are being set up for more than this test, outermost first."""
-    past: Callable[[DeviceFacts], Past | None] = lambda facts: None
-    """Returns what the test is held against; None where it is held against nothing."""
-    search: Search | None = None
-    """The comparisons of a test under @given; None for any other test."""
-
-    def begin_example(self, example: Example) -> None:
-        """Note what hypothesis calls the test with next."""
-        if self.search is None:
-            self.search = Search(self.settings.given_budget, example)
-        self.search.begin(example)
-
-    @property
-    def example(self) -> str:
-        """What hypothesis called the test with; empty for a test of its own."""
-        return self.search.example.text if self.search else ""
 
 
 class GpuBench:
@@ -457,19 +417,6 @@ class GpuBench:
         return test.device
 
 
-def enforce(test: CurrentTest, settings: Settings, verdicts: Sequence[Verdict]) -> None:
-    """Raise LimitBroken for a broken limit; note an open one, or raise for it too, as the settings say."""
-    for verdict in verdicts:
-        undecided = verdict.outcome is Outcome.INCONCLUSIVE
-        if verdict.enforced and (verdict.outcome is Outcome.FAIL or (undecided and settings.inconclusive == "fail")):
-            raise LimitBroken(verdict.sentence)
-        if verdict.enforced and verdict.outcome is Outcome.INVALID:
-            raise InvalidResult(verdict.sentence)
-        unsaid = verdict.outcome is Outcome.NOT_JUDGED or (undecided and settings.inconclusive == "warn")
-        if verdict.enforced and unsaid:
-            test.warnings.append(verdict.sentence)
-
-
 def check_ranks(test: CurrentTest, settings: Settings, device: Device, world_size: int) -> None:
     """Raise BadRequest where ranks cannot be measured as they are asked for."""
     if isinstance(world_size, bool) or not isinstance(world_size, int) or world_size < 1:
@@ -481,18 +428,6 @@ def check_ranks(test: CurrentTest, settings: Settings, device: Device, world_siz
             f"ranks(world_size={world_size}) needs as many GPUs, and the test holds {test.gpus}: mark it "
             f"@pytest.mark.perf(gpus={world_size})"
         )
-
-
-def trace(test: CurrentTest, settings: Settings, device: Device, calls: Sequence[Call]) -> None:
-    """Write a trace of each call that was measured, where that was asked for; what cannot be traced is a warning."""
-    if settings.trace is None or settings.disable or settings.timer == "scripted":
-        return
-    for call in calls:
-        alike = [each.timing for each in test.measurements if each.example == test.example]
-        number = sum(timing.measured and timing.label == call.label for timing in alike)
-        if number and (test.search is None or number == 1):
-            path = Path(settings.trace) / trace_name(test.nodeid, call.label, number, test.example)
-            take_trace(call, device, path, cache=settings.cache, warn=test.warnings.append)
 
 
 TIMERS = ("profiler", "events", "graph")
@@ -508,70 +443,3 @@ def timer_of(timer: Timer, timers: Sequence[str] | None) -> Timer:
     if timer is not None and timer != timers[0]:
         raise BadRequest(f"compare(timer={timer!r}, timers={timers!r}): the first of timers= judges; leave timer= out")
     return timers[0]  # type: ignore[return-value] # checked just now
-
-
-def hold_against_past(
-    test: CurrentTest, settings: Settings, device: Device, obtain: Callable[[], list[Measurement]]
-) -> Held:
-    """Measure, and hold what was measured against a saved run; measure once more where that does not come out well.
-
-    Each time spends half of alpha, and what is found the second time stands: noise has to be wrong about both. The
-    examples of a test under @given are drawn anew in every run, and held against nothing.
-    """
-    measured = obtain()
-    past = test.past(device.facts) if test.search is None and not settings.disable else None
-    if past is None:
-        return Held(tuple(measured))
-    enforced = is_enforced(settings, device)
-    held = hold(past, test.measurements, measured, settings.alpha / 2, enforced, settings.throttled)
-    if held.outcome is Outcome.PASS:
-        test.warnings += held.notes
-        return held
-    again = hold(past, test.measurements, obtain(), settings.alpha / 2, enforced, settings.throttled)
-    if held.outcome is Outcome.FAIL and again.outcome is not Outcome.FAIL:
-        sentences = [each.sentence for item in held.measurements for each in item.verdicts if is_of_past(each)]
-        test.warnings.append(f"measured a second time, as the first time it came out otherwise: {sentences[0]}")
-    test.warnings += again.notes
-    return again
-
-
-def mind_missing(test: CurrentTest, settings: Settings, device: Device, held: Held) -> None:
-    """Raise NoBaseline, or note, that there is nothing to compare with, as the settings say."""
-    if not is_enforced(settings, device):
-        return
-    for missing in held.missing:
-        policy = settings.host_mismatch if missing.kind == "host" else settings.missing_baseline
-        if policy in ("error", "fail"):
-            option = "--gpu-bench-host-mismatch" if missing.kind == "host" else "--gpu-bench-missing-baseline"
-            raise NoBaseline(f"{missing.sentence} ({option}=warn goes on without)")
-        if policy == "warn" and missing.sentence not in test.warnings:
-            test.warnings.append(missing.sentence)
-
-
-def with_candidates(comparison: Comparison, candidates: Sequence[Measurement]) -> Comparison:
-    """Return a comparison with its candidates as they were held against a saved run."""
-    named = dict(zip(comparison.candidates, candidates, strict=True))
-    return msgspec.structs.replace(comparison, candidates=named)
-
-
-@contextmanager
-def noting_invalid(
-    test: CurrentTest, settings: Settings, device: Device, names: Sequence[str], role: Literal["", "candidate"]
-) -> Iterator[None]:
-    """Note for each of these functions that there is no number for it that is known to be right, and why."""
-    try:
-        yield
-    except (MeasurementError, WrongResult) as error:
-        for name in names:
-            verdict = Verdict(limit=str(test.limits), outcome=Outcome.INVALID, sentence=str(error))
-            timing = unmeasured(name, device, settings, str(error))
-            if test.search is not None:  # hypothesis comes back to what fails: the last time stands for all
-                test.measurements[:] = [item for item in test.measurements if not is_invalid(item, name)]
-            test.measurements.append(Measurement(timing=timing, verdicts=(verdict,), role=role, example=test.example))
-        raise
-
-
-def is_invalid(measurement: Measurement, label: str) -> bool:
-    """Tell whether a measurement says of this function that there is no number for it."""
-    named = measurement.timing.label == label
-    return named and any(verdict.outcome is Outcome.INVALID for verdict in measurement.verdicts)

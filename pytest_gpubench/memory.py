@@ -17,7 +17,7 @@ from pytest_gpubench.units import count
 from pytest_gpubench.workers import is_worker
 
 if TYPE_CHECKING:
-    from pytest_gpubench.fixture import CurrentTest
+    from pytest_gpubench.current import CurrentTest
     from pytest_gpubench.past import Past
     from pytest_gpubench.results.baseline import Baseline
     from pytest_gpubench.results.model import DeviceFacts, SavedRun, TestRecord

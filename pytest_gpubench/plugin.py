@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from typing import TextIO
 
-    from pytest_gpubench.fixture import CurrentTest, GpuBench
+    from pytest_gpubench.current import CurrentTest
+    from pytest_gpubench.fixture import GpuBench
     from pytest_gpubench.gpu.device import Device
     from pytest_gpubench.results.model import Measurement, TestRecord
 
@@ -268,7 +269,7 @@ class Run:
     # what the hooks are made of
 
     def _new_test(self, item: pytest.Item) -> "CurrentTest":
-        from pytest_gpubench.fixture import CurrentTest
+        from pytest_gpubench.current import CurrentTest
 
         demands = markers.merge_marks(item)
         test = CurrentTest(

@@ -25,8 +25,8 @@ from pytest_gpubench.audit import (
 )
 from pytest_gpubench.correctness import Tolerance, Variation
 from pytest_gpubench.correctness.memory import length_of_union, moved_bytes
+from pytest_gpubench.current import CurrentTest, enforce, noting_invalid
 from pytest_gpubench.errors import BadRequest, InvalidResult, KernelsDiffer, UnfairComparison, WrongResult
-from pytest_gpubench.fixture import CurrentTest, enforce, noting_invalid
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.limits import Limits
 from pytest_gpubench.results.model import DeviceFacts, Outcome, Timing, Verdict

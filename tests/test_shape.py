@@ -39,6 +39,7 @@ LAYERS = [
     {"audit", "inspection"},
     {"contest", "past", "phases"},
     {"search"},
+    {"current"},
     {"fixture"},
     {"markers", "options"},
     {"workers", "containment"},

@@ -1,5 +1,6 @@
 """What a failed test's report says about its measurements."""
 
+import statistics
 from collections.abc import Iterable, Sequence
 
 from pytest_gpubench.report.cells import kernel_lines, notes_of, speedup_text
@@ -88,6 +89,8 @@ def side_by_side(arms: Sequence[Timing]) -> list[str]:
         ("reps", [str(arm.reps) if arm.measured else "-" for arm in arms]),
         ("spread", [spread_text(arm) if arm.measured else "-" for arm in arms]),
         ("SM clock", [clock_text(arm) for arm in arms]),
+        ("cycles", ["-" if arm.median_cycles is None else f"{arm.median_cycles:,.0f}" for arm in arms]),
+        ("GPU", [state_text(arm) for arm in arms]),
         ("rate", [rate_text(arm) for arm in arms]),
         ("kinds", [categories_text(arm) for arm in arms]),
         ("timed", [f"{arm.cache}, {arm.timer}" for arm in arms]),
@@ -114,6 +117,14 @@ def clock_text(timing: Timing) -> str:
     """Return the SM clock of a timing."""
     clock_mhz = timing.median_sm_clock_mhz
     return "-" if clock_mhz is None else f"{clock_mhz:.0f} MHz"
+
+
+def state_text(timing: Timing) -> str:
+    """Return how warm the GPU was, what it drew, and how fast its memory ran."""
+    parts = [f"up to {timing.max_temperature_c} C"] if timing.max_temperature_c is not None else []
+    parts += [f"{statistics.median(timing.power_w):.0f} W"] if timing.power_w else []
+    parts += [f"memory {statistics.median(timing.memory_clock_mhz):.0f} MHz"] if timing.memory_clock_mhz else []
+    return ", ".join(parts) or "-"
 
 
 def rate_text(timing: Timing) -> str:

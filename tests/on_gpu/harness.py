@@ -2,7 +2,8 @@
 
 from collections.abc import Callable
 
-from pytest_gpubench.fixture import CurrentTest, GpuBench
+from pytest_gpubench.current import CurrentTest
+from pytest_gpubench.fixture import GpuBench
 from pytest_gpubench.limits import Limits
 from pytest_gpubench.settings import Resolver, Settings
 

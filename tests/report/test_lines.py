@@ -179,6 +179,7 @@ def test_the_section_shows_both_arms_side_by_side() -> None:
             "min 19.92 us, quartiles 19.96 us and 20.04 us, max 20.08 us",
         ],
         ["SM clock", "1950 MHz", "1980 MHz"],
+        ["cycles", "19,500", "39,600"],
         ["timed", "cold, profiler", "cold, profiler"],
         ["notes", "throttled", "nothing unusual"],
     ]

@@ -101,6 +101,13 @@ def test_numbers_of_a_single_rep(name: str, expected: object) -> None:
 
 PROPERTIES = {name for name, value in vars(Timing).items() if isinstance(value, (property, cached_property))}
 KNOWN_WITHOUT_SAMPLES = {
+    "cycles": (),
+    "median_cycles": None,
+    "memory_clock_mhz": (),
+    "temperature_c": (),
+    "power_w": (),
+    "throttle_masks": (),
+    "max_temperature_c": None,
     "measured": False,
     "reps": 0,
     "median_busy_us": None,

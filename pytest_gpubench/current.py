@@ -1,0 +1,161 @@
+"""The running test: what it has measured, and what becomes of that."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from pytest_gpubench.errors import (
+    InvalidResult,
+    LimitBroken,
+    MeasurementError,
+    NoBaseline,
+    WrongResult,
+)
+from pytest_gpubench.gpu.device import Device
+from pytest_gpubench.limits import Limits
+from pytest_gpubench.past import Held, Past, hold, is_of_past
+from pytest_gpubench.procedure import is_enforced, unmeasured
+from pytest_gpubench.report.trace_summary import trace_name
+from pytest_gpubench.results.model import Comparison, DeviceFacts, Measurement, Outcome, Verdict
+from pytest_gpubench.results.phases import Phases
+from pytest_gpubench.search import Example, Search
+from pytest_gpubench.settings import Settings
+from pytest_gpubench.timing.base import Call
+from pytest_gpubench.timing.traces import take_trace
+
+if TYPE_CHECKING:
+    pass
+
+__tracebackhide__ = True
+
+
+@dataclass
+class CurrentTest:
+    """The running test, as the fixture needs to know it."""
+
+    nodeid: str
+    settings: Settings
+    limits: Limits
+    device: Device | None = None
+    params: dict[str, str] = field(default_factory=dict)
+    measurements: list[Measurement] = field(default_factory=list)
+    phases: list[Phases] = field(default_factory=list)
+    gpus: int = 1
+    """How many it holds while it runs."""
+    source: str = ""
+    extra_info: dict[str, Any] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+    phase: Literal["setup", "call", "teardown"] = "setup"
+    wider_scopes: list[str] = field(default_factory=list)
+    """The fixtures that are being set up for more than this test, outermost first."""
+    past: Callable[[DeviceFacts], Past | None] = lambda facts: None
+    """Returns what the test is held against; None where it is held against nothing."""
+    search: Search | None = None
+    """The comparisons of a test under @given; None for any other test."""
+
+    def begin_example(self, example: Example) -> None:
+        """Note what hypothesis calls the test with next."""
+        if self.search is None:
+            self.search = Search(self.settings.given_budget, example)
+        self.search.begin(example)
+
+    @property
+    def example(self) -> str:
+        """What hypothesis called the test with; empty for a test of its own."""
+        return self.search.example.text if self.search else ""
+
+
+def enforce(test: CurrentTest, settings: Settings, verdicts: Sequence[Verdict]) -> None:
+    """Raise LimitBroken for a broken limit; note an open one, or raise for it too, as the settings say."""
+    for verdict in verdicts:
+        undecided = verdict.outcome is Outcome.INCONCLUSIVE
+        if verdict.enforced and (verdict.outcome is Outcome.FAIL or (undecided and settings.inconclusive == "fail")):
+            raise LimitBroken(verdict.sentence)
+        if verdict.enforced and verdict.outcome is Outcome.INVALID:
+            raise InvalidResult(verdict.sentence)
+        unsaid = verdict.outcome is Outcome.NOT_JUDGED or (undecided and settings.inconclusive == "warn")
+        if verdict.enforced and unsaid:
+            test.warnings.append(verdict.sentence)
+
+
+def trace(test: CurrentTest, settings: Settings, device: Device, calls: Sequence[Call]) -> None:
+    """Write a trace of each call that was measured, where that was asked for; what cannot be traced is a warning."""
+    if settings.trace is None or settings.disable or settings.timer == "scripted":
+        return
+    for call in calls:
+        alike = [each.timing for each in test.measurements if each.example == test.example]
+        number = sum(timing.measured and timing.label == call.label for timing in alike)
+        if number and (test.search is None or number == 1):
+            path = Path(settings.trace) / trace_name(test.nodeid, call.label, number, test.example)
+            take_trace(call, device, path, cache=settings.cache, warn=test.warnings.append)
+
+
+def hold_against_past(
+    test: CurrentTest, settings: Settings, device: Device, obtain: Callable[[], list[Measurement]]
+) -> Held:
+    """Measure, and hold what was measured against a saved run; measure once more where that does not come out well.
+
+    Each time spends half of alpha, and what is found the second time stands: noise has to be wrong about both. The
+    examples of a test under @given are drawn anew in every run, and held against nothing.
+    """
+    measured = obtain()
+    past = test.past(device.facts) if test.search is None and not settings.disable else None
+    if past is None:
+        return Held(tuple(measured))
+    enforced = is_enforced(settings, device)
+    held = hold(past, test.measurements, measured, settings.alpha / 2, enforced, settings.throttled)
+    if held.outcome is Outcome.PASS:
+        test.warnings += held.notes
+        return held
+    again = hold(past, test.measurements, obtain(), settings.alpha / 2, enforced, settings.throttled)
+    if held.outcome is Outcome.FAIL and again.outcome is not Outcome.FAIL:
+        sentences = [each.sentence for item in held.measurements for each in item.verdicts if is_of_past(each)]
+        test.warnings.append(f"measured a second time, as the first time it came out otherwise: {sentences[0]}")
+    test.warnings += again.notes
+    return again
+
+
+def mind_missing(test: CurrentTest, settings: Settings, device: Device, held: Held) -> None:
+    """Raise NoBaseline, or note, that there is nothing to compare with, as the settings say."""
+    if not is_enforced(settings, device):
+        return
+    for missing in held.missing:
+        policy = settings.host_mismatch if missing.kind == "host" else settings.missing_baseline
+        if policy in ("error", "fail"):
+            option = "--gpu-bench-host-mismatch" if missing.kind == "host" else "--gpu-bench-missing-baseline"
+            raise NoBaseline(f"{missing.sentence} ({option}=warn goes on without)")
+        if policy == "warn" and missing.sentence not in test.warnings:
+            test.warnings.append(missing.sentence)
+
+
+def with_candidates(comparison: Comparison, candidates: Sequence[Measurement]) -> Comparison:
+    """Return a comparison with its candidates as they were held against a saved run."""
+    named = dict(zip(comparison.candidates, candidates, strict=True))
+    return msgspec.structs.replace(comparison, candidates=named)
+
+
+@contextmanager
+def noting_invalid(
+    test: CurrentTest, settings: Settings, device: Device, names: Sequence[str], role: Literal["", "candidate"]
+) -> Iterator[None]:
+    """Note for each of these functions that there is no number for it that is known to be right, and why."""
+    try:
+        yield
+    except (MeasurementError, WrongResult) as error:
+        for name in names:
+            verdict = Verdict(limit=str(test.limits), outcome=Outcome.INVALID, sentence=str(error))
+            timing = unmeasured(name, device, settings, str(error))
+            if test.search is not None:  # hypothesis comes back to what fails: the last time stands for all
+                test.measurements[:] = [item for item in test.measurements if not is_invalid(item, name)]
+            test.measurements.append(Measurement(timing=timing, verdicts=(verdict,), role=role, example=test.example))
+        raise
+
+
+def is_invalid(measurement: Measurement, label: str) -> bool:
+    """Tell whether a measurement says of this function that there is no number for it."""
+    named = measurement.timing.label == label
+    return named and any(verdict.outcome is Outcome.INVALID for verdict in measurement.verdicts)
