@@ -96,7 +96,7 @@ def run(arguments: argparse.Namespace) -> int:
         for line in measured_lines(device, arguments.quick):
             print(line, flush=True)
     except GpuBenchError as error:
-        print(f"NOT usable: {error}")
+        print(f"profiler (CUPTI): NOT usable: {error}")
         return 1
     return 0
 

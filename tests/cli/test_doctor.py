@@ -109,7 +109,7 @@ def test_a_profiler_that_does_not_start_fails(
 
     fake_gpu(busy)
     assert main(["doctor"]) == 1
-    assert capsys.readouterr().out.splitlines()[-1] == "NOT usable: another profiler is on"
+    assert capsys.readouterr().out.splitlines()[-1] == "profiler (CUPTI): NOT usable: another profiler is on"
 
 
 # what is read

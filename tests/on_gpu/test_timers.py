@@ -11,7 +11,7 @@ from pytest_gpubench.gpu.device import find_device
 from pytest_gpubench.timing.base import Call
 from pytest_gpubench.timing.calls import make_arguments, make_call
 from pytest_gpubench.timing.events import HOST_BOUND, EventsRep, EventsTimer
-from pytest_gpubench.timing.graph import ALLOCATION, RANDOM, SHAPE, SYNC, GraphTimer
+from pytest_gpubench.timing.graph import RANDOM, SHAPE, SYNC, GraphTimer
 from pytest_gpubench.timing.overhead import take_overhead, take_reps
 from pytest_gpubench.timing.profiler import ProfilerTimer
 
@@ -150,16 +150,6 @@ def masked() -> Callable[[], object]:
     return lambda: x[x > 0]
 
 
-def emptying() -> Callable[[], object]:
-    x = normal(1000)
-
-    def empty() -> None:
-        x.neg()
-        torch.cuda.empty_cache()
-
-    return empty
-
-
 UNCAPTURED: dict[str, tuple[Callable[[], Callable[[], object]], str]] = {
     "item": (lambda: normal(1000).sum().item, SYNC),
     "item after a random number": (lambda: lambda: normal(1000).sum().item(), SYNC),
@@ -168,7 +158,6 @@ UNCAPTURED: dict[str, tuple[Callable[[], Callable[[], object]], str]] = {
     "synchronize": (lambda: torch.cuda.synchronize, SYNC),
     "nonzero": (lambda: normal(1000).nonzero, SHAPE),
     "mask": (masked, SHAPE),
-    "empty_cache": (emptying, ALLOCATION),
 }
 
 

@@ -192,4 +192,4 @@ def test_a_tool_that_takes_the_records_is_named(pytester: pytest.Pytester) -> No
         pytest.skip("ncu is not on the PATH")
     command = [ncu, "--target-processes", "all", sys.executable, "-m", "pytest_gpubench", "doctor"]
     result = pytester.run(*command, timeout=120)
-    result.stdout.fnmatch_lines(["*profiler: NOT usable: *"])
+    result.stdout.fnmatch_lines(["*profiler (CUPTI): NOT usable: *"])
