@@ -58,6 +58,7 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Write what became of each measurement; 1 for a regression, or where nothing could be compared."""
+    from pytest_gpubench.results.baseline import slimmed
     from pytest_gpubench.results.comparing import compare_runs
     from pytest_gpubench.results.store import read_run
     from pytest_gpubench.stats.tolerance import parse_tolerance
@@ -67,7 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise BadRequest(f"--alpha={arguments.alpha:g}: it must be between 0 and 0.5")
     statuses = []
     for old_path, new_path in pair(find_paths(arguments.old, arguments), find_paths(arguments.new, arguments)):
-        old, new = read_run(old_path), read_run(new_path)
+        old, new = slimmed(read_run(old_path)), slimmed(read_run(new_path))
         names = (old.name or old_path.name, new.name or new_path.name)
         findings = compare_runs(old, new, tolerance, arguments.alpha, *names)
         refuse_other_hosts(findings, arguments.host_mismatch)

@@ -113,6 +113,10 @@ class PastTest:
         if not found.timing.measured:
             why = found.timing.unmeasured
             return Missing("no test", f"{printable(label)} was not measured in {self._where()}: {why}; save a new one")
+        invalid = [verdict.sentence for verdict in found.verdicts if verdict.outcome is Outcome.INVALID]
+        if invalid:
+            was = f"{printable(label)} was INVALID in {self._where()} ({invalid[0]})"
+            return Missing("no test", f"{was}: there is no number to compare with; save a new one")
         return found
 
     def counterpart(self, new: Measurement, key: Key) -> Measurement | Missing:
@@ -314,7 +318,17 @@ def _slim_measurement(item: Measurement) -> Measurement:
         throttle_reasons=timing.throttle_reasons,
         unmeasured=timing.unmeasured,
     )
-    return Measurement(timing=kept, speedup=item.speedup, role=item.role, example=item.example)
+    invalid = tuple(verdict for verdict in item.verdicts if verdict.outcome is Outcome.INVALID)
+    return Measurement(timing=kept, verdicts=invalid, speedup=item.speedup, role=item.role, example=item.example)
+
+
+def slimmed(run: SavedRun) -> SavedRun:
+    """Return a run with nothing but what it can be compared by: of thousands of tests, a quarter of the memory."""
+    records = [
+        msgspec.structs.replace(record, measurements=tuple(map(_slim_measurement, record.measurements)))
+        for record in run.records
+    ]
+    return msgspec.structs.replace(run, records=tuple(records))
 
 
 def function_of(nodeid: str) -> str:

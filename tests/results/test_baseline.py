@@ -22,6 +22,7 @@ from pytest_gpubench.results.baseline import (
     keys_of,
     outcome_of,
     regression_sentence,
+    slimmed,
     stale_note,
     tick_between,
 )
@@ -40,6 +41,7 @@ from pytest_gpubench.results.model import (
 from pytest_gpubench.stats.regression import Change
 from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.stats.tolerance import METRICS, Tolerance, parse_tolerance
+from tests.results.saved import make_run
 
 GPU = DeviceFacts(type="cuda", name="NVIDIA H200", host="here", uuid="GPU-1", driver="570.1", multiprocessors=132)
 TEST = "tests/test_a.py::test_it"
@@ -199,6 +201,27 @@ def test_a_measurement_meets_its_own_past_and_no_other() -> None:
             told = missing(past.measurement(**asked))
             assert told.kind == "no test"
             assert "is not in the baseline 'main' of tests/test_a.py::test_it, only softmax" in told.sentence
+
+
+@pytest.mark.parametrize("outcome", list(Outcome))
+def test_what_was_invalid_then_is_no_baseline(outcome: Outcome) -> None:
+    item = msgspec.structs.replace(alone(), verdicts=(Verdict(limit="", outcome=outcome, sentence="it was throttled"),))
+    found = find(baseline(record(item))).measurement("softmax")
+    if outcome is not Outcome.INVALID:
+        assert isinstance(found, Measurement)
+        return
+    assert missing(found).sentence == (
+        "softmax was INVALID in the baseline 'main' (it was throttled): there is no number to compare with; "
+        "save a new one"
+    )
+
+
+def test_a_slim_run_compares_the_same() -> None:
+    old, new = make_run(20), make_run(20, seed=1, slower=1.1)
+    tolerance = parse_tolerance("median:5%")
+    told = [(each.nodeid, each.label, each.outcome, each.sentence) for each in compare_runs(old, new, tolerance, 0.01)]
+    slim = compare_runs(slimmed(old), slimmed(new), tolerance, 0.01)
+    assert told == [(each.nodeid, each.label, each.outcome, each.sentence) for each in slim]
 
 
 def test_what_was_not_measured_then_says_why() -> None:
