@@ -168,7 +168,7 @@ def test_the_section_shows_both_arms_side_by_side() -> None:
     assert lines[0] == "alone: 5.000 us (median of 9 reps, cold, profiler)"
     assert lines[1].endswith("max 5.020 us; SM clock 1980 MHz; nothing unusual")
     start = lines.index("fused against eager: 2.000x [1.980, 2.020] (20 quads, seed 7)")
-    columns = [re.split(r"\s{2,}", line.strip()) for line in lines[start + 1 : start + 8]]
+    columns = [re.split(r"\s{2,}", line.strip()) for line in lines[start + 1 : start + 9]]
     assert columns == [
         ["fused", "eager"],
         ["median", "10.00 [9.970, 10.03] us", "20.00 [19.94, 20.06] us"],
@@ -183,7 +183,7 @@ def test_the_section_shows_both_arms_side_by_side() -> None:
         ["timed", "cold, profiler", "cold, profiler"],
         ["notes", "throttled", "nothing unusual"],
     ]
-    assert lines[start + 8 :] == [
+    assert lines[start + 9 :] == [
         "  kernels of fused:",
         "      10.00 us 100.0 % 2 x fused_kernel",
         "  kernels of eager:",
