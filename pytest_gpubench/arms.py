@@ -279,7 +279,7 @@ class SpeedupJudge:
                 reference=reference.label,
                 reference_us=reference.median_us,
                 seed=self.match.seed,
-                log_ratios=tuple(taken.log_ratios(reference.label, name)),
+                log_ratios=tuple(taken.log_ratios(self.match.reference, name)),
             )
             verdicts = judge(timings[name], self.limits, self.settings.alpha, enforced)
             if name in self.match.limits:

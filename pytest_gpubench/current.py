@@ -20,7 +20,7 @@ from pytest_gpubench.limits import Limits
 from pytest_gpubench.past import Held, Past, hold, is_of_past
 from pytest_gpubench.procedure import is_enforced, unmeasured
 from pytest_gpubench.report.trace_summary import trace_name
-from pytest_gpubench.results.model import Comparison, DeviceFacts, Measurement, Outcome, Verdict
+from pytest_gpubench.results.model import Comparison, DeviceFacts, Measurement, Outcome, Timing, Verdict
 from pytest_gpubench.results.phases import Phases
 from pytest_gpubench.search import Example, Search
 from pytest_gpubench.settings import Settings
@@ -63,6 +63,14 @@ class CurrentTest:
             self.search = Search(self.settings.given_budget, example)
         self.search.begin(example)
 
+    def forget(self) -> None:
+        """Let go of what the test's examples were made of."""
+        self.search, self.past = None, lambda facts: None
+
+    def warn(self, *sentences: str) -> None:
+        """Note what the run is to say at its end, each sentence once."""
+        self.warnings += [sentence for sentence in sentences if sentence not in self.warnings]
+
     @property
     def example(self) -> str:
         """What hypothesis called the test with; empty for a test of its own."""
@@ -79,7 +87,7 @@ def enforce(test: CurrentTest, settings: Settings, verdicts: Sequence[Verdict]) 
             raise InvalidResult(verdict.sentence)
         unsaid = verdict.outcome is Outcome.NOT_JUDGED or (undecided and settings.inconclusive == "warn")
         if verdict.enforced and unsaid:
-            test.warnings.append(verdict.sentence)
+            test.warn(verdict.sentence)
 
 
 def trace(test: CurrentTest, settings: Settings, device: Device, calls: Sequence[Call]) -> None:
@@ -103,19 +111,31 @@ def hold_against_past(
     examples of a test under @given are drawn anew in every run, and held against nothing.
     """
     measured = obtain()
+    if test.search is not None and test.limits.max_regression is not None:
+        test.warn("max_regression was not judged: the examples of @given are drawn anew in every run")
     past = test.past(device.facts) if test.search is None and not settings.disable else None
     if past is None:
         return Held(tuple(measured))
     enforced = is_enforced(settings, device)
     held = hold(past, test.measurements, measured, settings.alpha / 2, enforced, settings.throttled)
-    if held.outcome is Outcome.PASS:
-        test.warnings += held.notes
+    settled = any(
+        each.enforced and each.outcome in (Outcome.FAIL, Outcome.INVALID) and not is_of_past(each)
+        for item in measured
+        for each in item.verdicts
+    )
+    if held.outcome is Outcome.PASS or settled:
+        test.warn(*held.notes)
         return held
-    again = hold(past, test.measurements, obtain(), settings.alpha / 2, enforced, settings.throttled)
+    try:
+        remeasured = obtain()
+    except Exception:
+        test.measurements += held.measurements  # nothing that was measured is lost
+        raise
+    again = hold(past, test.measurements, remeasured, settings.alpha / 2, enforced, settings.throttled)
     if held.outcome is Outcome.FAIL and again.outcome is not Outcome.FAIL:
         sentences = [each.sentence for item in held.measurements for each in item.verdicts if is_of_past(each)]
-        test.warnings.append(f"measured a second time, as the first time it came out otherwise: {sentences[0]}")
-    test.warnings += again.notes
+        test.warn(f"measured a second time, as the first time it came out otherwise: {sentences[0]}")
+    test.warn(*again.notes)
     return again
 
 
@@ -136,6 +156,18 @@ def with_candidates(comparison: Comparison, candidates: Sequence[Measurement]) -
     """Return a comparison with its candidates as they were held against a saved run."""
     named = dict(zip(comparison.candidates, candidates, strict=True))
     return msgspec.structs.replace(comparison, candidates=named)
+
+
+@contextmanager
+def keeping(test: CurrentTest, timing: Timing, verdicts: Sequence[Verdict]) -> Iterator[None]:
+    """Keep what was measured where looking at it further raises what is noted nowhere else."""
+    try:
+        yield
+    except (MeasurementError, WrongResult):
+        raise
+    except Exception:
+        test.measurements.append(Measurement(timing=timing, verdicts=tuple(verdicts), example=test.example))
+        raise
 
 
 @contextmanager

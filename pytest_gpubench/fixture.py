@@ -13,6 +13,7 @@ from pytest_gpubench.current import (
     CurrentTest,
     enforce,
     hold_against_past,
+    keeping,
     mind_missing,
     noting_invalid,
     trace,
@@ -23,12 +24,14 @@ from pytest_gpubench.errors import (
     LimitBroken,
     annotate,
 )
+from pytest_gpubench.exact import judge_exact, needs_observation
 from pytest_gpubench.gpu.device import Device, find_device
 from pytest_gpubench.inspection import Inspection, checked_flops, with_work, work_of_call
 from pytest_gpubench.phases import make_course
 from pytest_gpubench.procedure import OneAtATime, is_enforced, plan_of, unmeasured, unmeasured_reason
-from pytest_gpubench.results.model import Comparison, Measurement, Timing
+from pytest_gpubench.results.model import Comparison, Measurement, Timing, Verdict
 from pytest_gpubench.results.phases import Phases
+from pytest_gpubench.results.roofline import judge_speed
 from pytest_gpubench.settings import Resolver, Settings
 from pytest_gpubench.timing import make_timer
 from pytest_gpubench.timing.base import Call
@@ -123,6 +126,8 @@ class GpuBench:
             remembered = test.search.measured[key]
             enforce(test, settings, remembered.verdicts)
             return remembered.timing
+        if test.search is not None and test.limits:
+            settings = test.search.spending(settings)
 
         def obtain() -> list[Measurement]:
             judgement = Judgement(test.limits, settings.alpha, is_enforced(settings, device), settings.reps is not None)
@@ -134,7 +139,7 @@ class GpuBench:
                     inspection = Inspection(settings, device, test.limits)
                     work = work_of_call(call, inspection, bytes, flops)
                     timing = with_work(timing, work)
-                    with auditing(settings, device):
+                    with auditing(settings, device), keeping(test, timing, verdicts):
                         verdicts = inspection.judge(timing, call, work, verdicts)
             return [Measurement(timing=timing, verdicts=verdicts, example=test.example)]
 
@@ -334,10 +339,7 @@ class GpuBench:
             found = measure_ranks(job, devices_of(device, world_size))
         if found is None:
             found = Ranks(unmeasured(name, device, settings, "gpu_bench is switched off: --gpu-bench-disable"))
-        judgement = Judgement(test.limits, settings.alpha, is_enforced(settings, device), single=True)
-        if found.timing.measured:
-            judgement.look(found.timing)
-        verdicts = distrust_throttled(judgement.verdicts, [found.timing], settings.throttled)
+        verdicts = judge_ranks(found.timing, test, settings, is_enforced(settings, device))
         test.measurements.append(Measurement(timing=found.timing, verdicts=verdicts))
         enforce(test, settings, verdicts)
         return found
@@ -417,12 +419,36 @@ class GpuBench:
         return test.device
 
 
+def judge_ranks(timing: Timing, test: CurrentTest, settings: Settings, enforced: bool) -> tuple[Verdict, ...]:
+    """Return the verdicts on what several GPUs took."""
+    if not timing.measured:
+        return ()
+    limits = test.limits
+    judgement = Judgement(limits, settings.alpha, enforced, single=True)
+    judgement.look(timing)
+    speed = judge_speed(
+        timing, settings.alpha, min_gbps=limits.min_gbps, min_tflops=limits.min_tflops, enforced=enforced
+    )
+    on_time = distrust_throttled((*judgement.verdicts, *speed), [timing], settings.throttled)
+    return on_time + judge_exact(timing, limits, enforced=enforced)
+
+
+NOT_OF_RANKS = ("max_memory", "deterministic", "min_peak_fraction", "max_regression")
+"""Limits that a call in several processes is not held to."""
+
+
 def check_ranks(test: CurrentTest, settings: Settings, device: Device, world_size: int) -> None:
     """Raise BadRequest where ranks cannot be measured as they are asked for."""
     if isinstance(world_size, bool) or not isinstance(world_size, int) or world_size < 1:
         raise BadRequest(f"ranks(world_size={world_size!r}) is not valid: it must be a whole number, at least 1")
     if settings.timer == "scripted" or (device.type == "cuda" and settings.timer != "profiler"):
         raise BadRequest(f"ranks() cannot be timed by {settings.timer!r}: on GPUs the profiler does it")
+    limits = test.limits
+    unheld = [
+        name for name in ("max_memory", "deterministic", "min_peak_fraction", "max_regression") if getattr(limits, name)
+    ]
+    if unheld or needs_observation(limits):
+        raise BadRequest(f"ranks() cannot be held to {(unheld or ['forbid sync or alloc'])[0]}: leave it out")
     if device.type == "cuda" and world_size > test.gpus:
         raise BadRequest(
             f"ranks(world_size={world_size}) needs as many GPUs, and the test holds {test.gpus}: mark it "

@@ -58,11 +58,11 @@ def work_of_call(call: Call, inspection: "Inspection", given_bytes: int | None, 
     if inspection.settings.timer == "scripted" or not (wants_bytes or wants_flops):
         return Work(given_bytes or None, None, given_flops, None)
     timed = call.prepare()
-    outputs = timed() if wants_bytes else None
+    outputs = timed()
     args, kwargs = getattr(timed, "args", ()), getattr(timed, "keywords", {})
 
     def count() -> Counted:
-        return counted(timed) if call.prepares_on_device else counted(call.function, args, kwargs)
+        return counted(call.prepare()) if call.prepares_on_device else counted(call.function, args, kwargs)
 
     return work_of(args, kwargs, outputs, given_bytes, given_flops, count if wants_flops else None)
 

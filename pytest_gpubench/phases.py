@@ -11,6 +11,7 @@ import msgspec
 from pytest_gpubench.audit import auditing
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.gpu.device import Device
+from pytest_gpubench.inspection import Inspection, with_work, work_of_call
 from pytest_gpubench.limits import Limits
 from pytest_gpubench.procedure import is_enforced, plan_of, unmeasured, unmeasured_reason
 from pytest_gpubench.results.model import Measurement, Timing
@@ -29,7 +30,7 @@ from pytest_gpubench.timing.rounds import Arm, Interleaved, take_rounds
 from pytest_gpubench.timing.sampling import Sample, watch_of
 from pytest_gpubench.timing.warmup import warm_up
 from pytest_gpubench.units import printable
-from pytest_gpubench.verdict import distrust_throttled, judge
+from pytest_gpubench.verdict import judge
 
 __tracebackhide__ = True
 
@@ -73,8 +74,8 @@ class Course:
                 taken, timings = take_phases(self, timer, device, plan_of(settings), settings.seed, say)
             finally:
                 say("")
-        found = summarise_phases(self, taken, timings, settings.seed)
-        return found, judged(timings, limits, settings, device)
+            measurements = judged(self, timings, limits, settings, device)
+        return summarise_phases(self, taken, timings, settings.seed), measurements
 
     def _why_not(self, settings: Settings, device: Device) -> str | None:
         """Return why nothing is to be timed; None where it is. Calls every function where that is the way to tell."""
@@ -244,13 +245,15 @@ def rate(elements: int | None, elapsed_us: float) -> float | None:
     return None if elements is None else 1e6 * elements / elapsed_us
 
 
-def judged(timings: Mapping[str, Timing], limits: Limits, settings: Settings, device: Device) -> list[Measurement]:
-    """Return a measurement of each timing, with a verdict for each of the test's limits on a time."""
-    enforced = is_enforced(settings, device)
-    return [
-        Measurement(
-            timing=timing,
-            verdicts=distrust_throttled(judge(timing, limits, settings.alpha, enforced), [timing], settings.throttled),
-        )
-        for timing in timings.values()
-    ]
+def judged(
+    course: Course, timings: Mapping[str, Timing], limits: Limits, settings: Settings, device: Device
+) -> list[Measurement]:
+    """Return a measurement of each timing, with a verdict for each of the test's limits."""
+    inspection, enforced, measurements = Inspection(settings, device, limits), is_enforced(settings, device), []
+    for name, timing in timings.items():
+        call = course.calls[name]
+        work = work_of_call(call, inspection, None, None)
+        worked = with_work(timing, work)
+        verdicts = judge(worked, limits, settings.alpha, enforced)
+        measurements.append(Measurement(timing=worked, verdicts=inspection.judge(worked, call, work, verdicts)))
+    return measurements

@@ -205,11 +205,13 @@ class Run:
             self._keep_measured()
             raise
         finally:
-            self._item = self._test = None
+            self._leave()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
         """Refuse a test whose marks cannot be meant, or whose device is missing."""
+        if self._phase == "teardown":
+            self._test = None
         self._phase = "setup"
         if item.get_closest_marker(markers.NAME) is None:
             return
@@ -359,7 +361,10 @@ class Run:
         from pytest_gpubench.results.model import TestRecord
 
         device = test.device or find_device(test.settings.device)
-        measured = any(item.timing.measured for item in test.measurements)
+        peaks = None
+        if any(item.timing.measured for item in test.measurements):
+            with suppress(Exception):  # what is only shown is never worth the record
+                peaks = peaks_for(test.settings, device, test.limits)
         return TestRecord(
             nodeid=test.nodeid,
             device=device.facts,
@@ -372,12 +377,18 @@ class Run:
             turn=self.turns.record(),
             source=test.source,
             search=str(test.search) if test.search else "",
-            peaks=peaks_for(test.settings, device, test.limits) if measured else None,
+            peaks=peaks,
         )
+
+    def _leave(self) -> None:
+        """Let go of the test."""
+        if self._test is not None:
+            self._test.forget()
+        self._item = self._test = None
 
     def _keep_measured(self) -> None:
         """Keep what a test that gets no report has measured."""
-        if self._test is not None and self._test.measurements:
+        if self._test is not None and self._test.measurements and self._phase != "teardown":
             self.gathering.records.append(self._record(self._test))
 
     def _attach(self, item: pytest.Item, report: pytest.TestReport, record: "TestRecord") -> None:

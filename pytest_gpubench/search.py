@@ -26,6 +26,7 @@ from pytest_gpubench.fitting import keepers
 from pytest_gpubench.gpu.context import context_error, speaks_of_cuda
 from pytest_gpubench.limits import Limits
 from pytest_gpubench.results.model import Comparison, Measurement
+from pytest_gpubench.settings import Settings
 from pytest_gpubench.stats.trend import Point, size_that_matters, steps
 from pytest_gpubench.timing.compilations import Compilations, counting_compilations
 from pytest_gpubench.units import count, round_to_digits
@@ -158,7 +159,7 @@ class Search:
 
     def _timed(self, contest: Contest, say: Callable[[str], None]) -> Comparison:
         if contest.settings.reps is not None:
-            return contest.run(say)
+            return self._judged(contest, say)
         settings = replace(contest.settings, reps=2 * QUICK_QUADS)
         quick = replace(contest, settings=settings, limits=Limits(), speedups={}, vary=False, bytes=0).run(say)
         ratios = {name: item.speedup.ratio for name, item in quick.candidates.items() if item.speedup is not None}
@@ -167,12 +168,18 @@ class Search:
             self.points.setdefault(arms, []).append(Point(self.example.sizes, ratio))
             steer(f"{name} against {contest.reference}, comparison {self.comparisons}", -math.log(ratio))
         suspects = [name for name, ratio in ratios.items() if self._may_be_worst(contest, name, ratio)]
-        absolute = contest.limits.max_time_us is not None or contest.limits.max_rel_std is not None
+        absolute = bool(replace(contest.limits, min_speedup=None, max_regression=None))
         if not suspects and not absolute:  # such a limit no ratio says anything about
             return quick
+        return self._judged(contest, say)
+
+    def _judged(self, contest: Contest, say: Callable[[str], None]) -> Comparison:
+        return replace(contest, settings=self.spending(contest.settings)).run(say)
+
+    def spending(self, settings: Settings) -> Settings:
+        """Return the settings of the next judgement: all of a test together spend its alpha."""
         self.judged += 1
-        alpha = contest.settings.alpha / (self.judged * (self.judged + 1))  # all judgements together spend alpha
-        return replace(contest, settings=replace(contest.settings, alpha=alpha)).run(say)
+        return replace(settings, alpha=settings.alpha / (self.judged * (self.judged + 1)))
 
     def _may_be_worst(self, contest: Contest, name: str, ratio: float) -> bool:
         arms = (name, contest.reference, self.comparisons)

@@ -354,7 +354,7 @@ def test_a_number_of_reps_leaves_out_the_cheap_look() -> None:
     harness = Harness()
     harness.compare(0, reps=40, fast=2.0)
     harness.compare(1, reps=40, fast=3.0)
-    assert harness.log == [("run", 40, 0.01)] * 2
+    assert harness.log == [("run", 40, 0.01 / 2), ("run", 40, 0.01 / 6)]
 
 
 def test_an_example_to_paste_and_the_trend() -> None:

@@ -111,3 +111,94 @@ def test_a_failure_names_the_kernels_that_the_reference_does_not_launch(bench_ru
     result.stdout.fnmatch_lines(
         ["  rate * GB/s, 0.1000 TFLOP/s *", "  double launches 1 x a_kernel that slowly does not"]
     )
+
+
+@pytest.mark.parametrize("marks", ["max_kernels=2", "kernels='zzz'", "min_gbps=1", "max_time_us=1"])
+def test_phases_keep_every_limit(bench_run: BenchRun, marks: str) -> None:
+    source = f"""
+@scripted([10.0, 10.1, 9.9], kernels=("a", "b", "c"))
+def work(): return 0
+
+@pytest.mark.perf({marks})
+def test_it(gpu_bench): gpu_bench.phases({{"one": work}})
+"""
+    bench_run(source, "--gpu-bench-reps=20").assert_outcomes(failed=1)
+
+
+GIVEN = """
+import torch
+from hypothesis import given, settings, strategies as st
+
+@scripted([10.0, 10.1, 9.9], kernels=("a", "b"))
+def mine(x): return x * 2
+
+@scripted([40.0, 40.1, 39.9], kernels=("c",))
+def theirs(x): return x * 2
+"""
+
+
+def test_examples_keep_limits_on_structure(bench_run: BenchRun) -> None:
+    source = f"""{GIVEN}
+@pytest.mark.perf(max_kernels=1, min_speedup=1.2)
+@settings(database=None, max_examples=5)
+@given(n=st.integers(1, 9))
+def test_it(gpu_bench, n): gpu_bench.compare(mine, theirs, (torch.ones(n),))
+"""
+    result = bench_run(source)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["E *LimitBroken: mine launches 2 kernels*"])
+
+
+@pytest.mark.parametrize(
+    ("call", "marks"),
+    [
+        ("compare(mine, theirs, (torch.ones(n),), reps=40)", "min_speedup=3"),
+        ("measure(mine, (torch.ones(n),), reps=40)", "max_time_us=20"),
+    ],
+)
+def test_examples_spend_alpha_together(record_run: RecordRun, call: str, marks: str) -> None:
+    source = f"""{GIVEN}
+@pytest.mark.perf({marks})
+@settings(database=None, max_examples=4)
+@given(n=st.integers(1, 9))
+def test_it(gpu_bench, n): gpu_bench.{call}
+"""
+    recorder = record_run(source)
+    sentences = [each.sentence for item in recorder.records[0].measurements for each in item.verdicts]
+    assert len(sentences) > 1
+    assert len({sentence.rpartition("alpha ")[2] for sentence in sentences}) == len(sentences)
+    assert "alpha 0.0005" in sentences[0]
+
+
+def test_a_backward_run_is_prepared_anew_to_be_counted(bench_run: BenchRun) -> None:
+    source = """
+import torch
+x = torch.ones(16, 16, requires_grad=True)
+
+@scripted([10.0, 10.1, 9.9])
+def product(x): return x @ x
+
+@pytest.mark.perf(min_tflops=1e-9, min_gbps=1e-9)
+def test_it(gpu_bench): gpu_bench.measure(product, (x,), backward="backward")
+"""
+    bench_run(
+        source.replace("@scripted([10.0, 10.1, 9.9])\n", ""), "--gpu-bench-device=cpu", timer="wall"
+    ).assert_outcomes(passed=1)
+
+
+def test_a_name_that_cannot_be_printed_loses_nothing(record_run: RecordRun) -> None:
+    recorder = record_run(COMPARE.format(marks="", given="names=('c', 'r\\x1b')"))
+    (record,) = recorder.records
+    assert record.measurements[1].speedup is not None
+    assert len(record.measurements[1].speedup.log_ratios) > 0
+
+
+def test_what_fails_at_a_second_look_is_kept(record_run: RecordRun) -> None:
+    """What returns nothing can be measured, and not be looked at for different bits."""
+    source = """
+@pytest.mark.perf(deterministic=True, max_time_us=1e9)
+def test_it(gpu_bench): gpu_bench.measure(lambda: None, label="work")
+"""
+    recorder = record_run(source, "--gpu-bench-timer=wall", "--gpu-bench-device=cpu", "--gpu-bench-reps=20")
+    (record,) = recorder.records
+    assert record.measurements[0].timing.reps == 20

@@ -547,3 +547,64 @@ def test_the_table_says_what_became_slower(bench_run: BenchRun, monkeypatch: pyt
     result.stdout.fnmatch_lines(["*Time against main*"])
     said = "gpu_bench: compared with main: 3 of 4 tests, 2 slower (2 by more than is tolerated)"
     result.stdout.fnmatch_lines(["*test_b * 1.500x [[]1.4*, 1.5*[]]*", said])
+
+
+def test_a_limit_that_is_broken_the_first_time_is_broken(bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second measuring for the saved run's sake does not make up for another limit."""
+    source = MEASURES.replace("def test_it", "@pytest.mark.perf(max_time_us=10.5)\ndef test_it")
+    bench_run(source, "--gpu-bench-save=main", "--gpu-bench-reps=20")
+    monkeypatch.setenv("SLOW_REPS", "20")
+    options = ("--gpu-bench-compare=main", "--gpu-bench-compare-fail=median:5%", "--gpu-bench-reps=20")
+    result = bench_run(source, *options)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["E *LimitBroken: candidate is too slow: median 11.00 us*"])
+
+
+def test_examples_say_that_they_are_held_against_nothing(bench_run: BenchRun) -> None:
+    source = f"""{SPEEDS}
+from hypothesis import given, settings, strategies as st
+@pytest.mark.perf(max_regression=0.05)
+@settings(max_examples=3, database=None)
+@given(n=st.integers(1, 9))
+def test_it(gpu_bench, n): gpu_bench.compare(candidate, reference, (n,))
+"""
+    result = bench_run(source)
+    result.stdout.fnmatch_lines(["gpu_bench: warning: *max_regression was not judged: the examples of @given are*"])
+
+
+def test_a_test_that_is_run_again_begins_anew(bench_run: BenchRun) -> None:
+    Path("conftest.py").write_text(
+        "from _pytest.runner import runtestprotocol\n"
+        "def pytest_runtest_protocol(item, nextitem):\n"
+        "    runtestprotocol(item, nextitem=nextitem, log=False)\n"
+        "    for report in runtestprotocol(item, nextitem=nextitem, log=False):\n"
+        "        item.ihook.pytest_runtest_logreport(report=report)\n"
+        "    return True\n"
+    )
+    source = f"""{SPEEDS}
+tries = []
+@pytest.mark.perf(max_time_us=100)
+def test_it(gpu_bench):
+    tries.append(1)
+    if len(tries) == 1:
+        gpu_bench(candidate)
+        raise ValueError("for another reason")
+"""
+    result = bench_run(source)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*perf(max_time_us=100) was never judged: the test measured nothing*"])
+
+
+def test_an_exit_in_the_teardown_keeps_a_test_once(pytester: pytest.Pytester) -> None:
+    source = """
+@pytest.fixture
+def leaving():
+    yield
+    pytest.exit("enough")
+
+def test_it(gpu_bench, leaving): gpu_bench(fast)
+"""
+    pytester.makepyfile(HEAD + source)
+    options = ("-p", "no:benchmark", "--gpu-bench-timer=scripted", "--gpu-bench-json=run.json")
+    pytester.runpytest_subprocess(*options)
+    assert len(read_run(Path("run.json")).records) == 1
