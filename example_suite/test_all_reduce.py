@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from example_suite.kernels.all_reduce import all_reduce, all_reduce_in_two_steps
-from pytest_gpubench import GpuBench
-from pytest_gpubench.timing.ranks import Rank
+from pytest_gpubench import GpuBench, Rank
 
 ELEMENTS = 32 * 2**20
 BYTES = 4 * ELEMENTS

@@ -37,6 +37,9 @@ if TYPE_CHECKING:
         Timing,
         Verdict,
     )
+    from pytest_gpubench.results.phases import Phases, Region
+    from pytest_gpubench.timing.ranks import Rank, Ranks
+    from pytest_gpubench.timing.regions import region
     from pytest_gpubench.timing.scripted import scripted
 
 __all__ = [
@@ -58,7 +61,11 @@ __all__ = [
     "NotMeasured",
     "NothingRecorded",
     "PastChange",
+    "Phases",
     "ProfilerBusy",
+    "Rank",
+    "Ranks",
+    "Region",
     "Speedup",
     "Timing",
     "UnfairComparison",
@@ -79,6 +86,10 @@ _HOMES = {
     "Timing": "pytest_gpubench.results.model",
     "Verdict": "pytest_gpubench.results.model",
     "region": "pytest_gpubench.timing.regions",
+    "Phases": "pytest_gpubench.results.phases",
+    "Rank": "pytest_gpubench.timing.ranks",
+    "Ranks": "pytest_gpubench.timing.ranks",
+    "Region": "pytest_gpubench.results.phases",
     "scripted": "pytest_gpubench.timing.scripted",
 }
 

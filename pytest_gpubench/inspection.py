@@ -55,7 +55,7 @@ def work_of_call(call: Call, inspection: "Inspection", given_bytes: int | None, 
     """Return the work of a call that is compared with nothing: it is called once more where a limit asks for it."""
     wants_bytes = inspection.wants_bytes and given_bytes is None
     wants_flops = inspection.wants_flops and given_flops is None
-    if inspection.settings.timer == "scripted" or not (wants_bytes or wants_flops):
+    if not (wants_bytes or wants_flops):
         return Work(given_bytes or None, None, given_flops, None)
     timed = call.prepare()
     outputs = timed()

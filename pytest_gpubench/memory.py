@@ -296,7 +296,12 @@ class Memory:
         from pytest_gpubench.report.trace_summary import write_summary
 
         write_summary(Path(self.settings.trace), self.gathering.records)
-        self._lines.append((f"traces written to {self.settings.trace}", False))
+        folder = Path(self.settings.trace)
+        number = len(list(folder.rglob("*.json.gz")))
+        said = (
+            f"{count(number, 'trace')} and a summary are in {folder}" if number else f"no trace was taken; see {folder}"
+        )
+        self._lines.append((said, False))
 
     def _annotations(self) -> list[str]:
         from pytest_gpubench.report.annotations import Place, github_lines

@@ -171,7 +171,10 @@ class Settings:
     )
     require_gpu: bool = setting(False, switch, "fail every perf test if there is no GPU to measure on")
     require: int | Literal["all"] | None = setting(
-        None, demanded, "fail a run in which fewer than N tests measured on a GPU, or not all perf tests", "N|all"
+        None,
+        demanded,
+        "fail a run in which fewer than N tests measured on a GPU, or, all, a perf test measured nothing",
+        "N|all",
     )
     lock_timeout: float = setting(
         3600.0,

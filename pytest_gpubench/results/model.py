@@ -368,6 +368,14 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     reference_overhead: Overhead | None = None
     """What launching the reference costs; None where `timers=` did not ask."""
 
+    def __str__(self) -> str:
+        lines = []
+        for name, item in self.candidates.items():
+            found = item.speedup
+            ratio = item.timing.unmeasured if found is None else f"{found.ratio:.4g}x ({count(found.quads, 'quad')})"
+            lines.append(f"{name} against {self.reference.label}: {ratio}")
+        return "\n".join(lines)
+
     def __getitem__(self, name: str) -> Measurement:
         if name not in self.candidates:
             raise BadRequest(f"comparison[{name!r}]: there is no such candidate, only {', '.join(self.candidates)}")

@@ -8,6 +8,8 @@ import rich.box
 import rich.console
 import rich.table
 import torch
+import torch._inductor.test_operators
+import torch.utils.flop_counter
 
 import pytest_gpubench.fixture
 import pytest_gpubench.report.terminal
