@@ -17,7 +17,7 @@ from pytest_gpubench.errors import (
 )
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.limits import Limits
-from pytest_gpubench.past import Held, Past, hold, is_of_past
+from pytest_gpubench.past import Held, Past, hold
 from pytest_gpubench.procedure import is_enforced, unmeasured
 from pytest_gpubench.report.trace_summary import trace_name
 from pytest_gpubench.results.model import Comparison, DeviceFacts, Measurement, Outcome, Timing, Verdict
@@ -119,7 +119,7 @@ def hold_against_past(
     enforced = is_enforced(settings, device)
     held = hold(past, test.measurements, measured, settings.alpha / 2, enforced, settings.throttled)
     settled = any(
-        each.enforced and each.outcome in (Outcome.FAIL, Outcome.INVALID) and not is_of_past(each)
+        each.enforced and each.outcome in (Outcome.FAIL, Outcome.INVALID) and not each.is_of_past
         for item in measured
         for each in item.verdicts
     )
@@ -133,7 +133,7 @@ def hold_against_past(
         raise
     again = hold(past, test.measurements, remeasured, settings.alpha / 2, enforced, settings.throttled)
     if held.outcome is Outcome.FAIL and again.outcome is not Outcome.FAIL:
-        sentences = [each.sentence for item in held.measurements for each in item.verdicts if is_of_past(each)]
+        sentences = [each.sentence for item in held.measurements for each in item.verdicts if each.is_of_past]
         test.warn(f"measured a second time, as the first time it came out otherwise: {sentences[0]}")
     test.warn(*again.notes)
     return again

@@ -175,3 +175,11 @@ class Limits:
     def __str__(self) -> str:
         asked = {row.name: getattr(self, row.name) for row in fields(self)}
         return ", ".join(f"{name}={value!r}" for name, value in asked.items() if value is not None)
+
+
+def limit_for_device(most: float | Mapping[str, float], device: str) -> float | None:
+    """Return the limit whose GPU name is a whole word of the device's, the longest if several are; None if none is."""
+    if not isinstance(most, Mapping):
+        return most
+    named = [name for name in most if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", device, re.IGNORECASE)]
+    return most[max(named, key=len)] if named else None

@@ -49,13 +49,8 @@ class Held:
     @property
     def outcome(self) -> Outcome:
         """The worst of the verdicts; PASS where there is none."""
-        outcomes = {verdict.outcome for item in self.measurements for verdict in item.verdicts if is_of_past(verdict)}
+        outcomes = {verdict.outcome for item in self.measurements for verdict in item.verdicts if verdict.is_of_past}
         return next((each for each in (Outcome.FAIL, Outcome.INCONCLUSIVE) if each in outcomes), Outcome.PASS)
-
-
-def is_of_past(verdict: Verdict) -> bool:
-    """Tell whether a verdict is about a saved run."""
-    return verdict.limit.startswith(("max_regression=", "compare_fail="))
 
 
 def hold(

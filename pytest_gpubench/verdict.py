@@ -1,12 +1,11 @@
 """Limits and their judgement: numbers in, outcome and sentence out."""
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from pytest_gpubench.limits import Limits
+from pytest_gpubench.limits import Limits, limit_for_device
 from pytest_gpubench.results.model import Outcome, Speedup, Timing, Verdict
 from pytest_gpubench.stats.speedup import compare
 from pytest_gpubench.stats.summary import Interval, least_count, median_interval, std_interval
@@ -176,14 +175,6 @@ def _judge_time(
 def open_words(interval: Interval | None) -> str:
     """Return why nothing was decided."""
     return "cannot be judged" if interval is None else "is too close to tell"
-
-
-def limit_for_device(most: float | Mapping[str, float], device: str) -> float | None:
-    """Return the limit whose GPU name is a whole word of the device's, the longest if several are; None if none is."""
-    if not isinstance(most, Mapping):
-        return most
-    named = [name for name in most if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", device, re.IGNORECASE)]
-    return most[max(named, key=len)] if named else None
 
 
 def _certainty(timing: Timing, alpha: float, least: int) -> str:

@@ -91,7 +91,7 @@ def test_torchs_own_frames_are_skipped(modes: list[int | str]) -> None:
     assert structure.wait_at(frame, "").where.endswith(f":{frame.f_lineno}")
     assert structure.is_of_libraries(str(torch.__file__).replace("__init__", "nn/functional"))
     assert structure.is_of_libraries("/tmp/torchinductor_me/ab/cab.py")
-    assert not structure.is_of_libraries("/home/me/mytorch/kernels.py")
+    assert not structure.is_of_libraries("/some/where/mytorch/kernels.py")
 
 
 def test_synchronise_called_from_python_is_seen(modes: list[int | str]) -> None:

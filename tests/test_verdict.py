@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_gpubench import verdict
-from pytest_gpubench.limits import Limits
+from pytest_gpubench.limits import Limits, limit_for_device
 from pytest_gpubench.results.model import Outcome, Speedup, Timing, Verdict
 from pytest_gpubench.stats.speedup import LOOKS as PLANNED
 from pytest_gpubench.stats.speedup import speedup_of
 from pytest_gpubench.stats.summary import Interval, least_count, median_interval, median_rank, std_interval
-from pytest_gpubench.verdict import Judgement, compare_with_limit, judge, judge_speedup, limit_for_device
+from pytest_gpubench.verdict import Judgement, compare_with_limit, judge, judge_speedup
 from tests.stats.test_summary import (
     SIGMAS,
     Draw,

@@ -17,8 +17,6 @@ STYLES = {
     Outcome.INCONCLUSIVE: "yellow",
     Outcome.NOT_JUDGED: "yellow",
 }
-PAST_LIMITS = ("max_regression=", "compare_fail=")
-"""What the limits of changes against a saved run begin with."""
 WORTH_TELLING = 0.01
 """Changes of less are not counted, however certain they are, unless they break a limit."""
 
@@ -77,7 +75,7 @@ def kernel_lines(timing: Timing) -> list[str]:
 
 def past_verdict(item: Measurement) -> Verdict | None:
     """Return the verdict on a measurement's change against a saved run; None where that was not judged."""
-    return next((each for each in item.verdicts if each.limit.startswith(PAST_LIMITS)), None)
+    return next((each for each in item.verdicts if each.is_of_past), None)
 
 
 def change_text(change: PastChange) -> str:

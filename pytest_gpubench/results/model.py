@@ -268,6 +268,11 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     enforced: bool = True
     """Whether a FAIL fails the test: not on a CPU that nobody asked for by name."""
 
+    @property
+    def is_of_past(self) -> bool:
+        """Whether it is about a saved run."""
+        return self.limit.startswith(("max_regression=", "compare_fail="))
+
 
 class Speedup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Hold how many times as fast as its reference a candidate is."""

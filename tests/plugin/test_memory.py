@@ -253,14 +253,13 @@ def test_a_page_and_a_summary_are_written(bench_run: BenchRun) -> None:
 
 
 def test_verdicts_of_the_past_are_known_by_their_limit() -> None:
-    from pytest_gpubench.past import is_of_past
     from pytest_gpubench.results.model import Timing
 
     verdicts = [
         Verdict(limit=limit, outcome=Outcome.PASS, sentence="") for limit in ("max_regression=0.1", "min_speedup=1")
     ]
     item = Measurement(timing=Timing(label="a", timer="wall", cache="cold", device="b"), verdicts=tuple(verdicts))
-    assert [is_of_past(verdict) for verdict in item.verdicts] == [True, False]
+    assert [verdict.is_of_past for verdict in item.verdicts] == [True, False]
 
 
 # one command that compares and saves

@@ -1,10 +1,10 @@
 """Limits as the page writes and draws them."""
 
 import ast
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from pytest_gpubench.limits import limit_for_device
 from pytest_gpubench.results.model import Timing, Verdict
 from pytest_gpubench.units import format_share, format_time, printable
 
@@ -36,11 +36,5 @@ def number_for(asked: str, timing: Timing) -> float | None:
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         return None
     if isinstance(value, Mapping):
-        value = value.get(timing.label, named_device(value, timing.device))
+        value = value.get(timing.label, limit_for_device(value, timing.device))
     return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
-
-
-def named_device(limits: Mapping[object, object], device: str) -> object:
-    """Return the limit of the longest GPU name that is a whole word of the device's; None where none is."""
-    named = [str(name) for name in limits if re.search(rf"(?<!\w){re.escape(str(name))}(?!\w)", device, re.IGNORECASE)]
-    return limits.get(max(named, key=len)) if named else None
