@@ -5,15 +5,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from pytest_gpubench.results.baseline import (
-    Missing,
-    PastTest,
-    change_between,
-    keys_of,
-    outcome_of,
-    regression_sentence,
-    stale_note,
-)
+from pytest_gpubench.results.change import change_between, outcome_of, regression_sentence, stale_note
+from pytest_gpubench.results.counterpart import Missing, PastTest, keys_of
 from pytest_gpubench.results.model import Measurement, Outcome, PastChange, Timing, Verdict
 from pytest_gpubench.stats.regression import Change
 from pytest_gpubench.stats.tolerance import Tolerance

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from pytest_gpubench.past import Past, hold
-from pytest_gpubench.results.baseline import Missing, PastTest
+from pytest_gpubench.results.counterpart import Missing, PastTest
 from pytest_gpubench.results.model import Measurement, Outcome, Timing
 from pytest_gpubench.stats.tolerance import Tolerance
 from tests.report.records import GPU, arms, timing

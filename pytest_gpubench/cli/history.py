@@ -119,7 +119,7 @@ def gather(
 
 def measurements(run: "SavedRun", pattern: str) -> "Iterator[tuple[Key, TestRecord, Measurement]]":
     """Yield what a run measured in the tests that are meant; of arms, the candidates only."""
-    from pytest_gpubench.results.baseline import keys_of
+    from pytest_gpubench.results.counterpart import keys_of
 
     for record in run.records:
         if matches(record.nodeid, pattern):

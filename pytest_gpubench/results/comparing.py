@@ -3,18 +3,9 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from pytest_gpubench.results.baseline import (
-    Baseline,
-    Key,
-    Missing,
-    PastTest,
-    change_between,
-    keys_of,
-    outcome_of,
-    regression_sentence,
-    stale_note,
-    torch_version,
-)
+from pytest_gpubench.results.baseline import Baseline, torch_version
+from pytest_gpubench.results.change import change_between, outcome_of, regression_sentence, stale_note
+from pytest_gpubench.results.counterpart import Key, Missing, PastTest, keys_of
 from pytest_gpubench.results.model import Measurement, Outcome, SavedRun, TestRecord
 from pytest_gpubench.stats.regression import Change
 from pytest_gpubench.stats.tolerance import Tolerance

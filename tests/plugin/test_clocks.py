@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pytest_gpubench.cli import main
-from pytest_gpubench.gpu.clocks import Owner, Record, boot_id, record_path, write_record
+from pytest_gpubench.gpu.clocks.record import Owner, Record, boot_id, record_path, write_record
 from pytest_gpubench.gpu.lock import Holder, LockFile
 from tests.gpu import recording_nvml
 from tests.gpu.recording_nvml import Recording, changes
@@ -98,9 +98,7 @@ def test_recorded_set_measured_and_given_back_before_the_gpu_is(host: Host) -> N
     assert "warning" not in output
 
 
-@pytest.mark.parametrize(
-    "arguments", [[], [LOCK, "--gpu-bench-disable"], [LOCK, "--gpu-bench-device=cpu"], [LOCK, "--collect-only"]]
-)
+@pytest.mark.parametrize("arguments", [[], [LOCK, "--gpu-bench-disable"], [LOCK, "--collect-only"]])
 def test_clocks_are_not_touched_unless_asked_for_and_measured(host: Host, arguments: list[str]) -> None:
     host.write("def test_it(gpu_bench): gpu_bench(fast)\n")
     leave(host)

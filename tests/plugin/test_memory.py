@@ -458,7 +458,8 @@ def test_a_dirty_tree_and_a_missing_git_are_told(
 def test_a_worker_needs_no_file(bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is given the run through the controller: here its storage and its folder are none of the controller's."""
     from pytest_gpubench.memory import BASELINE, Memory
-    from pytest_gpubench.results.baseline import Baseline, PastTest
+    from pytest_gpubench.results.baseline import Baseline
+    from pytest_gpubench.results.counterpart import PastTest
     from pytest_gpubench.settings import Settings
 
     bench_run(MEASURES, "--gpu-bench-save=main")

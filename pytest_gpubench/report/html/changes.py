@@ -1,6 +1,7 @@
 """What changed between two runs: which measurement is which, and which changes are worth a reader's time."""
 
-from pytest_gpubench.results.baseline import Key, change_between, keys_of
+from pytest_gpubench.results.change import change_between
+from pytest_gpubench.results.counterpart import Key, keys_of
 from pytest_gpubench.results.model import Measurement, SavedRun
 from pytest_gpubench.stats.regression import Change
 from pytest_gpubench.stats.tolerance import Tolerance

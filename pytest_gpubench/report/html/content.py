@@ -21,7 +21,7 @@ from pytest_gpubench.report.rows import (
     slowness_against_reference,
     split,
 )
-from pytest_gpubench.results.baseline import keys_of
+from pytest_gpubench.results.counterpart import keys_of
 from pytest_gpubench.results.model import (
     CommitInfo,
     Measurement,

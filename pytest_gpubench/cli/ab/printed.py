@@ -1,0 +1,40 @@
+"""What is said meanwhile, and what is printed of all of it in the end."""
+
+import sys
+from collections.abc import Sequence
+
+from pytest_gpubench.results.model import Outcome
+from pytest_gpubench.results.rounds import Judgement
+from pytest_gpubench.units import count, printable
+
+ORDER = (Outcome.FAIL, Outcome.INVALID, Outcome.INCONCLUSIVE, Outcome.NOT_JUDGED, Outcome.PASS)
+
+
+def say(sentence: str) -> None:
+    """Say what goes on, on stderr: stdout is for the verdicts."""
+    print(f"gpu_bench: {sentence}", file=sys.stderr, flush=True)
+
+
+def report_lines(judgements: Sequence[Judgement]) -> list[str]:
+    """Return a line for each judgement, the worst first, and a line of how many there are of each."""
+    ordered = sorted(judgements, key=lambda each: ORDER.index(each.outcome))
+    width = max(len(outcome.value) for outcome in ORDER)
+    lines = [f"{each.outcome.value.upper():{width}}  {_name(each)}: {printable(each.sentence)}" for each in ordered]
+    compared = sum(each.change is not None for each in judgements)
+    numbers = [(sum(each.outcome is outcome for each in judgements), outcome.value) for outcome in ORDER]
+    words = ", ".join(f"{number} {value}" for number, value in numbers if number)
+    if not compared:
+        return [*lines, "gpu_bench: nothing was compared: no measurement is in both versions"]
+    return [*lines, f"gpu_bench: {count(compared, 'measurement')} compared: {words}"]
+
+
+def exit_status(judgements: Sequence[Judgement]) -> int:
+    """Return 1 where something failed, 2 where nothing was compared, else 0."""
+    if any(each.outcome is Outcome.FAIL for each in judgements):
+        return 1
+    return 0 if any(each.change is not None for each in judgements) else 2
+
+
+def _name(judgement: Judgement) -> str:
+    label = f" [{judgement.label}]" if judgement.label else ""
+    return printable(f"{judgement.nodeid}{label}")

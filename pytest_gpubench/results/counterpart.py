@@ -1,0 +1,127 @@
+"""Which measurement of a saved test a new one is compared with, or why none is."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, NamedTuple
+
+from pytest_gpubench.results.model import DeviceFacts, Measurement, Outcome, Timing
+from pytest_gpubench.units import printable
+
+__tracebackhide__ = True
+
+
+class Key(NamedTuple):
+    """What a measurement is known by within its test."""
+
+    label: str
+    role: str
+    reference: str
+    """The label of what it is compared with; empty for what is compared with nothing."""
+    example: str
+    occurrence: int
+    """How many equal ones come before it."""
+
+
+def keys_of(measurements: Sequence[Measurement]) -> list[Key]:
+    """Return what each measurement of a test is known by."""
+    seen: dict[tuple[str, str, str, str], int] = {}
+    latest: dict[str, str] = {}
+    keys = []
+    for item in measurements:
+        label, reference = item.timing.label, ""
+        if item.role == "reference":
+            latest[item.example] = label
+        elif item.speedup is not None:
+            reference = item.speedup.reference
+        elif item.role == "candidate":
+            reference = latest.get(item.example, "")
+        known = (label, item.role, reference, item.example)
+        seen[known] = occurrence = seen.get(known, -1) + 1
+        keys.append(Key(*known, occurrence))
+    return keys
+
+
+@dataclass(frozen=True)
+class Missing:
+    """Why there is nothing to compare with."""
+
+    kind: Literal["no test", "renamed", "parameters", "source", "host"]
+    sentence: str
+    nodeids: tuple[str, ...] = ()
+    """The tests of the baseline that may be meant."""
+
+
+@dataclass(frozen=True)
+class PastTest:
+    """What a baseline knows of one test."""
+
+    nodeid: str
+    baseline: str
+    """The name of the baseline."""
+    device: DeviceFacts
+    torch: str
+    params: Mapping[str, str]
+    source: str
+    measurements: tuple[Measurement, ...]
+    caveats: tuple[str, ...] = ()
+    """What differs between the two runs and may be why their times do, a sentence each."""
+
+    @cached_property
+    def by_key(self) -> dict[Key, Measurement]:
+        """Its measurements by what they are known by."""
+        return dict(zip(keys_of(self.measurements), self.measurements, strict=True))
+
+    def measurement(
+        self, label: str, role: str = "", reference: str = "", example: str = "", occurrence: int = 0
+    ) -> Measurement | Missing:
+        """Return the measurement that is known by the same, or why there is none with numbers."""
+        key = Key(label, role, reference, example, occurrence)
+        found = self.by_key.get(key)
+        if found is None:
+            return Missing("no test", self._no_such(key))
+        if not found.timing.measured:
+            why = found.timing.unmeasured
+            return Missing("no test", f"{printable(label)} was not measured in {self._where()}: {why}; save a new one")
+        invalid = [verdict.sentence for verdict in found.verdicts if verdict.outcome is Outcome.INVALID]
+        if invalid:
+            was = f"{printable(label)} was INVALID in {self._where()} ({invalid[0]})"
+            return Missing("no test", f"{was}: there is no number to compare with; save a new one")
+        return found
+
+    def counterpart(self, new: Measurement, key: Key) -> Measurement | Missing:
+        """Return the measurement to compare a new one with, or why there is none: numbers of two kinds are none."""
+        found = self.measurement(*key)
+        return found if isinstance(found, Missing) else self._unlike(found.timing, new.timing) or found
+
+    def _where(self) -> str:
+        return f"the baseline {self.baseline!r}"
+
+    def _no_such(self, key: Key) -> str:
+        example = f" ({printable(key.example)})" if key.example else ""
+        time = f", measured for the {key.occurrence + 1}th time," if key.occurrence else ""
+        there = list(dict.fromkeys(map(_what, self.by_key)))
+        only = f"only {few(there)}" if there else "nothing was measured in it"
+        where = f"{self._where()} of {printable(self.nodeid)}"
+        return f"{_what(key)}{example}{time} is not in {where}, {only}; save a new one"
+
+    def _unlike(self, old: Timing, new: Timing) -> Missing | None:
+        told = [
+            f"{what} {getattr(old, what)} in {self._where()} and is {getattr(new, what)} now"
+            for what in ("timer", "cache")
+            if getattr(old, what) != getattr(new, what)
+        ]
+        if not told:
+            return None
+        sentence = f"{printable(new.label)} was measured in another way: {', '.join(told)}; measure both alike"
+        return Missing("host", sentence)
+
+
+def _what(key: Key) -> str:
+    return printable(key.label) + (f" against {printable(key.reference)}" if key.reference else "")
+
+
+def few(names: Sequence[str], most: int = 3) -> str:
+    """Return the first names, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more

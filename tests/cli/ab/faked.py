@@ -1,0 +1,87 @@
+"""Commits, the command, and what stands for pytest in it."""
+
+import argparse
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from pytest_gpubench.cli import ab
+from pytest_gpubench.cli.ab.junit import junit_names
+from pytest_gpubench.results.model import DeviceFacts, Measurement, SavedRun, TestRecord, Timing
+from pytest_gpubench.results.store import write_run
+
+CPU = DeviceFacts(type="cpu", name="a CPU", host="here")
+NODEID = "tests/test_a.py::test_it[4-a::b]"
+Git = Callable[..., str]
+
+
+def commit(git: Git, files: Mapping[str, str]) -> str:
+    """Commit these files and return the commit."""
+    for name, text in files.items():
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).write_text(text)
+    git("add", "--all")
+    git("commit", "--quiet", "--allow-empty", "--message", "a change")
+    return git("rev-parse", "HEAD")
+
+
+def parse(*words: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    ab.add(parser.add_subparsers())
+    return parser.parse_args(["ab", *words])
+
+
+def call(*words: str) -> int:
+    arguments = parse(*words)
+    return int(arguments.run(arguments))
+
+
+def left(tmp_path: Path) -> list[Path]:
+    """Return what is left in the temporary folder."""
+    return list((tmp_path / "tmp").iterdir())
+
+
+class FakePytest:
+    """Stand for pytest: write the results and the JUnit file that a tree's `us` file, a time, asks for."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.commands: list[Sequence[str]] = []
+        self.folders: list[Path] = []
+        self.environments: list[Mapping[str, str]] = []
+        self.status = 0
+        self.output = "line\n" * 30 + "the last line\n"
+        self.interrupt_at: int | None = None
+        monkeypatch.setattr("pytest_gpubench.cli.ab.runs.run_logged", self.run)
+        monkeypatch.setattr("pytest_gpubench.cli.ab.command.one_gpu", dict)
+
+    def run(self, command: Sequence[str], folder: Path, environment: Mapping[str, str], log: Path) -> int:
+        self.commands.append(command)
+        self.folders.append(folder)
+        self.environments.append(environment)
+        log.write_text(self.output)
+        if len(self.commands) == self.interrupt_at:
+            raise KeyboardInterrupt
+        if command[0] == "sh":
+            return subprocess.run(command, cwd=folder).returncode
+        self.write(folder, *(Path(word.partition("=")[2]) for word in command[-2:]))
+        return self.status
+
+    def write(self, folder: Path, junit: Path, results: Path) -> None:
+        text = (folder / "us").read_text()
+        measurements = []
+        if text != "nothing":
+            timing = Timing(label="f", timer="wall", cache="cold", device="", samples_us=(float(text),))
+            measurements = [Measurement(timing=timing)]
+        record = TestRecord(nodeid=NODEID, device=CPU, measurements=tuple(measurements))
+        write_run(SavedRun(records=(record,) if measurements else (), datetime="2026-01-01T00:00:00+00:00"), results)
+        names = junit_names(NODEID)
+        junit.write_text(
+            f'<testsuites><testsuite><testcase classname="{names[0]}" name="{names[1]}"/></testsuite></testsuites>'
+        )
+
+    @property
+    def arms(self) -> str:
+        """Whose turn it was: B in the worktree of BASE, H in that of HEAD, W in the working tree."""
+        return "".join({"base": "B", "head": "H"}.get(folder.name, "W") for folder in self.folders)

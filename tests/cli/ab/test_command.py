@@ -1,0 +1,159 @@
+"""Two commits by alternating runs: what is asked for, run and printed, by a fake of pytest and by itself."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from pytest_gpubench.cli.ab.command import slower
+from tests.cli.ab.faked import NODEID, FakePytest, Git, call, commit, left, parse
+
+# the command line
+
+
+@pytest.mark.parametrize(
+    ("words", "base", "head", "rest"),
+    [
+        (["main"], "main", None, []),
+        (["main", "--"], "main", None, []),
+        (["main", "--", "tests", "-q"], "main", None, ["tests", "-q"]),
+        (["main", "topic", "--", "tests", "--", "x"], "main", "topic", ["tests", "--", "x"]),
+        (["--rounds", "5", "main", "--", "--rounds", "7"], "main", None, ["--rounds", "7"]),
+    ],
+)
+def test_what_follows_the_dashes_is_pytests(words: list[str], base: str, head: str | None, rest: list[str]) -> None:
+    found = parse(*words)
+    assert (found.base, found.head, found.pytest_arguments) == (base, head, rest)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ([], "the following arguments are required: BASE"),
+        (["--", "tests"], "the following arguments are required: BASE"),
+        (["a", "b", "c"], "unrecognized arguments: c"),
+        (["a", "--rounds", "0"], "argument --rounds: '0' is not valid, it must be at least 1"),
+        (["a", "--fail-slower", "-1"], "argument --fail-slower: '-1' is not valid, it must be above 0 and finite"),
+        (["a", "--fail-slower", "nan"], "argument --fail-slower: 'nan' is not valid, it must be above 0 and finite"),
+        (["a", "--fail-slower", "fast"], "argument --fail-slower: 'fast' is not valid, it must be a number, or *"),
+        (["a", "--alpha", "2"], "argument --alpha: '2' is not valid, it must be below 1 (or 100%)"),
+        (["a", "--alpha", "0.5"], "argument --alpha: '0.5' is not valid, it must be below 0.5"),
+        (["a", "--metric", "min"], "argument --metric: invalid choice: 'min' *"),
+    ],
+)
+def test_bad_usage_gets_a_sentence(words: list[str], sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        parse(*words)
+    assert stopped.value.code == 2
+    assert sentence.removesuffix("*") in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("text", "value"), [("3%", 0.03), ("0.5 %", 0.005), ("0.03", 0.03), ("0", 0), ("150%", 1.5)])
+def test_how_much_slower(text: str, value: float) -> None:
+    assert slower(text) == pytest.approx(value)
+
+
+# what is run
+
+
+def test_two_commits(git: Git, fake: FakePytest, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    commit(git, {"us": "10"})
+    git("tag", "old")
+    commit(git, {"us": "10.4"})
+    Path("us").write_text("99")
+    assert call("old", "main", "--", "tests", "-q") == 1
+    assert fake.arms == "BHHBHBBHBHHB"
+    shown = capsys.readouterr()
+    assert f"FAIL          {NODEID} [f]: is slower: 1.040x [1.040, 1.040] by the median, wanted" in shown.out
+    assert shown.out.splitlines()[-1] == "gpu_bench: 1 measurement compared: 1 fail"
+    said = shown.err.splitlines()
+    assert re.fullmatch(r"gpu_bench: BASE is old \(\w{8}\)", said[0])
+    assert re.fullmatch(r"gpu_bench: HEAD is main \(\w{8}\); 1 changed file of the working tree left out", said[1])
+    assert said[2] == "gpu_bench: run 1 of 12: BASE, 1 test, 1 measurement, 0 s"
+    assert left(tmp_path) == []
+    assert len(git("worktree", "list").splitlines()) == 1
+    assert Path("us").read_text() == "99"
+
+
+def test_the_working_tree_as_it_is(git: Git, fake: FakePytest, capsys: pytest.CaptureFixture[str]) -> None:
+    commit(git, {"us": "10"})
+    assert call("main", "--rounds", "1") == 0
+    assert fake.arms == "BWWB"
+    said = capsys.readouterr().err
+    assert "HEAD is the working tree as it is, which is clean, at " in said
+    assert "BASE and HEAD are the same commit" not in said
+    Path("us").write_text("10.5")
+    Path("new").touch()
+    assert call("main", "--rounds", "1") == 1
+    assert "HEAD is the working tree as it is, with 2 changed files, at " in capsys.readouterr().err
+
+
+def test_one_commit_twice(git: Git, fake: FakePytest, capsys: pytest.CaptureFixture[str]) -> None:
+    commit(git, {"us": "10"})
+    assert call("main", "HEAD", "--rounds", "1") == 0
+    assert "BASE and HEAD are the same commit: every difference is noise" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("words", "status"), [(["--fail-slower", "3.9%"], 1), (["--fail-slower", "4.1%"], 0)])
+def test_the_margin_is_the_options(git: Git, fake: FakePytest, words: list[str], status: int) -> None:
+    commit(git, {"us": "10"})
+    Path("us").write_text("10.4")
+    assert call("main", "--rounds", "1", *words) == status
+
+
+# all of it, with pytest itself
+
+
+TESTS = """
+import pytest
+from kernels.fast import SPEED
+from pytest_gpubench import scripted
+
+@scripted([10.0 * SPEED])
+def kernel(x): return x
+
+@scripted([5.0])
+def steady(x): return x
+
+@scripted([30.0])
+def reference(x): return x
+
+def test_slower(gpu_bench): gpu_bench(kernel, 1)
+def test_as_before(gpu_bench): gpu_bench(steady, 1)
+@pytest.mark.parametrize("size", ["4/8"])
+def test_speedup(gpu_bench, size):
+    import torch
+    gpu_bench.compare(kernel, reference, (torch.ones(3),))
+"""
+
+
+def test_two_commits_with_pytest_itself(
+    git: Git, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The package is on the path of the working tree, too, and both commits import their own all the same."""
+    monkeypatch.setenv("PYTHONPATH", str(Path.cwd()))
+    commit(git, {"kernels/__init__.py": "", "kernels/fast.py": "SPEED = 1.0", "tests/test_a.py": TESTS})
+    git("tag", "old")
+    commit(
+        git,
+        {
+            "kernels/fast.py": "SPEED = 1.06",
+            "tests/test_b.py": "def test_new(gpu_bench): pass\n",
+            "tests/test_a.py": TESTS + "\n# a comment\n",
+        },
+    )
+    Path("kernels/fast.py").write_text("SPEED = 100.0")
+    options = ["--gpu-bench-timer=scripted", "-p", "no:benchmark", "-p", "no:randomly"]
+    assert call("old", "main", "--rounds", "1", "--", "tests", *options) == 1
+    out = capsys.readouterr().out
+    print(out)
+    assert re.search(r"^FAIL +tests/test_a.py::test_slower \[kernel\]: is slower: 1\.060x", out, re.MULTILINE)
+    assert re.search(
+        r"^FAIL +tests/test_a.py::test_speedup\[4/8\] \[kernel\]: is slower: 1\.060x \S+ \S+ by the speedup",
+        out,
+        re.MULTILINE,
+    )
+    assert re.search(r"^PASS +tests/test_a.py::test_as_before \[steady\]: is not slower: 1\.000x", out, re.MULTILINE)
+    assert re.search(r"^NOT JUDGED +tests\S*test_new\S*: HEAD alone has it: a new test", out, re.MULTILINE)
+    assert left(tmp_path) == []
+    assert Path("kernels/fast.py").read_text() == "SPEED = 100.0"

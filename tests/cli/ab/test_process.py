@@ -1,0 +1,32 @@
+"""A run that is interrupted ends with all that it started."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+
+def test_a_run_that_is_interrupted_ends_with_all_it_started(tmp_path: Path) -> None:
+    """SIGTERM, as CI sends it, reaches what the command started, too."""
+    script = f"""
+import os, signal, subprocess, threading
+from pathlib import Path
+from pytest_gpubench.cli.ab.interrupts import ending_by_signal
+from pytest_gpubench.cli.ab.process import run_logged
+command = ["sh", "-c", "sleep 60 & echo $! > {tmp_path}/pid; kill -TERM " + str(os.getpid()) + "; wait"]
+try:
+    with ending_by_signal():
+        run_logged(command, Path("/"), dict(os.environ), Path("{tmp_path}/log"))
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=50)
+    assert found.stdout == "interrupted\n", found.stderr
+    status = Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}/stat")
+    for _ in range(500):  # it is killed, which takes the system a moment
+        if not status.exists() or status.read_text().split()[2] == "Z":
+            return
+        time.sleep(0.01)
+    pytest.fail("what the command started goes on")

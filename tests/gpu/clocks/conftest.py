@@ -1,0 +1,20 @@
+"""No test of locked clocks can reach the NVML of this machine."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pytest_gpubench.gpu.clocks.lock import ENDS
+from tests.gpu.recording_nvml import Recording
+
+
+@pytest.fixture(autouse=True)
+def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Recording]:
+    """Nothing here can reach the NVML of this machine."""
+    library = Recording(tmp_path)
+    monkeypatch.setitem(sys.modules, "pynvml", library)
+    yield library
+    assert ENDS.locks == []
+    assert ENDS.handlers == []

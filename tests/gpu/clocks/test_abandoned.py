@@ -1,0 +1,153 @@
+"""What processes left locked when they died is given back by the next, and nothing else is."""
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_gpubench.gpu.clocks import restore_abandoned, restore_all
+from pytest_gpubench.gpu.clocks.abandoned import Restored
+from pytest_gpubench.gpu.clocks.record import Record, boot_id, record_path, write_record
+from tests.gpu.clocks.locking import (
+    BOTH_RESET,
+    BOTH_SET,
+    DEAD,
+    GPU,
+    RESET,
+    RESET_MEMORY,
+    SET,
+    SET_MEMORY,
+    finish,
+    leave,
+    owner,
+    record_of,
+    start,
+    wait_until_held,
+    whats,
+)
+from tests.gpu.recording_nvml import Recording, changes
+
+
+@pytest.mark.parametrize("at", ["held", SET, SET_MEMORY, RESET, RESET_MEMORY])
+def test_after_a_kill_the_next_start_gives_them_back(tmp_path: Path, at: str) -> None:
+    process = start(tmp_path, kill={} if at == "held" else {at: signal.SIGKILL})
+    if at == "held":
+        wait_until_held(process)
+        assert restore_abandoned(tmp_path) == []
+        process.kill()
+    assert finish(process)[0] == -signal.SIGKILL
+    before = whats(tmp_path)
+    sentences = restore_abandoned(tmp_path)
+    assert len(sentences) == 1
+    assert f"the clocks of {GPU} were left locked at 1410 MHz (memory 3201 MHz) by pid {process.pid}" in sentences[0]
+    assert sentences[0].endswith("which has ended; they are given back")
+    assert whats(tmp_path) == before + BOTH_RESET
+    assert record_of(tmp_path) is None
+    assert restore_abandoned(tmp_path) == []
+
+
+def test_after_a_kill_the_next_lock_gives_them_back(tmp_path: Path) -> None:
+    process = start(tmp_path)
+    wait_until_held(process)
+    process.kill()
+    finish(process)
+    assert finish(start(tmp_path, "max"))[0] == 0
+    assert whats(tmp_path) == BOTH_SET + BOTH_RESET + BOTH_SET + BOTH_RESET
+
+
+def test_without_records_nothing_is_opened_or_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    assert restore_abandoned(tmp_path / "missing") == []
+    assert restore_all(tmp_path) == Restored((), 0)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("values", "lives"),
+    [
+        ({}, True),
+        ({"started": 1}, False),  # its number is used again
+        ({"pid": 2**22 + 1}, False),
+        ({"boot": "another"}, False),
+        ({"namespace": "another container's", "started": 1}, True),  # cannot be seen
+        ({"host": "another", "started": 1}, True),
+        ({"started": None}, True),
+    ],
+)
+def test_only_the_clocks_of_who_has_ended_are_given_back(tmp_path: Path, values: dict[str, Any], lives: bool) -> None:
+    leave(tmp_path, owner(**values))
+    before = record_path(tmp_path, GPU).read_bytes()
+    sentences = restore_abandoned(tmp_path)
+    assert len(sentences) == (0 if lives else 1)
+    assert whats(tmp_path) == ([] if lives else BOTH_RESET)
+    assert record_path(tmp_path, GPU).exists() == lives
+    if lives:
+        assert record_path(tmp_path, GPU).read_bytes() == before
+        restored = restore_all(tmp_path)
+        assert restored.left == 1
+        assert restored.sentences[0].endswith("they are left alone")
+        assert record_path(tmp_path, GPU).read_bytes() == before
+
+
+def test_one_living_owner_is_enough(tmp_path: Path) -> None:
+    leave(tmp_path, owner(**DEAD), owner())
+    assert restore_abandoned(tmp_path) == []
+    assert whats(tmp_path) == []
+
+
+@pytest.mark.parametrize("kind", ["text", "empty", "folder", "link", "other GPU", "fifo", "nobody's"])
+def test_a_damaged_record_is_reported_and_its_gpu_reset(tmp_path: Path, kind: str) -> None:
+    path = record_path(tmp_path, GPU)
+    precious = tmp_path / "precious"
+    leave(tmp_path, owner())
+    text = path.rename(precious).read_text()
+    make: dict[str, Callable[[], object]] = {
+        "text": lambda: path.write_text('{"gpu": 3'),
+        "empty": path.touch,
+        "folder": path.mkdir,
+        "link": lambda: path.symlink_to(precious),
+        "other GPU": lambda: write_record(path, Record(gpu="GPU-fake-2", graphics=1, memory=None, owners=(owner(),))),
+        "fifo": lambda: os.mkfifo(path),
+        "nobody's": lambda: leave(tmp_path),
+    }
+    make[kind]()
+    restored = restore_all(tmp_path)
+    assert len(restored.sentences) == 1
+    assert GPU in restored.sentences[0]
+    assert whats(tmp_path) == BOTH_RESET
+    assert {each.gpu for each in changes(tmp_path)} == {GPU}
+    assert restored.left == (1 if kind == "folder" else 0)  # which is not ours to remove
+    assert path.exists() == (kind == "folder")
+    assert precious.read_text() == text
+
+
+@pytest.mark.parametrize(("error", "left"), [("NoPermission", 1), ("Lost", 1), ("NotSupported", 0)])
+def test_what_cannot_be_given_back_stays_recorded(tmp_path: Path, fake: Recording, error: str, left: int) -> None:
+    leave(tmp_path, owner(**DEAD))
+    fake.broken = {RESET: error}
+    restored = restore_all(tmp_path)
+    assert restored.left == left
+    assert record_path(tmp_path, GPU).exists() == bool(left)
+    assert ("doctor --restore-clocks" in restored.sentences[0]) == bool(left)
+
+
+@pytest.mark.parametrize(("boot", "sentences"), [(boot_id(), 1), ("another", 0)])
+def test_a_gpu_that_is_not_here(tmp_path: Path, fake: Recording, boot: str, sentences: int) -> None:
+    """A record of another boot and an unknown GPU is that of another host, which has the same folder."""
+    leave(tmp_path, owner(**DEAD, boot=boot))
+    fake.gpus = ()
+    assert len(restore_abandoned(tmp_path)) == sentences
+    assert record_path(tmp_path, GPU).exists()
+    assert whats(tmp_path) == []
+
+
+def test_one_gpu_does_not_keep_another_from_being_restored(tmp_path: Path) -> None:
+    record_path(tmp_path, "GPU-fake-0").write_text("{")  # unknown to NVML
+    leave(tmp_path, owner(**DEAD))
+    restored = restore_all(tmp_path)
+    assert (len(restored.sentences), restored.left) == (2, 1)
+    assert whats(tmp_path) == BOTH_RESET

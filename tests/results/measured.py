@@ -1,0 +1,71 @@
+"""Measurements, tests and runs by a few words, and where to look for them."""
+
+import math
+from typing import Any
+
+import msgspec
+
+from pytest_gpubench.results.baseline import Baseline
+from pytest_gpubench.results.counterpart import Missing, PastTest
+from pytest_gpubench.results.model import (
+    DeviceFacts,
+    Measurement,
+    SavedRun,
+    Speedup,
+    TestRecord,
+    Timing,
+)
+
+GPU = DeviceFacts(type="cuda", name="NVIDIA H200", host="here", uuid="GPU-1", driver="570.1", multiprocessors=132)
+TEST = "tests/test_a.py::test_it"
+ALPHA = 0.001
+
+
+def on(**facts: Any) -> DeviceFacts:
+    return msgspec.structs.replace(GPU, **facts)
+
+
+def timing(label: str, us: float, reps: int = 30, **others: Any) -> Timing:
+    samples = tuple(us * (1 + (step - reps / 2) / 1e4) for step in range(reps))
+    known = {"timer": "profiler", "cache": "cold", "device": GPU.name, "samples_us": samples}
+    return Timing(label=label, **{**known, **others})
+
+
+def alone(label: str = "softmax", us: float = 289, **others: Any) -> Measurement:
+    return Measurement(timing=timing(label, us, **others))
+
+
+def pair(candidate: str, us: float, reference_us: float = 400, example: str = "") -> tuple[Measurement, Measurement]:
+    ratio = reference_us / us
+    logs = tuple(math.log(ratio) + step / 1e4 for step in range(-15, 15))
+    speedup = Speedup(
+        ratio=ratio, interval=None, quads=30, alpha=ALPHA, reference="torch", reference_us=1, seed=1, log_ratios=logs
+    )
+    return (
+        Measurement(timing=timing("torch", reference_us), role="reference", example=example),
+        Measurement(timing=timing(candidate, us), speedup=speedup, role="candidate", example=example),
+    )
+
+
+def record(*measurements: Measurement, nodeid: str = TEST, **others: Any) -> TestRecord:
+    known: dict[str, Any] = {"device": GPU, "source": "abc"}
+    return TestRecord(nodeid=nodeid, measurements=measurements, **{**known, **others})
+
+
+def run(*records: TestRecord, **others: Any) -> SavedRun:
+    known: dict[str, Any] = {"datetime": "2026-01-01T00:00:00+00:00", "name": "main", "machine_info": {"torch": "2.11"}}
+    return SavedRun(records=records, **{**known, **others})
+
+
+def baseline(*records: TestRecord, **others: Any) -> Baseline:
+    return Baseline([("main", run(*records, **others))])
+
+
+def find(where: Baseline, nodeid: str = TEST, source: str = "abc", device: DeviceFacts = GPU, **others: Any) -> Any:
+    return where.find(nodeid, source, device, others.pop("params", {}), **others)
+
+
+def missing(found: PastTest | Missing | Measurement) -> Missing:
+    assert isinstance(found, Missing)
+    assert not found.sentence.endswith(".")
+    return found

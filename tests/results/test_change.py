@@ -1,0 +1,135 @@
+"""What two measurements say together: what was found, next to what is tolerated."""
+
+import msgspec
+import pytest
+
+from pytest_gpubench.results.change import (
+    PROFILER_TICK_US,
+    change_between,
+    outcome_of,
+    regression_sentence,
+    stale_note,
+    tick_between,
+)
+from pytest_gpubench.results.model import (
+    Measurement,
+    Outcome,
+)
+from pytest_gpubench.stats.regression import Change
+from pytest_gpubench.stats.summary import Interval
+from pytest_gpubench.stats.tolerance import parse_tolerance
+from tests.results.measured import ALPHA, alone, pair, timing
+
+
+def measured(ratio: float, low: float, high: float, metric: str = "median") -> Change:
+    interval = Interval(low, high)
+    difference = None if metric == "speedup" else Interval(289 * low - 289, 289 * high - 289)
+    values = (1.95, 1.95 / ratio) if metric == "speedup" else (289.0, 289 * ratio)
+    return Change(ratio, interval, metric, ALPHA, *values, difference, (60, 60))
+
+
+@pytest.mark.parametrize(
+    ("change", "tolerance", "sentence"),
+    [
+        (
+            measured(1.081, 1.078, 1.084),
+            "median:5%",
+            "softmax is slower than in the baseline 'main': 1.081x [1.078, 1.084] of its median, wanted at most 1.05x "
+            "(312.4 us against 289.0 us, 60 and 60 reps, alpha 0.001)",
+        ),
+        (
+            measured(1.05, 1.04, 1.06),
+            "q1:5%",
+            "softmax is too close to tell from what it was in the baseline 'main': 1.050x [1.040, 1.060] of its median",
+        ),
+        (measured(1.0, 0.99, 1.01), "median:5%", "softmax is as fast as in the baseline 'main': 1.000x"),
+        (
+            measured(1.02, 1.01, 1.03),
+            "median:5%",
+            "softmax is slower than in the baseline 'main', within what is tolerated: 1.020x",
+        ),
+        (measured(0.9, 0.89, 0.91), "median:5%", "softmax is faster than in the baseline 'main': 0.9000x"),
+        (
+            Change(1.5, None, "median", ALPHA, 289, 433.5, None, (5, 1)),
+            "median:5%",
+            "softmax cannot be judged from what it was in the baseline 'main': 1.500x of its median, wanted at most "
+            "1.05x (433.5 us against 289.0 us, 1 and 5 reps, too few to decide: take at least 11 reps in both, ",
+        ),
+        (
+            measured(1.081, 1.078, 1.084, "speedup"),
+            "speedup:3%",
+            "softmax is slower against its reference than in the baseline 'main': 1.081x [1.078, 1.084] of its "
+            "relative time, wanted at most 1.03x (speedup 1.804x against 1.950x, 312.0 us against 289.0 us, "
+            "60 and 60 quads, alpha 0.001)",
+        ),
+        (
+            measured(1.081, 1.078, 1.084),
+            "median:5us",
+            "1.081x [1.078, 1.084] of its median, by 23.41 us [22.54 us, 24.28 us], wanted at most 5.000 us more (",
+        ),
+    ],
+)
+def test_sentences_say_what_was_found_and_wanted(change: Change, tolerance: str, sentence: str) -> None:
+    assert sentence in regression_sentence("softmax", change, parse_tolerance(tolerance), 289, 312, "main")
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "tolerance", "outcome"),
+    [
+        (1.0501, 1.06, "median:5%", Outcome.FAIL),
+        (1.0499, 1.06, "median:5%", Outcome.INCONCLUSIVE),
+        (0.9, 1.0499, "median:5%", Outcome.PASS),
+        (1 + 5.01 / 289, 1.1, "median:5us", Outcome.FAIL),
+        (1 + 4.99 / 289, 1.1, "median:5us", Outcome.INCONCLUSIVE),
+        (1.0, 1 + 4.99 / 289, "median:5us", Outcome.PASS),
+    ],
+)
+def test_outcomes_change_at_the_tolerance(low: float, high: float, tolerance: str, outcome: Outcome) -> None:
+    assert outcome_of(measured((low + high) / 2, low, high), parse_tolerance(tolerance)) is outcome
+
+
+@pytest.mark.parametrize(
+    ("high", "tolerance", "stale"),
+    [
+        (0.9499, "median:5%", True),
+        (0.9501, "median:5%", False),
+        (1 - 5.01 / 289, "median:5us", True),
+        (1 - 4.99 / 289, "median:5us", False),
+    ],
+)
+def test_a_baseline_is_stale_where_all_is_faster_by_more_than_is_tolerated(
+    high: float, tolerance: str, stale: bool
+) -> None:
+    note = stale_note("softmax", measured(0.8, 0.7, high), parse_tolerance(tolerance), "main")
+    told = (
+        "baseline stale: softmax is faster than the baseline, 1.250x as fast as in the baseline 'main'; save a new one"
+    )
+    assert note == (told if stale else "")
+    for text in ("median:5%", "median:5us"):
+        assert not stale_note("softmax", Change(0.5, None, "median", ALPHA), parse_tolerance(text), "main")
+
+
+def test_a_speedup_falls_back_on_the_median_where_there_is_none() -> None:
+    tolerance = parse_tolerance("speedup:3%")
+    candidate = pair("mine", 200)[1]
+    assert candidate.speedup is not None
+    assert change_between(candidate, candidate, tolerance, ALPHA).metric == "speedup"
+    assert change_between(alone(), alone(), tolerance, ALPHA).metric == "median"
+    bare = msgspec.structs.replace(candidate, speedup=msgspec.structs.replace(candidate.speedup, log_ratios=()))
+    assert change_between(bare, candidate, tolerance, ALPHA).metric == "median"
+    assert change_between(candidate, candidate, parse_tolerance("q1:3%"), 0.01).metric == "q1"
+
+
+def test_a_tick_is_seen_where_the_profiler_shows_it() -> None:
+    from pytest_gpubench.timing.profiler import ProfilerTimer
+
+    assert ProfilerTimer.tick_us == PROFILER_TICK_US
+    ticks = timing("x", 3, samples_us=tuple(0.032 * (90 + step % 3) for step in range(30)))
+    rounded = timing("x", 3, samples_us=tuple(round(sample, 3) for sample in ticks.samples_us))
+    smooth, wall = timing("x", 3), msgspec.structs.replace(ticks, timer="wall")
+    assert tick_between(ticks, rounded) == PROFILER_TICK_US
+    assert tick_between(ticks, smooth) == tick_between(smooth, ticks) == tick_between(wall, wall) == 0
+    item = Measurement(timing=ticks)
+    change = change_between(item, item, parse_tolerance("median:5%"), ALPHA)
+    assert change.difference is not None
+    assert change.difference.width >= 2 * PROFILER_TICK_US

@@ -1,0 +1,126 @@
+"""Two whole runs, one held against the other."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from pytest_gpubench.results.baseline import slimmed
+from pytest_gpubench.results.comparing import Finding, compare_runs
+from pytest_gpubench.results.model import (
+    Measurement,
+    Outcome,
+    TestRecord,
+    Verdict,
+)
+from pytest_gpubench.stats.tolerance import parse_tolerance
+from tests.results.measured import ALPHA, alone, missing, on, pair, record, run, timing
+from tests.results.saved import make_run
+
+
+def test_a_slim_run_compares_the_same() -> None:
+    old, new = make_run(20), make_run(20, seed=1, slower=1.1)
+    tolerance = parse_tolerance("median:5%")
+    told = [(each.nodeid, each.label, each.outcome, each.sentence) for each in compare_runs(old, new, tolerance, 0.01)]
+    slim = compare_runs(slimmed(old), slimmed(new), tolerance, 0.01)
+    assert told == [(each.nodeid, each.label, each.outcome, each.sentence) for each in slim]
+
+
+def compared(old: Sequence[TestRecord], new: Sequence[TestRecord], tolerance: str = "median:5%") -> list[Finding]:
+    return compare_runs(run(*old), run(*new, name="feature"), parse_tolerance(tolerance), ALPHA)
+
+
+def test_every_measurement_of_both_runs_has_its_finding() -> None:
+    old = [
+        record(alone(), alone("gone label", 5)),
+        record(alone(), nodeid="tests/a.py::test_moved", source="m"),
+        record(alone(), nodeid="tests/a.py::test_gone", source="g"),
+        record(alone(), nodeid="tests/a.py::test_changed", source="c1"),
+        record(alone(), nodeid="tests/a.py::test_p[1]", source="p", params={"n": "1"}),
+    ]
+    new = [
+        record(alone(us=320), alone("new label", 6)),
+        record(alone(), nodeid="tests/b.py::test_moved", source="m"),
+        record(alone(), nodeid="tests/a.py::test_changed", source="c2"),
+        record(alone(), nodeid="tests/a.py::test_p[2]", source="p", params={"n": "2"}),
+        record(alone(), nodeid="tests/a.py::test_new", source="n"),
+    ]
+    findings = compared(old, new)
+    told = [(each.nodeid.partition("::")[2], each.label, each.missing and each.missing.kind) for each in findings]
+    assert told == [
+        ("test_it", "softmax", None),
+        ("test_it", "new label", "no test"),
+        ("test_it", "gone label", None),
+        ("test_moved", "softmax", "renamed"),
+        ("test_changed", "softmax", "source"),
+        ("test_p[2]", "softmax", "parameters"),
+        ("test_new", "softmax", "no test"),
+        ("test_gone", "softmax", None),
+        ("test_p[1]", "softmax", None),
+    ]
+    assert [each.outcome for each in findings] == [Outcome.FAIL] + [Outcome.NOT_JUDGED] * 8
+    assert (findings[2].new, findings[7].new) == (None, None)
+    assert "'main' but not in feature: it was removed, renamed or not run" in findings[7].sentence
+    assert findings[0].old is not None
+    assert findings[0].change is not None
+
+
+def test_a_reference_is_compared_but_not_judged() -> None:
+    findings = compared([record(*pair("mine", 200))], [record(*pair("mine", 220, 440))])
+    assert [each.outcome for each in findings] == [Outcome.NOT_JUDGED, Outcome.FAIL]
+    assert findings[0].sentence.startswith("the reference is not judged: torch is slower")
+    assert "its reference torch is slower too, 1.100x of its median" in findings[1].note
+    findings = compared([record(*pair("mine", 200))], [record(*pair("mine", 220, 440))], "speedup:3%")
+    assert [each.outcome for each in findings] == [Outcome.NOT_JUDGED, Outcome.PASS]
+    assert findings[1].note == ""
+    findings = compared([record(*pair("mine", 200))], [record(*pair("mine", 220))])
+    assert (findings[1].outcome, findings[1].note) == (Outcome.FAIL, "")
+    findings = compared([record(*pair("mine", 200))], [record(*pair("mine", 200, 440))])
+    assert (findings[1].outcome, findings[1].note) == (Outcome.PASS, "")
+
+
+def test_notes_name_what_else_is_to_know() -> None:
+    old = record(alone())
+    new = record(alone(us=200, throttle_reasons=("power cap",)), device=on(driver="580"))
+    (found,) = compared([old], [new])
+    assert found.outcome is Outcome.PASS
+    for part in ("baseline stale: softmax", "throttled now (power cap)", "driver was 570.1"):
+        assert part in found.note
+
+
+def test_runs_of_two_gpus_are_not_compared() -> None:
+    (found,) = compared([record(alone())], [record(alone(us=900), device=on(name="NVIDIA A100"))])
+    assert (found.outcome, found.change) == (Outcome.NOT_JUDGED, None)
+    assert missing(found.missing).kind == "host"  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("outcome", "expected"), [("invalid", Outcome.INVALID), ("fail", Outcome.NOT_JUDGED)])
+def test_what_has_no_number_now_says_why(outcome: str, expected: Outcome) -> None:
+    verdict = Verdict(limit="", outcome=Outcome(outcome), sentence="s")
+    new = Measurement(timing=timing("softmax", 1, samples_us=(), unmeasured="too fast"), verdicts=(verdict,))
+    (found,) = compared([record(alone())], [record(new)])
+    assert (found.outcome, found.sentence) == (expected, "softmax was not measured: too fast")
+    assert found.old is not None
+
+
+def test_a_sample_that_is_no_time_loses_only_its_own_finding() -> None:
+    new = (alone(samples_us=(1.0, 0.0, 1.0)), alone("other"))
+    findings = compared([record(alone(), alone("other"))], [record(*new)])
+    assert [each.outcome for each in findings] == [Outcome.INVALID, Outcome.PASS]
+    assert "softmax cannot be compared: a time of the new run must be above 0 us" in findings[0].sentence
+
+
+def test_unchanged_code_is_told_from_slower_code_in_five_thousand_tests() -> None:
+    """Numbers in, numbers out, of a run as large as any: every seventh test is 10 % slower."""
+
+    def many(slower: float) -> list[TestRecord]:
+        shared = {factor: (alone("first"), alone("second", 200 * factor)) for factor in (1, slower)}
+        return [
+            record(*shared[slower if index % 7 == 0 else 1], nodeid=f"tests/a.py::test_{index % 50}[{index}]")
+            for index in range(5000)
+        ]
+
+    findings = compared(many(1), many(1.1))
+    assert len(findings) == 10_000
+    failed = {each.nodeid for each in findings if each.outcome is Outcome.FAIL}
+    assert failed == {f"tests/a.py::test_{index % 50}[{index}]" for index in range(0, 5000, 7)}
+    assert {each.outcome for each in findings} == {Outcome.FAIL, Outcome.PASS}
