@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from pytest_gpubench.results.kernels import breakdown, longest
 from pytest_gpubench.results.model import Measurement, Outcome, PastChange, Speedup, Timing, Verdict
 from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.units import MICROSECONDS_PER_UNIT, format_time, printable, round_to_digits
@@ -17,6 +18,8 @@ STYLES = {
     Outcome.INCONCLUSIVE: "yellow",
     Outcome.NOT_JUDGED: "yellow",
 }
+MOST_KERNELS = 20
+"""Kernels of one call that are listed; the shortest of more are summed up."""
 WORTH_TELLING = 0.01
 """Changes of less are not counted, however certain they are, unless they break a limit."""
 
@@ -63,13 +66,10 @@ def notes_of(timing: Timing) -> list[str]:
 
 
 def kernel_lines(timing: Timing) -> list[str]:
-    """Return a line for each kernel of a call, the longest first."""
-    total_us = sum(kernel.median_us for kernel in timing.kernels) or 1.0
-    ordered = sorted(timing.kernels, key=lambda kernel: -kernel.median_us)
-    shares = [f"{100 * kernel.median_us / total_us:5.1f} %" for kernel in ordered]
+    """Return a line for each kernel of a call, the longest first, and one for the rest of very many."""
     return [
-        f"  {format_time(kernel.median_us):>10} {share} {kernel.launches} x {kernel.name}"
-        for kernel, share in zip(ordered, shares, strict=True)
+        f"  {format_time(each.median_us):>10} {100 * each.share:5.1f} % {each.launches} x {printable(each.name)}"
+        for each in longest(breakdown(timing), MOST_KERNELS)
     ]
 
 

@@ -9,6 +9,7 @@ from pytest_gpubench.report.cells import outcome_text, speedup_text, time_cell
 from pytest_gpubench.report.comparison import reference_us, times_us, timing_cell, variant_text
 from pytest_gpubench.report.rows import Row, fold, reference_label, slowness, slowness_against_reference, split
 from pytest_gpubench.results.baseline import torch_version
+from pytest_gpubench.results.kernels import breakdown, longest
 from pytest_gpubench.results.model import DeviceFacts, Outcome, PastChange, SavedRun, TestRecord, Timing, Verdict
 from pytest_gpubench.units import choose_time_unit, format_share, format_time, printable, round_to_digits
 
@@ -246,15 +247,9 @@ def arms_of(row: Row) -> list[Timing]:
 
 def kernel_rows(timing: Timing) -> Iterator[list[str]]:
     """Give the cells of each kernel of a call, the longest first, and of the shortest of very many together."""
-    ordered = sorted(timing.kernels, key=lambda kernel: -kernel.median_us)
-    total_us = sum(kernel.median_us for kernel in ordered) or 1.0
-    shown = [(code(kernel.name), kernel.launches, kernel.median_us) for kernel in ordered[:MOST_KERNELS]]
-    rest = ordered[MOST_KERNELS:]
-    if rest:
-        launches = sum(kernel.launches for kernel in rest)
-        shown.append((f"{len(rest)} more", launches, sum(kernel.median_us for kernel in rest)))
-    for name, launches, taken_us in shown:
-        yield [name, str(launches), format_time(taken_us), format_share(taken_us / total_us)]
+    for each in longest(breakdown(timing), MOST_KERNELS):
+        name = code(each.name) if each.kernels == 1 else each.name
+        yield [name, str(each.launches), format_time(each.median_us), format_share(each.share)]
 
 
 def machine_part(run: SavedRun) -> Part:

@@ -5,7 +5,7 @@ import os
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -127,28 +127,27 @@ def call_line(item: Measurement, name: str | None) -> str:
 
 def tables(timing: Timing) -> Iterator[str]:
     """Yield the table of categories and that of kernels; a sentence where the timer sees none."""
-    from pytest_gpubench.results.kernels import breakdown, by_category
+    from pytest_gpubench.results.kernels import breakdown, by_category, longest
 
     if not timing.kernels:
         yield f"The timer {text(timing.timer)} sees no kernels."
         return
-    right = ["Launches", "Time", "Share"]
+    right = ["Launches", "Median", "Mean", "Share"]
+    whole = [str(timing.launches), format_time(timing.median_us), format_time(timing.mean_us), format_share(1)]
+    rows = [table_row([share.category.value, *numbers_of(share)]) for share in by_category(timing)]
+    yield "\n".join([table_head(["Category", *right], right), *rows, table_row(["the call", *whole])])
     rows = [
-        table_row([share.category.value, str(share.launches), format_time(share.median_us), format_share(share.share)])
-        for share in by_category(timing)
+        table_row(
+            [code(share.name), share.category.value, *numbers_of(share)]
+            if share.kernels == 1
+            else [share.name, "", *numbers_of(share)]
+        )
+        for share in longest(breakdown(timing), MOST_KERNELS)
     ]
-    yield "\n".join([table_head(["Category", *right], right), *rows])
-    yield "\n".join([table_head(["Kernel", "Category", *right], right), *kernel_rows(breakdown(timing))])
+    yield "\n".join([table_head(["Kernel", "Category", *right], right), *rows, table_row(["the call", "", *whole])])
 
 
-def kernel_rows(shares: "Sequence[Share]") -> Iterator[str]:
-    """Yield the lines of a table of kernels."""
-    shown = shares if len(shares) <= MOST_KERNELS else shares[: MOST_KERNELS - 1]
-    for share in shown:
-        numbers = [str(share.launches), format_time(share.median_us), format_share(share.share)]
-        yield table_row([code(share.name), share.category.value, *numbers])
-    rest = shares[len(shown) :]
-    if rest:
-        launches, median_us = sum(share.launches for share in rest), sum(share.median_us for share in rest)
-        numbers = [str(launches), format_time(median_us), format_share(sum(share.share for share in rest))]
-        yield table_row([f"{len(rest)} more", "", *numbers])
+def numbers_of(share: "Share") -> list[str]:
+    """Return the cells of a share but for its name."""
+    mean = "-" if share.mean_us is None else format_time(share.mean_us)
+    return [str(share.launches), format_time(share.median_us), mean, format_share(share.share)]

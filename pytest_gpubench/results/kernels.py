@@ -44,21 +44,24 @@ class Share(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     """Short, and different for different kernels; a category's name in a breakdown by category."""
     category: Category
+    kernels: int = 1
+    """How many different kernels it stands for."""
     launches: int
     """Launches in one call."""
     median_us: float
     """As in `Kernel`; for a category, the sum over its kernels."""
+    mean_us: float | None
+    """As in `Kernel`; for a category, the sum over its kernels."""
     share: float
-    """Of the sum of all kernels' medians, so that shares sum to 1."""
+    """Of the sum over all kernels: of their means, or of their medians where no means were kept."""
 
 
 def breakdown(timing: Timing) -> tuple[Share, ...]:
     """Return what each kernel, copy and memset took of a call, the longest first; empty where none were seen.
 
-    The shares sum to 1, but for float rounding; the medians sum to the timing's median only roughly, as the median of
-    a sum is not the sum of the medians.
+    The means sum to the timing's mean and the shares to 1, but for float rounding; the medians sum to the timing's
+    median only roughly, as the median of a sum is not the sum of the medians.
     """
-    total_us = sum(kernel.median_us for kernel in timing.kernels) or 1.0
     names = distinct_names(kernel.name for kernel in timing.kernels)
     shares = [
         Share(
@@ -66,29 +69,50 @@ def breakdown(timing: Timing) -> tuple[Share, ...]:
             category=category_of(kernel.name, kernel.kind),
             launches=kernel.launches,
             median_us=kernel.median_us,
-            share=kernel.median_us / total_us,
+            mean_us=kernel.mean_us,
+            share=share,
         )
-        for kernel in timing.kernels
+        for kernel, share in zip(timing.kernels, shares_of(timing.kernels), strict=True)
     ]
-    return tuple(sorted(shares, key=lambda share: -share.median_us))
+    return tuple(sorted(shares, key=lambda share: -share.share))
+
+
+def shares_of(kernels: Sequence[Kernel]) -> list[float]:
+    """Return the share of each kernel in the time of all; zeros where they took none."""
+    means_us = [kernel.mean_us for kernel in kernels if kernel.mean_us is not None]
+    times_us = means_us if len(means_us) == len(kernels) else [kernel.median_us for kernel in kernels]
+    total_us = sum(times_us) or 1.0
+    return [time_us / total_us for time_us in times_us]
+
+
+def together(shares: Sequence[Share], name: str, category: Category) -> Share:
+    """Return several kernels as one."""
+    means_us = [share.mean_us for share in shares if share.mean_us is not None]
+    return Share(
+        name=name,
+        category=category,
+        kernels=sum(share.kernels for share in shares),
+        launches=sum(share.launches for share in shares),
+        median_us=sum(share.median_us for share in shares),
+        mean_us=sum(means_us) if len(means_us) == len(shares) else None,
+        share=sum(share.share for share in shares),
+    )
+
+
+def longest(shares: Sequence[Share], most: int) -> tuple[Share, ...]:
+    """Return the first of a breakdown, and all others as one where they are more than this many."""
+    if len(shares) <= most:
+        return tuple(shares)
+    rest = shares[most - 1 :]
+    return (*shares[: most - 1], together(rest, f"{len(rest)} more", Category.OTHER))
 
 
 def by_category(timing: Timing) -> tuple[Share, ...]:
     """Return what each category took of a call, the longest first, as `breakdown` does for each kernel."""
     parts = breakdown(timing)
     found = [[part for part in parts if part.category is category] for category in Category]
-    shares = [
-        Share(
-            name=members[0].category.value,
-            category=members[0].category,
-            launches=sum(member.launches for member in members),
-            median_us=sum(member.median_us for member in members),
-            share=sum(member.share for member in members),
-        )
-        for members in found
-        if members
-    ]
-    return tuple(sorted(shares, key=lambda share: -share.median_us))
+    shares = [together(members, members[0].category.value, members[0].category) for members in found if members]
+    return tuple(sorted(shares, key=lambda share: -share.share))
 
 
 def unmatched(candidate: Timing, reference: Timing) -> tuple[str, ...]:
@@ -116,12 +140,14 @@ def listed(kernels: Iterable[Kernel]) -> str:
 
 
 def distinct_names(names: Iterable[str]) -> dict[str, str]:
-    """Return a name for each kernel, by its full one: the shortest of three that no other kernel has."""
-    kept = list(dict.fromkeys(names))
-    found = {name: short_name(name) for name in kept}
-    for longer in (_signature, str):
-        times = Counter(found.values())
-        found = {name: short if times[short] == 1 else longer(name) for name, short in found.items()}
+    """Return a name for each kernel, by its full one: the shortest of four that no other kernel has."""
+    found = {name: short_name(name) for name in dict.fromkeys(names)}
+    for longer in (_apart, _signatures, _whole):
+        alike: dict[str, list[str]] = {}
+        for name, short in found.items():
+            alike.setdefault(short, []).append(name)
+        for same in alike.values():
+            found.update(longer(same) if len(same) > 1 else {})
     return found
 
 
@@ -176,13 +202,50 @@ def _cut(text: str) -> str:
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 3 - kept]}...{text[-kept:]}"
 
 
+def _apart(names: Sequence[str]) -> dict[str, str]:
+    """Return names that are the same when shortened with those template arguments that tell them apart.
+
+    Numbers and plain types are tried first. Nothing where the names have no, or not equally many, arguments.
+    """
+    if any(name.startswith(("_Z", "Memcpy", "Memset")) for name in names):
+        return {}
+    split = [_split(name) for name in names]
+    if len({len(arguments) for _, arguments in split}) > 1:
+        return {}
+    columns = list(zip(*(arguments for _, arguments in split), strict=True))
+    differing = [at for at, column in enumerate(columns) if len(set(column)) > 1]
+    plain = [at for at in differing if not any("<" in each or "(" in each for each in columns[at])]
+    for told in (plain, differing):
+        found = [_joined_all(path, arguments, told) for path, arguments in split]
+        if len(set(found)) == len(names):
+            return dict(zip(names, found, strict=True))
+    return {}
+
+
+def _joined_all(path: Sequence[str], arguments: Sequence[str], told: Sequence[int]) -> str:
+    """Return a name with the arguments at some places, and what of the others tells what the kernel does."""
+    rest = [part for at, each in enumerate(arguments) if at not in told and (part := _informative(each))]
+    return f"{_last(path)}<{', '.join([*(_unqualified(arguments[at]) for at in told), *rest[:1]])}>"
+
+
+def _signatures(names: Sequence[str]) -> dict[str, str]:
+    """Return names with their template arguments, without what they are called with and where they are defined."""
+    return {name: _signature(name) for name in names}
+
+
+def _whole(names: Sequence[str]) -> dict[str, str]:
+    return {name: name for name in names}
+
+
 def _signature(name: str) -> str:
-    """Return a name with its template arguments, and without what it is called with and where it is defined."""
     if name.startswith(("_Z", "Memcpy", "Memset")):
         return name
     path, arguments = _split(name)
-    inner = [re.sub(r"(?:\w+::)+", "", argument) for argument in arguments]
-    return f"{_last(path)}<{', '.join(inner)}>" if inner else _last(path)
+    return f"{_last(path)}<{', '.join(map(_unqualified, arguments))}>" if arguments else _last(path)
+
+
+def _unqualified(argument: str) -> str:
+    return re.sub(r"(?:\w+::)+", "", argument)
 
 
 def _split(name: str) -> tuple[list[str], list[str]]:

@@ -50,6 +50,8 @@ class Kernel(msgspec.Struct, frozen=True, kw_only=True):
     """Launches in one call."""
     median_us: float
     """Median over the reps of the time of all its launches in one call, in microseconds."""
+    mean_us: float | None = None
+    """Mean of the same; the means of a call's kernels sum to the mean of its times. None where none was kept."""
 
 
 class Stretch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -143,6 +143,7 @@ def summarise_kernels(reps: Sequence[Rep]) -> list[Kernel]:
             kind=kind,
             launches=launches[name],
             median_us=statistics.median(total[name] for total in totals_ns) / 1e3,
+            mean_us=statistics.fmean(total[name] for total in totals_ns) / 1e3,
         )
         for name, kind in kinds.items()
     ]

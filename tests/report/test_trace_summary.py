@@ -89,13 +89,14 @@ def test_what_was_not_measured_has_no_number_and_no_section() -> None:
 
 def test_the_printed_numbers_are_the_stored_ones() -> None:
     kernels = (
-        Kernel(name="nvjet_gemm", kind="kernel", launches=2, median_us=30.0),
-        Kernel(name="Memcpy DtoD (Device -> Device)", kind="memcpy", launches=1, median_us=10.0),
+        Kernel(name="nvjet_gemm", kind="kernel", launches=2, median_us=30.0, mean_us=30.0),
+        Kernel(name="Memcpy DtoD (Device -> Device)", kind="memcpy", launches=1, median_us=10.0, mean_us=10.0),
     )
     page = summary_markdown([record(Measurement(timing=timing("f", 40.0, kernels=kernels)))])
     rows = [line for line in page.splitlines() if line.startswith("|")]
-    assert "| matmul | 2 | 30.00 us | 75 % |" in rows
-    assert "| memory | 1 | 10.00 us | 25 % |" in rows
+    assert "| matmul | 2 | 30.00 us | 30.00 us | 75 % |" in rows
+    assert "| memory | 1 | 10.00 us | 10.00 us | 25 % |" in rows
+    assert "| the call | 3 | 40.00 us | 40.00 us | 100 % |" in rows
     assert sum("30.00 us | 75 %" in row for row in rows) == 2
     assert "3 launches" in page
     assert "40.00 us" in page

@@ -3,6 +3,7 @@
 import math
 import re
 
+import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -17,6 +18,7 @@ from pytest_gpubench.results.kernels import (
     is_copy,
     is_fill,
     listed,
+    longest,
     short_name,
     unmatched,
 )
@@ -462,16 +464,27 @@ def test_names_that_clash_keep_what_tells_them_apart() -> None:
     add = (
         "void at::native::vectorized_elementwise_kernel<{}, at::native::CUDAFunctor_add<{}>, std::array<char*, 3ul> >()"
     )
-    first, second = add.format(4, "float"), add.format(8, "c10::BFloat16")
+    first, second, third = add.format(4, "float"), add.format(8, "c10::BFloat16"), add.format(8, "c10::Half")
     assert distinct_names([first, second]) == {
-        first: "vectorized_elementwise_kernel<4, CUDAFunctor_add<float>, array<char*, 3ul>>",
-        second: "vectorized_elementwise_kernel<8, CUDAFunctor_add<BFloat16>, array<char*, 3ul>>",
+        first: "vectorized_elementwise_kernel<4, CUDAFunctor_add>",
+        second: "vectorized_elementwise_kernel<8, CUDAFunctor_add>",
     }
-    assert distinct_names(["f(int)", "f(float)", "g(int)"]) == {
-        "f(int)": "f(int)",
-        "f(float)": "f(float)",
-        "g(int)": "g",
+    assert distinct_names([first, second, third]) == {
+        first: "vectorized_elementwise_kernel<4, CUDAFunctor_add<float>>",
+        second: "vectorized_elementwise_kernel<8, CUDAFunctor_add<BFloat16>>",
+        third: "vectorized_elementwise_kernel<8, CUDAFunctor_add<Half>>",
     }
+    for names in (
+        {"f(int)": "f(int)", "f(float)": "f(float)", "g(int)": "g"},
+        {"f<1, 2>()": "f<1, 2>", "f<1>()": "f<1>"},
+        {"a::f<1>()": "a::f<1>()", "b::f<1>()": "b::f<1>()", "f<2>()": "f<2>"},
+    ):
+        assert distinct_names(names) == names
+
+
+@given(st.lists(st.sampled_from(["f", "a::f", "f<1>", "f<2>", "f<1, 2>", "f<g<1>>", "f<g<2>>", "h<g<1>>(int)"])))
+def test_no_two_kernels_have_one_name(names: list[str]) -> None:
+    assert len(set(distinct_names(names).values())) == len(set(names))
 
 
 # their times
@@ -502,6 +515,25 @@ def test_breakdown_is_by_kernel_the_longest_first() -> None:
         ("Memcpy DtoD (Device -> Device)", 1, 1.0, 0.1),
         ("triton_poi_fused_clone_0", 1, 1.0, 0.1),
     ]
+
+
+def test_shares_are_of_the_means_where_every_kernel_has_one() -> None:
+    kept = [msgspec.structs.replace(each, mean_us=mean) for each, mean in zip(MIXED.kernels, (4, 3, 2, 1), strict=True)]
+    assert [share.share for share in breakdown(timing("kept", *kept))] == [0.4, 0.3, 0.2, 0.1]
+    assert [share.mean_us for share in by_category(timing("kept", *kept))] == [6, 4]
+    some = breakdown(timing("some", *kept[:3], MIXED.kernels[3]))
+    assert [share.share for share in some] == [share.share for share in breakdown(MIXED)]
+    assert [share.mean_us for share in by_category(timing("some", *kept[:3], MIXED.kernels[3]))] == [6, None]
+
+
+@pytest.mark.parametrize(("most", "names"), [(4, "abcd"), (3, "ab+"), (2, "a+"), (1, "+")])
+def test_the_shortest_of_many_are_one(most: int, names: str) -> None:
+    taken = breakdown(timing("many", *(kernel(name, 1, 8.0 - at) for at, name in enumerate("abcd"))))
+    found = longest(taken, most)
+    assert "".join(each.name if each.kernels == 1 else "+" for each in found) == names
+    assert sum(each.kernels for each in found) == sum(each.launches for each in found) == 4
+    assert math.isclose(sum(each.share for each in found), 1)
+    assert found[-1].name in ("d", f"{5 - most} more")
 
 
 def test_by_category_adds_up_what_is_of_one_sort() -> None:

@@ -20,7 +20,7 @@ from pytest_gpubench.gpu.device import Device, cpu_device
 from pytest_gpubench.gpu.nvml import Nvml
 from pytest_gpubench.results.model import DeviceFacts, Stretch, Timing
 from pytest_gpubench.timing import warmup
-from pytest_gpubench.timing.base import Call, Rep, Timer
+from pytest_gpubench.timing.base import Call, Record, Rep, Timer
 from pytest_gpubench.timing.measurement import Plan, measure
 from pytest_gpubench.timing.pacing import KEPT_CLOCK, Pacing
 from pytest_gpubench.timing.sampling import PROBE_REPS
@@ -520,6 +520,21 @@ def test_every_look_is_at_a_timing_that_could_be_the_last(clock: Clock) -> None:
         ("a", 1, 50.0),
         ("b", 1, 50.0),
     ]
+
+
+def test_the_means_of_the_kernels_sum_to_the_mean_of_the_call(clock: Clock) -> None:
+    """Their medians need not sum to its median."""
+
+    def uneven(number: int) -> Rep:
+        split_ns = (30_000, 50_000, 55_000)[number % 3]
+        return Rep(100.0, (Record("a", "kernel", 0, split_ns), Record("b", "kernel", split_ns, 100_000)), None)
+
+    timing = measured(FakeTimer(clock, uneven), reps=30)
+    means_us = [kernel.mean_us for kernel in timing.kernels if kernel.mean_us is not None]
+    assert len(means_us) == 2
+    assert sum(means_us) == pytest.approx(timing.mean_us, rel=1e-12)
+    assert [kernel.median_us for kernel in timing.kernels] == [50, 50]
+    assert means_us == [45, 55]
 
 
 def test_the_elapsed_time_is_that_of_all(clock: Clock) -> None:

@@ -22,6 +22,7 @@ from pytest_gpubench.report.rows import (
     split,
 )
 from pytest_gpubench.results.counterpart import keys_of
+from pytest_gpubench.results.kernels import distinct_names
 from pytest_gpubench.results.model import (
     CommitInfo,
     Measurement,
@@ -84,7 +85,7 @@ def page_content(run: SavedRun, baseline: SavedRun | None, history: Sequence[Sav
         "gone": gone_tests(run, baseline),
         "runs": [run_content(each) for each in (*older, run)],
         "devices": sorted({record.device.name for record in run.records}),
-        "kernels": list(kernels.texts),
+        "kernels": [list(dict.fromkeys((short, name))) for name, short in distinct_names(kernels.texts).items()],
         "tests": tests,
         "rows": rows,
     }

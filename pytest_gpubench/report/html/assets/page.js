@@ -669,7 +669,7 @@
       el("tbody", {}, names.slice(0, 20).map((name, nth) => {
         const key = el("span", { class: "key" });
         keys.push([key, Math.min(nth, KEPT_KERNELS)]);
-        return el("tr", {}, el("td", {}, key, content.kernels[name], kinds.get(name) === "kernel" ? "" : ` (${kinds.get(name)})`), shown.map(([arm]) => {
+        return el("tr", {}, el("td", { title: content.kernels[name].at(-1) }, key, content.kernels[name][0], kinds.get(name) === "kernel" ? "" : ` (${kinds.get(name)})`), shown.map(([arm]) => {
           const launches = arm.kernels.filter((kernel) => kernel[0] === name).reduce((sum, kernel) => sum + kernel[2], 0);
           return el("td", {}, launches ? time(ofArm(arm, name), unit) : "–", launches > 1 ? el("span", { class: "soft" }, ` (${launches}×)`) : "");
         }));
@@ -678,7 +678,7 @@
       const paints = [...PALETTE().slice(2), ...PALETTE()].slice(0, KEPT_KERNELS).concat(colour("none"));
       for (const [key, nth] of keys) key.style.background = paints[nth];
       const labels = shown.map(([, label], nth) => `${short(label, innerWidth < 600 ? 16 : 28)}${"\u200b".repeat(nth)}`);
-      const series = kept.map((name) => [content.kernels[name], shown.map(([arm]) => ofArm(arm, name))]);
+      const series = kept.map((name) => [content.kernels[name][0], shown.map(([arm]) => ofArm(arm, name))]);
       if (rest.length) series.push([`${rest.length} others`, shown.map(([arm]) => rest.reduce((sum, name) => sum + ofArm(arm, name), 0))]);
       return {
         data: series.map(([name, us], nth) => ({ type: "bar", orientation: "h", y: labels, x: us.map((v) => v / unit[1]), text: us.map((v) => `${short(name, 70)}<br>${time(v, unit)}`), textposition: "none", hovertemplate: "%{text}<extra></extra>", marker: { color: paints[nth], line: { color: colour("card"), width: 1 } } })),
