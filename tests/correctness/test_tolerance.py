@@ -19,8 +19,8 @@ class TestTolerance:
     @pytest.mark.parametrize("dtype", FLOAT8)
     def test_float8_may_be_off_by_its_last_place_and_no_more(self, dtype: torch.dtype) -> None:
         """Every value against its two neighbours, and against those one further."""
-        values = torch.arange(128, dtype=torch.uint8).view(dtype)
-        values = values[values.to(torch.float64).isfinite()]
+        bits = torch.arange(128, dtype=torch.uint8)  # torch 2.6 cannot index what they stand for
+        values = bits[bits.view(dtype).to(torch.float64).isfinite()].view(dtype)
         assert compare(values[1:], values[:-1]).passed
         assert compare(values[:-1], values[1:]).passed
         assert compare(values[:-2], values[2:]).mismatched > 0.4 * (values.numel() - 2)

@@ -751,9 +751,11 @@ def test_an_interrupt_while_saving_leaves_nothing(
     assert storage.save(RUN, "b").name == "0002_b.json"
 
 
-@pytest.mark.parametrize("function", ["mkdir", "fsync", "replace"])
-def test_a_storage_that_cannot_be_written(function: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, function, failing(errno.EROFS))
+@pytest.mark.parametrize(("where", "function"), [(Path, "mkdir"), (os, "fsync"), (os, "replace")])
+def test_a_storage_that_cannot_be_written(
+    where: object, function: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(where, function, failing(errno.EROFS))
     with pytest.raises(BadFile, match="cannot be written: Read-only file system; name a place that may be written"):
         Storage(tmp_path / "runs").save(RUN)
 
