@@ -64,14 +64,14 @@ class Gathering:
         ):
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
-    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+    def pytest_terminal_summary(self, terminalreporter: "pytest.TerminalReporter") -> None:
         """Write the tables, what was measured on what, and what is missing."""
         if self.records:
             self._show(terminalreporter)
         if self._shortfall is not None:
             terminalreporter.write_line(f"gpu_bench: {self._shortfall}", red=True)
 
-    def _show(self, terminalreporter: pytest.TerminalReporter) -> None:
+    def _show(self, terminalreporter: "pytest.TerminalReporter") -> None:
         from pytest_gpubench.report.table import render
         from pytest_gpubench.report.terminal import summary_lines
 
@@ -88,18 +88,42 @@ class Gathering:
         wanted = self.settings.require
         if wanted is None:
             return None
-        measured = {
-            record.nodeid: record for record in self.records if any(m.timing.measured for m in record.measurements)
-        }
+        counted, fell_back = self._measured()
         if wanted == "all":
-            missing = sorted(self.selected - set(measured))
-            if missing:
-                return (
-                    f"--gpu-bench-require=all: {count(len(missing), 'perf test')} of {len(self.selected)} measured "
-                    f"nothing, the first is {missing[0]}"
-                )
-            return None if self.selected else "--gpu-bench-require=all: there was no perf test to run"
-        on_gpu = sum(record.device.type == "cuda" for record in measured.values())
-        if on_gpu >= wanted:
+            if not self.selected:
+                return "--gpu-bench-require=all: there was no perf test to run"
+            wanting = unmeasured_words(self.selected - counted - fell_back, len(self.selected))
+        elif len(counted) < wanted:
+            where = "the CPU" if self.settings.device == "cpu" else "a GPU"
+            wanting = [f"{count(len(counted), 'test')} measured on {where}"]
+        else:
             return None
-        return f"--gpu-bench-require={wanted}: {count(on_gpu, 'test')} measured on a GPU"
+        wanting += fallback_words(fell_back - counted)
+        return f"--gpu-bench-require={wanted}: {'; '.join(wanting)}" if wanting else None
+
+    def _measured(self) -> tuple[set[str], set[str]]:
+        """Return the tests that measured where they were meant to, and those that did so on a CPU for want of a GPU."""
+        counted: set[str] = set()
+        fell_back: set[str] = set()
+        for record in self.records:
+            if any(each.timing.measured for each in record.measurements):
+                meant = record.device.type == "cuda" or self.settings.device == "cpu"
+                (counted if meant else fell_back).add(record.nodeid)
+        return counted, fell_back
+
+
+def unmeasured_words(tests: set[str], selected: int) -> list[str]:
+    """Return how many of the selected tests measured nothing, and the first of them; nothing where all did."""
+    if not tests:
+        return []
+    return [f"{count(len(tests), 'perf test')} of {selected} measured nothing, the first is {min(tests)}"]
+
+
+def fallback_words(tests: set[str]) -> list[str]:
+    """Return how many tests measured on a CPU that nobody asked for, and what to do; nothing where none did."""
+    if not tests:
+        return []
+    return [
+        f"{count(len(tests), 'perf test')} measured on the CPU, which does not count where no GPU was found, the "
+        f"first is {min(tests)}: run where there is a GPU, or ask for the CPU with --gpu-bench-device=cpu"
+    ]

@@ -170,7 +170,7 @@ class Memory:
                     session.exitstatus = pytest.ExitCode.TESTS_FAILED
         self._write_step_summary()
 
-    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+    def pytest_terminal_summary(self, terminalreporter: "pytest.TerminalReporter") -> None:
         """Say what was compared with nothing and what was written where, and show CI which lines failed."""
         if is_worker(self.config):
             return

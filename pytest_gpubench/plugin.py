@@ -175,6 +175,7 @@ class Run:
         except Exception as error:  # a broken torch, say: every perf test says so at its setup, here nothing is lost
             self._device_error = str(error)
             return
+        self._refuse_clocks(self._device)
         self.turns.sign_in(self._device)
         settings = self.settings
         in_background = settings.startup == "background" and settings.timer == "profiler" and not settings.disable
@@ -269,6 +270,15 @@ class Run:
         return report
 
     # what the hooks are made of
+
+    def _refuse_clocks(self, device: "Device") -> None:
+        """End the run before its first test where the clocks of no GPU are to be locked; a worker fails its tests."""
+        if self.is_worker:
+            return
+        try:
+            self.turns.refuse_clocks(device)
+        except DeviceUnavailable as error:
+            raise pytest.UsageError(str(error)) from None
 
     def _new_test(self, item: pytest.Item) -> "CurrentTest":
         from pytest_gpubench.current import CurrentTest
@@ -365,6 +375,8 @@ class Run:
         if any(item.timing.measured for item in test.measurements):
             with suppress(Exception):  # what is only shown is never worth the record
                 peaks = peaks_for(test.settings, device, test.limits)
+        if peaks is not None and not peaks.memory and test.limits.min_peak_fraction is None:
+            test.warn(f"not held against what the GPU can do at most: {'; '.join(peaks.remarks)}")
         return TestRecord(
             nodeid=test.nodeid,
             device=device.facts,

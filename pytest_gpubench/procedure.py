@@ -36,8 +36,9 @@ def unmeasured_reason(settings: Settings, device: Device, interpreted: int) -> s
 
 
 def unmeasured(label: str, device: Device, settings: Settings, reason: str) -> Timing:
-    """Return a timing without numbers that says why."""
-    return Timing(label=label, timer=settings.timer, cache=settings.cache, device=device.facts.name, unmeasured=reason)
+    """Return a timing without numbers that says why, and by which timer it would have been taken."""
+    timer = "wall" if device.type == "cpu" and settings.timer != "scripted" else settings.timer
+    return Timing(label=label, timer=timer, cache=settings.cache, device=device.facts.name, unmeasured=reason)
 
 
 class OneAtATime:

@@ -16,7 +16,7 @@ import pytest
 
 from pytest_gpubench import markers
 from pytest_gpubench.errors import BadRequest, DeviceUnavailable, GpuBenchError, NotMeasured
-from pytest_gpubench.settings import ClockWish, Settings
+from pytest_gpubench.settings import ClockWish, Settings, ini_name
 from pytest_gpubench.workers import Pin, controller_pid, lock_folder, same_gpu
 
 if TYPE_CHECKING:
@@ -111,6 +111,15 @@ class Turns:
             if self.settings.lock_clocks is not None:
                 self._restore_clocks()
 
+    def refuse_clocks(self, device: "Device") -> None:
+        """Raise DeviceUnavailable where the command line asks for locked clocks and there is no GPU.
+
+        What the ini file or the environment asks for is for all machines, and only said.
+        """
+        sentence = self._without_clocks(device)
+        if sentence is not None and self.config.getoption(ini_name("lock_clocks"), None) is not None:
+            raise DeviceUnavailable(sentence)
+
     def record(self) -> "Turn | None":
         """Return what is kept of the turn; None where there was none."""
         from pytest_gpubench.results.model import Turn
@@ -149,6 +158,7 @@ class Turns:
         if device is None or device.type != "cuda":
             if count > 1:
                 raise TooFewGpus(f"the test needs {count} GPUs, and there is none to use")
+            self._mind_clocks(device)
             return
         gpus = self._choose(device, count)
         if self.settings.disable or self.settings.timer == "scripted":
@@ -214,6 +224,28 @@ class Turns:
         assert self.held is not None
         for uuid in gpus:
             self.held.ends.enter_context(ClockLock(uuid, wish, self._clock_folder, self._warn))
+
+    def _mind_clocks(self, device: "Device | None") -> None:
+        """Refuse a test on the CPU whose clocks were to be locked, or say that they are not; see `refuse_clocks`."""
+        if device is None:
+            return
+        self.refuse_clocks(device)
+        if sentence := self._without_clocks(device):
+            self._warn(sentence)
+
+    def _without_clocks(self, device: "Device") -> str | None:
+        """Return why no clocks are locked though that was asked for; None where they are, or nothing is measured."""
+        wish = self.settings.lock_clocks
+        played = self.settings.disable or self.settings.timer == "scripted"
+        if wish is None or played or device.type == "cuda":
+            return None
+        from pytest_gpubench.gpu.device import why_no_gpu
+
+        chosen = "--gpu-bench-device=cpu" if self.settings.device == "cpu" else why_no_gpu()
+        return (
+            f"--gpu-bench-lock-clocks={wish} locks the clocks of a GPU, but the device is the CPU: {chosen}; "
+            "run where there is a GPU, or leave the option out"
+        )
 
     def _restore_clocks(self) -> None:
         """Give back the clocks that another run left locked when it died."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_gpubench.errors import GpuBenchError
+from pytest_gpubench.gpu.datasheets import datasheet_of
 from pytest_gpubench.results.model import DeviceFacts, Timing
 from pytest_gpubench.settings import LOCK_FOLDER_NAME, environment_name
 from pytest_gpubench.stats.speedup import critical_ranks, speedup_of
@@ -37,23 +38,6 @@ LEAST_SHARE = 0.75
 CAP_SYS_ADMIN = 21
 FIRST_TO_LOCK = 7.0
 """The compute capability (Volta) from which on clocks can be locked."""
-
-DATASHEET_GBPS: tuple[tuple[str, float, str], ...] = (
-    (r"B200", 8000, "HGX B200 datasheet"),
-    (r"H200", 4800, "H200 datasheet"),
-    (r"H100 NVL", 3900, "H100 NVL datasheet"),
-    (r"H100 PCIe", 2000, "H100 datasheet"),
-    (r"H100 80GB HBM3", 3350, "H100 datasheet, SXM"),
-    (r"A100-SXM4-80GB", 2039, "A100 datasheet, 80 GB SXM"),
-    (r"A100 80GB PCIe", 1935, "A100 datasheet, 80 GB PCIe"),
-    (r"A100-(SXM4|PCIE)-40GB", 1555, "A100 datasheet, 40 GB"),
-    (r"L40S?", 864, "L40 and L40S datasheets"),
-    (r"L4", 300, "L4 datasheet"),
-    (r"A10G?", 600, "A10 datasheet"),
-    (r"V100-(SXM2|PCIE|FHHL)-(16|32)GB", 900, "V100 datasheet"),
-    (r"GeForce RTX 4090(?! Laptop)", 1008, "GeForce RTX 4090 specifications: 384 bit at 21 Gbit/s"),
-)
-"""What NVIDIA states for the memory of a GPU, in 10^9 bytes a second, by the words of its name."""
 
 
 def add(commands: "argparse._SubParsersAction[Any]") -> None:
@@ -212,22 +196,14 @@ def bandwidth_line(facts: DeviceFacts, bytes_per_us: float | None) -> str:
         return "copy bandwidth: not measured, there is no room for a copy"
     gbps = bytes_per_us / 1e3
     line = f"copy bandwidth, cold: {gbps:.0f} GB/s"
-    is_part = facts.mig or "MIG" in facts.name
-    stated = None if is_part else datasheet_gbps(facts.name)
-    if stated is None:
+    sheet = datasheet_of(facts)
+    if sheet is None:
+        is_part = facts.mig or "MIG" in facts.name
         why = "an instance of MIG has a part of the GPU's" if is_part else "no datasheet is known here"
         return f"{line} ({why})"
-    share = gbps / stated[0]
+    share = gbps / sheet.gbps
     low = "; less than expected: is another process on it, or the memory clock low?" if share < LEAST_SHARE else ""
-    return f"{line}, {format_share(share)} of {stated[0]:g} GB/s ({stated[1]}){low}"
-
-
-def datasheet_gbps(name: str) -> tuple[float, str] | None:
-    """Return the bandwidth that the datasheet states and which that is; None for a GPU that is not known here."""
-    for words, gbps, source in DATASHEET_GBPS:
-        if re.search(rf"(?<![\w-]){words}(?![\w-])", name):
-            return gbps, source
-    return None
+    return f"{line}, {format_share(share)} of {sheet.gbps:g} GB/s ({sheet.memory_source}){low}"
 
 
 def noise_words(device: "Device", timer: "Timer", aimed_us: float, bytes_per_us: float | None) -> str:

@@ -8,8 +8,8 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from pytest_gpubench.cli.output import write_to
 from pytest_gpubench.cli.saved import RUN_HELP, add_parser, add_storage, read_only_one
+from pytest_gpubench.cli.written import write_form
 
 if TYPE_CHECKING:
     from pytest_gpubench.results.model import Measurement, SavedRun, TestRecord
@@ -34,9 +34,9 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write the run in the form that is asked for; 0."""
+    """Write the run in the form that is asked for, and say so where that is a file; 0."""
     _, found = read_only_one(arguments.which, arguments)
-    write_to(FORMATS[arguments.format](found), arguments.output)
+    write_form(FORMATS[arguments.format](found), arguments.output, found, arguments.format)
     return 0
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_gpubench.cli.output import write
-from pytest_gpubench.cli.saved import add_parser, add_storage, list_stored
+from pytest_gpubench.cli.saved import add_parser, add_storage, is_wanted, list_stored, open_storage
 from pytest_gpubench.errors import BadFile, BadRequest
 from pytest_gpubench.settings import whole_number
 from pytest_gpubench.units import count, printable
@@ -45,16 +45,25 @@ def run(arguments: argparse.Namespace) -> int:
     aged = [one for stored in list_stored(arguments) for one in look_at(stored, errors)]
     old = [one for one in beyond(aged, keep or 0, arguments.named) if oldest is None or one.ended < oldest]
     removed = [one.path for one in old if arguments.dry_run or remove(one.path, errors)]
+    left = [path for path in left_behind(arguments) if arguments.dry_run or remove(path, errors)]
     verb = "would remove" if arguments.dry_run else "removed"
-    write("\n".join([*(f"{verb} {printable(str(path))}" for path in removed), total(len(removed), verb)]))
+    lines = [f"{verb} {printable(str(path))}" for path in removed]
+    lines += [f"{verb} {printable(str(path))}, of a run that was killed" for path in left]
+    write("\n".join([*lines, total(len(removed), len(left), verb)]))
     for sentence in errors:
         print(f"pytest-gpubench prune: {sentence}", file=sys.stderr)
     return 2 if errors else 0
 
 
-def total(number: int, verb: str) -> str:
-    """Return how many runs were removed."""
-    return f"{verb} {count(number, 'run')}" if number else "nothing to remove"
+def left_behind(arguments: argparse.Namespace) -> list[Path]:
+    """Return what runs that were killed while they were saved left in the folders of the devices asked for."""
+    return [path for path in open_storage(arguments).abandoned() if is_wanted(path.parent.name, arguments.device)]
+
+
+def total(runs: int, left: int, verb: str) -> str:
+    """Return how many runs were removed, and how many temporary files."""
+    found = [*([count(runs, "run")] if runs else []), *([count(left, "temporary file")] if left else [])]
+    return f"{verb} {' and '.join(found)}" if found else "nothing to remove"
 
 
 def parse_keep(text: str | None) -> int | None:

@@ -5,8 +5,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_gpubench.cli.output import has_colour, write, write_to
+from pytest_gpubench.cli.output import has_colour, write
 from pytest_gpubench.cli.saved import RUN_HELP, add_parser, add_storage, find_paths, run_title
+from pytest_gpubench.cli.written import write_form
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.units import printable
 
@@ -49,11 +50,11 @@ def show(path: Path, run: "SavedRun", arguments: argparse.Namespace) -> None:
     if arguments.html:
         from pytest_gpubench.report.html.page import html_page
 
-        write_to(html_page(run, None, ()), arguments.html)
+        write_form(html_page(run, None, ()), arguments.html, run, "html")
     if arguments.markdown:
         from pytest_gpubench.report.markdown import markdown_summary
 
-        write_to(markdown_summary(run), arguments.markdown)
+        write_form(markdown_summary(run), arguments.markdown, run, "markdown")
     if not arguments.html and not arguments.markdown:
         write("\n".join([printable(run_title(path, run)), tables(run, arguments.verbose)]))
 

@@ -39,6 +39,8 @@ def last_of_many(rows: Iterable[Row]) -> list[Row]:
 def measurement_lines(row: Row) -> list[str]:
     """Return what is known of a measurement that is compared with nothing."""
     timing = row.timing
+    if not timing.measured and is_told_why(row):
+        return [f"{timing.label}: not measured{which(row)}", *verdict_lines(row)]
     lines = [str(timing) + which(row)]
     if timing.measured:
         clock = "" if timing.median_sm_clock_mhz is None else f"SM clock {clock_text(timing)}; "
@@ -144,6 +146,11 @@ def categories_text(timing: Timing) -> str:
 def flags_text(timing: Timing) -> str:
     """Return what is unusual about a timing."""
     return ", ".join(notes_of(timing)) or ("nothing unusual" if timing.measured else "-")
+
+
+def is_told_why(row: Row) -> bool:
+    """Tell whether a verdict says why there is no number."""
+    return any((row.timing.unmeasured or "") in verdict.sentence for verdict in row.measurement.verdicts)
 
 
 def verdict_lines(row: Row) -> list[str]:

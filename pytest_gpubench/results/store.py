@@ -9,6 +9,7 @@ import re
 import secrets
 import stat
 import statistics
+import time
 import unicodedata
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
@@ -41,6 +42,9 @@ MOST_BYTES = 2 << 30
 
 LONGEST_PART = 180
 """Bytes of a name in a file's name; file systems allow 255, number and ending included."""
+
+ABANDONED_S = 3600.0
+"""A temporary file that was not written to for so long is of a process that was killed: writing takes seconds."""
 
 MOST_NAMED = 8
 """Runs that the sentence about one that is not there names."""
@@ -97,6 +101,7 @@ def write_run(run: SavedRun, path: Path) -> None:
         temporary = target.with_name(f".gpu-bench-{secrets.token_hex(8)}.tmp")
         with open(temporary, "xb") as file:
             _put(data, file, temporary, target)
+        _remove_abandoned(target)
 
 
 def encode_run(run: SavedRun) -> bytes:
@@ -499,6 +504,17 @@ class Storage:
             return [Path(which)]
         raise BadFile(self._not_there(which, stored))
 
+    def abandoned(self) -> list[Path]:
+        """Return what runs that were killed while they were saved left behind in its folders.
+
+        Raises BadFile where a folder cannot be read.
+        """
+        with _telling_why(self.root, "read"):
+            if not self.root.exists():
+                return []
+            folders = sorted(path for path in self.root.iterdir() if path.is_dir())
+            return [path for folder in folders for path in abandoned(folder)]
+
     def _not_there(self, which: str, stored: Sequence[Stored]) -> str:
         if not stored:
             return (
@@ -533,6 +549,7 @@ class Storage:
             with file:
                 target = folder / f"{number:04d}_{part}.json"
                 _put(data, file, temporary, target)
+            _remove_abandoned(target, number)
         return target
 
 
@@ -556,6 +573,47 @@ def _claim_number(folder: Path) -> tuple[int, Path, BinaryIO]:
         file.close()
         claim.unlink()
         number = free
+
+
+def _remove_abandoned(saved: Path, below: int = 0) -> None:
+    """Remove what killed processes left beside a file that was just saved, by whose time their age is told.
+
+    below: also the claims of smaller numbers than this. Nobody claims those anew, with a run of this number there: no
+    claim can be taken away from somebody who has just made it.
+    """
+    with suppress(OSError):  # the run is saved, whatever becomes of the rest
+        for path in abandoned(saved.parent, saved.stat().st_mtime):
+            number = claimed_number(path)
+            if number is None or number < below:
+                path.unlink(missing_ok=True)
+
+
+def abandoned(folder: Path, now_s: float | None = None) -> list[Path]:
+    """Return the temporary files that killed processes left in a folder, told by name and age.
+
+    now_s: seconds since the epoch; None is the clock of this host. Raises OSError where the folder cannot be read.
+    """
+    now_s = time.time() if now_s is None else now_s
+    return sorted(path for path in folder.iterdir() if is_temporary(path.name) and _age_s(path, now_s) > ABANDONED_S)
+
+
+def is_temporary(name: str) -> bool:
+    """Tell whether a file's name is one that runs have while they are written."""
+    return re.fullmatch(r"\.(gpu-bench-[0-9a-f]{16}|\d{4,})\.tmp", name, re.ASCII) is not None
+
+
+def claimed_number(path: Path) -> int | None:
+    """Return the number that a temporary file keeps for a run; None for one that keeps none."""
+    return int(path.stem[1:]) if path.stem[1:].isdigit() else None
+
+
+def _age_s(path: Path, now_s: float) -> float:
+    """Return how long ago a file was written to; less than nothing for what is gone, or is no file of its own."""
+    try:
+        facts = path.lstat()
+    except OSError:
+        return -1.0
+    return now_s - facts.st_mtime if stat.S_ISREG(facts.st_mode) else -1.0
 
 
 def _next_number(folder: Path) -> int:

@@ -1,17 +1,17 @@
-"""What this GPU reaches at its best, measured once a process with our own timer, and what its datasheet states."""
+"""What this GPU reaches at its best, measured once a process with our own timer."""
 
-import re
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from pytest_gpubench.errors import IncompleteRecords, MeasurementError
+from pytest_gpubench.gpu.datasheets import boost_of, datasheet_of
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.gpu.nvml import reason_names
-from pytest_gpubench.results.model import DeviceFacts, MemoryPeak, Peaks
+from pytest_gpubench.results.model import MemoryPeak, Peaks
 from pytest_gpubench.timing.base import Call, Rep
 from pytest_gpubench.timing.l2flush import flush_buffer
 from pytest_gpubench.timing.pacing import IDLE_PER_BUSY
@@ -44,106 +44,6 @@ TF32_PROBE = 1 + 2.0**-12
 """A float32 that TF32, with 10 bits behind the point, rounds to 1."""
 
 
-# what the datasheets state
-
-
-@dataclass(frozen=True)
-class Datasheet:
-    """What NVIDIA states for a GPU: 10^9 bytes a second, and 10^12 operations a second without sparsity."""
-
-    words: str
-    """A regular expression for the words of the GPU's name."""
-    source: str
-    gbps: float
-    tflops: dict[str, float] = field(default_factory=dict)
-    boost_mhz: float | None = None
-    """The clock that its matmuls are stated for; the GPU may be allowed a higher one."""
-
-
-def _dense(
-    half: float, *, tf32: float | None = None, fp32: float, fp8: float | None = None, fp64: float | None = None
-) -> dict[str, float]:
-    """Return rates by dtype: float16 and bfloat16 are equal wherever tensor cores know both."""
-    rates = {"float16": half, "bfloat16": half, "tfloat32": tf32, "float32": fp32, "float64": fp64}
-    rates |= {"float8_e4m3fn": fp8, "float8_e5m2": fp8}
-    return {name: rate for name, rate in rates.items() if rate is not None}
-
-
-_H100 = _dense(989.4, tf32=494.7, fp32=66.9, fp8=1978.9, fp64=66.9)
-_H100_NVL = _dense(835, tf32=417.5, fp32=60, fp8=1671, fp64=60)
-_A100 = _dense(312, tf32=156, fp32=19.5, fp64=19.5)
-
-DATASHEETS = (
-    Datasheet(
-        r"B200",
-        "HGX B200 datasheet, half of what it states with sparsity; memory: up to 8 TB/s, 7.7 in later issues",
-        8000,
-        _dense(2250, tf32=1125, fp32=75, fp8=4500, fp64=37),
-        1860,
-    ),
-    Datasheet(r"H200 NVL", "H200 datasheet, NVL, half of what it states with sparsity", 4800, _H100_NVL, 1545),
-    Datasheet(r"H200", "H200 datasheet, SXM, half of what it states with sparsity", 4800, _H100, 1830),
-    Datasheet(r"H100 NVL", "H100 NVL product brief, half of what it states with sparsity", 3938, _H100_NVL, 1545),
-    Datasheet(
-        r"H100 PCIe",
-        "H100 whitepaper, PCIe; memory: above 2 TB/s, 5120 bit at 3186 MT/s",
-        2039,
-        _dense(756, tf32=378, fp32=51.2, fp8=1513, fp64=51.2),
-        1620,
-    ),
-    Datasheet(r"H100 80GB HBM3", "H100 whitepaper, SXM5; memory: 3.35 TB/s", 3352, _H100, 1830),
-    Datasheet(r"A100-SXM4-80GB", "A100 datasheet, 80 GB SXM", 2039, _A100, 1410),
-    Datasheet(r"A100 80GB PCIe", "A100 datasheet, 80 GB PCIe", 1935, _A100, 1410),
-    Datasheet(r"A100-(SXM4|PCIE)-40GB", "A100 datasheet, 40 GB", 1555, _A100, 1410),
-    Datasheet(r"L40S", "L40S datasheet", 864, _dense(366.5, tf32=183, fp32=91.6, fp8=733), 2520),
-    Datasheet(
-        r"L4",
-        "L4 datasheet, half of what it states with sparsity",
-        300,
-        _dense(121, tf32=60, fp32=30.3, fp8=242.5),
-        2040,
-    ),
-    Datasheet(r"A10", "A10 datasheet", 600, _dense(125, tf32=62.5, fp32=31.2), 1695),
-    Datasheet(
-        r"V100-SXM[23]-(16|32)GB(-LS)?",
-        "V100 datasheet, SXM2",
-        900,
-        {"float16": 125, "float32": 15.7, "float64": 7.8},
-        1530,
-    ),
-    Datasheet(r"V100-PCIE-(16|32)GB", "V100 datasheet, PCIe", 900, {"float16": 112, "float32": 14, "float64": 7}, 1380),
-    Datasheet(
-        r"GeForce RTX 4090(?! (Laptop|D))",
-        "Ada whitepaper; float16 as accumulated in float16, float8 too; memory: 384 bit at 21 GT/s",
-        1008,
-        {
-            "float16": 330.3,
-            "bfloat16": 165.2,
-            "tfloat32": 82.6,
-            "float32": 82.6,
-            "float8_e4m3fn": 660.6,
-            "float8_e5m2": 660.6,
-        },
-        2520,
-    ),
-)
-"""The first whose words the name has counts."""
-
-
-def datasheet_of(facts: DeviceFacts) -> Datasheet | None:
-    """Return what is stated for a GPU; None for one that is not known here, and for a part of one (MIG)."""
-    if facts.mig or re.search(r"\bMIG\b", facts.name):
-        return None
-    return next((each for each in DATASHEETS if re.search(rf"(?<![\w-]){each.words}(?![\w-])", facts.name)), None)
-
-
-def boost_of(sheet: Datasheet, facts: DeviceFacts) -> float:
-    """Return the GPU's highest clock over the one that the datasheet counts with, at least 1."""
-    if sheet.boost_mhz is None or facts.max_sm_clock_mhz is None:
-        return 1.0
-    return max(1.0, facts.max_sm_clock_mhz / sheet.boost_mhz)
-
-
 # what this GPU reaches
 
 
@@ -151,27 +51,47 @@ def measured_peaks(device: Device, dtypes: Sequence[str] = ()) -> Peaks | None:
     """Return how fast this GPU moves memory, cold, and multiplies these dtypes; None on the CPU.
 
     dtypes: names as torch's, `bfloat16`. float32 is measured as torch is set now, and called `tfloat32` where torch
-    rounds it; a dtype that cannot be multiplied is missing, and a remark says why. Each is measured once a process
-    and GPU, in less than a second. Raises MeasurementError where the profiler cannot be used.
+    rounds it; what cannot be measured is missing, and a remark says why. Each is measured once a process and GPU, in
+    less than a second; an error is not kept, so that the next call tries again.
     """
     if device.type != "cuda":
         return None
-    memory = measured_memory(device)
-    matmuls = {name: measured_matmul(device, name) for name in named(device, dtypes)}
+    memory = memory_or_remark(device)
+    matmuls = matmuls_or_remark(device, dtypes)
     sheet = datasheet_of(device.facts)
-    remarks = [*memory.remarks, *(rate.remark for rate in matmuls.values() if rate.remark)]
+    remarks = [*memory.remarks, *dict.fromkeys(rate.remark for rate in matmuls.values() if rate.remark)]
     return Peaks(
         copy_gbps=memory.largest(0.5),
         read_gbps=memory.largest(1.0),
         matmul_tflops={name: rate.tflops for name, rate in matmuls.items() if rate.tflops is not None},
         datasheet_gbps=sheet.gbps if sheet else None,
         datasheet_tflops=sheet.tflops if sheet else {},
-        datasheet=sheet.source if sheet else "",
+        datasheet=str(sheet) if sheet else "",
         boost=boost_of(sheet, device.facts) if sheet else 1.0,
         memory=memory.points,
         cache_bytes=device.cache_bytes,
         remarks=tuple(remarks),
     )
+
+
+def memory_or_remark(device: Device) -> "MeasuredMemory":
+    """Return how fast memory is, or a remark on why that is not known."""
+    try:
+        return measured_memory(device)
+    except Exception as error:  # the result that is held against it was measured, and is never lost for it
+        return MeasuredMemory((), (f"memory: not measured, {first_line(error)}",))
+
+
+def matmuls_or_remark(device: Device, dtypes: Sequence[str]) -> "dict[str, MeasuredMatmul]":
+    """Return how fast dtypes are multiplied, by their names, or remarks on why that is not known."""
+    found: dict[str, MeasuredMatmul] = {}
+    try:
+        for name in named(device, dtypes):
+            found[name] = measured_matmul(device, name)
+    except Exception as error:  # as above
+        remark = f"matmuls: not measured, {first_line(error)}"
+        found |= {name: MeasuredMatmul(None, remark) for name in dtypes if name not in found}
+    return found
 
 
 def named(device: Device, dtypes: Sequence[str]) -> list[str]:

@@ -82,7 +82,7 @@ def test_a_page_is_written(command: Command) -> None:
 
 def test_a_summary_is_written_to_a_file_or_standard_output(command: Command) -> None:
     fill(Path(".gpu_benchmarks"), days=1)
-    assert command("show", "latest", "--markdown", "summary.md") == (0, "", "")
+    assert command("show", "latest", "--markdown", "summary.md") == (0, "", "summary.md: 7 tests as markdown\n")
     written = Path("summary.md").read_text(encoding="utf-8")
     assert "|" in written
     assert command("show", "latest", "--markdown", "-")[1].strip() == written.strip()

@@ -5,6 +5,7 @@ import re
 import pytest
 
 from pytest_gpubench.cli import doctor, main
+from pytest_gpubench.gpu.datasheets import datasheet_of
 from pytest_gpubench.gpu.device import find_device
 from pytest_gpubench.stats.speedup import speedup_of
 from pytest_gpubench.timing.bandwidth import copy_bandwidth
@@ -44,9 +45,9 @@ def test_a_kernel_is_as_fast_as_itself(aimed_us: float) -> None:
 
 def test_a_known_gpu_copies_at_a_plausible_part_of_its_datasheet() -> None:
     device = find_device("cuda")
-    stated = doctor.datasheet_gbps(device.facts.name)
-    if stated is None or device.facts.mig or "MIG" in device.facts.name:
+    sheet = datasheet_of(device.facts)
+    if sheet is None:
         pytest.skip(f"no datasheet is known for {device.facts.name}")
     reached = copy_bandwidth(device)
     assert reached is not None
-    assert 0.5 < reached / 1e3 / stated[0] < 1.0
+    assert 0.5 < reached / 1e3 / sheet.gbps < 1.0

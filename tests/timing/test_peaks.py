@@ -1,4 +1,4 @@
-"""The peaks of a GPU: which datasheet is whose, what is measured, how often, and what is said where it cannot be."""
+"""The peaks of a GPU: what is measured, how often, and what is said where it cannot be."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,12 +12,10 @@ from pytest_gpubench.results.model import DeviceFacts
 from pytest_gpubench.timing import peaks
 from pytest_gpubench.timing.base import Call, Rep, Session
 from pytest_gpubench.timing.peaks import (
-    DATASHEETS,
     LONGEST_US,
     MATMUL_SIDES,
     MEMORY_REPS,
-    boost_of,
-    datasheet_of,
+    measured_memory,
     measured_peaks,
     named,
     parts,
@@ -34,80 +32,6 @@ def facts(name: str = "NVIDIA H200", **given: Any) -> DeviceFacts:
 
 def gpu(name: str = "NVIDIA H200", nvml: Any = None, **given: Any) -> Device:
     return Device(torch.device("cpu"), facts(name, **given), nvml)
-
-
-# datasheets
-
-
-@pytest.mark.parametrize(
-    ("name", "gbps", "bfloat16"),
-    [
-        ("NVIDIA B200", 8000, 2250),
-        ("NVIDIA H200", 4800, 989.4),
-        ("NVIDIA H200 NVL", 4800, 835),
-        ("NVIDIA H100 80GB HBM3", 3352, 989.4),
-        ("NVIDIA H100 PCIe", 2039, 756),
-        ("NVIDIA H100 NVL", 3938, 835),
-        ("NVIDIA A100-SXM4-80GB", 2039, 312),
-        ("NVIDIA A100 80GB PCIe", 1935, 312),
-        ("NVIDIA A100-SXM4-40GB", 1555, 312),
-        ("A100-PCIE-40GB", 1555, 312),
-        ("NVIDIA L40S", 864, 366.5),
-        ("NVIDIA L4", 300, 121),
-        ("NVIDIA A10", 600, 125),
-        ("Tesla V100-SXM2-16GB", 900, None),
-        ("Tesla V100-PCIE-32GB", 900, None),
-        ("NVIDIA GeForce RTX 4090", 1008, 165.2),
-    ],
-)
-def test_the_datasheet_of(name: str, gbps: float, bfloat16: float | None) -> None:
-    found = datasheet_of(facts(name))
-    assert found is not None
-    assert (found.gbps, found.tflops.get("bfloat16")) == (gbps, bfloat16)
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "NVIDIA GH200 480GB",
-        "NVIDIA GB200",
-        "NVIDIA H20",
-        "NVIDIA L40",
-        "NVIDIA A10G",
-        "NVIDIA A100X",
-        "NVIDIA GeForce RTX 4090 Laptop GPU",
-        "NVIDIA GeForce RTX 4090 D",
-        "NVIDIA H200 MIG 1g.18gb",
-        "Some CPU",
-    ],
-)
-def test_no_datasheet_of(name: str) -> None:
-    assert datasheet_of(facts(name)) is None
-
-
-def test_no_datasheet_of_a_part() -> None:
-    assert datasheet_of(facts(mig=True)) is None
-    assert datasheet_of(facts(mig=False)) is not None
-
-
-def test_every_datasheet_says_whose_it_is_and_adds_up() -> None:
-    for sheet in DATASHEETS:
-        assert sheet.source
-        assert sheet.gbps > 0
-        rates = sheet.tflops
-        assert rates["float16"] > rates["float32"]
-        if "float8_e4m3fn" in rates:
-            assert rates["float8_e4m3fn"] == rates["float8_e5m2"] == pytest.approx(2 * rates["float16"], rel=0.01)
-        if "tfloat32" in rates:
-            assert rates["bfloat16"] == pytest.approx(2 * rates["tfloat32"], rel=0.02)
-        assert sheet.boost_mhz is not None
-
-
-@pytest.mark.parametrize(("clock_mhz", "boost"), [(1980, 1980 / 1830), (1830, 1), (1500, 1), (None, 1)])
-def test_boost(clock_mhz: int | None, boost: float) -> None:
-    sheet = datasheet_of(facts())
-    assert sheet is not None
-    assert boost_of(sheet, facts(max_sm_clock_mhz=clock_mhz)) == boost
 
 
 # what is tried
@@ -259,7 +183,7 @@ def test_incomplete_records_are_taken_again(played: Played) -> None:
     assert measured_peaks(gpu()) is not None
     played.incomplete = 3
     with pytest.raises(IncompleteRecords):
-        measured_peaks(gpu())
+        measured_memory(gpu())
 
 
 def without_room(monkeypatch: pytest.MonkeyPatch, most_elements: int) -> None:
@@ -367,15 +291,59 @@ def test_no_room_for_a_matmul_is_said(monkeypatch: pytest.MonkeyPatch, small: Pl
     assert found.remarks == ("float64 matmuls: there was no room for 32 x 32 x 32",)
 
 
-def test_a_busy_profiler_goes_through(monkeypatch: pytest.MonkeyPatch, small: Played) -> None:
-    measured_peaks(device := gpu())
+BROKEN = (ProfilerBusy("another profiler is on"), OSError("ptxas is missing\nfrom here"))
+"""What has happened on a GPU while its peaks were measured."""
 
-    def busy(device: Device, cache: str) -> None:
-        raise ProfilerBusy("busy")
 
-    monkeypatch.setattr(peaks, "ProfilerTimer", busy)
-    with pytest.raises(ProfilerBusy):
-        measured_peaks(device, ["bfloat16"])
+@pytest.mark.parametrize("error", BROKEN, ids=lambda error: type(error).__name__)
+def test_an_error_is_a_remark_and_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch, small: Played, error: Exception
+) -> None:
+    """The peaks are no result of a test: what it measured itself is not lost because they could not be."""
+
+    def broken(device: Device, cache: str) -> None:
+        raise error
+
+    said = str(error).splitlines()[0]
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(peaks, "ProfilerTimer", broken)
+        found = measured_peaks(device := gpu(), ["bfloat16"])
+    assert found is not None
+    assert (found.copy_gbps, found.read_gbps, found.memory, found.matmul_tflops) == (None, None, (), {})
+    assert found.remarks[0] == f"memory: not measured, {said}"
+    assert len(found.remarks) == 2
+    assert found.datasheet_gbps == 4800
+    again = measured_peaks(device, ["bfloat16"])
+    assert again is not None
+    assert again.copy_gbps == pytest.approx(42)
+    assert set(again.matmul_tflops) == {"bfloat16"}
+    assert again.remarks == ()
+
+
+def test_what_was_measured_before_an_error_stays(monkeypatch: pytest.MonkeyPatch, small: Played) -> None:
+    multiply = peaks.measured_matmul
+
+    def broken(device: Device, name: str) -> peaks.MeasuredMatmul:
+        if name == "float64":
+            raise IncompleteRecords("records are missing")
+        return multiply(device, name)
+
+    monkeypatch.setattr(peaks, "measured_matmul", broken)
+    found = measured_peaks(gpu(), ["bfloat16", "float64"])
+    assert found is not None
+    assert found.copy_gbps == pytest.approx(42)
+    assert set(found.matmul_tflops) == {"bfloat16"}
+    assert found.remarks == ("matmuls: not measured, records are missing",)
+
+
+def test_the_way_float32_is_rounded_may_not_be_known(monkeypatch: pytest.MonkeyPatch, small: Played) -> None:
+    def broken(device: Device) -> bool:
+        raise RuntimeError("CUDA error")
+
+    monkeypatch.setattr(peaks, "rounds_float32", broken)
+    found = measured_peaks(gpu(), ["float32", "float64"])
+    assert found is not None
+    assert found.remarks == ("matmuls: not measured, CUDA error",)
 
 
 def test_the_matmuls_are_products(played: Played) -> None:

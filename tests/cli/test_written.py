@@ -1,0 +1,54 @@
+"""A command that writes a file says so, where a script does not read it."""
+
+from pathlib import Path
+
+import pytest
+
+from pytest_gpubench.cli.export import FORMATS
+from pytest_gpubench.results.store import write_run
+from tests.cli.stored import Command
+from tests.results.saved import make_run
+
+
+@pytest.mark.parametrize("tests", [1, 7])
+@pytest.mark.parametrize("form", FORMATS)
+def test_an_export_to_a_file_says_what_is_in_it(form: str, tests: int, command: Command) -> None:
+    write_run(make_run(tests=tests), Path("run.json"))
+    said = f"out: {tests} test{'s' if tests > 1 else ''} as {form}\n"
+    assert command("export", "run.json", "--format", form, "-o", "out") == (0, "", said)
+
+
+@pytest.mark.parametrize("words", [(), ("-o", "-")])
+@pytest.mark.parametrize("form", FORMATS)
+def test_an_export_to_standard_output_is_nothing_else(form: str, words: tuple[str, ...], command: Command) -> None:
+    write_run(make_run(tests=7), Path("run.json"))
+    command("export", "run.json", "--format", form, "-o", "out")
+    status, out, err = command("export", "run.json", "--format", form, *words)
+    assert (status, out, err) == (0, Path("out").read_text(encoding="utf-8"), "")
+
+
+def test_a_page_and_a_summary_are_both_told(command: Command) -> None:
+    write_run(make_run(tests=7), Path("run.json"))
+    found = command("show", "run.json", "--html", "page.html", "--markdown", "page.md")
+    assert found == (0, "", "page.html: 7 tests as html\npage.md: 7 tests as markdown\n")
+    status, out, err = command("show", "run.json", "--html", "page.html", "--markdown", "-")
+    assert (status, out, err) == (0, Path("page.md").read_text(encoding="utf-8"), "page.html: 7 tests as html\n")
+
+
+def test_only_the_tests_that_were_asked_for_are_counted(command: Command) -> None:
+    write_run(make_run(tests=7), Path("run.json"))
+    assert command("show", "run.json", "--test", "softmax", "--markdown", "one.md")[2] == "one.md: 1 test as markdown\n"
+
+
+def test_a_file_that_was_not_written_is_not_told(command: Command) -> None:
+    write_run(make_run(tests=7), Path("run.json"))
+    status, out, err = command("export", "run.json", "--format", "csv", "-o", "no/where.csv")
+    assert (status, out) == (2, "")
+    assert err == "pytest-gpubench export: no/where.csv: it cannot be written: No such file or directory\n"
+
+
+def test_a_name_that_a_terminal_would_obey_is_shown(command: Command) -> None:
+    write_run(make_run(tests=1), Path("run.json"))
+    err = command("export", "run.json", "--format", "csv", "-o", "a\x1b[2J")[2]
+    assert "\x1b" not in err
+    assert err.endswith(": 1 test as csv\n")

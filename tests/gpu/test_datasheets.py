@@ -1,0 +1,125 @@
+"""Which datasheet is whose, what it says, and that it is known without torch."""
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from pytest_gpubench.cli import doctor
+from pytest_gpubench.gpu.datasheets import DATASHEETS, boost_of, datasheet_of
+from pytest_gpubench.results.model import DeviceFacts
+
+
+def facts(name: str = "NVIDIA H200", **given: Any) -> DeviceFacts:
+    return DeviceFacts(type="cuda", name=name, host="here", **given)
+
+
+@pytest.mark.parametrize(
+    ("name", "gbps", "bfloat16"),
+    [
+        ("NVIDIA B200", 8000, 2250),
+        ("NVIDIA H200", 4800, 989.4),
+        ("NVIDIA H200 NVL", 4800, 835),
+        ("NVIDIA H100 80GB HBM3", 3352, 989.4),
+        ("NVIDIA H100 PCIe", 2039, 756),
+        ("NVIDIA H100 NVL", 3938, 835),
+        ("NVIDIA A100-SXM4-80GB", 2039, 312),
+        ("NVIDIA A100 80GB PCIe", 1935, 312),
+        ("NVIDIA A100-SXM4-40GB", 1555, 312),
+        ("A100-PCIE-40GB", 1555, 312),
+        ("NVIDIA L40S", 864, 366.5),
+        ("NVIDIA L4", 300, 121),
+        ("NVIDIA L40", 864, None),
+        ("NVIDIA A10G", 600, None),
+        ("NVIDIA A10", 600, 125),
+        ("Tesla V100-SXM2-16GB", 900, None),
+        ("Tesla V100-PCIE-32GB", 900, None),
+        ("NVIDIA GeForce RTX 4090", 1008, 165.2),
+    ],
+)
+def test_the_datasheet_of(name: str, gbps: float, bfloat16: float | None) -> None:
+    found = datasheet_of(facts(name))
+    assert found is not None
+    assert (found.gbps, found.tflops.get("bfloat16")) == (gbps, bfloat16)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "NVIDIA GH200 480GB",
+        "NVIDIA GB200",
+        "NVIDIA H20",
+        "NVIDIA A100X",
+        "NVIDIA GeForce RTX 4090 Laptop GPU",
+        "NVIDIA GeForce RTX 4090 D",
+        "NVIDIA H200 MIG 1g.18gb",
+        "Tesla V100-FHHL-16GB",
+        "AMD Instinct MI300X",
+        "Some CPU",
+    ],
+)
+def test_no_datasheet_of(name: str) -> None:
+    assert datasheet_of(facts(name)) is None
+
+
+def test_no_datasheet_of_a_part() -> None:
+    assert datasheet_of(facts(mig=True)) is None
+    assert datasheet_of(facts(mig=False)) is not None
+
+
+def test_every_datasheet_says_whose_it_is_and_adds_up() -> None:
+    for sheet in DATASHEETS:
+        assert sheet.source
+        assert sheet.gbps > 0
+        rates = sheet.tflops
+        assert str(sheet).startswith(sheet.source)
+        if not rates:
+            assert sheet.boost_mhz is None
+            continue
+        assert rates["float16"] > rates["float32"]
+        if "float8_e4m3fn" in rates:
+            assert rates["float8_e4m3fn"] == rates["float8_e5m2"] == pytest.approx(2 * rates["float16"], rel=0.01)
+        if "tfloat32" in rates:
+            assert rates["bfloat16"] == pytest.approx(2 * rates["tfloat32"], rel=0.02)
+        assert sheet.boost_mhz is not None
+
+
+@pytest.mark.parametrize(("clock_mhz", "boost"), [(1980, 1980 / 1830), (1830, 1), (1500, 1), (None, 1)])
+def test_boost(clock_mhz: int | None, boost: float) -> None:
+    sheet = datasheet_of(facts())
+    assert sheet is not None
+    assert boost_of(sheet, facts(max_sm_clock_mhz=clock_mhz)) == boost
+
+
+@pytest.mark.parametrize(
+    ("name", "said", "of_memory"),
+    [
+        (
+            "NVIDIA B200",
+            "HGX B200 datasheet; half of what it states with sparsity; memory: up to 8 TB/s, 7.7 in later issues",
+            "HGX B200 datasheet; up to 8 TB/s, 7.7 in later issues",
+        ),
+        ("NVIDIA H200", "H200 datasheet, SXM; half of what it states with sparsity", "H200 datasheet, SXM"),
+        ("NVIDIA A10", "A10 datasheet", "A10 datasheet"),
+    ],
+)
+def test_what_is_said_of_a_datasheet(name: str, said: str, of_memory: str) -> None:
+    sheet = datasheet_of(facts(name))
+    assert sheet is not None
+    assert (str(sheet), sheet.memory_source) == (said, of_memory)
+
+
+@pytest.mark.parametrize("sheet", DATASHEETS, ids=lambda sheet: sheet.words)
+def test_the_doctor_has_no_numbers_of_its_own(sheet: Any) -> None:
+    """One table for the doctor and for limits on the peak."""
+    assert not hasattr(doctor, "DATASHEET_GBPS")
+    name = {"B200": "NVIDIA B200", "H200": "NVIDIA H200", "A10G": "NVIDIA A10G", "L4": "NVIDIA L4"}.get(sheet.words)
+    if name is not None:
+        line = doctor.bandwidth_line(facts(name, mig=False), sheet.gbps * 1e3)
+        assert f"100 % of {sheet.gbps:g} GB/s ({sheet.memory_source})" in line
+
+
+def test_they_are_known_without_torch() -> None:
+    code = "import sys, pytest_gpubench.cli.doctor, pytest_gpubench.gpu.datasheets; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,117 @@
+"""--gpu-bench-require: what counts as measured, and what is said of the rest."""
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.plugin.conftest import BenchRun
+from tests.plugin.hosts import Host
+
+TWO = """
+@pytest.mark.perf(timer="scripted")
+@pytest.mark.parametrize("number", [1, 2])
+def test_measured(gpu_bench, number): gpu_bench(fast)
+"""
+LAZY = "\ndef test_lazy(gpu_bench): pass\n"
+UNMEASURED = """
+import torch, triton
+
+@triton.jit
+def nothing(): pass
+
+def test_interpreted(gpu_bench):
+    assert not gpu_bench(lambda: nothing[(1,)]()).measured
+"""
+FELL_BACK = (
+    "{number} measured on the CPU, which does not count where no GPU was found, the first is {first}: run where there "
+    "is a GPU, or ask for the CPU with --gpu-bench-device=cpu"
+)
+BOTH = FELL_BACK.format(number="2 perf tests", first="*::test_measured[1]")
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Host:
+    return Host(tmp_path, [])
+
+
+needs_no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="about machines without a GPU")
+
+
+@needs_no_gpu
+@pytest.mark.parametrize(
+    ("demand", "source", "sentence"),
+    [
+        ("1", TWO, f"--gpu-bench-require=1: 0 tests measured on a GPU; {BOTH}"),
+        ("all", TWO, f"--gpu-bench-require=all: {BOTH}"),
+        (
+            "all",
+            TWO + LAZY,
+            f"--gpu-bench-require=all: 1 perf test of 3 measured nothing, the first is *::test_lazy; {BOTH}",
+        ),
+        ("all", LAZY, "--gpu-bench-require=all: 1 perf test of 1 measured nothing, the first is *::test_lazy"),
+        ("1", LAZY, "--gpu-bench-require=1: 0 tests measured on a GPU"),
+        ("all", "def test_plain(): pass", "--gpu-bench-require=all: there was no perf test to run"),
+    ],
+)
+def test_a_cpu_that_nobody_asked_for_does_not_count(
+    bench_run: BenchRun, demand: str, source: str, sentence: str
+) -> None:
+    result = bench_run(source, f"--gpu-bench-require={demand}", timer="profiler")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    assert result.parseoutcomes().get("failed", 0) == 0
+    result.stdout.fnmatch_lines([f"gpu_bench: {sentence}".replace("[", "[[]")])
+
+
+@pytest.mark.parametrize(
+    ("demand", "source", "sentence"),
+    [
+        ("1", TWO, None),
+        ("2", TWO + LAZY, None),
+        ("3", TWO + LAZY, "--gpu-bench-require=3: 2 tests measured on the CPU"),
+        ("all", TWO, None),
+        ("all", TWO + LAZY, "--gpu-bench-require=all: 1 perf test of 3 measured nothing, the first is *::test_lazy"),
+    ],
+)
+def test_a_cpu_that_was_asked_for_by_name_counts(
+    bench_run: BenchRun, demand: str, source: str, sentence: str | None
+) -> None:
+    result = bench_run(source, f"--gpu-bench-require={demand}", "--gpu-bench-device=cpu", timer="profiler")
+    assert result.ret == (pytest.ExitCode.OK if sentence is None else pytest.ExitCode.TESTS_FAILED)
+    if sentence is not None:
+        result.stdout.fnmatch_lines([f"gpu_bench: {sentence}"])
+    assert ("gpu-bench-require" in result.stdout.str()) == (sentence is not None)
+
+
+@pytest.mark.parametrize("demand", ["1", "all"])
+def test_what_was_called_and_not_timed_does_not_count(pytester: pytest.Pytester, demand: str) -> None:
+    """Triton's interpreter decides when a kernel is defined: a process of its own is early enough."""
+    pytester.makepyfile("import pytest\n" + UNMEASURED)
+    arguments = (f"--gpu-bench-require={demand}", "--gpu-bench-device=cpu")
+    result = pytester.runpytest_subprocess("-p", "no:benchmark", *arguments)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.assert_outcomes(passed=1)
+    found = "0 tests measured on the CPU" if demand == "1" else "1 perf test of 1 measured nothing, the first is *"
+    result.stdout.fnmatch_lines([f"gpu_bench: --gpu-bench-require={demand}: {found}"])
+
+
+@pytest.mark.parametrize(
+    ("gpus", "demand", "arguments", "status"),
+    [
+        (["GPU-a"], "2", [], 0),
+        (["GPU-a"], "3", ["-n1"], 1),
+        (["GPU-a"], "all", ["-n1"], 0),
+        ([], "2", [], 1),
+        ([], "all", ["-n1"], 1),
+        ([], "2", ["--gpu-bench-device=cpu", "-n1"], 0),
+    ],
+)
+def test_with_and_without_gpus(host: Host, gpus: list[str], demand: str, arguments: list[str], status: int) -> None:
+    host.list_processes({uuid: [] for uuid in gpus})
+    host.write(TWO)
+    found, output = host.run(f"--gpu-bench-require={demand}", *arguments)
+    assert found == status, output
+    assert ("--gpu-bench-require" in output) == bool(status)
+    fell_back = bool(status and not gpus)
+    assert bool(re.search("2 perf tests measured on the CPU, which does not count", output)) == fell_back

@@ -1,0 +1,101 @@
+"""A test whose GPU's peaks cannot be measured keeps what it measured, and says that it was held against nothing."""
+
+import pytest
+
+from tests.plugin.conftest import BenchRun, Recorder, RecordRun
+
+MEASURE = "gpu_bench.measure(fast, {work})"
+COMPARE = "gpu_bench.compare(fast, slow, {work})"
+SOURCE = """
+import warnings
+import pytest_gpubench.inspection as inspection
+import torch
+from dataclasses import replace
+from pytest_gpubench.errors import {error}
+from pytest_gpubench.gpu.device import Device
+from pytest_gpubench.results.model import DeviceFacts
+from pytest_gpubench.timing import peaks
+
+GPU = Device(torch.device("cpu"), DeviceFacts(type="cuda", name="Fake GPU", host="here"))
+
+def broken(device, cache):
+    raise {raised}
+
+@pytest.fixture(autouse=True)
+def a_gpu_whose_peaks_cannot_be_measured(monkeypatch):
+    looked = inspection.Inspection.peaks
+
+    def look(self, work):  # scripted times have no peaks of their own
+        return looked(replace(self, settings=replace(self.settings, timer="profiler"), device=GPU), work)
+
+    monkeypatch.setattr(inspection.Inspection, "peaks", look)
+    monkeypatch.setattr(peaks, "ProfilerTimer", broken)
+    monkeypatch.setattr(peaks, "flush_buffer", lambda device: None)
+    monkeypatch.setattr(peaks, "SIZES_BYTES", (2**16,))
+    monkeypatch.setattr(peaks, "reading", lambda whole: whole.sum)
+    monkeypatch.setattr(Device, "synchronize", lambda device: None)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
+
+@pytest.mark.perf({marks})
+def test_it(gpu_bench): {call}
+"""
+ERRORS = [
+    ("ProfilerBusy", "ProfilerBusy('another profiler is on')", "another profiler is on"),
+    ("IncompleteRecords", "IncompleteRecords('records are missing')", "records are missing"),
+    ("ProfilerBusy", "RuntimeError('CUDA error: unknown\\nat some line')", "CUDA error: unknown"),
+    ("ProfilerBusy", "OSError('ptxas is missing')", "ptxas is missing"),
+]
+
+
+def source(marks: str, call: str, error: str = "ProfilerBusy", raised: str = "ProfilerBusy('busy')") -> str:
+    return SOURCE.format(error=error, raised=raised, marks=marks, call=call)
+
+
+def verdicts(recorder: Recorder) -> dict[str, tuple[str, str]]:
+    (record,) = recorder.records
+    found = record.measurements[-1].verdicts
+    return {verdict.limit: (verdict.outcome.name, verdict.sentence) for verdict in found}
+
+
+@pytest.mark.parametrize(("error", "raised", "said"), ERRORS)
+@pytest.mark.parametrize("call", [MEASURE.format(work="bytes=10**6"), COMPARE.format(work="bytes=10**6")])
+def test_the_result_is_kept_and_the_limit_is_not_judged(
+    record_run: RecordRun, call: str, error: str, raised: str, said: str
+) -> None:
+    recorder = record_run(source("min_peak_fraction=0.5, max_time_us=100", call, error, raised), "--gpu-bench-reps=40")
+    (record,) = recorder.records
+    assert [report.outcome for report in recorder.reports if report.when == "call"] == ["passed"]
+    assert [item.timing.reps for item in record.measurements] == [40] * len(record.measurements)
+    found = verdicts(recorder)
+    assert found["max_time_us=100"][0] == "PASS"
+    assert found["min_peak_fraction=0.5"] == (
+        "NOT_JUDGED",
+        "fast: min_peak_fraction=0.5 says nothing here, the peak of Scripted GPU for memory is not known "
+        f"(memory: not measured, {said})".replace("Scripted GPU", record.measurements[-1].timing.device),
+    )
+    assert found["min_peak_fraction=0.5"][1] in record.warnings
+
+
+def test_another_limit_is_judged_all_the_same(record_run: RecordRun) -> None:
+    """It needs no peak; that no physics stood behind it is said."""
+    recorder = record_run(source("min_gbps=98", MEASURE.format(work="bytes=10**6")), "--gpu-bench-reps=60")
+    assert verdicts(recorder)["min_gbps=98"][0] == "PASS"
+    sentence = "not held against what the GPU can do at most: memory: not measured, busy"
+    assert recorder.records[0].warnings == (sentence,)
+
+
+def test_a_broken_limit_is_still_broken(bench_run: BenchRun) -> None:
+    result = bench_run(
+        source("min_gbps=102, min_peak_fraction=0.5", MEASURE.format(work="bytes=10**6")), "--gpu-bench-reps=60"
+    )
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["E *LimitBroken: fast is too slow: 100.0 GB/s*", "gpu_bench: limits: *1 not judged*"])
+
+
+def test_the_matmuls_may_be_what_is_not_known(record_run: RecordRun) -> None:
+    product = "a = torch.ones(8, 8)\n\n@scripted([10.0, 10.1, 9.9])\ndef product(a): return a @ a.T\n\n"
+    call = "gpu_bench.compare(product, product, (a,), names=('one', 'two'))"
+    text = source("min_peak_fraction=0.5", call).replace("@pytest.mark.perf(", f"{product}@pytest.mark.perf(")
+    outcome, sentence = verdicts(record_run(text, "--gpu-bench-reps=40"))["min_peak_fraction=0.5"]
+    assert outcome == "NOT_JUDGED"
+    assert "matmuls is not known (memory: not measured, busy; matmuls: not measured, busy)" in sentence
