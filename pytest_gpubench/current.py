@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -22,13 +22,10 @@ from pytest_gpubench.procedure import is_enforced, unmeasured
 from pytest_gpubench.report.trace_summary import trace_name
 from pytest_gpubench.results.model import Comparison, DeviceFacts, Measurement, Outcome, Timing, Verdict
 from pytest_gpubench.results.phases import Phases
-from pytest_gpubench.search import Example, Search
+from pytest_gpubench.search import Example, Key, Search
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.timing.base import Call
 from pytest_gpubench.timing.traces import take_trace
-
-if TYPE_CHECKING:
-    pass
 
 __tracebackhide__ = True
 
@@ -150,6 +147,19 @@ def mind_missing(test: CurrentTest, settings: Settings, device: Device, held: He
             raise NoBaseline(f"{missing.sentence} ({option}=warn goes on without)")
         if policy == "warn" and missing.sentence not in test.warnings:
             test.warnings.append(missing.sentence)
+
+
+def keep_phases(test: CurrentTest, key: Key | None, found: Phases, measurements: Sequence[Measurement]) -> None:
+    """Keep what phases took; of the examples of a test under @given only the worst is shown.
+
+    key: what the example's are remembered by; None for a test of its own.
+    """
+    test.measurements += measurements
+    if test.search is None or key is None:
+        test.phases.append(found)
+    else:
+        test.search.phased[key] = found, measurements
+        test.phases[:] = test.search.worst_phases()
 
 
 def with_candidates(comparison: Comparison, candidates: Sequence[Measurement]) -> Comparison:

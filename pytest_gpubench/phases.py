@@ -58,8 +58,12 @@ class Course:
         """What it is called in tables and messages."""
         return ", ".join(self.phases) if self.whole is None else self.whole.label
 
-    def measure(self, settings: Settings, device: Device, limits: Limits, say: Say) -> tuple[Phases, list[Measurement]]:
+    def measure(
+        self, settings: Settings, device: Device, limits: Limits, say: Say, example: str = ""
+    ) -> tuple[Phases, list[Measurement]]:
         """Return what the phases took, and each call's measurement, judged by the test's limits.
+
+        example: what hypothesis called the test with; empty for a test of its own.
 
         Where nothing is to be timed, every function is called once and the phases say why there are no numbers. Raises
         MeasurementError where there is no number that is known to be right: NothingRecorded for a phase that launches
@@ -67,14 +71,14 @@ class Course:
         """
         reason = self._why_not(settings, device)
         if reason is not None:
-            return self._untimed(settings, device, reason)
+            return self._untimed(settings, device, reason, example)
         with auditing(settings, device):
             timer = make_timer(settings.timer, device, settings.cache)
             try:
                 taken, timings = take_phases(self, timer, device, plan_of(settings), settings.seed, say)
             finally:
                 say("")
-            measurements = judged(self, timings, limits, settings, device)
+            measurements = judged(self, timings, limits, settings, device, example)
         return summarise_phases(self, taken, timings, settings.seed), measurements
 
     def _why_not(self, settings: Settings, device: Device) -> str | None:
@@ -86,7 +90,9 @@ class Course:
                 refuse_lazy(call.prepare()(), call.label)
         return unmeasured_reason(settings, device, launches.number)
 
-    def _untimed(self, settings: Settings, device: Device, reason: str) -> tuple[Phases, list[Measurement]]:
+    def _untimed(
+        self, settings: Settings, device: Device, reason: str, example: str
+    ) -> tuple[Phases, list[Measurement]]:
         timings = [unmeasured(name, device, settings, reason) for name in self.calls]
         found = Phases(
             title=self.title,
@@ -96,7 +102,7 @@ class Course:
             elements=self.elements,
             unmeasured=reason,
         )
-        return found, [Measurement(timing=timing) for timing in timings]
+        return found, [Measurement(timing=timing, example=example) for timing in timings]
 
 
 def make_course(
@@ -246,7 +252,7 @@ def rate(elements: int | None, elapsed_us: float) -> float | None:
 
 
 def judged(
-    course: Course, timings: Mapping[str, Timing], limits: Limits, settings: Settings, device: Device
+    course: Course, timings: Mapping[str, Timing], limits: Limits, settings: Settings, device: Device, example: str
 ) -> list[Measurement]:
     """Return a measurement of each timing, with a verdict for each of the test's limits."""
     inspection, enforced, measurements = Inspection(settings, device, limits), is_enforced(settings, device), []
@@ -255,5 +261,6 @@ def judged(
         work = work_of_call(call, inspection, None, None)
         worked = with_work(timing, work)
         verdicts = judge(worked, limits, settings.alpha, enforced)
-        measurements.append(Measurement(timing=worked, verdicts=inspection.judge(worked, call, work, verdicts)))
+        verdicts = inspection.judge(worked, call, work, verdicts)
+        measurements.append(Measurement(timing=worked, verdicts=verdicts, example=example))
     return measurements

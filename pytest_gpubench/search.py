@@ -13,7 +13,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NoReturn, TypeVar
 
@@ -22,10 +22,12 @@ import msgspec
 from pytest_gpubench.contest import Contest
 from pytest_gpubench.correctness import flatten
 from pytest_gpubench.errors import GpuBenchError, LimitBroken, MeasurementError, WrongResult, annotate
+from pytest_gpubench.explaining import without_our_lines
 from pytest_gpubench.fitting import keepers
 from pytest_gpubench.gpu.context import context_error, speaks_of_cuda
 from pytest_gpubench.limits import Limits
-from pytest_gpubench.results.model import Comparison, Measurement
+from pytest_gpubench.results.model import Comparison, Measurement, Outcome
+from pytest_gpubench.results.phases import Phases
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.stats.trend import Point, size_that_matters, steps
 from pytest_gpubench.timing.compilations import Compilations, counting_compilations
@@ -72,6 +74,19 @@ class Example:
         return (self.text, *map(id, self.opaque))
 
 
+class Raised:
+    """An error as it was raised first, which is what hypothesis tells failures apart by."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+        self.traceback = error.__traceback__
+        self.origin = origin(error)
+
+    def again(self) -> Exception:
+        """Return it to be raised, without what its traceback has grown by each time that it was raised."""
+        return self.error.with_traceback(self.traceback)
+
+
 @dataclass
 class Search:
     """The comparisons of one test under @given."""
@@ -86,9 +101,10 @@ class Search:
     is_wrong: bool = False
     """Whether an output was wrong: from then on examples are checked and not timed, right before fast."""
     worst: dict[Arms, float] = field(default_factory=dict)
-    known: dict[Key, Comparison | Exception] = field(default_factory=dict)
+    known: dict[Key, "Comparison | Raised"] = field(default_factory=dict)
     points: dict[Arms, list[Point]] = field(default_factory=dict)
     measured: dict[Key, Measurement] = field(default_factory=dict)
+    phased: dict[Key, tuple[Phases, Sequence[Measurement]]] = field(default_factory=dict)
     held: tuple[object, ...] = ()
     kept: dict[int, tuple[Comparison, list[Measurement]]] = field(default_factory=dict)
     examples: set[Key] = field(default_factory=set)
@@ -111,16 +127,19 @@ class Search:
         key = self.key(list(contest.calls), (arguments.args, arguments.kwargs))
         if key in self.known:
             remembered = self.known[key]
-            if isinstance(remembered, Exception):
-                raise remembered  # where it was raised first: hypothesis tells failures apart by that
+            if isinstance(remembered, Raised):
+                with suppress(WrongResult):  # hypothesis follows the lines that run, to say which of them only fail
+                    contest.checked()
+                raise remembered.again()
             contest.checked()
             return remembered
         found = self._found(contest, say)
-        self.known[key] = found
         if isinstance(found, Exception):
             self.has_failed = True
-            traceback.clear_frames(found.__traceback__)
-            raise found
+            clear(found)
+            self.known[key] = raised = Raised(found)
+            raise raised.again()
+        self.known[key] = found
         return found
 
     def _found(self, contest: Contest, say: Callable[[str], None]) -> Comparison | Exception:
@@ -187,6 +206,18 @@ class Search:
         self.worst[arms] = min(ratio, self.worst.get(arms, math.inf))
         return is_worst or ratio < NEAR * contest.speedups.get(name, 0.0)
 
+    def worst_phases(self) -> list[Phases]:
+        """Return the phases to show, one for each call in the test: those that broke a limit, then the slowest."""
+        worst: dict[object, tuple[tuple[bool, float], Phases]] = {}
+        for (text, number, *_), (found, measurements) in self.phased.items():
+            badness = (
+                any(each.outcome is Outcome.FAIL for item in measurements for each in item.verdicts),
+                found.sum_us,
+            )
+            if number not in worst or badness > worst[number][0]:
+                worst[number] = badness, msgspec.structs.replace(found, title=f"{found.title} at {text}")
+        return [found for _, found in worst.values()]
+
     def told_apart(self, comparison: Comparison, measurements: Sequence[Measurement]) -> list[Measurement]:
         """Return the measurements of a comparison with their example; the same ones where it was only remembered."""
         if id(comparison) not in self.kept:
@@ -238,7 +269,7 @@ class Examples:
     on_out_of_memory: OnOutOfMemory
     rejected: dict[Key, Example] = field(default_factory=dict)
     """Those that did not fit into memory."""
-    failed: dict[Key, Exception] = field(default_factory=dict)
+    failed: dict[Key, Raised] = field(default_factory=dict)
     """By an error of ours or, where that is to fail, for want of memory."""
     passed: set[Key] = field(default_factory=set)
     held: list[object] = field(default_factory=list)
@@ -271,9 +302,9 @@ class Examples:
                 self.rejected[key] = example
                 reject()
         elif error is not None and before is None and is_ours(error):
-            self.failed[key] = before = error
-        if before is not None and (error is None or (is_ours(error) and origin(error) != origin(before))):
-            error = before
+            self.failed[key] = before = Raised(error)
+        if before is not None and (error is None or (is_ours(error) and origin(error) != before.origin)):
+            error = before.again()
         if error is not None:
             self.last = error
             raise error
@@ -335,8 +366,10 @@ def is_out_of_memory(error: BaseException | None) -> bool:
 
 def origin(error: Exception) -> tuple[object, ...]:
     """Return what hypothesis tells failures apart by: the kind of an error, and where it was raised."""
-    frames = list(traceback.walk_tb(error.__traceback__))
-    return (type(error), *((frames[-1][0].f_code.co_filename, frames[-1][1]) if frames else ()))
+    last = error.__traceback__
+    while last is not None and last.tb_next is not None:
+        last = last.tb_next
+    return (type(error), *((last.tb_frame.f_code.co_filename, last.tb_lineno) if last is not None else ()))
 
 
 def clear(error: BaseException | None) -> None:
@@ -408,6 +441,7 @@ def following_examples(
     with ExitStack() as stack:
         compilations = stack.enter_context(counting_compilations())
         stack.enter_context(without_usual_deadline(function))
+        stack.enter_context(without_our_lines())
         handle.inner_test = told
         keepers.append(found.draw)
         try:

@@ -114,6 +114,14 @@ def test_the_limits_of_the_test_hold_for_every_call() -> None:
     assert all(item.verdicts[0].enforced for item in measurements)
 
 
+def test_measurements_keep_the_example() -> None:
+    course = make_course(BOTH, both)
+    for others in ({}, {"disable": True}):
+        chosen = Settings(timer="scripted", device="cpu", **others)  # type: ignore[arg-type]
+        _, measurements = course.measure(chosen, cpu_device(), Limits(), lambda text: None, "n=3")
+        assert [item.example for item in measurements] == ["n=3"] * 3
+
+
 @scripted([20.0, 40.0, 30.0, 25.0, 35.0])
 def noisy() -> None: ...
 

@@ -20,7 +20,8 @@ from hypothesis.errors import FailedHealthCheck, Flaky, Unsatisfiable, Unsatisfi
 from pytest_gpubench.contest import Contest
 from pytest_gpubench.errors import DeviceUnavailable, LimitBroken, MeasurementError, WrongResult
 from pytest_gpubench.limits import Limits
-from pytest_gpubench.results.model import Comparison, Measurement, Speedup, Timing
+from pytest_gpubench.results.model import Comparison, Measurement, Outcome, Speedup, Timing, Verdict
+from pytest_gpubench.results.phases import Phases
 from pytest_gpubench.search import (
     NEAR,
     QUICK_QUADS,
@@ -441,6 +442,74 @@ def test_only_what_is_wrong_in_any_call_ends_the_timing() -> None:
     assert compared(harness, 3, error=WHEN_TIMED, wrong=[WRONG]) == "wrong"
     harness.log.clear()
     assert "right before fast" in compared(harness, 4)
+
+
+# an error that is raised again
+
+
+def depth(error: BaseException) -> int:
+    """Return how long an error's traceback is."""
+    found, trace = 0, error.__traceback__
+    while trace is not None:
+        found, trace = found + 1, trace.tb_next
+    return found
+
+
+@pytest.mark.parametrize("error", [WrongResult("no"), MeasurementError("no")])
+def test_a_traceback_does_not_grow_when_it_is_raised_again(error: Exception) -> None:
+    harness = Harness()
+    contest = FakeContest({"fast": 1.0}, harness.log, Settings(), {}, error=error)
+    depths = []
+    for _ in range(4):
+        harness.search.begin(Example("n=1", {}))
+        with pytest.raises(type(error)) as caught:
+            harness.search.compare(cast(Contest, contest), lambda text: None)
+        depths.append(depth(caught.value))
+    assert len(set(depths)) == 1
+
+
+def test_what_was_wrong_is_checked_again_for_hypothesis_to_follow() -> None:
+    """Whatever comes of that: an example stays what it was."""
+    harness = Harness()
+    found = [compared(harness, 1, wrong=[WRONG], error=WHEN_TIMED)]
+    harness.log.clear()
+    found += [compared(harness, 1, wrong=[WrongResult("otherwise")]), compared(harness, 1)]
+    assert found == ["wrong"] * 3
+    assert harness.took() == ["checked", "checked"]
+
+
+def test_an_example_that_failed_is_raised_as_the_first_time() -> None:
+    examples, depths = Examples("reject"), []
+    for attempt in range(4):
+        with pytest.raises(LimitBroken) as caught:
+            examples.run(Example("n=1", {}), lambda: break_limit(first=attempt == 0))  # noqa: B023 # called at once
+        depths.append(depth(caught.value))
+    assert len(set(depths)) == 1
+
+
+def break_limit(first: bool) -> None:
+    if first:
+        raise LimitBroken("slow")
+
+
+# phases
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 0, 2)])
+def test_the_phases_shown_are_those_that_broke_a_limit_and_then_the_slowest(order: tuple[int, ...]) -> None:
+    found = [phases_of("b", 5.0, "pass"), phases_of("b", 9.0, "pass"), phases_of("b", 7.0, "fail")]
+    search = Search(30.0, Example("", {}))
+    for place in order:
+        search.phased[f"n={place}", 1, "b"] = found[place]
+        search.phased[f"n={place}", 2, "b"] = phases_of("b", 1.0 + place, "pass")
+    assert [(each.title, each.sum_us) for each in search.worst_phases()] == [("b at n=2", 7.0), ("b at n=2", 3.0)]
+
+
+def phases_of(title: str, sum_us: float, outcome: str) -> tuple[Phases, list[Measurement]]:
+    timing = Timing(label=title, timer="scripted", cache="hot", device="CPU", samples_us=(sum_us,))
+    verdict = Verdict(limit="max_time_us=6", outcome=Outcome(outcome), sentence="")
+    phases = Phases(title=title, timer="scripted", cache="hot", device="CPU", sum_us=sum_us)
+    return phases, [Measurement(timing=timing, verdicts=(verdict,))]
 
 
 # what was compiled

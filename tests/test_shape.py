@@ -30,7 +30,7 @@ KNOW_TORCH = {
 LAYERS = [
     {"errors", "units"},
     {"stats"},
-    {"limits", "settings", "fitting"},
+    {"limits", "settings", "fitting", "explaining"},
     {"results"},
     {"verdict", "report", "gpu", "correctness", "strategies"},
     {"timing"},

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import msgspec
 
-from pytest_gpubench.errors import BadRequest, GpuBenchError, MeasurementError, NotMeasured, WrongResult
+from pytest_gpubench.errors import BadRequest, GpuBenchError, MeasurementError, NotMeasured, WrongResult, annotate
 from pytest_gpubench.gpu.device import Device, cpu_device, cuda_device
 from pytest_gpubench.results.model import Timing
 from pytest_gpubench.stats.stopping import Budget, next_batch
@@ -63,6 +63,10 @@ MOST_LEAD_US = 5_000.0
 GRACE_S = 1.0
 """For how long news of others is awaited once one rank has failed: its peers may notice before it is told why."""
 TRACEBACK_S = 0.5
+LONGEST = 150
+"""Of what a rank says of another's failure: what it noticed of that, in the words of a library below."""
+OURS = f"{Path(__file__).parents[1]}{os.sep}"
+"""What the name of a file of ours begins with."""
 
 Collective = Literal["all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "reduce"]
 
@@ -224,7 +228,8 @@ def measure_ranks(job: Job, devices: Sequence[Device]) -> Ranks | None:
     """Return what a job takes on these devices, a process to each; None for one that is not to be timed.
 
     On the CPU every rank's device is the CPU. Raises BadRequest for what cannot be meant, WrongResult where a check
-    fails, MeasurementError, with a traceback, where a rank raises, dies, or makes no progress: no process is left.
+    fails, MeasurementError where a rank raises, dies, or makes no progress, with notes of where that was and of what
+    the others did: no process is left.
     """
     pickled = checked(job, len(devices))
     timings = Crew(job, pickled, devices).run()
@@ -254,7 +259,9 @@ class Failure:
     """What the test is to raise."""
     sentence: str
     traceback: str = ""
-    """Empty where it died without a word."""
+    """Of the user's own lines."""
+    died: bool = False
+    """Whether it ended without a word."""
     at_s: float = field(default_factory=time.monotonic)
     """By a clock that all processes share."""
 
@@ -331,7 +338,8 @@ class Crew:
             news, value = member.pipe.recv()
         except (EOFError, OSError):
             member.process.join(GRACE_S)
-            member.done, member.failure = True, Failure(MeasurementError, died(member.process.exitcode, member.doing))
+            sentence = died(member.process.exitcode, member.doing)
+            member.done, member.failure = True, Failure(MeasurementError, sentence, died=True)
             return
         if news == "doing":
             member.doing = value
@@ -350,25 +358,30 @@ class Crew:
             for member in waiting:
                 if member.pipe in ready:
                     self._hear(member)
-        failed = [(index, each.failure) for index, each in enumerate(self.members) if each.failure is not None]
-        index, failure = min(failed, key=lambda each: (bool(each[1].traceback), each[1].at_s))
-        where = f"rank {index} of {len(self.members)} of {self.job.name!r}"
-        raise failure.kind(f"{where} {failure.sentence}\n{failure.traceback}".rstrip())
+        failed = {index: each.failure for index, each in enumerate(self.members) if each.failure is not None}
+        first = min(failed.values(), key=lambda each: (not each.died, each.at_s))
+        alike = [index for index, each in failed.items() if (each.kind, each.sentence) == (first.kind, first.sentence)]
+        error = first.kind(f"{ranks_text(alike)} of {len(self.members)} of {self.job.name!r} {first.sentence}")
+        others = [f"rank {index} {said_of(each)}" for index, each in enumerate(self.members) if index not in alike]
+        if first.traceback:
+            annotate(error, first.traceback)
+        if others:
+            annotate(error, f"gpu_bench: meanwhile {'; '.join(others)}")
+        raise error
 
     def _raise_hung(self, waiting: Sequence[Member]) -> NoReturn:
         for member in waiting:
             with suppress(ProcessLookupError, TypeError):
                 os.kill(member.process.pid, signal.SIGUSR1)
         time.sleep(TRACEBACK_S)
-        told = []
-        for index, member in enumerate(self.members):
-            place = member.dump.read_text(errors="replace") if member.dump.exists() else ""
-            told.append(f"rank {index} was {member.doing if not member.done else 'done'}\n{place}".rstrip())
-        raise MeasurementError(
+        error = MeasurementError(
             f"{self.job.name!r} over {count(len(self.members), 'rank')} made no progress within the "
-            f"{self.job.timeout_s:g} s of timeout_s=, and was ended: does every rank call the same collectives?\n"
-            + "\n".join(told)
+            f"{self.job.timeout_s:g} s of timeout_s=, and was ended: does every rank call the same collectives?"
         )
+        for index, member in enumerate(self.members):
+            dump = member.dump.read_text(errors="replace") if member.dump.exists() else ""
+            annotate(error, "\n".join([f"gpu_bench: rank {index} {said_of(member)}", *own_lines(dump)]))
+        raise error
 
     def _end(self) -> None:
         """End every process that is still there, and wait until it is gone."""
@@ -382,6 +395,27 @@ class Crew:
             if member.process.pid is not None:
                 member.process.join()
             member.pipe.close()
+
+
+def ranks_text(indices: Sequence[int]) -> str:
+    """Return ranks by their numbers: `rank 1`, `ranks 0, 1 and 3`."""
+    *most, last = map(str, indices)
+    return f"ranks {', '.join(most)} and {last}" if most else f"rank {last}"
+
+
+def said_of(member: Member) -> str:
+    """Return what a rank did when another failed, and what it made of that."""
+    doing = "was done" if member.done and member.failure is None else f"was {member.doing}"
+    if member.failure is None:
+        return doing
+    return member.failure.sentence if member.failure.died else f"{doing}, and {member.failure.sentence:.{LONGEST}}"
+
+
+def own_lines(dump: str) -> list[str]:
+    """Return of what a process wrote about where it is, the innermost line first, those that are not ours."""
+    lines = [line for line in dump.splitlines() if line.lstrip().startswith("File ")]
+    within = next((place for place, line in enumerate(lines) if line.endswith(" in run_rank")), len(lines))
+    return [line for line in lines[:within] if OURS not in line]
 
 
 def died(code: int | None, doing: str) -> str:
@@ -445,12 +479,33 @@ def end_with_parent() -> None:
 
 def failure_of(error: BaseException, label: str) -> Failure:
     """Return what the test is to raise for an error of a rank."""
-    sentence = f"raised {type(error).__name__}: {error}" if label else f"cannot begin ({type(error).__name__}: {error})"
-    trace = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-    kind: type[Exception] = MeasurementError
+    text = (str(error).strip().splitlines() or [""])[0]  # the traceback has all of them
+    named = f"{type(error).__name__}: {text}".removesuffix(": ")
     if isinstance(error, (GpuBenchError, WrongResult)):
-        kind, sentence = type(error), f"failed: {error}"
-    return Failure(kind, sentence, trace)
+        return Failure(type(error), f"failed: {text}", own_traceback(error.__cause__) if error.__cause__ else "")
+    sentence = f"raised {named}" if label else f"cannot begin ({named})"
+    return Failure(MeasurementError, sentence, own_traceback(error))
+
+
+def own_traceback(error: BaseException) -> str:
+    """Return an error's traceback without our lines; with them where there are no others."""
+    trace = traceback.TracebackException.from_exception(error)
+    if any(not frame.filename.startswith(OURS) for frame in trace.stack):
+        leave_out_ours(trace)
+    return "".join(trace.format()).rstrip()
+
+
+def leave_out_ours(trace: traceback.TracebackException | None) -> None:
+    """Leave our lines out of the traceback of an error, and of those that it came from."""
+    if trace is None:
+        return
+    trace.stack = traceback.StackSummary.from_list(
+        [frame for frame in trace.stack if not frame.filename.startswith(OURS)]
+    )
+    leave_out_ours(trace.__cause__)
+    leave_out_ours(trace.__context__)
+    for each in getattr(trace, "exceptions", None) or ():  # of a group, from Python 3.11 on
+        leave_out_ours(each)
 
 
 def take_part(job: Job, place: Place, say: Callable[[str], None]) -> Timing | None:

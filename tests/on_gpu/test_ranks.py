@@ -136,5 +136,5 @@ def test_a_rank_that_dies_is_named() -> None:
 def test_a_collective_that_one_rank_leaves_out_is_ended() -> None:
     with pytest.raises(MeasurementError, match="made no progress within the 30 s") as caught:
         measured(Job(second_leaves_out_one, PLAN, small), timeout_s=30.0)
-    assert "in second_leaves_out_one" in str(caught.value)
+    assert any("in second_leaves_out_one" in note for note in caught.value.__notes__)  # type: ignore[attr-defined]
     measured(Job(reduce_all, replace(PLAN, reps=5), small))  # the GPUs are free again

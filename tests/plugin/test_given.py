@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import hypothesis.core
 import pytest
@@ -349,3 +350,130 @@ def test_it(gpu_bench, x): gpu_bench.compare(slow_from(x.shape[0], 37), double, 
 """
     line = "lazy_tensor(shape=(37,), dtype=torch.float32, layout='contiguous', values='normal', seed=0)"
     assert f"@example(x={line})" in bench_run(source).stdout.str()
+
+
+# what a failure shows of us: nothing
+
+
+@pytest.mark.parametrize(
+    ("body", "marks", "explained"),
+    [
+        ("gpu_bench.compare(wrong_above(50), double, (torch.ones(n),))", "min_speedup=0.8", True),
+        ("gpu_bench.compare(overwriting_above(50), double, (torch.ones(n),))", "", True),
+        ("gpu_bench.compare(scripted([1.0])(lambda x: x * 2 + (n > 50)), double, (torch.ones(n),))", "", False),
+        ("gpu_bench.compare(scripted([1.0])(lambda x: [x * 2] if n > 50 else x * 2), double, (torch.ones(n),))", "", 0),
+        ("gpu_bench.compare(add(40.0 if n > 50 else 10.0), double, (torch.ones(n),))", "min_speedup=0.8", False),
+        ("gpu_bench.measure(add(40.0 if n > 50 else 10.0), (torch.ones(n),))", "max_time_us=20", False),
+        ("gpu_bench.phases({'a': add(40.0 if n > 50 else 10.0)}, args=(torch.ones(n),))", "max_time_us=20", False),
+    ],
+)
+def test_a_failure_shows_the_tests_own_lines(bench_run: BenchRun, body: str, marks: str, explained: bool) -> None:
+    """Neither the traceback nor hypothesis's explanation names a line of ours, of torch or of hypothesis."""
+    helpers = """
+def wrong_above(n):
+    @scripted([1.0])
+    def wrong_above(x):
+        if x.numel() > n:
+            return x * 2 + 1
+        return x * 2
+    return wrong_above
+
+def overwriting_above(n):
+    @scripted([1.0])
+    def overwriting_above(x):
+        if x.numel() > n:
+            x.add_(1)
+        return x * 2
+    return overwriting_above
+"""
+    result = bench_run(limited(body, marks=marks).replace("def add(us)", f"{helpers}\ndef add(us)"))
+    result.assert_outcomes(failed=1)
+    text = result.stdout.str()
+    assert not re.search(r"(pytest_gpubench|torch|hypothesis|lib/python[\d.]+)/\S*\.py", text), text
+    assert text.count("n=51,") == 1
+    named = re.findall(r"^E  +(\S+\.py):(\d+)$", text, re.MULTILINE)
+    assert [Path(name).name.startswith("test_a_failure") for name, _ in named] == [True] * bool(explained), text
+
+
+def test_an_error_that_is_raised_again_shows_no_more(bench_run: BenchRun) -> None:
+    """It is too slow the first time alone: what is remembered is raised, as often as it is asked for."""
+    body = "seen[n] += 1; gpu_bench.measure(add(50.0 if seen[n] == 1 and n > 20 else 5.0), (torch.ones(n + seen[n]),))"
+    source = limited(body, marks="max_time_us=20").replace(
+        "called = []", "called = []\nimport collections; seen = collections.Counter()"
+    )
+    result = bench_run(source)
+    result.assert_outcomes(failed=1)
+    text = result.stdout.str()
+    assert not re.search(r"(pytest_gpubench|hypothesis)/\S*\.py", text), text
+    assert text.count(">       seen[n] += 1") == 1
+
+
+def test_a_failure_before_the_tests_first_line_is_explained_by_nothing(bench_run: BenchRun) -> None:
+    """Hypothesis needs lines of some file: where none is the test's, those of Python's own library."""
+    source = f"""{GIVEN}
+from pytest_gpubench.strategies import lazy_tensor
+import sys
+module = sys.modules["pytest_gpubench.strategies.tensors"]
+def full(**options): raise torch.OutOfMemoryError("CUDA out of memory")
+
+@pytest.mark.perf(given_oom="fail")
+@given(x=st.integers(1, 9).map(lambda n: lazy_tensor((n,), device="cpu")))
+def test_it(gpu_bench, x): gpu_bench(add(1.0), x)
+
+@pytest.fixture(autouse=True)
+def no_room(monkeypatch): monkeypatch.setattr(module.LazyTensor, "make", lambda self: full())
+"""
+    result = bench_run(source)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["E *OutOfMemoryError: CUDA out of memory"])
+    assert "Expected start node" not in result.stdout.str()
+
+
+# phases
+
+
+PHASED = "gpu_bench.phases({'a': add(10.0), 'b': double}, args=(torch.ones(n),))"
+
+
+def test_phases_spend_alpha_together(record_run: RecordRun) -> None:
+    recorder = record_run(limited(PHASED, marks="max_time_us=30", given="n=st.sampled_from([1, 2, 4])"))
+    (record,) = recorder.records
+    assert sorted(item.example for item in record.measurements) == [f"n={n}" for n in (1, 1, 2, 2, 4, 4)]
+    said = [each.sentence.partition("alpha ")[2].rstrip(")") for item in record.measurements for each in item.verdicts]
+    assert said == ["0.0005"] * 2 + ["0.000166667"] * 2 + ["8.33333e-05"] * 2
+
+
+def test_phases_in_one_example_spend_one_after_the_other(record_run: RecordRun) -> None:
+    body = f"{PHASED}; {PHASED}"
+    recorder = record_run(limited(body, marks="max_time_us=30", given="n=st.just(1)"))
+    said = [each.sentence for item in recorder.records[0].measurements for each in item.verdicts]
+    assert [each.partition("alpha ")[2].rstrip(")") for each in said] == ["0.0005"] * 2 + ["0.000166667"] * 2
+
+
+def test_phases_are_remembered(record_run: RecordRun) -> None:
+    """Slow the first time, fast from then on: the verdict is the first one's, and nothing is taken twice."""
+    body = "seen[n] += 1; gpu_bench.phases({'a': add(50.0 if seen[n] == 1 and n > 20 else 5.0)}, args=(torch.ones(n),))"
+    source = limited(body, marks="max_time_us=20").replace(
+        "called = []", "called = []\nimport collections; seen = collections.Counter()"
+    )
+    recorder = record_run(source)
+    (report,) = [report for report in recorder.reports if report.when == "call"]
+    assert "LimitBroken: a is too slow: median 50.00 us" in report.longreprtext
+    assert "n=21," in report.longreprtext
+    assert not any(word in report.longreprtext for word in TROUBLE)
+    examples = [item.example for item in recorder.records[0].measurements]
+    assert len(examples) == len(set(examples)) > 5
+
+
+def test_two_phases_in_one_example_are_two(record_run: RecordRun) -> None:
+    body = "x = torch.ones(n); gpu_bench.phases({'a': add(1.0 * n)}, args=(x,))"
+    body += "; gpu_bench.phases({'b': double}, args=(x,))"
+    (record,) = record_run(limited(body, marks="", given="n=st.sampled_from([5, 2])")).records
+    assert [each.sum_us for each in record.phases] == [5.0, 20.0]
+    assert record.phases[0].title == "a at n=5"
+
+
+def test_phases_of_examples_are_one_row_and_one_table(bench_run: BenchRun) -> None:
+    text = bench_run(limited(PHASED, marks="max_time_us=30")).stdout.str()
+    assert text.count("gpu_bench phases: test_it") == 1
+    assert len(re.findall(r" a \(slowest of \d+\)", text)) == 1

@@ -1,6 +1,7 @@
 """A call over several ranks: what is made of their reps, and that none is left behind; on the CPU, over gloo."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -8,7 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -24,6 +25,7 @@ from pytest_gpubench.timing.calls import make_call
 from pytest_gpubench.timing.measurement import Plan
 from pytest_gpubench.timing.ranks import (
     BUS_FACTORS,
+    OURS,
     Crew,
     Failure,
     Job,
@@ -31,12 +33,16 @@ from pytest_gpubench.timing.ranks import (
     Rank,
     Ranks,
     bus_bytes,
+    call_once,
     checked,
     combine,
     devices_of,
     died,
     failure_of,
     measure_ranks,
+    own_lines,
+    ranks_text,
+    said_of,
     take_clean,
     take_session,
 )
@@ -278,28 +284,155 @@ def test_a_death_is_told(code: int, expected: str) -> None:
 def test_what_a_rank_raises_is_what_the_test_raises(error: Exception, kind: type[Exception], sentence: str) -> None:
     found = failure_of(error, "f")
     assert (found.kind, found.sentence) == (kind, sentence)
-    assert type(error).__name__ in found.traceback
+
+
+def raised(call: Callable[[], object]) -> Exception:
+    """Return what a call raises, with its traceback."""
+    try:
+        call()
+    except Exception as error:
+        return error
+    raise AssertionError("it raised nothing")
+
+
+def divide() -> float:
+    return 1 / 0
+
+
+def convert() -> None:
+    try:
+        divide()
+    except ZeroDivisionError as error:
+        raise ValueError("first line\nsecond line") from error
+
+
+class Alone:
+    """Stands for the other ranks where there are none."""
+
+    def meet(self) -> None:
+        pass
+
+
+def through_ours(function: Callable[[], object], check: Callable[[Rank, Any], object] | None = None) -> Exception:
+    """Return what a function raises, or a check, that is called as a rank calls it."""
+    job, device, alone = Job(function, PLAN, check=check), cpu_device(), cast(Any, Alone())
+    rank = Rank(0, 2, device.torch_device)
+    return raised(lambda: call_once(make_call(function), job, rank, device, alone))
+
+
+def test_a_traceback_is_of_the_users_own_lines() -> None:
+    found = failure_of(through_ours(convert), "f")
+    assert found.sentence == "raised ValueError: first line"
+    assert "second line" in found.traceback
+    assert OURS not in found.traceback
+    in_order = re.findall(r", in (divide|convert|call_once)\n", found.traceback)
+    assert in_order == ["convert", "divide", "convert"]  # what it came from is told first
+
+
+def test_an_error_of_ours_has_no_traceback() -> None:
+    ours = raised(lambda: combine([timing(1.0), timing()]))
+    assert (failure_of(ours, "f").traceback, failure_of(ours, "f").kind) == ("", MeasurementError)
+
+
+def test_a_bug_of_ours_has_its_own() -> None:
+    bug = raised(lambda: bus_bytes("all_reduce", 1000, 0))
+    while bug.__traceback__ is not None and not bug.__traceback__.tb_frame.f_code.co_filename.startswith(OURS):
+        bug.__traceback__ = bug.__traceback__.tb_next
+    assert "in bus_bytes" in failure_of(bug, "f").traceback
+
+
+def test_a_check_shows_where_it_failed() -> None:
+    error = through_ours(nothing, lambda rank, out: must_be_four())
+    found = failure_of(error, "f")
+    assert (found.kind, found.sentence) == (WrongResult, "failed: it is not 4")
+    assert "in must_be_four" in found.traceback
+    assert OURS not in found.traceback
+    assert "direct cause" not in found.traceback
+
+
+def must_be_four() -> None:
+    raise AssertionError("it is not 4")
+
+
+@pytest.mark.parametrize(
+    ("indices", "expected"), [([1], "rank 1"), ([0, 1], "ranks 0 and 1"), ([0, 2, 3], "ranks 0, 2 and 3")]
+)
+def test_ranks_by_number(indices: list[int], expected: str) -> None:
+    assert ranks_text(indices) == expected
+
+
+DUMP = f"""Current thread 0x00007f (most recent call first):
+  File "/site-packages/torch/distributed/distributed_c10d.py", line 2501 in all_reduce
+  File "/home/me/steps.py", line 12 in wait_for_ever
+  File "{OURS}timing/ranks.py", line 512 in call_once
+  File "{OURS}timing/ranks.py", line 430 in run_rank
+  File "/usr/lib/python3.11/multiprocessing/process.py", line 108 in run
+  File "<string>", line 1 in <module>
+"""
+
+
+def test_where_a_rank_hangs_is_told_by_lines_that_are_not_ours() -> None:
+    assert [line.rpartition(" ")[2] for line in own_lines(DUMP)] == ["all_reduce", "wait_for_ever"]
+    assert own_lines("") == []
 
 
 @pytest.mark.parametrize(
     ("failures", "expected"),
     [
         (
-            [Failure(MeasurementError, "noticed", "trace", 1.0), Failure(MeasurementError, "died", at_s=2.0)],
-            "rank 1.*died",
+            [
+                Failure(MeasurementError, "noticed", "", at_s=1.0),
+                Failure(MeasurementError, "died", died=True, at_s=2.0),
+            ],
+            "^rank 1 of 2 of 'nothing' died",
         ),
         (
-            [Failure(MeasurementError, "noticed", "trace", 2.0), Failure(BadRequest, "failed", "trace", 1.0)],
-            "rank 1.*failed",
+            [Failure(MeasurementError, "noticed", "trace", at_s=2.0), Failure(BadRequest, "failed", "", at_s=1.0)],
+            "^rank 1 of 2 of 'nothing' failed",
         ),
     ],
 )
 def test_the_cause_is_told_and_not_what_others_notice_of_it(failures: list[Failure], expected: str) -> None:
+    with pytest.raises(failures[1].kind, match=expected):
+        crew_of(*failures)._raise_failed()
+
+
+def crew_of(*failures: Failure | None) -> Crew:
+    """Return a crew some of whose ranks have failed, and the others are done."""
     crew = Crew(Job(nothing, PLAN), b"", [])
     nobody: Any = None
-    crew.members = [Member(nobody, nobody, Path(), done=True, failure=failure) for failure in failures]
-    with pytest.raises(failures[1].kind, match=expected):
-        crew._raise_failed()
+    crew.members = [Member(nobody, nobody, Path(), "measuring", done=True, failure=failure) for failure in failures]
+    return crew
+
+
+def notes(error: BaseException) -> list[str]:
+    return list(getattr(error, "__notes__", []))
+
+
+def test_a_failure_is_said_once_for_all_ranks_and_the_others_beside_it() -> None:
+    planted = [Failure(MeasurementError, "raised ValueError: x", f"trace {n}", at_s=9 - n) for n in range(2)]
+    noticed = Failure(MeasurementError, "raised RuntimeError: " + "gone " * 100, "trace", at_s=20.0)
+    dead = Failure(MeasurementError, "was ended by SIGKILL", at_s=20.0)
+    with pytest.raises(MeasurementError) as caught:
+        crew_of(planted[0], noticed, planted[1], None, dead)._raise_failed()
+    assert str(caught.value) == "ranks 0 and 2 of 5 of 'nothing' raised ValueError: x"
+    trace, others = notes(caught.value)
+    assert trace == "trace 1"  # of the first
+    first, third, last = others.removeprefix("gpu_bench: meanwhile ").split("; ")
+    assert first == "rank 1 was measuring, and " + ("raised RuntimeError: " + "gone " * 100)[:150]
+    assert third == "rank 3 was done"
+    assert last == "rank 4 was measuring, and was ended by SIGKILL"
+
+
+def test_what_died_says_so_by_itself() -> None:
+    dead = Failure(MeasurementError, "was ended by SIGKILL while it was measuring", died=True)
+    assert said_of(crew_of(dead).members[0]) == dead.sentence
+
+
+def test_where_all_fail_alike_there_are_no_others() -> None:
+    with pytest.raises(MeasurementError) as caught:
+        crew_of(*[Failure(MeasurementError, "raised ValueError: x")] * 2)._raise_failed()
+    assert notes(caught.value) == []
 
 
 # real processes
@@ -401,7 +534,9 @@ def test_what_is_not_timed_is_checked_all_the_same() -> None:
 def test_an_error_of_one_rank_is_told_with_its_traceback() -> None:
     with pytest.raises(MeasurementError, match="rank 1 of 2 of 'fail_on_second' raised ValueError: planted") as caught:
         measured(Job(fail_on_second, PLAN, numbers))
-    assert "in fail_on_second" in str(caught.value)
+    trace, others = notes(caught.value)
+    assert re.findall(r"in (\w+)", trace) == ["fail_on_second"]
+    assert others.startswith("gpu_bench: meanwhile rank 0 was calling the function for the first time")
 
 
 @pytest.mark.usefixtures("no_orphans")
@@ -416,8 +551,10 @@ def test_a_rank_that_dies_is_named_and_not_the_one_that_notices() -> None:
 def test_a_rank_that_hangs_is_ended_and_said_where_it_hung() -> None:
     with pytest.raises(MeasurementError, match="made no progress within the 5 s") as caught:
         measured(Job(hang_on_second, PLAN, numbers), IMPATIENT_S)
-    assert "in wait_for_ever" in str(caught.value)
-    assert "rank 0 was calling the function for the first time" in str(caught.value)
+    assert "\n" not in str(caught.value)
+    first, second = notes(caught.value)
+    assert first.startswith("gpu_bench: rank 0 was calling the function for the first time")
+    assert re.findall(r"in (\w+)$", second, re.MULTILINE) == ["wait_for_ever", "hang_on_second"]
 
 
 ORPHANS = """

@@ -1,0 +1,216 @@
+"""`gpu_bench.ranks` in a test: the limits that hold there, those that do not, and how a rank's error is printed."""
+
+import pytest
+
+import pytest_gpubench.fixture
+from pytest_gpubench.results.model import Kernel, Timing
+from pytest_gpubench.stats.summary import std_interval
+from pytest_gpubench.timing.ranks import Ranks
+from tests.plugin.conftest import BenchRun, RecordRun
+
+ON_CPU = ("--gpu-bench-device=cpu", "--gpu-bench-timer=profiler")
+KERNELS = (
+    Kernel(name="ncclDevKernel_AllReduce", kind="kernel", launches=2, median_us=9.0),
+    Kernel(name="Memcpy DtoD (Device -> Device)", kind="memcpy", launches=1, median_us=1.0),
+)
+STEADY_US = (10.0,) * 40
+NOISY_US = tuple(10.0 + 0.01 * (place % 5) for place in range(40))
+ALPHA = 0.001
+SOURCE = """
+def work(): ...
+
+@pytest.mark.perf({marks})
+def test_it(gpu_bench):
+    gpu_bench.ranks(work, world_size={world_size})
+"""
+
+
+@pytest.fixture
+def take(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have two ranks take what is given, and start none."""
+    take_samples(monkeypatch, STEADY_US)
+
+
+def take_samples(
+    monkeypatch: pytest.MonkeyPatch,
+    samples_us: tuple[float, ...],
+    kernels: tuple[Kernel, ...] = KERNELS,
+    moved_bytes: int | None = 100_000,
+    throttle_reasons: tuple[str, ...] = (),
+) -> None:
+    found = Timing(
+        label="work",
+        timer="profiler",
+        cache="cold",
+        device="NVIDIA H200",
+        samples_us=samples_us,
+        kernels=kernels,
+        moved_bytes=moved_bytes,
+        throttle_reasons=throttle_reasons,
+    )
+    monkeypatch.setattr(pytest_gpubench.fixture, "measure_ranks", lambda job, devices: Ranks(found, (found, found)))
+
+
+def outcome(bench_run: BenchRun, marks: str, *arguments: str, world_size: object = 2) -> tuple[str, str]:
+    """Return what becomes of a test with these limits, and what is printed."""
+    result = bench_run(SOURCE.format(marks=marks, world_size=world_size), *ON_CPU, *arguments)
+    (kind,) = result.parseoutcomes().keys() & {"passed", "failed", "errors"}
+    return kind, result.stdout.str()
+
+
+@pytest.mark.usefixtures("take")
+@pytest.mark.parametrize(
+    ("kept", "broken", "sentence"),
+    [
+        ("max_time_us=10", "max_time_us=9.999", "work is too slow: median 10.00 us"),
+        ("max_time_us={'H200': 10}", "max_time_us={'H200': 9.999, 'A100': 99}", "work is too slow: median 10.00 us"),
+        ("min_gbps=10", "min_gbps=10.001", "work is too slow: 10.00 GB/s"),
+        ("max_kernels=2", "max_kernels=1", "work launches 2 kernels, wanted at most 1"),
+        ("kernels='nccl*'", "kernels='gloo*'", "work launches no kernel named gloo*"),
+        ("forbid='memset'", "forbid='memcpy'", "work copies memory 1 time, wanted none"),
+    ],
+)
+def test_a_limit_holds_just_inside_and_breaks_just_outside(
+    bench_run: BenchRun, kept: str, broken: str, sentence: str
+) -> None:
+    assert outcome(bench_run, kept)[0] == "passed"
+    kind, text = outcome(bench_run, broken)
+    assert (kind, sentence in text) == ("failed", True), text
+    assert "LimitBroken" in text
+
+
+def test_the_spread_is_limited_over_the_reps_of_the_slowest(
+    bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take_samples(monkeypatch, NOISY_US)
+    interval = std_interval(NOISY_US, ALPHA)
+    assert interval is not None
+    mean_us = sum(NOISY_US) / len(NOISY_US)
+    low, high = interval.low / mean_us, interval.high / mean_us
+    assert outcome(bench_run, f"max_rel_std={high * 1.001!r}", "--gpu-bench-inconclusive=fail")[0] == "passed"
+    assert outcome(bench_run, f"max_rel_std={high * 0.999!r}", "--gpu-bench-inconclusive=fail")[0] == "failed"
+    kind, text = outcome(bench_run, f"max_rel_std={low * 1.001!r}")
+    assert (kind, "too close to tell" in text) == ("passed", True)
+    kind, text = outcome(bench_run, f"max_rel_std={low * 0.999!r}")
+    assert (kind, "work is unsteady" in text) == ("failed", True)
+
+
+@pytest.mark.usefixtures("take")
+def test_all_of_alpha_is_for_the_one_look(record_run: RecordRun) -> None:
+    recorder = record_run(SOURCE.format(marks="max_time_us=11", world_size=2), *ON_CPU)
+    (measurement,) = recorder.records[0].measurements
+    assert [each.outcome for each in measurement.verdicts] == ["pass"]
+    assert measurement.verdicts[0].sentence.endswith("(40 reps, alpha 0.001)")
+
+
+@pytest.mark.parametrize(
+    ("marks", "kind"), [("max_time_us=10", "passed"), ("max_time_us=9.9", "failed"), ("max_kernels=2", "passed")]
+)
+def test_a_throttled_gpu_breaks_no_limit_on_time_but_keeps_none_open(
+    bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch, marks: str, kind: str
+) -> None:
+    take_samples(monkeypatch, STEADY_US, throttle_reasons=("power cap",))
+    found, text = outcome(bench_run, marks)
+    assert found == kind
+    assert ("InvalidResult: the GPU was throttled" in text) == (kind == "failed")
+
+
+@pytest.mark.usefixtures("take")
+@pytest.mark.parametrize(
+    ("marks", "sentence"),
+    [
+        ("max_memory='1GiB'", "BadRequest: ranks() cannot be held to max_memory: leave it out"),
+        ("max_memory=0", "BadRequest: ranks() cannot be held to max_memory: leave it out"),
+        ("deterministic=True", "BadRequest: ranks() cannot be held to deterministic: leave it out"),
+        ("min_peak_fraction=0.5", "BadRequest: ranks() cannot be held to min_peak_fraction: leave it out"),
+        ("max_regression=0.05", "BadRequest: ranks() cannot be held to max_regression: leave it out"),
+        ("forbid='sync'", "BadRequest: ranks() cannot be held to forbid sync or alloc: leave it out"),
+        ("forbid=('memset', 'alloc')", "BadRequest: ranks() cannot be held to forbid sync or alloc: leave it out"),
+        ("min_tflops=1", "InvalidResult: work: min_tflops=1 cannot be judged"),
+        (
+            "min_speedup=1.0",
+            "perf(min_speedup=1.0) was never judged: the test compared nothing; call gpu_bench.compare",
+        ),
+    ],
+)
+def test_a_limit_that_says_nothing_of_ranks_is_refused(bench_run: BenchRun, marks: str, sentence: str) -> None:
+    kind, text = outcome(bench_run, marks)
+    assert (kind, sentence in text) == ("failed", True), text
+
+
+@pytest.mark.usefixtures("take")
+def test_what_need_not_be_deterministic_is_measured(bench_run: BenchRun) -> None:
+    assert outcome(bench_run, "deterministic=False")[0] == "passed"
+
+
+def test_a_bandwidth_needs_the_collective_and_its_bytes(bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    take_samples(monkeypatch, STEADY_US, moved_bytes=None)
+    kind, text = outcome(bench_run, "min_gbps=1")
+    assert (kind, "InvalidResult: work: min_gbps=1 cannot be judged" in text) == ("failed", True), text
+
+
+@pytest.mark.parametrize("marks", ["max_kernels=1", "kernels='nccl*'", "forbid='memcpy'"])
+def test_a_clock_sees_no_kernels_and_says_so(bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch, marks: str) -> None:
+    take_samples(monkeypatch, STEADY_US, kernels=())
+    kind, text = outcome(bench_run, marks)
+    assert (kind, "work has no kernels to judge" in text) == ("passed", True), text
+
+
+@pytest.mark.usefixtures("take")
+@pytest.mark.parametrize("world_size", ["0", "True", "2.0"])
+def test_a_world_that_cannot_be_meant(bench_run: BenchRun, world_size: str) -> None:
+    kind, text = outcome(bench_run, "", world_size=world_size)
+    assert kind == "failed"
+    assert f"ranks(world_size={world_size}) is not valid: it must be a whole number" in text
+
+
+@pytest.mark.usefixtures("take")
+def test_examples_spend_alpha_together_and_are_told_apart(record_run: RecordRun) -> None:
+    source = """
+from hypothesis import given, settings
+from hypothesis import strategies as st
+def work(): ...
+
+@pytest.mark.perf(max_time_us=11)
+@settings(max_examples=3, derandomize=True, database=None)
+@given(n=st.sampled_from([1, 2, 3]))
+def test_it(gpu_bench, n):
+    gpu_bench.ranks(work)
+"""
+    measurements = record_run(source, *ON_CPU).records[0].measurements
+    assert sorted(each.example for each in measurements) == ["n=1", "n=2", "n=3"]
+    alphas = [each.verdicts[0].sentence.partition("alpha ")[2].rstrip(")") for each in measurements]
+    assert alphas == ["0.0005", "0.000166667", "8.33333e-05"]
+
+
+STEPS = """
+import torch.distributed as dist
+
+def helper(): raise ValueError("planted")
+
+def second_fails():
+    if dist.get_rank() == 1:
+        helper()
+    dist.barrier()
+"""
+
+
+def test_an_error_of_a_rank_is_said_once(bench_run: BenchRun, pytester: pytest.Pytester) -> None:
+    """Real processes: which rank it was, where in the user's own lines, and what the other did."""
+    pytester.makepyfile(steps=STEPS)
+    pytester.syspathinsert()
+    source = "import steps\ndef test_it(gpu_bench): gpu_bench.ranks(steps.second_fails, timeout_s=60)"
+    result = bench_run(source, *ON_CPU)
+    result.assert_outcomes(failed=1)
+    text = result.stdout.str()
+    assert text.count("Traceback (most recent call last)") == 1
+    result.stdout.fnmatch_lines(
+        [
+            "E *MeasurementError: rank 1 of 2 of 'second_fails' raised ValueError: planted",
+            "E * in second_fails",
+            "E * in helper",
+            "E *ValueError: planted",
+            "E *gpu_bench: meanwhile rank 0 was calling the function for the first time*",
+        ]
+    )
+    assert "ranks.py" not in text
