@@ -29,6 +29,7 @@ def regions_of(function: Function, backward: Backward = "forward") -> tuple[list
     call, timer = make_call(function, backward=backward, label="step"), ProfilerTimer(find_device("cuda"), "cold")
     call.prepare()()
     forget_regions()
+    list(take_reps(timer, call, 20))  # an idle GPU is slow at first
     reps = list(take_reps(timer, call, 20))
     return reps, {each.path: each for each in take_regions(timer, timer.device, call, 0.0, Sample(reps))}
 

@@ -125,7 +125,8 @@ def test_work_of_another_thread(gpu_bench: GpuBench) -> None:
 
     def disturb() -> None:
         while not stop.is_set():
-            y.neg()
+            for _ in range(20):
+                y.neg()
             time.sleep(1e-4)
 
     thread = threading.Thread(target=disturb)
