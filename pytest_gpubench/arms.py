@@ -11,7 +11,7 @@ from pytest_gpubench.correctness.leaves import flatten, map_leaves
 from pytest_gpubench.correctness.memory import overlaps
 from pytest_gpubench.errors import BadRequest, InvalidResult, UnfairComparison
 from pytest_gpubench.limits import Limits
-from pytest_gpubench.results.model import Comparison, Measurement, Speedup, Timing
+from pytest_gpubench.results.model import Comparison, Measurement, Speedup, Timing, Verdict
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.stats.speedup import Speedup as SpeedupFound
 from pytest_gpubench.stats.speedup import compare as decide
@@ -20,7 +20,7 @@ from pytest_gpubench.timing.base import Call
 from pytest_gpubench.timing.calls import name_of
 from pytest_gpubench.timing.comparison import Match
 from pytest_gpubench.timing.rounds import Interleaved
-from pytest_gpubench.verdict import judge, judge_speedup, not_asked
+from pytest_gpubench.verdict import judge_speedup, not_asked
 
 __tracebackhide__ = True
 
@@ -247,7 +247,6 @@ class SpeedupJudge:
 
     match: Match
     settings: Settings
-    limits: Limits
     looks: tuple[int, ...] = ()
 
     def look(self, taken: Interleaved, looks: tuple[int, ...]) -> bool:
@@ -266,7 +265,7 @@ class SpeedupJudge:
         lines: Mapping[str, tuple[str, ...]],
         enforced: bool,
     ) -> Comparison:
-        """Return the comparison with a verdict for every limit."""
+        """Return the comparison with a verdict on every candidate's speedup where that has a limit."""
         reference = timings[self.match.reference]
         candidates = {}
         for name, differences in lines.items():
@@ -281,12 +280,12 @@ class SpeedupJudge:
                 seed=self.match.seed,
                 log_ratios=tuple(taken.log_ratios(self.match.reference, name)),
             )
-            verdicts = judge(timings[name], self.limits, self.settings.alpha, enforced)
+            verdicts: tuple[Verdict, ...] = ()
             if name in self.match.limits:
                 wanted = self.match.limits[name]
-                verdicts += (judge_speedup(name, speedup, timings[name].median_us, wanted, wanted, enforced),)
+                verdicts = (judge_speedup(name, speedup, timings[name].median_us, wanted, wanted, enforced),)
             elif self.match.limits:
-                verdicts += (not_asked(name, self.match.limits, enforced),)
+                verdicts = (not_asked(name, self.match.limits, enforced),)
             candidates[name] = Measurement(
                 timing=timings[name], verdicts=verdicts, speedup=speedup, differences=differences, role="candidate"
             )

@@ -1,7 +1,7 @@
 """One comparison: right before fast, timed in turn, then looked through for what would make it invalid."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 
 import msgspec
 
@@ -14,18 +14,21 @@ from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.inspection import Inspection, Work, with_work, work_of
 from pytest_gpubench.limits import Limits
 from pytest_gpubench.procedure import is_enforced, plan_of, unmeasured, unmeasured_reason
-from pytest_gpubench.results.model import Comparison, Measurement, Overhead, Timing
+from pytest_gpubench.results.model import Comparison, Measurement, Overhead, Timing, Verdict
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.timing import make_timer
 from pytest_gpubench.timing.base import Call
 from pytest_gpubench.timing.comparison import Match, compare, take_once_more
 from pytest_gpubench.timing.interpreter import counting_launches
 from pytest_gpubench.timing.overhead import take_overhead
+from pytest_gpubench.timing.rounds import Interleaved
+from pytest_gpubench.verdict import Judgement
 
 __tracebackhide__ = True
 
 Lines = Mapping[str, tuple[str, ...]]
 """By candidate, a line for each of its outputs."""
+DECLARED = [row.name for row in fields(Limits)]
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,11 @@ class Contest:
     def candidates(self) -> list[str]:
         """The names of the candidates."""
         return list(self.calls)[1:]
+
+    @property
+    def inspection(self) -> Inspection:
+        """What its arms are looked through for."""
+        return Inspection(self.settings, self.device, self.limits)
 
     def checked(self, reason: str = "") -> Comparison:
         """Check every candidate, and time none: the reason says why."""
@@ -95,9 +103,16 @@ class Contest:
         watched = {name: recorder.watch(name, call) for name, call in self.calls.items()}
         match = Match(watched, self.reference, self.speedups, self.settings.seed, self.interleave, recorder.begin)
         timer = make_timer(self.settings.timer, self.device, self.settings.cache)
-        judge = SpeedupJudge(match, self.settings, self.limits)
+        speedups = SpeedupJudge(match, self.settings)
+        work = self._work(expected.outputs)
+        judgements = {name: self.inspection.judgement(work) for name in self.candidates}
+
+        def look(taken: Interleaved, looks: tuple[int, ...]) -> bool:
+            decided = [judgement.look(self._so_far(name, taken)) for name, judgement in judgements.items()]
+            return speedups.look(taken, looks) and all(decided)
+
         try:
-            taken, timings = compare(match, timer, self.device, plan_of(self.settings), judge.look, say)
+            taken, timings = compare(match, timer, self.device, plan_of(self.settings), look, say)
         finally:
             say("")
         recorder.swaps = False  # what an arm left there must not be right for it when the values change
@@ -106,13 +121,23 @@ class Contest:
         if self.vary:
             check_other_values(self.agreement, recorder, match, timer, taken, expected)
         self._check_floors(timings, expected)
-        comparison = judge.conclude(taken, timings, lines, is_enforced(self.settings, self.device))
-        return self._inspected(comparison, self._work(expected.outputs))
+        comparison = speedups.conclude(taken, timings, lines, is_enforced(self.settings, self.device))
+        return self._inspected(comparison, work, judgements)
+
+    def _so_far(self, name: str, taken: Interleaved) -> Timing:
+        """Return what an arm's reps have taken so far."""
+        return Timing(
+            label=self.calls[name].label,
+            timer=self.settings.timer,
+            cache=self.settings.cache,
+            device=self.device.facts.name,
+            samples_us=taken.samples[name].samples_us,
+        )
 
     def _work(self, outputs: object) -> Work:
         """Return what every arm has to do: what the reference has."""
         args, kwargs = self.agreement.fresh()
-        wants = Inspection(self.settings, self.device, self.limits).wants_flops and self.flops is None
+        wants = self.inspection.wants_flops and self.flops is None
         call = self.calls[self.reference]
 
         def count() -> Counted:
@@ -122,14 +147,14 @@ class Contest:
 
         return work_of(args, kwargs, outputs, self.bytes or None, self.flops, count if wants else None)
 
-    def _inspected(self, comparison: Comparison, work: Work) -> Comparison:
-        """Return a comparison whose timings know their work, with the verdicts on speed and structure."""
-        inspection = Inspection(self.settings, self.device, self.limits)
+    def _inspected(self, comparison: Comparison, work: Work, judgements: Mapping[str, Judgement]) -> Comparison:
+        """Return a comparison whose timings know their work, with the verdicts on time, rates and structure."""
         reference = with_work(comparison.reference, work)
         candidates = {}
         for name, item in comparison.candidates.items():
             timing = with_work(item.timing, work)
-            verdicts = inspection.judge(timing, self.calls[name], work, item.verdicts, [reference])
+            verdicts = as_declared([*judgements[name].verdicts, *item.verdicts])
+            verdicts = self.inspection.conclude(timing, self.calls[name], verdicts, [reference])
             overhead = self._overhead(name)
             candidates[name] = msgspec.structs.replace(item, timing=timing, verdicts=verdicts, overhead=overhead)
         overhead = self._overhead(self.reference)
@@ -145,6 +170,11 @@ class Contest:
         traffic = traffic_of(self.bytes, self.agreement, expected.outputs, self.device)
         for name in self.candidates:
             check_floor(timings[name], traffic, self.settings, self.device, timings[self.reference])
+
+
+def as_declared(verdicts: Sequence[Verdict]) -> tuple[Verdict, ...]:
+    """Return verdicts in the order in which their limits are declared."""
+    return tuple(sorted(verdicts, key=lambda verdict: DECLARED.index(verdict.limit.partition("=")[0])))
 
 
 def lasting(ran: Ran) -> Ran:

@@ -13,6 +13,7 @@ from pytest_gpubench.current import (
     CurrentTest,
     enforce,
     hold_against_past,
+    keep_phases,
     keeping,
     mind_missing,
     noting_invalid,
@@ -106,8 +107,10 @@ class GpuBench:
         backward: "forward" times the call, "backward" its gradient (forward run untimed before each rep), "both" the
         two together; all tensors that require a gradient take part.
         label: the name in the table; None is the function's own.
-        bytes: what the call has to move, at least; a time in which this GPU's memory cannot is InvalidResult.
+        bytes: what the call has to move, at least; a time in which this GPU's memory cannot is InvalidResult. None is
+        the size of inputs and outputs, where a limit asks for it.
         flops: the operations of the call, a multiply-add being two; None counts torch's, where a limit asks for them.
+        What is asked for and not given is found in untimed calls, before the warm-up.
         reps, warmup, cache, timer, precision, max_time: as the options of the same names, which overrule them; None
         leaves the test's setting. max_time is in seconds.
 
@@ -130,17 +133,17 @@ class GpuBench:
             settings = test.search.spending(settings)
 
         def obtain() -> list[Measurement]:
-            judgement = Judgement(test.limits, settings.alpha, is_enforced(settings, device), settings.reps is not None)
             with OneAtATime(call.label), noting_invalid(test, settings, device, [call.label], ""):
-                timing = self._take(call, device, settings, judgement)
-                verdicts = judgement.verdicts
-                if timing.measured:
-                    check_traffic(timing, bytes, settings, device)
+                verdicts: tuple[Verdict, ...] = ()
+                reason = why_not(call, device, settings)
+                if reason is not None:
+                    timing = unmeasured(call.label, device, settings, reason)
+                else:
                     inspection = Inspection(settings, device, test.limits)
-                    work = work_of_call(call, inspection, bytes, flops)
-                    timing = with_work(timing, work)
+                    timing, verdicts = self._take(call, inspection, bytes, flops)
+                    check_traffic(timing, bytes, settings, device)
                     with auditing(settings, device), keeping(test, timing, verdicts):
-                        verdicts = inspection.judge(timing, call, work, verdicts)
+                        verdicts = inspection.conclude(timing, call, verdicts)
             return [Measurement(timing=timing, verdicts=verdicts, example=test.example)]
 
         held = hold_against_past(test, settings, device, obtain)
@@ -280,17 +283,24 @@ class GpuBench:
             test, "phases", chosen | {"precision": precision, "max_time": max_time}, None, "forward"
         )
         course, device = make_course(phases, whole, args, kwargs, setup, elements), self._device(test)
+        key = test.search.key(list(course.calls), (args, kwargs)) if test.search else None
+        if test.search is not None and key in test.search.phased:
+            remembered, measured = test.search.phased[key]
+            for measurement in measured:
+                enforce(test, settings, measurement.verdicts)
+            return remembered
+        if test.search is not None and test.limits:
+            settings = test.search.spending(settings)
         found: list[Phases] = []
 
         def obtain() -> list[Measurement]:
             with OneAtATime(course.title), noting_invalid(test, settings, device, list(course.calls), ""):
-                taken, measurements = course.measure(settings, device, test.limits, self._progress)
+                taken, measurements = course.measure(settings, device, test.limits, self._progress, test.example)
             found.append(taken)
             return measurements
 
         held = hold_against_past(test, settings, device, obtain)
-        test.measurements += held.measurements
-        test.phases.append(found[-1])
+        keep_phases(test, key, found[-1], held.measurements)
         for measurement in held.measurements:
             enforce(test, settings, measurement.verdicts)
         mind_missing(test, settings, device, held)
@@ -329,6 +339,8 @@ class GpuBench:
         chosen |= {"precision": precision, "max_time": max_time}
         settings, device = self._settings(test, "ranks", chosen, None, "forward"), self._device(test)
         check_ranks(test, settings, device, world_size)
+        if test.search is not None and test.limits:
+            settings = test.search.spending(settings)
         plan = plan_of(settings)
         if test.limits:
             plan = replace(plan, precision_time_s=plan.max_time_s)
@@ -340,7 +352,7 @@ class GpuBench:
         if found is None:
             found = Ranks(unmeasured(name, device, settings, "gpu_bench is switched off: --gpu-bench-disable"))
         verdicts = judge_ranks(found.timing, test, settings, is_enforced(settings, device))
-        test.measurements.append(Measurement(timing=found.timing, verdicts=verdicts))
+        test.measurements.append(Measurement(timing=found.timing, verdicts=verdicts, example=test.example))
         enforce(test, settings, verdicts)
         return found
 
@@ -384,20 +396,20 @@ class GpuBench:
                     annotate(error, test.search.explain(name, comparison.reference.label))
                 raise
 
-    def _take(self, call: Call, device: Device, settings: Settings, judgement: Judgement) -> Timing:
-        """Return the measured timing; an unmeasured one where nothing is to be, or can be, measured."""
-        if settings.disable or (device.type == "cpu" and settings.timer != "scripted"):
-            with counting_launches() as launches:
-                refuse_lazy(call.prepare()(), call.label)
-            reason = unmeasured_reason(settings, device, launches.number)
-            if reason is not None:
-                return unmeasured(call.label, device, settings, reason)
+    def _take(
+        self, call: Call, inspection: Inspection, moved_bytes: int | None, flops: int | None
+    ) -> tuple[Timing, tuple[Verdict, ...]]:
+        """Return the measured timing, which knows its work, and the verdicts on its time and its rates."""
+        settings, device = inspection.settings, inspection.device
         with auditing(settings, device):
             timer = make_timer(settings.timer, device, settings.cache)
+            work = work_of_call(call, inspection, moved_bytes, flops)
+            judgement = inspection.judgement(work)
             try:
-                return measure(call, timer, device, plan_of(settings), judgement.look, self._progress)
+                timing = measure(call, timer, device, plan_of(settings), judgement.look, self._progress)
             finally:
                 self._progress("")
+        return with_work(timing, work), judgement.verdicts
 
     def _test(self) -> CurrentTest:
         """Return the running test; raise BadRequest where a measurement would belong to none."""
@@ -417,6 +429,15 @@ class GpuBench:
         if test.device is None:
             test.device = find_device(test.settings.device)
         return test.device
+
+
+def why_not(call: Call, device: Device, settings: Settings) -> str | None:
+    """Return why a call is not to be timed, None where it is; it is called where that is the way to tell."""
+    if not settings.disable and (device.type != "cpu" or settings.timer == "scripted"):
+        return None
+    with counting_launches() as launches:
+        refuse_lazy(call.prepare()(), call.label)
+    return unmeasured_reason(settings, device, launches.number)
 
 
 def judge_ranks(timing: Timing, test: CurrentTest, settings: Settings, enforced: bool) -> tuple[Verdict, ...]:
@@ -444,9 +465,7 @@ def check_ranks(test: CurrentTest, settings: Settings, device: Device, world_siz
     if settings.timer == "scripted" or (device.type == "cuda" and settings.timer != "profiler"):
         raise BadRequest(f"ranks() cannot be timed by {settings.timer!r}: on GPUs the profiler does it")
     limits = test.limits
-    unheld = [
-        name for name in ("max_memory", "deterministic", "min_peak_fraction", "max_regression") if getattr(limits, name)
-    ]
+    unheld = [name for name in NOT_OF_RANKS if (asked := getattr(limits, name)) is not None and asked is not False]
     if unheld or needs_observation(limits):
         raise BadRequest(f"ranks() cannot be held to {(unheld or ['forbid sync or alloc'])[0]}: leave it out")
     if device.type == "cuda" and world_size > test.gpus:

@@ -1,4 +1,4 @@
-"""What a timed call moved, computed, launched and waited for, and the limits on that: one look, after the reps."""
+"""What a timed call moves and computes, known before its reps, and what it launches and waits for, seen after them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ import msgspec
 
 from pytest_gpubench.correctness import moved_bytes
 from pytest_gpubench.correctness.flops import Counted, counted
-from pytest_gpubench.errors import BadRequest
+from pytest_gpubench.errors import BadRequest, annotate
 from pytest_gpubench.exact import judge_exact, needs_observation
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.limits import Limits
@@ -18,7 +18,7 @@ from pytest_gpubench.settings import Settings
 from pytest_gpubench.structure import is_deterministic, observe
 from pytest_gpubench.timing.base import Call
 from pytest_gpubench.timing.peaks import measured_peaks
-from pytest_gpubench.verdict import distrust_throttled
+from pytest_gpubench.verdict import Judgement, distrust_throttled
 
 __tracebackhide__ = True
 
@@ -52,13 +52,17 @@ def work_of(
 
 
 def work_of_call(call: Call, inspection: "Inspection", given_bytes: int | None, given_flops: int | None) -> Work:
-    """Return the work of a call that is compared with nothing: it is called once more where a limit asks for it."""
+    """Return the work of a call that is compared with nothing: it is called for that where a limit asks for it."""
     wants_bytes = inspection.wants_bytes and given_bytes is None
     wants_flops = inspection.wants_flops and given_flops is None
     if not (wants_bytes or wants_flops):
         return Work(given_bytes or None, None, given_flops, None)
-    timed = call.prepare()
-    outputs = timed()
+    try:
+        timed = call.prepare()
+        outputs = timed()
+    except Exception as error:
+        annotate(error, f"gpu_bench: raised in the call of {call.label!r} whose work is counted")
+        raise
     args, kwargs = getattr(timed, "args", ()), getattr(timed, "keywords", {})
 
     def count() -> Counted:
@@ -97,27 +101,50 @@ class Inspection:
             return None
         return measured_peaks(self.device, [work.dtype] if self.wants_flops and work.dtype else [])
 
+    def judgement(self, work: Work) -> Judgement:
+        """Return what judges a timing of such work while it grows.
+
+        What this GPU can do is measured now, for it must not be between the reps: ask before the warm-up.
+        """
+        peaks = self.peaks(work)
+        return Judgement(
+            self.limits,
+            self.settings.alpha,
+            is_enforced(self.settings, self.device),
+            single=self.settings.reps is not None,
+            rates=lambda timing, spent: self._judge_rates(with_work(timing, work), work, peaks, spent),
+        )
+
     def judge(
         self, timing: Timing, call: Call, work: Work, verdicts: Sequence[Verdict], others: Sequence[Timing] = ()
     ) -> tuple[Verdict, ...]:
-        """Return the verdicts on a timing with those on its speed and its structure.
+        """Return the verdicts on a timing with those on its rates, looked at once, and on its structure.
 
         others: the timings whose throttling makes the verdicts on time doubtful too.
         """
-        enforced, limits = is_enforced(self.settings, self.device), self.limits
-        speed = judge_speed(
+        rates = self._judge_rates(timing, work, self.peaks(work), self.settings.alpha)
+        return self.conclude(timing, call, (*verdicts, *rates), others)
+
+    def conclude(
+        self, timing: Timing, call: Call, verdicts: Sequence[Verdict], others: Sequence[Timing] = ()
+    ) -> tuple[Verdict, ...]:
+        """Return the verdicts on a timing, its rates among them, with those on its structure; others: as in `judge`."""
+        throttled = distrust_throttled(verdicts, [timing, *others], self.settings.throttled)
+        return throttled + self._judge_structure(timing, call, is_enforced(self.settings, self.device))
+
+    def _judge_rates(self, timing: Timing, work: Work, peaks: Peaks | None, spent: float) -> tuple[Verdict, ...]:
+        return judge_speed(
             timing,
             self.settings.alpha,
-            min_gbps=limits.min_gbps,
-            min_tflops=limits.min_tflops,
-            min_peak_fraction=limits.min_peak_fraction,
-            peaks=self.peaks(work),
+            min_gbps=self.limits.min_gbps,
+            min_tflops=self.limits.min_tflops,
+            min_peak_fraction=self.limits.min_peak_fraction,
+            peaks=peaks,
             dtype=work.dtype,
             read_share=work.read_share,
-            enforced=enforced,
+            enforced=is_enforced(self.settings, self.device),
+            spent=spent,
         )
-        throttled = distrust_throttled((*verdicts, *speed), [timing, *others], self.settings.throttled)
-        return throttled + self._judge_structure(timing, call, enforced)
 
     def _judge_structure(self, timing: Timing, call: Call, enforced: bool) -> tuple[Verdict, ...]:
         played = self.settings.timer == "scripted"

@@ -46,7 +46,7 @@ def regression_tolerance(value: object) -> Tolerance:
     """Return by how much a test may be slower than in a saved run: a share of its speedup, or a text that says it."""
     if isinstance(value, str):
         return parse_tolerance(value)
-    return Tolerance("speedup", margin=positive_number(value))
+    return Tolerance("speedup", margin=fraction_below_one(value))
 
 
 def kernel_count(value: object) -> int:
@@ -102,8 +102,22 @@ def fraction_limit(value: object) -> float:
     """Return a number above 0 and at most 1, or raise ValueError saying what is wrong with it."""
     number = positive_number(value)
     if number > 1:
-        raise ValueError("it must be at most 1, a part of the peak: 0.8 is 80 %")
+        raise ValueError(f"that is {100 * number:g} %, and a part of the peak is at most 1: {meant(number, 80)}")
     return number
+
+
+def fraction_below_one(value: object) -> float:
+    """Return a number above 0 and below 1, or raise ValueError saying what is wrong with it."""
+    number = positive_number(value)
+    if number >= 1:
+        raise ValueError(f"that is {100 * number:g} %, and it must be a fraction below 1: {meant(number, 5)}")
+    return number
+
+
+def meant(given: float, example: float) -> str:
+    """Return the fraction that somebody who gave a percentage meant; that of the example where it was none either."""
+    percent = given if given < 100 else example
+    return f"{percent / 100:g} is {percent:g} %"
 
 
 def limit(check: Callable[[object], Any], help: str) -> Any:
@@ -116,7 +130,7 @@ class Limits:
     """What a test demands of each of its measurements; None stands for no demand."""
 
     max_rel_std: float | None = limit(
-        positive_number, "standard deviation of the reps over their mean, at most: 0.02 is 2 %"
+        fraction_below_one, "standard deviation of the reps over their mean, at most: 0.02 is 2 %"
     )
     max_time_us: float | Mapping[str, float] | None = limit(
         number_by_name("GPUs", "{'H200': 40, 'A100': 75}"),

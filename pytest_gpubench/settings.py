@@ -89,6 +89,10 @@ def fraction(text: str) -> float:
     return value
 
 
+NUMBERS = (whole_number, warmup_count, positive, fraction)
+"""What parses numbers: a test's own code gives those as numbers, only options give them as text."""
+
+
 def demanded(text: str) -> int | Literal["all"]:
     """Parse a count of at least 1, or all."""
     try:
@@ -173,7 +177,8 @@ class Settings:
     require: int | Literal["all"] | None = setting(
         None,
         demanded,
-        "fail a run in which fewer than N tests measured on a GPU, or, all, a perf test measured nothing",
+        "fail a run in which fewer than N tests measured on a GPU (or a CPU that was asked for), or, all, a perf test "
+        "did not",
         "N|all",
     )
     lock_timeout: float = setting(
@@ -376,6 +381,13 @@ def parse_value(name: str, value: object, spelling: str) -> Any:
         raise BadRequest(f"{spelling}: {value!r} is not valid, {error}") from None
 
 
+def parse_given(name: str, value: object, spelling: str) -> Any:
+    """Parse the value of a setting that code gives: as `parse_value`, but no text for a number."""
+    if isinstance(value, str) and ROWS[name].metadata["parse"] in NUMBERS:
+        raise BadRequest(f"{spelling}: {value!r} is not valid, it must be a number, not a text")
+    return parse_value(name, value, spelling)
+
+
 @dataclass(frozen=True)
 class Resolver:
     """Resolve settings for the run, for a marker and for a call, each overruled by explicit options."""
@@ -385,5 +397,5 @@ class Resolver:
 
     def override(self, settings: Settings, values: Mapping[str, object], spelling: str) -> Settings:
         """Return settings with a marker's or call's values in place, except where an option was given explicitly."""
-        parsed = {name: parse_value(name, value, spelling.format(name)) for name, value in values.items()}
+        parsed = {name: parse_given(name, value, spelling.format(name)) for name, value in values.items()}
         return replace(settings, **{name: value for name, value in parsed.items() if name not in self.explicit})

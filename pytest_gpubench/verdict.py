@@ -1,7 +1,7 @@
 """Limits and their judgement: numbers in, outcome and sentence out."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -10,6 +10,14 @@ from pytest_gpubench.results.model import Outcome, Speedup, Timing, Verdict
 from pytest_gpubench.stats.speedup import compare
 from pytest_gpubench.stats.summary import Interval, least_count, median_interval, std_interval
 from pytest_gpubench.units import choose_time_unit, count, format_share, format_time, round_to_digits
+
+Rates = Callable[[Timing, float], tuple[Verdict, ...]]
+"""Told a timing and the part of alpha that this look at it takes; returns the verdicts on its rates."""
+
+
+def no_rates(timing: Timing, spent: float) -> tuple[Verdict, ...]:
+    """Return no verdicts: no limit is on a rate."""
+    return ()
 
 
 def judge(
@@ -32,14 +40,17 @@ class Judgement:
     """Judge a timing while it grows: each look at it spends a part of alpha, so that looking often costs nothing.
 
     The k-th look spends alpha / (k (k + 1)), which sums to alpha however many looks there are (Bonferroni); a
-    `single` look spends all of it.
+    `single` look spends all of it. A rate is work over time: a limit on it is judged at the same looks as one on time.
     """
 
-    def __init__(self, limits: Limits, alpha: float, enforced: bool = True, single: bool = False) -> None:
+    def __init__(
+        self, limits: Limits, alpha: float, enforced: bool = True, single: bool = False, rates: Rates = no_rates
+    ) -> None:
         self.limits = limits
         self.alpha = alpha
         self.enforced = enforced
         self.single = single
+        self.rates = rates
         self.looks = 0
         self.verdicts: tuple[Verdict, ...] = ()
 
@@ -47,7 +58,8 @@ class Judgement:
         """Judge the timing as it is now; return whether every limit is decided."""
         self.looks += 1
         spent = self.alpha if self.single else self.alpha / (self.looks * (self.looks + 1))
-        self.verdicts = judge(timing, self.limits, self.alpha, self.enforced, spent)
+        on_time = judge(timing, self.limits, self.alpha, self.enforced, spent)
+        self.verdicts = (*on_time, *self.rates(timing, spent))
         return all(verdict.outcome is not Outcome.INCONCLUSIVE for verdict in self.verdicts)
 
 

@@ -22,7 +22,7 @@ NAMES = [row.name for row in dataclasses.fields(Limits) if row.name not in EXACT
         (Limits(max_rel_std=0.02), "max_rel_std=0.02"),
         (Limits(max_time_us=40), "max_time_us=40"),
         (Limits(max_time_us={"H200": 40, "A100": 7.5}), "max_time_us={'H200': 40, 'A100': 7.5}"),
-        (Limits(max_time_us=40.5, max_rel_std=3), "max_rel_std=3, max_time_us=40.5"),
+        (Limits(max_time_us=40.5, max_rel_std=0.3), "max_rel_std=0.3, max_time_us=40.5"),
         (Limits(min_speedup=1.5), "min_speedup=1.5"),
         (Limits(min_speedup={"triton": 1.5, "compiled": 1}), "min_speedup={'triton': 1.5, 'compiled': 1}"),
     ],
@@ -106,8 +106,39 @@ def test_a_positive_number_is_a_float(value: float) -> None:
     assert type(found) is float
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "sentence"),
+    [
+        ("max_rel_std", 5, "that is 500 %, and it must be a fraction below 1: 0.05 is 5 %"),
+        ("max_rel_std", 1, "that is 100 %, and it must be a fraction below 1: 0.01 is 1 %"),
+        ("max_rel_std", 2.5, "that is 250 %, and it must be a fraction below 1: 0.025 is 2.5 %"),
+        ("max_rel_std", 99, "that is 9900 %, and it must be a fraction below 1: 0.99 is 99 %"),
+        ("max_rel_std", 100, "that is 10000 %, and it must be a fraction below 1: 0.05 is 5 %"),
+        ("max_regression", 5, "that is 500 %, and it must be a fraction below 1: 0.05 is 5 %"),
+        ("max_regression", 1.0, "that is 100 %, and it must be a fraction below 1: 0.01 is 1 %"),
+        ("min_peak_fraction", 80, "that is 8000 %, and a part of the peak is at most 1: 0.8 is 80 %"),
+        ("min_peak_fraction", 1.5, "that is 150 %, and a part of the peak is at most 1: 0.015 is 1.5 %"),
+        ("min_peak_fraction", 100, "that is 10000 %, and a part of the peak is at most 1: 0.8 is 80 %"),
+    ],
+)
+def test_a_percentage_is_not_taken_for_a_fraction(name: str, value: float, sentence: str) -> None:
+    with pytest.raises(BadRequest) as caught:
+        Limits(**{name: value})  # type: ignore[arg-type] # one limit of many
+    assert str(caught.value) == f"perf({name}={value!r}): {sentence}"
+
+
+@pytest.mark.parametrize(
+    ("name", "most"),
+    [("max_rel_std", math.nextafter(1, 0)), ("max_regression", math.nextafter(1, 0)), ("min_peak_fraction", 1)],
+)
+def test_the_largest_fraction_is_a_limit(name: str, most: float) -> None:
+    assert getattr(Limits(**{name: most}), name) == most  # type: ignore[arg-type] # one limit of many
+    with pytest.raises(BadRequest):
+        Limits(**{name: math.nextafter(most, 2)})  # type: ignore[arg-type] # one limit of many
+
+
 @pytest.mark.parametrize("name", NAMES)
-@given(value=st.floats(min_value=0, max_value=1, exclude_min=True) | st.just(1))
+@given(value=st.floats(min_value=0, max_value=1, exclude_min=True, exclude_max=True))
 def test_every_positive_number_is_a_limit(name: str, value: float) -> None:
     limits = Limits(**{name: value})  # type: ignore[arg-type] # one limit of many
     assert limits

@@ -284,7 +284,7 @@ def _judge_fraction(
     interval = _rate_interval(timing, found.value, spent) if found else None
     outcome = _outcome(interval, wanted)
     no_matmul = timing.flops is not None and matmul_tflops(peaks, dtype) is None
-    if found is None or (no_matmul and outcome is not Outcome.PASS):  # of a matmul's peak it may be a larger part
+    if found is None or (no_matmul and outcome is Outcome.FAIL):  # of a matmul's peak it may be a larger part
         missing = f"{dtype or 'its'} matmuls" if no_matmul else "memory"
         said = f" ({'; '.join(peaks.remarks)})" if peaks.remarks else ""
         return Outcome.NOT_JUDGED, (

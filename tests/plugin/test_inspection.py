@@ -43,6 +43,111 @@ def test_a_rate_without_its_work_is_no_verdict(bench_run: BenchRun) -> None:
     result.stdout.fnmatch_lines(["E *InvalidResult: fast: min_gbps=1 *bytes=*"])
 
 
+OPEN = """
+@scripted([9.99, 10.01])
+def close(x=None): return x
+
+@scripted([20.0])
+def slower(x=None): return x
+
+@pytest.mark.perf({marks})
+def test_it(gpu_bench): gpu_bench.{call}
+"""
+ON_THE_LIMIT = [
+    ("", ""),
+    ("max_time_us=10", ""),
+    ("min_gbps=100", ", bytes=10**6"),
+    ("min_tflops=100", ", flops=10**9"),
+    ("min_gbps=50, min_tflops=100", ", bytes=10**6, flops=10**9"),
+]
+"""10 us, which the reps are as often above as below: no number of them decides it."""
+
+
+@pytest.mark.parametrize(("marks", "given"), ON_THE_LIMIT)
+def test_an_open_rate_asks_for_more_reps(record_run: RecordRun, marks: str, given: str) -> None:
+    """As an open time does: a first batch has 250 at most."""
+    source = OPEN.format(marks=marks, call=f"measure(close{given})")
+    (measurement,) = record_run(source, "--gpu-bench-max-time=0.5").records[0].measurements
+    assert (measurement.timing.reps > 250) is bool(marks)
+    outcomes = [verdict.outcome.name for verdict in measurement.verdicts]
+    assert outcomes == ["PASS", "INCONCLUSIVE"][-len(outcomes) :] if marks else not outcomes
+
+
+@pytest.mark.parametrize(("marks", "given"), ON_THE_LIMIT)
+def test_an_open_rate_of_a_candidate_asks_for_more_quads(record_run: RecordRun, marks: str, given: str) -> None:
+    """The speedup is known after 20 quads."""
+    source = OPEN.format(marks=marks, call=f"compare(close, slower, (1,){given})")
+    measurement = record_run(source).records[0].measurements[1]
+    assert (measurement.timing.reps > 40) is bool(marks)
+    outcomes = [verdict.outcome.name for verdict in measurement.verdicts]
+    assert outcomes == ["PASS", "INCONCLUSIVE"][-len(outcomes) :] if marks else not outcomes
+
+
+@pytest.mark.parametrize("marks", ["min_gbps=98", "min_gbps=102", "min_gbps=98, min_speedup=1.9", "max_time_us=9"])
+def test_a_decided_rate_asks_for_none(record_run: RecordRun, marks: str) -> None:
+    for call, reps in (("compare(close, slower, (1,), bytes=10**6)", 40), ("measure(close, bytes=10**6)", 250)):
+        measurement = record_run(OPEN.format(marks=marks, call=call)).records[0].measurements[-1]
+        assert measurement.timing.reps <= reps
+        assert {verdict.outcome.name for verdict in measurement.verdicts} <= {"PASS", "FAIL"}
+
+
+@pytest.mark.parametrize(
+    ("given", "words"), [("", "take at least 12, alpha 0.001)"), (", reps=11", "11 reps, alpha 0.001)")]
+)
+def test_a_rate_spends_what_a_time_spends(record_run: RecordRun, given: str, words: str) -> None:
+    """A first look of several has half of alpha, for which 11 reps are too few; a given number is one look at all."""
+    source = OPEN.format(marks="min_gbps=98, max_time_us=20", call=f"measure(close, bytes=10**6{given})")
+    source = source.replace("[9.99, 10.01]", "[10.0]")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pytest_gpubench.timing.sampling.LEAST_REPS", 11)
+        patch.setattr("pytest_gpubench.stats.stopping.LEAST_REPS", 11)
+        measurement = record_run(source, "--gpu-bench-max-time=1e-9").records[0].measurements[0]
+    assert measurement.timing.reps == 11
+    assert [verdict.sentence.endswith(words) for verdict in measurement.verdicts] == [True, True]
+
+
+def test_verdicts_of_a_comparison_come_as_their_limits_are_declared(record_run: RecordRun) -> None:
+    marks = "max_kernels=3, min_gbps=98, min_speedup=1.9, max_time_us=11, max_rel_std=0.1"
+    source = OPEN.format(marks=marks, call="compare(close, slower, (1,), bytes=10**6)")
+    verdicts = record_run(source).records[0].measurements[1].verdicts
+    names = [verdict.limit.partition("=")[0] for verdict in verdicts]
+    assert names == ["max_rel_std", "max_time_us", "min_speedup", "min_gbps", "max_kernels"]
+
+
+@pytest.mark.parametrize(("given", "more"), [("", 1), (", bytes=8", 0)])
+def test_what_is_moved_is_known_before_the_reps(bench_run: BenchRun, given: str, more: int) -> None:
+    """One call is made to see it, where nobody gave it, and it is not one of those that are timed."""
+    source = f"""
+import torch
+calls = []
+
+@scripted([10.0])
+def copy(x):
+    calls.append(x)
+    return x.clone()
+
+@pytest.mark.perf(min_gbps=1e-9)
+def test_it(gpu_bench):
+    timing = gpu_bench.measure(copy, (torch.ones(1),){given}, reps=30)
+    assert timing.moved_bytes == 8
+    assert len(calls) == 30 + {more}
+"""
+    bench_run(source).assert_outcomes(passed=1)
+
+
+def test_an_error_in_the_call_whose_work_is_counted_says_so(bench_run: BenchRun) -> None:
+    source = """
+@scripted([10.0])
+def broken(): raise ValueError("broken")
+
+@pytest.mark.perf(min_gbps=1)
+def test_it(gpu_bench): gpu_bench(broken)
+"""
+    result = bench_run(source)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*gpu_bench: raised in the call of 'broken' whose work is counted*"])
+
+
 @pytest.mark.parametrize("given", ["flops=0", "flops=-1", "flops=True", "flops=1.5", "bytes=-1"])
 def test_impossible_work_is_refused(bench_run: BenchRun, given: str) -> None:
     result = bench_run(MEASURE.format(marks="", given=given))

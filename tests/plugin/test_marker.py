@@ -58,6 +58,9 @@ class TestClass:
         ("perf(max_time_us={})", "perf(max_time_us={}): a mapping must name GPUs*"),
         ("perf(max_rel_std=float('nan'))", "perf(max_rel_std=nan): it must be above 0 and finite"),
         ("perf(reps=0)", "perf(reps=...): 0 is not valid, it must be at least 1"),
+        ("perf(reps='3')", "perf(reps=...): '3' is not valid, it must be a number, not a text"),
+        ("perf(precision='2%')", "perf(precision=...): '2%' is not valid, it must be a number, not a text"),
+        ("perf(max_rel_std=5)", "perf(max_rel_std=5): that is 500 %, and it must be a fraction below 1: 0.05 is 5 %"),
         ("perf(timer='sundial')", "perf(timer=...): 'sundial' is not valid, it must be one of *"),
     ],
 )
