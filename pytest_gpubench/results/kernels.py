@@ -353,7 +353,7 @@ COMMUNICATION = re.compile(
     r"nccl|rccl|nvshmem|mscclpp|deep_ep|multimem|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all"
     r"|cross_device_reduce"
 )
-ATTENTION = re.compile(r"flash(?!infer)|fmha|attention|sdpa|with(?:paged|ragged)?kvcache")
+ATTENTION = re.compile(r"flash(?!infer)|fmha|attention|sdpa|with(?:paged|ragged)?kvcache|dot_do_o|convert_dq")
 ATTENTION_WORDS = frozenset({"attn", "mla"})
 MATMUL = re.compile(r"gemm|gemv|cublas|nvjet|cutlass|xmma|wgmma|splitkreduce")
 MATMUL_WORDS = frozenset(("mm", "bmm", "addmm", "addbmm", "baddbmm", "matmul", "dot"))

@@ -5,6 +5,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 import torch
@@ -119,7 +120,23 @@ def test_measuring_inside_a_measurement(gpu_bench: GpuBench) -> None:
     check_next(gpu_bench)
 
 
-def test_work_of_another_thread(gpu_bench: GpuBench) -> None:
+def test_work_of_another_thread_is_seen(gpu_bench: GpuBench) -> None:
+    x, y = torch.randn(1000, device=gpu_bench.device), torch.randn(1000, device=gpu_bench.device)
+    calls: list[int] = []
+
+    def with_another() -> torch.Tensor:
+        calls.append(1)
+        thread = threading.Thread(target=y.neg if len(calls) % 2 else y.size)
+        thread.start()
+        thread.join()
+        return x.exp()
+
+    with pytest.raises(KernelsDiffer, match="same kernels in every call"):
+        gpu_bench.measure(with_another, reps=20)
+    check_next(gpu_bench)
+
+
+def test_a_thread_that_goes_on_launching_makes_no_number_wrong(gpu_bench: GpuBench) -> None:
     x, y = torch.randn(1000, device=gpu_bench.device), torch.randn(1000, device=gpu_bench.device)
     stop = threading.Event()
 
@@ -132,8 +149,9 @@ def test_work_of_another_thread(gpu_bench: GpuBench) -> None:
     thread = threading.Thread(target=disturb)
     thread.start()
     try:
-        with pytest.raises((IncompleteRecords, KernelsDiffer)):
-            gpu_bench.measure(x.exp, reps=50)
+        with suppress(IncompleteRecords, KernelsDiffer):
+            timing = gpu_bench.measure(x.exp, reps=50)
+            assert (timing.launches, ["exp" in kernel.name for kernel in timing.kernels]) == (1, [True])
     finally:
         stop.set()
         thread.join()

@@ -318,6 +318,8 @@ NAMES = [
         "BatchPrefillWithPagedKVCacheKernel",
         C.ATTENTION,
     ),
+    ("compute_dot_do_o_specialized", "compute_dot_do_o_specialized", C.ATTENTION),  # cuDNN's, as the next
+    ("convert_dq_to_16bits", "convert_dq_to_16bits", C.ATTENTION),
     ("kernel_paged_attention_2d", "kernel_paged_attention_2d", C.ATTENTION),
     ("_attn_fwd", "_attn_fwd", C.ATTENTION),
     # communication
