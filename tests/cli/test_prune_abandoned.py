@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.stored import Command, fill
-from tests.results.test_abandoned import age
+from tests.results.store.test_temporary import age
 
 ROOT = Path(".gpu_benchmarks")
 

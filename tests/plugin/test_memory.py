@@ -408,7 +408,7 @@ def test_a_storage_without_room_loses_no_result(bench_run: BenchRun, monkeypatch
     def refuse(*args: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("pytest_gpubench.results.store.os.fsync", refuse)
+    monkeypatch.setattr("pytest_gpubench.results.store.writing.os.fsync", refuse)
     result = bench_run(COMPARES, "--gpu-bench-autosave")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.stdout.fnmatch_lines(["*gpu_bench comparisons*", "gpu_bench: *No space left on device; make room there*"])

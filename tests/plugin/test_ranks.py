@@ -213,4 +213,4 @@ def test_an_error_of_a_rank_is_said_once(bench_run: BenchRun, pytester: pytest.P
             "E *gpu_bench: meanwhile rank 0 was calling the function for the first time*",
         ]
     )
-    assert "ranks.py" not in text
+    assert "timing/ranks" not in text

@@ -9,24 +9,25 @@ from pathlib import Path
 
 import pytest
 
-from pytest_gpubench.results.store import ABANDONED_S, Storage, abandoned, write_run
+from pytest_gpubench.results.store import Storage, write_run
+from pytest_gpubench.results.store.temporary import ABANDONED_S, abandoned
 from tests.results.saved import make_run
 
 RUN = make_run(tests=2, reps=3)
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from pytest_gpubench.results import store
+from pytest_gpubench.results.store import Storage, write_run
 from tests.results.saved import make_run
-store.os.fsync = lambda number: os.kill(os.getpid(), signal.SIGKILL)
+os.fsync = lambda number: os.kill(os.getpid(), signal.SIGKILL)
 run, root = make_run(tests=2, reps=3), Path(sys.argv[1])
-store.Storage(root).save(run, "main") if sys.argv[2] == "storage" else store.write_run(run, root / "run.json")
+Storage(root).save(run, "main") if sys.argv[2] == "storage" else write_run(run, root / "run.json")
 """
 
 
 def kill_while_saving(root: Path, how: str) -> None:
     command = [sys.executable, "-c", KILLED, str(root), how]
-    assert subprocess.run(command, cwd=Path(__file__).parents[2], check=False).returncode == -signal.SIGKILL
+    assert subprocess.run(command, cwd=Path(__file__).parents[3], check=False).returncode == -signal.SIGKILL
 
 
 def age(path: Path, seconds: float) -> Path:

@@ -1,0 +1,39 @@
+"""The records of a run: devices, kernels, timings, verdicts."""
+
+from pytest_gpubench.results.model.device import DeviceFacts, MemoryPeak, Peaks
+from pytest_gpubench.results.model.measurement import (
+    Comparison,
+    Measurement,
+    Outcome,
+    Overhead,
+    PastChange,
+    Speedup,
+    Verdict,
+)
+from pytest_gpubench.results.model.plain import plain, text_of
+from pytest_gpubench.results.model.record import CommitInfo, SavedRun, TestRecord, Turn, decode, encode
+from pytest_gpubench.results.model.timing import Kernel, Stretch, Timing
+
+__all__ = [
+    "CommitInfo",
+    "Comparison",
+    "DeviceFacts",
+    "Kernel",
+    "Measurement",
+    "MemoryPeak",
+    "Outcome",
+    "Overhead",
+    "PastChange",
+    "Peaks",
+    "SavedRun",
+    "Speedup",
+    "Stretch",
+    "TestRecord",
+    "Timing",
+    "Turn",
+    "Verdict",
+    "decode",
+    "encode",
+    "plain",
+    "text_of",
+]

@@ -1,0 +1,193 @@
+"""A timing and what is made of it: verdicts, speedups, the cost of its launches, its change since a saved run."""
+
+from enum import Enum
+from typing import Literal
+
+import msgspec
+
+from pytest_gpubench.errors import BadRequest, NotMeasured
+from pytest_gpubench.results.model.timing import Timing
+from pytest_gpubench.stats.summary import Interval
+from pytest_gpubench.units import count
+
+__tracebackhide__ = True
+
+
+class Outcome(str, Enum):
+    """What a limit's judgement came to."""
+
+    PASS = "pass"
+    FAIL = "fail"
+    INCONCLUSIVE = "inconclusive"
+    INVALID = "invalid"
+    """There is no number to judge that is known to be right: the test fails, whatever the limit."""
+    NOT_JUDGED = "not judged"
+    """The limit says nothing about this device."""
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """Hold the judgement of one timing by one limit."""
+
+    limit: str
+    """The limit as it was asked for: `max_rel_std=0.02`."""
+    outcome: Outcome
+    sentence: str
+    enforced: bool = True
+    """Whether a FAIL fails the test: not on a CPU that nobody asked for by name."""
+
+    @property
+    def is_of_past(self) -> bool:
+        """Whether it is about a saved run."""
+        return self.limit.startswith(("max_regression=", "compare_fail="))
+
+
+class Speedup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Hold how many times as fast as its reference a candidate is."""
+
+    ratio: float
+    """The reference's time over the candidate's: the median over the quads; above 1 where the candidate is faster."""
+    interval: Interval | None
+    """Of the ratio, right at all looks together; None where there are too few quads for alpha."""
+    quads: int
+    alpha: float
+    reference: str
+    reference_us: float
+    seed: int
+    log_ratios: tuple[float, ...] = ()
+    """Per quad, the logarithm of the reference's time over the candidate's; empty in what kept none."""
+
+
+class Overhead(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Hold what the launching of one call costs; medians in microseconds."""
+
+    label: str
+    host_us: float | None
+    """The host's time for a call whose launches are only queued; None for one that waits for the GPU."""
+    busy_us: float
+    """For how long at least one of its kernels ran, by the profiler."""
+    span_us: float
+    """From its first kernel's start to its last one's end, by the profiler, launched on an idle GPU."""
+    eager_us: float
+    """What a caller waits for who finds the GPU idle, by events."""
+    graph_us: float | None
+    """The same for the replay of a graph of it; None where it cannot be captured."""
+    no_graph: str = ""
+    """Why it cannot be captured; empty where it can."""
+
+    @property
+    def gap_us(self) -> float:
+        """For how long the GPU waited inside the call, for the next launch or between its kernels."""
+        return max(0.0, self.span_us - self.busy_us)
+
+    @property
+    def gap_share(self) -> float:
+        """The gaps over the call's span; 0 for an empty span."""
+        return self.gap_us / self.span_us if self.span_us else 0.0
+
+    @property
+    def graph_speedup(self) -> float | None:
+        """How many times as fast the replay is, both by events on an idle GPU; None where it cannot be captured."""
+        return self.eager_us / self.graph_us if self.graph_us else None
+
+    @property
+    def is_host_bound(self) -> bool:
+        """Whether calls in a row take as long as the host needs to launch them, or the call waits for the GPU."""
+        return self.host_us is None or self.host_us > self.busy_us
+
+
+class PastChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Hold what a measurement is next to the same one of a saved run."""
+
+    baseline: str
+    """The saved run's name, or its file's."""
+    metric: str
+    """What was compared: "speedup", "median", "mean", "q1" or "q3"."""
+    ratio: float
+    """New over old, above 1 where it is slower; of a speedup, old over new."""
+    interval: Interval | None
+    """Of that ratio; None where there are too few samples for alpha."""
+    old_us: float
+    """The median time in the saved run."""
+
+
+class Measurement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Hold one timing and what its test's limits make of it."""
+
+    timing: Timing
+    verdicts: tuple[Verdict, ...] = ()
+    speedup: Speedup | None = None
+    """Against its reference, for a candidate of a comparison."""
+    differences: tuple[str, ...] = ()
+    """How each of a candidate's outputs compares with the reference's: `out PASS max_diff=1.2e-07`."""
+    role: Literal["", "reference", "candidate"] = ""
+    """What it is in a comparison, whose candidates follow their reference; empty for a measurement of its own."""
+    example: str = ""
+    """What hypothesis called the test with, as keywords; empty for a test that it does not call."""
+    overhead: Overhead | None = None
+    """What launching it costs; None where `timers=` did not ask."""
+    change: PastChange | None = None
+    """Against a saved run; None where it was compared with none."""
+
+
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """Hold what `gpu_bench.compare` found: the reference, and each candidate by name.
+
+    With a single candidate its timing, speedup, verdicts and differences are attributes of the comparison itself.
+    """
+
+    reference: Timing
+    candidates: dict[str, Measurement]
+    reference_overhead: Overhead | None = None
+    """What launching the reference costs; None where `timers=` did not ask."""
+
+    def __str__(self) -> str:
+        lines = []
+        for name, item in self.candidates.items():
+            found = item.speedup
+            ratio = item.timing.unmeasured if found is None else f"{found.ratio:.4g}x ({count(found.quads, 'quad')})"
+            lines.append(f"{name} against {self.reference.label}: {ratio}")
+        return "\n".join(lines)
+
+    def __getitem__(self, name: str) -> Measurement:
+        if name not in self.candidates:
+            raise BadRequest(f"comparison[{name!r}]: there is no such candidate, only {', '.join(self.candidates)}")
+        return self.candidates[name]
+
+    @property
+    def timing(self) -> Timing:
+        """The only candidate's timing."""
+        return self._only().timing
+
+    @property
+    def speedup(self) -> float:
+        """The only candidate's speedup: the reference's time over its own."""
+        return self._speedup().ratio
+
+    @property
+    def interval(self) -> Interval | None:
+        """The interval of the only candidate's speedup; None where there are too few quads for alpha."""
+        return self._speedup().interval
+
+    @property
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """The only candidate's verdicts."""
+        return self._only().verdicts
+
+    @property
+    def differences(self) -> tuple[str, ...]:
+        """How each of the only candidate's outputs compares with the reference's."""
+        return self._only().differences
+
+    def _only(self) -> Measurement:
+        if len(self.candidates) != 1:
+            first, *others = self.candidates
+            raise BadRequest(
+                f"there are several candidates ({', '.join([first, *others])}): read comparison[{first!r}]"
+            )
+        return next(iter(self.candidates.values()))
+
+    def _speedup(self) -> Speedup:
+        found = self._only().speedup
+        if found is None:
+            raise NotMeasured(f"there is no speedup: {self._only().timing.unmeasured}")
+        return found

@@ -1,0 +1,223 @@
+"""The samples of one measurement, and what was seen of the call and of the GPU beside them."""
+
+import math
+import statistics
+from functools import cached_property
+from typing import Any, Literal
+
+import msgspec
+
+from pytest_gpubench.errors import NotMeasured
+from pytest_gpubench.results.phases import Region
+from pytest_gpubench.stats import summary
+from pytest_gpubench.stats.summary import Interval
+from pytest_gpubench.units import count, format_time
+
+__tracebackhide__ = True
+
+
+class Kernel(msgspec.Struct, frozen=True, kw_only=True):
+    """Describe what one kernel, or one kind of copy, took of a call."""
+
+    name: str
+    kind: Literal["kernel", "memcpy", "memset"]
+    launches: int
+    """Launches in one call."""
+    median_us: float
+    """Median over the reps of the time of all its launches in one call, in microseconds."""
+    mean_us: float | None = None
+    """Mean of the same; the means of a call's kernels sum to the mean of its times. None where none was kept."""
+
+
+class Stretch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Hold what NVML said of the GPU during reps in a row; None stands for what it does not say.
+
+    Throttle reasons are read after each rep, the others once in some milliseconds and taken to be the same meanwhile.
+    """
+
+    reps: int
+    memory_clock_mhz: int | None = None
+    temperature_c: int | None = None
+    power_w: float | None = None
+    """From Ampere on (but for the A100) the mean over the last second, so of more than one rep."""
+    throttle_mask: int | None = None
+    """The bits of the throttle reasons, 0 for none."""
+
+
+class Timing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, dict=True):
+    """Hold every sample of one measurement; all numbers are of one call, times in microseconds.
+
+    A rep's sample is the sum over its device records (kernels, copies, memsets) with the `profiler` timer, and the
+    host clock with the `wall` timer. Reading a number from a timing that was not measured raises `NotMeasured`.
+    """
+
+    label: str
+    timer: str
+    cache: str
+    device: str
+    samples_us: tuple[float, ...] = ()
+    busy_us: tuple[float, ...] = ()
+    """Per rep, the time in which at least one record was running; empty where the timer sees no records."""
+    span_us: tuple[float, ...] = ()
+    """Per rep, from the start of the first record to the end of the last; empty where the timer sees no records."""
+    sm_clock_mhz: tuple[float, ...] = ()
+    """Per rep, the mean clock of one multiprocessor while the call ran; empty where it could not be read."""
+    stretches: tuple[Stretch, ...] = ()
+    """What NVML said of the GPU, once for all reps in a row in which it was the same; empty where nothing was read."""
+    throttle_reasons: tuple[str, ...] = ()
+    """What slowed the GPU down during the kept reps, as NVML names it."""
+    kernels: tuple[Kernel, ...] = ()
+    regions: tuple[Region, ...] = ()
+    """What the regions of a call took, in reps of their own; empty where it enters none."""
+    discarded: int = 0
+    """Reps thrown away, and taken again, because the GPU was throttled."""
+    remeasured: int = 0
+    """Sessions thrown away, and taken again, because their records were not complete."""
+    warmup_calls: int = 0
+    elapsed_s: float = 0.0
+    """Host seconds the whole measurement took, warm-up included."""
+    flags: tuple[str, ...] = ()
+    remark: str = ""
+    """What the timer has to say of a call that it cannot time as it should; empty where it can."""
+    moved_bytes: int | None = None
+    """The least that a call has to move to and from memory; None where it is not known."""
+    flops: int | None = None
+    """Floating-point operations of a call, a multiply-add being two; None where they are not known."""
+    unmeasured: str | None = None
+    """Why there are no samples; None where there are."""
+
+    @property
+    def measured(self) -> bool:
+        """Whether there are samples."""
+        return bool(self.samples_us)
+
+    @property
+    def reps(self) -> int:
+        """The number of samples."""
+        return len(self.samples_us)
+
+    @property
+    def median_us(self) -> float:
+        """The median of the samples."""
+        return statistics.median(self._samples())
+
+    @property
+    def mean_us(self) -> float:
+        """The mean of the samples."""
+        return statistics.fmean(self._samples())
+
+    @property
+    def min_us(self) -> float:
+        """The smallest sample."""
+        return min(self._samples())
+
+    @property
+    def max_us(self) -> float:
+        """The largest sample."""
+        return max(self._samples())
+
+    @property
+    def std_us(self) -> float:
+        """The sample standard deviation; nan for a single rep."""
+        samples = self._samples()
+        return statistics.stdev(samples) if self.reps > 1 else math.nan
+
+    @property
+    def rel_std(self) -> float:
+        """The sample standard deviation over the mean; nan for a single rep."""
+        return summary.rel_std(self._samples())
+
+    @property
+    def quartiles_us(self) -> tuple[float, float, float]:
+        """The three quartiles of the samples."""
+        return summary.quartiles(self._samples())
+
+    @cached_property
+    def median_interval_us(self) -> Interval | None:
+        """The exact 95 % confidence interval of the median; None with fewer than six reps."""
+        return summary.median_interval(self._samples())
+
+    @property
+    def median_busy_us(self) -> float | None:
+        """The median of `busy_us`; None where the timer sees no records."""
+        return statistics.median(self.busy_us) if self.busy_us else None
+
+    @property
+    def median_span_us(self) -> float | None:
+        """The median of `span_us`; None where the timer sees no records."""
+        return statistics.median(self.span_us) if self.span_us else None
+
+    @property
+    def median_sm_clock_mhz(self) -> float | None:
+        """The median of `sm_clock_mhz`; None where it could not be read."""
+        return statistics.median(self.sm_clock_mhz) if self.sm_clock_mhz else None
+
+    @property
+    def cycles(self) -> tuple[float, ...]:
+        """Per rep, the cycles of a multiprocessor in its time; empty where the clock could not be read."""
+        if len(self.sm_clock_mhz) != self.reps:
+            return ()
+        return tuple(mhz * us for mhz, us in zip(self.sm_clock_mhz, self.samples_us, strict=True))
+
+    @property
+    def median_cycles(self) -> float | None:
+        """The median of `cycles`; None where the clock could not be read."""
+        return statistics.median(self.cycles) if self.cycles else None
+
+    @property
+    def memory_clock_mhz(self) -> tuple[int, ...]:
+        """Per rep, the memory clock, some milliseconds old; empty unless it is known of all."""
+        return self._per_rep("memory_clock_mhz")
+
+    @property
+    def temperature_c(self) -> tuple[int, ...]:
+        """Per rep, the GPU's temperature, some milliseconds old; empty unless it is known of all."""
+        return self._per_rep("temperature_c")
+
+    @property
+    def power_w(self) -> tuple[float, ...]:
+        """Per rep, the power, some milliseconds old and often a mean over a second; empty unless it is known of all."""
+        return self._per_rep("power_w")
+
+    @property
+    def throttle_masks(self) -> tuple[int, ...]:
+        """Per rep, the bits of NVML's throttle reasons, 0 for none; empty unless they are known of all."""
+        return self._per_rep("throttle_mask")
+
+    @property
+    def max_temperature_c(self) -> int | None:
+        """The highest temperature; None where none is known."""
+        return max((one.temperature_c for one in self.stretches if one.temperature_c is not None), default=None)
+
+    @property
+    def gbps(self) -> float | None:
+        """The bytes that a call has to move over its median time, in 10^9 bytes a second; None where not known."""
+        return None if self.moved_bytes is None else self.moved_bytes / self.median_us / 1e3
+
+    @property
+    def tflops(self) -> float | None:
+        """The floating-point operations over the median time, in 10^12 a second; None where not known."""
+        return None if self.flops is None else self.flops / self.median_us / 1e6
+
+    @property
+    def launches(self) -> int:
+        """Kernels, copies and memsets of one call; 0 where the timer sees no records."""
+        return sum(kernel.launches for kernel in self.kernels)
+
+    def __str__(self) -> str:
+        if not self.measured:
+            return f"{self.label}: not measured ({self.unmeasured})"
+        how = f"median of {count(self.reps, 'rep')}, {self.cache}, {self.timer}"
+        return f"{self.label}: {format_time(self.median_us)} ({how})"
+
+    def _per_rep(self, name: str) -> tuple[Any, ...]:
+        """Return a reading of each rep; nothing where it is not known of all."""
+        values = [getattr(one, name) for one in self.stretches]
+        if None in values or sum(one.reps for one in self.stretches) != self.reps:
+            return ()
+        return tuple(value for value, one in zip(values, self.stretches, strict=True) for _ in range(one.reps))
+
+    def _samples(self) -> tuple[float, ...]:
+        if not self.samples_us:
+            raise NotMeasured(f"{self.label!r} has no numbers: {self.unmeasured}")
+        return self.samples_us

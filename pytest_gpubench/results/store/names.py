@@ -1,0 +1,55 @@
+"""What files and folders of saved runs are called: names as parts of a file's name, GPU models as folders."""
+
+import hashlib
+import re
+import unicodedata
+from datetime import datetime, timezone
+from pathlib import Path
+
+from pytest_gpubench.results.model import SavedRun, text_of
+
+__tracebackhide__ = True
+
+LONGEST_PART = 180
+"""Bytes of a name in a file's name; file systems allow 255, number and ending included."""
+
+
+def file_part(name: str) -> str:
+    """Return a name as part of a file's name: what does not fit is written as in addresses, `a/b` as `a%2Fb`.
+
+    Different names give different parts; one that is too long is cut and ends in a hash of the whole.
+    """
+    text = text_of(unicodedata.normalize("NFC", name.strip()))
+    pieces = [each if re.match(r"[\w.+=@ -]", each) else _escaped(each) for each in text]
+    part = "".join(pieces)
+    if len(part.encode()) <= LONGEST_PART:
+        return part
+    digest = hashlib.sha256(part.encode()).hexdigest()[:16]
+    while len("".join(pieces).encode()) > LONGEST_PART - len(digest) - 1:
+        pieces = pieces[: min(len(pieces) - 1, LONGEST_PART)]
+    return f"{''.join(pieces)}-{digest}"
+
+
+def _escaped(character: str) -> str:
+    return "".join(f"%{byte:02X}" for byte in character.encode())
+
+
+def part_of(path: Path) -> str:
+    """Return the part of a run's file's name that stands for the run's own."""
+    return path.name.partition("_")[2].removesuffix(".json")
+
+
+def device_folder(device: str) -> str:
+    """Return the name of a GPU model's folder: `NVIDIA-H200`."""
+    return re.sub(r"[^\w.]+", "-", text_of(device)).strip("-.")[:80] or "unknown"
+
+
+def automatic_name(run: SavedRun) -> str:
+    """Return the name of a run that was given none: its commit, its time in UTC and whether files differed."""
+    commit = re.sub(r"\W", "", run.commit_info.id or "")[:8] or "unversioned"
+    try:
+        ended = datetime.fromisoformat(run.datetime.replace("Z", "+00:00"))
+    except ValueError:
+        ended = datetime.now(timezone.utc)
+    moment = ended.astimezone(timezone.utc).strftime("%Y%m%d_%H%M%S")
+    return f"{commit}_{moment}" + ("_dirty" if run.commit_info.dirty else "")

@@ -1,0 +1,105 @@
+"""A run read from a file: what is no run, damaged or cannot have been measured is refused in one sentence."""
+
+import gc
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pytest_gpubench.errors import BadFile
+from pytest_gpubench.results.model import Measurement, SavedRun
+from pytest_gpubench.results.store.content import File
+from pytest_gpubench.results.store.refusals import shown, telling_why
+from pytest_gpubench.results.store.schemas import decode
+from pytest_gpubench.units import format_bytes
+
+__tracebackhide__ = True
+
+MOST_BYTES = 2 << 30
+"""The largest file that is read: a hundred times what five thousand tests take."""
+
+
+def read_run(path: Path) -> SavedRun:
+    """Read a run from a file.
+
+    Raises BadFile, with one sentence, for a file that is missing, too large, damaged, not one of ours, or newer.
+    """
+    data = _read(path)
+    try:
+        with _without_collecting():
+            file = decode(data)
+            _check(file)
+    except BadFile as error:
+        raise BadFile(f"{shown(path)} {error}") from error.__cause__
+    return SavedRun(
+        records=file.gpu_bench.records,
+        datetime=file.datetime,
+        name=file.gpu_bench.name,
+        version=file.gpu_bench.version,
+        commit_info=file.commit_info,
+        machine_info=file.machine_info,
+        settings=file.gpu_bench.settings,
+    )
+
+
+def _read(path: Path) -> bytes:
+    """Return what is in a file, having looked at its size and at its first characters before the rest is read."""
+    with telling_why(path, "read"):
+        facts = os.stat(path)
+        if stat.S_ISDIR(facts.st_mode):
+            raise BadFile(f"{shown(path)} is a folder: name a file in it")
+        if not stat.S_ISREG(facts.st_mode):
+            raise BadFile(f"{shown(path)} is not a file but a pipe or a device: save what comes from it first")
+        if facts.st_size > MOST_BYTES:
+            size, most = format_bytes(facts.st_size), format_bytes(MOST_BYTES)
+            raise BadFile(f"{shown(path)} is too large to be a saved run: {size}, and {most} are read at most")
+        with open(path, "rb") as file:
+            start = file.read(4096)
+            _check_start(start, path)
+            file.seek(0)
+            return file.read()
+
+
+def _check_start(start: bytes, path: Path) -> None:
+    if not start:
+        raise BadFile(f"{shown(path)} is empty: save the run again")
+    text = start.lstrip(b" \t\r\n")
+    if b"\0" in start or start.startswith((b"\x1f\x8b", b"PK\x03\x04")):
+        raise BadFile(f"{shown(path)} is not text: a saved run is a JSON file, not a binary or packed one")
+    if text and not text.startswith((b"{", b"[")):
+        raise BadFile(f"{shown(path)} is not JSON: name a file that --gpu-bench-save or --gpu-bench-json wrote")
+
+
+@contextmanager
+def _without_collecting() -> Iterator[None]:
+    """Keep the garbage collector from looking, again and again, at what is being decoded: it takes twice as long."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _check(file: File) -> None:
+    """Raise BadFile for numbers that no measurement gives."""
+    for r, record in enumerate(file.gpu_bench.records):
+        for m, measurement in enumerate(record.measurements):
+            wrong = _wrong_number(measurement)
+            if wrong:
+                field = f"`$.gpu_bench.records[{r}].measurements[{m}].{wrong}"
+                raise BadFile(f"has a number that cannot have been measured: {field}; save the run again")
+
+
+def _wrong_number(measurement: Measurement) -> str | None:
+    """Return the path and value of a time, or ratio of times, that is not above 0; None where all are."""
+    timing, speedup = measurement.timing, measurement.speedup
+    if timing.samples_us and not min(timing.samples_us) > 0:
+        index = next(index for index, sample in enumerate(timing.samples_us) if not sample > 0)
+        return f"timing.samples_us[{index}]` is {timing.samples_us[index]:g}, not above 0"
+    for name in ("ratio", "reference_us"):
+        if speedup is not None and not getattr(speedup, name) > 0:
+            return f"speedup.{name}` is {getattr(speedup, name):g}, not above 0"
+    return None

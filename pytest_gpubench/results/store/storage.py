@@ -1,0 +1,201 @@
+"""The folder that runs are saved in, numbered, with one folder for each GPU model."""
+
+import os
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+from urllib.parse import unquote
+
+import msgspec
+
+from pytest_gpubench.errors import BadFile
+from pytest_gpubench.results.model import SavedRun, TestRecord
+from pytest_gpubench.results.store.content import encode_run
+from pytest_gpubench.results.store.names import automatic_name, device_folder, file_part, part_of
+from pytest_gpubench.results.store.refusals import shown, telling_why
+from pytest_gpubench.results.store.temporary import abandoned, remove_abandoned
+from pytest_gpubench.results.store.writing import put
+from pytest_gpubench.units import count, printable
+
+__tracebackhide__ = True
+
+MOST_NAMED = 8
+"""Runs that the sentence about one that is not there names."""
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A saved run in a storage folder, as its file's name tells it; nothing of it has been read."""
+
+    path: Path
+    device: str
+    """The name of the folder: the GPU model's, with hyphens for what does not fit a file's name."""
+    number: int
+    """Counted from 1 in each device's folder."""
+    name: str
+    """What it was saved as; of one that was given no name, the commit and the time."""
+
+
+class Storage:
+    """The folder that runs are saved in, with one folder for each GPU model.
+
+    root: made when something is saved for the first time, with a `.gitignore` that keeps it out of the repository.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def save(self, run: SavedRun, name: str = "") -> Path:
+        """Write a run into the folder of its GPU model under the next number, and return where.
+
+        name: any text; empty for the commit and the time. Of a run over several GPU models each is saved on its own,
+        and the first one's file is returned. Raises BadFile where nothing was measured or it cannot be written.
+        """
+        return self.save_each(run, name)[0]
+
+    def save_each(self, run: SavedRun, name: str = "") -> list[Path]:
+        """Write a run as `save` does, and return the files of all GPU models, in the order of their records."""
+        if not run.records:
+            raise BadFile(f"there is nothing to save in {shown(self.root)}: no test measured anything")
+        by_device: dict[str, list[TestRecord]] = {}
+        for record in run.records:
+            by_device.setdefault(device_folder(record.device.name), []).append(record)
+        with telling_why(self.root, "written"):
+            self._make_root()
+        return [
+            self._save_one(msgspec.structs.replace(run, records=tuple(records), name=name), device)
+            for device, records in by_device.items()
+        ]
+
+    def runs(self, device: str | None = None) -> list[Stored]:
+        """Return the saved runs, oldest first; device: of this GPU model or folder only.
+
+        Raises BadFile where the folder cannot be read. A folder that is not there holds none.
+        """
+        wanted = None if device is None else device_folder(device)
+        with telling_why(self.root, "read"):
+            if not self.root.exists():
+                return []
+            folders = sorted(path for path in self.root.iterdir() if path.is_dir())
+            aged = [pair for folder in folders if wanted in (None, folder.name) for pair in _by_age(_stored_in(folder))]
+        return [stored for _, stored in sorted(aged, key=lambda pair: pair[0])]
+
+    def find(self, which: str) -> list[Path]:
+        """Return the newest matching run of each device.
+
+        which: `latest`, a name that was saved, a number as in `3` or `0003`, or the path of a file; the first of these
+        that there is. Raises BadFile where there is none, naming what there is.
+        """
+        stored = self.runs()
+        number = int(which) if which.isascii() and which.isdigit() else None
+        part = file_part(which)
+        matches = (
+            [one for one in stored if which == "latest"]
+            or [one for one in stored if part_of(one.path) == part]
+            or [one for one in stored if one.number == number]
+        )
+        if matches:
+            return list({one.device: one.path for one in matches}.values())
+        if os.path.isfile(which):
+            return [Path(which)]
+        raise BadFile(self._not_there(which, stored))
+
+    def abandoned(self) -> list[Path]:
+        """Return what runs that were killed while they were saved left behind in its folders.
+
+        Raises BadFile where a folder cannot be read.
+        """
+        with telling_why(self.root, "read"):
+            if not self.root.exists():
+                return []
+            folders = sorted(path for path in self.root.iterdir() if path.is_dir())
+            return [path for folder in folders for path in abandoned(folder)]
+
+    def _not_there(self, which: str, stored: Sequence[Stored]) -> str:
+        if not stored:
+            return (
+                f"there is no saved run and no file {printable(which)!r}; in {shown(self.root)} nothing is saved yet:"
+                " save one with --gpu-bench-save=NAME"
+            )
+        names = list(dict.fromkeys(f"{one.number:04d} ({printable(one.name)})" for one in reversed(stored)))
+        more = [f"{len(names) - MOST_NAMED} more"] if len(names) > MOST_NAMED else []
+        return (
+            f"there is no saved run and no file {printable(which)!r}; {shown(self.root)} has"
+            f" {count(len(stored), 'run')}: {', '.join([*names[:MOST_NAMED], *more])}"
+        )
+
+    def _make_root(self) -> None:
+        """Make the folder, and with it, but never later, what keeps it out of the repository."""
+        self.root.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            self.root.mkdir()
+        except FileExistsError:
+            if not self.root.is_dir():
+                raise
+            return
+        (self.root / ".gitignore").write_text("*\n")
+
+    def _save_one(self, run: SavedRun, device: str) -> Path:
+        data = encode_run(run)
+        part = file_part(run.name) or automatic_name(run)
+        folder = self.root / device
+        with telling_why(folder, "written"):
+            folder.mkdir(exist_ok=True)
+            number, temporary, file = _claim_number(folder)
+            with file:
+                target = folder / f"{number:04d}_{part}.json"
+                put(data, file, temporary, target)
+            remove_abandoned(target, number)
+        return target
+
+
+def _claim_number(folder: Path) -> tuple[int, Path, BinaryIO]:
+    """Return the next number, and the file, open for writing, that is to become the run's and keeps it meanwhile.
+
+    Somebody else may have claimed a number, saved and given up the claim between our look at the folder and our claim:
+    one look after it is therefore needed, and enough, since a saved file is there before its claim is gone.
+    """
+    number = _next_number(folder)
+    while True:
+        claim = folder / f".{number:04d}.tmp"
+        try:
+            file = open(claim, "xb")  # noqa: SIM115 # the caller closes it
+        except FileExistsError:  # somebody is writing, or was killed while writing
+            number += 1
+            continue
+        free = _next_number(folder)
+        if free <= number:
+            return number, claim, file
+        file.close()
+        claim.unlink()
+        number = free
+
+
+def _next_number(folder: Path) -> int:
+    return max((one.number for one in _stored_in(folder)), default=0) + 1
+
+
+def _stored_in(folder: Path) -> list[Stored]:
+    """Return a device's runs, oldest first."""
+    found = [
+        Stored(path=path, device=folder.name, number=int(match[1]), name=unquote(match[2]))
+        for path in folder.iterdir()
+        if (match := re.fullmatch(r"(\d+)_(.+)\.json", path.name, re.DOTALL))
+    ]
+    return sorted(found, key=lambda one: (one.number, one.path.name))
+
+
+def _by_age(stored: Sequence[Stored]) -> list[tuple[tuple[float, str, int, str], Stored]]:
+    """Return a device's runs with what orders them among other devices': the time, never against the numbers.
+
+    Files that were copied have times of their own; the numbers say which came first.
+    """
+    pairs, latest = [], 0.0
+    for one in stored:
+        with suppress(FileNotFoundError):  # pruned since we looked
+            latest = max(latest, one.path.stat().st_mtime)
+            pairs.append(((latest, one.device, one.number, one.path.name), one))
+    return pairs

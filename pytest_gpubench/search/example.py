@@ -1,0 +1,93 @@
+"""What hypothesis calls a test with: as text, by its sizes, and as what is pasted into the test."""
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pytest_gpubench.correctness import flatten
+from pytest_gpubench.timing.compilations import Compilations
+
+__tracebackhide__ = True
+
+Key = tuple[object, ...]
+
+
+@dataclass(frozen=True)
+class Example:
+    """What hypothesis called the test with."""
+
+    text: str
+    """As keywords: `shape=(1, 100), seed=3`."""
+    sizes: Mapping[str, int]
+    """Every whole number in it by name: `shape[1]`, `x.shape[0]`, `rows`."""
+    opaque: tuple[object, ...] = ()
+    """What its text does not tell from others of its kind."""
+    pasted: str = ""
+    """As keywords of @example, where that is not its text: without making tensors where the test is defined."""
+    compilations: Compilations | None = field(default=None, compare=False, repr=False)
+    """Those of the whole search, which go on; None where nobody counts them."""
+
+    @property
+    def key(self) -> Key:
+        """What it is remembered by."""
+        return (self.text, *map(id, self.opaque))
+
+
+def example_of(drawn: Mapping[str, object]) -> Example:
+    """Return an example by what was drawn for it."""
+    sizes: dict[str, int] = {}
+    for name, value in drawn.items():
+        sizes |= sizes_in(name, value)
+    texts = {name: text_of(value) for name, value in drawn.items()}
+    opaque = tuple(value for name, value in drawn.items() if "<" in texts[name])
+    text = keywords(texts)
+    pasted = keywords({name: text_of(value, pasted=True) for name, value in drawn.items()})
+    return Example(text, sizes, opaque, pasted if pasted != text else "")
+
+
+def size_of(example: Example) -> int:
+    """Return about how large an example is: the product of its sizes."""
+    return math.prod(max(1, abs(size)) for size in example.sizes.values())
+
+
+def keywords(texts: Mapping[str, str]) -> str:
+    """Return texts as the arguments of a call."""
+    return ", ".join(f"{name}={text}" for name, text in texts.items())
+
+
+def sizes_in(name: str, value: object) -> dict[str, int]:
+    """Return the whole numbers in an argument by name."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return {name: value}
+    shape = getattr(value, "shape", None)
+    if shape is not None:
+        return sizes_in(f"{name}.shape", tuple(shape))
+    if not isinstance(value, (tuple, list)):
+        return {}
+    names = getattr(value, "_fields", None)
+    parts = [(f"{name}.{names[index]}" if names else f"{name}[{index}]", part) for index, part in enumerate(value)]
+    return {key: size for part_name, part in parts for key, size in sizes_in(part_name, part).items()}
+
+
+def text_of(value: object, pasted: bool = False) -> str:
+    """Return an argument as text, one that makes the same again as far as it can: tensors of our strategies as calls.
+
+    pasted: for a decorator, where they are made later.
+    """
+    pretty = getattr(getattr(value, "_repr_pretty_", None), "pasted" if pasted else "text", None)
+    if isinstance(pretty, str):
+        return pretty
+    if hasattr(value, "stride") and hasattr(value, "dtype") and hasattr(value, "shape"):
+        return f"{type(value).__name__}({tuple(value.shape)}, {value.dtype}, strides={tuple(value.stride())})"
+    if isinstance(value, (tuple, list)) and not hasattr(value, "_fields"):
+        inner = ", ".join(text_of(part, pasted) for part in value)
+        inner += "," if isinstance(value, tuple) and len(value) == 1 else ""
+        return f"({inner})" if isinstance(value, tuple) else f"[{inner}]"
+    text = repr(value)
+    return f"<{type(value).__name__}>" if re.search(r" at 0x[0-9a-f]+>", text) else text
+
+
+def described(arguments: object) -> list[str]:
+    """Return what arguments look like."""
+    return [f"{name}={text_of(leaf)}" for name, leaf in flatten(arguments, "arguments")]

@@ -1,0 +1,109 @@
+"""A test under @given while it runs: what each of its examples is, and what hypothesis is to leave out."""
+
+import functools
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from typing import Any
+
+from pytest_gpubench.errors import annotate
+from pytest_gpubench.explaining import without_our_lines
+from pytest_gpubench.fitting import keepers
+from pytest_gpubench.search.example import Example, example_of
+from pytest_gpubench.search.examples import ContextLost, Examples, OnOutOfMemory
+from pytest_gpubench.timing.compilations import counting_compilations
+
+__tracebackhide__ = True
+
+
+@contextmanager
+def following_examples(
+    function: Any,
+    begin: Callable[[Example], None],
+    fixtures: Mapping[str, object],
+    on_out_of_memory: OnOutOfMemory = "reject",
+    warn: Callable[[str], None] = lambda text: None,
+) -> Iterator[None]:
+    """Tell `begin` what a test under @given is called with, each time; does nothing for any other test.
+
+    Lazy tensors in its arguments are made, hypothesis's usual deadline is off, and what was compiled is counted.
+
+    fixtures: the test's arguments that hypothesis does not draw. on_out_of_memory: what to do with an example that does
+    not fit into the GPU's memory; those rejected are told to `warn`, once and together.
+    """
+    handle = getattr(function, "hypothesis", None)
+    inner = getattr(handle, "inner_test", None)
+    if handle is None or inner is None:
+        yield
+        return
+
+    owner = getattr(function, "__self__", None)
+    found = Examples(on_out_of_memory)
+    lost: ContextLost | None = None
+
+    def is_drawn(name: str, value: object) -> bool:
+        return name not in fixtures and (owner is None or value is not owner)
+
+    @functools.wraps(inner)
+    def told(*args: Any, **kwargs: Any) -> object:
+        __tracebackhide__ = True
+        drawn = {name: value for name, value in kwargs.items() if is_drawn(name, value)}
+        example = replace(example_of(drawn), compilations=compilations)
+        compilations.watch()
+
+        def call() -> object:
+            __tracebackhide__ = True
+            begin(example)
+            return inner(*args, **{name: made(value) if name in drawn else value for name, value in kwargs.items()})
+
+        return found.run(example, call)
+
+    with ExitStack() as stack:
+        compilations = stack.enter_context(counting_compilations())
+        stack.enter_context(without_usual_deadline(function))
+        stack.enter_context(without_our_lines())
+        handle.inner_test = told
+        keepers.append(found.draw)
+        try:
+            yield
+        except ContextLost as error:
+            lost = error
+        except Exception as error:
+            if found.rejected:
+                annotate(error, f"gpu_bench: {found.sentence}")
+            raise
+        finally:
+            keepers.remove(found.draw)
+            handle.inner_test = inner
+            if found.rejected:
+                warn(found.sentence)
+    if lost is not None:
+        pasted = lost.example.pasted or lost.example.text
+        annotate(lost.error, f"gpu_bench: the CUDA context broke in this example, not shrunk: @example({pasted})")
+        lost.error.__suppress_context__ = True
+        raise lost.error
+
+
+@contextmanager
+def without_usual_deadline(function: Any) -> Iterator[None]:
+    """Switch hypothesis's deadline off where it is the profile's: measuring takes longer, and compiling far longer."""
+    import hypothesis
+
+    name = "_hypothesis_internal_use_settings"
+    holder = getattr(function, "__func__", function)
+    asked = getattr(holder, name, None)
+    if not isinstance(asked, hypothesis.settings) or asked.deadline != hypothesis.settings().deadline:
+        yield
+        return
+    setattr(holder, name, hypothesis.settings(asked, deadline=None))
+    try:
+        yield
+    finally:
+        setattr(holder, name, asked)
+
+
+def made(value: object) -> object:
+    """Return an argument with the lazy tensors of our strategies made."""
+    tensors: Any = sys.modules.get("pytest_gpubench.strategies.tensors")
+    return value if tensors is None else tensors.made_of(value)

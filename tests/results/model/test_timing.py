@@ -1,0 +1,124 @@
+"""A timing's numbers, and that no number comes from no samples."""
+
+import math
+from functools import cached_property
+from typing import Any
+
+import pytest
+
+from pytest_gpubench.errors import NotMeasured
+from pytest_gpubench.results.model import (
+    Kernel,
+    Timing,
+)
+
+
+def timing(samples_us: tuple[float, ...] = (), **given: Any) -> Timing:
+    return Timing(label="softmax", timer="profiler", cache="cold", device="NVIDIA H200", samples_us=samples_us, **given)
+
+
+UNMEASURED = timing(unmeasured="switched off by --gpu-bench-disable")
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("reps", 6),
+        ("median_us", 3.5),
+        ("mean_us", 4.0),
+        ("min_us", 1.0),
+        ("max_us", 9.0),
+        ("std_us", math.sqrt(40 / 5)),
+        ("rel_std", math.sqrt(40 / 5) / 4),
+        ("quartiles_us", (2.25, 3.5, 4.75)),
+        ("median_interval_us", (1.0, 9.0)),
+        ("median_busy_us", 2.0),
+        ("median_span_us", 7.5),
+        ("median_sm_clock_mhz", 1975.0),
+        ("launches", 5),
+    ],
+)
+def test_numbers(name: str, expected: object) -> None:
+    kernels = [
+        Kernel(name=kernel, kind="kernel", launches=launches, median_us=1.0)
+        for kernel, launches in [("a", 2), ("b", 3)]
+    ]
+    measured = timing(
+        (9.0, 1.0, 3.0, 2.0, 5.0, 4.0),
+        busy_us=(1.0, 2.0, 8.0),
+        span_us=(7.0, 8.0),
+        sm_clock_mhz=(1980.0, 1970.0),
+        kernels=tuple(kernels),
+    )
+    assert getattr(measured, name) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("median_us", 3.0),
+        ("mean_us", 3.0),
+        ("min_us", 3.0),
+        ("max_us", 3.0),
+        ("std_us", math.nan),
+        ("rel_std", math.nan),
+        ("quartiles_us", (3.0, 3.0, 3.0)),
+        ("median_interval_us", None),
+        ("median_busy_us", None),
+        ("median_span_us", None),
+        ("median_sm_clock_mhz", None),
+        ("launches", 0),
+    ],
+)
+def test_numbers_of_a_single_rep(name: str, expected: object) -> None:
+    """Of one sample no spread is known; without records there is neither busy nor span."""
+    assert getattr(timing((3.0,)), name) == pytest.approx(expected, nan_ok=True)
+
+
+PROPERTIES = {name for name, value in vars(Timing).items() if isinstance(value, (property, cached_property))}
+KNOWN_WITHOUT_SAMPLES = {
+    "cycles": (),
+    "median_cycles": None,
+    "memory_clock_mhz": (),
+    "temperature_c": (),
+    "power_w": (),
+    "throttle_masks": (),
+    "max_temperature_c": None,
+    "measured": False,
+    "reps": 0,
+    "median_busy_us": None,
+    "median_span_us": None,
+    "gbps": None,
+    "tflops": None,
+    "median_sm_clock_mhz": None,
+    "launches": 0,
+}
+
+
+@pytest.mark.parametrize("name", sorted(PROPERTIES - KNOWN_WITHOUT_SAMPLES.keys()))
+def test_no_number_comes_from_no_samples(name: str) -> None:
+    with pytest.raises(NotMeasured, match="'softmax' has no numbers: switched off by --gpu-bench-disable"):
+        getattr(UNMEASURED, name)
+
+
+@pytest.mark.parametrize("name", KNOWN_WITHOUT_SAMPLES)
+def test_what_is_known_without_samples(name: str) -> None:
+    assert getattr(UNMEASURED, name) == KNOWN_WITHOUT_SAMPLES[name]
+
+
+@pytest.mark.parametrize(
+    ("subject", "text"),
+    [
+        (timing((12.3456,)), "softmax: 12.35 us (median of 1 rep, cold, profiler)"),
+        (timing((999.999, 999.999)), "softmax: 1.000 ms (median of 2 reps, cold, profiler)"),
+        (timing((1.0, 2.0, 9.0)), "softmax: 2.000 us (median of 3 reps, cold, profiler)"),
+        (UNMEASURED, "softmax: not measured (switched off by --gpu-bench-disable)"),
+    ],
+)
+def test_a_timing_reads_as_one_line(subject: Timing, text: str) -> None:
+    assert str(subject) == text
+
+
+def test_a_timing_does_not_change() -> None:
+    with pytest.raises(AttributeError):
+        timing((1.0,)).label = "faster"  # type: ignore[misc]

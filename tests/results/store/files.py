@@ -1,0 +1,45 @@
+"""A run, the content of its file, and why a file is not read or written."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from pytest_gpubench.errors import BadFile
+from pytest_gpubench.results.model import SavedRun, Timing
+from pytest_gpubench.results.store import encode_run, read_run
+from tests.results.saved import make_run
+
+RUN = make_run(tests=8, reps=12)
+replace = msgspec.structs.replace
+
+
+def content(run: SavedRun = RUN) -> dict[str, Any]:
+    """Return a file's content, parsed by what is not msgspec."""
+    found: dict[str, Any] = json.loads(encode_run(run))
+    return found
+
+
+def refusal(path: Path) -> str:
+    """Return why a file is not read: one sentence that begins with its name."""
+    with pytest.raises(BadFile) as caught:
+        read_run(path)
+    sentence = str(caught.value)
+    assert sentence.startswith(str(path))
+    assert "\n" not in sentence
+    return sentence
+
+
+def timing_of(run: SavedRun) -> Timing:
+    return run.records[0].measurements[0].timing
+
+
+def failing(number: int) -> Callable[..., Any]:
+    def fail(*_arguments: object, **_others: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    return fail

@@ -1,0 +1,194 @@
+"""Files that cannot be read: each gets one sentence that begins with its name."""
+
+import errno
+import gc
+import json
+import os
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_gpubench.errors import BadFile
+from pytest_gpubench.results.model import SavedRun
+from pytest_gpubench.results.store import encode_run, read_run, reading, write_run
+from pytest_gpubench.results.store.reading import MOST_BYTES
+from tests.results.saved import make_run
+from tests.results.store.files import RUN, content, refusal
+
+
+def test_the_garbage_collector_is_left_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    write_run(RUN, path)
+    read_run(path)
+    assert gc.isenabled()
+    gc.disable()
+    try:
+        read_run(path)
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
+
+
+def test_a_missing_file(tmp_path: Path) -> None:
+    assert "cannot be read: No such file or directory" in refusal(tmp_path / "no.json")
+
+
+def test_a_folder(tmp_path: Path) -> None:
+    assert "is a folder: name a file in it" in refusal(tmp_path)
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    assert "a pipe or a device" in refusal(tmp_path / "pipe")
+
+
+def test_a_name_that_no_file_can_have() -> None:
+    assert "cannot be read: File name too long" in refusal(Path("x" * 300))
+
+
+def test_a_file_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(os, "stat", refuse)
+    with pytest.raises(BadFile, match=r"x.json cannot be read: Permission denied; name a place that may be read$"):
+        read_run(Path("x.json"))
+
+
+PLAIN_PYTEST_BENCHMARK = {key: value for key, value in content().items() if key != "gpu_bench"}
+
+
+@pytest.mark.parametrize(
+    ("data", "sentence"),
+    [
+        (b"", "is empty"),
+        (b"  \n", "is cut off"),
+        (b"\0" * 100, "is not text"),
+        (b"\x1f\x8b\x08 packed", "is not text"),
+        ("{}".encode("utf-16"), "is not text"),
+        (b"PK\x03\x04", "is not text"),
+        (b"nonsense", "is not JSON"),
+        (b"<html>", "is not JSON"),
+        (b"{nonsense", "is damaged: JSON is malformed"),
+        (b'{"machine_info": {"\xff\xfe": 1}}', "is damaged: its text is not UTF-8"),
+        (b'{"machine_info": ' + b"[" * 100_000, "is damaged: it is nested too deeply"),
+        (b'{"x": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "is damaged: it is nested too deeply"),
+        (b"[]", "is JSON but not a saved run: it is a list"),
+        (b"{}", "is JSON but not a saved run: it has no `gpu_bench` block"),
+        (b'{"datetime": 5}', "is JSON but not a saved run: it has no `gpu_bench` block"),
+        (b'{"benchmarks": []}', "is JSON but not a saved run: it has no `gpu_bench` block"),
+        (json.dumps(PLAIN_PYTEST_BENCHMARK).encode(), "was written by pytest-benchmark, not by pytest-gpubench"),
+        (b'{"benchmarks": 1, "machine_info": 1}', "was written by pytest-benchmark, not by pytest-gpubench"),
+        (b'{"gpu_bench": []}', "has a field that is not as it should be: `$.gpu_bench` is no object"),
+        (b'{"gpu_bench": {}}', "has no schema that can be read: `$.gpu_bench.schema` is None"),
+    ],
+)
+def test_a_file_that_is_not_a_run(data: bytes, sentence: str, tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    path.write_bytes(data)
+    assert refusal(path).startswith(f"{path} {sentence}")
+
+
+@pytest.mark.parametrize("share", [0.001, 0.3, 0.9, 0.99999])
+def test_a_truncated_file(share: float, tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    data = encode_run(RUN)
+    path.write_bytes(data[: int(share * len(data))])
+    assert "is cut off after" in refusal(path)
+
+
+@given(st.binary(max_size=300))
+def test_any_bytes_get_a_sentence(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
+    path = tmp_path_factory.getbasetemp() / "bytes.json"
+    path.write_bytes(data)
+    refusal(path)
+
+
+@given(st.data())
+def test_a_byte_that_was_changed_is_noticed_or_harmless(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    """Whatever became of a byte, there is a run or a sentence, and nothing else."""
+    path = tmp_path_factory.getbasetemp() / "changed.json"
+    damaged = bytearray(encode_run(make_run(tests=2, reps=2)))
+    damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
+    path.write_bytes(damaged)
+    with suppress(BadFile):
+        assert isinstance(read_run(path), SavedRun)
+
+
+def test_a_large_file_of_nonsense_is_not_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "large.json"
+    with open(path, "wb") as file:
+        file.truncate(200 << 20)
+    monkeypatch.setattr(reading, "decode", pytest.fail)
+    assert "is not text" in refusal(path)
+
+
+@pytest.mark.parametrize(
+    ("beyond", "sentence"), [(1, "too large to be a saved run: 2 GiB, and 2 GiB"), (0, "not text")]
+)
+def test_a_file_beyond_what_is_read(beyond: int, sentence: str, tmp_path: Path) -> None:
+    path = tmp_path / "huge.json"
+    with open(path, "wb") as file:
+        file.truncate(MOST_BYTES + beyond)
+    assert sentence in refusal(path)
+
+
+RECORD, MEASUREMENT = "$.gpu_bench.records[5]", "$.gpu_bench.records[5].measurements[1]"
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "sentence"),
+    [
+        ("timing.samples_us.3", None, f"Expected `float`, got `null` - at `{MEASUREMENT}.timing.samples_us[3]`"),
+        ("timing.samples_us.3", "fast", f"Expected `float`, got `str` - at `{MEASUREMENT}.timing.samples_us[3]`"),
+        ("timing.samples_us.3", -2.5, f"`{MEASUREMENT}.timing.samples_us[3]` is -2.5, not above 0"),
+        ("timing.samples_us.0", 0, f"`{MEASUREMENT}.timing.samples_us[0]` is 0, not above 0"),
+        ("timing.samples_us.11", 10**400, f"Number out of range - at `{MEASUREMENT}.timing.samples_us[11]`"),
+        ("timing.samples_us", 5, f"Expected `array`, got `int` - at `{MEASUREMENT}.timing.samples_us`"),
+        ("timing.kernels.0.kind", "dance", f"Invalid enum value 'dance' - at `{MEASUREMENT}.timing.kernels[0].kind`"),
+        ("timing.label", None, f"Expected `str`, got `null` - at `{MEASUREMENT}.timing.label`"),
+        ("speedup.ratio", 0, f"`{MEASUREMENT}.speedup.ratio` is 0, not above 0"),
+        ("speedup.reference_us", -1, f"`{MEASUREMENT}.speedup.reference_us` is -1, not above 0"),
+        ("verdicts.0.outcome", "maybe", f"Invalid enum value 'maybe' - at `{MEASUREMENT}.verdicts[0].outcome`"),
+    ],
+)
+def test_a_wrong_field_is_named(place: str, value: object, sentence: str, tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    found = content()
+    *way, last = place.split(".")
+    where = found["gpu_bench"]["records"][5]["measurements"][1]
+    for step in way:
+        where = where[int(step) if isinstance(where, list) else step]
+    where[int(last) if isinstance(where, list) else last] = value
+    path.write_text(json.dumps(found))
+    assert sentence in refusal(path)
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
+def test_numbers_that_are_none(number: str, tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    found = content()
+    found["gpu_bench"]["records"][0]["measurements"][0]["timing"]["samples_us"][2] = "HERE"
+    path.write_text(json.dumps(found).replace('"HERE"', number))
+    assert ("is damaged" in refusal(path)) != ("samples_us[2]" in refusal(path))
+
+
+def test_missing_fields_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    found = content()
+    del found["gpu_bench"]["records"][2]["nodeid"]
+    path.write_text(json.dumps(found))
+    assert "missing required field `nodeid` - at `$.gpu_bench.records[2]`" in refusal(path)
+
+
+def test_fields_that_are_not_known_yet_are_skipped(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    found = content()
+    found["more"] = found["gpu_bench"]["more"] = found["gpu_bench"]["records"][0]["more"] = {"a": [1]}
+    path.write_text(json.dumps(found))
+    assert read_run(path) == RUN

@@ -1,0 +1,267 @@
+"""Runs are saved under numbers that nobody shares, and found again by name, number or file."""
+
+import errno
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from pytest_gpubench.errors import BadFile
+from pytest_gpubench.results.store import Storage, Stored, read_run
+from tests.results.saved import make_run
+from tests.results.store.files import RUN, failing, replace
+
+
+def names(storage: Storage, device: str | None = None) -> list[str]:
+    return [str(one.path.relative_to(storage.root)) for one in storage.runs(device)]
+
+
+def test_runs_are_numbered_in_a_folder_of_their_gpu(tmp_path: Path) -> None:
+    storage = Storage(tmp_path / "deep" / "runs")
+    first, second = storage.save(RUN, "main"), storage.save(RUN, "")
+    other = storage.save(make_run(1, device="NVIDIA A100-SXM4-80GB"), "main")
+    folder = storage.root / "NVIDIA-H200"
+    assert first == folder / "0001_main.json"
+    assert second == folder / "0002_01234567_20260301_123045.json"
+    assert other == storage.root / "NVIDIA-A100-SXM4-80GB" / "0001_main.json"
+    assert read_run(first) == replace(RUN, name="main")
+    assert (storage.root / ".gitignore").read_text() == "*\n"
+    assert sorted(one.name for one in folder.iterdir()) == [first.name, second.name]
+    assert storage.runs()[0] == Stored(path=first, device="NVIDIA-H200", number=1, name="main")
+
+
+def test_a_gitignore_is_left_as_it_is(tmp_path: Path) -> None:
+    """Whoever takes it away wants the runs in the repository."""
+    storage = Storage(tmp_path / "runs")
+    storage.save(RUN)
+    ignore = storage.root / ".gitignore"
+    ignore.write_text("mine")
+    storage.save(RUN)
+    assert ignore.read_text() == "mine"
+    ignore.unlink()
+    storage.save(RUN)
+    assert not ignore.exists()
+
+
+def test_several_gpu_models_are_saved_apart(tmp_path: Path) -> None:
+    other = make_run(2, device="NVIDIA A100").records
+    run = replace(RUN, records=(RUN.records[0], *other, *RUN.records[1:]))
+    storage = Storage(tmp_path)
+    first, second = storage.save_each(run, "mixed")
+    assert read_run(first).records == RUN.records
+    assert read_run(second).records == other
+    assert storage.find("mixed") == [second, first] or storage.find("mixed") == [first, second]
+    assert storage.save(run, "mixed").name == "0002_mixed.json"
+    assert [path.name for path in storage.find("latest")] == ["0002_mixed.json"] * 2
+
+
+def test_a_run_of_nothing_is_not_saved(tmp_path: Path) -> None:
+    with pytest.raises(BadFile, match="no test measured anything"):
+        Storage(tmp_path / "runs").save(make_run(0))
+    assert not list(tmp_path.iterdir())
+
+
+def test_numbers_go_on_after_gaps_and_beyond_four_digits(tmp_path: Path) -> None:
+    storage = Storage(tmp_path)
+    folder = storage.save(RUN, "a").parent
+    (folder / "0001_a.json").rename(folder / "9999_a.json")
+    assert storage.save(RUN, "b").name == "10000_b.json"
+    assert storage.save(RUN, "c").name == "10001_c.json"
+    assert [one.number for one in storage.runs()] == [9999, 10000, 10001]
+
+
+def test_a_number_that_is_claimed_is_not_taken(tmp_path: Path) -> None:
+    """Somebody is writing, or was killed while writing: neither is overwritten."""
+    storage = Storage(tmp_path)
+    folder = storage.save(RUN, "a").parent
+    (folder / ".0002.tmp").write_text("half a")
+    assert storage.save(RUN, "b").name == "0003_b.json"
+    assert [one.name for one in storage.runs()] == ["a", "b"]
+
+
+def test_a_number_that_was_saved_while_we_claimed_it_is_not_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = Storage(tmp_path)
+    folder = storage.save(RUN, "a").parent
+    (folder / "0002_b.json").write_text("saved after our first look")
+    looks = iter([2, 3, 3])
+    monkeypatch.setattr("pytest_gpubench.results.store.storage._next_number", lambda folder: next(looks))
+    assert storage.save(RUN, "c").name == "0003_c.json"
+    assert sorted(one.name for one in folder.iterdir()) == ["0001_a.json", "0002_b.json", "0003_c.json"]
+
+
+SAVE = """
+import sys
+from pathlib import Path
+from pytest_gpubench.results.store import Storage
+from tests.results.saved import make_run
+run = make_run(tests=2, reps=3)
+print("ready", flush=True)
+sys.stdin.readline()
+for number in range(40):
+    Storage(Path(sys.argv[1])).save(run, f"{sys.argv[2]}-{number}")
+"""
+
+
+def test_processes_that_save_at_once_share_no_number(tmp_path: Path) -> None:
+    root = Path(__file__).parents[3]
+    workers = [
+        subprocess.Popen(
+            [sys.executable, "-c", SAVE, tmp_path / "runs", name],
+            cwd=root,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for name in "abc"
+    ]
+    for worker in workers:
+        assert worker.stdout is not None
+        assert worker.stdout.readline() == "ready\n"
+    for worker in workers:
+        worker.communicate("go\n")
+        assert worker.returncode == 0
+    stored = Storage(tmp_path / "runs").runs()
+    assert len(stored) == 120
+    assert len({one.number for one in stored}) == 120
+    assert {one.name for one in stored} == {f"{name}-{number}" for name in "abc" for number in range(40)}
+    assert not [one for one in (tmp_path / "runs" / "NVIDIA-H200").iterdir() if one.name.startswith(".")]
+    for one in stored[::30]:
+        assert read_run(one.path).name == one.name
+
+
+@pytest.mark.parametrize("function", ["replace", "fsync"])
+def test_an_interrupt_while_saving_leaves_nothing(
+    function: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    storage = Storage(tmp_path)
+    folder = storage.save(RUN, "a").parent
+    with monkeypatch.context() as patch:
+        patch.setattr(os, function, interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            storage.save(RUN, "b")
+    assert [one.name for one in folder.iterdir()] == ["0001_a.json"]
+    assert storage.save(RUN, "b").name == "0002_b.json"
+
+
+@pytest.mark.parametrize(("where", "function"), [(Path, "mkdir"), (os, "fsync"), (os, "replace")])
+def test_a_storage_that_cannot_be_written(
+    where: object, function: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(where, function, failing(errno.EROFS))
+    with pytest.raises(BadFile, match="cannot be written: Read-only file system; name a place that may be written"):
+        Storage(tmp_path / "runs").save(RUN)
+
+
+def test_a_storage_that_is_a_file(tmp_path: Path) -> None:
+    (tmp_path / "runs").write_text("")
+    with pytest.raises(BadFile, match="cannot be written: File exists"):
+        Storage(tmp_path / "runs").save(RUN)
+    with pytest.raises(BadFile, match="cannot be read: Not a directory"):
+        Storage(tmp_path / "runs").runs()
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> Storage:
+    """Runs of two GPU models, the second one's between the first one's."""
+    found = Storage(tmp_path / "runs")
+    began = time.time() - 1000
+    saves = [("NVIDIA H200", "main"), ("NVIDIA A100", "main"), ("NVIDIA H200", "feature/x"), ("NVIDIA H200", "main")]
+    for index, (device, name) in enumerate(saves):
+        path = found.save(make_run(1, 2, device=device), name)
+        os.utime(path, (began + index, began + index))
+    return found
+
+
+FIRST, OTHER, FEATURE, LAST = (
+    "NVIDIA-H200/0001_main.json",
+    "NVIDIA-A100/0001_main.json",
+    "NVIDIA-H200/0002_feature%2Fx.json",
+    "NVIDIA-H200/0003_main.json",
+)
+
+
+def test_runs_are_listed_oldest_first(storage: Storage) -> None:
+    assert names(storage) == [FIRST, OTHER, FEATURE, LAST]
+    assert names(storage, "NVIDIA H200") == names(storage, "NVIDIA-H200") == [FIRST, FEATURE, LAST]
+    assert names(storage, "NVIDIA B200") == []
+    assert [one.name for one in storage.runs()] == ["main", "main", "feature/x", "main"]
+
+
+def test_numbers_order_what_was_copied(storage: Storage) -> None:
+    os.utime(storage.root / FIRST, (2e9, 2e9))
+    assert names(storage) == [OTHER, FIRST, FEATURE, LAST]
+
+
+@pytest.mark.parametrize(
+    ("which", "found"),
+    [
+        ("latest", {LAST, OTHER}),
+        ("main", {LAST, OTHER}),
+        (" main ", {LAST, OTHER}),
+        ("feature/x", {FEATURE}),
+        ("1", {FIRST, OTHER}),
+        ("0001", {FIRST, OTHER}),
+        ("3", {LAST}),
+    ],
+)
+def test_runs_are_found(which: str, found: set[str], storage: Storage) -> None:
+    assert {str(path.relative_to(storage.root)) for path in storage.find(which)} == found
+
+
+def test_a_name_comes_before_a_number_and_a_file(
+    storage: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert storage.find("1") != [storage.save(RUN, "1")]
+    assert storage.find("1") == [storage.root / "NVIDIA-H200" / "0004_1.json"]
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "main").write_text("")
+    assert storage.root / LAST in storage.find("main")
+
+
+def test_a_file_is_found_wherever_it_is(storage: Storage, tmp_path: Path) -> None:
+    path = tmp_path / "elsewhere.json"
+    shutil.copy(storage.root / FIRST, path)
+    assert storage.find(str(path)) == [path]
+    assert Storage(tmp_path / "none").find(str(path)) == [path]
+
+
+@pytest.mark.parametrize("which", ["mai", "main_", "9", "no/such/file.json", "", "\x1b[31m", "x" * 300, "²"])
+def test_what_is_not_there_is_told_with_what_is(which: str, storage: Storage) -> None:
+    with pytest.raises(
+        BadFile, match=r"there is no saved run and no file .* has 4 runs: 0003 \(main\), 0002"
+    ) as caught:
+        storage.find(which)
+    assert str(caught.value).isprintable()
+
+
+def test_of_many_runs_the_newest_are_named(tmp_path: Path) -> None:
+    storage = Storage(tmp_path)
+    for number in range(20):
+        storage.save(make_run(1, 1), f"run{number}")
+    with pytest.raises(BadFile, match=r"0020 \(run19\), .*0013 \(run12\), 12 more$"):
+        storage.find("main")
+
+
+def test_where_nothing_is_saved(tmp_path: Path) -> None:
+    assert Storage(tmp_path / "no").runs() == []
+    with pytest.raises(BadFile, match="nothing is saved yet: save one with --gpu-bench-save=NAME"):
+        Storage(tmp_path / "no").find("latest")
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_is_not_a_run_is_passed_over(storage: Storage) -> None:
+    expected = names(storage)
+    (storage.root / "notes.txt").write_text("")
+    (storage.root / "NVIDIA-H200" / "readme_1.json").write_text("")
+    (storage.root / "NVIDIA-H200" / "0009_main.json.bak").write_text("")
+    (storage.root / "0007_main.json").write_text("")
+    assert names(storage) == expected

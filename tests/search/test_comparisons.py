@@ -1,0 +1,283 @@
+"""Which examples are judged: the worst, those near the limit, and none twice."""
+
+import sys
+import time
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import torch
+
+from pytest_gpubench.contest import Contest
+from pytest_gpubench.errors import MeasurementError, WrongResult
+from pytest_gpubench.results.model import Measurement, Outcome, Timing, Verdict
+from pytest_gpubench.results.phases import Phases
+from pytest_gpubench.search import Example, Search
+from pytest_gpubench.search.comparisons import NEAR
+from pytest_gpubench.search.example import example_of
+from pytest_gpubench.settings import Settings
+from pytest_gpubench.timing.compilations import Compilations, Graphs
+from tests.search.contests import WHEN_TIMED, WRONG, FakeContest, Harness, compared
+from tests.search.test_example import Opaque
+
+
+def test_only_the_worst_so_far_is_judged() -> None:
+    harness = Harness()
+    found = []
+    for n, ratio in enumerate([2.0, 2.0, 3.0, 1.999, 2.0, 0.5]):
+        harness.compare(n, fast=ratio)
+        found.append(harness.took())
+    assert found == [["quick", "full"], ["quick"], ["quick"], ["quick", "full"], ["quick"], ["quick", "full"]]
+
+
+@pytest.mark.parametrize(("ratio", "judged"), [(NEAR * 2 - 1e-6, True), (NEAR * 2, False), (NEAR * 2 + 1e-6, False)])
+def test_what_is_near_its_limit_is_judged(ratio: float, judged: bool) -> None:
+    harness = Harness(fast=2.0)
+    harness.compare(0, fast=1.0)
+    harness.took()
+    harness.compare(1, fast=ratio)
+    assert harness.took() == (["quick", "full"] if judged else ["quick"])
+
+
+def test_each_candidate_and_comparison_has_its_worst() -> None:
+    harness = Harness(second=2.0)
+    harness.compare(0, first=1.0, second=5.0)
+    harness.further(first=3.0, second=6.0)
+    assert harness.took() == ["quick", "full"] * 2
+    harness.compare(1, first=2.0, second=4.9)
+    harness.further(first=3.1, second=5.5)
+    assert harness.took() == ["quick", "full"] * 2
+    harness.compare(2, first=2.0, second=4.9)
+    harness.further(first=3.1, second=5.5)
+    assert harness.took() == ["quick"] * 2
+
+
+def test_a_comparison_is_remembered_by_its_arguments() -> None:
+    harness = Harness()
+    first = harness.compare(1, args=(torch.zeros(3),), fast=2.0)
+    second = harness.further(args=(torch.zeros(3),), fast=2.0)
+    assert harness.took() == ["quick", "full", "quick", "full"]
+    assert first is not second
+    assert harness.compare(1, args=(torch.zeros(3),), fast=9.0) is first
+    assert harness.further(args=(torch.zeros(3),), fast=0.1) is second
+    assert harness.took() == ["checked", "checked"]
+    assert harness.compare(1, args=(torch.zeros(4),), fast=9.0) is not first
+    assert harness.compare(2, args=(torch.zeros(3),), fast=9.0) is not first
+    assert harness.took() == ["quick", "quick"]
+
+
+def test_what_is_remembered_is_measured_once() -> None:
+    harness = Harness()
+    found = harness.compare(1, fast=2.0)
+    told = harness.search.told_apart(found, list(found.candidates.values()))
+    assert [item.example for item in told] == ["n=1"]
+    assert harness.search.told_apart(found, []) is told
+
+
+def test_a_budget_that_is_spent_leaves_the_check() -> None:
+    harness = Harness(budget_s=5.0)
+    known = harness.compare(0, fast=2.0)
+    harness.took()
+    harness.search.spent_s = 5.0
+    harness.compare(1, fast=1.0)
+    assert harness.log == [("checked", "--gpu-bench-given-budget of 5 s is spent")]
+    assert harness.compare(0, fast=1.0) is known
+    harness.took()
+    harness.search.spent_s = 4.99
+    harness.compare(1, fast=1.0)
+    assert harness.took() == ["checked"]  # as it was before
+    harness.compare(2, fast=1.0)
+    assert harness.took() == ["quick", "full"]
+
+
+def test_a_failure_has_as_much_again_to_shrink() -> None:
+    harness = Harness(budget_s=5.0)
+    harness.search.spent_s = 5.0
+    harness.search.explain("fast", "ref")
+    harness.compare(1, fast=1.0)
+    assert harness.took() == ["quick", "full"]
+    harness.search.spent_s = 10.0
+    harness.compare(2, fast=0.5)
+    assert harness.took() == ["checked"]
+
+
+def test_a_failed_comparison_is_paid_for() -> None:
+    harness = Harness()
+    contest = FakeContest({"fast": 1.0}, harness.log, Settings(), {}, error=ValueError("no"))
+    with pytest.raises(ValueError, match="no"):
+        harness.search.compare(cast(Contest, contest), lambda text: None)
+    assert harness.search.spent_s > 0
+    assert not harness.search.known
+
+
+def test_an_error_is_remembered() -> None:
+    harness = Harness()
+    contest = FakeContest({"fast": 1.0}, harness.log, Settings(), {}, error=WrongResult("no"))
+    for spent_s in (0.0, 30.0):
+        harness.search.begin(Example("n=1", {}))
+        harness.search.spent_s = spent_s
+        with pytest.raises(WrongResult, match="no"):
+            harness.search.compare(cast(Contest, contest), lambda text: None)
+
+
+def test_what_cannot_be_told_apart_is_not_remembered() -> None:
+    harness = Harness()
+    found = []
+    for ratio in (2.0, 0.5):
+        harness.search.begin(example_of({"case": Opaque()}))
+        found.append(harness.further(fast=ratio)["fast"].speedup)
+    assert found[0] != found[1]
+
+
+def test_all_judgements_together_spend_alpha() -> None:
+    harness = Harness()
+    for n in range(200):
+        harness.compare(n, fast=1 / (n + 1))
+    alphas = [each[2] for each in harness.log if each[1] is None]
+    assert alphas == pytest.approx([0.01 / (n * (n + 1)) for n in range(1, 201)])
+    assert sum(alphas) < 0.01
+
+
+def test_a_number_of_reps_leaves_out_the_cheap_look() -> None:
+    harness = Harness()
+    harness.compare(0, reps=40, fast=2.0)
+    harness.compare(1, reps=40, fast=3.0)
+    assert harness.log == [("run", 40, 0.01 / 2), ("run", 40, 0.01 / 6)]
+
+
+def test_an_example_to_paste_and_the_trend() -> None:
+    harness = Harness()
+    for n in range(4):
+        harness.compare(n, fast=4.0 - n)
+    line = "gpu_bench: to keep this example, paste above the test: @example(n=3)"
+    assert harness.search.explain("fast", "ref") == line
+    harness.compare(4, fast=0.12345)
+    expected = (
+        "fast by n, over 5 examples: up to 0: 4.00x, up to 1: 3.00x, up to 2: 2.00x, up to 3: 1.00x, up to 4: 0.123x"
+    )
+    assert harness.search.explain("fast", "ref") == f"{line.replace('3', '4')}\ngpu_bench: {expected}"
+    assert harness.search.explain("other", "ref").count("\n") == 0
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ({"error": WHEN_TIMED}, {}),
+        ({"error": WHEN_TIMED, "wrong": [WRONG]}, {}),
+        ({"error": MeasurementError("no")}, {}),
+        ({"error": MeasurementError("no"), "wrong": [WRONG]}, {"error": MeasurementError("other")}),
+        ({}, {"error": WHEN_TIMED}),
+    ],
+)
+@pytest.mark.parametrize("is_wrong", [False, True])
+@pytest.mark.parametrize("spent_s", [0.0, 100.0])
+def test_an_example_stays_what_it_was(
+    first: dict[str, Any], second: dict[str, Any], is_wrong: bool, spent_s: float
+) -> None:
+    """Whatever happens between: another example is wrong, or time is up, or there is more of it."""
+    harness = Harness()
+    before = compared(harness, 1, **{**first, "wrong": list(first.get("wrong", []))})
+    harness.search.is_wrong, harness.search.spent_s = is_wrong, spent_s
+    assert compared(harness, 1, **second) == before
+
+
+@pytest.mark.parametrize(("is_wrong", "spent_s"), [(True, 0.0), (False, 30.0)])
+def test_what_was_only_checked_is_never_timed(is_wrong: bool, spent_s: float) -> None:
+    harness = Harness()
+    harness.search.is_wrong, harness.search.spent_s = is_wrong, spent_s
+    assert "wrong result" in (reason := compared(harness, 1)) or "budget" in reason
+    harness.search.is_wrong, harness.search.spent_s = False, 0.0
+    harness.log.clear()
+    compared(harness, 1)
+    assert harness.took() == ["checked"]
+
+
+@pytest.mark.parametrize(("is_wrong", "spent_s"), [(True, 0.0), (False, 30.0)])
+def test_what_is_wrong_by_chance_where_nothing_is_timed_stays_wrong(is_wrong: bool, spent_s: float) -> None:
+    harness = Harness()
+    harness.search.is_wrong, harness.search.spent_s = is_wrong, spent_s
+    assert [compared(harness, 1, wrong=[WRONG]), compared(harness, 1)] == ["wrong", "wrong"]
+    assert harness.search.is_wrong
+
+
+def test_only_what_is_wrong_in_any_call_ends_the_timing() -> None:
+    harness = Harness()
+    assert compared(harness, 1, error=WHEN_TIMED) == "wrong when timed"
+    harness.log.clear()
+    assert compared(harness, 2) == "timed"
+    assert compared(harness, 3, error=WHEN_TIMED, wrong=[WRONG]) == "wrong"
+    harness.log.clear()
+    assert "right before fast" in compared(harness, 4)
+
+
+def test_what_was_wrong_is_checked_again_for_hypothesis_to_follow() -> None:
+    """Whatever comes of that: an example stays what it was."""
+    harness = Harness()
+    found = [compared(harness, 1, wrong=[WRONG], error=WHEN_TIMED)]
+    harness.log.clear()
+    found += [compared(harness, 1, wrong=[WrongResult("otherwise")]), compared(harness, 1)]
+    assert found == ["wrong"] * 3
+    assert harness.took() == ["checked", "checked"]
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 0, 2)])
+def test_the_phases_shown_are_those_that_broke_a_limit_and_then_the_slowest(order: tuple[int, ...]) -> None:
+    found = [phases_of("b", 5.0, "pass"), phases_of("b", 9.0, "pass"), phases_of("b", 7.0, "fail")]
+    search = Search(30.0, Example("", {}))
+    for place in order:
+        search.phased[f"n={place}", 1, "b"] = found[place]
+        search.phased[f"n={place}", 2, "b"] = phases_of("b", 1.0 + place, "pass")
+    assert [(each.title, each.sum_us) for each in search.worst_phases()] == [("b at n=2", 7.0), ("b at n=2", 3.0)]
+
+
+def phases_of(title: str, sum_us: float, outcome: str) -> tuple[Phases, list[Measurement]]:
+    timing = Timing(label=title, timer="scripted", cache="hot", device="CPU", samples_us=(sum_us,))
+    verdict = Verdict(limit="max_time_us=6", outcome=Outcome(outcome), sentence="")
+    phases = Phases(title=title, timer="scripted", cache="hot", device="CPU", sum_us=sum_us)
+    return phases, [Measurement(timing=timing, verdicts=(verdict,))]
+
+
+def compiled(number: int, elapsed_s: float = 31.0) -> Compilations:
+    return Compilations(number, elapsed_s, began=Graphs(0, 0.0), ended=Graphs(0, 0.0))
+
+
+@pytest.mark.parametrize(
+    ("examples", "number", "line"),
+    [
+        (42, 0, None),
+        (42, 1, "42 examples, 1 compilation (31 s)"),
+        (42, 10, "42 examples, 10 compilations (31 s)"),
+        (40, 9, "40 examples, 9 compilations (31 s)"),
+        (41, 10, "41 examples, 10 compilations (31 s)"),
+        (40, 10, "40 examples, 10 compilations (31 s); for fewer, bucket the shapes: multiple_of=64, say, in their "),
+        (9, 9, "9 examples, 9 compilations (31 s)"),
+    ],
+)
+def test_compilations_are_told(examples: int, number: int, line: str | None) -> None:
+    search = Search(30.0, Example("", {}))
+    for n in [*range(examples), 0]:
+        search.begin(Example(f"n={n}", {"n": n}, compilations=compiled(number)))
+    _, *lines = search.explain("fast", "ref").splitlines()
+    assert [each.removesuffix("strategy") for each in lines] == ([] if line is None else [f"gpu_bench: {line}"])
+    assert str(search) == (f"{examples} examples" if line is None else line.partition(";")[0])
+
+
+def test_compiling_is_not_paid_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes a hundred seconds by the clock, of which ninety are compiling."""
+    clock = [0.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
+    runtime = SimpleNamespace(jit_cache_hook=None, jit_post_compile_hook=None)
+    monkeypatch.setitem(sys.modules, "triton.knobs", cast(Any, SimpleNamespace(runtime=runtime)))
+
+    def compiling() -> None:
+        clock[0] += 5
+        runtime.jit_cache_hook(key="k")
+        clock[0] += 45
+        runtime.jit_post_compile_hook(key="k")
+
+    harness = Harness()
+    compared(harness, 1, during=compiling)
+    assert harness.search.spent_s == 10  # a cheap look, and the full protocol
+    with pytest.raises(ValueError, match="no"):
+        compared(harness, 2, during=compiling, error=ValueError("no"))
+    assert harness.search.spent_s == 15

@@ -1,0 +1,90 @@
+"""Examples by name and text."""
+
+from typing import NamedTuple
+
+import pytest
+import torch
+
+from pytest_gpubench.search import Example
+from pytest_gpubench.search.example import example_of, sizes_in, text_of
+from pytest_gpubench.strategies import lazy_tensor, tensor
+
+
+class Matmul(NamedTuple):
+    m: int
+    k: int
+
+
+class Opaque:
+    pass
+
+
+class Shaped:
+    shape = (4, 5)
+
+    def __repr__(self) -> str:
+        return "Shaped()"
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (7, {"x": 7}),
+        (-1, {"x": -1}),
+        (True, {}),
+        (2.0, {}),
+        ("8", {}),
+        (None, {}),
+        ((), {}),
+        ((1, 100), {"x[0]": 1, "x[1]": 100}),
+        ([3, "a", 4], {"x[0]": 3, "x[2]": 4}),
+        ((1, (2, [3])), {"x[0]": 1, "x[1][0]": 2, "x[1][1][0]": 3}),
+        (Matmul(2, 3), {"x.m": 2, "x.k": 3}),
+        ((Matmul(2, 3), False), {"x[0].m": 2, "x[0].k": 3}),
+        (torch.zeros(2, 0), {"x.shape[0]": 2, "x.shape[1]": 0}),
+        (torch.tensor(3.0), {}),
+        ([torch.zeros(6)], {"x[0].shape[0]": 6}),
+        (Shaped(), {"x.shape[0]": 4, "x.shape[1]": 5}),
+        ({"a": 1}, {}),
+        (Opaque(), {}),
+    ],
+)
+def test_sizes_by_name(value: object, expected: dict[str, int]) -> None:
+    assert sizes_in("x", value) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (7, "7"),
+        ("a", "'a'"),
+        (torch.float16, "torch.float16"),
+        ((1, 2), "(1, 2)"),
+        (Matmul(2, 3), "Matmul(m=2, k=3)"),
+        (torch.zeros(3, 2).t(), "Tensor((2, 3), torch.float32, strides=(1, 2))"),
+        (torch.tensor(1), "Tensor((), torch.int64, strides=())"),
+        (Opaque(), "<Opaque>"),
+        (Shaped(), "Shaped()"),
+        (lambda: 0, "<function>"),
+        ([Opaque()], "[<Opaque>]"),
+    ],
+)
+def test_texts(value: object, expected: str) -> None:
+    assert text_of(value) == expected
+
+
+def test_a_tensor_of_ours_is_its_call() -> None:
+    made = tensor((2, 3), layout="transposed", seed=5)
+    text = "tensor(shape=(2, 3), dtype=torch.float32, layout='transposed', values='normal', seed=5)"
+    assert text_of(made) == text
+    again = eval(text, {"tensor": tensor, "torch": torch})
+    assert torch.equal(made, again)
+    assert made.stride() == again.stride()
+    sizes = {"x.shape[0]": 2, "x.shape[1]": 3, "n": 3}
+    assert example_of({"x": made, "n": 3}) == Example(f"x={text}, n=3", sizes, pasted=f"x=lazy_{text}, n=3")
+    again = eval(f"lazy_{text}", {"lazy_tensor": lazy_tensor, "torch": torch})
+    assert text_of(again) == f"lazy_{text}"
+    assert example_of({"x": again, "n": 3}) == Example(f"x=lazy_{text}, n=3", sizes)
+    assert text_of([made, (made,)], pasted=True) == f"[lazy_{text}, (lazy_{text},)]"
+    assert text_of(again.make()) == text
+    assert example_of({}) == Example("", {})

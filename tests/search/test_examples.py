@@ -1,0 +1,226 @@
+"""What does not fit into memory is rejected, what failed fails again, and nothing that an example held is kept."""
+
+import gc
+import weakref
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+import torch
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+from hypothesis.errors import FailedHealthCheck, Flaky, Unsatisfiable, UnsatisfiedAssumption
+
+from pytest_gpubench.errors import DeviceUnavailable, LimitBroken, MeasurementError, WrongResult
+from pytest_gpubench.search import Example
+from pytest_gpubench.search.examples import Examples
+from pytest_gpubench.strategies import tensors
+from tests.search.errors import caused_by, full, notes
+from tests.search.followed import follow
+
+
+def raise_full(n: int) -> None:
+    raise full()
+
+
+def test_what_does_not_fit_is_rejected_once_and_for_all() -> None:
+    error, warnings, calls = follow(lambda n: raise_full(n) if n > 50 else None)
+    assert error is None
+    large = {n for n in calls if n > 50}
+    assert len(large) > 1
+    assert warnings == [f"{len(large)} examples did not fit into GPU memory (the smallest n={min(large)})"]
+    assert all(calls.count(n) == 1 for n in large)
+
+
+def test_one_that_does_not_fit() -> None:
+    found = follow(lambda n: raise_full(n) if n == 7 else None, sizes=st.integers(1, 9))
+    assert found.warnings == ["1 example did not fit into GPU memory (n=7)"]
+    assert found.error is None
+
+
+def test_what_fits_is_not_told() -> None:
+    assert follow(lambda n: None)[:2] == (None, [])
+
+
+def test_a_failure_beside_what_does_not_fit_is_shrunk() -> None:
+    def body(n: int) -> None:
+        if n > 50:
+            raise full()
+        if n > 20:
+            raise LimitBroken("slow")
+
+    found = follow(body)
+    assert type(found.error) is LimitBroken
+    assert found.calls[-1] == 21
+    assert "did not fit into GPU memory" in notes(found.error)
+
+
+def test_fail_lets_it_fail_and_shrink() -> None:
+    found = follow(lambda n: raise_full(n) if n > 50 else None, on_out_of_memory="fail")
+    assert type(found.error) is torch.OutOfMemoryError
+    assert found.calls[-1] == 51
+    assert found.warnings == []
+
+
+@pytest.mark.parametrize("which", ["reject", "fail"])
+@pytest.mark.parametrize("error", [full(), LimitBroken("slow"), WrongResult("wrong"), MeasurementError("no")])
+@pytest.mark.parametrize("then", ["fits", "full", "other"])
+def test_an_example_that_failed_fails_again(which: str, error: Exception, then: str) -> None:
+    """Memory comes and goes, and what is measured once more may come out otherwise: never flaky."""
+    seen: set[int] = set()
+
+    def body(n: int) -> None:
+        if n > 20 and n not in seen:
+            seen.add(n)
+            raise type(error)(str(error))
+        if n > 20 and then == "full":
+            raise full()
+        if n > 20 and then == "other":
+            raise MeasurementError("other")
+
+    found = follow(body, which)
+    assert not isinstance(found.error, (Flaky, FailedHealthCheck))
+    if isinstance(error, torch.OutOfMemoryError) and which == "reject":
+        assert found.error is None
+    else:
+        assert type(found.error) is type(error)
+        assert str(found.error) == str(error)
+        assert found.calls[-1] == 21
+
+
+def test_a_test_of_its_own_that_is_flaky_is_called_so() -> None:
+    seen: set[int] = set()
+
+    def body(n: int) -> None:
+        if n > 20 and n not in seen:
+            seen.add(n)
+            raise AssertionError("of the user")
+
+    assert isinstance(follow(body).error, Flaky)
+
+
+def test_what_passed_is_not_rejected_later() -> None:
+    examples = Examples("reject")
+    assert examples.run(Example("n=1", {}), lambda: 5) == 5
+    assert examples.run(Example("n=1", {}), lambda: raise_full(1)) is None
+    assert not examples.rejected
+    with pytest.raises(UnsatisfiedAssumption):
+        inside(lambda: examples.run(Example("n=2", {}), lambda: raise_full(2)))
+    with pytest.raises(UnsatisfiedAssumption):
+        inside(lambda: examples.run(Example("n=2", {}), lambda: 5))
+
+
+def inside(call: Callable[[], object]) -> None:
+    """Call in a test of hypothesis, and let through what it makes of a rejected example."""
+    raised: list[BaseException] = []
+
+    @settings(max_examples=1, database=None, phases=[Phase.generate])
+    @given(st.none())
+    def test(nothing: None) -> None:
+        try:
+            call()
+        except UnsatisfiedAssumption as error:
+            raised.append(error)
+
+    test()
+    if raised:
+        raise raised[0]
+
+
+@pytest.mark.parametrize("sizes", [st.integers(1, 9), st.integers(1, 10**6)])
+def test_where_nothing_fits_the_error_says_so(sizes: Any) -> None:
+    found = follow(raise_full, sizes=sizes)
+    assert isinstance(found.error, (Unsatisfiable, FailedHealthCheck))
+    assert "did not fit into GPU memory (the smallest n=1), and no other was tried; lower max_bytes" in notes(
+        found.error
+    )
+
+
+@pytest.mark.parametrize(("fitting", "said"), [(2, True), (3, False)])
+def test_nearly_nothing_fits(fitting: int, said: bool) -> None:
+    examples = Examples("reject")
+    examples.rejected = {(n,): Example(f"n={n}", {"n": n}) for n in range(18, 0, -1)}
+    examples.passed = {(f"fits {n}",) for n in range(fitting)}
+    text = "18 examples did not fit into GPU memory (the smallest n=1)"
+    more = ", of 20 in all: nearly nothing was searched; lower max_bytes or max_side, or free memory"
+    assert examples.sentence == text + (more if said else "")
+
+
+@pytest.mark.parametrize("which", ["reject", "fail"])
+def test_what_an_example_held_is_given_back(which: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the next example nothing of one that did not fit, or failed, is alive, though hypothesis keeps its error."""
+    held: list[weakref.ref[torch.Tensor]] = []
+    emptied: list[int] = []
+    monkeypatch.setattr("pytest_gpubench.search.examples.context_error", lambda: None)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: emptied.append(1))
+
+    def body(n: int) -> None:
+        gc.collect()
+        assert [each() for each in held] == [None] * len(held)
+        x = torch.ones(n)
+        held.append(weakref.ref(x))
+        if n > 50:
+            raise caused_by(full(), DeviceUnavailable("no room"))
+
+    found = follow(body, which)
+    assert len(emptied) == (len({n for n in found.calls if n > 50}) if which == "reject" else 0)
+    assert type(found.error) is (DeviceUnavailable if which == "fail" else type(None))
+    assert len(held) > 10
+
+
+def test_a_tensor_that_is_drawn_and_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    from pytest_gpubench.strategies import tensors as module
+
+    original = module.__globals__["tensor"]
+
+    def tight(**options: Any) -> torch.Tensor:
+        if options["shape"] > 50:
+            raise full()
+        return cast(torch.Tensor, original(**options))
+
+    monkeypatch.setitem(module.__globals__, "tensor", tight)
+    found = follow(lambda x: None, sizes=tensors(st.integers(1, 99), device="cpu"))
+    assert found.error is None
+    assert "did not fit into GPU memory (the smallest tensor(shape=(" in found.warnings[0]
+    failed = follow(lambda x: None, "fail", sizes=tensors(st.integers(1, 99), device="cpu"))
+    assert type(failed.error) is torch.OutOfMemoryError
+
+    @settings(max_examples=40, database=None, derandomize=True)
+    @given(x=tensors(st.integers(1, 99), device="cpu"))
+    def outside(x: torch.Tensor) -> None:
+        pass
+
+    with pytest.raises(torch.OutOfMemoryError):
+        outside()
+
+
+def test_the_shape_that_breaks_cuda_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From then on every example fails, small ones too: none is tried."""
+    broken: list[int] = []
+    monkeypatch.setattr(
+        "pytest_gpubench.search.examples.context_error", lambda: "an illegal access" if broken else None
+    )
+
+    def body(n: int) -> None:
+        if n > 50:
+            broken.append(n)
+        if broken:
+            raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    found = follow(body)
+    assert type(found.error) is RuntimeError
+    assert found.calls[-1] == broken[0] > 50
+    assert notes(found.error).endswith(
+        f"gpu_bench: the CUDA context broke in this example, not shrunk: @example(n={broken[0]})"
+    )
+
+
+def test_an_error_that_only_speaks_of_cuda_is_shrunk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pytest_gpubench.search.examples.context_error", lambda: None)
+
+    def body(n: int) -> None:
+        if n > 50:
+            raise RuntimeError("CUDA error: invalid argument")
+
+    assert follow(body).calls[-1] == 51

@@ -1,0 +1,108 @@
+"""What hypothesis calls a test with, and that it is left as it was."""
+
+import datetime
+from types import SimpleNamespace
+from typing import Any, NamedTuple, cast
+
+import hypothesis
+import pytest
+import torch
+from hypothesis import Phase, example, given, settings
+from hypothesis import strategies as st
+
+from pytest_gpubench.errors import LimitBroken
+from pytest_gpubench.search import Example, following_examples
+from pytest_gpubench.strategies import lazy_tensor, tensor
+from tests.search.errors import notes
+
+
+def test_the_inner_test_is_put_back() -> None:
+    seen: list[Example] = []
+
+    @settings(max_examples=3, database=None, derandomize=True)
+    @given(n=st.just(4))
+    def body(fixture: str, n: int) -> None:
+        called.append((fixture, n))
+
+    called: list[tuple[str, int]] = []
+    inner = cast(Any, body).hypothesis.inner_test
+    with following_examples(body, seen.append, {"fixture": "f"}):
+        assert cast(Any, body).hypothesis.inner_test is not inner
+        cast(Any, body)(fixture="f")
+    assert cast(Any, body).hypothesis.inner_test is inner
+    assert seen == [Example("n=4", {"n": 4})] * len(called)
+    cast(Any, body)(fixture="f")
+    assert len(called) == 2 * len(seen)
+
+
+@pytest.mark.parametrize("function", [None, len, lambda: 0, SimpleNamespace(hypothesis=SimpleNamespace())])
+def test_other_tests_are_left_alone(function: object) -> None:
+    with following_examples(function, lambda example: pytest.fail("there is none"), {}):
+        pass
+
+
+class Pair(NamedTuple):
+    x: Any
+    n: int
+
+
+LAZY = lazy_tensor((2, 3), seed=4, device="cpu")
+
+
+def test_lazy_tensors_are_made_for_each_call() -> None:
+    seen: list[Any] = []
+
+    @settings(phases=[Phase.explicit], database=None)
+    @example(x=LAZY)
+    @example(x=Pair(LAZY, 3))
+    @example(x=[{"a": (LAZY, 1)}, "b"])
+    @given(x=st.none())
+    def test(x: Any) -> None:
+        seen.append(x)
+
+    examples: list[Example] = []
+    with following_examples(test, examples.append, {}):
+        test()
+    plain, pair, nested = sorted(seen, key=lambda x: ("Tensor", "Pair", "list").index(type(x).__name__))
+    expected = tensor((2, 3), seed=4, device="cpu")
+    found = [plain, pair.x, nested[0]["a"][0]]
+    assert all(torch.equal(each, expected) for each in found)
+    assert len({id(each) for each in found}) == 3
+    assert (pair.n, nested[0]["a"][1], nested[1]) == (3, 1, "b")
+    assert f"x={LAZY!r}" in [each.text for each in examples]
+    assert {"x.shape[0]": 2, "x.shape[1]": 3} in [each.sizes for each in examples]
+
+
+def test_a_failing_example_is_printed_lazily() -> None:
+    @settings(phases=[Phase.explicit], database=None)
+    @example(x=LAZY)
+    @given(x=st.none())
+    def test(x: Any) -> None:
+        raise LimitBroken("slow")
+
+    with pytest.raises(LimitBroken) as caught, following_examples(test, lambda example: None, {}):
+        test()
+    assert f"x={LAZY!r}" in notes(caught.value)
+
+
+@pytest.mark.parametrize(("own_ms", "expected_ms"), [(None, None), (200, None), (5000, 5000)])
+def test_the_usual_deadline_is_off(own_ms: int | None, expected_ms: int | None) -> None:
+    """The profile's is; one that a test asks for is the test's."""
+    seen: list[Any] = []
+    before = hypothesis.settings.get_current_profile_name()
+    settings.register_profile("usual deadline", deadline=200, database=None, max_examples=1)
+    settings.load_profile("usual deadline")
+    try:
+
+        @given(st.none())
+        def test(nothing: None) -> None:
+            seen.append(settings().deadline)
+
+        function = cast(Any, test if own_ms is None else settings(deadline=own_ms)(test))
+        asked = function._hypothesis_internal_use_settings
+        with following_examples(function, lambda example: None, {}):
+            function()
+        assert function._hypothesis_internal_use_settings is asked
+    finally:
+        settings.load_profile(before)
+    assert {each and each / datetime.timedelta(milliseconds=1) for each in seen} == {expected_ms}

@@ -1,0 +1,40 @@
+"""An error that is raised again is as it was the first time."""
+
+from typing import cast
+
+import pytest
+
+from pytest_gpubench.contest import Contest
+from pytest_gpubench.errors import LimitBroken, MeasurementError, WrongResult
+from pytest_gpubench.search import Example
+from pytest_gpubench.search.examples import Examples
+from pytest_gpubench.settings import Settings
+from tests.search.contests import FakeContest, Harness
+from tests.search.errors import depth
+
+
+@pytest.mark.parametrize("error", [WrongResult("no"), MeasurementError("no")])
+def test_a_traceback_does_not_grow_when_it_is_raised_again(error: Exception) -> None:
+    harness = Harness()
+    contest = FakeContest({"fast": 1.0}, harness.log, Settings(), {}, error=error)
+    depths = []
+    for _ in range(4):
+        harness.search.begin(Example("n=1", {}))
+        with pytest.raises(type(error)) as caught:
+            harness.search.compare(cast(Contest, contest), lambda text: None)
+        depths.append(depth(caught.value))
+    assert len(set(depths)) == 1
+
+
+def test_an_example_that_failed_is_raised_as_the_first_time() -> None:
+    examples, depths = Examples("reject"), []
+    for attempt in range(4):
+        with pytest.raises(LimitBroken) as caught:
+            examples.run(Example("n=1", {}), lambda: break_limit(first=attempt == 0))  # noqa: B023 # called at once
+        depths.append(depth(caught.value))
+    assert len(set(depths)) == 1
+
+
+def break_limit(first: bool) -> None:
+    if first:
+        raise LimitBroken("slow")

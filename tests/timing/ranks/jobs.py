@@ -1,0 +1,27 @@
+"""What several tests of ranks have them do, and what they take."""
+
+from typing import Any
+
+from pytest_gpubench.results.model import Timing
+from pytest_gpubench.timing.measurement import Plan
+
+PLAN = Plan(cache="hot", reps=20, warmup=1, precision=0.02, max_time_s=5)
+
+
+def nothing() -> None:
+    pass
+
+
+def timing(*samples_us: float, **others: Any) -> Timing:
+    known: dict[str, Any] = {
+        "label": "f",
+        "timer": "profiler",
+        "cache": "cold",
+        "device": "G",
+        "samples_us": samples_us,
+    }
+    return Timing(**{**known, **others})
+
+
+def notes(error: BaseException) -> list[str]:
+    return list(getattr(error, "__notes__", []))

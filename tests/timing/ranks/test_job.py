@@ -1,0 +1,36 @@
+"""What cannot be meant is refused before any process is started."""
+
+from typing import Any
+
+import pytest
+
+from pytest_gpubench.errors import BadRequest
+from pytest_gpubench.timing.ranks import Job
+from pytest_gpubench.timing.ranks.job import checked
+from tests.timing.ranks.jobs import PLAN, nothing
+
+
+@pytest.mark.parametrize("world_size", [1, 0, True, 2.0, "2"])
+def test_a_world_is_of_two_at_least(world_size: Any) -> None:
+    with pytest.raises(BadRequest, match="whole number of at least 2"):
+        checked(Job(nothing, PLAN), world_size)
+    assert checked(Job(nothing, PLAN), 2)
+
+
+@pytest.mark.parametrize("others", [{"collective": "all_reduce"}, {"message_bytes": 8}])
+def test_a_collective_and_its_bytes_are_given_together(others: dict[str, Any]) -> None:
+    with pytest.raises(BadRequest, match="together, or neither"):
+        checked(Job(nothing, PLAN, **others), 2)
+
+
+def test_an_unknown_collective_is_refused() -> None:
+    with pytest.raises(BadRequest, match="must be one of all_reduce"):
+        checked(Job(nothing, PLAN, collective="gossip", message_bytes=8), 2)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("part", ["function", "setup", "check"])
+def test_what_other_processes_cannot_import_is_refused(part: str) -> None:
+    parts: dict[str, Any] = {"function": nothing, part: lambda *args: None}
+    job = Job(plan=PLAN, **parts)
+    with pytest.raises(BadRequest, match="at the top of a module that can be imported"):
+        checked(job, 2)

@@ -1,0 +1,181 @@
+"""Real processes, on the CPU, over gloo: what they take, what is told of them, and that none is left behind."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from pytest_gpubench.errors import MeasurementError, WrongResult
+from pytest_gpubench.gpu.device import cpu_device
+from pytest_gpubench.timing.ranks import Job, Rank, Ranks, devices_of, measure_ranks
+from tests.timing.ranks.jobs import PLAN, notes
+
+PATIENT_S, IMPATIENT_S = 60.0, 5.0
+
+
+def numbers(rank: Rank) -> tuple[torch.Tensor]:
+    return (torch.full((1000,), float(rank.index + 1)),)
+
+
+def reduce_all(x: torch.Tensor) -> torch.Tensor:
+    dist.all_reduce(x)
+    return x
+
+
+def is_sum(rank: Rank, out: torch.Tensor) -> None:
+    assert torch.equal(out, torch.full((1000,), 3.0)), f"found {out[0]}"
+    assert (rank.world_size, dist.get_world_size(), os.environ["LOCAL_RANK"]) == (2, 2, str(rank.index))
+    assert os.environ["NCCL_NVLS_ENABLE"] == "0"
+
+
+def is_four(rank: Rank, out: torch.Tensor) -> None:
+    assert rank.index == 0 or out[0] == 4, "it is not 4"
+
+
+def fail_on_second(x: torch.Tensor) -> None:
+    if dist.get_rank() == 1:
+        raise ValueError("planted")
+    dist.all_reduce(x)
+
+
+def die_on_second(x: torch.Tensor) -> None:
+    if dist.get_rank() == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    dist.all_reduce(x)
+
+
+MARK = "GPU_BENCH_TEST_HANGS"
+"""Names a file that is made when a rank hangs."""
+
+
+def hang_on_second(x: torch.Tensor) -> None:
+    if dist.get_rank() == 1:
+        if mark := os.environ.get(MARK):
+            Path(mark).touch()
+        wait_for_ever()
+    dist.all_reduce(x)
+
+
+def wait_for_ever() -> None:
+    while True:
+        time.sleep(0.1)
+
+
+@pytest.fixture
+def no_orphans() -> Any:
+    before = children()
+    yield
+    assert children() <= before
+
+
+def children() -> set[int]:
+    """Return the processes that this one has started and that still are there, but for multiprocessing's own."""
+    listed = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()
+    return {int(pid) for pid in listed if b"resource_tracker" not in Path(f"/proc/{pid}/cmdline").read_bytes()}
+
+
+def measured(job: Job, timeout_s: float = PATIENT_S) -> Ranks | None:
+    return measure_ranks(replace(job, timeout_s=timeout_s), devices_of(cpu_device(), 2))
+
+
+@pytest.mark.usefixtures("no_orphans")
+def test_an_all_reduce_is_checked_and_timed_by_both() -> None:
+    job = Job(reduce_all, PLAN, numbers, is_sum, collective="all_reduce", message_bytes=4000)
+    found = measured(job)
+    assert found is not None
+    assert [timing.reps for timing in found.ranks] == [20, 20]
+    assert found.timing.label == "reduce_all"
+    assert found.timing.timer == "wall"
+    assert found.timing.moved_bytes == 4000
+    assert found.timing.warmup_calls == 2
+    assert found.timing.median_us >= max(found.medians_us)
+
+
+@pytest.mark.usefixtures("no_orphans")
+def test_without_a_number_of_reps_both_stop_after_the_same() -> None:
+    found = measured(Job(reduce_all, replace(PLAN, reps=None, max_time_s=0.2), numbers))
+    assert found is not None
+    assert found.timing.reps >= 12
+
+
+@pytest.mark.usefixtures("no_orphans")
+def test_what_is_not_timed_is_checked_all_the_same() -> None:
+    assert measured(Job(reduce_all, PLAN, numbers, is_sum, timed=False)) is None
+    with pytest.raises(WrongResult, match="rank 1 of 2 of 'reduce_all' failed: it is not 4"):
+        measured(Job(reduce_all, PLAN, numbers, is_four, timed=False))
+
+
+@pytest.mark.usefixtures("no_orphans")
+def test_an_error_of_one_rank_is_told_with_its_traceback() -> None:
+    with pytest.raises(MeasurementError, match="rank 1 of 2 of 'fail_on_second' raised ValueError: planted") as caught:
+        measured(Job(fail_on_second, PLAN, numbers))
+    trace, others = notes(caught.value)
+    assert re.findall(r"in (\w+)", trace) == ["fail_on_second"]
+    assert others.startswith("gpu_bench: meanwhile rank 0 was calling the function for the first time")
+
+
+@pytest.mark.usefixtures("no_orphans")
+def test_a_rank_that_dies_is_named_and_not_the_one_that_notices() -> None:
+    with pytest.raises(
+        MeasurementError, match="rank 1 of 2 of 'die_on_second' was ended by SIGKILL while it was calling"
+    ):
+        measured(Job(die_on_second, PLAN, numbers))
+
+
+@pytest.mark.usefixtures("no_orphans")
+def test_a_rank_that_hangs_is_ended_and_said_where_it_hung() -> None:
+    with pytest.raises(MeasurementError, match="made no progress within the 5 s") as caught:
+        measured(Job(hang_on_second, PLAN, numbers), IMPATIENT_S)
+    assert "\n" not in str(caught.value)
+    first, second = notes(caught.value)
+    assert first.startswith("gpu_bench: rank 0 was calling the function for the first time")
+    assert re.findall(r"in (\w+)$", second, re.MULTILINE) == ["wait_for_ever", "hang_on_second"]
+
+
+ORPHANS = """
+import os, signal, sys, threading, time
+from tests.timing.ranks.test_process import *
+
+def end():
+    while not os.path.exists(os.environ[MARK]):
+        time.sleep(0.05)
+    print(*children(), flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+if __name__ == "__main__":
+    threading.Thread(target=end).start()
+    measured(Job(hang_on_second, PLAN, numbers))
+"""
+
+
+def test_ranks_end_with_the_process_of_the_test(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(ORPHANS)
+    root = Path(__file__).parents[3]
+    command, environment = [sys.executable, str(script)], {"PYTHONPATH": str(root), MARK: str(tmp_path / "hangs")}
+    ended = subprocess.run(
+        command, env={**os.environ, **environment}, stdout=subprocess.PIPE, text=True, check=False, timeout=60
+    )
+    assert ended.returncode == -signal.SIGKILL
+    pids = [int(pid) for pid in ended.stdout.split()]
+    assert len(pids) == 2
+    until_s = time.monotonic() + 20
+    while any(is_running(pid) for pid in pids) and time.monotonic() < until_s:
+        time.sleep(0.05)
+    assert not [pid for pid in pids if is_running(pid)]
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

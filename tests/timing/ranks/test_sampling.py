@@ -1,0 +1,83 @@
+"""What ranks agree on: what one of them cannot use is taken again by all."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from pytest_gpubench.errors import KernelsDiffer
+from pytest_gpubench.timing.calls import make_call
+from pytest_gpubench.timing.ranks import sampling
+from pytest_gpubench.timing.ranks.sampling import take_clean, take_session
+from pytest_gpubench.timing.sampling import Sample
+from tests.timing.fakes import Clock, FakeTimer
+from tests.timing.ranks.jobs import nothing
+
+
+class TwoFellows:
+    """Stands for a second rank that says the same as the first, but for what is planted."""
+
+    def __init__(self, others: Callable[[object], object]) -> None:
+        self.others = others
+
+    def tell(self, mine: object) -> list[Any]:
+        return [mine, self.others(mine)]
+
+
+def silent(label: str = "f") -> Any:
+    return make_call(nothing, label=label)
+
+
+def never() -> int:
+    return 0
+
+
+def test_a_session_that_is_not_complete_for_one_rank_is_taken_again_by_all(clock: Clock) -> None:
+    problems = iter([KernelsDiffer("other kernels"), None])
+    fellows: Any = TwoFellows(lambda mine: (next(problems), mine[1]))  # type: ignore[index]
+    timer: Any = FakeTimer(clock)
+    sample = Sample()
+    assert take_session(timer, silent(), 4, 0.0, never, sample, fellows) == [0] * 4
+    assert timer.sizes == [4, 4]
+    assert (len(sample.reps), sample.remeasured) == (4, 1)
+
+
+def test_a_session_that_never_is_complete_raises_the_same_everywhere(clock: Clock) -> None:
+    fellows: Any = TwoFellows(lambda mine: (KernelsDiffer("other kernels"), mine[1]))  # type: ignore[index]
+    timer: Any = FakeTimer(clock)
+    with pytest.raises(KernelsDiffer, match=r"rank 1: other kernels \(measured 3 times\)"):
+        take_session(timer, silent(), 4, 0.0, never, Sample(), fellows)
+
+
+def test_a_rep_that_is_throttled_on_one_gpu_is_taken_again_by_all(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sampling, "time", clock)
+    masks = iter([[0, 4, 0], [0]])
+    fellows: Any = TwoFellows(lambda mine: (None, next(masks)))
+    timer: Any = FakeTimer(clock)
+    sample = Sample()
+    take_clean(timer, silent(), 3, 0.0, never, sample, fellows)
+    assert timer.sizes == [3, 1]
+    assert (len(sample.reps), sample.discarded, sample.throttle_mask) == (3, 1, 0)
+    assert clock.slept_s == [0.1]
+
+
+def test_reps_that_stay_throttled_are_kept_and_said_to_be(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sampling, "time", clock)
+    masks = iter([[0, 4, 8], [4, 0], [2]])
+    fellows: Any = TwoFellows(lambda mine: (None, next(masks)))
+    timer: Any = FakeTimer(clock)
+    sample = Sample()
+    take_clean(timer, silent(), 3, 0.0, never, sample, fellows)
+    assert timer.sizes == [3, 2, 1]
+    assert (len(sample.reps), sample.discarded, sample.throttle_mask) == (3, 3, 4)
+
+
+def test_what_is_in_the_sample_already_is_no_part_of_the_batch(clock: Clock) -> None:
+    fellows: Any = TwoFellows(lambda mine: mine)
+    timer: Any = FakeTimer(clock)
+    first = FakeTimer(clock).play(0)
+    sample = Sample(reps=[first])
+    take_clean(timer, silent(), 2, 0.0, never, sample, fellows)
+    assert sample.reps == [first, *(timer.play(number) for number in range(2))]

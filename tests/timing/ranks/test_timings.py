@@ -1,0 +1,75 @@
+"""What is made of the reps of several ranks: in each the slowest counts."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_gpubench.errors import MeasurementError, NotMeasured
+from pytest_gpubench.results.model import Kernel, Timing
+from pytest_gpubench.timing.ranks import Ranks
+from pytest_gpubench.timing.ranks.timings import combine
+from tests.timing.ranks.jobs import timing
+
+
+def test_in_each_rep_the_slowest_rank_counts() -> None:
+    first = timing(10, 20, 30, busy_us=(1, 2, 3), span_us=(4, 5, 6), sm_clock_mhz=(7, 8, 9))
+    second = timing(11, 19, 35, busy_us=(10, 20, 30), span_us=(40, 50, 60), sm_clock_mhz=(70, 80, 90))
+    found = combine([first, second])
+    assert list(found.timing.samples_us) == [11, 20, 35]
+    assert list(found.timing.busy_us) == [10, 2, 30]
+    assert list(found.timing.span_us) == [40, 5, 60]
+    assert list(found.timing.sm_clock_mhz) == [70, 8, 90]
+    assert list(found.medians_us) == [20, 19]
+    assert found.skew_us == 1
+    assert found.ranks == (first, second)
+    assert (found.bus_gbps, found.algorithm_gbps) == (None, None)
+
+
+def test_what_is_not_told_by_rep_is_of_the_slowest_rank_and_warnings_are_of_all() -> None:
+    slow = (Kernel(name="slow", kind="kernel", launches=1, median_us=9),)
+    first = timing(10, 10, flags=("host-bound", "overlap"), throttle_reasons=("power",), elapsed_s=2.0)
+    second = timing(20, 20, kernels=slow, flags=("overlap",), throttle_reasons=("heat",), elapsed_s=1.0, discarded=3)
+    found = combine([replace_discarded(first, 3), second]).timing
+    assert found.kernels == slow
+    assert found.flags == ("host-bound", "overlap")
+    assert found.throttle_reasons == ("heat", "power")
+    assert (found.discarded, found.elapsed_s) == (3, 2.0)
+
+
+def replace_discarded(given: Timing, discarded: int) -> Timing:
+    import msgspec
+
+    return msgspec.structs.replace(given, discarded=discarded)
+
+
+def test_what_one_rank_could_not_read_is_not_made_up() -> None:
+    assert combine([timing(1, 2, sm_clock_mhz=(5, 5)), timing(2, 1)]).timing.sm_clock_mhz == ()
+
+
+@pytest.mark.parametrize("samples", [((1, 2), (1,)), ((), ())])
+def test_ranks_that_did_not_take_the_same_reps_have_no_number(samples: tuple[tuple[float, ...], ...]) -> None:
+    with pytest.raises(MeasurementError, match="did not all take the same reps"):
+        combine([timing(*each) for each in samples])
+
+
+@given(st.lists(st.tuples(*[st.floats(0.1, 1e6)] * 3), min_size=1, max_size=30))
+def test_the_slowest_is_no_faster_than_any_rank(reps: list[tuple[float, float, float]]) -> None:
+    found = combine([timing(*(rep[rank] for rep in reps)) for rank in range(3)])
+    assert found.timing.median_us >= max(found.medians_us)
+    assert found.skew_us >= 0
+    assert set(found.timing.samples_us) <= {each for rep in reps for each in rep}
+
+
+def test_what_was_not_measured_has_no_skew() -> None:
+    found = Ranks(timing(unmeasured="switched off"))
+    assert str(found) == "f: not measured (switched off)"
+    with pytest.raises(NotMeasured, match="switched off"):
+        _ = found.skew_us
+
+
+def test_bandwidths_are_of_the_slowest_ranks_median() -> None:
+    found = combine([timing(*[100.0] * 4)] * 3 + [timing(*[200.0] * 4)], "all_reduce", 2_000_000)
+    assert found.timing.moved_bytes == 3_000_000
+    assert found.bus_gbps == found.timing.gbps == 15.0
+    assert found.algorithm_gbps == 10.0
+    assert "by rank 100.00, 100.00, 100.00, 200.00 us, skew 100.00 us, 15.0 GB/s on the bus" in str(found)
