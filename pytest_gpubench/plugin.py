@@ -102,7 +102,7 @@ def gpu_bench(pytestconfig: pytest.Config) -> "GpuBench":
     make the tensors. ``gpu_bench.compare(candidate, reference, args=)`` checks outputs and returns a ``Comparison``.
     Limits of the ``perf`` marker are held against every measurement of the test.
     """
-    return pytestconfig.stash[RUN].bench
+    return pytestconfig.stash[RUN].bench()
 
 
 class Run:
@@ -125,9 +125,8 @@ class Run:
         self._device: Device | None = None
         self._device_error: str | None = None
 
-    @property
     def bench(self) -> "GpuBench":
-        """The fixture's object, one for the run: it finds the running test by itself, as @given needs it to."""
+        """Return the fixture's object, one for the run: it finds the running test by itself, as @given needs it to."""
         if self._bench is None:
             from pytest_gpubench.fixture import GpuBench
 

@@ -223,7 +223,7 @@ class Turns:
 
         assert self.held is not None
         for uuid in gpus:
-            self.held.ends.enter_context(ClockLock(uuid, wish, self._clock_folder, self._warn))
+            self.held.ends.enter_context(ClockLock(uuid, wish, self._clock_folder(), self._warn))
 
     def _mind_clocks(self, device: "Device | None") -> None:
         """Refuse a test on the CPU whose clocks were to be locked, or say that they are not; see `refuse_clocks`."""
@@ -251,11 +251,10 @@ class Turns:
         """Give back the clocks that another run left locked when it died."""
         from pytest_gpubench.gpu.clocks import restore_abandoned
 
-        for sentence in restore_abandoned(self._clock_folder):
+        for sentence in restore_abandoned(self._clock_folder()):
             self._say(sentence)
             self._first_warnings.append(sentence)
 
-    @property
     def _clock_folder(self) -> "Path":
         from pytest_gpubench.gpu.lock import default_folder
 

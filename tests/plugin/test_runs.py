@@ -94,7 +94,7 @@ import sys, pytest
 before = set(sys.modules)
 import pytest_gpubench.plugin
 loaded = {name.split(".")[0] for name in set(sys.modules) - before}
-print(sorted(loaded))
+print(sorted(loaded - sys.stdlib_module_names))
 """
     output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert output.strip() == "['pytest_gpubench']"
