@@ -11,9 +11,10 @@ __tracebackhide__ = True
 
 FOLLOWER = "hypothesis.internal.scrutineer"
 """Where hypothesis decides, by `should_trace_file`, which files it follows: there is no public way to name some."""
-NOT_FOLLOWED = ("pytest_gpubench", "torch", "triton")
+NOT_FOLLOWED = ("pytest_gpubench", "torch", "triton", "statistics")
 """What runs other lines for a failure than for a success is never the reason for it: how an output is looked through,
-say. Python's own library stays: hypothesis needs a line to begin with where a test fails before its first."""
+say, or how a median is taken. The rest of Python's library stays: hypothesis needs a line to begin with where a test
+fails before its first."""
 
 
 @contextmanager
@@ -24,10 +25,10 @@ def without_our_lines() -> Iterator[None]:
     if not callable(original):
         yield
         return
-    folders = folders_of(NOT_FOLLOWED)
+    places = places_of(NOT_FOLLOWED)
 
     def is_followed(name: str) -> bool:
-        return not name.startswith(folders) and bool(original(name))
+        return not name.startswith(places) and bool(original(name))
 
     follower.should_trace_file = is_followed
     try:
@@ -36,7 +37,9 @@ def without_our_lines() -> Iterator[None]:
         follower.should_trace_file = original
 
 
-def folders_of(packages: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the folders of those packages that are imported."""
-    files = [getattr(sys.modules.get(name), "__file__", None) for name in packages]
-    return tuple(f"{Path(file).parent}{os.sep}" for file in files if file)
+def places_of(modules: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the files of those modules that are imported, of packages the folders."""
+    files = [getattr(sys.modules.get(name), "__file__", None) for name in modules]
+    return tuple(
+        f"{Path(file).parent}{os.sep}" if Path(file).stem == "__init__" else str(file) for file in files if file
+    )

@@ -1,5 +1,6 @@
 """Which files hypothesis follows to say what only failing examples run, while a test of ours does."""
 
+import statistics
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +13,7 @@ import torch
 
 import pytest_gpubench.search
 from pytest_gpubench import explaining
-from pytest_gpubench.explaining import folders_of, without_our_lines
+from pytest_gpubench.explaining import places_of, without_our_lines
 
 FOLLOWED: Any = follower
 
@@ -24,6 +25,7 @@ FOLLOWED: Any = follower
         (pytest_gpubench.timing.__file__, False),
         (torch.nn.__file__, False),
         (hypothesis.__file__, False),
+        (str(statistics.__file__), False),
         (__file__, True),
         (f"{Path(pytest_gpubench.__file__).parent}_of_mine/search.py", True),
         (str(Path(sys.modules["contextlib"].__file__ or "")), True),
@@ -49,5 +51,6 @@ def test_a_hypothesis_that_decides_otherwise_is_left_alone(module: object, monke
         assert (dict(vars(module)) if module is not None else {}) == before
 
 
-def test_a_package_that_is_not_imported_has_no_folder() -> None:
-    assert folders_of(("no_such_package", "torch")) == (f"{Path(torch.__file__).parent}/",)
+def test_what_is_not_imported_has_no_place() -> None:
+    found = places_of(("no_such_package", "torch", "statistics"))
+    assert found == (f"{Path(torch.__file__).parent}/", str(statistics.__file__))
