@@ -5,6 +5,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import msgspec
+
 from pytest_gpubench.agreement import Agreement, Ran, lent_memory, refuse_strange_tensors, tensors_in
 from pytest_gpubench.correctness import aliases, compare_outputs
 from pytest_gpubench.correctness.leaves import flatten, map_leaves
@@ -13,9 +15,9 @@ from pytest_gpubench.errors import BadRequest, InvalidResult, UnfairComparison
 from pytest_gpubench.limits import Limits
 from pytest_gpubench.results.model import Comparison, Measurement, Speedup, Timing, Verdict
 from pytest_gpubench.settings import Settings
+from pytest_gpubench.stats.speedup import Decision, speedup_of
 from pytest_gpubench.stats.speedup import Speedup as SpeedupFound
 from pytest_gpubench.stats.speedup import compare as decide
-from pytest_gpubench.stats.speedup import speedup_of
 from pytest_gpubench.timing.base import Call
 from pytest_gpubench.timing.calls import name_of
 from pytest_gpubench.timing.comparison import Match
@@ -37,6 +39,11 @@ def name_arms(
                 f"compare() needs functions, found {type(given).__name__} as {role}: arguments go in args=(...), "
                 "several candidates in a mapping of names"
             )
+    if isinstance(reference, Mapping):
+        raise BadRequest(
+            f"compare() needs one function as reference, found {type(reference).__name__}: only candidates may be a "
+            "mapping of names"
+        )
     chosen = checked_names(names, several=isinstance(candidate, Mapping))
     if not isinstance(candidate, Mapping):
         candidate = {chosen[0] if chosen else name_of(candidate): candidate}
@@ -241,6 +248,14 @@ def copied(leaf: object) -> object:
     return leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf
 
 
+@dataclass(frozen=True)
+class Decided:
+    """What a look decided, and by which numbers."""
+
+    decision: Decision
+    found: SpeedupFound
+
+
 @dataclass
 class SpeedupJudge:
     """Decide, look by look, whether every candidate keeps its limit on the speedup."""
@@ -248,15 +263,30 @@ class SpeedupJudge:
     match: Match
     settings: Settings
     looks: tuple[int, ...] = ()
+    decided: dict[str, Decided] = field(default_factory=dict)
+    """What a look has decided, by candidate: it stands, whatever later ones find that others asked for."""
 
     def look(self, taken: Interleaved, looks: tuple[int, ...]) -> bool:
-        """Return whether all is decided at this look; without a limit, whether the ratios are known precisely."""
+        """Return whether all is decided, or one has failed; without a limit, whether the ratios are known precisely."""
         self.looks = looks
         speedups = {name: self._speedup(taken, name) for name in self.match.calls if name != self.match.reference}
         if self.match.limits:
-            return all(decide(speedups[name].interval, limit) != "open" for name, limit in self.match.limits.items())
+            for name, limit in self.match.limits.items():
+                self._decide(name, speedups[name], limit)
+            return self.failed or len(self.decided) == len(self.match.limits)
         widths = [speedup.interval.width / speedup.ratio for speedup in speedups.values() if speedup.interval]
         return len(widths) == len(speedups) and max(widths) <= 2 * self.settings.precision
+
+    @property
+    def failed(self) -> bool:
+        """Whether a limit is broken: rounds that settle the others change nothing."""
+        return any(each.decision == "fail" for each in self.decided.values())
+
+    def _decide(self, name: str, found: SpeedupFound, limit: float) -> None:
+        """Note what this look decides; in its numbers, too, where it decides what one before it did."""
+        decision = decide(found.interval, limit)
+        if decision != "open" and (name not in self.decided or self.decided[name].decision == decision):
+            self.decided[name] = Decided(decision, found)
 
     def conclude(
         self,
@@ -282,8 +312,10 @@ class SpeedupJudge:
             )
             verdicts: tuple[Verdict, ...] = ()
             if name in self.match.limits:
-                wanted = self.match.limits[name]
-                verdicts = (judge_speedup(name, speedup, timings[name].median_us, wanted, wanted, enforced),)
+                wanted, by = self.match.limits[name], self.decided[name].found if name in self.decided else found
+                quads = by.quads * taken.pool
+                judged = msgspec.structs.replace(speedup, ratio=by.ratio, interval=by.interval, quads=quads)
+                verdicts = (judge_speedup(name, judged, timings[name].median_us, wanted, wanted, enforced),)
             elif self.match.limits:
                 verdicts = (not_asked(name, self.match.limits, enforced),)
             candidates[name] = Measurement(

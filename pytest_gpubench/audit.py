@@ -9,9 +9,10 @@ from pytest_gpubench.arms import OutputRecorder
 from pytest_gpubench.correctness import moved_bytes
 from pytest_gpubench.correctness.probing import least_share, needed_share
 from pytest_gpubench.correctness.variation import variable_tensors
-from pytest_gpubench.errors import BadRequest, GpuBenchError, InvalidResult, KernelsDiffer, annotate
+from pytest_gpubench.errors import GpuBenchError, InvalidResult, KernelsDiffer, annotate
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.gpu.persisting import nothing_persists
+from pytest_gpubench.limits import check_count
 from pytest_gpubench.results.model import Timing
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.timing.bandwidth import copy_bandwidth
@@ -113,8 +114,7 @@ def check_traffic(timing: Timing, given: int | None, settings: Settings, device:
 
 def checked_bytes(given: object) -> None:
     """Raise BadRequest for what is no number of bytes."""
-    if isinstance(given, bool) or not isinstance(given, int) or given < 0:
-        raise BadRequest(f"bytes={given!r} is not valid: it must be a whole number of bytes, at least 0")
+    check_count("bytes={}", given, 0, "a whole number of bytes")
 
 
 def check_floor(timing: Timing, traffic: Traffic, settings: Settings, device: Device, reference: Timing) -> None:

@@ -11,7 +11,7 @@ from pytest_gpubench.audit import auditing, check_floor, check_other_values, tra
 from pytest_gpubench.correctness.flops import Counted, counted
 from pytest_gpubench.correctness.leaves import map_leaves
 from pytest_gpubench.gpu.device import Device
-from pytest_gpubench.inspection import Inspection, Work, with_work, work_of
+from pytest_gpubench.inspection import Inspection, Work, keeping_measured, with_work, work_of
 from pytest_gpubench.limits import Limits
 from pytest_gpubench.procedure import is_enforced, plan_of, unmeasured, unmeasured_reason
 from pytest_gpubench.results.model import Comparison, Measurement, Overhead, Timing, Verdict
@@ -105,11 +105,12 @@ class Contest:
         timer = make_timer(self.settings.timer, self.device, self.settings.cache)
         speedups = SpeedupJudge(match, self.settings)
         work = self._work(expected.outputs)
-        judgements = {name: self.inspection.judgement(work) for name in self.candidates}
+        judgements = self.inspection.judgements(self.candidates, work)
 
         def look(taken: Interleaved, looks: tuple[int, ...]) -> bool:
             decided = [judgement.look(self._so_far(name, taken)) for name, judgement in judgements.items()]
-            return speedups.look(taken, looks) and all(decided)
+            decided.append(speedups.look(taken, looks))
+            return all(decided) or speedups.failed or any(judgement.failed for judgement in judgements.values())
 
         try:
             taken, timings = compare(match, timer, self.device, plan_of(self.settings), look, say)
@@ -152,12 +153,14 @@ class Contest:
         reference = with_work(comparison.reference, work)
         candidates = {}
         for name, item in comparison.candidates.items():
-            timing = with_work(item.timing, work)
             verdicts = as_declared([*judgements[name].verdicts, *item.verdicts])
-            verdicts = self.inspection.conclude(timing, self.calls[name], verdicts, [reference])
-            overhead = self._overhead(name)
-            candidates[name] = msgspec.structs.replace(item, timing=timing, verdicts=verdicts, overhead=overhead)
-        overhead = self._overhead(self.reference)
+            candidates[name] = msgspec.structs.replace(item, timing=with_work(item.timing, work), verdicts=verdicts)
+        with keeping_measured(lambda: [Measurement(timing=reference, role="reference"), *candidates.values()]):
+            for name, item in candidates.items():
+                verdicts = self.inspection.conclude(item.timing, self.calls[name], item.verdicts, [reference])
+                overhead = self._overhead(name)
+                candidates[name] = msgspec.structs.replace(item, verdicts=verdicts, overhead=overhead)
+            overhead = self._overhead(self.reference)
         return Comparison(reference=reference, candidates=candidates, reference_overhead=overhead)
 
     def _overhead(self, name: str) -> Overhead | None:

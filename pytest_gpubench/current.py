@@ -16,6 +16,7 @@ from pytest_gpubench.errors import (
     WrongResult,
 )
 from pytest_gpubench.gpu.device import Device
+from pytest_gpubench.inspection import measured_before
 from pytest_gpubench.limits import Limits
 from pytest_gpubench.past import Held, Past, hold
 from pytest_gpubench.procedure import is_enforced, unmeasured
@@ -28,6 +29,9 @@ from pytest_gpubench.timing.base import Call
 from pytest_gpubench.timing.traces import take_trace
 
 __tracebackhide__ = True
+
+DECIDED_BY_SAMPLES = ("max_rel_std", "max_time_us", "min_speedup", "min_gbps", "min_tflops", "min_peak_fraction")
+"""Limits that noise can break, each judgement with a probability of alpha; the others are exact."""
 
 
 @dataclass
@@ -75,8 +79,11 @@ class CurrentTest:
 
 
 def enforce(test: CurrentTest, settings: Settings, verdicts: Sequence[Verdict]) -> None:
-    """Raise LimitBroken for a broken limit; note an open one, or raise for it too, as the settings say."""
-    for verdict in verdicts:
+    """Raise LimitBroken for a broken limit; note an open one, or raise for it too, as the settings say.
+
+    A broken limit comes first: while it was found others may have been left open.
+    """
+    for verdict in sorted(verdicts, key=lambda each: each.outcome is not Outcome.FAIL):
         undecided = verdict.outcome is Outcome.INCONCLUSIVE
         if verdict.enforced and (verdict.outcome is Outcome.FAIL or (undecided and settings.inconclusive == "fail")):
             raise LimitBroken(verdict.sentence)
@@ -105,9 +112,14 @@ def hold_against_past(
     """Measure, and hold what was measured against a saved run; measure once more where that does not come out well.
 
     Each time spends half of alpha, and what is found the second time stands: noise has to be wrong about both. The
-    examples of a test under @given are drawn anew in every run, and held against nothing.
+    test's own limits spend theirs the first time, and are not judged again. The examples of a test under @given are
+    drawn anew in every run, and held against nothing.
     """
-    measured = obtain()
+    try:
+        measured = obtain()
+    except Exception as error:
+        test.measurements += [msgspec.structs.replace(item, example=test.example) for item in measured_before(error)]
+        raise
     if test.search is not None and test.limits.max_regression is not None:
         test.warn("max_regression was not judged: the examples of @given are drawn anew in every run")
     past = test.past(device.facts) if test.search is None and not settings.disable else None
@@ -128,6 +140,7 @@ def hold_against_past(
     except Exception:
         test.measurements += held.measurements  # nothing that was measured is lost
         raise
+    remeasured = as_judged_before(measured, remeasured)
     again = hold(past, test.measurements, remeasured, settings.alpha / 2, enforced, settings.throttled)
     if held.outcome is Outcome.FAIL and again.outcome is not Outcome.FAIL:
         sentences = [each.sentence for item in held.measurements for each in item.verdicts if each.is_of_past]
@@ -136,17 +149,36 @@ def hold_against_past(
     return again
 
 
+def as_judged_before(before: Sequence[Measurement], again: Sequence[Measurement]) -> list[Measurement]:
+    """Return what was measured a second time with what its limits came to the first time, where chance has a say."""
+    return [
+        msgspec.structs.replace(new, verdicts=tuple(_before(old.verdicts, verdict) for verdict in new.verdicts))
+        for old, new in zip(before, again, strict=True)
+    ]
+
+
+def _before(verdicts: Sequence[Verdict], now: Verdict) -> Verdict:
+    """Return the verdict on the same limit among these, which says so; the one of now where the limit is exact."""
+    old = next((each for each in verdicts if each.limit == now.limit), now)
+    if old is now or old.limit.partition("=")[0] not in DECIDED_BY_SAMPLES:
+        return now
+    return msgspec.structs.replace(old, sentence=f"{old.sentence} (in the first of two measurements)")
+
+
 def mind_missing(test: CurrentTest, settings: Settings, device: Device, held: Held) -> None:
-    """Raise NoBaseline, or note, that there is nothing to compare with, as the settings say."""
-    if not is_enforced(settings, device):
+    """Raise NoBaseline, or note, that there is nothing to compare with, as the settings say; never raise unenforced."""
+    enforced = is_enforced(settings, device)
+    if not enforced and not any(item.timing.measured for item in held.measurements):
         return
     for missing in held.missing:
         policy = settings.host_mismatch if missing.kind == "host" else settings.missing_baseline
-        if policy in ("error", "fail"):
-            option = "--gpu-bench-host-mismatch" if missing.kind == "host" else "--gpu-bench-missing-baseline"
+        option = "--gpu-bench-host-mismatch" if missing.kind == "host" else "--gpu-bench-missing-baseline"
+        if policy == "warn":
+            test.warn(missing.sentence)
+        elif policy != "ignore" and enforced:
             raise NoBaseline(f"{missing.sentence} ({option}=warn goes on without)")
-        if policy == "warn" and missing.sentence not in test.warnings:
-            test.warnings.append(missing.sentence)
+        elif policy != "ignore":
+            test.warn(f"{missing.sentence} ({option}={policy} is not enforced on a CPU that nobody asked for)")
 
 
 def keep_phases(test: CurrentTest, key: Key | None, found: Phases, measurements: Sequence[Measurement]) -> None:

@@ -1,8 +1,11 @@
 """What a test holds in its hand: `gpu_bench`."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
 
 from pytest_gpubench.agreement import Agreement, Golden
 from pytest_gpubench.arms import name_arms, speedup_limits
@@ -22,6 +25,7 @@ from pytest_gpubench.current import (
 )
 from pytest_gpubench.errors import (
     BadRequest,
+    InvalidResult,
     LimitBroken,
     annotate,
 )
@@ -30,7 +34,7 @@ from pytest_gpubench.gpu.device import Device, find_device
 from pytest_gpubench.inspection import Inspection, checked_flops, with_work, work_of_call
 from pytest_gpubench.phases import make_course
 from pytest_gpubench.procedure import OneAtATime, is_enforced, plan_of, unmeasured, unmeasured_reason
-from pytest_gpubench.results.model import Comparison, Measurement, Timing, Verdict
+from pytest_gpubench.results.model import Comparison, Measurement, Outcome, Timing, Verdict
 from pytest_gpubench.results.phases import Phases
 from pytest_gpubench.results.roofline import judge_speed
 from pytest_gpubench.settings import Resolver, Settings
@@ -108,7 +112,7 @@ class GpuBench:
         two together; all tensors that require a gradient take part.
         label: the name in the table; None is the function's own.
         bytes: what the call has to move, at least; a time in which this GPU's memory cannot is InvalidResult. None is
-        the size of inputs and outputs, where a limit asks for it.
+        the size of inputs and outputs, where a limit asks for it; 0 is no such check.
         flops: the operations of the call, a multiply-add being two; None counts torch's, where a limit asks for them.
         What is asked for and not given is found in untimed calls, before the warm-up.
         reps, warmup, cache, timer, precision, max_time: as the options of the same names, which overrule them; None
@@ -127,15 +131,16 @@ class GpuBench:
         key = test.search.key([call.label], (args, kwargs)) if test.search else None
         if test.search is not None and key in test.search.measured:
             remembered = test.search.measured[key]
-            enforce(test, settings, remembered.verdicts)
+            show_last(test, [remembered])
+            hold_to(test, settings, remembered.verdicts)
             return remembered.timing
-        if test.search is not None and test.limits:
-            settings = test.search.spending(settings)
+        spent = why_untimed(test, settings)
+        settings = spending(test, settings, spent)
 
         def obtain() -> list[Measurement]:
-            with OneAtATime(call.label), noting_invalid(test, settings, device, [call.label], ""):
+            with OneAtATime(call.label), paying(test), noting_invalid(test, settings, device, [call.label], ""):
                 verdicts: tuple[Verdict, ...] = ()
-                reason = why_not(call, device, settings)
+                reason = why_not(call, device, settings, spent)
                 if reason is not None:
                     timing = unmeasured(call.label, device, settings, reason)
                 else:
@@ -151,8 +156,9 @@ class GpuBench:
         test.measurements.append(measurement)
         if test.search is not None and key is not None:
             test.search.measured[key] = measurement
+            test.search.fixed.note(settings, measurement.verdicts)
         trace(test, settings, device, [call])
-        enforce(test, settings, measurement.verdicts)
+        hold_to(test, settings, measurement.verdicts)
         mind_missing(test, settings, device, held)
         return measurement.timing
 
@@ -286,23 +292,31 @@ class GpuBench:
         key = test.search.key(list(course.calls), (args, kwargs)) if test.search else None
         if test.search is not None and key in test.search.phased:
             remembered, measured = test.search.phased[key]
+            show_last(test, measured)
             for measurement in measured:
-                enforce(test, settings, measurement.verdicts)
+                hold_to(test, settings, measurement.verdicts)
             return remembered
-        if test.search is not None and test.limits:
-            settings = test.search.spending(settings)
+        spent = why_untimed(test, settings)
+        settings = spending(test, settings, spent)
         found: list[Phases] = []
 
         def obtain() -> list[Measurement]:
-            with OneAtATime(course.title), noting_invalid(test, settings, device, list(course.calls), ""):
-                taken, measurements = course.measure(settings, device, test.limits, self._progress, test.example)
-            found.append(taken)
-            return measurements
+            with (
+                OneAtATime(course.title),
+                paying(test),
+                noting_invalid(test, settings, device, list(course.calls), ""),
+            ):
+                asked = replace(settings, disable=True) if spent else settings
+                taken, measurements = course.measure(asked, device, test.limits, self._progress, test.example)
+            found.append(msgspec.structs.replace(taken, unmeasured=spent) if spent else taken)
+            return [without_time(item, spent) for item in measurements] if spent else measurements
 
         held = hold_against_past(test, settings, device, obtain)
         keep_phases(test, key, found[-1], held.measurements)
+        if test.search is not None:
+            test.search.fixed.note(settings, [each for item in held.measurements for each in item.verdicts])
         for measurement in held.measurements:
-            enforce(test, settings, measurement.verdicts)
+            hold_to(test, settings, measurement.verdicts)
         mind_missing(test, settings, device, held)
         return found[-1]
 
@@ -339,21 +353,37 @@ class GpuBench:
         chosen |= {"precision": precision, "max_time": max_time}
         settings, device = self._settings(test, "ranks", chosen, None, "forward"), self._device(test)
         check_ranks(test, settings, device, world_size)
-        if test.search is not None and test.limits:
-            settings = test.search.spending(settings)
+        name = label or name_of(function)
+        key = test.search.key([name, f"{world_size} ranks"], (message_bytes,)) if test.search else None
+        if test.search is not None and key in test.search.ranked:
+            remembered, measurement = test.search.ranked[key]
+            show_last(test, [measurement])
+            hold_to(test, settings, measurement.verdicts)
+            return remembered
+        spent = why_untimed(test, settings)
+        settings = spending(test, settings, spent)
         plan = plan_of(settings)
         if test.limits:
             plan = replace(plan, precision_time_s=plan.max_time_s)
-        timed = not settings.disable
+        timed = not (settings.disable or spent)
         job = Job(function, plan, setup, check, label, collective, message_bytes, timed=timed, timeout_s=timeout_s)
-        name = label or name_of(function)
-        with OneAtATime(name), noting_invalid(test, settings, device, [name], ""), auditing(settings, device):
+        with (
+            OneAtATime(name),
+            paying(test),
+            noting_invalid(test, settings, device, [name], ""),
+            auditing(settings, device),
+        ):
             found = measure_ranks(job, devices_of(device, world_size))
         if found is None:
-            found = Ranks(unmeasured(name, device, settings, "gpu_bench is switched off: --gpu-bench-disable"))
+            reason = spent or "gpu_bench is switched off: --gpu-bench-disable"
+            found = Ranks(unmeasured(name, device, settings, reason))
         verdicts = judge_ranks(found.timing, test, settings, is_enforced(settings, device))
-        test.measurements.append(Measurement(timing=found.timing, verdicts=verdicts, example=test.example))
-        enforce(test, settings, verdicts)
+        measurement = Measurement(timing=found.timing, verdicts=verdicts, example=test.example)
+        test.measurements.append(measurement)
+        if test.search is not None and key is not None:
+            test.search.ranked[key] = found, measurement
+            test.search.fixed.note(settings, verdicts)
+        hold_to(test, settings, verdicts)
         return found
 
     def _settings(
@@ -383,14 +413,14 @@ class GpuBench:
         kept = list(found)
         if test.search is not None:
             kept = test.search.told_apart(comparison, kept)
-            test.measurements[:] = [item for item in test.measurements if all(item is not one for one in kept)]
-        test.measurements += kept
+        show_last(test, kept)
 
     def _enforce(self, test: CurrentTest, settings: Settings, comparison: Comparison) -> None:
-        """Raise for what is broken."""
-        for name, measurement in comparison.candidates.items():
+        """Raise for what is broken, before what is only open."""
+        failed_first = sorted(comparison.candidates.items(), key=lambda item: not is_broken(item[1].verdicts))
+        for name, measurement in failed_first:
             try:
-                enforce(test, settings, measurement.verdicts)
+                hold_to(test, settings, measurement.verdicts)
             except LimitBroken as error:
                 if test.search is not None:
                     annotate(error, test.search.explain(name, comparison.reference.label))
@@ -403,7 +433,7 @@ class GpuBench:
         settings, device = inspection.settings, inspection.device
         with auditing(settings, device):
             timer = make_timer(settings.timer, device, settings.cache)
-            work = work_of_call(call, inspection, moved_bytes, flops)
+            work = work_of_call(call, inspection, moved_bytes or None, flops)
             judgement = inspection.judgement(work)
             try:
                 timing = measure(call, timer, device, plan_of(settings), judgement.look, self._progress)
@@ -431,13 +461,67 @@ class GpuBench:
         return test.device
 
 
-def why_not(call: Call, device: Device, settings: Settings) -> str | None:
-    """Return why a call is not to be timed, None where it is; it is called where that is the way to tell."""
-    if not settings.disable and (device.type != "cpu" or settings.timer == "scripted"):
+def why_untimed(test: CurrentTest, settings: Settings) -> str:
+    """Return why the search that runs has no more time; empty where it has, or where nothing is timed anyhow."""
+    return "" if test.search is None or settings.disable else test.search.why_untimed
+
+
+def spending(test: CurrentTest, settings: Settings, spent: str) -> Settings:
+    """Return the settings of the next judgement; all of a search spend one alpha.
+
+    spent: why nothing is judged; empty where it is.
+    """
+    if test.search is None or not test.limits or spent:
+        return settings
+    return test.search.spending(settings)
+
+
+def paying(test: CurrentTest) -> AbstractContextManager[None]:
+    """Take the time that this lasts from the budget of the search that runs."""
+    return test.search.paying() if test.search is not None else nullcontext()
+
+
+def show_last(test: CurrentTest, found: Sequence[Measurement]) -> None:
+    """Keep what was found as the last of the test's: hypothesis ends with the example that it reports."""
+    if test.search is not None:  # where they may be there already
+        test.measurements[:] = [item for item in test.measurements if all(item is not one for one in found)]
+    test.measurements += found
+
+
+def hold_to(test: CurrentTest, settings: Settings, verdicts: Sequence[Verdict]) -> None:
+    """Enforce verdicts; in a search, reps that are too few for its examples are told once, for all."""
+    if test.search is None:
+        enforce(test, settings, verdicts)
+        return
+    told = test.search.fixed.told(verdicts)
+    test.warnings[:] = [each for each in test.warnings if each not in test.search.fixed.outdated]
+    try:
+        enforce(test, settings, told)
+    except (LimitBroken, InvalidResult):
+        test.search.has_failed = True
+        raise
+
+
+def without_time(measurement: Measurement, reason: str) -> Measurement:
+    """Return a measurement of what was only called, with the reason."""
+    return msgspec.structs.replace(measurement, timing=msgspec.structs.replace(measurement.timing, unmeasured=reason))
+
+
+def is_broken(verdicts: Iterable[Verdict]) -> bool:
+    """Tell whether a limit that counts was broken."""
+    return any(verdict.enforced and verdict.outcome is Outcome.FAIL for verdict in verdicts)
+
+
+def why_not(call: Call, device: Device, settings: Settings, spent: str = "") -> str | None:
+    """Return why a call is not to be timed, None where it is; it is called where that is the way to tell.
+
+    spent: why there is no time for it; empty where there is.
+    """
+    if not spent and not settings.disable and (device.type != "cpu" or settings.timer == "scripted"):
         return None
     with counting_launches() as launches:
         refuse_lazy(call.prepare()(), call.label)
-    return unmeasured_reason(settings, device, launches.number)
+    return unmeasured_reason(settings, device, launches.number) or spent or None
 
 
 def judge_ranks(timing: Timing, test: CurrentTest, settings: Settings, enforced: bool) -> tuple[Verdict, ...]:
@@ -454,7 +538,7 @@ def judge_ranks(timing: Timing, test: CurrentTest, settings: Settings, enforced:
     return on_time + judge_exact(timing, limits, enforced=enforced)
 
 
-NOT_OF_RANKS = ("max_memory", "deterministic", "min_peak_fraction", "max_regression")
+NOT_OF_RANKS = ("max_memory", "deterministic", "min_tflops", "min_peak_fraction", "max_regression")
 """Limits that a call in several processes is not held to."""
 
 

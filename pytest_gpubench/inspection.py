@@ -1,18 +1,20 @@
 """What a timed call moves and computes, known before its reps, and what it launches and waits for, seen after them."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import msgspec
 
-from pytest_gpubench.correctness import moved_bytes
+from pytest_gpubench.correctness import flatten, moved_bytes
 from pytest_gpubench.correctness.flops import Counted, counted
-from pytest_gpubench.errors import BadRequest, annotate
+from pytest_gpubench.correctness.leaves import inputs_of, tensors_of
+from pytest_gpubench.errors import MeasurementError, WrongResult, annotate
 from pytest_gpubench.exact import judge_exact, needs_observation
 from pytest_gpubench.gpu.device import Device
-from pytest_gpubench.limits import Limits
+from pytest_gpubench.limits import Limits, check_count
 from pytest_gpubench.procedure import is_enforced
-from pytest_gpubench.results.model import Peaks, Timing, Verdict
+from pytest_gpubench.results.model import Measurement, Peaks, Timing, Verdict
 from pytest_gpubench.results.roofline import judge_speed
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.structure import is_deterministic, observe
@@ -22,12 +24,16 @@ from pytest_gpubench.verdict import Judgement, distrust_throttled
 
 __tracebackhide__ = True
 
+CARRIED = "__gpu_bench_measured__"
+"""The attribute of an error by which measurements get past it to the test that they belong to."""
+
 
 @dataclass(frozen=True)
 class Work:
     """What a call has to do, at least; None stands for unknown."""
 
     moved_bytes: int | None = None
+    """0 where all its tensors are empty."""
     read_share: float | None = None
     """Of those bytes, the part that is read."""
     flops: int | None = None
@@ -48,7 +54,15 @@ def work_of(
     written = moved_bytes((), {}, outputs)
     found = count() if count is not None else Counted(None, None)
     flops = found.flops if given_flops is None else given_flops
-    return Work(moved or None, max(0.0, 1 - written / moved) if moved else None, flops, found.dtype)
+    if not moved:
+        return Work(0 if all_empty(args, kwargs, outputs) else None, None, flops, found.dtype)
+    return Work(moved, max(0.0, 1 - written / moved), flops, found.dtype)
+
+
+def all_empty(args: Sequence[object], kwargs: Mapping[str, object], outputs: object) -> bool:
+    """Tell whether a call has tensors, and none of them an element."""
+    sizes = [tensor.numel() for _, tensor in tensors_of([*inputs_of(args, kwargs), *flatten(outputs)])]
+    return bool(sizes) and not any(sizes)
 
 
 def work_of_call(call: Call, inspection: "Inspection", given_bytes: int | None, given_flops: int | None) -> Work:
@@ -73,8 +87,25 @@ def work_of_call(call: Call, inspection: "Inspection", given_bytes: int | None, 
 
 def checked_flops(given: object) -> None:
     """Raise BadRequest for what is no number of operations."""
-    if isinstance(given, bool) or not isinstance(given, int) or given < 1:
-        raise BadRequest(f"flops={given!r} is not valid: it must be a whole number of operations, at least 1")
+    check_count("flops={}", given, 1, "a whole number of operations")
+
+
+@contextmanager
+def keeping_measured(measured: Callable[[], Iterable[Measurement]]) -> Iterator[None]:
+    """Let what is raised, and noted nowhere else, carry what was measured before: see `measured_before`."""
+    try:
+        yield
+    except (MeasurementError, WrongResult):
+        raise
+    except Exception as error:
+        setattr(error, CARRIED, tuple(measured()))
+        raise
+
+
+def measured_before(error: Exception) -> tuple[Measurement, ...]:
+    """Return what was measured before an error was raised, which its test keeps."""
+    found: tuple[Measurement, ...] = getattr(error, CARRIED, ())
+    return found
 
 
 @dataclass(frozen=True)
@@ -84,6 +115,8 @@ class Inspection:
     settings: Settings
     device: Device
     limits: Limits
+    takes_work: bool = True
+    """Whether bytes= and flops= can be given."""
 
     @property
     def wants_bytes(self) -> bool:
@@ -101,34 +134,30 @@ class Inspection:
             return None
         return measured_peaks(self.device, [work.dtype] if self.wants_flops and work.dtype else [])
 
-    def judgement(self, work: Work) -> Judgement:
-        """Return what judges a timing of such work while it grows.
+    def judgement(self, work: Work, single: bool = False) -> Judgement:
+        """Return what judges a timing of such work while it grows, or, if `single`, once.
 
         What this GPU can do is measured now, for it must not be between the reps: ask before the warm-up.
         """
+        return self.judgements([""], work, single)[""]
+
+    def judgements(self, names: Iterable[str], work: Work, single: bool = False) -> dict[str, Judgement]:
+        """Return by name what judges timings of the same work; see `judgement`."""
         peaks = self.peaks(work)
-        return Judgement(
-            self.limits,
-            self.settings.alpha,
-            is_enforced(self.settings, self.device),
-            single=self.settings.reps is not None,
-            rates=lambda timing, spent: self._judge_rates(with_work(timing, work), work, peaks, spent),
-        )
 
-    def judge(
-        self, timing: Timing, call: Call, work: Work, verdicts: Sequence[Verdict], others: Sequence[Timing] = ()
-    ) -> tuple[Verdict, ...]:
-        """Return the verdicts on a timing with those on its rates, looked at once, and on its structure.
+        def rates(timing: Timing, spent: float) -> tuple[Verdict, ...]:
+            return self._judge_rates(with_work(timing, work), work, peaks, spent)
 
-        others: the timings whose throttling makes the verdicts on time doubtful too.
-        """
-        rates = self._judge_rates(timing, work, self.peaks(work), self.settings.alpha)
-        return self.conclude(timing, call, (*verdicts, *rates), others)
+        enforced, single = is_enforced(self.settings, self.device), single or self.settings.reps is not None
+        return {name: Judgement(self.limits, self.settings.alpha, enforced, single, rates) for name in names}
 
     def conclude(
         self, timing: Timing, call: Call, verdicts: Sequence[Verdict], others: Sequence[Timing] = ()
     ) -> tuple[Verdict, ...]:
-        """Return the verdicts on a timing, its rates among them, with those on its structure; others: as in `judge`."""
+        """Return the verdicts on a timing, its rates among them, with those on its structure.
+
+        others: the timings whose throttling makes the verdicts on time doubtful too.
+        """
         throttled = distrust_throttled(verdicts, [timing, *others], self.settings.throttled)
         return throttled + self._judge_structure(timing, call, is_enforced(self.settings, self.device))
 
@@ -144,6 +173,7 @@ class Inspection:
             read_share=work.read_share,
             enforced=is_enforced(self.settings, self.device),
             spent=spent,
+            takes_work=self.takes_work,
         )
 
     def _judge_structure(self, timing: Timing, call: Call, enforced: bool) -> tuple[Verdict, ...]:

@@ -17,6 +17,21 @@ DECIMAL_UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 UNITS = {unit.upper(): (unit, size) for unit, size in (BYTES_PER_UNIT | DECIMAL_UNITS).items()}
 
 
+MOST_COUNTED = 2**63
+"""No call moves more bytes, does more operations or works through more elements."""
+
+
+def check_count(asked: str, given: object, least: int, what: str = "a whole number") -> None:
+    """Raise BadRequest for what is no whole number, at least this one and at most MOST_COUNTED.
+
+    asked: as it was given, `bytes={}`.
+    """
+    if isinstance(given, int) and given > MOST_COUNTED:  # it may be too long to be written
+        raise BadRequest(f"{asked.format('...')} is not valid: it must be {what}, at most 2**63")
+    if isinstance(given, bool) or not isinstance(given, int) or given < least:
+        raise BadRequest(f"{asked.format(repr(given))} is not valid: it must be {what}, at least {least}")
+
+
 def positive_number(value: object) -> float:
     """Return a finite number above 0, or raise ValueError saying what is wrong with it."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -82,13 +97,16 @@ def texts_in(value: object, which: str) -> tuple[str, ...]:
 
 def memory_size(value: object) -> int:
     """Return a size in bytes from a number of them or a text with a unit, or raise ValueError saying what is wrong."""
-    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_COUNTED:
         return value
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*", value) if isinstance(value, str) else None
     if found is None or found.group(2).upper() not in UNITS:
         legal = ", ".join(unit for unit, _ in UNITS.values())
         raise ValueError(f"it must be a whole number of bytes, or a text such as '1GiB'; units are {legal}")
-    return int(float(found.group(1)) * UNITS[found.group(2).upper()][1])
+    size = float(found.group(1)) * UNITS[found.group(2).upper()][1]
+    if size > MOST_COUNTED:
+        raise ValueError("it must be at most 2**63 bytes")
+    return int(size)
 
 
 def yes_or_no(value: object) -> bool:

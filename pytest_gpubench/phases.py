@@ -11,9 +11,9 @@ import msgspec
 from pytest_gpubench.audit import auditing
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.gpu.device import Device
-from pytest_gpubench.inspection import Inspection, with_work, work_of_call
-from pytest_gpubench.limits import Limits
-from pytest_gpubench.procedure import is_enforced, plan_of, unmeasured, unmeasured_reason
+from pytest_gpubench.inspection import Inspection, keeping_measured, with_work, work_of_call
+from pytest_gpubench.limits import Limits, check_count
+from pytest_gpubench.procedure import plan_of, unmeasured, unmeasured_reason
 from pytest_gpubench.results.model import Measurement, Timing
 from pytest_gpubench.results.phases import Phase, Phases
 from pytest_gpubench.settings import Settings
@@ -30,7 +30,7 @@ from pytest_gpubench.timing.rounds import Arm, Interleaved, take_rounds
 from pytest_gpubench.timing.sampling import Sample, watch_of
 from pytest_gpubench.timing.warmup import warm_up
 from pytest_gpubench.units import printable
-from pytest_gpubench.verdict import judge
+from pytest_gpubench.verdict import Judgement
 
 __tracebackhide__ = True
 
@@ -74,11 +74,15 @@ class Course:
             return self._untimed(settings, device, reason, example)
         with auditing(settings, device):
             timer = make_timer(settings.timer, device, settings.cache)
+            inspection = Inspection(settings, device, limits, takes_work=False)
+            works = {name: work_of_call(call, inspection, None, None) for name, call in self.calls.items()}
+            judgements = {name: inspection.judgement(work, single=True) for name, work in works.items()}
             try:
                 taken, timings = take_phases(self, timer, device, plan_of(settings), settings.seed, say)
             finally:
                 say("")
-            measurements = judged(self, timings, limits, settings, device, example)
+            timings = {name: with_work(timing, works[name]) for name, timing in timings.items()}
+            measurements = judged(self, timings, inspection, judgements, example)
         return summarise_phases(self, taken, timings, settings.seed), measurements
 
     def _why_not(self, settings: Settings, device: Device) -> str | None:
@@ -129,8 +133,8 @@ def make_course(
             raise BadRequest(f"phases() needs a function for {name!r}, found {type(function).__name__}")
     if whole is not None and not callable(whole):
         raise BadRequest(f"phases(whole=...) must be a function, or be left out, found {type(whole).__name__}")
-    if elements is not None and (isinstance(elements, bool) or not isinstance(elements, int) or elements < 1):
-        raise BadRequest(f"phases(elements={elements!r}) is not valid: it must be a whole number, at least 1")
+    if elements is not None:
+        check_count("phases(elements={})", elements, 1)
     arguments = make_arguments(args, kwargs, setup)
     labels = [printable(name) for name in phases]
     calls = [
@@ -252,15 +256,19 @@ def rate(elements: int | None, elapsed_us: float) -> float | None:
 
 
 def judged(
-    course: Course, timings: Mapping[str, Timing], limits: Limits, settings: Settings, device: Device, example: str
+    course: Course,
+    timings: Mapping[str, Timing],
+    inspection: Inspection,
+    judgements: Mapping[str, Judgement],
+    example: str,
 ) -> list[Measurement]:
     """Return a measurement of each timing, with a verdict for each of the test's limits."""
-    inspection, enforced, measurements = Inspection(settings, device, limits), is_enforced(settings, device), []
+    measured = {}
     for name, timing in timings.items():
-        call = course.calls[name]
-        work = work_of_call(call, inspection, None, None)
-        worked = with_work(timing, work)
-        verdicts = judge(worked, limits, settings.alpha, enforced)
-        verdicts = inspection.judge(worked, call, work, verdicts)
-        measurements.append(Measurement(timing=worked, verdicts=verdicts, example=example))
-    return measurements
+        judgements[name].look(timing)
+        measured[name] = Measurement(timing=timing, verdicts=judgements[name].verdicts, example=example)
+    with keeping_measured(measured.values):
+        for name, call in course.calls.items():
+            verdicts = inspection.conclude(timings[name], call, measured[name].verdicts)
+            measured[name] = msgspec.structs.replace(measured[name], verdicts=verdicts)
+    return list(measured.values())

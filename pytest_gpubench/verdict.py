@@ -41,6 +41,7 @@ class Judgement:
 
     The k-th look spends alpha / (k (k + 1)), which sums to alpha however many looks there are (Bonferroni); a
     `single` look spends all of it. A rate is work over time: a limit on it is judged at the same looks as one on time.
+    What a look decides stands, whatever later ones find that others asked for.
     """
 
     def __init__(
@@ -55,12 +56,26 @@ class Judgement:
         self.verdicts: tuple[Verdict, ...] = ()
 
     def look(self, timing: Timing) -> bool:
-        """Judge the timing as it is now; return whether every limit is decided."""
+        """Judge the timing as it is now; return whether every limit is decided, or the test fails anyhow."""
         self.looks += 1
         spent = self.alpha if self.single else self.alpha / (self.looks * (self.looks + 1))
         on_time = judge(timing, self.limits, self.alpha, self.enforced, spent)
-        self.verdicts = (*on_time, *self.rates(timing, spent))
-        return all(verdict.outcome is not Outcome.INCONCLUSIVE for verdict in self.verdicts)
+        before = {verdict.limit: verdict for verdict in self.verdicts}
+        found = (*on_time, *self.rates(timing, spent))
+        self.verdicts = tuple(_standing(before.get(verdict.limit), verdict) for verdict in found)
+        return self.failed or all(verdict.outcome is not Outcome.INCONCLUSIVE for verdict in self.verdicts)
+
+    @property
+    def failed(self) -> bool:
+        """Whether a limit is broken, or there is no number for it: reps that settle the others change nothing."""
+        return any(verdict.outcome in (Outcome.FAIL, Outcome.INVALID) for verdict in self.verdicts)
+
+
+def _standing(before: Verdict | None, now: Verdict) -> Verdict:
+    """Return what was decided before; in the numbers of now where they decide the same."""
+    if before is None or before.outcome in (Outcome.INCONCLUSIVE, now.outcome):
+        return now
+    return before
 
 
 def distrust_throttled(verdicts: Sequence[Verdict], timings: Sequence[Timing], throttled: str) -> tuple[Verdict, ...]:

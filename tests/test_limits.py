@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_gpubench.errors import BadRequest
-from pytest_gpubench.limits import Limits, positive_number
+from pytest_gpubench.limits import Limits, check_count, memory_size, positive_number
 
 EXACT = {"max_kernels", "forbid", "max_memory", "kernels", "deterministic"}
 """What test_exact tests: limits that are no numbers, or whole ones."""
@@ -168,3 +169,37 @@ def test_every_limit_says_what_it_limits(row: "dataclasses.Field[Any]") -> None:
 @given(limits=st.dictionaries(st.text(min_size=1), st.floats(1e-6, 1e6), min_size=1))
 def test_every_mapping_of_names_to_positive_numbers_is_a_limit(name: str, limits: dict[str, float]) -> None:
     assert getattr(Limits(**{name: limits}), name) == limits  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("given", [0, 1, 2**63])
+def test_a_count_that_can_be_meant(given: int) -> None:
+    check_count("bytes={}", given, 0)
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        (-1, "bytes=-1 is not valid: it must be a whole number, at least 0"),
+        (True, "bytes=True is not valid: it must be a whole number, at least 0"),
+        (1.0, "bytes=1.0 is not valid: it must be a whole number, at least 0"),
+        ("8", "bytes='8' is not valid: it must be a whole number, at least 0"),
+        (2**63 + 1, "bytes=... is not valid: it must be a whole number, at most 2**63"),
+        pytest.param(10**9999, "bytes=... is not valid: it must be a whole number, at most 2**63", id="long"),
+    ],
+)
+def test_a_count_that_cannot_be_meant(given: object, sentence: str) -> None:
+    with pytest.raises(BadRequest) as caught:
+        check_count("bytes={}", given, 0)
+    assert str(caught.value) == sentence
+
+
+@pytest.mark.parametrize(("given", "kept"), [(2**63, True), (2**63 + 1, False), ("8388608TiB", True)])
+def test_a_memory_that_no_gpu_has_is_refused(given: object, kept: bool) -> None:
+    with nullcontext() if kept else pytest.raises(ValueError, match="it must be"):
+        assert memory_size(given) == 2**63
+
+
+@pytest.mark.parametrize("given", ["8388609TiB", "1" * 400 + "GiB"])
+def test_a_memory_with_a_unit_that_no_gpu_has_is_refused(given: str) -> None:
+    with pytest.raises(ValueError, match=r"it must be at most 2\*\*63 bytes"):
+        memory_size(given)

@@ -22,7 +22,7 @@ from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.inspection import Inspection, Work
 from pytest_gpubench.limits import Limits
 from pytest_gpubench.procedure import plan_of
-from pytest_gpubench.results.model import Outcome, Peaks, Timing
+from pytest_gpubench.results.model import Kernel, Outcome, Peaks, Timing
 from pytest_gpubench.results.roofline import judge_speed
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.stats.stopping import LEAST_REPS
@@ -31,7 +31,7 @@ from pytest_gpubench.timing.base import Rep
 from pytest_gpubench.timing.comparison import Match, compare
 from pytest_gpubench.timing.measurement import measure
 from pytest_gpubench.timing.rounds import Interleaved
-from pytest_gpubench.verdict import Judgement
+from pytest_gpubench.verdict import Judgement, judge
 from tests.timing.fakes import ArmsTimer, Clock, call_of, rep
 
 PASS, FAIL, INCONCLUSIVE = Outcome.PASS, Outcome.FAIL, Outcome.INCONCLUSIVE
@@ -79,15 +79,19 @@ def judgement_of(settings: Settings, limits: Limits) -> Judgement:
 
 def measured(play: Play, settings: Settings, rep_s: float, limits: Limits = AT_LIMIT) -> Session:
     """Measure one call as `gpu_bench.measure` does."""
-    clock, judgement = Clock(), judgement_of(settings, limits)
+    judgement = judgement_of(settings, limits)
+    timing = reps_of(play, settings, rep_s, judgement)
+    return Session(judgement.verdicts[0].outcome, timing.reps, judgement.looks)
+
+
+def reps_of(play: Play, settings: Settings, rep_s: float, judgement: Judgement) -> Timing:
+    """Take the reps of a measurement until they are judged."""
+    clock = Clock()
     timer = ArmsTimer(clock, play, cost_s=rep_s, max_reps=20_000)
     with pytest.MonkeyPatch.context() as patch:
         for module in (measurement, sampling):
             patch.setattr(module, "time", clock)
-        timing = measure(
-            call_of(lambda: None), timer, cpu_device(), plan_of(settings), judgement.look, lambda text: None
-        )
-    return Session(judgement.verdicts[0].outcome, timing.reps, judgement.looks)
+        return measure(call_of(lambda: None), timer, cpu_device(), plan_of(settings), judgement.look, lambda text: None)
 
 
 def compared(play: Play, settings: Settings, rep_s: float) -> Session:
@@ -144,6 +148,28 @@ def test_a_rate_is_judged_as_the_time_that_it_stands_for(
     assert rate.looks == time.looks
 
 
+@given(st.lists(st.integers(2900, 3200), min_size=LEAST_REPS, max_size=60), st.data(), st.integers(2**20, 2**33))
+def test_a_rate_and_the_time_that_it_was_computed_from_agree(ticks: list[int], data: st.DataObject, moved: int) -> None:
+    """Where the limit is the time of a rep: an end of the interval is then exactly at it."""
+    samples_us = tuple(tick * 0.032 for tick in ticks)
+    wanted_us = data.draw(st.sampled_from(samples_us))
+    seen = msgspec.structs.replace(timing_of(samples_us), moved_bytes=moved, flops=moved)
+    [on_time] = judge(seen, Limits(max_time_us=wanted_us), 0.05)
+    [gbps] = judge_speed(seen, 0.05, min_gbps=moved / wanted_us / 1e3)
+    [tflops] = judge_speed(seen, 0.05, min_tflops=moved / wanted_us / 1e6)
+    assert (gbps.outcome, tflops.outcome) == (on_time.outcome, on_time.outcome)
+
+
+@pytest.mark.parametrize(("tick", "moved"), [(11, 2**21), (39, 2**21), (22, 2**26)])
+def test_the_rate_of_reps_that_are_all_alike_is_reached(tick: int, moved: int) -> None:
+    """Rates that are not what a product with the time and a quotient by it leave of them."""
+    rate = moved / (tick * 0.032) / 1e3
+    assert rate * (tick * 0.032) / (tick * 0.032) < rate
+    seen = msgspec.structs.replace(timing_of((tick * 0.032,) * 60), moved_bytes=moved)
+    assert [item.outcome for item in judge_speed(seen, 0.001, min_gbps=rate)] == [PASS]
+    assert [item.outcome for item in judge_speed(seen, 0.001, min_gbps=math.nextafter(rate, math.inf))] == [FAIL]
+
+
 @pytest.mark.parametrize("noise", NOISES)
 @pytest.mark.parametrize("rate", RATES)
 def test_a_rate_takes_the_reps_of_the_time_that_it_stands_for(rate: float, noise: float) -> None:
@@ -196,6 +222,20 @@ def test_peaks_are_measured_before_the_first_look_and_not_again(monkeypatch: pyt
     assert len(asked) == 1
 
 
+def test_what_kernels_took_is_summed_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look needs the times alone, whatever there is to say of hundreds of kernels."""
+    asked: list[int] = []
+
+    def note(reps: list[Rep]) -> list[Kernel]:
+        asked.append(len(reps))
+        return []
+
+    monkeypatch.setattr(measurement, "summarise_kernels", note)
+    found = measured(noisy(np.random.default_rng(1), 1.0, 0.05), settings_of(0.001), SHORT_REP_S)
+    assert found.looks > 1
+    assert asked == [found.reps]
+
+
 def test_what_more_reps_cannot_settle_asks_for_none() -> None:
     """Unknown bytes, and a rate that cannot be true: INVALID at the first look already."""
     peaks = Peaks(copy_gbps=2000.0, read_gbps=2000.0)
@@ -231,6 +271,43 @@ def test_a_rate_at_its_limit_fails_as_seldom_as_promised(take: Take, noise: floa
     found = Counter(session.outcome for session in sessions(take, 1.0, noise, alpha, number, LONG_REP_S))
     assert found[FAIL] / number <= alpha + SIGMAS * math.sqrt(alpha * (1 - alpha) / number)
     assert found.total() == number
+
+
+def test_three_limits_at_once_each_fail_as_seldom_as_promised() -> None:
+    """All exactly at their limit: what one decides stands, and ends the reps that the others would have had."""
+    alpha, number, noise = 0.05, 200, 0.05
+    limits = Limits(max_rel_std=math.sqrt(math.expm1(noise**2)), max_time_us=AT_LIMIT_US, min_gbps=LIMIT_GBPS)
+    failed: Counter[str] = Counter()
+    looks: Counter[int] = Counter()
+    for seed in np.random.SeedSequence(20250612).spawn(number):
+        judgement = judgement_of(settings_of(alpha), limits)
+        reps_of(noisy(np.random.default_rng(seed), 1.0, noise), settings_of(alpha), SHORT_REP_S, judgement)
+        fails = [item.limit.partition("=")[0] for item in judgement.verdicts if item.outcome is FAIL]
+        failed.update([*fails, *(["any"] if fails else [])])
+        assert len(judgement.verdicts) == len(SHARES) - 1
+        looks[judgement.looks] += 1
+    assert max(looks) > 2
+    for name, share in SHARES.items():
+        most = share * alpha
+        assert failed[name] / number <= most + SIGMAS * math.sqrt(most * (1 - most) / number), name
+
+
+SHARES = {"max_rel_std": 1, "max_time_us": 1, "min_gbps": 1, "any": 2}
+"""Of alpha, by limit; of a time and its rate none fails without the other."""
+
+
+@pytest.mark.parametrize("noise", NOISES)
+def test_an_open_limit_takes_nothing_from_one_that_is_broken(noise: float) -> None:
+    """A time 1 % above its limit, alone and beside a steadiness that is exactly at its limit."""
+    open_too = Limits(max_time_us=AT_LIMIT_US / 1.01, max_rel_std=math.sqrt(math.expm1(noise**2)))
+    found = []
+    for limits in (Limits(max_time_us=AT_LIMIT_US / 1.01), open_too):
+        judgement = judgement_of(settings_of(0.001), limits)
+        timing = reps_of(noisy(np.random.default_rng(7), 1.0, noise), settings_of(0.001), SHORT_REP_S, judgement)
+        [on_time] = [item for item in judgement.verdicts if item.limit.startswith("max_time_us")]
+        found.append((on_time.outcome, timing.reps, judgement.looks))
+    assert found[0] == found[1]
+    assert found[0][0] is FAIL
 
 
 @pytest.mark.parametrize(

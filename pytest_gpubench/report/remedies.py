@@ -95,6 +95,8 @@ def throttle_trouble(record: TestRecord) -> str:
 
 def needed_reps(record: TestRecord) -> int:
     """Return how many reps a test's speedups need for an interval; 0 where they have one, or the test has said so."""
+    if record.search:  # which needs more with each example, and says itself how many
+        return 0
     found = [
         least_reps(item.speedup)
         for item in record.measurements

@@ -8,14 +8,15 @@ from pytest_gpubench.report.comparison import timing_cell
 from pytest_gpubench.report.phases import phases_lines, region_lines
 from pytest_gpubench.report.rows import MOST_ROWS_PER_FUNCTION, Row, reference_label, repeats, split
 from pytest_gpubench.results.kernels import by_category, unmatched
-from pytest_gpubench.results.model import TestRecord, Timing
+from pytest_gpubench.results.model import Outcome, TestRecord, Timing
 from pytest_gpubench.units import choose_time_unit, count, format_time, round_to_digits
 
 
 def report_section(record: TestRecord) -> str:
     """Return what a failed test's report says: its measurements, then both arms of each comparison.
 
-    Of a function measured very often, as under @given, the last is shown: hypothesis ends with the example it reports.
+    Of a function measured very often, as under @given, one is shown: the last that fails the test, for hypothesis ends
+    with the example it reports, and the last of all where none does.
     """
     alone, candidates = split(record)
     lines = [line for row in last_of_many(alone) for line in measurement_lines(row)]
@@ -25,15 +26,23 @@ def report_section(record: TestRecord) -> str:
 
 
 def last_of_many(rows: Iterable[Row]) -> list[Row]:
-    """Return the rows of a test, with the last of a function standing for all where there are very many."""
+    """Return the rows of a test, with one of a function standing for all where there are very many.
+
+    It is the last that fails the test, and the last of all where none does.
+    """
     kept = []
     for members in repeats(rows):
         if len(members) <= MOST_ROWS_PER_FUNCTION:
             kept += members
         else:
-            last = members[-1]
+            last = next((row for row in reversed(members) if fails(row)), members[-1])
             kept.append(Row(last.record, last.measurement, last.reference, hidden=len(members) - 1))
     return kept
+
+
+def fails(row: Row) -> bool:
+    """Tell whether a verdict on a row fails its test, however open ones are taken."""
+    return any(each.enforced and each.outcome in (Outcome.FAIL, Outcome.INVALID) for each in row.measurement.verdicts)
 
 
 def measurement_lines(row: Row) -> list[str]:
@@ -160,4 +169,5 @@ def verdict_lines(row: Row) -> list[str]:
 
 def which(row: Row) -> str:
     """Return which of many measurements it is, where one stands for all."""
-    return f" (the last of {row.hidden + 1})" if row.hidden else ""
+    last = "the last to fail, of" if fails(row) else "the last of"
+    return f" ({last} {row.hidden + 1})" if row.hidden else ""

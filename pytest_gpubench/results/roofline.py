@@ -35,11 +35,14 @@ READS_MEMORY = ("cold", "dirty")
 """The states of the cache in which every input comes from memory."""
 
 
+Bound = Literal["memory", "matmul"]
+
+
 class Fraction(msgspec.Struct, frozen=True, kw_only=True):
     """Hold which part of the peak that bounds it a call reached."""
 
     value: float
-    bound: Literal["memory", "matmul"]
+    bound: Bound
     rate: float
     """GB/s or TFLOP/s, as `bound` says."""
     peak: float
@@ -214,13 +217,15 @@ def judge_speed(
     read_share: float | None = None,
     enforced: bool = True,
     spent: float | None = None,
+    takes_work: bool = True,
 ) -> tuple[Verdict, ...]:
     """Judge a measured timing by each limit that is not None; each is wrong to fail with probability at most alpha.
 
     peaks: those of this GPU; None where they could not be measured, on the CPU for one. dtype, read_share: as in
-    `peak_fraction`. spent: the part of alpha that this look takes; None is all of it. INVALID is what cannot be true,
-    and what cannot be judged because the bytes or the flops are not known; NOT_JUDGED, what this device has no peak
-    for. Raises BadRequest for limits that cannot be meant.
+    `peak_fraction`. spent: the part of alpha that this look takes; None is all of it. takes_work: whether what measures
+    it takes bytes= and flops=. INVALID is what cannot be true, and what cannot be judged because the bytes or the flops
+    are not known; NOT_JUDGED, what this device has no peak for, and the rate of what moves no byte. Raises BadRequest
+    for limits that cannot be meant.
     """
     asked = {"min_gbps": min_gbps, "min_tflops": min_tflops, "min_peak_fraction": min_peak_fraction}
     limits = {name: _checked(name, value) for name, value in asked.items() if value is not None}
@@ -234,8 +239,8 @@ def judge_speed(
         if impossible is not None:
             return verdict(name, Outcome.INVALID, impossible)
         if name == "min_peak_fraction":
-            return verdict(name, *_judge_fraction(timing, wanted, peaks, dtype, read_share, alpha, spent))
-        return verdict(name, *_judge_rate(timing, name, wanted, alpha, spent))
+            return verdict(name, *_judge_fraction(timing, wanted, peaks, dtype, read_share, alpha, spent, takes_work))
+        return verdict(name, *_judge_rate(timing, name, wanted, alpha, spent, takes_work))
 
     return tuple(judged(name, wanted) for name, wanted in limits.items())
 
@@ -247,17 +252,21 @@ def _checked(name: str, value: object) -> float:
         raise BadRequest(f"perf({name}={value!r}): {error}") from None
 
 
-def _judge_rate(timing: Timing, name: str, wanted: float, alpha: float, spent: float) -> tuple[Outcome, str]:
+def _judge_rate(
+    timing: Timing, name: str, wanted: float, alpha: float, spent: float, takes_work: bool
+) -> tuple[Outcome, str]:
     rate, unit, needed = (timing.gbps, "GB/s", "bytes") if name == "min_gbps" else (timing.tflops, "TFLOP/s", "flops")
     if rate is None:
-        return Outcome.INVALID, _unknown(timing, f"{name}={wanted:g}", [needed])
-    interval = _rate_interval(timing, rate, spent)
+        return Outcome.INVALID, _unknown(timing, f"{name}={wanted:g}", [needed], takes_work)
+    if timing.moved_bytes == 0 and name == "min_gbps":
+        return Outcome.NOT_JUDGED, f"{timing.label}: {name}={wanted:g} says nothing here, it moves 0 bytes"
+    bound: Bound = "memory" if name == "min_gbps" else "matmul"
+    interval = _rate_interval(timing, bound, spent)
     outcome = _outcome(interval, wanted)
     between = f" [{', '.join(map(grouped, interval))}]" if interval else ""
-    work = _work(timing, "memory" if name == "min_gbps" else "matmul")
     return outcome, (
-        f"{timing.label} {_words(outcome, interval)}: {grouped(rate)} {unit}{between}, "
-        f"wanted at least {grouped(wanted)} {unit} ({work}; {_certainty(timing, alpha, spent)})"
+        f"{timing.label} {_words(outcome, interval)}: {grouped(rate)} {unit}{between}, wanted at least "
+        f"{grouped(wanted)} {unit} ({_work(timing, bound)}; {_certainty(timing, alpha, spent)})"
     )
 
 
@@ -269,10 +278,13 @@ def _judge_fraction(
     read_share: float | None,
     alpha: float,
     spent: float,
+    takes_work: bool,
 ) -> tuple[Outcome, str]:
     asked = f"min_peak_fraction={wanted:g}"
     if timing.moved_bytes is None and timing.flops is None:
-        return Outcome.INVALID, _unknown(timing, asked, ["bytes", "flops"])
+        return Outcome.INVALID, _unknown(timing, asked, ["bytes", "flops"], takes_work)
+    if timing.flops is None and timing.moved_bytes == 0:
+        return Outcome.NOT_JUDGED, f"{timing.label}: {asked} says nothing here, it moves 0 bytes"
     if timing.flops is None and timing.cache not in READS_MEMORY:
         return Outcome.INVALID, (
             f"{timing.label}: {asked} cannot be judged with cache={timing.cache!r}, where data need not come from "
@@ -281,7 +293,7 @@ def _judge_fraction(
     if peaks is None:
         return Outcome.NOT_JUDGED, f"{timing.label}: {asked} says nothing here, no peak of {timing.device} is known"
     found = peak_fraction(timing, peaks, dtype, read_share)
-    interval = _rate_interval(timing, found.value, spent) if found else None
+    interval = _rate_interval(timing, found.bound, spent, found.peak) if found else None
     outcome = _outcome(interval, wanted)
     no_matmul = timing.flops is not None and matmul_tflops(peaks, dtype) is None
     if found is None or (no_matmul and outcome is Outcome.FAIL):  # of a matmul's peak it may be a larger part
@@ -298,12 +310,17 @@ def _judge_fraction(
     )
 
 
-def _rate_interval(timing: Timing, rate: float, spent: float) -> Interval | None:
-    """Return the interval of something that is as high as the median time is low."""
+def _rate_interval(timing: Timing, bound: Bound, spent: float, peak: float = 1.0) -> Interval | None:
+    """Return the interval of the rate over the peak, which is as high as the median time is low.
+
+    Each end is what `Timing` makes of such a median: a limit that was computed from a time is kept in that time.
+    """
     times_us = median_interval(timing.samples_us, spent)
     if times_us is None:
         return None
-    return Interval(rate * timing.median_us / times_us.high, rate * timing.median_us / times_us.low)
+    low, high = (msgspec.structs.replace(timing, samples_us=(end_us,)) for end_us in (times_us.high, times_us.low))
+    ends = (low.gbps, high.gbps) if bound == "memory" else (low.tflops, high.tflops)
+    return Interval(*(end / peak for end in ends if end is not None))
 
 
 def _outcome(interval: Interval | None, wanted: float) -> Outcome:
@@ -318,12 +335,10 @@ def _words(outcome: Outcome, interval: Interval | None) -> str:
     return words.get(outcome, "is too close to tell")
 
 
-def _unknown(timing: Timing, asked: str, needed: Sequence[str]) -> str:
+def _unknown(timing: Timing, asked: str, needed: Sequence[str], takes_work: bool) -> str:
     keywords = " or ".join(f"{name}=" for name in needed)
-    return (
-        f"{timing.label}: {asked} cannot be judged, its {' and '.join(needed)} are not known: give {keywords} where it "
-        "is measured"
-    )
+    advice = f"give {keywords} where it is measured" if takes_work else f"measure it by itself, with {keywords}"
+    return f"{timing.label}: {asked} cannot be judged, its {' and '.join(needed)} are not known: {advice}"
 
 
 def _certainty(timing: Timing, alpha: float, spent: float) -> str:

@@ -2,8 +2,8 @@
 
 import math
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
 import msgspec
@@ -14,10 +14,12 @@ from pytest_gpubench.limits import Limits
 from pytest_gpubench.results.model import Comparison, Measurement, Outcome
 from pytest_gpubench.results.phases import Phases
 from pytest_gpubench.search.example import Example, Key, described
+from pytest_gpubench.search.fixed_reps import FixedReps
 from pytest_gpubench.search.raised import Raised, clear
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.stats.trend import Point, size_that_matters, steps
 from pytest_gpubench.timing.compilations import Compilations, counting_compilations
+from pytest_gpubench.timing.ranks import Ranks
 from pytest_gpubench.units import count, round_to_digits
 
 __tracebackhide__ = True
@@ -27,6 +29,8 @@ NEAR = 1.1
 """An example that a cheap look finds less than so many times as fast as its limit is judged by the full protocol."""
 MANY_COMPILATIONS = 10
 """From this number on, and one for every fourth example, it is said how to have fewer."""
+DRAWN_WITHIN = "data(...)"
+"""What st.data() looks like, from which a test draws while it runs."""
 Arms = tuple[str, str, int]
 """Candidate, reference, and which comparison of the example it is."""
 
@@ -49,21 +53,50 @@ class Search:
     points: dict[Arms, list[Point]] = field(default_factory=dict)
     measured: dict[Key, Measurement] = field(default_factory=dict)
     phased: dict[Key, tuple[Phases, Sequence[Measurement]]] = field(default_factory=dict)
+    ranked: dict[Key, tuple[Ranks, Measurement]] = field(default_factory=dict)
+    fixed: FixedReps = field(default_factory=FixedReps)
     held: tuple[object, ...] = ()
     kept: dict[int, tuple[Comparison, list[Measurement]]] = field(default_factory=dict)
     examples: set[Key] = field(default_factory=set)
     """All that have begun."""
+    counted: Key = ()
+    """The running one, as it is in `examples`."""
 
     def begin(self, example: Example) -> None:
         """Note that the next example begins."""
         self.example, self.comparisons = example, 0
-        self.held += example.opaque  # whose addresses must not come back as another's
-        self.examples.add(example.key)
+        self.fixed.begin()
+        self.held += example.held
+        self.counted = ()
+        self._count()
+
+    def _count(self) -> None:
+        """Count the example, by all that is drawn so far: a test may draw on."""
+        self.examples.discard(self.counted)
+        self.counted = self.example.key
+        self.examples.add(self.counted)
 
     def __str__(self) -> str:
         """Say how much was searched: `42 examples, 17 compilations (31 s)`."""
         compiled = self.example.compilations
         return count(len(self.examples), "example") + (f", {compiled}" if compiled and compiled.number else "")
+
+    @property
+    def why_untimed(self) -> str:
+        """Why no more is timed; empty while there is time."""
+        if self.spent_s < self.budget_s * (1 + self.has_failed):  # as much again to shrink what has failed
+            return ""
+        return f"--gpu-bench-given-budget of {self.budget_s:g} s is spent"
+
+    @contextmanager
+    def paying(self) -> Iterator[None]:
+        """Take the time that this lasts from the budget, without that of compiling."""
+        began_s, compiled = time.perf_counter(), Compilations()
+        try:
+            with counting_compilations() as compiled:
+                yield
+        finally:
+            self.spent_s += max(0.0, time.perf_counter() - began_s - compiled.elapsed_s)
 
     def compare(self, contest: Contest, say: Callable[[str], None]) -> Comparison:
         """Check every candidate; time them cheaply, and by the full protocol where they may be the worst."""
@@ -90,8 +123,8 @@ class Search:
         """Return what a comparison comes to the first time: once only checked, an example is never timed."""
         if self.is_wrong:
             return self._checked(contest, "an example before gave a wrong result: right before fast")
-        if self.spent_s >= self.budget_s * (1 + self.has_failed):  # as much again to shrink what has failed
-            return self._checked(contest, f"--gpu-bench-given-budget of {self.budget_s:g} s is spent")
+        if self.why_untimed:
+            return self._checked(contest, self.why_untimed)
         found = self._attempt(contest, say)
         if isinstance(found, Exception):  # what is wrong in any call is raised where it is whenever it is looked for
             checked = self._checked(contest)
@@ -99,14 +132,11 @@ class Search:
         return found
 
     def _attempt(self, contest: Contest, say: Callable[[str], None]) -> Comparison | Exception:
-        began_s, compiled = time.perf_counter(), Compilations()
         try:
-            with counting_compilations() as compiled:
+            with self.paying():
                 return self._timed(contest, say)
         except (MeasurementError, WrongResult) as error:
             return error
-        finally:
-            self.spent_s += max(0.0, time.perf_counter() - began_s - compiled.elapsed_s)
 
     def _checked(self, contest: Contest, reason: str = "") -> Comparison | Exception:
         try:
@@ -118,7 +148,8 @@ class Search:
     def key(self, names: Sequence[str], arguments: object) -> Key:
         """Return what the next comparison or measurement of this example is remembered by."""
         self.comparisons += 1
-        return (self.example.text, self.comparisons, *names, *described(arguments), *map(id, self.example.opaque))
+        self._count()
+        return (self.example.text, self.comparisons, *names, *described(arguments), *self.example.key)
 
     def _timed(self, contest: Contest, say: Callable[[str], None]) -> Comparison:
         if contest.settings.reps is not None:
@@ -137,11 +168,15 @@ class Search:
         return self._judged(contest, say)
 
     def _judged(self, contest: Contest, say: Callable[[str], None]) -> Comparison:
-        return replace(contest, settings=self.spending(contest.settings)).run(say)
+        settings = self.spending(contest.settings)
+        found = replace(contest, settings=settings).run(say)
+        self.fixed.note(settings, [each for item in found.candidates.values() for each in item.verdicts])
+        return found
 
     def spending(self, settings: Settings) -> Settings:
         """Return the settings of the next judgement: all of a test together spend its alpha."""
         self.judged += 1
+        self.fixed.judge(self.judged, settings.alpha)
         return replace(settings, alpha=settings.alpha / (self.judged * (self.judged + 1)))
 
     def _may_be_worst(self, contest: Contest, name: str, ratio: float) -> bool:
@@ -174,6 +209,8 @@ class Search:
         self.has_failed = True
         pasted = self.example.pasted or self.example.text
         lines = [f"gpu_bench: to keep this example, paste above the test: @example({pasted})"]
+        if DRAWN_WITHIN in pasted:  # hypothesis prints what was drawn, and takes no such example
+            lines = []
         points = self.points.get((name, reference, self.comparisons), [])
         size = size_that_matters(points)
         if size is not None:

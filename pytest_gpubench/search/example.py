@@ -2,8 +2,11 @@
 
 import math
 import re
+import struct
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from pytest_gpubench.correctness import flatten
 from pytest_gpubench.timing.compilations import Compilations
@@ -22,7 +25,7 @@ class Example:
     sizes: Mapping[str, int]
     """Every whole number in it by name: `shape[1]`, `x.shape[0]`, `rows`."""
     opaque: tuple[object, ...] = ()
-    """What its text does not tell from others of its kind."""
+    """What its text may not tell from others of its kind."""
     pasted: str = ""
     """As keywords of @example, where that is not its text: without making tensors where the test is defined."""
     compilations: Compilations | None = field(default=None, compare=False, repr=False)
@@ -30,8 +33,25 @@ class Example:
 
     @property
     def key(self) -> Key:
-        """What it is remembered by."""
-        return (self.text, *map(id, self.opaque))
+        """What it is remembered by: its text, and all that hypothesis has drawn for it so far.
+
+        Where nothing was drawn, as for @example, its opaque arguments tell it apart; see `held`.
+        """
+        return (self.text, *(choices() or map(id, self.opaque)))
+
+    @property
+    def held(self) -> tuple[object, ...]:
+        """What is to be held as long as its key is: addresses in it must not come back as another's."""
+        return () if choices() else self.opaque
+
+
+def choices() -> Key:
+    """Return what hypothesis has drawn so far for the example that runs, whatever its text leaves out; else nothing."""
+    control: Any = sys.modules.get("hypothesis.control")
+    context = getattr(getattr(control, "_current_build_context", None), "value", None)
+    drawn = getattr(getattr(context, "data", None), "choices", ())
+    # 0.0 == -0.0 == 0 == False, and no nan is another
+    return tuple((type(each), struct.pack("d", each) if isinstance(each, float) else each) for each in drawn)
 
 
 def example_of(drawn: Mapping[str, object]) -> Example:
@@ -40,7 +60,7 @@ def example_of(drawn: Mapping[str, object]) -> Example:
     for name, value in drawn.items():
         sizes |= sizes_in(name, value)
     texts = {name: text_of(value) for name, value in drawn.items()}
-    opaque = tuple(value for name, value in drawn.items() if "<" in texts[name])
+    opaque = tuple(value for value in drawn.values() if not is_told(value))
     text = keywords(texts)
     pasted = keywords({name: text_of(value, pasted=True) for name, value in drawn.items()})
     return Example(text, sizes, opaque, pasted if pasted != text else "")
@@ -86,6 +106,16 @@ def text_of(value: object, pasted: bool = False) -> str:
         return f"({inner})" if isinstance(value, tuple) else f"[{inner}]"
     text = repr(value)
     return f"<{type(value).__name__}>" if re.search(r" at 0x[0-9a-f]+>", text) else text
+
+
+def is_told(value: object) -> bool:
+    """Tell whether two arguments of the same text are surely the same."""
+    if isinstance(value, (tuple, list)):
+        return all(map(is_told, value))
+    if type(value).__module__.partition(".")[0] == "hypothesis":  # st.data() and the like: what they draw tells
+        return True
+    is_ours = isinstance(getattr(getattr(value, "_repr_pretty_", None), "text", None), str)
+    return is_ours or type(value) in (type(None), bool, int, float, complex, str, bytes)
 
 
 def described(arguments: object) -> list[str]:

@@ -52,13 +52,16 @@ class Examples:
         Returns what the call does, None for an example that did not fail before and has no room this time.
         """
         self.let_go()
-        self.held += example.opaque
-        key = (kind, *example.key)
-        if key in self.rejected:
+        self.held += example.held
+        if key_of(kind, example) in self.rejected:
             reject()
         result, error = attempt(call)
+        key = key_of(kind, example)  # with what was drawn in the call
         if error is not None and speaks_of_cuda(error) and context_error() is not None:
             raise ContextLost(error, example)
+        if key in self.rejected:
+            self.last = error
+            reject()
         before = self.failed.get(key)
         if error is not None and is_out_of_memory(error) and self.on_out_of_memory == "reject":
             give_back(error)
@@ -94,6 +97,11 @@ class Examples:
             return text
         others = f"of {total} in all: nearly nothing was searched" if number < total else "and no other was tried"
         return f"{text}, {others}; lower max_bytes or max_side, or free memory"
+
+
+def key_of(kind: str, example: Example) -> Key:
+    """Return what an example is remembered by; something drawn, by its text alone, which says how it is made."""
+    return (kind, example.text) if kind == "draw" else (kind, *example.key)
 
 
 def attempt(call: Callable[[], T]) -> tuple[T | None, Exception | None]:

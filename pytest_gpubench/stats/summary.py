@@ -81,7 +81,7 @@ def std_interval(samples: Sequence[float], alpha: float) -> Interval | None:
     spread = math.fsum((x - mean) ** 2 for x in samples)
     if spread == 0 or max(samples) == min(samples):
         return Interval(0.0, 0.0)
-    z = statistics.NormalDist().inv_cdf(1 - alpha / 2)
+    z = -statistics.NormalDist().inv_cdf(alpha / 2)  # 1 - alpha / 2 rounds to 1 below alpha 1e-16
     if count <= z:
         return None
     centre = trimmed_mean(samples, 1 / (2 * math.sqrt(count - 4)))

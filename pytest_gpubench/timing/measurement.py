@@ -48,7 +48,7 @@ def measure(
 ) -> Timing:
     """Return the timing of a call; raise MeasurementError rather than a number that is not known to be right.
 
-    decided: whether the reps so far settle what the caller wants to know; more are taken while they do not.
+    decided: told the times so far, whether they settle what the caller wants to know; more are taken while not.
     say: told what goes on, for a progress line.
     """
     started_s = time.perf_counter()
@@ -61,13 +61,25 @@ def measure(
         plan.reps, plan.precision, plan.max_time_s, warmth.rep_cost_s, precision_time_s=plan.precision_time_s
     )
 
-    def timing_of(sample: Sample) -> Timing:
-        return summarise(call, timer, device, plan, warmth, sample, time.perf_counter() - started_s)
+    def look(sample: Sample) -> bool:
+        return decided(samples_of(call, timer, device, plan, sample))
 
     first = warmth.sample if plan.reps is None else Sample()
-    sample = take_sample(timer, call, budget, pacing, watch, lambda sample: decided(timing_of(sample)), first)
+    sample = take_sample(timer, call, budget, pacing, watch, look, first)
     regions = take_regions(timer, device, call, pacing.idle_s(sample.reps), sample)
-    return msgspec.structs.replace(timing_of(sample), regions=regions)
+    timing = summarise(call, timer, device, plan, warmth, sample, time.perf_counter() - started_s)
+    return msgspec.structs.replace(timing, regions=regions)
+
+
+def samples_of(call: Call, timer: Timer, device: Device, plan: Plan, sample: Sample) -> Timing:
+    """Return the sample's times alone, for a look at them: what the kernels took is summed up once, at the end."""
+    return Timing(
+        label=call.label,
+        timer=timer.name,
+        cache=plan.cache,
+        device=device.facts.name,
+        samples_us=sample.samples_us,
+    )
 
 
 def summarise(
@@ -77,12 +89,8 @@ def summarise(
     reps = sample.reps
     records_seen = timer.sees_kernels
     clocks = tuple(rep.sm_clock_mhz for rep in reps if rep.sm_clock_mhz is not None)
-    timing = Timing(
-        label=call.label,
-        timer=timer.name,
-        cache=plan.cache,
-        device=device.facts.name,
-        samples_us=sample.samples_us,
+    timing = msgspec.structs.replace(
+        samples_of(call, timer, device, plan, sample),
         busy_us=tuple(busy_ns(rep.records) / 1e3 for rep in reps) if records_seen else (),
         span_us=tuple(span_ns(rep.records) / 1e3 for rep in reps) if records_seen else (),
         sm_clock_mhz=clocks if len(clocks) == len(reps) else (),

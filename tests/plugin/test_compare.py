@@ -160,6 +160,10 @@ def test_an_impossible_limit_is_refused_at_setup(bench_run: BenchRun, limit: str
             "compare(add, None, (x,))",
             "compare() needs functions, found NoneType as reference: arguments go in args=(...), several*",
         ),
+        (
+            "compare(add, {'torch': double}, (x,))",
+            "compare() needs one function as reference, found dict: only candidates may be a mapping of names",
+        ),
         ("compare({1: add}, double, (x,))", "compare() needs names of candidates that are texts, found 1"),
         ("compare({'': add}, double, (x,))", "compare() needs names of candidates that are texts, found ''"),
         ("compare(add, double, x)", "args= must be a tuple of positional arguments, found Tensor"),
@@ -436,6 +440,24 @@ def test_outputs_of_another_kind_are_wrong(bench_run: BenchRun, returned: str, s
     result = bench_run(unlimited(body))
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines([f"E *WrongResult: odd is wrong: {sentence}"])
+
+
+@pytest.mark.parametrize(
+    ("returned", "hinted"),
+    [
+        ("x * 2 + 1e-4", True),
+        ("x * 2 + 1", False),
+        ("(x * 2 + 1e-4, x * 2 + 1e-4)", True),
+        ("(x * 2 + 1e-4, x * 2 + 1)", False),
+    ],
+)
+def test_rounding_is_told_how_to_judge_it(bench_run: BenchRun, returned: str, hinted: bool) -> None:
+    reference = "lambda x: (x * 2, x * 2)" if returned.startswith("(") else "double"
+    result = bench_run(unlimited(f"gpu_bench.compare({{'near': lambda x: {returned}}}, {reference}, (x,))"))
+    hint = '; if only rounding differs, compare with golden="float64", or give rtol= and atol='
+    (line,) = [line for line in result.stdout.lines if line.startswith("E ")]
+    assert line.endswith(hint) is hinted
+    assert line.count("rounding") == hinted
 
 
 def test_all_variants_are_checked_before_any_is_timed(bench_run: BenchRun) -> None:
@@ -864,3 +886,10 @@ def test_a_copied_output_needs_no_golden_gradient(bench_run: BenchRun, seed: int
         scripted([9.0])(lambda x: x.view(8)), scripted([9.0])(lambda x: x[:]),
         setup=lambda: (torch.ones(8, requires_grad=True),), grads=True, golden="float64", reps=4)"""
     bench_run(unlimited(body), f"--gpu-bench-seed={seed}").assert_outcomes(passed=1)
+
+
+def test_a_candidate_that_fails_is_told_before_one_that_is_open(bench_run: BenchRun) -> None:
+    source = limited("1.96", "gpu_bench.compare({'open': shaky, 'slow': double}, double, (x,))")
+    result = bench_run(source, "--gpu-bench-inconclusive=fail")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["E*LimitBroken: slow is *"])

@@ -429,6 +429,29 @@ def no_room(monkeypatch): monkeypatch.setattr(module.LazyTensor, "make", lambda 
     assert "Expected start node" not in result.stdout.str()
 
 
+def test_the_section_shows_what_failed_and_not_what_came_after(record_run: RecordRun) -> None:
+    """What could not be measured at first is measured when hypothesis comes back to it, and fails all the same."""
+    body = "seen[n] += 1; gpu_bench.measure(add(5.0) if seen[n] > 1 or n < 21 else lost, (torch.ones(n),), label='k')"
+    head = "import collections; seen = collections.Counter()\nfrom pytest_gpubench.errors import MeasurementError\n"
+    head += "@scripted([1.0])\ndef lost(x): raise MeasurementError('lost records')\n"
+    recorder = record_run(limited(body, marks="max_time_us=20").replace("called = []", f"called = []\n{head}"))
+    (report,) = [report for report in recorder.reports if report.when == "call"]
+    assert "MeasurementError: lost records" in report.longreprtext
+    (section,) = [text for title, text in report.sections if title == "gpu_bench"]
+    assert re.match(r"k: not measured \(the last to fail, of \d+\)\n  INVALID: lost records$", section)
+
+
+def test_the_section_ends_with_the_example_that_is_reported(record_run: RecordRun) -> None:
+    """Though it was measured before others were tried."""
+    body = "gpu_bench.measure(add(40.0 + n if n > 20 else 5.0), (torch.ones(n),), label='add')"
+    recorder = record_run(limited(body, marks="max_time_us=20"))
+    (report,) = [report for report in recorder.reports if report.when == "call"]
+    (section,) = [text for title, text in report.sections if title == "gpu_bench"]
+    assert "n=21," in report.longreprtext
+    assert "add: 61.00 us" in section
+    assert recorder.records[0].measurements[-1].example == "n=21"
+
+
 # phases
 
 

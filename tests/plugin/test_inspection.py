@@ -2,6 +2,7 @@
 
 import pytest
 
+from pytest_gpubench.results.model import Outcome
 from tests.plugin.conftest import BenchRun, RecordRun
 
 MEASURE = "@pytest.mark.perf({marks})\ndef test_it(gpu_bench): gpu_bench.measure(fast, {given})\n"
@@ -207,7 +208,7 @@ def test_it(gpu_bench): gpu_bench.compare(product, product, (a,), names=("one", 
 def test_timers_that_cannot_be_meant(bench_run: BenchRun, given: str, sentence: str) -> None:
     result = bench_run(COMPARE.format(marks="", given=given))
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines([f"E *BadRequest: {sentence.replace('[', '[[]')}"])
+    result.stdout.fnmatch_lines([f"E *BadRequest: {sentence}"])
 
 
 def test_a_failure_names_the_kernels_that_the_reference_does_not_launch(bench_run: BenchRun) -> None:
@@ -307,3 +308,204 @@ def test_it(gpu_bench): gpu_bench.measure(lambda: None, label="work")
     recorder = record_run(source, "--gpu-bench-timer=wall", "--gpu-bench-device=cpu", "--gpu-bench-reps=20")
     (record,) = recorder.records
     assert record.measurements[0].timing.reps == 20
+
+
+LATE = """
+import sys, torch
+
+x = torch.ones(64)
+calls = []
+def double(x): return x * 2
+
+def late(x):
+    frame = sys._getframe()
+    while frame := frame.f_back:
+        if frame.f_code.co_name == "is_deterministic": raise ValueError("late")
+    return x + x
+
+def second(x):
+    calls.append(x)
+    if len(calls) == 2: raise ValueError("broken")
+    return x + x
+
+@pytest.mark.perf({marks})
+def test_it(gpu_bench): gpu_bench.{call}
+"""
+
+
+@pytest.mark.parametrize(
+    ("call", "roles"),
+    [
+        ("measure(late, (x,), reps=20)", [""]),
+        ("compare({'a': double, 'b': late}, double, (x,), reps=20)", ["reference", "candidate", "candidate"]),
+        ("phases({'p': double}, late, (x,), reps=20)", ["", ""]),
+    ],
+)
+def test_what_raises_after_the_reps_loses_none_of_them(record_run: RecordRun, call: str, roles: list[str]) -> None:
+    """What was found of the first function, whose look raised nothing, is kept with it."""
+    source = LATE.format(marks="deterministic=True, max_time_us=1e9", call=call)
+    recorder = record_run(source, "--gpu-bench-timer=wall", "--gpu-bench-device=cpu")
+    (report,) = (report for report in recorder.reports if report.when == "call")
+    assert "ValueError: late" in report.longreprtext
+    found = recorder.records[0].measurements
+    assert [item.role for item in found] == roles
+    assert [item.timing.reps for item in found] == [20] * len(roles)
+    judged = [[each.limit for each in item.verdicts] for item in found if item.role != "reference"]
+    both = ["max_time_us=1000000000.0", "deterministic=True"]
+    assert judged == ([both, both[:1]] if len(roles) > 1 else [both[:1]])
+
+
+def test_the_work_of_phases_is_counted_before_their_reps(record_run: RecordRun) -> None:
+    """The first call is there to see whether it is interpreted."""
+    source = LATE.format(marks="min_gbps=1e-12", call="phases({'p': second}, double, (x,), reps=20)")
+    recorder = record_run(source, "--gpu-bench-timer=wall", "--gpu-bench-device=cpu")
+    (report,) = (report for report in recorder.reports if report.when == "call")
+    assert "raised in the call of 'p' whose work is counted" in report.longreprtext
+
+
+@pytest.mark.parametrize(("alpha", "least"), [("1e-4", 15), ("2e-4", 14)])
+def test_phases_are_looked_at_once_with_all_of_alpha(record_run: RecordRun, alpha: str, least: int) -> None:
+    source = f"""
+@pytest.mark.perf(max_time_us=50, min_gbps=1e-9, alpha={alpha})
+def test_it(gpu_bench):
+    import torch
+    gpu_bench.phases({{"one": fast}}, args=(torch.ones(8),), max_time=1e-9)
+"""
+    (record,) = record_run(source).records
+    sentences = [each.sentence for item in record.measurements for each in item.verdicts]
+    assert len(sentences) == 2
+    assert all(f"(12 reps, too few to decide: take at least {least}, " in each.replace("; ", "(") for each in sentences)
+
+
+@pytest.mark.parametrize(
+    ("marks", "call", "sentence"),
+    [
+        (
+            "min_tflops=1",
+            "phases({'p': fast})",
+            "p: min_tflops=1 cannot be judged, * measure it by itself, with flops=",
+        ),
+        ("min_tflops=1", "measure(fast)", "fast: min_tflops=1 cannot be judged, * give flops= where it is measured"),
+        ("min_gbps=1", "measure(fast, bytes=0)", "fast: min_gbps=1 cannot be judged, its bytes are not known: give *"),
+    ],
+)
+def test_unknown_work_says_how_to_give_it(bench_run: BenchRun, marks: str, call: str, sentence: str) -> None:
+    source = f"@pytest.mark.perf({marks})\ndef test_it(gpu_bench): gpu_bench.{call}\n"
+    result = bench_run(source, "--gpu-bench-reps=20")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines([f"E *InvalidResult: {sentence}"])
+
+
+@pytest.mark.parametrize("marks", ["min_gbps=1e-9", "min_gbps=1e9", "min_peak_fraction=0.5"])
+@pytest.mark.parametrize(
+    "call",
+    [
+        "measure(mine, (torch.ones(0),))",
+        "compare(mine, theirs, (torch.ones(0),))",
+        "phases({'p': mine}, args=(torch.ones(0),))",
+    ],
+)
+def test_the_rate_of_what_moves_no_byte_is_not_judged(bench_run: BenchRun, marks: str, call: str) -> None:
+    source = f"{GIVEN}\n@pytest.mark.perf({marks})\ndef test_it(gpu_bench): gpu_bench.{call}\n"
+    result = bench_run(source, "--gpu-bench-reps=20")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["gpu_bench: warning: *says nothing here, it moves 0 bytes", "*limits: 1 not judged"])
+
+
+@pytest.mark.parametrize("call", ["measure(mine, (x,), {given})", "compare(mine, theirs, (x,), {given})"])
+def test_no_bytes_given_are_no_such_check(record_run: RecordRun, call: str) -> None:
+    """As without: those of inputs and outputs count."""
+    found = []
+    for given in ("bytes=0", "bytes=None"):
+        body = f"x = torch.ones(8); gpu_bench.{call.format(given=given)}"
+        recorder = record_run(f"{GIVEN}\n@pytest.mark.perf(min_gbps=1e-9)\ndef test_it(gpu_bench): {body}\n")
+        (record,) = recorder.records
+        found.append(
+            [(item.timing.moved_bytes, [each.outcome for each in item.verdicts]) for item in record.measurements]
+        )
+    assert found[0] == found[1]
+    assert found[0][-1] == (64, [Outcome.PASS])
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        ("measure(fast, bytes=10**9999)", "bytes=... is not valid: it must be a whole number of bytes, at most 2*63"),
+        ("compare(fast, slow, bytes=2**63 + 1)", "bytes=... is not valid: *, at most 2*63"),
+        ("measure(fast, flops=10**400)", "flops=... is not valid: it must be a whole number of operations, at most *"),
+        ("phases({'p': fast}, elements=10**400)", "phases(elements=...) is not valid: *, at most 2*63"),
+    ],
+)
+def test_numbers_that_no_call_can_mean_are_refused(bench_run: BenchRun, call: str, sentence: str) -> None:
+    result = bench_run(f"def test_it(gpu_bench): gpu_bench.{call}\n")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines([f"E *BadRequest: {sentence}"])
+
+
+def test_the_largest_numbers_are_measured(bench_run: BenchRun) -> None:
+    source = """
+@pytest.mark.perf(min_gbps=1e-9, min_tflops=1e-9)
+def test_it(gpu_bench): gpu_bench.measure(fast, bytes=2**63, flops=2**63)
+def test_phases(gpu_bench): gpu_bench.phases({"p": fast}, elements=2**63)
+"""
+    bench_run(source).assert_outcomes(passed=2)
+
+
+def test_what_the_gpu_can_do_is_asked_for_once_in_a_comparison(
+    bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[object] = []
+    monkeypatch.setattr("pytest_gpubench.contest.Inspection.peaks", lambda self, work: asked.append(work.moved_bytes))
+    source = """
+@pytest.mark.perf(min_gbps=1e-9)
+def test_it(gpu_bench): gpu_bench.compare({"a": fast, "b": fast, "c": fast}, slow, bytes=1000)
+"""
+    bench_run(source).assert_outcomes(passed=1)
+    assert asked.count(1000) == 1
+
+
+BESIDE = """
+@scripted([9.9, 10.1])
+def close(): return 0
+
+@scripted([20.0, 20.2, 19.8])
+def plain(): return 0
+
+@pytest.mark.perf({marks})
+def test_it(gpu_bench): gpu_bench.compare({{"close": close, "bad": slow}}, plain{given})
+"""
+
+
+@pytest.mark.parametrize(
+    "marks",
+    [
+        "min_speedup={'close': 2.0, 'bad': 1.5}",
+        "min_speedup={'close': 2.0}, max_time_us=15",
+        "min_speedup={'bad': 1.5}, max_time_us=10.0",
+        "min_speedup={'bad': 1.5}, max_time_us=20.0",
+        "min_speedup={'close': 2.0}, min_gbps=10**9",
+        "max_time_us=10.0, max_rel_std=1e-9",
+    ],
+)
+def test_a_comparison_ends_when_a_limit_is_broken(record_run: RecordRun, marks: str) -> None:
+    """At the first look, though what is asked of the other would stay open for all of them."""
+    given = ", bytes=1000" if "min_gbps" in marks else ""
+    recorder = record_run(BESIDE.format(marks=marks, given=given))
+    (record,) = recorder.records
+    outcomes = [each.outcome for item in record.measurements for each in item.verdicts]
+    assert Outcome.FAIL in outcomes
+    assert {item.speedup.quads for item in record.measurements if item.speedup} == {20}
+    assert [report.outcome for report in recorder.reports if report.when == "call"] == ["failed"]
+
+
+def test_a_broken_limit_is_told_before_one_that_it_left_open(bench_run: BenchRun) -> None:
+    source = """
+@scripted([9.9, 10.1])
+def close(): return 0
+
+@pytest.mark.perf(max_time_us=10.0, min_gbps=1e9, inconclusive="fail")
+def test_it(gpu_bench): gpu_bench.measure(close, bytes=1000)
+"""
+    result = bench_run(source)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["E *LimitBroken: close is too slow: * GB/s*"])

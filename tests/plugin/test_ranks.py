@@ -126,7 +126,7 @@ def test_a_throttled_gpu_breaks_no_limit_on_time_but_keeps_none_open(
         ("max_regression=0.05", "BadRequest: ranks() cannot be held to max_regression: leave it out"),
         ("forbid='sync'", "BadRequest: ranks() cannot be held to forbid sync or alloc: leave it out"),
         ("forbid=('memset', 'alloc')", "BadRequest: ranks() cannot be held to forbid sync or alloc: leave it out"),
-        ("min_tflops=1", "InvalidResult: work: min_tflops=1 cannot be judged"),
+        ("min_tflops=1", "BadRequest: ranks() cannot be held to min_tflops: leave it out"),
         (
             "min_speedup=1.0",
             "perf(min_speedup=1.0) was never judged: the test compared nothing; call gpu_bench.compare",

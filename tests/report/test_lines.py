@@ -30,8 +30,8 @@ def judged(*outcomes: Outcome, enforced: bool = True) -> TestRecord:
         (
             judged(*Outcome),
             Settings(),
-            "1 pass, 1 fail, 1 inconclusive (raise --gpu-bench-max-time, or look for what disturbs the GPU), "
-            "1 invalid (no number that is known to be right), 1 not judged",
+            "1 pass, 1 fail, 1 inconclusive (raise --gpu-bench-max-time, reps= where a test gives it, or look for what "
+            "disturbs the GPU), 1 invalid (no number that is known to be right), 1 not judged",
         ),
         (
             judged(Outcome.INCONCLUSIVE),
@@ -41,7 +41,8 @@ def judged(*outcomes: Outcome, enforced: bool = True) -> TestRecord:
         (
             judged(Outcome.INCONCLUSIVE),
             Settings(device="cpu"),
-            "1 inconclusive (raise --gpu-bench-max-time, or look for what disturbs the CPU)",
+            "1 inconclusive (raise --gpu-bench-max-time, reps= where a test gives it, "
+            "or look for what disturbs the CPU)",
         ),
         (
             judged(Outcome.FAIL, Outcome.INCONCLUSIVE, enforced=False),

@@ -1,6 +1,9 @@
 """Examples by name and text."""
 
-from typing import NamedTuple
+import struct
+import sys
+from types import SimpleNamespace
+from typing import Any, NamedTuple, cast
 
 import pytest
 import torch
@@ -88,3 +91,46 @@ def test_a_tensor_of_ours_is_its_call() -> None:
     assert text_of([made, (made,)], pasted=True) == f"[lazy_{text}, (lazy_{text},)]"
     assert text_of(again.make()) == text
     assert example_of({}) == Example("", {})
+
+
+def draw(monkeypatch: pytest.MonkeyPatch, *choices: object) -> None:
+    """Have hypothesis have drawn what is given."""
+    context = SimpleNamespace(data=SimpleNamespace(choices=choices))
+    monkeypatch.setattr("hypothesis.control._current_build_context", SimpleNamespace(value=context))
+
+
+NAN, OTHER_NAN = (struct.unpack("d", struct.pack("Q", bits))[0] for bits in (0x7FF8 << 48, (0x7FF8 << 48) + 1))
+DRAWN = [(1,), (1, 2), (True,), (1.0,), (0,), (0.0,), (-0.0,), (False,), ("",), (b"",), (NAN,), (OTHER_NAN,)]
+
+
+@pytest.mark.parametrize("first", range(len(DRAWN)))
+@pytest.mark.parametrize("second", range(len(DRAWN)))
+def test_examples_are_told_apart_by_what_was_drawn(monkeypatch: pytest.MonkeyPatch, first: int, second: int) -> None:
+    keys = []
+    for place in (first, second):
+        draw(monkeypatch, *DRAWN[place])
+        example = example_of({"case": Opaque()})
+        assert example.held == ()
+        keys.append(example.key)
+    assert (keys[0] == keys[1]) == (first == second)
+
+
+@pytest.mark.parametrize("missing", ["control", "value", "data", "choices", "drawn"])
+def test_where_nothing_is_known_to_be_drawn_all_that_may_differ_does(
+    monkeypatch: pytest.MonkeyPatch, missing: str
+) -> None:
+    """As for @example, for a hypothesis that does not tell, and in a thread of the test's own."""
+    data: Any = SimpleNamespace() if missing == "choices" else SimpleNamespace(choices=())
+    context: Any = SimpleNamespace() if missing == "data" else SimpleNamespace(data=data)
+    variable = SimpleNamespace(value=None if missing == "value" else context)
+    control = SimpleNamespace() if missing == "control" else SimpleNamespace(_current_build_context=variable)
+    monkeypatch.setitem(sys.modules, "hypothesis.control", cast(Any, control))
+    x = torch.ones(4)
+    first, other = (example_of({"x": [tensor], "n": 1}) for tensor in (x, torch.zeros(4)))
+    assert first.text == other.text
+    assert first.key != other.key
+    assert first.held[0] == [x]
+    same = example_of({"n": 3, "x": lazy_tensor((3,), seed=1), "sizes": [(1, 2.5), "a", None, True]})
+    assert same.held == ()
+    assert same.key == example_of({"n": 3, "x": lazy_tensor((3,), seed=1), "sizes": [(1, 2.5), "a", None, True]}).key
+    assert same.key != example_of({"n": 3, "x": lazy_tensor((3,), seed=2), "sizes": [(1, 2.5), "a", None, True]}).key

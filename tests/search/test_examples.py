@@ -224,3 +224,42 @@ def test_an_error_that_only_speaks_of_cuda_is_shrunk(monkeypatch: pytest.MonkeyP
             raise RuntimeError("CUDA error: invalid argument")
 
     assert follow(body).calls[-1] == 51
+
+
+def draw(monkeypatch: pytest.MonkeyPatch, *choices: object) -> None:
+    """Have hypothesis have drawn what is given."""
+    monkeypatch.setattr("pytest_gpubench.search.example.choices", lambda: choices)
+
+
+def test_what_is_drawn_in_the_call_tells_examples_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What did not fit stays left out, though it fits the next time; another is tried."""
+    examples, drawn = Examples("reject"), [(5,), (5,), (6,), (5,)]
+
+    def run(fits: bool) -> object:
+        draw(monkeypatch)
+        return examples.run(Example("n=data(...)", {}), lambda: call(fits))
+
+    def call(fits: bool) -> int:
+        draw(monkeypatch, *drawn.pop(0))
+        if not fits:
+            raise full()
+        return 7
+
+    for fits in (False, True):
+        with pytest.raises(UnsatisfiedAssumption):
+            inside(lambda: run(fits))  # noqa: B023 # called at once
+    assert run(True) == 7
+    assert (len(examples.rejected), len(examples.passed)) == (1, 1)
+    assert examples.sentence.startswith("1 example did not fit")
+    with pytest.raises(UnsatisfiedAssumption):
+        inside(lambda: run(True))
+
+
+def test_what_is_drawn_from_our_strategies_is_known_by_its_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    examples = Examples("reject")
+    draw(monkeypatch, 1)
+    with pytest.raises(UnsatisfiedAssumption):
+        inside(lambda: examples.draw("tensor(shape=(3,), seed=0)", {}, lambda: raise_full(1)))
+    draw(monkeypatch, 1, 2)
+    with pytest.raises(UnsatisfiedAssumption):
+        inside(lambda: examples.draw("tensor(shape=(3,), seed=0)", {}, lambda: 1))

@@ -424,3 +424,13 @@ def test_the_interval_of_the_std_says_something(count: int, closest: float, fart
 def test_false_fails_of_the_std_are_rare_in_many_trials(draw: Draw, count: int) -> None:
     """The worst are far outliers: 1.3 alpha at 0.001 and 250 samples."""
     check_false_fails(draw, count, 200_000, {0.05: 0.05, 0.01: 0.01, 0.001: 0.0013})
+
+
+@pytest.mark.parametrize("alpha", [0.05, 1e-3, 1e-15, 1e-17, 1e-100, 1e-300])
+def test_a_spread_has_an_interval_at_any_alpha(alpha: float) -> None:
+    """The quantile is that of the small tail: that of the large one is 1, in floating point, below 1e-16."""
+    samples = [100.0 + number % 7 for number in range(2000)]
+    interval, wider = std_interval(samples, alpha), std_interval(samples, alpha / 2)
+    assert interval is not None
+    assert wider is not None
+    assert wider.low < interval.low < statistics.stdev(samples) < interval.high < wider.high

@@ -1,0 +1,106 @@
+"""Examples of the same text are different ones: drawn within the test, or of tensors whose values no text shows."""
+
+import pytest
+
+from tests.plugin.conftest import BenchRun, RecordRun
+from tests.plugin.test_given import TROUBLE, limited
+
+DATA = "n=st.data()"
+TENSORS = "n=st.integers(0, 9).map(lambda k: torch.full((4,), float(k)))"
+ARRAYS = "n=st.integers(0, 9).map(lambda k: np.concatenate([np.zeros(999), np.full(5, k), np.zeros(999)]))"
+RANDOMS = "n=st.randoms(use_true_random=False)"
+COUNTED = "import numpy as np\nfrom hypothesis import note\nimport collections; seen = collections.Counter()"
+
+
+def alike(body: str, given: str, marks: str = "max_time_us=20", above: str = "") -> str:
+    """Return a test whose examples look the same."""
+    return limited(body, given, marks, above).replace("called = []", f"called = []\n{COUNTED}")
+
+
+@pytest.mark.parametrize(
+    ("given", "body", "smallest"),
+    [
+        (DATA, "k = n.draw(sizes); gpu_bench.measure(slow_from(k, 70), (torch.ones(3),))", "1: 70"),
+        (DATA, "k = n.draw(sizes); gpu_bench.compare(slow_from(k, 70), double, (torch.ones(3),))", "1: 70"),
+        (DATA, "k = n.draw(sizes); gpu_bench.phases({'a': slow_from(k, 70)}, args=(torch.ones(3),))", "1: 70"),
+        (DATA, "gpu_bench(add(1.0), torch.ones(1)); gpu_bench(slow_from(n.draw(sizes), 70), torch.ones(1))", "1: 70"),
+        (TENSORS, "note(f'of {n[0]:g}'); gpu_bench.measure(slow_from(n[0], 5), (n,))", "of 5\n"),
+        (TENSORS, "note(f'of {n[0]:g}'); gpu_bench.compare(slow_from(n[0], 5), double, (n,))", "of 5\n"),
+        (ARRAYS, "k = n[1000]; note(f'of {k:g}'); gpu_bench(slow_from(k, 5), torch.ones(3))", "of 5\n"),
+        (RANDOMS, "gpu_bench.measure(slow_from(n.random(), 0.5), (torch.ones(3),))", "n=HypothesisRandom("),
+    ],
+)
+def test_a_loss_is_found_and_shrunk(bench_run: BenchRun, given: str, body: str, smallest: str) -> None:
+    marks = "min_speedup=0.8" if "compare" in body else "max_time_us=20"
+    result = bench_run(alike(body, given, marks))
+    result.assert_outcomes(failed=1)
+    text = result.stdout.str()
+    assert "LimitBroken: " in text
+    assert smallest in text
+    assert not any(word in text for word in TROUBLE)
+
+
+def test_a_wrong_result_is_found(bench_run: BenchRun) -> None:
+    body = "note(f'of {n[0]:g}'); gpu_bench.compare(scripted([1.0])(lambda x: x * 2 + (x == 7)), double, (n,))"
+    result = bench_run(alike(body, TENSORS, "min_speedup=0.8"))
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["E *WrongResult: <lambda> is wrong*", "E *of 7"])
+
+
+@pytest.mark.parametrize("call", ["measure({}, (torch.ones(3),))", "phases(dict(a={}), args=(torch.ones(3),))"])
+def test_the_verdict_of_a_replay_is_the_same(bench_run: BenchRun, call: str) -> None:
+    """Slow the first time alone: the same choices are the same example."""
+    kernel = "add(50.0 if seen[k] == 1 and k > 20 else 5.0)"
+    body = f"k = n.draw(sizes); seen[k] += 1; gpu_bench.{call.format(kernel)}"
+    result = bench_run(alike(body, DATA))
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["E *too slow: median 50.00 us*", "E *Draw 1: 21*"])
+    assert not any(word in result.stdout.str() for word in TROUBLE)
+
+
+def test_objects_that_are_made_anew_are_remembered(record_run: RecordRun) -> None:
+    """By what was drawn for them: their addresses are others each time."""
+    body = "seen[n.k] += 1; gpu_bench.measure(add(50.0 if seen[n.k] == 1 and n.k > 20 else 5.0), (torch.ones(3),))"
+    source = alike(body, "n=st.builds(Case, sizes)")
+    source = source.replace("called = []", "called = []\nclass Case:\n    def __init__(self, k): self.k = k\n")
+    recorder = record_run(source)
+    (report,) = [report for report in recorder.reports if report.when == "call"]
+    assert "too slow: median 50.00 us" in report.longreprtext
+    assert not any(word in report.longreprtext for word in TROUBLE)
+
+
+def test_given_examples_are_different_ones(record_run: RecordRun) -> None:
+    """Nothing is drawn for them."""
+    above = "@settings(phases=[Phase.explicit])\n" + "".join(f"@example(n=torch.full((4,), {k}.))\n" for k in (1, 2, 9))
+    recorder = record_run(alike("gpu_bench.measure(slow_from(n[0], 5), (n,))", "n=st.none()", above=above))
+    (report,) = [report for report in recorder.reports if report.when == "call"]
+    assert "LimitBroken: add is too slow: median 40.00 us" in report.longreprtext
+    assert recorder.records[0].search.startswith("3 examples")
+
+
+def test_what_does_not_fit_is_counted_by_what_was_drawn(record_run: RecordRun) -> None:
+    body = "k = n.draw(sizes); seen[k] += 1; gpu_bench.extra_info[str(k)] = seen[k]; need(k > 60); "
+    body += "gpu_bench.measure(add(10.0), (torch.ones(3),))"
+    need = "\ndef need(full):\n    if full: raise torch.OutOfMemoryError('CUDA out of memory')\n"
+    recorder = record_run(alike(body, DATA).replace("called = []", f"called = []{need}"))
+    (record,) = recorder.records
+    assert [report.outcome for report in recorder.reports if report.when == "call"] == ["passed"]
+    left_out = [k for k in map(int, record.extra_info) if k > 60]
+    assert len(left_out) > 5
+    (warning,) = record.warnings
+    assert warning.startswith(f"{len(left_out)} examples did not fit into GPU memory (")
+    assert len(record.measurements) == len(record.extra_info) - len(left_out) == 25
+
+
+def test_examples_that_look_the_same_are_counted(record_run: RecordRun) -> None:
+    body = "gpu_bench.compare(add(10.0), double, (torch.ones(n.draw(sizes)),))"
+    (record,) = record_run(alike(body, DATA, "min_speedup=0.8")).records
+    assert record.search == "25 examples"
+
+
+def test_nothing_is_pasted_for_what_was_drawn_within_a_test(bench_run: BenchRun) -> None:
+    """Hypothesis would not take it, and prints what was drawn."""
+    body = "gpu_bench.compare(slow_from(n.draw(sizes), 70), double, (torch.ones(3),))"
+    text = bench_run(alike(body, DATA, "min_speedup=0.8")).stdout.str()
+    assert "Draw 1: 70" in text
+    assert "@example" not in text.partition("LimitBroken")[2]

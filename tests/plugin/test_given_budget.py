@@ -1,0 +1,104 @@
+"""The budget of a search is that of all it times, measurements, phases and ranks too; the rest is only called."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import pytest_gpubench.fixture
+from pytest_gpubench.fixture import spending
+from pytest_gpubench.limits import Limits
+from pytest_gpubench.search import Example, Search
+from pytest_gpubench.settings import Settings
+from tests.plugin.conftest import RecordRun
+from tests.plugin.test_given import limited
+from tests.plugin.test_ranks import ON_CPU, STEADY_US, take_samples
+
+CALLED = "before = len(called); gpu_bench.{}; gpu_bench.extra_info[f'{{{{n}}}}'] = len(called) - before"
+MEASURE = CALLED.format("measure({}, (torch.ones(n),))")
+PHASES = CALLED.format("phases(dict(a={}), args=(torch.ones(n),))")
+
+
+@pytest.fixture
+def seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have whatever is paid for take a second."""
+
+    @contextmanager
+    def paying(search: Search) -> Iterator[None]:
+        yield
+        search.spent_s += 1.0
+
+    monkeypatch.setattr(Search, "paying", paying)
+
+
+@pytest.mark.usefixtures("seconds")
+@pytest.mark.parametrize("body", [MEASURE, PHASES])
+@pytest.mark.parametrize(("budget_s", "measured"), [("0.5", 1), ("3", 3), ("3.5", 4), ("99", 25)])
+def test_what_the_budget_does_not_reach_is_called_once(
+    record_run: RecordRun, body: str, budget_s: str, measured: int
+) -> None:
+    source = limited(body.format("add(10.0)"), marks="max_time_us=11")
+    recorder = record_run(source, f"--gpu-bench-given-budget={budget_s}")
+    (record,) = recorder.records
+    assert [report.outcome for report in recorder.reports if report.when == "call"] == ["passed"]
+    assert [item.timing.measured for item in record.measurements] == [True] * measured + [False] * (25 - measured)
+    left = record.measurements[measured:]
+    assert {item.timing.unmeasured for item in left} <= {f"--gpu-bench-given-budget of {budget_s} s is spent"}
+    assert not [item for item in left if item.verdicts]
+    calls = [record.extra_info[item.example.removeprefix("n=")] for item in record.measurements]
+    assert [number == 1 for number in calls] == [not item.timing.measured for item in record.measurements]
+
+
+@pytest.mark.usefixtures("seconds")
+def test_ranks_are_called_when_it_is_spent(record_run: RecordRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    take_samples(monkeypatch, STEADY_US)
+    module: Any = pytest_gpubench.fixture
+    take, timed = module.measure_ranks, []
+
+    def noting(job: Any, devices: object) -> object:
+        timed.append(job.timed)
+        return take(job, devices) if job.timed else None
+
+    monkeypatch.setattr(module, "measure_ranks", noting)
+    source = limited("gpu_bench.ranks(scripted)", marks="max_time_us=11")
+    (record,) = record_run(source, *ON_CPU, "--gpu-bench-given-budget=2").records
+    assert timed == [True] * 2 + [False] * 23
+    reasons = [item.timing.unmeasured for item in record.measurements]
+    assert reasons == [None] * 2 + ["--gpu-bench-given-budget of 2 s is spent"] * 23
+
+
+@pytest.mark.usefixtures("seconds")
+@pytest.mark.parametrize("body", [MEASURE, PHASES])
+def test_as_much_again_is_for_shrinking(record_run: RecordRun, body: str) -> None:
+    source = limited(body.format("add(40.0 if n > 3 else 10.0)"), marks="max_time_us=11")
+    recorder = record_run(source, "--gpu-bench-given-budget=4")
+    (record,) = recorder.records
+    assert [report.outcome for report in recorder.reports if report.when == "call"] == ["failed"]
+    assert sum(item.timing.measured for item in record.measurements) == 8
+
+
+@pytest.mark.parametrize("body", [MEASURE, PHASES])
+def test_the_time_is_that_of_the_clock(record_run: RecordRun, body: str) -> None:
+    (record,) = record_run(
+        limited(body.format("add(10.0)"), marks="max_time_us=11"), "--gpu-bench-given-budget=1e-9"
+    ).records
+    assert [item.timing.measured for item in record.measurements] == [True] + [False] * 24
+
+
+@pytest.mark.parametrize("body", [MEASURE, PHASES])
+def test_where_nothing_is_timed_that_is_the_reason(record_run: RecordRun, body: str) -> None:
+    arguments = ("--gpu-bench-given-budget=1e-9", "--gpu-bench-disable")
+    (record,) = record_run(limited(body.format("add(10.0)"), marks="max_time_us=11"), *arguments).records
+    assert {item.timing.unmeasured for item in record.measurements} == {"switched off by --gpu-bench-disable"}
+
+
+def test_what_is_not_judged_spends_no_alpha() -> None:
+    search = Search(1.0, Example("", {}))
+    test: Any = SimpleNamespace(search=search, limits=Limits(max_time_us=1.0))
+    asked = Settings(alpha=0.001)
+    assert spending(test, asked, "the budget is spent") is asked
+    assert spending(test, asked, "").alpha == 0.0005
+    test.limits = Limits()
+    assert spending(test, asked, "") is asked

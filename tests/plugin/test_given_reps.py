@@ -1,0 +1,80 @@
+"""Fixed reps under @given: what they cannot decide is said once, with a number that can."""
+
+import re
+
+import pytest
+
+from tests.plugin.conftest import BenchRun, RecordRun
+from tests.plugin.test_given import TROUBLE, limited
+
+KERNEL = "add(1000.0 if n > 1 else 10.0)"
+MEASURE = f"gpu_bench.measure({KERNEL}, (torch.ones(n),))"
+COMPARE = f"gpu_bench.compare({KERNEL}, double, (torch.ones(n),))"
+PHASES = f"gpu_bench.phases(dict(a={KERNEL}), args=(torch.ones(n),))"
+TWICE = f"{MEASURE}; {MEASURE.replace('1000.0', '10.0')}"
+CASES = [
+    (MEASURE, "max_time_us=20", 31),
+    (COMPARE, "min_speedup=1.2", 60),
+    (COMPARE, "min_speedup=1.2, max_time_us=20", 60),
+    (PHASES, "max_time_us=20", 31),
+    (TWICE, "max_time_us=20", 33),
+]
+FEW = (
+    "with reps=12 not every example of @given can be judged, as all of them together spend alpha 0.001: take at least "
+)
+ENOUGH = " reps, enough for max_examples=25 and to shrink what fails, or give no reps"
+
+
+@pytest.mark.parametrize(("body", "marks", "least"), CASES)
+def test_it_is_said_once(record_run: RecordRun, body: str, marks: str, least: int) -> None:
+    recorder = record_run(limited(body, marks=marks), "--gpu-bench-reps=12")
+    (record,) = recorder.records
+    assert record.warnings == (f"{FEW}{least}{ENOUGH}",)
+
+
+def test_of_two_numbers_the_last_is_said(record_run: RecordRun) -> None:
+    """It is not known at first how much an example judges."""
+    (record,) = record_run(limited(TWICE, marks="max_time_us=20"), "--gpu-bench-reps=5").records
+    assert record.warnings == (f"{FEW}{33}{ENOUGH}".replace("reps=12", "reps=5"),)
+
+
+@pytest.mark.parametrize(("body", "marks", "least"), CASES)
+@pytest.mark.parametrize("slow_us", ["10.0", "1000.0"])
+def test_the_number_is_enough(record_run: RecordRun, body: str, marks: str, least: int, slow_us: str) -> None:
+    """For those that pass, and for those that hypothesis tries to shrink what fails."""
+    source = limited(body.replace("1000.0 if n > 1", f"{slow_us} if n > 1"), marks=marks)
+    recorder = record_run(source, f"--gpu-bench-reps={least}")
+    (record,) = recorder.records
+    verdicts = [each for item in record.measurements for each in item.verdicts]
+    assert len(verdicts) >= 5
+    assert not [each.sentence for each in verdicts if each.outcome == "inconclusive"]
+    (report,) = [report for report in recorder.reports if report.when == "call"]
+    assert report.outcome == ("passed" if slow_us == "10.0" else "failed")
+    assert "n=2," in report.longreprtext or report.outcome == "passed"
+
+
+@pytest.mark.parametrize(("body", "marks", "least"), CASES)
+@pytest.mark.parametrize("policy", ["fail", "pass"])
+def test_it_goes_as_asked_for_what_is_open(bench_run: BenchRun, body: str, marks: str, least: int, policy: str) -> None:
+    result = bench_run(limited(body, marks=marks), "--gpu-bench-reps=12", f"--gpu-bench-inconclusive={policy}")
+    text = result.stdout.str()
+    result.assert_outcomes(**{"failed" if policy == "fail" else "passed": 1})
+    assert (f"LimitBroken: {FEW}" in text) == (policy == "fail")
+    assert text.count(FEW) == (policy == "fail")
+    assert not any(word in text for word in TROUBLE)
+
+
+def test_what_is_open_for_its_spread_is_said_as_ever(record_run: RecordRun) -> None:
+    body = "gpu_bench.measure(add([9.0, 11.0]), (torch.ones(n),))"
+    (record,) = record_run(limited(body, marks="max_time_us=10"), "--gpu-bench-reps=60").records
+    assert len(record.warnings) == 25
+    assert {re.sub("alpha .*", "", each) for each in record.warnings} == {
+        "add is too close to tell: median 10.00 us [9.000 us, 11.00 us], wanted at most 10.00 us (60 reps, "
+    }
+
+
+def test_a_test_of_its_own_says_what_it_needs(record_run: RecordRun) -> None:
+    source = "@pytest.mark.perf(max_time_us=20)\ndef test_it(gpu_bench): gpu_bench.measure(fast, (), reps=5)\n"
+    (record,) = record_run(source).records
+    (warning,) = record.warnings
+    assert warning.startswith("fast cannot be judged")

@@ -1,0 +1,160 @@
+"""A test that is measured once more for a saved run: what its own limits came to, and how often they are wrong."""
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from pytest_gpubench.current import CurrentTest, hold_against_past
+from pytest_gpubench.gpu.device import cpu_device
+from pytest_gpubench.inspection import CARRIED, Inspection, Work
+from pytest_gpubench.limits import Limits
+from pytest_gpubench.past import Past
+from pytest_gpubench.results.counterpart import PastTest
+from pytest_gpubench.results.model import Measurement, Outcome, Timing, Verdict
+from pytest_gpubench.settings import Settings
+from pytest_gpubench.stats.tolerance import Tolerance
+from tests.report.records import GPU
+
+PASS, FAIL, INCONCLUSIVE = Outcome.PASS, Outcome.FAIL, Outcome.INCONCLUSIVE
+SETTINGS = Settings(timer="scripted", device="cpu")
+DEVICE = cpu_device()
+MOVED_BYTES = 10**8
+
+
+def timing_of(samples_us: Sequence[float]) -> Timing:
+    return Timing(label="a", timer="scripted", cache="cold", device="GPU", samples_us=tuple(samples_us))
+
+
+def held_against(samples_us: Sequence[float], tolerance: str) -> Past:
+    """Return a saved run of the same test, and by how much a median may be above its own."""
+    known = PastTest("t.py::test_it", "main", GPU, "", {}, "", (Measurement(timing=timing_of(samples_us)),))
+    return Past(known, Tolerance("median", margin=float(tolerance)), f"max_regression='median:{tolerance}'")
+
+
+def running(limits: Limits, past: Past | None, settings: Settings = SETTINGS) -> CurrentTest:
+    return CurrentTest("t.py::test_it", settings, limits, past=lambda facts: past)
+
+
+def judged(samples_us: Sequence[float], limits: Limits, settings: Settings) -> Measurement:
+    """Return what a measurement comes to that is looked at once."""
+    judgement = Inspection(settings, DEVICE, limits).judgement(Work(MOVED_BYTES), single=True)
+    judgement.look(timing_of(samples_us))
+    return Measurement(timing=timing_of(samples_us), verdicts=judgement.verdicts)
+
+
+def turns(*found: Measurement) -> Callable[[], list[Measurement]]:
+    """Return these measurements, one by one."""
+    rest = iter(found)
+    return lambda: [next(rest)]
+
+
+def verdict(limit: str, outcome: Outcome, sentence: str = "so") -> Verdict:
+    return Verdict(limit=limit, outcome=outcome, sentence=sentence)
+
+
+# what stands
+
+
+@pytest.mark.parametrize("limit", ["max_time_us=1", "max_rel_std=0.1", "min_speedup=1", "min_gbps=1", "min_tflops=1"])
+@pytest.mark.parametrize(
+    ("first", "second"), list(itertools.permutations([PASS, FAIL, INCONCLUSIVE, Outcome.INVALID], 2))
+)
+def test_a_limit_is_judged_the_first_time(limit: str, first: Outcome, second: Outcome) -> None:
+    """A broken one ends it: there is no second time."""
+    slower = timing_of([11.0] * 40)
+    measured = [Measurement(timing=slower, verdicts=(verdict(limit, each, each.value),)) for each in (first, second)]
+    settings = replace(SETTINGS, alpha=0.01)
+    held = hold_against_past(running(Limits(), held_against([10.0] * 40, "0.05")), settings, DEVICE, turns(*measured))
+    own, of_past = held.measurements[0].verdicts
+    assert (own.outcome, of_past.outcome) == (first, FAIL)
+    again = first in (PASS, INCONCLUSIVE)
+    assert own.sentence == first.value + (" (in the first of two measurements)" if again else "")
+
+
+def test_an_exact_limit_is_judged_whenever_it_can_be() -> None:
+    measured = [
+        Measurement(timing=timing_of([11.0] * 40), verdicts=(verdict("deterministic=True", each),))
+        for each in (PASS, FAIL)
+    ]
+    held = hold_against_past(running(Limits(), held_against([10.0] * 40, "0.05")), SETTINGS, DEVICE, turns(*measured))
+    assert [each.outcome for each in held.measurements[0].verdicts] == [FAIL, FAIL]
+
+
+def test_what_is_as_fast_as_before_is_measured_once_with_all_of_alpha() -> None:
+    """21 of 30 reps are below 10 us: enough at alpha 0.05, not at half of it."""
+    samples_us = [9.0] * 21 + [10.5] * 9
+    settings = replace(SETTINGS, alpha=0.05)
+    alone, halved = (
+        judged(samples_us, Limits(max_time_us=10), replace(settings, alpha=alpha)) for alpha in (0.05, 0.025)
+    )
+    held = hold_against_past(running(Limits(), held_against([9.0] * 40, "0.5")), settings, DEVICE, turns(alone))
+    assert [each.outcome for each in held.measurements[0].verdicts] == [PASS, PASS]
+    assert [each.outcome for each in halved.verdicts] == [INCONCLUSIVE]
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_what_raises_loses_nothing_that_was_measured(number: int) -> None:
+    """What an error carries the first time; the second time, what the first one found."""
+    kept = [Measurement(timing=timing_of([11.0] * 40)), Measurement(timing=timing_of([12.0] * 40))]
+    error = ValueError("late")
+    setattr(error, CARRIED, (kept[1],))
+    calls = iter(range(2))
+
+    def obtain() -> list[Measurement]:
+        if next(calls) == number:
+            raise error
+        return kept[:1]
+
+    test = running(Limits(), held_against([10.0] * 40, "0.05"))
+    with pytest.raises(ValueError, match="late"):
+        hold_against_past(test, SETTINGS, DEVICE, obtain)
+    assert [item.timing for item in test.measurements] == [kept[1 - number].timing]
+
+
+# how often it is wrong
+
+NOISE = 0.01
+
+
+def noisy(rng: np.random.Generator) -> list[float]:
+    """Return reps whose median is 10 us."""
+    found: list[float] = (10.0 * np.exp(NOISE * rng.standard_normal(60))).tolist()
+    return found
+
+
+@pytest.mark.parametrize("limit", ["max_time_us", "min_gbps", "max_rel_std"])
+def test_a_limit_beside_a_saved_run_fails_as_seldom_as_alone(limit: str) -> None:
+    """Exactly at the limit, and as fast as before, to be told within 0.001 %: every other test is measured twice."""
+    alpha, number = 0.2, 400
+    limits = {
+        "max_time_us": Limits(max_time_us=10.0),
+        "min_gbps": Limits(min_gbps=MOVED_BYTES / 10.0 / 1e3),
+        "max_rel_std": Limits(max_rel_std=math.sqrt(math.expm1(NOISE**2))),
+    }[limit]
+    settings = replace(SETTINGS, alpha=alpha)
+    failed = {"alone": 0, "beside": 0}
+    taken = 0
+    for seed in np.random.SeedSequence(20250613).spawn(number):
+        past_seed, own_seed = seed.spawn(2)
+        for name in failed:
+            rng = np.random.default_rng(own_seed)
+
+            def obtain(rng: np.random.Generator = rng) -> list[Measurement]:
+                nonlocal taken
+                taken += 1
+                return [judged(noisy(rng), limits, settings)]
+
+            past = held_against(noisy(np.random.default_rng(past_seed)), "0.00001") if name == "beside" else None
+            held = hold_against_past(running(limits, past), settings, DEVICE, obtain)
+            own = [each for each in held.measurements[0].verdicts if not each.is_of_past]
+            assert len(own) == 1
+            failed[name] += own[0].outcome is FAIL
+    assert taken > 2.5 * number  # many were measured a second time
+    most = alpha / 2 if limit != "max_rel_std" else alpha  # the interval leaves out as much at either end
+    assert failed["beside"] == failed["alone"]
+    for fails in failed.values():
+        assert fails / number <= most + 2 * math.sqrt(most * (1 - most) / number)
