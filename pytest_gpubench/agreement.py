@@ -38,6 +38,7 @@ __tracebackhide__ = True
 
 Function = Callable[..., object]
 Golden = Literal["float64"] | Function | None
+ROUNDING_HINT = 'if only rounding differs, compare with golden="float64", or give rtol= and atol='
 
 
 @dataclass(frozen=True)
@@ -82,14 +83,16 @@ class Agreement:
 
     def require(self, name: str, differences: Sequence[Difference], when: str = "") -> None:
         """Raise WrongResult naming every output that differs by more than is allowed."""
-        wrong = [difference.sentence for difference in differences if not difference.passed]
+        failed = [difference for difference in differences if not difference.passed]
+        wrong = [difference.sentence for difference in failed]
         if wrong and not self._are_arguments_repeated():
             raise UnfairComparison(
                 "setup= makes other arguments each time, so that no outputs can be compared: draw them from torch's "
                 "global generators, which are reset before each call, or from one that setup seeds"
             )
         if wrong:
-            raise WrongResult(f"{name} is wrong{when}: " + "; ".join(wrong))
+            hint = [ROUNDING_HINT] if all(difference.may_be_rounding for difference in failed) else []
+            raise WrongResult(f"{name} is wrong{when}: " + "; ".join([*wrong, *hint]))
 
     def compare(self, found: Ran, expected: Ran, poisoned: bool = False) -> tuple[Difference, ...]:
         """Return the differences of outputs and gradients."""

@@ -136,7 +136,7 @@ def judge_absence(timing: Timing, is_one: Callable[[str, str], bool], verb: str)
 def judge_waits(timing: Timing, observed: "Observed | None") -> Judged:
     """Judge that the host does not wait for the GPU during a call."""
     if observed is None:
-        return not_observed(timing)
+        return not_observed(timing, "forbid='sync'")
     unseen = sum(observed.runtime_waits.values()) - len(observed.waits)
     places = [str(wait) for wait in observed.waits]
     if unseen > 0:
@@ -159,7 +159,7 @@ def judge_blocking_copies(kernels: Iterable[Kernel]) -> Judged:
 def judge_allocations(timing: Timing, observed: "Observed | None") -> Judged:
     """Judge that a call takes no GPU memory, not even for what it returns."""
     if observed is None:
-        return not_observed(timing)
+        return not_observed(timing, "forbid='alloc'")
     driver = sum(observed.driver_allocations.values())
     if observed.memory is None and not driver:
         return NOT_COUNTED
@@ -178,7 +178,7 @@ def judge_allocations(timing: Timing, observed: "Observed | None") -> Judged:
 def judge_memory(timing: Timing, observed: "Observed | None", most: object) -> Judged:
     """Judge the most memory that a call takes at once, and that it gives all of it back: what leaks has no limit."""
     if observed is None:
-        return not_observed(timing)
+        return not_observed(timing, f"max_memory={most!r}")
     if observed.memory is None:
         return NOT_COUNTED
     limit, memory = memory_size(most), observed.memory
@@ -224,9 +224,10 @@ def kernels_unknown(timing: Timing) -> Judged | None:
     return Outcome.NOT_JUDGED, f"has no kernels to judge{reason}"
 
 
-def not_observed(timing: Timing) -> Judged:
-    """Return that a call was not watched."""
-    return Outcome.NOT_JUDGED, f"was not watched on a GPU{because(timing)}"
+def not_observed(timing: Timing, limit: str) -> Judged:
+    """Return that a call was not watched for a limit, as where it did not run on a GPU."""
+    need = ", which needs a GPU" if timing.measured or timing.timer == "wall" else ""
+    return Outcome.NOT_JUDGED, f"was not held against {limit}{need}{because(timing)}"
 
 
 def because(timing: Timing) -> str:

@@ -10,7 +10,7 @@ from pytest_gpubench.units import count
 from pytest_gpubench.workers import is_distributing, is_worker
 
 if TYPE_CHECKING:
-    from pytest_gpubench.results.model import TestRecord
+    from pytest_gpubench.results.model import DeviceFacts, TestRecord
 
 
 class Gathering:
@@ -28,11 +28,22 @@ class Gathering:
         """Say what is measured with; without xdist that waits until it is known that there are perf tests."""
         if not is_distributing(config):
             return None
-        from pytest_gpubench.gpu.presence import visible_facts
         from pytest_gpubench.report.terminal import header_line
 
-        gpus = visible_facts() if self.settings.device != "cpu" else []
-        return header_line(gpus[0] if gpus else None, self.settings, len(gpus))
+        devices = self._devices()
+        return header_line(devices[0] if devices else None, self.settings, len(devices))
+
+    def _devices(self) -> "list[DeviceFacts]":
+        """Return what the workers will measure on, as far as that is known without torch: GPUs, or the CPU."""
+        from pytest_gpubench.gpu.device import cpu_facts
+        from pytest_gpubench.gpu.presence import has_gpu_driver, visible_facts
+
+        if self.settings.device == "cpu":
+            return [cpu_facts()]
+        if gpus := visible_facts():
+            return gpus
+        unknown = self.settings.device == "cuda" or has_gpu_driver() or has_remote_workers(self.config)
+        return [] if unknown else [cpu_facts()]
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, ids: Sequence[str]) -> None:
@@ -110,6 +121,11 @@ class Gathering:
                 meant = record.device.type == "cuda" or self.settings.device == "cpu"
                 (counted if meant else fell_back).add(record.nodeid)
         return counted, fell_back
+
+
+def has_remote_workers(config: pytest.Config) -> bool:
+    """Tell whether workers may run on other hosts, of whose GPUs nothing is known here."""
+    return any("popen" not in spec or "via=" in spec for spec in config.getoption("tx", None) or ())
 
 
 def unmeasured_words(tests: set[str], selected: int) -> list[str]:

@@ -13,7 +13,7 @@ from pytest_gpubench.gathering import Gathering
 from pytest_gpubench.limits import regression_tolerance
 from pytest_gpubench.settings import ROWS, Settings, flag_name, ini_name
 from pytest_gpubench.stats.tolerance import parse_tolerance
-from pytest_gpubench.units import count
+from pytest_gpubench.units import count, printable
 from pytest_gpubench.workers import is_worker
 
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ BASELINE = "gpu_bench_baseline"
 HISTORY_RUNS = 50
 """So many saved runs of a GPU are shown on a page."""
 UNJUDGED = "max_regression was not judged, as nothing was compared: give --gpu-bench-compare"
+NO_TRACE = "there is no trace of "
+"""What the warning that a trace could not be taken begins with."""
 OWN_ERRORS = "pytest_gpubench.errors."
 """What the names of our errors begin with, which says nothing to a reader."""
 
@@ -109,16 +111,19 @@ class Memory:
 
     def _paths(self, storage: "Storage", which: str) -> list[Path]:
         """Return the files to compare with; none where there is nothing, and that is allowed."""
+        tests = BadFile(f"these are tests and no saved run; in front of them, write {flag_name('compare')}=latest")
         try:
-            return storage.find(which)
+            paths = storage.find(which)
         except BadFile as error:
-            if os.path.isdir(which) or "::" in which:
-                latest = f"{flag_name('compare')}=latest"
-                raise BadFile(f"these are tests and no saved run; in front of them, write {latest}") from None
+            if os.path.isdir(which) or "::" in which or which.endswith(".py"):
+                raise tests from None
             if self.settings.missing_baseline == "fail":
                 raise
             self._no_baseline = f"compared with nothing: {error}"
             return []
+        if which.endswith(".py") and paths == [Path(which)]:
+            raise tests
+        return paths
 
     def pytest_itemcollected(self, item: pytest.Item) -> None:
         """Note which tests there are: none of them is an old name of another."""
@@ -298,10 +303,18 @@ class Memory:
         write_summary(Path(self.settings.trace), self.gathering.records)
         folder = Path(self.settings.trace)
         number = len(list(folder.rglob("*.json.gz")))
-        said = (
-            f"{count(number, 'trace')} and a summary are in {folder}" if number else f"no trace was taken; see {folder}"
-        )
+        said = f"{count(number, 'trace')} and a summary are in {folder}" if number else self._no_trace(folder)
         self._lines.append((said, False))
+
+    def _no_trace(self, folder: Path) -> str:
+        """Return that no trace was taken, and why as far as it can be told: what first stood in the way."""
+        records = self.gathering.records
+        told = [text for record in records for text in record.warnings if text.startswith(NO_TRACE)]
+        if self.settings.timer == "scripted":
+            told.append("the scripted timer runs nothing")
+        timings = [item.timing for record in records for item in record.measurements]
+        told += [f"{each.label!r} was not measured: {each.unmeasured}" for each in timings if not each.measured]
+        return f"no trace was taken{': ' if told else ''}{printable(''.join(told[:1]))}; see {folder}"
 
     def _annotations(self) -> list[str]:
         from pytest_gpubench.report.annotations import Place, github_lines

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -281,6 +282,23 @@ def test_a_call_that_was_not_measured_is_not_judged() -> None:
 
 def test_on_a_cpu_nothing_is_judged() -> None:
     assert {each.outcome for each in judge_exact(timing(timer="wall"), EVERYTHING)} == {NOT_JUDGED}
+
+
+@pytest.mark.parametrize(
+    ("asked", "limit"),
+    [
+        (Asked(forbid="sync"), "forbid='sync'"),
+        (Asked(forbid="alloc"), "forbid='alloc'"),
+        (Asked(max_memory="1MiB"), "max_memory='1MiB'"),
+    ],
+)
+def test_a_limit_that_needs_a_gpu_is_named(asked: Asked, limit: str) -> None:
+    """Where a call was not measured, that says why; on a CPU it needs a GPU all the same."""
+    said = f"softmax was not held against {limit}"
+    assert judged(asked, timing(timer="wall")).sentence == f"{said}, which needs a GPU"
+    idle: dict[str, Any] = {"samples_us": (), "unmeasured": "it was switched off"}
+    assert judged(asked, timing(timer="wall", **idle)).sentence == f"{said}, which needs a GPU: it was switched off"
+    assert judged(asked, timing(**idle)).sentence == f"{said}: it was switched off"
 
 
 @pytest.mark.parametrize("timer", ["events", "graph"])

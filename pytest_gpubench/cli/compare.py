@@ -22,7 +22,8 @@ compare old.json new.json --fail-slower 5% --sort --only-changes
 compare main latest --metric speedup --fail-slower 1% --inconclusive=fail"""
 METRICS = ("median", "speedup", "mean", "q1", "q3")
 HEADER = ("Test", "Function", "Old", "New", "New / old", "Verdict")
-SPEEDUP_RATIO = "Old / new"
+SPEEDUP_RATIO = "Slowdown"
+"""The ratio's header where speedups are compared: of them it is old / new, of times new / old."""
 WORDS = {"no test": "new", "renamed": "renamed", "parameters": "other parameters", "source": "test changed"}
 MOST_LINES = 20
 """Sentences of one kind that are written without --verbose."""

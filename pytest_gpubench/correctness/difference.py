@@ -9,6 +9,9 @@ __tracebackhide__ = True
 
 Number = bool | int | float | complex
 
+ROUNDING_FACTOR = 100
+"""So many times what is allowed, and less, may be rounding: a sum of many elements in another order comes that far."""
+
 
 @dataclass(frozen=True)
 class GoldenErrors:
@@ -46,6 +49,13 @@ class Difference:
     problem: str | None = None
     """What could not even be subtracted: another structure, shape, dtype, device or layout, unequal non-tensors."""
     golden: GoldenErrors | None = None
+
+    @property
+    def may_be_rounding(self) -> bool:
+        """Whether it fails by so little, between floats judged by a tolerance, that both may only round otherwise."""
+        if self.passed or self.golden is not None or self.unwritten or not isinstance(self.found, (float, complex)):
+            return False
+        return bool(self.abs_diff and self.allowed and self.abs_diff <= ROUNDING_FACTOR * self.allowed)
 
     @property
     def line(self) -> str:

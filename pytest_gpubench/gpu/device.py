@@ -122,11 +122,12 @@ def cpu_device() -> Device:
     """Return the CPU."""
     import torch
 
-    name = _cpu_name()
-    return Device(
-        torch.device("cpu"),
-        DeviceFacts(type="cpu", name=name, host=socket.gethostname(), cache_bytes=_cpu_cache_bytes()),
-    )
+    return Device(torch.device("cpu"), cpu_facts())
+
+
+def cpu_facts() -> DeviceFacts:
+    """Return what is known about the CPU, which takes no torch."""
+    return DeviceFacts(type="cpu", name=_cpu_name(), host=socket.gethostname(), cache_bytes=_cpu_cache_bytes())
 
 
 def _open_by_uuid(bare: object) -> tuple[str | None, Nvml | None, str | None]:

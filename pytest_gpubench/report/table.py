@@ -17,7 +17,7 @@ from pytest_gpubench.report.cells import (
     time_cell,
 )
 from pytest_gpubench.report.layout import lay_out
-from pytest_gpubench.report.phases import print_phases
+from pytest_gpubench.report.phases import print_phases, region_lines
 from pytest_gpubench.report.rows import Row, choose_comparisons, choose_measurements, group, names_of_tests, sort
 from pytest_gpubench.results.model import TestRecord, Timing
 from pytest_gpubench.settings import Settings
@@ -155,8 +155,10 @@ def plain_cell(column: str, timing: Timing, unit: str) -> str:
 
 
 def print_kernels(console: "Console", rows: Iterable[Row]) -> None:
-    """Write the kernels of every row."""
+    """Write the kernels and regions of every row that has some."""
     for row in rows:
-        console.print(f"{row.name} {row.timing.label}", markup=False)
-        for line in kernel_lines(row.timing):
+        lines = [*kernel_lines(row.timing), *region_lines(row.timing.regions)]
+        if lines:
+            console.print(f"{row.name} {row.timing.label}", markup=False)
+        for line in lines:
             console.print(line, markup=False, soft_wrap=True)

@@ -1,3 +1,4 @@
+import re
 from pathlib import Path
 
 import msgspec
@@ -37,7 +38,8 @@ def test_speedups_and_their_ratio_are_compared(command: Command) -> None:
     write_two(make_run(tests=1), make_run(tests=1, seed=1, slower=1.2))
     status, out, _ = command("compare", "old.json", "new.json", "--metric", "speedup")
     assert status == 1
-    assert "Old / new" in out
+    assert "  Slowdown  " in out
+    assert "Old / new" not in out
     row = next(line for line in out.splitlines() if "[4096x1024-float16]" in line)
     assert 1.49 < float(row.split()[2].rstrip("x")) < 1.51
     assert 1.24 < float(row.split()[3].rstrip("x")) < 1.26
@@ -141,3 +143,24 @@ def test_many_sentences_of_a_kind_are_cut_unless_verbose(command: Command) -> No
     assert "more (--verbose tells all)" in short
     assert full.count("\nFAIL: ") > 50
     assert "more (--verbose" not in full
+
+
+def test_the_header_of_the_ratio_is_true_of_every_row(command: Command) -> None:
+    """With speedups, some rows have times for want of one: of these the ratio is new / old, of speedups old / new."""
+    write_two(make_run(), make_run(seed=1, slower=1.2))
+    _, out, _ = command("compare", "old.json", "new.json", "--metric", "speedup", "--verbose")
+    lines = out.splitlines()
+    (start,) = (index for index, line in enumerate(lines) if line.startswith("Test "))
+    assert "Slowdown" in lines[start]
+    rows = [line for line in lines[start + 1 : lines.index("", start)] if re.search(r"x \[", line)]
+    sign_by_kind = {}
+    for row in rows:
+        ratio = float(re.search(r"([\d.]+)x \[", row)[1])  # type: ignore[index] # it is there
+        times = re.findall(r"([\d.]+) us", row)
+        old, new = map(float, times or re.findall(r"([\d.]+)x  ", row)[:2])
+        expected = new / old if times else old / new
+        assert ratio == pytest.approx(expected, rel=0.01)
+        sign_by_kind[bool(times)] = ratio
+    assert set(sign_by_kind) == {True, False}
+    _, out, _ = command("compare", "old.json", "new.json")
+    assert "New / old" in out

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from pytest_gpubench.correctness.difference import Difference, distinct_texts
+from pytest_gpubench.correctness.tolerance import Tolerance
 from tests.correctness.samples import compare
 
 
@@ -87,3 +88,34 @@ class TestText:
             "1 of 100000 elements (0.0010 %) differs by more than is allowed; the worst at [77777]"
             in compare(y, x).sentence
         )
+
+
+class TestRounding:
+    """Floats that are off by 100 times what is allowed, and less, may only have been rounded otherwise."""
+
+    @pytest.mark.parametrize(("times", "may"), [(0.9, False), (1.1, True), (99.0, True), (101.0, False), (1e9, False)])
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex64, torch.bfloat16])
+    def test_how_far_off(self, times: float, may: bool, dtype: torch.dtype) -> None:
+        expected = torch.zeros(3, dtype=dtype)
+        allowed = compare(expected + 1, expected).allowed
+        assert allowed
+        assert compare(expected + times * allowed, expected).may_be_rounding is may
+
+    @pytest.mark.parametrize("dtype", [torch.int32, torch.int64, torch.bool])
+    def test_numbers_that_have_no_last_place_are_never_rounded(self, dtype: torch.dtype) -> None:
+        expected = torch.zeros(3, dtype=dtype)
+        assert not compare(
+            torch.ones(3, dtype=dtype), expected, tolerance=Tolerance(rtol=0.0, atol=0.5)
+        ).may_be_rounding
+
+    @pytest.mark.parametrize("found", [math.nan, math.inf, "two", torch.zeros(2, dtype=torch.float64)])
+    def test_what_is_wrong_otherwise(self, found: object) -> None:
+        assert not compare(found, torch.zeros(2)).may_be_rounding
+        assert not compare(torch.tensor([0.0, math.nan]), torch.zeros(2)).may_be_rounding
+
+    def test_nothing_is_rounding_where_nothing_is_allowed_or_golden_has_judged(self) -> None:
+        one, other = torch.ones(3), torch.ones(3) + 1e-4
+        assert compare(other, one).may_be_rounding
+        assert not compare(other, one, tolerance=Tolerance(rtol=0.0, atol=0.0)).may_be_rounding
+        near = compare(one + 1e-6, one, golden=one.double())
+        assert (near.passed, near.may_be_rounding) == (False, False)

@@ -1,8 +1,12 @@
 """Without a GPU: what is measured, what is refused, and what is said about it."""
 
+from types import SimpleNamespace
+from typing import Any, cast
+
 import pytest
 import torch
 
+from pytest_gpubench.gathering import has_remote_workers
 from tests.plugin.conftest import BenchRun
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="about machines without a GPU")
@@ -112,3 +116,65 @@ def test_the_environment_is_left_as_it_was(bench_run: BenchRun, monkeypatch: pyt
     before = os.environ.get("TRITON_INTERPRET")
     bench_run("def test_it(): pass")
     assert os.environ.get("TRITON_INTERPRET") == before
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ((), " (--gpu-bench-host-mismatch=error is not enforced on a CPU that nobody asked for)"),
+        (("--gpu-bench-host-mismatch=warn",), ""),
+        (("--gpu-bench-host-mismatch=ignore",), None),
+    ],
+)
+def test_why_nothing_was_compared_is_said_where_it_is_not_enforced(
+    bench_run: BenchRun, options: tuple[str, ...], said: str | None
+) -> None:
+    bench_run(REAL, "--gpu-bench-save=main", "--gpu-bench-cache=hot", timer="profiler")
+    result = bench_run(REAL, "--gpu-bench-compare=main", *options, timer="profiler")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["gpu_bench: compared with main: none of 1 test"])
+    found = [line for line in result.stdout.lines if "was measured in another way" in line]
+    assert len(found) == (said is not None)
+    assert all(line.endswith(f"measure both alike{said}") for line in found)
+
+
+def test_a_test_without_a_baseline_is_named_where_that_is_not_enforced(bench_run: BenchRun) -> None:
+    bench_run(REAL, "--gpu-bench-save=main", timer="profiler")
+    source, options = REAL.replace("test_too_slow", "test_new"), ("--gpu-bench-compare=main",)
+    result = bench_run(source, *options, "--gpu-bench-missing-baseline=fail", timer="profiler")
+    result.assert_outcomes(passed=1)
+    (line,) = [line for line in result.stdout.lines if "not in the baseline 'main'" in line]
+    assert line.endswith("(--gpu-bench-missing-baseline=fail is not enforced on a CPU that nobody asked for)")
+    asked = bench_run(source, *options, "--gpu-bench-missing-baseline=fail", "--gpu-bench-device=cpu", timer="profiler")
+    asked.assert_outcomes(failed=1)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("-n1",), "no GPU used: none found, cold cache, wall"),
+        (("-n1", "--gpu-bench-device=cpu", "--gpu-bench-cache=hot"), "no GPU used: asked for, hot cache, wall"),
+        (("-n1", "--gpu-bench-device=cuda"), "cold L2, profiler"),
+    ],
+)
+def test_the_header_of_a_run_with_workers_says_what_is_so(
+    bench_run: BenchRun, options: tuple[str, ...], words: str
+) -> None:
+    result = bench_run("def test_plain(): pass", *options, timer="profiler")
+    (line,) = [line for line in result.stdout.lines if line.startswith("gpu_bench: 0.1.0, ")]
+    assert line.endswith(f", {words}")
+
+
+@pytest.mark.parametrize(
+    ("specs", "remote"),
+    [
+        ([], False),
+        (["popen", "2*popen//python=python3"], False),
+        (["popen", "ssh=gpu-host"], True),
+        (["socket=10.0.0.1:8888"], True),
+        (["5*popen//via=proxy"], True),
+    ],
+)
+def test_of_workers_on_other_hosts_nothing_is_claimed(specs: list[str], remote: bool) -> None:
+    given = SimpleNamespace(getoption=lambda name, default: specs)
+    assert has_remote_workers(cast(Any, given)) is remote

@@ -310,12 +310,16 @@ def test_the_page_shows_the_run_compared_with_and_the_history_without_itself(
         (["--gpu-bench-compare-fail=median:5%"], "*median:5% compares with nothing: give --gpu-bench-compare too"),
         (["--gpu-bench-compare", "folder"], "*these are tests and no saved run; *write --gpu-bench-compare=latest"),
         (["--gpu-bench-compare", "test_a.py::test_it"], "*these are tests and no saved run; *"),
+        (["--gpu-bench-compare", "there.py"], "*these are tests and no saved run; *write --gpu-bench-compare=latest"),
+        (["--gpu-bench-compare", "gone.py"], "*these are tests and no saved run; *"),
+        (["--gpu-bench-compare", "taken"], "*taken is not JSON: name a file that --gpu-bench-save or*"),
         (["--gpu-bench-compare", "--gpu-bench-storage=taken"], "--gpu-bench-compare=latest: taken cannot be read: *"),
     ],
 )
 def test_a_comparison_that_cannot_be_meant_is_refused(bench_run: BenchRun, options: list[str], said: str) -> None:
     Path("folder").mkdir()
     Path("taken").write_text("a file")
+    Path("there.py").write_text("def test_it(): pass")
     result = bench_run(MEASURES, *options)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines([f"ERROR: {said}"])
@@ -608,3 +612,30 @@ def test_it(gpu_bench, leaving): gpu_bench(fast)
     options = ("-p", "no:benchmark", "--gpu-bench-timer=scripted", "--gpu-bench-json=run.json")
     pytester.runpytest_subprocess(*options)
     assert len(read_run(Path("run.json")).records) == 1
+
+
+def test_a_saved_run_may_be_named_like_a_file_of_tests(bench_run: BenchRun) -> None:
+    Path("there.py").write_text("def test_it(): pass")
+    bench_run(MEASURES, "--gpu-bench-save=there.py").assert_outcomes(passed=1)
+    bench_run(MEASURES, "--gpu-bench-compare=there.py").assert_outcomes(passed=1)
+
+
+@pytest.mark.parametrize(
+    ("timer", "options", "reason"),
+    [
+        ("scripted", [], "the scripted timer runs nothing"),
+        ("events", ["--gpu-bench-disable"], "'fast' was not measured: switched off by --gpu-bench-disable"),
+        ("events", [], "there is no trace of 'fast' (ProfilerBusy: a torch profiler is already on*"),
+    ],
+)
+def test_that_no_trace_was_taken_is_told_with_the_reason(
+    bench_run: BenchRun, timer: str, options: list[str], reason: str
+) -> None:
+    source = """
+def test_it(gpu_bench):
+    import torch
+    with torch.profiler.profile():
+        gpu_bench(fast)
+"""
+    result = bench_run(source, "--gpu-bench-trace=traces", "--gpu-bench-reps=2", *options, timer=timer)
+    result.stdout.fnmatch_lines([f"gpu_bench: no trace was taken: {reason}; see traces".replace("[", "[[]")])

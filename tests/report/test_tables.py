@@ -9,6 +9,7 @@ import pytest
 from pytest_gpubench.report.rows import MOST_ROWS_PER_FUNCTION
 from pytest_gpubench.report.table import render
 from pytest_gpubench.results.model import Measurement, Outcome, PastChange, TestRecord
+from pytest_gpubench.results.phases import Region
 from pytest_gpubench.settings import SORT_KEYS, Settings
 from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.units import MICROSECONDS_PER_UNIT
@@ -236,3 +237,18 @@ def test_a_change_is_coloured_where_it_is_judged(limit: str, style: str) -> None
         text = render([record(*items)], Settings(), color=True)
         assert (f"{style}1.250x [1.238, 1.262]" in text) == bool(style) or not style
         assert ("m1.250x" in text) == bool(style)
+
+
+def test_verbose_names_only_what_has_kernels_or_regions() -> None:
+    region = Region(path="attention", calls=2, total_ns=(60_000,), own_ns=(60_000,), share=0.6)
+    items = [
+        timing("bare", 10.0, kernels=()),
+        timing("parts", 10.0, kernels=(), regions=(region,)),
+        timing("both", 10.0, regions=(region,)),
+    ]
+    text = render([record(*(Measurement(timing=one) for one in items))], Settings(verbose=True), color=False)
+    heads = [line for line in text.splitlines() if line.startswith("test_it ")]
+    assert heads == ["test_it parts", "test_it both"]
+    assert text.count("regions:") == 2
+    assert text.count("60.00 us  60.0 %  2 x") == 2
+    assert text.count("both_kernel") == 1
