@@ -1,7 +1,6 @@
 """What a test holds in its hand: `gpu_bench`."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -14,7 +13,6 @@ from pytest_gpubench.contest import Contest
 from pytest_gpubench.correctness import Tolerance
 from pytest_gpubench.current import (
     CurrentTest,
-    enforce,
     hold_against_past,
     keep_phases,
     keeping,
@@ -25,19 +23,18 @@ from pytest_gpubench.current import (
 )
 from pytest_gpubench.errors import (
     BadRequest,
-    InvalidResult,
     LimitBroken,
     annotate,
 )
-from pytest_gpubench.exact import judge_exact, needs_observation
 from pytest_gpubench.gpu.device import Device, find_device
 from pytest_gpubench.inspection import Inspection, checked_flops, with_work, work_of_call
 from pytest_gpubench.phases import make_course
 from pytest_gpubench.procedure import OneAtATime, is_enforced, plan_of, unmeasured, unmeasured_reason
+from pytest_gpubench.ranks import check_ranks, judge_ranks
 from pytest_gpubench.results.model import Comparison, Measurement, Outcome, Timing, Verdict
 from pytest_gpubench.results.phases import Phases
-from pytest_gpubench.results.roofline import judge_speed
 from pytest_gpubench.settings import Resolver, Settings
+from pytest_gpubench.sharing import hold_to, paying, show_last, spending, why_untimed, without_time
 from pytest_gpubench.timing import make_timer
 from pytest_gpubench.timing.base import Call
 from pytest_gpubench.timing.calls import Backward, make_arguments, make_call, name_of, refuse_lazy
@@ -46,7 +43,6 @@ from pytest_gpubench.timing.interpreter import counting_launches
 from pytest_gpubench.timing.measurement import measure
 from pytest_gpubench.timing.ranks import TIMEOUT_S, Collective, Job, Rank, Ranks, devices_of, measure_ranks
 from pytest_gpubench.timing.regions import region
-from pytest_gpubench.verdict import Judgement, distrust_throttled
 
 if TYPE_CHECKING:
     import torch
@@ -352,7 +348,7 @@ class GpuBench:
         chosen: dict[str, object] = {"reps": reps, "warmup": warmup, "cache": cache, "timer": timer}
         chosen |= {"precision": precision, "max_time": max_time}
         settings, device = self._settings(test, "ranks", chosen, None, "forward"), self._device(test)
-        check_ranks(test, settings, device, world_size)
+        check_ranks(test.limits, settings, device, world_size, test.gpus)
         name = label or name_of(function)
         key = test.search.key([name, f"{world_size} ranks"], (message_bytes,)) if test.search else None
         if test.search is not None and key in test.search.ranked:
@@ -377,7 +373,7 @@ class GpuBench:
         if found is None:
             reason = spent or "gpu_bench is switched off: --gpu-bench-disable"
             found = Ranks(unmeasured(name, device, settings, reason))
-        verdicts = judge_ranks(found.timing, test, settings, is_enforced(settings, device))
+        verdicts = judge_ranks(found.timing, test.limits, settings, is_enforced(settings, device))
         measurement = Measurement(timing=found.timing, verdicts=verdicts, example=test.example)
         test.measurements.append(measurement)
         if test.search is not None and key is not None:
@@ -461,52 +457,6 @@ class GpuBench:
         return test.device
 
 
-def why_untimed(test: CurrentTest, settings: Settings) -> str:
-    """Return why the search that runs has no more time; empty where it has, or where nothing is timed anyhow."""
-    return "" if test.search is None or settings.disable else test.search.why_untimed
-
-
-def spending(test: CurrentTest, settings: Settings, spent: str) -> Settings:
-    """Return the settings of the next judgement; all of a search spend one alpha.
-
-    spent: why nothing is judged; empty where it is.
-    """
-    if test.search is None or not test.limits or spent:
-        return settings
-    return test.search.spending(settings)
-
-
-def paying(test: CurrentTest) -> AbstractContextManager[None]:
-    """Take the time that this lasts from the budget of the search that runs."""
-    return test.search.paying() if test.search is not None else nullcontext()
-
-
-def show_last(test: CurrentTest, found: Sequence[Measurement]) -> None:
-    """Keep what was found as the last of the test's: hypothesis ends with the example that it reports."""
-    if test.search is not None:  # where they may be there already
-        test.measurements[:] = [item for item in test.measurements if all(item is not one for one in found)]
-    test.measurements += found
-
-
-def hold_to(test: CurrentTest, settings: Settings, verdicts: Sequence[Verdict]) -> None:
-    """Enforce verdicts; in a search, reps that are too few for its examples are told once, for all."""
-    if test.search is None:
-        enforce(test, settings, verdicts)
-        return
-    told = test.search.fixed.told(verdicts)
-    test.warnings[:] = [each for each in test.warnings if each not in test.search.fixed.outdated]
-    try:
-        enforce(test, settings, told)
-    except (LimitBroken, InvalidResult):
-        test.search.has_failed = True
-        raise
-
-
-def without_time(measurement: Measurement, reason: str) -> Measurement:
-    """Return a measurement of what was only called, with the reason."""
-    return msgspec.structs.replace(measurement, timing=msgspec.structs.replace(measurement.timing, unmeasured=reason))
-
-
 def is_broken(verdicts: Iterable[Verdict]) -> bool:
     """Tell whether a limit that counts was broken."""
     return any(verdict.enforced and verdict.outcome is Outcome.FAIL for verdict in verdicts)
@@ -522,41 +472,6 @@ def why_not(call: Call, device: Device, settings: Settings, spent: str = "") -> 
     with counting_launches() as launches:
         refuse_lazy(call.prepare()(), call.label)
     return unmeasured_reason(settings, device, launches.number) or spent or None
-
-
-def judge_ranks(timing: Timing, test: CurrentTest, settings: Settings, enforced: bool) -> tuple[Verdict, ...]:
-    """Return the verdicts on what several GPUs took."""
-    if not timing.measured:
-        return ()
-    limits = test.limits
-    judgement = Judgement(limits, settings.alpha, enforced, single=True)
-    judgement.look(timing)
-    speed = judge_speed(
-        timing, settings.alpha, min_gbps=limits.min_gbps, min_tflops=limits.min_tflops, enforced=enforced
-    )
-    on_time = distrust_throttled((*judgement.verdicts, *speed), [timing], settings.throttled)
-    return on_time + judge_exact(timing, limits, enforced=enforced)
-
-
-NOT_OF_RANKS = ("max_memory", "deterministic", "min_tflops", "min_peak_fraction", "max_regression")
-"""Limits that a call in several processes is not held to."""
-
-
-def check_ranks(test: CurrentTest, settings: Settings, device: Device, world_size: int) -> None:
-    """Raise BadRequest where ranks cannot be measured as they are asked for."""
-    if isinstance(world_size, bool) or not isinstance(world_size, int) or world_size < 1:
-        raise BadRequest(f"ranks(world_size={world_size!r}) is not valid: it must be a whole number, at least 1")
-    if settings.timer == "scripted" or (device.type == "cuda" and settings.timer != "profiler"):
-        raise BadRequest(f"ranks() cannot be timed by {settings.timer!r}: on GPUs the profiler does it")
-    limits = test.limits
-    unheld = [name for name in NOT_OF_RANKS if (asked := getattr(limits, name)) is not None and asked is not False]
-    if unheld or needs_observation(limits):
-        raise BadRequest(f"ranks() cannot be held to {(unheld or ['forbid sync or alloc'])[0]}: leave it out")
-    if device.type == "cuda" and world_size > test.gpus:
-        raise BadRequest(
-            f"ranks(world_size={world_size}) needs as many GPUs, and the test holds {test.gpus}: mark it "
-            f"@pytest.mark.perf(gpus={world_size})"
-        )
 
 
 TIMERS = ("profiler", "events", "graph")

@@ -7,8 +7,6 @@ from collections.abc import Callable, Sequence
 
 import pytest
 import torch
-import triton
-import triton.language as tl
 
 from pytest_gpubench.exact import judge_exact
 from pytest_gpubench.gpu.device import Device, find_device
@@ -19,23 +17,12 @@ from pytest_gpubench.timing.base import Call
 from pytest_gpubench.timing.calls import Backward, make_arguments, make_call
 from pytest_gpubench.timing.measurement import Plan, measure
 from pytest_gpubench.timing.profiler import ProfilerTimer
+from tests.on_gpu.doubling import double
 from tests.test_exact import Asked
 
 ELEMENTS = 2**20
 BYTES = 4 * ELEMENTS
 PLAN = Plan(cache="hot", reps=5, warmup=3, precision=0.02, max_time_s=20)
-
-
-@triton.jit  # type: ignore[untyped-decorator]
-def _double(x, out, count, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    tl.store(out + at, 2 * tl.load(x + at, mask=at < count), mask=at < count)
-
-
-def double(x: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
-    out = torch.empty_like(x) if out is None else out
-    _double[(triton.cdiv(x.numel(), 1024),)](x, out, x.numel(), BLOCK=1024)
-    return out
 
 
 @pytest.fixture

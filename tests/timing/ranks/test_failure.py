@@ -115,7 +115,7 @@ def must_be_four() -> None:
 
 DUMP = f"""Current thread 0x00007f (most recent call first):
   File "/site-packages/torch/distributed/distributed_c10d.py", line 2501 in all_reduce
-  File "/home/me/steps.py", line 12 in wait_for_ever
+  File "/srv/tests/steps.py", line 12 in wait_for_ever
   File "{OURS}timing/ranks/process.py", line 112 in call_once
   File "{OURS}timing/ranks/process.py", line 50 in run_rank
   File "/usr/lib/python3.11/multiprocessing/process.py", line 108 in run
