@@ -1,5 +1,7 @@
+import os
 import signal
 
+import pytest
 from hypothesis import settings
 
 pytest_plugins = ["pytester"]
@@ -13,3 +15,12 @@ def pytest_configure() -> None:
     for number in (signal.SIGINT, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, signal.default_int_handler if number is signal.SIGINT else signal.SIG_DFL)
+
+
+@pytest.fixture(autouse=True)
+def same_output_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let what is printed not hang on where the tests run: pytest says more on CI, and its colours and width differ."""
+    told = {"BUILD_NUMBER", "CI", "COLUMNS", "FORCE_COLOR", "LINES", "NO_COLOR", "PYTEST_ADDOPTS", "PY_COLORS"}
+    for name in os.environ:
+        if name in told or name.startswith("GITHUB_"):
+            monkeypatch.delenv(name)

@@ -166,13 +166,13 @@ def take_phases(
     say(f"measuring {', '.join(calls)}")
     arms = {name: Arm(call, pacing.idle_s(warmths[name].sample.reps)) for name, call in calls.items()}
     taken = Interleaved({name: Sample() for name in calls})
-    deadline_s = time.perf_counter() + min(plan.max_time_s, len(calls) * plan.precision_time_s)
+    deadline_s = timer.clock_s() + min(plan.max_time_s, len(calls) * plan.precision_time_s)
     following = next_rounds(plan, 0, 0.0, 0.0)
     while following is not None:
         orders = orders_of(list(calls), following, seed)[len(taken.rounds) :]
-        began_s = time.perf_counter()
+        began_s = timer.clock_s()
         take_rounds(timer, arms, orders, watch, taken, deadline_s - began_s)
-        ended_s = time.perf_counter()
+        ended_s = timer.clock_s()
         if following >= LOOKS[0] and all(
             is_precise(sample.samples_us, plan.precision) for sample in taken.samples.values()
         ):

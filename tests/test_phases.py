@@ -247,7 +247,7 @@ class LosingTimer(ScriptedTimer):
     """Sees nothing of what is called `empty`."""
 
     def session(self) -> "LosingSession":
-        return LosingSession()
+        return LosingSession(self)
 
 
 class LosingSession(ScriptedSession):

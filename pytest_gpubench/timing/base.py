@@ -1,5 +1,6 @@
 """What every timer is: something that opens a session in which reps are taken."""
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -84,6 +85,10 @@ class Timer(ABC):
     def remarks(self) -> Mapping[str, str]:
         """By label, what is to be said of a call that this timer cannot time as it should."""
         return {}
+
+    def clock_s(self) -> float:
+        """Return the time in seconds that reps are paid with: a measurement takes as many as its budget allows."""
+        return time.perf_counter()
 
     @abstractmethod
     def session(self) -> Session:

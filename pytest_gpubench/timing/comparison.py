@@ -56,14 +56,14 @@ def compare(
     # so many reps of each function were asked for: none to spare for pooling
     pool = 1 if plan.reps is not None else needed_pool(match, timer, warmths)
     taken = Interleaved({name: Sample() for name in match.calls}, pool)
-    deadline_s = time.perf_counter() + plan.max_time_s
+    deadline_s = timer.clock_s() + plan.max_time_s
     looks: tuple[int, ...] = ()
     following = next_look(plan, 0, 0.0, plan.max_time_s)
     while following is not None:
         orders = round_orders(tuple(match.calls), pool * following, match.seed)[len(taken.rounds) :]
-        began_s = time.perf_counter()
+        began_s = timer.clock_s()
         take_rounds(timer, arms, orders, watch, taken, deadline_s - began_s, match.interleave)
-        ended_s = time.perf_counter()
+        ended_s = timer.clock_s()
         looks = (*looks, following)
         following = next_look(plan, looks[-1], pool * (ended_s - began_s) / len(orders), deadline_s - ended_s)
         if decided(taken, looks if following is None else (*looks, following)):

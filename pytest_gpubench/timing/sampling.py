@@ -68,10 +68,10 @@ def take_sample(
     while wanted := next_batch(budget, sample.samples_us, len(sample.reps) < least or decided(sample)):
         if not sample.reps and timer.settles:
             wanted = min(wanted, PROBE_REPS)  # they show whether the others have to be paced
-        started_s, before = time.perf_counter(), len(sample.reps)
+        started_s, before = timer.clock_s(), len(sample.reps)
         idle_s = pacing.idle_s(sample.reps)
         take_batch(timer, call, min(wanted, timer.max_reps), idle_s, watch, sample, budget.left_s)
-        budget.spend(time.perf_counter() - started_s, len(sample.reps) - before)
+        budget.spend(timer.clock_s() - started_s, len(sample.reps) - before)
     return sample
 
 

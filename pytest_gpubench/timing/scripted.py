@@ -14,6 +14,9 @@ __tracebackhide__ = True
 P = ParamSpec("P")
 R = TypeVar("R")
 
+REP_COST_S = 5e-5
+"""What a rep is said to cost, so that as many are taken on every machine, under any load."""
+
 _ATTRIBUTE = "__gpu_bench_script__"
 
 
@@ -63,15 +66,23 @@ class ScriptedTimer(Timer):
     sees_kernels = True
     settles = False
 
+    def __init__(self) -> None:
+        self.taken = 0
+
+    def clock_s(self) -> float:
+        """Return what all reps so far are said to have cost."""
+        return self.taken * REP_COST_S
+
     def session(self) -> "ScriptedSession":
         """Return a new session."""
-        return ScriptedSession()
+        return ScriptedSession(self)
 
 
 class ScriptedSession(Session):
     """Call the function once per rep and note its next sample."""
 
-    def __init__(self) -> None:
+    def __init__(self, timer: ScriptedTimer) -> None:
+        self.timer = timer
         self.taken: list[Rep] = []
 
     def take(self, call: Call, idle_s: float) -> None:
@@ -89,6 +100,7 @@ class ScriptedSession(Session):
             for index, name in enumerate(script.kernels)
         ]
         self.taken.append(Rep(sample_us, tuple(records)))
+        self.timer.taken += 1
 
     def reps(self) -> Sequence[Rep]:
         """Return the reps taken."""

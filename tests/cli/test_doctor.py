@@ -60,6 +60,7 @@ def test_without_a_gpu_it_fails_and_says_why(capsys: pytest.CaptureFixture[str])
 
 class NoTimer(ScriptedTimer):
     def __init__(self, device: Device, cache: str) -> None:
+        super().__init__()
         assert cache == "cold"
 
 

@@ -39,7 +39,7 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     import os
 
     for name in os.environ:
-        if name.startswith(("GPU_BENCH_", "GITHUB_")) or name == "CUDA_VISIBLE_DEVICES":
+        if name.startswith("GPU_BENCH_") or name == "CUDA_VISIBLE_DEVICES":
             monkeypatch.delenv(name)
 
 

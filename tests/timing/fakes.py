@@ -68,6 +68,9 @@ class FakeTimer(Timer):
         self.cost_s = cost_s
         self.sessions: list[FakeSession] = []
 
+    def clock_s(self) -> float:
+        return self.clock.perf_counter()
+
     @property
     def taken(self) -> int:
         """The number of reps in all sessions."""
