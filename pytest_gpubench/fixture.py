@@ -418,8 +418,8 @@ class GpuBench:
             try:
                 hold_to(test, settings, measurement.verdicts)
             except LimitBroken as error:
-                if test.search is not None:
-                    annotate(error, test.search.explain(name, comparison.reference.label))
+                if test.search is not None and (why := test.search.explain(name, comparison.reference.label)):
+                    annotate(error, why)
                 raise
 
     def _take(

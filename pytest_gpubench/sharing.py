@@ -49,8 +49,9 @@ def hold_to(test: CurrentTest, settings: Settings, verdicts: Sequence[Verdict]) 
     test.warnings[:] = [each for each in test.warnings if each not in test.search.fixed.outdated]
     try:
         enforce(test, settings, told)
-    except (LimitBroken, InvalidResult):
+    except (LimitBroken, InvalidResult) as error:
         test.search.has_failed = True
+        test.search.tell_to_keep(error)
         raise
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from pytest_gpubench.contest import Contest
-from pytest_gpubench.errors import MeasurementError, WrongResult
+from pytest_gpubench.errors import MeasurementError, WrongResult, annotate
 from pytest_gpubench.limits import Limits
 from pytest_gpubench.results.model import Comparison, Measurement, Outcome
 from pytest_gpubench.results.phases import Phases
@@ -100,6 +100,13 @@ class Search:
 
     def compare(self, contest: Contest, say: Callable[[str], None]) -> Comparison:
         """Check every candidate; time them cheaply, and by the full protocol where they may be the worst."""
+        try:
+            return self._compare(contest, say)
+        except (MeasurementError, WrongResult) as error:
+            self.tell_to_keep(error)
+            raise
+
+    def _compare(self, contest: Contest, say: Callable[[str], None]) -> Comparison:
         arguments = contest.agreement.arguments
         key = self.key(list(contest.calls), (arguments.args, arguments.kwargs))
         if key in self.known:
@@ -204,13 +211,16 @@ class Search:
             self.kept[id(comparison)] = comparison, told
         return self.kept[id(comparison)][1]
 
-    def explain(self, name: str, reference: str) -> str:
-        """Return what a failure adds to its sentence: the example to paste, and how the ratio goes with its sizes."""
-        self.has_failed = True
+    def tell_to_keep(self, error: Exception) -> None:
+        """Note how to keep the running example, unless it draws while it runs: hypothesis takes no such example."""
         pasted = self.example.pasted or self.example.text
-        lines = [f"gpu_bench: to keep this example, paste above the test: @example({pasted})"]
-        if DRAWN_WITHIN in pasted:  # hypothesis prints what was drawn, and takes no such example
-            lines = []
+        note = f"gpu_bench: to keep this example, paste above the test: @example({pasted})"
+        if DRAWN_WITHIN not in pasted and note not in getattr(error, "__notes__", ()):  # a remembered one may have it
+            annotate(error, note)
+
+    def explain(self, name: str, reference: str) -> str:
+        """Return what a failure adds to its sentence: how the ratio goes with the sizes of the examples."""
+        lines = []
         points = self.points.get((name, reference, self.comparisons), [])
         size = size_that_matters(points)
         if size is not None:

@@ -128,6 +128,7 @@ def test_a_wrong_result_is_shrunk(record_run: RecordRun) -> None:
     assert [item.example for item in invalid] == ["n=51"]
     (report,) = [report for report in recorder.reports if report.when == "call"]
     assert "WrongResult: <lambda> is wrong" in report.longreprtext
+    assert report.longreprtext.count("to keep this example, paste above the test: @example(n=51)") == 1
     assert not any(word in report.longreprtext for word in TROUBLE)
 
 
@@ -309,7 +310,7 @@ def test_wrong_by_chance_is_not_flaky(bench_run: BenchRun) -> None:
     )
     result = bench_run(source)
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["E *WrongResult*", "E *n=51,*"])
+    result.stdout.fnmatch_lines_random(["E *WrongResult*", "E *n=51,*", "E *paste above the test: @example(n=51)"])
     assert not any(word in result.stdout.str() for word in TROUBLE)
 
 
@@ -391,6 +392,7 @@ def overwriting_above(n):
     text = result.stdout.str()
     assert not re.search(r"(pytest_gpubench|torch|hypothesis|lib/python[\d.]+)/\S*\.py", text), text
     assert text.count("n=51,") == 1
+    assert text.count("to keep this example, paste above the test: @example(n=51)") == 1
     named = re.findall(r"^E  +(\S+\.py):(\d+)$", text, re.MULTILINE)
     assert [Path(name).name.startswith("test_a_failure") for name, _ in named] == [True] * bool(explained), text
 

@@ -93,7 +93,7 @@ def test_a_budget_that_is_spent_leaves_the_check() -> None:
 def test_a_failure_has_as_much_again_to_shrink() -> None:
     harness = Harness(budget_s=5.0)
     harness.search.spent_s = 5.0
-    harness.search.explain("fast", "ref")
+    harness.search.has_failed = True
     harness.compare(1, fast=1.0)
     assert harness.took() == ["quick", "full"]
     harness.search.spent_s = 10.0
@@ -145,18 +145,33 @@ def test_a_number_of_reps_leaves_out_the_cheap_look() -> None:
     assert harness.log == [("run", 40, 0.01 / 2), ("run", 40, 0.01 / 6)]
 
 
-def test_an_example_to_paste_and_the_trend() -> None:
+def test_an_example_to_paste_is_told_once() -> None:
+    harness = Harness()
+    harness.compare(3, fast=1.0)
+    error = WrongResult("no")
+    for _ in range(2):
+        harness.search.tell_to_keep(error)
+    note = "gpu_bench: to keep this example, paste above the test: @example(n=3)"
+    assert error.__notes__ == [note]  # type: ignore[attr-defined]
+
+
+def test_what_is_drawn_while_the_test_runs_is_nothing_to_paste() -> None:
+    search, error = Search(30.0, Example("data=data(...)", {})), WrongResult("no")
+    search.tell_to_keep(error)
+    assert not hasattr(error, "__notes__")
+
+
+def test_the_trend_of_a_failure() -> None:
     harness = Harness()
     for n in range(4):
         harness.compare(n, fast=4.0 - n)
-    line = "gpu_bench: to keep this example, paste above the test: @example(n=3)"
-    assert harness.search.explain("fast", "ref") == line
+    assert harness.search.explain("fast", "ref") == ""
     harness.compare(4, fast=0.12345)
     expected = (
         "fast by n, over 5 examples: up to 0: 4.00x, up to 1: 3.00x, up to 2: 2.00x, up to 3: 1.00x, up to 4: 0.123x"
     )
-    assert harness.search.explain("fast", "ref") == f"{line.replace('3', '4')}\ngpu_bench: {expected}"
-    assert harness.search.explain("other", "ref").count("\n") == 0
+    assert harness.search.explain("fast", "ref") == f"gpu_bench: {expected}"
+    assert harness.search.explain("other", "ref") == ""
 
 
 @pytest.mark.parametrize(
@@ -257,7 +272,7 @@ def test_compilations_are_told(examples: int, number: int, line: str | None) -> 
     search = Search(30.0, Example("", {}))
     for n in [*range(examples), 0]:
         search.begin(Example(f"n={n}", {"n": n}, compilations=compiled(number)))
-    _, *lines = search.explain("fast", "ref").splitlines()
+    lines = search.explain("fast", "ref").splitlines()
     assert [each.removesuffix("strategy") for each in lines] == ([] if line is None else [f"gpu_bench: {line}"])
     assert str(search) == (f"{examples} examples" if line is None else line.partition(";")[0])
 
