@@ -348,7 +348,8 @@ class GpuBench:
         chosen: dict[str, object] = {"reps": reps, "warmup": warmup, "cache": cache, "timer": timer}
         chosen |= {"precision": precision, "max_time": max_time}
         settings, device = self._settings(test, "ranks", chosen, None, "forward"), self._device(test)
-        check_ranks(test.limits, settings, device, world_size, test.gpus)
+        link_known = collective is not None and message_bytes is not None
+        check_ranks(test.limits, settings, device, world_size, test.gpus, link_known)
         name = label or name_of(function)
         key = test.search.key([name, f"{world_size} ranks"], (message_bytes,)) if test.search else None
         if test.search is not None and key in test.search.ranked:

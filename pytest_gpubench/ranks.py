@@ -15,8 +15,13 @@ NOT_OF_RANKS = ("max_memory", "deterministic", "min_tflops", "min_peak_fraction"
 """Limits that a call in several processes is not held to."""
 
 
-def check_ranks(limits: Limits, settings: Settings, device: Device, world_size: int, gpus: int) -> None:
-    """Raise BadRequest where ranks cannot be measured as they are asked for; gpus: how many the test holds."""
+def check_ranks(
+    limits: Limits, settings: Settings, device: Device, world_size: int, gpus: int, link_known: bool = True
+) -> None:
+    """Raise BadRequest where ranks cannot be measured as they are asked for.
+
+    gpus: how many the test holds. link_known: whether it is told what each rank's link has to carry.
+    """
     if isinstance(world_size, bool) or not isinstance(world_size, int) or world_size < 1:
         raise BadRequest(f"ranks(world_size={world_size!r}) is not valid: it must be a whole number, at least 1")
     if settings.timer == "scripted" or (device.type == "cuda" and settings.timer != "profiler"):
@@ -24,6 +29,11 @@ def check_ranks(limits: Limits, settings: Settings, device: Device, world_size: 
     unheld = [name for name in NOT_OF_RANKS if (asked := getattr(limits, name)) is not None and asked is not False]
     if unheld or needs_observation(limits):
         raise BadRequest(f"ranks() cannot be held to {(unheld or ['forbid sync or alloc'])[0]}: leave it out")
+    if limits.min_gbps is not None and not link_known:
+        raise BadRequest(
+            f"ranks() under min_gbps={limits.min_gbps:g} needs collective= and message_bytes=, which say what each "
+            "rank's link has to carry"
+        )
     if device.type == "cuda" and world_size > gpus:
         raise BadRequest(
             f"ranks(world_size={world_size}) needs as many GPUs, and the test holds {gpus}: mark it "

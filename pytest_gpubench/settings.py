@@ -247,7 +247,8 @@ class Settings:
     given_budget: float = setting(
         30.0,
         positive,
-        "time the comparisons of a test under @given for so many seconds in all; further examples are only checked",
+        "time the comparisons of a test under @given for so many seconds in all, and as long again to shrink what "
+        "failed; further examples are only checked",
         "SECONDS",
         in_marker=True,
     )

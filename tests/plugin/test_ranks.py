@@ -21,8 +21,9 @@ def work(): ...
 
 @pytest.mark.perf({marks})
 def test_it(gpu_bench):
-    gpu_bench.ranks(work, world_size={world_size})
+    gpu_bench.ranks(work, world_size={world_size}, {link})
 """
+LINK = 'collective="all_reduce", message_bytes=100_000'
 
 
 @pytest.fixture
@@ -51,9 +52,11 @@ def take_samples(
     monkeypatch.setattr(pytest_gpubench.fixture, "measure_ranks", lambda job, devices: Ranks(found, (found, found)))
 
 
-def outcome(bench_run: BenchRun, marks: str, *arguments: str, world_size: object = 2) -> tuple[str, str]:
+def outcome(
+    bench_run: BenchRun, marks: str, *arguments: str, world_size: object = 2, link: str = LINK
+) -> tuple[str, str]:
     """Return what becomes of a test with these limits, and what is printed."""
-    result = bench_run(SOURCE.format(marks=marks, world_size=world_size), *ON_CPU, *arguments)
+    result = bench_run(SOURCE.format(marks=marks, world_size=world_size, link=link), *ON_CPU, *arguments)
     (kind,) = result.parseoutcomes().keys() & {"passed", "failed", "errors"}
     return kind, result.stdout.str()
 
@@ -97,7 +100,7 @@ def test_the_spread_is_limited_over_the_reps_of_the_slowest(
 
 @pytest.mark.usefixtures("take")
 def test_all_of_alpha_is_for_the_one_look(record_run: RecordRun) -> None:
-    recorder = record_run(SOURCE.format(marks="max_time_us=11", world_size=2), *ON_CPU)
+    recorder = record_run(SOURCE.format(marks="max_time_us=11", world_size=2, link=LINK), *ON_CPU)
     (measurement,) = recorder.records[0].measurements
     assert [each.outcome for each in measurement.verdicts] == ["pass"]
     assert measurement.verdicts[0].sentence.endswith("(40 reps, alpha 0.001)")
@@ -143,10 +146,14 @@ def test_what_need_not_be_deterministic_is_measured(bench_run: BenchRun) -> None
     assert outcome(bench_run, "deterministic=False")[0] == "passed"
 
 
-def test_a_bandwidth_needs_the_collective_and_its_bytes(bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch) -> None:
-    take_samples(monkeypatch, STEADY_US, moved_bytes=None)
-    kind, text = outcome(bench_run, "min_gbps=1")
-    assert (kind, "InvalidResult: work: min_gbps=1 cannot be judged" in text) == ("failed", True), text
+@pytest.mark.usefixtures("take")
+@pytest.mark.parametrize("link", ["", "collective='all_reduce'", "message_bytes=100_000"])
+def test_a_bandwidth_needs_the_collective_and_its_bytes(bench_run: BenchRun, link: str) -> None:
+    """It is said before anything is measured; without the limit neither is needed."""
+    kind, text = outcome(bench_run, "min_gbps=1", link=link)
+    sentence = "BadRequest: ranks() under min_gbps=1 needs collective= and message_bytes=, which say what each rank's"
+    assert (kind, sentence in text) == ("failed", True), text
+    assert outcome(bench_run, "max_time_us=10", link=link)[0] == "passed"
 
 
 @pytest.mark.parametrize("marks", ["max_kernels=1", "kernels='nccl*'", "forbid='memcpy'"])
