@@ -118,7 +118,7 @@ def hold_against_past(
     try:
         measured = obtain()
     except Exception as error:
-        test.measurements += [msgspec.structs.replace(item, example=test.example) for item in measured_before(error)]
+        keep_interrupted(test, measured_before(error))
         raise
     if test.search is not None and test.limits.max_regression is not None:
         test.warn("max_regression was not judged: the examples of @given are drawn anew in every run")
@@ -208,8 +208,17 @@ def keeping(test: CurrentTest, timing: Timing, verdicts: Sequence[Verdict]) -> I
     except (MeasurementError, WrongResult):
         raise
     except Exception:
-        test.measurements.append(Measurement(timing=timing, verdicts=tuple(verdicts), example=test.example))
+        keep_interrupted(test, [Measurement(timing=timing, verdicts=tuple(verdicts))])
         raise
+
+
+def keep_interrupted(test: CurrentTest, found: Sequence[Measurement]) -> None:
+    """Keep what was measured before an error; hypothesis comes back to what fails: the last time stands for all."""
+    told = tuple(msgspec.structs.replace(item, example=test.example) for item in found)
+    if test.search is not None and told:
+        before, test.search.interrupted = test.search.interrupted, told
+        test.measurements[:] = [item for item in test.measurements if all(item is not one for one in before)]
+    test.measurements += told
 
 
 @contextmanager

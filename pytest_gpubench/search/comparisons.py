@@ -55,6 +55,8 @@ class Search:
     phased: dict[Key, tuple[Phases, Sequence[Measurement]]] = field(default_factory=dict)
     ranked: dict[Key, tuple[Ranks, Measurement]] = field(default_factory=dict)
     fixed: FixedReps = field(default_factory=FixedReps)
+    interrupted: tuple[Measurement, ...] = ()
+    """What was measured when an error was raised last."""
     held: tuple[object, ...] = ()
     kept: dict[int, tuple[Comparison, list[Measurement]]] = field(default_factory=dict)
     examples: set[Key] = field(default_factory=set)

@@ -397,6 +397,37 @@ def overwriting_above(n):
     assert [Path(name).name.startswith("test_a_failure") for name, _ in named] == [True] * bool(explained), text
 
 
+@pytest.mark.parametrize(
+    ("call", "roles"),
+    [
+        ("measure(late(n), (torch.ones(n),), reps=12)", [""]),
+        ("compare(late(n), double, (torch.ones(n),), reps=12)", ["reference", "candidate"]),
+    ],
+)
+def test_an_error_after_the_reps_leaves_one_row(record_run: RecordRun, call: str, roles: list[str]) -> None:
+    """Hypothesis comes back to it with one size after the other; it raises when bits are looked at."""
+    helper = """
+def late(n):
+    @scripted([10.0])
+    def late(x):
+        frame = sys._getframe()
+        while frame := frame.f_back:
+            if frame.f_code.co_name == "is_deterministic": raise ValueError("late")
+        return x * 2
+    return late
+"""
+    source = limited(
+        f"gpu_bench.{call}", given="n=st.sampled_from([51, 60, 70])", marks="deterministic=True, max_time_us=1e9"
+    )
+    source = source.replace("def add(us)", f"import sys\n{helper}\ndef add(us)")
+    by_clock = ("--gpu-bench-timer=wall", "--gpu-bench-device=cpu", "--gpu-bench-cache=hot", "--gpu-bench-warmup=1")
+    recorder = record_run(source, *by_clock)
+    (report,) = (report for report in recorder.reports if report.when == "call")
+    assert "ValueError: late" in report.longreprtext
+    found = recorder.records[0].measurements
+    assert [(item.role, item.example) for item in found] == [(role, "n=51") for role in roles]
+
+
 def test_an_error_that_is_raised_again_shows_no_more(bench_run: BenchRun) -> None:
     """It is too slow the first time alone: what is remembered is raised, as often as it is asked for."""
     body = "seen[n] += 1; gpu_bench.measure(add(50.0 if seen[n] == 1 and n > 20 else 5.0), (torch.ones(n + seen[n]),))"
