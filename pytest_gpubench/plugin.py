@@ -1,11 +1,7 @@
 """pytest's hooks: each takes what pytest gives, calls one thing of ours, and puts the answer back."""
 
-import ast
-import hashlib
-import inspect
 import os
 import sys
-import textwrap
 from collections.abc import Generator, Iterator
 from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Literal
@@ -16,12 +12,12 @@ from pytest_gpubench import markers
 from pytest_gpubench.containment import Containment, JUnitFile
 from pytest_gpubench.errors import BadRequest, DeviceUnavailable, NotMeasured
 from pytest_gpubench.gathering import Gathering
+from pytest_gpubench.items import parameter_text, parameters, source_hash, takes_turns, uses_fixture
 from pytest_gpubench.limits import Limits
 from pytest_gpubench.memory import Memory
 from pytest_gpubench.options import add_options, resolve, resolve_early
 from pytest_gpubench.settings import Resolver
 from pytest_gpubench.turns import Reach, Turns
-from pytest_gpubench.units import printable
 from pytest_gpubench.workers import Workers, auto_workers, is_becoming_worker, is_worker, pin_worker
 
 if TYPE_CHECKING:
@@ -34,7 +30,6 @@ if TYPE_CHECKING:
     from pytest_gpubench.gpu.device import Device
     from pytest_gpubench.results.model import Measurement, TestRecord
 
-FIXTURE = "gpu_bench"
 WIDER_SCOPES = ("class", "module", "package", "session")
 INTERPRETER_VARIABLE = "TRITON_INTERPRET"
 
@@ -451,49 +446,8 @@ def distrusted(measurement: "Measurement", sentence: str) -> "Measurement":
     return msgspec.structs.replace(measurement, verdicts=(*measurement.verdicts, verdict))
 
 
-def takes_turns(item: pytest.Item) -> bool:
-    """Tell whether a test has the GPU for itself: a perf test, or one that asks for it."""
-    return any(item.get_closest_marker(name) is not None for name in (markers.NAME, markers.TURN_NAME))
-
-
-def uses_fixture(item: pytest.Item) -> bool:
-    """Tell whether a test uses gpu_bench, itself or through another fixture."""
-    return FIXTURE in getattr(item, "fixturenames", ())
-
-
 def missing_call(limits: Limits) -> str:
     """Return what a test with these limits did not do, and how to."""
     if limits.min_speedup is None:
         return "the test measured nothing; call gpu_bench(...) in it"
     return "the test compared nothing; call gpu_bench.compare(candidate, reference, ...) in it"
-
-
-def parameters(item: pytest.Item) -> dict[str, object]:
-    """Return the parameters of a parametrised test."""
-    callspec = getattr(item, "callspec", None)
-    return dict(callspec.params) if callspec is not None else {}
-
-
-def source_hash(function: object) -> str:
-    """Return a hash of a test function's syntax tree, without its docstring; empty where its source is not found."""
-    inner = getattr(getattr(function, "hypothesis", None), "inner_test", function)
-    try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(inner))))  # type: ignore[arg-type]
-    except (OSError, TypeError, SyntaxError):
-        return ""
-    definition = tree.body[0]
-    if isinstance(definition, (ast.FunctionDef, ast.AsyncFunctionDef)):
-        definition.name, definition.decorator_list = (
-            "_",
-            [],
-        )  # names, limits and parameters are told apart by themselves
-        if ast.get_docstring(definition) is not None:
-            del definition.body[0]
-    return hashlib.sha256(ast.dump(definition).encode()).hexdigest()[:16]
-
-
-def parameter_text(value: object) -> str:
-    """Return a parameter's value as text."""
-    if isinstance(value, (str, int, float, bool, type(None), tuple, list)):
-        return printable(str(value))
-    return printable(getattr(value, "__name__", None) or str(value))

@@ -13,7 +13,7 @@ from pytest_gpubench.settings import ROWS, flag_name
 
 PACKAGE = Path(pytest_gpubench.__file__).parent
 ROOT = PACKAGE.parent
-GLUE = {"plugin", "options", "markers", "hookspecs", "workers", "turns", "containment", "gathering", "memory"}
+GLUE = {"plugin", "options", "markers", "hookspecs", "workers", "turns", "containment", "gathering", "memory", "items"}
 KNOW_TORCH = {
     "workers",
     "turns",
@@ -43,7 +43,7 @@ LAYERS = [
     {"sharing"},
     {"fixture"},
     {"markers", "options"},
-    {"workers", "containment"},
+    {"workers", "containment", "items"},
     {"turns", "gathering"},
     {"memory"},
     {"plugin", "cli"},
