@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pytest_gpubench.cli.arguments import chance, checked
 from pytest_gpubench.cli.output import coloured, has_colour, shortened, table, write
 from pytest_gpubench.cli.saved import RUN_HELP, add_parser, add_storage, find_paths, run_title
 from pytest_gpubench.errors import BadRequest
@@ -40,7 +41,13 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
         "--fail-slower", metavar="SHARE", default="3%", help="how much slower is too slow: 3%%, 5us (default: 3%%)"
     )
     parser.add_argument("--metric", choices=METRICS, default="median", help="what is compared (default: median)")
-    parser.add_argument("--alpha", type=float, default=0.001, help="the chance of a wrong FAIL (default: 0.001)")
+    parser.add_argument(
+        "--alpha",
+        type=checked(chance),
+        default=0.001,
+        metavar="FRACTION",
+        help="the chance of a wrong FAIL (default: 0.001)",
+    )
     parser.add_argument("--sort", action="store_true", help="the slowest first, not in the order of the new run")
     parser.add_argument("--only-changes", action="store_true", help="leave out what is not known to have changed")
     parser.add_argument("--verbose", action="store_true", help="all notes, and what was not judged")
@@ -51,7 +58,7 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
         "--host-mismatch",
         choices=("error", "warn", "ignore"),
         default="error",
-        help="what a test that was measured on another GPU, or with another timer, does (default: error)",
+        help="what a GPU that only one run has, or a test that was measured with another timer, does (default: error)",
     )
     add_storage(parser)
     parser.set_defaults(run=run)
@@ -65,14 +72,16 @@ def run(arguments: argparse.Namespace) -> int:
     from pytest_gpubench.stats.tolerance import parse_tolerance
 
     tolerance = parse_tolerance(f"{arguments.metric}:{arguments.fail_slower}")
-    if not 0 < arguments.alpha < 0.5:
-        raise BadRequest(f"--alpha={arguments.alpha:g}: it must be between 0 and 0.5")
+    old_paths, new_paths = find_paths(arguments.old, arguments), find_paths(arguments.new, arguments)
+    pairs = pair(old_paths, new_paths)
+    refuse_other_devices(unpaired(old_paths, pairs), unpaired(new_paths, pairs), arguments.host_mismatch)
     statuses = []
-    for old_path, new_path in pair(find_paths(arguments.old, arguments), find_paths(arguments.new, arguments)):
+    for old_path, new_path in pairs:
         old, new = slimmed(read_run(old_path)), slimmed(read_run(new_path))
         names = (old.name or old_path.name, new.name or new_path.name)
         findings = compare_runs(old, new, tolerance, arguments.alpha, *names)
         refuse_other_hosts(findings, arguments.host_mismatch)
+        refuse_other_devices(lost_devices(old, new), (), arguments.host_mismatch)
         write("\n".join(report(findings, titles((old_path, old), (new_path, new)), tolerance, arguments)))
         statuses.append(status_of(findings, arguments))
     return max(statuses)
@@ -93,16 +102,41 @@ def pair(old: Sequence[Path], new: Sequence[Path]) -> list[tuple[Path, Path]]:
     return pairs
 
 
+def unpaired(paths: Iterable[Path], pairs: Iterable[tuple[Path, Path]]) -> list[str]:
+    """Return the devices of the files that are in no pair."""
+    paired = {path for both in pairs for path in both}
+    return [path.parent.name for path in paths if path not in paired]
+
+
+def lost_devices(old: "SavedRun", new: "SavedRun") -> list[str]:
+    """Return the devices that the new run lacks; none where they share none, which the findings tell."""
+    before, now = ({record.device.name for record in run.records} for run in (old, new))
+    return sorted(before - now) if before & now else []
+
+
+def refuse_other_devices(old: Sequence[str], new: Sequence[str], what_to_do: str) -> None:
+    """Say which devices only the old or only the new run has, or raise BadRequest."""
+    words = [f"only the {which} run has {', '.join(names)}" for which, names in (("old", old), ("new", new)) if names]
+    if words:
+        sentence = f"{' and '.join(words)}: what was measured there is not compared"
+        tell_or_refuse(printable(sentence), what_to_do)
+
+
 def refuse_other_hosts(findings: "Iterable[Finding]", what_to_do: str) -> None:
     """Say that tests were measured in ways that cannot be compared, or raise BadRequest."""
     found = [each for each in findings if each.missing is not None and each.missing.kind == "host"]
-    if not found or what_to_do == "ignore":
-        return
-    tests = count(len({each.nodeid for each in found}), "test")
-    sentence = f"{tests} cannot be compared, {printable(found[0].nodeid)} first: {found[0].sentence}"
+    if found:
+        tests = count(len({each.nodeid for each in found}), "test")
+        first = f"{printable(found[0].nodeid)} first: {found[0].sentence}"
+        tell_or_refuse(f"{tests} cannot be compared, {first}", what_to_do)
+
+
+def tell_or_refuse(sentence: str, what_to_do: str) -> None:
+    """Say what is not compared on standard error, or raise BadRequest; nothing is said where it is to be ignored."""
     if what_to_do == "error":
         raise BadRequest(f"{sentence} (--host-mismatch=warn compares the others)")
-    print(f"pytest-gpubench compare: {sentence}", file=sys.stderr)
+    if what_to_do == "warn":
+        print(f"pytest-gpubench compare: {sentence}", file=sys.stderr)
 
 
 def status_of(findings: "Iterable[Finding]", arguments: argparse.Namespace) -> int:

@@ -1,6 +1,7 @@
 """`pytest-gpubench doctor`: what this machine can measure."""
 
 import argparse
+import importlib
 import math
 import os
 import re
@@ -9,12 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_gpubench.errors import GpuBenchError
+from pytest_gpubench.errors import BadRequest, GpuBenchError
 from pytest_gpubench.gpu.datasheets import datasheet_of
 from pytest_gpubench.results.model import DeviceFacts, Timing
 from pytest_gpubench.settings import LOCK_FOLDER_NAME, environment_name
 from pytest_gpubench.stats.speedup import critical_ranks, speedup_of
-from pytest_gpubench.units import count, format_share, format_time
+from pytest_gpubench.units import count, format_share, format_time, printable
 
 if TYPE_CHECKING:
     from pytest_gpubench.gpu.device import Device
@@ -66,6 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the facts of this machine; 0 where it can measure, 1 where it cannot, or where clocks stay locked."""
     if arguments.restore_clocks:
         return restore_clocks(arguments.lock_folder)
+    need_torch()
     from pytest_gpubench.gpu.device import find_device, why_no_gpu
     from pytest_gpubench.report.terminal import device_lines
 
@@ -83,6 +85,15 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"profiler (CUPTI): NOT usable: {error}")
         return 1
     return 0
+
+
+def need_torch() -> None:
+    """Raise BadRequest where torch cannot be imported."""
+    try:
+        importlib.import_module("torch")
+    except (ImportError, OSError) as error:
+        why = printable(str(error))
+        raise BadRequest(f"it needs torch, which cannot be imported ({why}): run it where your tests run") from None
 
 
 def restore_clocks(folder: Path | None) -> int:

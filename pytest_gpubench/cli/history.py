@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pytest_gpubench.cli.arguments import chance, checked
 from pytest_gpubench.cli.output import coloured, has_colour, table, write
 from pytest_gpubench.cli.saved import add_parser, add_storage, commit_text, list_stored, nothing_saved, when
 from pytest_gpubench.cli.show import matches
@@ -65,20 +66,13 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
     parser.add_argument("--metric", choices=tuple(METRICS), default="median", help="what is drawn, and may change")
     parser.add_argument(
         "--alpha",
-        type=share,
+        type=checked(chance),
         default=0.01,
+        metavar="FRACTION",
         help="the chance that a series without a change is said to have one (default: 0.01)",
     )
     add_storage(parser)
     parser.set_defaults(run=run)
-
-
-def share(text: str) -> float:
-    """Parse an alpha."""
-    value = float(text)
-    if not 0 < value < 0.5:
-        raise argparse.ArgumentTypeError(f"it must be between 0 and 0.5: {text}")
-    return value
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -72,10 +72,10 @@ def merge(sources: Sequence[Source], keep: str | None, any_commit: bool, name: s
 
 def ended(run: "SavedRun") -> tuple[int, float, str]:
     """Return what sorts runs by when they ended; a date that is none comes first."""
-    from datetime import datetime
+    from pytest_gpubench.results.provenance import moment
 
     try:
-        return 1, datetime.fromisoformat(run.datetime.replace("Z", "+00:00")).timestamp(), run.datetime
+        return 1, moment(run.datetime).timestamp(), run.datetime
     except ValueError:
         return 0, 0.0, run.datetime
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from unicodedata import combining, east_asian_width
 
-from pytest_gpubench.errors import BadFile
 from pytest_gpubench.units import printable
 
 GAP = "  "
@@ -24,18 +23,16 @@ def write(text: str) -> None:
 
 
 def write_to(text: str, target: str | None) -> None:
-    """Write text to a file, whole or not at all, or to standard output for None and `-`; raise BadFile."""
+    """Write text to a file, whole or not at all, or to standard output for None and `-`; raise BadFile.
+
+    Folders on the way are made.
+    """
     if target is None or target == "-":
         write(text.rstrip("\n"))
         return
-    path = Path(target)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        beside.write_text(text, encoding="utf-8", errors="backslashreplace", newline="")
-        beside.replace(path)
-    except OSError as error:
-        beside.unlink(missing_ok=True)
-        raise BadFile(f"{target}: it cannot be written: {error.strerror}") from None
+    from pytest_gpubench.results.store.writing import write_whole
+
+    write_whole(text.encode(errors="backslashreplace"), Path(target))
 
 
 def has_colour() -> bool:

@@ -95,17 +95,18 @@ class Aged:
 
 def look_at(stored: "Stored", errors: list[str]) -> Iterator[Aged]:
     """Yield a run with its age; what cannot be read is added to errors, and kept."""
+    from pytest_gpubench.results.provenance import moment
     from pytest_gpubench.results.store import read_run
 
     try:
         run = read_run(stored.path)
-        found = datetime.fromisoformat(run.datetime.replace("Z", "+00:00"))
+        ended = moment(run.datetime)
     except BadFile as error:
         errors.append(f"{error} (kept)")
     except ValueError:
         errors.append(f"{stored.path}: it does not say when it ended (kept)")
     else:
-        yield Aged(stored.path, stored.device, run.name, found if found.tzinfo else found.replace(tzinfo=timezone.utc))
+        yield Aged(stored.path, stored.device, run.name, ended)
 
 
 def beyond(found: Iterable[Aged], keep: int, named: bool) -> list[Aged]:

@@ -6,13 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_gpubench.errors import BadRequest
+from pytest_gpubench.settings import Settings, environment_name
 
 if TYPE_CHECKING:
     from pytest_gpubench.results.model import SavedRun
     from pytest_gpubench.results.store import Storage, Stored
 
-STORAGE = ".gpu_benchmarks"
-ENVIRONMENT = "GPU_BENCH_STORAGE"
 RUN_HELP = "a file, the name or the number of a saved run, or latest"
 
 
@@ -32,8 +31,9 @@ def add_parser(
 
 def add_storage(parser: argparse.ArgumentParser) -> None:
     """Add where runs are saved, and of which device they are."""
-    default = os.environ.get(ENVIRONMENT) or STORAGE
-    parser.add_argument("--storage", metavar="DIR", default=default, help=f"where runs are saved (default: {STORAGE})")
+    builtin = Settings.storage
+    default = os.environ.get(environment_name("storage")) or builtin
+    parser.add_argument("--storage", metavar="DIR", default=default, help=f"where runs are saved (default: {builtin})")
     parser.add_argument("--device", metavar="NAME", help="only runs on devices with this in their name: h200")
 
 
@@ -104,8 +104,10 @@ def run_title(path: Path, run: "SavedRun") -> str:
 
 
 def when(run: "SavedRun") -> str:
-    """Return the minute at which a run ended, by the clock of its host."""
-    return run.datetime[:16].replace("T", " ")
+    """Return the minute at which a run ended, with its zone."""
+    from pytest_gpubench.results.provenance import minute_text
+
+    return minute_text(run.datetime)
 
 
 def commit_text(run: "SavedRun") -> str:

@@ -1,11 +1,10 @@
-"""Where a run's numbers come from: the machine, what is installed, the commit."""
+"""Where a run's numbers come from: the machine, what is installed, the time, the commit."""
 
 import os
 import platform
 import re
 import subprocess
 from datetime import datetime, timezone
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ GIT_S = 10.0
 
 CPUINFO = Path("/proc/cpuinfo")
 
-ELSEWHERE = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY", "GIT_PREFIX")
+GIT_PLACES = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY", "GIT_PREFIX")
 """What git sets for its hooks, and would follow to another repository than the folder's."""
 
 
@@ -56,6 +55,20 @@ def now() -> str:
     return datetime.now(timezone.utc).isoformat()
 
 
+def moment(text: str) -> datetime:
+    """Parse what `now` returned, or another tool's time, which is in UTC where it has no offset; raise ValueError."""
+    found = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    return found if found.tzinfo else found.replace(tzinfo=timezone.utc)
+
+
+def minute_text(text: str) -> str:
+    """Return the minute of a run's time, `2026-03-01 12:30 UTC`; of what is no time, the first letters as they are."""
+    try:
+        return f"{moment(text).astimezone(timezone.utc):%Y-%m-%d %H:%M} UTC"
+    except (ValueError, OverflowError):
+        return text[:16]
+
+
 def commit_info(folder: Path) -> CommitInfo:
     """Describe the commit that is checked out in a folder, with `error` saying why where that is not known."""
     try:
@@ -88,6 +101,8 @@ def _cpu() -> dict[str, Any]:
 
 
 def _installed(distribution: str) -> str | None:
+    from importlib import metadata
+
     try:
         return metadata.version(distribution)
     except Exception:  # not installed, or installed with damaged metadata
@@ -130,7 +145,7 @@ def _answer(folder: Path, *arguments: str) -> str:
 
 def _git(folder: Path, *arguments: str) -> str:
     """Return what git prints, without looking where its hooks point; raise GitFailed where it does not come to that."""
-    environment = {name: value for name, value in os.environ.items() if name not in ELSEWHERE}
+    environment = {name: value for name, value in os.environ.items() if name not in GIT_PLACES}
     try:
         done = subprocess.run(
             ["git", "-C", _absolute(folder), "-c", "core.fsmonitor=false", *arguments],

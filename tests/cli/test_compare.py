@@ -61,7 +61,15 @@ def test_other_devices(choice: str, status: int, command: Command) -> None:
     found, out, err = command("compare", "old.json", "new.json", f"--host-mismatch={choice}")
     assert found == status
     assert ("NVIDIA A100" in err) is (choice != "ignore")
+    assert err.count("\n") == (choice != "ignore")
     assert bool(out) is (choice != "error")
+
+
+def test_an_empty_run_lacks_tests_and_no_device(command: Command) -> None:
+    write_two(make_run(tests=7), make_run(tests=0))
+    status, out, err = command("compare", "old.json", "new.json")
+    assert (status, err) == (1, "")
+    assert "14 gone" in out
 
 
 def test_what_is_new_or_gone_is_told_apart(command: Command) -> None:
@@ -116,8 +124,8 @@ def test_the_slowest_comes_first(command: Command) -> None:
 def test_runs_of_several_devices_are_compared_device_by_device(command: Command) -> None:
     storage = Storage(Path(".gpu_benchmarks"))
     for device, slower in (("NVIDIA H200", 1.2), ("NVIDIA A100", 1.0)):
-        storage.save(make_run(device=device), "old")
-        storage.save(make_run(device=device, seed=1, slower=slower), "new")
+        storage.save_each(make_run(device=device), "old")
+        storage.save_each(make_run(device=device, seed=1, slower=slower), "new")
     status, out, _ = command("compare", "old", "new")
     assert status == 1
     assert "5 FAIL" in out
@@ -125,9 +133,45 @@ def test_runs_of_several_devices_are_compared_device_by_device(command: Command)
     assert command("compare", "old", "new", "--device", "a100")[0] == 0
 
 
-@pytest.mark.parametrize(
-    "option", ["--fail-slower=0", "--fail-slower=slow", "--fail-slower=-3%", "--alpha=0", "--alpha=0.5", "--alpha=nan"]
-)
+H200, L4, A100 = "NVIDIA H200", "NVIDIA L4", "NVIDIA A100"
+ALONE = {
+    ((H200, L4), (H200, A100)): "only the old run has NVIDIA-L4 and only the new run has NVIDIA-A100",
+    ((H200, L4, A100), (H200,)): "only the old run has NVIDIA-L4, NVIDIA-A100",
+    ((H200,), (L4, H200)): "only the new run has NVIDIA-L4",
+}
+
+
+@pytest.mark.parametrize(("devices", "words"), ALONE.items())
+def test_a_device_that_only_one_run_has_is_told(
+    devices: tuple[tuple[str, ...], ...], words: str, command: Command
+) -> None:
+    storage = Storage(Path(".gpu_benchmarks"))
+    for name, those in zip(("old", "new"), devices, strict=True):
+        for device in those:
+            storage.save_each(make_run(tests=7, device=device), name)
+    sentence = f"pytest-gpubench compare: {words}: what was measured there is not compared"
+    refused = f"{sentence} (--host-mismatch=warn compares the others)\n"
+    assert command("compare", "old", "new") == (2, "", refused)
+    status, out, err = command("compare", "old", "new", "--host-mismatch=warn")
+    assert (status, err) == (0, f"{sentence}\n")
+    assert command("compare", "old", "new", "--host-mismatch=ignore") == (0, out, "")
+    assert command("compare", "old", "new", "--device=h200") == (0, out, "")
+    assert "7 PASS" in out
+
+
+def test_a_device_that_a_merged_run_has_alone_is_told(command: Command) -> None:
+    """Its tests are not gone: the new run has them, on another device."""
+    new = make_run(tests=7)
+    write_two(msgspec.structs.replace(new, records=(*new.records, *make_run(tests=7, device=L4).records)), new)
+    sentence = "pytest-gpubench compare: only the old run has NVIDIA L4: what was measured there is not compared"
+    refused = f"{sentence} (--host-mismatch=warn compares the others)\n"
+    assert command("compare", "old.json", "new.json") == (2, "", refused)
+    status, out, err = command("compare", "old.json", "new.json", "--host-mismatch=warn")
+    assert (status, err) == (0, f"{sentence}\n")
+    assert command("compare", "old.json", "new.json", "--host-mismatch=ignore") == (0, out, "")
+
+
+@pytest.mark.parametrize("option", ["--fail-slower=0", "--fail-slower=slow", "--fail-slower=-3%"])
 def test_what_cannot_be_meant_is_refused(option: str, command: Command) -> None:
     write_two(make_run(), make_run())
     status, out, err = command("compare", "old.json", "new.json", option)

@@ -2,6 +2,7 @@
 
 import math
 import random
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -48,6 +49,17 @@ def gpu(nvml: Nvml | None = None, **more: Any) -> Device:
 
 
 # the command
+
+
+def test_without_torch_it_is_told_in_a_sentence(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert main(["doctor"]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("pytest-gpubench doctor: it needs torch, which cannot be imported (")
+    assert err.endswith("): run it where your tests run\n")
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="about machines without a GPU")
@@ -283,7 +295,7 @@ def test_a_tick_is_the_least_that_is_told_apart() -> None:
 @pytest.mark.parametrize("reps", [20, 100])
 def test_what_is_said_to_be_told_apart_is(reps: int) -> None:
     """Simulated with the verdict itself, a kernel slower by so much fails 9 times of 10, one slower by 2/3 does not."""
-    from pytest_gpubench.stats.speedup import decide
+    from tests.stats.quads import decide
 
     rng = random.Random(reps)
     floor = doctor.least_slowdown([rng.gauss(0, 0.01) for _ in range(4000)], reps)

@@ -102,7 +102,7 @@ def test_a_file_is_written_whole_and_alone(command: Command) -> None:
 
 def test_a_run_of_two_devices_needs_a_choice(command: Command) -> None:
     for device in ("NVIDIA H200", "NVIDIA A100"):
-        Storage(Path(".gpu_benchmarks")).save(make_run(device=device), "main")
+        Storage(Path(".gpu_benchmarks")).save_each(make_run(device=device), "main")
     status, out, err = command("export", "main", "--format", "csv")
     assert (status, out) == (2, "")
     assert "choose one with --device" in err
@@ -114,6 +114,6 @@ def test_a_folder_cannot_be_written(command: Command) -> None:
     Path("folder").mkdir()
     status, _, err = command("export", "run.json", "--format", "csv", "-o", "folder")
     assert status == 2
-    assert "folder: it cannot be written" in err
+    assert err == "pytest-gpubench export: folder cannot be written: Is a directory\n"
     assert read_run(Path("run.json"))
     assert sorted(path.name for path in Path().iterdir()) == ["folder", "run.json"]

@@ -19,7 +19,7 @@ def fill(*runs: tuple[float, str], device: str = "NVIDIA H200") -> list[Path]:
     dates = [(now - timedelta(days=days)).isoformat() for days, _ in runs]
     one = make_run(tests=1, device=device)
     return [
-        Storage(ROOT).save(msgspec.structs.replace(one, datetime=date), name)
+        Storage(ROOT).save_each(msgspec.structs.replace(one, datetime=date), name)[0]
         for date, (_, name) in zip(dates, runs, strict=True)
     ]
 

@@ -24,13 +24,13 @@ def test_the_tables_are_those_of_the_end_of_the_run(verbose: bool, command: Comm
 @pytest.mark.parametrize("which", ["latest", "2", "0002"])
 def test_a_run_is_named_in_many_ways(which: str, command: Command) -> None:
     last = fill(Path(".gpu_benchmarks"), days=2)[-1]
-    assert command("show", which)[1].startswith(f"{last.name}, 2026-03-02 12:30, 00000002\n")
+    assert command("show", which)[1].startswith(f"{last.name}, 2026-03-02 12:30 UTC, 00000002\n")
 
 
 def test_a_run_of_two_devices_shows_both(command: Command) -> None:
     storage = Storage(Path(".gpu_benchmarks"))
-    storage.save(make_run(), "main")
-    storage.save(make_run(device="NVIDIA A100"), "main")
+    storage.save_each(make_run(), "main")
+    storage.save_each(make_run(device="NVIDIA A100"), "main")
     _, out, _ = command("show", "main")
     assert "NVIDIA H200 (GPU)" in out
     assert "NVIDIA A100 (GPU)" in out
@@ -41,8 +41,8 @@ def test_a_run_of_two_devices_shows_both(command: Command) -> None:
 @pytest.mark.parametrize("option", ["--html", "--markdown"])
 def test_a_page_is_of_one_device(option: str, command: Command) -> None:
     storage = Storage(Path(".gpu_benchmarks"))
-    storage.save(make_run(), "main")
-    storage.save(make_run(device="NVIDIA A100"), "main")
+    storage.save_each(make_run(), "main")
+    storage.save_each(make_run(device="NVIDIA A100"), "main")
     status, _, err = command("show", "main", option, "page")
     assert status == 2
     assert "choose one with --device" in err
@@ -88,8 +88,12 @@ def test_a_summary_is_written_to_a_file_or_standard_output(command: Command) -> 
     assert command("show", "latest", "--markdown", "-")[1].strip() == written.strip()
 
 
-def test_a_file_that_cannot_be_written_is_told(command: Command) -> None:
+@pytest.mark.parametrize("option", ["--html", "--markdown"])
+def test_a_file_that_cannot_be_written_is_told(option: str, command: Command) -> None:
     fill(Path(".gpu_benchmarks"), days=1)
-    status, _, err = command("export", "latest", "--format", "csv", "-o", "no/such/folder.csv")
-    assert status == 2
-    assert "no/such/folder.csv: it cannot be written" in err
+    Path("file").write_text("")
+    assert command("show", "latest", option, "file/page") == (
+        2,
+        "",
+        "pytest-gpubench show: file/page cannot be written: Not a directory\n",
+    )

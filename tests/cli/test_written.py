@@ -42,9 +42,9 @@ def test_only_the_tests_that_were_asked_for_are_counted(command: Command) -> Non
 
 def test_a_file_that_was_not_written_is_not_told(command: Command) -> None:
     write_run(make_run(tests=7), Path("run.json"))
-    status, out, err = command("export", "run.json", "--format", "csv", "-o", "no/where.csv")
+    status, out, err = command("export", "run.json", "--format", "csv", "-o", "run.json/where.csv")
     assert (status, out) == (2, "")
-    assert err == "pytest-gpubench export: no/where.csv: it cannot be written: No such file or directory\n"
+    assert err == "pytest-gpubench export: run.json/where.csv cannot be written: Not a directory\n"
 
 
 def test_a_name_that_a_terminal_would_obey_is_shown(command: Command) -> None:

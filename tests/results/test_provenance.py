@@ -5,6 +5,7 @@ import os
 import stat
 import subprocess
 import sys
+from datetime import datetime, timezone
 from importlib import metadata
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 
 from pytest_gpubench.results import provenance
 from pytest_gpubench.results.model import CommitInfo
-from pytest_gpubench.results.provenance import commit_info, machine_info
+from pytest_gpubench.results.provenance import commit_info, machine_info, minute_text, moment, now
 
 NAMES_OF_PYTEST_BENCHMARK = {
     "node",
@@ -40,7 +41,7 @@ ALONE = {
 
 
 def git(folder: Path, *arguments: str) -> str:
-    clean = {name: value for name, value in os.environ.items() if name not in provenance.ELSEWHERE}
+    clean = {name: value for name, value in os.environ.items() if name not in provenance.GIT_PLACES}
     done = subprocess.run(
         ["git", *arguments], cwd=folder, env={**clean, **ALONE}, check=True, capture_output=True, text=True
     )
@@ -118,6 +119,31 @@ def test_the_cpu_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
     monkeypatch.setattr(provenance, "CPUINFO", path)
     cpu = machine_info()["cpu"]
     assert (cpu["brand_raw"], cpu["vendor_id_raw"]) == ("Xeon \N{REPLACEMENT CHARACTER} 8", "GenuineIntel")
+
+
+# the time
+
+
+@pytest.mark.parametrize(
+    ("text", "minute"),
+    [
+        ("2026-03-01T12:30:45.123456+00:00", "2026-03-01 12:30 UTC"),
+        ("2026-03-01T12:30:45Z", "2026-03-01 12:30 UTC"),
+        ("2026-03-01T12:30:45", "2026-03-01 12:30 UTC"),
+        ("2026-03-01T00:30:45+02:00", "2026-02-28 22:30 UTC"),
+        ("2026-03-01T12:30:45-05:30", "2026-03-01 18:00 UTC"),
+        ("0001-01-01T00:00:00+14:00", "0001-01-01T00:00"),
+        ("on the first of March", "on the first of "),
+        ("", ""),
+    ],
+)
+def test_the_minute_of_a_time_is_that_of_utc(text: str, minute: str) -> None:
+    assert minute_text(text) == minute
+
+
+def test_now_is_a_moment() -> None:
+    before, found, after = datetime.now(timezone.utc), moment(now()), datetime.now(timezone.utc)
+    assert before <= found <= after
 
 
 # the commit

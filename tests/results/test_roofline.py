@@ -12,7 +12,6 @@ from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.limits import fraction_limit
 from pytest_gpubench.results.model import MemoryPeak, Outcome, Peaks, Timing, Verdict
 from pytest_gpubench.results.roofline import (
-    attainable_us,
     grouped,
     highest_gbps,
     highest_tflops,
@@ -117,15 +116,6 @@ def test_float32_is_held_against_what_torch_makes_of_it() -> None:
     assert matmul_tflops(Peaks(matmul_tflops={"tfloat32": 400.0}), "bfloat16") is None
 
 
-def test_attainable_time() -> None:
-    assert attainable_us(1000 * MB, None, PEAKS, read_share=0.5) == pytest.approx(250)
-    assert attainable_us(None, 8 * 10**11, PEAKS, "bfloat16") == pytest.approx(1000)
-    assert attainable_us(1000 * MB, 8 * 10**11, PEAKS, "bfloat16", 0.5) == pytest.approx(1000)
-    assert attainable_us(8000 * MB, 8 * 10**11, PEAKS, "bfloat16", 0.5) == pytest.approx(2000)
-    assert attainable_us(None, 1, PEAKS, "float64") is None
-    assert attainable_us(None, None, PEAKS) is None
-
-
 @pytest.mark.parametrize(
     ("given", "dtype", "value", "bound"),
     [
@@ -144,11 +134,6 @@ def test_the_larger_part_says_what_bounds_it(given: dict[str, Any], dtype: str, 
     assert found.value == pytest.approx(value)
     assert found.bound == bound
     assert found.rate / found.peak == pytest.approx(found.value)
-    shared = {name: number for name, number in given.items() if name != "cache" and given.get("cache") != "hot"}
-    if shared:
-        least_us = attainable_us(shared.get("moved_bytes"), shared.get("flops"), PEAKS, dtype, 0.5)
-        assert least_us is not None
-        assert found.value == pytest.approx(least_us / 500)
 
 
 @pytest.mark.parametrize("given", [{}, {"flops": 1}, {"moved_bytes": 1, "cache": "hot"}])

@@ -1,7 +1,6 @@
 """The command: what it is asked, and the order in which it does it."""
 
 import argparse
-from collections.abc import Callable
 from typing import Any
 
 from pytest_gpubench.cli.ab.gpu import one_gpu
@@ -9,9 +8,10 @@ from pytest_gpubench.cli.ab.interrupts import ending_by_signal
 from pytest_gpubench.cli.ab.printed import exit_status, report_lines
 from pytest_gpubench.cli.ab.runs import PytestRuns, take_runs
 from pytest_gpubench.cli.ab.workshop import Workshop
+from pytest_gpubench.cli.arguments import chance, checked
 from pytest_gpubench.limits import positive_number
 from pytest_gpubench.results.rounds import Rule, judge
-from pytest_gpubench.settings import fraction, whole_number
+from pytest_gpubench.settings import whole_number
 
 ROUNDS = 3
 MARGIN = 0.03
@@ -21,7 +21,7 @@ A round is four runs of pytest, BASE HEAD HEAD BASE and every other time the oth
 Each run imports its own tree, which comes first on PYTHONPATH. A worktree holds what git tracks: neither submodules
 nor build outputs nor data that git ignores; make them with --setup, in place (`python setup.py build_ext --inplace`,
 `git submodule update --init`): a `pip install` would change the environment of both commits.
-Exit status: 0 no regression, 1 a regression, 2 nothing was compared.
+Exit status: 0 no regression, 1 a regression or an INVALID measurement, 2 nothing was compared.
 """
 
 
@@ -107,18 +107,6 @@ def _split_off_pytest(parser: argparse.ArgumentParser) -> None:
     parser.parse_known_args = parse_first  # type: ignore[method-assign]
 
 
-def checked(parse: Callable[[str], Any]) -> Callable[[str], Any]:
-    """Return a parser of an option whose ValueError is argparse's error."""
-
-    def parse_option(text: str) -> Any:
-        try:
-            return parse(text)
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(f"{text!r} is not valid, {error}") from None
-
-    return parse_option
-
-
 def slower(text: str) -> float:
     """Parse how much slower something may be: 3% or 0.03; 0 and more than 100 % can be meant, too."""
     try:
@@ -126,11 +114,3 @@ def slower(text: str) -> float:
     except ValueError:
         raise ValueError("it must be a number, or a percentage") from None
     return 0.0 if value == 0 else positive_number(value)
-
-
-def chance(text: str) -> float:
-    """Parse an alpha, a fraction or a percentage below one half."""
-    value = fraction(text)
-    if value >= 0.5:
-        raise ValueError("it must be below 0.5, or chance decides")
-    return value

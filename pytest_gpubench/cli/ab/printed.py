@@ -29,10 +29,11 @@ def report_lines(judgements: Sequence[Judgement]) -> list[str]:
 
 
 def exit_status(judgements: Sequence[Judgement]) -> int:
-    """Return 1 where something failed, 2 where nothing was compared, else 0."""
-    if any(each.outcome is Outcome.FAIL for each in judgements):
+    """Return 1 where something failed, 2 where nothing was compared, 1 where something is INVALID, else 0."""
+    outcomes = {each.outcome for each in judgements}
+    if Outcome.FAIL in outcomes:
         return 1
-    return 0 if any(each.change is not None for each in judgements) else 2
+    return int(Outcome.INVALID in outcomes) if any(each.change is not None for each in judgements) else 2
 
 
 def _name(judgement: Judgement) -> str:

@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_gpubench.errors import BadRequest
-
-GIT_PLACES = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_OBJECT_DIRECTORY", "GIT_COMMON_DIR")
-"""What git tells its hooks: in one of them, it would mean the repository that the hook runs for."""
+from pytest_gpubench.results.provenance import GIT_PLACES
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_gpubench.cli.ab.repository import GIT_PLACES
+from pytest_gpubench.results.provenance import GIT_PLACES
 from pytest_gpubench.results.rounds import Arm
 
 ASK_ORIGINS = """

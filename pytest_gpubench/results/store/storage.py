@@ -48,16 +48,12 @@ class Storage:
     def __init__(self, root: Path) -> None:
         self.root = root
 
-    def save(self, run: SavedRun, name: str = "") -> Path:
-        """Write a run into the folder of its GPU model under the next number, and return where.
-
-        name: any text; empty for the commit and the time. Of a run over several GPU models each is saved on its own,
-        and the first one's file is returned. Raises BadFile where nothing was measured or it cannot be written.
-        """
-        return self.save_each(run, name)[0]
-
     def save_each(self, run: SavedRun, name: str = "") -> list[Path]:
-        """Write a run as `save` does, and return the files of all GPU models, in the order of their records."""
+        """Write what a run measured on each GPU model into its folder under the next number, and return the files.
+
+        name: any text; empty for the commit and the time. The files are in the order of the models' first records.
+        Raises BadFile where nothing was measured or it cannot be written.
+        """
         if not run.records:
             raise BadFile(f"there is nothing to save in {shown(self.root)}: no test measured anything")
         by_device: dict[str, list[TestRecord]] = {}

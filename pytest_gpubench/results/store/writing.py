@@ -1,4 +1,4 @@
-"""A run written to a file, whole or not at all."""
+"""A file written whole or not at all: a run, or whatever else is made of one."""
 
 import os
 import secrets
@@ -15,17 +15,22 @@ __tracebackhide__ = True
 
 
 def write_run(run: SavedRun, path: Path) -> None:
-    """Write a run to a file, whole or not at all; folders on the way are made.
+    """Write a run to a file as `write_whole` does; raise BadFile."""
+    write_whole(encode_run(run), path)
+
+
+def write_whole(data: bytes, path: Path) -> None:
+    """Write a file, whole or not at all; folders on the way are made.
 
     Raises BadFile where it cannot be written.
     """
-    data = encode_run(run)
     with telling_why(path, "written"):
-        target = Path(os.path.realpath(path))  # what a link leads to is replaced, not the link
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if target.exists() and not target.is_file() and not target.is_dir():
-            target.write_bytes(data)  # a pipe or a device: there is nothing to replace
+        if path.exists() and not path.is_file():
+            path.write_bytes(data)  # a pipe or a device has nothing to replace; a folder refuses
             return
+        target = Path(os.path.realpath(path))  # what a link leads to is replaced, not the link
+        with suppress(FileExistsError):  # a file where a folder should be: to open what is in it fails with that
+            target.parent.mkdir(parents=True, exist_ok=True)
         temporary = target.with_name(f".gpu-bench-{secrets.token_hex(8)}.tmp")
         with open(temporary, "xb") as file:
             put(data, file, temporary, target)

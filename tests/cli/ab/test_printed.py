@@ -34,6 +34,9 @@ def test_the_worst_comes_first() -> None:
         ([judgement(Outcome.INCONCLUSIVE)], 0),
         ([judgement(Outcome.PASS), judgement(Outcome.FAIL)], 1),
         ([judgement(Outcome.FAIL, compared=False)], 1),
+        ([judgement(Outcome.PASS), judgement(Outcome.INVALID, compared=False)], 1),
+        ([judgement(Outcome.INVALID)], 1),
+        ([judgement(Outcome.INVALID, compared=False), judgement(Outcome.FAIL, compared=False)], 1),
     ],
 )
 def test_the_exit_status(judgements: list[Judgement], status: int) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from pytest_gpubench.errors import BadFile
 from pytest_gpubench.results.model import SavedRun, Timing
-from pytest_gpubench.results.store import encode_run, read_run
+from pytest_gpubench.results.store import Storage, encode_run, read_run
 from tests.results.saved import make_run
 
 RUN = make_run(tests=8, reps=12)
@@ -22,6 +22,11 @@ def content(run: SavedRun = RUN) -> dict[str, Any]:
     """Return a file's content, parsed by what is not msgspec."""
     found: dict[str, Any] = json.loads(encode_run(run))
     return found
+
+
+def save(storage: Storage, run: SavedRun, name: str = "") -> Path:
+    """Save a run, and return the file of its first GPU model."""
+    return storage.save_each(run, name)[0]
 
 
 def refusal(path: Path) -> str:

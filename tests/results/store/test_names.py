@@ -11,7 +11,7 @@ from pytest_gpubench.results.model import CommitInfo
 from pytest_gpubench.results.store import Storage, read_run
 from pytest_gpubench.results.store.names import LONGEST_PART, automatic_name, device_folder, file_part
 from tests.results.saved import make_run
-from tests.results.store.files import RUN, replace
+from tests.results.store.files import RUN, replace, save
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ from tests.results.store.files import RUN, replace
 def test_what_has_no_name_is_named_by_commit_and_time(
     commit: CommitInfo, ended: str, name: str, tmp_path: Path
 ) -> None:
-    path = Storage(tmp_path).save(replace(RUN, commit_info=commit, datetime=ended), "")
+    path = save(Storage(tmp_path), replace(RUN, commit_info=commit, datetime=ended), "")
     assert path.name == f"0001_{name}.json"
 
 
@@ -73,9 +73,9 @@ def test_no_two_names_share_a_file(one: str, other: str) -> None:
 def test_a_long_name_is_cut_and_still_found(length: int, hashed: bool, tmp_path: Path) -> None:
     storage = Storage(tmp_path)
     name = "n" * length
-    path = storage.save(make_run(1, 1), name)
+    path = save(storage, make_run(1, 1), name)
     assert (path.name == f"0001_{name}.json") is not hashed
-    storage.save(make_run(1, 1), name + "m")
+    storage.save_each(make_run(1, 1), name + "m")
     assert storage.find(name) == [path]
     assert read_run(path).name == name
 
@@ -83,7 +83,7 @@ def test_a_long_name_is_cut_and_still_found(length: int, hashed: bool, tmp_path:
 @given(st.text(min_size=1, max_size=60).filter(lambda text: text.strip()))
 def test_whatever_the_name_it_is_found(tmp_path_factory: pytest.TempPathFactory, name: str) -> None:
     root = tmp_path_factory.mktemp("names")
-    path = Storage(root).save(make_run(1, 1), name)
+    path = save(Storage(root), make_run(1, 1), name)
     assert path.parent.parent == root
     assert Storage(root).find(name) == [path]
     (stored,) = Storage(root).runs()

@@ -13,7 +13,7 @@ import pytest
 from pytest_gpubench.errors import BadFile
 from pytest_gpubench.results.store import Storage, Stored, read_run
 from tests.results.saved import make_run
-from tests.results.store.files import RUN, failing, replace
+from tests.results.store.files import RUN, failing, replace, save
 
 
 def names(storage: Storage, device: str | None = None) -> list[str]:
@@ -22,8 +22,8 @@ def names(storage: Storage, device: str | None = None) -> list[str]:
 
 def test_runs_are_numbered_in_a_folder_of_their_gpu(tmp_path: Path) -> None:
     storage = Storage(tmp_path / "deep" / "runs")
-    first, second = storage.save(RUN, "main"), storage.save(RUN, "")
-    other = storage.save(make_run(1, device="NVIDIA A100-SXM4-80GB"), "main")
+    first, second = save(storage, RUN, "main"), save(storage, RUN, "")
+    other = save(storage, make_run(1, device="NVIDIA A100-SXM4-80GB"), "main")
     folder = storage.root / "NVIDIA-H200"
     assert first == folder / "0001_main.json"
     assert second == folder / "0002_01234567_20260301_123045.json"
@@ -37,13 +37,13 @@ def test_runs_are_numbered_in_a_folder_of_their_gpu(tmp_path: Path) -> None:
 def test_a_gitignore_is_left_as_it_is(tmp_path: Path) -> None:
     """Whoever takes it away wants the runs in the repository."""
     storage = Storage(tmp_path / "runs")
-    storage.save(RUN)
+    storage.save_each(RUN)
     ignore = storage.root / ".gitignore"
     ignore.write_text("mine")
-    storage.save(RUN)
+    storage.save_each(RUN)
     assert ignore.read_text() == "mine"
     ignore.unlink()
-    storage.save(RUN)
+    storage.save_each(RUN)
     assert not ignore.exists()
 
 
@@ -55,31 +55,31 @@ def test_several_gpu_models_are_saved_apart(tmp_path: Path) -> None:
     assert read_run(first).records == RUN.records
     assert read_run(second).records == other
     assert storage.find("mixed") == [second, first] or storage.find("mixed") == [first, second]
-    assert storage.save(run, "mixed").name == "0002_mixed.json"
+    assert save(storage, run, "mixed").name == "0002_mixed.json"
     assert [path.name for path in storage.find("latest")] == ["0002_mixed.json"] * 2
 
 
 def test_a_run_of_nothing_is_not_saved(tmp_path: Path) -> None:
     with pytest.raises(BadFile, match="no test measured anything"):
-        Storage(tmp_path / "runs").save(make_run(0))
+        Storage(tmp_path / "runs").save_each(make_run(0))
     assert not list(tmp_path.iterdir())
 
 
 def test_numbers_go_on_after_gaps_and_beyond_four_digits(tmp_path: Path) -> None:
     storage = Storage(tmp_path)
-    folder = storage.save(RUN, "a").parent
+    folder = save(storage, RUN, "a").parent
     (folder / "0001_a.json").rename(folder / "9999_a.json")
-    assert storage.save(RUN, "b").name == "10000_b.json"
-    assert storage.save(RUN, "c").name == "10001_c.json"
+    assert save(storage, RUN, "b").name == "10000_b.json"
+    assert save(storage, RUN, "c").name == "10001_c.json"
     assert [one.number for one in storage.runs()] == [9999, 10000, 10001]
 
 
 def test_a_number_that_is_claimed_is_not_taken(tmp_path: Path) -> None:
     """Somebody is writing, or was killed while writing: neither is overwritten."""
     storage = Storage(tmp_path)
-    folder = storage.save(RUN, "a").parent
+    folder = save(storage, RUN, "a").parent
     (folder / ".0002.tmp").write_text("half a")
-    assert storage.save(RUN, "b").name == "0003_b.json"
+    assert save(storage, RUN, "b").name == "0003_b.json"
     assert [one.name for one in storage.runs()] == ["a", "b"]
 
 
@@ -87,11 +87,11 @@ def test_a_number_that_was_saved_while_we_claimed_it_is_not_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     storage = Storage(tmp_path)
-    folder = storage.save(RUN, "a").parent
+    folder = save(storage, RUN, "a").parent
     (folder / "0002_b.json").write_text("saved after our first look")
     looks = iter([2, 3, 3])
     monkeypatch.setattr("pytest_gpubench.results.store.storage._next_number", lambda folder: next(looks))
-    assert storage.save(RUN, "c").name == "0003_c.json"
+    assert save(storage, RUN, "c").name == "0003_c.json"
     assert sorted(one.name for one in folder.iterdir()) == ["0001_a.json", "0002_b.json", "0003_c.json"]
 
 
@@ -104,7 +104,7 @@ run = make_run(tests=2, reps=3)
 print("ready", flush=True)
 sys.stdin.readline()
 for number in range(40):
-    Storage(Path(sys.argv[1])).save(run, f"{sys.argv[2]}-{number}")
+    Storage(Path(sys.argv[1])).save_each(run, f"{sys.argv[2]}-{number}")
 """
 
 
@@ -143,13 +143,13 @@ def test_an_interrupt_while_saving_leaves_nothing(
         raise KeyboardInterrupt
 
     storage = Storage(tmp_path)
-    folder = storage.save(RUN, "a").parent
+    folder = save(storage, RUN, "a").parent
     with monkeypatch.context() as patch:
         patch.setattr(os, function, interrupt)
         with pytest.raises(KeyboardInterrupt):
-            storage.save(RUN, "b")
+            storage.save_each(RUN, "b")
     assert [one.name for one in folder.iterdir()] == ["0001_a.json"]
-    assert storage.save(RUN, "b").name == "0002_b.json"
+    assert save(storage, RUN, "b").name == "0002_b.json"
 
 
 @pytest.mark.parametrize(("where", "function"), [(Path, "mkdir"), (os, "fsync"), (os, "replace")])
@@ -158,13 +158,13 @@ def test_a_storage_that_cannot_be_written(
 ) -> None:
     monkeypatch.setattr(where, function, failing(errno.EROFS))
     with pytest.raises(BadFile, match="cannot be written: Read-only file system; name a place that may be written"):
-        Storage(tmp_path / "runs").save(RUN)
+        Storage(tmp_path / "runs").save_each(RUN)
 
 
 def test_a_storage_that_is_a_file(tmp_path: Path) -> None:
     (tmp_path / "runs").write_text("")
     with pytest.raises(BadFile, match="cannot be written: File exists"):
-        Storage(tmp_path / "runs").save(RUN)
+        Storage(tmp_path / "runs").save_each(RUN)
     with pytest.raises(BadFile, match="cannot be read: Not a directory"):
         Storage(tmp_path / "runs").runs()
 
@@ -176,7 +176,7 @@ def storage(tmp_path: Path) -> Storage:
     began = time.time() - 1000
     saves = [("NVIDIA H200", "main"), ("NVIDIA A100", "main"), ("NVIDIA H200", "feature/x"), ("NVIDIA H200", "main")]
     for index, (device, name) in enumerate(saves):
-        path = found.save(make_run(1, 2, device=device), name)
+        path = save(found, make_run(1, 2, device=device), name)
         os.utime(path, (began + index, began + index))
     return found
 
@@ -220,7 +220,7 @@ def test_runs_are_found(which: str, found: set[str], storage: Storage) -> None:
 def test_a_name_comes_before_a_number_and_a_file(
     storage: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert storage.find("1") != [storage.save(RUN, "1")]
+    assert storage.find("1") != [save(storage, RUN, "1")]
     assert storage.find("1") == [storage.root / "NVIDIA-H200" / "0004_1.json"]
     monkeypatch.chdir(tmp_path)
     (tmp_path / "main").write_text("")
@@ -246,7 +246,7 @@ def test_what_is_not_there_is_told_with_what_is(which: str, storage: Storage) ->
 def test_of_many_runs_the_newest_are_named(tmp_path: Path) -> None:
     storage = Storage(tmp_path)
     for number in range(20):
-        storage.save(make_run(1, 1), f"run{number}")
+        storage.save_each(make_run(1, 1), f"run{number}")
     with pytest.raises(BadFile, match=r"0020 \(run19\), .*0013 \(run12\), 12 more$"):
         storage.find("main")
 

@@ -12,6 +12,7 @@ import pytest
 from pytest_gpubench.results.store import Storage, write_run
 from pytest_gpubench.results.store.temporary import ABANDONED_S, abandoned
 from tests.results.saved import make_run
+from tests.results.store.files import save
 
 RUN = make_run(tests=2, reps=3)
 KILLED = """
@@ -21,7 +22,7 @@ from pytest_gpubench.results.store import Storage, write_run
 from tests.results.saved import make_run
 os.fsync = lambda number: os.kill(os.getpid(), signal.SIGKILL)
 run, root = make_run(tests=2, reps=3), Path(sys.argv[1])
-Storage(root).save(run, "main") if sys.argv[2] == "storage" else write_run(run, root / "run.json")
+Storage(root).save_each(run, "main") if sys.argv[2] == "storage" else write_run(run, root / "run.json")
 """
 
 
@@ -45,10 +46,10 @@ def test_the_next_run_that_saves_removes_what_a_killed_one_left(tmp_path: Path) 
     kill_while_saving(tmp_path / "runs", "storage")
     (folder,) = (path for path in (tmp_path / "runs").iterdir() if path.is_dir())
     assert names(folder) == [".0001.tmp"]
-    assert Storage(tmp_path / "runs").save(RUN, "soon").name == "0002_soon.json"
+    assert save(Storage(tmp_path / "runs"), RUN, "soon").name == "0002_soon.json"
     assert names(folder) == [".0001.tmp", "0002_soon.json"]  # it may be of somebody who is writing
     age(folder / ".0001.tmp", ABANDONED_S + 60)
-    assert Storage(tmp_path / "runs").save(RUN, "later").name == "0003_later.json"
+    assert save(Storage(tmp_path / "runs"), RUN, "later").name == "0003_later.json"
     assert names(folder) == ["0002_soon.json", "0003_later.json"]
 
 
@@ -93,7 +94,7 @@ def test_ours_are_told_by_name_and_age(name: str, seconds: float, is_left: bool,
 
 
 def test_nobody_elses_file_is_removed_however_old(tmp_path: Path) -> None:
-    folder = Storage(tmp_path).save(RUN, "main").parent
+    folder = save(Storage(tmp_path), RUN, "main").parent
     for name in OTHERS:
         (folder / name).write_text("mine")
         age(folder / name, 9e8)
@@ -104,18 +105,18 @@ def test_nobody_elses_file_is_removed_however_old(tmp_path: Path) -> None:
         age(place / ".0001.tmp", 9e8)
     before = names(folder)
     assert abandoned(folder) == []
-    saved = Storage(tmp_path).save(RUN, "again")
+    saved = save(Storage(tmp_path), RUN, "again")
     write_run(RUN, folder / "run.json")
     assert names(folder) == sorted([*before, saved.name, "run.json"])
 
 
 def test_a_claim_that_somebody_may_make_anew_stays(tmp_path: Path) -> None:
     """Above the newest run a number can be claimed at any time: between a look at an old claim and its removal, too."""
-    folder = Storage(tmp_path).save(RUN, "main").parent
+    folder = save(Storage(tmp_path), RUN, "main").parent
     for number in (1, 2, 7):
         (folder / f".{number:04d}.tmp").touch()
         age(folder / f".{number:04d}.tmp", 9e8)
-    assert Storage(tmp_path).save(RUN, "next").name == "0003_next.json"
+    assert save(Storage(tmp_path), RUN, "next").name == "0003_next.json"
     assert names(folder) == [".0007.tmp", "0001_main.json", "0003_next.json"]
 
 
@@ -128,16 +129,16 @@ def test_a_file_in_a_folder_of_anything_takes_no_claim_with_it(tmp_path: Path) -
 
 def test_age_is_told_by_the_clock_of_the_file_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A host whose clock is a day ahead takes nobody's file away."""
-    folder = Storage(tmp_path).save(RUN, "main").parent
+    folder = save(Storage(tmp_path), RUN, "main").parent
     (folder / ".0002.tmp").touch()
     tomorrow_s = time.time() + 86400
     monkeypatch.setattr(time, "time", lambda: tomorrow_s)
-    Storage(tmp_path).save(RUN, "next")
+    Storage(tmp_path).save_each(RUN, "next")
     assert (folder / ".0002.tmp").exists()
 
 
 def test_what_cannot_be_removed_costs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = Storage(tmp_path).save(RUN, "main").parent
+    folder = save(Storage(tmp_path), RUN, "main").parent
     (folder / ".0001.tmp").touch()
     age(folder / ".0001.tmp", 9e8)
 
@@ -145,7 +146,7 @@ def test_what_cannot_be_removed_costs_nothing(tmp_path: Path, monkeypatch: pytes
         raise PermissionError(13, "Permission denied", str(path))
 
     monkeypatch.setattr(Path, "unlink", refuse)
-    assert Storage(tmp_path).save(RUN, "next").exists()
+    assert save(Storage(tmp_path), RUN, "next").exists()
     assert (folder / ".0001.tmp").exists()
 
 
@@ -153,7 +154,7 @@ def test_what_is_left_in_all_folders(tmp_path: Path) -> None:
     assert Storage(tmp_path / "none").abandoned() == []
     storage, found = Storage(tmp_path), []
     for device in ("NVIDIA H200", "NVIDIA A100"):
-        folder = storage.save(make_run(tests=1, device=device), "main").parent
+        folder = save(storage, make_run(tests=1, device=device), "main").parent
         (folder / ".0009.tmp").touch()
         found.append(age(folder / ".0009.tmp", 9e8))
     assert storage.abandoned() == sorted(found)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from pytest_gpubench.errors import BadFile
 from pytest_gpubench.results.store import read_run, write_run, writing
+from pytest_gpubench.results.store.writing import write_whole
 from tests.results.saved import make_run
 from tests.results.store.files import RUN, content, failing, replace
 
@@ -49,6 +50,15 @@ def test_a_pipe_is_written_into_and_not_replaced(tmp_path: Path) -> None:
     write_run(RUN, pipe)
     assert json.loads(reader.communicate()[0]) == content()
     assert pipe.is_fifo()
+
+
+def test_a_pipe_that_only_a_number_leads_to_is_written_into() -> None:
+    """As that of `-o /dev/stdout | less` is: no path of the file system is its own."""
+    reading, writing_end = os.pipe()
+    with open(reading, "rb") as pipe:
+        write_whole(b"text", Path(f"/dev/fd/{writing_end}"))
+        os.close(writing_end)
+        assert pipe.read() == b"text"
 
 
 def test_text_that_is_not_unicode_is_escaped(tmp_path: Path) -> None:

@@ -1,0 +1,34 @@
+"""An alpha is read, and refused, alike by all commands that take one."""
+
+import pytest
+
+from pytest_gpubench.cli import main
+from pytest_gpubench.cli.arguments import chance
+
+COMMANDS = [("compare", "a", "b"), ("history", "x"), ("ab", "main")]
+
+
+@pytest.mark.parametrize(("text", "alpha"), [("0.01", 0.01), ("1%", 0.01), ("0.1 %", 0.001), ("49.9%", 0.499)])
+def test_a_fraction_or_a_percentage(text: str, alpha: float) -> None:
+    assert chance(text) == pytest.approx(alpha)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("abc", "it must be a number"),
+        ("0", "it must be above 0 and finite"),
+        ("nan", "it must be above 0 and finite"),
+        ("0.5", "it must be below 0.5, or chance decides"),
+        ("50%", "it must be below 0.5, or chance decides"),
+        ("2", "it must be below 1 (or 100%)"),
+    ],
+)
+@pytest.mark.parametrize("words", COMMANDS, ids=lambda words: words[0])
+def test_what_cannot_be_meant(
+    words: tuple[str, ...], text: str, reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main([*words, "--alpha", text])
+    assert stopped.value.code == 2
+    assert f"argument --alpha: {text!r} is not valid, {reason}\n" in capsys.readouterr().err
