@@ -1,6 +1,7 @@
 """What a call did, as far as it can be seen without a GPU: fakes stand for its counters, determinism is real."""
 
 import gc
+import itertools
 import sys
 import warnings
 from collections import Counter
@@ -8,24 +9,18 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from types import FrameType
+from typing import Any
 
 import pytest
 import torch
 
-from pytest_gpubench import structure
 from pytest_gpubench.errors import BadRequest, UnfairComparison
 from pytest_gpubench.gpu.device import Device, cpu_device
 from pytest_gpubench.results.model import DeviceFacts
-from pytest_gpubench.structure import (
-    Memory,
-    Meter,
-    Wait,
-    allocations_in,
-    is_deterministic,
-    noting_waits,
-    observe,
-    waits_in,
-)
+from pytest_gpubench.structure import Memory, Observed, Wait, is_deterministic, observation, observe
+from pytest_gpubench.structure.allocations import Meter, allocations_in
+from pytest_gpubench.structure.waits import is_of_libraries, noting_waits, wait_at, waits_in
+from pytest_gpubench.timing import calls
 from pytest_gpubench.timing.base import Call
 from pytest_gpubench.timing.calls import Backward, make_arguments, make_call
 
@@ -88,10 +83,11 @@ def test_torchs_own_frames_are_skipped(modes: list[int | str]) -> None:
         hook(torch.ones(1))
     assert "test_structure.py" in waits[0].where
     frame = sys._getframe()
-    assert structure.wait_at(frame, "").where.endswith(f":{frame.f_lineno}")
-    assert structure.is_of_libraries(str(torch.__file__).replace("__init__", "nn/functional"))
-    assert structure.is_of_libraries("/tmp/torchinductor_me/ab/cab.py")
-    assert not structure.is_of_libraries("/some/where/mytorch/kernels.py")
+    assert wait_at(frame, "").where.endswith(f":{frame.f_lineno}")
+    assert is_of_libraries(str(torch.__file__).replace("__init__", "nn/functional"))
+    assert is_of_libraries("/tmp/torchinductor_me/ab/cab.py")
+    assert is_of_libraries(calls.__file__)
+    assert not is_of_libraries("/some/where/mytorch/kernels.py")
 
 
 def test_synchronise_called_from_python_is_seen(modes: list[int | str]) -> None:
@@ -174,7 +170,7 @@ def test_allocations_of_the_runtime() -> None:
 
 @pytest.mark.parametrize("name", ["cudaMalloc", "cudaMalloc_v3020", "cudaMalloc_ptsz", "cudaMalloc_v7000_ptsz"])
 def test_versions_of_functions_are_left_out(name: str) -> None:
-    assert structure.VERSION.sub("", name) == "cudaMalloc"
+    assert observation.VERSION.sub("", name) == "cudaMalloc"
 
 
 # memory
@@ -234,16 +230,16 @@ class Held:
 @pytest.fixture
 def watched(
     allocator: Allocator, modes: list[int | str], monkeypatch: pytest.MonkeyPatch
-) -> Callable[[Callable[[], object]], structure.Observed]:
+) -> Callable[[Callable[[], object]], Observed]:
     """Return what observes a function, on a GPU whose profiler records one wait and one launch too many."""
 
     def runtime_calls(device: Device, function: Callable[[], object]) -> "Counter[str]":
         function()
         return Counter({"cudaDeviceSynchronize": 1, "cudaLaunchKernel": 1})
 
-    monkeypatch.setattr(structure, "runtime_calls", runtime_calls)
+    monkeypatch.setattr(observation, "runtime_calls", runtime_calls)
 
-    def watch(function: Callable[[], object]) -> structure.Observed:
+    def watch(function: Callable[[], object]) -> Observed:
         found = observe(make_call(function), GPU)
         assert found is not None
         return found
@@ -251,7 +247,7 @@ def watched(
     return watch
 
 
-Watched = Callable[[Callable[[], object]], structure.Observed]
+Watched = Callable[[Callable[[], object]], Observed]
 
 
 def test_what_a_call_takes_at_once_with_its_outputs(watched: Watched, allocator: Allocator) -> None:
@@ -418,24 +414,76 @@ def test_one_different_call_of_many_is_found_if_it_is_among_them() -> None:
     assert is_deterministic(call_of(rarely, X), reps=4) == ["out"]
 
 
+class Scale(torch.autograd.Function):
+    """Multiply; the gradient of the second factor is another in each call where there is noise."""
+
+    calls = 0
+
+    @staticmethod
+    def forward(context: Any, x: torch.Tensor, weight: torch.Tensor, noise: float) -> torch.Tensor:
+        context.noise = noise
+        return x * weight
+
+    @staticmethod
+    def backward(context: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, None]:
+        Scale.calls += 1
+        return gradient, gradient + context.noise * Scale.calls, None
+
+
+def scaled(x: torch.Tensor, weight: torch.Tensor, noise: float) -> torch.Tensor:
+    return Scale.apply(x, weight, noise)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def leaf() -> torch.Tensor:
+    return X.clone().requires_grad_()
+
+
 @pytest.mark.parametrize("backward", ["backward", "both"])
 @pytest.mark.parametrize("noise", [0.0, 1.0])
 def test_gradients_are_outputs_of_a_backward_pass(backward: Backward, noise: float) -> None:
-    times = [0]
+    weight = leaf()
+    call = call_of(lambda x: scaled(x, weight, noise), leaf(), backward=backward)
+    assert is_deterministic(call) == (["parameter 0.grad"] if noise else [])
 
-    class Scale(torch.autograd.Function):
-        @staticmethod
-        def forward(context: object, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-            return x * weight
 
-        @staticmethod
-        def backward(context: object, gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-            times[0] += 1
-            return gradient, gradient + noise * times[0]
+@pytest.mark.parametrize(
+    ("backward", "name"), [("backward", "parameter 1.grad"), ("both", "args[1].grad")], ids=["backward", "both"]
+)
+@pytest.mark.parametrize("timed_before", [False, True])
+@pytest.mark.parametrize("noise", [0.0, 1.0])
+def test_gradients_of_what_setup_makes_are_compared(
+    backward: Backward, name: str, timed_before: bool, noise: float
+) -> None:
+    """Though in each call they are of other tensors."""
+    call = make_call(scaled, make_arguments(setup=lambda: (leaf(), leaf(), noise)), backward)
+    if timed_before:
+        call.prepare()()
+    assert is_deterministic(call) == ([name] if noise else [])
 
-    x, weight = X.clone().requires_grad_(), torch.ones(6, requires_grad=True)
-    scaled = call_of(lambda x: Scale.apply(x, weight), x, backward=backward)  # type: ignore[no-untyped-call]
-    assert is_deterministic(scaled) == (["parameter 0.grad"] if noise else [])
+
+@pytest.mark.parametrize("backward", ["backward", "both"])
+@pytest.mark.parametrize("noise", [0.0, 1.0])
+def test_gradients_of_parameters_are_compared_where_setup_makes_the_arguments(backward: Backward, noise: float) -> None:
+    """The only leaf is a module's: what setup makes takes no gradient."""
+    weight = torch.nn.Parameter(X.clone())
+    call = make_call(lambda x: scaled(x, weight, noise), make_arguments(setup=lambda: (X.clone(),)), backward)
+    assert is_deterministic(call) == (["parameter 0.grad"] if noise else [])
+
+
+@pytest.mark.parametrize("backward", ["backward", "both"])
+def test_leaves_that_setup_hands_out_by_turns_begin_without_a_gradient(backward: Backward) -> None:
+    made = [leaf() for _ in range(3)]
+    turns = itertools.cycle(made)
+    call = make_call(torch.sin, make_arguments(setup=lambda: (next(turns),)), backward)
+    assert is_deterministic(call) == []
+
+
+@pytest.mark.parametrize("backward", ["backward", "both"])
+def test_parameters_keep_their_names_from_call_to_call(backward: Backward) -> None:
+    """Whatever the graph's nodes are hashed as, in each call another."""
+    weights = [torch.full((6,), float(place), requires_grad=True) for place in range(8)]
+    call = call_of(lambda x: sum(x * weight**2 for weight in weights), X, backward=backward)
+    assert is_deterministic(call) == []
 
 
 def test_setup_that_draws_from_torch_is_fair_and_any_other_is_not() -> None:

@@ -29,13 +29,6 @@ class Counted:
     """What most of them were computed from, autocast considered: `bfloat16`; None where none were counted."""
 
 
-def count_flops(
-    function: Callable[..., object], args: Sequence[object] = (), kwargs: Mapping[str, object] | None = None
-) -> int | None:
-    """Return the operations of `function(*args, **kwargs)`; see `counted`."""
-    return counted(function, args, kwargs).flops
-
-
 def counted(
     function: Callable[..., object], args: Sequence[object] = (), kwargs: Mapping[str, object] | None = None
 ) -> Counted:

@@ -30,12 +30,12 @@ def widened(
     that is a float dtype becomes float64. What the function that is called with them holds itself (a module's weights,
     constants, conversions inside) stays as it is; so do the tensors that quantized and float4 arguments are.
     """
-    made: dict[int, object] = {}  # a tensor given twice stays one tensor
+    made: dict[int, tuple[object, object]] = {}  # a tensor given twice stays one, and none is freed: ids stay their own
 
     def convert(leaf: object) -> object:
         if id(leaf) not in made:
-            made[id(leaf)] = _to_float64(leaf)
-        return made[id(leaf)]
+            made[id(leaf)] = leaf, _to_float64(leaf)
+        return made[id(leaf)][1]
 
     wide = tuple(map_leaves(convert, arg) for arg in args)
     return wide, {name: map_leaves(convert, arg) for name, arg in (kwargs or {}).items()}

@@ -3,9 +3,8 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from pytest_gpubench.correctness.chunks import blocks_of, raw_bits
-from pytest_gpubench.correctness.dtypes import is_exact
-from pytest_gpubench.correctness.leaves import flatten, tensors_of
+from pytest_gpubench.correctness.chunks import raw_bits
+from pytest_gpubench.correctness.leaves import flatten
 from pytest_gpubench.correctness.memory import memory_of
 
 if TYPE_CHECKING:
@@ -59,23 +58,6 @@ def _reserved_bytes(device: "torch.device") -> int:
     import torch
 
     return torch.cuda.memory_reserved(device) if device.type == "cuda" else 0
-
-
-def unwritten(outputs: object) -> dict[str, int]:
-    """Return by name how many elements of each output still hold what `poison_free_memory` filled memory with.
-
-    Outputs with none are left out, and so are those whose dtype is too narrow to tell: of 8 bits, and integers of 16.
-    """
-    tensors = tensors_of([(name, leaf) for name, leaf in flatten(outputs) if not getattr(leaf, "is_meta", False)])
-    telling = [(name, one) for name, one in tensors if one.element_size() >= (4 if is_exact(one.dtype) else 2)]
-    counts = {name: sum(poisoned_counts(tensor)) for name, tensor in telling if tensor.numel()}
-    return {name: number for name, number in counts.items() if number}
-
-
-def poisoned_counts(tensor: "torch.Tensor") -> Iterator[int]:
-    """Yield for each chunk how many of its elements hold the poison."""
-    for block in blocks_of(tensor):
-        yield int(holds_poison(tensor[block]).sum())
 
 
 def holds_poison(chunk: "torch.Tensor") -> "torch.Tensor":

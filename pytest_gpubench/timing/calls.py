@@ -151,7 +151,7 @@ class BackwardPass:
             outputs = self.forward(args, kwargs)
             gradients = self.gradients(outputs)
             self.leaves = leaves_of(outputs) if self.leaves is None else self.leaves
-        self.drop_gradients(args, kwargs)
+        self.drop_gradients()
         if self.with_forward:
             mark_step()
             return functools.partial(self.both, args, kwargs)
@@ -186,7 +186,7 @@ class BackwardPass:
                 self.upstream[index] = upstream_gradient(output, GRADIENT_SEED + index)
         return [self.upstream[index] for index in range(len(outputs))]
 
-    def drop_gradients(self, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
+    def drop_gradients(self) -> None:
         """Drop what the last rep accumulated, so that no rep pays for an addition."""
         for leaf in self.leaves or ():
             leaf.grad = None
@@ -211,7 +211,7 @@ def upstream_gradient(output: "torch.Tensor", seed: int) -> "torch.Tensor":
 
 
 def leaves_of(outputs: Sequence["torch.Tensor"]) -> list["torch.Tensor"]:
-    """Return the tensors that the outputs' graph accumulates gradients into."""
+    """Return the tensors that the outputs' graph accumulates gradients into, in the graph's order."""
     leaves = [output for output in outputs if output.is_leaf]
     nodes: list[Any] = [output.grad_fn for output in outputs if output.grad_fn is not None]
     seen: set[Any] = set(nodes)
@@ -219,7 +219,7 @@ def leaves_of(outputs: Sequence["torch.Tensor"]) -> list["torch.Tensor"]:
         node = nodes.pop()
         if hasattr(node, "variable"):
             leaves.append(node.variable)
-        following = {after for after, _ in node.next_functions if after is not None} - seen
-        seen |= following
-        nodes.extend(following)
+        following = dict.fromkeys(after for after, _ in node.next_functions if after is not None and after not in seen)
+        seen.update(following)
+        nodes.extend(reversed(following))
     return leaves

@@ -10,6 +10,9 @@ from torch.utils._pytree import register_pytree_node
 
 from pytest_gpubench.correctness.compare import compare_outputs
 from pytest_gpubench.correctness.difference import Difference
+from pytest_gpubench.correctness.dtypes import is_exact
+from pytest_gpubench.correctness.leaves import flatten, tensors_of
+from pytest_gpubench.correctness.poison import holds_poison
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 FLOAT8 = (torch.float8_e4m3fn, torch.float8_e4m3fnuz, torch.float8_e5m2, torch.float8_e5m2fnuz)
@@ -31,6 +34,14 @@ class Known:
         self.parts = parts
 
 
+class Halved:
+    """A container that torch knows, and that makes its part anew each time it is looked into."""
+
+    def __init__(self, part: torch.Tensor) -> None:
+        self.part = part
+
+
+register_pytree_node(Halved, lambda halved: ([halved.part / 2], None), lambda parts, _: Halved(*parts))
 register_pytree_node(Known, lambda known: (list(known.parts), None), lambda parts, _: Known(*parts))
 
 
@@ -42,6 +53,17 @@ def compare(candidate: object, reference: object, **options: Any) -> Difference:
 
 def poison(dtype: torch.dtype, elements: int) -> torch.Tensor:
     return torch.full((elements * dtype.itemsize // 2,), -3, dtype=torch.int16).view(dtype)
+
+
+def unwritten(outputs: object) -> dict[str, int]:
+    """Return by name how many elements of each output hold what free memory is filled with, where there are any.
+
+    Outputs whose dtype is too narrow to tell are left out: of 8 bits, and integers of 16.
+    """
+    tensors = tensors_of([(name, leaf) for name, leaf in flatten(outputs) if not getattr(leaf, "is_meta", False)])
+    telling = [(name, one) for name, one in tensors if one.element_size() >= (4 if is_exact(one.dtype) else 2)]
+    counts = {name: int(holds_poison(tensor).sum()) for name, tensor in telling if tensor.numel()}
+    return {name: number for name, number in counts.items() if number}
 
 
 def layouts(x: torch.Tensor) -> dict[str, torch.Tensor]:

@@ -15,7 +15,6 @@ from torch.utils._pytree import tree_leaves
 from pytest_gpubench.correctness import chunks
 from pytest_gpubench.correctness.chunks import blocks
 from pytest_gpubench.correctness.inputs import checksum
-from pytest_gpubench.correctness.poison import unwritten
 from tests.correctness.samples import chunk_sizes, compare, layouts, names, shapes
 
 
@@ -78,7 +77,7 @@ class Allocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
 @pytest.mark.parametrize(
     "dtype", [torch.bfloat16, torch.float64, torch.int64, torch.complex64, torch.uint64, torch.bool]
 )
-@pytest.mark.parametrize("task", ["compare", "golden", "checksum", "unwritten"])
+@pytest.mark.parametrize("task", ["compare", "golden", "checksum"])
 def test_no_temporary_is_larger_than_a_chunk(
     small_chunks: Callable[[int], None], task: str, dtype: torch.dtype, name: str
 ) -> None:
@@ -93,9 +92,6 @@ def test_no_temporary_is_larger_than_a_chunk(
             assert compare(*pair, poisoned=True).passed
         elif task == "golden":
             assert compare(*pair, golden=golden).passed
-        elif task == "checksum":
-            assert checksum(pair[0]) == checksum(pair[1])
         else:
-            assert unwritten(pair) == {}
-    assert allocations.largest <= 16 * 1000
-    assert allocations.largest or (task, dtype) == ("unwritten", torch.bool)
+            assert checksum(pair[0]) == checksum(pair[1])
+    assert 0 < allocations.largest <= 16 * 1000

@@ -14,7 +14,7 @@ from pytest_gpubench.correctness.compare import compare_outputs
 from pytest_gpubench.correctness.golden import float64_by_default, widened
 from pytest_gpubench.correctness.leaves import flatten
 from pytest_gpubench.correctness.tolerance import Tolerance
-from tests.correctness.samples import COMPLEX, FLOAT8, FLOATS, State, compare
+from tests.correctness.samples import COMPLEX, FLOAT8, FLOATS, Halved, State, compare
 
 
 class TestGolden:
@@ -211,6 +211,12 @@ class TestInFloat64:
         assert seen["seen[1]['same']"] is seen["seen[0][0]"]
         assert not seen["seen[0][1].cell"].requires_grad
         assert half.dtype == torch.float16
+
+    def test_parts_that_are_made_when_they_are_asked_for_are_not_taken_for_each_other(self) -> None:
+        """Each would be freed before the next is made, in the same place."""
+        containers = tuple(Halved(torch.full((3,), 2.0 * number)) for number in range(20))
+        wide, _ = widened(containers)
+        assert [float(each.part[0]) for each in wide] == list(range(20))  # type: ignore[attr-defined]
 
     def test_strides_are_kept(self) -> None:
         in_float64(

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from pytest_gpubench.correctness.inputs import changed, snapshot
-from pytest_gpubench.correctness.poison import poison_free_memory, unwritten
-from tests.correctness.samples import COMPLEX, FLOAT8, FLOATS, INTEGERS, compare, poison
+from pytest_gpubench.correctness.poison import poison_free_memory
+from tests.correctness.samples import COMPLEX, FLOAT8, FLOATS, INTEGERS, compare, poison, unwritten
 
 
 class TestUnwritten:

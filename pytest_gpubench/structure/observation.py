@@ -1,0 +1,75 @@
+"""What a call does on a GPU, as torch, Python and the profiler's record of the CUDA runtime see it.
+
+The record has every wait and every cudaMalloc of any library and thread, but not from which line; what the profiler
+itself does is known from a session around nothing.
+"""
+
+import gc
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+
+from pytest_gpubench.gpu.device import Device
+from pytest_gpubench.structure.allocations import Memory, Meter, allocations_in
+from pytest_gpubench.structure.waits import Wait, noting_waits, waits_in
+from pytest_gpubench.timing.base import Call, Timed
+
+__tracebackhide__ = True
+
+VERSION = re.compile(r"(?:_v\d+)?(?:_ptsz|_ptds)?$")
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What a call did on a GPU."""
+
+    waits: tuple[Wait, ...] = ()
+    """Seen by torch or by Python."""
+    runtime_waits: Mapping[str, int] = field(default_factory=dict)
+    """How often the call, or what it calls, waited by a function of the CUDA runtime, among them those in `waits`."""
+    memory: Memory | None = None
+    """None where the allocator does not count."""
+    driver_allocations: Mapping[str, int] = field(default_factory=dict)
+    """Calls of cudaMalloc and cudaFree, by name: torch's own among them."""
+
+
+def observe(call: Call, device: Device) -> Observed | None:
+    """Return what a call does on the device, from one untimed call or, where it may leak, two; None on a CPU.
+
+    The call has to be warm. Resets torch's peak memory counters. Raises ProfilerBusy where another profiler is on.
+    """
+    if device.type != "cuda":
+        return None
+    nothing = runtime_calls(device, lambda: None)
+    waits: list[Wait] = []
+    meter = Meter(device)
+    gc.collect()  # what is garbage already is none of this call's doing
+    timed = call.prepare()
+    meter.note_prepared()
+    seen = runtime_calls(device, partial(call_watched, timed, waits, meter)) - nothing
+    del timed
+    return Observed(tuple(waits), waits_in(seen), meter.memory(call), allocations_in(seen))
+
+
+def call_watched(timed: Timed, waits: list[Wait], meter: Meter) -> None:
+    """Call once, and drop the output before memory is read."""
+    with noting_waits(waits), meter:
+        timed()
+
+
+def runtime_calls(device: Device, function: Timed) -> "Counter[str]":
+    """Return how often each function of the CUDA runtime was called, the profiler's own calls among them."""
+    from pytest_gpubench.timing.profiler import open_profile, start_profile, stop_profile
+    from pytest_gpubench.timing.startup import wait_for_startup
+
+    wait_for_startup()
+    profile = open_profile()
+    device.synchronize()
+    start_profile(profile)
+    try:
+        function()
+    finally:
+        stop_profile(profile)
+    return Counter(VERSION.sub("", event.name()) for event in profile.kineto_results.events())

@@ -1,0 +1,183 @@
+"""Whether a call repeats itself, bit by bit."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from pytest_gpubench.correctness.inputs import checksum
+from pytest_gpubench.correctness.leaves import flatten, inputs_of, tensors_of
+from pytest_gpubench.errors import BadRequest, UnfairComparison
+from pytest_gpubench.timing.base import Call, Timed
+from pytest_gpubench.timing.calls import BackwardPass, leaves_of, run_backward
+
+if TYPE_CHECKING:
+    import torch
+
+__tracebackhide__ = True
+
+SEED = 20240229
+REPEATS = 10
+"""Calls whose outputs are compared: atomics that race mostly differ within a few."""
+
+
+def is_deterministic(call: Call, reps: int = REPEATS) -> list[str]:
+    """Return the outputs that are not the same, bit by bit, in every one of so many calls; none is deterministic.
+
+    Outputs are what the call returns (`out`, `out[0]`), the tensors it is called with as they are afterwards
+    (`args[0]`), and gradients where it is a backward pass (`args[0].grad`). NaN is equal to NaN of the same bits.
+    Torch's generators begin each call at the same place. What a call overwrites is put back before the next one;
+    nothing else is copied, a checksum is kept of each tensor.
+
+    Raises UnfairComparison where `setup` makes other values in every call.
+    """
+    with own_random_numbers():
+        return compare_calls(call, reps)
+
+
+def compare_calls(call: Call, reps: int) -> list[str]:
+    """Return the names of outputs that differ between calls."""
+    scout = Run.of(call, {})
+    if not scout.outputs and not scout.after:
+        raise BadRequest(
+            f"deterministic=True was asked of {call.label!r}, but there is nothing to compare: it returns no tensor "
+            "and is called with none; let it return what it computes"
+        )
+    written = {name for name, value in scout.after.items() if scout.before.get(name) != value}
+    saved = {name: tensor.clone() for name, tensor in scout.tensors() if name in written}
+    del scout
+    first = Run.of(call, saved)
+    for _ in range(reps - 1):
+        again = Run.of(call, saved)
+        changed = differing(first.before, again.before)
+        if changed:
+            raise UnfairComparison(
+                f"{call.label!r} was to be called again with the same values, but {changed[0]} holds others each time: "
+                "let setup= draw from torch's global generators, which begin each call at the same place, or set them "
+                "to fixed values"
+            )
+        names = differing(first.outputs, again.outputs) + differing(first.after, again.after)
+        if names:
+            return names
+    return []
+
+
+def differing(first: Mapping[str, object], second: Mapping[str, object]) -> list[str]:
+    """Return the names whose values are not the same in both."""
+    return [name for name in dict.fromkeys([*first, *second]) if first.get(name) != second.get(name)]
+
+
+@dataclass
+class Run:
+    """What one call found and left, as checksums by name."""
+
+    timed: Timed
+    before: dict[str, object]
+    after: dict[str, object] = field(default_factory=dict)
+    outputs: dict[str, object] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, call: Call, saved: "Mapping[str, torch.Tensor]") -> "Run":
+        """Call once, with what an earlier call has overwritten put back."""
+        import torch
+
+        seed()
+        timed = call.prepare()
+        run = cls(timed, {})
+        with torch.no_grad():
+            for name, tensor in run.tensors():
+                if name in saved and saved[name].shape == tensor.shape:
+                    tensor.copy_(saved[name])
+        run.before = run.states()
+        output, leaves = call_with_leaves(timed)
+        run.outputs = states_of(flatten(output)) | gradients_of(call, timed, leaves)
+        run.after = run.states()
+        return run
+
+    def tensors(self) -> "list[tuple[str, torch.Tensor]]":
+        """Return the tensors it is called with, by name."""
+        return tensors_of(inputs_of(*given_to(self.timed)))
+
+    def states(self) -> dict[str, object]:
+        """Return the tensors it is called with as they are now."""
+        return {name: state_of(tensor) for name, tensor in self.tensors()}
+
+
+def given_to(timed: Timed) -> tuple[Sequence[object], Mapping[str, object]]:
+    """Return the user's arguments of a call, as far as they can be told: not those of a backward run alone."""
+    function = getattr(timed, "func", None)
+    args: Sequence[Any] = getattr(timed, "args", ())
+    if function is run_backward:
+        return (), {}
+    if getattr(function, "__func__", None) is BackwardPass.both:
+        return args[0], args[1]
+    return args, getattr(timed, "keywords", {})
+
+
+def states_of(leaves: Sequence[tuple[str, object]]) -> dict[str, object]:
+    """Return what is remembered of leaves: checksums of tensors, plain values themselves, nothing of other objects."""
+    tensors = {name: state_of(tensor) for name, tensor in tensors_of(leaves)}
+    plain = {name: repr(leaf) for name, leaf in leaves if isinstance(leaf, (bool, int, float, complex, str, bytes))}
+    return {**tensors, **plain}
+
+
+def state_of(tensor: "torch.Tensor") -> object:
+    """Return what two tensors share that are the same bit by bit."""
+    try:
+        value = None if tensor.is_meta else checksum(tensor)
+    except (KeyError, RuntimeError):  # a tensor of a kind that has no bits to read
+        value = None
+    return str(tensor.dtype), tuple(tensor.shape), value
+
+
+def call_with_leaves(timed: Timed) -> "tuple[object, list[torch.Tensor]]":
+    """Call; return the output, and the tensors that a backward pass has given gradients to: none had any before."""
+    backward = after_forward(timed)
+    if not isinstance(backward, partial) or backward.func is not run_backward:
+        return timed(), []
+    leaves = leaves_of(backward.args[0])
+    for leaf in leaves:
+        leaf.grad = None
+    return backward(), leaves
+
+
+def after_forward(timed: Timed) -> Timed:
+    """Return the backward run of what runs forward too, with that done; anything else as it is."""
+    owner = getattr(getattr(timed, "func", None), "__self__", None)
+    if not isinstance(owner, BackwardPass):
+        return timed
+    args, kwargs = given_to(timed)
+    outputs = owner.forward(tuple(args), dict(kwargs))
+    return partial(run_backward, outputs, owner.gradients(outputs))
+
+
+def gradients_of(call: Call, timed: Timed, leaves: "Sequence[torch.Tensor]") -> dict[str, object]:
+    """Return the gradients of leaves, by the names of what they belong to."""
+    owner = getattr(call.prepare, "__self__", None)
+    if not isinstance(owner, BackwardPass):
+        return {}
+    given = given_to(timed) if owner.with_forward else (owner.arguments.args, owner.arguments.kwargs)
+    named = {id(leaf): name for name, leaf in inputs_of(*given)}
+    unnamed = count()
+    names = [named.get(id(leaf)) or f"parameter {next(unnamed)}" for leaf in leaves]
+    return states_of([(f"{name}.grad", leaf.grad) for name, leaf in zip(names, leaves, strict=True)])
+
+
+def seed() -> None:
+    """Let torch's generators begin at the same place."""
+    import torch
+
+    torch.default_generator.manual_seed(SEED)
+    if torch.cuda.is_available():
+        torch.cuda.manual_seed_all(SEED)
+
+
+@contextmanager
+def own_random_numbers() -> Iterator[None]:
+    """Leave torch's generators as they were."""
+    import torch
+
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count()) if torch.cuda.is_available() else []):
+        yield

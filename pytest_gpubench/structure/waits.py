@@ -1,0 +1,121 @@
+"""Where the host waits for the GPU.
+
+torch's sync debug mode sees torch's own operations wait (`.item()`, `.cpu()`, `nonzero`, `Stream.synchronize`), and the
+stack tells where. It does not see `torch.cuda.synchronize` and `Event.synchronize`: calls of those from Python are seen
+by Python's profile function, in the thread that calls.
+"""
+
+import linecache
+import os
+import re
+import sys
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+__tracebackhide__ = True
+
+SYNC_WARNING = "called a synchronizing CUDA operation"
+BLIND_SPOTS = frozenset({"_cuda_synchronize", "_accelerator_synchronizeDevice", "synchronize"})
+"""Functions of torch's C++ that wait unseen by its debug mode: of the methods `synchronize`, those of events."""
+WAITS = {
+    "cudaStreamSynchronize": "Stream Sync",
+    "cudaDeviceSynchronize": "Context Sync",
+    "cudaEventSynchronize": "Event Sync",
+}
+"""The runtime's functions that wait, and what the record of waiting is called where the profiler keeps one."""
+COPIES_AND_WAITS = re.compile(r"cudaMemcpy(?!.*Async|.*Peer)\w*")
+WARNINGS_FILES = ("warnings.py", "_py_warnings.py")
+OWN_FOLDER = f"{Path(__file__).parents[1]}{os.sep}"
+
+
+@dataclass(frozen=True)
+class Wait:
+    """One time that the host waited for the GPU."""
+
+    what: str
+    """The source line, or the function that waits."""
+    where: str = ""
+    """File and line of the user's code; empty where that is not known."""
+
+    def __str__(self) -> str:
+        return f"{self.what} ({self.where})" if self.where else self.what
+
+
+@contextmanager
+def noting_waits(waits: list[Wait]) -> Iterator[None]:
+    """Note where the host waits for the GPU, as torch and Python see it."""
+    import torch
+
+    def show(message: Warning | str, *others: Any, **more: Any) -> None:
+        if SYNC_WARNING in str(message):
+            waits.append(wait_at(sys._getframe(1), "an operation of torch"))
+
+    mode = torch.cuda.get_sync_debug_mode()
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.showwarning = show
+        torch.cuda.set_sync_debug_mode("warn")
+        try:
+            with noting_blind_spots(waits):
+                yield
+        finally:
+            torch.cuda.set_sync_debug_mode(mode)
+
+
+@contextmanager
+def noting_blind_spots(waits: list[Wait]) -> Iterator[None]:
+    """Note where Python calls what torch's debug mode does not see; a profile that somebody else takes goes on."""
+    import torch
+
+    events = tuple(filter(None, (torch.cuda.Event, getattr(torch, "Event", None))))
+
+    def see(frame: FrameType, event: str, function: Any) -> None:
+        if event != "c_call" or getattr(function, "__name__", "") not in BLIND_SPOTS:
+            return
+        if function.__name__ != "synchronize" or isinstance(function.__self__, events):
+            waits.append(wait_at(frame, "synchronize()"))
+
+    if sys.getprofile() is not None:
+        yield
+        return
+    sys.setprofile(see)
+    try:
+        yield
+    finally:
+        sys.setprofile(None)
+
+
+def wait_at(frame: FrameType | None, otherwise: str) -> Wait:
+    """Return a wait with the source line of the innermost frame that is neither torch's nor ours."""
+    while frame is not None and is_of_libraries(frame.f_code.co_filename):
+        frame = frame.f_back
+    if frame is None:
+        return Wait(otherwise)
+    name = frame.f_code.co_filename
+    source = linecache.getline(name, frame.f_lineno, frame.f_globals).strip()
+    return Wait(source or otherwise, f"{as_seen_from_here(name)}:{frame.f_lineno}")
+
+
+def is_of_libraries(filename: str) -> bool:
+    """Tell whether a file is torch's or written by it, triton's, Python's `warnings`, or this package's."""
+    folders = [Path(module.__file__ or "").parent for name in ("torch", "triton") if (module := sys.modules.get(name))]
+    ours = (OWN_FOLDER, *(f"{folder}{os.sep}" for folder in folders))
+    return filename.startswith(ours) or "torchinductor_" in filename or Path(filename).name in WARNINGS_FILES
+
+
+def as_seen_from_here(filename: str) -> str:
+    """Return a path relative to the current folder where it lies in it."""
+    relative = os.path.relpath(filename) if os.path.isabs(filename) else filename
+    return filename if relative.startswith(os.pardir) else relative
+
+
+def waits_in(calls: Mapping[str, int]) -> dict[str, int]:
+    """Return the calls that wait for the GPU, each counted once though it may be recorded twice."""
+    found = {name: max(calls[name], calls[record]) for name, record in WAITS.items()}
+    found |= {name: number for name, number in calls.items() if COPIES_AND_WAITS.fullmatch(name)}
+    return {name: number for name, number in found.items() if number}
