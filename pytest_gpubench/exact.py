@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Protocol
 
-from pytest_gpubench.limits import forbidden_things, memory_size, name_patterns
+from pytest_gpubench.limits import as_written, forbidden_things, memory_size, name_patterns
 from pytest_gpubench.results.kernels import is_copy, is_fill, listed, short_name
 from pytest_gpubench.results.model import Kernel, Outcome, Timing, Verdict
 from pytest_gpubench.units import count, format_bytes
@@ -75,7 +75,7 @@ def judge_exact(
     if limits.max_memory is not None:
         judged.append((f"max_memory={limits.max_memory!r}", judge_memory(timing, observed, limits.max_memory)))
     if limits.kernels is not None:
-        judged.append((f"kernels={limits.kernels!r}", judge_names(timing, name_patterns(limits.kernels))))
+        judged.append((f"kernels={as_written(limits.kernels)}", judge_names(timing, name_patterns(limits.kernels))))
     if limits.deterministic:
         judged.append(("deterministic=True", judge_repetition(timing, differing)))
     return tuple(

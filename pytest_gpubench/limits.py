@@ -87,12 +87,17 @@ def name_patterns(value: object) -> tuple[str, ...]:
 
 
 def texts_in(value: object, which: str) -> tuple[str, ...]:
-    """Return one text or several as a tuple, or raise ValueError."""
+    """Return one text or several as a tuple, those of a set in the order of the alphabet, or raise ValueError."""
     several = isinstance(value, (Sequence, Set)) and not isinstance(value, (bytes, bytearray))
     found = (value,) if isinstance(value, str) else tuple(value) if several else ()  # type: ignore[arg-type]
     if not found or not all(isinstance(each, str) and each for each in found):
         raise ValueError(f"it must be a text or several, {which}")
-    return tuple(dict.fromkeys(found))
+    return tuple(sorted(found) if isinstance(value, Set) else dict.fromkeys(found))
+
+
+def as_written(value: object) -> str:
+    """Return what a limit asks for, as a test may write it, the same in every process: sets have no order."""
+    return repr(tuple(sorted(value)) if isinstance(value, Set) else value)
 
 
 def memory_size(value: object) -> int:
@@ -206,7 +211,7 @@ class Limits:
 
     def __str__(self) -> str:
         asked = {row.name: getattr(self, row.name) for row in fields(self)}
-        return ", ".join(f"{name}={value!r}" for name, value in asked.items() if value is not None)
+        return ", ".join(f"{name}={as_written(value)}" for name, value in asked.items() if value is not None)
 
 
 def limit_for_device(most: float | Mapping[str, float], device: str) -> float | None:

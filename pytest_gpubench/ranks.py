@@ -3,7 +3,7 @@
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.exact import judge_exact, needs_observation
 from pytest_gpubench.gpu.device import Device
-from pytest_gpubench.limits import Limits
+from pytest_gpubench.limits import Limits, check_count
 from pytest_gpubench.results.model import Timing, Verdict
 from pytest_gpubench.results.roofline import judge_speed
 from pytest_gpubench.settings import Settings
@@ -22,8 +22,7 @@ def check_ranks(
 
     gpus: how many the test holds. link_known: whether it is told what each rank's link has to carry.
     """
-    if isinstance(world_size, bool) or not isinstance(world_size, int) or world_size < 1:
-        raise BadRequest(f"ranks(world_size={world_size!r}) is not valid: it must be a whole number, at least 1")
+    check_count("ranks(world_size={})", world_size, least=2)
     if settings.timer == "scripted" or (device.type == "cuda" and settings.timer != "profiler"):
         raise BadRequest(f"ranks() cannot be timed by {settings.timer!r}: on GPUs the profiler does it")
     unheld = [name for name in NOT_OF_RANKS if (asked := getattr(limits, name)) is not None and asked is not False]

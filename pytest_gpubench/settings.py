@@ -56,18 +56,23 @@ def choice(*names: str) -> Callable[[str], str]:
 
 def whole_number(text: str) -> int:
     """Parse a count of at least 1."""
-    try:
-        value = int(text)
-    except ValueError:
-        raise ValueError("it must be a whole number") from None
-    if value < 1:
-        raise ValueError("it must be at least 1")
-    return value
+    return whole_number_from(1, text)
 
 
 def warmup_count(text: str) -> int:
     """Parse a count of at least 0."""
-    return 0 if text == "0" else whole_number(text)
+    return whole_number_from(0, text)
+
+
+def whole_number_from(least: int, text: str) -> int:
+    """Parse a whole number of at least this."""
+    try:
+        value = int(text)
+    except ValueError:
+        raise ValueError("it must be a whole number") from None
+    if value < least:
+        raise ValueError(f"it must be at least {least}")
+    return value
 
 
 def positive(text: str) -> float:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -10,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_gpubench.errors import BadRequest
-from pytest_gpubench.limits import Limits, check_count, memory_size, positive_number
+from pytest_gpubench.limits import FORBIDDABLE, Limits, check_count, memory_size, name_patterns, positive_number
 
 EXACT = {"max_kernels", "forbid", "max_memory", "kernels", "deterministic"}
 """What test_exact tests: limits that are no numbers, or whole ones."""
+PATTERNS = tuple(f"*{letter}*" for letter in "abcdefgh")
 NAMES = [row.name for row in dataclasses.fields(Limits) if row.name not in EXACT]
 
 
@@ -26,11 +28,22 @@ NAMES = [row.name for row in dataclasses.fields(Limits) if row.name not in EXACT
         (Limits(max_time_us=40.5, max_rel_std=0.3), "max_rel_std=0.3, max_time_us=40.5"),
         (Limits(min_speedup=1.5), "min_speedup=1.5"),
         (Limits(min_speedup={"triton": 1.5, "compiled": 1}), "min_speedup={'triton': 1.5, 'compiled': 1}"),
+        (Limits(forbid="memcpy", kernels=["*b*", "*a*"]), "forbid='memcpy', kernels=['*b*', '*a*']"),
+        (Limits(forbid=("sync", "memcpy", "sync")), "forbid=('sync', 'memcpy', 'sync')"),
+        (Limits(forbid=set(FORBIDDABLE)), "forbid=('alloc', 'memcpy', 'memset', 'sync')"),
+        (Limits(kernels=frozenset(PATTERNS)), f"kernels={PATTERNS!r}"),
     ],
 )
 def test_limits_read_as_they_were_asked_for(limits: Limits, text: str) -> None:
     assert str(limits) == text
     assert limits
+
+
+@pytest.mark.parametrize("patterns", [PATTERNS, list(PATTERNS[::-1]), (*PATTERNS[::-1], *PATTERNS)])
+def test_the_order_of_names_is_kept_but_for_sets_which_have_none(patterns: Sequence[str]) -> None:
+    """In any other process a set would be listed otherwise."""
+    assert name_patterns(patterns) == tuple(dict.fromkeys(patterns))
+    assert name_patterns(set(patterns)) == name_patterns(frozenset(patterns)) == PATTERNS
 
 
 def test_no_limits_are_false() -> None:

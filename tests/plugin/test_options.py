@@ -125,7 +125,7 @@ def test_flag_beats_environment_beats_ini(
     [
         (["--gpu-bench-reps=0"], "--gpu-bench-reps: '0' is not valid, it must be at least 1"),
         (["--gpu-bench-reps=many"], "--gpu-bench-reps: 'many' is not valid, it must be a whole number"),
-        (["--gpu-bench-warmup=-1"], "--gpu-bench-warmup: '-1' is not valid, it must be at least 1"),
+        (["--gpu-bench-warmup=-1"], "--gpu-bench-warmup: '-1' is not valid, it must be at least 0"),
         (["--gpu-bench-max-time=-1"], "--gpu-bench-max-time: '-1' is not valid, it must be above 0 and finite"),
         (["--gpu-bench-max-time=inf"], "--gpu-bench-max-time: 'inf' is not valid, it must be above 0 and finite"),
         (["--gpu-bench-precision=150%"], "--gpu-bench-precision: '150%' is not valid, it must be below 1 (or 100%)"),

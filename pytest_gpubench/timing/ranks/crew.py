@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 from pytest_gpubench.errors import BadRequest, MeasurementError, annotate
 from pytest_gpubench.gpu.device import Device, cuda_device
 from pytest_gpubench.results.model import Timing
+from pytest_gpubench.timing.pacing import Pacing
 from pytest_gpubench.timing.ranks.failure import Failure, died, own_lines
 from pytest_gpubench.timing.ranks.job import START_TIMEOUT_S, Job, checked
 from pytest_gpubench.timing.ranks.process import Place, run_rank
@@ -102,7 +103,14 @@ class Crew:
         context = multiprocessing.get_context("spawn")
         for index, device in enumerate(self.devices):
             here, there = context.Pipe(duplex=False)
-            place = Place(index, len(self.devices), port, device.torch_device.index, str(folder / f"{index}.txt"))
+            place = Place(
+                index=index,
+                world_size=len(self.devices),
+                port=port,
+                device_index=device.torch_device.index,
+                dump=str(folder / f"{index}.txt"),
+                pacing=Pacing.of(device),
+            )
             process = context.Process(
                 target=run_rank, args=(place, self.pickled, there), name=f"gpu_bench rank {index}"
             )
@@ -115,9 +123,10 @@ class Crew:
         while waiting := [member for member in self.members if not member.done]:
             pipes = [member.pipe for member in waiting]
             started = all(member.doing != STARTING for member in self.members)
-            ready = wait(pipes, self.job.timeout_s if started else START_TIMEOUT_S)
+            patience_s = self.job.timeout_s if started else START_TIMEOUT_S
+            ready = wait(pipes, patience_s)
             if not ready:
-                self._raise_hung(waiting)
+                self._raise_hung(waiting, hung(patience_s) if started else not_started(patience_s))
             for member in waiting:
                 if member.pipe in ready:
                     self._hear(member)
@@ -160,15 +169,12 @@ class Crew:
             annotate(error, f"gpu_bench: meanwhile {'; '.join(others)}")
         raise error
 
-    def _raise_hung(self, waiting: Sequence[Member]) -> NoReturn:
+    def _raise_hung(self, waiting: Sequence[Member], what: str) -> NoReturn:
         for member in waiting:
             with suppress(ProcessLookupError, TypeError):
                 os.kill(member.process.pid, signal.SIGUSR1)
         time.sleep(TRACEBACK_S)
-        error = MeasurementError(
-            f"{self.job.name!r} over {count(len(self.members), 'rank')} made no progress within the "
-            f"{self.job.timeout_s:g} s of timeout_s=, and was ended: does every rank call the same collectives?"
-        )
+        error = MeasurementError(f"{self.job.name!r} over {count(len(self.members), 'rank')} {what}")
         for index, member in enumerate(self.members):
             dump = member.dump.read_text(errors="replace") if member.dump.exists() else ""
             annotate(error, "\n".join([f"gpu_bench: rank {index} {said_of(member)}", *own_lines(dump)]))
@@ -186,6 +192,19 @@ class Crew:
             if member.process.pid is not None:
                 member.process.join()
             member.pipe.close()
+
+
+def hung(waited_s: float) -> str:
+    """Return what ranks did that had no news for the time of timeout_s."""
+    return (
+        f"made no progress within the {waited_s:g} s of timeout_s=, and was ended: does every rank call the same "
+        "collectives?"
+    )
+
+
+def not_started(waited_s: float) -> str:
+    """Return what ranks did whose processes never all began."""
+    return f"did not start within {waited_s:g} s: what does the test's module do when its processes import it?"
 
 
 def ranks_text(indices: Sequence[int]) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pytest_gpubench.errors import BadRequest
+from pytest_gpubench.limits import check_count
 from pytest_gpubench.timing.calls import name_of
 from pytest_gpubench.timing.measurement import Plan
 from pytest_gpubench.timing.ranks.collectives import Collective, bus_bytes
@@ -57,11 +58,10 @@ class Job:
 
 def checked(job: Job, world_size: int) -> bytes:
     """Return a job as another process can read it; raise BadRequest for what cannot be meant."""
-    if isinstance(world_size, bool) or not isinstance(world_size, int) or world_size < 2:
-        raise BadRequest(f"ranks(world_size={world_size!r}) is not valid: it must be a whole number of at least 2")
     if (job.collective is None) != (job.message_bytes is None):
         raise BadRequest("ranks() needs collective= and message_bytes= together, or neither: found only one of them")
     if job.collective is not None and job.message_bytes is not None:
+        check_count("ranks(message_bytes={})", job.message_bytes, least=1)
         bus_bytes(job.collective, job.message_bytes, world_size)
     try:
         return pickle.dumps(job)

@@ -16,6 +16,7 @@ from pytest_gpubench.results.model import Timing
 from pytest_gpubench.timing.base import Call
 from pytest_gpubench.timing.calls import make_arguments, make_call, refuse_lazy
 from pytest_gpubench.timing.measurement import summarise
+from pytest_gpubench.timing.pacing import Pacing
 from pytest_gpubench.timing.ranks.failure import failure_of
 from pytest_gpubench.timing.ranks.fellows import Fellows
 from pytest_gpubench.timing.ranks.job import Job, Rank
@@ -38,6 +39,8 @@ class Place:
     device_index: int | None
     """None is the CPU."""
     dump: str
+    pacing: Pacing
+    """As the process of the test knows it, which alone knows of clocks that it has locked."""
 
 
 def run_rank(place: Place, pickled: bytes, pipe: Connection) -> None:
@@ -98,7 +101,7 @@ def take_part(job: Job, place: Place, say: Callable[[str], None]) -> Timing | No
     say("measuring")
     timer = LockstepWall(device, job.plan.cache, fellows) if device.type == "cpu" else None
     measured_by = timer or LockstepProfiler(device, job.plan.cache, fellows)
-    sample = take_together(measured_by, device, call, job.plan, fellows, say)
+    sample = take_together(measured_by, device, call, job.plan, place.pacing, fellows, say)
     say("calling the function for the last time")
     call_once(call, job, rank, device, fellows)
     return summarise(

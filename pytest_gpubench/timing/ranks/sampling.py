@@ -28,11 +28,16 @@ class Throttled:
 
 
 def take_together(
-    timer: LockstepTimer, device: Device, call: Call, plan: Plan, fellows: Fellows, say: Callable[[str], None]
+    timer: LockstepTimer,
+    device: Device,
+    call: Call,
+    plan: Plan,
+    pacing: Pacing,
+    fellows: Fellows,
+    say: Callable[[str], None],
 ) -> Sample:
     """Take reps until the slowest of each are precise, or the time is spent, as the first rank decides."""
     watch = device.nvml.throttle_mask if device.nvml is not None else (lambda: 0)
-    pacing = Pacing(device.facts.max_sm_clock_mhz)
     probe = Sample()
     take_session(timer, call, PROBE_REPS, 0.0, watch, probe, fellows)  # the first session of a process is slow
     started_s = time.perf_counter()

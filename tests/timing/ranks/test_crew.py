@@ -1,15 +1,25 @@
 """What a test is told of its ranks: the cause, once for all, and what the others did."""
 
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
+from msgspec.structs import replace
 
 from pytest_gpubench.errors import BadRequest, MeasurementError
-from pytest_gpubench.gpu.device import cpu_device
-from pytest_gpubench.timing.ranks import Job, devices_of
-from pytest_gpubench.timing.ranks.crew import Crew, Member, ranks_text, said_of
+from pytest_gpubench.gpu.clocks import ClockLock
+from pytest_gpubench.gpu.device import Device, cpu_device
+from pytest_gpubench.results.model import DeviceFacts
+from pytest_gpubench.timing.pacing import Pacing
+from pytest_gpubench.timing.ranks import Job, crew, devices_of
+from pytest_gpubench.timing.ranks.crew import STARTING, Crew, Member, ranks_text, said_of
 from pytest_gpubench.timing.ranks.failure import Failure
+from pytest_gpubench.timing.ranks.process import Place
+from tests.gpu.recording_nvml import Recording
 from tests.timing.ranks.jobs import PLAN, notes, nothing
 
 
@@ -77,3 +87,67 @@ def test_where_all_fail_alike_there_are_no_others() -> None:
     with pytest.raises(MeasurementError) as caught:
         crew_of(*[Failure(MeasurementError, "raised ValueError: x")] * 2)._raise_failed()
     assert notes(caught.value) == []
+
+
+@pytest.mark.parametrize(
+    ("doing", "waited_s", "sentence"),
+    [
+        ((STARTING, STARTING), 300, "did not start within 300 s: what does the test's module do"),
+        (("measuring", STARTING), 300, "did not start within 300 s: what does the test's module do"),
+        (("measuring", "measuring"), 7, "made no progress within the 7 s of timeout_s=, and was ended: does every"),
+    ],
+)
+def test_a_hang_is_told_with_the_time_that_was_waited(
+    monkeypatch: pytest.MonkeyPatch, doing: Sequence[str], waited_s: float, sentence: str
+) -> None:
+    """That of a start is not what the test has asked for."""
+    asked_s = []
+
+    def wait(pipes: object, timeout_s: float) -> list[object]:
+        asked_s.append(timeout_s)
+        return []
+
+    monkeypatch.setattr(crew, "wait", wait)
+    monkeypatch.setattr(crew, "TRACEBACK_S", 0)
+    nobody: Any = SimpleNamespace(pid=None)
+    hanging = Crew(Job(nothing, PLAN, timeout_s=7), b"", [])
+    hanging.members = [Member(nobody, nobody, Path("nowhere"), each) for each in doing]
+    with pytest.raises(MeasurementError) as caught:
+        hanging._listen()
+    assert asked_s == [waited_s]
+    assert str(caught.value).startswith(f"'nothing' over 2 ranks {sentence}")
+    assert notes(caught.value) == [f"gpu_bench: rank {index} was {each}" for index, each in enumerate(doing)]
+
+
+FACTS = DeviceFacts(type="cuda", name="a GPU", host="here")
+
+
+class Processes:
+    """Stands for multiprocessing: start nothing, and keep what would have been told to each process."""
+
+    def __init__(self) -> None:
+        self.places: list[Place] = []
+
+    def Pipe(self, duplex: bool) -> tuple[object, Any]:
+        return None, SimpleNamespace(close=lambda: None)
+
+    def Process(self, target: Callable[..., object], args: tuple[Any, ...], name: str) -> Any:
+        self.places.append(args[0])
+        return SimpleNamespace(start=lambda: None)
+
+
+def test_ranks_are_told_of_clocks_that_the_process_of_the_test_has_locked(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Each of its own GPU's: in a process of its own there is no record of locks."""
+    processes = Processes()
+    monkeypatch.setattr(torch.multiprocessing, "get_context", lambda kind: processes)
+    monkeypatch.setitem(sys.modules, "pynvml", Recording(tmp_path))
+    gpus = [
+        Device(torch.device("cuda", index), replace(FACTS, uuid=f"GPU-fake-{index}", max_sm_clock_mhz=1980))
+        for index in (1, 2)
+    ]
+    with ClockLock("GPU-fake-2", 1410, tmp_path):
+        Crew(Job(nothing, PLAN), b"", gpus)._start(1, tmp_path)
+    assert [place.pacing for place in processes.places] == [Pacing(1980), Pacing(1410)]
+    assert [(place.index, place.device_index) for place in processes.places] == [(0, 1), (1, 2)]

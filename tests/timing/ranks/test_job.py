@@ -10,17 +10,17 @@ from pytest_gpubench.timing.ranks.job import checked
 from tests.timing.ranks.jobs import PLAN, nothing
 
 
-@pytest.mark.parametrize("world_size", [1, 0, True, 2.0, "2"])
-def test_a_world_is_of_two_at_least(world_size: Any) -> None:
-    with pytest.raises(BadRequest, match="whole number of at least 2"):
-        checked(Job(nothing, PLAN), world_size)
-    assert checked(Job(nothing, PLAN), 2)
-
-
 @pytest.mark.parametrize("others", [{"collective": "all_reduce"}, {"message_bytes": 8}])
 def test_a_collective_and_its_bytes_are_given_together(others: dict[str, Any]) -> None:
     with pytest.raises(BadRequest, match="together, or neither"):
         checked(Job(nothing, PLAN, **others), 2)
+
+
+@pytest.mark.parametrize("message_bytes", [0, -8, True, 8.0, "8", 2**63 + 1])
+def test_a_message_is_of_a_byte_at_least(message_bytes: Any) -> None:
+    with pytest.raises(BadRequest, match=r"^ranks\(message_bytes=.*\) is not valid: it must be a whole number, at "):
+        checked(Job(nothing, PLAN, collective="all_reduce", message_bytes=message_bytes), 2)
+    assert checked(Job(nothing, PLAN, collective="all_reduce", message_bytes=1), 2)
 
 
 def test_an_unknown_collective_is_refused() -> None:

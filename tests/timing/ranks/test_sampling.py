@@ -6,12 +6,15 @@ from typing import Any
 import pytest
 
 from pytest_gpubench.errors import KernelsDiffer
+from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.timing.calls import make_call
-from pytest_gpubench.timing.ranks import sampling
-from pytest_gpubench.timing.ranks.sampling import take_clean, take_session
+from pytest_gpubench.timing.pacing import Pacing
+from pytest_gpubench.timing.ranks import Job, process, sampling
+from pytest_gpubench.timing.ranks.process import Place, take_part
+from pytest_gpubench.timing.ranks.sampling import take_clean, take_session, take_together
 from pytest_gpubench.timing.sampling import Sample
-from tests.timing.fakes import Clock, FakeTimer
-from tests.timing.ranks.jobs import nothing
+from tests.timing.fakes import Clock, FakeTimer, rep
+from tests.timing.ranks.jobs import PLAN, nothing
 
 
 class TwoFellows:
@@ -81,3 +84,33 @@ def test_what_is_in_the_sample_already_is_no_part_of_the_batch(clock: Clock) -> 
     sample = Sample(reps=[first])
     take_clean(timer, silent(), 2, 0.0, never, sample, fellows)
     assert sample.reps == [first, *(timer.play(number) for number in range(2))]
+
+
+@pytest.mark.parametrize(("max_clock_mhz", "idle_s"), [(1410, 0.0), (1980, 2.9e-3)])
+def test_reps_idle_where_the_clock_sinks_below_what_it_is_locked_at(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch, max_clock_mhz: float, idle_s: float
+) -> None:
+    monkeypatch.setattr(sampling, "time", clock)
+    fellows: Any = TwoFellows(lambda mine: mine)
+    timer: Any = FakeTimer(clock, lambda number: rep(1000.0, sm_clock_mhz=1410.0))
+    take_together(timer, cpu_device(), silent(), PLAN, Pacing(max_clock_mhz), fellows, lambda text: None)
+    _, *later = timer.sessions
+    idles_s = [idle for session in later for idle in session.idles_s]
+    assert idles_s == [pytest.approx(idle_s)] * len(idles_s) != []
+
+
+def test_a_rank_is_paced_as_the_process_of_the_test_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Seen(Exception):
+        pass
+
+    def take(*given: object) -> None:
+        assert Pacing(1410) in given
+        raise Seen
+
+    alone: Any = TwoFellows(lambda mine: mine)
+    alone.meet = lambda: None
+    monkeypatch.setattr(process, "Fellows", lambda *given: alone)
+    monkeypatch.setattr(process, "take_together", take)
+    place = Place(index=0, world_size=2, port=1, device_index=None, dump="", pacing=Pacing(1410))
+    with pytest.raises(Seen):
+        take_part(Job(nothing, PLAN), place, lambda text: None)
