@@ -2,7 +2,7 @@
 
 import itertools
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,8 +23,6 @@ class Claim:
 
     gpus: tuple[VisibleGpu, ...]
     files: "tuple[LockFile, ...]"
-    sharers: int
-    """How many took the most shared of the GPUs before: 0 where they are this process's alone."""
 
     def environment(self, also: Iterable[VisibleGpu] = ()) -> dict[str, str]:
         """Return the variables that pin CUDA to the claimed GPUs, with others after them that may be used by turns."""
@@ -38,41 +36,18 @@ class Claim:
 
 
 def claim_gpu(visible: Sequence[VisibleGpu], folder: Path | None = None, note: "Holder | None" = None) -> Claim:
-    """Take the GPU that the fewest have taken, the first of those; raise DeviceUnavailable if none is visible."""
-    return claim_gpus(visible, 1, folder, note)
-
-
-def claim_gpus(
-    visible: Sequence[VisibleGpu], count: int, folder: Path | None = None, note: "Holder | None" = None
-) -> Claim:
-    """Take so many different GPUs, of those that the fewest have taken; raise DeviceUnavailable if there are fewer.
+    """Take the GPU that the fewest have taken, the first of those; raise DeviceUnavailable if none is visible.
 
     Nothing is waited for: with more workers than GPUs, GPUs are shared.
     """
     from pytest_gpubench.gpu.lock import Holder, default_folder
 
-    visible = list(dict.fromkeys(visible))
-    if len(visible) < count:
-        asked = "1 GPU was" if count == 1 else f"{count} GPUs were"
-        found = "1 is" if len(visible) == 1 else f"{len(visible)} are"
-        raise DeviceUnavailable(f"{asked} asked for, but {found} visible: see CUDA_VISIBLE_DEVICES and nvidia-smi -L")
-    note = note or Holder.of_this_process()
-    taken = list(itertools.islice(_take_lowest_seats(visible, folder or default_folder(), note), count))
-    order = sorted(taken, key=lambda each: visible.index(each[0]))
-    return Claim(tuple(gpu for gpu, _, _ in order), tuple(file for _, file, _ in order), max(s for _, _, s in order))
-
-
-def _take_lowest_seats(
-    visible: Sequence[VisibleGpu], folder: Path, note: "Holder"
-) -> "Iterator[tuple[VisibleGpu, LockFile, int]]":
-    """Take seat after seat of each GPU: all first seats before any second one, and one seat of each GPU."""
-    seated: set[VisibleGpu] = set()
-    for seat in itertools.count():
-        for gpu in visible:
-            file = seat_file(folder, gpu.uuid, seat)
-            if gpu not in seated and file.try_acquire(note):
-                seated.add(gpu)
-                yield gpu, file, seat
+    if not visible:
+        raise DeviceUnavailable("a GPU was asked for, but none is visible: see CUDA_VISIBLE_DEVICES and nvidia-smi -L")
+    folder, note = folder or default_folder(), note or Holder.of_this_process()
+    seats = ((gpu, seat_file(folder, gpu.uuid, seat)) for seat in itertools.count() for gpu in visible)
+    gpu, file = next((gpu, file) for gpu, file in seats if file.try_acquire(note))
+    return Claim((gpu,), (file,))
 
 
 def seat_file(folder: Path, uuid: str, seat: int) -> "LockFile":

@@ -9,8 +9,8 @@ import stat
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -244,15 +244,6 @@ class GpuLock:
             if hold.depth == 0:
                 del _HOLDS[turn.path]
                 hold.file.release()
-
-    @contextmanager
-    def held(self, timeout_s: float | None = None, say: Callable[[str], None] = ignore) -> Iterator[float]:
-        """Hold the GPUs for a block, which is given how many seconds were waited; see `acquire`."""
-        waited_s = self.acquire(timeout_s, say)
-        try:
-            yield waited_s
-        finally:
-            self.release()
 
     def _hold_again(self) -> bool:
         held = {path: hold for path, hold in _HOLDS.items() if hold.pid == os.getpid() and path.parent == self._folder}

@@ -1,6 +1,5 @@
 """NVIDIA's management library, reduced to what a measurement asks of it."""
 
-import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -89,11 +88,6 @@ class Nvml:
         """Return whether the GPU is split into MIG instances; None where it cannot be."""
         mode = self.ask("MigMode")
         return None if mode is None else bool(mode[0])
-
-    def other_processes(self) -> tuple[int, ...]:
-        """Return the process ids of others that compute on this GPU."""
-        processes = self.ask("ComputeRunningProcesses") or ()
-        return tuple(process.pid for process in processes if process.pid != os.getpid())
 
 
 def _library() -> Any:

@@ -5,7 +5,7 @@ import time
 
 import msgspec
 
-from pytest_gpubench.gpu.nvml import THROTTLED, Nvml
+from pytest_gpubench.gpu.nvml import Nvml
 
 REFRESH_S = 5e-3
 """For so long a temperature, a power and a memory clock are taken to be what they were."""
@@ -16,8 +16,6 @@ MOST_SHARE = 0.01
 class Reading(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Hold the readings of one instant; None stands for what cannot be read."""
 
-    sm_clock_mhz: int | None = None
-    """The clock that is set, not the mean over a call: between two calls it hides what a load does to it."""
     memory_clock_mhz: int | None = None
     temperature_c: int | None = None
     power_w: float | None = None
@@ -29,26 +27,11 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 NO_READING = Reading()
 
 
-def read_now(nvml: Nvml | None) -> Reading:
-    """Return what NVML says now: five queries, and an empty reading without NVML."""
-    if nvml is None:
-        return NO_READING
-    library = nvml.library
-    power_mw = nvml.ask("PowerUsage")
-    reasons = nvml.ask("CurrentClocksThrottleReasons")
-    return Reading(
-        sm_clock_mhz=nvml.ask("ClockInfo", library.NVML_CLOCK_SM),
-        memory_clock_mhz=nvml.ask("ClockInfo", library.NVML_CLOCK_MEM),
-        temperature_c=nvml.ask("Temperature", library.NVML_TEMPERATURE_GPU),
-        power_w=None if power_mw is None else power_mw / 1000,
-        throttle_mask=None if reasons is None else int(reasons) & THROTTLED,
-    )
-
-
 class Watcher:
     """Read a GPU after each rep: what throttles it every time, what changes slowly only now and then.
 
-    nvml: None reads nothing. The SM clock is left out: kernels that run beside the rep know it better.
+    nvml: None reads nothing. The SM clock is left out: between two calls it hides what a load does to it, and kernels
+    that run beside the rep know it better.
     """
 
     def __init__(self, nvml: Nvml | None) -> None:

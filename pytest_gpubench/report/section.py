@@ -83,11 +83,13 @@ def overhead_lines(row: Row) -> list[str]:
     if found is None:
         return []
     host = "waits for the GPU" if found.host_us is None else f"takes the host {format_time(found.host_us)}"
-    gain = found.graph_speedup
-    graph = f"cannot be a CUDA graph: {found.no_graph}" if gain is None else f"{gain:.2f}x as fast as a CUDA graph"
+    if found.graph_speedup is None:
+        graph = f"a CUDA graph of it cannot be timed: {found.no_graph}"
+    else:
+        graph = f"on an idle GPU a CUDA graph of it is {found.graph_speedup:.2f}x as fast"
     return [
         f"  launching {found.label} {host}; the GPU waits for {format_time(found.gap_us)} of its "
-        f"{format_time(found.span_us)}; on an idle GPU it is {graph}"
+        f"{format_time(found.span_us)}; {graph}"
     ]
 
 

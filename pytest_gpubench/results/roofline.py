@@ -106,24 +106,6 @@ def matmul_tflops(peaks: Peaks, dtype: str | None) -> float | None:
     return next((peaks.matmul_tflops[name] for name in names if name in peaks.matmul_tflops), None)
 
 
-def attainable_us(
-    moved_bytes: int | None,
-    flops: int | None,
-    peaks: Peaks,
-    dtype: str | None = None,
-    read_share: float | None = None,
-) -> float | None:
-    """Return the microseconds that memory or arithmetic needs, whichever is more; None where neither is known."""
-    times = []
-    gbps = memory_gbps(peaks, moved_bytes, read_share) if moved_bytes is not None else None
-    if moved_bytes is not None and gbps is not None:
-        times.append(moved_bytes / gbps / 1e3)
-    tflops = matmul_tflops(peaks, dtype)
-    if flops is not None and tflops is not None:
-        times.append(flops / tflops / 1e6)
-    return max(times, default=None)
-
-
 def peak_fraction(
     timing: Timing, peaks: Peaks, dtype: str | None = None, read_share: float | None = None
 ) -> Fraction | None:

@@ -50,11 +50,6 @@ def round_orders(arms: Sequence[Arm], rounds: int, seed: int) -> tuple[tuple[Arm
     return tuple(planned[:rounds])
 
 
-def orders(quads: int, seed: int) -> tuple[str, ...]:
-    """Return the order of each quad, "ABBA" or "BAAB": five of each in every ten, shuffled."""
-    return tuple("".join(order) for order in round_orders("AB", quads, seed))
-
-
 # the samples
 
 
@@ -134,7 +129,12 @@ def _rank_at(quads: int, alpha: float, looks: tuple[int, ...] | None) -> int | N
 
 
 def compare(interval: Interval | None, limit_ratio: float) -> Decision:
-    """Return "pass" where the whole interval is at least the limit, "fail" where all of it is below, else "open"."""
+    """Return "pass" where the whole interval is at least the limit, "fail" where all of it is below, else "open".
+
+    Where each look is decided like this, by the interval of `speedup_of`, until one is not open, the chance of "fail"
+    is at most alpha if the median speedup is at least the limit, and the chance of "pass" is at most alpha if it is
+    below.
+    """
     if not 0 < limit_ratio < math.inf:
         raise ValueError(f"a limit on the speedup must be above 0 and finite: {limit_ratio!r}")
     if interval is None:
@@ -142,17 +142,6 @@ def compare(interval: Interval | None, limit_ratio: float) -> Decision:
     if interval.low >= limit_ratio:
         return "pass"
     return "fail" if interval.high < limit_ratio else "open"
-
-
-def decide(
-    log_ratios: Sequence[float], limit_ratio: float, alpha: float, looks: tuple[int, ...] | None = None
-) -> Decision:
-    """Decide whether the speedup is at least the limit: what `compare` says of the interval of `speedup_of`.
-
-    Where each look is decided like this until one is not open, the chance of "fail" is at most alpha if the median
-    speedup is at least the limit, and the chance of "pass" is at most alpha if it is below.
-    """
-    return compare(speedup_of(log_ratios, alpha, looks).interval, limit_ratio)
 
 
 @lru_cache(maxsize=256)

@@ -1,7 +1,5 @@
 """Several calls timed in turn, so that what disturbs one of them disturbs all: rounds of mirrored orders."""
 
-import math
-import statistics
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -48,10 +46,6 @@ class Interleaved:
     def log_ratios(self, reference: str, candidate: str) -> Sequence[float]:
         """Return a log-ratio for each pool of rounds; above 0 where the candidate was faster."""
         return pooled([log_ratio(times[reference], times[candidate]) for times in self.rounds], self.pool)
-
-    def ratio(self, reference: str, candidate: str) -> float:
-        """Return how many times as fast as the reference the candidate is, the median over the rounds."""
-        return math.exp(statistics.median(self.log_ratios(reference, candidate)))
 
 
 def take_rounds(

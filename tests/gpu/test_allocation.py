@@ -13,7 +13,7 @@ import pytest
 
 from pytest_gpubench.errors import DeviceUnavailable
 from pytest_gpubench.gpu import allocation
-from pytest_gpubench.gpu.allocation import Claim, claim_gpu, claim_gpus, claimants, cuda_was_initialised
+from pytest_gpubench.gpu.allocation import Claim, claim_gpu, claimants, cuda_was_initialised
 from pytest_gpubench.gpu.lock import Holder, LockFile
 from pytest_gpubench.gpu.visible import VisibleGpu
 
@@ -103,55 +103,18 @@ def test_pids_of_other_containers_are_nobody_here(tmp_path: Path) -> None:
 def test_claims_of_one_process_are_many(tmp_path: Path) -> None:
     claims = [claim_gpu(GPUS, tmp_path) for _ in range(4)]
     assert [uuids(claim) for claim in claims] == [["GPU-a"], ["MIG-b"], ["GPU-c"], ["GPU-a"]]
-    assert [claim.sharers for claim in claims] == [0, 0, 0, 1]
     claims[1].release()
     assert uuids(claim_gpu(GPUS, tmp_path)) == ["MIG-b"]
 
 
-@pytest.mark.parametrize(
-    ("taken", "count", "expected", "sharers"),
-    [
-        (0, 1, ["GPU-a"], 0),
-        (0, 2, ["GPU-a", "MIG-b"], 0),
-        (1, 2, ["MIG-b", "GPU-c"], 0),
-        (2, 2, ["GPU-a", "GPU-c"], 1),  # in the order of the list, not of the seats
-        (0, 3, ["GPU-a", "MIG-b", "GPU-c"], 0),
-        (1, 3, ["GPU-a", "MIG-b", "GPU-c"], 1),
-    ],
-)
-def test_several_gpus_are_different_ones(
-    tmp_path: Path, taken: int, count: int, expected: list[str], sharers: int
-) -> None:
-    for _ in range(taken):
-        claim_gpu(GPUS, tmp_path)
-    claim = claim_gpus(GPUS, count, tmp_path)
-    assert (uuids(claim), claim.sharers) == (expected, sharers)
-
-
-def test_a_gpu_is_not_taken_twice_though_another_has_more_workers(tmp_path: Path) -> None:
-    for _ in range(3):
-        claim_gpu(GPUS[1:2], tmp_path)
-    claim = claim_gpus(GPUS[:2], 2, tmp_path)
-    assert (uuids(claim), claim.sharers) == (["GPU-a", "MIG-b"], 3)
-
-
-@pytest.mark.parametrize(
-    ("visible", "count", "sentence"),
-    [
-        ([], 1, "1 GPU was asked for, but 0 are visible: see CUDA_VISIBLE_DEVICES"),
-        (GPUS[:1], 2, "2 GPUs were asked for, but 1 is visible"),
-        (GPUS[:1] * 2, 2, "2 GPUs were asked for, but 1 is visible"),
-        (GPUS, 4, "4 GPUs were asked for, but 3 are visible"),
-    ],
-)
-def test_too_few_gpus(tmp_path: Path, visible: list[VisibleGpu], count: int, sentence: str) -> None:
-    with pytest.raises(DeviceUnavailable, match=sentence):
-        claim_gpus(visible, count, tmp_path)
+def test_without_a_gpu_there_is_none_to_take(tmp_path: Path) -> None:
+    with pytest.raises(DeviceUnavailable, match="a GPU was asked for, but none is visible: see CUDA_VISIBLE_DEVICES"):
+        claim_gpu([], tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_the_environment_pins_the_claimed_first(tmp_path: Path) -> None:
-    claim = claim_gpus(GPUS[1:], 1, tmp_path)
+    claim = claim_gpu(GPUS[1:], tmp_path)
     assert claim.environment() == {"CUDA_VISIBLE_DEVICES": "MIG-b"}
     assert claim.environment(GPUS) == {"CUDA_VISIBLE_DEVICES": "MIG-b,GPU-a,GPU-c"}
 

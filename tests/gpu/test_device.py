@@ -52,7 +52,9 @@ def test_the_cpu() -> None:
     found.synchronize()
 
 
-@pytest.mark.parametrize(("sizes", "largest"), [((), None), (("32K", "1024K", "33M"), 33 * 2**20), (("512",), 512)])
+@pytest.mark.parametrize(
+    ("sizes", "largest"), [((), None), (("32K", "1024K", "33M"), 33 * 2**20), (("512",), 512), (("", "1K"), 2**10)]
+)
 def test_the_largest_cache_counts(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, sizes: tuple[str, ...], largest: int | None
 ) -> None:

@@ -26,15 +26,18 @@ from pytest_gpubench.gpu.lock import (
     shorten,
     start_of,
 )
+from tests.gpu.holding import held
 
 HOLDER = """
 import sys
 from pathlib import Path
 from pytest_gpubench.gpu.lock import GpuLock, Holder
 folder, *uuids = sys.argv[1:]
-with GpuLock(uuids, Path(folder), Holder.of_this_process("test_x", "pytest -n 2 tests")).held():
-    print("held", flush=True)
-    sys.stdin.readline()
+lock = GpuLock(uuids, Path(folder), Holder.of_this_process("test_x", "pytest -n 2 tests"))
+lock.acquire()
+print("held", flush=True)
+sys.stdin.readline()
+lock.release()
 print("released", flush=True)
 sys.stdin.readline()
 """
@@ -46,12 +49,14 @@ from pytest_gpubench.gpu.lock import GpuLock
 folder, times, *sets = sys.argv[1:]
 for number in range(int(times)):
     uuids = sets[number % len(sets)].split("+")
-    with GpuLock(uuids, Path(folder)).held(60):
-        marks = [Path(folder, f"in-use-{uuid}") for uuid in uuids]
-        for mark in marks:
-            os.close(os.open(mark, os.O_CREAT | os.O_EXCL))
-        for mark in marks:
-            mark.unlink()
+    lock = GpuLock(uuids, Path(folder))
+    lock.acquire(60)
+    marks = [Path(folder, f"in-use-{uuid}") for uuid in uuids]
+    for mark in marks:
+        os.close(os.open(mark, os.O_CREAT | os.O_EXCL))
+    for mark in marks:
+        mark.unlink()
+    lock.release()
 """
 
 FORKING = """
@@ -103,8 +108,8 @@ os.umask(0o077)
 os.setgroups([])
 os.setgid(int(sys.argv[2]))
 os.setuid(int(sys.argv[2]))
-with GpuLock("GPU-1", Path(sys.argv[1])).held(0):
-    print("held")
+GpuLock("GPU-1", Path(sys.argv[1])).acquire(0)
+print("held")
 """
 
 Start = Callable[..., "subprocess.Popen[str]"]
@@ -152,7 +157,7 @@ def tell(process: "subprocess.Popen[str]") -> None:
 
 def is_free(folder: Path, *uuids: str) -> bool:
     try:
-        with GpuLock(uuids, folder).held(0):
+        with held(GpuLock(uuids, folder), 0):
             return True
     except DeviceUnavailable:
         return False
@@ -266,7 +271,7 @@ def test_several_gpus_are_all_or_nothing(folder: Path, start: Start) -> None:
     assert is_free(folder, "GPU-3")
     tell(other)
     assert hear(other) == "released\n"
-    with GpuLock(["GPU-3", "GPU-1", "GPU-2", "GPU-1"], folder).held(0):
+    with held(GpuLock(["GPU-3", "GPU-1", "GPU-2", "GPU-1"], folder), 0):
         assert not any(LockFile(folder, f"GPU-{number}.turn").try_acquire() for number in (1, 2, 3))
     assert is_free(folder, "GPU-1", "GPU-2", "GPU-3")
 
@@ -289,8 +294,8 @@ def test_nothing_is_held_while_others_are_waited_for(folder: Path, start: Start)
 
 def test_more_gpus_than_are_held_are_refused(folder: Path) -> None:
     """Waiting for one GPU while holding another is how two tests would wait for each other."""
-    with GpuLock(["GPU-1", "GPU-2"], folder).held(0):
-        with GpuLock("GPU-2", folder).held(0):
+    with held(GpuLock(["GPU-1", "GPU-2"], folder), 0):
+        with held(GpuLock("GPU-2", folder), 0):
             pass
         with pytest.raises(BadRequest, match="holds GPU-1, GPU-2 and asks for GPU-2, GPU-3: GPUs are taken all at on"):
             GpuLock(["GPU-2", "GPU-3"], folder).acquire(0)
@@ -328,7 +333,7 @@ def test_a_crash_frees_the_gpus_and_its_note_does_not_lie(folder: Path, start: S
 
 def test_a_lock_that_is_given_back_names_nobody(folder: Path) -> None:
     turn = LockFile(folder, "GPU-1.turn")
-    with GpuLock("GPU-1", folder).held(0):
+    with held(GpuLock("GPU-1", folder), 0):
         holder = turn.holder()
         assert holder is not None
         assert (holder.pid, holder.has_ended, holder.is_local) == (os.getpid(), False, True)

@@ -1,8 +1,6 @@
 """NVML through a recording fake: what is asked, and what is made of the answers and of the errors."""
 
-import os
 import sys
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -38,7 +36,6 @@ class FakeNvml:
         return query
 
     def answer(self, name: str, arguments: tuple[Any, ...]) -> Any:
-        processes = [SimpleNamespace(pid=os.getpid()), SimpleNamespace(pid=4242)]
         return {
             "Init": None,
             "DeviceGetHandleByUUID": "handle",
@@ -50,7 +47,6 @@ class FakeNvml:
             "DeviceGetMaxClockInfo": 1980 if arguments[1:] == (1,) else 3201,
             "DeviceGetEnforcedPowerLimit": 700_000,
             "DeviceGetMigMode": [0, 0],
-            "DeviceGetComputeRunningProcesses": processes,
         }[name]
 
 
@@ -65,7 +61,7 @@ def test_what_is_known_of_a_gpu(fake: FakeNvml) -> None:
     nvml = Nvml.open("GPU-45b3")
     assert (nvml.name(), nvml.uuid(), nvml.driver()) == ("NVIDIA H200", "GPU-45b3", "580.159.04")
     assert (nvml.max_clock_mhz("SM"), nvml.max_clock_mhz("MEM")) == (1980, 3201)
-    assert (nvml.power_limit_w(), nvml.mig(), nvml.other_processes()) == (700.0, False, (4242,))
+    assert (nvml.power_limit_w(), nvml.mig()) == (700.0, False)
 
 
 @pytest.mark.parametrize(
@@ -89,12 +85,11 @@ def test_only_throttling_counts_as_throttling(fake: FakeNvml, mask: int, names: 
 
 def test_what_a_gpu_cannot_say_is_none(fake: FakeNvml) -> None:
     nvml = Nvml.open("GPU-45b3")
-    fake.broken = ("Clock", "Power", "Mig", "Processes", "Driver", "Reasons")
+    fake.broken = ("Clock", "Power", "Mig", "Driver", "Reasons")
     assert nvml.max_clock_mhz("SM") is None
     assert nvml.power_limit_w() is None
     assert nvml.mig() is None
     assert nvml.driver() is None
-    assert nvml.other_processes() == ()
     assert nvml.throttle_mask() == 0
 
 

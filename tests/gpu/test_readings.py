@@ -7,51 +7,50 @@ import pytest
 
 from pytest_gpubench.gpu import readings
 from pytest_gpubench.gpu.nvml import Nvml
-from pytest_gpubench.gpu.readings import MOST_SHARE, NO_READING, REFRESH_S, Reading, Watcher, read_now
+from pytest_gpubench.gpu.readings import MOST_SHARE, NO_READING, REFRESH_S, Reading, Watcher
 from tests.gpu.recording_nvml import Recording
 from tests.timing.fakes import Clock
 
-WHOLE = Reading(sm_clock_mhz=345, memory_clock_mhz=3199, temperature_c=31, power_w=77.123, throttle_mask=0x4)
+WHOLE = Reading(memory_clock_mhz=3199, temperature_c=31, power_w=77.1, throttle_mask=0x4)
 
 
 def test_a_whole_reading(tmp_path: Path) -> None:
-    assert read_now(Nvml(Recording(tmp_path), "GPU-fake-1")) == WHOLE
+    assert Watcher(Nvml(Recording(tmp_path), "GPU-fake-1"))() == WHOLE
 
 
 @pytest.mark.parametrize(
     ("query", "lost"),
     [
-        ("GetClockInfo", {"sm_clock_mhz": None, "memory_clock_mhz": None}),
+        ("GetClockInfo", {"memory_clock_mhz": None}),
         ("GetTemperature", {"temperature_c": None}),
         ("GetPowerUsage", {"power_w": None}),
-        ("GetCurrentClocksThrottleReasons", {"throttle_mask": None}),
+        ("GetCurrentClocksThrottleReasons", {"throttle_mask": 0}),
     ],
 )
-def test_what_cannot_be_read_is_none_and_the_rest_is_read(tmp_path: Path, query: str, lost: dict[str, None]) -> None:
+def test_what_cannot_be_read_is_none_and_the_rest_is_read(
+    tmp_path: Path, query: str, lost: dict[str, int | None]
+) -> None:
+    """But for throttling, of which there is none then."""
     nvml = Nvml(Recording(tmp_path, broken={query: "NotSupported"}), "GPU-fake-1")
-    assert read_now(nvml) == msgspec.structs.replace(WHOLE, **lost)
+    assert Watcher(nvml)() == msgspec.structs.replace(WHOLE, **lost)
 
 
 @pytest.mark.parametrize(("reasons", "mask"), [(0, 0), (0x1, 0), (0x2, 0), (0x4, 0x4), (0xFF, 0xEC)])
 def test_idleness_and_clocks_that_were_set_are_no_throttling(tmp_path: Path, reasons: int, mask: int) -> None:
     library = Recording(tmp_path, answers={"CurrentClocksThrottleReasons": reasons})
-    assert read_now(Nvml(library, "GPU-fake-1")).throttle_mask == mask
+    assert Watcher(Nvml(library, "GPU-fake-1"))().throttle_mask == mask
 
 
 def test_a_zero_is_a_reading(tmp_path: Path) -> None:
     library = Recording(tmp_path, answers={"Temperature": 0, "PowerUsage": 0})
-    reading = read_now(Nvml(library, "GPU-fake-1"))
+    reading = Watcher(Nvml(library, "GPU-fake-1"))()
     assert (reading.temperature_c, reading.power_w) == (0, 0.0)
 
 
-def test_without_nvml_nothing_is_read() -> None:
-    assert read_now(None) == NO_READING == Reading()
-
-
-def test_five_queries_and_no_change(tmp_path: Path) -> None:
+def test_four_queries_and_no_change(tmp_path: Path) -> None:
     library = Recording(tmp_path)
-    read_now(Nvml(library, "GPU-fake-1"))
-    assert len(library.asked) == 5
+    Watcher(Nvml(library, "GPU-fake-1"))()
+    assert len(library.asked) == 4
     assert all(query.startswith("Get") for query in library.asked)
 
 
@@ -72,13 +71,6 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     found = Clock()
     monkeypatch.setattr(readings, "time", found)
     return found
-
-
-def test_a_rep_is_read_without_the_sm_clock(tmp_path: Path) -> None:
-    library = Recording(tmp_path)
-    reading = Watcher(Nvml(library, "GPU-fake-1"))()
-    assert reading == msgspec.structs.replace(WHOLE, sm_clock_mhz=None, power_w=77.1)
-    assert library.asked.count("GetClockInfo") == 1
 
 
 def test_throttling_is_read_every_time_and_the_rest_when_it_is_old(tmp_path: Path, clock: Clock) -> None:

@@ -13,7 +13,7 @@ from pytest_gpubench.correctness import (
     poison_free_memory,
     snapshot,
 )
-from pytest_gpubench.correctness.poison import unwritten
+from tests.correctness.samples import unwritten
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.int32)
 WIDER = (torch.int64, torch.uint64, torch.uint16, torch.bool, torch.complex128, torch.float8_e4m3fn, torch.float8_e5m2)

@@ -19,6 +19,7 @@ from pytest_gpubench.markers import gpus_needed
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.turns import Reach, TooFewGpus, Turns
 from pytest_gpubench.workers import Pin
+from tests.gpu.holding import held
 from tests.plugin.hosts import Host, overlaps, turns_by_gpu
 
 SIX = """
@@ -63,7 +64,7 @@ def test_who_is_waited_for_is_said_and_not_for_ever(host: Host) -> None:
     host.write(SIX)
     (host.folder / "test_plain.py").write_text("def test_plain(): pass\n")
     note = Holder.of_this_process("test_of_another", "pytest another")
-    with GpuLock("GPU-a", host.folder / "locks", note).held():
+    with held(GpuLock("GPU-a", host.folder / "locks", note)):
         status, output = host.run("-k", "0 or plain", "--gpu-bench-lock-timeout=1.2")
     assert status == 1
     assert "1 passed, 5 deselected, 1 error in" in output
@@ -76,7 +77,7 @@ def test_who_is_waited_for_is_said_and_not_for_ever(host: Host) -> None:
 def test_waiting_is_not_counted_by_a_timeout(host: Host) -> None:
     pytest.importorskip("pytest_timeout")
     host.write(SIX)
-    with GpuLock("GPU-a", host.folder / "locks").held():
+    with held(GpuLock("GPU-a", host.folder / "locks")):
         run = host.start("-k", "0", "--timeout=1")
         assert run.stdout is not None
         shown = iter(run.stdout.readline, "")
@@ -89,7 +90,7 @@ def test_waiting_is_not_counted_by_a_timeout(host: Host) -> None:
 @pytest.mark.parametrize("arguments", [["--gpu-bench-disable"], ["--gpu-bench-device=cpu"], ["--collect-only"]])
 def test_what_measures_nothing_takes_no_turn(host: Host, arguments: list[str]) -> None:
     host.write(SIX)
-    with GpuLock(["GPU-a", "GPU-b"], host.folder / "locks").held():
+    with held(GpuLock(["GPU-a", "GPU-b"], host.folder / "locks")):
         status, _ = host.run("--gpu-bench-lock-timeout=0.1", *arguments)
     assert status == 0
     assert all(record.turn is None for record in host.records())

@@ -20,11 +20,10 @@ import pytest
 from pytest_gpubench.stats.speedup import (
     LOOKS,
     critical_ranks,
-    decide,
     log_ratio,
     needed_batch,
-    orders,
 )
+from tests.stats.quads import decide, orders
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]

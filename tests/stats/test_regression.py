@@ -21,8 +21,8 @@ from pytest_gpubench.stats.regression import (
     low_rank,
 )
 from pytest_gpubench.stats.speedup import LOOKS, Decision, log_ratio
-from pytest_gpubench.stats.speedup import decide as decide_speedup
 from pytest_gpubench.stats.summary import Interval, least_count, median_interval, quartiles
+from tests.stats.quads import decide as decide_speedup
 
 Floats = npt.NDArray[np.float64]
 Noise = Callable[[np.random.Generator, int], Floats]

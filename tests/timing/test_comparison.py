@@ -196,7 +196,7 @@ def test_a_faster_arm_under_drift_is_seen_as_what_it_is(clock: Clock) -> None:
     timer = ArmsTimer(clock, lambda name, number: rep((100 if name == "A" else 80) * (1 + 1e-3 * number)))
     taken, timings = compared(timer, plan(), judge=Judge(after=1))
     found = speedup_of(taken.log_ratios("A", "B"), 0.001)
-    assert found.ratio == taken.ratio("A", "B") == pytest.approx(1.25, rel=1e-4)
+    assert found.ratio == pytest.approx(1.25, rel=1e-4)
     assert found.interval is not None
     assert found.interval.width < 1e-4
     assert timings["A"].rel_std > 0.01

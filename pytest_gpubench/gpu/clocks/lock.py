@@ -60,8 +60,6 @@ class ClockLock:
         self.held = False
         self.record: Record | None = None
         """What is locked; None before anything was."""
-        self.first_reading_mhz: int | None = None
-        """The clock that NVML told right after locking it, without load; None where it cannot, or others locked it."""
         self._folder = folder
         self._path = record_path(folder, uuid)
         self._say = say
@@ -174,7 +172,6 @@ class ClockLock:
             with suppress(DeviceUnavailable):  # the record names the memory, too, which does no harm
                 write_record(self._path, record)
             self._say(f"the memory clock of {self.uuid} cannot be locked, only that of its multiprocessors is")
-        self.first_reading_mhz = nvml.ask("ClockInfo", library.NVML_CLOCK_SM)
         return record
 
     def _failure(self, nvml: Nvml, error: Exception, problem: str | None) -> DeviceUnavailable:

@@ -1,0 +1,45 @@
+"""A failed test's section: what launching an arm costs."""
+
+import pytest
+
+from pytest_gpubench.report.section import report_section
+from pytest_gpubench.results.model import Measurement, Overhead
+from tests.report.records import record, speedup, timing
+
+
+@pytest.mark.parametrize(
+    ("host_us", "graph_us", "no_graph", "sentence"),
+    [
+        (
+            30.0,
+            25.0,
+            "",
+            "launching a takes the host 30.00 us; the GPU waits for 6.000 us of its 10.00 us; "
+            "on an idle GPU a CUDA graph of it is 2.00x as fast",
+        ),
+        (
+            30.0,
+            62.5,
+            "",
+            "launching a takes the host 30.00 us; the GPU waits for 6.000 us of its 10.00 us; "
+            "on an idle GPU a CUDA graph of it is 0.80x as fast",
+        ),
+        (
+            None,
+            None,
+            "'a' cannot be captured as a CUDA graph: it waits",
+            "launching a waits for the GPU; the GPU waits for 6.000 us of its 10.00 us; "
+            "a CUDA graph of it cannot be timed: 'a' cannot be captured as a CUDA graph: it waits",
+        ),
+    ],
+    ids=["faster", "slower", "none"],
+)
+def test_what_launching_costs(host_us: float | None, graph_us: float | None, no_graph: str, sentence: str) -> None:
+    """It is the replay that is so many times as fast, not the call."""
+    overhead = Overhead(
+        label="a", host_us=host_us, busy_us=4.0, span_us=10.0, eager_us=50.0, graph_us=graph_us, no_graph=no_graph
+    )
+    reference = timing("b", 10.0)
+    candidate = Measurement(timing=timing("a", 10.0), speedup=speedup(reference, 1.0), overhead=overhead)
+    found = report_section(record(Measurement(timing=reference, role="reference"), candidate))
+    assert [line.strip() for line in found.splitlines() if "launching" in line] == [sentence]
