@@ -1,7 +1,8 @@
 """The running test: what it has measured, and what becomes of that."""
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -55,6 +56,13 @@ class CurrentTest:
     """The fixtures that are being set up for more than this test, outermost first."""
     past: Callable[[DeviceFacts], Past | None] = lambda facts: None
     """Returns what the test is held against; None where it is held against nothing."""
+    demands: object = None
+    """What its marks asked for when they were last looked at."""
+    lost: list[str] = field(default_factory=list)
+    """What was raised in another thread than the test's, where pytest does not see it."""
+    thread: int = field(default_factory=threading.get_ident)
+    has_failed_part: bool = False
+    """Whether pytest was told of a subtest that failed."""
     search: Search | None = None
     """The comparisons of a test under @given; None for any other test."""
 
@@ -72,6 +80,15 @@ class CurrentTest:
         """Note what the run is to say at its end, each sentence once."""
         self.warnings += [sentence for sentence in sentences if sentence not in self.warnings]
 
+    def excuse(self, expected: bool) -> None:
+        """Note that what was broken does not fail the test, and warn of it unless the test was expected to fail."""
+        for place, item in enumerate(self.measurements):
+            if caught := [each for each in item.verdicts if is_raised(each)]:
+                kept = tuple(msgspec.structs.replace(each, enforced=each not in caught) for each in item.verdicts)
+                self.measurements[place] = msgspec.structs.replace(item, verdicts=kept)
+                if not expected:
+                    self.warn(f"the test did not fail, as its error was caught: {caught[0].sentence}")
+
     @property
     def example(self) -> str:
         """What hypothesis called the test with; empty for a test of its own."""
@@ -85,13 +102,19 @@ def enforce(test: CurrentTest, settings: Settings, verdicts: Sequence[Verdict]) 
     """
     for verdict in sorted(verdicts, key=lambda each: each.outcome is not Outcome.FAIL):
         undecided = verdict.outcome is Outcome.INCONCLUSIVE
-        if verdict.enforced and (verdict.outcome is Outcome.FAIL or (undecided and settings.inconclusive == "fail")):
-            raise LimitBroken(verdict.sentence)
-        if verdict.enforced and verdict.outcome is Outcome.INVALID:
-            raise InvalidResult(verdict.sentence)
+        raised = verdict.enforced and (is_raised(verdict) or (undecided and settings.inconclusive == "fail"))
+        if raised and test.thread != threading.get_ident():
+            test.lost.append(verdict.sentence)
+        if raised:
+            raise (InvalidResult if verdict.outcome is Outcome.INVALID else LimitBroken)(verdict.sentence)
         unsaid = verdict.outcome is Outcome.NOT_JUDGED or (undecided and settings.inconclusive == "warn")
         if verdict.enforced and unsaid:
             test.warn(verdict.sentence)
+
+
+def is_raised(verdict: Verdict) -> bool:
+    """Tell whether a verdict is an error of its test, whatever the settings."""
+    return verdict.enforced and verdict.outcome in (Outcome.FAIL, Outcome.INVALID)
 
 
 def trace(test: CurrentTest, settings: Settings, device: Device, calls: Sequence[Call]) -> None:
@@ -103,6 +126,8 @@ def trace(test: CurrentTest, settings: Settings, device: Device, calls: Sequence
         number = sum(timing.measured and timing.label == call.label for timing in alike)
         if number and (test.search is None or number == 1):
             path = Path(settings.trace) / trace_name(test.nodeid, call.label, number, test.example)
+            with suppress(OSError):
+                path.unlink()  # of an earlier run
             take_trace(call, device, path, cache=settings.cache, warn=test.warnings.append)
 
 

@@ -26,7 +26,7 @@ from pytest_gpubench.errors import (
     LimitBroken,
     annotate,
 )
-from pytest_gpubench.gpu.device import Device, find_device
+from pytest_gpubench.gpu.device import Device, required_device
 from pytest_gpubench.inspection import Inspection, checked_flops, with_work, work_of_call
 from pytest_gpubench.phases import make_course
 from pytest_gpubench.procedure import OneAtATime, is_enforced, plan_of, unmeasured, unmeasured_reason
@@ -377,6 +377,8 @@ class GpuBench:
         verdicts = judge_ranks(found.timing, test.limits, settings, is_enforced(settings, device))
         measurement = Measurement(timing=found.timing, verdicts=verdicts, example=test.example)
         test.measurements.append(measurement)
+        if timed and test.search is None and test.past(device.facts) is not None:
+            test.warn(f"{name} was not compared with the saved run: ranks are not")
         if test.search is not None and key is not None:
             test.search.ranked[key] = found, measurement
             test.search.fixed.note(settings, verdicts)
@@ -454,7 +456,7 @@ class GpuBench:
 
     def _device(self, test: CurrentTest) -> Device:
         if test.device is None:
-            test.device = find_device(test.settings.device)
+            test.device = required_device(test.settings.device, test.settings.require_gpu)
         return test.device
 
 

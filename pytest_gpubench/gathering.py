@@ -1,5 +1,6 @@
 """What reaches the process that the user started: all results, their table, and whether they are enough."""
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -7,7 +8,7 @@ import pytest
 
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.units import count
-from pytest_gpubench.workers import is_distributing, is_worker
+from pytest_gpubench.workers import is_distributing, is_dry, is_worker, worker_name
 
 if TYPE_CHECKING:
     from pytest_gpubench.results.model import DeviceFacts, TestRecord
@@ -19,7 +20,9 @@ class Gathering:
     def __init__(self, config: pytest.Config, settings: Settings) -> None:
         self.config = config
         self.settings = settings
-        self.records: list[TestRecord] = []
+        self._records: dict[tuple[str, str], TestRecord] = {}
+        self._runs: Counter[tuple[str, str]] = Counter()
+        """How often each test was run."""
         self._order: dict[str, int] = {}
         self.selected: set[str] = set()
         self._shortfall: str | None = None
@@ -54,20 +57,36 @@ class Gathering:
         """Collect the results, and which tests should have some."""
         if is_worker(self.config):
             return
+        if report.when == "setup":
+            test = report.nodeid, worker_of(report)
+            self._runs[test] += 1
+            self._records.pop(test, None)
         if getattr(report, "gpu_bench_selected", False):
             self.selected.add(report.nodeid)
         text = getattr(report, "gpu_bench", None)
         if text is not None:
             from pytest_gpubench.results.model import decode
 
-            self.records.append(decode(text))
+            self.selected.add(report.nodeid)
+            self.keep(decode(text))
+
+    @property
+    def records(self) -> "list[TestRecord]":
+        """What each test measured, in the order in which pytest collected them."""
+        return sorted(self._records.values(), key=lambda record: self._order.get(record.nodeid, 0))
+
+    def keep(self, record: "TestRecord") -> None:
+        """Keep what a test measured; of one that is run again, as by --reruns, only its last run counts."""
+        test = record.nodeid, record.worker
+        if (times := self._runs[test]) > 1:
+            record = with_warning(record, f"it was run {times} times: what is shown and kept is of the last")
+        self._records[test] = record
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Fail a run that measured less than --gpu-bench-require asks for."""
-        if is_worker(self.config) or session.config.option.collectonly:
+        if is_worker(self.config) or is_dry(session.config):
             return
-        self.records.sort(key=lambda record: self._order.get(record.nodeid, 0))
         self._shortfall = self._missing()
         if self._shortfall is not None and session.exitstatus in (
             pytest.ExitCode.OK,
@@ -121,6 +140,18 @@ class Gathering:
                 meant = record.device.type == "cuda" or self.settings.device == "cpu"
                 (counted if meant else fell_back).add(record.nodeid)
         return counted, fell_back
+
+
+def worker_of(report: pytest.TestReport) -> str:
+    """Return which worker a report came from, as records name it."""
+    return str(getattr(report, "worker_id", worker_name()))
+
+
+def with_warning(record: "TestRecord", sentence: str) -> "TestRecord":
+    """Return a record with one more warning."""
+    import msgspec
+
+    return msgspec.structs.replace(record, warnings=(*record.warnings, sentence))
 
 
 def has_remote_workers(config: pytest.Config) -> bool:

@@ -14,7 +14,7 @@ from pytest_gpubench.limits import regression_tolerance
 from pytest_gpubench.settings import ROWS, Settings, flag_name, ini_name
 from pytest_gpubench.stats.tolerance import parse_tolerance
 from pytest_gpubench.units import count, printable
-from pytest_gpubench.workers import is_worker
+from pytest_gpubench.workers import is_dry, is_worker
 
 if TYPE_CHECKING:
     from pytest_gpubench.current import CurrentTest
@@ -88,6 +88,7 @@ class Memory:
 
     def _find_baseline(self, which: str) -> None:
         from pytest_gpubench.results.baseline import Baseline
+        from pytest_gpubench.results.provenance import minute_text
 
         if is_worker(self.config):
             text = self.config.workerinput.get(BASELINE)  # type: ignore[attr-defined] # xdist puts it there
@@ -105,7 +106,7 @@ class Memory:
         if not runs:
             return
         self.baseline = Baseline([(run.name or path.stem, run) for path, run in runs])
-        self._compared = [f"{path} of {run.datetime[:16]}" for path, run in runs]
+        self._compared = [f"{path} of {minute_text(run.datetime)}" for path, run in runs]
         if self.settings.html is not None:
             self._past = [run for _, run in runs]
 
@@ -150,6 +151,8 @@ class Memory:
             return
         path, index, _ = report.location
         line = None if index is None else index + 1
+        if report.when == "setup":
+            self._failures.pop(report.nodeid, None)  # of a run before, as with --reruns
         self._places.setdefault(report.nodeid, (str(self.config.rootpath / path), line))
         if report.failed:
             crash = getattr(report.longrepr, "reprcrash", None)
@@ -160,7 +163,7 @@ class Memory:
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Write what was asked for; what cannot be written fails the run, after all else has been tried."""
-        if is_worker(self.config) or session.config.option.collectonly:
+        if is_worker(self.config) or is_dry(session.config):
             return
         interrupted = session.exitstatus == pytest.ExitCode.INTERRUPTED
         writes: list[Callable[[], None]] = [self._write_json, lambda: self._save(interrupted)]

@@ -12,13 +12,13 @@ from pytest_gpubench import markers
 from pytest_gpubench.containment import Containment, JUnitFile
 from pytest_gpubench.errors import BadRequest, DeviceUnavailable, NotMeasured
 from pytest_gpubench.gathering import Gathering
-from pytest_gpubench.items import parameter_text, parameters, source_hash, takes_turns, uses_fixture
+from pytest_gpubench.items import FIXTURE, parameter_text, parameters, source_hash, takes_turns, uses_fixture
 from pytest_gpubench.limits import Limits
 from pytest_gpubench.memory import Memory
 from pytest_gpubench.options import add_options, resolve, resolve_early
 from pytest_gpubench.settings import Resolver
 from pytest_gpubench.turns import Reach, Turns
-from pytest_gpubench.workers import Workers, auto_workers, is_becoming_worker, is_worker, pin_worker
+from pytest_gpubench.workers import Workers, auto_workers, is_becoming_worker, is_worker, pin_worker, worker_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -114,6 +114,8 @@ class Run:
         self._item: pytest.Item | None = None
         self._test: CurrentTest | None = None
         self._phase: Literal["setup", "call", "teardown"] = "setup"
+        self._is_running = False
+        """Whether the test's own function runs: what is reported then is a part of it, as a subtest."""
         self._wider_fixtures: list[str] = []
         self._bench: GpuBench | None = None
         self._terminal = open_terminal(config)
@@ -134,6 +136,8 @@ class Run:
             return None
         if self._test is None:
             self._test = self._new_test(self._item)
+        elif self._test.demands != (demands := markers.merge_marks(self._item)):
+            self._heed(demands, self._test)
         self._test.phase = self._phase
         self._test.wider_scopes = self._wider_fixtures
         return self._test
@@ -208,6 +212,7 @@ class Run:
         if self._phase == "teardown":
             self._test = None
         self._phase = "setup"
+        item.user_properties = [each for each in item.user_properties if not each[0].startswith(f"{FIXTURE}.")]
         if item.get_closest_marker(markers.NAME) is None:
             return
         if refusal := self._refusal(item):
@@ -216,17 +221,24 @@ class Run:
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, object, object]:
         """Fail a test that has a limit and measured nothing, or was disturbed."""
-        self._phase = "call"
+        self._phase, self._is_running = "call", True
         try:
             with self._following_examples(item):
                 result = yield
-        except Exception:
+        except (Exception, pytest.fail.Exception, pytest.skip.Exception):
             self._note_newcomers()
             raise
+        finally:
+            self._is_running = False
+        if self._test is not None and self._test.lost:
+            pytest.fail(f"another thread's error reached nobody: {self._test.lost[0]}", pytrace=False)
         if sentence := self._note_newcomers():
             pytest.fail(sentence, pytrace=False)
         if item.get_closest_marker(markers.NAME) is not None and not self.settings.disable:
-            self._require_measurement()
+            try:
+                self._require_measurement()
+            except BadRequest as error:
+                pytest.fail(str(error), pytrace=False)
         return result
 
     @pytest.hookimpl(tryfirst=True)
@@ -260,7 +272,7 @@ class Run:
             report.gpu_bench_selected = True  # type: ignore[attr-defined] # pytest carries attributes it does not know
         ends_test = report.when == "call" or (report.when == "setup" and not report.passed)
         if ends_test and self._test is not None and self._test.measurements:
-            self._attach(item, report, self._record(self._test))
+            self._attach(item, report, self._test)
         return report
 
     # what the hooks are made of
@@ -281,13 +293,26 @@ class Run:
         test = CurrentTest(
             nodeid=item.nodeid,
             settings=markers.apply_settings(demands, self.resolver),
-            limits=Limits(**demands.limits),  # type: ignore[arg-type] # it checks its arguments itself
+            limits=limits_of(demands),
+            demands=demands,
             params={name: parameter_text(value) for name, value in parameters(item).items()},
             gpus=demands.gpus,
             source=source_hash(getattr(item, "obj", None)),
         )
         test.past = self.memory.past_of(test)
         return test
+
+    def _heed(self, demands: markers.Demands, test: "CurrentTest") -> None:
+        """Take what a fixture or the test itself marks it with; raise BadRequest where that comes too late."""
+        if test.measurements:
+            raise BadRequest(f"perf({limits_of(demands)}) was put on the test after it had measured: put it on before")
+        if demands.gpus != test.gpus:
+            raise BadRequest(
+                f"perf({markers.GPUS}={demands.gpus}) was put on the running test, which holds its GPUs from its start "
+                "on: decorate it"
+            )
+        test.settings, test.limits = markers.apply_settings(demands, self.resolver), limits_of(demands)
+        test.demands = demands
 
     def _following_examples(self, item: pytest.Item) -> "AbstractContextManager[None]":
         """Note what hypothesis calls a test with, if it does."""
@@ -311,14 +336,9 @@ class Run:
         return None
 
     def _require_device(self, test: "CurrentTest") -> None:
-        from pytest_gpubench.gpu.device import find_device, why_no_gpu
+        from pytest_gpubench.gpu.device import required_device
 
-        test.device = find_device(test.settings.device)
-        if test.settings.require_gpu and test.device.type != "cuda":
-            raise DeviceUnavailable(
-                f"--gpu-bench-require-gpu was given, but the device is the CPU: "
-                f"{'--gpu-bench-device=cpu' if test.settings.device == 'cpu' else why_no_gpu()}"
-            )
+        test.device = required_device(test.settings.device, test.settings.require_gpu)
 
     def _note_newcomers(self) -> str | None:
         """Call INVALID what was measured while somebody else began to use the GPU, and return that; else None."""
@@ -374,7 +394,7 @@ class Run:
         return TestRecord(
             nodeid=test.nodeid,
             device=device.facts,
-            worker=os.environ.get("PYTEST_XDIST_WORKER", "master"),
+            worker=worker_name(),
             params=test.params,
             measurements=tuple(test.measurements),
             phases=tuple(test.phases),
@@ -395,19 +415,31 @@ class Run:
     def _keep_measured(self) -> None:
         """Keep what a test that gets no report has measured."""
         if self._test is not None and self._test.measurements and self._phase != "teardown":
-            self.gathering.records.append(self._record(self._test))
+            self.gathering.keep(self._record(self._test))
 
-    def _attach(self, item: pytest.Item, report: pytest.TestReport, record: "TestRecord") -> None:
+    def _attach(self, item: pytest.Item, report: pytest.TestReport, test: "CurrentTest") -> None:
         from pytest_gpubench.report.properties import median_properties
-        from pytest_gpubench.report.terminal import report_section
         from pytest_gpubench.results.model import encode
 
+        if self._is_running:
+            test.has_failed_part = test.has_failed_part or report.failed
+            self._explain(report)
+            return
+        if not report.failed and not test.has_failed_part:
+            test.excuse(expected=hasattr(report, "wasxfail"))
+        record = self._record(test)
         report.gpu_bench = encode(record)  # type: ignore[attr-defined] # pytest carries attributes it does not know
         properties = median_properties(record)
         report.user_properties += properties
         item.user_properties += properties  # JUnit takes them from the teardown's report, made from these
-        if report.failed:
-            report.sections.append(("gpu_bench", report_section(record)))
+        self._explain(report)
+
+    def _explain(self, report: pytest.TestReport) -> None:
+        """Show what a failed test, or a failed part of it, measured."""
+        from pytest_gpubench.report.terminal import report_section
+
+        if report.failed and self._test is not None:
+            report.sections.append(("gpu_bench", report_section(self._record(self._test))))
 
     def _progress(self) -> "Callable[[str], None]":
         from pytest_gpubench.report.progress import Progress
@@ -426,9 +458,9 @@ class Run:
 
 def open_terminal(config: pytest.Config) -> "TextIO | None":
     """Return the terminal behind stdout, past pytest's capturing; None where there is none to show progress on."""
-    if hasattr(config, "workerinput") or config.getoption("capture") == "no" or not sys.stdout.isatty():
+    if hasattr(config, "workerinput") or config.getoption("capture", "no") == "no" or not sys.stdout.isatty():
         return None
-    terminal = os.fdopen(os.dup(sys.stdout.fileno()), "w")
+    terminal = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding=sys.stdout.encoding, errors="backslashreplace")
     config.add_cleanup(terminal.close)
     return terminal
 
@@ -444,6 +476,11 @@ def distrusted(measurement: "Measurement", sentence: str) -> "Measurement":
 
     verdict = Verdict(limit="nobody else on the GPU", outcome=Outcome.INVALID, sentence=sentence)
     return msgspec.structs.replace(measurement, verdicts=(*measurement.verdicts, verdict))
+
+
+def limits_of(demands: markers.Demands) -> Limits:
+    """Return the limits that the marks of a test set."""
+    return Limits(**demands.limits)  # type: ignore[arg-type] # it checks its arguments itself
 
 
 def missing_call(limits: Limits) -> str:

@@ -1,6 +1,7 @@
 """xdist's side: how many workers there are, and which GPU each of them takes for its own."""
 
 import os
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -30,7 +31,7 @@ def auto_workers(config: pytest.Config) -> int | None:
     except BadRequest as error:
         raise pytest.UsageError(str(error)) from None
     asked_for_cpus = config.option.numprocesses == "logical" or os.environ.get("PYTEST_XDIST_AUTO_NUM_WORKERS")
-    without_perf = settings.skip or "not perf" in (config.option.markexpr or "")
+    without_perf = settings.skip or re.search(r"\bnot\s+perf\b", config.option.markexpr or "")
     if asked_for_cpus or without_perf or settings.device == "cpu":
         return None
     from pytest_gpubench.gpu import visible
@@ -41,6 +42,16 @@ def auto_workers(config: pytest.Config) -> int | None:
 def is_distributing(config: pytest.Config) -> bool:
     """Tell whether this process hands the tests to xdist workers."""
     return bool(config.getoption("tx", None)) and not is_worker(config)
+
+
+def worker_name() -> str:
+    """Return what xdist calls this process; `master` for one that it did not start."""
+    return os.environ.get("PYTEST_XDIST_WORKER", "master")
+
+
+def is_dry(config: pytest.Config) -> bool:
+    """Tell whether no test is run: they are only collected, or only set up."""
+    return bool(config.option.collectonly or config.getoption("setuponly", False))
 
 
 def is_worker(config: pytest.Config) -> bool:

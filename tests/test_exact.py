@@ -1,5 +1,6 @@
 """Exact limits: kept and broken, just inside and just outside, in which words; and what may be asked for."""
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from pytest_gpubench import exact
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.exact import judge_exact, needs_observation
-from pytest_gpubench.limits import Limits, memory_size
+from pytest_gpubench.limits import FORBIDDABLE, Limits, memory_size
 from pytest_gpubench.results.model import Kernel, Outcome, Timing, Verdict
 from pytest_gpubench.structure import Memory, Observed, Wait
 from pytest_gpubench.units import format_bytes
@@ -92,6 +93,23 @@ def test_copies_and_memsets_are_not_kernels() -> None:
 def test_names_that_must_appear(patterns: str | Iterable[str], outcome: Outcome) -> None:
     """Full or short, whatever the case; each pattern has to match the whole of a name."""
     assert judged(Asked(kernels=patterns), timing((1, SOFTMAX), (1, ADD))).outcome is outcome
+
+
+@pytest.mark.parametrize(
+    ("patterns", "text"),
+    [
+        ("*softmax*", "'*softmax*'"),
+        (["*b*", "*a*"], "['*b*', '*a*']"),
+        (("*b*", "*a*"), "('*b*', '*a*')"),
+        ({f"*{letter}*" for letter in "dcba"}, "('*a*', '*b*', '*c*', '*d*')"),
+    ],
+)
+def test_names_are_written_as_they_were_asked_for_and_sets_alike_in_every_process(
+    patterns: Iterable[str], text: str
+) -> None:
+    found = judged(Asked(kernels=patterns), timing((1, "none")))
+    assert found.limit == f"kernels={text}"
+    assert re.findall(r"\*\w+\*", found.sentence.partition(",")[0]) == re.findall(r"\*\w+\*", text)
 
 
 def test_names_in_words() -> None:
@@ -209,6 +227,11 @@ def test_each_forbidden_thing_has_a_verdict_of_its_own() -> None:
     asked = Asked(forbid=("sync", "memcpy", "sync"))
     found = judge_exact(timing((1, COPY)), asked, Observed(), None)
     assert [(each.limit, each.outcome) for each in found] == [("forbid='sync'", PASS), ("forbid='memcpy'", FAIL)]
+
+
+def test_verdicts_on_a_set_of_things_come_in_the_same_order_in_every_process() -> None:
+    found = judge_exact(timing((1, COPY)), Asked(forbid=set(FORBIDDABLE)), Observed(memory=memory()), None)
+    assert [each.limit for each in found] == [f"forbid={thing!r}" for thing in sorted(FORBIDDABLE)]
 
 
 # memory

@@ -4,6 +4,7 @@ import os
 import socket
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -67,15 +68,28 @@ class Device:
 
 def find_device(wanted: Literal["auto", "cuda", "cpu"]) -> Device:
     """Return the device that a setting asks for; raise DeviceUnavailable if it is the GPU and there is none."""
+    try:
+        import torch
+    except (ImportError, OSError) as error:
+        raise DeviceUnavailable(f"torch cannot be imported ({error}): install it, or mend its libraries") from None
     if wanted == "cpu":
         return cpu_device()
-    import torch
-
     if torch.cuda.is_available():
         return cuda_device(torch.cuda.current_device())
     if wanted == "cuda":
         raise DeviceUnavailable(f"asked for device cuda, but {why_no_gpu()}: use --gpu-bench-device=auto or cpu")
     return cpu_device()
+
+
+def required_device(wanted: Literal["auto", "cuda", "cpu"], require_gpu: bool) -> Device:
+    """Return the device to measure on; raise DeviceUnavailable where it has to be a GPU and is none."""
+    device = find_device(wanted)
+    if require_gpu and device.type != "cuda":
+        raise DeviceUnavailable(
+            f"--gpu-bench-require-gpu was given, but the device is the CPU: "
+            f"{'--gpu-bench-device=cpu' if wanted == 'cpu' else why_no_gpu()}"
+        )
+    return device
 
 
 def why_no_gpu() -> str:
@@ -161,7 +175,8 @@ def _cpu_name() -> str:
 def _cpu_cache_bytes() -> int | None:
     sizes = []
     for size in CPU_CACHE_FOLDER.glob("index*/size"):
-        text = size.read_text().strip()
-        scale = {"K": 2**10, "M": 2**20}.get(text[-1:], 1)
-        sizes.append(int(text.rstrip("KM")) * scale)
+        with suppress(OSError, ValueError):  # not told, in some virtual machines
+            text = size.read_text().strip()
+            scale = {"K": 2**10, "M": 2**20}.get(text[-1:], 1)
+            sizes.append(int(text.rstrip("KM")) * scale)
     return max(sizes, default=None)

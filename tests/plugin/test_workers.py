@@ -57,6 +57,7 @@ def test_auto_is_one_worker_for_each_gpu(host: Host) -> None:
         (["--gpu-bench-device=cpu"], {}, None),
         (["--gpu-bench-skip"], {}, None),
         (["-m", "not perf"], {}, None),
+        (["-m", "perf and not perf_slow"], {}, 4),
         (["-m", "perf"], {}, 4),
         (["-n", "logical"], {}, None),
         ([], {"PYTEST_XDIST_AUTO_NUM_WORKERS": "3"}, None),

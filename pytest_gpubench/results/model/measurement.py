@@ -33,7 +33,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     outcome: Outcome
     sentence: str
     enforced: bool = True
-    """Whether a FAIL fails the test: not on a CPU that nobody asked for by name."""
+    """Whether a FAIL fails the test: not on a CPU that nobody asked for by name, and not where the test was expected to
+    fail, or caught the error."""
 
     @property
     def is_of_past(self) -> bool:

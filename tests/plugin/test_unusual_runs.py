@@ -1,0 +1,309 @@
+"""Tests that are run otherwise than once from start to end: in parts, again, marked while they run, or not to fail."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.plugin.conftest import BenchRun, RecordRun
+
+ON_CPU = "--gpu-bench-device=cpu"
+RUN_TWICE = """
+import pytest
+from _pytest.runner import runtestprotocol
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item, nextitem):
+    item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+    for last in (False, True):
+        item._initrequest()
+        for report in runtestprotocol(item, nextitem=nextitem, log=False):
+            again = not last and report.when == "call"
+            if again:
+                report.outcome = "rerun"
+            item.ihook.pytest_runtest_logreport(report=report)
+            if again:
+                break
+    return True
+"""
+BROKEN = "@pytest.mark.perf(max_time_us=15)\n"
+needs_subtests = pytest.mark.skipif(
+    tuple(map(int, pytest.__version__.split(".")[:2])) < (9, 0), reason="needs pytest 9, which has subtests"
+)
+
+
+# in parts
+
+
+@needs_subtests
+def test_subtests_are_parts_of_one_test(record_run: RecordRun) -> None:
+    recorder = record_run("""
+def test_it(gpu_bench, subtests):
+    for n in (1, 2, 3):
+        with subtests.test(n=n):
+            gpu_bench.measure(fast, label=f"n{n}")
+    gpu_bench.phases({"a": fast})
+""")
+    (record,) = recorder.records
+    assert [item.timing.label for item in record.measurements] == ["n1", "n2", "n3", "a"]
+    assert len(record.phases) == 1
+    (call,) = (report for report in recorder.reports if report.when == "call" and hasattr(report, "gpu_bench"))
+    assert len(call.user_properties) == len(set(call.user_properties)) == 4
+
+
+@needs_subtests
+def test_a_subtest_that_fails_says_what_it_measured(bench_run: BenchRun) -> None:
+    result = bench_run(f"""
+{BROKEN}def test_it(gpu_bench, subtests):
+    for function in (fast, slow):
+        with subtests.test(function=function.__name__):
+            gpu_bench.measure(function)
+""")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    text = result.stdout.str()
+    assert "limits: 1 pass, 1 fail" in text
+    assert "caught" not in text
+    assert text.count("FAIL: slow is too slow") == 1
+
+
+@pytest.mark.parametrize("body", ["subtests.test()", "self.subTest()"])
+@needs_subtests
+def test_parts_under_unittest(record_run: RecordRun, body: str) -> None:
+    source = """
+import unittest
+
+class TestIt(unittest.TestCase):
+    @pytest.fixture(autouse=True)
+    def given(self, gpu_bench): self.gpu_bench = gpu_bench
+
+    def test_it(self):
+        for n in (1, 2):
+            with self.subTest(n=n): self.gpu_bench.measure(fast, label=f"n{n}")
+"""
+    (record,) = record_run(source).records
+    assert [item.timing.label for item in record.measurements] == ["n1", "n2"]
+
+
+# again
+
+
+def test_only_the_last_of_two_runs_counts(bench_run: BenchRun, pytester: pytest.Pytester) -> None:
+    """As with --reruns: the first is too slow, the second is not."""
+    pytester.makeconftest(RUN_TWICE)
+    files = ("--gpu-bench-json=run.json", "--gpu-bench-markdown=run.md", "--junitxml=run.xml")
+    result = bench_run(
+        f"""
+functions = [slow, fast]
+{BROKEN}def test_it(gpu_bench): gpu_bench.measure(functions.pop(0), label="f")
+""",
+        *files,
+    )
+    assert result.ret == pytest.ExitCode.OK
+    result.stdout.fnmatch_lines(
+        ["gpu_bench: warning: *::test_it: it was run 2 times: what is shown and kept is of the last"]
+    )
+    assert "gpu_bench: limits: 1 pass" in result.stdout.str().splitlines()
+    saved = json.loads((pytester.path / "run.json").read_text())
+    assert [round(1e6 * each["stats"]["median"], 6) for each in saved["benchmarks"]] == [10.0]
+    assert "1 passed" in (pytester.path / "run.md").read_text().splitlines()[0]
+    assert (pytester.path / "run.xml").read_text().count('name="gpu_bench.f.median_us"') == 1
+
+
+def test_a_last_run_that_measures_nothing_leaves_nothing(bench_run: BenchRun, pytester: pytest.Pytester) -> None:
+    pytester.makeconftest(RUN_TWICE)
+    result = bench_run("""
+again = []
+def test_it(gpu_bench):
+    if again: return
+    again.append(1)
+    gpu_bench.measure(fast)
+    assert False
+""")
+    assert result.ret == pytest.ExitCode.OK
+    assert "measurement" not in result.stdout.str()
+
+
+@pytest.mark.parametrize("failing", [False, True])
+def test_what_is_reported_and_then_interrupted_is_kept_once(
+    bench_run: BenchRun, pytester: pytest.Pytester, failing: bool
+) -> None:
+    """As by --pdb and quit: the results were on their way already."""
+    pytester.makeconftest("""
+import pytest
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_logreport(report):
+    if report.when == "call": pytest.exit("enough", returncode=2)
+""")
+    result = bench_run(f"{BROKEN if failing else ''}def test_it(gpu_bench): gpu_bench.measure(slow)")
+    assert "gpu_bench: 1 measurement in 1 test" in result.stdout.str()
+    assert "2 times" not in result.stdout.str()
+
+
+# marked while it runs
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        "@pytest.fixture(autouse=True)\ndef limit(request): request.applymarker(pytest.mark.perf(max_time_us={us}))\n"
+        "def test_it(gpu_bench): gpu_bench.measure(slow)",
+        "@pytest.fixture(autouse=True)\ndef limit(request):\n"
+        "    request.node.add_marker(pytest.mark.perf(max_time_us={us}))\n"
+        "@pytest.mark.perf(max_rel_std=0.5)\ndef test_it(gpu_bench): gpu_bench.measure(slow)",
+        "def test_it(request, gpu_bench):\n    request.applymarker(pytest.mark.perf(max_time_us={us}))\n"
+        "    gpu_bench.measure(slow)",
+    ],
+)
+@pytest.mark.parametrize(("us", "outcome"), [(21, "passed"), (19, "failed")])
+def test_a_mark_of_a_fixture_or_the_test_itself_holds(bench_run: BenchRun, way: str, us: int, outcome: str) -> None:
+    bench_run(way.format(us=us)).assert_outcomes(**{outcome: 1})
+
+
+def test_a_mark_of_a_fixture_alone_has_to_be_judged(bench_run: BenchRun) -> None:
+    result = bench_run("""
+@pytest.fixture(autouse=True)
+def limit(request): request.applymarker(pytest.mark.perf(max_time_us=15))
+def test_it(gpu_bench): pass
+""")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*perf(max_time_us=15) was never judged: the test measured nothing*"])
+
+
+def test_a_setting_of_a_fixtures_mark_holds(record_run: RecordRun) -> None:
+    (record,) = record_run("""
+@pytest.fixture(autouse=True)
+def limit(request): request.applymarker(pytest.mark.perf(reps=17))
+def test_it(gpu_bench): gpu_bench.measure(fast)
+""").records
+    assert record.measurements[0].timing.reps == 17
+
+
+@pytest.mark.parametrize(
+    ("mark", "sentence"),
+    [
+        ("max_time_us=15", "perf(max_time_us=15) was put on the test after it had measured: put it on before"),
+        ("speed=1", "perf(speed=...) is not known*"),
+    ],
+)
+@pytest.mark.parametrize("then", ["gpu_bench.measure(fast)", "pass"])
+def test_a_mark_that_comes_too_late_is_refused(bench_run: BenchRun, mark: str, sentence: str, then: str) -> None:
+    result = bench_run(f"""
+def test_it(request, gpu_bench):
+    gpu_bench.measure(fast)
+    request.applymarker(pytest.mark.perf({mark}))
+    {then}
+""")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines([f"*{sentence}"])
+
+
+def test_a_test_that_runs_gets_no_more_gpus(bench_run: BenchRun) -> None:
+    result = bench_run("""
+def test_it(request, gpu_bench):
+    request.applymarker(pytest.mark.perf(gpus=2))
+    gpu_bench.measure(fast)
+""")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["E *perf(gpus=2) was put on the running test*decorate it"])
+
+
+def test_a_mark_that_asks_for_nothing_new_may_come_late(bench_run: BenchRun) -> None:
+    bench_run("""
+def test_it(request, gpu_bench):
+    gpu_bench.measure(fast)
+    request.applymarker(pytest.mark.perf)
+    gpu_bench.measure(fast)
+""").assert_outcomes(passed=1)
+
+
+# not to fail
+
+
+def test_an_error_in_another_thread_is_not_lost(bench_run: BenchRun) -> None:
+    result = bench_run(f"""
+from concurrent.futures import ThreadPoolExecutor
+{BROKEN}def test_it(gpu_bench):
+    with ThreadPoolExecutor() as pool: pool.submit(gpu_bench.measure, slow)
+""")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["another thread's error reached nobody: slow is too slow: median 20.00 us*"])
+
+
+def test_an_error_of_another_thread_that_the_test_waits_for_is_its_own(bench_run: BenchRun) -> None:
+    result = bench_run(f"""
+from concurrent.futures import ThreadPoolExecutor
+{BROKEN}def test_it(gpu_bench):
+    with ThreadPoolExecutor() as pool: pool.submit(gpu_bench.measure, slow).result()
+""")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["E *LimitBroken: slow is too slow*"])
+
+
+def test_an_error_that_is_caught_is_told(bench_run: BenchRun, pytester: pytest.Pytester) -> None:
+    source = f"""
+import pytest_gpubench
+{BROKEN}def test_it(gpu_bench):
+    with pytest.raises(pytest_gpubench.LimitBroken): gpu_bench.measure(slow)
+"""
+    result = bench_run(source, "--gpu-bench-markdown=run.md")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "gpu_bench: warning: *::test_it: the test did not fail, as its error was caught: slow is too slow*",
+            "gpu_bench: limits: 1 fail (not enforced: expected to fail, or the error was caught)",
+        ]
+    )
+    assert "❌" not in (pytester.path / "run.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_a_test_that_is_expected_to_fail_is_no_trouble(
+    bench_run: BenchRun, pytester: pytest.Pytester, strict: bool
+) -> None:
+    source = f"@pytest.mark.xfail(strict={strict})\n{BROKEN}def test_it(gpu_bench): gpu_bench.measure(slow)"
+    result = bench_run(source, "--gpu-bench-markdown=run.md")
+    result.assert_outcomes(xfailed=1)
+    assert "warning" not in result.stdout.str()
+    assert "❌" not in (pytester.path / "run.md").read_text(encoding="utf-8")
+
+
+# not at all
+
+
+@pytest.mark.parametrize("dry", ["--setup-only", "--setup-plan", "--collect-only"])
+def test_tests_that_are_not_run_need_not_measure(bench_run: BenchRun, pytester: pytest.Pytester, dry: str) -> None:
+    result = bench_run(
+        "def test_it(gpu_bench): gpu_bench.measure(fast)", dry, "--gpu-bench-save=x", "--gpu-bench-require=all"
+    )
+    assert result.ret == pytest.ExitCode.OK
+    assert not list(Path(pytester.path).glob(".gpu_benchmarks/**/*.json"))
+
+
+def test_without_capturing_there_is_no_terminal_of_its_own(bench_run: BenchRun) -> None:
+    bench_run("def test_it(gpu_bench): gpu_bench.measure(fast)", "-p", "no:capture").assert_outcomes(passed=1)
+
+
+# a GPU that has to be there
+
+
+@pytest.mark.parametrize("mark", ["", BROKEN])
+@pytest.mark.parametrize("demand", ["--gpu-bench-require-gpu", "--gpu-bench-require=all"])
+def test_a_fixture_that_is_asked_for_by_name_needs_its_gpu_too(bench_run: BenchRun, mark: str, demand: str) -> None:
+    result = bench_run(
+        f"{mark}def test_it(request): request.getfixturevalue('gpu_bench').measure(fast)", demand, ON_CPU
+    )
+    if demand == "--gpu-bench-require-gpu":
+        result.assert_outcomes(failed=1)
+        result.stdout.fnmatch_lines(["E *--gpu-bench-require-gpu was given, but the device is the CPU*"])
+    else:
+        assert result.ret == pytest.ExitCode.OK, "it measured on the CPU that was asked for"
+
+
+def test_a_torch_that_cannot_be_imported_costs_perf_tests_only(pytester: pytest.Pytester) -> None:
+    """Another process, as torch cannot be imported twice."""
+    pytester.makepyfile(torch="raise OSError('libcudart.so.13: cannot open shared object file')")
+    pytester.makepyfile("def test_it(gpu_bench): gpu_bench(abs, 1)\ndef test_plain(): pass")
+    result = pytester.runpytest_subprocess("-p", "no:benchmark", "-p", "no:cacheprovider")
+    result.assert_outcomes(errors=1, passed=1)
+    result.stdout.fnmatch_lines(["torch cannot be imported (libcudart.so.13: *): install it, or mend its libraries"])
