@@ -156,6 +156,14 @@ def test_a_bandwidth_needs_the_collective_and_its_bytes(bench_run: BenchRun, lin
     assert outcome(bench_run, "max_time_us=10", link=link)[0] == "passed"
 
 
+@pytest.mark.usefixtures("take")
+def test_that_nothing_is_compared_with_a_saved_run_is_said(bench_run: BenchRun) -> None:
+    warning = "work was not compared with the saved run: ranks are not"
+    assert warning not in outcome(bench_run, "max_time_us=10", "--gpu-bench-save=main")[1]
+    kind, text = outcome(bench_run, "max_time_us=10", "--gpu-bench-compare=main", "--gpu-bench-compare-fail=median:5%")
+    assert (kind, warning in text) == ("passed", True), text
+
+
 @pytest.mark.parametrize("marks", ["max_kernels=1", "kernels='nccl*'", "forbid='memcpy'"])
 def test_a_clock_sees_no_kernels_and_says_so(bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch, marks: str) -> None:
     take_samples(monkeypatch, STEADY_US, kernels=())
