@@ -61,6 +61,7 @@ class CurrentTest:
     lost: list[str] = field(default_factory=list)
     """What was raised in another thread than the test's, where pytest does not see it."""
     thread: int = field(default_factory=threading.get_ident)
+    """The one that pytest runs it in."""
     has_failed_part: bool = False
     """Whether pytest was told of a subtest that failed."""
     search: Search | None = None
@@ -84,7 +85,10 @@ class CurrentTest:
         """Note that what was broken does not fail the test, and warn of it unless the test was expected to fail."""
         for place, item in enumerate(self.measurements):
             if caught := [each for each in item.verdicts if is_raised(each)]:
-                kept = tuple(msgspec.structs.replace(each, enforced=each not in caught) for each in item.verdicts)
+                kept = tuple(
+                    msgspec.structs.replace(each, enforced=each.enforced and each not in caught)
+                    for each in item.verdicts
+                )
                 self.measurements[place] = msgspec.structs.replace(item, verdicts=kept)
                 if not expected:
                     self.warn(f"the test did not fail, as its error was caught: {caught[0].sentence}")

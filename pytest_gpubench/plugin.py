@@ -231,7 +231,9 @@ class Run:
         finally:
             self._is_running = False
         if self._test is not None and self._test.lost:
-            pytest.fail(f"another thread's error reached nobody: {self._test.lost[0]}", pytrace=False)
+            pytest.fail(
+                f"the test passed, but in another thread a limit was broken: {self._test.lost[0]}", pytrace=False
+            )
         if sentence := self._note_newcomers():
             pytest.fail(sentence, pytrace=False)
         if item.get_closest_marker(markers.NAME) is not None and not self.settings.disable:

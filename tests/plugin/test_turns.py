@@ -291,6 +291,18 @@ def test_a_stranger_that_comes_makes_the_measurement_invalid(host: Host, strange
     assert any("began to compute" in warning for warning in record.warnings)
 
 
+@pytest.mark.parametrize(("end", "status"), [("assert False", 1), ("pytest.fail('no')", 1), ("pytest.skip('no')", 0)])
+def test_a_stranger_is_seen_however_the_test_ends(
+    host: Host, stranger: "subprocess.Popen[bytes]", end: str, status: int
+) -> None:
+    pid = pid_of(stranger)
+    host.write(f"{COMES.rstrip()}\n    import pytest\n    {end}\n")
+    host.list_processes({"GPU-a": []})
+    assert host.run(STRANGER=str(pid))[0] == status
+    (record,) = host.records()
+    assert [verdict.outcome.value for verdict in record.measurements[0].verdicts] == ["pass", "invalid"]
+
+
 def turns_with(pin: Pin | None, uuid: str | None = "GPU-b", **settings: Any) -> Turns:
     device = SimpleNamespace(type="cuda", facts=SimpleNamespace(uuid=uuid))
     config = cast(Any, SimpleNamespace())

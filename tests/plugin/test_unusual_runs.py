@@ -5,6 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from pytest_gpubench.current import CurrentTest
+from pytest_gpubench.limits import Limits
+from pytest_gpubench.results.model import Measurement, Outcome, Timing, Verdict
+from pytest_gpubench.settings import Settings
 from tests.plugin.conftest import BenchRun, RecordRun
 
 ON_CPU = "--gpu-bench-device=cpu"
@@ -227,7 +231,9 @@ from concurrent.futures import ThreadPoolExecutor
     with ThreadPoolExecutor() as pool: pool.submit(gpu_bench.measure, slow)
 """)
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["another thread's error reached nobody: slow is too slow: median 20.00 us*"])
+    result.stdout.fnmatch_lines(
+        ["the test passed, but in another thread a limit was broken: slow is too slow: median 20.00 us*"]
+    )
 
 
 def test_an_error_of_another_thread_that_the_test_waits_for_is_its_own(bench_run: BenchRun) -> None:
@@ -255,6 +261,20 @@ import pytest_gpubench
         ]
     )
     assert "❌" not in (pytester.path / "run.md").read_text(encoding="utf-8")
+
+
+def test_what_was_not_enforced_stays_so_beside_what_was_caught() -> None:
+    caught, loose = (
+        Verdict(limit=name, outcome=Outcome.FAIL, sentence=name, enforced=name == "caught")
+        for name in ("caught", "loose")
+    )
+    kept = Verdict(limit="kept", outcome=Outcome.PASS, sentence="kept")
+    timing = Timing(label="f", timer="scripted", cache="cold", device="GPU", samples_us=(1.0,))
+    test = CurrentTest("test_it", Settings(), Limits())
+    test.measurements.append(Measurement(timing=timing, verdicts=(caught, loose, kept)))
+    test.excuse(expected=False)
+    assert [each.enforced for each in test.measurements[0].verdicts] == [False, False, True]
+    assert test.warnings == ["the test did not fail, as its error was caught: caught"]
 
 
 @pytest.mark.parametrize("strict", [True, False])
