@@ -6,35 +6,40 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from pytest_gpubench.agreement import Agreement, Golden
-from pytest_gpubench.arms import name_arms, speedup_limits
-from pytest_gpubench.audit import auditing, check_traffic, checked_bytes
-from pytest_gpubench.contest import Contest
+from pytest_gpubench.bench.agreement import Agreement, Golden
+from pytest_gpubench.bench.arms import name_arms, speedup_limits
+from pytest_gpubench.bench.comparison import Contest
+from pytest_gpubench.bench.integrity import auditing, check_traffic, checked_bytes
+from pytest_gpubench.bench.phases import make_course
+from pytest_gpubench.bench.plan import OneAtATime, is_enforced, plan_of, unmeasured, unmeasured_reason
+from pytest_gpubench.bench.ranks import check_ranks, judge_ranks
+from pytest_gpubench.bench.work import Inspection, checked_flops, with_work, work_of_call
 from pytest_gpubench.correctness import Tolerance
-from pytest_gpubench.current import (
-    CurrentTest,
-    hold_against_past,
-    keep_phases,
-    keeping,
-    mind_missing,
-    noting_invalid,
-    trace,
-    with_candidates,
-)
 from pytest_gpubench.errors import (
     BadRequest,
     LimitBroken,
     annotate,
 )
 from pytest_gpubench.gpu.device import Device, required_device
-from pytest_gpubench.inspection import Inspection, checked_flops, with_work, work_of_call
-from pytest_gpubench.phases import make_course
-from pytest_gpubench.procedure import OneAtATime, is_enforced, plan_of, unmeasured, unmeasured_reason
-from pytest_gpubench.ranks import check_ranks, judge_ranks
 from pytest_gpubench.results.model import Comparison, Measurement, Outcome, Timing, Verdict
 from pytest_gpubench.results.phases import Phases
+from pytest_gpubench.running_test import (
+    CurrentTest,
+    hold_against_past,
+    hold_to,
+    keep_phases,
+    keeping,
+    mind_missing,
+    noting_invalid,
+    paying,
+    show_last,
+    spending,
+    trace,
+    why_untimed,
+    with_candidates,
+    without_time,
+)
 from pytest_gpubench.settings import Resolver, Settings
-from pytest_gpubench.sharing import hold_to, paying, show_last, spending, why_untimed, without_time
 from pytest_gpubench.timing import make_timer
 from pytest_gpubench.timing.base import Call
 from pytest_gpubench.timing.calls import Backward, make_arguments, make_call, name_of, refuse_lazy

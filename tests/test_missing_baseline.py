@@ -2,14 +2,14 @@
 
 import pytest
 
-from pytest_gpubench.current import CurrentTest, mind_missing
 from pytest_gpubench.errors import NoBaseline
 from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.limits import Limits
-from pytest_gpubench.past import Held
 from pytest_gpubench.results.counterpart import Missing
 from pytest_gpubench.results.model import Measurement
+from pytest_gpubench.running_test import CurrentTest, mind_missing
 from pytest_gpubench.settings import Settings
+from pytest_gpubench.verdict.regression import Held
 from tests.report.records import timing, unmeasured
 
 MEASURED = Measurement(timing=timing("softmax", 10.0))

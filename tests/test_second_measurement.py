@@ -8,15 +8,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pytest_gpubench.current import CurrentTest, hold_against_past
+from pytest_gpubench.bench.work import CARRIED, Inspection, Work
 from pytest_gpubench.gpu.device import cpu_device
-from pytest_gpubench.inspection import CARRIED, Inspection, Work
 from pytest_gpubench.limits import Limits
-from pytest_gpubench.past import Past
 from pytest_gpubench.results.counterpart import PastTest
 from pytest_gpubench.results.model import Measurement, Outcome, Timing, Verdict
+from pytest_gpubench.running_test import CurrentTest, hold_against_past
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.stats.tolerance import Tolerance
+from pytest_gpubench.verdict.regression import Past
 from tests.report.records import GPU
 
 PASS, FAIL, INCONCLUSIVE = Outcome.PASS, Outcome.FAIL, Outcome.INCONCLUSIVE

@@ -12,7 +12,7 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the table."""
-    from pytest_gpubench.options import markdown_table
+    from pytest_gpubench.plugin.options import markdown_table
 
     print(markdown_table())
     return 0

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from pytest_gpubench.contest import Contest
+from pytest_gpubench.bench.comparison import Contest
 from pytest_gpubench.errors import MeasurementError, WrongResult, annotate
 from pytest_gpubench.limits import Limits
 from pytest_gpubench.results.model import Comparison, Measurement, Outcome

@@ -7,7 +7,7 @@ from typing import Literal, NoReturn, TypeVar
 from pytest_gpubench.errors import GpuBenchError, LimitBroken, WrongResult
 from pytest_gpubench.gpu.context import context_error, speaks_of_cuda
 from pytest_gpubench.search.example import Example, Key, size_of
-from pytest_gpubench.search.memory import give_back, is_out_of_memory
+from pytest_gpubench.search.out_of_memory import give_back, is_out_of_memory
 from pytest_gpubench.search.raised import Raised, clear, origin
 from pytest_gpubench.units import count
 

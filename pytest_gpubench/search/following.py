@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import Any
 
 from pytest_gpubench.errors import annotate
-from pytest_gpubench.explaining import without_our_lines
-from pytest_gpubench.fitting import keepers
+from pytest_gpubench.search.coverage import without_our_lines
 from pytest_gpubench.search.example import Example, example_of
 from pytest_gpubench.search.examples import ContextLost, Examples, OnOutOfMemory
+from pytest_gpubench.strategies.out_of_memory import keepers
 from pytest_gpubench.timing.compilations import counting_compilations
 
 __tracebackhide__ = True

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from hypothesis.errors import InvalidArgument
 from hypothesis.strategies import SearchStrategy
 
-from pytest_gpubench.fitting import draw_fitting
 from pytest_gpubench.strategies.arguments import check_count, check_flag, check_name, check_shape
 from pytest_gpubench.strategies.choices import LAYOUTS, VALUES, DtypeLike, allowed_values, find_dtype
+from pytest_gpubench.strategies.out_of_memory import draw_fitting
 
 SEEDS = 2**16
 PADDING = 16

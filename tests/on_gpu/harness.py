@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
-from pytest_gpubench.current import CurrentTest
 from pytest_gpubench.fixture import GpuBench
 from pytest_gpubench.limits import Limits
+from pytest_gpubench.running_test import CurrentTest
 from pytest_gpubench.settings import Resolver, Settings
 
 

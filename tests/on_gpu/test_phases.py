@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 import torch
 
+from pytest_gpubench.bench.phases import make_course
 from pytest_gpubench.errors import NothingRecorded
 from pytest_gpubench.gpu.device import find_device
 from pytest_gpubench.limits import Limits
-from pytest_gpubench.phases import make_course
 from pytest_gpubench.results.phases import OUTSIDE, Region
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.timing.base import Rep

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 import pytest
 import torch
 
-from pytest_gpubench.exact import judge_exact
 from pytest_gpubench.gpu.device import Device, find_device
 from pytest_gpubench.results.kernels import Category, breakdown, by_category, unmatched
 from pytest_gpubench.results.model import Outcome, Timing, Verdict
@@ -17,8 +16,9 @@ from pytest_gpubench.timing.base import Call
 from pytest_gpubench.timing.calls import Backward, make_arguments, make_call
 from pytest_gpubench.timing.measurement import Plan, measure
 from pytest_gpubench.timing.profiler import ProfilerTimer
+from pytest_gpubench.verdict.exact import judge_exact
 from tests.on_gpu.doubling import double
-from tests.test_exact import Asked
+from tests.verdict.test_exact import Asked
 
 ELEMENTS = 2**20
 BYTES = 4 * ELEMENTS

@@ -9,9 +9,9 @@ import pytest
 
 import pytest_gpubench.fixture
 from pytest_gpubench.limits import Limits
+from pytest_gpubench.running_test import spending
 from pytest_gpubench.search import Example, Search
 from pytest_gpubench.settings import Settings
-from pytest_gpubench.sharing import spending
 from tests.plugin.conftest import RecordRun
 from tests.plugin.test_given import limited
 from tests.plugin.test_ranks import ON_CPU, STEADY_US, take_samples

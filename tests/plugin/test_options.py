@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from pytest_gpubench.errors import BadRequest
-from pytest_gpubench.options import markdown_table
+from pytest_gpubench.plugin.options import markdown_table
 from pytest_gpubench.settings import (
     MARKER_SETTINGS,
     ROWS,
@@ -66,7 +66,7 @@ OTHER_VALUES: dict[str, tuple[str, object]] = {
 
 SHOW = """
 def pytest_collection_finish(session):
-    from pytest_gpubench.plugin import RUN
+    from pytest_gpubench.plugin.hooks import RUN
     settings = session.config.stash[RUN].settings
     print("\\nVALUE", repr(getattr(settings, {name!r})))
 """

@@ -92,7 +92,7 @@ def test_importing_the_plugin_loads_nothing_heavy() -> None:
     code = """
 import sys, pytest
 before = set(sys.modules)
-import pytest_gpubench.plugin
+import pytest_gpubench.plugin.hooks
 loaded = {name.split(".")[0] for name in set(sys.modules) - before}
 print(sorted(loaded - sys.stdlib_module_names))
 """

@@ -8,7 +8,7 @@ MEASURE = "gpu_bench.measure(fast, {work})"
 COMPARE = "gpu_bench.compare(fast, slow, {work})"
 SOURCE = """
 import warnings
-import pytest_gpubench.inspection as inspection
+import pytest_gpubench.bench.work as inspection
 import torch
 from dataclasses import replace
 from pytest_gpubench.errors import {error}

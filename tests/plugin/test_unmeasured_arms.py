@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from pytest_gpubench.bench.plan import unmeasured
 from pytest_gpubench.gpu.device import Device, cpu_device
-from pytest_gpubench.procedure import unmeasured
 from pytest_gpubench.results.model import DeviceFacts
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.timing import make_timer

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from pytest_gpubench.current import CurrentTest
 from pytest_gpubench.limits import Limits
 from pytest_gpubench.results.model import Measurement, Outcome, Timing, Verdict
+from pytest_gpubench.running_test import CurrentTest
 from pytest_gpubench.settings import Settings
 from tests.plugin.conftest import BenchRun, RecordRun
 

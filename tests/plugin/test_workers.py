@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from pytest_gpubench import workers
 from pytest_gpubench.gpu import allocation, visible
 from pytest_gpubench.gpu.visible import HostGpu, VisibleGpu
+from pytest_gpubench.plugin import workers
+from pytest_gpubench.plugin.workers import pin_to, same_gpu
 from pytest_gpubench.settings import Settings
-from pytest_gpubench.workers import pin_to, same_gpu
 from tests.plugin.conftest import BenchRun
 from tests.plugin.hosts import Host, overlaps
 

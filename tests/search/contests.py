@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any, cast
 
-from pytest_gpubench.contest import Contest
+from pytest_gpubench.bench.comparison import Contest
 from pytest_gpubench.errors import MeasurementError, WrongResult
 from pytest_gpubench.limits import Limits
 from pytest_gpubench.results.model import Comparison, Measurement, Speedup, Timing

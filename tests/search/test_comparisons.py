@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 import torch
 
-from pytest_gpubench.contest import Contest
+from pytest_gpubench.bench.comparison import Contest
 from pytest_gpubench.errors import MeasurementError, WrongResult
 from pytest_gpubench.results.model import Measurement, Outcome, Timing, Verdict
 from pytest_gpubench.results.phases import Phases

@@ -4,7 +4,7 @@ from typing import cast
 
 import pytest
 
-from pytest_gpubench.contest import Contest
+from pytest_gpubench.bench.comparison import Contest
 from pytest_gpubench.errors import LimitBroken, MeasurementError, WrongResult
 from pytest_gpubench.search import Example
 from pytest_gpubench.search.examples import Examples

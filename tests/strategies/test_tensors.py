@@ -274,7 +274,7 @@ class TestDevice:
         assert default_device().type == expected
 
     def test_importing_the_plugin_does_not_import_the_strategies(self) -> None:
-        code = "import sys, pytest_gpubench.plugin; sys.exit('pytest_gpubench.strategies' in sys.modules)"
+        code = "import sys, pytest_gpubench.plugin.hooks; sys.exit('pytest_gpubench.strategies' in sys.modules)"
         assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

@@ -12,7 +12,7 @@ from unittest import mock
 import pytest
 import torch
 
-from pytest_gpubench import arms, audit, verdict
+from pytest_gpubench.bench import arms, integrity
 from pytest_gpubench.correctness import compare as compare_module
 from pytest_gpubench.stats import speedup
 from pytest_gpubench.timing import rounds, sampling
@@ -25,6 +25,7 @@ from pytest_gpubench.timing.tampering import (
     relied_on,
     replaced,
 )
+from pytest_gpubench.verdict import time as verdict
 
 
 def nothing(*args: object, **kwargs: object) -> None:
@@ -54,9 +55,9 @@ def test_what_is_relied_on_is_there() -> None:
         "pytest_gpubench.timing.rounds.take_rounds",
         "pytest_gpubench.timing.rounds.Reps.add_to",
         "pytest_gpubench.stats.speedup.speedup_of",
-        "pytest_gpubench.verdict.judge",
-        "pytest_gpubench.audit.check_floor",
-        "pytest_gpubench.arms.OutputRecorder.check",
+        "pytest_gpubench.verdict.time.judge",
+        "pytest_gpubench.bench.integrity.check_floor",
+        "pytest_gpubench.bench.arms.OutputRecorder.check",
     } <= set(names)
     assert len(own_modules()) > 20
     assert find("time.perf_counter") is time.perf_counter
@@ -108,7 +109,7 @@ def test_a_generator_of_a_test_that_bound_the_name_is_named(monkeypatch: pytest.
         (compare_module, "compare_outputs"),
         (verdict, "judge_speedup"),
         (arms, "speedup_of"),
-        (audit, "check_floor"),
+        (integrity, "check_floor"),
     ],
 )
 def test_an_own_function_that_was_replaced_is_named(
@@ -178,7 +179,7 @@ def test_what_is_foreign(value: object, foreign: bool) -> None:
         (__file__, False),
         ("<frozen importlib._bootstrap>", True),
         ("/nowhere/at/all.py", False),
-        (str(Path(verdict.__file__).parent) + "_of_mine/verdict.py", False),
+        (str(Path(verdict.__file__).parents[1]) + "_of_mine/time.py", False),
     ],
 )
 def test_files_of_libraries(path: str, library: bool) -> None:

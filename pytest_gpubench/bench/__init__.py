@@ -1,0 +1,1 @@
+"""Measurements and comparisons: a module for each public call, and what they share."""

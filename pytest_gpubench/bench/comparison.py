@@ -1,0 +1,192 @@
+"""One comparison: right before fast, timed in turn, then looked through for what would make it invalid."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+
+import msgspec
+
+from pytest_gpubench.bench.agreement import Agreement, Ran
+from pytest_gpubench.bench.arms import OutputRecorder, SpeedupJudge, has_cuda_graphs
+from pytest_gpubench.bench.integrity import auditing, check_floor, check_other_values, traffic_of
+from pytest_gpubench.bench.plan import is_enforced, plan_of, unmeasured, unmeasured_reason
+from pytest_gpubench.bench.work import Inspection, Work, keeping_measured, with_work, work_of
+from pytest_gpubench.correctness.flops import Counted, counted
+from pytest_gpubench.correctness.leaves import map_leaves
+from pytest_gpubench.gpu.device import Device
+from pytest_gpubench.limits import Limits
+from pytest_gpubench.results.model import Comparison, Measurement, Overhead, Timing, Verdict
+from pytest_gpubench.settings import Settings
+from pytest_gpubench.timing import make_timer
+from pytest_gpubench.timing.base import Call
+from pytest_gpubench.timing.comparison import Match, compare, take_once_more
+from pytest_gpubench.timing.interpreter import counting_launches
+from pytest_gpubench.timing.overhead import take_overhead
+from pytest_gpubench.timing.rounds import Interleaved
+from pytest_gpubench.verdict.time import Judgement
+
+__tracebackhide__ = True
+
+Lines = Mapping[str, tuple[str, ...]]
+"""By candidate, a line for each of its outputs."""
+DECLARED = [row.name for row in fields(Limits)]
+
+
+@dataclass(frozen=True)
+class Contest:
+    """What is compared, by which rules."""
+
+    settings: Settings
+    device: Device
+    limits: Limits
+    agreement: Agreement
+    calls: Mapping[str, Call]
+    """By name, the reference first."""
+    speedups: Mapping[str, float]
+    """The speedup asked of each candidate that a limit is set for."""
+    interleave: bool
+    vary: bool
+    bytes: int | None
+    flops: int | None = None
+    overheads: bool = False
+    """Whether to find out what launching each arm costs."""
+
+    @property
+    def reference(self) -> str:
+        """The name of the reference."""
+        return next(iter(self.calls))
+
+    @property
+    def candidates(self) -> list[str]:
+        """The names of the candidates."""
+        return list(self.calls)[1:]
+
+    @property
+    def inspection(self) -> Inspection:
+        """What its arms are looked through for."""
+        return Inspection(self.settings, self.device, self.limits)
+
+    def checked(self, reason: str = "") -> Comparison:
+        """Check every candidate, and time none: the reason says why."""
+        with self.agreement.own_random_numbers():
+            expected = self.agreement.run_reference()
+            return self._untimed({name: self._check(name, expected) for name in self.candidates}, reason)
+
+    def run(self, say: Callable[[str], None]) -> Comparison:
+        """Check every candidate, then time all, then check what was timed; `say` is told what goes on."""
+        with self.agreement.own_random_numbers():
+            return self._run(say)
+
+    def _run(self, say: Callable[[str], None]) -> Comparison:
+        with counting_launches() as launches:
+            expected = lasting(self.agreement.run_reference())
+            lines = {name: self._check(name, expected) for name in self.candidates}
+        reason = unmeasured_reason(self.settings, self.device, launches.number)
+        if reason is not None:
+            return self._untimed(lines, reason)
+        with auditing(self.settings, self.device):
+            return self._timed(lines, expected, say)
+
+    def _check(self, name: str, expected: Ran) -> tuple[str, ...]:
+        return tuple(each.line for each in self.agreement.check(name, self.calls[name].function, expected))
+
+    def _untimed(self, lines: Lines, reason: str) -> Comparison:
+        timings = {name: unmeasured(name, self.device, self.settings, reason) for name in self.calls}
+        return Comparison(
+            reference=timings[self.reference],
+            candidates={
+                name: Measurement(timing=timings[name], differences=lines[name], role="candidate") for name in lines
+            },
+        )
+
+    def _timed(self, lines: Lines, expected: Ran, say: Callable[[str], None]) -> Comparison:
+        recorder = OutputRecorder(self.agreement, swaps=self.interleave)
+        watched = {name: recorder.watch(name, call) for name, call in self.calls.items()}
+        match = Match(watched, self.reference, self.speedups, self.settings.seed, self.interleave, recorder.begin)
+        timer = make_timer(self.settings.timer, self.device, self.settings.cache)
+        speedups = SpeedupJudge(match, self.settings)
+        work = self._work(expected.outputs)
+        judgements = self.inspection.judgements(self.candidates, work)
+
+        def look(taken: Interleaved, looks: tuple[int, ...]) -> bool:
+            decided = [judgement.look(self._so_far(name, taken)) for name, judgement in judgements.items()]
+            decided.append(speedups.look(taken, looks))
+            return all(decided) or speedups.failed or any(judgement.failed for judgement in judgements.values())
+
+        try:
+            taken, timings = compare(match, timer, self.device, plan_of(self.settings), look, say)
+        finally:
+            say("")
+        recorder.swaps = False  # what an arm left there must not be right for it when the values change
+        recorder.make_readable(lambda: take_once_more(match, timer, taken))
+        recorder.check(self.reference, self.candidates)
+        if self.vary:
+            check_other_values(self.agreement, recorder, match, timer, taken, expected)
+        self._check_floors(timings, expected)
+        comparison = speedups.conclude(taken, timings, lines, is_enforced(self.settings, self.device))
+        return self._inspected(comparison, work, judgements)
+
+    def _so_far(self, name: str, taken: Interleaved) -> Timing:
+        """Return what an arm's reps have taken so far."""
+        return Timing(
+            label=self.calls[name].label,
+            timer=self.settings.timer,
+            cache=self.settings.cache,
+            device=self.device.facts.name,
+            samples_us=taken.samples[name].samples_us,
+        )
+
+    def _work(self, outputs: object) -> Work:
+        """Return what every arm has to do: what the reference has."""
+        args, kwargs = self.agreement.fresh()
+        wants = self.inspection.wants_flops and self.flops is None
+        call = self.calls[self.reference]
+
+        def count() -> Counted:
+            if call.prepares_on_device:  # a backward run, or setup
+                return counted(call.prepare())
+            return counted(call.function, args, kwargs)
+
+        return work_of(args, kwargs, outputs, self.bytes or None, self.flops, count if wants else None)
+
+    def _inspected(self, comparison: Comparison, work: Work, judgements: Mapping[str, Judgement]) -> Comparison:
+        """Return a comparison whose timings know their work, with the verdicts on time, rates and structure."""
+        reference = with_work(comparison.reference, work)
+        candidates = {}
+        for name, item in comparison.candidates.items():
+            verdicts = as_declared([*judgements[name].verdicts, *item.verdicts])
+            candidates[name] = msgspec.structs.replace(item, timing=with_work(item.timing, work), verdicts=verdicts)
+        with keeping_measured(lambda: [Measurement(timing=reference, role="reference"), *candidates.values()]):
+            for name, item in candidates.items():
+                verdicts = self.inspection.conclude(item.timing, self.calls[name], item.verdicts, [reference])
+                overhead = self._overhead(name)
+                candidates[name] = msgspec.structs.replace(item, verdicts=verdicts, overhead=overhead)
+            overhead = self._overhead(self.reference)
+        return Comparison(reference=reference, candidates=candidates, reference_overhead=overhead)
+
+    def _overhead(self, name: str) -> Overhead | None:
+        """Return what launching an arm costs; None where nobody asked, or there is no GPU."""
+        if not self.overheads or self.device.type != "cuda" or self.settings.timer == "scripted":
+            return None
+        return take_overhead(self.calls[name], self.device, self.settings.cache)
+
+    def _check_floors(self, timings: Mapping[str, Timing], expected: Ran) -> None:
+        traffic = traffic_of(self.bytes, self.agreement, expected.outputs, self.device)
+        for name in self.candidates:
+            check_floor(timings[name], traffic, self.settings, self.device, timings[self.reference])
+
+
+def as_declared(verdicts: Sequence[Verdict]) -> tuple[Verdict, ...]:
+    """Return verdicts in the order in which their limits are declared."""
+    return tuple(sorted(verdicts, key=lambda verdict: DECLARED.index(verdict.limit.partition("=")[0])))
+
+
+def lasting(ran: Ran) -> Ran:
+    """Return what a function returned so that no CUDA graph of torch.compile overwrites it."""
+    return replace(ran, outputs=map_leaves(cloned, ran.outputs)) if has_cuda_graphs() else ran
+
+
+def cloned(leaf: object) -> object:
+    """Return a copy of a tensor, differentiable as it was; anything else as it is."""
+    import torch
+
+    return leaf.clone() if isinstance(leaf, torch.Tensor) else leaf

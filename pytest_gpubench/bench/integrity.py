@@ -1,0 +1,143 @@
+"""What makes a number invalid: clocks that were tampered with, memory faster than memory is, results remembered."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+
+from pytest_gpubench.bench.agreement import Agreement, Ran
+from pytest_gpubench.bench.arms import OutputRecorder
+from pytest_gpubench.correctness import moved_bytes
+from pytest_gpubench.correctness.probing import least_share, needed_share
+from pytest_gpubench.correctness.variation import variable_tensors
+from pytest_gpubench.errors import GpuBenchError, InvalidResult, KernelsDiffer, annotate
+from pytest_gpubench.gpu.device import Device
+from pytest_gpubench.gpu.persisting import nothing_persists
+from pytest_gpubench.limits import check_count
+from pytest_gpubench.results.model import Timing
+from pytest_gpubench.settings import Settings
+from pytest_gpubench.timing.bandwidth import copy_bandwidth
+from pytest_gpubench.timing.base import Timer
+from pytest_gpubench.timing.comparison import Match, take_once_more
+from pytest_gpubench.timing.rounds import Interleaved
+from pytest_gpubench.timing.tampering import replaced
+from pytest_gpubench.units import format_bytes, format_time
+
+__tracebackhide__ = True
+
+SEES_GPU = ("profiler", "events", "graph")
+"""The timers whose times hold all that the GPU did."""
+FLOOR_SHARE = 0.8
+"""Faster than this part of a copy's time for as many bytes is not believed: reading alone may be a tenth faster."""
+
+
+@contextmanager
+def auditing(settings: Settings, device: Device) -> Iterator[None]:
+    """Raise InvalidResult where measuring relies on something that a test has replaced; let no cached data persist."""
+    check_clocks(settings)
+    on_gpu = device.type == "cuda" and settings.timer != "scripted"
+    with nothing_persists() if on_gpu and settings.cache != "hot" else nullcontext():
+        yield
+    check_clocks(settings)
+
+
+def check_clocks(settings: Settings) -> None:
+    """Raise InvalidResult where a measurement would rely on something that a test has replaced."""
+    if settings.timer == "scripted":
+        return
+    name = replaced()
+    if name is not None:
+        raise InvalidResult(
+            f"{name} was replaced, and measuring relies on it: no number can be trusted; undo it before measuring"
+        )
+
+
+def check_other_values(
+    agreement: Agreement, recorder: OutputRecorder, match: Match, timer: Timer, taken: Interleaved, expected: Ran
+) -> None:
+    """Raise InvalidResult for a candidate that remembers results, which one more round with other values shows.
+
+    The round is timed like any other, so that no candidate can tell; its inputs are the same objects in the same
+    memory. Raises WrongResult for one that computes, but is wrong.
+    """
+    if timer.name == "scripted" or recorder.last[match.reference] is None:
+        return
+    names = [name for name in match.calls if name != match.reference]
+    with agreement.other_values(expected) as differ:
+        if not differ:
+            return
+        try:
+            take_once_more(match, timer, taken)
+        except KernelsDiffer as error:
+            raise InvalidResult(
+                f"when the values of the inputs changed, {error}; does it remember results? If what it launches may "
+                "depend on its values, give vary=False"
+            ) from None
+        except GpuBenchError:
+            raise
+        except Exception as error:
+            annotate(error, f"gpu_bench: its inputs were {agreement.variation.way}; vary=False leaves that out")
+            raise
+        recorder.check_other_values(match.reference, names, expected)
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """The bytes that a call has to move, at least."""
+
+    least_bytes: int
+    needed: Callable[[], int] | None = None
+    """Where nobody gave the number, and it is the size of inputs and outputs: what of it is found to matter."""
+
+
+def traffic_of(given: int | None, agreement: Agreement, outputs: object, device: Device) -> Traffic:
+    """Return what a call has to move: what was given, or its inputs and outputs, less what the cache may keep."""
+    if given is not None:
+        return Traffic(given)
+
+    def less(moved: float) -> int:
+        return max(0, int(moved) - device.cache_bytes)
+
+    def needed() -> int:
+        written = moved_bytes((), {}, outputs)
+        share = least_share(needed_share(agreement.reference, agreement.fresh))
+        probed = moved_bytes(variable_tensors(agreement.fresh()), {}, outputs)  # integers are not probed
+        return less(written + share * (probed - written))
+
+    return Traffic(less(moved_bytes(*agreement.fresh(), outputs)), needed)
+
+
+def check_traffic(timing: Timing, given: int | None, settings: Settings, device: Device) -> None:
+    """Raise InvalidResult for a call that took less time than the traffic it was said to have needs."""
+    if given is not None:
+        check_floor(timing, Traffic(given), settings, device, timing)
+
+
+def checked_bytes(given: object) -> None:
+    """Raise BadRequest for what is no number of bytes."""
+    check_count("bytes={}", given, 0, "a whole number of bytes")
+
+
+def check_floor(timing: Timing, traffic: Traffic, settings: Settings, device: Device, reference: Timing) -> None:
+    """Raise InvalidResult for a call that took less time than its traffic needs.
+
+    An assumed traffic is not believed where the reference takes less time than that too, and no more of it than
+    changes what the reference returns.
+    """
+    if device.type != "cuda" or timing.timer not in SEES_GPU or settings.cache == "hot" or not traffic.least_bytes:
+        return
+    bandwidth = copy_bandwidth(device)
+    if bandwidth is None or timing.median_us >= FLOOR_SHARE * traffic.least_bytes / bandwidth:
+        return
+    least_bytes = traffic.least_bytes
+    if traffic.needed is not None:
+        if reference.median_us < least_bytes / bandwidth:
+            return
+        least_bytes = traffic.needed()
+    floor_us = least_bytes / bandwidth
+    if timing.median_us >= FLOOR_SHARE * floor_us:
+        return
+    raise InvalidResult(
+        f"{timing.label} is faster than memory allows: {format_time(timing.median_us)} for "
+        f"{format_bytes(least_bytes)}, which a copy on this GPU moves in {format_time(floor_us)}; does it "
+        "compute everything in every call? If it has less to move, say how much with bytes="
+    )

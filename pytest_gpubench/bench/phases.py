@@ -1,0 +1,274 @@
+"""Phases of a whole, each called by itself: timed in turn with the whole, so that drift is nobody's."""
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from pytest_gpubench.bench.integrity import auditing
+from pytest_gpubench.bench.plan import plan_of, unmeasured, unmeasured_reason
+from pytest_gpubench.bench.work import Inspection, keeping_measured, with_work, work_of_call
+from pytest_gpubench.errors import BadRequest
+from pytest_gpubench.gpu.device import Device
+from pytest_gpubench.limits import Limits, check_count
+from pytest_gpubench.results.model import Measurement, Timing
+from pytest_gpubench.results.phases import Phase, Phases
+from pytest_gpubench.settings import Settings
+from pytest_gpubench.stats.speedup import LOOKS, round_orders
+from pytest_gpubench.stats.stopping import is_precise
+from pytest_gpubench.stats.summary import median_interval
+from pytest_gpubench.timing import make_timer
+from pytest_gpubench.timing.base import Call, Timer
+from pytest_gpubench.timing.calls import make_arguments, make_call, name_of, refuse_lazy
+from pytest_gpubench.timing.interpreter import counting_launches
+from pytest_gpubench.timing.measurement import Plan, summarise
+from pytest_gpubench.timing.pacing import Pacing
+from pytest_gpubench.timing.rounds import Arm, Interleaved, take_rounds
+from pytest_gpubench.timing.sampling import Sample, watch_of
+from pytest_gpubench.timing.warmup import warm_up
+from pytest_gpubench.units import printable
+from pytest_gpubench.verdict.time import Judgement
+
+__tracebackhide__ = True
+
+LEAST_ROUNDS = 6
+"""Taken even where there is no time for them: the fewest that give the ratio an interval."""
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Course:
+    """What is timed: every phase by name and, where it was given, the whole."""
+
+    phases: Mapping[str, Call]
+    whole: Call | None = None
+    elements: int | None = None
+
+    @property
+    def calls(self) -> dict[str, Call]:
+        """All calls by label, the whole last."""
+        return {**self.phases, **({} if self.whole is None else {self.whole.label: self.whole})}
+
+    @property
+    def title(self) -> str:
+        """What it is called in tables and messages."""
+        return ", ".join(self.phases) if self.whole is None else self.whole.label
+
+    def measure(
+        self, settings: Settings, device: Device, limits: Limits, say: Say, example: str = ""
+    ) -> tuple[Phases, list[Measurement]]:
+        """Return what the phases took, and each call's measurement, judged by the test's limits.
+
+        example: what hypothesis called the test with; empty for a test of its own.
+
+        Where nothing is to be timed, every function is called once and the phases say why there are no numbers. Raises
+        MeasurementError where there is no number that is known to be right: NothingRecorded for a phase that launches
+        nothing.
+        """
+        reason = self._why_not(settings, device)
+        if reason is not None:
+            return self._untimed(settings, device, reason, example)
+        with auditing(settings, device):
+            timer = make_timer(settings.timer, device, settings.cache)
+            inspection = Inspection(settings, device, limits, takes_work=False)
+            works = {name: work_of_call(call, inspection, None, None) for name, call in self.calls.items()}
+            judgements = {name: inspection.judgement(work, single=True) for name, work in works.items()}
+            try:
+                taken, timings = take_phases(self, timer, device, plan_of(settings), settings.seed, say)
+            finally:
+                say("")
+            timings = {name: with_work(timing, works[name]) for name, timing in timings.items()}
+            measurements = judged(self, timings, inspection, judgements, example)
+        return summarise_phases(self, taken, timings, settings.seed), measurements
+
+    def _why_not(self, settings: Settings, device: Device) -> str | None:
+        """Return why nothing is to be timed; None where it is. Calls every function where that is the way to tell."""
+        if not settings.disable and (device.type != "cpu" or settings.timer == "scripted"):
+            return None
+        with counting_launches() as launches:
+            for call in self.calls.values():
+                refuse_lazy(call.prepare()(), call.label)
+        return unmeasured_reason(settings, device, launches.number)
+
+    def _untimed(
+        self, settings: Settings, device: Device, reason: str, example: str
+    ) -> tuple[Phases, list[Measurement]]:
+        timings = [unmeasured(name, device, settings, reason) for name in self.calls]
+        found = Phases(
+            title=self.title,
+            timer=settings.timer,
+            cache=settings.cache,
+            device=device.facts.name,
+            elements=self.elements,
+            unmeasured=reason,
+        )
+        return found, [Measurement(timing=timing, example=example) for timing in timings]
+
+
+def make_course(
+    phases: Mapping[str, Callable[..., object]],
+    whole: Callable[..., object] | None = None,
+    args: Sequence[object] = (),
+    kwargs: Mapping[str, object] | None = None,
+    setup: Callable[[], object] | None = None,
+    elements: int | None = None,
+) -> Course:
+    """Return what is to be timed; raise BadRequest for what cannot be meant.
+
+    phases: functions by name. whole: what does all of it in one call; None compares the sum with nothing. args, kwargs,
+    setup: as in `measure`, for every function. elements: what a call works through, for elements per second.
+    """
+    if not isinstance(phases, Mapping):
+        raise BadRequest(f"phases() needs a mapping of names to functions, found {type(phases).__name__}")
+    if not phases:
+        raise BadRequest("phases() needs at least one phase, found an empty mapping")
+    for name, function in phases.items():
+        if not isinstance(name, str) or not name:
+            raise BadRequest(f"phases() needs names that are texts and not empty, found {name!r:.80}")
+        if not callable(function):
+            raise BadRequest(f"phases() needs a function for {name!r}, found {type(function).__name__}")
+    if whole is not None and not callable(whole):
+        raise BadRequest(f"phases(whole=...) must be a function, or be left out, found {type(whole).__name__}")
+    if elements is not None:
+        check_count("phases(elements={})", elements, 1)
+    arguments = make_arguments(args, kwargs, setup)
+    labels = [printable(name) for name in phases]
+    calls = [
+        make_call(function, arguments, label=label) for label, function in zip(labels, phases.values(), strict=True)
+    ]
+    if whole is None:
+        return Course(dict(zip(labels, calls, strict=True)), None, elements)
+    label = printable(name_of(whole))
+    while label in labels:
+        label = f"{label} (whole)"
+    return Course(dict(zip(labels, calls, strict=True)), make_call(whole, arguments, label=label), elements)
+
+
+def take_phases(
+    course: Course, timer: Timer, device: Device, plan: Plan, seed: int, say: Say
+) -> tuple[Interleaved, dict[str, Timing]]:
+    """Return the rounds taken and the timing of every call.
+
+    A round is every call twice, in a shuffled order and then its mirror image. Rounds are added until every median is
+    known precisely, or the time is spent that so many measurements have for precision.
+    """
+    started_s = time.perf_counter()
+    watch, pacing = watch_of(device, timer), Pacing.of(device)
+    calls = course.calls
+    warmths = {}
+    for name, call in calls.items():
+        say(f"{name}: compiling and warming up")
+        warmths[name] = warm_up(timer, device, call, plan.warmup, pacing, watch)
+    say(f"measuring {', '.join(calls)}")
+    arms = {name: Arm(call, pacing.idle_s(warmths[name].sample.reps)) for name, call in calls.items()}
+    taken = Interleaved({name: Sample() for name in calls})
+    deadline_s = timer.clock_s() + min(plan.max_time_s, len(calls) * plan.precision_time_s)
+    following = next_rounds(plan, 0, 0.0, 0.0)
+    while following is not None:
+        orders = orders_of(list(calls), following, seed)[len(taken.rounds) :]
+        began_s = timer.clock_s()
+        take_rounds(timer, arms, orders, watch, taken, deadline_s - began_s)
+        ended_s = timer.clock_s()
+        if following >= LOOKS[0] and all(
+            is_precise(sample.samples_us, plan.precision) for sample in taken.samples.values()
+        ):
+            break
+        following = next_rounds(plan, following, (ended_s - began_s) / len(orders), deadline_s - ended_s)
+    share_s = (time.perf_counter() - started_s) / len(calls)
+    timings = {
+        name: summarise(call, timer, device, plan, warmths[name], taken.samples[name], share_s)
+        for name, call in calls.items()
+    }
+    return taken, timings
+
+
+def next_rounds(plan: Plan, rounds: int, cost_s: float, left_s: float) -> int | None:
+    """Return how many rounds to have next; None when enough are taken, or no time is left.
+
+    cost_s: what a round takes on the host.
+    """
+    if plan.reps is not None:
+        return math.ceil(plan.reps / 2) if not rounds else None
+    following = next((number for number in (LEAST_ROUNDS, *LOOKS) if number > rounds), None)
+    if following is None or not rounds:
+        return following
+    affordable = rounds + int(left_s / cost_s)
+    return min(following, affordable) if affordable >= rounds + LEAST_ROUNDS else None
+
+
+def orders_of(names: Sequence[str], rounds: int, seed: int) -> Sequence[tuple[str, ...]]:
+    """Return the order of each round; a single call has only one."""
+    return round_orders(names, rounds, seed) if len(names) > 1 else ((names[0],) * 2,) * rounds
+
+
+def summarise_phases(course: Course, taken: Interleaved, timings: Mapping[str, Timing], seed: int) -> Phases:
+    """Return the phases, their sum and its ratio to the whole, each round a sample of the last two."""
+    sums_us = [math.fsum(math.fsum(times[name]) for name in course.phases) / 2 for times in taken.rounds]
+    sum_us = statistics.median(sums_us)
+    medians_us = math.fsum(timings[name].median_us for name in course.phases)
+    first = next(iter(timings.values()))
+    found = Phases(
+        title=course.title,
+        timer=first.timer,
+        cache=first.cache,
+        device=first.device,
+        phases=tuple(
+            phase_of(timings[name], timings[name].median_us / medians_us, course.elements) for name in course.phases
+        ),
+        sum_us=sum_us,
+        sum_interval=median_interval(sums_us),
+        sum_elements_per_s=rate(course.elements, sum_us),
+        rounds=len(taken.rounds),
+        seed=seed,
+        elements=course.elements,
+    )
+    if course.whole is None:
+        return found
+    whole = course.whole.label
+    ratios = [2 * sum_us / math.fsum(times[whole]) for sum_us, times in zip(sums_us, taken.rounds, strict=True)]
+    return msgspec.structs.replace(
+        found,
+        whole=phase_of(timings[whole], 1.0, course.elements),
+        ratio=statistics.median(ratios),
+        ratio_interval=median_interval(ratios),
+    )
+
+
+def phase_of(timing: Timing, share: float, elements: int | None) -> Phase:
+    """Return what a table says of one call."""
+    return Phase(
+        name=timing.label,
+        median_us=timing.median_us,
+        interval=timing.median_interval_us,
+        share=share,
+        elements_per_s=rate(elements, timing.median_us),
+        flags=timing.flags,
+    )
+
+
+def rate(elements: int | None, elapsed_us: float) -> float | None:
+    """Return elements per second; None where their number is not known."""
+    return None if elements is None else 1e6 * elements / elapsed_us
+
+
+def judged(
+    course: Course,
+    timings: Mapping[str, Timing],
+    inspection: Inspection,
+    judgements: Mapping[str, Judgement],
+    example: str,
+) -> list[Measurement]:
+    """Return a measurement of each timing, with a verdict for each of the test's limits."""
+    measured = {}
+    for name, timing in timings.items():
+        judgements[name].look(timing)
+        measured[name] = Measurement(timing=timing, verdicts=judgements[name].verdicts, example=example)
+    with keeping_measured(measured.values):
+        for name, call in course.calls.items():
+            verdicts = inspection.conclude(timings[name], call, measured[name].verdicts)
+            measured[name] = msgspec.structs.replace(measured[name], verdicts=verdicts)
+    return list(measured.values())

@@ -1,0 +1,193 @@
+"""What a timed call moves and computes, known before its reps, and what it launches and waits for, seen after them."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import msgspec
+
+from pytest_gpubench.bench.plan import is_enforced
+from pytest_gpubench.correctness import flatten, moved_bytes
+from pytest_gpubench.correctness.flops import Counted, counted
+from pytest_gpubench.correctness.leaves import inputs_of, tensors_of
+from pytest_gpubench.errors import MeasurementError, WrongResult, annotate
+from pytest_gpubench.gpu.device import Device
+from pytest_gpubench.limits import Limits, check_count
+from pytest_gpubench.results.model import Measurement, Peaks, Timing, Verdict
+from pytest_gpubench.results.roofline import judge_speed
+from pytest_gpubench.settings import Settings
+from pytest_gpubench.structure import is_deterministic, observe
+from pytest_gpubench.timing.base import Call
+from pytest_gpubench.timing.peaks import measured_peaks
+from pytest_gpubench.verdict.exact import judge_exact, needs_observation
+from pytest_gpubench.verdict.time import Judgement, distrust_throttled
+
+__tracebackhide__ = True
+
+CARRIED = "__gpu_bench_measured__"
+"""The attribute of an error by which measurements get past it to the test that they belong to."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a call has to do, at least; None stands for unknown."""
+
+    moved_bytes: int | None = None
+    """0 where all its tensors are empty."""
+    read_share: float | None = None
+    """Of those bytes, the part that is read."""
+    flops: int | None = None
+    dtype: str | None = None
+    """What most operations multiply."""
+
+
+def work_of(
+    args: Sequence[object],
+    kwargs: Mapping[str, object],
+    outputs: object,
+    given_bytes: int | None,
+    given_flops: int | None,
+    count: Callable[[], Counted] | None,
+) -> Work:
+    """Return the work of a call: what was given, else the bytes of its inputs and outputs, and what `count` counts."""
+    moved = moved_bytes(args, kwargs, outputs) if given_bytes is None else given_bytes
+    written = moved_bytes((), {}, outputs)
+    found = count() if count is not None else Counted(None, None)
+    flops = found.flops if given_flops is None else given_flops
+    if not moved:
+        return Work(0 if all_empty(args, kwargs, outputs) else None, None, flops, found.dtype)
+    return Work(moved, max(0.0, 1 - written / moved), flops, found.dtype)
+
+
+def all_empty(args: Sequence[object], kwargs: Mapping[str, object], outputs: object) -> bool:
+    """Tell whether a call has tensors, and none of them an element."""
+    sizes = [tensor.numel() for _, tensor in tensors_of([*inputs_of(args, kwargs), *flatten(outputs)])]
+    return bool(sizes) and not any(sizes)
+
+
+def work_of_call(call: Call, inspection: "Inspection", given_bytes: int | None, given_flops: int | None) -> Work:
+    """Return the work of a call that is compared with nothing: it is called for that where a limit asks for it."""
+    wants_bytes = inspection.wants_bytes and given_bytes is None
+    wants_flops = inspection.wants_flops and given_flops is None
+    if not (wants_bytes or wants_flops):
+        return Work(given_bytes or None, None, given_flops, None)
+    try:
+        timed = call.prepare()
+        outputs = timed()
+    except Exception as error:
+        annotate(error, f"gpu_bench: raised in the call of {call.label!r} whose work is counted")
+        raise
+    args, kwargs = getattr(timed, "args", ()), getattr(timed, "keywords", {})
+
+    def count() -> Counted:
+        return counted(call.prepare()) if call.prepares_on_device else counted(call.function, args, kwargs)
+
+    return work_of(args, kwargs, outputs, given_bytes, given_flops, count if wants_flops else None)
+
+
+def checked_flops(given: object) -> None:
+    """Raise BadRequest for what is no number of operations."""
+    check_count("flops={}", given, 1, "a whole number of operations")
+
+
+@contextmanager
+def keeping_measured(measured: Callable[[], Iterable[Measurement]]) -> Iterator[None]:
+    """Let what is raised, and noted nowhere else, carry what was measured before: see `measured_before`."""
+    try:
+        yield
+    except (MeasurementError, WrongResult):
+        raise
+    except Exception as error:
+        setattr(error, CARRIED, tuple(measured()))
+        raise
+
+
+def measured_before(error: Exception) -> tuple[Measurement, ...]:
+    """Return what was measured before an error was raised, which its test keeps."""
+    found: tuple[Measurement, ...] = getattr(error, CARRIED, ())
+    return found
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What is looked for, by which rules."""
+
+    settings: Settings
+    device: Device
+    limits: Limits
+    takes_work: bool = True
+    """Whether bytes= and flops= can be given."""
+
+    @property
+    def wants_bytes(self) -> bool:
+        """Whether a limit is on the bytes that a call moves in its time."""
+        return self.limits.min_gbps is not None or self.limits.min_peak_fraction is not None
+
+    @property
+    def wants_flops(self) -> bool:
+        """Whether a limit is on the operations of a call."""
+        return self.limits.min_tflops is not None or self.limits.min_peak_fraction is not None
+
+    def peaks(self, work: Work) -> Peaks | None:
+        """Return what this GPU can do, measured when it is first asked for; None where no limit asks."""
+        if self.settings.timer == "scripted" or not (self.wants_bytes or self.wants_flops):
+            return None
+        return measured_peaks(self.device, [work.dtype] if self.wants_flops and work.dtype else [])
+
+    def judgement(self, work: Work, single: bool = False) -> Judgement:
+        """Return what judges a timing of such work while it grows, or, if `single`, once.
+
+        What this GPU can do is measured now, for it must not be between the reps: ask before the warm-up.
+        """
+        return self.judgements([""], work, single)[""]
+
+    def judgements(self, names: Iterable[str], work: Work, single: bool = False) -> dict[str, Judgement]:
+        """Return by name what judges timings of the same work; see `judgement`."""
+        peaks = self.peaks(work)
+
+        def rates(timing: Timing, spent: float) -> tuple[Verdict, ...]:
+            return self._judge_rates(with_work(timing, work), work, peaks, spent)
+
+        enforced, single = is_enforced(self.settings, self.device), single or self.settings.reps is not None
+        return {name: Judgement(self.limits, self.settings.alpha, enforced, single, rates) for name in names}
+
+    def conclude(
+        self, timing: Timing, call: Call, verdicts: Sequence[Verdict], others: Sequence[Timing] = ()
+    ) -> tuple[Verdict, ...]:
+        """Return the verdicts on a timing, its rates among them, with those on its structure.
+
+        others: the timings whose throttling makes the verdicts on time doubtful too.
+        """
+        throttled = distrust_throttled(verdicts, [timing, *others], self.settings.throttled)
+        return throttled + self._judge_structure(timing, call, is_enforced(self.settings, self.device))
+
+    def _judge_rates(self, timing: Timing, work: Work, peaks: Peaks | None, spent: float) -> tuple[Verdict, ...]:
+        return judge_speed(
+            timing,
+            self.settings.alpha,
+            min_gbps=self.limits.min_gbps,
+            min_tflops=self.limits.min_tflops,
+            min_peak_fraction=self.limits.min_peak_fraction,
+            peaks=peaks,
+            dtype=work.dtype,
+            read_share=work.read_share,
+            enforced=is_enforced(self.settings, self.device),
+            spent=spent,
+            takes_work=self.takes_work,
+        )
+
+    def _judge_structure(self, timing: Timing, call: Call, enforced: bool) -> tuple[Verdict, ...]:
+        played = self.settings.timer == "scripted"
+        observed = observe(call, self.device) if needs_observation(self.limits) and not played else None
+        differing = is_deterministic(call) if self.limits.deterministic and not played else None
+        return judge_exact(timing, self.limits, observed, differing, enforced)
+
+
+def peaks_for(settings: Settings, device: Device, limits: Limits) -> Peaks | None:
+    """Return how fast the GPU moves memory, where the limits of a test asked for it; it was measured then."""
+    return Inspection(settings, device, limits).peaks(Work())
+
+
+def with_work(timing: Timing, work: Work) -> Timing:
+    """Return a timing that knows what its call has to do."""
+    return msgspec.structs.replace(timing, moved_bytes=work.moved_bytes, flops=work.flops)

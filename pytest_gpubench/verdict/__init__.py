@@ -1,0 +1,1 @@
+"""Verdicts on what was measured: judging happens here and nowhere else."""

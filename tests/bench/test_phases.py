@@ -1,0 +1,271 @@
+"""Phases: what is refused, and what is told of functions whose times are scripted or read from a clock."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from pytest_gpubench.bench.phases import LEAST_ROUNDS, Course, make_course, next_rounds, summarise_phases, take_phases
+from pytest_gpubench.errors import BadRequest, NothingRecorded
+from pytest_gpubench.gpu.device import cpu_device
+from pytest_gpubench.limits import Limits
+from pytest_gpubench.results.model import Measurement, Outcome, Timing
+from pytest_gpubench.results.phases import OVER_WHOLE, Phases
+from pytest_gpubench.settings import Settings
+from pytest_gpubench.stats.summary import Interval, median_interval
+from pytest_gpubench.timing.base import Rep
+from pytest_gpubench.timing.measurement import Plan
+from pytest_gpubench.timing.rounds import Interleaved
+from pytest_gpubench.timing.scripted import ScriptedSession, ScriptedTimer, scripted
+
+Function = Callable[..., object]
+
+
+@scripted([30.0])
+def encoder(*args: object) -> None: ...
+
+
+@scripted([10.0])
+def decoder(*args: object) -> None: ...
+
+
+@scripted([36.0])
+def both(*args: object) -> None: ...
+
+
+BOTH = {"encoder": encoder, "decoder": decoder}
+
+
+def measured(
+    course: Course, limits: Limits | None = None, timer: Any = "scripted", **settings: Any
+) -> tuple[Phases, list[Measurement]]:
+    chosen = Settings(timer=timer, device="cpu", **settings)
+    return course.measure(chosen, cpu_device(), limits or Limits(), lambda text: None)
+
+
+# what is found
+
+
+def test_phases_against_their_whole() -> None:
+    found, measurements = measured(make_course(BOTH, both, elements=18), seed=5)
+    assert [(each.name, each.median_us, each.share) for each in found.phases] == [
+        ("encoder", 30.0, 0.75),
+        ("decoder", 10.0, 0.25),
+    ]
+    assert found["encoder"].interval == Interval(30.0, 30.0)
+    assert (found.sum_us, found.sum_interval) == (40.0, Interval(40.0, 40.0))
+    assert found.ratio == pytest.approx(40 / 36)
+    assert (found.adds_up, found.explanation) == (False, OVER_WHOLE)
+    assert found.whole is not None
+    assert (found.whole.name, found.whole.median_us, found.whole.share) == ("both", 36.0, 1.0)
+    assert (found.title, found.timer, found.cache, found.rounds, found.seed) == ("both", "scripted", "cold", 20, 5)
+    assert (found["decoder"].elements_per_s, found.sum_elements_per_s) == (1.8e6, 4.5e5)
+    assert found.whole.elements_per_s == 5e5
+    assert [item.timing.label for item in measurements] == ["encoder", "decoder", "both"]
+    assert all(item.timing.reps == 40 and not item.verdicts for item in measurements)
+
+
+def test_without_a_whole_or_elements_nothing_is_compared() -> None:
+    found, measurements = measured(make_course(BOTH))
+    assert (found.whole, found.ratio, found.sentence, found.title) == (None, None, "", "encoder, decoder")
+    assert (found["encoder"].elements_per_s, found.sum_elements_per_s) == (None, None)
+    assert len(measurements) == 2
+
+
+def test_a_single_phase() -> None:
+    found, (measurement,) = measured(make_course({"only": encoder}))
+    assert (found["only"].share, found.sum_us, found.rounds, measurement.timing.reps) == (1.0, 30.0, 20, 40)
+    found, _ = measured(make_course({"only": encoder}, both))
+    assert found.ratio == pytest.approx(30 / 36)
+
+
+@pytest.mark.parametrize(("reps", "rounds"), [(1, 1), (2, 1), (3, 2), (12, 6)])
+def test_as_many_reps_as_asked_for(reps: int, rounds: int) -> None:
+    found, measurements = measured(make_course(BOTH, both), reps=reps)
+    assert found.rounds == rounds
+    assert {item.timing.reps for item in measurements} == {2 * rounds}
+    assert (found.ratio_interval is None) == (rounds < 6)
+
+
+def test_all_are_called_in_turn_with_the_same_arguments() -> None:
+    calls: list[tuple[str, tuple[object, ...]]] = []
+    made = iter(range(10_000))
+
+    def noting(name: str) -> Function:
+        @scripted([1.0])
+        def function(*args: object) -> None:
+            calls.append((name, args))
+
+        return function
+
+    course = make_course({"a": noting("a"), "b": noting("b")}, noting("c"), setup=lambda: (next(made),))
+    measured(course, reps=40)
+    assert [args for _, args in calls] == [(number,) for number in range(120)]
+    rounds = ["".join(name for name, _ in calls[start : start + 6]) for start in range(0, 120, 6)]
+    assert all(order == order[::-1] and set(order) == set("abc") for order in rounds)
+    assert len(set(rounds)) > 1
+
+
+def test_the_limits_of_the_test_hold_for_every_call() -> None:
+    _, measurements = measured(make_course(BOTH, both), Limits(max_time_us=33.0))
+    outcomes = [item.verdicts[0].outcome for item in measurements]
+    assert outcomes == [Outcome.PASS, Outcome.PASS, Outcome.FAIL]
+    assert all(item.verdicts[0].enforced for item in measurements)
+
+
+def test_measurements_keep_the_example() -> None:
+    course = make_course(BOTH, both)
+    for others in ({}, {"disable": True}):
+        chosen = Settings(timer="scripted", device="cpu", **others)  # type: ignore[arg-type]
+        _, measurements = course.measure(chosen, cpu_device(), Limits(), lambda text: None, "n=3")
+        assert [item.example for item in measurements] == ["n=3"] * 3
+
+
+@scripted([20.0, 40.0, 30.0, 25.0, 35.0])
+def noisy() -> None: ...
+
+
+@pytest.mark.parametrize(("max_time", "rounds", "flags"), [(5.0, 80, ()), (1e-9, 6, ("imprecise",))])
+def test_rounds_are_added_until_every_median_is_precise(max_time: float, rounds: int, flags: tuple[str, ...]) -> None:
+    found, _ = measured(make_course({"exact": encoder, "noisy": noisy}), max_time=max_time)
+    assert (found.rounds, found["exact"].flags, found["noisy"].flags) == (rounds, (), flags)
+
+
+@pytest.mark.parametrize(
+    ("reps", "rounds", "left_s", "following"),
+    [
+        (None, 0, -1.0, LEAST_ROUNDS),
+        (None, LEAST_ROUNDS, 14.0, 20),
+        (None, LEAST_ROUNDS, 13.9, 19),
+        (None, LEAST_ROUNDS, 6.0, 12),
+        (None, LEAST_ROUNDS, 5.9, None),
+        (None, 20, 1e9, 40),
+        (None, 640, 1e9, None),
+        (7, 0, -1.0, 4),
+        (7, 4, 1e9, None),
+    ],
+)
+def test_how_many_rounds_there_is_time_for(reps: int | None, rounds: int, left_s: float, following: int | None) -> None:
+    assert next_rounds(Plan("cold", reps, None, 0.005, 1.0, 0.1), rounds, 1.0, left_s) == following
+
+
+def test_a_whole_that_is_called_like_a_phase() -> None:
+    course = make_course({"both": encoder, "both (whole)": decoder}, both)
+    assert list(course.calls) == ["both", "both (whole)", "both (whole) (whole)"]
+    assert course.title == "both (whole) (whole)"
+
+
+def test_the_ratio_is_that_of_each_round() -> None:
+    times = [{"a": (1.0, 3.0), "b": (2.0, 2.0), "w": (3.0, 5.0)}, {"a": (8.0, 8.0), "b": (4.0, 4.0), "w": (6.0, 6.0)}]
+    course = make_course({"a": encoder, "b": decoder}, named("w"))
+    timings = {
+        name: Timing(label=name, timer="t", cache="c", device="d", samples_us=(median_us,))
+        for name, median_us in {"a": 3.0, "b": 1.0, "w": 5.0}.items()
+    }
+    found = summarise_phases(course, Interleaved({}, rounds=times), timings, 0)
+    assert (found.sum_us, found.ratio) == (8.0, 1.5)  # sums of 4 and 12, ratios of 1 and 2
+    assert [each.share for each in found.phases] == [0.75, 0.25]
+    assert found.ratio_interval == median_interval([1.0, 2.0]) is None
+
+
+def named(name: str) -> Function:
+    def function() -> None: ...
+
+    function.__name__ = name
+    return function
+
+
+# where nothing is timed
+
+
+def test_switched_off_every_function_is_called_once() -> None:
+    calls: list[str] = []
+    course = make_course({"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}, lambda: calls.append("w"))
+    found, measurements = measured(course, timer="wall", disable=True)
+    assert calls == ["a", "b", "w"]
+    assert not found.measured
+    assert found.unmeasured == "switched off by --gpu-bench-disable"
+    assert [item.timing.unmeasured for item in measurements] == [found.unmeasured] * 3
+
+
+def test_by_the_clock_on_the_cpu() -> None:
+    x = torch.ones(300, 300)
+
+    def twice() -> torch.Tensor:
+        return (x @ x).add(1)
+
+    course = make_course({"matmul": lambda: x @ x, "add": lambda: x.add(1)}, twice, elements=x.numel())
+    found, measurements = measured(course, timer="profiler", reps=12, warmup=1, cache="hot")
+    assert (found.timer, found.rounds) == ("wall", 6)
+    assert sum(each.share for each in found.phases) == pytest.approx(1)
+    assert found.ratio is not None
+    assert found.ratio_interval is not None
+    assert all(item.timing.measured for item in measurements)
+
+
+# what cannot be meant, or measured
+
+
+@pytest.mark.parametrize(
+    ("phases", "others", "sentence"),
+    [
+        ({}, {}, "needs at least one phase, found an empty mapping"),
+        ([encoder], {}, "needs a mapping of names to functions, found list"),
+        (encoder, {}, "needs a mapping of names to functions, found function"),
+        ({"": encoder}, {}, "needs names that are texts and not empty, found ''"),
+        ({3: encoder}, {}, "needs names that are texts and not empty, found 3"),
+        ({"a": 3}, {}, "needs a function for 'a', found int"),
+        (BOTH, {"whole": "both"}, r"phases\(whole=...\) must be a function, or be left out, found str"),
+        (BOTH, {"elements": 0}, r"phases\(elements=0\) is not valid: it must be a whole number, at least 1"),
+        (BOTH, {"elements": 1.5}, "must be a whole number"),
+        (BOTH, {"elements": True}, "must be a whole number"),
+        (BOTH, {"args": "x"}, "args= must be a tuple"),
+        (BOTH, {"setup": 3}, "setup= must be a function"),
+    ],
+)
+def test_requests_that_cannot_be_meant(phases: Any, others: Any, sentence: str) -> None:
+    with pytest.raises(BadRequest, match=sentence) as caught:
+        make_course(phases, **others)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_phase_without_a_script() -> None:
+    with pytest.raises(BadRequest, match="decorate 'plain' with @scripted"):
+        measured(make_course({"plain": lambda: None}))
+
+
+def test_a_phase_whose_body_does_not_run() -> None:
+    def body() -> Iterator[int]:
+        yield 1
+
+    with pytest.raises(BadRequest, match="'lazy' returns a generator"):
+        measured(make_course({"lazy": body}), timer="wall")
+
+
+class LosingTimer(ScriptedTimer):
+    """Sees nothing of what is called `empty`."""
+
+    def session(self) -> "LosingSession":
+        return LosingSession(self)
+
+
+class LosingSession(ScriptedSession):
+    def reps(self) -> list[Rep]:
+        raise NothingRecorded("'empty' launched nothing on the GPU in 40 calls")
+
+
+def test_a_phase_that_launches_nothing() -> None:
+    plan = Plan("cold", None, None, 0.005, 1.0, 0.1)
+    with pytest.raises(NothingRecorded, match="'empty' launched nothing"):
+        take_phases(make_course({"empty": encoder}), LosingTimer(), cpu_device(), plan, 0, lambda text: None)
+
+
+def test_the_error_of_a_phase_goes_through() -> None:
+    @scripted([1.0])
+    def fails() -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError) as caught:
+        measured(make_course({"fails": fails}))
+    assert "raised in turn 1 of 'fails'" in caught.value.__notes__[0]  # type: ignore[attr-defined]

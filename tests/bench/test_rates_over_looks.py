@@ -1,0 +1,347 @@
+"""Limits on rates while reps are taken: the looks and the alpha of a limit on time, and how often it is wrong.
+
+Run as a module (`python -m tests.bench.test_rates_over_looks [sessions]`) it prints its tables as Markdown, from 500
+sessions of each rate and noise unless told otherwise. Only the times are played: what stops is what stops a test.
+"""
+
+import math
+import statistics
+import sys
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_gpubench.bench import work
+from pytest_gpubench.bench.comparison import as_declared
+from pytest_gpubench.bench.plan import plan_of
+from pytest_gpubench.bench.work import Inspection, Work
+from pytest_gpubench.gpu.device import cpu_device
+from pytest_gpubench.limits import Limits
+from pytest_gpubench.results.model import Kernel, Outcome, Peaks, Timing
+from pytest_gpubench.results.roofline import judge_speed
+from pytest_gpubench.settings import Settings
+from pytest_gpubench.stats.stopping import LEAST_REPS
+from pytest_gpubench.timing import comparison, measurement, rounds, sampling
+from pytest_gpubench.timing.base import Rep
+from pytest_gpubench.timing.comparison import Match, compare
+from pytest_gpubench.timing.measurement import measure
+from pytest_gpubench.timing.rounds import Interleaved
+from pytest_gpubench.verdict.time import Judgement, judge
+from tests.timing.fakes import ArmsTimer, Clock, call_of, rep
+
+PASS, FAIL, INCONCLUSIVE = Outcome.PASS, Outcome.FAIL, Outcome.INCONCLUSIVE
+LIMIT_GBPS = 1000.0
+MOVED_BYTES = 10**8
+AT_LIMIT_US = MOVED_BYTES / LIMIT_GBPS / 1e3
+SHORT_REP_S = 0.5e-3
+"""What a rep of a short kernel takes on the host, flush and all: two thousand fit into the second that a limit has."""
+LONG_REP_S = 4e-3
+RATES = (0.97, 0.99, 1.0, 1.01, 1.03)
+"""Of the limit."""
+NOISES = (0.01, 0.05)
+SIGMAS = 2
+AT_LIMIT = Limits(min_gbps=LIMIT_GBPS)
+
+Play = Callable[[str, int], Rep]
+
+
+@dataclass(frozen=True)
+class Session:
+    """What one session came to."""
+
+    outcome: Outcome
+    reps: int
+    looks: int
+
+
+def noisy(rng: np.random.Generator, rate: float, noise: float) -> Play:
+    """Return reps whose median rate is this part of the limit, of lognormal noise."""
+    times_us = AT_LIMIT_US / rate * np.exp(noise * rng.standard_normal(20_000))
+    return lambda name, number: rep(float(times_us[number]))
+
+
+def settings_of(alpha: float) -> Settings:
+    return Settings(timer="scripted", device="cpu", alpha=alpha)
+
+
+def timing_of(samples_us: tuple[float, ...]) -> Timing:
+    return Timing(label="softmax", timer="profiler", cache="cold", device="GPU", samples_us=samples_us)
+
+
+def judgement_of(settings: Settings, limits: Limits) -> Judgement:
+    return Inspection(settings, cpu_device(), limits).judgement(Work(moved_bytes=MOVED_BYTES))
+
+
+def measured(play: Play, settings: Settings, rep_s: float, limits: Limits = AT_LIMIT) -> Session:
+    """Measure one call as `gpu_bench.measure` does."""
+    judgement = judgement_of(settings, limits)
+    timing = reps_of(play, settings, rep_s, judgement)
+    return Session(judgement.verdicts[0].outcome, timing.reps, judgement.looks)
+
+
+def reps_of(play: Play, settings: Settings, rep_s: float, judgement: Judgement) -> Timing:
+    """Take the reps of a measurement until they are judged."""
+    clock = Clock()
+    timer = ArmsTimer(clock, play, cost_s=rep_s, max_reps=20_000)
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (measurement, sampling):
+            patch.setattr(module, "time", clock)
+        return measure(call_of(lambda: None), timer, cpu_device(), plan_of(settings), judgement.look, lambda text: None)
+
+
+def compared(play: Play, settings: Settings, rep_s: float) -> Session:
+    """Take the rounds of a comparison with a call that is slower, until the rate is decided."""
+    clock, judgement = Clock(), judgement_of(settings, AT_LIMIT)
+    calls = {name: replace(call_of(lambda: None), label=name) for name in ("reference", "candidate")}
+
+    def played(name: str, number: int) -> Rep:
+        return play(name, number) if name == "candidate" else rep(2 * AT_LIMIT_US)
+
+    def look(taken: Interleaved, looks: tuple[int, ...]) -> bool:
+        return judgement.look(timing_of(taken.samples["candidate"].samples_us))
+
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (comparison, rounds):
+            patch.setattr(module, "time", clock)
+        timer = ArmsTimer(clock, played, cost_s=rep_s, max_reps=20_000)
+        _, timings = compare(
+            Match(calls, "reference", {}, 0), timer, cpu_device(), plan_of(settings), look, lambda text: None
+        )
+    return Session(judgement.verdicts[0].outcome, timings["candidate"].reps, judgement.looks)
+
+
+Take = Callable[[Play, Settings, float], Session]
+
+
+def sessions(take: Take, rate: float, noise: float, alpha: float, number: int, rep_s: float) -> list[Session]:
+    """Return so many sessions, always the same."""
+    seeds = np.random.SeedSequence([20250611, round(1e4 * rate), round(1e4 * noise)]).spawn(number)
+    settings = settings_of(alpha)
+    return [take(noisy(np.random.default_rng(seed), rate, noise), settings, rep_s) for seed in seeds]
+
+
+# the same procedure as for a limit on time
+
+
+@given(
+    st.lists(st.floats(90, 110), min_size=LEAST_REPS, max_size=60),
+    st.floats(800, 1200),
+    st.sampled_from([0.2, 0.01, 0.001]),
+    st.booleans(),
+)
+def test_a_rate_is_judged_as_the_time_that_it_stands_for(
+    samples_us: list[float], gbps: float, alpha: float, single: bool
+) -> None:
+    """The inequality turned around, look by look."""
+    settings = replace(settings_of(alpha), reps=1 if single else None)
+    rate = judgement_of(settings, Limits(min_gbps=gbps))
+    time = judgement_of(settings, Limits(max_time_us=MOVED_BYTES / gbps / 1e3))
+    for taken in range(LEAST_REPS, len(samples_us) + 1, 8):
+        seen = timing_of(tuple(samples_us[:taken]))
+        assert rate.look(seen) is time.look(seen)
+        assert [item.outcome for item in rate.verdicts] == [item.outcome for item in time.verdicts]
+    assert rate.looks == time.looks
+
+
+@given(st.lists(st.integers(2900, 3200), min_size=LEAST_REPS, max_size=60), st.data(), st.integers(2**20, 2**33))
+def test_a_rate_and_the_time_that_it_was_computed_from_agree(ticks: list[int], data: st.DataObject, moved: int) -> None:
+    """Where the limit is the time of a rep: an end of the interval is then exactly at it."""
+    samples_us = tuple(tick * 0.032 for tick in ticks)
+    wanted_us = data.draw(st.sampled_from(samples_us))
+    seen = msgspec.structs.replace(timing_of(samples_us), moved_bytes=moved, flops=moved)
+    [on_time] = judge(seen, Limits(max_time_us=wanted_us), 0.05)
+    [gbps] = judge_speed(seen, 0.05, min_gbps=moved / wanted_us / 1e3)
+    [tflops] = judge_speed(seen, 0.05, min_tflops=moved / wanted_us / 1e6)
+    assert (gbps.outcome, tflops.outcome) == (on_time.outcome, on_time.outcome)
+
+
+@pytest.mark.parametrize(("tick", "moved"), [(11, 2**21), (39, 2**21), (22, 2**26)])
+def test_the_rate_of_reps_that_are_all_alike_is_reached(tick: int, moved: int) -> None:
+    """Rates that are not what a product with the time and a quotient by it leave of them."""
+    rate = moved / (tick * 0.032) / 1e3
+    assert rate * (tick * 0.032) / (tick * 0.032) < rate
+    seen = msgspec.structs.replace(timing_of((tick * 0.032,) * 60), moved_bytes=moved)
+    assert [item.outcome for item in judge_speed(seen, 0.001, min_gbps=rate)] == [PASS]
+    assert [item.outcome for item in judge_speed(seen, 0.001, min_gbps=math.nextafter(rate, math.inf))] == [FAIL]
+
+
+@pytest.mark.parametrize("noise", NOISES)
+@pytest.mark.parametrize("rate", RATES)
+def test_a_rate_takes_the_reps_of_the_time_that_it_stands_for(rate: float, noise: float) -> None:
+    settings = settings_of(0.001)
+    by_rate, by_time = (
+        measured(noisy(np.random.default_rng(1), rate, noise), settings, LONG_REP_S, limits)
+        for limits in (AT_LIMIT, Limits(max_time_us=AT_LIMIT_US))
+    )
+    assert by_rate == by_time
+
+
+@pytest.mark.parametrize("limits", [Limits(min_gbps=1.0), Limits(min_tflops=1.0), Limits(min_peak_fraction=0.1)])
+def test_looks_at_rates_spend_alpha_as_looks_at_times_do(limits: Limits, monkeypatch: pytest.MonkeyPatch) -> None:
+    spent: list[float] = []
+
+    def note(timing: Timing, alpha: float, **given: object) -> tuple[()]:
+        assert alpha == 0.01
+        assert given["min_gbps"] == limits.min_gbps
+        assert given["min_tflops"] == limits.min_tflops
+        assert given["min_peak_fraction"] == limits.min_peak_fraction
+        assert timing.moved_bytes == MOVED_BYTES
+        spent.append(float(str(given["spent"])))
+        return ()
+
+    monkeypatch.setattr(work, "judge_speed", note)
+    timing = timing_of((1.0,) * 20)
+    growing = judgement_of(settings_of(0.01), limits)
+    for _ in range(4):
+        growing.look(timing)
+    assert spent == pytest.approx([0.01 / 2, 0.01 / 6, 0.01 / 12, 0.01 / 20])
+    spent.clear()
+    judgement_of(replace(settings_of(0.01), reps=20), limits).look(timing)
+    assert spent == [0.01]
+
+
+def test_peaks_are_measured_before_the_first_look_and_not_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, ...]] = []
+
+    def note(device: object, dtypes: tuple[str, ...]) -> Peaks:
+        asked.append(tuple(dtypes))
+        return Peaks(copy_gbps=2000.0, read_gbps=2000.0)
+
+    monkeypatch.setattr(work, "measured_peaks", note)
+    looked_for = Inspection(replace(settings_of(0.01), timer="wall"), cpu_device(), Limits(min_peak_fraction=0.9))
+    judgement = looked_for.judgement(Work(MOVED_BYTES, 0.5, 10, "bfloat16"))
+    assert asked == [("bfloat16",)]
+    for _ in range(3):
+        assert judgement.look(timing_of((50.0,) * 20))
+    assert [item.outcome for item in judgement.verdicts] == [PASS]
+    assert len(asked) == 1
+
+
+def test_what_kernels_took_is_summed_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look needs the times alone, whatever there is to say of hundreds of kernels."""
+    asked: list[int] = []
+
+    def note(reps: list[Rep]) -> list[Kernel]:
+        asked.append(len(reps))
+        return []
+
+    monkeypatch.setattr(measurement, "summarise_kernels", note)
+    found = measured(noisy(np.random.default_rng(1), 1.0, 0.05), settings_of(0.001), SHORT_REP_S)
+    assert found.looks > 1
+    assert asked == [found.reps]
+
+
+def test_what_more_reps_cannot_settle_asks_for_none() -> None:
+    """Unknown bytes, and a rate that cannot be true: INVALID at the first look already."""
+    peaks = Peaks(copy_gbps=2000.0, read_gbps=2000.0)
+    unknown = timing_of((20.0,) * 20)
+    impossible = msgspec.structs.replace(unknown, moved_bytes=MOVED_BYTES)
+    for timing, words in ((unknown, "not known"), (impossible, "faster than memory allows")):
+        judgement = Judgement(
+            Limits(),
+            0.01,
+            rates=lambda seen, spent: judge_speed(seen, 0.01, min_gbps=1.0, peaks=peaks, spent=spent),
+        )
+        assert judgement.look(timing)
+        assert [item.outcome for item in judgement.verdicts] == [Outcome.INVALID]
+        assert words in judgement.verdicts[0].sentence
+
+
+def test_verdicts_come_in_the_order_in_which_limits_are_declared() -> None:
+    limits = Limits(min_tflops=1, max_time_us=1, min_gbps=1, max_rel_std=0.1)
+    judgement = Inspection(settings_of(0.01), cpu_device(), limits).judgement(Work(MOVED_BYTES, None, 1))
+    judgement.look(timing_of((50.0,) * 20))
+    names = [item.limit.partition("=")[0] for item in judgement.verdicts]
+    assert names == ["max_rel_std", "max_time_us", "min_gbps", "min_tflops"]
+    assert as_declared(judgement.verdicts[::-1]) == judgement.verdicts
+
+
+# how often it is wrong
+
+
+@pytest.mark.parametrize("take", [measured, compared])
+@pytest.mark.parametrize("noise", NOISES)
+def test_a_rate_at_its_limit_fails_as_seldom_as_promised(take: Take, noise: float) -> None:
+    alpha, number = 0.05, 200
+    found = Counter(session.outcome for session in sessions(take, 1.0, noise, alpha, number, LONG_REP_S))
+    assert found[FAIL] / number <= alpha + SIGMAS * math.sqrt(alpha * (1 - alpha) / number)
+    assert found.total() == number
+
+
+def test_three_limits_at_once_each_fail_as_seldom_as_promised() -> None:
+    """All exactly at their limit: what one decides stands, and ends the reps that the others would have had."""
+    alpha, number, noise = 0.05, 200, 0.05
+    limits = Limits(max_rel_std=math.sqrt(math.expm1(noise**2)), max_time_us=AT_LIMIT_US, min_gbps=LIMIT_GBPS)
+    failed: Counter[str] = Counter()
+    looks: Counter[int] = Counter()
+    for seed in np.random.SeedSequence(20250612).spawn(number):
+        judgement = judgement_of(settings_of(alpha), limits)
+        reps_of(noisy(np.random.default_rng(seed), 1.0, noise), settings_of(alpha), SHORT_REP_S, judgement)
+        fails = [item.limit.partition("=")[0] for item in judgement.verdicts if item.outcome is FAIL]
+        failed.update([*fails, *(["any"] if fails else [])])
+        assert len(judgement.verdicts) == len(SHARES) - 1
+        looks[judgement.looks] += 1
+    assert max(looks) > 2
+    for name, share in SHARES.items():
+        most = share * alpha
+        assert failed[name] / number <= most + SIGMAS * math.sqrt(most * (1 - most) / number), name
+
+
+SHARES = {"max_rel_std": 1, "max_time_us": 1, "min_gbps": 1, "any": 2}
+"""Of alpha, by limit; of a time and its rate none fails without the other."""
+
+
+@pytest.mark.parametrize("noise", NOISES)
+def test_an_open_limit_takes_nothing_from_one_that_is_broken(noise: float) -> None:
+    """A time 1 % above its limit, alone and beside a steadiness that is exactly at its limit."""
+    open_too = Limits(max_time_us=AT_LIMIT_US / 1.01, max_rel_std=math.sqrt(math.expm1(noise**2)))
+    found = []
+    for limits in (Limits(max_time_us=AT_LIMIT_US / 1.01), open_too):
+        judgement = judgement_of(settings_of(0.001), limits)
+        timing = reps_of(noisy(np.random.default_rng(7), 1.0, noise), settings_of(0.001), SHORT_REP_S, judgement)
+        [on_time] = [item for item in judgement.verdicts if item.limit.startswith("max_time_us")]
+        found.append((on_time.outcome, timing.reps, judgement.looks))
+    assert found[0] == found[1]
+    assert found[0][0] is FAIL
+
+
+@pytest.mark.parametrize(
+    ("take", "rate", "outcome"),
+    [(measured, 0.988, FAIL), (measured, 1.012, PASS), (compared, 0.98, FAIL), (compared, 1.02, PASS)],
+)
+def test_a_rate_beside_its_limit_is_told_in_time(take: Take, rate: float, outcome: Outcome) -> None:
+    """At the default alpha; where the first look is too early, more reps are taken."""
+    found = sessions(take, rate, 0.05, 0.001, 20, SHORT_REP_S)
+    assert {session.outcome for session in found} == {outcome}
+    assert statistics.median(session.looks for session in found) > 1
+    assert max(session.reps for session in found) < 1900
+
+
+# tables
+
+
+def print_table(take: Take, alpha: float, number: int) -> None:
+    """Print what sessions come to, by rate and noise."""
+    print(f"\n{take.__name__}, alpha {alpha:g}, {number} sessions each\n")
+    print("| noise | true rate / limit | FAIL | PASS | INCONCLUSIVE | reps (median) | looks (median) |")
+    print("| --- | --- | --- | --- | --- | --- | --- |")
+    for noise in NOISES:
+        for rate in RATES:
+            found = sessions(take, rate, noise, alpha, number, SHORT_REP_S)
+            outcomes = Counter(session.outcome for session in found)
+            reps, looks = (statistics.median(getattr(each, name) for each in found) for name in ("reps", "looks"))
+            numbers = " | ".join(str(outcomes[outcome]) for outcome in (FAIL, PASS, INCONCLUSIVE))
+            print(f"| {noise:.0%} | {rate:g} | {numbers} | {reps:g} | {looks:g} |", flush=True)
+
+
+if __name__ == "__main__":
+    wanted = int(sys.argv[1]) if len(sys.argv) > 1 else 500
+    for asked_alpha in (0.001, 0.05):
+        for way in (measured, compared):
+            print_table(way, asked_alpha, wanted)

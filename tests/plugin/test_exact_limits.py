@@ -1,0 +1,513 @@
+"""Limits on what a call moves, computes and launches, with scripted times."""
+
+import pytest
+
+from pytest_gpubench.results.model import Outcome
+from tests.plugin.conftest import BenchRun, RecordRun
+
+MEASURE = "@pytest.mark.perf({marks})\ndef test_it(gpu_bench): gpu_bench.measure(fast, {given})\n"
+COMPARE = """
+import torch
+x = torch.ones(1000)
+
+@scripted([10.0, 10.1, 9.9], kernels=("a_kernel", "b_kernel"))
+def double(x): return x * 2
+
+@scripted([20.0, 20.1, 19.9], kernels=("c_kernel",))
+def slowly(x): return x * 2
+
+@pytest.mark.perf({marks})
+def test_it(gpu_bench): gpu_bench.compare(double, slowly, (x,), {given})
+"""
+
+
+@pytest.mark.parametrize(
+    ("marks", "given", "outcome"),
+    [
+        # 10 us: 10^6 bytes are 100 GB/s
+        ("min_gbps=98", "bytes=10**6", "passed"),
+        ("min_gbps=102", "bytes=10**6", "failed"),
+        ("min_tflops=98", "flops=10**9", "passed"),
+        ("min_tflops=102", "flops=10**9", "failed"),
+    ],
+)
+def test_a_rate_just_inside_and_just_outside(bench_run: BenchRun, marks: str, given: str, outcome: str) -> None:
+    result = bench_run(MEASURE.format(marks=marks, given=given), "--gpu-bench-reps=60")
+    result.assert_outcomes(**{outcome: 1})
+    if outcome == "failed":
+        result.stdout.fnmatch_lines(["E *LimitBroken: fast is too slow: 100.0 *, wanted at least 102.0 *"])
+
+
+def test_a_rate_without_its_work_is_no_verdict(bench_run: BenchRun) -> None:
+    result = bench_run(MEASURE.format(marks="min_gbps=1", given=""))
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["E *InvalidResult: fast: min_gbps=1 *bytes=*"])
+
+
+OPEN = """
+@scripted([9.99, 10.01])
+def close(x=None): return x
+
+@scripted([20.0])
+def slower(x=None): return x
+
+@pytest.mark.perf({marks})
+def test_it(gpu_bench): gpu_bench.{call}
+"""
+ON_THE_LIMIT = [
+    ("", ""),
+    ("max_time_us=10", ""),
+    ("min_gbps=100", ", bytes=10**6"),
+    ("min_tflops=100", ", flops=10**9"),
+    ("min_gbps=50, min_tflops=100", ", bytes=10**6, flops=10**9"),
+]
+"""10 us, which the reps are as often above as below: no number of them decides it."""
+
+
+@pytest.mark.parametrize(("marks", "given"), ON_THE_LIMIT)
+def test_an_open_rate_asks_for_more_reps(record_run: RecordRun, marks: str, given: str) -> None:
+    """As an open time does: a first batch has 250 at most."""
+    source = OPEN.format(marks=marks, call=f"measure(close{given})")
+    (measurement,) = record_run(source, "--gpu-bench-max-time=0.5").records[0].measurements
+    assert (measurement.timing.reps > 250) is bool(marks)
+    outcomes = [verdict.outcome.name for verdict in measurement.verdicts]
+    assert outcomes == ["PASS", "INCONCLUSIVE"][-len(outcomes) :] if marks else not outcomes
+
+
+@pytest.mark.parametrize(("marks", "given"), ON_THE_LIMIT)
+def test_an_open_rate_of_a_candidate_asks_for_more_quads(record_run: RecordRun, marks: str, given: str) -> None:
+    """The speedup is known after 20 quads."""
+    source = OPEN.format(marks=marks, call=f"compare(close, slower, (1,){given})")
+    measurement = record_run(source).records[0].measurements[1]
+    assert (measurement.timing.reps > 40) is bool(marks)
+    outcomes = [verdict.outcome.name for verdict in measurement.verdicts]
+    assert outcomes == ["PASS", "INCONCLUSIVE"][-len(outcomes) :] if marks else not outcomes
+
+
+@pytest.mark.parametrize("marks", ["min_gbps=98", "min_gbps=102", "min_gbps=98, min_speedup=1.9", "max_time_us=9"])
+def test_a_decided_rate_asks_for_none(record_run: RecordRun, marks: str) -> None:
+    for call, reps in (("compare(close, slower, (1,), bytes=10**6)", 40), ("measure(close, bytes=10**6)", 250)):
+        measurement = record_run(OPEN.format(marks=marks, call=call)).records[0].measurements[-1]
+        assert measurement.timing.reps <= reps
+        assert {verdict.outcome.name for verdict in measurement.verdicts} <= {"PASS", "FAIL"}
+
+
+@pytest.mark.parametrize(
+    ("given", "words"), [("", "take at least 12, alpha 0.001)"), (", reps=11", "11 reps, alpha 0.001)")]
+)
+def test_a_rate_spends_what_a_time_spends(record_run: RecordRun, given: str, words: str) -> None:
+    """A first look of several has half of alpha, for which 11 reps are too few; a given number is one look at all."""
+    source = OPEN.format(marks="min_gbps=98, max_time_us=20", call=f"measure(close, bytes=10**6{given})")
+    source = source.replace("[9.99, 10.01]", "[10.0]")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pytest_gpubench.timing.sampling.LEAST_REPS", 11)
+        patch.setattr("pytest_gpubench.stats.stopping.LEAST_REPS", 11)
+        measurement = record_run(source, "--gpu-bench-max-time=1e-9").records[0].measurements[0]
+    assert measurement.timing.reps == 11
+    assert [verdict.sentence.endswith(words) for verdict in measurement.verdicts] == [True, True]
+
+
+def test_verdicts_of_a_comparison_come_as_their_limits_are_declared(record_run: RecordRun) -> None:
+    marks = "max_kernels=3, min_gbps=98, min_speedup=1.9, max_time_us=11, max_rel_std=0.1"
+    source = OPEN.format(marks=marks, call="compare(close, slower, (1,), bytes=10**6)")
+    verdicts = record_run(source).records[0].measurements[1].verdicts
+    names = [verdict.limit.partition("=")[0] for verdict in verdicts]
+    assert names == ["max_rel_std", "max_time_us", "min_speedup", "min_gbps", "max_kernels"]
+
+
+@pytest.mark.parametrize(("given", "more"), [("", 1), (", bytes=8", 0)])
+def test_what_is_moved_is_known_before_the_reps(bench_run: BenchRun, given: str, more: int) -> None:
+    """One call is made to see it, where nobody gave it, and it is not one of those that are timed."""
+    source = f"""
+import torch
+calls = []
+
+@scripted([10.0])
+def copy(x):
+    calls.append(x)
+    return x.clone()
+
+@pytest.mark.perf(min_gbps=1e-9)
+def test_it(gpu_bench):
+    timing = gpu_bench.measure(copy, (torch.ones(1),){given}, reps=30)
+    assert timing.moved_bytes == 8
+    assert len(calls) == 30 + {more}
+"""
+    bench_run(source).assert_outcomes(passed=1)
+
+
+def test_an_error_in_the_call_whose_work_is_counted_says_so(bench_run: BenchRun) -> None:
+    source = """
+@scripted([10.0])
+def broken(): raise ValueError("broken")
+
+@pytest.mark.perf(min_gbps=1)
+def test_it(gpu_bench): gpu_bench(broken)
+"""
+    result = bench_run(source)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*gpu_bench: raised in the call of 'broken' whose work is counted*"])
+
+
+@pytest.mark.parametrize("given", ["flops=0", "flops=-1", "flops=True", "flops=1.5", "bytes=-1"])
+def test_impossible_work_is_refused(bench_run: BenchRun, given: str) -> None:
+    result = bench_run(MEASURE.format(marks="", given=given))
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines([f"E *BadRequest: {given.replace('=', '=')} is not valid: *"])
+
+
+@pytest.mark.parametrize(
+    ("marks", "outcome"),
+    [
+        ("max_kernels=2", "passed"),
+        ("max_kernels=1", "failed"),
+        ("kernels=('a_*', 'b_*')", "passed"),
+        ("kernels=('c_*',)", "failed"),
+        ("forbid=('memcpy', 'memset')", "passed"),
+    ],
+)
+def test_structure_is_exact(bench_run: BenchRun, marks: str, outcome: str) -> None:
+    result = bench_run(COMPARE.format(marks=marks, given=""), "--gpu-bench-reps=20")
+    result.assert_outcomes(**{outcome: 1})
+
+
+def test_an_arm_knows_its_work(record_run: RecordRun) -> None:
+    recorder = record_run(COMPARE.format(marks="", given="flops=10**6"))
+    reference, candidate = (item.timing for item in recorder.records[0].measurements)
+    assert reference.moved_bytes == candidate.moved_bytes == 8000  # four bytes in and four out
+    assert candidate.gbps == pytest.approx(0.8, rel=0.02)
+    assert candidate.tflops == pytest.approx(0.1, rel=0.02)
+
+
+def test_the_operations_are_counted_where_a_limit_asks(record_run: RecordRun) -> None:
+    source = """
+import torch
+a = torch.ones(8, 16)
+
+@scripted([10.0, 10.1, 9.9])
+def product(a): return a @ a.T
+
+@pytest.mark.perf(min_tflops=1e-6)
+def test_it(gpu_bench): gpu_bench.compare(product, product, (a,), names=("one", "other"))
+"""
+    recorder = record_run(source, "--gpu-bench-reps=60")
+    assert [item.timing.flops for item in recorder.records[0].measurements] == [2 * 8 * 8 * 16] * 2
+    assert [verdict.outcome.name for verdict in recorder.records[0].measurements[1].verdicts] == ["PASS"]
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ("timers=()", "compare(timers=()) is not valid: give different ones of profiler, events, graph"),
+        ("timers='graph'", "compare(timers='graph') is not valid: *"),
+        ("timers=('profiler', 'wall')", "compare(timers=('profiler', 'wall')) is not valid: *"),
+        ("timers=('graph', 'graph')", "compare(timers=('graph', 'graph')) is not valid: *"),
+        ("timer='wall', timers=('graph', 'events')", "compare(timer='wall', timers=*: the first of timers= judges*"),
+    ],
+)
+def test_timers_that_cannot_be_meant(bench_run: BenchRun, given: str, sentence: str) -> None:
+    result = bench_run(COMPARE.format(marks="", given=given))
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines([f"E *BadRequest: {sentence}"])
+
+
+def test_a_failure_names_the_kernels_that_the_reference_does_not_launch(bench_run: BenchRun) -> None:
+    result = bench_run(COMPARE.format(marks="min_speedup=3", given="flops=10**6"), "--gpu-bench-reps=40")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        ["  rate * GB/s, 0.1000 TFLOP/s *", "  double launches 1 x a_kernel that slowly does not"]
+    )
+
+
+@pytest.mark.parametrize("marks", ["max_kernels=2", "kernels='zzz'", "min_gbps=1", "max_time_us=1"])
+def test_phases_keep_every_limit(bench_run: BenchRun, marks: str) -> None:
+    source = f"""
+@scripted([10.0, 10.1, 9.9], kernels=("a", "b", "c"))
+def work(): return 0
+
+@pytest.mark.perf({marks})
+def test_it(gpu_bench): gpu_bench.phases({{"one": work}})
+"""
+    bench_run(source, "--gpu-bench-reps=20").assert_outcomes(failed=1)
+
+
+GIVEN = """
+import torch
+from hypothesis import given, settings, strategies as st
+
+@scripted([10.0, 10.1, 9.9], kernels=("a", "b"))
+def mine(x): return x * 2
+
+@scripted([40.0, 40.1, 39.9], kernels=("c",))
+def theirs(x): return x * 2
+"""
+
+
+def test_examples_keep_limits_on_structure(bench_run: BenchRun) -> None:
+    source = f"""{GIVEN}
+@pytest.mark.perf(max_kernels=1, min_speedup=1.2)
+@settings(database=None, max_examples=5)
+@given(n=st.integers(1, 9))
+def test_it(gpu_bench, n): gpu_bench.compare(mine, theirs, (torch.ones(n),))
+"""
+    result = bench_run(source)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["E *LimitBroken: mine launches 2 kernels*"])
+
+
+@pytest.mark.parametrize(
+    ("call", "marks"),
+    [
+        ("compare(mine, theirs, (torch.ones(n),), reps=40)", "min_speedup=3"),
+        ("measure(mine, (torch.ones(n),), reps=40)", "max_time_us=20"),
+    ],
+)
+def test_examples_spend_alpha_together(record_run: RecordRun, call: str, marks: str) -> None:
+    source = f"""{GIVEN}
+@pytest.mark.perf({marks})
+@settings(database=None, max_examples=4)
+@given(n=st.integers(1, 9))
+def test_it(gpu_bench, n): gpu_bench.{call}
+"""
+    recorder = record_run(source)
+    sentences = [each.sentence for item in recorder.records[0].measurements for each in item.verdicts]
+    assert len(sentences) > 1
+    assert len({sentence.rpartition("alpha ")[2] for sentence in sentences}) == len(sentences)
+    assert "alpha 0.0005" in sentences[0]
+
+
+def test_a_backward_run_is_prepared_anew_to_be_counted(bench_run: BenchRun) -> None:
+    source = """
+import torch
+x = torch.ones(16, 16, requires_grad=True)
+
+@scripted([10.0, 10.1, 9.9])
+def product(x): return x @ x
+
+@pytest.mark.perf(min_tflops=1e-9, min_gbps=1e-9)
+def test_it(gpu_bench): gpu_bench.measure(product, (x,), backward="backward")
+"""
+    bench_run(
+        source.replace("@scripted([10.0, 10.1, 9.9])\n", ""), "--gpu-bench-device=cpu", timer="wall"
+    ).assert_outcomes(passed=1)
+
+
+def test_a_name_that_cannot_be_printed_loses_nothing(record_run: RecordRun) -> None:
+    recorder = record_run(COMPARE.format(marks="", given="names=('c', 'r\\x1b')"))
+    (record,) = recorder.records
+    assert record.measurements[1].speedup is not None
+    assert len(record.measurements[1].speedup.log_ratios) > 0
+
+
+def test_what_fails_at_a_second_look_is_kept(record_run: RecordRun) -> None:
+    """What returns nothing can be measured, and not be looked at for different bits."""
+    source = """
+@pytest.mark.perf(deterministic=True, max_time_us=1e9)
+def test_it(gpu_bench): gpu_bench.measure(lambda: None, label="work")
+"""
+    recorder = record_run(source, "--gpu-bench-timer=wall", "--gpu-bench-device=cpu", "--gpu-bench-reps=20")
+    (record,) = recorder.records
+    assert record.measurements[0].timing.reps == 20
+
+
+LATE = """
+import sys, torch
+
+x = torch.ones(64)
+calls = []
+def double(x): return x * 2
+
+def late(x):
+    frame = sys._getframe()
+    while frame := frame.f_back:
+        if frame.f_code.co_name == "is_deterministic": raise ValueError("late")
+    return x + x
+
+def second(x):
+    calls.append(x)
+    if len(calls) == 2: raise ValueError("broken")
+    return x + x
+
+@pytest.mark.perf({marks})
+def test_it(gpu_bench): gpu_bench.{call}
+"""
+
+
+@pytest.mark.parametrize(
+    ("call", "roles"),
+    [
+        ("measure(late, (x,), reps=20)", [""]),
+        ("compare({'a': double, 'b': late}, double, (x,), reps=20)", ["reference", "candidate", "candidate"]),
+        ("phases({'p': double}, late, (x,), reps=20)", ["", ""]),
+    ],
+)
+def test_what_raises_after_the_reps_loses_none_of_them(record_run: RecordRun, call: str, roles: list[str]) -> None:
+    """What was found of the first function, whose look raised nothing, is kept with it."""
+    source = LATE.format(marks="deterministic=True, max_time_us=1e9", call=call)
+    recorder = record_run(source, "--gpu-bench-timer=wall", "--gpu-bench-device=cpu")
+    (report,) = (report for report in recorder.reports if report.when == "call")
+    assert "ValueError: late" in report.longreprtext
+    found = recorder.records[0].measurements
+    assert [item.role for item in found] == roles
+    assert [item.timing.reps for item in found] == [20] * len(roles)
+    judged = [[each.limit for each in item.verdicts] for item in found if item.role != "reference"]
+    both = ["max_time_us=1000000000.0", "deterministic=True"]
+    assert judged == ([both, both[:1]] if len(roles) > 1 else [both[:1]])
+
+
+def test_the_work_of_phases_is_counted_before_their_reps(record_run: RecordRun) -> None:
+    """The first call is there to see whether it is interpreted."""
+    source = LATE.format(marks="min_gbps=1e-12", call="phases({'p': second}, double, (x,), reps=20)")
+    recorder = record_run(source, "--gpu-bench-timer=wall", "--gpu-bench-device=cpu")
+    (report,) = (report for report in recorder.reports if report.when == "call")
+    assert "raised in the call of 'p' whose work is counted" in report.longreprtext
+
+
+@pytest.mark.parametrize(("alpha", "least"), [("1e-4", 15), ("2e-4", 14)])
+def test_phases_are_looked_at_once_with_all_of_alpha(record_run: RecordRun, alpha: str, least: int) -> None:
+    source = f"""
+@pytest.mark.perf(max_time_us=50, min_gbps=1e-9, alpha={alpha})
+def test_it(gpu_bench):
+    import torch
+    gpu_bench.phases({{"one": fast}}, args=(torch.ones(8),), max_time=1e-9)
+"""
+    (record,) = record_run(source).records
+    sentences = [each.sentence for item in record.measurements for each in item.verdicts]
+    assert len(sentences) == 2
+    assert all(f"(12 reps, too few to decide: take at least {least}, " in each.replace("; ", "(") for each in sentences)
+
+
+@pytest.mark.parametrize(
+    ("marks", "call", "sentence"),
+    [
+        (
+            "min_tflops=1",
+            "phases({'p': fast})",
+            "p: min_tflops=1 cannot be judged, * measure it by itself, with flops=",
+        ),
+        ("min_tflops=1", "measure(fast)", "fast: min_tflops=1 cannot be judged, * give flops= where it is measured"),
+        ("min_gbps=1", "measure(fast, bytes=0)", "fast: min_gbps=1 cannot be judged, its bytes are not known: give *"),
+    ],
+)
+def test_unknown_work_says_how_to_give_it(bench_run: BenchRun, marks: str, call: str, sentence: str) -> None:
+    source = f"@pytest.mark.perf({marks})\ndef test_it(gpu_bench): gpu_bench.{call}\n"
+    result = bench_run(source, "--gpu-bench-reps=20")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines([f"E *InvalidResult: {sentence}"])
+
+
+@pytest.mark.parametrize("marks", ["min_gbps=1e-9", "min_gbps=1e9", "min_peak_fraction=0.5"])
+@pytest.mark.parametrize(
+    "call",
+    [
+        "measure(mine, (torch.ones(0),))",
+        "compare(mine, theirs, (torch.ones(0),))",
+        "phases({'p': mine}, args=(torch.ones(0),))",
+    ],
+)
+def test_the_rate_of_what_moves_no_byte_is_not_judged(bench_run: BenchRun, marks: str, call: str) -> None:
+    source = f"{GIVEN}\n@pytest.mark.perf({marks})\ndef test_it(gpu_bench): gpu_bench.{call}\n"
+    result = bench_run(source, "--gpu-bench-reps=20")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["gpu_bench: warning: *says nothing here, it moves 0 bytes", "*limits: 1 not judged"])
+
+
+@pytest.mark.parametrize("call", ["measure(mine, (x,), {given})", "compare(mine, theirs, (x,), {given})"])
+def test_no_bytes_given_are_no_such_check(record_run: RecordRun, call: str) -> None:
+    """As without: those of inputs and outputs count."""
+    found = []
+    for given in ("bytes=0", "bytes=None"):
+        body = f"x = torch.ones(8); gpu_bench.{call.format(given=given)}"
+        recorder = record_run(f"{GIVEN}\n@pytest.mark.perf(min_gbps=1e-9)\ndef test_it(gpu_bench): {body}\n")
+        (record,) = recorder.records
+        found.append(
+            [(item.timing.moved_bytes, [each.outcome for each in item.verdicts]) for item in record.measurements]
+        )
+    assert found[0] == found[1]
+    assert found[0][-1] == (64, [Outcome.PASS])
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        ("measure(fast, bytes=10**9999)", "bytes=... is not valid: it must be a whole number of bytes, at most 2*63"),
+        ("compare(fast, slow, bytes=2**63 + 1)", "bytes=... is not valid: *, at most 2*63"),
+        ("measure(fast, flops=10**400)", "flops=... is not valid: it must be a whole number of operations, at most *"),
+        ("phases({'p': fast}, elements=10**400)", "phases(elements=...) is not valid: *, at most 2*63"),
+    ],
+)
+def test_numbers_that_no_call_can_mean_are_refused(bench_run: BenchRun, call: str, sentence: str) -> None:
+    result = bench_run(f"def test_it(gpu_bench): gpu_bench.{call}\n")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines([f"E *BadRequest: {sentence}"])
+
+
+def test_the_largest_numbers_are_measured(bench_run: BenchRun) -> None:
+    source = """
+@pytest.mark.perf(min_gbps=1e-9, min_tflops=1e-9)
+def test_it(gpu_bench): gpu_bench.measure(fast, bytes=2**63, flops=2**63)
+def test_phases(gpu_bench): gpu_bench.phases({"p": fast}, elements=2**63)
+"""
+    bench_run(source).assert_outcomes(passed=2)
+
+
+def test_what_the_gpu_can_do_is_asked_for_once_in_a_comparison(
+    bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[object] = []
+    monkeypatch.setattr(
+        "pytest_gpubench.bench.comparison.Inspection.peaks", lambda self, work: asked.append(work.moved_bytes)
+    )
+    source = """
+@pytest.mark.perf(min_gbps=1e-9)
+def test_it(gpu_bench): gpu_bench.compare({"a": fast, "b": fast, "c": fast}, slow, bytes=1000)
+"""
+    bench_run(source).assert_outcomes(passed=1)
+    assert asked.count(1000) == 1
+
+
+BESIDE = """
+@scripted([9.9, 10.1])
+def close(): return 0
+
+@scripted([20.0, 20.2, 19.8])
+def plain(): return 0
+
+@pytest.mark.perf({marks})
+def test_it(gpu_bench): gpu_bench.compare({{"close": close, "bad": slow}}, plain{given})
+"""
+
+
+@pytest.mark.parametrize(
+    "marks",
+    [
+        "min_speedup={'close': 2.0, 'bad': 1.5}",
+        "min_speedup={'close': 2.0}, max_time_us=15",
+        "min_speedup={'bad': 1.5}, max_time_us=10.0",
+        "min_speedup={'bad': 1.5}, max_time_us=20.0",
+        "min_speedup={'close': 2.0}, min_gbps=10**9",
+        "max_time_us=10.0, max_rel_std=1e-9",
+    ],
+)
+def test_a_comparison_ends_when_a_limit_is_broken(record_run: RecordRun, marks: str) -> None:
+    """At the first look, though what is asked of the other would stay open for all of them."""
+    given = ", bytes=1000" if "min_gbps" in marks else ""
+    recorder = record_run(BESIDE.format(marks=marks, given=given))
+    (record,) = recorder.records
+    outcomes = [each.outcome for item in record.measurements for each in item.verdicts]
+    assert Outcome.FAIL in outcomes
+    assert {item.speedup.quads for item in record.measurements if item.speedup} == {20}
+    assert [report.outcome for report in recorder.reports if report.when == "call"] == ["failed"]
+
+
+def test_a_broken_limit_is_told_before_one_that_it_left_open(bench_run: BenchRun) -> None:
+    source = """
+@scripted([9.9, 10.1])
+def close(): return 0
+
+@pytest.mark.perf(max_time_us=10.0, min_gbps=1e9, inconclusive="fail")
+def test_it(gpu_bench): gpu_bench.measure(close, bytes=1000)
+"""
+    result = bench_run(source)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["E *LimitBroken: close is too slow: * GB/s*"])

@@ -1,0 +1,342 @@
+"""Turns: one test at a time on a GPU, whoever runs it; several GPUs at once; work of strangers."""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from pytest_gpubench.errors import BadRequest
+from pytest_gpubench.gpu import allocation, visible
+from pytest_gpubench.gpu.lock import GpuLock, Holder
+from pytest_gpubench.gpu.visible import HostGpu, VisibleGpu
+from pytest_gpubench.plugin.gpu_turn import Reach, TooFewGpus, Turns
+from pytest_gpubench.plugin.markers import gpus_needed
+from pytest_gpubench.plugin.workers import Pin
+from pytest_gpubench.settings import Settings
+from tests.gpu.holding import held
+from tests.plugin.hosts import Host, overlaps, turns_by_gpu
+
+SIX = """
+@pytest.mark.parametrize("number", range(6))
+def test_it(gpu_bench, number):
+    gpu_bench(fast)
+    time.sleep(0.02)
+"""
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Host:
+    return Host(tmp_path, ["GPU-a", "GPU-b"])
+
+
+@pytest.fixture
+def stranger() -> "Iterator[subprocess.Popen[bytes]]":
+    """A process that is not ours: init adopts it."""
+    code = "import os, sys\nif os.fork(): os._exit(0)\nos.setsid()\nprint(os.getpid(), flush=True)\nsys.stdin.read()"
+    process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    yield process
+    process.communicate()
+
+
+def pid_of(stranger: "subprocess.Popen[bytes]") -> int:
+    assert stranger.stdout is not None
+    return int(stranger.stdout.readline())
+
+
+def test_two_runs_at_once_take_turns(host: Host) -> None:
+    host.write(SIX)
+    runs = [host.start(CUDA_VISIBLE_DEVICES="0"), host.start("-n2", CUDA_VISIBLE_DEVICES="0")]
+    for run in runs:
+        assert "6 passed" in run.communicate(timeout=120)[0]
+    records = host.records()
+    assert len(records) == 12
+    assert set(turns_by_gpu(records)) == {"GPU-a"}
+    assert overlaps(records) == []
+
+
+def test_who_is_waited_for_is_said_and_not_for_ever(host: Host) -> None:
+    host.write(SIX)
+    (host.folder / "test_plain.py").write_text("def test_plain(): pass\n")
+    note = Holder.of_this_process("test_of_another", "pytest another")
+    with held(GpuLock("GPU-a", host.folder / "locks", note)):
+        status, output = host.run("-k", "0 or plain", "--gpu-bench-lock-timeout=1.2")
+    assert status == 1
+    assert "1 passed, 5 deselected, 1 error in" in output
+    holder = rf"GPU-a, held by pid {os.getpid()} of .* \(pytest another, test_of_another, since "
+    assert re.search(rf"^gpu_bench: waiting for {holder}", output, re.MULTILINE)
+    assert re.search(rf"waited 1 s for {holder}.*wait longer with --gpu-bench-lock-timeout", output)
+    assert host.run("-k", "0")[0] == 0
+
+
+def test_waiting_is_not_counted_by_a_timeout(host: Host) -> None:
+    pytest.importorskip("pytest_timeout")
+    host.write(SIX)
+    with held(GpuLock("GPU-a", host.folder / "locks")):
+        run = host.start("-k", "0", "--timeout=1")
+        assert run.stdout is not None
+        shown = iter(run.stdout.readline, "")
+        assert any("waiting for GPU-a" in line for line in shown)
+        with pytest.raises(subprocess.TimeoutExpired):
+            run.wait(timeout=0.6)  # together with what it had waited before it said so, more than the timeout
+    assert "1 passed" in run.communicate(timeout=60)[0]
+
+
+@pytest.mark.parametrize("arguments", [["--gpu-bench-disable"], ["--gpu-bench-device=cpu"], ["--collect-only"]])
+def test_what_measures_nothing_takes_no_turn(host: Host, arguments: list[str]) -> None:
+    host.write(SIX)
+    with held(GpuLock(["GPU-a", "GPU-b"], host.folder / "locks")):
+        status, _ = host.run("--gpu-bench-lock-timeout=0.1", *arguments)
+    assert status == 0
+    assert all(record.turn is None for record in host.records())
+
+
+def test_a_scripted_run_takes_no_turn(host: Host) -> None:
+    host.write(SIX)
+    assert host.run("--gpu-bench-timer=scripted")[0] == 0
+    assert not (host.folder / "locks").exists()
+
+
+def test_an_unusable_lock_folder_fails_the_perf_tests_with_a_sentence(host: Host) -> None:
+    host.write(SIX)
+    (host.folder / "test_plain.py").write_text("def test_plain(): pass\n")
+    elsewhere = host.folder / "elsewhere"
+    elsewhere.mkdir()
+    (host.folder / "locks").symlink_to(elsewhere)
+    status, output = host.run()
+    assert status == 1
+    assert "1 passed, 6 errors in" in output
+    assert "is a symbolic link, which is not followed: remove it" in output
+    status, output = host.run("-n2")
+    assert status != 0
+    assert "is a symbolic link, which is not followed: remove it" in output
+
+
+MARKED = """
+pytestmark = []
+
+@pytest.mark.gpu_turn
+def test_turn(): assert held() == ["GPU-a"]
+
+@pytest.mark.gpu_turn(gpus=2)
+def test_both(): assert held() == ["GPU-a", "GPU-b"]
+
+def test_none(): assert held() == []
+
+@pytest.mark.gpu_turn(3)
+def test_wrong(): pass
+
+def held():
+    from pytest_gpubench.gpu.lock import LockFile
+    from pathlib import Path
+    found = []
+    for uuid in ("GPU-a", "GPU-b"):
+        file = LockFile(Path("locks"), f"{uuid}.turn")
+        if not file.try_acquire():
+            found.append(uuid)
+        file.release()
+    return found
+"""
+
+
+def test_a_mark_asks_for_a_turn(host: Host) -> None:
+    host.write(MARKED)
+    status, output = host.run()
+    assert status == 1
+    assert "3 passed, 1 error in" in output
+    assert "gpu_turn() takes gpus= only, found 3" in output
+    assert "@pytest.mark.gpu_turn(gpus=1): hold the GPU" in host.run("--markers")[1]
+
+
+SEVERAL = """
+@pytest.mark.parametrize("number", range(4))
+@pytest.mark.perf(gpus=2)
+def test_two(gpu_bench, number):
+    gpu_bench(fast)
+    time.sleep(0.02)
+
+@pytest.mark.parametrize("number", range(4))
+def test_one(gpu_bench, number): gpu_bench(fast)
+
+@pytest.mark.perf(gpus=3)
+def test_three(gpu_bench): gpu_bench(fast)
+"""
+
+
+@pytest.mark.parametrize("mode", [[], ["-n2"], ["-n3"]])
+def test_several_gpus_all_or_none(host: Host, mode: list[str]) -> None:
+    host.write(SEVERAL)
+    status, output = host.run(*mode)
+    assert status == 0
+    assert "8 passed, 1 skipped in" in output
+    assert "the test needs 3 GPUs, and this process may use 2" in output
+    records = host.records()
+    assert overlaps(records) == []
+    for record in records:
+        assert record.turn is not None
+        assert len(record.turn.gpus) == (2 if "two" in record.nodeid else 1)
+        assert record.turn.gpus[0] == record.device.uuid
+        if mode:  # a worker's own GPU is cuda:0, the other cuda:1
+            assert record.extra_info["now"].split(",")[: len(record.turn.gpus)] == list(record.turn.gpus)
+            assert record.extra_info["seen"] == record.device.uuid
+
+
+def test_too_few_gpus_are_an_error_where_gpus_are_required(host: Host) -> None:
+    host.write(SEVERAL)
+    status, output = host.run("-k", "three", "--gpu-bench-require-gpu")
+    assert status == 1
+    assert "the test needs 3 GPUs, and this process may use 2" in output
+    status, output = host.run("-k", "two", "--gpu-bench-device=cpu")
+    assert status == 0
+    assert "4 skipped" in output
+    assert "the test needs 2 GPUs, and there is none to use" in output
+
+
+@pytest.mark.parametrize("value", [0, -1, 1.5, "2", True])
+def test_a_number_of_gpus_that_is_none(value: object) -> None:
+    item = cast(
+        Any,
+        SimpleNamespace(
+            get_closest_marker=lambda name: pytest.mark.gpu_turn(gpus=value).mark if name == "gpu_turn" else None
+        ),
+    )
+    with pytest.raises(BadRequest, match=r"gpu_turn\(gpus=.*: it must be a whole number of at least 1"):
+        gpus_needed(item)
+
+
+@pytest.mark.parametrize(
+    ("policy", "status", "sentence"),
+    [
+        ("warn", 0, "test_it.py::test_it[0]: 1 other process: pid {pid} (*) computes on the GPU: what was measured"),
+        ("fail", 1, "1 other process: pid {pid} (*) computes on the GPU: end it, or let the test wait"),
+        ("wait", 1, "waited 0.3 s for the GPU to be free, but 1 other process: pid {pid} (*) computes on the GPU"),
+    ],
+)
+def test_work_of_a_stranger(
+    host: Host, stranger: "subprocess.Popen[bytes]", policy: str, status: int, sentence: str
+) -> None:
+    pid = pid_of(stranger)
+    host.list_processes({"GPU-a": [pid], "GPU-b": []})
+    host.write(SIX)
+    found, output = host.run(
+        f"--gpu-bench-busy={policy}", "--gpu-bench-lock-timeout=0.3", "-k", "0", CUDA_VISIBLE_DEVICES="0"
+    )
+    assert found == status
+    assert re.search(re.escape(sentence.format(pid=pid)).replace(r"\*", ".*"), output)
+    assert host.run("--gpu-bench-busy=fail", "-k", "0", CUDA_VISIBLE_DEVICES="1")[0] == 0
+
+
+def test_our_own_workers_are_not_strangers(host: Host) -> None:
+    source = """
+@pytest.fixture(scope="session", autouse=True)
+def listed():
+    import json, subprocess
+    child = subprocess.Popen(["sleep", "60"])
+    table = json.loads(open("gpus.json").read())
+    table["GPU-a"] += [os.getpid(), child.pid]
+    open("gpus.json", "w").write(json.dumps(table))
+    yield
+    child.kill()
+    child.wait()
+"""
+    host.write(source + SIX)
+    host.list_processes({"GPU-a": []})
+    status, output = host.run("-n2", "--gpu-bench-busy=fail")
+    assert (status, "6 passed" in output) == (0, True), output
+
+
+def test_a_run_that_takes_turns_is_no_stranger(host: Host) -> None:
+    """We stand for it: not of the run's family, but with a claim in the same folder."""
+    host.write(SIX)
+    host.list_processes({"GPU-a": [os.getpid()]})
+    assert host.run("-k", "0", "--gpu-bench-busy=fail")[0] == 1
+    claim = allocation.claim_gpu([VisibleGpu("GPU-a", 0, "")], host.folder / "locks")
+    assert host.run("-k", "0", "--gpu-bench-busy=fail")[0] == 0
+    claim.release()
+
+
+def test_a_run_signs_in_before_it_uses_the_gpu(host: Host) -> None:
+    """The profiler starts when tests are collected: a run that measures meanwhile must not take that for a stranger."""
+    host.write(SIX)
+    (host.folder / "test_a.py").write_text(
+        "import os\ndef test_first(): assert os.listdir('locks') == ['GPU-a.seat0']\n"
+    )
+    status, output = host.run()
+    assert (status, "7 passed" in output) == (0, True), output
+
+
+COMES = """
+@pytest.mark.perf(max_time_us=50)
+def test_disturbed(gpu_bench):
+    gpu_bench(fast)
+    import json
+    open("gpus.json", "w").write(json.dumps({"GPU-a": [int(os.environ["STRANGER"])]}))
+"""
+
+
+def test_a_stranger_that_comes_makes_the_measurement_invalid(host: Host, stranger: "subprocess.Popen[bytes]") -> None:
+    pid = pid_of(stranger)
+    host.write(COMES)
+    host.list_processes({"GPU-a": []})
+    status, output = host.run(STRANGER=str(pid))
+    assert status == 1
+    assert re.search(rf"1 other process: pid {pid} .*began to compute on the GPU while it was measured on", output)
+    (record,) = host.records()
+    assert [verdict.outcome.value for verdict in record.measurements[0].verdicts] == ["pass", "invalid"]
+    assert any("began to compute" in warning for warning in record.warnings)
+
+
+@pytest.mark.parametrize(("end", "status"), [("assert False", 1), ("pytest.fail('no')", 1), ("pytest.skip('no')", 0)])
+def test_a_stranger_is_seen_however_the_test_ends(
+    host: Host, stranger: "subprocess.Popen[bytes]", end: str, status: int
+) -> None:
+    pid = pid_of(stranger)
+    host.write(f"{COMES.rstrip()}\n    import pytest\n    {end}\n")
+    host.list_processes({"GPU-a": []})
+    assert host.run(STRANGER=str(pid))[0] == status
+    (record,) = host.records()
+    assert [verdict.outcome.value for verdict in record.measurements[0].verdicts] == ["pass", "invalid"]
+
+
+def turns_with(pin: Pin | None, uuid: str | None = "GPU-b", **settings: Any) -> Turns:
+    device = SimpleNamespace(type="cuda", facts=SimpleNamespace(uuid=uuid))
+    config = cast(Any, SimpleNamespace())
+    return Turns(config, Settings(**settings), pin, Reach(lambda item: True, lambda item: cast(Any, device)))
+
+
+GPUS = [VisibleGpu(f"GPU-{letter}", index, "") for index, letter in enumerate("abc")]
+
+
+@pytest.mark.parametrize(
+    ("uuid", "count", "gpus"),
+    [
+        ("GPU-b", 1, ("GPU-b",)),
+        ("GPU-b", 3, ("GPU-b", "GPU-a", "GPU-c")),
+        ("GPU-z", 1, ("GPU-z",)),  # NVML does not know it
+        (None, 1, ("GPU-unknown",)),
+    ],
+)
+def test_the_current_gpu_is_held_first(
+    monkeypatch: pytest.MonkeyPatch, uuid: str | None, count: int, gpus: tuple[str, ...]
+) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(visible, "read_host", lambda: [HostGpu(gpu, (gpu,)) for gpu in GPUS])
+    turns = turns_with(None, uuid)
+    assert turns._choose(turns._reach.device(cast(Any, None)), count) == gpus  # type: ignore[arg-type]
+    with pytest.raises(TooFewGpus, match=r"the test needs 5 GPUs, and this process may use [134]"):
+        turns._choose(turns._reach.device(cast(Any, None)), 5)  # type: ignore[arg-type]
+
+
+def test_a_worker_that_could_not_be_widened_says_why(tmp_path: Path) -> None:
+    pin = Pin(allocation.claim_gpu(GPUS, tmp_path), tuple(GPUS))
+    turns = turns_with(pin, "GPU-a")
+    with pytest.raises(TooFewGpus, match="CUDA was started while tests were collected"):
+        turns._choose(turns._reach.device(cast(Any, None)), 2)  # type: ignore[arg-type]
+    pin.wide = True
+    assert turns._choose(turns._reach.device(cast(Any, None)), 2) == ("GPU-a", "GPU-b")  # type: ignore[arg-type]
+    pin.claim.release()

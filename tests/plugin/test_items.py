@@ -1,0 +1,82 @@
+"""What is known of a test: the hash of its source, by which a change of the test is no change of the kernel."""
+
+import ast
+import hashlib
+from typing import Any
+
+import pytest
+
+from pytest_gpubench.plugin.items import source_hash, syntax
+
+EVERYTHING = """
+def test_it(gpu_bench, n: int = 3, *, k=(1, 2)) -> None:
+    x = torch.randn(n, device="cuda")[1:, None]
+    y = f"{x!r:>{n}} {'a'}{n=}"
+    with first as a, second: pass
+    for i in range(3): y += f'{i}' "b" + u"c" + rb"d".decode()
+    def inner(*args, **kw): return (yield 1), lambda q: q[1, 2], None, ..., 1e3, 2j
+    class Inner(Base, key=1): pass
+    try: pass
+    except (A, B) as e: raise X from e
+    match x:
+        case [1, *r]: pass
+    gpu_bench.compare(lambda x: x, torch.add, (x, x), limits={**d}, t=[*z, -1, not a, {1, 2}])
+"""
+
+
+def test_every_version_of_python_agrees() -> None:
+    """The values are those of Python 3.10 to 3.13: an upgrade is no change of the test."""
+    assert hashlib.sha256(syntax(ast.parse(EVERYTHING)).encode()).hexdigest()[:16] == "60ec6cabf2a97b37"
+    assert source_hash(measured) == source_hash(measured_too) == "7c233abddbc9856b"
+
+
+@pytest.mark.parametrize("n", [3])
+def measured(gpu_bench: Any, n: int) -> None:
+    """Say what it does, which may be said better one day."""
+    gpu_bench.measure(abs, (n, None), label=f"{n!r:>{n}} {n}")  # a comment
+
+
+def measured_too(gpu_bench: Any, n: int) -> None:
+    gpu_bench.measure(
+        abs,
+        (n, None),
+        label=f"{n!r:>{n}} {n}",
+    )
+
+
+def change(text: str, by: str) -> str:
+    assert text in EVERYTHING
+    return syntax(ast.parse(EVERYTHING.replace(text, by)))
+
+
+@pytest.mark.parametrize(
+    ("text", "by"),
+    [("class Inner", "# a comment\n    class Inner"), ("(1, 2)) ->", "( 1,2, ))->"), ("f'{i}' ", 'f"{i}" ')],
+)
+def test_what_only_looks_otherwise_is_the_same(text: str, by: str) -> None:
+    assert change(text, by) == syntax(ast.parse(EVERYTHING))
+
+
+@pytest.mark.parametrize(
+    ("text", "by"),
+    [
+        ("None, ...", "..., None"),
+        ("yield 1", "yield"),
+        ("[1:, None]", "[1:]"),
+        ('u"c"', 'u"C"'),
+        ("{n=}", "{n}"),
+        ("**d", "'d': d"),
+        ("-> None", ""),
+        ("raise X from e", "raise X"),
+        ("n: int = 3", "n: int"),
+        ("!r", "!s"),
+        ("*, k", "k"),
+        ("*z", "z"),
+        ("-1", "1"),
+        ("None, ...", "..."),
+        ("(1, 2)", "(1, '')"),
+        ("class Inner(Base, key=1)", "class Inner(Base)"),
+    ],
+)
+def test_what_is_otherwise_differs(text: str, by: str) -> None:
+    assert change(text, by) != syntax(ast.parse(EVERYTHING))

@@ -1,0 +1,520 @@
+"""What a call did, as far as it can be seen without a GPU: fakes stand for its counters, determinism is real."""
+
+import gc
+import itertools
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any
+
+import pytest
+import torch
+
+from pytest_gpubench.errors import BadRequest, UnfairComparison
+from pytest_gpubench.gpu.device import Device, cpu_device
+from pytest_gpubench.results.model import DeviceFacts
+from pytest_gpubench.structure import Memory, Observed, Wait, is_deterministic, observation, observe
+from pytest_gpubench.structure.allocations import Meter, allocations_in
+from pytest_gpubench.structure.waits import is_of_libraries, noting_waits, wait_at, waits_in
+from pytest_gpubench.timing import calls
+from pytest_gpubench.timing.base import Call
+from pytest_gpubench.timing.calls import Backward, make_arguments, make_call
+
+GPU = Device(torch.device("cuda", 0), DeviceFacts(type="cuda", name="NVIDIA H200", host="here"))
+
+
+def call_of(function: Callable[..., object], *args: object, backward: Backward = "forward") -> Call:
+    return make_call(function, make_arguments(args), backward)
+
+
+# where the host waits
+
+
+@pytest.fixture
+def modes(monkeypatch: pytest.MonkeyPatch) -> list[int | str]:
+    """Return the debug modes set: the first was there before."""
+    found: list[int | str] = [2]
+    monkeypatch.setattr(torch.cuda, "get_sync_debug_mode", lambda: found[-1])
+    monkeypatch.setattr(torch.cuda, "set_sync_debug_mode", found.append)
+    return found
+
+
+def wait_as_torch_does() -> None:
+    warnings.warn("called a synchronizing CUDA operation (Triggered internally at F.cpp:148.)", stacklevel=1)
+
+
+def test_a_warning_of_torch_is_a_wait_at_the_users_line(modes: list[int | str]) -> None:
+    waits: list[Wait] = []
+    with noting_waits(waits):
+        wait_as_torch_does()
+    [found] = waits
+    assert found.what.startswith('warnings.warn("called a synchronizing')
+    assert found.where.startswith("tests/structure/test_structure.py:")
+    assert str(found) == f"{found.what} ({found.where})"
+
+
+def test_every_wait_counts_however_often_it_is_warned_of(modes: list[int | str]) -> None:
+    """Python shows a warning once a line, unless told otherwise."""
+    waits: list[Wait] = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with noting_waits(waits):
+            for _ in range(3):
+                wait_as_torch_does()
+    assert len(waits) == 3
+
+
+def test_other_warnings_are_no_waits(modes: list[int | str]) -> None:
+    waits: list[Wait] = []
+    with noting_waits(waits):
+        warnings.warn("Synchronization debug mode is a prototype feature", stacklevel=1)
+    assert not waits
+
+
+def test_torchs_own_frames_are_skipped(modes: list[int | str]) -> None:
+    waits: list[Wait] = []
+    hook = torch.nn.Identity()
+    hook.register_forward_pre_hook(lambda module, args: wait_as_torch_does())
+    with noting_waits(waits):
+        hook(torch.ones(1))
+    assert "test_structure.py" in waits[0].where
+    frame = sys._getframe()
+    assert wait_at(frame, "").where.endswith(f":{frame.f_lineno}")
+    assert is_of_libraries(str(torch.__file__).replace("__init__", "nn/functional"))
+    assert is_of_libraries("/tmp/torchinductor_me/ab/cab.py")
+    assert is_of_libraries(calls.__file__)
+    assert not is_of_libraries("/some/where/mytorch/kernels.py")
+
+
+def test_synchronise_called_from_python_is_seen(modes: list[int | str]) -> None:
+    """The debug mode does not see them; where there is no GPU they raise when they are called."""
+    waits: list[Wait] = []
+    with noting_waits(waits):
+        with suppress(RuntimeError):
+            torch._C._accelerator_synchronizeDevice(0)
+        with suppress(RuntimeError):
+            torch.Event().synchronize()
+    assert [wait.what.split("(")[0] for wait in waits] == [
+        "torch._C._accelerator_synchronizeDevice",
+        "torch.Event",
+    ]
+
+
+def test_other_methods_called_synchronize_are_none(modes: list[int | str]) -> None:
+    """Of a stream, which torch's debug mode sees, or of something else."""
+    stream = torch.Stream(0, 0, 1)
+    waits: list[Wait] = []
+    with noting_waits(waits), suppress(RuntimeError):
+        stream.synchronize()
+    assert not waits
+
+
+@pytest.mark.parametrize("error", [None, ValueError, KeyboardInterrupt])
+def test_everything_is_as_it_was(modes: list[int | str], error: type[BaseException] | None) -> None:
+    shown, filters, profile = warnings.showwarning, list(warnings.filters), sys.getprofile()
+    with suppress(ValueError, KeyboardInterrupt), noting_waits([]):
+        assert sys.getprofile() is not profile
+        if error:
+            raise error
+    assert modes == [2, "warn", 2]
+    assert (warnings.showwarning, list(warnings.filters), sys.getprofile()) == (shown, filters, profile)
+
+
+def test_a_profile_that_somebody_else_takes_goes_on(modes: list[int | str]) -> None:
+    seen: list[str] = []
+
+    def somebody_else(frame: FrameType, event: str, arg: object) -> None:
+        seen.append(event)
+
+    sys.setprofile(somebody_else)
+    try:
+        with noting_waits([]):
+            assert sys.getprofile() is somebody_else
+        assert sys.getprofile() is somebody_else
+    finally:
+        sys.setprofile(None)
+    assert seen
+
+
+# what the runtime was asked for
+
+
+def test_waits_of_the_runtime() -> None:
+    """A wait that is recorded as a call and as a wait is one; copies on a stream do not wait."""
+    calls = Counter(
+        {
+            "cudaStreamSynchronize": 2,
+            "Stream Sync": 2,
+            "Event Sync": 1,
+            "Stream Wait Event": 4,
+            "cudaStreamWaitEvent": 4,
+            "cudaMemcpy": 1,
+            "cudaMemcpyAsync": 5,
+            "cudaMemcpy2DAsync": 1,
+            "cudaMemcpyPeerAsync": 1,
+            "cudaLaunchKernel": 9,
+        }
+    )
+    assert waits_in(calls) == {"cudaStreamSynchronize": 2, "cudaEventSynchronize": 1, "cudaMemcpy": 1}
+    assert waits_in(Counter()) == {}
+
+
+def test_allocations_of_the_runtime() -> None:
+    names = ("cudaMalloc", "cudaMallocAsync", "cudaFree", "cudaMallocHost", "cudaFreeHost", "cudaMemcpyAsync")
+    assert allocations_in(Counter(names)) == {"cudaMalloc": 1, "cudaMallocAsync": 1, "cudaFree": 1}
+
+
+@pytest.mark.parametrize("name", ["cudaMalloc", "cudaMalloc_v3020", "cudaMalloc_ptsz", "cudaMalloc_v7000_ptsz"])
+def test_versions_of_functions_are_left_out(name: str) -> None:
+    assert observation.VERSION.sub("", name) == "cudaMalloc"
+
+
+# memory
+
+
+@dataclass
+class Allocator:
+    """Torch's counters, as the functions under test move them."""
+
+    in_use: int = 1000
+    peak: int = 5000
+    number: int = 7
+    total: int = 9000
+    resets: list[object] = field(default_factory=list)
+
+    def take(self, size: int) -> None:
+        self.in_use += size
+        self.number += 1
+        self.total += size
+        self.peak = max(self.peak, self.in_use)
+
+    def free(self, size: int) -> None:
+        self.in_use -= size
+
+    def stats(self, device: object = None) -> dict[str, int]:
+        return {
+            "allocation.all.allocated": self.number,
+            "allocated_bytes.all.allocated": self.total,
+            "allocated_bytes.all.current": self.in_use,
+            "allocated_bytes.all.peak": self.peak,
+        }
+
+    def reset(self, device: object = None) -> None:
+        self.resets.append(device)
+        self.peak = self.in_use
+
+
+@pytest.fixture
+def allocator(monkeypatch: pytest.MonkeyPatch) -> Allocator:
+    found = Allocator()
+    monkeypatch.setattr(torch.cuda, "memory_stats", found.stats)
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", found.reset)
+    return found
+
+
+class Held:
+    """Memory that is given back when nobody holds it any more."""
+
+    def __init__(self, allocator: Allocator, size: int) -> None:
+        self.allocator, self.size = allocator, size
+        allocator.take(size)
+
+    def __del__(self) -> None:
+        self.allocator.free(self.size)
+
+
+@pytest.fixture
+def watched(
+    allocator: Allocator, modes: list[int | str], monkeypatch: pytest.MonkeyPatch
+) -> Callable[[Callable[[], object]], Observed]:
+    """Return what observes a function, on a GPU whose profiler records one wait and one launch too many."""
+
+    def runtime_calls(device: Device, function: Callable[[], object]) -> "Counter[str]":
+        function()
+        return Counter({"cudaDeviceSynchronize": 1, "cudaLaunchKernel": 1})
+
+    monkeypatch.setattr(observation, "runtime_calls", runtime_calls)
+
+    def watch(function: Callable[[], object]) -> Observed:
+        found = observe(make_call(function), GPU)
+        assert found is not None
+        return found
+
+    return watch
+
+
+Watched = Callable[[Callable[[], object]], Observed]
+
+
+def test_what_a_call_takes_at_once_with_its_outputs(watched: Watched, allocator: Allocator) -> None:
+    """Inputs and earlier peaks do not count; what is freed in between does not add up."""
+
+    def two_temporaries() -> Held:
+        for _ in range(2):
+            temporary = Held(allocator, 30)
+            del temporary
+        return Held(allocator, 100)
+
+    found = watched(two_temporaries)
+    assert found.memory == Memory(allocations=3, allocated_bytes=160, peak_bytes=100, kept_bytes=0)
+    assert allocator.in_use == 1000
+    assert allocator.resets == [GPU.torch_device]
+
+
+def test_a_leak_is_kept_per_call(watched: Watched, allocator: Allocator) -> None:
+    kept = []
+
+    def leaking() -> None:
+        kept.append(Held(allocator, 64))
+
+    found = watched(leaking)
+    assert found.memory is not None
+    assert found.memory.kept_bytes == 64
+
+
+def test_what_is_kept_once_and_for_all_is_no_leak(watched: Watched, allocator: Allocator) -> None:
+    workspace: list[Held] = []
+
+    def lazy() -> None:
+        if not workspace:
+            workspace.append(Held(allocator, 64))
+
+    found = watched(lazy)
+    assert found.memory is not None
+    assert (found.memory.kept_bytes, found.memory.peak_bytes) == (0, 64)
+
+
+def test_garbage_in_cycles_is_no_leak(watched: Watched, allocator: Allocator) -> None:
+    def cyclic() -> None:
+        cycle: list[object] = [Held(allocator, 64)]
+        cycle.append(cycle)
+
+    gc.disable()
+    try:
+        found = watched(cyclic)
+    finally:
+        gc.enable()
+    assert found.memory is not None
+    assert found.memory.kept_bytes == 0
+
+
+def test_what_is_prepared_is_not_what_the_call_takes(watched: Watched, allocator: Allocator) -> None:
+    def prepare() -> Callable[[], object]:
+        inputs = Held(allocator, 500)
+        return lambda: (inputs, Held(allocator, 10))[1]
+
+    found = observe(Call("f", prepare, prepare), GPU)
+    assert found is not None
+    assert found.memory == Memory(allocations=1, allocated_bytes=10, peak_bytes=10, kept_bytes=0)
+
+
+def test_what_the_profiler_does_itself_does_not_count(watched: Watched) -> None:
+    assert watched(lambda: None).runtime_waits == {}
+
+
+def test_waits_are_observed(watched: Watched) -> None:
+    [wait] = watched(wait_as_torch_does).waits
+    assert "test_structure.py" in wait.where
+
+
+def test_an_allocator_that_does_not_count(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(device: object) -> dict[str, int]:
+        raise RuntimeError("pluggable allocator does not yet support getDeviceStats")
+
+    monkeypatch.setattr(torch.cuda, "memory_stats", refuse)
+    assert watched(lambda: None).memory is None
+    monkeypatch.setattr(torch.cuda, "memory_stats", lambda device: {})
+    assert watched(lambda: None).memory is None
+
+
+def test_an_error_of_the_call_goes_through_and_leaves_nothing_behind(watched: Watched, modes: list[int | str]) -> None:
+    with pytest.raises(ZeroDivisionError):
+        watched(lambda: 1 / 0)
+    assert modes[-1] == 2
+    assert sys.getprofile() is None
+
+
+def test_on_a_cpu_there_is_nothing_to_say() -> None:
+    assert observe(call_of(lambda: 1 / 0), cpu_device()) is None
+    assert Meter(GPU).memory(call_of(lambda: None)) is None
+
+
+# whether it repeats itself
+
+
+X = torch.arange(6.0)
+
+
+class Other:
+    """Give another number each time."""
+
+    def __init__(self) -> None:
+        self.number = 0.0
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        self.number += 1
+        out = x.clone()
+        out[3] += self.number
+        return out
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x * 2,
+        lambda x: {"a": x + 1, "b": [x.sum().item(), None, "text"]},
+        lambda x: x / 0 * 0,
+        lambda x: torch.nn.functional.dropout(x),
+        lambda x: x.to(torch.bfloat16).to(torch.complex64),
+        lambda x: x[:0],
+        lambda x: x.expand(3, 6).t(),
+        lambda x: object(),
+        lambda x: x.to_sparse(),
+        lambda x: x.mul_(2),
+        lambda x: x.add_(torch.rand(6)),
+    ],
+)
+def test_what_repeats_itself(function: Callable[..., object]) -> None:
+    """NaN is itself, random numbers begin at the same place, and what is overwritten is put back."""
+    assert is_deterministic(call_of(function, X.clone())) == []
+
+
+Function = Callable[[torch.Tensor], object]
+KINDS = (torch.float16, torch.int16)
+
+
+@pytest.mark.parametrize(
+    ("made_with", "names"),
+    [
+        (lambda other: other, ["out"]),
+        (lambda other: lambda x: (x, other(x)), ["out[1]"]),
+        (lambda other: lambda x: {"loss": other(x).sum().item()}, ["out['loss']"]),
+        (lambda other: lambda x: x.copy_(other(X)), ["out", "args[0]"]),
+        (lambda other: lambda x: x.copy_(other(X)).sum().isnan().item(), ["args[0]"]),
+        (lambda other: lambda x: x[: int(other(X)[3]) % 2], ["out"]),
+        (lambda other: lambda x: x[:1] * (-1) ** int(other(X)[3]), ["out"]),
+        (lambda other: lambda x: torch.zeros(2, dtype=KINDS[int(other(X)[3]) % 2]), ["out"]),
+    ],
+)
+def test_what_does_not(made_with: Callable[[Other], Function], names: list[str]) -> None:
+    """One element of one output is enough, and so is the sign of a zero, a shape or a dtype."""
+    assert is_deterministic(call_of(made_with(Other()), X.clone())) == names
+
+
+def test_one_different_call_of_many_is_found_if_it_is_among_them() -> None:
+    def rarely(x: torch.Tensor, calls: list[int] = []) -> torch.Tensor:  # noqa: B006
+        calls.append(1)
+        return x + (len(calls) == 8)
+
+    assert is_deterministic(call_of(rarely, X), reps=4) == []
+    assert is_deterministic(call_of(rarely, X), reps=4) == ["out"]
+
+
+class Scale(torch.autograd.Function):
+    """Multiply; the gradient of the second factor is another in each call where there is noise."""
+
+    calls = 0
+
+    @staticmethod
+    def forward(context: Any, x: torch.Tensor, weight: torch.Tensor, noise: float) -> torch.Tensor:
+        context.noise = noise
+        return x * weight
+
+    @staticmethod
+    def backward(context: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, None]:
+        Scale.calls += 1
+        return gradient, gradient + context.noise * Scale.calls, None
+
+
+def scaled(x: torch.Tensor, weight: torch.Tensor, noise: float) -> torch.Tensor:
+    return Scale.apply(x, weight, noise)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def leaf() -> torch.Tensor:
+    return X.clone().requires_grad_()
+
+
+@pytest.mark.parametrize("backward", ["backward", "both"])
+@pytest.mark.parametrize("noise", [0.0, 1.0])
+def test_gradients_are_outputs_of_a_backward_pass(backward: Backward, noise: float) -> None:
+    weight = leaf()
+    call = call_of(lambda x: scaled(x, weight, noise), leaf(), backward=backward)
+    assert is_deterministic(call) == (["parameter 0.grad"] if noise else [])
+
+
+@pytest.mark.parametrize(
+    ("backward", "name"), [("backward", "parameter 1.grad"), ("both", "args[1].grad")], ids=["backward", "both"]
+)
+@pytest.mark.parametrize("timed_before", [False, True])
+@pytest.mark.parametrize("noise", [0.0, 1.0])
+def test_gradients_of_what_setup_makes_are_compared(
+    backward: Backward, name: str, timed_before: bool, noise: float
+) -> None:
+    """Though in each call they are of other tensors."""
+    call = make_call(scaled, make_arguments(setup=lambda: (leaf(), leaf(), noise)), backward)
+    if timed_before:
+        call.prepare()()
+    assert is_deterministic(call) == ([name] if noise else [])
+
+
+@pytest.mark.parametrize("backward", ["backward", "both"])
+@pytest.mark.parametrize("noise", [0.0, 1.0])
+def test_gradients_of_parameters_are_compared_where_setup_makes_the_arguments(backward: Backward, noise: float) -> None:
+    """The only leaf is a module's: what setup makes takes no gradient."""
+    weight = torch.nn.Parameter(X.clone())
+    call = make_call(lambda x: scaled(x, weight, noise), make_arguments(setup=lambda: (X.clone(),)), backward)
+    assert is_deterministic(call) == (["parameter 0.grad"] if noise else [])
+
+
+@pytest.mark.parametrize("backward", ["backward", "both"])
+def test_leaves_that_setup_hands_out_by_turns_begin_without_a_gradient(backward: Backward) -> None:
+    made = [leaf() for _ in range(3)]
+    turns = itertools.cycle(made)
+    call = make_call(torch.sin, make_arguments(setup=lambda: (next(turns),)), backward)
+    assert is_deterministic(call) == []
+
+
+@pytest.mark.parametrize("backward", ["backward", "both"])
+def test_parameters_keep_their_names_from_call_to_call(backward: Backward) -> None:
+    """Whatever the graph's nodes are hashed as, in each call another."""
+    weights = [torch.full((6,), float(place), requires_grad=True) for place in range(8)]
+    call = call_of(lambda x: sum(x * weight**2 for weight in weights), X, backward=backward)
+    assert is_deterministic(call) == []
+
+
+def test_setup_that_draws_from_torch_is_fair_and_any_other_is_not() -> None:
+    arguments = make_arguments(setup=lambda: (torch.rand(5),))
+    assert is_deterministic(make_call(torch.sin, arguments)) == []
+    numbers = iter(range(100))
+    arguments = make_arguments(setup=lambda: (torch.full((5,), float(next(numbers))),))
+    with pytest.raises(UnfairComparison, match=r"'sin' was to be called again .* args\[0\] holds others each time"):
+        is_deterministic(make_call(torch.sin, arguments))
+
+
+def test_nothing_to_compare_is_no_pass() -> None:
+    with pytest.raises(BadRequest, match="there is nothing to compare"):
+        is_deterministic(call_of(lambda: None))
+
+
+def test_random_numbers_go_on_where_they_were() -> None:
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    is_deterministic(call_of(lambda: torch.rand(9)))
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_how_often_it_is_called() -> None:
+    """Once to find what it overwrites, then as often as was asked."""
+    calls = []
+
+    def counting(x: torch.Tensor) -> torch.Tensor:
+        calls.append(1)
+        return x
+
+    is_deterministic(call_of(counting, X), reps=3)
+    assert len(calls) == 4

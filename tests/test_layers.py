@@ -1,0 +1,99 @@
+"""The shape of the code: who may import whom, what is public, and that everything shown to users exists."""
+
+import ast
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+import pytest_gpubench
+from pytest_gpubench.limits import Limits
+from pytest_gpubench.settings import ROWS, flag_name
+
+PACKAGE = Path(pytest_gpubench.__file__).parent
+ROOT = PACKAGE.parent
+KNOW_PYTEST = {"plugin"}
+KNOW_TORCH = {"fixture", "bench", "structure", "timing", "gpu", "correctness", "strategies", "plugin"}
+LAYERS = """
+    __main__ __init__
+    cli
+    plugin
+    fixture
+    running_test
+    search
+    bench
+    verdict
+    structure
+    timing
+    gpu correctness strategies report
+    results
+    limits settings
+    stats
+    units errors
+"""
+"""The rooms from the top down: a module imports from its own room and from lower lines."""
+HEIGHT = {room: -line for line, rooms in enumerate(LAYERS.strip().splitlines()) for room in rooms.split()}
+SOURCES = sorted(path for path in PACKAGE.rglob("*.py"))
+
+
+def room_of(path: Path) -> str:
+    """Return the folder or file directly below the package that a source belongs to."""
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imported(path: Path) -> set[str]:
+    """Return the modules that a source imports anywhere, functions included."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports name the whole path"
+            names.add(node.module or "")
+    return names
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_imports_point_down(path: Path) -> None:
+    room = room_of(path)
+    for name in imported(path):
+        parts = name.split(".")
+        if parts[0] == "pytest_gpubench" and room not in ("__init__", "__main__"):
+            below = parts[1] if len(parts) > 1 else "errors"  # the package itself: its version
+            assert below == room or HEIGHT[below] < HEIGHT[room], f"{room} imports {name}"
+        if parts[0] == "pytest" or parts[0] == "_pytest":
+            assert room in KNOW_PYTEST, f"{room} knows pytest"
+        if parts[0] in ("torch", "triton"):
+            assert room in KNOW_TORCH, f"{room} knows {parts[0]}"
+
+
+def test_every_room_has_a_layer() -> None:
+    assert {room_of(path) for path in SOURCES} <= set(HEIGHT)
+
+
+def test_public_names_are_sorted_and_there() -> None:
+    assert pytest_gpubench.__all__ == sorted(pytest_gpubench.__all__)
+    for name in pytest_gpubench.__all__:
+        assert getattr(pytest_gpubench, name).__name__ == name
+        assert inspect.getdoc(getattr(pytest_gpubench, name)), name
+        assert name in dir(pytest_gpubench)
+
+
+def test_errors_are_drawn_in_their_tree() -> None:
+    from pytest_gpubench import errors
+
+    drawn = re.findall(r"[├└]── (\w+)|^    (\w+)  ", errors.__doc__ or "", re.MULTILINE)
+    names = {first or second for first, second in drawn} | {"GpuBenchError"}
+    assert names == {name for name, value in vars(errors).items() if inspect.isclass(value)}
+
+
+def test_a_name_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(AttributeError, match="has no attribute 'Timer'"):
+        _ = pytest_gpubench.Timer
+
+
+def test_the_readme_names_every_limit_option_and_public_name() -> None:
+    text = (ROOT / "README.md").read_text()
+    for name in [*Limits.__dataclass_fields__, *map(flag_name, ROWS), *pytest_gpubench.__all__]:
+        assert name in text, name

@@ -1,0 +1,420 @@
+"""Exact limits: kept and broken, just inside and just outside, in which words; and what may be asked for."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_gpubench.errors import BadRequest
+from pytest_gpubench.limits import FORBIDDABLE, Limits, memory_size
+from pytest_gpubench.results.model import Kernel, Outcome, Timing, Verdict
+from pytest_gpubench.structure import Memory, Observed, Wait
+from pytest_gpubench.units import format_bytes
+from pytest_gpubench.verdict import exact
+from pytest_gpubench.verdict.exact import judge_exact, needs_observation
+
+PASS, FAIL, INVALID, NOT_JUDGED = Outcome.PASS, Outcome.FAIL, Outcome.INVALID, Outcome.NOT_JUDGED
+ADD = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, X>(int)"
+FILL = "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>, X>(int)"
+COPY = "void at::native::elementwise_kernel<128, 4, at::native::gpu_kernel_impl<at::native::direct_copy_kernel_cuda(X)::{lambda()#3}>(X)::{lambda(int)#1}>(int)"  # noqa: E501
+SOFTMAX = "void at::native::(anonymous namespace)::cunn_SoftMaxForward<4, float>(float*)"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The limits of a test that has exact ones."""
+
+    max_kernels: int | None = None
+    forbid: str | Iterable[str] | None = None
+    max_memory: int | str | None = None
+    kernels: str | Iterable[str] | None = None
+    deterministic: bool | None = None
+
+
+def timing(*kernels: tuple[int, str] | tuple[int, str, str], timer: str = "profiler", **others: object) -> Timing:
+    found = tuple(
+        Kernel(name=row[1], kind=row[2] if len(row) == 3 else "kernel", launches=row[0], median_us=1.0)  # type: ignore[arg-type]
+        for row in kernels
+    )
+    known: dict[str, object] = {"samples_us": (5.0,), "cache": "cold", "device": "NVIDIA H200", "kernels": found}
+    return Timing(label="softmax", timer=timer, **{**known, **others})  # type: ignore[arg-type]
+
+
+def judged(
+    asked: Asked, taken: Timing, observed: Observed | None = None, differing: list[str] | None = None
+) -> Verdict:
+    [found] = judge_exact(taken, asked, observed, differing)
+    return found
+
+
+def memory(allocations: int = 0, peak_bytes: int = 0, kept_bytes: int = 0) -> Memory:
+    return Memory(allocations, 512 * allocations, peak_bytes, kept_bytes)
+
+
+# kernels
+
+
+@pytest.mark.parametrize(("most", "outcome"), [(2, FAIL), (3, PASS), (4, PASS)])
+def test_max_kernels_counts_launches(most: int, outcome: Outcome) -> None:
+    taken = timing((1, "a"), (2, "b"))
+    assert judged(Asked(max_kernels=most), taken).outcome is outcome
+
+
+def test_max_kernels_in_words() -> None:
+    taken = timing((1, "a"), (2, "b"))
+    assert judged(Asked(max_kernels=1), taken) == Verdict(
+        limit="max_kernels=1", outcome=FAIL, sentence="softmax launches 3 kernels, wanted at most 1: 1 x a, 2 x b"
+    )
+    assert judged(Asked(max_kernels=1), timing((1, "a"))).sentence == "softmax launches 1 kernel, wanted at most 1"
+
+
+def test_copies_and_memsets_are_not_kernels() -> None:
+    taken = timing((1, "a"), (3, "Memcpy DtoD (Device -> Device)", "memcpy"), (1, "Memset (Device)", "memset"))
+    assert judged(Asked(max_kernels=1), taken).outcome is PASS
+
+
+@pytest.mark.parametrize(
+    ("patterns", "outcome"),
+    [
+        ("*softmax*", PASS),
+        (("*SoftMax*",), PASS),
+        (["cunn_SoftMaxForward"], PASS),
+        (("void at::native::*",), PASS),
+        (("*softmax*", "*add*"), PASS),
+        (("softmax*",), FAIL),
+        (("*softmax*", "*gemm*"), FAIL),
+        ({"vectorized_elementwise_kernel<CUDAFunctor_add>"}, PASS),
+    ],
+)
+def test_names_that_must_appear(patterns: str | Iterable[str], outcome: Outcome) -> None:
+    """Full or short, whatever the case; each pattern has to match the whole of a name."""
+    assert judged(Asked(kernels=patterns), timing((1, SOFTMAX), (1, ADD))).outcome is outcome
+
+
+@pytest.mark.parametrize(
+    ("patterns", "text"),
+    [
+        ("*softmax*", "'*softmax*'"),
+        (["*b*", "*a*"], "['*b*', '*a*']"),
+        (("*b*", "*a*"), "('*b*', '*a*')"),
+        ({f"*{letter}*" for letter in "dcba"}, "('*a*', '*b*', '*c*', '*d*')"),
+    ],
+)
+def test_names_are_written_as_they_were_asked_for_and_sets_alike_in_every_process(
+    patterns: Iterable[str], text: str
+) -> None:
+    found = judged(Asked(kernels=patterns), timing((1, "none")))
+    assert found.limit == f"kernels={text}"
+    assert re.findall(r"\*\w+\*", found.sentence.partition(",")[0]) == re.findall(r"\*\w+\*", text)
+
+
+def test_names_in_words() -> None:
+    broken = judged(Asked(kernels=("*gemm*", "*cunn*")), timing((1, SOFTMAX)))
+    assert broken.sentence == "softmax launches no kernel named *gemm*, only 1 x cunn_SoftMaxForward"
+    kept = judged(Asked(kernels=("*cunn*",)), timing((1, SOFTMAX)))
+    assert (kept.limit, kept.sentence) == ("kernels=('*cunn*',)", "softmax launches kernels named *cunn*")
+
+
+# what is forbidden
+
+
+@pytest.mark.parametrize(
+    ("thing", "row", "outcome"),
+    [
+        ("memcpy", (1, "Memcpy DtoD (Device -> Device)", "memcpy"), FAIL),
+        ("memcpy", (1, COPY), FAIL),
+        ("memcpy", (1, "Memset (Device)", "memset"), PASS),
+        ("memcpy", (1, ADD), PASS),
+        ("memset", (1, "Memset (Device)", "memset"), FAIL),
+        ("memset", (1, FILL), FAIL),
+        ("memset", (1, "Memcpy DtoD (Device -> Device)", "memcpy"), PASS),
+        ("memset", (1, ADD), PASS),
+    ],
+)
+def test_forbidden_copies_and_fills(thing: str, row: tuple[int, str], outcome: Outcome) -> None:
+    """By the copy engine or by torch's kernels: `.contiguous()` of a transposed tensor is a kernel."""
+    assert judged(Asked(forbid=thing), timing((1, ADD), row)).outcome is outcome
+
+
+def test_copies_in_words() -> None:
+    taken = timing((1, ADD), (2, "Memcpy DtoD (Device -> Device)", "memcpy"), (1, COPY))
+    found = judged(Asked(forbid=("memcpy",)), taken)
+    assert (found.limit, found.sentence) == (
+        "forbid='memcpy'",
+        "softmax copies memory 3 times, wanted none: 2 x Memcpy DtoD (Device -> Device), "
+        "1 x elementwise_kernel<direct_copy_kernel_cuda>",
+    )
+    assert judged(Asked(forbid="memcpy"), timing((1, ADD))).sentence == "softmax copies no memory, as wanted"
+
+
+ITEM = Wait("if x.sum().item() > 0:", "kernels.py:12")
+
+
+@pytest.mark.parametrize(
+    ("observed", "outcome", "words"),
+    [
+        (Observed(), PASS, "never waits for the GPU, as wanted"),
+        (
+            Observed((ITEM,), {"cudaStreamSynchronize": 1}),
+            FAIL,
+            "waits for the GPU 1 time, wanted never: if x.sum().item() > 0: (kernels.py:12)",
+        ),
+        (
+            Observed((ITEM, ITEM)),
+            FAIL,
+            "waits for the GPU 2 times, wanted never: 2 x if x.sum().item() > 0: (kernels.py:12)",
+        ),
+        (
+            Observed((), {"cudaEventSynchronize": 1}),
+            FAIL,
+            "waits for the GPU 1 time, wanted never: 1 x cudaEventSynchronize of the CUDA runtime, "
+            "1 from code outside of torch and Python",
+        ),
+        (
+            Observed((ITEM,), {"cudaStreamSynchronize": 2, "cudaMemcpy": 1}),
+            FAIL,
+            "waits for the GPU 3 times, wanted never: if x.sum().item() > 0: (kernels.py:12); "
+            "2 x cudaStreamSynchronize, 1 x cudaMemcpy of the CUDA runtime, 2 from code that cannot be told",
+        ),
+    ],
+)
+def test_forbidden_waits(observed: Observed, outcome: Outcome, words: str) -> None:
+    """A wait that torch and the profiler both see is one."""
+    found = judged(Asked(forbid="sync"), timing((1, ADD)), observed)
+    assert (found.outcome, found.sentence) == (outcome, f"softmax {words}")
+
+
+def test_a_copy_to_pageable_memory_waits_without_being_told_to() -> None:
+    pageable, pinned = "Memcpy DtoH (Device -> Pageable)", "Memcpy DtoH (Device -> Pinned)"
+    found = judged(Asked(forbid="sync"), timing((1, pageable, "memcpy")), Observed())
+    assert found.outcome is FAIL
+    assert found.sentence.endswith(f"wanted never: 1 x {pageable}")
+    assert judged(Asked(forbid="sync"), timing((1, pinned, "memcpy")), Observed()).outcome is PASS
+
+
+@pytest.mark.parametrize(
+    ("observed", "outcome", "words"),
+    [
+        (Observed(memory=memory()), PASS, "allocates no GPU memory, as wanted"),
+        (
+            Observed(memory=memory(2)),
+            FAIL,
+            "allocates GPU memory, wanted none: 2 allocations of torch's, 1 KiB together, outputs included",
+        ),
+        (
+            Observed(memory=memory(), driver_allocations={"cudaMalloc": 1, "cudaFree": 1}),
+            FAIL,
+            "allocates GPU memory, wanted none: 1 x cudaMalloc, 1 x cudaFree of the CUDA runtime",
+        ),
+        (
+            Observed(driver_allocations={"cudaMalloc": 1}),
+            FAIL,
+            "allocates GPU memory, wanted none: 1 x cudaMalloc of the CUDA runtime",
+        ),
+        (Observed(), INVALID, exact.NOT_COUNTED[1]),
+    ],
+)
+def test_forbidden_allocations(observed: Observed, outcome: Outcome, words: str) -> None:
+    found = judged(Asked(forbid=["alloc"]), timing((1, ADD)), observed)
+    assert (found.outcome, found.sentence) == (outcome, f"softmax {words}")
+
+
+def test_each_forbidden_thing_has_a_verdict_of_its_own() -> None:
+    asked = Asked(forbid=("sync", "memcpy", "sync"))
+    found = judge_exact(timing((1, COPY)), asked, Observed(), None)
+    assert [(each.limit, each.outcome) for each in found] == [("forbid='sync'", PASS), ("forbid='memcpy'", FAIL)]
+
+
+def test_verdicts_on_a_set_of_things_come_in_the_same_order_in_every_process() -> None:
+    found = judge_exact(timing((1, COPY)), Asked(forbid=set(FORBIDDABLE)), Observed(memory=memory()), None)
+    assert [each.limit for each in found] == [f"forbid={thing!r}" for thing in sorted(FORBIDDABLE)]
+
+
+# memory
+
+
+@pytest.mark.parametrize(
+    ("most", "peak_bytes", "outcome"),
+    [("1KiB", 1024, PASS), ("1KiB", 1025, FAIL), (1024, 1024, PASS), (1023, 1024, FAIL), (0, 0, PASS), (0, 1, FAIL)],
+)
+def test_max_memory(most: int | str, peak_bytes: int, outcome: Outcome) -> None:
+    found = judged(Asked(max_memory=most), timing((1, ADD)), Observed(memory=memory(1, peak_bytes)))
+    assert found.outcome is outcome
+
+
+def test_max_memory_in_words() -> None:
+    taken = Observed(memory=memory(1, 3 * 2**30))
+    assert judged(Asked(max_memory="1GiB"), timing((1, ADD)), taken) == Verdict(
+        limit="max_memory='1GiB'",
+        outcome=FAIL,
+        sentence="softmax takes 3 GiB of GPU memory above what was in use, outputs included, wanted at most 1 GiB",
+    )
+
+
+def test_a_leak_breaks_any_limit_on_memory() -> None:
+    kept = judged(Asked(max_memory="1GiB"), timing((1, ADD)), Observed(memory=memory(1, 512, 512)))
+    assert kept.outcome is FAIL
+    assert "softmax keeps 512 B of GPU memory after each call, though its outputs are dropped" in kept.sentence
+
+
+def test_an_allocator_that_does_not_count_is_no_pass() -> None:
+    assert judged(Asked(max_memory="1GiB"), timing((1, ADD)), Observed()).outcome is INVALID
+
+
+# determinism
+
+
+@pytest.mark.parametrize(
+    ("differing", "outcome", "words"),
+    [
+        ([], PASS, "returns the same bits in every call"),
+        (["out[0]", "args[1]"], FAIL, "does not repeat itself bit by bit: out[0], args[1] differs from call to call"),
+        (None, NOT_JUDGED, "was not called again to compare its outputs"),
+    ],
+)
+def test_deterministic(differing: list[str] | None, outcome: Outcome, words: str) -> None:
+    found = judged(Asked(deterministic=True), timing((1, ADD)), differing=differing)
+    assert (found.limit, found.outcome, found.sentence) == ("deterministic=True", outcome, f"softmax {words}")
+
+
+def test_deterministic_false_asks_for_nothing() -> None:
+    assert judge_exact(timing((1, ADD)), Asked(deterministic=False), None, ["out"]) == ()
+
+
+# where nothing can be said
+
+EVERYTHING = Asked(1, ("memcpy", "memset", "sync", "alloc"), "1GiB", ("*",), True)
+
+
+def test_no_limit_is_no_verdict() -> None:
+    assert judge_exact(timing((9, COPY)), Asked(), Observed((ITEM,)), ["out"]) == ()
+
+
+def test_a_call_that_was_not_measured_is_not_judged() -> None:
+    """The reason is in every sentence."""
+    idle = timing(samples_us=(), unmeasured="switched off by --gpu-bench-disable")
+    found = judge_exact(idle, EVERYTHING)
+    assert len(found) == 8
+    assert {each.outcome for each in found} == {NOT_JUDGED}
+    assert all(each.sentence.endswith(": switched off by --gpu-bench-disable") for each in found)
+
+
+def test_on_a_cpu_nothing_is_judged() -> None:
+    assert {each.outcome for each in judge_exact(timing(timer="wall"), EVERYTHING)} == {NOT_JUDGED}
+
+
+@pytest.mark.parametrize(
+    ("asked", "limit"),
+    [
+        (Asked(forbid="sync"), "forbid='sync'"),
+        (Asked(forbid="alloc"), "forbid='alloc'"),
+        (Asked(max_memory="1MiB"), "max_memory='1MiB'"),
+    ],
+)
+def test_a_limit_that_needs_a_gpu_is_named(asked: Asked, limit: str) -> None:
+    """Where a call was not measured, that says why; on a CPU it needs a GPU all the same."""
+    said = f"softmax was not held against {limit}"
+    assert judged(asked, timing(timer="wall")).sentence == f"{said}, which needs a GPU"
+    idle: dict[str, Any] = {"samples_us": (), "unmeasured": "it was switched off"}
+    assert judged(asked, timing(timer="wall", **idle)).sentence == f"{said}, which needs a GPU: it was switched off"
+    assert judged(asked, timing(**idle)).sentence == f"{said}: it was switched off"
+
+
+@pytest.mark.parametrize("timer", ["events", "graph"])
+def test_a_timer_that_sees_no_kernels_is_no_pass(timer: str) -> None:
+    for asked in (Asked(max_kernels=9), Asked(forbid="memcpy"), Asked(kernels="*")):
+        found = judged(asked, timing(timer=timer), Observed(), [])
+        assert found.outcome is INVALID
+        assert "use timer='profiler'" in found.sentence
+
+
+@pytest.mark.parametrize("enforced", [True, False])
+def test_verdicts_say_whether_they_are_enforced(enforced: bool) -> None:
+    observed = Observed(memory=memory())
+    found = judge_exact(timing((1, ADD)), EVERYTHING, observed, [], enforced)
+    assert [each.enforced for each in found] == [enforced] * 8
+    assert {each.outcome for each in found} == {PASS}
+
+
+@pytest.mark.parametrize(
+    ("asked", "needed"),
+    [
+        (Asked(), False),
+        (Asked(max_kernels=1, kernels="*", forbid=("memcpy", "memset"), deterministic=True), False),
+        (Asked(forbid=("memcpy", "sync")), True),
+        (Asked(forbid="alloc"), True),
+        (Asked(max_memory=0), True),
+    ],
+)
+def test_when_a_call_has_to_be_watched(asked: Asked, needed: bool) -> None:
+    assert needs_observation(asked) is needed
+
+
+# what may be asked for
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("max_kernels", 0, "it must be a whole number of at least 1"),
+        ("max_kernels", True, "it must be a whole number"),
+        ("max_kernels", 1.0, "it must be a whole number"),
+        ("forbid", (), "it must be a text or several, of memcpy, memset, sync, alloc"),
+        ("forbid", ("malloc",), "'malloc' is not known; legal are memcpy, memset, sync, alloc"),
+        ("forbid", "copies", "'copies' is not known"),
+        ("forbid", ("memcpy", 1), "it must be a text or several"),
+        ("forbid", True, "it must be a text or several"),
+        ("max_memory", "1 potato", "units are B, KiB, MiB, GiB, TiB, KB, MB, GB, TB"),
+        ("max_memory", "GiB", "a text such as '1GiB'"),
+        ("max_memory", "1", "a text such as '1GiB'"),
+        ("max_memory", "-1GiB", "a text such as '1GiB'"),
+        ("max_memory", -1, "it must be a whole number of bytes"),
+        ("max_memory", 1.5, "it must be a whole number of bytes"),
+        ("max_memory", True, "it must be a whole number of bytes"),
+        ("kernels", (), "it must be a text or several, with wildcards, as in ('*softmax*',)"),
+        ("kernels", "", "it must be a text or several"),
+        ("kernels", (1,), "it must be a text or several"),
+        ("kernels", b"softmax", "it must be a text or several"),
+        ("deterministic", 1, "it must be True or False"),
+        ("deterministic", "yes", "it must be True or False"),
+    ],
+)
+def test_what_cannot_be_meant(name: str, value: object, words: str) -> None:
+    with pytest.raises(BadRequest) as caught:
+        Limits(**{name: value})  # type: ignore[arg-type]
+    assert str(caught.value).startswith(f"perf({name}={value!r}): ")
+    assert words in str(caught.value)
+
+
+def test_what_can_be_meant() -> None:
+    asked = Limits(
+        max_kernels=1, forbid={"memcpy"}, max_memory="1.5 MB", kernels=["*a*"], deterministic=False, max_rel_std=0.1
+    )
+    assert len(judge_exact(timing((1, "cat")), asked, Observed(memory=memory()), [])) == 4
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("1GiB", 2**30),
+        ("1 GiB", 2**30),
+        ("1gib", 2**30),
+        ("0.5KiB", 512),
+        ("12 b", 12),
+        ("2GB", 2 * 10**9),
+        (7, 7),
+        (0, 0),
+    ],
+)
+def test_sizes(text: int | str, size: int) -> None:
+    assert memory_size(text) == size
+
+
+@given(st.integers(0, 1023), st.sampled_from(["B", "KiB", "MiB", "GiB"]))
+def test_a_size_as_it_is_printed_is_understood(number: int, unit: str) -> None:
+    size = memory_size(f"{number}{unit}")
+    assert memory_size(format_bytes(size)) == size

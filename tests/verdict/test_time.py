@@ -1,0 +1,778 @@
+"""Pass, fail and undecided: both sides of each limit, how sure, and in which words."""
+
+import itertools
+import math
+import re
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_gpubench.limits import Limits, limit_for_device
+from pytest_gpubench.results.model import Outcome, Speedup, Timing, Verdict
+from pytest_gpubench.stats.speedup import LOOKS as PLANNED
+from pytest_gpubench.stats.speedup import speedup_of
+from pytest_gpubench.stats.summary import Interval, least_count, median_interval, median_rank, std_interval
+from pytest_gpubench.verdict import time as verdict
+from pytest_gpubench.verdict.time import Judgement, compare_with_limit, judge, judge_speedup
+from tests.stats.test_summary import (
+    SIGMAS,
+    Draw,
+    lognormal,
+    median_bounds,
+    normal,
+    quantised,
+    standard_error,
+    std_bounds,
+    steady_normal,
+    steady_uniform,
+    two_modes,
+)
+
+PASS, FAIL, INCONCLUSIVE = Outcome.PASS, Outcome.FAIL, Outcome.INCONCLUSIVE
+GOODNESS = [FAIL, INCONCLUSIVE, PASS]
+
+ONE_TO_TWENTY = [float(number) for number in range(1, 21)]  # interval of the median at alpha 0.05: 6 to 15
+
+
+def timing(samples_us: Sequence[float], device: str = "NVIDIA H200") -> Timing:
+    return Timing(label="softmax", timer="scripted", cache="cold", device=device, samples_us=tuple(samples_us))
+
+
+def judge_one(samples_us: Sequence[float], limits: Limits, alpha: float = 0.05) -> Verdict:
+    [found] = judge(timing(samples_us), limits, alpha)
+    return found
+
+
+def rel_std_interval(samples_us: Sequence[float], alpha: float) -> Interval:
+    interval, mean_us = std_interval(samples_us, alpha), statistics.fmean(samples_us)
+    assert interval is not None
+    return Interval(interval.low / mean_us, interval.high / mean_us)
+
+
+# both sides of each limit
+
+
+@pytest.mark.parametrize(
+    ("interval", "outcome"),
+    [
+        (None, INCONCLUSIVE),
+        (Interval(8, 9.9), PASS),
+        (Interval(8, 10), PASS),
+        (Interval(10, 10), PASS),
+        (Interval(8, 10.1), INCONCLUSIVE),
+        (Interval(10, 10.1), INCONCLUSIVE),
+        (Interval(10.1, 12), FAIL),
+        (Interval(0, 0), PASS),
+    ],
+)
+def test_compare_with_limit(interval: Interval | None, outcome: Outcome) -> None:
+    """Exactly at the limit is within it."""
+    assert compare_with_limit(interval, 10) is outcome
+
+
+@pytest.mark.parametrize(
+    ("most", "outcome"), [(15.01, PASS), (15, PASS), (14.99, INCONCLUSIVE), (6, INCONCLUSIVE), (5.99, FAIL)]
+)
+def test_max_time_us(most: float, outcome: Outcome) -> None:
+    assert judge_one(ONE_TO_TWENTY, Limits(max_time_us=most)).outcome is outcome
+
+
+@pytest.mark.parametrize("alpha", [0.05, 0.001])
+@pytest.mark.parametrize("samples_us", [ONE_TO_TWENTY, [100.0 + number % 3 for number in range(50)]])
+def test_max_rel_std(samples_us: list[float], alpha: float) -> None:
+    low, high = rel_std_interval(samples_us, alpha)
+    cases = {high: PASS, math.nextafter(high, 0): INCONCLUSIVE, low: INCONCLUSIVE, math.nextafter(low, 0): FAIL}
+    for most, outcome in cases.items():
+        assert judge_one(samples_us, Limits(max_rel_std=most), alpha).outcome is outcome
+
+
+@pytest.mark.parametrize(
+    ("samples_us", "limits", "alpha", "outcome"),
+    [
+        ([5.0] * 5, Limits(max_time_us=10), 0.05, INCONCLUSIVE),
+        ([5.0] * 6, Limits(max_time_us=10), 0.05, PASS),
+        ([5.0] * 5, Limits(max_time_us=4), 0.05, INCONCLUSIVE),
+        ([5.0] * 6, Limits(max_time_us=4), 0.05, FAIL),
+        ([5.0] * 10, Limits(max_time_us=10), 0.001, INCONCLUSIVE),
+        ([5.0] * 11, Limits(max_time_us=10), 0.001, PASS),
+        ([5.0] * 9, Limits(max_rel_std=0.02), 0.05, INCONCLUSIVE),
+        ([5.0] * 10, Limits(max_rel_std=0.02), 0.05, PASS),
+        ([5.0], Limits(max_rel_std=0.02), 0.05, INCONCLUSIVE),
+        ([5.0], Limits(max_time_us=10), 0.05, INCONCLUSIVE),
+    ],
+)
+def test_too_few_samples_decide_nothing(
+    samples_us: list[float], limits: Limits, alpha: float, outcome: Outcome
+) -> None:
+    found = judge_one(samples_us, limits, alpha)
+    assert found.outcome is outcome
+    least = least_count(alpha) if limits.max_time_us else 10
+    assert (f"too few to decide: take at least {least}" in found.sentence) == (outcome is INCONCLUSIVE)
+
+
+def test_every_limit_is_judged_by_itself() -> None:
+    """In the order in which they are declared; a limit that was not given is not judged."""
+    limits = Limits(max_time_us=5, max_rel_std=0.99)
+    assert [(item.limit, item.outcome) for item in judge(timing(ONE_TO_TWENTY), limits, 0.05)] == [
+        ("max_rel_std=0.99", PASS),
+        ("max_time_us=5", FAIL),
+    ]
+    assert judge(timing(ONE_TO_TWENTY), Limits(), 0.05) == ()
+
+
+@pytest.mark.parametrize("enforced", [True, False])
+def test_verdicts_say_whether_they_are_enforced(enforced: bool) -> None:
+    limits = Limits(max_time_us={"A100": 5}, max_rel_std=0.5)
+    judgement = Judgement(limits, 0.05, enforced)
+    judgement.look(timing(ONE_TO_TWENTY))
+    for verdicts in (judge(timing(ONE_TO_TWENTY), limits, 0.05, enforced), judgement.verdicts):
+        assert [item.enforced for item in verdicts] == [enforced, enforced]
+
+
+# one limit per GPU name
+
+
+@pytest.mark.parametrize(
+    ("most", "device", "expected"),
+    [
+        (40, "NVIDIA H200", 40),
+        ({"H200": 40}, "NVIDIA H200", 40),
+        ({"h200": 40}, "NVIDIA H200", 40),
+        ({"NVIDIA H200": 40}, "nvidia h200", 40),
+        ({"H200": 40}, "NVIDIA A100-SXM4-80GB", None),
+        ({"A100": 75, "H200": 40}, "NVIDIA A100-SXM4-80GB", 75),
+        ({"A100": 75, "A100-SXM4-80GB": 70}, "NVIDIA A100-SXM4-80GB", 70),
+        ({"A100-SXM4-80GB": 70, "A100": 75}, "NVIDIA A100-SXM4-80GB", 70),
+        ({"A100-SXM4-80GB": 70, "A100": 75}, "NVIDIA A100-PCIE-40GB", 75),
+        ({"NVIDIA A100": 70, "SXM4": 75}, "NVIDIA A100-SXM4-80GB", 70),
+        ({"A100": 75}, "NVIDIA A10", None),
+        ({"RTX 4090": 9}, "NVIDIA GeForce RTX 4090", 9),
+        ({"A10": 75, "A100": 40}, "NVIDIA A100-PCIE-40GB", 40),
+        ({"H200": 40}, "NVIDIA H200 NVL", 40),
+        ({"H200 (MIG)": 9}, "NVIDIA H200 (MIG)", 9),
+    ],
+)
+def test_limit_for_device(most: float | Mapping[str, float], device: str, expected: float | None) -> None:
+    """The longest name that is made of whole words of the device's, in whatever case."""
+    assert limit_for_device(most, device) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "device"),
+    [
+        ("A10", "NVIDIA A100-SXM4-80GB"),
+        ("H20", "NVIDIA H200"),
+        ("L4", "NVIDIA L40S"),
+        ("L40", "NVIDIA L40S"),
+        ("100", "NVIDIA A100-SXM4-80GB"),
+        ("SXM", "NVIDIA A100-SXM4-80GB"),
+        ("H.00", "NVIDIA H200"),
+    ],
+)
+def test_a_gpu_is_not_another_one_whose_name_begins_alike(name: str, device: str) -> None:
+    assert limit_for_device({name: 40}, device) is None
+
+
+@pytest.mark.parametrize(("most", "outcome"), [(15, PASS), (14.99, INCONCLUSIVE), (5.99, FAIL)])
+def test_the_limit_of_the_named_gpu_is_the_one_that_counts(most: float, outcome: Outcome) -> None:
+    found = judge_one(ONE_TO_TWENTY, Limits(max_time_us={"A100": 1e-3, "H200": most, "B200": 1e6}))
+    assert found.outcome is outcome
+    assert found.limit == f"max_time_us={{'A100': 0.001, 'H200': {most!r}, 'B200': 1000000.0}}"
+    assert f"wanted at most {most:.2f}" in found.sentence
+
+
+def test_a_gpu_that_is_not_named_is_not_judged() -> None:
+    found = judge_one(ONE_TO_TWENTY, Limits(max_time_us={"A100": 1e-3, "B200": 1e6}))
+    assert found.outcome is Outcome.NOT_JUDGED
+    assert found.sentence == "softmax: no max_time_us for NVIDIA H200, only for A100, B200"
+
+
+# sentences
+
+
+@pytest.mark.parametrize(
+    ("samples_us", "limits", "alpha", "sentence"),
+    [
+        (
+            ONE_TO_TWENTY,
+            Limits(max_time_us=16),
+            0.05,
+            "softmax is fast enough: median 10.50 us [6.000 us, 15.00 us], wanted at most 16.00 us "
+            "(20 reps, alpha 0.05)",
+        ),
+        (
+            ONE_TO_TWENTY,
+            Limits(max_time_us=10),
+            0.001,
+            "softmax is too close to tell: median 10.50 us [3.000 us, 18.00 us], wanted at most 10.00 us "
+            "(20 reps, alpha 0.001)",
+        ),
+        (
+            [1e3 * sample for sample in ONE_TO_TWENTY],
+            Limits(max_time_us=2_500),
+            0.001,
+            "softmax is too slow: median 10.50 ms [3.000 ms, 18.00 ms], wanted at most 2.500 ms (20 reps, alpha 0.001)",
+        ),
+        (
+            [100.0 * number for number in range(1, 20)] + [9_000.0],  # one unit for all, and not the mean
+            Limits(max_time_us=400),
+            0.05,
+            "softmax is too slow: median 1.050 ms [0.6000 ms, 1.500 ms], wanted at most 0.4000 ms "
+            "(20 reps, alpha 0.05)",
+        ),
+        (
+            [7.0],
+            Limits(max_time_us=10),
+            0.001,
+            "softmax cannot be judged: median 7.000 us, wanted at most 10.00 us "
+            "(1 rep, too few to decide: take at least 11, alpha 0.001)",
+        ),
+        (
+            [7.0] * 10,
+            Limits(max_rel_std=0.02),
+            0.001,
+            "softmax is steady: relative std 0 % [0 %, 0 %], wanted at most 2.0 % (10 reps, alpha 0.001)",
+        ),
+        (
+            [7.0],
+            Limits(max_rel_std=0.02),
+            0.001,
+            "softmax cannot be judged: relative std unknown, wanted at most 2.0 % "
+            "(1 rep, too few to decide: take at least 10, alpha 0.001)",
+        ),
+        (
+            [9.0, 11.0] * 4,
+            Limits(max_rel_std=0.02),
+            0.05,
+            "softmax cannot be judged: relative std 11 %, wanted at most 2.0 % "
+            "(8 reps, too few to decide: take at least 10, alpha 0.05)",
+        ),
+    ],
+)
+def test_sentences(samples_us: list[float], limits: Limits, alpha: float, sentence: str) -> None:
+    assert judge_one(samples_us, limits, alpha).sentence == sentence
+
+
+UNITS_US = {"ns": 1e-3, "us": 1.0, "ms": 1e3, "s": 1e6}
+
+SENTENCE = re.compile(
+    r"softmax (?P<word>is steady|is unsteady|is fast enough|is too slow|is too close to tell|cannot be judged): "
+    r"(?:median|relative std) (?P<found>[\d.]+) (?P<unit>%|ns|us|ms|s)"
+    r"(?: \[(?P<low>[\d.]+) (?P=unit), (?P<high>[\d.]+) (?P=unit)\])?"
+    r", wanted at most (?P<most>[\d.]+) (?P=unit) \((?P<reps>\d+) reps?"
+    r"(?:, too few to decide: take at least (?P<least>\d+))?, alpha (?P<alpha>[\d.e-]+)\)"
+)
+
+samples_of_all_sizes = st.builds(
+    lambda ticks, power: [tick * 10.0**power for tick in ticks],
+    st.lists(st.integers(1, 2**20), min_size=2, max_size=50),
+    st.integers(-9, 3),
+)
+alphas = st.sampled_from((0.05, 0.01, 0.001, 1e-4))
+
+
+def check_printed(text: str | None, scale: float, stored: float | None, rel: float) -> None:
+    assert (text is None) == (stored is None)
+    if text is not None:
+        assert float(text) * scale == pytest.approx(stored, rel=rel)
+
+
+@given(samples_of_all_sizes, st.floats(1e-3, 1e3), alphas)
+def test_the_times_in_the_sentence_are_the_stored_ones(samples_us: list[float], factor: float, alpha: float) -> None:
+    """All in one unit; printed with four digits, so they are wrong by half of the last one at most."""
+    stored = timing(samples_us)
+    [found] = judge(stored, Limits(max_time_us=factor * stored.median_us), alpha)
+    printed = SENTENCE.fullmatch(found.sentence)
+    assert printed is not None
+    scale, interval = UNITS_US[printed["unit"]], median_interval(samples_us, alpha)
+    open_ = "is too close to tell" if interval else "cannot be judged"
+    words = {PASS: "is fast enough", FAIL: "is too slow", INCONCLUSIVE: open_}
+    check_printed(printed["found"], scale, stored.median_us, 5.1e-4)
+    check_printed(printed["low"], scale, interval and interval.low, 5.1e-4)
+    check_printed(printed["high"], scale, interval and interval.high, 5.1e-4)
+    check_printed(printed["most"], scale, factor * stored.median_us, 5.1e-4)
+    assert (printed["word"], int(printed["reps"]), float(printed["alpha"])) == (
+        words[found.outcome],
+        stored.reps,
+        alpha,
+    )
+    assert printed["least"] == (None if interval else str(least_count(alpha)))
+
+
+@given(samples_of_all_sizes, st.floats(1e-3, 0.999), alphas)
+def test_the_shares_in_the_sentence_are_the_stored_ones(samples_us: list[float], most: float, alpha: float) -> None:
+    """Printed with two digits."""
+    stored = timing(samples_us)
+    [found] = judge(stored, Limits(max_rel_std=most), alpha)
+    printed = SENTENCE.fullmatch(found.sentence)
+    assert printed is not None
+    interval = rel_std_interval(samples_us, alpha) if stored.reps >= 10 else None
+    open_ = "is too close to tell" if interval else "cannot be judged"
+    words = {PASS: "is steady", FAIL: "is unsteady", INCONCLUSIVE: open_}
+    check_printed(printed["found"], 0.01, stored.rel_std, 5.1e-2)
+    check_printed(printed["low"], 0.01, interval and interval.low, 5.1e-2)
+    check_printed(printed["high"], 0.01, interval and interval.high, 5.1e-2)
+    check_printed(printed["most"], 0.01, most, 5.1e-2)
+    assert (printed["word"], int(printed["reps"]), float(printed["alpha"])) == (
+        words[found.outcome],
+        stored.reps,
+        alpha,
+    )
+    assert printed["least"] == (None if interval else "10")
+
+
+# properties
+
+readings_us = st.lists(st.integers(1, 2**20).map(lambda ticks: ticks / 1024), min_size=1, max_size=60)
+
+
+@given(readings_us, st.floats(1e-3, 0.999), alphas, st.integers(-20, 20))
+def test_steadiness_does_not_depend_on_the_unit(samples_us: list[float], most: float, alpha: float, power: int) -> None:
+    scaled_us = [2.0**power * sample for sample in samples_us]
+    limits = Limits(max_rel_std=most)
+    assert judge_one(scaled_us, limits, alpha).outcome is judge_one(samples_us, limits, alpha).outcome
+
+
+@given(readings_us, st.floats(1e-3, 1e3), alphas, st.integers(-20, 20))
+def test_speed_and_its_limit_may_be_scaled_together(
+    samples_us: list[float], most: float, alpha: float, power: int
+) -> None:
+    scaled = judge_one([2.0**power * sample for sample in samples_us], Limits(max_time_us=2.0**power * most), alpha)
+    assert scaled.outcome is judge_one(samples_us, Limits(max_time_us=most), alpha).outcome
+
+
+def limited(name: str, most: float) -> Limits:
+    """Return a limit of microseconds or, below 1 and the higher the more, of a fraction."""
+    return Limits(max_time_us=most) if name == "max_time_us" else Limits(max_rel_std=most / (1 + most))
+
+
+@pytest.mark.parametrize("name", ["max_rel_std", "max_time_us"])
+@given(samples_us=readings_us, limits=st.tuples(st.floats(1e-3, 1e3), st.floats(1e-3, 1e3)), alpha=alphas)
+def test_a_wider_limit_is_never_worse(
+    name: str, samples_us: list[float], limits: tuple[float, float], alpha: float
+) -> None:
+    tight, wide = (judge_one(samples_us, limited(name, most), alpha).outcome for most in sorted(limits))
+    assert GOODNESS.index(tight) <= GOODNESS.index(wide)
+
+
+@given(readings_us, st.floats(1e-3, 1e3), st.floats(0, 1e3), alphas)
+def test_slower_samples_are_never_better(samples_us: list[float], most: float, slower_us: float, alpha: float) -> None:
+    limits = Limits(max_time_us=most)
+    slow = judge_one([sample + slower_us for sample in samples_us], limits, alpha).outcome
+    assert GOODNESS.index(slow) <= GOODNESS.index(judge_one(samples_us, limits, alpha).outcome)
+
+
+@pytest.mark.parametrize("name", ["max_rel_std", "max_time_us"])
+@given(samples_us=readings_us, most=st.floats(1e-3, 1e3), asked=st.tuples(alphas, alphas))
+def test_a_smaller_alpha_decides_less_and_never_otherwise(
+    name: str, samples_us: list[float], most: float, asked: tuple[float, float]
+) -> None:
+    sure, surer = (judge_one(samples_us, limited(name, most), alpha).outcome for alpha in sorted(asked, reverse=True))
+    assert surer in (sure, INCONCLUSIVE)
+
+
+# looking more than once
+
+
+def spent_by_looks(alpha: float, looks: int, single: bool = False) -> list[float]:
+    """Return the alpha of each look."""
+    spent: list[float] = []
+
+    def note(timing: Timing, limits: Limits, asked: float, enforced: bool, part: float) -> tuple[Verdict, ...]:
+        assert asked == alpha
+        spent.append(part)
+        return ()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(verdict, "judge", note)
+        judgement = Judgement(Limits(), alpha, single=single)
+        for _ in range(looks):
+            judgement.look(timing(()))
+    return spent
+
+
+@given(alphas, st.integers(1, 200))
+def test_looks_spend_alpha_and_no_more(alpha: float, looks: int) -> None:
+    spent = spent_by_looks(alpha, looks)
+    assert len(spent) == looks
+    assert all(0 < later < earlier for earlier, later in itertools.pairwise(spent))
+    assert 0.5 * alpha * (1 - 1e-9) <= math.fsum(spent) <= alpha
+
+
+def test_a_single_look_spends_all() -> None:
+    assert spent_by_looks(0.01, 1, single=True) == [0.01]
+
+
+@pytest.mark.parametrize("single", [True, False])
+@pytest.mark.parametrize(("limits", "least"), [(Limits(max_time_us=10), None), (Limits(max_rel_std=0.02), 10)])
+def test_a_look_says_the_alpha_that_was_asked_for_and_the_reps_that_its_part_needs(
+    limits: Limits, least: int | None, single: bool
+) -> None:
+    """The k-th look has alpha / (k (k + 1)) to spend, and a median's interval at less alpha needs more reps."""
+    judgement = Judgement(limits, 0.01, single=single)
+    for look in range(1, 6):
+        judgement.look(timing([7.0] * 5))
+        needed = least or least_count(0.01 if single else 0.01 / (look * (look + 1)))
+        [found] = judgement.verdicts
+        assert found.sentence.endswith(f"(5 reps, too few to decide: take at least {needed}, alpha 0.01)")
+
+
+@pytest.mark.parametrize("reps", [11, 12])
+def test_what_is_left_of_alpha_decides(reps: int) -> None:
+    """At alpha 0.01 and in the first look eight and nine reps would do; the part that is spent needs twelve."""
+    [found] = judge(timing([7.0] * reps), Limits(max_time_us=10), 0.01, spent=0.0005)
+    assert found.outcome is (PASS if reps == 12 else INCONCLUSIVE)
+
+
+@pytest.mark.parametrize("spent", [0.05, 0.001])
+def test_a_steadiness_is_judged_by_what_is_spent(spent: float) -> None:
+    low, high = rel_std_interval(ONE_TO_TWENTY, spent)
+    cases = {high: PASS, math.nextafter(high, 0): INCONCLUSIVE, low: INCONCLUSIVE, math.nextafter(low, 0): FAIL}
+    for most, outcome in cases.items():
+        [found] = judge(timing(ONE_TO_TWENTY), Limits(max_rel_std=most), 0.2, spent=spent)
+        assert found.outcome is outcome
+        assert found.sentence.endswith("(20 reps, alpha 0.2)")
+
+
+@pytest.mark.parametrize(
+    ("limits", "decided"),
+    [
+        (Limits(), True),
+        (Limits(max_time_us=20), True),
+        (Limits(max_time_us=1), True),
+        (Limits(max_time_us=10), False),
+        (Limits(max_time_us=20, max_rel_std=0.99), True),
+        (Limits(max_time_us=20, max_rel_std=0.6), False),
+        (Limits(max_time_us=1, max_rel_std=0.6), True),  # the test fails anyhow
+        (Limits(max_time_us={"A100": 20}), True),  # more samples would not help
+        (Limits(max_time_us={"A100": 20}, max_rel_std=0.6), False),
+    ],
+)
+def test_it_is_decided_when_every_limit_is_or_one_is_broken(limits: Limits, decided: bool) -> None:
+    assert Judgement(limits, 0.01).look(timing(ONE_TO_TWENTY)) is decided
+
+
+@pytest.mark.parametrize("outcome", [PASS, FAIL, INCONCLUSIVE, Outcome.INVALID, Outcome.NOT_JUDGED])
+@pytest.mark.parametrize("single", [True, False])
+def test_it_is_decided_when_every_rate_is(outcome: Outcome, single: bool) -> None:
+    """Rates are looked at when times are, with the same part of alpha, and come after them."""
+    seen: list[tuple[Timing, float]] = []
+
+    def rates(found: Timing, spent: float) -> tuple[Verdict, ...]:
+        seen.append((found, spent))
+        return (Verdict(limit="min_gbps=1", outcome=outcome, sentence="so"),)
+
+    judgement = Judgement(Limits(max_time_us=20), 0.06, single=single, rates=rates)
+    for _ in range(2):
+        assert judgement.look(timing(ONE_TO_TWENTY)) is (outcome is not INCONCLUSIVE)
+    assert [item.limit for item in judgement.verdicts] == ["max_time_us=20", "min_gbps=1"]
+    assert [found for found, _ in seen] == [timing(ONE_TO_TWENTY)] * 2
+    assert [spent for _, spent in seen] == pytest.approx([0.06, 0.06] if single else [0.03, 0.01])
+
+
+@pytest.mark.parametrize(("first_us", "then_us", "outcome"), [(9.0, 11.0, PASS), (11.0, 9.0, FAIL)])
+def test_what_a_look_decided_stands(first_us: float, then_us: float, outcome: Outcome) -> None:
+    judgement = Judgement(Limits(max_time_us=10), 0.01)
+    assert not judgement.look(timing([first_us] * 5))
+    assert [item.outcome for item in judgement.verdicts] == [INCONCLUSIVE]
+    for more, reps in ((0, 20), (20, 20), (200, 20), (200, 2000)):
+        assert judgement.look(timing([first_us] * 20 + [then_us] * more + [first_us] * (reps - 20)))
+        assert [item.outcome for item in judgement.verdicts] == [outcome]
+        at_reps = 20 if reps == 20 else 2200  # the newest of those that say the same
+        assert f"({at_reps} reps, " in judgement.verdicts[0].sentence
+    assert judgement.looks == 5
+
+
+@pytest.mark.parametrize("outcome", [PASS, FAIL, Outcome.INVALID, Outcome.NOT_JUDGED])
+def test_each_limit_keeps_what_was_decided_of_it(outcome: Outcome) -> None:
+    """One is decided at the first look, and would be open at the second; the other the other way round."""
+    outcomes = iter([(outcome, INCONCLUSIVE), (INCONCLUSIVE, PASS), (INCONCLUSIVE, INCONCLUSIVE)])
+
+    def rates(found: Timing, spent: float) -> tuple[Verdict, ...]:
+        names = ("min_gbps=1", "min_tflops=1")
+        return tuple(
+            Verdict(limit=name, outcome=each, sentence="so") for name, each in zip(names, next(outcomes), strict=True)
+        )
+
+    judgement = Judgement(Limits(), 0.01, rates=rates)
+    fails = outcome in (FAIL, Outcome.INVALID)
+    assert [judgement.look(timing(ONE_TO_TWENTY)) for _ in range(3)] == [fails, True, True]
+    assert [item.outcome for item in judgement.verdicts] == [outcome, PASS]
+    assert judgement.failed is fails
+
+
+LOOKS = (20, 40, 80, 160, 320)
+
+Bounds = Callable[[np.ndarray, float], tuple[np.ndarray, np.ndarray]]
+
+
+def false_fails_of_looks(draw: Draw, bounds: Bounds, alpha: float, trials: int) -> float:
+    """Return how often any look at a process that is exactly at its limit would say FAIL."""
+    rng, failed, batch = np.random.default_rng(20250104), 0, min(trials, 5_000)
+    spent = spent_by_looks(alpha, len(LOOKS))
+    for _ in range(trials // batch):
+        samples, at_limit = draw(rng, batch, LOOKS[-1])
+        fails = np.zeros(batch, dtype=bool)
+        for count, part in zip(LOOKS, spent, strict=True):
+            if bounds is std_bounds or median_rank(count, part) is not None:
+                fails |= bounds(samples[:, :count], part)[0] > at_limit * (1 + 1e-9)
+        failed += int(fails.sum())
+    return failed / trials
+
+
+@pytest.mark.parametrize(
+    ("draw", "bounds", "limits"),
+    [
+        (lognormal, median_bounds, Limits(max_time_us=math.exp(3))),
+        (steady_normal, std_bounds, Limits(max_rel_std=1e-3)),
+    ],
+)
+def test_the_twins_judge_alike(draw: Draw, bounds: Bounds, limits: Limits) -> None:
+    """What the simulations below count is what `Judgement` says, look by look."""
+    samples, _ = draw(np.random.default_rng(1), 8, LOOKS[-1])
+    if bounds is std_bounds:
+        samples = samples + 960  # a mean near 1000 and a standard deviation of 1: at the limit of 1e-3
+    seen = set()
+    for row in samples:
+        judgement, stands = Judgement(limits, 0.9), INCONCLUSIVE
+        for count, part in zip(LOOKS, spent_by_looks(0.9, len(LOOKS)), strict=True):
+            judgement.look(timing(row[:count].tolist()))
+            low, high = (float(end[0]) for end in bounds(row[None, :count], part))
+            most = limits.max_time_us if bounds is median_bounds else 1e-3 * float(row[:count].mean())
+            assert isinstance(most, float)
+            outcome = PASS if high <= most else FAIL if low > most else INCONCLUSIVE
+            stands = outcome if stands is INCONCLUSIVE else stands
+            assert [item.outcome for item in judgement.verdicts] == [stands]
+            seen.add(outcome)
+    assert seen == {PASS, FAIL, INCONCLUSIVE}
+
+
+@pytest.mark.parametrize("alpha", [0.01, 0.001])
+@pytest.mark.parametrize("draw", [normal, lognormal, quantised])
+def test_looking_often_at_a_time_at_its_limit_does_not_fail_it(draw: Draw, alpha: float) -> None:
+    """The chance of a FAIL at any of the looks is below alpha / 2: the interval leaves out as much at either end."""
+    trials = 20_000
+    found = false_fails_of_looks(draw, median_bounds, alpha, trials)
+    assert found <= alpha / 2 + SIGMAS * standard_error(alpha / 2, trials)
+
+
+@pytest.mark.parametrize("alpha", [0.01, 0.001])
+def test_looking_often_at_a_steadiness_at_its_limit_does_not_fail_it(alpha: float) -> None:
+    """Normal samples: 0.005 at alpha 0.01, 0.0007 at 0.001."""
+    trials = 20_000
+    assert false_fails_of_looks(steady_normal, std_bounds, alpha, trials) <= alpha + SIGMAS * standard_error(
+        alpha, trials
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("alpha", [0.05, 0.01, 0.001])
+@pytest.mark.parametrize(
+    ("draw", "bounds", "factors"),
+    [
+        (normal, median_bounds, {0.05: 0.5, 0.01: 0.5, 0.001: 0.5}),
+        (lognormal, median_bounds, {0.05: 0.5, 0.01: 0.5, 0.001: 0.5}),
+        (quantised, median_bounds, {0.05: 0.5, 0.01: 0.5, 0.001: 0.5}),
+        (steady_normal, std_bounds, {0.05: 1, 0.01: 1, 0.001: 1}),
+        (steady_uniform, std_bounds, {0.05: 1, 0.01: 1.6, 0.001: 4}),
+        (two_modes, std_bounds, {0.05: 1, 0.01: 1.7, 0.001: 6}),
+    ],
+)
+def test_looking_often_does_not_fail_in_many_trials(
+    draw: Draw, bounds: Bounds, factors: dict[float, float], alpha: float
+) -> None:
+    """In units of alpha; that of the standard deviation is approximate, and so is what a look at it spends."""
+    most = factors[alpha] * alpha
+    assert false_fails_of_looks(draw, bounds, alpha, 200_000) <= most + SIGMAS * standard_error(most, 200_000)
+
+
+# speedups
+
+
+def speedup(
+    ratio: float,
+    ends: tuple[float, float] | None = None,
+    *,
+    quads: int = 24,
+    alpha: float = 0.001,
+    reference_us: float = 284.0,
+) -> Speedup:
+    return Speedup(
+        ratio=ratio,
+        interval=ends and Interval(*ends),
+        quads=quads,
+        alpha=alpha,
+        reference="torch",
+        reference_us=reference_us,
+        seed=0,
+    )
+
+
+@pytest.mark.parametrize(
+    ("found", "wanted", "outcome"),
+    [
+        (speedup(1.5, (1.4, 1.6)), 1.4, PASS),  # exactly at the limit is within it
+        (speedup(1.5, (1.4, 1.6)), math.nextafter(1.4, 2), INCONCLUSIVE),
+        (speedup(1.5, (1.4, 1.6)), 1.6, INCONCLUSIVE),
+        (speedup(1.5, (1.4, 1.6)), math.nextafter(1.6, 2), FAIL),
+        (speedup(1.0, (1.0, 1.0)), 1.0, PASS),
+        (speedup(9.0), 1.0, INCONCLUSIVE),
+        (speedup(0.1), 1.0, INCONCLUSIVE),
+    ],
+)
+@pytest.mark.parametrize("enforced", [True, False])
+def test_a_speedup_is_judged_by_its_interval(found: Speedup, wanted: float, outcome: Outcome, enforced: bool) -> None:
+    verdict = judge_speedup("triton", found, 190.0, wanted, wanted, enforced)
+    assert (verdict.outcome, verdict.enforced, verdict.limit) == (outcome, enforced, f"min_speedup={wanted!r}")
+
+
+@pytest.mark.parametrize("wanted", [0.0, -1.0, math.nan, math.inf])
+def test_an_impossible_limit_on_a_speedup_judges_nothing(wanted: float) -> None:
+    with pytest.raises(ValueError, match="above 0 and finite"):
+        judge_speedup("triton", speedup(1.5, (1.4, 1.6)), 190.0, wanted, wanted)
+
+
+@pytest.mark.parametrize(
+    ("found", "candidate_us", "wanted", "sentence"),
+    [
+        (
+            speedup(0.9103, (0.9, 0.93)),
+            312.0,
+            1,
+            "triton is slower than torch: 0.9103x [0.9000, 0.9300], wanted at least 1x "
+            "(312.0 us against 284.0 us, 24 quads, alpha 0.001)",
+        ),
+        (
+            speedup(0.985, (0.98, 0.99), quads=1),
+            288.3,
+            0.98,
+            "triton is slower than torch: 0.9850x [0.9800, 0.9900], wanted at least 0.98x "
+            "(288.3 us against 284.0 us, 1 quad, alpha 0.001)",
+        ),
+        (
+            speedup(1.0001, (0.9999, 1.0002), alpha=0.05),
+            284.0,
+            0.99,
+            "triton is as fast as torch: 1.000x [0.9999, 1.000], wanted at least 0.99x "
+            "(284.0 us against 284.0 us, 24 quads, alpha 0.05)",
+        ),
+        (
+            speedup(1.2, (1.19, 1.21)),
+            236.7,
+            1.5,
+            "triton is not fast enough against torch: 1.200x [1.190, 1.210], wanted at least 1.5x "
+            "(236.7 us against 284.0 us, 24 quads, alpha 0.001)",
+        ),
+        (
+            speedup(2.0, (1.9, 2.1)),
+            142.0,
+            1.5,
+            "triton is faster than torch: 2.000x [1.900, 2.100], wanted at least 1.5x "
+            "(142.0 us against 284.0 us, 24 quads, alpha 0.001)",
+        ),
+        (
+            speedup(1.5, (1.4, 1.6)),
+            190.0,
+            1.45,
+            "triton is too close to tell against torch: 1.500x [1.400, 1.600], wanted at least 1.45x "
+            "(190.0 us against 284.0 us, 24 quads, alpha 0.001)",
+        ),
+        (
+            speedup(2.0, quads=3),
+            142.0,
+            1.5,
+            "triton is too close to tell against torch: 2.000x, wanted at least 1.5x "
+            "(142.0 us against 284.0 us, 3 quads, too few to decide: take at least 20 reps, alpha 0.001)",
+        ),
+        (
+            speedup(1e-5, (0.99e-5, 1.01e-5), reference_us=1.0),  # 1 us against 100 ms
+            1e5,
+            0.5,
+            "triton is slower than torch: 0.00001000x [0.000009900, 0.00001010], wanted at least 0.5x "
+            "(100.0 ms against 0.001000 ms, 24 quads, alpha 0.001)",
+        ),
+    ],
+)
+def test_sentences_about_speedups(found: Speedup, candidate_us: float, wanted: float, sentence: str) -> None:
+    assert judge_speedup("triton", found, candidate_us, wanted, wanted).sentence == sentence
+
+
+@pytest.mark.parametrize(("alpha", "reps"), [(0.25, 4), (0.2, 6), (0.001, 20), (2.0**-10, 20), (1e-4, 28)])
+def test_the_reps_that_a_sentence_asks_for_decide_and_no_fewer(alpha: float, reps: int) -> None:
+    sentence = judge_speedup("triton", speedup(2.0, quads=1, alpha=alpha), 1.0, 1.5, 1.5).sentence
+    assert f"too few to decide: take at least {reps} reps, alpha" in sentence
+    assert speedup_of([0.5] * (reps // 2), alpha).interval is not None
+    assert speedup_of([0.5] * (reps // 2 - 1), alpha).interval is None
+
+
+SPEEDUP_SENTENCE = re.compile(
+    r"triton is (?P<words>[a-z ]+) torch: (?P<ratio>[\d.]+)x(?: \[(?P<low>[\d.]+), (?P<high>[\d.]+)\])?, "
+    r"wanted at least (?P<wanted>[\d.e+-]+)x \((?P<candidate>[\d.]+) (?P<unit>ns|us|ms|s) against "
+    r"(?P<reference>[\d.]+) (?P=unit), (?P<quads>\d+) quads?(?:, too few to decide: take at least \d+ reps)?, "
+    r"alpha (?P<alpha>[\d.e-]+)\)"
+)
+log_ratios = st.lists(st.floats(-5, 5), min_size=1, max_size=60)
+
+
+@given(log_ratios, st.floats(1e-3, 1e3), alphas, st.floats(1e-2, 1e6), st.floats(1e-2, 1e6))
+def test_the_numbers_in_a_speedups_sentence_are_the_stored_ones(
+    ratios: list[float], wanted: float, alpha: float, candidate_us: float, reference_us: float
+) -> None:
+    """Printed with four digits, the limit with six."""
+    found = speedup_of(ratios, alpha)
+    stored = speedup(found.ratio, found.interval, quads=found.quads, alpha=alpha, reference_us=reference_us)
+    verdict = judge_speedup("triton", stored, candidate_us, wanted, wanted)
+    printed = SPEEDUP_SENTENCE.fullmatch(verdict.sentence)
+    assert printed is not None, verdict.sentence
+    check_printed(printed["ratio"], 1, stored.ratio, 5.1e-4)
+    check_printed(printed["low"], 1, stored.interval and stored.interval.low, 5.1e-4)
+    check_printed(printed["high"], 1, stored.interval and stored.interval.high, 5.1e-4)
+    check_printed(printed["wanted"], 1, wanted, 5.1e-6)
+    check_printed(printed["candidate"], UNITS_US[printed["unit"]], candidate_us, 5.1e-4)
+    check_printed(printed["reference"], UNITS_US[printed["unit"]], reference_us, 5.1e-4)
+    assert (int(printed["quads"]), float(printed["alpha"])) == (len(ratios), alpha)
+
+
+@given(log_ratios, st.floats(1e-3, 1e3), alphas)
+def test_a_sentence_never_contradicts_the_ratio_that_it_prints(
+    ratios: list[float], wanted: float, alpha: float
+) -> None:
+    found = speedup_of(ratios, alpha)
+    stored = speedup(found.ratio, found.interval, quads=found.quads, alpha=alpha)
+    verdict = judge_speedup("triton", stored, 1.0, wanted, wanted)
+    printed = SPEEDUP_SENTENCE.fullmatch(verdict.sentence)
+    assert printed is not None
+    ratio, words = float(printed["ratio"]), printed["words"]
+    assert (words == "too close to tell against") == (verdict.outcome is INCONCLUSIVE)
+    if verdict.outcome is not INCONCLUSIVE:
+        above = {"faster than", "not fast enough against"}
+        assert words in ({"as fast as"} if ratio == 1 else {"slower than"} if ratio < 1 else above)
+        assert (words == "faster than") <= (verdict.outcome is PASS)
+        assert (words == "not fast enough against") <= (verdict.outcome is FAIL)
+
+
+@given(log_ratios, st.tuples(st.floats(1e-3, 1e3), st.floats(1e-3, 1e3)), alphas)
+def test_a_lower_limit_on_a_speedup_is_never_worse(
+    ratios: list[float], limits: tuple[float, float], alpha: float
+) -> None:
+    found = speedup_of(ratios, alpha)
+    stored = speedup(found.ratio, found.interval, quads=found.quads, alpha=alpha)
+    low, high = (judge_speedup("triton", stored, 1.0, wanted, wanted).outcome for wanted in sorted(limits))
+    assert GOODNESS.index(high) <= GOODNESS.index(low)
+
+
+@given(st.lists(st.floats(-1, 1), min_size=40, max_size=40), st.floats(0.5, 2), alphas)
+def test_another_look_to_come_decides_less_and_never_otherwise(
+    ratios: list[float], wanted: float, alpha: float
+) -> None:
+    """What is left for later looks is not there for this one."""
+    outcomes = []
+    for looks in (PLANNED[:2], PLANNED):
+        found = speedup_of(ratios, alpha, looks)
+        stored = speedup(found.ratio, found.interval, quads=found.quads, alpha=alpha)
+        outcomes.append(judge_speedup("triton", stored, 1.0, wanted, wanted).outcome)
+    assert outcomes[1] in (outcomes[0], INCONCLUSIVE)
