@@ -24,20 +24,7 @@ RELIED_ON = (
     "torch.autograd.profiler.profile.__enter__",
     "torch.autograd.profiler.profile.__exit__",
 )
-"""What a measurement stands on and a test can reach; our own timing and judging comes beside it."""
-OWN_ROOMS = (
-    "timing",
-    "stats",
-    "results",
-    "correctness",
-    "verdict",
-    "agreement",
-    "arms",
-    "audit",
-    "structure",
-    "exact",
-    "inspection",
-)
+"""What a measurement stands on and a test can reach, beside every function of this package."""
 
 
 def replaced() -> str | None:
@@ -71,11 +58,10 @@ def find(name: str) -> object:
 
 
 def own_modules() -> list[ModuleType]:
-    """Return the modules of this package that measure and judge."""
+    """Return the loaded modules of this package: what measures, judges or reports could be replaced in any of them."""
     package = __name__.partition(".")[0]
-    rooms = tuple(f"{package}.{room}" for room in OWN_ROOMS)
     loaded = list(sys.modules.items())
-    return [module for name, module in loaded if name.startswith(rooms)]
+    return [module for name, module in loaded if name.partition(".")[0] == package]
 
 
 def is_foreign(value: object) -> bool:

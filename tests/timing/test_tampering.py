@@ -12,6 +12,7 @@ from unittest import mock
 import pytest
 import torch
 
+from pytest_gpubench import fixture, running_test
 from pytest_gpubench.bench import arms, integrity
 from pytest_gpubench.correctness import compare as compare_module
 from pytest_gpubench.stats import speedup
@@ -110,6 +111,8 @@ def test_a_generator_of_a_test_that_bound_the_name_is_named(monkeypatch: pytest.
         (verdict, "judge_speedup"),
         (arms, "speedup_of"),
         (integrity, "check_floor"),
+        (running_test, "enforce"),
+        (fixture, "hold_to"),
     ],
 )
 def test_an_own_function_that_was_replaced_is_named(
