@@ -4,11 +4,12 @@ import pytest
 import torch
 
 from pytest_gpubench.errors import BadRequest
-from pytest_gpubench.gpu.device import cpu_device
+from pytest_gpubench.gpu.device import Device, cpu_device
+from pytest_gpubench.results.model import DeviceFacts
 from pytest_gpubench.timing import make_timer
 from pytest_gpubench.timing.calls import Arguments, leaves_of, make_arguments, make_call, name_of, upstream_gradient
 from pytest_gpubench.timing.interpreter import counting_launches
-from pytest_gpubench.timing.l2flush import flush_buffer
+from pytest_gpubench.timing.l2flush import flush_buffer, make_flush
 from pytest_gpubench.timing.wall import WallTimer
 
 
@@ -28,6 +29,13 @@ def test_the_flush_is_twice_the_cache_and_kept() -> None:
     buffer = flush_buffer(cpu_device())
     assert buffer.nbytes == pytest.approx(2 * cpu_device().cache_bytes, abs=8)
     assert flush_buffer(cpu_device()) is buffer
+
+
+@pytest.mark.parametrize("cache_bytes", [1000, 1001, 1002, 1006])
+def test_a_cache_of_any_size_can_be_flushed(cache_bytes: int) -> None:
+    device = Device(torch.device("cpu"), DeviceFacts(type="cpu", name="CPU", host="here", cache_bytes=cache_bytes))
+    make_flush(device, "cold")()
+    assert flush_buffer(device).nbytes == pytest.approx(2 * cache_bytes, abs=8)
 
 
 @pytest.mark.parametrize(("name", "expected"), [("profiler", "wall"), ("wall", "wall"), ("scripted", "scripted")])
