@@ -1,24 +1,17 @@
-"""The arms of a comparison: their names and limits, what they returned last, and what their ratios decide."""
+"""The arms of a comparison: their names and limits, and what their ratios decide."""
 
-import sys
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import msgspec
 
-from pytest_gpubench.bench.agreement import Agreement, Ran, lent_memory, refuse_strange_tensors, tensors_in
-from pytest_gpubench.correctness import aliases, compare_outputs
-from pytest_gpubench.correctness.leaves import flatten, map_leaves
-from pytest_gpubench.correctness.memory import overlaps
-from pytest_gpubench.errors import BadRequest, InvalidResult, UnfairComparison
+from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.limits import Limits
 from pytest_gpubench.results.model import Comparison, Measurement, Speedup, Timing, Verdict
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.stats.speedup import Decision, speedup_of
 from pytest_gpubench.stats.speedup import Speedup as SpeedupFound
 from pytest_gpubench.stats.speedup import compare as decide
-from pytest_gpubench.timing.base import Call
 from pytest_gpubench.timing.calls import name_of
 from pytest_gpubench.timing.comparison import Match
 from pytest_gpubench.timing.rounds import Interleaved
@@ -85,167 +78,6 @@ def speedup_limits(limits: Limits, names: Sequence[str]) -> dict[str, float]:
     if unknown:
         raise BadRequest(f"perf(min_speedup=...) names {unknown[0]!r}, but the candidates are {', '.join(names)}")
     return dict(asked)
-
-
-@dataclass
-class OutputRecorder:
-    """Keep what the last timed call of each arm returned, to check it too.
-
-    swaps: whether the arms of a round write their outputs to each other's memory by turns. Where each kept its own, the
-    same kernel as both arms was told apart in 40 of 40 comparisons at 1024 x 1024 fp32 on an H200, and found 6 %
-    apart at 1 us, for where its outputs lay; with swaps in none.
-    """
-
-    agreement: Agreement
-    swaps: bool = False
-    last: dict[str, object] = field(default_factory=dict)
-    saved: set[str] = field(default_factory=set)
-    given: dict[str, tuple[tuple[object, ...], dict[str, object]]] = field(default_factory=dict)
-    """What the last timed call was called with, where that can be told."""
-    copying: bool = False
-    """Whether every output is copied before the next call: torch.compile's CUDA graphs overwrite theirs."""
-    calls: Counter[str] = field(default_factory=Counter)
-    latest: str = ""
-    spare: object = None
-    """Memory that the next call is not to have."""
-
-    def watch(self, name: str, call: Call) -> Call:
-        """Return the call, which keeps what it returns; all arms are given the same where `setup` is random."""
-
-        def prepare() -> Callable[[], object]:
-            self._make_room(name)
-            self._save()
-            self.agreement.seed()
-            return Kept(self, name, call.prepare())
-
-        return replace(call, prepare=prepare)
-
-    def begin(self) -> None:
-        """Note that the rounds begin, in which each arm is called twice."""
-        self.calls.clear()
-
-    def _make_room(self, name: str) -> None:
-        """Free the memory that the next output of an arm is to have: its last one's, or that of the arm before it.
-
-        An arm's first call of a round takes the memory of the arm before it, which is called again in that round.
-        """
-        before, self.latest = self.latest, name
-        is_first = self.calls[name] % 2 == 0
-        self.calls[name] += 1
-        self.given.pop(name, None)
-        self.saved.discard(name)
-        freed = self.last.pop(name, None)
-        self.spare = None
-        if self.swaps and is_first and before not in ("", name) and freed is not None:
-            self.spare = freed
-            self.last.pop(before, None)
-            self.saved.discard(before)
-            self.given.pop(before, None)
-
-    def make_readable(self, take_again: Callable[[], None]) -> None:
-        """Have the last calls taken again where there is no output of one, or a CUDA graph has overwritten it."""
-        if len(self.last) < len(self.calls):
-            self.swaps = False
-            take_again()
-        if has_cuda_graphs() and not all(map(is_readable, self.last.values())):
-            self.copying = True
-            take_again()
-
-    def _save(self) -> None:
-        """Copy outputs whose memory is written to next: by CUDA graphs, or by `setup`."""
-        for name in self.last.keys() - self.saved:
-            if self.copying or (self.agreement.arguments.setup and aliases(self.last[name], *self.given[name])):
-                self.last[name] = map_leaves(copied, self.last[name])
-            self.saved.add(name)
-            self.given.pop(name, None)
-
-    def check(self, reference: str, names: Sequence[str]) -> None:
-        """Raise WrongResult if a candidate was right when it was checked, and wrong when it was timed."""
-        if self.last[reference] is None:  # what a backward run returns
-            return
-        for name in names:
-            self._refuse_shared(name, reference)
-            refuse_strange_tensors(name, self.last[name], self.last[reference])
-            differences = self.agreement.compare(Ran(self.last[name], {}), Ran(self.last[reference], {}))
-            self.agreement.require(name, differences, " in a timed call, though right when checked")
-
-    def _refuse_shared(self, name: str, reference: str) -> None:
-        """Raise UnfairComparison for an output that is memory of the reference's, though not of the inputs."""
-        shared = overlaps(flatten(self.last[name]), flatten(self.last[reference]))
-        arguments = self.agreement.arguments
-        args, kwargs = self.given.get(reference, (arguments.args, arguments.kwargs))
-        if shared and not aliases(self.last[reference], args, kwargs):
-            raise UnfairComparison(lent_memory(f"{name!r}", *shared[0]))
-
-    def check_other_values(self, reference: str, names: Sequence[str], before: Ran) -> None:
-        """Raise InvalidResult for a candidate that returns what it did before its inputs' values changed."""
-        expected = Ran(self.last[reference], {})
-        for name in names:
-            found = Ran(self.last[name], {})
-            differences = self.agreement.compare(found, expected)
-            if all(each.passed for each in differences):
-                continue
-            stays = compare_outputs(found.outputs, before.outputs, self.agreement.tolerance)
-            if all(each.passed for each in stays):
-                raise InvalidResult(
-                    f"{name} returns what it had computed before: when the values of its inputs changed, in the same "
-                    "memory, its outputs did not; let it compute in every call"
-                )
-            way = self.agreement.variation.way
-            self.agreement.require(name, differences, f" for other values ({way} inputs; vary=False leaves them out)")
-
-
-@dataclass
-class Kept:
-    """The timed part of a rep, whose output is kept."""
-
-    recorder: OutputRecorder
-    name: str
-    timed: Callable[[], object]
-
-    @property
-    def args(self) -> tuple[object, ...]:
-        """What it is called with, where that can be told."""
-        found: tuple[object, ...] = getattr(self.timed, "args", ())
-        return found
-
-    @property
-    def keywords(self) -> dict[str, object]:
-        """What it is called with by name, where that can be told."""
-        found: dict[str, object] = getattr(self.timed, "keywords", {})
-        return found
-
-    def __call__(self) -> object:
-        """Run it, and keep what it returns."""
-        return self.keep(self.timed())
-
-    def keep(self, output: object) -> object:
-        """Keep an output as this rep's: a replay returns none of its own."""
-        self.recorder.last[self.name] = output
-        self.recorder.given[self.name] = self.args, self.keywords
-        return output
-
-
-def has_cuda_graphs() -> bool:
-    """Tell whether torch.compile may have made CUDA graphs, as with mode="reduce-overhead"."""
-    return "torch._inductor.cudagraph_trees" in sys.modules
-
-
-def is_readable(output: object) -> bool:
-    """Tell whether all tensors of an output still hold it: torch refuses access to what a CUDA graph overwrote."""
-    try:
-        for tensor in tensors_in(output).values():
-            tensor.data_ptr()
-    except RuntimeError:
-        return False
-    return True
-
-
-def copied(leaf: object) -> object:
-    """Return a copy of a tensor; anything else as it is."""
-    import torch
-
-    return leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf
 
 
 @dataclass(frozen=True)

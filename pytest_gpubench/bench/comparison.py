@@ -6,8 +6,9 @@ from dataclasses import dataclass, fields, replace
 import msgspec
 
 from pytest_gpubench.bench.agreement import Agreement, Ran
-from pytest_gpubench.bench.arms import OutputRecorder, SpeedupJudge, has_cuda_graphs
+from pytest_gpubench.bench.arms import SpeedupJudge
 from pytest_gpubench.bench.integrity import auditing, check_floor, check_other_values, traffic_of
+from pytest_gpubench.bench.outputs import OutputRecorder, has_cuda_graphs
 from pytest_gpubench.bench.plan import is_enforced, plan_of, unmeasured, unmeasured_reason
 from pytest_gpubench.bench.work import Inspection, Work, keeping_measured, with_work, work_of
 from pytest_gpubench.correctness.flops import Counted, counted

@@ -5,7 +5,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
 from pytest_gpubench.bench.agreement import Agreement, Ran
-from pytest_gpubench.bench.arms import OutputRecorder
+from pytest_gpubench.bench.outputs import OutputRecorder
 from pytest_gpubench.correctness import moved_bytes
 from pytest_gpubench.correctness.probing import least_share, needed_share
 from pytest_gpubench.correctness.variation import variable_tensors

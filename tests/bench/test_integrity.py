@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from pytest_gpubench.bench import integrity
 from pytest_gpubench.bench.agreement import Agreement, refuse_strange_tensors
-from pytest_gpubench.bench.arms import OutputRecorder, checked_names, name_arms
+from pytest_gpubench.bench.arms import checked_names, name_arms
 from pytest_gpubench.bench.integrity import (
     FLOOR_SHARE,
     Traffic,
@@ -23,6 +23,7 @@ from pytest_gpubench.bench.integrity import (
     checked_bytes,
     traffic_of,
 )
+from pytest_gpubench.bench.outputs import OutputRecorder
 from pytest_gpubench.correctness import Tolerance, Variation
 from pytest_gpubench.correctness.memory import length_of_union, moved_bytes
 from pytest_gpubench.errors import BadRequest, InvalidResult, KernelsDiffer, UnfairComparison, WrongResult

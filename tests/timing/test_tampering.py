@@ -58,7 +58,7 @@ def test_what_is_relied_on_is_there() -> None:
         "pytest_gpubench.stats.speedup.speedup_of",
         "pytest_gpubench.verdict.time.judge",
         "pytest_gpubench.bench.integrity.check_floor",
-        "pytest_gpubench.bench.arms.OutputRecorder.check",
+        "pytest_gpubench.bench.outputs.OutputRecorder.check",
     } <= set(names)
     assert len(own_modules()) > 20
     assert find("time.perf_counter") is time.perf_counter
