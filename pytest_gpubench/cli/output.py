@@ -30,9 +30,9 @@ def write_to(text: str, target: str | None) -> None:
     if target is None or target == "-":
         write(text.rstrip("\n"))
         return
-    from pytest_gpubench.results.store.writing import write_whole
+    from pytest_gpubench.results.files import write_text
 
-    write_whole(text.encode(errors="backslashreplace"), Path(target))
+    write_text(text, Path(target))
 
 
 def has_colour() -> bool:

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -253,9 +253,10 @@ class Memory:
         if self.settings.html is None:
             return
         from pytest_gpubench.report.html.page import html_page
+        from pytest_gpubench.results.files import write_text
 
         text = html_page(self._run(), joined(self._past), self._history())
-        put(text, self.settings.html)
+        write_text(text, Path(self.settings.html))
         self._lines.append((f"page written to {self.settings.html}", False))
 
     def _history(self) -> "list[SavedRun]":
@@ -280,7 +281,9 @@ class Memory:
 
     def _write_markdown(self) -> None:
         if self.settings.markdown is not None:
-            put(self._summary(), self.settings.markdown)
+            from pytest_gpubench.results.files import write_text
+
+            write_text(self._summary(), Path(self.settings.markdown))
             self._lines.append((f"summary written to {self.settings.markdown}", False))
 
     def _write_step_summary(self) -> None:
@@ -289,7 +292,7 @@ class Memory:
         if not path or self.settings.markdown is not None or not (self.gathering.records or self._failures):
             return
         try:
-            put(self._summary(), path, "a")
+            append(self._summary(), path)
         except Exception as error:
             self._lines.append((f"no summary in GITHUB_STEP_SUMMARY: {error}", False))
 
@@ -367,11 +370,10 @@ def joined(runs: "Sequence[SavedRun]") -> "SavedRun | None":
     return msgspec.structs.replace(runs[0], records=tuple(record for run in runs for record in run.records))
 
 
-def put(text: str, path: str, mode: Literal["w", "a"] = "w") -> None:
-    """Write a text to a file, or at its end; raise BadFile where that cannot be."""
-    try:
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-        with open(path, mode, encoding="utf-8", errors="backslashreplace", newline="") as file:
-            file.write(text)
-    except OSError as error:
-        raise BadFile(f"{path} cannot be written: {error.strerror or error}") from None
+def append(text: str, path: str) -> None:
+    """Add a text to a file; raise BadFile where that is impossible."""
+    from pytest_gpubench.results.files import explaining_os_errors
+
+    data = text.encode(errors="backslashreplace")
+    with explaining_os_errors(Path(path), "written"), open(path, "ab") as file:
+        file.write(data)

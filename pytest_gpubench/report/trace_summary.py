@@ -1,16 +1,14 @@
 """The page beside the traces: what each call's time is made of, and in which file to look at it."""
 
 import hashlib
-import os
 import re
-import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_gpubench.report.markdown import code, table_head, table_row, text
+from pytest_gpubench.results.files import write_text
 from pytest_gpubench.results.model import Measurement, TestRecord, Timing
 from pytest_gpubench.units import format_share, format_time
 
@@ -62,32 +60,10 @@ def summary_markdown(records: Iterable[TestRecord], paths: Iterable[Path] = ()) 
 
 
 def write_summary(folder: Path, records: Iterable[TestRecord]) -> Path:
-    """Write the page of a folder of traces, whole or not at all, and return where; raise OSError where it cannot be."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Write the page of a folder of traces and return its path; raise BadFile."""
     target = folder / SUMMARY
-    put_whole(target, summary_markdown(records, folder.glob(f"*{ENDING}")).encode(errors="backslashreplace"))
+    write_text(summary_markdown(records, folder.glob(f"*{ENDING}")), target)
     return target
-
-
-def put_whole(target: Path, data: bytes) -> None:
-    """Write a file, of which nobody ever sees a part; raise OSError where it cannot be written."""
-    descriptor, temporary = tempfile.mkstemp(prefix=".", suffix=".part", dir=target.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-        os.chmod(temporary, 0o666 & ~current_umask())  # mkstemp's are their owner's alone
-        os.replace(temporary, target)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(temporary)
-        raise
-
-
-def current_umask() -> int:
-    """Return the process's umask, which can only be read by setting it."""
-    mask = os.umask(0o022)
-    os.umask(mask)
-    return mask
 
 
 # what is in it

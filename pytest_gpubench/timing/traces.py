@@ -10,7 +10,7 @@ from typing import Any
 
 from pytest_gpubench.errors import ProfilerBusy
 from pytest_gpubench.gpu.device import Device
-from pytest_gpubench.report.trace_summary import put_whole
+from pytest_gpubench.results.files import write_file
 from pytest_gpubench.timing.base import Call
 from pytest_gpubench.timing.l2flush import make_flush
 from pytest_gpubench.timing.startup import wait_for_startup
@@ -45,8 +45,7 @@ def take_trace(
     try:
         text = record(call, device, reps, cache)
         trace = trimmed(json.loads(text), span_names(call, reps))
-        path.parent.mkdir(parents=True, exist_ok=True)
-        put_whole(path, gzip.compress(json.dumps(trace, separators=(",", ":")).encode(), mtime=0))
+        write_file(gzip.compress(json.dumps(trace, separators=(",", ":")).encode(), mtime=0), path)
     except Exception as error:  # a trace is an extra: whatever is wrong with it, the measurement stands
         warn(f"there is no trace of {call.label!r} ({type(error).__name__}: {error}): its measurement is not affected")
         return None

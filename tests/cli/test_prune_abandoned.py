@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.stored import Command, fill
-from tests.results.store.test_temporary import age
+from tests.results.test_files import OURS, age
 
 ROOT = Path(".gpu_benchmarks")
 
@@ -13,8 +13,8 @@ ROOT = Path(".gpu_benchmarks")
 @pytest.fixture
 def left() -> Path:
     folder = fill(ROOT, days=2, tests=1)[0].parent
-    (folder / ".0003.tmp").touch()
-    return age(folder / ".0003.tmp", 7200)
+    (folder / OURS).touch()
+    return age(folder / OURS, 7200)
 
 
 def test_what_a_killed_run_left_is_removed(command: Command, left: Path) -> None:
@@ -43,10 +43,10 @@ def test_what_may_be_being_written_stays(command: Command, left: Path) -> None:
 def test_only_the_device_asked_for(command: Command, left: Path) -> None:
     other = ROOT / "NVIDIA-A100"
     other.mkdir()
-    (other / ".0001.tmp").touch()
-    age(other / ".0001.tmp", 7200)
+    (other / OURS).touch()
+    age(other / OURS, 7200)
     assert command("prune", "--keep=9", "--device=h200")[1].splitlines()[-1] == "removed 1 temporary file"
-    assert (other / ".0001.tmp").exists()
+    assert (other / OURS).exists()
 
 
 def test_what_cannot_be_removed_is_told(command: Command, left: Path, monkeypatch: pytest.MonkeyPatch) -> None:

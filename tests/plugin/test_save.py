@@ -412,11 +412,11 @@ def test_a_storage_without_room_loses_no_result(bench_run: BenchRun, monkeypatch
     def refuse(*args: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("pytest_gpubench.results.store.writing.os.fsync", refuse)
+    monkeypatch.setattr("pytest_gpubench.results.files.os.fsync", refuse)
     result = bench_run(COMPARES, "--gpu-bench-autosave")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.stdout.fnmatch_lines(["*gpu_bench comparisons*", "gpu_bench: *No space left on device; make room there*"])
-    assert not list(Path(".gpu_benchmarks").glob("*/*"))
+    assert not list(Path(".gpu_benchmarks").glob("*/*.json"))
 
 
 def test_an_error_of_our_own_costs_no_table(bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch) -> None:

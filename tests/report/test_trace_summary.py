@@ -1,6 +1,5 @@
 """The page beside the traces, and what they are called."""
 
-import os
 import re
 from pathlib import Path
 
@@ -11,7 +10,6 @@ from hypothesis import strategies as st
 from pytest_gpubench.report.trace_summary import (
     MOST_KERNELS,
     file_part,
-    put_whole,
     summary_markdown,
     trace_name,
     write_summary,
@@ -148,21 +146,6 @@ def test_the_page_is_written_beside_the_traces_it_finds(tmp_path: Path) -> None:
     write_summary(folder, records)
     assert f"[trace]({trace_name(NODEID, 'f')})" in (folder / "summary.md").read_text()
     assert len(list(folder.iterdir())) == 2
-
-
-def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    target = tmp_path / "summary.md"
-    target.write_text("old")
-
-    def refuse(*paths: object) -> None:
-        raise OSError("full")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(os, "replace", refuse)
-        with pytest.raises(OSError, match="full"):
-            put_whole(target, b"new")
-    assert target.read_text() == "old"
-    assert os.listdir(tmp_path) == ["summary.md"]
 
 
 def test_lone_surrogates_do_not_stop_the_page(tmp_path: Path) -> None:

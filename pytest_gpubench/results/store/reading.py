@@ -1,4 +1,4 @@
-"""A run read from a file: what is no run, damaged or cannot have been measured is refused in one sentence."""
+"""Read and write the file of a run; a file that is damaged or not a run is refused in one sentence."""
 
 import gc
 import os
@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from pytest_gpubench.errors import BadFile
+from pytest_gpubench.results.files import explaining_os_errors, shown, write_file
 from pytest_gpubench.results.model import Measurement, SavedRun
-from pytest_gpubench.results.store.content import File
-from pytest_gpubench.results.store.refusals import shown, telling_why
+from pytest_gpubench.results.store.content import File, encode_run
 from pytest_gpubench.results.store.schemas import decode
 from pytest_gpubench.units import format_bytes
 
@@ -18,6 +18,11 @@ __tracebackhide__ = True
 
 MOST_BYTES = 2 << 30
 """The largest file that is read: a hundred times what five thousand tests take."""
+
+
+def write_run(run: SavedRun, path: Path) -> None:
+    """Write a run to a file, whole or not at all; raise BadFile."""
+    write_file(encode_run(run), path)
 
 
 def read_run(path: Path) -> SavedRun:
@@ -45,7 +50,7 @@ def read_run(path: Path) -> SavedRun:
 
 def _read(path: Path) -> bytes:
     """Return what is in a file, having looked at its size and at its first characters before the rest is read."""
-    with telling_why(path, "read"):
+    with explaining_os_errors(path, "read"):
         facts = os.stat(path)
         if stat.S_ISDIR(facts.st_mode):
             raise BadFile(f"{shown(path)} is a folder: name a file in it")

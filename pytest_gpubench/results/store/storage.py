@@ -6,24 +6,27 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 from urllib.parse import unquote
 
 import msgspec
+from filelock import FileLock
 
 from pytest_gpubench.errors import BadFile
+from pytest_gpubench.results.files import abandoned, explaining_os_errors, shown
 from pytest_gpubench.results.model import SavedRun, TestRecord
-from pytest_gpubench.results.store.content import encode_run
 from pytest_gpubench.results.store.names import automatic_name, device_folder, file_part, part_of
-from pytest_gpubench.results.store.refusals import shown, telling_why
-from pytest_gpubench.results.store.temporary import abandoned, remove_abandoned
-from pytest_gpubench.results.store.writing import put
+from pytest_gpubench.results.store.reading import write_run
 from pytest_gpubench.units import count, printable
 
 __tracebackhide__ = True
 
 MOST_NAMED = 8
 """Runs that the sentence about one that is not there names."""
+LOCK = ".lock"
+"""Held in a device's folder from choosing the next number until its file is there; killing the holder frees it."""
+LOCK_MODE = 0o666
+"""Colleagues who share the storage take the same lock."""
+LOCK_TIMEOUT_S = 120.0
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,7 @@ class Storage:
         by_device: dict[str, list[TestRecord]] = {}
         for record in run.records:
             by_device.setdefault(device_folder(record.device.name), []).append(record)
-        with telling_why(self.root, "written"):
+        with explaining_os_errors(self.root, "written"):
             self._make_root()
         return [
             self._save_one(msgspec.structs.replace(run, records=tuple(records), name=name), device)
@@ -72,7 +75,7 @@ class Storage:
         Raises BadFile where the folder cannot be read. A folder that is not there holds none.
         """
         wanted = None if device is None else device_folder(device)
-        with telling_why(self.root, "read"):
+        with explaining_os_errors(self.root, "read"):
             if not self.root.exists():
                 return []
             folders = sorted(path for path in self.root.iterdir() if path.is_dir())
@@ -104,7 +107,7 @@ class Storage:
 
         Raises BadFile where a folder cannot be read.
         """
-        with telling_why(self.root, "read"):
+        with explaining_os_errors(self.root, "read"):
             if not self.root.exists():
                 return []
             folders = sorted(path for path in self.root.iterdir() if path.is_dir())
@@ -135,39 +138,14 @@ class Storage:
         (self.root / ".gitignore").write_text("*\n")
 
     def _save_one(self, run: SavedRun, device: str) -> Path:
-        data = encode_run(run)
         part = file_part(run.name) or automatic_name(run)
         folder = self.root / device
-        with telling_why(folder, "written"):
+        with explaining_os_errors(folder, "written"):
             folder.mkdir(exist_ok=True)
-            number, temporary, file = _claim_number(folder)
-            with file:
-                target = folder / f"{number:04d}_{part}.json"
-                put(data, file, temporary, target)
-            remove_abandoned(target, number)
-        return target
-
-
-def _claim_number(folder: Path) -> tuple[int, Path, BinaryIO]:
-    """Return the next number, and the file, open for writing, that is to become the run's and keeps it meanwhile.
-
-    Somebody else may have claimed a number, saved and given up the claim between our look at the folder and our claim:
-    one look after it is therefore needed, and enough, since a saved file is there before its claim is gone.
-    """
-    number = _next_number(folder)
-    while True:
-        claim = folder / f".{number:04d}.tmp"
-        try:
-            file = open(claim, "xb")  # noqa: SIM115 # the caller closes it
-        except FileExistsError:  # somebody is writing, or was killed while writing
-            number += 1
-            continue
-        free = _next_number(folder)
-        if free <= number:
-            return number, claim, file
-        file.close()
-        claim.unlink()
-        number = free
+            with FileLock(folder / LOCK, LOCK_TIMEOUT_S, LOCK_MODE):
+                path = folder / f"{_next_number(folder):04d}_{part}.json"
+                write_run(run, path)
+        return path
 
 
 def _next_number(folder: Path) -> int:

@@ -1,8 +1,6 @@
 """A run, the content of its file, and why a file is not read or written."""
 
 import json
-import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -41,10 +39,3 @@ def refusal(path: Path) -> str:
 
 def timing_of(run: SavedRun) -> Timing:
     return run.records[0].measurements[0].timing
-
-
-def failing(number: int) -> Callable[..., Any]:
-    def fail(*_arguments: object, **_others: object) -> None:
-        raise OSError(number, os.strerror(number))
-
-    return fail

@@ -3,17 +3,22 @@
 import errno
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 from pytest_gpubench.errors import BadFile
+from pytest_gpubench.results.files import ABANDONED_S
 from pytest_gpubench.results.store import Storage, Stored, read_run
+from pytest_gpubench.results.store.storage import LOCK
 from tests.results.saved import make_run
-from tests.results.store.files import RUN, failing, replace, save
+from tests.results.store.files import RUN, replace, save
+from tests.results.test_files import age, failing
 
 
 def names(storage: Storage, device: str | None = None) -> list[str]:
@@ -30,7 +35,7 @@ def test_runs_are_numbered_in_a_folder_of_their_gpu(tmp_path: Path) -> None:
     assert other == storage.root / "NVIDIA-A100-SXM4-80GB" / "0001_main.json"
     assert read_run(first) == replace(RUN, name="main")
     assert (storage.root / ".gitignore").read_text() == "*\n"
-    assert sorted(one.name for one in folder.iterdir()) == [first.name, second.name]
+    assert sorted(one.name for one in folder.iterdir()) == [LOCK, first.name, second.name]
     assert storage.runs()[0] == Stored(path=first, device="NVIDIA-H200", number=1, name="main")
 
 
@@ -74,27 +79,6 @@ def test_numbers_go_on_after_gaps_and_beyond_four_digits(tmp_path: Path) -> None
     assert [one.number for one in storage.runs()] == [9999, 10000, 10001]
 
 
-def test_a_number_that_is_claimed_is_not_taken(tmp_path: Path) -> None:
-    """Somebody is writing, or was killed while writing: neither is overwritten."""
-    storage = Storage(tmp_path)
-    folder = save(storage, RUN, "a").parent
-    (folder / ".0002.tmp").write_text("half a")
-    assert save(storage, RUN, "b").name == "0003_b.json"
-    assert [one.name for one in storage.runs()] == ["a", "b"]
-
-
-def test_a_number_that_was_saved_while_we_claimed_it_is_not_taken(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    storage = Storage(tmp_path)
-    folder = save(storage, RUN, "a").parent
-    (folder / "0002_b.json").write_text("saved after our first look")
-    looks = iter([2, 3, 3])
-    monkeypatch.setattr("pytest_gpubench.results.store.storage._next_number", lambda folder: next(looks))
-    assert save(storage, RUN, "c").name == "0003_c.json"
-    assert sorted(one.name for one in folder.iterdir()) == ["0001_a.json", "0002_b.json", "0003_c.json"]
-
-
 SAVE = """
 import sys
 from pathlib import Path
@@ -130,9 +114,46 @@ def test_processes_that_save_at_once_share_no_number(tmp_path: Path) -> None:
     assert len(stored) == 120
     assert len({one.number for one in stored}) == 120
     assert {one.name for one in stored} == {f"{name}-{number}" for name in "abc" for number in range(40)}
-    assert not [one for one in (tmp_path / "runs" / "NVIDIA-H200").iterdir() if one.name.startswith(".")]
+    hidden = [one.name for one in (tmp_path / "runs" / "NVIDIA-H200").iterdir() if one.name.startswith(".")]
+    assert hidden == [LOCK]
     for one in stored[::30]:
         assert read_run(one.path).name == one.name
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from pytest_gpubench.results.store import Storage
+from tests.results.saved import make_run
+os.fsync = lambda number: os.kill(os.getpid(), signal.SIGKILL)
+Storage(Path(sys.argv[1])).save_each(make_run(tests=2, reps=3), "killed")
+"""
+
+
+def test_a_process_that_is_killed_while_it_saves_takes_no_number_and_blocks_nobody(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", KILLED, str(tmp_path)]
+    assert subprocess.run(command, cwd=Path(__file__).parents[3], check=False).returncode == -signal.SIGKILL
+    storage = Storage(tmp_path)
+    first = save(storage, RUN, "soon")
+    assert first.name == "0001_soon.json"
+    (left,) = first.parent.glob(".*.tmp")
+    assert storage.abandoned() == []  # it may be of somebody who is writing
+    age(left, ABANDONED_S + 60)
+    assert storage.abandoned() == [left]
+    assert save(storage, RUN, "later").name == "0002_later.json"
+    assert not left.exists()
+
+
+def test_a_lock_that_is_never_released_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = save(Storage(tmp_path), RUN, "main").parent
+    monkeypatch.setattr("pytest_gpubench.results.store.storage.LOCK_TIMEOUT_S", 0.05)
+    with FileLock(folder / LOCK), pytest.raises(BadFile, match=r"cannot be written: The file lock .* could not be acq"):
+        save(Storage(tmp_path), RUN, "next")
+
+
+def test_whoever_may_write_into_the_folder_may_lock_it(tmp_path: Path) -> None:
+    folder = save(Storage(tmp_path), RUN, "main").parent
+    assert (folder / LOCK).stat().st_mode & 0o666 == 0o666
 
 
 @pytest.mark.parametrize("function", ["replace", "fsync"])
@@ -148,7 +169,7 @@ def test_an_interrupt_while_saving_leaves_nothing(
         patch.setattr(os, function, interrupt)
         with pytest.raises(KeyboardInterrupt):
             storage.save_each(RUN, "b")
-    assert [one.name for one in folder.iterdir()] == ["0001_a.json"]
+    assert sorted(one.name for one in folder.iterdir()) == [LOCK, "0001_a.json"]
     assert save(storage, RUN, "b").name == "0002_b.json"
 
 

@@ -1,0 +1,109 @@
+"""Write files whole or not at all, and explain in one sentence why a file cannot be read or written."""
+
+import errno
+import os
+import re
+import secrets
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from pytest_gpubench.errors import BadFile
+from pytest_gpubench.units import printable
+
+__tracebackhide__ = True
+
+ABANDONED_S = 3600.0
+"""A temporary file this old belongs to a process that was killed: writing takes seconds."""
+
+
+def write_file(data: bytes, path: Path) -> None:
+    """Write a file, whole or not at all, and make the folders it needs; raise BadFile.
+
+    A link stays: the file it leads to is replaced.
+    """
+    with explaining_os_errors(path, "written"):
+        if path.exists() and not path.is_file():
+            path.write_bytes(data)  # a pipe or a device has nothing to replace; a folder refuses
+            return
+        target = Path(os.path.realpath(path))
+        with suppress(FileExistsError):  # a file where a folder should be: opening the temporary file says so
+            target.parent.mkdir(parents=True, exist_ok=True)
+        _replace(target, data)
+        _remove_abandoned(target)
+
+
+def write_text(text: str, path: Path) -> None:
+    """Write a text as UTF-8, whole or not at all; lone surrogates are escaped. Raise BadFile."""
+    write_file(text.encode(errors="backslashreplace"), path)
+
+
+def abandoned(folder: Path, now_s: float | None = None) -> list[Path]:
+    """Return the temporary files that killed processes left in a folder; raise OSError where it cannot be read.
+
+    now_s: seconds since the epoch; None takes this host's clock.
+    """
+    oldest_s = (time.time() if now_s is None else now_s) - ABANDONED_S
+    return sorted(path for path in folder.iterdir() if _is_temporary(path.name) and _written_at_s(path) < oldest_s)
+
+
+@contextmanager
+def explaining_os_errors(path: Path, done: str) -> Iterator[None]:
+    """Turn the operating system's errors into BadFile: "PATH cannot be DONE" and why."""
+    try:
+        yield
+    except BadFile:
+        raise
+    except (OSError, ValueError) as error:
+        reason = (isinstance(error, OSError) and error.strerror) or str(error)
+        remedy = _remedy(error.errno, done) if isinstance(error, OSError) else ""
+        raise BadFile(f"{shown(path)} cannot be {done}: {reason}{remedy}") from error
+
+
+def shown(path: Path) -> str:
+    """Return a path as text that any terminal can print."""
+    return printable(str(path))
+
+
+def _replace(target: Path, data: bytes) -> None:
+    temporary = target.with_name(f".gpu-bench-{secrets.token_hex(8)}.tmp")
+    try:
+        with open(temporary, "xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, target)
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink()
+        raise
+
+
+def _remove_abandoned(written: Path) -> None:
+    """Remove temporary files older than a file that was just written, by the clock of its file system."""
+    with suppress(OSError):  # the file is written; the rest is housekeeping
+        for path in abandoned(written.parent, written.stat().st_mtime):
+            path.unlink(missing_ok=True)
+
+
+def _is_temporary(name: str) -> bool:
+    return re.fullmatch(r"\.gpu-bench-[0-9a-f]{16}\.tmp", name) is not None
+
+
+def _written_at_s(path: Path) -> float:
+    """Return when a file was last written; now, in effect, for one that is gone or not a regular file."""
+    try:
+        facts = path.lstat()
+    except OSError:
+        return float("inf")
+    return facts.st_mtime if stat.S_ISREG(facts.st_mode) else float("inf")
+
+
+def _remedy(number: int | None, done: str) -> str:
+    if number in (errno.ENOSPC, errno.EDQUOT):
+        return "; make room there, or name another place"
+    if number in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return f"; name a place that may be {done}"
+    return ""

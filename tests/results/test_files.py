@@ -1,0 +1,196 @@
+"""Files are written whole or not at all, and what killed processes leave behind is removed."""
+
+import errno
+import os
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_gpubench.errors import BadFile
+from pytest_gpubench.results.files import ABANDONED_S, abandoned, write_file, write_text
+
+
+def failing(number: int) -> Callable[..., Any]:
+    """Return a function of `os` that the operating system refuses."""
+
+    def fail(*_arguments: object, **_others: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    return fail
+
+
+def age(path: Path, seconds: float) -> Path:
+    """Make a file as old as that."""
+    at_s = time.time() - seconds
+    os.utime(path, (at_s, at_s), follow_symlinks=False)
+    return path
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_folders_on_the_way_are_made_and_links_followed(tmp_path: Path) -> None:
+    path, link = tmp_path / "a" / "b" / "file", tmp_path / "link"
+    link.symlink_to(path)
+    write_file(b"data", link)
+    assert link.is_symlink()
+    assert path.read_bytes() == b"data"
+
+
+def test_others_may_read_a_file_as_the_umask_says(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        write_file(b"data", tmp_path / "file")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "file").stat().st_mode & 0o777 == 0o640
+
+
+def test_a_lone_surrogate_is_escaped(tmp_path: Path) -> None:
+    write_text("größe \udcff\n", tmp_path / "file")
+    assert (tmp_path / "file").read_bytes() == "größe \\udcff\n".encode()
+
+
+def test_a_pipe_is_written_into_and_not_replaced(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = subprocess.Popen(["cat", str(pipe)], stdout=subprocess.PIPE)
+    write_file(b"data", pipe)
+    assert reader.communicate()[0] == b"data"
+    assert pipe.is_fifo()
+
+
+def test_a_pipe_that_only_a_number_leads_to_is_written_into() -> None:
+    """As that of `-o /dev/stdout | less` is: no path of the file system is its own."""
+    reading, writing = os.pipe()
+    with open(reading, "rb") as pipe:
+        write_file(b"data", Path(f"/dev/fd/{writing}"))
+        os.close(writing)
+        assert pipe.read() == b"data"
+
+
+@pytest.mark.parametrize("function", ["replace", "fsync"])
+@pytest.mark.parametrize(
+    ("number", "sentence"),
+    [
+        (errno.ENOSPC, "cannot be written: No space left on device; make room there, or name another place"),
+        (errno.EROFS, "cannot be written: Read-only file system; name a place that may be written"),
+        (errno.EACCES, "cannot be written: Permission denied; name a place that may be written"),
+        (errno.EIO, "cannot be written: Input/output error"),
+    ],
+)
+def test_what_cannot_be_written_leaves_the_old_file(
+    function: str, number: int, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "file"
+    path.write_text("old")
+    monkeypatch.setattr(os, function, failing(number))
+    with pytest.raises(BadFile) as caught:
+        write_file(b"new", path)
+    assert str(caught.value) == f"{path} {sentence}"
+    assert names(tmp_path) == ["file"]
+    assert path.read_text() == "old"
+
+
+@pytest.mark.parametrize("function", ["replace", "fsync"])
+def test_an_interrupt_leaves_the_old_file(function: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    path = tmp_path / "file"
+    path.write_text("old")
+    monkeypatch.setattr(os, function, interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        write_file(b"new", path)
+    assert names(tmp_path) == ["file"]
+    assert path.read_text() == "old"
+
+
+@pytest.mark.parametrize(
+    ("target", "reason"),
+    [
+        ("folder", "Is a directory"),
+        (".", "Is a directory"),
+        ("/", "Is a directory"),
+        ("file/x.csv", "Not a directory"),
+        ("x" * 256, "File name too long"),
+        ("a\0b", "embedded null byte"),
+    ],
+)
+def test_a_path_that_cannot_be_written_is_told(
+    target: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("folder").mkdir()
+    Path("file").write_text("as before")
+    with pytest.raises(BadFile, match=f"cannot be written: {reason}$") as caught:
+        write_text("text", Path(target))
+    assert str(caught.value).isprintable()
+    assert names(tmp_path) == ["file", "folder"]
+    assert Path("file").read_text() == "as before"
+
+
+# what killed processes leave behind
+
+OURS = ".gpu-bench-0123456789abcdef.tmp"
+OTHERS = (
+    ".0001_main.json",
+    ".gpu-bench-0123456789abcde.tmp",
+    ".gpu-bench-0123456789abcdef0.tmp",
+    ".gpu-bench-0123456789ABCDEF.tmp",
+    ".gpu-bench-.tmp",
+    "x.gpu-bench-0123456789abcdef.tmp",
+    ".gpu-bench-0123456789abcdef.tmp~",
+    "notes.tmp",
+)
+
+
+@pytest.mark.parametrize(("seconds", "is_left"), [(ABANDONED_S - 60, False), (ABANDONED_S + 60, True), (-9e9, False)])
+def test_a_temporary_file_is_told_by_its_name_and_age(seconds: float, is_left: bool, tmp_path: Path) -> None:
+    left = tmp_path / OURS
+    left.touch()
+    age(left, seconds)
+    assert abandoned(tmp_path) == ([left] if is_left else [])
+    write_file(b"", tmp_path / "file")
+    assert left.exists() is not is_left
+
+
+def test_nobody_elses_file_is_removed_however_old(tmp_path: Path) -> None:
+    for name in OTHERS:
+        (tmp_path / name).write_text("mine")
+        age(tmp_path / name, 9e8)
+    (tmp_path / OURS).mkdir()
+    age(tmp_path / OURS, 9e8)
+    link = tmp_path / OURS.replace("0", "1")
+    link.symlink_to(tmp_path / "notes.tmp")
+    age(link, 9e8)
+    before = names(tmp_path)
+    assert abandoned(tmp_path) == []
+    write_file(b"", tmp_path / "file")
+    assert names(tmp_path) == sorted([*before, "file"])
+
+
+def test_age_is_told_by_the_clock_of_the_file_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host whose clock is a day ahead takes nobody's file away."""
+    (tmp_path / OURS).touch()
+    tomorrow_s = time.time() + 86400
+    monkeypatch.setattr(time, "time", lambda: tomorrow_s)
+    write_file(b"", tmp_path / "file")
+    assert (tmp_path / OURS).exists()
+
+
+def test_what_cannot_be_removed_costs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / OURS).touch()
+    age(tmp_path / OURS, 9e8)
+
+    def refuse(path: Path, missing_ok: bool = False) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    write_file(b"", tmp_path / "file")
+    assert names(tmp_path) == [OURS, "file"]
