@@ -21,7 +21,7 @@ from pytest_gpubench.errors import (
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.limits import Limits
 from pytest_gpubench.report.trace_summary import trace_name
-from pytest_gpubench.results.model import Comparison, DeviceFacts, Measurement, Outcome, Timing, Verdict
+from pytest_gpubench.results.model import VALIDITY, Comparison, DeviceFacts, Measurement, Outcome, Timing, Verdict
 from pytest_gpubench.results.phases import Phases
 from pytest_gpubench.search import Example, Key, Search
 from pytest_gpubench.settings import Settings
@@ -188,8 +188,8 @@ def as_judged_before(before: Sequence[Measurement], again: Sequence[Measurement]
 
 def _before(verdicts: Sequence[Verdict], now: Verdict) -> Verdict:
     """Return the verdict on the same limit among these, which says so; the one of now where the limit is exact."""
-    old = next((each for each in verdicts if each.limit == now.limit), now)
-    if old is now or old.limit.partition("=")[0] not in DECIDED_BY_SAMPLES:
+    old = next((each for each in verdicts if each.kind == now.kind), now)
+    if old is now or now.kind not in DECIDED_BY_SAMPLES:
         return now
     return msgspec.structs.replace(old, sentence=f"{old.sentence} (in the first of two measurements)")
 
@@ -259,7 +259,7 @@ def noting_invalid(
         yield
     except (MeasurementError, WrongResult) as error:
         for name in names:
-            verdict = Verdict(limit=str(test.limits), outcome=Outcome.INVALID, sentence=str(error))
+            verdict = Verdict(kind=VALIDITY, asked=str(test.limits), outcome=Outcome.INVALID, sentence=str(error))
             timing = unmeasured(name, device, settings, str(error))
             if test.search is not None:  # hypothesis comes back to what fails: the last time stands for all
                 test.measurements[:] = [item for item in test.measurements if not is_invalid(item, name)]

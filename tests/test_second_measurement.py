@@ -12,12 +12,13 @@ from pytest_gpubench.bench.work import CARRIED, Inspection, Work
 from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.limits import Limits
 from pytest_gpubench.results.counterpart import PastTest
-from pytest_gpubench.results.model import Measurement, Outcome, Timing, Verdict
+from pytest_gpubench.results.model import Measurement, Outcome, Timing
 from pytest_gpubench.running_test import CurrentTest, hold_against_past
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.stats.tolerance import Tolerance
 from pytest_gpubench.verdict.regression import Past
 from tests.report.records import GPU
+from tests.results.measured import verdict
 
 PASS, FAIL, INCONCLUSIVE = Outcome.PASS, Outcome.FAIL, Outcome.INCONCLUSIVE
 SETTINGS = Settings(timer="scripted", device="cpu")
@@ -32,7 +33,7 @@ def timing_of(samples_us: Sequence[float]) -> Timing:
 def held_against(samples_us: Sequence[float], tolerance: str) -> Past:
     """Return a saved run of the same test, and by how much a median may be above its own."""
     known = PastTest("t.py::test_it", "main", GPU, "", {}, "", (Measurement(timing=timing_of(samples_us)),))
-    return Past(known, Tolerance("median", margin=float(tolerance)), f"max_regression='median:{tolerance}'")
+    return Past(known, Tolerance("median", margin=float(tolerance)), "max_regression", f"median:{tolerance}")
 
 
 def running(limits: Limits, past: Past | None, settings: Settings = SETTINGS) -> CurrentTest:
@@ -50,10 +51,6 @@ def turns(*found: Measurement) -> Callable[[], list[Measurement]]:
     """Return these measurements, one by one."""
     rest = iter(found)
     return lambda: [next(rest)]
-
-
-def verdict(limit: str, outcome: Outcome, sentence: str = "so") -> Verdict:
-    return Verdict(limit=limit, outcome=outcome, sentence=sentence)
 
 
 # what stands

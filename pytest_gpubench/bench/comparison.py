@@ -178,7 +178,7 @@ class Contest:
 
 def as_declared(verdicts: Sequence[Verdict]) -> tuple[Verdict, ...]:
     """Return verdicts in the order in which their limits are declared."""
-    return tuple(sorted(verdicts, key=lambda verdict: DECLARED.index(verdict.limit.partition("=")[0])))
+    return tuple(sorted(verdicts, key=lambda verdict: DECLARED.index(verdict.kind)))
 
 
 def lasting(ran: Ran) -> Ran:

@@ -474,9 +474,9 @@ def distrusted(measurement: "Measurement", sentence: str) -> "Measurement":
     """Return a measurement that is called INVALID."""
     import msgspec
 
-    from pytest_gpubench.results.model import Outcome, Verdict
+    from pytest_gpubench.results.model import VALIDITY, Outcome, Verdict
 
-    verdict = Verdict(limit="nobody else on the GPU", outcome=Outcome.INVALID, sentence=sentence)
+    verdict = Verdict(kind=VALIDITY, asked="nobody else on the GPU", outcome=Outcome.INVALID, sentence=sentence)
     return msgspec.structs.replace(measurement, verdicts=(*measurement.verdicts, verdict))
 
 

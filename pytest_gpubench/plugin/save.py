@@ -75,11 +75,12 @@ class Memory:
             known = test.nodeid, test.source, facts, test.params
             found = self.baseline.find(*known, torch_version(), self._collected)
             if test.limits.max_regression is not None:
-                limit = test.limits.max_regression
-                return Past(found, regression_tolerance(limit), f"max_regression={limit!r}")
+                asked = test.limits.max_regression
+                return Past(found, regression_tolerance(asked), "max_regression", repr(asked))
             if self.settings.compare_fail is not None:
-                limit = self.settings.compare_fail
-                return Past(found, parse_tolerance(limit), f"compare_fail={limit}")
+                return Past(
+                    found, parse_tolerance(self.settings.compare_fail), "compare_fail", self.settings.compare_fail
+                )
             return Past(found, None)
 
         return find

@@ -215,7 +215,7 @@ def judge_speed(
     impossible = too_fast(timing, peaks, dtype, spent) if peaks is not None and limits else None
 
     def verdict(name: str, outcome: Outcome, sentence: str) -> Verdict:
-        return Verdict(limit=f"{name}={asked[name]!r}", outcome=outcome, sentence=sentence, enforced=enforced)
+        return Verdict(kind=name, asked=repr(asked[name]), outcome=outcome, sentence=sentence, enforced=enforced)
 
     def judged(name: str, wanted: float) -> Verdict:
         if impossible is not None:

@@ -81,12 +81,11 @@ class FixedReps:
 
 def least_reps(verdict: Verdict, alpha: float) -> int:
     """Return with how many reps the limit of a verdict can be decided at this alpha, at best."""
-    limit = verdict.limit.partition("=")[0]
-    if limit == "min_speedup":
+    if verdict.kind == "min_speedup":
         return 2 * math.ceil(-math.log2(alpha))  # of so many quads, all on one side are as rare as alpha
-    if limit == "max_rel_std":
+    if verdict.kind == "max_rel_std":
         return LEAST_FOR_STD
-    return least_count(alpha) if limit in ON_MEDIAN else 0
+    return least_count(alpha) if verdict.kind in ON_MEDIAN else 0
 
 
 def max_examples() -> int:

@@ -66,21 +66,27 @@ def judge_exact(
     observed: what `structure.observe` found; None where it was not asked or, as on a CPU, cannot say.
     differing: what `structure.is_deterministic` returned; None where it was not asked.
     """
-    judged: list[tuple[str, tuple[Outcome, str]]] = []
+    judged: list[tuple[str, object, Judged]] = []
     if limits.max_kernels is not None:
-        judged.append((f"max_kernels={limits.max_kernels!r}", judge_count(timing, limits.max_kernels)))
+        judged.append(("max_kernels", limits.max_kernels, judge_count(timing, limits.max_kernels)))
     if limits.forbid is not None:
         for thing in forbidden_things(limits.forbid):
-            judged.append((f"forbid={thing!r}", FORBIDS[thing](timing, observed)))
+            judged.append(("forbid", thing, FORBIDS[thing](timing, observed)))
     if limits.max_memory is not None:
-        judged.append((f"max_memory={limits.max_memory!r}", judge_memory(timing, observed, limits.max_memory)))
+        judged.append(("max_memory", limits.max_memory, judge_memory(timing, observed, limits.max_memory)))
     if limits.kernels is not None:
-        judged.append((f"kernels={as_written(limits.kernels)}", judge_names(timing, name_patterns(limits.kernels))))
+        judged.append(("kernels", limits.kernels, judge_names(timing, name_patterns(limits.kernels))))
     if limits.deterministic:
-        judged.append(("deterministic=True", judge_repetition(timing, differing)))
+        judged.append(("deterministic", True, judge_repetition(timing, differing)))
     return tuple(
-        Verdict(limit=limit, outcome=outcome, sentence=f"{timing.label} {words}", enforced=enforced)
-        for limit, (outcome, words) in judged
+        Verdict(
+            kind=kind,
+            asked=as_written(asked),
+            outcome=outcome,
+            sentence=f"{timing.label} {words}",
+            enforced=enforced,
+        )
+        for kind, asked, (outcome, words) in judged
     )
 
 

@@ -26,8 +26,10 @@ class Past:
     found: PastTest | Missing
     tolerance: Tolerance | None
     """None where the change is shown, and not judged."""
-    limit: str = ""
-    """The tolerance as it was asked for: `max_regression=0.05`."""
+    kind: str = ""
+    """Who asked for the tolerance: `max_regression` or `compare_fail`."""
+    asked: str = ""
+    """The tolerance as it was asked for: `0.05`."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +120,8 @@ class _Judge:
         if change.metric == "speedup":
             times_us = (old.timing.median_us, new.timing.median_us)
         return Verdict(
-            limit=self.past.limit,
+            kind=self.past.kind,
+            asked=self.past.asked,
             outcome=outcome_of(change, tolerance),
             sentence=regression_sentence(new.timing.label, change, tolerance, *times_us, self.test.baseline),
             enforced=self.enforced,
@@ -128,7 +131,13 @@ class _Judge:
         """Return a measurement whose samples are no times: INVALID where it is to be judged."""
         if self.past.tolerance is None or new.role == "reference":
             return new, [sentence]
-        verdict = Verdict(limit=self.past.limit, outcome=Outcome.INVALID, sentence=sentence, enforced=self.enforced)
+        verdict = Verdict(
+            kind=self.past.kind,
+            asked=self.past.asked,
+            outcome=Outcome.INVALID,
+            sentence=sentence,
+            enforced=self.enforced,
+        )
         return msgspec.structs.replace(new, verdicts=(*new.verdicts, verdict)), []
 
 

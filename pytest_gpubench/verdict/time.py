@@ -60,9 +60,9 @@ class Judgement:
         self.looks += 1
         spent = self.alpha if self.single else self.alpha / (self.looks * (self.looks + 1))
         on_time = judge(timing, self.limits, self.alpha, self.enforced, spent)
-        before = {verdict.limit: verdict for verdict in self.verdicts}
+        before = {verdict.kind: verdict for verdict in self.verdicts}
         found = (*on_time, *self.rates(timing, spent))
-        self.verdicts = tuple(_standing(before.get(verdict.limit), verdict) for verdict in found)
+        self.verdicts = tuple(_standing(before.get(verdict.kind), verdict) for verdict in found)
         return self.failed or all(verdict.outcome is not Outcome.INCONCLUSIVE for verdict in self.verdicts)
 
     @property
@@ -91,7 +91,7 @@ def distrust_throttled(verdicts: Sequence[Verdict], timings: Sequence[Timing], t
 
 def holds_anyhow(verdict: Verdict) -> bool:
     """Tell whether throttling cannot have changed a verdict."""
-    kept_time = verdict.outcome is Outcome.PASS and verdict.limit.startswith(("max_time_us", "min_gbps", "min_tflops"))
+    kept_time = verdict.outcome is Outcome.PASS and verdict.kind in ("max_time_us", "min_gbps", "min_tflops")
     return kept_time or verdict.outcome is Outcome.NOT_JUDGED
 
 
@@ -109,7 +109,8 @@ def invalid(verdict: Verdict, reasons: Sequence[str]) -> Verdict:
 def not_asked(label: str, asked: Mapping[str, float], enforced: bool) -> Verdict:
     """Return that a candidate has no limit where others have one."""
     return Verdict(
-        limit=f"min_speedup={dict(asked)!r}",
+        kind="min_speedup",
+        asked=repr(dict(asked)),
         outcome=Outcome.NOT_JUDGED,
         sentence=f"{label}: no min_speedup for it, only for {', '.join(asked)}",
         enforced=enforced,
@@ -126,7 +127,8 @@ def judge_speedup(
     between = f" [{', '.join(ends)}]" if ends else ""
     unit = choose_time_unit([candidate_us])
     return Verdict(
-        limit=f"min_speedup={asked!r}",
+        kind="min_speedup",
+        asked=repr(asked),
         outcome=outcome,
         sentence=f"{label} is {_speedup_words(speedup.ratio, outcome)} {speedup.reference}: {ratio}x{between}, "
         f"wanted at least {wanted:g}x "
@@ -168,7 +170,8 @@ def _judge_rel_std(timing: Timing, most: float, alpha: float, spent: float, enfo
     between = f" [{format_share(interval.low)}, {format_share(interval.high)}]" if interval else ""
     words = {Outcome.PASS: "is steady", Outcome.FAIL: "is unsteady", Outcome.INCONCLUSIVE: open_words(interval)}
     return Verdict(
-        limit=f"max_rel_std={most!r}",
+        kind="max_rel_std",
+        asked=repr(most),
         outcome=outcome,
         sentence=f"{timing.label} {words[outcome]}: relative std {found}{between}, wanted at most {format_share(most)} "
         f"({_certainty(timing, alpha, 10)})",
@@ -179,19 +182,21 @@ def _judge_rel_std(timing: Timing, most: float, alpha: float, spent: float, enfo
 def _judge_time(
     timing: Timing, most: float | Mapping[str, float], alpha: float, spent: float, enforced: bool
 ) -> Verdict:
-    asked = f"max_time_us={most!r}"
     wanted = limit_for_device(most, timing.device)
     if wanted is None:
         assert isinstance(most, Mapping)
         sentence = f"{timing.label}: no max_time_us for {timing.device}, only for {', '.join(most)}"
-        return Verdict(limit=asked, outcome=Outcome.NOT_JUDGED, sentence=sentence, enforced=enforced)
+        return Verdict(
+            kind="max_time_us", asked=repr(most), outcome=Outcome.NOT_JUDGED, sentence=sentence, enforced=enforced
+        )
     interval = median_interval(timing.samples_us, spent)
     outcome = compare_with_limit(interval, wanted)
     unit = choose_time_unit([timing.median_us])
     between = f" [{format_time(interval.low, unit)}, {format_time(interval.high, unit)}]" if interval else ""
     words = {Outcome.PASS: "is fast enough", Outcome.FAIL: "is too slow", Outcome.INCONCLUSIVE: open_words(interval)}
     return Verdict(
-        limit=asked,
+        kind="max_time_us",
+        asked=repr(most),
         outcome=outcome,
         sentence=f"{timing.label} {words[outcome]}: median {format_time(timing.median_us, unit)}{between}, "
         f"wanted at most {format_time(wanted, unit)} ({_certainty(timing, alpha, least_count(spent))})",

@@ -38,6 +38,7 @@ from pytest_gpubench.timing.comparison import Match, take_once_more
 from pytest_gpubench.timing.rounds import Interleaved
 from pytest_gpubench.timing.sampling import Sample
 from pytest_gpubench.verdict.time import distrust_throttled, not_asked
+from tests.results.measured import verdict as verdict_on
 from tests.timing.fakes import ArmsTimer, Clock, rep
 
 MIB = 2**20
@@ -410,8 +411,8 @@ OUTCOMES = tuple(Outcome)
 LIMITS = ("max_time_us=100.0", "max_rel_std=0.02", "min_speedup=1.5")
 
 
-def verdict(outcome: Outcome, limit: str = LIMITS[0]) -> Verdict:
-    return Verdict(limit=limit, outcome=outcome, sentence="it is what it is")
+def verdict(outcome: Outcome, limit: str = LIMITS[0], enforced: bool = True) -> Verdict:
+    return verdict_on(limit, outcome, "it is what it is", enforced)
 
 
 @pytest.mark.parametrize("setting", ["fail", "warn"])
@@ -449,7 +450,7 @@ def test_each_reason_is_named_once() -> None:
 )
 def test_an_invalid_verdict_fails_the_test(outcome: Outcome, raised: type[Exception] | None, enforced: bool) -> None:
     test = CurrentTest("here", COLD, Limits())
-    given = Verdict(limit=LIMITS[0], outcome=outcome, sentence="it is what it is", enforced=enforced)
+    given = verdict(outcome, enforced=enforced)
     if raised and enforced:
         with pytest.raises(raised, match=r"^it is what it is$"):
             enforce(test, COLD, [given])

@@ -257,7 +257,7 @@ def test_verdicts_come_in_the_order_in_which_limits_are_declared() -> None:
     limits = Limits(min_tflops=1, max_time_us=1, min_gbps=1, max_rel_std=0.1)
     judgement = Inspection(settings_of(0.01), cpu_device(), limits).judgement(Work(MOVED_BYTES, None, 1))
     judgement.look(timing_of((50.0,) * 20))
-    names = [item.limit.partition("=")[0] for item in judgement.verdicts]
+    names = [item.kind for item in judgement.verdicts]
     assert names == ["max_rel_std", "max_time_us", "min_gbps", "min_tflops"]
     assert as_declared(judgement.verdicts[::-1]) == judgement.verdicts
 
@@ -283,7 +283,7 @@ def test_three_limits_at_once_each_fail_as_seldom_as_promised() -> None:
     for seed in np.random.SeedSequence(20250612).spawn(number):
         judgement = judgement_of(settings_of(alpha), limits)
         reps_of(noisy(np.random.default_rng(seed), 1.0, noise), settings_of(alpha), SHORT_REP_S, judgement)
-        fails = [item.limit.partition("=")[0] for item in judgement.verdicts if item.outcome is FAIL]
+        fails = [item.kind for item in judgement.verdicts if item.outcome is FAIL]
         failed.update([*fails, *(["any"] if fails else [])])
         assert len(judgement.verdicts) == len(SHARES) - 1
         looks[judgement.looks] += 1
@@ -305,7 +305,7 @@ def test_an_open_limit_takes_nothing_from_one_that_is_broken(noise: float) -> No
     for limits in (Limits(max_time_us=AT_LIMIT_US / 1.01), open_too):
         judgement = judgement_of(settings_of(0.001), limits)
         timing = reps_of(noisy(np.random.default_rng(7), 1.0, noise), settings_of(0.001), SHORT_REP_S, judgement)
-        [on_time] = [item for item in judgement.verdicts if item.limit.startswith("max_time_us")]
+        [on_time] = [item for item in judgement.verdicts if item.kind == "max_time_us"]
         found.append((on_time.outcome, timing.reps, judgement.looks))
     assert found[0] == found[1]
     assert found[0][0] is FAIL

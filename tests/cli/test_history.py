@@ -4,13 +4,15 @@ import msgspec
 import pytest
 
 from pytest_gpubench.cli.history import BAR_WIDTH, bar
-from pytest_gpubench.results.model import Outcome, Verdict
+from pytest_gpubench.results.model import VALIDITY, Outcome, Verdict
 from pytest_gpubench.results.store import Storage
 from pytest_gpubench.units import round_to_digits
 from tests.cli.stored import Command, dated, fill
 from tests.results.saved import make_run
 
 ROOT = Path(".gpu_benchmarks")
+
+INVALID = Verdict(kind=VALIDITY, asked="nobody else on the GPU", outcome=Outcome.INVALID, sentence="somebody else")
 
 
 def test_a_change_is_marked_at_the_first_run_that_has_it(command: Command) -> None:
@@ -82,8 +84,7 @@ def test_a_change_after_what_is_invalid_is_marked_where_it_is(command: Command) 
     for day in range(1, 15):
         run = make_run(tests=5, seed=day, slower=1.1 if day >= 9 else 1.0)
         (item,) = run.records[4].measurements
-        verdict = Verdict(limit="nobody else on the GPU", outcome=Outcome.INVALID, sentence="somebody else")
-        kept = msgspec.structs.replace(item, verdicts=(verdict,) if day == 2 else ())
+        kept = msgspec.structs.replace(item, verdicts=(INVALID,) if day == 2 else ())
         record = msgspec.structs.replace(run.records[4], measurements=(kept,))
         Storage(ROOT).save_each(dated(msgspec.structs.replace(run, records=(record,)), day), "")
     _, out, _ = command("history", "test_plain")
@@ -96,8 +97,7 @@ def test_what_is_invalid_counts_for_nothing(command: Command) -> None:
     fill(ROOT, days=8)
     run = make_run(tests=5, slower=9)
     (item,) = run.records[4].measurements
-    verdict = Verdict(limit="nobody else on the GPU", outcome=Outcome.INVALID, sentence="somebody else")
-    bad = msgspec.structs.replace(item, verdicts=(verdict,))
+    bad = msgspec.structs.replace(item, verdicts=(INVALID,))
     record = msgspec.structs.replace(run.records[4], measurements=(bad,))
     Storage(ROOT).save_each(dated(msgspec.structs.replace(run, records=(record,)), 9), "")
     _, out, _ = command("history", "test_plain")

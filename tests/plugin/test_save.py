@@ -11,9 +11,10 @@ from typing import Any, cast
 
 import pytest
 
-from pytest_gpubench.results.model import Measurement, Outcome, Verdict
+from pytest_gpubench.results.model import Measurement, Outcome
 from pytest_gpubench.results.store import read_run
 from tests.plugin.conftest import HEAD, BenchRun, RecordRun
+from tests.results.measured import verdict
 
 SPEEDS = """
 import os
@@ -255,9 +256,7 @@ def test_a_page_and_a_summary_are_written(bench_run: BenchRun) -> None:
 def test_verdicts_of_the_past_are_known_by_their_limit() -> None:
     from pytest_gpubench.results.model import Timing
 
-    verdicts = [
-        Verdict(limit=limit, outcome=Outcome.PASS, sentence="") for limit in ("max_regression=0.1", "min_speedup=1")
-    ]
+    verdicts = [verdict(limit, Outcome.PASS) for limit in ("max_regression=0.1", "min_speedup=1")]
     item = Measurement(timing=Timing(label="a", timer="wall", cache="cold", device="b"), verdicts=tuple(verdicts))
     assert [verdict.is_of_past for verdict in item.verdicts] == [True, False]
 

@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 from pytest_gpubench.limits import Limits
-from pytest_gpubench.results.model import Measurement, Outcome, Timing, Verdict
+from pytest_gpubench.results.model import Measurement, Outcome, Timing
 from pytest_gpubench.running_test import CurrentTest
 from pytest_gpubench.settings import Settings
 from tests.plugin.conftest import BenchRun, RecordRun
+from tests.results.measured import verdict
 
 ON_CPU = "--gpu-bench-device=cpu"
 RUN_TWICE = """
@@ -264,11 +265,8 @@ import pytest_gpubench
 
 
 def test_what_was_not_enforced_stays_so_beside_what_was_caught() -> None:
-    caught, loose = (
-        Verdict(limit=name, outcome=Outcome.FAIL, sentence=name, enforced=name == "caught")
-        for name in ("caught", "loose")
-    )
-    kept = Verdict(limit="kept", outcome=Outcome.PASS, sentence="kept")
+    caught, loose = (verdict(name, Outcome.FAIL, name, name == "caught") for name in ("caught", "loose"))
+    kept = verdict("kept", Outcome.PASS)
     timing = Timing(label="f", timer="scripted", cache="cold", device="GPU", samples_us=(1.0,))
     test = CurrentTest("test_it", Settings(), Limits())
     test.measurements.append(Measurement(timing=timing, verdicts=(caught, loose, kept)))

@@ -13,6 +13,7 @@ from pytest_gpubench.results.model import (
     Verdict,
 )
 from pytest_gpubench.stats.summary import Interval
+from tests.results import measured
 
 GPU = DeviceFacts(type="cuda", name="NVIDIA H200", host="here")
 
@@ -37,7 +38,7 @@ def unmeasured(label: str, reason: str) -> Timing:
 
 def verdict(limit: str, outcome: Outcome, enforced: bool = True) -> Verdict:
     """Return a verdict whose sentence names its limit."""
-    return Verdict(limit=limit, outcome=outcome, sentence=f"a sentence about {limit}", enforced=enforced)
+    return measured.verdict(limit, outcome, f"a sentence about {limit}", enforced)
 
 
 def speedup(reference: Timing, ratio: float, quads: int = 20, interval: bool = True) -> Speedup:

@@ -31,9 +31,9 @@ from pytest_gpubench.results.model import (
     Speedup,
     TestRecord,
     Timing,
-    Verdict,
 )
 from pytest_gpubench.stats.summary import Interval
+from tests.results.measured import verdict as verdict_on
 from tests.results.saved import device_facts, make_run
 
 GPU = device_facts("NVIDIA H200")
@@ -123,7 +123,7 @@ def pair(
         reference="torch_eager", reference_us=reference.median_us, seed=7, log_ratios=logs,
     )  # fmt: skip
     sentence = f"{name} is compared with torch_eager: {ratio:.3f}x, wanted at least {LIMIT:g}x (40 quads, alpha 0.001)"
-    verdict = Verdict(limit=f"min_speedup={LIMIT}", outcome=outcome, sentence=sentence, enforced=enforced)
+    verdict = verdict_on(f"min_speedup={LIMIT}", outcome, sentence, enforced)
     return (
         Measurement(timing=reference, role="reference", example=example),
         Measurement(
@@ -170,8 +170,8 @@ def given_record(chance: random.Random) -> TestRecord:
 
 def timed(chance: random.Random, median_us: float) -> TestRecord:
     """Return the record of a test that times one function on its own."""
-    verdict = Verdict(limit="max_time_us={'H200': 90, 'H100': 120}", outcome=Outcome.PASS, sentence="fast enough")
-    std = Verdict(limit="max_rel_std=0.02", outcome=Outcome.NOT_JUDGED, sentence="not judged here")
+    verdict = verdict_on("max_time_us={'H200': 90, 'H100': 120}", Outcome.PASS, "fast enough")
+    std = verdict_on("max_rel_std=0.02", Outcome.NOT_JUDGED, "not judged here")
     item = Measurement(
         timing=arm(chance, "gather", median_us, flags=("one flag",), discarded=2), verdicts=(verdict, std)
     )
@@ -183,7 +183,7 @@ def hostile(chance: random.Random) -> TestRecord:
     arms = pair(chance, 20, 1.4, name=NASTY, example=f"text={NASTY!r}", flags=(NASTY,), throttle_reasons=(NASTY,))
     kernel = Kernel(name=NASTY, kind="kernel", launches=1, median_us=20)
     timing = msgspec.structs.replace(arms[1].timing, kernels=(kernel,))
-    verdict = Verdict(limit=f"min_speedup={NASTY}", outcome=Outcome.FAIL, sentence=NASTY)
+    verdict = verdict_on(f"min_speedup={NASTY}", Outcome.FAIL, NASTY)
     candidate = msgspec.structs.replace(arms[1], timing=timing, verdicts=(verdict,), differences=(NASTY,))
     return TestRecord(
         nodeid=f"tests/{NASTY}.py::test_{NASTY}", device=GPU, params={NASTY: NASTY}, warnings=(NASTY,),
@@ -297,14 +297,14 @@ def test_the_worst_of_many_examples_stands_for_all() -> None:
 
 
 def test_a_reference_that_was_judged_but_has_no_candidate_has_a_row() -> None:
-    verdict = Verdict(limit="min_speedup=1", outcome=Outcome.INVALID, sentence="too fast to be true")
+    verdict = verdict_on("min_speedup=1", Outcome.INVALID, "too fast to be true")
     broken = Measurement(timing=unmeasured().timing, verdicts=(verdict,), role="reference")
     record = TestRecord(nodeid="a.py::test_a", device=GPU, measurements=(broken,))
     assert page_content(SavedRun(records=(record,), datetime=""), None, ())["rows"][0]["status"] == "invalid"
 
 
 def test_a_reference_that_is_invalid_makes_its_candidates_row_invalid() -> None:
-    verdict = Verdict(limit="min_speedup=1", outcome=Outcome.INVALID, sentence="too fast to be true")
+    verdict = verdict_on("min_speedup=1", Outcome.INVALID, "too fast to be true")
     reference, candidate = pair(random.Random(1), 20, 1.5)
     arms = (msgspec.structs.replace(reference, verdicts=(verdict,)), candidate)
     record = TestRecord(nodeid="a.py::test_a", device=GPU, measurements=arms)
@@ -484,7 +484,7 @@ def test_without_plotly_one_sentence_says_what_to_do(monkeypatch: pytest.MonkeyP
 )
 def test_a_limit_is_shown_with_its_number(limit: str, value: float | None, text: str) -> None:
     timing = arm(random.Random(1), "triton", 20)
-    found = shown_limit(Verdict(limit=limit, outcome=Outcome.PASS, sentence=""), timing)
+    found = shown_limit(verdict_on(limit, Outcome.PASS), timing)
     assert (found.value, found.text) == (value, text)
 
 

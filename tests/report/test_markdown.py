@@ -26,11 +26,11 @@ from pytest_gpubench.results.model import (
     PastChange,
     SavedRun,
     TestRecord,
-    Verdict,
 )
 from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.units import printable
 from tests.report.records import GPU, arms, record, timing, unmeasured, verdict
+from tests.results.measured import verdict as verdict_on
 from tests.results.saved import make_run
 
 RENDERER = MarkdownIt("commonmark", {"html": True}).enable("table")
@@ -413,7 +413,7 @@ def hostile_run(words: str, tests: int = 2) -> SavedRun:
     other = msgspec.structs.replace(device, name=f"{words}2")
     kernel = Kernel(name=words, kind="kernel", launches=1, median_us=1.0)
     mine = timing(words, 90.0, kernels=(kernel,), timer=words, cache=words)
-    reference, candidate = arms(mine, timing(words, 180.0), Verdict(limit=words, outcome=Outcome.FAIL, sentence=words))
+    reference, candidate = arms(mine, timing(words, 180.0), verdict_on(words, Outcome.FAIL, words))
     change = PastChange(baseline=words, metric=words, ratio=1.0, interval=None, old_us=1.0)
     candidate = msgspec.structs.replace(candidate, example=words, change=change)
     reference = msgspec.structs.replace(reference, example=words)

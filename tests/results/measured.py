@@ -8,12 +8,15 @@ import msgspec
 from pytest_gpubench.results.baseline import Baseline
 from pytest_gpubench.results.counterpart import Missing, PastTest
 from pytest_gpubench.results.model import (
+    VALIDITY,
     DeviceFacts,
     Measurement,
+    Outcome,
     SavedRun,
     Speedup,
     TestRecord,
     Timing,
+    Verdict,
 )
 
 GPU = DeviceFacts(type="cuda", name="NVIDIA H200", host="here", uuid="GPU-1", driver="570.1", multiprocessors=132)
@@ -29,6 +32,14 @@ def timing(label: str, us: float, reps: int = 30, **others: Any) -> Timing:
     samples = tuple(us * (1 + (step - reps / 2) / 1e4) for step in range(reps))
     known = {"timer": "profiler", "cache": "cold", "device": GPU.name, "samples_us": samples}
     return Timing(label=label, **{**known, **others})
+
+
+def verdict(limit: str, outcome: Outcome, sentence: str = "so", enforced: bool = True) -> Verdict:
+    """Return a verdict on a limit as a marker states it, `max_time_us=10`; other text is about the test as a whole."""
+    kind, equals, asked = limit.partition("=")
+    if not equals:
+        kind, asked = VALIDITY, limit
+    return Verdict(kind=kind, asked=asked, outcome=outcome, sentence=sentence, enforced=enforced)
 
 
 def alone(label: str = "softmax", us: float = 289, **others: Any) -> Measurement:

@@ -138,7 +138,8 @@ def make_arms(
     speedup = make_speedup(reference, candidate)
     passed = speedup.ratio >= 1.2
     verdict = Verdict(
-        limit="min_speedup=1.2",
+        kind="min_speedup",
+        asked="1.2",
         outcome=Outcome.PASS if passed else Outcome.FAIL,
         sentence=f"{speedup.ratio:.3f}x, wanted at least 1.2x ({reps} reps, alpha 0.001)",
     )

@@ -11,9 +11,8 @@ from pytest_gpubench.results.model import (
     DeviceFacts,
     Kernel,
     Outcome,
-    Verdict,
 )
-from tests.results.measured import GPU, TEST, alone, baseline, find, missing, on, pair, record, run
+from tests.results.measured import GPU, TEST, alone, baseline, find, missing, on, pair, record, run, verdict
 
 
 def test_a_test_that_moved_is_told_as_renamed() -> None:
@@ -132,7 +131,7 @@ def test_a_baseline_survives_its_text() -> None:
     samples = tuple(rng.lognormvariate(5, 2) for _ in range(50))
     kernels = (Kernel(name="a kernel", kind="kernel", launches=1, median_us=1),)
     rich = alone(samples_us=samples, busy_us=samples, span_us=samples, sm_clock_mhz=samples, kernels=kernels)
-    judged = msgspec.structs.replace(rich, verdicts=(Verdict(limit="l", outcome=Outcome.PASS, sentence="said"),))
+    judged = msgspec.structs.replace(rich, verdicts=(verdict("max_time_us=1", Outcome.PASS, "said"),))
     where = baseline(record(judged, *pair("mine", 3), params={"n": "1"}), record(alone(), nodeid="tests/b.py::test_b"))
     text = where.encode()
     again = Baseline.decode(text)

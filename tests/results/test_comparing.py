@@ -10,10 +10,10 @@ from pytest_gpubench.results.model import (
     Measurement,
     Outcome,
     TestRecord,
-    Verdict,
 )
 from pytest_gpubench.stats.tolerance import parse_tolerance
 from tests.results.measured import ALPHA, alone, missing, on, pair, record, run, timing
+from tests.results.measured import verdict as verdict_on
 from tests.results.saved import make_run
 
 
@@ -95,7 +95,7 @@ def test_runs_of_two_gpus_are_not_compared() -> None:
 
 @pytest.mark.parametrize(("outcome", "expected"), [("invalid", Outcome.INVALID), ("fail", Outcome.NOT_JUDGED)])
 def test_what_has_no_number_now_says_why(outcome: str, expected: Outcome) -> None:
-    verdict = Verdict(limit="", outcome=Outcome(outcome), sentence="s")
+    verdict = verdict_on("max_time_us=1", Outcome(outcome), "s")
     new = Measurement(timing=timing("softmax", 1, samples_us=(), unmeasured="too fast"), verdicts=(verdict,))
     (found,) = compared([record(alone())], [record(new)])
     assert (found.outcome, found.sentence) == (expected, "softmax was not measured: too fast")

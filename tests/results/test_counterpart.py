@@ -10,9 +10,8 @@ from pytest_gpubench.results.model import (
     Measurement,
     Outcome,
     Timing,
-    Verdict,
 )
-from tests.results.measured import alone, baseline, find, missing, pair, record, timing
+from tests.results.measured import alone, baseline, find, missing, pair, record, timing, verdict
 
 
 def test_measurements_are_known_by_label_role_reference_example_and_occurrence() -> None:
@@ -51,7 +50,7 @@ def test_a_measurement_meets_its_own_past_and_no_other() -> None:
 
 @pytest.mark.parametrize("outcome", list(Outcome))
 def test_what_was_invalid_then_is_no_baseline(outcome: Outcome) -> None:
-    item = msgspec.structs.replace(alone(), verdicts=(Verdict(limit="", outcome=outcome, sentence="it was throttled"),))
+    item = msgspec.structs.replace(alone(), verdicts=(verdict("max_time_us=1", outcome, "it was throttled"),))
     found = find(baseline(record(item))).measurement("softmax")
     if outcome is not Outcome.INVALID:
         assert isinstance(found, Measurement)

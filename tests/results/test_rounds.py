@@ -19,7 +19,6 @@ from pytest_gpubench.results.model import (
     Speedup,
     TestRecord,
     Timing,
-    Verdict,
 )
 from pytest_gpubench.results.rounds import (
     Arm,
@@ -34,6 +33,7 @@ from pytest_gpubench.results.rounds import (
     student_t,
 )
 from pytest_gpubench.stats.regression import decide
+from tests.results.measured import verdict
 
 RULE = Rule(margin=0.03, alpha=0.01)
 GPU = DeviceFacts(type="cuda", name="a GPU", host="here", uuid="GPU-1")
@@ -314,7 +314,7 @@ def test_two_gpus_are_not_compared() -> None:
     assert "GPU-2" in found.sentence
 
 
-INVALID = Verdict(limit="min_speedup=1", outcome=Outcome.INVALID, sentence="faster than the memory allows")
+INVALID = verdict("min_speedup=1", Outcome.INVALID, "faster than the memory allows")
 UNMEASURED = Measurement(timing=Timing(label="f", timer="profiler", cache="cold", device="", unmeasured="skipped here"))
 
 

@@ -10,13 +10,14 @@ import torch
 
 from pytest_gpubench.bench.comparison import Contest
 from pytest_gpubench.errors import MeasurementError, WrongResult
-from pytest_gpubench.results.model import Measurement, Outcome, Timing, Verdict
+from pytest_gpubench.results.model import Measurement, Outcome, Timing
 from pytest_gpubench.results.phases import Phases
 from pytest_gpubench.search import Example, Search
 from pytest_gpubench.search.comparisons import NEAR
 from pytest_gpubench.search.example import example_of
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.timing.compilations import Compilations, Graphs
+from tests.results.measured import verdict as verdict_on
 from tests.search.contests import WHEN_TIMED, WRONG, FakeContest, Harness, compared
 from tests.search.test_example import Opaque
 
@@ -247,7 +248,7 @@ def test_the_phases_shown_are_those_that_broke_a_limit_and_then_the_slowest(orde
 
 def phases_of(title: str, sum_us: float, outcome: str) -> tuple[Phases, list[Measurement]]:
     timing = Timing(label=title, timer="scripted", cache="hot", device="CPU", samples_us=(sum_us,))
-    verdict = Verdict(limit="max_time_us=6", outcome=Outcome(outcome), sentence="")
+    verdict = verdict_on("max_time_us=6", Outcome(outcome))
     phases = Phases(title=title, timer="scripted", cache="hot", device="CPU", sum_us=sum_us)
     return phases, [Measurement(timing=timing, verdicts=(verdict,))]
 

@@ -12,7 +12,7 @@ ALPHAS = [0.4, 0.05, 0.01, 0.001, 0.0005, 1e-6, 1e-9]
 
 
 def verdict(limit: str, outcome: Outcome = Outcome.INCONCLUSIVE) -> Verdict:
-    return Verdict(limit=f"{limit}=1", outcome=outcome, sentence=f"a sentence about {limit}", enforced=True)
+    return Verdict(kind=limit, asked="1", outcome=outcome, sentence=f"a sentence about {limit}")
 
 
 @pytest.mark.parametrize("alpha", ALPHAS)

@@ -16,6 +16,7 @@ from pytest_gpubench.structure import Memory, Observed, Wait
 from pytest_gpubench.units import format_bytes
 from pytest_gpubench.verdict import exact
 from pytest_gpubench.verdict.exact import judge_exact, needs_observation
+from tests.results.measured import verdict
 
 PASS, FAIL, INVALID, NOT_JUDGED = Outcome.PASS, Outcome.FAIL, Outcome.INVALID, Outcome.NOT_JUDGED
 ADD = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, X>(int)"
@@ -66,8 +67,8 @@ def test_max_kernels_counts_launches(most: int, outcome: Outcome) -> None:
 
 def test_max_kernels_in_words() -> None:
     taken = timing((1, "a"), (2, "b"))
-    assert judged(Asked(max_kernels=1), taken) == Verdict(
-        limit="max_kernels=1", outcome=FAIL, sentence="softmax launches 3 kernels, wanted at most 1: 1 x a, 2 x b"
+    assert judged(Asked(max_kernels=1), taken) == verdict(
+        "max_kernels=1", FAIL, "softmax launches 3 kernels, wanted at most 1: 1 x a, 2 x b"
     )
     assert judged(Asked(max_kernels=1), timing((1, "a"))).sentence == "softmax launches 1 kernel, wanted at most 1"
 
@@ -248,10 +249,10 @@ def test_max_memory(most: int | str, peak_bytes: int, outcome: Outcome) -> None:
 
 def test_max_memory_in_words() -> None:
     taken = Observed(memory=memory(1, 3 * 2**30))
-    assert judged(Asked(max_memory="1GiB"), timing((1, ADD)), taken) == Verdict(
-        limit="max_memory='1GiB'",
-        outcome=FAIL,
-        sentence="softmax takes 3 GiB of GPU memory above what was in use, outputs included, wanted at most 1 GiB",
+    assert judged(Asked(max_memory="1GiB"), timing((1, ADD)), taken) == verdict(
+        "max_memory='1GiB'",
+        FAIL,
+        "softmax takes 3 GiB of GPU memory above what was in use, outputs included, wanted at most 1 GiB",
     )
 
 

@@ -49,14 +49,14 @@ def outcomes(past: Past, new: list[Measurement], throttled: str = "warn", enforc
     [(10.49, "pass"), (10.51, "fail"), (10.5, "inconclusive"), (5.0, "pass")],
 )
 def test_more_than_is_tolerated_fails(now_us: float, found: str) -> None:
-    assert outcomes(Past(known(alone(10.0)), MEDIAN, "max_regression=x"), [alone(now_us)]) == [found]
+    assert outcomes(Past(known(alone(10.0)), MEDIAN, "max_regression", "x"), [alone(now_us)]) == [found]
 
 
 def test_a_speedup_is_not_misled_by_drift_and_a_reference_is_not_judged() -> None:
     old, drifted = pair(10.0, 20.0), pair(11.0, 22.0)
-    assert outcomes(Past(known(*old), SPEEDUP, "x"), list(drifted)) == ["pass"]
-    assert outcomes(Past(known(*old), MEDIAN, "x"), list(drifted)) == ["fail"]
-    held = hold(Past(known(*old), MEDIAN, "x"), [], drifted, 0.001, True)
+    assert outcomes(Past(known(*old), SPEEDUP, "max_regression", "x"), list(drifted)) == ["pass"]
+    assert outcomes(Past(known(*old), MEDIAN, "max_regression", "x"), list(drifted)) == ["fail"]
+    held = hold(Past(known(*old), MEDIAN, "max_regression", "x"), [], drifted, 0.001, True)
     assert [item.change is not None for item in held.measurements] == [True, True]
     assert held.measurements[0].verdicts == ()
 
@@ -71,7 +71,7 @@ def test_what_is_only_shown_has_a_change_and_no_verdict() -> None:
 
 
 def test_equal_measurements_are_told_apart_by_what_came_before() -> None:
-    past = Past(known(alone(10.0), alone(20.0)), MEDIAN, "x")
+    past = Past(known(alone(10.0), alone(20.0)), MEDIAN, "max_regression", "x")
     held = hold(past, [alone(10.0)], [alone(20.0)], 0.001, True)
     assert [verdict.outcome for item in held.measurements for verdict in item.verdicts] == [Outcome.PASS]
     (missing,) = hold(past, [alone(10.0)] * 2, [alone(20.0)], 0.001, True).missing
@@ -81,23 +81,23 @@ def test_equal_measurements_are_told_apart_by_what_came_before() -> None:
 def test_nothing_to_compare_with_leaves_measurements_as_they_are() -> None:
     missing = Missing("no test", "it is new")
     new = alone(10.0)
-    held = hold(Past(missing, MEDIAN, "x"), [], [new], 0.001, True)
+    held = hold(Past(missing, MEDIAN, "max_regression", "x"), [], [new], 0.001, True)
     assert (held.measurements, held.missing) == ((new,), (missing,))
     skipped = msgspec.structs.replace(new, timing=msgspec.structs.replace(new.timing, samples_us=(), unmeasured="off"))
-    held = hold(Past(known(alone(10.0)), MEDIAN, "x"), [], [skipped], 0.001, True)
+    held = hold(Past(known(alone(10.0)), MEDIAN, "max_regression", "x"), [], [skipped], 0.001, True)
     assert (held.measurements, held.missing) == ((skipped,), ())
 
 
 @pytest.mark.parametrize(("now_us", "said"), [(9.53, False), (9.0, True)])
 def test_a_baseline_that_is_too_slow_is_called_stale(now_us: float, said: bool) -> None:
-    notes = hold(Past(known(alone(10.0)), MEDIAN, "x"), [], [alone(now_us)], 0.001, True).notes
+    notes = hold(Past(known(alone(10.0)), MEDIAN, "max_regression", "x"), [], [alone(now_us)], 0.001, True).notes
     assert [note.startswith("baseline stale: a ") for note in notes] == [True] * said
 
 
 def test_what_else_differs_is_said_once() -> None:
-    past = Past(replace(known(*pair(10.0, 20.0)), caveats=("another driver",)), SPEEDUP, "x")
+    past = Past(replace(known(*pair(10.0, 20.0)), caveats=("another driver",)), SPEEDUP, "max_regression", "x")
     assert hold(past, [], pair(10.0, 20.0), 0.001, True).notes == ("another driver",)
-    hot = Past(known(alone(10.0, throttle_reasons=("SwPowerCap",))), MEDIAN, "x")
+    hot = Past(known(alone(10.0, throttle_reasons=("SwPowerCap",))), MEDIAN, "max_regression", "x")
     assert hold(hot, [], [alone(10.0)], 0.001, True).notes == (
         "the GPU was throttled in the baseline 'main' (SwPowerCap); save a new one",
     )
@@ -108,18 +108,18 @@ def test_what_else_differs_is_said_once() -> None:
     [("fail", 20.0, "invalid"), ("warn", 20.0, "fail"), ("fail", 10.0, "pass")],
 )
 def test_what_was_slower_while_throttled_says_nothing_of_the_code(policy: str, now_us: float, found: str) -> None:
-    past = Past(known(alone(10.0)), MEDIAN, "max_regression=x")
+    past = Past(known(alone(10.0)), MEDIAN, "max_regression", "x")
     assert outcomes(past, [alone(now_us, throttle_reasons=("SwPowerCap",))], policy) == [found]
 
 
 def test_a_throttled_reference_makes_a_candidate_look_good() -> None:
-    past = Past(known(*pair(10.0, 20.0)), SPEEDUP, "x")
+    past = Past(known(*pair(10.0, 20.0)), SPEEDUP, "max_regression", "x")
     assert outcomes(past, list(pair(10.0, 30.0, throttle_reasons=("SwPowerCap",))), "fail") == ["invalid"]
 
 
 def test_samples_that_are_no_times_are_invalid() -> None:
     bad = Measurement(timing=timing("a", 1.0, samples_us=(float("nan"),) * 41))
-    assert outcomes(Past(known(alone(10.0)), MEDIAN, "x"), [bad]) == ["invalid"]
+    assert outcomes(Past(known(alone(10.0)), MEDIAN, "max_regression", "x"), [bad]) == ["invalid"]
     held = hold(Past(known(alone(10.0)), None), [], [bad], 0.001, True)
     assert held.measurements == (bad,)
     assert held.notes[0].startswith("a cannot be compared: ")
@@ -127,6 +127,6 @@ def test_samples_that_are_no_times_are_invalid() -> None:
 
 @pytest.mark.parametrize("enforced", [True, False])
 def test_a_verdict_knows_whether_it_counts(enforced: bool) -> None:
-    held = hold(Past(known(alone(10.0)), MEDIAN, "max_regression=x"), [], [alone(20.0)], 0.001, enforced)
+    held = hold(Past(known(alone(10.0)), MEDIAN, "max_regression", "x"), [], [alone(20.0)], 0.001, enforced)
     assert [verdict.enforced for item in held.measurements for verdict in item.verdicts] == [enforced]
     assert held.outcome is Outcome.FAIL

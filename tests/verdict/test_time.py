@@ -18,6 +18,7 @@ from pytest_gpubench.stats.speedup import speedup_of
 from pytest_gpubench.stats.summary import Interval, least_count, median_interval, median_rank, std_interval
 from pytest_gpubench.verdict import time as verdict
 from pytest_gpubench.verdict.time import Judgement, compare_with_limit, judge, judge_speedup
+from tests.results.measured import verdict as verdict_on
 from tests.stats.test_summary import (
     SIGMAS,
     Draw,
@@ -464,7 +465,7 @@ def test_it_is_decided_when_every_rate_is(outcome: Outcome, single: bool) -> Non
 
     def rates(found: Timing, spent: float) -> tuple[Verdict, ...]:
         seen.append((found, spent))
-        return (Verdict(limit="min_gbps=1", outcome=outcome, sentence="so"),)
+        return (verdict_on("min_gbps=1", outcome),)
 
     judgement = Judgement(Limits(max_time_us=20), 0.06, single=single, rates=rates)
     for _ in range(2):
@@ -494,9 +495,7 @@ def test_each_limit_keeps_what_was_decided_of_it(outcome: Outcome) -> None:
 
     def rates(found: Timing, spent: float) -> tuple[Verdict, ...]:
         names = ("min_gbps=1", "min_tflops=1")
-        return tuple(
-            Verdict(limit=name, outcome=each, sentence="so") for name, each in zip(names, next(outcomes), strict=True)
-        )
+        return tuple(map(verdict_on, names, next(outcomes)))
 
     judgement = Judgement(Limits(), 0.01, rates=rates)
     fails = outcome in (FAIL, Outcome.INVALID)

@@ -20,8 +20,7 @@ class ShownLimit:
 
 def shown_limit(verdict: Verdict, timing: Timing) -> ShownLimit:
     """Return a verdict's limit as it holds for one timing; one that cannot be read keeps its own words."""
-    kind, _, asked = verdict.limit.partition("=")
-    value = number_for(asked, timing)
+    kind, value = verdict.kind, number_for(verdict.asked, timing)
     if value is None:
         return ShownLimit(kind, None, printable(verdict.limit))
     texts = {"min_speedup": f"≥ {value:g}×", "max_rel_std": f"std ≤ {format_share(value)}"}

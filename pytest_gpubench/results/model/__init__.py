@@ -2,6 +2,7 @@
 
 from pytest_gpubench.results.model.device import DeviceFacts, MemoryPeak, Peaks
 from pytest_gpubench.results.model.measurement import (
+    VALIDITY,
     Comparison,
     Measurement,
     Outcome,
@@ -15,6 +16,7 @@ from pytest_gpubench.results.model.record import CommitInfo, SavedRun, TestRecor
 from pytest_gpubench.results.model.timing import Kernel, Stretch, Timing
 
 __all__ = [
+    "VALIDITY",
     "CommitInfo",
     "Comparison",
     "DeviceFacts",

@@ -9,7 +9,7 @@ from pytest_gpubench.results.store.benchmarks import PYTEST_BENCHMARK, benchmark
 
 __tracebackhide__ = True
 
-SCHEMA = 1
+SCHEMA = 2
 """Of the `gpu_bench` block; it grows when a reader of the one before would misread it."""
 
 

@@ -6,12 +6,25 @@ from typing import Any
 import msgspec
 
 from pytest_gpubench.errors import BadFile
+from pytest_gpubench.results.model import VALIDITY
 from pytest_gpubench.results.store.content import SCHEMA, File
 from pytest_gpubench.units import format_bytes, printable
 
 __tracebackhide__ = True
 
-MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
+
+def _split_limits(content: dict[str, Any]) -> dict[str, Any]:
+    """Migrate schema 1, whose verdicts have the limit in one text: `max_time_us=40`."""
+    for record in content["gpu_bench"]["records"]:
+        for measurement in record.get("measurements", ()):
+            for verdict in measurement.get("verdicts", ()):
+                limit = verdict.pop("limit")
+                kind, equals, asked = limit.partition("=")
+                verdict |= {"kind": kind, "asked": asked} if equals else {"kind": VALIDITY, "asked": limit}
+    return content
+
+
+MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _split_limits}
 """By schema, what turns a whole file of it into one of the next."""
 
 

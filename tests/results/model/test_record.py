@@ -48,7 +48,9 @@ def records(extra_info: st.SearchStrategy[dict[str, Any]]) -> st.SearchStrategy[
         flags=st.lists(texts, max_size=2).map(tuple),
         unmeasured=st.none() | texts,
     )
-    verdicts = st.builds(Verdict, limit=texts, outcome=st.sampled_from(Outcome), sentence=texts, enforced=st.booleans())
+    verdicts = st.builds(
+        Verdict, kind=texts, asked=texts, outcome=st.sampled_from(Outcome), sentence=texts, enforced=st.booleans()
+    )
     measurements = st.builds(Measurement, timing=timings, verdicts=st.lists(verdicts, max_size=2).map(tuple))
     devices = st.builds(
         DeviceFacts,

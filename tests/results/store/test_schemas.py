@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from pytest_gpubench.results.model import VALIDITY
 from pytest_gpubench.results.store import read_run, schemas, write_run
 from pytest_gpubench.results.store.content import SCHEMA
 from tests.results.store.files import RUN, content, refusal, replace
@@ -55,6 +56,7 @@ def test_old_schemas_are_migrated_step_by_step(tmp_path: Path, monkeypatch: pyte
     found = content()
     found["gpu_bench"]["tests"] = found["gpu_bench"].pop("records")
     found["gpu_bench"]["ended"] = found.pop("datetime")
+    found["gpu_bench"]["schema"] = 1
     path.write_text(json.dumps(found))
     monkeypatch.setattr(schemas, "SCHEMA", 3)
     monkeypatch.setattr(schemas, "MIGRATIONS", {1: first, 2: second})
@@ -69,6 +71,27 @@ def test_a_file_of_an_old_schema_that_looks_like_today_is_migrated_too(
 ) -> None:
     path = tmp_path / "run.json"
     write_run(RUN, path)
-    monkeypatch.setattr(schemas, "SCHEMA", 2)
-    monkeypatch.setattr(schemas, "MIGRATIONS", {1: lambda found: {**found, "datetime": "migrated"}})
+    monkeypatch.setattr(schemas, "SCHEMA", SCHEMA + 1)
+    monkeypatch.setattr(schemas, "MIGRATIONS", {SCHEMA: lambda found: {**found, "datetime": "migrated"}})
     assert read_run(path) == replace(RUN, datetime="migrated")
+
+
+def test_verdicts_of_schema_1_have_their_limit_in_one_text(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    found = content()
+    found["gpu_bench"]["schema"] = 1
+    verdicts = [
+        verdict
+        for record in found["gpu_bench"]["records"]
+        for measurement in record.get("measurements", ())
+        for verdict in measurement.get("verdicts", ())
+    ]
+    for verdict in verdicts:
+        verdict["limit"] = f"{verdict.pop('kind')}={verdict.pop('asked')}"
+    assert verdicts
+    path.write_text(json.dumps(found))
+    assert read_run(path) == RUN
+    verdicts[0]["limit"] = "nobody else on the GPU"
+    path.write_text(json.dumps(found))
+    whole = next(each for record in read_run(path).records for item in record.measurements for each in item.verdicts)
+    assert (whole.kind, whole.limit) == (VALIDITY, "nobody else on the GPU")
