@@ -1,4 +1,4 @@
-"""The settings: one row each, from which flag, ini key, environment name, help and README table are derived.
+"""The settings: one row each, from which flag, ini key, environment name, help and the table of the page are derived.
 
 A setting is looked up as: built-in default < ini < environment < `perf` marker < keyword of the call < explicit option.
 """

@@ -1,4 +1,4 @@
-"""The shape of the code: who may import whom, what is public, and that everything shown to users exists."""
+"""The shape of the code: who may import whom, and what is public."""
 
 import ast
 import inspect
@@ -8,11 +8,8 @@ from pathlib import Path
 import pytest
 
 import pytest_gpubench
-from pytest_gpubench.limits import Limits
-from pytest_gpubench.settings import ROWS, flag_name
 
 PACKAGE = Path(pytest_gpubench.__file__).parent
-ROOT = PACKAGE.parent
 KNOW_PYTEST = {"plugin"}
 KNOW_TORCH = {"fixture", "bench", "structure", "timing", "gpu", "correctness", "strategies", "plugin"}
 LAYERS = """
@@ -91,9 +88,3 @@ def test_errors_are_drawn_in_their_tree() -> None:
 def test_a_name_that_does_not_exist_is_refused() -> None:
     with pytest.raises(AttributeError, match="has no attribute 'Timer'"):
         _ = pytest_gpubench.Timer
-
-
-def test_the_readme_names_every_limit_option_and_public_name() -> None:
-    text = (ROOT / "README.md").read_text()
-    for name in [*Limits.__dataclass_fields__, *map(flag_name, ROWS), *pytest_gpubench.__all__]:
-        assert name in text, name

@@ -23,6 +23,7 @@ MODULES = {
     "prune": "prune",
     "doctor": "doctor",
     "options": "options",
+    "docs": "docs",
 }
 OF_FILES = ("list", "show", "compare", "merge", "history", "export", "prune")
 EXIT_STATUS = "exit status: 0 fine, 1 a regression or nothing to compare, 2 bad usage or a file that cannot be read"

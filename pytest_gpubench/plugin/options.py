@@ -70,7 +70,7 @@ def resolve_early(early_config: pytest.Config) -> Settings:
 
 
 def markdown_table() -> str:
-    """Return the README's table of all settings."""
+    """Return the table of all settings, as Markdown."""
     lines = ["| option | default | what it does |", "| --- | --- | --- |"]
     for name, row in ROWS.items():
         value = f"={row.metadata['metavar']}" if row.metadata["metavar"] else ""

@@ -1,12 +1,10 @@
 import re
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pytest_gpubench.errors import BadRequest
-from pytest_gpubench.plugin.options import markdown_table
 from pytest_gpubench.settings import (
     MARKER_SETTINGS,
     ROWS,
@@ -18,8 +16,6 @@ from pytest_gpubench.settings import (
     switch,
 )
 from tests.plugin.conftest import BenchRun
-
-README = Path(__file__).parents[2] / "README.md"
 
 OTHER_VALUES: dict[str, tuple[str, object]] = {
     "device": ("cpu", "cpu"),
@@ -202,7 +198,3 @@ def test_help_names_every_flag_and_default(pytester: pytest.Pytester) -> None:
         assert flag_name(name) in text
         assert ini_name(name) in text
         assert re.sub(r"\s+", " ", row.metadata["help"].replace("%%", "%")) in text
-
-
-def test_the_readme_has_the_table_of_all_settings() -> None:
-    assert markdown_table() in README.read_text()

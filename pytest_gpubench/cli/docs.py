@@ -1,0 +1,49 @@
+"""`pytest-gpubench docs`: the pages of the documentation."""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from pytest_gpubench.cli.output import write
+from pytest_gpubench.errors import BadRequest
+
+FOLDER = Path(__file__).parents[1] / "docs"
+
+
+def add(commands: "argparse._SubParsersAction[Any]") -> None:
+    """Add the command to the parser of all."""
+    parser = commands.add_parser("docs", help="show a page of the documentation; without a topic, list the pages")
+    parser.add_argument("topic", nargs="?", metavar="TOPIC", help=f"one of {', '.join(topics())}")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Show a page, as Markdown where nobody looks at a terminal."""
+    if arguments.topic is None:
+        width = max(map(len, topics()))
+        write("\n".join(f"{topic:<{width}}  {_title(topic)}" for topic in topics()))
+    elif arguments.topic not in topics():
+        raise BadRequest(f"there is no page {arguments.topic!r}; the pages are {', '.join(topics())}")
+    elif sys.stdout.isatty():
+        from rich.console import Console
+        from rich.markdown import Markdown
+
+        Console().print(Markdown(read(arguments.topic)))
+    else:
+        write(read(arguments.topic).rstrip("\n"))
+    return 0
+
+
+def topics() -> list[str]:
+    """Return the names of all pages."""
+    return sorted(path.stem for path in FOLDER.glob("*.md"))
+
+
+def read(topic: str) -> str:
+    """Return a page in Markdown."""
+    return (FOLDER / f"{topic}.md").read_text(encoding="utf-8")
+
+
+def _title(topic: str) -> str:
+    return read(topic).splitlines()[0].removeprefix("# ")

@@ -1,0 +1,70 @@
+"""The README and the pages are complete, and nothing in them leads nowhere."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from pytest_gpubench import __all__ as public_names
+from pytest_gpubench.cli import MODULES
+from pytest_gpubench.limits import Limits
+from pytest_gpubench.plugin.options import markdown_table
+from pytest_gpubench.settings import ROWS, flag_name
+from tests.docs.pages import PAGES, README, TEXTS
+
+WIDTH = 120
+MOST_LINES = 250
+FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+EVERYTHING = "\n".join(TEXTS.values())
+
+
+def anchors(text: str) -> set[str]:
+    """Return what links may lead to: a name for each heading."""
+    headings = re.findall(r"^#+ (.*)$", FENCED.sub("", text), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_the_readme_is_short() -> None:
+    assert TEXTS["README"].count("\n") <= MOST_LINES
+
+
+def test_the_readme_has_every_limit() -> None:
+    table = TEXTS["README"].split("\n## Limits\n")[1].split("\n## ")[0]
+    assert [name for name in Limits.__dataclass_fields__ if f"`{name}=" not in table] == []
+
+
+def test_every_option_and_public_name_is_somewhere() -> None:
+    assert [name for name in [*map(flag_name, ROWS), *public_names] if name not in EVERYTHING] == []
+
+
+def test_every_option_shown_exists() -> None:
+    shown = set(re.findall(r"--gpu-bench-[a-z-]*[a-z]", EVERYTHING))
+    assert shown - set(map(flag_name, ROWS)) == set()
+
+
+def test_the_table_of_options_is_theirs() -> None:
+    assert markdown_table() in TEXTS["options"]
+
+
+def test_every_command_is_in_the_table() -> None:
+    table = TEXTS["baselines"].split("| command | what it does |\n")[1].split("\n\n")[0]
+    assert sorted(re.findall(r"^\| `(\w+)", table, re.MULTILINE)) == sorted(MODULES)
+
+
+def test_the_readme_links_every_page() -> None:
+    assert [path.name for path in PAGES if f"](pytest_gpubench/docs/{path.name})" not in TEXTS["README"]] == []
+
+
+@pytest.mark.parametrize("path", [README, *PAGES], ids=lambda path: path.stem)
+def test_every_link_leads_somewhere(path: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", FENCED.sub("", path.read_text(encoding="utf-8"))):
+        file, _, anchor = target.partition("#")
+        there = path.parent / file if file else path
+        assert there.exists(), target
+        assert not anchor or anchor in anchors(there.read_text(encoding="utf-8")), target
+
+
+@pytest.mark.parametrize("page", TEXTS)
+def test_prose_is_wrapped(page: str) -> None:
+    prose = FENCED.sub("", TEXTS[page])
+    assert [line for line in prose.splitlines() if len(line) > WIDTH and not line.startswith("|")] == []
