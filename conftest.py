@@ -10,6 +10,9 @@ settings.register_profile("gpubench", deadline=None)  # no test of ours asserts 
 settings.load_profile("gpubench")
 
 
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # hundreds of processes of ours would compile the package anew
+
+
 def pytest_configure() -> None:
     """Let no signal be ignored that the shell ignores for what runs in its background: our tests' processes would."""
     for number in (signal.SIGINT, signal.SIGHUP):

@@ -1,8 +1,9 @@
-"""Runs on a host with GPUs that are not there: real pytest processes, real locks, a fake NVML."""
+"""Runs on a host with GPUs that are not there: real pytest processes, real locks, a fake NVML and a stub of torch."""
 
 import itertools
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections import defaultdict
@@ -11,7 +12,7 @@ from pathlib import Path
 
 from pytest_gpubench.results.model import TestRecord, Turn, decode
 
-SOURCE = Path(__file__).with_name("fake_gpus.py")
+HERE = Path(__file__).parent
 
 HEAD = """
 import os
@@ -52,9 +53,11 @@ def pytest_configure(config):
 class Host:
     """A folder with a test file, a list of GPUs, and a lock folder of its own."""
 
-    def __init__(self, folder: Path, gpus: Sequence[str]) -> None:
+    def __init__(self, folder: Path, gpus: Sequence[str], real_torch: bool = False) -> None:
         self.folder = folder
-        (folder / "fake_gpus.py").write_text(SOURCE.read_text())
+        shutil.copy(HERE / "fake_gpus.py", folder)
+        if not real_torch:
+            shutil.copy(HERE / "stub_torch.py", folder / "torch.py")
         (folder / "conftest.py").write_text(KEEP)
         self.list_processes({uuid: [] for uuid in gpus})
 

@@ -47,6 +47,15 @@ def test_auto_is_one_worker_for_each_gpu(host: Host) -> None:
     assert overlaps(records) == []
 
 
+def test_the_real_torch_is_pinned_like_the_stub(tmp_path: Path) -> None:
+    host = Host(tmp_path, FOUR[:2], real_torch=True)
+    host.write(TWELVE + "\ndef test_torch(): import torch; assert torch.ones(3).sum() == 3\n")
+    status, output = host.run("-n", "auto")
+    assert (status, "13 passed" in output) == (0, True), output
+    assert {record.extra_info["seen"] for record in host.records()} == {"GPU-a", "GPU-b"}
+    assert overlaps(host.records()) == []
+
+
 @pytest.mark.parametrize(
     ("arguments", "environment", "expected"),
     [
