@@ -1,1 +1,8 @@
-"""What a user of pytest-gpubench would write: kernels with their torch references, checked first and then measured."""
+"""Examples: Triton kernels and their torch references, tested as a user would test them."""
+
+import os
+
+import torch
+
+ON_GPU = torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1"
+"""Whether kernels run on a GPU. Elsewhere the examples take small sizes, for Triton's interpreter."""
