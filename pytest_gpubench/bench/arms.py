@@ -1,21 +1,14 @@
-"""The arms of a comparison: their names and limits, and what their ratios decide."""
+"""The arms of a comparison: their names and limits, and what they are found to be."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-
-import msgspec
 
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.limits import Limits
-from pytest_gpubench.results.model import Comparison, Measurement, Speedup, Timing, Verdict
-from pytest_gpubench.settings import Settings
-from pytest_gpubench.stats.speedup import Decision, speedup_of
-from pytest_gpubench.stats.speedup import Speedup as SpeedupFound
-from pytest_gpubench.stats.speedup import compare as decide
+from pytest_gpubench.results.model import Comparison, Measurement, Speedup, Timing
 from pytest_gpubench.timing.calls import name_of
 from pytest_gpubench.timing.comparison import Match
 from pytest_gpubench.timing.rounds import Interleaved
-from pytest_gpubench.verdict.time import judge_speedup, not_asked
+from pytest_gpubench.verdict.speedup import SpeedupJudgement
 
 __tracebackhide__ = True
 
@@ -80,80 +73,34 @@ def speedup_limits(limits: Limits, names: Sequence[str]) -> dict[str, float]:
     return dict(asked)
 
 
-@dataclass(frozen=True)
-class Decided:
-    """What a look decided, and by which numbers."""
-
-    decision: Decision
-    found: SpeedupFound
-
-
-@dataclass
-class SpeedupJudge:
-    """Decide, look by look, whether every candidate keeps its limit on the speedup."""
-
-    match: Match
-    settings: Settings
-    looks: tuple[int, ...] = ()
-    decided: dict[str, Decided] = field(default_factory=dict)
-    """What a look has decided, by candidate: it stands, whatever later ones find that others asked for."""
-
-    def look(self, taken: Interleaved, looks: tuple[int, ...]) -> bool:
-        """Return whether all is decided, or one has failed; without a limit, whether the ratios are known precisely."""
-        self.looks = looks
-        speedups = {name: self._speedup(taken, name) for name in self.match.calls if name != self.match.reference}
-        if self.match.limits:
-            for name, limit in self.match.limits.items():
-                self._decide(name, speedups[name], limit)
-            return self.failed or len(self.decided) == len(self.match.limits)
-        widths = [speedup.interval.width / speedup.ratio for speedup in speedups.values() if speedup.interval]
-        return len(widths) == len(speedups) and max(widths) <= 2 * self.settings.precision
-
-    @property
-    def failed(self) -> bool:
-        """Whether a limit is broken: rounds that settle the others change nothing."""
-        return any(each.decision == "fail" for each in self.decided.values())
-
-    def _decide(self, name: str, found: SpeedupFound, limit: float) -> None:
-        """Note what this look decides; in its numbers, too, where it decides what one before it did."""
-        decision = decide(found.interval, limit)
-        if decision != "open" and (name not in self.decided or self.decided[name].decision == decision):
-            self.decided[name] = Decided(decision, found)
-
-    def conclude(
-        self,
-        taken: Interleaved,
-        timings: Mapping[str, Timing],
-        lines: Mapping[str, tuple[str, ...]],
-        enforced: bool,
-    ) -> Comparison:
-        """Return the comparison with a verdict on every candidate's speedup where that has a limit."""
-        reference = timings[self.match.reference]
-        candidates = {}
-        for name, differences in lines.items():
-            found = self._speedup(taken, name)
-            speedup = Speedup(
-                ratio=found.ratio,
-                interval=found.interval,
-                quads=len(taken.rounds),
-                alpha=found.alpha,
-                reference=reference.label,
-                reference_us=reference.median_us,
-                seed=self.match.seed,
-                log_ratios=tuple(taken.log_ratios(self.match.reference, name)),
-            )
-            verdicts: tuple[Verdict, ...] = ()
-            if name in self.match.limits:
-                wanted, by = self.match.limits[name], self.decided[name].found if name in self.decided else found
-                quads = by.quads * taken.pool
-                judged = msgspec.structs.replace(speedup, ratio=by.ratio, interval=by.interval, quads=quads)
-                verdicts = (judge_speedup(name, judged, timings[name].median_us, wanted, wanted, enforced),)
-            elif self.match.limits:
-                verdicts = (not_asked(name, self.match.limits, enforced),)
-            candidates[name] = Measurement(
-                timing=timings[name], verdicts=verdicts, speedup=speedup, differences=differences, role="candidate"
-            )
-        return Comparison(reference=reference, candidates=candidates)
-
-    def _speedup(self, taken: Interleaved, name: str) -> SpeedupFound:
-        return speedup_of(taken.log_ratios(self.match.reference, name), self.settings.alpha, self.looks)
+def conclude(
+    match: Match,
+    judgements: Mapping[str, SpeedupJudgement],
+    taken: Interleaved,
+    timings: Mapping[str, Timing],
+    lines: Mapping[str, tuple[str, ...]],
+) -> Comparison:
+    """Return the comparison with each candidate's speedup and the verdict on it; lines: of its outputs."""
+    reference = timings[match.reference]
+    candidates = {}
+    for name, judgement in judgements.items():
+        found = judgement.latest
+        assert found is not None, "nothing was looked at"
+        speedup = Speedup(
+            ratio=found.ratio,
+            interval=found.interval,
+            quads=len(taken.rounds),
+            alpha=found.alpha,
+            reference=reference.label,
+            reference_us=reference.median_us,
+            seed=match.seed,
+            log_ratios=tuple(taken.log_ratios(match.reference, name)),
+        )
+        candidates[name] = Measurement(
+            timing=timings[name],
+            verdicts=judgement.verdicts(speedup, timings[name].median_us, taken.pool),
+            speedup=speedup,
+            differences=lines[name],
+            role="candidate",
+        )
+    return Comparison(reference=reference, candidates=candidates)

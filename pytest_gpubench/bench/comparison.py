@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields, replace
 import msgspec
 
 from pytest_gpubench.bench.agreement import Agreement, Ran
-from pytest_gpubench.bench.arms import SpeedupJudge
+from pytest_gpubench.bench.arms import conclude
 from pytest_gpubench.bench.integrity import auditing, check_floor, check_other_values, traffic_of
 from pytest_gpubench.bench.outputs import OutputRecorder, has_cuda_graphs
 from pytest_gpubench.bench.plan import is_enforced, plan_of, unmeasured, unmeasured_reason
@@ -23,6 +23,7 @@ from pytest_gpubench.timing.comparison import Match, compare, take_once_more
 from pytest_gpubench.timing.interpreter import counting_launches
 from pytest_gpubench.timing.overhead import take_overhead
 from pytest_gpubench.timing.rounds import Interleaved
+from pytest_gpubench.verdict.speedup import SpeedupJudgement
 from pytest_gpubench.verdict.time import Judgement
 
 __tracebackhide__ = True
@@ -104,14 +105,15 @@ class Contest:
         watched = {name: recorder.watch(name, call) for name, call in self.calls.items()}
         match = Match(watched, self.reference, self.speedups, self.settings.seed, self.interleave, recorder.begin)
         timer = make_timer(self.settings.timer, self.device, self.settings.cache)
-        speedups = SpeedupJudge(match, self.settings)
+        speedups = self._speedup_judgements()
         work = self._work(expected.outputs)
         judgements = self.inspection.judgements(self.candidates, work)
 
         def look(taken: Interleaved, looks: tuple[int, ...]) -> bool:
             decided = [judgement.look(self._so_far(name, taken)) for name, judgement in judgements.items()]
-            decided.append(speedups.look(taken, looks))
-            return all(decided) or speedups.failed or any(judgement.failed for judgement in judgements.values())
+            decided += [each.look(taken.log_ratios(self.reference, name), looks) for name, each in speedups.items()]
+            failed = [each.failed for each in judgements.values()] + [each.failed for each in speedups.values()]
+            return all(decided) or any(failed)
 
         try:
             taken, timings = compare(match, timer, self.device, plan_of(self.settings), look, say)
@@ -123,8 +125,13 @@ class Contest:
         if self.vary:
             check_other_values(self.agreement, recorder, match, timer, taken, expected)
         self._check_floors(timings, expected)
-        comparison = speedups.conclude(taken, timings, lines, is_enforced(self.settings, self.device))
+        comparison = conclude(match, speedups, taken, timings, lines)
         return self._inspected(comparison, work, judgements)
+
+    def _speedup_judgements(self) -> dict[str, SpeedupJudgement]:
+        alpha, precision = self.settings.alpha, self.settings.precision
+        enforced = is_enforced(self.settings, self.device)
+        return {name: SpeedupJudgement(name, self.speedups, alpha, precision, enforced) for name in self.candidates}
 
     def _so_far(self, name: str, taken: Interleaved) -> Timing:
         """Return what an arm's reps have taken so far."""

@@ -17,7 +17,7 @@ from pytest_gpubench.limits import Limits, check_count
 from pytest_gpubench.results.model import Measurement, Timing
 from pytest_gpubench.results.phases import Phase, Phases
 from pytest_gpubench.settings import Settings
-from pytest_gpubench.stats.speedup import LOOKS, round_orders
+from pytest_gpubench.stats.speedup import LOOKS, quads_of, round_orders
 from pytest_gpubench.stats.stopping import is_precise
 from pytest_gpubench.stats.summary import median_interval
 from pytest_gpubench.timing import make_timer
@@ -192,7 +192,7 @@ def next_rounds(plan: Plan, rounds: int, cost_s: float, left_s: float) -> int | 
     cost_s: what a round takes on the host.
     """
     if plan.reps is not None:
-        return math.ceil(plan.reps / 2) if not rounds else None
+        return quads_of(plan.reps) if not rounds else None
     following = next((number for number in (LEAST_ROUNDS, *LOOKS) if number > rounds), None)
     if following is None or not rounds:
         return following

@@ -7,7 +7,8 @@ from pytest_gpubench.results.model import Timing, Verdict
 from pytest_gpubench.results.roofline import judge_speed
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.verdict.exact import judge_exact, needs_observation
-from pytest_gpubench.verdict.time import Judgement, distrust_throttled
+from pytest_gpubench.verdict.throttling import distrust_throttled
+from pytest_gpubench.verdict.time import Judgement
 
 __tracebackhide__ = True
 

@@ -20,7 +20,8 @@ from pytest_gpubench.structure import is_deterministic, observe
 from pytest_gpubench.timing.base import Call
 from pytest_gpubench.timing.peaks import measured_peaks
 from pytest_gpubench.verdict.exact import judge_exact, needs_observation
-from pytest_gpubench.verdict.time import Judgement, distrust_throttled
+from pytest_gpubench.verdict.throttling import distrust_throttled
+from pytest_gpubench.verdict.time import Judgement
 
 __tracebackhide__ = True
 

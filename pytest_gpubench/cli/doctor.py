@@ -14,7 +14,7 @@ from pytest_gpubench.errors import BadRequest, GpuBenchError
 from pytest_gpubench.gpu.datasheets import datasheet_of
 from pytest_gpubench.results.model import DeviceFacts, Timing
 from pytest_gpubench.settings import LOCK_FOLDER_NAME, environment_name
-from pytest_gpubench.stats.speedup import critical_ranks, speedup_of
+from pytest_gpubench.stats.speedup import critical_ranks, quads_of, speedup_of
 from pytest_gpubench.units import count, format_share, format_time, printable
 
 if TYPE_CHECKING:
@@ -291,7 +291,7 @@ def least_slowdown(
     A verdict needs fewer quads than its critical rank at which the slower kernel was the faster one; how many there
     are follows the binomial distribution, its chance being the share of quads that noise moves by the slowdown.
     """
-    quads = math.ceil(reps / 2)
+    quads = quads_of(reps)
     rank = critical_ranks((quads,), alpha)[0]
     if rank is None:
         return None

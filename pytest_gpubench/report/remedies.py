@@ -1,11 +1,11 @@
 """Warnings about the numbers of a run, one line a kind, each with what to do about it."""
 
-import math
 from collections.abc import Sequence
 
 from pytest_gpubench.report.rows import Row, split
-from pytest_gpubench.results.model import Outcome, Speedup, TestRecord, Timing
+from pytest_gpubench.results.model import Outcome, TestRecord, Timing
 from pytest_gpubench.stats import summary
+from pytest_gpubench.stats.speedup import least_reps
 from pytest_gpubench.units import count, format_share
 
 MOST_CLOCK_DIFFERENCE = 0.03
@@ -98,7 +98,7 @@ def needed_reps(record: TestRecord) -> int:
     if record.search:  # which needs more with each example, and says itself how many
         return 0
     found = [
-        least_reps(item.speedup)
+        least_reps(item.speedup.alpha)
         for item in record.measurements
         if item.speedup is not None
         and item.speedup.interval is None
@@ -108,8 +108,3 @@ def needed_reps(record: TestRecord) -> int:
         )
     ]
     return max(found, default=0)
-
-
-def least_reps(speedup: Speedup) -> int:
-    """Return the reps of each arm whose quads, all on one side, are as rare as alpha."""
-    return 2 * math.ceil(-math.log2(speedup.alpha))

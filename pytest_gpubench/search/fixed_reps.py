@@ -1,6 +1,5 @@
 """Fixed reps under @given: each example has less of alpha than the one before, and needs more reps to be decided."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -8,14 +7,13 @@ import msgspec
 
 from pytest_gpubench.results.model import Outcome, Verdict
 from pytest_gpubench.settings import Settings
-from pytest_gpubench.stats.summary import least_count
+from pytest_gpubench.stats import speedup
+from pytest_gpubench.stats.summary import LEAST_FOR_STD, least_count
 
 __tracebackhide__ = True
 
 SHRINKING = 1000
 """Judged beside the test's max_examples, to shrink what fails: planted defects took up to 658 calls in all."""
-LEAST_FOR_STD = 10
-"""The fewest reps that give the standard deviation an interval."""
 ON_MEDIAN = ("max_time_us", "min_gbps", "min_tflops", "min_peak_fraction")
 
 
@@ -82,7 +80,7 @@ class FixedReps:
 def least_reps(verdict: Verdict, alpha: float) -> int:
     """Return with how many reps the limit of a verdict can be decided at this alpha, at best."""
     if verdict.kind == "min_speedup":
-        return 2 * math.ceil(-math.log2(alpha))  # of so many quads, all on one side are as rare as alpha
+        return speedup.least_reps(alpha)
     if verdict.kind == "max_rel_std":
         return LEAST_FOR_STD
     return least_count(alpha) if verdict.kind in ON_MEDIAN else 0

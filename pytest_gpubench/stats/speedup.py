@@ -50,6 +50,16 @@ def round_orders(arms: Sequence[Arm], rounds: int, seed: int) -> tuple[tuple[Arm
     return tuple(planned[:rounds])
 
 
+def quads_of(reps: int) -> int:
+    """Return the quads that so many reps of each arm make: two reps of each in a quad, the last one filled up."""
+    return math.ceil(reps / 2)
+
+
+def least_reps(alpha: float) -> int:
+    """Return the fewest reps of each arm that decide at one look: quads all on one side are as rare as alpha."""
+    return 2 * math.ceil(-math.log2(alpha))
+
+
 # the samples
 
 
@@ -93,7 +103,7 @@ def pooled(log_ratios: Sequence[float], block: int) -> tuple[float, ...]:
 
 
 @dataclass(frozen=True)
-class Speedup:
+class SpeedupEstimate:
     """How many times as fast as the reference a candidate is, and how certain that is."""
 
     ratio: float
@@ -106,7 +116,7 @@ class Speedup:
     """The chance that the lower end is ever above the truth, at any look; likewise for the upper end below it."""
 
 
-def speedup_of(log_ratios: Sequence[float], alpha: float, looks: tuple[int, ...] | None = None) -> Speedup:
+def speedup_of(log_ratios: Sequence[float], alpha: float, looks: tuple[int, ...] | None = None) -> SpeedupEstimate:
     """Return the speedup that log-ratios show, with its interval at this look.
 
     looks: the planned numbers of quads, one of which this must be, None for this one alone. The ends are order
@@ -118,7 +128,7 @@ def speedup_of(log_ratios: Sequence[float], alpha: float, looks: tuple[int, ...]
     rank = _rank_at(len(log_ratios), alpha, looks)
     ordered = sorted(log_ratios)
     interval = None if rank is None else Interval(math.exp(ordered[rank - 1]), math.exp(ordered[-rank]))
-    return Speedup(math.exp(statistics.median(ordered)), interval, len(ordered), alpha)
+    return SpeedupEstimate(math.exp(statistics.median(ordered)), interval, len(ordered), alpha)
 
 
 def _rank_at(quads: int, alpha: float, looks: tuple[int, ...] | None) -> int | None:

@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
+LEAST_FOR_STD = 10
+"""The fewest samples that give the standard deviation an interval."""
+
 
 class Interval(NamedTuple):
     """A confidence interval, ends included."""
@@ -75,7 +78,7 @@ def std_interval(samples: Sequence[float], alpha: float) -> Interval | None:
     quantile, that is at most 1.3 times. Samples that are all equal give (0, 0).
     """
     count = len(samples)
-    if count < 10:
+    if count < LEAST_FOR_STD:
         return None
     mean = statistics.fmean(samples)
     spread = math.fsum((x - mean) ** 2 for x in samples)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.gpu.readings import NO_READING
 from pytest_gpubench.results.model import Timing
-from pytest_gpubench.stats.speedup import LOOKS, needed_batch, round_orders
+from pytest_gpubench.stats.speedup import LOOKS, needed_batch, quads_of, round_orders
 from pytest_gpubench.timing.base import Call, Timer
 from pytest_gpubench.timing.measurement import Plan, summarise
 from pytest_gpubench.timing.pacing import Pacing
@@ -95,7 +95,7 @@ def next_look(plan: Plan, ratios: int, cost_s: float, left_s: float) -> int | No
     is too short for the next planned look, the last one is at what it is long enough for.
     """
     if plan.reps is not None:
-        return math.ceil(plan.reps / 2) if not ratios else None
+        return quads_of(plan.reps) if not ratios else None
     following = next((look for look in LOOKS if look > ratios), None)
     if following is None or not ratios:
         return following

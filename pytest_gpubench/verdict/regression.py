@@ -11,7 +11,7 @@ from pytest_gpubench.results.model import Measurement, Outcome, PastChange, Timi
 from pytest_gpubench.stats.regression import Change
 from pytest_gpubench.stats.tolerance import Tolerance
 from pytest_gpubench.units import printable
-from pytest_gpubench.verdict.time import distrust_throttled
+from pytest_gpubench.verdict.throttling import distrust_throttled
 
 __tracebackhide__ = True
 

@@ -29,7 +29,7 @@ from pytest_gpubench.correctness.memory import length_of_union, moved_bytes
 from pytest_gpubench.errors import BadRequest, InvalidResult, KernelsDiffer, UnfairComparison, WrongResult
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.limits import Limits
-from pytest_gpubench.results.model import DeviceFacts, Outcome, Timing, Verdict
+from pytest_gpubench.results.model import DeviceFacts, Outcome, Timing
 from pytest_gpubench.running_test import CurrentTest, enforce, noting_invalid
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.timing.base import Call, Rep
@@ -37,8 +37,7 @@ from pytest_gpubench.timing.calls import make_arguments, make_call
 from pytest_gpubench.timing.comparison import Match, take_once_more
 from pytest_gpubench.timing.rounds import Interleaved
 from pytest_gpubench.timing.sampling import Sample
-from pytest_gpubench.verdict.time import distrust_throttled, not_asked
-from tests.results.measured import verdict as verdict_on
+from tests.results.measured import verdict
 from tests.timing.fakes import ArmsTimer, Clock, rep
 
 MIB = 2**20
@@ -405,42 +404,7 @@ def test_an_error_of_the_measured_function_is_not_hidden(monkeypatch: pytest.Mon
         raise KeyError
 
 
-# throttling
-
-OUTCOMES = tuple(Outcome)
-LIMITS = ("max_time_us=100.0", "max_rel_std=0.02", "min_speedup=1.5")
-
-
-def verdict(outcome: Outcome, limit: str = LIMITS[0], enforced: bool = True) -> Verdict:
-    return verdict_on(limit, outcome, "it is what it is", enforced)
-
-
-@pytest.mark.parametrize("setting", ["fail", "warn"])
-@pytest.mark.parametrize("limit", LIMITS)
-@pytest.mark.parametrize("outcome", OUTCOMES)
-def test_throttled_verdicts(outcome: Outcome, limit: str, setting: str) -> None:
-    given, throttled = verdict(outcome, limit), timing(1, throttled=["sw_power_cap"])
-    (found,) = distrust_throttled([given], [timing(1), throttled], setting)
-    holds = outcome is Outcome.NOT_JUDGED or (outcome is Outcome.PASS and limit.startswith("max_time_us"))
-    if setting == "warn" or holds:
-        assert found == given
-        return
-    assert (found.outcome, found.limit, found.enforced) == (Outcome.INVALID, limit, True)
-    assert found.sentence.startswith("the GPU was throttled while it was measured (sw_power_cap), so this says more ")
-    assert "it is what it is" in found.sentence
-    assert found.sentence.endswith("--gpu-bench-throttled=warn")
-
-
-@pytest.mark.parametrize("setting", ["fail", "warn"])
-@pytest.mark.parametrize("outcome", OUTCOMES)
-def test_without_throttling_verdicts_are_as_they_are(outcome: Outcome, setting: str) -> None:
-    assert distrust_throttled([verdict(outcome)], [timing(1), timing(2)], setting) == (verdict(outcome),)
-
-
-def test_each_reason_is_named_once() -> None:
-    timings = [timing(1, throttled=["hw_slowdown", "sw_power_cap"]), timing(1, throttled=["hw_slowdown"])]
-    (found,) = distrust_throttled([verdict(Outcome.FAIL)], timings, "fail")
-    assert "(hw_slowdown, sw_power_cap)" in found.sentence
+# what is INVALID
 
 
 @pytest.mark.parametrize("enforced", [True, False])
@@ -450,20 +414,13 @@ def test_each_reason_is_named_once() -> None:
 )
 def test_an_invalid_verdict_fails_the_test(outcome: Outcome, raised: type[Exception] | None, enforced: bool) -> None:
     test = CurrentTest("here", COLD, Limits())
-    given = verdict(outcome, enforced=enforced)
+    given = verdict("max_time_us=100.0", outcome, "it is what it is", enforced)
     if raised and enforced:
         with pytest.raises(raised, match=r"^it is what it is$"):
             enforce(test, COLD, [given])
     else:
         enforce(test, COLD, [given])
     assert test.warnings == (["it is what it is"] if outcome is Outcome.NOT_JUDGED and enforced else [])
-
-
-def test_a_candidate_without_a_limit_of_its_own() -> None:
-    found = not_asked("eager", {"triton": 1.5, "compiled": 1.2}, True)
-    assert (found.outcome, found.enforced) == (Outcome.NOT_JUDGED, True)
-    assert found.sentence == "eager: no min_speedup for it, only for triton, compiled"
-    assert found.limit == "min_speedup={'triton': 1.5, 'compiled': 1.2}"
 
 
 # names

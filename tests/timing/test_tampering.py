@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from pytest_gpubench import fixture, running_test
-from pytest_gpubench.bench import arms, integrity
+from pytest_gpubench.bench import integrity
 from pytest_gpubench.correctness import compare as compare_module
 from pytest_gpubench.stats import speedup
 from pytest_gpubench.timing import rounds, sampling
@@ -26,7 +26,7 @@ from pytest_gpubench.timing.tampering import (
     relied_on,
     replaced,
 )
-from pytest_gpubench.verdict import time as verdict
+from pytest_gpubench.verdict import speedup as verdict
 
 
 def nothing(*args: object, **kwargs: object) -> None:
@@ -109,7 +109,7 @@ def test_a_generator_of_a_test_that_bound_the_name_is_named(monkeypatch: pytest.
         (speedup, "speedup_of"),
         (compare_module, "compare_outputs"),
         (verdict, "judge_speedup"),
-        (arms, "speedup_of"),
+        (verdict, "speedup_of"),
         (integrity, "check_floor"),
         (running_test, "enforce"),
         (fixture, "hold_to"),

@@ -12,12 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_gpubench.limits import Limits, limit_for_device
-from pytest_gpubench.results.model import Outcome, Speedup, Timing, Verdict
-from pytest_gpubench.stats.speedup import LOOKS as PLANNED
-from pytest_gpubench.stats.speedup import speedup_of
+from pytest_gpubench.results.model import Outcome, Timing, Verdict
 from pytest_gpubench.stats.summary import Interval, least_count, median_interval, median_rank, std_interval
 from pytest_gpubench.verdict import time as verdict
-from pytest_gpubench.verdict.time import Judgement, compare_with_limit, judge, judge_speedup
+from pytest_gpubench.verdict.decision import at_most
+from pytest_gpubench.verdict.time import Judgement, judge
 from tests.results.measured import verdict as verdict_on
 from tests.stats.test_summary import (
     SIGMAS,
@@ -32,9 +31,9 @@ from tests.stats.test_summary import (
     steady_uniform,
     two_modes,
 )
+from tests.verdict.sentences import GOODNESS, UNITS_US, alphas, check_printed
 
 PASS, FAIL, INCONCLUSIVE = Outcome.PASS, Outcome.FAIL, Outcome.INCONCLUSIVE
-GOODNESS = [FAIL, INCONCLUSIVE, PASS]
 
 ONE_TO_TWENTY = [float(number) for number in range(1, 21)]  # interval of the median at alpha 0.05: 6 to 15
 
@@ -70,9 +69,9 @@ def rel_std_interval(samples_us: Sequence[float], alpha: float) -> Interval:
         (Interval(0, 0), PASS),
     ],
 )
-def test_compare_with_limit(interval: Interval | None, outcome: Outcome) -> None:
+def test_at_most(interval: Interval | None, outcome: Outcome) -> None:
     """Exactly at the limit is within it."""
-    assert compare_with_limit(interval, 10) is outcome
+    assert at_most(interval, 10) is outcome
 
 
 @pytest.mark.parametrize(
@@ -258,8 +257,6 @@ def test_sentences(samples_us: list[float], limits: Limits, alpha: float, senten
     assert judge_one(samples_us, limits, alpha).sentence == sentence
 
 
-UNITS_US = {"ns": 1e-3, "us": 1.0, "ms": 1e3, "s": 1e6}
-
 SENTENCE = re.compile(
     r"softmax (?P<word>is steady|is unsteady|is fast enough|is too slow|is too close to tell|cannot be judged): "
     r"(?:median|relative std) (?P<found>[\d.]+) (?P<unit>%|ns|us|ms|s)"
@@ -273,13 +270,6 @@ samples_of_all_sizes = st.builds(
     st.lists(st.integers(1, 2**20), min_size=2, max_size=50),
     st.integers(-9, 3),
 )
-alphas = st.sampled_from((0.05, 0.01, 0.001, 1e-4))
-
-
-def check_printed(text: str | None, scale: float, stored: float | None, rel: float) -> None:
-    assert (text is None) == (stored is None)
-    if text is not None:
-        assert float(text) * scale == pytest.approx(stored, rel=rel)
 
 
 @given(samples_of_all_sizes, st.floats(1e-3, 1e3), alphas)
@@ -587,191 +577,3 @@ def test_looking_often_does_not_fail_in_many_trials(
     """In units of alpha; that of the standard deviation is approximate, and so is what a look at it spends."""
     most = factors[alpha] * alpha
     assert false_fails_of_looks(draw, bounds, alpha, 200_000) <= most + SIGMAS * standard_error(most, 200_000)
-
-
-# speedups
-
-
-def speedup(
-    ratio: float,
-    ends: tuple[float, float] | None = None,
-    *,
-    quads: int = 24,
-    alpha: float = 0.001,
-    reference_us: float = 284.0,
-) -> Speedup:
-    return Speedup(
-        ratio=ratio,
-        interval=ends and Interval(*ends),
-        quads=quads,
-        alpha=alpha,
-        reference="torch",
-        reference_us=reference_us,
-        seed=0,
-    )
-
-
-@pytest.mark.parametrize(
-    ("found", "wanted", "outcome"),
-    [
-        (speedup(1.5, (1.4, 1.6)), 1.4, PASS),  # exactly at the limit is within it
-        (speedup(1.5, (1.4, 1.6)), math.nextafter(1.4, 2), INCONCLUSIVE),
-        (speedup(1.5, (1.4, 1.6)), 1.6, INCONCLUSIVE),
-        (speedup(1.5, (1.4, 1.6)), math.nextafter(1.6, 2), FAIL),
-        (speedup(1.0, (1.0, 1.0)), 1.0, PASS),
-        (speedup(9.0), 1.0, INCONCLUSIVE),
-        (speedup(0.1), 1.0, INCONCLUSIVE),
-    ],
-)
-@pytest.mark.parametrize("enforced", [True, False])
-def test_a_speedup_is_judged_by_its_interval(found: Speedup, wanted: float, outcome: Outcome, enforced: bool) -> None:
-    verdict = judge_speedup("triton", found, 190.0, wanted, wanted, enforced)
-    assert (verdict.outcome, verdict.enforced, verdict.limit) == (outcome, enforced, f"min_speedup={wanted!r}")
-
-
-@pytest.mark.parametrize("wanted", [0.0, -1.0, math.nan, math.inf])
-def test_an_impossible_limit_on_a_speedup_judges_nothing(wanted: float) -> None:
-    with pytest.raises(ValueError, match="above 0 and finite"):
-        judge_speedup("triton", speedup(1.5, (1.4, 1.6)), 190.0, wanted, wanted)
-
-
-@pytest.mark.parametrize(
-    ("found", "candidate_us", "wanted", "sentence"),
-    [
-        (
-            speedup(0.9103, (0.9, 0.93)),
-            312.0,
-            1,
-            "triton is slower than torch: 0.9103x [0.9000, 0.9300], wanted at least 1x "
-            "(312.0 us against 284.0 us, 24 quads, alpha 0.001)",
-        ),
-        (
-            speedup(0.985, (0.98, 0.99), quads=1),
-            288.3,
-            0.98,
-            "triton is slower than torch: 0.9850x [0.9800, 0.9900], wanted at least 0.98x "
-            "(288.3 us against 284.0 us, 1 quad, alpha 0.001)",
-        ),
-        (
-            speedup(1.0001, (0.9999, 1.0002), alpha=0.05),
-            284.0,
-            0.99,
-            "triton is as fast as torch: 1.000x [0.9999, 1.000], wanted at least 0.99x "
-            "(284.0 us against 284.0 us, 24 quads, alpha 0.05)",
-        ),
-        (
-            speedup(1.2, (1.19, 1.21)),
-            236.7,
-            1.5,
-            "triton is not fast enough against torch: 1.200x [1.190, 1.210], wanted at least 1.5x "
-            "(236.7 us against 284.0 us, 24 quads, alpha 0.001)",
-        ),
-        (
-            speedup(2.0, (1.9, 2.1)),
-            142.0,
-            1.5,
-            "triton is faster than torch: 2.000x [1.900, 2.100], wanted at least 1.5x "
-            "(142.0 us against 284.0 us, 24 quads, alpha 0.001)",
-        ),
-        (
-            speedup(1.5, (1.4, 1.6)),
-            190.0,
-            1.45,
-            "triton is too close to tell against torch: 1.500x [1.400, 1.600], wanted at least 1.45x "
-            "(190.0 us against 284.0 us, 24 quads, alpha 0.001)",
-        ),
-        (
-            speedup(2.0, quads=3),
-            142.0,
-            1.5,
-            "triton is too close to tell against torch: 2.000x, wanted at least 1.5x "
-            "(142.0 us against 284.0 us, 3 quads, too few to decide: take at least 20 reps, alpha 0.001)",
-        ),
-        (
-            speedup(1e-5, (0.99e-5, 1.01e-5), reference_us=1.0),  # 1 us against 100 ms
-            1e5,
-            0.5,
-            "triton is slower than torch: 0.00001000x [0.000009900, 0.00001010], wanted at least 0.5x "
-            "(100.0 ms against 0.001000 ms, 24 quads, alpha 0.001)",
-        ),
-    ],
-)
-def test_sentences_about_speedups(found: Speedup, candidate_us: float, wanted: float, sentence: str) -> None:
-    assert judge_speedup("triton", found, candidate_us, wanted, wanted).sentence == sentence
-
-
-@pytest.mark.parametrize(("alpha", "reps"), [(0.25, 4), (0.2, 6), (0.001, 20), (2.0**-10, 20), (1e-4, 28)])
-def test_the_reps_that_a_sentence_asks_for_decide_and_no_fewer(alpha: float, reps: int) -> None:
-    sentence = judge_speedup("triton", speedup(2.0, quads=1, alpha=alpha), 1.0, 1.5, 1.5).sentence
-    assert f"too few to decide: take at least {reps} reps, alpha" in sentence
-    assert speedup_of([0.5] * (reps // 2), alpha).interval is not None
-    assert speedup_of([0.5] * (reps // 2 - 1), alpha).interval is None
-
-
-SPEEDUP_SENTENCE = re.compile(
-    r"triton is (?P<words>[a-z ]+) torch: (?P<ratio>[\d.]+)x(?: \[(?P<low>[\d.]+), (?P<high>[\d.]+)\])?, "
-    r"wanted at least (?P<wanted>[\d.e+-]+)x \((?P<candidate>[\d.]+) (?P<unit>ns|us|ms|s) against "
-    r"(?P<reference>[\d.]+) (?P=unit), (?P<quads>\d+) quads?(?:, too few to decide: take at least \d+ reps)?, "
-    r"alpha (?P<alpha>[\d.e-]+)\)"
-)
-log_ratios = st.lists(st.floats(-5, 5), min_size=1, max_size=60)
-
-
-@given(log_ratios, st.floats(1e-3, 1e3), alphas, st.floats(1e-2, 1e6), st.floats(1e-2, 1e6))
-def test_the_numbers_in_a_speedups_sentence_are_the_stored_ones(
-    ratios: list[float], wanted: float, alpha: float, candidate_us: float, reference_us: float
-) -> None:
-    """Printed with four digits, the limit with six."""
-    found = speedup_of(ratios, alpha)
-    stored = speedup(found.ratio, found.interval, quads=found.quads, alpha=alpha, reference_us=reference_us)
-    verdict = judge_speedup("triton", stored, candidate_us, wanted, wanted)
-    printed = SPEEDUP_SENTENCE.fullmatch(verdict.sentence)
-    assert printed is not None, verdict.sentence
-    check_printed(printed["ratio"], 1, stored.ratio, 5.1e-4)
-    check_printed(printed["low"], 1, stored.interval and stored.interval.low, 5.1e-4)
-    check_printed(printed["high"], 1, stored.interval and stored.interval.high, 5.1e-4)
-    check_printed(printed["wanted"], 1, wanted, 5.1e-6)
-    check_printed(printed["candidate"], UNITS_US[printed["unit"]], candidate_us, 5.1e-4)
-    check_printed(printed["reference"], UNITS_US[printed["unit"]], reference_us, 5.1e-4)
-    assert (int(printed["quads"]), float(printed["alpha"])) == (len(ratios), alpha)
-
-
-@given(log_ratios, st.floats(1e-3, 1e3), alphas)
-def test_a_sentence_never_contradicts_the_ratio_that_it_prints(
-    ratios: list[float], wanted: float, alpha: float
-) -> None:
-    found = speedup_of(ratios, alpha)
-    stored = speedup(found.ratio, found.interval, quads=found.quads, alpha=alpha)
-    verdict = judge_speedup("triton", stored, 1.0, wanted, wanted)
-    printed = SPEEDUP_SENTENCE.fullmatch(verdict.sentence)
-    assert printed is not None
-    ratio, words = float(printed["ratio"]), printed["words"]
-    assert (words == "too close to tell against") == (verdict.outcome is INCONCLUSIVE)
-    if verdict.outcome is not INCONCLUSIVE:
-        above = {"faster than", "not fast enough against"}
-        assert words in ({"as fast as"} if ratio == 1 else {"slower than"} if ratio < 1 else above)
-        assert (words == "faster than") <= (verdict.outcome is PASS)
-        assert (words == "not fast enough against") <= (verdict.outcome is FAIL)
-
-
-@given(log_ratios, st.tuples(st.floats(1e-3, 1e3), st.floats(1e-3, 1e3)), alphas)
-def test_a_lower_limit_on_a_speedup_is_never_worse(
-    ratios: list[float], limits: tuple[float, float], alpha: float
-) -> None:
-    found = speedup_of(ratios, alpha)
-    stored = speedup(found.ratio, found.interval, quads=found.quads, alpha=alpha)
-    low, high = (judge_speedup("triton", stored, 1.0, wanted, wanted).outcome for wanted in sorted(limits))
-    assert GOODNESS.index(high) <= GOODNESS.index(low)
-
-
-@given(st.lists(st.floats(-1, 1), min_size=40, max_size=40), st.floats(0.5, 2), alphas)
-def test_another_look_to_come_decides_less_and_never_otherwise(
-    ratios: list[float], wanted: float, alpha: float
-) -> None:
-    """What is left for later looks is not there for this one."""
-    outcomes = []
-    for looks in (PLANNED[:2], PLANNED):
-        found = speedup_of(ratios, alpha, looks)
-        stored = speedup(found.ratio, found.interval, quads=found.quads, alpha=alpha)
-        outcomes.append(judge_speedup("triton", stored, 1.0, wanted, wanted).outcome)
-    assert outcomes[1] in (outcomes[0], INCONCLUSIVE)

@@ -1,0 +1,38 @@
+"""From an interval to an outcome, and the words for it."""
+
+from collections.abc import Mapping
+
+from pytest_gpubench.results.model import Outcome
+from pytest_gpubench.stats.speedup import Decision, compare
+from pytest_gpubench.stats.summary import Interval
+from pytest_gpubench.units import count
+
+__tracebackhide__ = True
+
+OUTCOMES: Mapping[Decision, Outcome] = {"pass": Outcome.PASS, "fail": Outcome.FAIL, "open": Outcome.INCONCLUSIVE}
+
+
+def at_least(interval: Interval | None, least: float) -> Outcome:
+    """Return PASS where the whole interval is at least the limit, FAIL where all of it is below."""
+    return OUTCOMES[compare(interval, least)]
+
+
+def at_most(interval: Interval | None, most: float) -> Outcome:
+    """Return PASS where the whole interval is at most the limit, FAIL where all of it is above."""
+    if interval is None:
+        return Outcome.INCONCLUSIVE
+    if interval.high <= most:
+        return Outcome.PASS
+    return Outcome.FAIL if interval.low > most else Outcome.INCONCLUSIVE
+
+
+def words_for(outcome: Outcome, interval: Interval | None, kept: str, broken: str) -> str:
+    """Return what a sentence says of an outcome: these words, or why nothing was decided."""
+    undecided = "cannot be judged" if interval is None else "is too close to tell"
+    return {Outcome.PASS: kept, Outcome.FAIL: broken}.get(outcome, undecided)
+
+
+def certainty(reps: int, least: int, alpha: float) -> str:
+    """Return by how many reps and at which alpha a limit is judged; least: the fewest reps that can decide it."""
+    too_few = f", too few to decide: take at least {least}" if reps < least else ""
+    return f"{count(reps, 'rep')}{too_few}, alpha {alpha:g}"

@@ -1,0 +1,104 @@
+"""Limits on the speedup over a reference."""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from pytest_gpubench.results.model import Outcome, Speedup, Verdict
+from pytest_gpubench.stats.speedup import SpeedupEstimate, least_reps, speedup_of
+from pytest_gpubench.units import choose_time_unit, count, format_time, round_to_digits
+from pytest_gpubench.verdict.decision import at_least
+
+__tracebackhide__ = True
+
+
+class SpeedupJudgement:
+    """Judge a candidate's speedup while quads are added, look by look; a decision stands, whatever later looks find.
+
+    limits: the speedup asked of each candidate that has a limit; empty where no candidate has one. precision: how wide
+    an interval may be, to either side, to end a comparison without limits.
+    """
+
+    def __init__(
+        self, name: str, limits: Mapping[str, float], alpha: float, precision: float, enforced: bool = True
+    ) -> None:
+        self.name = name
+        self.limits = limits
+        self.alpha = alpha
+        self.precision = precision
+        self.enforced = enforced
+        self.outcome = Outcome.INCONCLUSIVE
+        self.latest: SpeedupEstimate | None = None
+        self._decisive: SpeedupEstimate | None = None
+        """The latest estimate that says the same as the first decision."""
+
+    def look(self, log_ratios: Sequence[float], looks: tuple[int, ...]) -> bool:
+        """Return whether the limit is decided; where no candidate has a limit, whether the ratio is precise."""
+        self.latest = found = speedup_of(log_ratios, self.alpha, looks)
+        if not self.limits:
+            return found.interval is not None and found.interval.width / found.ratio <= 2 * self.precision
+        if self.name not in self.limits:
+            return True
+        outcome = at_least(found.interval, self.limits[self.name])
+        if outcome is not Outcome.INCONCLUSIVE and self.outcome in (Outcome.INCONCLUSIVE, outcome):
+            self.outcome, self._decisive = outcome, found
+        return self.outcome is not Outcome.INCONCLUSIVE
+
+    @property
+    def failed(self) -> bool:
+        """Whether the limit is broken: more quads, which would settle other limits, change nothing."""
+        return self.outcome is Outcome.FAIL
+
+    def verdicts(self, speedup: Speedup, candidate_us: float, pool: int = 1) -> tuple[Verdict, ...]:
+        """Return the verdict on the candidate's limit; NOT_JUDGED where only other candidates have one.
+
+        speedup: by all quads. pool: the quads in each log-ratio.
+        """
+        if not self.limits:
+            return ()
+        if self.name not in self.limits:
+            return (not_asked(self.name, self.limits, self.enforced),)
+        by = self._decisive or self.latest
+        assert by is not None, "nothing was looked at"
+        judged = msgspec.structs.replace(speedup, ratio=by.ratio, interval=by.interval, quads=by.quads * pool)
+        return (judge_speedup(self.name, judged, candidate_us, self.limits[self.name], self.enforced),)
+
+
+def judge_speedup(label: str, speedup: Speedup, candidate_us: float, wanted: float, enforced: bool = True) -> Verdict:
+    """Judge a speedup by a limit: FAIL where its whole interval is below, PASS where none of it is."""
+    outcome = at_least(speedup.interval, wanted)
+    ratio, *ends = (round_to_digits(number, 4) for number in (speedup.ratio, *(speedup.interval or ())))
+    between = f" [{', '.join(ends)}]" if ends else ""
+    unit = choose_time_unit([candidate_us])
+    too_few = "" if speedup.interval else f", too few to decide: take at least {least_reps(speedup.alpha)} reps"
+    return Verdict(
+        kind="min_speedup",
+        asked=repr(wanted),
+        outcome=outcome,
+        sentence=f"{label} is {_speedup_words(speedup.ratio, outcome)} {speedup.reference}: {ratio}x{between}, "
+        f"wanted at least {wanted:g}x "
+        f"({format_time(candidate_us, unit)} against {format_time(speedup.reference_us, unit)}, "
+        f"{count(speedup.quads, 'quad')}{too_few}, alpha {speedup.alpha:g})",
+        enforced=enforced,
+    )
+
+
+def _speedup_words(ratio: float, outcome: Outcome) -> str:
+    if outcome is Outcome.INCONCLUSIVE:
+        return "too close to tell against"
+    if round_to_digits(ratio, 4) == "1.000":
+        return "as fast as"
+    if ratio < 1:
+        return "slower than"
+    return "faster than" if outcome is Outcome.PASS else "not fast enough against"
+
+
+def not_asked(label: str, limits: Mapping[str, float], enforced: bool) -> Verdict:
+    """Return that a candidate has no limit where others have one."""
+    return Verdict(
+        kind="min_speedup",
+        asked=repr(dict(limits)),
+        outcome=Outcome.NOT_JUDGED,
+        sentence=f"{label}: no min_speedup for it, only for {', '.join(limits)}",
+        enforced=enforced,
+    )

@@ -1,0 +1,279 @@
+"""Speedups against their limits: both sides, in which words, and what a look decides stands."""
+
+import math
+import random
+import re
+from collections.abc import Mapping, Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_gpubench.results.model import Outcome, Speedup, Verdict
+from pytest_gpubench.stats.speedup import LOOKS, speedup_of
+from pytest_gpubench.stats.summary import Interval
+from pytest_gpubench.verdict.speedup import SpeedupJudgement, judge_speedup, not_asked
+from tests.verdict.sentences import GOODNESS, UNITS_US, alphas, check_printed
+
+PASS, FAIL, INCONCLUSIVE = Outcome.PASS, Outcome.FAIL, Outcome.INCONCLUSIVE
+
+FAST, SLOW = 1.1, 0.9
+FASTER, SLOWER, WAVERING = [FAST] * 20, [SLOW] * 20, [FAST, SLOW] * 10
+
+
+# judged by its interval
+
+
+def speedup(
+    ratio: float,
+    ends: tuple[float, float] | None = None,
+    *,
+    quads: int = 24,
+    alpha: float = 0.001,
+    reference_us: float = 284.0,
+) -> Speedup:
+    return Speedup(
+        ratio=ratio,
+        interval=ends and Interval(*ends),
+        quads=quads,
+        alpha=alpha,
+        reference="torch",
+        reference_us=reference_us,
+        seed=0,
+    )
+
+
+@pytest.mark.parametrize(
+    ("found", "wanted", "outcome"),
+    [
+        (speedup(1.5, (1.4, 1.6)), 1.4, PASS),  # exactly at the limit is within it
+        (speedup(1.5, (1.4, 1.6)), math.nextafter(1.4, 2), INCONCLUSIVE),
+        (speedup(1.5, (1.4, 1.6)), 1.6, INCONCLUSIVE),
+        (speedup(1.5, (1.4, 1.6)), math.nextafter(1.6, 2), FAIL),
+        (speedup(1.0, (1.0, 1.0)), 1.0, PASS),
+        (speedup(9.0), 1.0, INCONCLUSIVE),
+        (speedup(0.1), 1.0, INCONCLUSIVE),
+    ],
+)
+@pytest.mark.parametrize("enforced", [True, False])
+def test_a_speedup_is_judged_by_its_interval(found: Speedup, wanted: float, outcome: Outcome, enforced: bool) -> None:
+    verdict = judge_speedup("triton", found, 190.0, wanted, enforced)
+    assert (verdict.outcome, verdict.enforced, verdict.limit) == (outcome, enforced, f"min_speedup={wanted!r}")
+
+
+@pytest.mark.parametrize("wanted", [0.0, -1.0, math.nan, math.inf])
+def test_an_impossible_limit_on_a_speedup_judges_nothing(wanted: float) -> None:
+    with pytest.raises(ValueError, match="above 0 and finite"):
+        judge_speedup("triton", speedup(1.5, (1.4, 1.6)), 190.0, wanted)
+
+
+@pytest.mark.parametrize(
+    ("found", "candidate_us", "wanted", "sentence"),
+    [
+        (
+            speedup(0.9103, (0.9, 0.93)),
+            312.0,
+            1,
+            "triton is slower than torch: 0.9103x [0.9000, 0.9300], wanted at least 1x "
+            "(312.0 us against 284.0 us, 24 quads, alpha 0.001)",
+        ),
+        (
+            speedup(0.985, (0.98, 0.99), quads=1),
+            288.3,
+            0.98,
+            "triton is slower than torch: 0.9850x [0.9800, 0.9900], wanted at least 0.98x "
+            "(288.3 us against 284.0 us, 1 quad, alpha 0.001)",
+        ),
+        (
+            speedup(1.0001, (0.9999, 1.0002), alpha=0.05),
+            284.0,
+            0.99,
+            "triton is as fast as torch: 1.000x [0.9999, 1.000], wanted at least 0.99x "
+            "(284.0 us against 284.0 us, 24 quads, alpha 0.05)",
+        ),
+        (
+            speedup(1.2, (1.19, 1.21)),
+            236.7,
+            1.5,
+            "triton is not fast enough against torch: 1.200x [1.190, 1.210], wanted at least 1.5x "
+            "(236.7 us against 284.0 us, 24 quads, alpha 0.001)",
+        ),
+        (
+            speedup(2.0, (1.9, 2.1)),
+            142.0,
+            1.5,
+            "triton is faster than torch: 2.000x [1.900, 2.100], wanted at least 1.5x "
+            "(142.0 us against 284.0 us, 24 quads, alpha 0.001)",
+        ),
+        (
+            speedup(1.5, (1.4, 1.6)),
+            190.0,
+            1.45,
+            "triton is too close to tell against torch: 1.500x [1.400, 1.600], wanted at least 1.45x "
+            "(190.0 us against 284.0 us, 24 quads, alpha 0.001)",
+        ),
+        (
+            speedup(2.0, quads=3),
+            142.0,
+            1.5,
+            "triton is too close to tell against torch: 2.000x, wanted at least 1.5x "
+            "(142.0 us against 284.0 us, 3 quads, too few to decide: take at least 20 reps, alpha 0.001)",
+        ),
+        (
+            speedup(1e-5, (0.99e-5, 1.01e-5), reference_us=1.0),  # 1 us against 100 ms
+            1e5,
+            0.5,
+            "triton is slower than torch: 0.00001000x [0.000009900, 0.00001010], wanted at least 0.5x "
+            "(100.0 ms against 0.001000 ms, 24 quads, alpha 0.001)",
+        ),
+    ],
+)
+def test_sentences_about_speedups(found: Speedup, candidate_us: float, wanted: float, sentence: str) -> None:
+    assert judge_speedup("triton", found, candidate_us, wanted).sentence == sentence
+
+
+@pytest.mark.parametrize(("alpha", "reps"), [(0.25, 4), (0.2, 6), (0.001, 20), (2.0**-10, 20), (1e-4, 28)])
+def test_the_reps_that_a_sentence_asks_for_decide_and_no_fewer(alpha: float, reps: int) -> None:
+    sentence = judge_speedup("triton", speedup(2.0, quads=1, alpha=alpha), 1.0, 1.5).sentence
+    assert f"too few to decide: take at least {reps} reps, alpha" in sentence
+    assert speedup_of([0.5] * (reps // 2), alpha).interval is not None
+    assert speedup_of([0.5] * (reps // 2 - 1), alpha).interval is None
+
+
+SPEEDUP_SENTENCE = re.compile(
+    r"triton is (?P<words>[a-z ]+) torch: (?P<ratio>[\d.]+)x(?: \[(?P<low>[\d.]+), (?P<high>[\d.]+)\])?, "
+    r"wanted at least (?P<wanted>[\d.e+-]+)x \((?P<candidate>[\d.]+) (?P<unit>ns|us|ms|s) against "
+    r"(?P<reference>[\d.]+) (?P=unit), (?P<quads>\d+) quads?(?:, too few to decide: take at least \d+ reps)?, "
+    r"alpha (?P<alpha>[\d.e-]+)\)"
+)
+log_ratios = st.lists(st.floats(-5, 5), min_size=1, max_size=60)
+
+
+@given(log_ratios, st.floats(1e-3, 1e3), alphas, st.floats(1e-2, 1e6), st.floats(1e-2, 1e6))
+def test_the_numbers_in_a_speedups_sentence_are_the_stored_ones(
+    ratios: list[float], wanted: float, alpha: float, candidate_us: float, reference_us: float
+) -> None:
+    """Printed with four digits, the limit with six."""
+    found = speedup_of(ratios, alpha)
+    stored = speedup(found.ratio, found.interval, quads=found.quads, alpha=alpha, reference_us=reference_us)
+    verdict = judge_speedup("triton", stored, candidate_us, wanted)
+    printed = SPEEDUP_SENTENCE.fullmatch(verdict.sentence)
+    assert printed is not None, verdict.sentence
+    check_printed(printed["ratio"], 1, stored.ratio, 5.1e-4)
+    check_printed(printed["low"], 1, stored.interval and stored.interval.low, 5.1e-4)
+    check_printed(printed["high"], 1, stored.interval and stored.interval.high, 5.1e-4)
+    check_printed(printed["wanted"], 1, wanted, 5.1e-6)
+    check_printed(printed["candidate"], UNITS_US[printed["unit"]], candidate_us, 5.1e-4)
+    check_printed(printed["reference"], UNITS_US[printed["unit"]], reference_us, 5.1e-4)
+    assert (int(printed["quads"]), float(printed["alpha"])) == (len(ratios), alpha)
+
+
+@given(log_ratios, st.floats(1e-3, 1e3), alphas)
+def test_a_sentence_never_contradicts_the_ratio_that_it_prints(
+    ratios: list[float], wanted: float, alpha: float
+) -> None:
+    found = speedup_of(ratios, alpha)
+    stored = speedup(found.ratio, found.interval, quads=found.quads, alpha=alpha)
+    verdict = judge_speedup("triton", stored, 1.0, wanted)
+    printed = SPEEDUP_SENTENCE.fullmatch(verdict.sentence)
+    assert printed is not None
+    ratio, words = float(printed["ratio"]), printed["words"]
+    assert (words == "too close to tell against") == (verdict.outcome is INCONCLUSIVE)
+    if verdict.outcome is not INCONCLUSIVE:
+        above = {"faster than", "not fast enough against"}
+        assert words in ({"as fast as"} if ratio == 1 else {"slower than"} if ratio < 1 else above)
+        assert (words == "faster than") <= (verdict.outcome is PASS)
+        assert (words == "not fast enough against") <= (verdict.outcome is FAIL)
+
+
+@given(log_ratios, st.tuples(st.floats(1e-3, 1e3), st.floats(1e-3, 1e3)), alphas)
+def test_a_lower_limit_on_a_speedup_is_never_worse(
+    ratios: list[float], limits: tuple[float, float], alpha: float
+) -> None:
+    found = speedup_of(ratios, alpha)
+    stored = speedup(found.ratio, found.interval, quads=found.quads, alpha=alpha)
+    low, high = (judge_speedup("triton", stored, 1.0, wanted).outcome for wanted in sorted(limits))
+    assert GOODNESS.index(high) <= GOODNESS.index(low)
+
+
+@given(st.lists(st.floats(-1, 1), min_size=40, max_size=40), st.floats(0.5, 2), alphas)
+def test_another_look_to_come_decides_less_and_never_otherwise(
+    ratios: list[float], wanted: float, alpha: float
+) -> None:
+    """What is left for later looks is not there for this one."""
+    outcomes = []
+    for looks in (LOOKS[:2], LOOKS):
+        found = speedup_of(ratios, alpha, looks)
+        stored = speedup(found.ratio, found.interval, quads=found.quads, alpha=alpha)
+        outcomes.append(judge_speedup("triton", stored, 1.0, wanted).outcome)
+    assert outcomes[1] in (outcomes[0], INCONCLUSIVE)
+
+
+# look by look
+
+
+def judgement_of(limits: Mapping[str, float], alpha: float = 0.01) -> SpeedupJudgement:
+    return SpeedupJudgement("one", limits, alpha, precision=0.005)
+
+
+def look(judgement: SpeedupJudgement, ratios: Sequence[float], looks: tuple[int, ...] = LOOKS) -> bool:
+    """Look at a candidate that is so many times as fast as its reference."""
+    return judgement.look([math.log(ratio) for ratio in ratios], looks)
+
+
+def verdict_of(judgement: SpeedupJudgement, pool: int = 1) -> Verdict:
+    [found] = judgement.verdicts(speedup(1.0), 10.0, pool)
+    return found
+
+
+@pytest.mark.parametrize("pool", [1, 3])
+@pytest.mark.parametrize(("first", "then"), [(FAST, SLOW), (FAST, FAST), (SLOW, FAST), (SLOW, SLOW)])
+def test_what_a_look_decided_stands(first: float, then: float, pool: int) -> None:
+    """Others may ask for more looks; where those say the same, their numbers are newer."""
+    judgement = judgement_of({"one": 1.0})
+    ratios = [first] * LOOKS[0] + [then] * LOOKS[3]
+    for quads in LOOKS[:4]:
+        assert look(judgement, ratios[:quads])
+        assert judgement.failed is (first == SLOW)
+    verdict = verdict_of(judgement, pool)
+    assert verdict.outcome is (PASS if first == FAST else FAIL)
+    quads = LOOKS[3] if first == then else LOOKS[0]
+    assert f" {quads * pool} quads, " in verdict.sentence
+
+
+@pytest.mark.parametrize(("ratios", "outcome"), [(FASTER, PASS), (SLOWER, FAIL), (WAVERING, INCONCLUSIVE)])
+def test_a_look_ends_it_when_the_limit_is_decided(ratios: Sequence[float], outcome: Outcome) -> None:
+    judgement = judgement_of({"one": 1.0})
+    assert look(judgement, ratios) is (outcome is not INCONCLUSIVE)
+    assert verdict_of(judgement).outcome is outcome
+
+
+def test_without_limits_a_look_ends_it_when_the_ratio_is_precise() -> None:
+    judgement = judgement_of({})
+    assert not look(judgement, WAVERING)
+    assert look(judgement, FASTER)
+    assert not judgement.failed
+    assert judgement.verdicts(speedup(1.0), 10.0) == ()
+
+
+def test_a_candidate_without_a_limit_of_its_own_waits_for_nothing() -> None:
+    judgement = judgement_of({"other": 1.0})
+    assert look(judgement, WAVERING)
+    assert verdict_of(judgement).outcome is Outcome.NOT_JUDGED
+    found = not_asked("eager", {"triton": 1.5, "compiled": 1.2}, True)
+    assert (found.outcome, found.enforced) == (Outcome.NOT_JUDGED, True)
+    assert found.sentence == "eager: no min_speedup for it, only for triton, compiled"
+    assert found.limit == "min_speedup={'triton': 1.5, 'compiled': 1.2}"
+
+
+def test_a_candidate_at_its_limit_fails_as_seldom_as_promised() -> None:
+    """Looks go on after a decision, as another candidate may ask for them."""
+    alpha, number, rng = 0.05, 600, random.Random(4)
+    failed = 0
+    for _ in range(number):
+        judgement = judgement_of({"one": 1.0}, alpha)
+        draws = [math.exp(rng.gauss(0, 0.01)) for _ in range(LOOKS[3])]
+        for quads in LOOKS[:4]:
+            look(judgement, draws[:quads], LOOKS[:4])
+        failed += verdict_of(judgement).outcome is FAIL
+    assert failed / number <= alpha + 2 * math.sqrt(alpha * (1 - alpha) / number)

@@ -1,0 +1,46 @@
+"""Verdicts that throttling may have made are INVALID."""
+
+import pytest
+
+from pytest_gpubench.results.model import Outcome, Verdict
+from pytest_gpubench.verdict.throttling import distrust_throttled
+from tests.results.measured import timing
+from tests.results.measured import verdict as verdict_on
+
+OUTCOMES = tuple(Outcome)
+LIMITS = ("max_time_us=100.0", "max_rel_std=0.02", "min_speedup=1.5")
+
+
+def verdict(outcome: Outcome, limit: str = LIMITS[0], enforced: bool = True) -> Verdict:
+    return verdict_on(limit, outcome, "it is what it is", enforced)
+
+
+@pytest.mark.parametrize("setting", ["fail", "warn"])
+@pytest.mark.parametrize("limit", LIMITS)
+@pytest.mark.parametrize("outcome", OUTCOMES)
+def test_throttled_verdicts(outcome: Outcome, limit: str, setting: str) -> None:
+    given, throttled = verdict(outcome, limit), timing("f", 1.0, throttle_reasons=["sw_power_cap"])
+    (found,) = distrust_throttled([given], [timing("f", 1.0), throttled], setting)
+    holds = outcome is Outcome.NOT_JUDGED or (outcome is Outcome.PASS and limit.startswith("max_time_us"))
+    if setting == "warn" or holds:
+        assert found == given
+        return
+    assert (found.outcome, found.limit, found.enforced) == (Outcome.INVALID, limit, True)
+    assert found.sentence.startswith("the GPU was throttled while it was measured (sw_power_cap), so this says more ")
+    assert "it is what it is" in found.sentence
+    assert found.sentence.endswith("--gpu-bench-throttled=warn")
+
+
+@pytest.mark.parametrize("setting", ["fail", "warn"])
+@pytest.mark.parametrize("outcome", OUTCOMES)
+def test_without_throttling_verdicts_are_as_they_are(outcome: Outcome, setting: str) -> None:
+    assert distrust_throttled([verdict(outcome)], [timing("f", 1.0), timing("f", 2.0)], setting) == (verdict(outcome),)
+
+
+def test_each_reason_is_named_once() -> None:
+    timings = [
+        timing("f", 1.0, throttle_reasons=["hw_slowdown", "sw_power_cap"]),
+        timing("f", 1.0, throttle_reasons=["hw_slowdown"]),
+    ]
+    (found,) = distrust_throttled([verdict(Outcome.FAIL)], timings, "fail")
+    assert "(hw_slowdown, sw_power_cap)" in found.sentence
