@@ -9,7 +9,8 @@ import pytest_gpubench
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
 PAGES = sorted((Path(pytest_gpubench.__file__).parent / "docs").glob("*.md"))
-TEXTS = {path.stem: path.read_text(encoding="utf-8") for path in (README, *PAGES)}
+PATHS = {path.stem: path for path in (README, *PAGES)}
+TEXTS = {name: path.read_text(encoding="utf-8") for name, path in PATHS.items()}
 
 
 @dataclass(frozen=True)
@@ -19,12 +20,18 @@ class Block:
     page: str
     line: int
     info: str
-    """What stands behind the fence: the language, and what the tests are told of it."""
+    """What follows the fence: the language, and where output is of a recorded run, `recorded=NAME`."""
     text: str
 
     @property
-    def language(self) -> str:
-        return self.info.partition(" ")[0]
+    def recorded(self) -> str:
+        return self.info.partition("recorded=")[2]
+
+    @property
+    def file(self) -> str:
+        """The name of a test file: that of a comment on its first line, or one of the page and the line."""
+        named = re.match(r"# (test_\w+\.py)\n", self.text)
+        return named[1] if named else f"test_{self.page}_{self.line}.py"
 
 
 def blocks(language: str) -> list[Block]:

@@ -1,0 +1,47 @@
+"""Record on this machine's GPU the runs that the pages show: `python -m tests.docs.record FOLDER`.
+
+Each is a saved run of a test file that stands on a page. Copy them to tests/docs/recorded, and rewrite the pages:
+`REWRITE=1 pytest tests/docs/test_outputs.py`.
+"""
+
+import shlex
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import msgspec
+
+from pytest_gpubench.results.model import CommitInfo, SavedRun
+from pytest_gpubench.results.store import read_run, write_run
+from tests.docs.console import commands
+from tests.docs.pages import blocks
+
+EDITS = {"too_slow": ('"H200": 200', '"H200": 100')}
+"""What the text tells the reader to change."""
+
+
+def record(name: str, command: str, out: Path) -> None:
+    """Run a command of the pages in a folder with their test files, and keep its results."""
+    old, new = EDITS.get(name, ("", ""))
+    with tempfile.TemporaryDirectory() as folder:
+        for block in blocks("python"):
+            Path(folder, block.file).write_text(block.text.replace(old, new) if old else block.text)
+        words = [sys.executable, "-m", *shlex.split(command), "-p", "no:benchmark", f"--gpu-bench-json={out}"]
+        subprocess.run(words, cwd=folder, check=False)
+    write_run(without_place(read_run(out)), out)
+
+
+def without_place(run: SavedRun) -> SavedRun:
+    """Return a run without what tells which machine it was."""
+    records = [
+        msgspec.structs.replace(each, device=msgspec.structs.replace(each.device, host="", uuid=None))
+        for each in run.records
+    ]
+    return msgspec.structs.replace(run, records=tuple(records), machine_info={}, commit_info=CommitInfo())
+
+
+if __name__ == "__main__":
+    for block in blocks("console"):
+        if block.recorded:
+            record(block.recorded, next(commands(block.text))[0], Path(sys.argv[1], f"{block.recorded}.json"))

@@ -1,0 +1,73 @@
+"""What the README and the pages show as output is what is printed.
+
+`REWRITE=1 pytest tests/docs/test_outputs.py` writes what is printed now into the pages.
+"""
+
+import os
+import traceback
+from pathlib import Path
+
+import pytest
+
+from pytest_gpubench.cli import main
+from pytest_gpubench.errors import LimitBroken
+from pytest_gpubench.report.terminal import header_line
+from pytest_gpubench.results.model import Outcome, SavedRun
+from pytest_gpubench.results.store import read_run
+from pytest_gpubench.settings import Settings
+from tests.docs.console import Console, commands, renewed, unprinted
+from tests.docs.pages import PATHS, Block, blocks
+from tests.plugin.conftest import PRELOADED as PRELOADED  # pytester would import them for each run of pytest
+
+CONSOLE = blocks("console")
+PLAYED = sorted({block.page for block in CONSOLE if not block.recorded})
+RECORDED = [block for block in CONSOLE if block.recorded]
+REWRITE = "REWRITE" in os.environ
+
+
+def check(block: Block, outputs: dict[str, str]) -> None:
+    """Compare what a block shows below its commands with what is printed; rewrite it, where that was asked for."""
+    shown = dict(commands(block.text))
+    for command, printed in outputs.items():
+        missing = unprinted(shown[command], printed)
+        if missing and not REWRITE:
+            pytest.fail(f"{block.page}, line {block.line}: {command} shows\n{missing}\nand prints\n{printed}")
+    if REWRITE:
+        text = "\n".join(f"$ {command}\n{renewed(shown[command], printed)}" for command, printed in outputs.items())
+        path = PATHS[block.page]
+        path.write_text(path.read_text(encoding="utf-8").replace(block.text, text, 1), encoding="utf-8")
+
+
+@pytest.mark.parametrize("page", PLAYED)
+def test_commands_print_what_is_shown(
+    page: str, pytester: pytest.Pytester, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The commands of a page are run in their order, in one folder."""
+    console = Console(page, pytester, capsys, monkeypatch)
+    for block in CONSOLE:
+        if block.page == page and not block.recorded:
+            check(block, {command: console.run(command) for command, _ in commands(block.text)})
+
+
+@pytest.mark.parametrize("block", RECORDED, ids=lambda block: block.recorded)
+def test_recorded_runs_are_shown_as_they_are_printed_now(block: Block, capsys: pytest.CaptureFixture[str]) -> None:
+    """What needs a GPU was recorded on one; it is printed from the saved run."""
+    path = Path(__file__).parent / "recorded" / f"{block.recorded}.json"
+    if not path.exists():
+        pytest.skip("not recorded yet")
+    run = read_run(path)
+    command = next(commands(block.text))[0]
+    main(["show", str(path)])
+    head = header_line(run.records[0].device, Settings())
+    check(block, {command: "\n".join([*error_lines(run), head, capsys.readouterr().out.partition("\n")[2]])})
+
+
+def error_lines(run: SavedRun) -> list[str]:
+    """Return what pytest prints of each broken limit."""
+    return [
+        "E       " + "".join(traceback.format_exception_only(LimitBroken(verdict.sentence)))
+        for record in run.records
+        for measurement in record.measurements
+        for verdict in measurement.verdicts
+        if verdict.outcome is Outcome.FAIL
+    ]
