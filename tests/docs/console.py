@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from difflib import get_close_matches
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,7 @@ MASKS = {
     r" +": " ",
 }
 """What differs from machine to machine and from day to day."""
-UNSHOWN = re.compile(r"$|(platform|rootdir|configfile|plugins|cachedir|Test order)\b|=+ .* =+$")
+UNSHOWN = re.compile(r"$|(platform|rootdir|configfile|plugins|cachedir|Test order|collected)\b|=+ .* =+$|.*%\]$|> ")
 """Empty lines, and lines of pytest's own."""
 
 
@@ -59,16 +60,23 @@ def unprinted(shown: str, printed: str) -> str:
 
 
 def renewed(shown: str, printed: str) -> str:
-    """Return what is printed for a page to show; where dots stand for lines, the lines most like those shown."""
+    """Return what is printed for a page to show; beside dots only from the first to the last line like those shown."""
     lines = [line.rstrip() for line in printed.strip("\n").splitlines()]
-    shown = shown.strip("\n")
-    if "..." in shown.split():
-        matches = [get_close_matches(line.strip(), lines, 1, 0.4) for line in shown.splitlines()]
-        lines = [
-            (line if line.strip() in ("", "...") else "".join(match))
-            for line, match in zip(shown.splitlines(), matches, strict=True)
-        ]
+    pieces = re.split(r"^ *\.\.\.$", shown.strip("\n"), flags=re.MULTILINE)
+    return "...\n".join(piece_of(piece.strip("\n"), lines) if len(pieces) > 1 else all_of(lines) for piece in pieces)
+
+
+def all_of(lines: Sequence[str]) -> str:
     return "".join(f"{line}\n" for line in lines)
+
+
+def piece_of(piece: str, lines: list[str]) -> str:
+    """Return the lines from the one most like a piece's first to the one most like its last, after pytest's own."""
+    own = list(takewhile(lambda line: UNSHOWN.match(line.strip()), piece.splitlines()))
+    rest = piece.splitlines()[len(own) :]
+    ends = [get_close_matches(end, lines, 1, 0.3) for end in (rest[:1] + rest[-1:])]
+    first, last = (lines.index(end[0]) for end in ends) if ends and all(ends) else (0, -1)
+    return all_of([*own, *lines[first : last + 1]])
 
 
 class Console:
