@@ -1,12 +1,12 @@
-"""Candidate against reference: differences and their text; what a call did to its inputs."""
+"""Check outputs before they are timed: compare them, and watch what a call does to its inputs and to free memory."""
 
 from pytest_gpubench.correctness.compare import compare_outputs
 from pytest_gpubench.correctness.difference import Difference
 from pytest_gpubench.correctness.golden import float64_by_default, widened
-from pytest_gpubench.correctness.inputs import changed, snapshot
 from pytest_gpubench.correctness.leaves import flatten
 from pytest_gpubench.correctness.memory import aliases, moved_bytes
 from pytest_gpubench.correctness.poison import poison_free_memory
+from pytest_gpubench.correctness.snapshot import changed, snapshot
 from pytest_gpubench.correctness.tolerance import Tolerance
 from pytest_gpubench.correctness.variation import Variation
 

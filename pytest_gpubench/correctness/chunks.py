@@ -1,4 +1,4 @@
-"""Tensors chunk by chunk, so that no temporary is large."""
+"""Chunks of a tensor: work on one at a time needs no large temporary."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -10,21 +10,22 @@ if TYPE_CHECKING:
 __tracebackhide__ = True
 
 CHUNK_ELEMENTS = 2**22
-"""Elements compared at a time: with about 64 bytes of temporaries for each, 256 MiB, however large the outputs are."""
+"""The elements of a chunk. Comparing one takes about 64 bytes of temporaries for each: 256 MiB for any output."""
 
 Block = tuple[slice, ...]
+"""The index range of a chunk."""
 
 
 def blocks_of(tensor: "torch.Tensor") -> Iterator[Block]:
-    """Yield the blocks that a tensor is worked through in, each a chunk; none where it is empty."""
+    """Yield the chunks of a tensor; none where it is empty."""
     if tensor.numel():
         yield from blocks(tensor.shape, CHUNK_ELEMENTS)
 
 
 def blocks(shape: Sequence[int], limit: int) -> Iterator[Block]:
-    """Yield index ranges that together are the whole tensor, of at most so many elements, half as many on average.
+    """Yield index ranges of at most `limit` elements, half as many on average, that together are the whole tensor.
 
-    Ranges of the index, not of memory: they are the same elements of two tensors, whatever their strides.
+    They are ranges of the index, not of memory, so that they select the same elements of tensors with other strides.
     """
     if not shape:
         yield ()
@@ -41,7 +42,11 @@ def blocks(shape: Sequence[int], limit: int) -> Iterator[Block]:
 
 
 def index_in(block: Block, shape: tuple[int, ...], place: int) -> tuple[int, ...]:
-    """Return the index in the whole tensor of an element of a block, counted in row-major order."""
+    """Return the index in the whole tensor of a chunk's element.
+
+    shape: of the chunk.
+    place: the element's number in the chunk, in row-major order.
+    """
     index = []
     for size in reversed(shape):
         place, within = divmod(place, size)
@@ -51,7 +56,7 @@ def index_in(block: Block, shape: tuple[int, ...], place: int) -> tuple[int, ...
 
 
 def raw_bits(chunk: "torch.Tensor") -> "torch.Tensor":
-    """Return the bits of each element as an integer; of a complex one as two, in a last dimension of their own."""
+    """Return the bits of each element as an integer; a complex element as two, in a last dimension."""
     import torch
 
     chunk = chunk.resolve_conj().resolve_neg()

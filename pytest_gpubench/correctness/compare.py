@@ -1,12 +1,11 @@
-"""Candidate against reference, output by output."""
+"""Compare a candidate's outputs with the reference's, one by one."""
 
 import math
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pytest_gpubench.correctness.difference import Difference, GoldenErrors, Number
-from pytest_gpubench.correctness.distance import as_numbers
-from pytest_gpubench.correctness.dtypes import is_exact
+from pytest_gpubench.correctness.elementwise import Pair, Rules, Totals, as_numbers, judge_by_tolerance, judge_chunks
 from pytest_gpubench.correctness.golden import (
     golden_components,
     golden_leaves,
@@ -16,9 +15,7 @@ from pytest_gpubench.correctness.golden import (
     rms_of_last_place,
 )
 from pytest_gpubench.correctness.leaves import components, flatten
-from pytest_gpubench.correctness.pair import Pair, Rules, judge_by_tolerance
-from pytest_gpubench.correctness.survey import Survey, survey
-from pytest_gpubench.correctness.tolerance import Tolerance
+from pytest_gpubench.correctness.tolerance import Tolerance, is_exact
 
 if TYPE_CHECKING:
     import torch
@@ -35,24 +32,25 @@ def compare_outputs(
     golden_factor: float = 2.0,
     poisoned: bool = False,
 ) -> tuple[Difference, ...]:
-    """Compare what two functions returned, leaf by leaf; return a difference for each, whether it passes or not.
+    """Compare what two functions returned, leaf by leaf; return a difference for each, passed or not.
 
-    An element passes where it equals the reference's (infinities of one sign do), or is within the tolerance of it.
-    NaN passes only where both have it and `equal_nan` is set. Numbers that are no tensors count as float64 and
-    complex128 if they are floats; all other leaves must be equal. Lists and tuples are alike. Where there are no leaves
-    there are no differences, and `None` equals `None`: whether that proves anything is for the caller to know.
+    An element passes where it equals the reference's (infinities of one sign do), or is within the tolerance of it. NaN
+    passes only where both have it and `equal_nan` is set. Two floats or complex numbers count as float64 and complex128
+    tensors; all other leaves that are no tensors must be equal. Lists and tuples are alike. Where there are no leaves,
+    there are no differences, and `None` equals `None`: the caller decides whether that proves anything.
 
     golden: outputs of the same structure, in float64 or at least a thousand times finer than the candidate's dtype.
-    Both are then judged by their errors against it, and the tolerance's `equal_nan` alone still counts. The candidate
-    passes if no element's error exceeds `golden_factor` times the reference's largest error plus one unit in the last
-    place (of the candidate's dtype, at golden's magnitude), and its RMS error not `golden_factor` times the reference's
-    plus the RMS of that unit. So, where the reference happens to be exact, every element may be off by its last place.
-    An element that is not finite, or for which golden is beyond the dtype's range (float16 overflows where float64 does
-    not), also passes if it is the reference's or golden's rounded to the dtype, and the reference's error there does
-    not count. An element without a last place (integers, bools) must be the reference's or golden's.
+    Candidate and reference are then judged by their errors against it, and only the tolerance's `equal_nan` counts. The
+    candidate passes if no element's error exceeds `golden_factor` times the reference's largest error plus one unit in
+    the last place (of the candidate's dtype, at golden's magnitude), and its RMS error does not exceed `golden_factor`
+    times the reference's plus the RMS of that unit. Where the reference happens to be exact, every element may thus be
+    off by its last place. An element that is not finite, or for which golden is beyond the dtype's range (float16
+    overflows where float64 does not), also passes if it is the reference's or golden's rounded to the dtype, and the
+    reference's error there does not count. An element without a last place (integers, bools) must be the reference's or
+    golden's.
 
-    poisoned: whether free memory was filled by `poison_free_memory` before the candidate ran; elements that are wrong
-    and still hold those bytes are counted.
+    poisoned: whether `poison_free_memory` filled free memory before the candidate ran; wrong elements that still hold
+    those bytes are counted.
 
     Raises BadRequest for a golden that does not fit, a factor below 1, and rtol or atol beside golden.
     """
@@ -64,34 +62,30 @@ def compare_outputs(
         if name in found and name in expected:
             differences += _compare_leaves(name, found[name], expected[name], truths.get(name), rules)
         else:
-            differences.append(_one_sided(name, name in found))
+            what = "returns it, the reference does not" if name in found else "does not return it"
+            differences.append(Difference(name, passed=False, problem=f"the candidate {what}"))
     return tuple(differences)
-
-
-def _one_sided(name: str, is_found: bool) -> Difference:
-    what = "the candidate returns it, the reference does not" if is_found else "the candidate does not return it"
-    return Difference(name, passed=False, problem=what)
 
 
 def _compare_leaves(name: str, found: object, expected: object, golden: object, rules: Rules) -> list[Difference]:
     import torch
 
-    found, expected, golden = as_tensors(found, expected, golden)
+    found, expected, golden = _as_tensors(found, expected, golden)
     if not (isinstance(found, torch.Tensor) and isinstance(expected, torch.Tensor)):
-        return [compare_objects(name, found, expected)]
-    problem = tensor_problem(found, expected)
+        return [_compare_objects(name, found, expected)]
+    problem = _tensor_problem(found, expected)
     if problem is not None:
         return [Difference(name, passed=False, elements=found.numel(), problem=problem)]
     parts = [components(name, one.detach()) for one in (found, expected)]
     truths = golden_components(name, golden, parts[1]) if rules.has_golden else [None] * len(parts[1])
     return [
-        compare_parts(part, Pair(one, other, truth, rules))
+        _compare_parts(part, Pair(one, other, truth, rules))
         for (part, one), (_, other), truth in zip(*parts, truths, strict=True)
     ]
 
 
-def as_tensors(*leaves: object) -> tuple[object, ...]:
-    """Return the leaves, as tensors where they are floats: those are compared within a tolerance too."""
+def _as_tensors(*leaves: object) -> tuple[object, ...]:
+    """Return the leaves, floats as tensors: they are compared within a tolerance too."""
     import torch
 
     given = [leaf for leaf in leaves[:2] if isinstance(leaf, (float, complex))]
@@ -102,8 +96,7 @@ def as_tensors(*leaves: object) -> tuple[object, ...]:
     return tuple(torch.tensor(leaf, dtype=dtype) if isinstance(leaf, numbers) else leaf for leaf in leaves)
 
 
-def compare_objects(name: str, found: object, expected: object) -> Difference:
-    """Compare leaves of which at least one is no tensor."""
+def _compare_objects(name: str, found: object, expected: object) -> Difference:
     import torch
 
     kinds = ["a tensor" if isinstance(one, torch.Tensor) else type(one).__name__ for one in (found, expected)]
@@ -117,8 +110,8 @@ def compare_objects(name: str, found: object, expected: object) -> Difference:
     return Difference(name, passed, problem=None if passed else f"found {found!r:.80}, expected {expected!r:.80}")
 
 
-def tensor_problem(found: "torch.Tensor", expected: "torch.Tensor") -> str | None:
-    """Return in what two tensors differ before their elements do."""
+def _tensor_problem(found: "torch.Tensor", expected: "torch.Tensor") -> str | None:
+    """Return why the elements of two tensors cannot be compared; None where they can."""
     pairs = {
         "shape": (tuple(found.shape), tuple(expected.shape)),
         "dtype": (found.dtype, expected.dtype),
@@ -131,24 +124,24 @@ def tensor_problem(found: "torch.Tensor", expected: "torch.Tensor") -> str | Non
     return "; ".join(odd) or None
 
 
-def compare_parts(name: str, pair: Pair) -> Difference:
-    """Compare two dense tensors of the same dtype, shape unchecked (those of sparse ones may differ)."""
-    problem = tensor_problem(pair.found, pair.expected)
+def _compare_parts(name: str, pair: Pair) -> Difference:
+    """Compare two dense tensors; those of sparse tensors may differ in shape."""
+    problem = _tensor_problem(pair.found, pair.expected)
     if problem is not None:
         return Difference(name, passed=False, elements=pair.found.numel(), problem=problem)
     if pair.golden is None:
-        seen = survey(pair.found, partial(judge_by_tolerance, pair), pair.rules.poisoned)
+        seen = judge_chunks(pair.found, partial(judge_by_tolerance, pair), pair.rules.poisoned)
         return _make_difference(name, pair, seen, None)
     if is_exact(pair.found.dtype):
-        seen = survey(pair.found, partial(judge_exactly, pair, pair.golden), pair.rules.poisoned)
+        seen = judge_chunks(pair.found, partial(judge_exactly, pair, pair.golden), pair.rules.poisoned)
         return _make_difference(name, pair, seen, None)
     return _compare_with_golden(name, pair, pair.golden)
 
 
 def _compare_with_golden(name: str, pair: Pair, golden: "torch.Tensor") -> Difference:
     elements = max(pair.found.numel(), 1)
-    reference = survey(pair.expected, partial(judge_reference, pair, golden))
-    seen = survey(pair.found, partial(judge_by_golden, pair, golden, reference.max_abs_diff), pair.rules.poisoned)
+    reference = judge_chunks(pair.expected, partial(judge_reference, pair, golden))
+    seen = judge_chunks(pair.found, partial(judge_by_golden, pair, golden, reference.max_abs_diff), pair.rules.poisoned)
     allowed_rms = pair.rules.golden_factor * math.sqrt(reference.squares / elements) + rms_of_last_place(pair, golden)
     errors = GoldenErrors(
         max_abs_diff=seen.max_abs_diff,
@@ -161,8 +154,12 @@ def _compare_with_golden(name: str, pair: Pair, golden: "torch.Tensor") -> Diffe
     return _make_difference(name, pair, seen, errors)
 
 
-def _make_difference(name: str, pair: Pair, seen: Survey, golden: GoldenErrors | None) -> Difference:
+def _make_difference(name: str, pair: Pair, seen: Totals, golden: GoldenErrors | None) -> Difference:
     expected = pair.expected if golden is None or pair.golden is None else pair.golden
+    worst: dict[str, Any] = {}
+    if seen.where is not None:
+        worst = {"where": seen.where, "abs_diff": seen.abs_diff, "allowed": seen.allowed}
+        worst |= {"found": _element(pair.found, seen.where), "expected": _element(expected, seen.where)}
     return Difference(
         name,
         passed=not seen.mismatched and (golden is None or golden.rms_diff <= golden.allowed_rms_diff),
@@ -170,13 +167,9 @@ def _make_difference(name: str, pair: Pair, seen: Survey, golden: GoldenErrors |
         max_rel_diff=seen.max_rel_diff,
         mismatched=seen.mismatched,
         elements=pair.found.numel(),
-        where=seen.where,
-        abs_diff=None if seen.where is None else seen.abs_diff,
-        allowed=None if seen.where is None else seen.allowed,
-        found=None if seen.where is None else _element(pair.found, seen.where),
-        expected=None if seen.where is None else _element(expected, seen.where),
         unwritten=seen.unwritten,
         golden=golden,
+        **worst,
     )
 
 

@@ -1,4 +1,4 @@
-"""What one output differs in, and its text."""
+"""The difference of one output, and the sentence about it."""
 
 import math
 from dataclasses import dataclass
@@ -10,12 +10,12 @@ __tracebackhide__ = True
 Number = bool | int | float | complex
 
 ROUNDING_FACTOR = 100
-"""So many times what is allowed, and less, may be rounding: a sum of many elements in another order comes that far."""
+"""A difference up to so many times the allowed one may be rounding: a long sum in another order is off by as much."""
 
 
 @dataclass(frozen=True)
 class GoldenErrors:
-    """The errors of candidate and reference against golden, over their finite elements, and what was allowed."""
+    """The errors of candidate and reference against golden, over their finite elements, and the allowed error."""
 
     max_abs_diff: float
     reference_max_abs_diff: float
@@ -32,34 +32,34 @@ class Difference:
     name: str
     passed: bool
     max_abs_diff: float | None = None
-    """The largest over all elements; nan where a NaN has no right to be; None where nothing could be subtracted."""
+    """The largest over all elements; NaN where a NaN was found or expected, None where nothing could be subtracted."""
     max_rel_diff: float | None = None
-    """The largest of the differences over what was expected, inf where that is 0."""
+    """The largest difference over the expected magnitude; inf where 0 was expected."""
     mismatched: int = 0
     elements: int = 0
     where: tuple[int, ...] | None = None
-    """The index of the element that is furthest off among the mismatched; None where there is none."""
+    """The index of the worst mismatched element; None where there is none."""
     abs_diff: float | None = None
-    """The difference there, and what was allowed, found and expected."""
+    """The difference there; the next three are there too."""
     allowed: float | None = None
     found: Number | None = None
     expected: Number | None = None
     unwritten: int = 0
     """How many of the mismatched elements hold the bytes that `poison_free_memory` left."""
     problem: str | None = None
-    """What could not even be subtracted: another structure, shape, dtype, device or layout, unequal non-tensors."""
+    """Why nothing was subtracted: another structure, shape, dtype, device or layout, or unequal non-tensors."""
     golden: GoldenErrors | None = None
 
     @property
     def may_be_rounding(self) -> bool:
-        """Whether it fails by so little, between floats judged by a tolerance, that both may only round otherwise."""
+        """Whether it fails by so little, between floats under a tolerance, that only the rounding may differ."""
         if self.passed or self.golden is not None or self.unwritten or not isinstance(self.found, (float, complex)):
             return False
         return bool(self.abs_diff and self.allowed and self.abs_diff <= ROUNDING_FACTOR * self.allowed)
 
     @property
     def line(self) -> str:
-        """The result in a few words: `obs PASS max_diff=1.2e-07`."""
+        """The result in one line: `obs PASS max_diff=1.2e-07`."""
         head = f"{self.name} {'PASS' if self.passed else 'FAIL'}"
         if self.problem is not None:
             return f"{head} {self.problem}"
@@ -72,13 +72,17 @@ class Difference:
 
     @property
     def sentence(self) -> str:
-        """What is wrong: how many elements, their share, the worst, where, what is allowed; `line` if nothing is."""
+        """What is wrong: how many elements, their share, the worst, where, what is allowed; `line` if it passed."""
         if self.passed:
             return self.line
         if self.problem is not None:
             return f"{self.name}: {self.problem}"
         parts = [self._how_many(), self._worst()] if self.mismatched else []
-        parts += self._unwritten() + self._against_golden()
+        if self.unwritten:
+            elements = count(self.unwritten, "element")
+            parts.append(f"never written, for it holds what free memory was filled with: {elements}")
+        if self.golden is not None:
+            parts.append(self._against(self.golden))
         return f"{self.name}: " + "; ".join(parts)
 
     def _how_many(self) -> str:
@@ -95,25 +99,18 @@ class Difference:
             return f"{text} (equal_nan=True would let it pass)" if both else text
         return f"{text}, off by {self.abs_diff:.4g}, allowed {self.allowed:.4g}"
 
-    def _unwritten(self) -> list[str]:
-        if not self.unwritten:
-            return []
-        return [f"never written, for it holds what free memory was filled with: {count(self.unwritten, 'element')}"]
-
-    def _against_golden(self) -> list[str]:
-        if self.golden is None:
-            return []
-        seen = self.golden
-        return [
-            f"against golden its largest error is {seen.max_abs_diff:.4g}, the reference's "
-            f"{seen.reference_max_abs_diff:.4g}; its RMS error {seen.rms_diff:.4g}, the reference's "
-            f"{seen.reference_rms_diff:.4g}, allowed {seen.allowed_rms_diff:.4g} ({seen.factor:g} times the "
+    @staticmethod
+    def _against(golden: GoldenErrors) -> str:
+        return (
+            f"against golden its largest error is {golden.max_abs_diff:.4g}, the reference's "
+            f"{golden.reference_max_abs_diff:.4g}; its RMS error {golden.rms_diff:.4g}, the reference's "
+            f"{golden.reference_rms_diff:.4g}, allowed {golden.allowed_rms_diff:.4g} ({golden.factor:g} times the "
             "reference's and one unit in the last place)"
-        ]
+        )
 
 
 def distinct_texts(found: Number | None, expected: Number | None) -> tuple[str, str]:
-    """Write two numbers with so many digits that one sees that they differ."""
+    """Write two numbers with enough digits to tell them apart."""
     for digits in (4, 9, 17):
         texts = _write_number(found, digits), _write_number(expected, digits)
         if texts[0] != texts[1] or found == expected:

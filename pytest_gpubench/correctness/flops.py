@@ -1,4 +1,4 @@
-"""How many floating-point operations a call takes, as torch counts them."""
+"""Floating-point operations of a call, as torch counts them."""
 
 import warnings
 from collections import Counter
@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pytest_gpubench.correctness.dtypes import name_of
+from pytest_gpubench.correctness.tolerance import dtype_name
 
 __tracebackhide__ = True
 
@@ -16,32 +16,31 @@ ON_THE_CPU = {
     "_scaled_dot_product_flash_attention_for_cpu": "_scaled_dot_product_flash_attention",
     "_scaled_dot_product_flash_attention_for_cpu_backward": "_scaled_dot_product_flash_attention_backward",
 }
-"""Attention that torch does not count, by what it counts the same way."""
+"""Attention operators that torch does not count, and those that take as many operations."""
 
 
 @dataclass(frozen=True)
 class Counted:
-    """What torch counted in a call."""
+    """The operations that torch counted in a call."""
 
     flops: int | None
-    """A multiply-add being two; None where it counted none, or could not."""
+    """A multiply-add counts as two; None where torch counted none, or could not."""
     dtype: str | None
-    """What most of them were computed from, autocast considered: `bfloat16`; None where none were counted."""
+    """The dtype of most of their inputs, under autocast its own: `bfloat16`; None where none were counted."""
 
 
 def counted(
     function: Callable[..., object], args: Sequence[object] = (), kwargs: Mapping[str, object] | None = None
 ) -> Counted:
-    """Run a function once and count the operations of its matmuls, convolutions and attention; never raise for it.
+    """Run a function once and count the operations of its matmuls, convolutions and attention; never raise.
 
-    A backward run within it counts. What torch does not know counts for nothing: elementwise work, reductions and
-    kernels of one's own; a function of only those is not known, rather than free. Masked attention counts in full,
-    causal too: a kernel that leaves out what is masked has half as much to do. A function that torch.compile made
-    is counted as it was before.
+    A backward run inside counts too. Elementwise work, reductions and custom kernels do not count, and a function of
+    only those is unknown, not free. Masked attention counts in full, causal attention too: a kernel that skips what is
+    masked has half as much to do. A function that torch.compile made is counted as it was before.
     """
     try:
         return _counted(_eager(function), args, dict(kwargs or {}))
-    except Exception:  # whatever it is, the measurement that follows meets it too, and says so
+    except Exception:  # the measurement that follows raises it too
         return Counted(None, None)
 
 
@@ -50,7 +49,7 @@ def _counted(function: Callable[..., object], args: Sequence[object], kwargs: di
 
     by_dtype: Counter[str] = Counter()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the timed calls warn of the same, outside of the counting
+        warnings.simplefilter("ignore")  # the timed calls give the same warnings
         mode = FlopCounterMode(display=False, custom_mapping=_noting(by_dtype))
         with mode:
             function(*args, **kwargs)
@@ -61,7 +60,7 @@ def _counted(function: Callable[..., object], args: Sequence[object], kwargs: di
 
 
 def _eager(function: Callable[..., object]) -> Callable[..., object]:
-    """Return what torch.compile was given: counting would make it compile another time."""
+    """Return the function that torch.compile was given: counting would compile it another time."""
     for name in ("_torchdynamo_orig_callable", "_orig_mod"):
         found: Callable[..., object] | None = getattr(function, name, None)
         if callable(found):
@@ -70,7 +69,7 @@ def _eager(function: Callable[..., object]) -> Callable[..., object]:
 
 
 def _noting(by_dtype: Counter[str]) -> dict[Any, Formula]:
-    """Return torch's formulas, each noting what it counts by the dtype of its first tensor."""
+    """Return torch's formulas, each adding what it counts to the dtype of its first tensor."""
     import torch
     from torch.utils.flop_counter import flop_registry
 
@@ -87,7 +86,7 @@ def _noted(formula: Formula, by_dtype: Counter[str]) -> Formula:
 
     def count(*args: object, **kwargs: object) -> int:
         flops = formula(*args, **kwargs)
-        dtype = next((name_of(each.dtype) for each in args if isinstance(each, torch.Tensor)), None)
+        dtype = next((dtype_name(each.dtype) for each in args if isinstance(each, torch.Tensor)), None)
         if dtype is not None:
             by_dtype[dtype] += flops
         return flops

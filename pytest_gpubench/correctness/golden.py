@@ -1,4 +1,4 @@
-"""Golden: a function in float64, and candidate and reference judged by their errors against it."""
+"""Golden outputs: run the reference in float64, and judge candidate and reference by their errors against it."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -6,12 +6,17 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from pytest_gpubench.correctness.chunks import Block
-from pytest_gpubench.correctness.distance import as_numbers, distances, magnitudes
-from pytest_gpubench.correctness.dtypes import is_finer, last_places, name_of
+from pytest_gpubench.correctness.elementwise import (
+    Judged,
+    Pair,
+    Rules,
+    as_numbers,
+    distances,
+    judge_chunks,
+    magnitudes,
+)
 from pytest_gpubench.correctness.leaves import components, flatten, map_leaves
-from pytest_gpubench.correctness.pair import Pair, Rules
-from pytest_gpubench.correctness.survey import Judged, survey
-from pytest_gpubench.correctness.tolerance import is_number
+from pytest_gpubench.correctness.tolerance import dtype_name, is_finer, is_number, last_places
 from pytest_gpubench.errors import BadRequest
 
 if TYPE_CHECKING:
@@ -25,12 +30,12 @@ def widened(
 ) -> tuple[tuple[object, ...], dict[str, object]]:
     """Return arguments in float64.
 
-    Float tensors become float64 and complex ones complex128, `requires_grad` kept, with no graph behind them; every
-    other tensor is copied, so that a function that overwrites its inputs overwrites none of the test's. An argument
-    that is a float dtype becomes float64. What the function that is called with them holds itself (a module's weights,
-    constants, conversions inside) stays as it is; so do the tensors that quantized and float4 arguments are.
+    Float tensors become float64 and complex ones complex128, with their `requires_grad` and without a graph behind
+    them; all other tensors are copied, so that a function that overwrites its inputs overwrites none of the test's. An
+    argument that is a float dtype becomes float64. What the called function holds itself (a module's weights,
+    constants, conversions inside) stays as it is, and so do quantized and float4 tensors.
     """
-    made: dict[int, tuple[object, object]] = {}  # a tensor given twice stays one, and none is freed: ids stay their own
+    made: dict[int, tuple[object, object]] = {}  # a tensor given twice stays one; none is freed, so ids stay unique
 
     def convert(leaf: object) -> object:
         if id(leaf) not in made:
@@ -43,7 +48,7 @@ def widened(
 
 @contextmanager
 def float64_by_default() -> Iterator[None]:
-    """Let torch make float64 tensors where no dtype is asked for."""
+    """Make torch create float64 tensors where no dtype is given."""
     import torch
 
     default = torch.get_default_dtype()
@@ -71,7 +76,7 @@ def _widest(dtype: "torch.dtype") -> "torch.dtype":
 
     if dtype.is_complex:
         return torch.complex128
-    return torch.float64 if dtype.is_floating_point and name_of(dtype) != "float4_e2m1fn_x2" else dtype
+    return torch.float64 if dtype.is_floating_point and dtype_name(dtype) != "float4_e2m1fn_x2" else dtype
 
 
 def golden_leaves(golden: object, expected: Mapping[str, object], rules: Rules) -> dict[str, object]:
@@ -92,7 +97,7 @@ def golden_leaves(golden: object, expected: Mapping[str, object], rules: Rules) 
 def golden_components(
     name: str, golden: object, expected: Sequence[tuple[str, "torch.Tensor"]]
 ) -> list["torch.Tensor"]:
-    """Return golden's dense tensors; raise BadRequest where they cannot be what the outputs are measured by."""
+    """Return the dense tensors of a golden leaf; raise BadRequest where they do not fit the reference's."""
     import torch
 
     parts = components(name, golden.detach()) if isinstance(golden, torch.Tensor) else []
@@ -110,13 +115,13 @@ def _check_golden(name: str, golden: "torch.Tensor", expected: "torch.Tensor") -
         raise BadRequest(f"golden {name!r} has shape {shapes}: they must be the same")
     if not is_finer(golden.dtype, expected.dtype):
         raise BadRequest(
-            f"golden {name!r} is {name_of(golden.dtype)}, which cannot tell how wrong {name_of(expected.dtype)} is: "
-            "give it in float64 (does the function convert inside?)"
+            f"golden {name!r} is {dtype_name(golden.dtype)}, which cannot tell how wrong {dtype_name(expected.dtype)} "
+            "is: give it in float64 (does the function convert inside?)"
         )
 
 
 def judge_exactly(pair: Pair, golden: "torch.Tensor", block: Block) -> Judged:
-    """Judge elements that have no last place: each must be the reference's or golden's."""
+    """Allow only the reference's element or golden's: for dtypes without a last place."""
     found, expected = pair.found[block], pair.expected[block]
     truth = golden[block].to(device=found.device, dtype=found.dtype)
     diff = distances(found, expected, pair.rules.tolerance.equal_nan)
@@ -125,38 +130,38 @@ def judge_exactly(pair: Pair, golden: "torch.Tensor", block: Block) -> Judged:
 
 
 def judge_reference(pair: Pair, golden: "torch.Tensor", block: Block) -> Judged:
-    """Return the errors of the reference; those that say nothing are 0, so that they excuse no other element."""
+    """Return the reference's errors; 0 where an error means nothing, so that it excuses no other element."""
     found, truth = as_numbers(pair.expected[block]), as_numbers(golden[block].to(pair.expected.device))
-    diff = distances(found, truth, equal_nan=True).masked_fill(is_beyond(pair.found.dtype, found, truth), 0.0)
+    diff = distances(found, truth, equal_nan=True).masked_fill(_is_beyond(pair.found.dtype, found, truth), 0.0)
     return diff, magnitudes(truth), diff
 
 
 def judge_by_golden(pair: Pair, golden: "torch.Tensor", reference_max: float, block: Block) -> Judged:
-    """Judge the candidate's errors against golden by the reference's largest and the last place."""
+    """Allow `golden_factor` times the reference's largest error, and one unit in the last place."""
     found, expected = as_numbers(pair.found[block]), as_numbers(pair.expected[block])
     chunk = golden[block].to(pair.found.device)
     truth, rounded = as_numbers(chunk), as_numbers(chunk.to(pair.found.dtype))
     equal_nan = pair.rules.tolerance.equal_nan
     same = (distances(found, expected, equal_nan) == 0) | (distances(found, rounded, equal_nan) == 0)
-    beyond = is_beyond(pair.found.dtype, found, truth)
+    beyond = _is_beyond(pair.found.dtype, found, truth)
     diff = distances(found, truth, equal_nan).masked_fill(beyond & same, 0.0)
     magnitude = magnitudes(truth)
     return diff, magnitude, pair.rules.golden_factor * reference_max + last_places(pair.found.dtype, magnitude)
 
 
-def is_beyond(dtype: "torch.dtype", found: "torch.Tensor", truth: "torch.Tensor") -> "torch.Tensor":
-    """Tell for each element whether it is not finite, or need not be: its error says nothing then."""
+def _is_beyond(dtype: "torch.dtype", found: "torch.Tensor", truth: "torch.Tensor") -> "torch.Tensor":
+    """Tell for each element whether its error means nothing: it is not finite, or golden exceeds the dtype's range."""
     import torch
 
     return ~(found.isfinite() & (truth.abs() <= torch.finfo(dtype).max))
 
 
 def rms_of_last_place(pair: Pair, golden: "torch.Tensor") -> float:
-    """Return the RMS of one unit in the last place, over all elements."""
+    """Return the RMS, over all elements, of one unit in the last place."""
 
     def judge(block: Block) -> Judged:
         magnitude = magnitudes(golden[block].to(pair.found.device))
         units = last_places(pair.found.dtype, magnitude)
         return units, magnitude, units
 
-    return math.sqrt(survey(golden, judge).squares / max(golden.numel(), 1))
+    return math.sqrt(judge_chunks(golden, judge).squares / max(golden.numel(), 1))

@@ -1,4 +1,4 @@
-"""Outputs and inputs by name: the leaves of a pytree, and the dense tensors among them."""
+"""Leaves of arguments and outputs by name, and the dense tensors among them."""
 
 import copy
 import dataclasses
@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pytest_gpubench.correctness.dtypes import name_of
+from pytest_gpubench.correctness.tolerance import dtype_name
 
 if TYPE_CHECKING:
     import torch
@@ -17,27 +17,27 @@ __tracebackhide__ = True
 def flatten(value: object, name: str = "out") -> list[tuple[str, object]]:
     """Return the leaves of a pytree by name: `out`, `out[0]`, `out['loss']`, `out.hidden`.
 
-    Dataclasses are taken apart by field, nested tensors by row; what is no container is a leaf, None too.
+    Dataclasses are flattened by field, nested tensors by row; what is no container is a leaf, None too.
     """
-    inner = children(value)
+    inner = _children(value)
     if inner is None:
         return [(name, value)]
     return [leaf for suffix, child in inner for leaf in flatten(child, name + suffix)]
 
 
-def children(value: object) -> list[tuple[str, object]] | None:
+def _children(value: object) -> list[tuple[str, object]] | None:
     """Return what a container holds, by the suffix of its name; None for a leaf."""
     import torch
 
     if isinstance(value, torch.Tensor):
         return [(f"[{row}]", part) for row, part in enumerate(value.unbind())] if value.is_nested else None
-    if is_plain_dataclass(value):
+    if _is_plain_dataclass(value):
         return [(f".{name}", getattr(value, name)) for name in _fields_of(value)]
-    return pytree_children(value)
+    return _pytree_children(value)
 
 
-def pytree_children(value: object) -> list[tuple[str, object]] | None:
-    """Return what torch knows a container to hold; None for what it does not know."""
+def _pytree_children(value: object) -> list[tuple[str, object]] | None:
+    """Return what a container that torch knows holds; None for what torch does not know."""
     from torch.utils import _pytree as pytree
 
     try:
@@ -48,10 +48,10 @@ def pytree_children(value: object) -> list[tuple[str, object]] | None:
     return [("".join(map(str, path)), part) for path, part in found] if all(path for path, _ in found) else None
 
 
-def is_plain_dataclass(value: object) -> bool:
-    """Tell whether a value is a dataclass that torch does not know, as it knows few."""
+def _is_plain_dataclass(value: object) -> bool:
+    """Tell whether a value is a dataclass that torch does not know; it knows few."""
     is_one = dataclasses.is_dataclass(value) and not isinstance(value, type)
-    return is_one and pytree_children(value) is None
+    return is_one and _pytree_children(value) is None
 
 
 def _fields_of(value: Any) -> list[str]:
@@ -59,11 +59,11 @@ def _fields_of(value: Any) -> list[str]:
 
 
 def map_leaves(function: Callable[[object], object], value: object) -> object:
-    """Return a copy of a pytree with each leaf replaced by what the function makes of it."""
+    """Return a copy of a pytree in which the function's result replaces each leaf."""
     from torch.utils import _pytree as pytree
 
-    if not is_plain_dataclass(value):
-        if pytree_children(value) is None:
+    if not _is_plain_dataclass(value):
+        if _pytree_children(value) is None:
             return function(value)
         return pytree.tree_map(partial(map_leaves, function), value, is_leaf=lambda node: node is not value)
     made = copy.copy(value)
@@ -78,7 +78,7 @@ def inputs_of(args: Sequence[object], kwargs: Mapping[str, object] | None) -> li
 
 
 def tensors_of(leaves: Sequence[tuple[str, object]]) -> list[tuple[str, "torch.Tensor"]]:
-    """Return the dense tensors among leaves by name, without their gradients."""
+    """Return the dense tensors among leaves by name, detached."""
     import torch
 
     tensors = [(name, leaf.detach()) for name, leaf in leaves if isinstance(leaf, torch.Tensor)]
@@ -86,7 +86,7 @@ def tensors_of(leaves: Sequence[tuple[str, object]]) -> list[tuple[str, "torch.T
 
 
 def components(name: str, tensor: "torch.Tensor") -> list[tuple[str, "torch.Tensor"]]:
-    """Return the dense tensors that one consists of: itself, or the indices and values of a sparse one."""
+    """Return the dense tensors that a tensor consists of: itself, or the indices and values of a sparse one."""
     import torch
 
     if tensor.is_quantized:
@@ -99,15 +99,15 @@ def components(name: str, tensor: "torch.Tensor") -> list[tuple[str, "torch.Tens
         torch.sparse_bsc: ("ccol_indices", "row_indices", "values"),
     }.get(tensor.layout)
     if methods is None:
-        return [(name, as_known(tensor))]
+        return [(name, _as_computable(tensor))]
     tensor = tensor.coalesce() if tensor.layout is torch.sparse_coo else tensor
     return [(f"{name}.{method}()", getattr(tensor, method)()) for method in methods]
 
 
-def as_known(tensor: "torch.Tensor") -> "torch.Tensor":
-    """Return a tensor that can be computed with: the bytes of one whose dtype torch can only store."""
+def _as_computable(tensor: "torch.Tensor") -> "torch.Tensor":
+    """Return the tensor, or its bytes where torch can only store its dtype."""
     import torch
 
-    name = name_of(tensor.dtype)
+    name = dtype_name(tensor.dtype)
     packed = name == "float4_e2m1fn_x2" or name.startswith("bits")
     return tensor.view(torch.uint8) if packed else tensor

@@ -1,4 +1,4 @@
-"""Where tensors lie in memory, and which overlap."""
+"""Memory of tensors: where they lie, which overlap, and how many bytes a call moves."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ __tracebackhide__ = True
 
 
 @dataclass(frozen=True)
-class Memory:
+class MemoryRange:
     """The bytes from the first element of a tensor to its last."""
 
     device: "torch.device"
@@ -21,17 +21,16 @@ class Memory:
     """The address of the storage."""
     start: int
     stop: int
-    size: int
-    """The bytes of the whole storage."""
+    storage_bytes: int
 
-    def overlaps(self, other: "Memory") -> bool:
-        """Tell whether two ranges share a byte, of one storage."""
+    def overlaps(self, other: "MemoryRange") -> bool:
+        """Tell whether two ranges of one storage share a byte."""
         same = (self.device, self.storage) == (other.device, other.storage)
         return same and self.start < other.stop and other.start < self.stop
 
 
-def memory_of(leaves: Sequence[tuple[str, object]]) -> list[tuple[str, Memory]]:
-    """Return by name the memory of all tensors that have any."""
+def memory_of(leaves: Sequence[tuple[str, object]]) -> list[tuple[str, MemoryRange]]:
+    """Return the memory of all tensors that have any, by name."""
     found = []
     for name, tensor in tensors_of(leaves):
         try:
@@ -41,9 +40,8 @@ def memory_of(leaves: Sequence[tuple[str, object]]) -> list[tuple[str, Memory]]:
             continue
         if address and tensor.numel():
             last = sum((length - 1) * stride for length, stride in zip(tensor.shape, tensor.stride(), strict=True))
-            found.append(
-                (name, Memory(tensor.device, address, start, start + (last + 1) * tensor.element_size(), size))
-            )
+            stop = start + (last + 1) * tensor.element_size()
+            found.append((name, MemoryRange(tensor.device, address, start, stop, size)))
     return found
 
 
@@ -54,6 +52,13 @@ def overlaps(first: Sequence[tuple[str, object]], second: Sequence[tuple[str, ob
     """
     others = memory_of(second)
     return [(name, other) for name, one in memory_of(first) for other, two in others if one.overlaps(two)]
+
+
+def aliases(
+    outputs: object, args: Sequence[object] = (), kwargs: Mapping[str, object] | None = None
+) -> list[tuple[str, str]]:
+    """Return the outputs that overlap an input in memory, each with that input: `("out[0]", "args[1]")`."""
+    return overlaps(flatten(outputs), inputs_of(args, kwargs))
 
 
 def moved_bytes(args: Sequence[object], kwargs: Mapping[str, object], outputs: object) -> int:
@@ -75,10 +80,3 @@ def length_of_union(ranges: Sequence[tuple[int, int]]) -> int:
         total += max(0, stop - max(start, covered))
         covered = max(covered, stop)
     return total
-
-
-def aliases(
-    outputs: object, args: Sequence[object] = (), kwargs: Mapping[str, object] | None = None
-) -> list[tuple[str, str]]:
-    """Return the outputs that overlap an input in memory, each with that input: `("out[0]", "args[1]")`."""
-    return overlaps(flatten(outputs), inputs_of(args, kwargs))

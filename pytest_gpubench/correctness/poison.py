@@ -1,4 +1,4 @@
-"""Memory that was never written: free memory is filled before a call, and looked for after it."""
+"""Unwritten outputs: fill free memory with a pattern before a call, and look for the pattern in its outputs."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -13,37 +13,37 @@ if TYPE_CHECKING:
 __tracebackhide__ = True
 
 POISON = 0xFFFD
-"""Two bytes that, repeated, are a NaN in every float of 16 bits or more, and one that no arithmetic makes.
+"""Two bytes that, repeated, are a NaN in every float of 16 bits or more, one that no arithmetic makes.
 
 Computed NaNs have all of their bits set, or the first of the mantissa alone, and either sign.
 """
 
 MOST_POISONED_BLOCKS = 64
-"""Free blocks filled for each size of output: as many as the outputs and temporaries of that size in one call."""
+"""The free blocks filled for each size of output: enough for the outputs and temporaries of that size in one call."""
 
 
 def poison_free_memory(outputs: object, device: "torch.device | str") -> None:
-    """Fill the free memory that outputs of these sizes will be given next, so that unwritten elements are seen.
+    """Fill the free memory that outputs of these sizes will get next, so that unwritten elements are seen.
 
-    What is filled is what torch's caching allocator would hand out on the current stream: up to 64 free blocks of each
-    size, and one new one. Memory of other streams, of CUDA graphs (torch.compile's `reduce-overhead`) and of other
-    allocators is not reached. On the CPU, where the C library keeps free memory, one block of each size is filled:
-    whether it is the one that comes next is chance, above a few MiB it never is (then elements are 0).
-    Stops quietly where memory is short. Drop outputs that are no longer needed before, or their memory is not free.
+    It fills what torch's caching allocator would hand out on the current stream: up to 64 free blocks of each size, and
+    one new one. It does not reach memory of other streams, of CUDA graphs (torch.compile's `reduce-overhead`) and of
+    other allocators. On the CPU, where the C library keeps free memory, it fills one block of each size: whether that
+    one comes next is chance, above a few MiB it never does (then elements are 0). It stops quietly where memory is
+    short. Drop outputs that are no longer needed first, or their memory is not free.
     """
     import torch
 
     device = torch.device(device)
-    sizes = {memory.size for _, memory in memory_of(flatten(outputs)) if memory.device.type == device.type}
+    sizes = {memory.storage_bytes for _, memory in memory_of(flatten(outputs)) if memory.device.type == device.type}
     held: list[torch.Tensor] = []
     for size in sorted(sizes, reverse=True):  # the largest first: smaller outputs may be cut from its blocks
         try:
-            held += poisoned_blocks(size, device)
+            held += _poisoned_blocks(size, device)
         except torch.OutOfMemoryError:
             return
 
 
-def poisoned_blocks(size: int, device: "torch.device") -> Iterator["torch.Tensor"]:
+def _poisoned_blocks(size: int, device: "torch.device") -> Iterator["torch.Tensor"]:
     """Yield filled blocks until the allocator has no free one of this size left."""
     import torch
 
@@ -61,7 +61,7 @@ def _reserved_bytes(device: "torch.device") -> int:
 
 
 def holds_poison(chunk: "torch.Tensor") -> "torch.Tensor":
-    """Tell for each element, in row-major order, whether its bits are those of the poison (or either byte of it)."""
+    """Tell for each element, in row-major order, whether it holds the pattern, or one byte of it if it has only one."""
     bits = raw_bits(chunk)
     width = bits.element_size()
     if width == 1:

@@ -1,11 +1,11 @@
-"""How much of its inputs a function needs: pieces of them are changed one after the other, to see what it matters."""
+"""Probe which parts of its inputs a function needs: change one piece at a time, and see whether the outputs change."""
 
 import math
 import random
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from pytest_gpubench.correctness.inputs import snapshot
+from pytest_gpubench.correctness.snapshot import snapshot
 from pytest_gpubench.correctness.variation import variable_tensors
 
 if TYPE_CHECKING:
@@ -15,29 +15,29 @@ __tracebackhide__ = True
 
 PROBES = 32
 PIECE_BYTES = 128
-"""A line of the cache: no less of an input can be moved."""
+"""A cache line: the least of an input that can be moved."""
 
 Arguments = tuple[tuple[object, ...], dict[str, object]]
 
 
 def needed_share(function: Callable[..., object], fresh: Callable[[], Arguments], seed: int = 0) -> float:
-    """Return the share of the bytes of its floating-point inputs that change what a function returns, estimated.
+    """Estimate the share of the bytes of its floating-point inputs that a function's outputs depend on.
 
-    32 lines of the inputs, drawn at random, are turned round (or halved) one at a time. The estimate errs to the low
-    side: a change may be rounded away, or the order within a line may not matter. It is 0 for a function that does not
-    return the same twice, and for one without such inputs.
+    32 lines of the inputs, drawn at random, are reversed (or halved) one at a time. The estimate errs to the low side:
+    a change may be rounded away, or the order within a line may not matter. It is 0 for a function that does not return
+    the same twice, and for one without such inputs.
     """
     tensors = variable_tensors(fresh())
     sizes = [tensor.numel() * tensor.element_size() for tensor in tensors]
-    if not tensors or fingerprint(function, fresh()) != (before := fingerprint(function, fresh())):
+    if not tensors or _fingerprint(function, fresh()) != (before := _fingerprint(function, fresh())):
         return 0.0
     draw = random.Random(seed)
     places = [(draw.choices(range(len(sizes)), sizes)[0], draw.random()) for _ in range(PROBES)]
-    return sum(matters(function, fresh(), before, *place) for place in places) / PROBES
+    return sum(_matters(function, fresh(), before, *place) for place in places) / PROBES
 
 
 def least_share(share: float, chance: float = 1e-3) -> float:
-    """Return the smallest true share of which this many of the lines, or more, matter with at least this chance."""
+    """Return the smallest true share at which as many lines, or more, matter with at least this chance."""
     hits = round(share * PROBES)
     low, high = 0.0, share
     for _ in range(50):
@@ -47,21 +47,21 @@ def least_share(share: float, chance: float = 1e-3) -> float:
     return low
 
 
-def matters(function: Callable[..., object], arguments: Arguments, before: object, which: int, where: float) -> bool:
-    """Tell whether a function returns something else when one line of its inputs is changed; put the line back."""
+def _matters(function: Callable[..., object], arguments: Arguments, before: object, which: int, where: float) -> bool:
+    """Tell whether the outputs change when one line of the inputs does; put the line back."""
     line = line_of(variable_tensors(arguments)[which], where)
     kept = line.clone()
     line.copy_(changed_line(kept))
     try:
-        return fingerprint(function, arguments) != before
-    except Exception:  # it refuses these values: nothing is known
+        return _fingerprint(function, arguments) != before
+    except Exception:  # the function refuses these values
         return False
     finally:
         line.copy_(kept)
 
 
 def line_of(tensor: "torch.Tensor", where: float) -> "torch.Tensor":
-    """Return the elements of a tensor at this part of its rows and of the row, about as many as a line of the cache."""
+    """Return about a cache line of elements, at this part of a tensor: 0.5 is in the middle of its middle row."""
     values = tensor.data
     while values.ndim > 1:
         row, where = divmod(where * values.shape[0], 1)
@@ -72,12 +72,12 @@ def line_of(tensor: "torch.Tensor", where: float) -> "torch.Tensor":
 
 
 def changed_line(line: "torch.Tensor") -> "torch.Tensor":
-    """Return the line turned round; halved where that is the same."""
+    """Return the line reversed; halved where that is the same."""
     turned = line.flip(0)
     return line / 2 if bool((turned == line).all()) else turned
 
 
-def fingerprint(function: Callable[..., object], arguments: Arguments) -> object:
-    """Return a few numbers that depend on all that a function returns."""
+def _fingerprint(function: Callable[..., object], arguments: Arguments) -> object:
+    """Return checksums of what a function returns."""
     outputs: Sequence[object] = (function(*arguments[0], **arguments[1]),)
     return {name: state.checksum for name, state in snapshot(outputs).states.items()}

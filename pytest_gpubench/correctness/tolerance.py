@@ -1,10 +1,9 @@
-"""How far a candidate may be from its reference."""
+"""Tolerances: how far an output may be from the reference's, by dtype; and the unit in the last place."""
 
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pytest_gpubench.correctness.dtypes import DEFAULT_TOLERANCES, name_of
 from pytest_gpubench.errors import BadRequest
 
 if TYPE_CHECKING:
@@ -12,10 +11,32 @@ if TYPE_CHECKING:
 
 __tracebackhide__ = True
 
+DEFAULT_TOLERANCES = {
+    "float16": (1e-3, 1e-5),
+    "bfloat16": (1.6e-2, 1e-5),
+    "float32": (1.3e-6, 1e-5),
+    "float64": (1e-7, 1e-7),
+    "complex32": (1e-3, 1e-5),
+    "complex64": (1.3e-6, 1e-5),
+    "complex128": (1e-7, 1e-7),
+    "float8_e4m3fn": (2.0**-3, 2.0**-9),
+    "float8_e4m3fnuz": (2.0**-3, 2.0**-10),
+    "float8_e5m2": (2.0**-2, 2.0**-16),
+    "float8_e5m2fnuz": (2.0**-2, 2.0**-17),
+}
+"""rtol and atol by dtype, as in torch.testing.assert_close; other dtypes must be equal.
+
+assert_close wants float8 equal too. Here float8 may be off by its last place (the dtype's epsilon and its smallest
+number): a value near the middle of two goes either way with the last bit of the float32 it was rounded from.
+"""
+
+EXACT_FLOATS = ("float8_e8m0fnu", "float4_e2m1fn_x2")
+"""Floats that must be equal, like integers: bare exponents, whose steps are factors of two, and packed pairs."""
+
 
 @dataclass(frozen=True)
 class Tolerance:
-    """How far a candidate may be from its reference: `atol + rtol * |reference|`, by default as the dtype asks.
+    """How far a candidate may be from its reference: `atol + rtol * |reference|`; None takes the dtype's defaults.
 
     Raises BadRequest where only one of rtol and atol is given, or where one is no finite number of at least 0.
     """
@@ -34,16 +55,53 @@ class Tolerance:
 
     @property
     def is_default(self) -> bool:
-        """Whether each dtype's own tolerances are meant."""
+        """Whether each dtype has its own tolerances."""
         return self.rtol is None
 
     def of(self, dtype: "torch.dtype") -> tuple[float, float]:
         """Return rtol and atol for a dtype."""
         if self.rtol is None or self.atol is None:
-            return DEFAULT_TOLERANCES.get(name_of(dtype), (0.0, 0.0))
+            return DEFAULT_TOLERANCES.get(dtype_name(dtype), (0.0, 0.0))
         return self.rtol, self.atol
 
 
 def is_number(value: object) -> bool:
-    """Tell whether a value is a real number; bools are none."""
+    """Tell whether a value is a real number and not a bool."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def dtype_name(dtype: "torch.dtype") -> str:
+    """Return a dtype's name as users write it: `float32`."""
+    return str(dtype).removeprefix("torch.")
+
+
+def is_exact(dtype: "torch.dtype") -> bool:
+    """Tell whether elements of a dtype are either equal or wrong: integers, bools and `EXACT_FLOATS`."""
+    return dtype_name(dtype) in EXACT_FLOATS or not (dtype.is_floating_point or dtype.is_complex)
+
+
+def is_finer(golden: "torch.dtype", dtype: "torch.dtype") -> bool:
+    """Tell whether a dtype can measure another's errors: it is of the same kind, and a thousand times finer."""
+    kinds = [(one.is_floating_point, one.is_complex) for one in (golden, dtype)]
+    if kinds[0] != kinds[1] or is_exact(dtype):
+        return kinds[0] == kinds[1]
+    return not is_exact(golden) and _last_place(golden)[0] <= max(2.0**-52, _last_place(dtype)[0] / 1000)
+
+
+def last_places(dtype: "torch.dtype", magnitude: "torch.Tensor") -> "torch.Tensor":
+    """Return the unit in the last place of a float dtype at these magnitudes (float64, finite)."""
+    import torch
+
+    epsilon, smallest = _last_place(dtype)
+    _, exponent = torch.frexp(magnitude)
+    return (torch.exp2(exponent.to(torch.float64) - 1) * epsilon).clamp(min=smallest)
+
+
+def _last_place(dtype: "torch.dtype") -> tuple[float, float]:
+    """Return a float dtype's epsilon and its smallest number above 0."""
+    import torch
+
+    if dtype_name(dtype).startswith("float8") and dtype_name(dtype) in DEFAULT_TOLERANCES:
+        return DEFAULT_TOLERANCES[dtype_name(dtype)]  # torch.finfo is wrong about float8_e5m2fnuz
+    info = torch.finfo(dtype)
+    return info.eps, info.smallest_normal * info.eps

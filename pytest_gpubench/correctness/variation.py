@@ -1,4 +1,4 @@
-"""Other values in the same memory: what a function remembers of its inputs is then wrong."""
+"""Vary the inputs: put other values into the same memory, so that a function that remembers results is wrong."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -20,45 +20,44 @@ Place = tuple[int, tuple[int, ...], tuple[int, ...]]
 
 @dataclass
 class Variation:
-    """Vary the floating-point tensors among a call's arguments, in place and so that it can be undone exactly.
+    """Vary the floating-point tensors among a call's arguments in place, and undo it exactly.
 
-    "turned round" reverses the order of their rows; "partly turned round" that of every second tensor, "partly
-    levelled" makes some rows equal to the first. All keep every value within its range: a kernel that checks its
-    inputs may take the process down. Integers are left alone: they may be indices. So are tensors that overlap
-    themselves, and what is no plain dense tensor. torch's count of writes to a tensor does not see it.
+    "turned round" reverses the order of their rows; "partly turned round" does so for every second tensor; "partly
+    levelled" makes some rows equal to the first. No value appears that was not there: a kernel that checks its inputs
+    may take the process down. Integers stay as they are, as they may be indices; so do tensors that overlap themselves,
+    and all that are no plain dense tensors. torch's count of writes to a tensor does not change.
     """
 
     WAYS: ClassVar[tuple[Way, ...]] = ("turned round", "partly turned round", "partly levelled")
 
     way: Way = "as given"
     lasting: dict[Place, Undo] = field(default_factory=dict)
-    """How to put back the tensors that every call is given anew, varied as long as this lasts."""
+    """How to put back the tensors that every call is given again; they stay varied until `end`."""
 
     def begin(self, way: Way, first: Sequence[object], second: Sequence[object]) -> None:
-        """Vary what two calls' arguments, both alive, have in common, until `end`; the rest is for `apply`."""
+        """Vary the tensors that the arguments of two calls have in common, until `end`; `apply` varies the others."""
         self.end()
-        again = {place_of(tensor) for tensor in variable_tensors(second)}
+        again = {_place_of(tensor) for tensor in variable_tensors(second)}
         self.way = way
         for number, tensor in enumerate(variable_tensors(first)):
-            if place_of(tensor) in again and place_of(tensor) not in self.lasting:
-                self.lasting[place_of(tensor)] = vary(tensor, way, number)
+            if _place_of(tensor) in again and _place_of(tensor) not in self.lasting:
+                self.lasting[_place_of(tensor)] = vary(tensor, way, number)
 
     def apply(self, arguments: Sequence[object]) -> None:
-        """Vary those of a call's arguments that were made for it alone: nobody has to put them back."""
+        """Vary the arguments that were made for one call alone; they are not put back."""
         if self.way != "as given":
             for number, tensor in enumerate(variable_tensors(arguments)):
-                if place_of(tensor) not in self.lasting:
+                if _place_of(tensor) not in self.lasting:
                     vary(tensor, self.way, number)
 
     def end(self) -> None:
-        """Put back what lasts, and vary nothing more."""
+        """Put the tensors back, and vary nothing more."""
         while self.lasting:
             self.lasting.popitem()[1]()
         self.way = "as given"
 
 
-def place_of(tensor: "torch.Tensor") -> Place:
-    """Return where a tensor lies in memory."""
+def _place_of(tensor: "torch.Tensor") -> Place:
     return tensor.data_ptr(), tuple(tensor.shape), tensor.stride()
 
 
@@ -71,7 +70,7 @@ def variable_tensors(arguments: Sequence[object]) -> list["torch.Tensor"]:
 
 
 def is_variable(tensor: "torch.Tensor") -> bool:
-    """Tell whether a tensor is dense, of floating-point numbers, and can be written to element by element."""
+    """Tell whether a tensor is dense, of floating-point numbers, and can be written element by element."""
     import torch
 
     plain = type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout is torch.strided
@@ -84,13 +83,13 @@ def is_variable(tensor: "torch.Tensor") -> bool:
         or tensor.numel() < 2
     ):
         return False
-    return not may_overlap_itself(tensor) and (
+    return not _may_overlap_itself(tensor) and (
         tensor.is_complex() or (tensor.is_floating_point() and tensor.element_size() > 1)
     )
 
 
-def may_overlap_itself(tensor: "torch.Tensor") -> bool:
-    """Tell whether two elements of a tensor may lie in one place, as in a window that slides: no row moves alone."""
+def _may_overlap_itself(tensor: "torch.Tensor") -> bool:
+    """Tell whether two elements of a tensor may share an address, as in a sliding window: no row can move alone."""
     reach = 0
     for stride, length in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
         if length > 1:
@@ -101,24 +100,23 @@ def may_overlap_itself(tensor: "torch.Tensor") -> bool:
 
 
 def vary(tensor: "torch.Tensor", way: Way, number: int) -> Undo:
-    """Change the tensor of this number among the arguments, in place; return what changes it back."""
-    values = tensor.data  # whose writes are not counted as the tensor's
-    rows = values.transpose(0, first_long_dimension(values))
+    """Change a tensor in place, the one of this number among the arguments; return what changes it back."""
+    values = tensor.data  # writes to it are not counted as the tensor's
+    rows = values.transpose(0, _first_long_dimension(values))
     if way == "partly levelled":
-        return level(rows)
+        return _level(rows)
     if way == "partly turned round" and number % 2:
         return lambda: None
     turn_round(rows)
     return lambda: turn_round(rows)
 
 
-def first_long_dimension(tensor: "torch.Tensor") -> int:
-    """Return the first dimension with more than one element."""
+def _first_long_dimension(tensor: "torch.Tensor") -> int:
     return next(dimension for dimension, length in enumerate(tensor.shape) if length > 1)
 
 
 def turn_round(rows: "torch.Tensor") -> None:
-    """Reverse the order of the rows in place, a chunk at a time; the same again puts them back."""
+    """Reverse the order of the rows in place, a chunk at a time; a second call puts them back."""
     number = rows.shape[0]
     step = max(1, CHUNK_ELEMENTS * number // rows.numel())
     for start in range(0, number // 2, step):
@@ -129,8 +127,8 @@ def turn_round(rows: "torch.Tensor") -> None:
         back.copy_(kept)
 
 
-def level(rows: "torch.Tensor") -> Undo:
-    """Make the rows after the first equal to it, as many as make a chunk; return what puts them back."""
+def _level(rows: "torch.Tensor") -> Undo:
+    """Make the rows after the first, up to a chunk of them, equal to it; return what puts them back."""
     stop = 1 + max(1, CHUNK_ELEMENTS * rows.shape[0] // rows.numel())
     others = rows[1:stop]
     kept = others.clone()

@@ -7,8 +7,8 @@ from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from pytest_gpubench.correctness.inputs import checksum
 from pytest_gpubench.correctness.leaves import flatten, inputs_of, tensors_of
+from pytest_gpubench.correctness.snapshot import checksum
 from pytest_gpubench.errors import BadRequest, UnfairComparison
 from pytest_gpubench.timing.base import Call, Timed
 from pytest_gpubench.timing.calls import BackwardPass, leaves_of, run_backward

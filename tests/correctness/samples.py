@@ -10,9 +10,9 @@ from torch.utils._pytree import register_pytree_node
 
 from pytest_gpubench.correctness.compare import compare_outputs
 from pytest_gpubench.correctness.difference import Difference
-from pytest_gpubench.correctness.dtypes import is_exact
 from pytest_gpubench.correctness.leaves import flatten, tensors_of
 from pytest_gpubench.correctness.poison import holds_poison
+from pytest_gpubench.correctness.tolerance import is_exact
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 FLOAT8 = (torch.float8_e4m3fn, torch.float8_e4m3fnuz, torch.float8_e5m2, torch.float8_e5m2fnuz)

@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from pytest_gpubench.correctness.compare import compare_outputs
-from pytest_gpubench.correctness.dtypes import DEFAULT_TOLERANCES, EXACT_FLOATS
-from pytest_gpubench.correctness.tolerance import Tolerance
+from pytest_gpubench.correctness.tolerance import DEFAULT_TOLERANCES, EXACT_FLOATS, Tolerance
 from tests.correctness.samples import COMPLEX, FLOATS, INTEGERS, compare
 
 

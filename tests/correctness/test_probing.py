@@ -60,10 +60,10 @@ def test_what_is_the_same_all_over_matters_too(inputs: tuple[torch.Tensor]) -> N
     [
         (lambda x, dy: x * 2, (randn(64, 64), randn(64, 64)), 0.45, 0.55),
         (lambda x, dy: dy * 2, (randn(64, 64), randn(32).half()), 0.0, 0.02),
-        (lambda x: x[: len(x) // 4] * 2, (randn(4096, 8),), 0.2, 0.3),
-        (lambda x: x[:, ::4] * 2, (randn(64, 64, 64),), 0.2, 0.3),
-        (lambda x: x.tril(), (randn(200, 640),), 0.1, 0.22),
-        (lambda x: x.tril(), (randn(512, 512),), 0.42, 0.6),
+        (lambda x: x[: len(x) // 4] * 2, (randn(1024, 8),), 0.2, 0.3),
+        (lambda x: x[:, ::4] * 2, (randn(32, 32, 32),), 0.2, 0.3),
+        (lambda x: x.tril(), (randn(60, 192),), 0.1, 0.22),
+        (lambda x: x.tril(), (randn(160, 160),), 0.42, 0.6),
     ],
 )
 def test_as_much_as_matters(
@@ -80,7 +80,7 @@ def test_keywords_are_inputs_too() -> None:
 
 
 def test_a_gather_of_one_row_in_a_hundred() -> None:
-    table, rows = randn(10_000, 64), torch.arange(0, 10_000, 100)
+    table, rows = randn(1000, 32), torch.arange(0, 1000, 100)
     shares = [share(lambda table, rows: table[rows], table, rows, seed=seed) for seed in SEEDS]
     assert max(shares) <= 4 / PROBES
     assert sum(shares) / len(shares) <= 0.03

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_gpubench.correctness import variation
-from pytest_gpubench.correctness.inputs import checksum
+from pytest_gpubench.correctness.snapshot import checksum
 from pytest_gpubench.correctness.variation import Variation, Way, is_variable, turn_round, variable_tensors, vary
 from pytest_gpubench.timing.calls import Arguments
 from tests.correctness.samples import COMPLEX, FLOAT8, FLOATS, INTEGERS, layouts, names, shapes

@@ -1,4 +1,4 @@
-"""What a call did to its inputs."""
+"""Snapshots of a call's arguments: checksums that show which tensors it changed."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,20 +15,20 @@ __tracebackhide__ = True
 
 @dataclass(frozen=True)
 class TensorState:
-    """What is remembered of a tensor, instead of a copy."""
+    """The state of a tensor, remembered without a copy."""
 
     dtype: str
     layout: tuple[int, tuple[int, ...], tuple[int, ...]] | None
-    """Address, shape and strides; None for one that has no address."""
+    """Address, shape and strides; None for a tensor without an address."""
     checksum: int | None
-    """Of every bit, and its place; None where the bits cannot be read."""
+    """Over every bit and its place; None where the bits cannot be read."""
     version: int | None
     """torch's count of writes, where there is no checksum: it misses those of Triton kernels, and counts empty ones."""
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The arguments of a call, and the state that their tensors were in."""
+    """The arguments of a call, and the states of their tensors."""
 
     args: Sequence[object]
     kwargs: Mapping[str, object]
@@ -36,17 +36,17 @@ class Snapshot:
 
 
 def snapshot(args: Sequence[object], kwargs: Mapping[str, object] | None = None) -> Snapshot:
-    """Remember the state of every tensor among the arguments: a few numbers each, no copy, but every byte is read."""
+    """Remember the state of every tensor among the arguments: a few numbers each, for which every byte is read."""
     kwargs = kwargs or {}
     return Snapshot(args, kwargs, _states_of(args, kwargs))
 
 
 def changed(before: Snapshot) -> list[str]:
-    """Return the names of the tensors that are not as they were: `args[0]`, `kwargs['out']`.
+    """Return the names of the tensors that have changed since a snapshot: `args[0]`, `kwargs['out']`.
 
-    Other bits, another place in memory, shape or strides; gone from its container, or new in it. It is the bits that
-    count, not who wrote them: a Triton kernel is noticed, a write that leaves everything as it was is not. A change of
-    one element is always noticed, one of several but for one chance in 2**64.
+    A tensor has changed if it has other bits, another place in memory, shape or strides, or if it is gone from its
+    container or new in it. The bits count, not who wrote them: a Triton kernel is noticed, a write of the same values
+    is not. A change of one element is always noticed, one of several except for one chance in 2**64.
     """
     after = _states_of(before.args, before.kwargs)
     names = [*before.states, *(name for name in after if name not in before.states)]
@@ -74,18 +74,18 @@ def checksum(tensor: "torch.Tensor") -> int:
     """Return a number that depends on every bit of a tensor and its place."""
     import torch
 
-    tensor = as_words(tensor)
+    tensor = _as_words(tensor)
     total = torch.zeros((), dtype=torch.int64, device=tensor.device)
     first = 0
     for block in blocks_of(tensor):
         bits = raw_bits(tensor[block]).reshape(-1).to(torch.int64)
-        total += mix(bits, first).sum()
+        total += _mix(bits, first).sum()
         first += bits.numel()
     return int(total)
 
 
-def as_words(tensor: "torch.Tensor") -> "torch.Tensor":
-    """Return the tensor's memory eight bytes at a time where it can be read so: that is fewer elements to read."""
+def _as_words(tensor: "torch.Tensor") -> "torch.Tensor":
+    """Return the tensor's memory as words of eight bytes where it can be read so: fewer elements to read."""
     import torch
 
     plain = tensor.is_contiguous() and not (tensor.is_complex() or tensor.is_neg())
@@ -95,10 +95,10 @@ def as_words(tensor: "torch.Tensor") -> "torch.Tensor":
     return tensor
 
 
-def mix(bits: "torch.Tensor", first: int) -> "torch.Tensor":
+def _mix(bits: "torch.Tensor", first: int) -> "torch.Tensor":
     """Return for each word a number that depends on it and its place, one to one in the word.
 
-    The steps are splitmix64's: a weighted sum alone would miss two float64 that change places, as low bits are all 0.
+    The steps are splitmix64's: a weighted sum would miss two float64 that change places, as their low bits are all 0.
     """
     import torch
 

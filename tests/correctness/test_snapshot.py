@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 
-from pytest_gpubench.correctness.inputs import changed, checksum, snapshot
+from pytest_gpubench.correctness.snapshot import changed, checksum, snapshot
 from tests.correctness.samples import COMPLEX, FLOAT8, FLOATS, INTEGERS, State
 
 

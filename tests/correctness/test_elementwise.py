@@ -15,7 +15,7 @@ special = st.sampled_from([0.0, -0.0, math.inf, -math.inf, math.nan, 1e-45, 6550
 values = st.one_of(special, st.floats(-4, 4), st.floats(allow_nan=True))
 
 
-class TestSurvey:
+class TestElements:
     @pytest.mark.parametrize("dtype", [*FLOATS, *FLOAT8, *COMPLEX, *INTEGERS, torch.bool], ids=str)
     @settings(max_examples=25, deadline=None)
     @given(data=st.data())
