@@ -98,12 +98,12 @@ def need_torch() -> None:
 
 def restore_clocks(folder: Path | None) -> int:
     """Give back the clocks that nobody needs locked any more; 0 where none are left locked, else 1."""
-    from pytest_gpubench.gpu.clocks import restore_all
-    from pytest_gpubench.gpu.lock import default_folder
+    from pytest_gpubench.gpu.clocks import restore_abandoned
+    from pytest_gpubench.gpu.lock_file import default_folder
 
-    restored = restore_all(default_folder() if folder is None else folder.expanduser())
-    print("\n".join(restored.sentences) or "no clocks to give back")
-    return 1 if restored.left else 0
+    restored = restore_abandoned(default_folder() if folder is None else folder.expanduser())
+    print("\n".join(each.sentence for each in restored) or "no clocks to give back")
+    return 1 if any(each.left for each in restored) else 0
 
 
 # what is only read
@@ -175,7 +175,8 @@ def throttle_words(nvml: "Nvml") -> str | None:
 
 def others_words(nvml: "Nvml") -> str:
     """Return what others do on the GPU."""
-    from pytest_gpubench.gpu.foreign import enforce, family, find_foreign, read_gpu
+    from pytest_gpubench.gpu.foreign import enforce, find_foreign, read_gpu
+    from pytest_gpubench.gpu.processes import family
 
     ours = family([os.getpid()])
     found = enforce("warn", lambda: find_foreign(read_gpu(nvml), ours, uses_gpu=True), 0.0, lambda sentence: None)

@@ -1,20 +1,48 @@
-"""Whether CUDA can still be used in this process."""
+"""The CUDA context of this process: whether it was started, and whether it can still be used."""
 
+import os
 import re
 import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
 
 from pytest_gpubench.units import printable
 
 SUSPICIOUS = re.compile(r"cuda|cublas|cudnn|nccl|accelerator", re.IGNORECASE)
+CUDA_ERROR_NOT_INITIALIZED = 3
+
+
+def cuda_was_started(modules: Mapping[str, Any] = sys.modules) -> bool:
+    """Tell whether CUDA was started in this process, after which CUDA_VISIBLE_DEVICES changes nothing.
+
+    The driver is asked too, if it is loaded: counting GPUs starts it, and others than torch may. Asking imports and
+    starts nothing.
+    """
+    torch = modules.get("torch")
+    with suppress(AttributeError):  # a torch that is being imported
+        if torch is not None and torch.cuda.is_initialized():
+            return True
+    return driver_was_started()
+
+
+def driver_was_started() -> bool:
+    """Tell whether cuInit was called in this process."""
+    import ctypes
+
+    try:
+        driver = ctypes.CDLL("libcuda.so.1", mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
+        return bool(driver.cuDeviceGetCount(ctypes.byref(ctypes.c_int())) != CUDA_ERROR_NOT_INITIALIZED)
+    except (OSError, AttributeError):
+        return False
 
 
 def context_error() -> str | None:
-    """Return the error that every call of CUDA in this process now ends with; None where it is usable, or not used."""
+    """Return the error that every CUDA call of this process now ends with; None where CUDA is usable or not used."""
     torch = sys.modules.get("torch")
     try:
-        if torch is None or not torch.cuda.is_initialized():
-            return None
-        torch.cuda.synchronize()
+        if torch is not None and torch.cuda.is_initialized():
+            torch.cuda.synchronize()
     except RuntimeError as error:
         return printable((str(error).splitlines() or [type(error).__name__])[0])
     except AttributeError:  # a torch that is being imported
@@ -22,8 +50,8 @@ def context_error() -> str | None:
     return None
 
 
-def speaks_of_cuda(error: BaseException | None) -> bool:
-    """Tell whether an error, or one that it came from, may be CUDA's; only then is CUDA asked, since asking waits."""
+def may_be_cuda_error(error: BaseException | None) -> bool:
+    """Tell whether an error or one of its causes may come from CUDA, so that it is worth waiting for CUDA to ask it."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))

@@ -1,4 +1,4 @@
-"""The device that is measured, and what is known about it."""
+"""The device to measure on, and the facts about it."""
 
 import os
 import socket
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 CPU_CACHE_FOLDER = Path("/sys/devices/system/cpu/cpu0/cache")
 CPU_CACHE_BYTES = 64 * 2**20
-"""Taken for the last-level cache where the system does not say how large it is."""
+"""Assumed for the last-level cache where the system does not say how large it is."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,11 +37,11 @@ class Device:
 
     @property
     def cache_bytes(self) -> int:
-        """The size of the cache that a cold measurement must not find its data in."""
+        """The size of the cache that is flushed before a cold measurement."""
         return self.facts.cache_bytes or CPU_CACHE_BYTES
 
     def stopwatch(self) -> Callable[[], float]:
-        """Start a clock; calling what is returned waits for the device and returns its microseconds since then."""
+        """Start a clock; the function returned waits for the device and returns the microseconds since then."""
         if self.type == "cpu":
             started_s = time.perf_counter()
             return lambda: 1e6 * (time.perf_counter() - started_s)
@@ -67,7 +67,7 @@ class Device:
 
 
 def find_device(wanted: Literal["auto", "cuda", "cpu"]) -> Device:
-    """Return the device that a setting asks for; raise DeviceUnavailable if it is the GPU and there is none."""
+    """Return the device of a setting; raise DeviceUnavailable if it is the GPU and there is none."""
     try:
         import torch
     except (ImportError, OSError) as error:
@@ -82,7 +82,7 @@ def find_device(wanted: Literal["auto", "cuda", "cpu"]) -> Device:
 
 
 def required_device(wanted: Literal["auto", "cuda", "cpu"], require_gpu: bool) -> Device:
-    """Return the device to measure on; raise DeviceUnavailable where it has to be a GPU and is none."""
+    """Return the device to measure on; raise DeviceUnavailable where it must be a GPU and is not."""
     device = find_device(wanted)
     if require_gpu and device.type != "cuda":
         raise DeviceUnavailable(
@@ -93,7 +93,7 @@ def required_device(wanted: Literal["auto", "cuda", "cpu"], require_gpu: bool) -
 
 
 def why_no_gpu() -> str:
-    """Return why torch sees no GPU, as far as it can be told."""
+    """Return why torch sees no GPU, as far as that is known."""
     import torch
 
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -140,28 +140,21 @@ def cpu_device() -> Device:
 
 
 def cpu_facts() -> DeviceFacts:
-    """Return what is known about the CPU, which takes no torch."""
+    """Return the facts about the CPU, which need no torch."""
     return DeviceFacts(type="cpu", name=_cpu_name(), host=socket.gethostname(), cache_bytes=_cpu_cache_bytes())
 
 
 def _open_by_uuid(bare: object) -> tuple[str | None, Nvml | None, str | None]:
-    """Return the UUID with the prefix that torch leaves out, a GPU's or a MIG instance's as NVML knows it, and NVML."""
+    """Return the UUID with the prefix that torch leaves out, NVML's GPU, and why there is none."""
     if bare is None:
-        return None, *_open_nvml(None)
+        return None, None, "this torch does not say which GPU it uses"
+    errors = []
     for uuid in (f"GPU-{bare}", f"MIG-{bare}"):
-        nvml, _ = _open_nvml(uuid)
-        if nvml is not None:
-            return uuid, nvml, None
-    return f"GPU-{bare}", *_open_nvml(f"GPU-{bare}")
-
-
-def _open_nvml(uuid: str | None) -> tuple[Nvml | None, str | None]:
-    try:
-        if uuid is None:
-            raise RuntimeError("this torch does not say which GPU it uses")
-        return Nvml.open(uuid), None
-    except RuntimeError as error:
-        return None, str(error)
+        try:
+            return uuid, Nvml.open(uuid), None
+        except RuntimeError as error:
+            errors.append(str(error))
+    return f"GPU-{bare}", None, errors[0]
 
 
 def _cpu_name() -> str:

@@ -1,5 +1,6 @@
-"""NVIDIA's management library, reduced to what a measurement asks of it."""
+"""The readings of a GPU through NVML, NVIDIA's management library."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,8 +11,8 @@ THROTTLE_REASONS = {
     0x40: "hardware thermal slowdown",
     0x80: "hardware power brake",
 }
-"""The clock-event reasons under which a time says more about the card than about the kernel (nvml.h); not among them
-are idleness and clocks that somebody set."""
+"""The clock-event reasons (nvml.h) that make a time say more about the card than about the kernel; idleness and clocks
+that somebody set are not among them."""
 THROTTLED = sum(THROTTLE_REASONS)
 
 
@@ -30,30 +31,30 @@ class Nvml:
     @classmethod
     def open(cls, uuid: str) -> "Nvml":
         """Open the GPU with this UUID; raise RuntimeError saying what is missing."""
-        library = _library()
-        try:
-            return cls(library, library.nvmlDeviceGetHandleByUUID(uuid))
-        except library.NVMLError as error:
-            raise RuntimeError(f"NVML does not know GPU {uuid} ({error})") from None
+        return cls._open(f"GPU {uuid}", lambda library: library.nvmlDeviceGetHandleByUUID(uuid))
 
     @classmethod
     def open_index(cls, index: int) -> "Nvml":
-        """Open a GPU by NVML's own index, which CUDA_VISIBLE_DEVICES does not change."""
+        """Open a GPU by NVML's own index, which CUDA_VISIBLE_DEVICES does not change; raise RuntimeError."""
+        return cls._open(f"a GPU number {index}", lambda library: library.nvmlDeviceGetHandleByIndex(index))
+
+    @classmethod
+    def _open(cls, gpu: str, find: Callable[[Any], Any]) -> "Nvml":
         library = _library()
         try:
-            return cls(library, library.nvmlDeviceGetHandleByIndex(index))
+            return cls(library, find(library))
         except library.NVMLError as error:
-            raise RuntimeError(f"NVML does not know a GPU number {index} ({error})") from None
+            raise RuntimeError(f"NVML does not know {gpu} ({error})") from None
 
     def throttle_mask(self) -> int:
-        """Return the bits of the reasons for which the GPU is throttled now."""
+        """Return the bits of the reasons why the GPU is throttled now."""
         try:
             return int(self.library.nvmlDeviceGetCurrentClocksThrottleReasons(self.handle)) & THROTTLED
         except self.library.NVMLError:
             return 0
 
     def ask(self, query: str, *arguments: Any) -> Any:
-        """Return what nvmlDeviceGet<query> says; None where this GPU or driver cannot say it."""
+        """Return the answer of nvmlDeviceGet<query>; None where this GPU or driver has none."""
         try:
             return getattr(self.library, f"nvmlDeviceGet{query}")(self.handle, *arguments)
         except (self.library.NVMLError, AttributeError):
@@ -80,7 +81,7 @@ class Nvml:
         return None if clock is None else int(clock)
 
     def power_limit_w(self) -> float | None:
-        """Return the power cap in force."""
+        """Return the power cap."""
         limit_mw = self.ask("EnforcedPowerLimit")
         return None if limit_mw is None else limit_mw / 1000
 

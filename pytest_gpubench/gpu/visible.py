@@ -1,14 +1,18 @@
-"""Which GPUs and MIG instances a process may use, found out without torch and without a CUDA context."""
+"""The GPUs and MIG instances that a process may use, found without torch and without a CUDA context."""
 
 import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from pytest_gpubench.gpu.nvml import Nvml
+from pytest_gpubench.gpu.nvml import Nvml
 
+if TYPE_CHECKING:
+    from pytest_gpubench.results.model import DeviceFacts
+
+DRIVER_FILES = ("/dev/nvidiactl", "/dev/dxg", "/proc/driver/nvidia/version")
 MAX_GPUS = 64
 
 
@@ -24,26 +28,49 @@ class VisibleGpu:
 
 @dataclass(frozen=True)
 class HostGpu:
-    """A GPU of the host and what of it can be used: itself, or its MIG instances where it is split into some."""
+    """A GPU of the host and what can be used of it: itself, or the MIG instances that it is split into."""
 
     gpu: VisibleGpu
     usable: tuple[VisibleGpu, ...]
 
 
-def find_visible(environment: Mapping[str, str] | None = None) -> list[VisibleGpu]:
-    """Return what CUDA_VISIBLE_DEVICES lets through, in its order; nothing where NVML is not usable.
+def has_gpu_driver() -> bool:
+    """Tell whether there is an NVIDIA driver, and CUDA_VISIBLE_DEVICES does not hide every GPU."""
+    listed = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if listed is not None and not parse_list(listed):
+        return False
+    return any(Path(name).exists() for name in DRIVER_FILES)
 
-    A run may use every MIG instance that is returned; one process sees only the first of its list.
+
+def visible_facts() -> "list[DeviceFacts]":
+    """Return what is known of the visible GPUs; nothing where NVML is not usable."""
+    import socket
+
+    from pytest_gpubench.results.model import DeviceFacts
+
+    gpus = find_visible()
+    try:
+        driver = Nvml.open(gpus[0].uuid).driver() if gpus else None
+    except RuntimeError:
+        driver = None
+    host = socket.gethostname()
+    return [DeviceFacts(type="cuda", name=gpu.name, host=host, uuid=gpu.uuid, driver=driver) for gpu in gpus]
+
+
+def find_visible(environment: Mapping[str, str] | None = None) -> list[VisibleGpu]:
+    """Return the GPUs that CUDA_VISIBLE_DEVICES lists, in its order; nothing where NVML is not usable.
+
+    A run may use every MIG instance that is returned; CUDA shows one process only the first of its list.
     """
     environment = os.environ if environment is None else environment
     return select(environment.get("CUDA_VISIBLE_DEVICES"), read_host())
 
 
 def parse_list(listed: str) -> list[int] | list[str]:
-    """Return the indices, or the beginnings of UUIDs, in a CUDA_VISIBLE_DEVICES, as CUDA reads it.
+    """Return the indices, or the beginnings of UUIDs, in CUDA_VISIBLE_DEVICES as CUDA reads it.
 
-    The first entry says which of the two it is. The list ends before the first entry that is neither, such as -1 and
-    NoDevFiles; an entry given twice empties it.
+    The first entry decides which of the two they are. The list ends before the first entry that is neither, such as -1
+    or NoDevFiles. An entry given twice empties it.
     """
     for prefix in ("GPU-", "MIG-"):
         if listed.startswith(prefix):
@@ -52,7 +79,7 @@ def parse_list(listed: str) -> list[int] | list[str]:
 
 
 def select(listed: str | None, host: Sequence[HostGpu]) -> list[VisibleGpu]:
-    """Return what a CUDA_VISIBLE_DEVICES lets through of a host's GPUs in NVML's order; all of them for None."""
+    """Return the GPUs of a host, given in NVML's order, that CUDA_VISIBLE_DEVICES lists; all of them for None."""
     if listed is None:
         return [gpu for each in host for gpu in each.usable]
     names = parse_list(listed)
@@ -63,7 +90,7 @@ def select(listed: str | None, host: Sequence[HostGpu]) -> list[VisibleGpu]:
 
 
 def index_caveat(environment: Mapping[str, str], host: Sequence[HostGpu]) -> str | None:
-    """Return a warning where an index may mean another GPU to CUDA than to NVML; None where both must agree."""
+    """Return a warning where CUDA and NVML may number the GPUs differently; None where they cannot."""
     listed = environment.get("CUDA_VISIBLE_DEVICES", "")
     in_pci_order = environment.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
     if in_pci_order or listed.startswith(("GPU-", "MIG-")) or len({each.gpu.name for each in host}) < 2:
@@ -77,9 +104,7 @@ def index_caveat(environment: Mapping[str, str], host: Sequence[HostGpu]) -> str
 
 
 def read_host() -> list[HostGpu]:
-    """Return what NVML says of all GPUs of this host, in the order of the PCI bus; nothing where it is not usable."""
-    from pytest_gpubench.gpu.nvml import Nvml
-
+    """Return all GPUs of this host in the order of the PCI bus; nothing where NVML is not usable."""
     found = []
     try:
         for index in range(MAX_GPUS):
@@ -91,9 +116,7 @@ def read_host() -> list[HostGpu]:
     return found
 
 
-def _instances(nvml: "Nvml") -> tuple[VisibleGpu, ...]:
-    from pytest_gpubench.gpu.nvml import Nvml
-
+def _instances(nvml: Nvml) -> tuple[VisibleGpu, ...]:
     handles = [nvml.ask("MigDeviceHandleByIndex", index) for index in range(nvml.ask("MaxMigDeviceCount") or 0)]
     opened = [Nvml(nvml.library, handle) for handle in handles if handle is not None]
     return tuple(VisibleGpu(uuid, None, each.name(), True) for each in opened if (uuid := each.uuid()))

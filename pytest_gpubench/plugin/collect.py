@@ -39,7 +39,7 @@ class Gathering:
     def _devices(self) -> "list[DeviceFacts]":
         """Return what the workers will measure on, as far as that is known without torch: GPUs, or the CPU."""
         from pytest_gpubench.gpu.device import cpu_facts
-        from pytest_gpubench.gpu.presence import has_gpu_driver, visible_facts
+        from pytest_gpubench.gpu.visible import has_gpu_driver, visible_facts
 
         if self.settings.device == "cpu":
             return [cpu_facts()]

@@ -22,7 +22,7 @@ from pytest_gpubench.settings import ClockWish, Settings, ini_name
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pytest_gpubench.gpu.allocation import Claim
+    from pytest_gpubench.gpu.claim import Claim
     from pytest_gpubench.gpu.device import Device
     from pytest_gpubench.gpu.foreign import ForeignWork
     from pytest_gpubench.results.model import Turn
@@ -65,8 +65,8 @@ class Turns:
         self._said: set[str] = set()
 
     @property
-    def folder(self) -> "Path | None":
-        """Where the locks are; None is the folder of all users of this host."""
+    def folder(self) -> "Path":
+        """Where the locks are."""
         return lock_folder(self.settings)
 
     # hooks
@@ -194,7 +194,8 @@ class Turns:
         return self._visible
 
     def _hold(self, gpus: tuple[str, ...], nodeid: str) -> None:
-        from pytest_gpubench.gpu.lock import GpuLock, Holder, Patience, command_line
+        from pytest_gpubench.gpu.holder import Holder, command_line
+        from pytest_gpubench.gpu.lock import GpuLock, Patience
 
         worker = getattr(self.config, "workerinput", None)
         self._claim(gpus)
@@ -203,19 +204,19 @@ class Turns:
         patience = Patience(self.settings.lock_timeout, self._say)
         if worker is not None:
             patience.say_after_s = WORKER_SAYS_AFTER_S
-        waited_s = lock.acquire(patience=patience)
+        waited_s = lock.acquire(patience)
         ends = ExitStack()
         ends.callback(lock.release)
         self.held = Held(ends, gpus, waited_s, time.time())
 
     def _claim(self, gpus: tuple[str, ...]) -> None:
         """Take seats at GPUs, once for each."""
-        from pytest_gpubench.gpu.allocation import claim_gpu
+        from pytest_gpubench.gpu.claim import claim_gpu
         from pytest_gpubench.gpu.visible import VisibleGpu
 
-        own = self.pin.claim.gpus if self.pin is not None else ()
+        own = self.pin.claim.gpu.uuid if self.pin is not None else None
         for uuid in gpus:
-            if uuid not in self._claims and all(gpu.uuid != uuid for gpu in own):
+            if uuid not in self._claims and uuid != own:
                 self._claims[uuid] = claim_gpu([VisibleGpu(uuid, None, "")], self.folder)
 
     def _lock_clocks(self, gpus: tuple[str, ...], wish: ClockWish) -> None:
@@ -223,7 +224,7 @@ class Turns:
 
         assert self.held is not None
         for uuid in gpus:
-            self.held.ends.enter_context(ClockLock(uuid, wish, self._clock_folder(), self._warn))
+            self.held.ends.enter_context(ClockLock(uuid, wish, self.folder, self._warn))
 
     def _mind_clocks(self, device: "Device | None") -> None:
         """Refuse a test on the CPU whose clocks were to be locked, or say that they are not; see `refuse_clocks`."""
@@ -251,14 +252,10 @@ class Turns:
         """Give back the clocks that another run left locked when it died."""
         from pytest_gpubench.gpu.clocks import restore_abandoned
 
-        for sentence in restore_abandoned(self._clock_folder()):
-            self._say(sentence)
-            self._first_warnings.append(sentence)
-
-    def _clock_folder(self) -> "Path":
-        from pytest_gpubench.gpu.lock import default_folder
-
-        return self.folder or default_folder()
+        for found in restore_abandoned(self.folder):
+            if not found.in_use:
+                self._say(found.sentence)
+                self._first_warnings.append(found.sentence)
 
     def _mind_foreign(self, gpus: tuple[str, ...]) -> None:
         from pytest_gpubench.gpu.foreign import SETTLE_S, enforce
@@ -300,8 +297,8 @@ class Turns:
 
     def _ours(self, uuid: str, listed: set[int]) -> frozenset[int]:
         """Return the processes of this run and of others that take turns, too; their children only if that matters."""
-        from pytest_gpubench.gpu.allocation import claimants
-        from pytest_gpubench.gpu.foreign import family
+        from pytest_gpubench.gpu.claim import claimants
+        from pytest_gpubench.gpu.processes import family
 
         roots = {os.getpid(), *claimants(uuid, self.folder)}
         controller = controller_pid(self.config)

@@ -42,7 +42,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     """Do what must precede a conftest's imports: pin a worker to its GPU, or have Triton run without one."""
-    from pytest_gpubench.gpu.presence import has_gpu_driver
+    from pytest_gpubench.gpu.visible import has_gpu_driver
 
     settings = resolve_early(early_config)
     if is_becoming_worker() and has_gpu_driver():

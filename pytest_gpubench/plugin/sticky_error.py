@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pytest_gpubench.errors import NotMeasured
-from pytest_gpubench.gpu.context import context_error, speaks_of_cuda
+from pytest_gpubench.gpu.context import context_error, may_be_cuda_error
 
 EXIT_CODE = 70
 
@@ -58,7 +58,7 @@ class Containment:
         """Note who broke the context, and in its report what follows."""
         report = yield
         error = None if call.excinfo is None else call.excinfo.value
-        if self.culprit == item.nodeid or not report.failed or not speaks_of_cuda(error):
+        if self.culprit == item.nodeid or not report.failed or not may_be_cuda_error(error):
             return report
         if self.culprit is not None:
             report.outcome = "skipped"

@@ -15,7 +15,7 @@ from pytest_gpubench.plugin.options import resolve
 from pytest_gpubench.settings import Settings
 
 if TYPE_CHECKING:
-    from pytest_gpubench.gpu.allocation import Claim
+    from pytest_gpubench.gpu.claim import Claim
     from pytest_gpubench.gpu.visible import VisibleGpu
 
 CONTROLLER = "gpu_bench_controller"
@@ -66,14 +66,14 @@ def is_becoming_worker() -> bool:
 
 def introduce(node: Any) -> None:
     """Tell a worker who its controller is."""
-    from pytest_gpubench.gpu.lock import pid_namespace
+    from pytest_gpubench.gpu.processes import pid_namespace
 
     node.workerinput[CONTROLLER] = [os.getpid(), pid_namespace()]
 
 
 def controller_pid(config: pytest.Config) -> int | None:
     """Return the process id of a worker's controller; None where it is on another host, or there is none."""
-    from pytest_gpubench.gpu.lock import pid_namespace
+    from pytest_gpubench.gpu.processes import pid_namespace
 
     pid, namespace = getattr(config, "workerinput", {}).get(CONTROLLER, (None, None))
     return pid if namespace == pid_namespace() and pid in (os.getppid(), None) else None
@@ -100,23 +100,22 @@ class Pin:
     @property
     def uuids(self) -> tuple[str, ...]:
         """The UUIDs of what CUDA shows this process, cuda:0 first."""
-        return tuple(gpu.uuid for gpu in (self.order if self.wide else self.claim.gpus))
+        return tuple(gpu.uuid for gpu in self.order) if self.wide else (self.claim.gpu.uuid,)
 
     def widen(self) -> None:
         """Let CUDA show the other GPUs after the own one, if it is not too late for that."""
-        from pytest_gpubench.gpu.allocation import cuda_was_initialised
+        from pytest_gpubench.gpu.context import cuda_was_started
 
-        if self.problem is not None or cuda_was_initialised():
+        if self.problem is not None or cuda_was_started():
             return
-        os.environ.update(self.claim.environment(also=self.order))
         self.wide = True
+        show(self.uuids)
 
     def sign(self, arguments: Sequence[str]) -> None:
         """Write into the locks by which command this worker was started, once that is known."""
-        from pytest_gpubench.gpu.lock import Holder, command_line
+        from pytest_gpubench.gpu.holder import Holder, command_line
 
-        for file in self.claim.files:
-            file.write(Holder.of_this_process(command=command_line(arguments)))
+        self.claim.file.write(Holder.of_this_process(command=command_line(arguments)))
 
 
 _pin: Pin | None = None
@@ -137,20 +136,26 @@ def pin_worker(settings: Settings) -> Pin | None:
 
 def pin_to(gpus: "Sequence[VisibleGpu]", settings: Settings) -> Pin | None:
     """Take one of these GPUs and make it the only one that CUDA shows this process; None where there are none."""
-    from pytest_gpubench.gpu.allocation import claim_gpu, cuda_was_initialised
+    from pytest_gpubench.gpu.claim import claim_gpu
+    from pytest_gpubench.gpu.context import cuda_was_started
 
     if not gpus:
         return None
-    early = cuda_was_initialised()
+    early = cuda_was_started()
     claim = claim_gpu(gpus, lock_folder(settings))
-    place = list(gpus).index(claim.gpus[0])
+    place = list(gpus).index(claim.gpu)
     pin = Pin(claim, (*gpus[place:], *gpus[:place]))
     if early:
-        pin.problem = set_current(claim.gpus[0].uuid)
+        pin.problem = set_current(claim.gpu.uuid)
         return pin
-    os.environ.update(claim.environment())
+    show(pin.uuids)
     os.environ.setdefault(COUNT_WITHOUT_CUDA, "1")
     return pin
+
+
+def show(uuids: Sequence[str]) -> None:
+    """Have CUDA show this process these GPUs only."""
+    os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(uuids)
 
 
 def set_current(uuid: str) -> str:
@@ -182,9 +187,11 @@ def same_gpu(uuid: str, other: str) -> bool:
     return bool(bare[0]) and bare[0] == bare[1]
 
 
-def lock_folder(settings: Settings) -> Path | None:
-    """Return where the locks are; None is the folder of all users of this host."""
-    return None if settings.lock_folder is None else Path(settings.lock_folder).expanduser()
+def lock_folder(settings: Settings) -> Path:
+    """Return where the locks are."""
+    from pytest_gpubench.gpu.lock_file import default_folder
+
+    return default_folder() if settings.lock_folder is None else Path(settings.lock_folder).expanduser()
 
 
 class Workers:

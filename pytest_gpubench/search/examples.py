@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NoReturn, TypeVar
 
 from pytest_gpubench.errors import GpuBenchError, LimitBroken, WrongResult
-from pytest_gpubench.gpu.context import context_error, speaks_of_cuda
+from pytest_gpubench.gpu.context import context_error, may_be_cuda_error
 from pytest_gpubench.search.example import Example, Key, size_of
 from pytest_gpubench.search.out_of_memory import give_back, is_out_of_memory
 from pytest_gpubench.search.raised import Raised, clear, origin
@@ -57,7 +57,7 @@ class Examples:
             reject()
         result, error = attempt(call)
         key = key_of(kind, example)  # with what was drawn in the call
-        if error is not None and speaks_of_cuda(error) and context_error() is not None:
+        if error is not None and may_be_cuda_error(error) and context_error() is not None:
             raise ContextLost(error, example)
         if key in self.rejected:
             self.last = error

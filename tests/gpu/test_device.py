@@ -1,44 +1,15 @@
-"""Devices and their presence, found out without a GPU."""
+"""Devices, found without a GPU."""
 
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
 
 from pytest_gpubench.errors import DeviceUnavailable
-from pytest_gpubench.gpu import device, presence, visible
+from pytest_gpubench.gpu import device
 from pytest_gpubench.gpu.device import cpu_device, find_device, why_no_gpu
 from pytest_gpubench.gpu.nvml import Nvml
-from pytest_gpubench.gpu.presence import has_gpu_driver, visible_facts
-from pytest_gpubench.gpu.visible import HostGpu, VisibleGpu
 from pytest_gpubench.results.model import DeviceFacts
-
-
-@pytest.mark.parametrize(
-    ("listed", "found"), [(None, True), ("0", True), ("", False), ("-1", False), ("none", False), ("1,1", False)]
-)
-def test_a_driver_counts_unless_every_gpu_is_hidden(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, listed: str | None, found: bool
-) -> None:
-    monkeypatch.setattr(presence, "DRIVER_FILES", (str(tmp_path),))
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    if listed is not None:
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", listed)
-    assert has_gpu_driver() is found
-    monkeypatch.setattr(presence, "DRIVER_FILES", (str(tmp_path / "missing"),))
-    assert has_gpu_driver() is False
-
-
-def test_facts_of_what_is_visible(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    gpu = VisibleGpu("GPU-a", 0, "NVIDIA H200")
-    monkeypatch.setattr(visible, "read_host", lambda: [HostGpu(gpu, (gpu,))])
-    monkeypatch.setattr(Nvml, "open", lambda uuid: SimpleNamespace(driver=lambda: "580.1"))
-    (facts,) = visible_facts()
-    assert (facts.type, facts.name, facts.uuid, facts.driver) == ("cuda", "NVIDIA H200", "GPU-a", "580.1")
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
-    assert visible_facts() == []
 
 
 def test_the_cpu() -> None:

@@ -2,20 +2,26 @@
 
 import os
 import sys
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_gpubench.gpu import visible
+from pytest_gpubench.gpu.nvml import Nvml
 from pytest_gpubench.gpu.visible import (
     HostGpu,
     VisibleGpu,
     find_visible,
+    has_gpu_driver,
     index_caveat,
     parse_list,
     read_host,
     select,
+    visible_facts,
 )
 
 UUIDS = ["GPU-aa11", "GPU-aa22", "GPU-bb33", "GPU-c"]
@@ -171,3 +177,29 @@ def test_the_host_is_read_from_nvml(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_without_nvml_nothing_is_visible(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
     assert find_visible({}) == []
+
+
+@pytest.mark.parametrize(
+    ("listed", "found"), [(None, True), ("0", True), ("", False), ("-1", False), ("none", False), ("1,1", False)]
+)
+def test_a_driver_counts_unless_every_gpu_is_hidden(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, listed: str | None, found: bool
+) -> None:
+    monkeypatch.setattr(visible, "DRIVER_FILES", (str(tmp_path),))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if listed is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", listed)
+    assert has_gpu_driver() is found
+    monkeypatch.setattr(visible, "DRIVER_FILES", (str(tmp_path / "missing"),))
+    assert has_gpu_driver() is False
+
+
+def test_facts_of_what_is_visible(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    gpu = VisibleGpu("GPU-a", 0, "NVIDIA H200")
+    monkeypatch.setattr(visible, "read_host", lambda: [HostGpu(gpu, (gpu,))])
+    monkeypatch.setattr(Nvml, "open", lambda uuid: SimpleNamespace(driver=lambda: "580.1"))
+    (facts,) = visible_facts()
+    assert (facts.type, facts.name, facts.uuid, facts.driver) == ("cuda", "NVIDIA H200", "GPU-a", "580.1")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
+    assert visible_facts() == []

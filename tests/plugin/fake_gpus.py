@@ -68,12 +68,12 @@ def find_device(wanted: str) -> Any:
 
 
 def install() -> None:
-    from pytest_gpubench.gpu import allocation, device, presence
+    from pytest_gpubench.gpu import context, device, visible
     from pytest_gpubench.plugin import sticky_error
 
     sys.modules["pynvml"] = FakeNvml()  # type: ignore[assignment]
-    presence.DRIVER_FILES = ("/", "/", "/")
-    allocation.cuda_was_initialised = lambda modules=None: STARTED
+    visible.DRIVER_FILES = ("/", "/", "/")
+    context.cuda_was_started = lambda modules=None: STARTED
     device.find_device = find_device
     sticky_error.context_error = lambda: os.environ.get("FAKE_CONTEXT_ERROR")  # type: ignore[attr-defined] # its import
 

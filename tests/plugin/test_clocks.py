@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from pytest_gpubench.cli import main
-from pytest_gpubench.gpu.clocks.record import Owner, Record, boot_id, record_path, write_record
-from pytest_gpubench.gpu.lock import Holder, LockFile
+from pytest_gpubench.gpu.clocks.record import ClockRecord, Owner, boot_id, record_path, write_record
+from pytest_gpubench.gpu.holder import Holder
+from pytest_gpubench.gpu.lock_file import LockFile
 from tests.gpu import recording_nvml
 from tests.gpu.recording_nvml import Recording, changes
 from tests.plugin.hosts import KEEP, Host
@@ -25,7 +26,7 @@ RECORDING = """
 import json, os, sys
 from pathlib import Path
 import fake_gpus, recording_nvml
-from pytest_gpubench.gpu.lock import LockFile
+from pytest_gpubench.gpu.lock_file import LockFile
 
 class Both(recording_nvml.Recording, fake_gpus.FakeNvml):
     def answer(self, query, arguments):
@@ -76,7 +77,7 @@ def leave(host: Host, gpu: str = "GPU-a", number: int = 1) -> None:
     """Leave the record of a process that has ended; its start is not that of the process that has its number now."""
     (host.folder / "locks").mkdir(exist_ok=True)
     holder = Holder(os.getpid(), number, Holder.of_this_process().namespace, *list_of_holder())
-    record = Record(gpu=gpu, graphics=1410, memory=3201, owners=(Owner(boot_id(), 0, holder),))
+    record = ClockRecord(gpu=gpu, graphics=1410, memory=3201, owners=(Owner(boot_id(), 0, holder),))
     write_record(record_path(host.folder / "locks", gpu), record)
 
 

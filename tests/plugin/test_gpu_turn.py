@@ -12,8 +12,10 @@ from typing import Any, cast
 import pytest
 
 from pytest_gpubench.errors import BadRequest
-from pytest_gpubench.gpu import allocation, visible
-from pytest_gpubench.gpu.lock import GpuLock, Holder
+from pytest_gpubench.gpu import visible
+from pytest_gpubench.gpu.claim import claim_gpu
+from pytest_gpubench.gpu.holder import Holder
+from pytest_gpubench.gpu.lock import GpuLock
 from pytest_gpubench.gpu.visible import HostGpu, VisibleGpu
 from pytest_gpubench.plugin.gpu_turn import Reach, TooFewGpus, Turns
 from pytest_gpubench.plugin.markers import gpus_needed
@@ -132,7 +134,7 @@ def test_none(): assert held() == []
 def test_wrong(): pass
 
 def held():
-    from pytest_gpubench.gpu.lock import LockFile
+    from pytest_gpubench.gpu.lock_file import LockFile
     from pathlib import Path
     found = []
     for uuid in ("GPU-a", "GPU-b"):
@@ -255,7 +257,7 @@ def test_a_run_that_takes_turns_is_no_stranger(host: Host) -> None:
     host.write(SIX)
     host.list_processes({"GPU-a": [os.getpid()]})
     assert host.run("-k", "0", "--gpu-bench-busy=fail")[0] == 1
-    claim = allocation.claim_gpu([VisibleGpu("GPU-a", 0, "")], host.folder / "locks")
+    claim = claim_gpu([VisibleGpu("GPU-a", 0, "")], host.folder / "locks")
     assert host.run("-k", "0", "--gpu-bench-busy=fail")[0] == 0
     claim.release()
 
@@ -333,7 +335,7 @@ def test_the_current_gpu_is_held_first(
 
 
 def test_a_worker_that_could_not_be_widened_says_why(tmp_path: Path) -> None:
-    pin = Pin(allocation.claim_gpu(GPUS, tmp_path), tuple(GPUS))
+    pin = Pin(claim_gpu(GPUS, tmp_path), tuple(GPUS))
     turns = turns_with(pin, "GPU-a")
     with pytest.raises(TooFewGpus, match="CUDA was started while tests were collected"):
         turns._choose(turns._reach.device(cast(Any, None)), 2)  # type: ignore[arg-type]

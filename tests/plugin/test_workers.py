@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_gpubench.gpu import allocation, visible
+from pytest_gpubench.gpu import context, visible
 from pytest_gpubench.gpu.visible import HostGpu, VisibleGpu
 from pytest_gpubench.plugin import workers
 from pytest_gpubench.plugin.workers import pin_to, same_gpu
@@ -128,7 +128,7 @@ class TestPins:
         for name in ("CUDA_VISIBLE_DEVICES", workers.COUNT_WITHOUT_CUDA):
             monkeypatch.setenv(name, "")  # so that what is set is taken back
             monkeypatch.delenv(name)
-        monkeypatch.setattr(allocation, "cuda_was_initialised", lambda: False)
+        monkeypatch.setattr(context, "cuda_was_started", lambda: False)
 
     def test_the_own_gpu_alone(self, tmp_path: Path) -> None:
         first, second = (pin_to(GPUS, Settings(lock_folder=str(tmp_path))) for _ in range(2))
@@ -145,7 +145,7 @@ class TestPins:
         assert "CUDA_VISIBLE_DEVICES" not in os.environ
 
     def test_cuda_was_started_before(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-        monkeypatch.setattr(allocation, "cuda_was_initialised", lambda: True)
+        monkeypatch.setattr(context, "cuda_was_started", lambda: True)
         pin = pin_to(GPUS, Settings(lock_folder=str(tmp_path)))
         assert pin is not None
         assert pin.problem is not None
@@ -157,7 +157,7 @@ class TestPins:
     def test_cuda_was_started_while_collecting(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         pin = pin_to(GPUS, Settings(lock_folder=str(tmp_path)))
         assert pin is not None
-        monkeypatch.setattr(allocation, "cuda_was_initialised", lambda: True)
+        monkeypatch.setattr(context, "cuda_was_started", lambda: True)
         pin.widen()
         assert os.environ["CUDA_VISIBLE_DEVICES"] == "GPU-a"
         assert pin.uuids == ("GPU-a",)

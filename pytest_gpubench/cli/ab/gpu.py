@@ -12,17 +12,18 @@ def one_gpu() -> dict[str, str]:
 
     Its place is held until this process ends, so that the workers of other runs take another GPU.
     """
-    from pytest_gpubench.gpu.allocation import claim_gpu
+    from pytest_gpubench.gpu.claim import claim_gpu
+    from pytest_gpubench.gpu.lock_file import default_folder
     from pytest_gpubench.gpu.visible import find_visible
 
     visible = find_visible()
     if len(visible) < 2:
         return {}
     try:
-        claim = claim_gpu(visible)
+        claim = claim_gpu(visible, default_folder())
     except (BadRequest, DeviceUnavailable) as error:
         say(f"warning: no GPU is held for these runs, the first one is used: {error}")
         return {"CUDA_VISIBLE_DEVICES": visible[0].uuid}
-    say(f"both are measured on {claim.gpus[0].name} {claim.gpus[0].uuid}, one of {len(visible)} GPUs")
+    say(f"both are measured on {claim.gpu.name} {claim.gpu.uuid}, one of {len(visible)} GPUs")
     HELD.append(claim)
-    return claim.environment()
+    return {"CUDA_VISIBLE_DEVICES": claim.gpu.uuid}

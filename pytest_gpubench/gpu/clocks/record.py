@@ -1,7 +1,6 @@
-"""The record on disk of the clocks that are locked on a GPU, and for whom."""
+"""The record on disk of the clocks that are locked on a GPU, and of the processes that want them locked."""
 
 import os
-import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -9,8 +8,11 @@ from pathlib import Path
 import msgspec
 
 from pytest_gpubench.errors import BadFile, DeviceUnavailable
-from pytest_gpubench.gpu.clocks.target import clock_text
-from pytest_gpubench.gpu.lock import Holder, LockFile, Patience, ignore
+from pytest_gpubench.gpu.clocks.changes import clock_text, reset_clocks
+from pytest_gpubench.gpu.holder import Holder
+from pytest_gpubench.gpu.lock import Patience
+from pytest_gpubench.gpu.lock_file import LockFile, read_regular
+from pytest_gpubench.gpu.nvml import Nvml
 
 SUFFIX = ".clocks.json"
 RECORD_BYTES = 2**16
@@ -20,35 +22,35 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Owner(msgspec.Struct, frozen=True):
-    """Who wants clocks to stay locked: a process, by its number and start, under one boot of the host."""
+    """One lock of a process, and the boot of the host under which the process runs."""
 
     boot: str | None
     number: int
-    """Which of the locks of its process."""
+    """Tells the locks of one process apart."""
     holder: Holder
 
     @property
     def lives(self) -> bool:
-        """Whether it may still want them; True where that cannot be seen, as of another container's process.
+        """Whether the process may still run; True where that cannot be seen, as in another container.
 
-        The GPU is here, so whoever locked its clocks under another boot has ended.
+        The GPU is in this host, so processes of another boot have ended.
         """
         return self.boot == boot_id() and not self.holder.has_ended
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """What was done to the clocks of a GPU, and for whom."""
+class ClockRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """The clocks that were locked on a GPU, and for which owners."""
 
     gpu: str
     graphics: int
     """As NVML takes it: MHz, or CLOCK_LIMIT_TDP."""
     memory: int | None
-    """MHz; None where the memory's clock was left alone."""
+    """MHz; None where the memory clock was left alone."""
     owners: tuple[Owner, ...]
 
     @property
     def living(self) -> tuple[Owner, ...]:
-        """The owners that may still want it so."""
+        """The owners that may still run."""
         return tuple(owner for owner in self.owners if owner.lives)
 
     def __str__(self) -> str:
@@ -56,19 +58,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
         return clock_text(self.graphics) + memory
 
 
-def describe_abandoned(record: Record) -> str:
-    """Return in one clause whose clocks nobody has given back."""
-    whose = f"{record.owners[-1].holder}, which has ended" if record.owners else "nobody"
-    return f"the clocks of {record.gpu} were left locked at {record} by {whose}"
-
-
-def describe_living(record: Record) -> str:
-    """Return in one clause for whom clocks are locked."""
-    return f"the clocks of {record.gpu} are locked at {record} by {', '.join(str(own.holder) for own in record.living)}"
-
-
 def boot_id() -> str | None:
-    """Return what tells this boot of the host from all others, the same in its containers; None if it is not said."""
+    """Return the id of this boot of the host, the same in its containers; None where it is not told."""
     try:
         return BOOT_ID.read_text().strip()
     except OSError:
@@ -82,48 +73,47 @@ def record_path(folder: Path, uuid: str) -> Path:
 
 @contextmanager
 def guarded(folder: Path, uuid: str) -> Iterator[None]:
-    """Keep others from reading and changing the clocks of a GPU and their record; for milliseconds."""
+    """Keep other processes from the clocks of a GPU and their record; for milliseconds."""
     guard = LockFile(folder, f"{uuid}.clocks")
     obstacle = f"another process that is changing the clocks of {uuid}"
-    Patience(GUARD_S, ignore).wait_until(lambda: None if guard.try_acquire() else obstacle)
+    Patience(GUARD_S).wait_until(lambda: None if guard.try_acquire() else obstacle)
     try:
         yield
     finally:
         guard.release()
 
 
-def read_record(path: Path) -> Record | None:
-    """Return a record; None where there is none. Raises BadFile for one that is damaged."""
+def look_up(path: Path) -> tuple[ClockRecord | None, str | None]:
+    """Return a record, and in one clause why its clocks must be reset; None where there is none or they need not."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        record = read_record(path)
+    except BadFile as error:
+        return None, str(error)
+    if record is None or record.living:
+        return record, None
+    whose = f"{record.owners[-1].holder}, which has ended" if record.owners else "nobody"
+    return record, f"the clocks of {record.gpu} were left locked at {record} by {whose}"
+
+
+def read_record(path: Path) -> ClockRecord | None:
+    """Return a record; None where there is none. Raises BadFile for a damaged one."""
+    gpu = path.name.removesuffix(SUFFIX)
+    try:
+        record = msgspec.json.decode(read_regular(path, RECORD_BYTES), type=ClockRecord)
+        if record.gpu != gpu:
+            raise ValueError("it is of another GPU")
     except FileNotFoundError:
         return None
-    except OSError as error:
-        raise damaged(path, error.strerror or str(error)) from None
-    try:
-        regular = stat.S_ISREG(os.fstat(descriptor).st_mode)
-        text = os.read(descriptor, RECORD_BYTES) if regular else b""
-    finally:
-        os.close(descriptor)
-    try:
-        record = msgspec.json.decode(text, type=Record)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise damaged(path, str(error) if regular else "not a regular file") from None
-    if record.gpu != path.name.removesuffix(SUFFIX):
-        raise damaged(path, "it is of another GPU")
+    except (OSError, msgspec.MsgspecError, ValueError, RecursionError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise BadFile(f"the record of the clocks of {gpu}, {path}, is damaged ({why}), so they may be locked") from None
     return record
 
 
-def damaged(path: Path, why: str) -> BadFile:
-    """Return the error for a record that says nothing."""
-    gpu = path.name.removesuffix(SUFFIX)
-    return BadFile(f"the record of the clocks of {gpu}, {path}, is damaged ({why}), so they may be locked")
+def write_record(path: Path, record: ClockRecord) -> None:
+    """Write a record, all of it or nothing, with the guard held; raise DeviceUnavailable where that fails.
 
-
-def write_record(path: Path, record: Record) -> None:
-    """Write a record, all of it or nothing; raise DeviceUnavailable where it cannot be written.
-
-    To be called with the guard held. The folder may be open to all, so nothing that lies in it is written to.
+    The folder may be open to all, so no file that lies in it is written to.
     """
     new = path.with_suffix(".new")
     try:
@@ -142,9 +132,14 @@ def write_record(path: Path, record: Record) -> None:
 
 
 def remove_record(path: Path) -> str | None:
-    """Remove a record; return why that is impossible, None where it is not."""
+    """Remove a record; return why that failed, None where it did not."""
     try:
         path.unlink(missing_ok=True)
     except OSError as error:
         return f"{path} cannot be removed ({error.strerror or error}): remove it by hand"
     return None
+
+
+def reset_recorded(nvml: Nvml, uuid: str, path: Path) -> str | None:
+    """Leave the clocks to the GPU again and remove their record; return why that failed, None where it did not."""
+    return reset_clocks(nvml, uuid) or remove_record(path)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_gpubench.gpu.clocks.lock import ENDS
+from pytest_gpubench.gpu.clocks.lock import LOCKS, SIGNALS
 from tests.gpu.recording_nvml import Recording
 
 
@@ -16,5 +16,5 @@ def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Recording]
     library = Recording(tmp_path)
     monkeypatch.setitem(sys.modules, "pynvml", library)
     yield library
-    assert ENDS.locks == []
-    assert ENDS.handlers == []
+    assert LOCKS == []
+    assert SIGNALS.handlers == []

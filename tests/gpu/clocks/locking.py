@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 import pytest_gpubench
-from pytest_gpubench.gpu.clocks.record import Owner, Record, boot_id, read_record, record_path, write_record
-from pytest_gpubench.gpu.lock import Holder
+from pytest_gpubench.gpu.clocks.record import ClockRecord, Owner, boot_id, read_record, record_path, write_record
+from pytest_gpubench.gpu.holder import Holder
 from tests.gpu import recording_nvml
 from tests.gpu.recording_nvml import changes
 
@@ -79,7 +79,7 @@ def whats(folder: Path) -> list[str]:
     return [change.what for change in changes(folder)]
 
 
-def record_of(folder: Path) -> Record | None:
+def record_of(folder: Path) -> ClockRecord | None:
     return read_record(record_path(folder, GPU))
 
 
@@ -91,4 +91,4 @@ def owner(**values: Any) -> Owner:
 
 def leave(folder: Path, *owners: Owner, graphics: int = 1410) -> None:
     """Leave the record of a process that locked the clocks."""
-    write_record(record_path(folder, GPU), Record(gpu=GPU, graphics=graphics, memory=3201, owners=owners))
+    write_record(record_path(folder, GPU), ClockRecord(gpu=GPU, graphics=graphics, memory=3201, owners=owners))

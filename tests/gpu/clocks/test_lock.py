@@ -7,10 +7,10 @@ import pytest
 
 from pytest_gpubench.errors import DeviceUnavailable
 from pytest_gpubench.gpu.clocks import ClockLock, restore_abandoned
-from pytest_gpubench.gpu.clocks.lock import ENDS
+from pytest_gpubench.gpu.clocks.lock import LOCKS
 from pytest_gpubench.gpu.clocks.record import boot_id, record_path
-from pytest_gpubench.gpu.lock import Holder, LockFile
-from pytest_gpubench.gpu.nvml import Nvml
+from pytest_gpubench.gpu.holder import Holder
+from pytest_gpubench.gpu.lock_file import LockFile
 from tests.gpu.clocks.locking import (
     BOTH_RESET,
     BOTH_SET,
@@ -118,8 +118,9 @@ def test_what_cannot_be_locked_is_one_sentence_and_leaves_nothing(
 @pytest.mark.parametrize(("uuid", "mode"), [(GPU, [1, 1]), ("MIG-1", [0, 0])])
 def test_an_instance_of_a_gpu_is_refused(tmp_path: Path, fake: Recording, uuid: str, mode: list[int]) -> None:
     fake.answers["MigMode"] = mode
+    fake.gpus = (uuid,)
     with pytest.raises(DeviceUnavailable, match="split into MIG instances"):
-        ClockLock(uuid, 1410, tmp_path, nvml=Nvml(fake, uuid)).acquire()
+        ClockLock(uuid, 1410, tmp_path).acquire()
     assert list(tmp_path.iterdir()) == []
 
 
@@ -180,7 +181,7 @@ def test_another_clock_is_refused_and_names_who_holds_it(tmp_path: Path) -> None
         with pytest.raises(DeviceUnavailable, match=rf"at 1980 MHz, but pid {os.getpid()} .* locked them at 1410 MHz"):
             ClockLock(GPU, "max", tmp_path).acquire()
         assert whats(tmp_path) == BOTH_SET
-        assert ENDS.locks != []
+        assert LOCKS != []
 
 
 def test_gpus_do_not_mind_each_other(tmp_path: Path) -> None:
@@ -239,7 +240,7 @@ def test_a_guard_that_another_holds_is_waited_for_only_so_long(tmp_path: Path, m
     with pytest.raises(DeviceUnavailable, match=f"another process that is changing the clocks of {GPU}"):
         ClockLock(GPU, 1410, tmp_path).acquire()
     leave(tmp_path, owner(**DEAD))
-    assert "are not given back: waited" in restore_abandoned(tmp_path)[0]
+    assert "are not given back: waited" in restore_abandoned(tmp_path)[0].sentence
     guard.release()
     assert whats(tmp_path) == []
 
@@ -253,7 +254,7 @@ def test_a_second_process_does_not_reset_what_the_first_locked(tmp_path: Path) -
     assert {each.holder.pid for each in found.owners} == {first.pid, second.pid}
     assert finish(second)[0] == 0
     assert whats(tmp_path) == BOTH_SET
-    assert restore_abandoned(tmp_path) == []
+    assert [each.in_use for each in restore_abandoned(tmp_path)] == [True]
     assert finish(first)[0] == 0
     assert whats(tmp_path) == BOTH_SET + BOTH_RESET
 

@@ -10,7 +10,7 @@ import pytest
 
 from pytest_gpubench.errors import DeviceUnavailable
 from pytest_gpubench.gpu.clocks import ClockLock
-from pytest_gpubench.gpu.clocks.ends import ENDINGS
+from pytest_gpubench.gpu.clocks.signals import ENDINGS
 from tests.gpu.clocks.locking import (
     BOTH_RESET,
     BOTH_SET,

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from pytest_gpubench.gpu.clocks import restore_abandoned, restore_all
-from pytest_gpubench.gpu.clocks.abandoned import Restored
-from pytest_gpubench.gpu.clocks.record import Record, boot_id, record_path, write_record
+from pytest_gpubench.gpu.clocks import restore_abandoned
+from pytest_gpubench.gpu.clocks.record import ClockRecord, boot_id, record_path, write_record
 from tests.gpu.clocks.locking import (
     BOTH_RESET,
     BOTH_SET,
@@ -37,14 +36,15 @@ def test_after_a_kill_the_next_start_gives_them_back(tmp_path: Path, at: str) ->
     process = start(tmp_path, kill={} if at == "held" else {at: signal.SIGKILL})
     if at == "held":
         wait_until_held(process)
-        assert restore_abandoned(tmp_path) == []
+        assert [each.in_use for each in restore_abandoned(tmp_path)] == [True]
         process.kill()
     assert finish(process)[0] == -signal.SIGKILL
     before = whats(tmp_path)
-    sentences = restore_abandoned(tmp_path)
-    assert len(sentences) == 1
-    assert f"the clocks of {GPU} were left locked at 1410 MHz (memory 3201 MHz) by pid {process.pid}" in sentences[0]
-    assert sentences[0].endswith("which has ended; they are given back")
+    (restored,) = restore_abandoned(tmp_path)
+    assert (
+        f"the clocks of {GPU} were left locked at 1410 MHz (memory 3201 MHz) by pid {process.pid}" in restored.sentence
+    )
+    assert restored.sentence.endswith("which has ended; they are given back")
     assert whats(tmp_path) == before + BOTH_RESET
     assert record_of(tmp_path) is None
     assert restore_abandoned(tmp_path) == []
@@ -62,7 +62,7 @@ def test_after_a_kill_the_next_lock_gives_them_back(tmp_path: Path) -> None:
 def test_without_records_nothing_is_opened_or_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
     assert restore_abandoned(tmp_path / "missing") == []
-    assert restore_all(tmp_path) == Restored((), 0)
+    assert restore_abandoned(tmp_path) == []
     assert list(tmp_path.iterdir()) == []
 
 
@@ -81,21 +81,18 @@ def test_without_records_nothing_is_opened_or_made(tmp_path: Path, monkeypatch: 
 def test_only_the_clocks_of_who_has_ended_are_given_back(tmp_path: Path, values: dict[str, Any], lives: bool) -> None:
     leave(tmp_path, owner(**values))
     before = record_path(tmp_path, GPU).read_bytes()
-    sentences = restore_abandoned(tmp_path)
-    assert len(sentences) == (0 if lives else 1)
+    (restored,) = restore_abandoned(tmp_path)
+    assert (restored.left, restored.in_use) == (lives, lives)
+    assert restored.sentence.endswith("they are left alone") == lives
     assert whats(tmp_path) == ([] if lives else BOTH_RESET)
     assert record_path(tmp_path, GPU).exists() == lives
     if lives:
-        assert record_path(tmp_path, GPU).read_bytes() == before
-        restored = restore_all(tmp_path)
-        assert restored.left == 1
-        assert restored.sentences[0].endswith("they are left alone")
         assert record_path(tmp_path, GPU).read_bytes() == before
 
 
 def test_one_living_owner_is_enough(tmp_path: Path) -> None:
     leave(tmp_path, owner(**DEAD), owner())
-    assert restore_abandoned(tmp_path) == []
+    assert [each.in_use for each in restore_abandoned(tmp_path)] == [True]
     assert whats(tmp_path) == []
 
 
@@ -110,29 +107,28 @@ def test_a_damaged_record_is_reported_and_its_gpu_reset(tmp_path: Path, kind: st
         "empty": path.touch,
         "folder": path.mkdir,
         "link": lambda: path.symlink_to(precious),
-        "other GPU": lambda: write_record(path, Record(gpu="GPU-fake-2", graphics=1, memory=None, owners=(owner(),))),
+        "other GPU": lambda: write_record(path, ClockRecord(gpu="GPU-2", graphics=1, memory=None, owners=(owner(),))),
         "fifo": lambda: os.mkfifo(path),
         "nobody's": lambda: leave(tmp_path),
     }
     make[kind]()
-    restored = restore_all(tmp_path)
-    assert len(restored.sentences) == 1
-    assert GPU in restored.sentences[0]
+    (restored,) = restore_abandoned(tmp_path)
+    assert GPU in restored.sentence
     assert whats(tmp_path) == BOTH_RESET
     assert {each.gpu for each in changes(tmp_path)} == {GPU}
-    assert restored.left == (1 if kind == "folder" else 0)  # which is not ours to remove
+    assert restored.left == (kind == "folder")  # which is not ours to remove
     assert path.exists() == (kind == "folder")
     assert precious.read_text() == text
 
 
-@pytest.mark.parametrize(("error", "left"), [("NoPermission", 1), ("Lost", 1), ("NotSupported", 0)])
-def test_what_cannot_be_given_back_stays_recorded(tmp_path: Path, fake: Recording, error: str, left: int) -> None:
+@pytest.mark.parametrize(("error", "left"), [("NoPermission", True), ("Lost", True), ("NotSupported", False)])
+def test_what_cannot_be_given_back_stays_recorded(tmp_path: Path, fake: Recording, error: str, left: bool) -> None:
     leave(tmp_path, owner(**DEAD))
     fake.broken = {RESET: error}
-    restored = restore_all(tmp_path)
+    (restored,) = restore_abandoned(tmp_path)
     assert restored.left == left
-    assert record_path(tmp_path, GPU).exists() == bool(left)
-    assert ("doctor --restore-clocks" in restored.sentences[0]) == bool(left)
+    assert record_path(tmp_path, GPU).exists() == left
+    assert ("doctor --restore-clocks" in restored.sentence) == left
 
 
 @pytest.mark.parametrize(("boot", "sentences"), [(boot_id(), 1), ("another", 0)])
@@ -148,6 +144,5 @@ def test_a_gpu_that_is_not_here(tmp_path: Path, fake: Recording, boot: str, sent
 def test_one_gpu_does_not_keep_another_from_being_restored(tmp_path: Path) -> None:
     record_path(tmp_path, "GPU-fake-0").write_text("{")  # unknown to NVML
     leave(tmp_path, owner(**DEAD))
-    restored = restore_all(tmp_path)
-    assert (len(restored.sentences), restored.left) == (2, 1)
+    assert [each.left for each in restore_abandoned(tmp_path)] == [True, False]
     assert whats(tmp_path) == BOTH_RESET

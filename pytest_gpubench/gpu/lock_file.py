@@ -1,0 +1,173 @@
+"""A lock file in a folder that all users of a host share, held by the operating system."""
+
+import fcntl
+import os
+import re
+import stat
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from pytest_gpubench.errors import BadRequest
+from pytest_gpubench.gpu.holder import Holder
+from pytest_gpubench.settings import LOCK_FOLDER_NAME
+
+HEADER = b"pytest-gpubench lock\n"
+"""The first bytes of a lock file; any other file that is not empty belongs to somebody else and is not touched."""
+OPEN_FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+NOTE_BYTES = 4096
+RACE_PAUSES_S = (0.0, 0.01, 0.02, 0.05, 0.1)
+"""How long another process may take between making a folder or file and setting its mode."""
+REMEDY = "give another with --gpu-bench-lock-folder"
+
+
+def default_folder() -> Path:
+    """Return the lock folder of all users of this host who have the same temp folder (TMPDIR)."""
+    return Path(tempfile.gettempdir()) / LOCK_FOLDER_NAME
+
+
+class LockFile:
+    """A file locked by `flock`, which ends with the last process that holds it, however that ends.
+
+    Not filelock's: its releases for Python 3.10 empty whatever file they lock and change its mode, before a caller can
+    refuse a file of somebody else; and it opens files by their whole path, in which the folder's owner can put a link.
+    """
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self.path = folder / re.sub(r"[^A-Za-z0-9._-]", "_", name)
+        self._held: tuple[int, int] | None = None
+        """The descriptor, and the process that holds it."""
+
+    def try_acquire(self, note: Holder | None = None) -> bool:
+        """Take the lock if it is free and write who holds it; raise BadRequest where there can be no lock."""
+        descriptor = open_lock_file(self.path)
+        taken = False
+        try:
+            taken = self._flock(descriptor)
+        finally:
+            if not taken:
+                os.close(descriptor)
+        if taken:
+            self._held = descriptor, os.getpid()
+            self.write(note)
+        return taken
+
+    def write(self, note: Holder | None) -> None:
+        """Write who holds the lock, None for nobody; does nothing unless it is held."""
+        if self._held is None:
+            return
+        text = HEADER + (msgspec.json.encode(note) if note else b"")
+        with suppress(OSError):  # a full disk: the lock holds, only the note is missing
+            os.pwrite(self._held[0], text, 0)
+            os.ftruncate(self._held[0], len(text))
+
+    def release(self) -> None:
+        """Release the lock if it is held; a forked child only forgets it, because it is its parent's."""
+        if self._held is None:
+            return
+        descriptor, pid = self._held
+        if pid == os.getpid():
+            self.write(None)
+            fcntl.flock(descriptor, fcntl.LOCK_UN)  # closing is not enough: a forked child may have it open too
+        self._held = None
+        os.close(descriptor)
+
+    def holder(self) -> Holder | None:
+        """Return the note in the file, which is true only while the lock is held."""
+        try:
+            text = read_regular(self.path, NOTE_BYTES)
+            return msgspec.json.decode(text.removeprefix(HEADER), type=Holder)
+        except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return None
+
+    def _flock(self, descriptor: int) -> bool:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            raise BadRequest(
+                f"the lock folder {self.path.parent} is on a file system without locks ({error}): {REMEDY}"
+            ) from None
+        with suppress(FileNotFoundError):  # a cleaner of temp folders may have removed it since it was opened
+            return os.path.samestat(os.fstat(descriptor), os.stat(self.path, follow_symlinks=False))
+        return False
+
+
+def read_regular(path: Path, most_bytes: int) -> bytes:
+    """Read a file in a folder that is open to all; raise OSError for a link, a pipe, a folder or no file."""
+    descriptor = os.open(path, os.O_RDONLY | OPEN_FLAGS)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError("not a regular file")
+        return os.read(descriptor, most_bytes)
+    finally:
+        os.close(descriptor)
+
+
+def open_lock_file(path: Path) -> int:
+    """Open a lock file, creating it and its folder where they are missing; raise BadRequest where it cannot be one."""
+    for pause_s in RACE_PAUSES_S:
+        time.sleep(pause_s)
+        try:
+            folder = _open_folder(path.parent)
+            try:
+                descriptor = open_or_create(path.name, folder)
+            finally:
+                os.close(folder)
+            break
+        except OSError as error:
+            problem = error
+    else:
+        raise BadRequest(_explain(path, problem))
+    if refusal := _refusal(descriptor):
+        os.close(descriptor)
+        raise BadRequest(f"{path} {refusal}: remove it, or give another folder with --gpu-bench-lock-folder")
+    return descriptor
+
+
+def open_or_create(name: str, folder: int) -> int:
+    """Open a file in an open folder, or create it readable and writable for all users."""
+    with suppress(FileNotFoundError):
+        return os.open(name, os.O_RDWR | OPEN_FLAGS, dir_fd=folder)  # O_CREAT fails: fs.protected_regular in proc(5)
+    descriptor = os.open(name, os.O_RDWR | OPEN_FLAGS | os.O_CREAT | os.O_EXCL, 0o666, dir_fd=folder)
+    os.fchmod(descriptor, 0o666)
+    return descriptor
+
+
+def _open_folder(path: Path) -> int:
+    """Open the lock folder, or create it: all users may create files in it and remove only their own."""
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    with suppress(FileNotFoundError):
+        return os.open(path, flags)
+    os.mkdir(path)
+    descriptor = os.open(path, flags)
+    os.fchmod(descriptor, 0o1777)
+    return descriptor
+
+
+def _refusal(descriptor: int) -> str | None:
+    """Return why an open file is not a lock file; None where it is one."""
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
+        return "is not a regular file"
+    if status.st_nlink > 1:
+        return "is a hard link to a file that has another name, too"
+    if status.st_size and os.pread(descriptor, len(HEADER), 0) != HEADER:
+        return "is a file of somebody else"
+    return None
+
+
+def _explain(path: Path, error: OSError) -> str:
+    """Return in one sentence why a lock file cannot be opened."""
+    folder = path.parent
+    if folder.is_symlink():
+        return f"the lock folder {folder} is a symbolic link, which is not followed: remove it, or {REMEDY}"
+    if folder.exists() and not folder.is_dir():
+        return f"the lock folder {folder} is not a folder: remove it, or {REMEDY}"
+    if path.is_symlink():
+        return f"{path} is a symbolic link, which is not followed: remove it, or {REMEDY}"
+    return f"the lock folder {folder} cannot be used ({error.strerror or error}): {REMEDY}"

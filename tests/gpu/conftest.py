@@ -1,0 +1,31 @@
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.gpu.holding import Start
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "locks"
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Start Python with a script; what is still running at the end is killed and waited for."""
+    processes: list[subprocess.Popen[str]] = []
+
+    def run(script: str, *arguments: object) -> "subprocess.Popen[str]":
+        command = [sys.executable, "-c", script, *map(str, arguments)]
+        processes.append(
+            subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        )
+        return processes[-1]
+
+    yield run
+    for process in processes:
+        process.kill()
+        process.communicate()

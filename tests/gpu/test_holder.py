@@ -1,0 +1,58 @@
+"""The note of who holds a lock."""
+
+import os
+
+import pytest
+
+from pytest_gpubench.gpu.holder import Holder, command_line, shorten
+from pytest_gpubench.gpu.processes import pid_namespace, start_of
+
+
+def note(**changes: object) -> Holder:
+    values: dict[str, object] = dict.fromkeys(("user", "command", "test"), "x")
+    values |= {"pid": os.getpid(), "started": start_of(os.getpid()), "namespace": pid_namespace(), "since_s": 0.0}
+    return Holder(**(values | {"host": os.uname().nodename} | changes))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("changes", "local", "ended"),
+    [
+        ({}, True, False),
+        ({"pid": 2**30}, True, True),
+        ({"started": 1}, True, True),  # the number was used again
+        ({"started": None}, True, False),
+        ({"host": "elsewhere", "pid": 2**30}, False, False),
+        ({"namespace": "pid:[1]", "pid": 2**30}, False, False),
+        ({"namespace": None}, False, False),
+    ],
+)
+def test_what_is_known_of_a_holder(changes: dict[str, object], local: bool, ended: bool) -> None:
+    holder = note(**changes)
+    assert (holder.is_local, holder.has_ended) == (local, ended)
+    assert ("in a container there" in str(holder)) == (not local)
+
+
+def test_a_note_cannot_write_on_the_terminal() -> None:
+    text = str(note(command="\x1b[2J" + "x" * 500, user="a\nb", since_s=1e300))
+    assert text.isprintable()
+    assert len(text) < 300
+    assert "since an unknown time" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["/usr/bin/pytest", "-n", "2"], "pytest -n 2"),
+        (["/lib/pytest/__main__.py", "tests"], "pytest tests"),
+        (["-c"], "-c"),
+        ([], "python"),
+    ],
+)
+def test_a_command_is_written_as_it_was_typed(arguments: list[str], text: str) -> None:
+    assert command_line(arguments) == text
+
+
+@pytest.mark.parametrize(("length", "cut"), [(80, False), (81, True)])
+def test_long_texts_are_cut(length: int, cut: bool) -> None:
+    assert shorten("x" * length).endswith("…") == cut
+    assert len(shorten("x" * length)) == 80

@@ -1,0 +1,212 @@
+"""Lock files of several users, and strange files in their place."""
+
+import os
+import stat
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pytest_gpubench.errors import BadRequest
+from pytest_gpubench.gpu import lock_file as module
+from pytest_gpubench.gpu.lock import describe
+from pytest_gpubench.gpu.lock_file import HEADER, LockFile, default_folder
+from tests.gpu.holding import Start
+
+NAME = "GPU-1.turn"
+
+OTHER_USER = """
+import os, sys
+from pathlib import Path
+from pytest_gpubench.gpu.lock_file import LockFile
+os.umask(0o077)
+os.setgroups([])
+os.setgid(int(sys.argv[2]))
+os.setuid(int(sys.argv[2]))
+assert LockFile(Path(sys.argv[1]), "GPU-1.turn").try_acquire()
+print("held")
+"""
+
+
+def is_free(folder: Path) -> bool:
+    file = LockFile(folder, NAME)
+    taken = file.try_acquire()
+    file.release()
+    return taken
+
+
+def test_all_users_can_lock_whatever_the_umask(folder: Path) -> None:
+    umask = os.umask(0o077)
+    try:
+        assert is_free(folder)
+    finally:
+        os.umask(umask)
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o1777
+    assert {stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()} == {0o666}
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become two other users")
+def test_two_users_take_turns(start: Start) -> None:
+    with tempfile.TemporaryDirectory() as parent:
+        os.chmod(parent, 0o1777)
+        for user in (65534, 12345, 0):
+            process = start(OTHER_USER, Path(parent, "locks"), user)
+            assert process.communicate(timeout=100) == ("held\n", "")
+
+
+def test_the_mode_of_a_folder_that_was_there_is_left(folder: Path) -> None:
+    folder.mkdir(mode=0o700)
+    assert is_free(folder)
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+def test_a_file_that_is_there_is_opened_without_creating(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With O_CREAT, Linux refuses files of other users in such a folder (fs.protected_regular)."""
+    assert is_free(folder)
+    flags: list[int] = []
+    open_plainly = os.open
+
+    def record(path: str, flag: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
+        flags.append(flag)
+        return open_plainly(path, flag, mode, dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "open", record)
+    assert is_free(folder)
+    assert flags
+    assert not any(flag & os.O_CREAT for flag in flags)
+
+
+def test_a_planted_folder_link_is_refused(tmp_path: Path, folder: Path) -> None:
+    target = tmp_path / "target"
+    target.mkdir()
+    folder.symlink_to(target)
+    with pytest.raises(BadRequest, match=r"the lock folder \S+ is a symbolic link, which is not followed: remove it, "):
+        LockFile(folder, NAME).try_acquire()
+    assert list(target.iterdir()) == []
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_a_planted_file_link_is_refused(tmp_path: Path, folder: Path, exists: bool) -> None:
+    folder.mkdir()
+    target = tmp_path / "precious"
+    if exists:
+        target.write_text("precious")
+    (folder / NAME).symlink_to(target)
+    with pytest.raises(BadRequest, match=r"GPU-1\.turn is a symbolic link, which is not followed: remove it, or give"):
+        LockFile(folder, NAME).try_acquire()
+    assert target.exists() == exists
+    assert not exists or target.read_text() == "precious"
+
+
+def plant_file(path: Path) -> None:
+    path.write_text("precious")
+
+
+def plant_hard_link(path: Path) -> None:
+    other = path.with_name("other")
+    other.write_bytes(HEADER)
+    path.hardlink_to(other)
+
+
+@pytest.mark.parametrize(
+    ("plant", "sentence"),
+    [
+        (plant_file, "is a file of somebody else: remove it, or give another folder"),
+        (plant_hard_link, "is a hard link to a file that has another name, too: remove it"),
+        (os.mkfifo, "is not a regular file: remove it"),
+        (os.mkdir, "cannot be used .Is a directory."),
+    ],
+)
+def test_a_foreign_file_is_refused_and_left_as_it_is(
+    folder: Path, plant: Callable[[Path], None], sentence: str
+) -> None:
+    folder.mkdir()
+    path = folder / NAME
+    plant(path)
+    before = path.stat()
+    with pytest.raises(BadRequest, match=sentence):
+        LockFile(folder, NAME).try_acquire()
+    after = path.stat()
+    assert (after.st_size, after.st_mode, after.st_ino) == (before.st_size, before.st_mode, before.st_ino)
+
+
+def test_folders_that_cannot_be_used_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "file"
+    file.write_text("")
+    with pytest.raises(BadRequest, match=r"the lock folder \S+file is not a folder: remove it"):
+        LockFile(file, NAME).try_acquire()
+    with pytest.raises(BadRequest, match=r"cannot be used \(No such file or directory\): give another with --gpu-benc"):
+        LockFile(tmp_path / "missing" / "locks", NAME).try_acquire()
+
+    def refuse(name: str, folder: int) -> int:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(module, "open_or_create", refuse)
+    with pytest.raises(BadRequest, match=r"cannot be used \(Permission denied\): give another"):
+        LockFile(tmp_path, NAME).try_acquire()
+
+
+def test_a_folder_without_locks_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(descriptor: int, operation: int) -> None:
+        raise OSError(38, "Function not implemented")
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    with pytest.raises(BadRequest, match=r"is on a file system without locks .*Function not implemented"):
+        LockFile(folder, NAME).try_acquire()
+
+
+@pytest.mark.parametrize("error", [PermissionError, FileExistsError, FileNotFoundError])
+def test_a_file_that_another_is_just_making_is_tried_again(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, error: type[OSError]
+) -> None:
+    plainly, failures = module.open_or_create, [error(), error()]
+
+    def racing(name: str, folder: int) -> int:
+        if failures:
+            raise failures.pop()
+        return plainly(name, folder)
+
+    monkeypatch.setattr(module, "open_or_create", racing)
+    assert is_free(folder)
+
+
+@pytest.mark.parametrize("made_anew", [False, True])
+def test_a_lock_on_a_file_that_was_removed_is_none(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, made_anew: bool
+) -> None:
+    """Two processes could hold one lock each if one of them had opened a file that was then cleaned away."""
+    file, plainly = LockFile(folder, NAME), module.open_lock_file
+
+    def open_and_lose(path: Path) -> int:
+        descriptor = plainly(path)
+        path.rename(path.with_name("cleaned away"))
+        if made_anew:
+            path.write_bytes(b"")
+        return descriptor
+
+    monkeypatch.setattr(module, "open_lock_file", open_and_lose)
+    assert not file.try_acquire()
+    monkeypatch.undo()
+    assert file.try_acquire()
+    file.release()
+
+
+def test_names_stay_in_the_folder(folder: Path) -> None:
+    assert LockFile(folder, "MIG-GPU-1/2/0.turn").path == folder / "MIG-GPU-1_2_0.turn"
+    assert LockFile(folder, "../x").path.parent == folder
+
+
+def test_the_folder_is_in_the_temp_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    assert default_folder() == tmp_path / "pytest-gpubench-locks"
+
+
+@pytest.mark.parametrize("text", [b"", HEADER, HEADER + b"{", HEADER + b'{"pid": "x"}', HEADER + b"[" * 4000, b"\xff"])
+def test_a_note_that_is_none(folder: Path, text: bytes) -> None:
+    folder.mkdir()
+    file = LockFile(folder, NAME)
+    assert file.holder() is None
+    file.path.write_bytes(text)
+    assert file.holder() is None
+    assert "held by a process that does not say who it is" in describe(file)

@@ -1,0 +1,28 @@
+"""Processes as /proc shows them."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from pytest_gpubench.gpu.processes import command_of, family
+
+
+def test_a_family_is_all_that_descends() -> None:
+    script = "import subprocess, sys; p = subprocess.Popen(['cat']); print(p.pid, flush=True); p.wait()"
+    child = subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert child.stdout is not None
+    grandchild = int(child.stdout.readline())
+    try:
+        assert {os.getpid(), child.pid, grandchild} <= family([os.getpid()])
+        assert family([child.pid]) == {child.pid, grandchild}
+        assert family([child.pid, 2**30]) == {child.pid, grandchild, 2**30}
+    finally:
+        child.communicate("")
+
+
+@pytest.mark.parametrize(("find", "known"), [(os.getpid, True), (lambda: 2**30, False)])
+def test_a_process_is_known_by_its_command(find: Callable[[], int], known: bool) -> None:
+    assert (command_of(find()) is not None) == known
