@@ -6,6 +6,7 @@ from collections.abc import Iterable
 __tracebackhide__ = True
 
 MICROSECONDS_PER_UNIT = {"ns": 1e-3, "us": 1.0, "ms": 1e3, "s": 1e6}
+DECIMAL_PREFIXES = ("", "k", "M", "G", "T", "P")
 BYTES_PER_UNIT = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 
 
@@ -49,6 +50,19 @@ def format_bytes(size: int) -> str:
     if rounded >= 1024 and unit != "TiB":  # only rounding made it so: 1023.9 KiB is 1 MiB
         return format_bytes(1024 * BYTES_PER_UNIT[unit])
     return f"{rounded:.10g} {unit}"
+
+
+def format_decimal(number: float, unit: str) -> str:
+    """Write a number, to three digits, in the largest decimal multiple of its unit in which it is at least 1."""
+    place = 0 if number < 1 else int(math.log10(float(f"{number:.2e}")) / 3 + 1e-9)  # as it is printed
+    place = min(place, len(DECIMAL_PREFIXES) - 1)
+    return f"{round_to_digits(number / 1000**place, 3)} {DECIMAL_PREFIXES[place]}{unit}"
+
+
+def grouped(value: float) -> str:
+    """Write a number with four digits, its thousands apart: 2,310."""
+    whole, point, decimals = round_to_digits(value, 4).partition(".")
+    return f"{int(whole):,}{point}{decimals}"
 
 
 def printable(text: str) -> str:

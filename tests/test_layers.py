@@ -20,10 +20,10 @@ LAYERS = """
     running_test
     search
     bench
-    verdict
     structure
     timing
     gpu correctness strategies report
+    verdict
     results
     limits settings
     stats

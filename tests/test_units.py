@@ -13,8 +13,10 @@ from pytest_gpubench.units import (
     choose_time_unit,
     count,
     format_bytes,
+    format_decimal,
     format_share,
     format_time,
+    grouped,
     round_to_digits,
 )
 
@@ -186,3 +188,18 @@ def test_a_printed_size_is_the_size(size: int) -> None:
 @pytest.mark.parametrize(("number", "text"), [(0, "0 reps"), (1, "1 rep"), (2, "2 reps"), (1000, "1000 reps")])
 def test_count(number: int, text: str) -> None:
     assert count(number, "rep") == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(2310.4, "2,310"), (12345.6, "12,350"), (999.96, "1,000"), (0.01234, "0.01234"), (0, "0")]
+)
+def test_grouped(value: float, text: str) -> None:
+    assert grouped(value) == text
+
+
+@pytest.mark.parametrize(
+    ("number", "unit", "text"),
+    [(67108864, "B", "67.1 MB"), (999.6e3, "B", "1.00 MB"), (2 * 4096**3, "FLOP", "137 GFLOP"), (0, "B", "0 B")],
+)
+def test_format_decimal(number: float, unit: str, text: str) -> None:
+    assert format_decimal(number, unit) == text

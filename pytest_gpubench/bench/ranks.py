@@ -4,11 +4,11 @@ from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.limits import Limits, check_count
 from pytest_gpubench.results.model import Timing, Verdict
-from pytest_gpubench.results.roofline import judge_speed
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.verdict.exact import judge_exact, needs_observation
+from pytest_gpubench.verdict.rates import RateRules
 from pytest_gpubench.verdict.throttling import distrust_throttled
-from pytest_gpubench.verdict.time import Judgement
+from pytest_gpubench.verdict.time import judge
 
 __tracebackhide__ = True
 
@@ -45,10 +45,7 @@ def judge_ranks(timing: Timing, limits: Limits, settings: Settings, enforced: bo
     """Return the verdicts on what several GPUs took."""
     if not timing.measured:
         return ()
-    judgement = Judgement(limits, settings.alpha, enforced, single=True)
-    judgement.look(timing)
-    speed = judge_speed(
-        timing, settings.alpha, min_gbps=limits.min_gbps, min_tflops=limits.min_tflops, enforced=enforced
-    )
-    on_time = distrust_throttled((*judgement.verdicts, *speed), [timing], settings.throttled)
+    rates = RateRules(settings.alpha, enforced).judge(timing, limits)
+    found = (*judge(timing, limits, settings.alpha, enforced), *rates)
+    on_time = distrust_throttled(found, [timing], settings.throttled)
     return on_time + judge_exact(timing, limits, enforced=enforced)

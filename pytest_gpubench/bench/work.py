@@ -14,12 +14,12 @@ from pytest_gpubench.errors import MeasurementError, WrongResult, annotate
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.limits import Limits, check_count
 from pytest_gpubench.results.model import Measurement, Peaks, Timing, Verdict
-from pytest_gpubench.results.roofline import judge_speed
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.structure import is_deterministic, observe
 from pytest_gpubench.timing.base import Call
 from pytest_gpubench.timing.peaks import measured_peaks
 from pytest_gpubench.verdict.exact import judge_exact, needs_observation
+from pytest_gpubench.verdict.rates import RateRules
 from pytest_gpubench.verdict.throttling import distrust_throttled
 from pytest_gpubench.verdict.time import Judgement
 
@@ -144,13 +144,14 @@ class Inspection:
 
     def judgements(self, names: Iterable[str], work: Work, single: bool = False) -> dict[str, Judgement]:
         """Return by name what judges timings of the same work; see `judgement`."""
-        peaks = self.peaks(work)
+        alpha, enforced = self.settings.alpha, is_enforced(self.settings, self.device)
+        rules = RateRules(alpha, enforced, self.peaks(work), work.dtype, work.read_share, self.takes_work)
 
         def rates(timing: Timing, spent: float) -> tuple[Verdict, ...]:
-            return self._judge_rates(with_work(timing, work), work, peaks, spent)
+            return rules.judge(with_work(timing, work), self.limits, spent)
 
-        enforced, single = is_enforced(self.settings, self.device), single or self.settings.reps is not None
-        return {name: Judgement(self.limits, self.settings.alpha, enforced, single, rates) for name in names}
+        single = single or self.settings.reps is not None
+        return {name: Judgement(self.limits, alpha, enforced, single, rates) for name in names}
 
     def conclude(
         self, timing: Timing, call: Call, verdicts: Sequence[Verdict], others: Sequence[Timing] = ()
@@ -161,21 +162,6 @@ class Inspection:
         """
         throttled = distrust_throttled(verdicts, [timing, *others], self.settings.throttled)
         return throttled + self._judge_structure(timing, call, is_enforced(self.settings, self.device))
-
-    def _judge_rates(self, timing: Timing, work: Work, peaks: Peaks | None, spent: float) -> tuple[Verdict, ...]:
-        return judge_speed(
-            timing,
-            self.settings.alpha,
-            min_gbps=self.limits.min_gbps,
-            min_tflops=self.limits.min_tflops,
-            min_peak_fraction=self.limits.min_peak_fraction,
-            peaks=peaks,
-            dtype=work.dtype,
-            read_share=work.read_share,
-            enforced=is_enforced(self.settings, self.device),
-            spent=spent,
-            takes_work=self.takes_work,
-        )
 
     def _judge_structure(self, timing: Timing, call: Call, enforced: bool) -> tuple[Verdict, ...]:
         played = self.settings.timer == "scripted"

@@ -7,27 +7,14 @@ it; nor does what a CUDA graph of torch.compile's uses in its own pool.
 import gc
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from pytest_gpubench.gpu.device import Device
+from pytest_gpubench.results.observed import AllocatedMemory
 from pytest_gpubench.timing.base import Call, Timed
 
 __tracebackhide__ = True
 
 TAKES_MEMORY = re.compile(r"cuda(?:Malloc|Free)(?!Host|Mipmapped)\w*")
-
-
-@dataclass(frozen=True)
-class Memory:
-    """What one call took from torch's caching allocator."""
-
-    allocations: int
-    allocated_bytes: int
-    """Of all allocations together, rounded up as the allocator does."""
-    peak_bytes: int
-    """The most that was allocated at once, above what was before the call; outputs included, inputs not."""
-    kept_bytes: int
-    """What every call adds to the memory in use though its outputs are dropped: 0 unless it leaks."""
 
 
 def allocations_in(calls: Mapping[str, int]) -> dict[str, int]:
@@ -57,12 +44,12 @@ class Meter:
     def __exit__(self, *error: object) -> None:
         self.after = self._counters()
 
-    def memory(self, call: Call) -> Memory | None:
+    def memory(self, call: Call) -> AllocatedMemory | None:
         """Return what was taken; None where the allocator does not count."""
         if self.prepared is None or "allocation.all.allocated" not in self.after:
             return None
         grown = {name: self.after[name] - self.before.get(name, 0) for name in self.after}
-        return Memory(
+        return AllocatedMemory(
             allocations=grown["allocation.all.allocated"],
             allocated_bytes=grown["allocated_bytes.all.allocated"],
             peak_bytes=max(0, self.after["allocated_bytes.all.peak"] - self.before["allocated_bytes.all.current"]),

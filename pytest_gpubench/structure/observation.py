@@ -7,32 +7,17 @@ itself does is known from a session around nothing.
 import gc
 import re
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import partial
 
 from pytest_gpubench.gpu.device import Device
-from pytest_gpubench.structure.allocations import Memory, Meter, allocations_in
-from pytest_gpubench.structure.waits import Wait, noting_waits, waits_in
+from pytest_gpubench.results.observed import Observed, Wait
+from pytest_gpubench.structure.allocations import Meter, allocations_in
+from pytest_gpubench.structure.waits import noting_waits, waits_in
 from pytest_gpubench.timing.base import Call, Timed
 
 __tracebackhide__ = True
 
 VERSION = re.compile(r"(?:_v\d+)?(?:_ptsz|_ptds)?$")
-
-
-@dataclass(frozen=True)
-class Observed:
-    """What a call did on a GPU."""
-
-    waits: tuple[Wait, ...] = ()
-    """Seen by torch or by Python."""
-    runtime_waits: Mapping[str, int] = field(default_factory=dict)
-    """How often the call, or what it calls, waited by a function of the CUDA runtime, among them those in `waits`."""
-    memory: Memory | None = None
-    """None where the allocator does not count."""
-    driver_allocations: Mapping[str, int] = field(default_factory=dict)
-    """Calls of cudaMalloc and cudaFree, by name: torch's own among them."""
 
 
 def observe(call: Call, device: Device) -> Observed | None:

@@ -12,10 +12,11 @@ import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
+
+from pytest_gpubench.results.observed import Wait
 
 __tracebackhide__ = True
 
@@ -31,19 +32,6 @@ WAITS = {
 COPIES_AND_WAITS = re.compile(r"cudaMemcpy(?!.*Async|.*Peer)\w*")
 WARNINGS_FILES = ("warnings.py", "_py_warnings.py")
 OWN_FOLDER = f"{Path(__file__).parents[1]}{os.sep}"
-
-
-@dataclass(frozen=True)
-class Wait:
-    """One time that the host waited for the GPU."""
-
-    what: str
-    """The source line, or the function that waits."""
-    where: str = ""
-    """File and line of the user's code; empty where that is not known."""
-
-    def __str__(self) -> str:
-        return f"{self.what} ({self.where})" if self.where else self.what
 
 
 @contextmanager

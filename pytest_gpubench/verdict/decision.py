@@ -9,6 +9,8 @@ from pytest_gpubench.units import count
 
 __tracebackhide__ = True
 
+Judged = tuple[Outcome, str]
+"""An outcome, and the words for it."""
 OUTCOMES: Mapping[Decision, Outcome] = {"pass": Outcome.PASS, "fail": Outcome.FAIL, "open": Outcome.INCONCLUSIVE}
 
 

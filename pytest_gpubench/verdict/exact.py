@@ -5,15 +5,14 @@ Nothing here is a matter of chance: a limit is kept or broken, and there is no a
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from pytest_gpubench.limits import as_written, forbidden_things, memory_size, name_patterns
 from pytest_gpubench.results.kernels import is_copy, is_fill, listed, short_name
 from pytest_gpubench.results.model import Kernel, Outcome, Timing, Verdict
+from pytest_gpubench.results.observed import Observed
 from pytest_gpubench.units import count, format_bytes
-
-if TYPE_CHECKING:
-    from pytest_gpubench.structure import Observed
+from pytest_gpubench.verdict.decision import Judged
 
 __tracebackhide__ = True
 
@@ -57,7 +56,7 @@ def needs_observation(limits: ExactLimits) -> bool:
 def judge_exact(
     timing: Timing,
     limits: ExactLimits,
-    observed: "Observed | None" = None,
+    observed: Observed | None = None,
     differing: Sequence[str] | None = None,
     enforced: bool = True,
 ) -> tuple[Verdict, ...]:
@@ -90,10 +89,6 @@ def judge_exact(
     )
 
 
-Judged = tuple[Outcome, str]
-"""An outcome, and the words that follow the label in its sentence."""
-
-
 def judge_count(timing: Timing, most: int) -> Judged:
     """Judge how many kernels a call launches."""
     unknown = kernels_unknown(timing)
@@ -117,12 +112,12 @@ def judge_names(timing: Timing, patterns: Sequence[str]) -> Judged:
     return Outcome.PASS, f"launches kernels named {', '.join(patterns)}"
 
 
-def judge_copies(timing: Timing, observed: "Observed | None") -> Judged:
+def judge_copies(timing: Timing, observed: Observed | None) -> Judged:
     """Judge that a call copies nothing: by the copy engine, or by torch's kernel for copies."""
     return judge_absence(timing, is_copy, "copies")
 
 
-def judge_fills(timing: Timing, observed: "Observed | None") -> Judged:
+def judge_fills(timing: Timing, observed: Observed | None) -> Judged:
     """Judge that a call fills no memory: by a memset, or by torch's kernel for it."""
     return judge_absence(timing, is_fill, "fills")
 
@@ -139,7 +134,7 @@ def judge_absence(timing: Timing, is_one: Callable[[str, str], bool], verb: str)
     return Outcome.FAIL, f"{verb} memory {count(launched, 'time')}, wanted none: {listed(found)}"
 
 
-def judge_waits(timing: Timing, observed: "Observed | None") -> Judged:
+def judge_waits(timing: Timing, observed: Observed | None) -> Judged:
     """Judge that the host does not wait for the GPU during a call."""
     if observed is None:
         return not_observed(timing, "forbid='sync'")
@@ -162,7 +157,7 @@ def judge_blocking_copies(kernels: Iterable[Kernel]) -> Judged:
     return Outcome.FAIL, f"waits for copies to memory that is not pinned, wanted never: {listed(found)}"
 
 
-def judge_allocations(timing: Timing, observed: "Observed | None") -> Judged:
+def judge_allocations(timing: Timing, observed: Observed | None) -> Judged:
     """Judge that a call takes no GPU memory, not even for what it returns."""
     if observed is None:
         return not_observed(timing, "forbid='alloc'")
@@ -181,7 +176,7 @@ def judge_allocations(timing: Timing, observed: "Observed | None") -> Judged:
     return Outcome.FAIL, f"allocates GPU memory, wanted none: {'; '.join(found)}"
 
 
-def judge_memory(timing: Timing, observed: "Observed | None", most: object) -> Judged:
+def judge_memory(timing: Timing, observed: Observed | None, most: object) -> Judged:
     """Judge the most memory that a call takes at once, and that it gives all of it back: what leaks has no limit."""
     if observed is None:
         return not_observed(timing, f"max_memory={most!r}")
@@ -208,7 +203,7 @@ def judge_repetition(timing: Timing, differing: Sequence[str] | None) -> Judged:
     return Outcome.PASS, "returns the same bits in every call"
 
 
-FORBIDS: Mapping[str, Callable[[Timing, "Observed | None"], Judged]] = {
+FORBIDS: Mapping[str, Callable[[Timing, Observed | None], Judged]] = {
     "memcpy": judge_copies,
     "memset": judge_fills,
     "sync": judge_waits,

@@ -24,7 +24,6 @@ from pytest_gpubench.bench.work import Inspection, Work
 from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.limits import Limits
 from pytest_gpubench.results.model import Kernel, Outcome, Peaks, Timing
-from pytest_gpubench.results.roofline import judge_speed
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.stats.stopping import LEAST_REPS
 from pytest_gpubench.timing import comparison, measurement, rounds, sampling
@@ -32,6 +31,7 @@ from pytest_gpubench.timing.base import Rep
 from pytest_gpubench.timing.comparison import Match, compare
 from pytest_gpubench.timing.measurement import measure
 from pytest_gpubench.timing.rounds import Interleaved
+from pytest_gpubench.verdict.rates import RateRules
 from pytest_gpubench.verdict.time import Judgement, judge
 from tests.timing.fakes import ArmsTimer, Clock, call_of, rep
 
@@ -156,8 +156,8 @@ def test_a_rate_and_the_time_that_it_was_computed_from_agree(ticks: list[int], d
     wanted_us = data.draw(st.sampled_from(samples_us))
     seen = msgspec.structs.replace(timing_of(samples_us), moved_bytes=moved, flops=moved)
     [on_time] = judge(seen, Limits(max_time_us=wanted_us), 0.05)
-    [gbps] = judge_speed(seen, 0.05, min_gbps=moved / wanted_us / 1e3)
-    [tflops] = judge_speed(seen, 0.05, min_tflops=moved / wanted_us / 1e6)
+    [gbps] = RateRules(0.05).judge(seen, Limits(min_gbps=moved / wanted_us / 1e3))
+    [tflops] = RateRules(0.05).judge(seen, Limits(min_tflops=moved / wanted_us / 1e6))
     assert (gbps.outcome, tflops.outcome) == (on_time.outcome, on_time.outcome)
 
 
@@ -167,8 +167,8 @@ def test_the_rate_of_reps_that_are_all_alike_is_reached(tick: int, moved: int) -
     rate = moved / (tick * 0.032) / 1e3
     assert rate * (tick * 0.032) / (tick * 0.032) < rate
     seen = msgspec.structs.replace(timing_of((tick * 0.032,) * 60), moved_bytes=moved)
-    assert [item.outcome for item in judge_speed(seen, 0.001, min_gbps=rate)] == [PASS]
-    assert [item.outcome for item in judge_speed(seen, 0.001, min_gbps=math.nextafter(rate, math.inf))] == [FAIL]
+    for wanted, outcome in ((rate, PASS), (math.nextafter(rate, math.inf), FAIL)):
+        assert [item.outcome for item in RateRules(0.001).judge(seen, Limits(min_gbps=wanted))] == [outcome]
 
 
 @pytest.mark.parametrize("noise", NOISES)
@@ -186,16 +186,12 @@ def test_a_rate_takes_the_reps_of_the_time_that_it_stands_for(rate: float, noise
 def test_looks_at_rates_spend_alpha_as_looks_at_times_do(limits: Limits, monkeypatch: pytest.MonkeyPatch) -> None:
     spent: list[float] = []
 
-    def note(timing: Timing, alpha: float, **given: object) -> tuple[()]:
-        assert alpha == 0.01
-        assert given["min_gbps"] == limits.min_gbps
-        assert given["min_tflops"] == limits.min_tflops
-        assert given["min_peak_fraction"] == limits.min_peak_fraction
-        assert timing.moved_bytes == MOVED_BYTES
-        spent.append(float(str(given["spent"])))
+    def note(rules: RateRules, timing: Timing, asked: Limits, part: float) -> tuple[()]:
+        assert (rules.alpha, asked, timing.moved_bytes) == (0.01, limits, MOVED_BYTES)
+        spent.append(part)
         return ()
 
-    monkeypatch.setattr(work, "judge_speed", note)
+    monkeypatch.setattr(RateRules, "judge", note)
     timing = timing_of((1.0,) * 20)
     growing = judgement_of(settings_of(0.01), limits)
     for _ in range(4):
@@ -246,7 +242,7 @@ def test_what_more_reps_cannot_settle_asks_for_none() -> None:
         judgement = Judgement(
             Limits(),
             0.01,
-            rates=lambda seen, spent: judge_speed(seen, 0.01, min_gbps=1.0, peaks=peaks, spent=spent),
+            rates=lambda seen, spent: RateRules(0.01, peaks=peaks).judge(seen, Limits(min_gbps=1.0), spent),
         )
         assert judgement.look(timing)
         assert [item.outcome for item in judgement.verdicts] == [Outcome.INVALID]

@@ -22,12 +22,13 @@ from pytest_gpubench.correctness import moved_bytes
 from pytest_gpubench.correctness.flops import counted
 from pytest_gpubench.gpu.device import Device, find_device
 from pytest_gpubench.results.model import Peaks, Timing
-from pytest_gpubench.results.roofline import grouped, peak_fraction, too_fast
+from pytest_gpubench.results.roofline import peak_fraction, too_fast
 from pytest_gpubench.settings import LIMIT_TIME_S, PRECISION_TIME_S
 from pytest_gpubench.timing.calls import make_arguments, make_call
 from pytest_gpubench.timing.measurement import Plan, measure
 from pytest_gpubench.timing.peaks import measured_peaks
 from pytest_gpubench.timing.profiler import ProfilerTimer, self_test
+from pytest_gpubench.units import grouped
 from tests.on_gpu.workloads import normal
 
 CACHE = "cold"

@@ -11,7 +11,8 @@ import torch
 from pytest_gpubench.gpu.device import Device, find_device
 from pytest_gpubench.results.kernels import Category, breakdown, by_category, unmatched
 from pytest_gpubench.results.model import Outcome, Timing, Verdict
-from pytest_gpubench.structure import Memory, Observed, is_deterministic, observe
+from pytest_gpubench.results.observed import AllocatedMemory, Observed
+from pytest_gpubench.structure import is_deterministic, observe
 from pytest_gpubench.timing.base import Call
 from pytest_gpubench.timing.calls import Backward, make_arguments, make_call
 from pytest_gpubench.timing.measurement import Plan, measure
@@ -296,7 +297,9 @@ def test_memory_the_allocator_asks_the_driver_for_is_seen() -> None:
 
     found = seen(large)
     assert found.driver_allocations["cudaMalloc"] >= 1
-    assert found.memory == Memory(allocations=1, allocated_bytes=4 * elements, peak_bytes=4 * elements, kept_bytes=0)
+    assert found.memory == AllocatedMemory(
+        allocations=1, allocated_bytes=4 * elements, peak_bytes=4 * elements, kept_bytes=0
+    )
 
 
 def test_watching_leaves_everything_as_it_was(x: torch.Tensor) -> None:
@@ -315,7 +318,7 @@ def test_compiled_functions_can_be_watched(x: torch.Tensor) -> None:
     compiled = torch.compile(lambda x: torch.nn.functional.gelu(x * 2) + 1)
     found = seen(compiled, x)
     assert (found.waits, found.runtime_waits) == ((), {})
-    assert found.memory == Memory(allocations=1, allocated_bytes=BYTES, peak_bytes=BYTES, kept_bytes=0)
+    assert found.memory == AllocatedMemory(allocations=1, allocated_bytes=BYTES, peak_bytes=BYTES, kept_bytes=0)
 
 
 # real names

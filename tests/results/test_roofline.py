@@ -1,6 +1,5 @@
-"""Rates against peaks: which roof is meant, what cannot be true, both sides of each limit, and in which words."""
+"""Rates against peaks: which roof is meant, and what cannot be true."""
 
-import math
 from typing import Any
 
 import msgspec
@@ -8,28 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpubench.errors import BadRequest
-from pytest_gpubench.limits import fraction_limit
-from pytest_gpubench.results.model import MemoryPeak, Outcome, Peaks, Timing, Verdict
+from pytest_gpubench.results.model import MemoryPeak, Peaks, Timing
 from pytest_gpubench.results.roofline import (
-    grouped,
     highest_gbps,
     highest_tflops,
-    judge_speed,
     matmul_tflops,
     memory_gbps,
     peak_fraction,
     too_fast,
 )
 
-PASS, FAIL, INCONCLUSIVE = Outcome.PASS, Outcome.FAIL, Outcome.INCONCLUSIVE
-INVALID, NOT_JUDGED = Outcome.INVALID, Outcome.NOT_JUDGED
-
 MB = 10**6
-SPREAD = [
-    96.0 + number / 2 for number in range(1, 21)
-]  # median 101.25, interval of the median at alpha 0.05: 99 to 103.5
-
 POINTS = tuple(
     MemoryPeak(read_share=share, moved_bytes=size * MB, gbps=gbps)
     for share, size, gbps in [
@@ -57,11 +45,6 @@ BARE = Peaks(copy_gbps=4000.0, read_gbps=4400.0, matmul_tflops={"bfloat16": 800.
 def timing(samples_us: list[float] | None = None, **given: Any) -> Timing:
     base = Timing(label="softmax", timer="profiler", cache="cold", device="NVIDIA H200")
     return msgspec.structs.replace(base, samples_us=tuple(samples_us or [100.0] * 20), **given)
-
-
-def judge_one(what: Timing, alpha: float = 0.05, **given: Any) -> Verdict:
-    [found] = judge_speed(what, alpha, **given)
-    return found
 
 
 # the roof
@@ -219,169 +202,3 @@ def test_as_slow_as_its_interval_allows() -> None:
     assert too_fast(timing(mostly, moved_bytes=work), PEAKS, alpha=0.9) is not None
     assert too_fast(timing([90.0, 99.0], moved_bytes=work), PEAKS) is not None
     assert too_fast(timing([90.0, 101.0], moved_bytes=work), PEAKS) is None
-
-
-def test_what_cannot_be_true_is_invalid_whatever_the_limit() -> None:
-    impossible = timing(moved_bytes=1050 * MB, flops=1)
-    found = judge_speed(
-        impossible, 0.05, min_gbps=1, min_tflops=1e9, min_peak_fraction=0.1, peaks=PEAKS, dtype="bfloat16"
-    )
-    assert [verdict.outcome for verdict in found] == [INVALID] * 3
-    assert found[0].sentence == (
-        "softmax is faster than memory allows: 1.00 GB, what the L2 cache may keep not counted, in 100.0 us are "
-        "10,000 GB/s, and this GPU's memory has at most 4,896; does it compute everything in every call? If it has "
-        "less to move, say how much with bytes="
-    )
-    assert judge_one(impossible, min_gbps=1).outcome is PASS, "without peaks nobody knows"
-    found = judge_speed(timing(flops=2 * 10**11), 0.05, min_tflops=1, peaks=PEAKS, dtype="bfloat16")
-    assert found[0].sentence == (
-        "softmax is faster than this GPU multiplies bfloat16: 200 GFLOP in 100.0 us are 2,000 TFLOP/s, and it has at "
-        "most 1,090; does it compute everything in every call? If it has less to compute (causal attention is counted "
-        "in full), say how much with flops="
-    )
-
-
-# limits
-
-
-@pytest.mark.parametrize(
-    ("wanted", "outcome"),
-    [
-        (100, PASS),
-        (1e5 / 103.5 * 0.999, PASS),
-        (1e5 / 103.5 * 1.001, INCONCLUSIVE),
-        (1e5 / 99 * 0.999, INCONCLUSIVE),
-        (1e5 / 99 * 1.001, FAIL),
-        (5000, FAIL),
-    ],
-)
-def test_both_sides_of_a_rate(wanted: float, outcome: Outcome) -> None:
-    assert judge_one(timing(SPREAD, moved_bytes=100 * MB), min_gbps=wanted).outcome is outcome
-    assert judge_one(timing(SPREAD, flops=10**11), min_tflops=wanted).outcome is outcome
-
-
-@pytest.mark.parametrize(
-    ("wanted", "outcome"),
-    [(0.2415, PASS), (0.2416, INCONCLUSIVE), (0.2525, INCONCLUSIVE), (0.2526, FAIL), (1.0, FAIL)],
-)
-def test_both_sides_of_a_fraction(wanted: float, outcome: Outcome) -> None:
-    what = timing(SPREAD, moved_bytes=100 * MB)
-    peaks = Peaks(copy_gbps=4000.0)
-    assert judge_one(what, min_peak_fraction=wanted, peaks=peaks).outcome is outcome
-
-
-def test_exactly_at_the_limit_is_kept() -> None:
-    assert judge_one(timing(moved_bytes=100 * MB), min_gbps=1000).outcome is PASS
-
-
-def test_too_few_reps_decide_nothing() -> None:
-    found = judge_one(timing([100.0] * 5, moved_bytes=100 * MB), min_gbps=1)
-    assert found.outcome is INCONCLUSIVE
-    assert found.sentence == (
-        "softmax cannot be judged: 1,000 GB/s, wanted at least 1.000 GB/s (100 MB in 100.0 us; 5 reps, too few to "
-        "decide: take at least 6, alpha 0.05)"
-    )
-
-
-def test_a_look_spends_its_part_of_alpha() -> None:
-    what = timing([100.0] * 7, moved_bytes=100 * MB)
-    assert judge_one(what, min_gbps=1).outcome is PASS
-    assert judge_one(what, min_gbps=1, spent=0.01).outcome is INCONCLUSIVE
-
-
-@pytest.mark.parametrize(
-    ("samples_us", "wanted", "words"),
-    [
-        (SPREAD, 3000, "is too slow: 662.8 GB/s [648.4, 677.9], wanted at least 3,000 GB/s"),
-        (SPREAD, 600, "is fast enough: 662.8 GB/s [648.4, 677.9], wanted at least 600.0 GB/s"),
-        (SPREAD, 660, "is too close to tell: 662.8 GB/s [648.4, 677.9], wanted at least 660.0 GB/s"),
-    ],
-)
-def test_rates_in_words(samples_us: list[float], wanted: float, words: str) -> None:
-    found = judge_one(timing(samples_us, moved_bytes=67108864), min_gbps=wanted)
-    assert found.sentence == f"softmax {words} (67.1 MB in 101.2 us; 20 reps, alpha 0.05)"
-    assert found.limit == f"min_gbps={wanted!r}"
-
-
-def test_tflops_in_words() -> None:
-    assert judge_one(timing(SPREAD, flops=2 * 4096**3), min_tflops=2000).sentence == (
-        "softmax is too slow: 1,357 TFLOP/s [1,328, 1,388], wanted at least 2,000 TFLOP/s "
-        "(137 GFLOP in 101.2 us; 20 reps, alpha 0.05)"
-    )
-
-
-def test_fraction_limits_in_words() -> None:
-    found = judge_one(timing(SPREAD, moved_bytes=100 * MB), min_peak_fraction=0.8, peaks=PEAKS, read_share=0.5)
-    assert found.sentence == (
-        "softmax is too slow: 19.8 % [19.3 %, 20.2 %] of the 5,000 GB/s that this GPU's memory moves, wanted at least "
-        "80.0 % (987.7 GB/s, 100 MB in 101.2 us; 20 reps, alpha 0.05)"
-    )
-
-
-@pytest.mark.parametrize(
-    ("limits", "given", "words"),
-    [
-        ({"min_gbps": 1}, {"flops": 1}, "min_gbps=1 cannot be judged, its bytes are not known: give bytes="),
-        ({"min_tflops": 1}, {"moved_bytes": 1}, "min_tflops=1 cannot be judged, its flops are not known: give flops="),
-        ({"min_peak_fraction": 0.5}, {}, "its bytes and flops are not known: give bytes= or flops="),
-        ({"min_peak_fraction": 0.5}, {"moved_bytes": 1, "cache": "hot"}, "cache='hot'"),
-    ],
-)
-def test_what_is_missing_is_asked_for(limits: dict[str, float], given: dict[str, Any], words: str) -> None:
-    found = judge_one(timing(**given), peaks=PEAKS, **limits)
-    assert found.outcome is INVALID
-    assert words in found.sentence
-
-
-@pytest.mark.parametrize(
-    ("given", "peaks", "outcome"),
-    [
-        ({"moved_bytes": 1000}, None, NOT_JUDGED),
-        ({"moved_bytes": 1000}, Peaks(remarks=("memory: not measured",)), NOT_JUDGED),
-        ({"flops": 1000}, PEAKS, NOT_JUDGED),
-        ({"moved_bytes": 1000, "flops": 1000}, PEAKS, NOT_JUDGED),  # of the matmuls' peak it may be more
-        ({"moved_bytes": 300 * MB, "flops": 1000}, PEAKS, PASS),
-        ({"moved_bytes": 1000, "flops": 1000}, BARE, NOT_JUDGED),
-    ],
-)
-def test_no_peak_no_judgement(given: dict[str, Any], peaks: Peaks | None, outcome: Outcome) -> None:
-    found = judge_one(timing(**given), min_peak_fraction=0.5, peaks=peaks, dtype="float64")
-    assert found.outcome is outcome
-    if peaks is not None and peaks.remarks:
-        assert found.sentence.endswith("for memory is not known (memory: not measured)")
-
-
-@pytest.mark.parametrize(
-    ("wanted", "outcome"), [(0.7, PASS), (0.73, INCONCLUSIVE), (0.75, INCONCLUSIVE), (0.77, NOT_JUDGED)]
-)
-def test_more_reps_may_show_that_memory_alone_is_enough(wanted: float, outcome: Outcome) -> None:
-    """What is open is not given up for want of a matmul's peak: 300 MB in [99, 103.5] us are [2899, 3030] GB/s."""
-    peaks = Peaks(copy_gbps=4000.0, read_gbps=4000.0)
-    found = judge_one(timing(SPREAD, moved_bytes=300 * MB, flops=1000), min_peak_fraction=wanted, peaks=peaks)
-    assert found.outcome is outcome
-
-
-@pytest.mark.parametrize("name", ["min_gbps", "min_tflops", "min_peak_fraction"])
-@pytest.mark.parametrize("value", [0, -1, math.nan, math.inf, True, "fast"])
-def test_limits_that_cannot_be_meant(name: str, value: object) -> None:
-    asked: dict[str, Any] = {name: value}
-    with pytest.raises(BadRequest, match=rf"perf\({name}="):
-        judge_one(timing(moved_bytes=1, flops=1), peaks=PEAKS, **asked)
-
-
-def test_a_fraction_is_at_most_one() -> None:
-    assert fraction_limit(1) == 1.0
-    with pytest.raises(ValueError, match="at most 1"):
-        fraction_limit(1.0001)
-
-
-def test_no_limit_no_verdict_and_enforced_is_passed_on() -> None:
-    assert judge_speed(timing(), 0.05, peaks=PEAKS) == ()
-    assert not judge_one(timing(moved_bytes=1), min_gbps=1, enforced=False).enforced
-
-
-@pytest.mark.parametrize(
-    ("value", "text"), [(2310.4, "2,310"), (12345.6, "12,350"), (999.96, "1,000"), (0.01234, "0.01234"), (0, "0")]
-)
-def test_grouped(value: float, text: str) -> None:
-    assert grouped(value) == text

@@ -17,7 +17,8 @@ import torch
 from pytest_gpubench.errors import BadRequest, UnfairComparison
 from pytest_gpubench.gpu.device import Device, cpu_device
 from pytest_gpubench.results.model import DeviceFacts
-from pytest_gpubench.structure import Memory, Observed, Wait, is_deterministic, observation, observe
+from pytest_gpubench.results.observed import AllocatedMemory, Observed, Wait
+from pytest_gpubench.structure import is_deterministic, observation, observe
 from pytest_gpubench.structure.allocations import Meter, allocations_in
 from pytest_gpubench.structure.waits import is_of_libraries, noting_waits, wait_at, waits_in
 from pytest_gpubench.timing import calls
@@ -260,7 +261,7 @@ def test_what_a_call_takes_at_once_with_its_outputs(watched: Watched, allocator:
         return Held(allocator, 100)
 
     found = watched(two_temporaries)
-    assert found.memory == Memory(allocations=3, allocated_bytes=160, peak_bytes=100, kept_bytes=0)
+    assert found.memory == AllocatedMemory(allocations=3, allocated_bytes=160, peak_bytes=100, kept_bytes=0)
     assert allocator.in_use == 1000
     assert allocator.resets == [GPU.torch_device]
 
@@ -309,7 +310,7 @@ def test_what_is_prepared_is_not_what_the_call_takes(watched: Watched, allocator
 
     found = observe(Call("f", prepare, prepare), GPU)
     assert found is not None
-    assert found.memory == Memory(allocations=1, allocated_bytes=10, peak_bytes=10, kept_bytes=0)
+    assert found.memory == AllocatedMemory(allocations=1, allocated_bytes=10, peak_bytes=10, kept_bytes=0)
 
 
 def test_what_the_profiler_does_itself_does_not_count(watched: Watched) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.limits import FORBIDDABLE, Limits, memory_size
 from pytest_gpubench.results.model import Kernel, Outcome, Timing, Verdict
-from pytest_gpubench.structure import Memory, Observed, Wait
+from pytest_gpubench.results.observed import AllocatedMemory, Observed, Wait
 from pytest_gpubench.units import format_bytes
 from pytest_gpubench.verdict import exact
 from pytest_gpubench.verdict.exact import judge_exact, needs_observation
@@ -52,8 +52,8 @@ def judged(
     return found
 
 
-def memory(allocations: int = 0, peak_bytes: int = 0, kept_bytes: int = 0) -> Memory:
-    return Memory(allocations, 512 * allocations, peak_bytes, kept_bytes)
+def memory(allocations: int = 0, peak_bytes: int = 0, kept_bytes: int = 0) -> AllocatedMemory:
+    return AllocatedMemory(allocations, 512 * allocations, peak_bytes, kept_bytes)
 
 
 # kernels
