@@ -1,6 +1,7 @@
 """`pytest-gpubench docs`: the pages of the documentation."""
 
 import argparse
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,8 @@ from typing import Any
 from pytest_gpubench.cli.output import write
 from pytest_gpubench.errors import BadRequest
 
+LINK = re.compile(r"\[([^\]]+)\]\([^)]*\)")
+"""A link, whose target means nothing in a terminal."""
 FOLDER = Path(__file__).parents[1] / "docs"
 
 
@@ -19,7 +22,7 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Show a page, as Markdown where nobody looks at a terminal."""
+    """Show a page: laid out on a terminal, else as Markdown."""
     if arguments.topic is None:
         width = max(map(len, topics()))
         write("\n".join(f"{topic:<{width}}  {_title(topic)}" for topic in topics()))
@@ -29,7 +32,7 @@ def run(arguments: argparse.Namespace) -> int:
         from rich.console import Console
         from rich.markdown import Markdown
 
-        Console().print(Markdown(read(arguments.topic)))
+        Console().print(Markdown(LINK.sub(r"\1", read(arguments.topic))))
     else:
         write(read(arguments.topic).rstrip("\n"))
     return 0

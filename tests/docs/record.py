@@ -1,4 +1,4 @@
-"""Record on this machine's GPU the runs that the pages show: `python -m tests.docs.record FOLDER`.
+"""Record on this machine's GPU the runs that the pages show: `python -m tests.docs.record FOLDER [NAME]`.
 
 Each is a saved run of a test file that stands on a page. Copy them to tests/docs/recorded, and rewrite the pages:
 `REWRITE=1 pytest tests/docs/test_outputs.py`.
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from pytest_gpubench.results.model import CommitInfo, SavedRun
+from pytest_gpubench.results.model import CommitInfo, Measurement, Outcome, SavedRun
 from pytest_gpubench.results.store import read_run, write_run
 from tests.docs.console import commands
 from tests.docs.pages import blocks
@@ -29,19 +29,28 @@ def record(name: str, command: str, out: Path) -> None:
             Path(folder, block.file).write_text(block.text.replace(old, new) if old else block.text)
         words = [sys.executable, "-m", *shlex.split(command), "-p", "no:benchmark", f"--gpu-bench-json={out}"]
         subprocess.run(words, cwd=folder, check=False)
-    write_run(without_place(read_run(out)), out)
+    write_run(shortened(read_run(out)), out)
 
 
-def without_place(run: SavedRun) -> SavedRun:
-    """Return a run without what tells which machine it was."""
-    records = [
-        msgspec.structs.replace(each, device=msgspec.structs.replace(each.device, host="", uuid=None))
-        for each in run.records
-    ]
+def shortened(run: SavedRun) -> SavedRun:
+    """Return a run without what tells which machine it was; of a search, the measurements of its last failure."""
+    records = []
+    for record in run.records:
+        measurements = record.measurements
+        if any(item.example for item in measurements):
+            last = max(at for at, item in enumerate(measurements) if fails(item))
+            measurements = measurements[last - 1 : last + 1]
+        device = msgspec.structs.replace(record.device, host="", uuid=None)
+        records.append(msgspec.structs.replace(record, device=device, measurements=measurements))
     return msgspec.structs.replace(run, records=tuple(records), machine_info={}, commit_info=CommitInfo())
+
+
+def fails(measurement: Measurement) -> bool:
+    """Tell whether a limit of a measurement is broken."""
+    return any(verdict.outcome is Outcome.FAIL for verdict in measurement.verdicts)
 
 
 if __name__ == "__main__":
     for block in blocks("console"):
-        if block.recorded:
+        if block.recorded in sys.argv[2:] or (block.recorded and not sys.argv[2:]):
             record(block.recorded, next(commands(block.text))[0], Path(sys.argv[1], f"{block.recorded}.json"))

@@ -62,10 +62,11 @@ def test_recorded_runs_are_shown_as_they_are_printed_now(block: Block, capsys: p
 
 def error_lines(run: SavedRun) -> list[str]:
     """Return what pytest prints of each broken limit."""
-    return [
-        "E       " + "".join(traceback.format_exception_only(LimitBroken(verdict.sentence)))
-        for record in run.records
-        for measurement in record.measurements
-        for verdict in measurement.verdicts
-        if verdict.outcome is Outcome.FAIL
-    ]
+    lines = []
+    for measurement in [each for record in run.records for each in record.measurements]:
+        for verdict in measurement.verdicts:
+            if verdict.outcome is Outcome.FAIL:
+                lines += traceback.format_exception_only(LimitBroken(verdict.sentence))
+                example = f"gpu_bench: to keep this example, paste above the test: @example({measurement.example})"
+                lines += [example] if measurement.example else []
+    return [f"E       {line.rstrip()}" for line in lines]

@@ -1,5 +1,6 @@
 """What the README and the pages show is run: each snippet as a test file, each command line as far as its options."""
 
+import re
 import shlex
 from xml.etree import ElementTree
 
@@ -8,13 +9,25 @@ import pytest
 from pytest_gpubench.cli import make_parser
 from tests.docs.pages import blocks
 
-QUICKLY = ("--gpu-bench-cache=hot", "--gpu-bench-warmup=1", "--gpu-bench-reps=3")
+FEW_EXAMPLES = """
+from hypothesis import settings
+
+settings.register_profile("few", max_examples=3, database=None)
+settings.load_profile("few")
+"""
+QUICKLY = ("--gpu-bench-cache=hot", "--gpu-bench-warmup=1", "--gpu-bench-reps=3", "--gpu-bench-given-budget=1")
 PLAIN = ("-p", "no:benchmark", "-p", "no:cacheprovider")
 SHELL = {line.split("  #")[0].strip() for block in blocks("sh") for line in block.text.splitlines()}
+SCRIPTS = " ".join(
+    " ".join(block.text.replace("\\\n", " ").split()) for name in ("yaml", "bash") for block in blocks(name)
+)
+COMMANDS = SHELL | set(re.findall(r"pytest(?: (?:-[mn] \w+|--[\w-]+(?:=\S+)?))+", SCRIPTS))
 
 
-def test_every_python_snippet_runs(pytester: pytest.Pytester) -> None:
+def test_every_python_snippet_runs(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each is a test file of its own, all of one process; without a GPU limits are shown, not enforced."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    pytester.makeconftest(FEW_EXAMPLES)
     snippets = {block.file: block.text for block in blocks("python")}
     assert len(snippets) == len(blocks("python"))
     for name, text in snippets.items():
@@ -25,7 +38,7 @@ def test_every_python_snippet_runs(pytester: pytest.Pytester) -> None:
     assert cases == {name.removesuffix(".py") for name in snippets}
 
 
-@pytest.mark.parametrize("command", sorted(line for line in SHELL if line.startswith("pytest ")))
+@pytest.mark.parametrize("command", sorted(line for line in COMMANDS if line.startswith("pytest ")))
 def test_every_pytest_command_is_understood(pytester: pytest.Pytester, command: str) -> None:
     """It is tried on an empty folder, where nothing is collected."""
     arguments = shlex.split(command.replace("-n auto", "-n 0"))[1:]
@@ -34,7 +47,7 @@ def test_every_pytest_command_is_understood(pytester: pytest.Pytester, command: 
     assert result.ret == nothing, (result.stdout.str(), result.stderr.str())
 
 
-@pytest.mark.parametrize("command", sorted(line for line in SHELL if line.startswith("pytest-gpubench ")))
+@pytest.mark.parametrize("command", sorted(line for line in COMMANDS if line.startswith("pytest-gpubench ")))
 def test_every_command_is_understood(command: str) -> None:
     words = shlex.split(command)[1:]
     assert make_parser(words).parse_args(words).command == words[0]

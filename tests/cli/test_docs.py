@@ -1,0 +1,29 @@
+import pytest
+
+from pytest_gpubench.cli.docs import read, topics
+from tests.cli.stored import Command
+
+
+def test_without_a_topic_each_page_has_a_line(command: Command) -> None:
+    status, out, _ = command("docs")
+    assert status == 0
+    assert [line.split()[0] for line in out.splitlines()] == topics()
+
+
+@pytest.mark.parametrize("topic", topics())
+def test_a_page_that_is_piped_is_markdown(topic: str, command: Command) -> None:
+    assert command("docs", topic) == (0, read(topic), "")
+
+
+def test_a_page_on_a_terminal_is_laid_out(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    _, out, _ = command("docs", "limits")
+    assert "max_kernels=1" in out
+    assert "| ---" not in out
+    assert "](" not in out
+
+
+def test_an_unknown_topic_is_answered_with_the_legal_ones(command: Command) -> None:
+    status, out, err = command("docs", "limit")
+    assert (status, out) == (2, "")
+    assert err == f"pytest-gpubench docs: there is no page 'limit'; the pages are {', '.join(topics())}\n"
