@@ -1,7 +1,6 @@
 """A test under @given while it runs: what each of its examples is, and what hypothesis is to leave out."""
 
 import functools
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -11,7 +10,7 @@ from pytest_gpubench.errors import annotate
 from pytest_gpubench.search.coverage import without_our_lines
 from pytest_gpubench.search.example import Example, example_of
 from pytest_gpubench.search.examples import ContextLost, Examples, OnOutOfMemory
-from pytest_gpubench.strategies.out_of_memory import keepers
+from pytest_gpubench.strategies.tensors import made_of, out_of_memory_policies
 from pytest_gpubench.timing.compilations import counting_compilations
 
 __tracebackhide__ = True
@@ -55,7 +54,7 @@ def following_examples(
         def call() -> object:
             __tracebackhide__ = True
             begin(example)
-            return inner(*args, **{name: made(value) if name in drawn else value for name, value in kwargs.items()})
+            return inner(*args, **{name: made_of(value) if name in drawn else value for name, value in kwargs.items()})
 
         return found.run(example, call)
 
@@ -64,7 +63,7 @@ def following_examples(
         stack.enter_context(without_usual_deadline(function))
         stack.enter_context(without_our_lines())
         handle.inner_test = told
-        keepers.append(found.draw)
+        out_of_memory_policies.append(found.draw)
         try:
             yield
         except ContextLost as error:
@@ -74,7 +73,7 @@ def following_examples(
                 annotate(error, f"gpu_bench: {found.sentence}")
             raise
         finally:
-            keepers.remove(found.draw)
+            out_of_memory_policies.remove(found.draw)
             handle.inner_test = inner
             if found.rejected:
                 warn(found.sentence)
@@ -101,9 +100,3 @@ def without_usual_deadline(function: Any) -> Iterator[None]:
         yield
     finally:
         setattr(holder, name, asked)
-
-
-def made(value: object) -> object:
-    """Return an argument with the lazy tensors of our strategies made."""
-    tensors: Any = sys.modules.get("pytest_gpubench.strategies.tensors")
-    return value if tensors is None else tensors.made_of(value)

@@ -1,4 +1,4 @@
-"""Hypothesis strategies for what kernels are given: shapes, dtypes, layouts and tensors, drawn where kernels break."""
+"""Hypothesis strategies for the inputs of kernels: shapes, dtypes, layouts and tensors at which kernels break."""
 
 from pytest_gpubench.strategies.choices import LAYOUTS, VALUES, dtypes, layouts, values
 from pytest_gpubench.strategies.shapes import (

@@ -1,4 +1,4 @@
-"""Checks of the arguments of strategies: what cannot be meant is refused in the caller's words."""
+"""Check the arguments of strategies: raise InvalidArgument in the caller's words."""
 
 import re
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ def parse_bytes(asked: object, name: str) -> int:
 
 
 def check_count(asked: object, name: str, *, least: int = 0) -> int:
-    """Return an int that is at least so much."""
+    """Return an int of at least `least`."""
     if isinstance(asked, bool) or not isinstance(asked, int):
         raise InvalidArgument(f"{name}={asked!r} is no whole number: give an int of at least {least}")
     if asked < least:
@@ -33,7 +33,7 @@ def check_count(asked: object, name: str, *, least: int = 0) -> int:
 
 
 def check_order(name: str, least: int, most: int | None) -> None:
-    """Refuse a least that is above the most."""
+    """Raise InvalidArgument for a min above its max."""
     if most is not None and least > most:
         raise InvalidArgument(f"min_{name}={least} is larger than max_{name}={most}")
 
@@ -46,14 +46,14 @@ def check_flag(asked: object, name: str) -> bool:
 
 
 def check_name(asked: object, name: str, known: Sequence[str]) -> str:
-    """Return a name that is one of those known."""
+    """Return a known name."""
     if not isinstance(asked, str) or asked not in known:
         raise InvalidArgument(f"{name}={asked!r} is not known: choose from {', '.join(known)}")
     return asked
 
 
 def check_head_dims(asked: object) -> list[int]:
-    """Return the sizes that a head may have."""
+    """Return the sizes of a head."""
     if isinstance(asked, str) or not isinstance(asked, Sequence) or not asked:
         raise InvalidArgument(f"head_dims={asked!r} holds no sizes: give a tuple such as (64, 128)")
     return [check_count(size, f"head_dims[{number}]", least=1) for number, size in enumerate(asked)]

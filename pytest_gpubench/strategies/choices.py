@@ -1,4 +1,4 @@
-"""The dtypes, layouts and values that a tensor can have, by name."""
+"""Dtypes, layouts and values of tensors, by name."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -19,7 +19,7 @@ VALUES = ("normal", "zeros", "equal_rows", "peaked", "large", "denormal", "inf",
 
 FINITE_VALUES = VALUES[:-2]
 WHOLE_VALUES = ("normal", "zeros", "equal_rows", "large")
-"""What a tensor of a dtype that is no float can hold."""
+"""What a tensor of integers or bools can hold."""
 
 FLOATS = ("float32", "float16", "bfloat16", "float64", "float8_e4m3fn", "float8_e5m2")
 WHOLES = ("int8", "int16", "int32", "int64", "uint8", "bool")
@@ -29,17 +29,17 @@ DtypeLike: TypeAlias = torch.dtype | str
 
 
 def dtypes(*names: DtypeLike) -> SearchStrategy[torch.dtype]:
-    """Draw a dtype out of those given (`torch.bfloat16` or `"bfloat16"`); float32, float16 and bfloat16 where none is.
+    """Draw one of the given dtypes (`torch.bfloat16` or `"bfloat16"`); without any, float32, float16 or bfloat16.
 
-    Shrinks towards the first. Raises InvalidArgument for a dtype that tensors cannot be made of and, when it is drawn,
-    for a float8 that the GPU cannot compute with.
+    Shrinks towards the first. Raises InvalidArgument for an unknown dtype and, when it is drawn, for a float8 that the
+    GPU cannot compute with.
     """
     found = [find_dtype(name, f"dtypes()[{number}]") for number, name in enumerate(names or FLOATS[:3])]
     return st.sampled_from(found).map(_computable)
 
 
 def layouts(*names: str) -> SearchStrategy[str]:
-    """Draw a layout's name out of those given, or out of `LAYOUTS`; shrinks towards the first.
+    """Draw one of the given layouts, or of `LAYOUTS`; shrinks towards the first.
 
     Raises InvalidArgument for a name that is not in `LAYOUTS`.
     """
@@ -47,7 +47,7 @@ def layouts(*names: str) -> SearchStrategy[str]:
 
 
 def values(*names: str) -> SearchStrategy[str]:
-    """Draw the name of a kind of values out of those given; out of `VALUES` but "inf" and "nan" where none is.
+    """Draw one of the given kinds of values; without any, one of `VALUES` but "inf" and "nan".
 
     Shrinks towards the first. Raises InvalidArgument for a name that is not in `VALUES`.
     """
@@ -55,7 +55,7 @@ def values(*names: str) -> SearchStrategy[str]:
 
 
 def find_dtype(asked: object, name: str = "dtype") -> torch.dtype:
-    """Return a dtype given as it is or by name; raise InvalidArgument if tensors cannot be made of it."""
+    """Return a dtype given as it is or by name; raise InvalidArgument for an unknown one."""
     text = str(asked).removeprefix("torch.")
     if not isinstance(asked, torch.dtype | str) or text not in (*FLOATS, *WHOLES):
         raise InvalidArgument(f"{name}={asked!r} is not known: choose from {', '.join((*FLOATS, *WHOLES))}")
@@ -65,7 +65,7 @@ def find_dtype(asked: object, name: str = "dtype") -> torch.dtype:
 
 
 def allowed_values(dtype: torch.dtype) -> Sequence[str]:
-    """Return what a tensor of a dtype can hold."""
+    """Return the kinds of values that a tensor of a dtype can hold."""
     if not dtype.is_floating_point:
         return WHOLE_VALUES
     return tuple(name for name in VALUES if name != "inf" or dtype != torch.float8_e4m3fn)  # it has no infinity

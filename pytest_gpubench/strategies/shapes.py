@@ -1,4 +1,4 @@
-"""Shapes for one operation: of a tensor, of a matrix product, of attention, of a ragged batch."""
+"""Strategies for shapes: of a tensor, a matrix product, attention and a ragged batch."""
 
 import math
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from pytest_gpubench.strategies.choices import DtypeLike, find_dtype
 from pytest_gpubench.strategies.sizes import Range, sizes, sizes_or_just_over
 
 INT32_ELEMENTS = 2**31
-"""Where offsets stop fitting into 32 bits."""
+"""From here on, offsets do not fit into 32 bits."""
 
 DEFAULT_BYTES = "64MiB"
 
@@ -91,18 +91,18 @@ def shapes(
     max_bytes: int | str = DEFAULT_BYTES,
     dtype: DtypeLike = "float32",
 ) -> SearchStrategy[tuple[int, ...]]:
-    """Draw the shape of a tensor, of sizes at which kernels break.
+    """Draw the shape of a tensor, with sides at which kernels break.
 
     Sides are 1, primes, powers of two and their neighbours, multiples of 16, 32, 64 and 128 and their neighbours, and
     anything between, small ones as often as large ones; 0 only where `min_side` is 0. Where `max_bytes` allows, some
-    shapes have just over 2**31 elements. Shrinks towards fewest dimensions, and `min_side` for each.
+    shapes have just over 2**31 elements. Shrinks towards fewest dimensions, and `min_side` for each side.
 
-    * `dims` is the number of dimensions, or the least and the most: `(1, 3)`.
+    * `dims` is the number of dimensions, or the fewest and the most: `(1, 3)`.
     * `min_side`, `max_side` and `multiple_of` hold for every side; with a fixed `dims`, each may be a sequence with one
       entry per side. A `max_side` of None leaves the limit to `max_bytes`.
     * `max_bytes` is the most that a tensor of this `dtype` may take: a number, or text such as "64MiB".
 
-    Raises InvalidArgument if no shape is like that.
+    Raises InvalidArgument if there is no such shape.
     """
     least, most = _dims(dims)
     item = find_dtype(dtype).itemsize
@@ -155,12 +155,12 @@ def matmul_shapes(
 ) -> SearchStrategy[MatmulShape] | SearchStrategy[BatchedMatmulShape]:
     """Draw the sizes m, n and k of a matrix product, as `shapes` draws sides; shrinks towards `min_side` for each.
 
-    * `batch` is the number of batch dimensions, or the least and the most: `(0, 2)`; a `BatchedMatmulShape` is drawn
-      then, which shrinks towards fewest dimensions of size 1. None has no batch, and draws a `MatmulShape`.
+    * `batch` is the number of batch dimensions, or the fewest and the most: `(0, 2)`. It draws a `BatchedMatmulShape`,
+      which shrinks towards fewest dimensions of size 1; None draws a `MatmulShape`.
     * `max_batch` is the most matrices in a batch, over all its dimensions.
     * `max_bytes` is the most that both inputs and the output of this `dtype` may take together.
 
-    Raises InvalidArgument if no sizes are like that.
+    Raises InvalidArgument if there are no such sizes.
     """
     item = find_dtype(dtype).itemsize
     limit = parse_bytes(max_bytes, "max_bytes")
@@ -195,7 +195,7 @@ def attention_shapes(
     * `cross` allows other numbers of queries than of keys, often just one query (if `min_length` allows).
     * `max_bytes` is the most that queries, keys, values and output of this `dtype` may take together.
 
-    Raises InvalidArgument if no sizes are like that.
+    Raises InvalidArgument if there are no such sizes.
     """
     item = find_dtype(dtype).itemsize
     limit = parse_bytes(max_bytes, "max_bytes")
@@ -222,10 +222,10 @@ def ragged_lengths(
     max_length: int = 2048,
     max_total: int | None = None,
 ) -> SearchStrategy[tuple[int, ...]]:
-    """Draw the lengths of the sequences of a ragged batch: all equal, or one long among short ones, or any.
+    """Draw the lengths of the sequences of a ragged batch: all equal, one long among short ones, or any.
 
-    Shrinks towards `min_count` sequences of equal length, `min_length`. Their sum is at most `max_total`, if that is
-    not None. Raises InvalidArgument if no lengths are like that.
+    Shrinks towards `min_count` sequences of `min_length` each. Their sum is at most `max_total`, unless that is None.
+    Raises InvalidArgument if there are no such lengths.
     """
     check_order("count", check_count(min_count, "min_count"), check_count(max_count, "max_count"))
     length = _range("length", min_length, max_length, 1, max_length)
@@ -360,7 +360,7 @@ def _per_side(asked: object, name: str, dims: int, fixed: bool) -> Sequence[obje
 
 
 def _range(name: str, least: object, most: object, multiple_of: object, room: int) -> Range:
-    """Return the range of a side; where no most is given, what there is room for."""
+    """Return the range of a side; without a given maximum, up to what there is room for."""
     multiple = check_count(multiple_of, "multiple_of", least=1)
     least = check_count(least, f"min_{name}")
     given = most is not None

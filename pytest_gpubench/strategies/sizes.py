@@ -1,8 +1,8 @@
 """The length of one side, drawn where kernels break.
 
-Every size has a place on one scale: all sizes up to 128, above that 32 steps to the octave, each with both its edges.
-A size is drawn as a place on the scale and as a kind, which moves it down to the nearest size of that kind. So the
-simplest kind, `any`, can say nearly every size that the others can, and hypothesis shrinks from one to the other.
+Sizes lie on a scale: all sizes up to 128, and above that 32 steps to the octave, each with both its edges. A draw is a
+place on the scale and a kind, which moves the size down to the nearest one of that kind. The simplest kind, `any`,
+reaches nearly every size that the others reach, so that hypothesis can shrink from one kind to another.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from hypothesis.strategies import DrawFn
 EXACT = 128
 STEPS = 32
 WINDOW = 6
-"""Octaves that a size is drawn from at once; they overlap, so that a size can shrink from one window to the next."""
+"""The octaves of one draw; windows overlap, so that a size can shrink from one to the next."""
 
 TILES = (16, 32, 64, 128)
 
@@ -48,7 +48,7 @@ def size_at(place: int) -> int:
 
 
 def place_of(size: int) -> int:
-    """Return the last place on the scale whose size is not larger than this."""
+    """Return the last place on the scale whose size is at most this."""
     if size < EXACT:
         return size
     octave = size.bit_length() - EXACT.bit_length()
@@ -58,7 +58,7 @@ def place_of(size: int) -> int:
 
 
 def is_prime(number: int) -> bool:
-    """Tell whether a number below 3 * 10**9 is prime (by Fermat's test with Miller's and Rabin's refinement)."""
+    """Tell whether a number below 3 * 10**9 is prime, by the test of Miller and Rabin."""
     if number < 4 or number % 2 == 0:
         return number in (2, 3)
     twos = ((number - 1) & (1 - number)).bit_length() - 1
@@ -99,7 +99,7 @@ KINDS: dict[str, Callable[[int], int | None]] = {
     **{f"below a tile of {tile}": _tile(tile, -1) for tile in TILES},
     "zero": _constant(0),
 }
-"""The largest number of each kind that is not above a size, None where there is none."""
+"""The largest number of each kind up to a size; None where there is none."""
 
 TIMES = {"any": 6, "prime": 2, "power of two": 2, "above a power of two": 3}
 _DRAWN = [kind for kind in KINDS for _ in range(TIMES.get(kind, 1)) if kind != "zero"]
@@ -121,10 +121,10 @@ def sizes(draw: DrawFn, within: Range) -> int:
 
 @st.composite
 def sizes_or_just_over(draw: DrawFn, within: Range, threshold: int) -> int:
-    """Draw the length of a side, a quarter of the time just over a threshold; shrinks towards the smallest."""
+    """Draw the length of a side, one in four just over a threshold; shrinks towards the smallest."""
     over = within.multiple_of * (threshold // within.multiple_of + 1)
     if not within.first <= over <= within.last:
         return draw(sizes(within))
-    # The same choices follow either way, so that hypothesis can shrink from just over to any.
+    # the same choices follow either way, so that hypothesis can shrink from just over the threshold to any size
     above = Range(over, min(within.most, over + over // 64), within.multiple_of)
     return draw(sizes(draw(st.sampled_from([within, within, within, above]))))

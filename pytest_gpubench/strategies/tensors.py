@@ -1,10 +1,10 @@
-"""Tensors made from a seed, on the device, of given dtype, layout and values."""
+"""Tensors of a given dtype, layout and values, made on the device from a seed."""
 
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, cast
 
 import torch
 from hypothesis import strategies as st
@@ -13,7 +13,6 @@ from hypothesis.strategies import SearchStrategy
 
 from pytest_gpubench.strategies.arguments import check_count, check_flag, check_name, check_shape
 from pytest_gpubench.strategies.choices import LAYOUTS, VALUES, DtypeLike, allowed_values, find_dtype
-from pytest_gpubench.strategies.out_of_memory import draw_fitting
 
 SEEDS = 2**16
 PADDING = 16
@@ -21,22 +20,33 @@ PADDING = 16
 
 OFFSET_BYTES = 256
 PEAK = 30.0
-"""How far the peak of a row is above the rest: the others share a probability of 1e-12 or so."""
+"""How far a row's peak is above the rest, whose softmax is then about 1e-12 in all."""
 
 RARE = 1024
-"""One value in so many is infinite or no number, and at least one."""
+"""One value in so many, and at least one, is infinite or NaN."""
 
 
+class OutOfMemoryPolicy(Protocol):
+    """How a running search treats a drawn tensor that does not fit into memory."""
+
+    def __call__(self, text: str, sizes: Mapping[str, int], make: Callable[[], object]) -> object:
+        """Return what `make` makes, or reject the example; its text and sizes are for the report."""
+
+
+out_of_memory_policies: list[OutOfMemoryPolicy] = []
+"""Those of the running searches, the innermost last."""
+
+
+@dataclass(frozen=True)
 class Description:
-    """How a tensor is made, printed by hypothesis instead of the tensor."""
+    """The call that makes a tensor, printed by hypothesis instead of the tensor."""
 
-    def __init__(self, text: str, pasted: str) -> None:
-        self.text = text
-        self.pasted = pasted
-        """What stands for it in @example."""
+    text: str
+    pasted: str
+    """The call to write in @example."""
 
     def __call__(self, printer: Any, cycle: bool) -> None:
-        """Print it, as the `_repr_pretty_` that the printers of IPython and of hypothesis look for."""
+        """Print the call: IPython's and hypothesis's printers call a value's `_repr_pretty_`."""
         printer.text(self.text)
 
 
@@ -49,9 +59,9 @@ def tensors(
     device: torch.device | str | None = None,
     requires_grad: bool = False,
 ) -> SearchStrategy[torch.Tensor]:
-    """Draw a tensor: only its shape, dtype, layout, kind of values and a seed are drawn, and `tensor` makes it.
+    """Draw a shape, dtype, layout, kind of values and a seed, and make the tensor with `tensor`.
 
-    A failing example prints the call of `tensor` that makes the same one. Shrinks as the strategies given do, and
+    A failing example prints the call of `tensor` that makes the same one. Shrinks as the given strategies do, and
     towards the seed 0.
 
     * `shape` is a shape or a strategy for one, such as `shapes()`.
@@ -71,7 +81,7 @@ def tensors(
     place = None if device is None else _device(device)
     drawn = {name: value if isinstance(value, SearchStrategy) else st.just(value) for name, value in fixed.items()}
     return st.builds(
-        _fitting, **drawn, seed=st.integers(0, SEEDS - 1), device=st.just(place), requires_grad=st.just(requires_grad)
+        _draw, **drawn, seed=st.integers(0, SEEDS - 1), device=st.just(place), requires_grad=st.just(requires_grad)
     )
 
 
@@ -106,23 +116,16 @@ def tensor(
     * "normal": the standard normal distribution; of whole numbers those from -8 to 8 (from 0 where unsigned);
     * "zeros";
     * "equal_rows": normal, each row (along the last dimension) the same;
-    * "peaked": logits, normal but for one in each row that is larger by 30;
+    * "peaked": logits, normal, but one in each row is larger by 30;
     * "large": of either sign, between a quarter and half of the largest number that the dtype has;
     * "denormal": of either sign, not 0, smaller than the smallest normal number;
-    * "inf", "nan": normal, but for one in 1024, and at least one, that is infinite (of either sign) or no number.
+    * "inf", "nan": normal, but one in 1024, and at least one, is infinite (of either sign) or NaN.
 
     `device` None means the GPU if there is one and Triton's interpreter is not on, else the CPU. Raises
-    InvalidArgument for an argument that is not known and for values that the dtype cannot hold.
+    InvalidArgument for an unknown argument and for values that the dtype cannot hold.
     """
-    sides, found = _check(shape, dtype, layout, values)
-    check_count(seed, "seed")
-    if check_flag(requires_grad, "requires_grad"):
-        _check_gradient(found)
-    place = default_device() if device is None else _device(device)
-    made = _lay_out(sides, found, layout, lambda inner: _fill(inner, found, values, seed, place))
-    made.requires_grad_(requires_grad)
-    text = _text(sides, found, layout, values, seed, None if device is None else place, requires_grad)
-    made._repr_pretty_ = Description(text, f"lazy_{text}")  # type: ignore[attr-defined]
+    lazy = lazy_tensor(shape, dtype, layout, values, seed, device=device, requires_grad=requires_grad)
+    made: torch.Tensor = lazy.make()
     return made
 
 
@@ -138,24 +141,29 @@ class LazyTensor:
     device: torch.device | None
     requires_grad: bool
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_repr_pretty_", Description(repr(self), repr(self)))
-
     def make(self) -> torch.Tensor:
         """Return the tensor, a new one each time."""
-        return tensor(
-            self.shape,
-            self.dtype,
-            self.layout,
-            self.values,
-            self.seed,
-            device=self.device,
-            requires_grad=self.requires_grad,
+        device = default_device() if self.device is None else self.device
+        made = _lay_out(
+            self.shape, self.dtype, self.layout, lambda shape: _fill(shape, self.dtype, self.values, self.seed, device)
         )
+        made.requires_grad_(self.requires_grad)
+        made._repr_pretty_ = Description(self.text, repr(self))  # type: ignore[attr-defined]
+        return made
+
+    @property
+    def text(self) -> str:
+        """The call of `tensor` that makes the tensor."""
+        text = f"tensor(shape={self.shape!r}, dtype={self.dtype}, layout={self.layout!r}, values={self.values!r}"
+        text += f", seed={self.seed}" + (f", device={str(self.device)!r}" if self.device is not None else "")
+        return text + (", requires_grad=True)" if self.requires_grad else ")")
+
+    @property
+    def _repr_pretty_(self) -> Description:
+        return Description(repr(self), repr(self))
 
     def __repr__(self) -> str:
-        known = self.shape, self.dtype, self.layout, self.values, self.seed, self.device, self.requires_grad
-        return f"lazy_{_text(*known)}"
+        return f"lazy_{self.text}"
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
@@ -176,20 +184,20 @@ def lazy_tensor(
     device: torch.device | str | None = None,
     requires_grad: bool = False,
 ) -> Any:
-    """Say which tensor an `@example` is called with: `tensor` would make it where the test is defined.
+    """Describe a tensor for `@example`, in which `tensor` would make it where the test is defined.
 
-    A test under @given that uses gpu_bench is called with the tensor that `tensor` makes with these arguments, made
-    anew for each call, also where it is in tuples, lists and dicts. Raises InvalidArgument as `tensor` does.
+    A test under @given that uses gpu_bench is called with the tensor that `tensor` makes with these arguments, a new
+    one for each call, also inside of tuples, lists and dicts. Raises InvalidArgument as `tensor` does.
     """
     sides, found = _check(shape, dtype, layout, values)
+    check_count(seed, "seed")
     if check_flag(requires_grad, "requires_grad"):
         _check_gradient(found)
-    place = None if device is None else _device(device)
-    return LazyTensor(sides, found, layout, values, check_count(seed, "seed"), place, requires_grad)
+    return LazyTensor(sides, found, layout, values, seed, None if device is None else _device(device), requires_grad)
 
 
 def made_of(value: Any) -> Any:
-    """Return an argument with every lazy tensor in it made; what has none in it is the same object."""
+    """Return an argument with every lazy tensor in it made; the same object if there is none."""
     if isinstance(value, LazyTensor):
         return value.make()
     if isinstance(value, dict):
@@ -203,27 +211,12 @@ def made_of(value: Any) -> Any:
     return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
 
 
-def _fitting(**arguments: Any) -> torch.Tensor:
-    """Make a tensor that is drawn; where it does not fit into memory, let a search of ours refuse the example."""
-    sides = check_shape(arguments["shape"])
-    known = {**arguments, "shape": sides, "dtype": find_dtype(arguments["dtype"])}
-    sizes = {f"shape[{axis}]": side for axis, side in enumerate(sides)}
-    return draw_fitting(_text(**known), sizes, lambda: tensor(**arguments))
-
-
-def _text(
-    shape: tuple[int, ...],
-    dtype: torch.dtype,
-    layout: str,
-    values: str,
-    seed: int,
-    device: torch.device | None,
-    requires_grad: bool,
-) -> str:
-    """Return the call of `tensor` that makes a tensor."""
-    text = f"tensor(shape={shape!r}, dtype={dtype}, layout={layout!r}, values={values!r}, seed={seed}"
-    text += f", device={str(device)!r}" if device is not None else ""
-    return text + (", requires_grad=True)" if requires_grad else ")")
+def _draw(**arguments: Any) -> torch.Tensor:
+    lazy: LazyTensor = lazy_tensor(**arguments)
+    if not out_of_memory_policies:
+        return lazy.make()
+    sizes = {f"shape[{axis}]": side for axis, side in enumerate(lazy.shape)}
+    return cast(torch.Tensor, out_of_memory_policies[-1](lazy.text, sizes, lazy.make))
 
 
 def default_device() -> torch.device:
@@ -259,7 +252,7 @@ def _device(asked: torch.device | str) -> torch.device:
 def _lay_out(
     shape: tuple[int, ...], dtype: torch.dtype, layout: str, fill: Callable[[tuple[int, ...]], torch.Tensor]
 ) -> torch.Tensor:
-    """Return a tensor of a shape that lies in memory as the layout says."""
+    """Return a tensor that lies in memory as the layout says."""
     if layout == "expanded":
         slice_shape = tuple(min(1, side) if axis == 0 else side for axis, side in enumerate(shape))
         return fill(slice_shape).expand(shape)
@@ -271,7 +264,7 @@ def _lay_out(
 
 
 def _window(shape: tuple[int, ...], dtype: torch.dtype, layout: str, device: torch.device) -> torch.Tensor:
-    """Return a part of a larger tensor, for values to be written to; what is around it is poisoned."""
+    """Return a part of a larger tensor to write values to; around it are NaN, or the largest number."""
 
     def around(size: Sequence[int]) -> torch.Tensor:
         if dtype.is_floating_point:
@@ -290,7 +283,7 @@ def _window(shape: tuple[int, ...], dtype: torch.dtype, layout: str, device: tor
 
 
 def _fill(shape: tuple[int, ...], dtype: torch.dtype, values: str, seed: int, device: torch.device) -> torch.Tensor:
-    """Return a contiguous tensor that holds these values."""
+    """Return a contiguous tensor with these values."""
     generator = torch.Generator(device).manual_seed(seed)
     if values == "zeros":
         return torch.zeros(shape, dtype=dtype, device=device)
@@ -310,13 +303,13 @@ def _fill(shape: tuple[int, ...], dtype: torch.dtype, values: str, seed: int, de
 
 
 def _normal(shape: tuple[int, ...], dtype: torch.dtype, generator: torch.Generator) -> torch.Tensor:
-    """Return normal values in the dtype, or in bfloat16 for a float8, in which nothing can be computed."""
+    """Return normal values in the dtype; in bfloat16 for a float8, as torch cannot compute in one."""
     computed = torch.bfloat16 if dtype.itemsize == 1 else dtype
     return torch.randn(shape, dtype=computed, device=generator.device, generator=generator)
 
 
 def _mark(made: torch.Tensor, values: str, generator: torch.Generator) -> None:
-    """Raise the peaks of logits, or put infinities or NaN in."""
+    """Raise a peak in each row, or put infinities or NaN in."""
 
     def drawn(below: int, size: Sequence[int]) -> torch.Tensor:
         return torch.randint(below, size, device=made.device, generator=generator)
@@ -343,7 +336,7 @@ def _fill_large(shape: tuple[int, ...], dtype: torch.dtype, generator: torch.Gen
 
 
 def _fill_denormal(shape: tuple[int, ...], dtype: torch.dtype, generator: torch.Generator) -> torch.Tensor:
-    """Return floats whose exponent is 0, put together from their bits."""
+    """Put floats with exponent 0 together from their bits."""
     bits = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[dtype.itemsize]
     mantissa = round(1 / torch.finfo(dtype).eps)
     made = torch.randint(1, mantissa, shape, dtype=bits, device=generator.device, generator=generator)

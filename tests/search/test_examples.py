@@ -3,7 +3,7 @@
 import gc
 import weakref
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import torch
@@ -14,7 +14,7 @@ from hypothesis.errors import FailedHealthCheck, Flaky, Unsatisfiable, Unsatisfi
 from pytest_gpubench.errors import DeviceUnavailable, LimitBroken, MeasurementError, WrongResult
 from pytest_gpubench.search import Example
 from pytest_gpubench.search.examples import Examples
-from pytest_gpubench.strategies import tensors
+from pytest_gpubench.strategies import LazyTensor, tensors
 from tests.search.errors import caused_by, full, notes
 from tests.search.followed import follow
 
@@ -170,16 +170,14 @@ def test_what_an_example_held_is_given_back(which: Any, monkeypatch: pytest.Monk
 
 
 def test_a_tensor_that_is_drawn_and_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    from pytest_gpubench.strategies import tensors as module
+    original = LazyTensor.make
 
-    original = module.__globals__["tensor"]
-
-    def tight(**options: Any) -> torch.Tensor:
-        if options["shape"] > 50:
+    def tight(lazy: LazyTensor) -> torch.Tensor:
+        if lazy.shape > (50,):
             raise full()
-        return cast(torch.Tensor, original(**options))
+        return original(lazy)
 
-    monkeypatch.setitem(module.__globals__, "tensor", tight)
+    monkeypatch.setattr(LazyTensor, "make", tight)
     found = follow(lambda x: None, sizes=tensors(st.integers(1, 99), device="cpu"))
     assert found.error is None
     assert "did not fit into GPU memory (the smallest tensor(shape=(" in found.warnings[0]

@@ -17,7 +17,7 @@ from pytest_gpubench.strategies.arguments import parse_bytes
 from pytest_gpubench.strategies.sizes import is_prime, place_of, size_at
 
 T = TypeVar("T")
-MANY = 600
+MANY = 300
 
 
 def draws(strategy: SearchStrategy[T], number: int = MANY) -> list[T]:
