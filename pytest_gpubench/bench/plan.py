@@ -11,7 +11,7 @@ from pytest_gpubench.timing.measurement import Plan
 __tracebackhide__ = True
 
 _measuring = threading.Lock()
-_measured_label = ""
+_measured_label = [""]
 
 
 def is_enforced(settings: Settings, device: Device) -> bool:
@@ -48,13 +48,12 @@ class OneAtATime:
         self.label = label
 
     def __enter__(self) -> None:
-        global _measured_label
         if not _measuring.acquire(blocking=False):
             raise ProfilerBusy(
-                f"{self.label!r} cannot be measured while {_measured_label!r} is: gpu_bench was called inside the "
+                f"{self.label!r} cannot be measured while {_measured_label[0]!r} is: gpu_bench was called inside the "
                 "measured function, or by two threads; measure one after the other"
             )
-        _measured_label = self.label
+        _measured_label[0] = self.label
 
     def __exit__(self, *error: object) -> None:
         _measuring.release()

@@ -16,16 +16,17 @@ from pytest_gpubench import fixture, running_test
 from pytest_gpubench.bench import integrity
 from pytest_gpubench.correctness import compare as compare_module
 from pytest_gpubench.stats import speedup
-from pytest_gpubench.timing import rounds, sampling
+from pytest_gpubench.timing import rounds, sampling, tampering, traces
+from pytest_gpubench.timing.base import Timer
 from pytest_gpubench.timing.tampering import (
     RELIED_ON,
     find,
     is_foreign,
     is_library_file,
     own_modules,
-    relied_on,
     replaced,
 )
+from pytest_gpubench.verdict import exact
 from pytest_gpubench.verdict import speedup as verdict
 
 
@@ -50,16 +51,7 @@ def test_nothing_is_replaced() -> None:
 
 
 def test_what_is_relied_on_is_there() -> None:
-    names = [name for name, _ in relied_on()]
-    assert names[: len(RELIED_ON)] == list(RELIED_ON)
-    assert {
-        "pytest_gpubench.timing.rounds.take_rounds",
-        "pytest_gpubench.timing.rounds.Reps.add_to",
-        "pytest_gpubench.stats.speedup.speedup_of",
-        "pytest_gpubench.verdict.time.judge",
-        "pytest_gpubench.bench.integrity.check_floor",
-        "pytest_gpubench.bench.outputs.OutputRecorder.check",
-    } <= set(names)
+    assert all(callable(find(name)) for name in RELIED_ON)
     assert len(own_modules()) > 20
     assert find("time.perf_counter") is time.perf_counter
 
@@ -129,6 +121,117 @@ def test_an_own_method_that_was_replaced_is_named(monkeypatch: pytest.MonkeyPatc
     found = replaced()
     monkeypatch.undo()
     assert found == "pytest_gpubench.timing.rounds.Reps.add_to"
+
+
+class Equal:
+    """Claim to be equal to whatever it stands for."""
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __call__(self, *args: object) -> None:
+        pass
+
+
+def to_true(self: object) -> bool:
+    return True
+
+
+Change = Callable[[pytest.MonkeyPatch], object]
+CHANGES: dict[str, tuple[Change, str]] = {
+    "a function by one that claims to be equal": (
+        lambda patch: patch.setattr(running_test, "enforce", Equal()),
+        "running_test.enforce",
+    ),
+    "a function by nothing": (lambda patch: patch.setattr(running_test, "enforce", None), "running_test.enforce"),
+    "the code of a function": (
+        lambda patch: patch.setattr(running_test.enforce, "__code__", nothing.__code__),
+        "running_test.enforce",
+    ),
+    "the code of a function by another of ours": (
+        lambda patch: patch.setattr(running_test.enforce, "__code__", running_test.hold_to.__code__),
+        "running_test.enforce",
+    ),
+    "the code of a method": (
+        lambda patch: patch.setattr(rounds.Reps.add_to, "__code__", nothing.__code__),
+        "timing.rounds.Reps.add_to",
+    ),
+    "the code of a context manager": (
+        lambda patch: patch.setattr(integrity.auditing.__wrapped__, "__code__", nothing.__code__),  # type: ignore[attr-defined]
+        "bench.integrity.auditing",
+    ),
+    "defaults": (
+        lambda patch: patch.setattr(rounds.take_rounds, "__defaults__", (False, False)),
+        "timing.rounds.take_rounds",
+    ),
+    "keyword defaults": (
+        lambda patch: patch.setattr(traces.take_trace, "__kwdefaults__", {}),
+        "timing.traces.take_trace",
+    ),
+    "an item of keyword defaults": (
+        lambda patch: patch.setitem(traces.take_trace.__kwdefaults__ or {}, "cache", "hot"),
+        "timing.traces.take_trace",
+    ),
+    "a property": (
+        lambda patch: patch.setattr(sampling.Sample, "samples_us", property(to_true)),
+        "timing.sampling.Sample.samples_us",
+    ),
+    "a class": (lambda patch: patch.setattr(running_test, "LimitBroken", Callable0), "running_test.LimitBroken"),
+    "an attribute of a class": (lambda patch: patch.setattr(Timer, "max_reps", 1), "timing.base.Timer.max_reps"),
+    "a module that is imported": (lambda patch: patch.setattr(sampling, "time", Callable0()), "timing.sampling.time"),
+    "a constant": (lambda patch: patch.setattr(integrity, "FLOOR_SHARE", 0.0), "bench.integrity.FLOOR_SHARE"),
+    "a table": (lambda patch: patch.setattr(exact, "FORBIDS", {}), "verdict.exact.FORBIDS"),
+    "an item of a table": (lambda patch: patch.setitem(exact.FORBIDS, "sync", None), "verdict.exact.FORBIDS.sync"),
+    "a name that is gone": (lambda patch: patch.delattr(integrity, "replaced"), "bench.integrity.replaced"),
+    "a name that hides a builtin": (
+        lambda patch: patch.setattr(speedup, "sorted", nothing, raising=False),
+        "stats.speedup.sorted",
+    ),
+    "the same by an object": (
+        lambda patch: patch.setattr(speedup, "sorted", Callable0(), raising=False),
+        "stats.speedup.sorted",
+    ),
+}
+
+
+@pytest.mark.parametrize(("change", "name"), CHANGES.values(), ids=CHANGES)
+def test_a_change_is_named_until_it_is_undone(monkeypatch: pytest.MonkeyPatch, change: Change, name: str) -> None:
+    assert replaced() is None
+    change(monkeypatch)
+    found = replaced(), replaced()
+    monkeypatch.undo()
+    assert found == (f"pytest_gpubench.{name}",) * 2
+    assert replaced() is None
+
+
+@pytest.mark.parametrize("place", [running_test, rounds.Reps])
+def test_a_function_that_was_replaced_before_the_first_look_is_named(
+    monkeypatch: pytest.MonkeyPatch, place: object
+) -> None:
+    monkeypatch.setattr(place, "enforce", nothing, raising=False)
+    name = tampering._Package().replaced()
+    monkeypatch.undo()
+    assert name is not None
+    assert name.endswith(".enforce")
+
+
+def test_a_constant_may_be_set_to_an_equal_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert replaced() is None
+    monkeypatch.setattr(integrity, "FLOOR_SHARE", float(str(integrity.FLOOR_SHARE)))
+    assert replaced() is None
+
+
+def test_what_did_not_change_is_not_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tampering._Package()
+    assert package.replaced() is None
+    objects, modules = package._objects, dict(package._modules)
+    assert package.replaced() is None
+    assert package._objects is objects
+    monkeypatch.setattr(integrity, "FLOOR_SHARE", float(str(integrity.FLOOR_SHARE)))
+    assert package.replaced() is None
+    assert [module for module in modules if package._modules[module] is not modules[module]] == [integrity]
 
 
 # what libraries do is theirs
