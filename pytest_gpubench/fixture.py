@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from pytest_gpubench.bench.agreement import Agreement, Golden
+from pytest_gpubench.bench.agreement import Agreement, Golden, VariedArguments
 from pytest_gpubench.bench.arms import name_arms, speedup_limits
 from pytest_gpubench.bench.comparison import Contest
 from pytest_gpubench.bench.integrity import auditing, check_traffic, checked_bytes
@@ -224,7 +224,7 @@ class GpuBench:
             raise BadRequest(f"alpha is {settings.alpha:g}: a comparison needs one below 0.5, or chance decides")
         device = self._device(test)
         arms = name_arms(candidate, reference, names)
-        arguments = make_arguments(args, kwargs, setup)
+        arguments = VariedArguments.of(make_arguments(args, kwargs, setup))
         limits = speedup_limits(test.limits, list(arms)[1:])
         calls = {name: make_call(function, arguments, backward, label=name) for name, function in arms.items()}
         tolerance = Tolerance(rtol, atol, equal_nan)

@@ -21,9 +21,8 @@ LAYERS = """
     search
     bench
     structure
-    timing
-    gpu correctness strategies report
-    verdict
+    timing correctness strategies report
+    gpu verdict
     results
     limits settings
     stats

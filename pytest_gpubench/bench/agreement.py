@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from pytest_gpubench.correctness import (
@@ -50,11 +50,29 @@ class Ran:
 
 
 @dataclass(frozen=True)
+class VariedArguments(Arguments):
+    """Arguments of each rep, with other values while they are varied."""
+
+    variation: Variation = field(default_factory=Variation)
+
+    @classmethod
+    def of(cls, plain: Arguments) -> "VariedArguments":
+        """Return arguments that can be varied."""
+        return cls(plain.args, plain.kwargs, plain.setup)
+
+    def fresh(self) -> tuple[tuple[object, ...], dict[str, object]]:
+        """Return the arguments of the next rep."""
+        arguments = super().fresh()
+        self.variation.apply(arguments)
+        return arguments
+
+
+@dataclass(frozen=True)
 class Agreement:
     """The rules by which outputs are compared."""
 
     reference: Function
-    arguments: Arguments
+    arguments: VariedArguments
     tolerance: Tolerance
     golden: Golden
     golden_factor: float

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from pytest_gpubench.correctness import Variation
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.timing.base import Call, Timed
 from pytest_gpubench.units import printable
@@ -28,15 +27,9 @@ class Arguments:
     args: tuple[object, ...]
     kwargs: dict[str, object]
     setup: Callable[[], object] | None = None
-    variation: Variation = field(default_factory=Variation)
 
     def fresh(self) -> tuple[tuple[object, ...], dict[str, object]]:
-        """Return the arguments of the next rep, with other values while they are to be varied."""
-        args, kwargs = self._made()
-        self.variation.apply((args, kwargs))
-        return args, kwargs
-
-    def _made(self) -> tuple[tuple[object, ...], dict[str, object]]:
+        """Return the arguments of the next rep."""
         if self.setup is None:
             return self.args, self.kwargs
         made = self.setup()

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_gpubench.bench import integrity
-from pytest_gpubench.bench.agreement import Agreement, refuse_strange_tensors
+from pytest_gpubench.bench.agreement import Agreement, VariedArguments, refuse_strange_tensors
 from pytest_gpubench.bench.arms import checked_names, name_arms
 from pytest_gpubench.bench.integrity import (
     FLOOR_SHARE,
@@ -77,7 +77,7 @@ def timing(time_us: float, timer: str = "profiler", label: str = "mine", throttl
 def agreement_of(
     reference: Callable[..., object], *args: object, setup: Callable[[], object] | None = None
 ) -> Agreement:
-    arguments = make_arguments(args, None, setup)
+    arguments = VariedArguments.of(make_arguments(args, None, setup))
     return Agreement(reference, arguments, Tolerance(), None, 2.0, "never", torch.device("cpu"))
 
 

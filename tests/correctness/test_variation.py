@@ -8,10 +8,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pytest_gpubench.bench.agreement import VariedArguments
 from pytest_gpubench.correctness import variation
 from pytest_gpubench.correctness.snapshot import checksum
 from pytest_gpubench.correctness.variation import Variation, Way, is_variable, turn_round, variable_tensors, vary
-from pytest_gpubench.timing.calls import Arguments
 from tests.correctness.samples import COMPLEX, FLOAT8, FLOATS, INTEGERS, layouts, names, shapes
 
 WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -312,7 +312,7 @@ def test_as_given_nothing_is_varied() -> None:
 
 def test_every_call_gets_the_same_other_values_until_the_end() -> None:
     x = torch.arange(4.0)
-    arguments = Arguments((x,), {})
+    arguments = VariedArguments((x,), {})
     arguments.variation.begin("turned round", arguments.fresh(), arguments.fresh())
     for _ in range(3):
         (given,), _ = arguments.fresh()
@@ -346,7 +346,7 @@ def test_another_way_starts_from_the_values_as_given() -> None:
 def test_what_a_call_was_made_is_varied_once_and_never_put_back(way: Way, own: list[int], lasting: list[int]) -> None:
     """It may be what the call returned."""
     x, y = torch.arange(4.0), torch.tensor([7.0, 8.0])
-    arguments = Arguments((), {}, lambda: (x.clone(), y))
+    arguments = VariedArguments((), {}, lambda: (x.clone(), y))
     arguments.variation.begin(way, arguments.fresh(), arguments.fresh())
     calls: list[Any] = [arguments.fresh()[0] for _ in range(2)]
     (first, same), (second, _) = calls
@@ -360,7 +360,7 @@ def test_what_a_call_was_made_is_varied_once_and_never_put_back(way: Way, own: l
 @pytest.mark.parametrize(("way", "varied"), [("turned round", [3, 2, 1, 0]), ("partly levelled", [0, 0, 0, 0])])
 def test_another_view_of_the_same_place_is_varied_once(way: Way, varied: list[int]) -> None:
     x = torch.arange(4.0)
-    arguments = Arguments((), {}, lambda: (x[:], x.view(4)))
+    arguments = VariedArguments((), {}, lambda: (x[:], x.view(4)))
     arguments.variation.begin(way, arguments.fresh(), arguments.fresh())
     arguments.fresh()
     assert x.tolist() == varied
