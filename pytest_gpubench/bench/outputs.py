@@ -10,7 +10,7 @@ from pytest_gpubench.correctness import aliases, compare_outputs
 from pytest_gpubench.correctness.leaves import flatten, map_leaves
 from pytest_gpubench.correctness.memory import overlaps
 from pytest_gpubench.errors import InvalidResult, UnfairComparison
-from pytest_gpubench.timing.base import Call
+from pytest_gpubench.timing.base import Call, Prepared
 
 __tracebackhide__ = True
 
@@ -40,11 +40,17 @@ class OutputRecorder:
     def watch(self, name: str, call: Call) -> Call:
         """Return the call, which keeps what it returns; all arms are given the same where `setup` is random."""
 
-        def prepare() -> Callable[[], object]:
+        def prepare() -> Prepared:
             self._make_room(name)
             self._save()
             self.agreement.seed()
-            return Kept(self, name, call.prepare())
+            prepared = call.prepare()
+
+            def keep(output: object) -> object:
+                self.last[name], self.given[name] = output, (prepared.args, prepared.kwargs)
+                return output
+
+            return replace(prepared, run=lambda: keep(prepared.run()), keep=keep)
 
         return replace(call, prepare=prepare)
 
@@ -121,37 +127,6 @@ class OutputRecorder:
                 )
             way = self.agreement.variation.way
             self.agreement.require(name, differences, f" for other values ({way} inputs; vary=False leaves them out)")
-
-
-@dataclass
-class Kept:
-    """The timed part of a rep, whose output is kept."""
-
-    recorder: OutputRecorder
-    name: str
-    timed: Callable[[], object]
-
-    @property
-    def args(self) -> tuple[object, ...]:
-        """What it is called with, where that can be told."""
-        found: tuple[object, ...] = getattr(self.timed, "args", ())
-        return found
-
-    @property
-    def keywords(self) -> dict[str, object]:
-        """What it is called with by name, where that can be told."""
-        found: dict[str, object] = getattr(self.timed, "keywords", {})
-        return found
-
-    def __call__(self) -> object:
-        """Run it, and keep what it returns."""
-        return self.keep(self.timed())
-
-    def keep(self, output: object) -> object:
-        """Keep an output as this rep's: a replay returns none of its own."""
-        self.recorder.last[self.name] = output
-        self.recorder.given[self.name] = self.args, self.keywords
-        return output
 
 
 def has_cuda_graphs() -> bool:

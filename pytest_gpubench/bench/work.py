@@ -73,17 +73,17 @@ def work_of_call(call: Call, inspection: "Inspection", given_bytes: int | None, 
     if not (wants_bytes or wants_flops):
         return Work(given_bytes or None, None, given_flops, None)
     try:
-        timed = call.prepare()
-        outputs = timed()
+        prepared = call.prepare()
+        outputs = prepared()
     except Exception as error:
         annotate(error, f"gpu_bench: raised in the call of {call.label!r} whose work is counted")
         raise
-    args, kwargs = getattr(timed, "args", ()), getattr(timed, "keywords", {})
+    args, kwargs = prepared.args, prepared.kwargs
 
     def count() -> Counted:
         return counted(call.prepare()) if call.prepares_on_device else counted(call.function, args, kwargs)
 
-    return work_of(args, kwargs, outputs, given_bytes, given_flops, count if wants_flops else None)
+    return work_of((*args, *prepared.made), kwargs, outputs, given_bytes, given_flops, count if wants_flops else None)
 
 
 def checked_flops(given: object) -> None:

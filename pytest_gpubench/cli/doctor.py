@@ -253,11 +253,11 @@ class Noise:
 
 def measure_noise(device: "Device", timer: "Timer", work: Callable[[], object], quads: int = QUADS) -> Noise:
     """Take a comparison whose two arms are one call; raise GpuBenchError where that cannot be measured."""
-    from pytest_gpubench.timing.base import Call
+    from pytest_gpubench.timing.base import call_of
     from pytest_gpubench.timing.comparison import Match, compare
     from pytest_gpubench.timing.measurement import Plan
 
-    calls = {name: Call(name, lambda: work, work) for name in ("first", "second")}
+    calls = {name: call_of(name, work) for name in ("first", "second")}
     plan = Plan("cold", reps=2 * quads, warmup=None, precision=0.005, max_time_s=MAX_TIME_S)
     match = Match(calls, "first", {}, seed=0)
     taken, timings = compare(match, timer, device, plan, lambda taken, looks: True, lambda sentence: None)

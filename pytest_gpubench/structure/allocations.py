@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.results.observed import AllocatedMemory
-from pytest_gpubench.timing.base import Call, Timed
+from pytest_gpubench.timing.base import Call, Prepared
 
 __tracebackhide__ = True
 
@@ -69,7 +69,7 @@ class Meter:
 
     def _when_prepared(self, call: Call, expected: int) -> int:
         """Return what is in use when the next call is prepared; without garbage, where it is more than expected."""
-        timed: Timed | None = call.prepare()
+        timed: Prepared | None = call.prepare()
         if self._in_use() > expected:
             timed = None
             gc.collect()

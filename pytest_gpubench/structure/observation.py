@@ -7,13 +7,14 @@ itself does is known from a session around nothing.
 import gc
 import re
 from collections import Counter
+from collections.abc import Callable
 from functools import partial
 
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.results.observed import Observed, Wait
 from pytest_gpubench.structure.allocations import Meter, allocations_in
 from pytest_gpubench.structure.waits import noting_waits, waits_in
-from pytest_gpubench.timing.base import Call, Timed
+from pytest_gpubench.timing.base import Call
 
 __tracebackhide__ = True
 
@@ -38,13 +39,13 @@ def observe(call: Call, device: Device) -> Observed | None:
     return Observed(tuple(waits), waits_in(seen), meter.memory(call), allocations_in(seen))
 
 
-def call_watched(timed: Timed, waits: list[Wait], meter: Meter) -> None:
+def call_watched(timed: Callable[[], object], waits: list[Wait], meter: Meter) -> None:
     """Call once, and drop the output before memory is read."""
     with noting_waits(waits), meter:
         timed()
 
 
-def runtime_calls(device: Device, function: Timed) -> "Counter[str]":
+def runtime_calls(device: Device, function: Callable[[], object]) -> "Counter[str]":
     """Return how often each function of the CUDA runtime was called, the profiler's own calls among them."""
     from pytest_gpubench.timing.profiler import open_profile, start_profile, stop_profile
     from pytest_gpubench.timing.startup import wait_for_startup

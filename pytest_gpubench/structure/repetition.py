@@ -3,15 +3,14 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pytest_gpubench.correctness.leaves import flatten, inputs_of, tensors_of
 from pytest_gpubench.correctness.snapshot import checksum
 from pytest_gpubench.errors import BadRequest, UnfairComparison
-from pytest_gpubench.timing.base import Call, Timed
-from pytest_gpubench.timing.calls import BackwardPass, leaves_of, run_backward
+from pytest_gpubench.timing.base import Call, Prepared
+from pytest_gpubench.timing.calls import backward_of, leaves_of, run_backward
 
 if TYPE_CHECKING:
     import torch
@@ -73,7 +72,7 @@ def differing(first: Mapping[str, object], second: Mapping[str, object]) -> list
 class Run:
     """What one call found and left, as checksums by name."""
 
-    timed: Timed
+    prepared: Prepared
     before: dict[str, object]
     after: dict[str, object] = field(default_factory=dict)
     outputs: dict[str, object] = field(default_factory=dict)
@@ -84,46 +83,35 @@ class Run:
         import torch
 
         seed()
-        timed = call.prepare()
-        run = cls(timed, {})
+        prepared = call.prepare()
+        run = cls(prepared, {})
         with torch.no_grad():
             for name, tensor in run.tensors():
                 if name in saved and saved[name].shape == tensor.shape:
                     tensor.copy_(saved[name])
         run.before = run.states()
-        output, leaves = call_with_leaves(timed)
-        run.outputs = states_of(flatten(output)) | gradients_of(call, timed, leaves)
+        output, leaves = _call_with_leaves(call, prepared)
+        run.outputs = _states_of(flatten(output)) | _gradients_of(call, prepared, leaves)
         run.after = run.states()
         return run
 
     def tensors(self) -> "list[tuple[str, torch.Tensor]]":
         """Return the tensors it is called with, by name."""
-        return tensors_of(inputs_of(*given_to(self.timed)))
+        return tensors_of(inputs_of(self.prepared.args, self.prepared.kwargs))
 
     def states(self) -> dict[str, object]:
         """Return the tensors it is called with as they are now."""
-        return {name: state_of(tensor) for name, tensor in self.tensors()}
+        return {name: _state_of(tensor) for name, tensor in self.tensors()}
 
 
-def given_to(timed: Timed) -> tuple[Sequence[object], Mapping[str, object]]:
-    """Return the user's arguments of a call, as far as they can be told: not those of a backward run alone."""
-    function = getattr(timed, "func", None)
-    args: Sequence[Any] = getattr(timed, "args", ())
-    if function is run_backward:
-        return (), {}
-    if getattr(function, "__func__", None) is BackwardPass.both:
-        return args[0], args[1]
-    return args, getattr(timed, "keywords", {})
-
-
-def states_of(leaves: Sequence[tuple[str, object]]) -> dict[str, object]:
+def _states_of(leaves: Sequence[tuple[str, object]]) -> dict[str, object]:
     """Return what is remembered of leaves: checksums of tensors, plain values themselves, nothing of other objects."""
-    tensors = {name: state_of(tensor) for name, tensor in tensors_of(leaves)}
+    tensors = {name: _state_of(tensor) for name, tensor in tensors_of(leaves)}
     plain = {name: repr(leaf) for name, leaf in leaves if isinstance(leaf, (bool, int, float, complex, str, bytes))}
     return {**tensors, **plain}
 
 
-def state_of(tensor: "torch.Tensor") -> object:
+def _state_of(tensor: "torch.Tensor") -> object:
     """Return what two tensors share that are the same bit by bit."""
     try:
         value = None if tensor.is_meta else checksum(tensor)
@@ -132,37 +120,29 @@ def state_of(tensor: "torch.Tensor") -> object:
     return str(tensor.dtype), tuple(tensor.shape), value
 
 
-def call_with_leaves(timed: Timed) -> "tuple[object, list[torch.Tensor]]":
-    """Call; return the output, and the tensors that a backward pass has given gradients to: none had any before."""
-    backward = after_forward(timed)
-    if not isinstance(backward, partial) or backward.func is not run_backward:
-        return timed(), []
-    leaves = leaves_of(backward.args[0])
+def _call_with_leaves(call: Call, prepared: Prepared) -> "tuple[object, list[torch.Tensor]]":
+    """Return the output, and the tensors that a backward pass has given gradients to: it starts with none."""
+    owner = backward_of(call)
+    if owner is None:
+        return prepared(), []
+    outputs, gradients = owner.outputs_of(prepared)
+    leaves = leaves_of(outputs)
     for leaf in leaves:
         leaf.grad = None
-    return backward(), leaves
+    run_backward(outputs, gradients)
+    return None, leaves
 
 
-def after_forward(timed: Timed) -> Timed:
-    """Return the backward run of what runs forward too, with that done; anything else as it is."""
-    owner = getattr(getattr(timed, "func", None), "__self__", None)
-    if not isinstance(owner, BackwardPass):
-        return timed
-    args, kwargs = given_to(timed)
-    outputs = owner.forward(tuple(args), dict(kwargs))
-    return partial(run_backward, outputs, owner.gradients(outputs))
-
-
-def gradients_of(call: Call, timed: Timed, leaves: "Sequence[torch.Tensor]") -> dict[str, object]:
+def _gradients_of(call: Call, prepared: Prepared, leaves: "Sequence[torch.Tensor]") -> dict[str, object]:
     """Return the gradients of leaves, by the names of what they belong to."""
-    owner = getattr(call.prepare, "__self__", None)
-    if not isinstance(owner, BackwardPass):
+    owner = backward_of(call)
+    if owner is None:
         return {}
-    given = given_to(timed) if owner.with_forward else (owner.arguments.args, owner.arguments.kwargs)
-    named = {id(leaf): name for name, leaf in inputs_of(*given)}
+    given = prepared if owner.with_forward else owner.arguments
+    named = {id(leaf): name for name, leaf in inputs_of(given.args, given.kwargs)}
     unnamed = count()
     names = [named.get(id(leaf)) or f"parameter {next(unnamed)}" for leaf in leaves]
-    return states_of([(f"{name}.grad", leaf.grad) for name, leaf in zip(names, leaves, strict=True)])
+    return _states_of([(f"{name}.grad", leaf.grad) for name, leaf in zip(names, leaves, strict=True)])
 
 
 def seed() -> None:

@@ -3,7 +3,7 @@
 from functools import cache
 
 from pytest_gpubench.gpu.device import Device
-from pytest_gpubench.timing.base import Call
+from pytest_gpubench.timing.base import call_of
 from pytest_gpubench.timing.l2flush import flush_buffer
 from pytest_gpubench.timing.profiler import ProfilerTimer
 
@@ -36,7 +36,7 @@ def measured_bandwidth(device: Device) -> float:
     source = torch.zeros(copied_bytes // 4, dtype=torch.int32, device=device.torch_device)
     target = torch.empty_like(source)
     with ProfilerTimer(device, "cold").session() as session:
-        call = Call("copy", lambda: lambda: target.copy_(source), target.copy_)
+        call = call_of("copy", lambda: target.copy_(source))
         for _ in range(REPS):
             session.take(call, 0)
     return 2 * copied_bytes / min(rep.elapsed_us for rep in session.reps())

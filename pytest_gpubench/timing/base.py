@@ -4,11 +4,27 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pytest_gpubench.gpu.readings import NO_READING, Reading
 
-Timed = Callable[[], object]
+
+@dataclass(frozen=True)
+class Prepared:
+    """The timed part of a rep, ready to run."""
+
+    run: Callable[[], object]
+    args: tuple[object, ...] = ()
+    """What the user's function is called with in it."""
+    kwargs: dict[str, object] = field(default_factory=dict)
+    made: tuple[Any, ...] = ()
+    """What else it reads, made for this rep alone: a forward run's outputs, and the gradients at them."""
+    keep: Callable[[object], object] | None = None
+    """Told the output where something else runs in its place."""
+
+    def __call__(self) -> object:
+        """Run it."""
+        return self.run()
 
 
 @dataclass(frozen=True)
@@ -16,11 +32,16 @@ class Call:
     """Something to time: `prepare` does the untimed part of a rep and returns the part that is timed."""
 
     label: str
-    prepare: Callable[[], Timed]
+    prepare: Callable[[], Prepared]
     function: Callable[..., object]
     """What the user gave to be timed."""
     prepares_on_device: bool = False
     """Whether `prepare` may itself launch work on the GPU."""
+
+
+def call_of(label: str, function: Callable[[], object]) -> Call:
+    """Return the call of a function that takes nothing, and for which nothing has to be prepared."""
+    return Call(label, lambda: Prepared(function), function)
 
 
 @dataclass(frozen=True)

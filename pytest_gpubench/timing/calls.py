@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from pytest_gpubench.errors import BadRequest
-from pytest_gpubench.timing.base import Call, Timed
+from pytest_gpubench.timing.base import Call, Prepared
 from pytest_gpubench.units import printable
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def make_call(
         raise BadRequest(f"backward={backward!r} is not known: it must be forward, backward or both")
     arguments = arguments or make_arguments()
     if backward == "forward":
-        prepare: Callable[[], Timed] = functools.partial(prepare_forward, function, arguments)
+        prepare: Callable[[], Prepared] = functools.partial(prepare_forward, function, arguments)
     else:
         prepare = BackwardPass(function, arguments, with_forward=backward == "both").prepare
     return Call(
@@ -109,11 +109,11 @@ def refuse_lazy(output: object, label: str) -> None:
         )
 
 
-def prepare_forward(function: Callable[..., object], arguments: Arguments) -> Timed:
+def prepare_forward(function: Callable[..., object], arguments: Arguments) -> Prepared:
     """Return a call with fresh arguments."""
     args, kwargs = arguments.fresh()
     mark_step()
-    return functools.partial(function, *args, **kwargs)
+    return Prepared(functools.partial(function, *args, **kwargs), args, kwargs)
 
 
 def mark_step() -> None:
@@ -137,7 +137,7 @@ class BackwardPass:
     leaves: list["torch.Tensor"] | None = None
     upstream: dict[int, "torch.Tensor"] = field(default_factory=dict)
 
-    def prepare(self) -> Timed:
+    def prepare(self) -> Prepared:
         """Run forward, untimed; return the backward run, or both."""
         args, kwargs = self.arguments.fresh()
         if not self.with_forward or self.leaves is None:
@@ -147,8 +147,13 @@ class BackwardPass:
         self.drop_gradients()
         if self.with_forward:
             mark_step()
-            return functools.partial(self.both, args, kwargs)
-        return functools.partial(run_backward, outputs, gradients)
+            return Prepared(functools.partial(self.both, args, kwargs), args, kwargs)
+        return Prepared(functools.partial(run_backward, outputs, gradients), made=(outputs, gradients))
+
+    def outputs_of(self, prepared: Prepared) -> "tuple[list[torch.Tensor], list[torch.Tensor]]":
+        """Return the outputs of what was prepared, and their upstream gradients: run forward, where that is timed."""
+        outputs = self.forward(prepared.args, prepared.kwargs) if self.with_forward else prepared.made[0]
+        return outputs, self.gradients(outputs)
 
     def forward(self, args: tuple[object, ...], kwargs: dict[str, object]) -> list["torch.Tensor"]:
         """Return the outputs that a gradient can flow back from."""
@@ -183,6 +188,12 @@ class BackwardPass:
         """Drop what the last rep accumulated, so that no rep pays for an addition."""
         for leaf in self.leaves or ():
             leaf.grad = None
+
+
+def backward_of(call: Call) -> BackwardPass | None:
+    """Return the backward pass that a call is; None for a forward call."""
+    owner = getattr(call.prepare, "__self__", None)
+    return owner if isinstance(owner, BackwardPass) else None
 
 
 def run_backward(outputs: Sequence["torch.Tensor"], gradients: Sequence["torch.Tensor"]) -> None:

@@ -7,13 +7,13 @@ need; that the first event had not happened when the last was queued is the proo
 
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pytest_gpubench.errors import MeasurementError
 from pytest_gpubench.gpu.device import Device
-from pytest_gpubench.timing.base import Call, Rep, Session, Timed, Timer
+from pytest_gpubench.timing.base import Call, Rep, Session, Timer
 from pytest_gpubench.timing.l2flush import make_flush
 from pytest_gpubench.timing.pacing import rest
 from pytest_gpubench.timing.sentinels import check_triton, sentinels_of
@@ -142,9 +142,9 @@ class EventsTimer(Timer):
         """Return a new session."""
         return EventsSession(self)
 
-    def ready(self, call: Call) -> Timed:
+    def ready(self, call: Call) -> Callable[[], object]:
         """Do the untimed part of a rep; return the part that is timed."""
-        return call.prepare()
+        return call.prepare().run
 
     def lead_of(self, call: Call) -> Lead:
         """Return what is known about the launching of a call."""

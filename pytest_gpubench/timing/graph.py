@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_gpubench.errors import BadRequest, MeasurementError, NothingRecorded
 from pytest_gpubench.gpu.device import Device
-from pytest_gpubench.timing.base import Call, Timed
+from pytest_gpubench.timing.base import Call, Prepared
 from pytest_gpubench.timing.events import EventsTimer, key_of
 from pytest_gpubench.timing.sampling import collection_off
 
@@ -63,7 +63,7 @@ class Captured:
     """A call as a graph, with all that it reads and writes kept alive."""
 
     graph: "torch.cuda.CUDAGraph"
-    timed: Timed
+    prepared: Prepared
     inputs: Sequence[object]
     """What each argument is known by when it comes again."""
     output: object
@@ -82,16 +82,15 @@ class GraphTimer(EventsTimer):
         super().__init__(device, cache, ahead)
         self.captured: dict[tuple[str, int], Captured] = {}
 
-    def ready(self, call: Call) -> Timed:
+    def ready(self, call: Call) -> Callable[[], object]:
         """Prepare the call, and return the replay of its graph; capture it first, where that was not done before."""
         captured = self.captured.get(key_of(call))
         if captured is None:
             captured = self.captured[key_of(call)] = capture(call, self.device)
-        timed = call.prepare()
-        check_same_inputs(call.label, captured.inputs, inputs_of(timed))
-        keep = getattr(timed, "keep", None)
-        if keep is not None:
-            keep(captured.output)
+        prepared = call.prepare()
+        check_same_inputs(call.label, captured.inputs, inputs_of(prepared))
+        if prepared.keep is not None:
+            prepared.keep(captured.output)
         return captured.graph.replay
 
 
@@ -104,11 +103,11 @@ def refuse_backward(backward: str) -> None:
         )
 
 
-def inputs_of(timed: Timed) -> list[object]:
+def inputs_of(prepared: Prepared) -> list[object]:
     """Return what each argument is known by: a tensor by its memory, a number or text by its value, others by type."""
     from torch.utils._pytree import tree_leaves
 
-    return [identity_of(leaf) for leaf in tree_leaves((getattr(timed, "args", ()), getattr(timed, "keywords", {})))]
+    return [identity_of(leaf) for leaf in tree_leaves((prepared.args, prepared.kwargs, prepared.made))]
 
 
 def identity_of(leaf: object) -> object:
@@ -174,7 +173,9 @@ def call_on(stream: "torch.cuda.Stream", call: Call) -> None:
         current.wait_stream(stream)
 
 
-def captured_output(graph: "torch.cuda.CUDAGraph", pool: Any, stream: "torch.cuda.Stream", timed: Timed) -> object:
+def captured_output(
+    graph: "torch.cuda.CUDAGraph", pool: Any, stream: "torch.cuda.Stream", timed: Callable[[], object]
+) -> object:
     """Capture what is timed on a stream; return its output, which every replay writes.
 
     What other threads do meanwhile, the profiler's start among it, is none of the capture's business.
@@ -281,7 +282,7 @@ def first_line(error: BaseException) -> str:
     return (str(error).splitlines() or [""])[0]
 
 
-def first_obstacle(timed: Timed) -> str:
+def first_obstacle(timed: Callable[[], object]) -> str:
     """Call once more, and return the sentence for the first operation that no graph can hold; empty for none."""
     from torch.utils._python_dispatch import TorchDispatchMode
 

@@ -12,7 +12,7 @@ from pytest_gpubench.gpu.datasheets import boost_of, datasheet_of
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.gpu.nvml import reason_names
 from pytest_gpubench.results.model import MemoryPeak, Peaks
-from pytest_gpubench.timing.base import Call, Rep
+from pytest_gpubench.timing.base import Call, Rep, call_of
 from pytest_gpubench.timing.l2flush import flush_buffer
 from pytest_gpubench.timing.pacing import IDLE_PER_BUSY
 from pytest_gpubench.timing.profiler import ProfilerTimer
@@ -328,11 +328,6 @@ def normal(device: Device, rows: int, columns: int, dtype: "torch.dtype") -> "to
 
 
 # taking reps
-
-
-def call_of(label: str, function: Callable[[], object]) -> Call:
-    """Return the call of a function that takes nothing."""
-    return Call(label, lambda: function, function)
 
 
 def fastest_us(

@@ -12,7 +12,7 @@ from typing import Any
 
 from pytest_gpubench.errors import GpuBenchError, NothingRecorded, ProfilerBusy
 from pytest_gpubench.gpu.device import Device
-from pytest_gpubench.timing.base import Call, Record, Rep, Session, Timer
+from pytest_gpubench.timing.base import Call, Record, Rep, Session, Timer, call_of
 from pytest_gpubench.timing.l2flush import make_flush
 from pytest_gpubench.timing.pacing import rest
 from pytest_gpubench.timing.sentinels import check_triton, sentinels_of
@@ -184,7 +184,7 @@ def self_test(timer: ProfilerTimer, reps: int = 20) -> str:
 
 def take_reps_of_noop(timer: ProfilerTimer, reps: int) -> Sequence[Rep]:
     """Take reps of a kernel that does nothing."""
-    noop = Call("noop", lambda: timer.sentinels.noop, timer.sentinels.noop)
+    noop = call_of("noop", timer.sentinels.noop)
     with timer.session() as session:
         for _ in range(reps):
             session.take(noop, 0)

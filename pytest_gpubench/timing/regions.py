@@ -24,7 +24,7 @@ from typing import Any
 from pytest_gpubench.errors import BadRequest, IncompleteRecords, KernelsDiffer
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.results.phases import OUTSIDE, Region, ancestors_of, in_tree_order
-from pytest_gpubench.timing.base import Call, Record, Rep, Session, Timed, Timer
+from pytest_gpubench.timing.base import Call, Prepared, Record, Rep, Session, Timer
 from pytest_gpubench.timing.profiler import SYNC_RECORDS, ProfilerSession, ProfilerTimer, kind_of
 from pytest_gpubench.timing.sampling import ATTEMPTS, Sample, check_same_kernels, collection_off
 from pytest_gpubench.timing.wall import WallTimer
@@ -164,7 +164,7 @@ def forget_regions() -> None:
 class Traced:
     """The timed part of a rep, whose regions are noted while it runs, and only then."""
 
-    timed: Timed
+    timed: Callable[[], object]
     trace: Trace
     begin: Callable[[], None] = lambda: None
     end: Callable[[], None] = lambda: None
@@ -212,7 +212,7 @@ def regions_by_clock(timer: Timer, device: Device, call: Call, idle_s: float, re
         device.synchronize()
         return time.perf_counter_ns()
 
-    def prepare() -> Timed:
+    def prepare() -> Prepared:
         stamps: list[int] = []
         trace = Trace(call.label, now_ns, partial(is_not_capturing, device))
         traces.append(trace)
@@ -221,7 +221,7 @@ def regions_by_clock(timer: Timer, device: Device, call: Call, idle_s: float, re
             stamps.append(now_ns())
             ends.append((stamps[0], stamps[1]))
 
-        return Traced(call.prepare(), trace, lambda: stamps.append(now_ns()), end)
+        return Prepared(Traced(call.prepare(), trace, lambda: stamps.append(now_ns()), end))
 
     with collection_off(), timer.session() as session:
         fill(session, replace(call, prepare=prepare), idle_s, reps)
@@ -247,7 +247,7 @@ def regions_by_launch(timer: ProfilerTimer, call: Call, idle_s: float, reps: int
     raise AssertionError("unreachable")
 
 
-def prepare_marked(timer: ProfilerTimer, call: Call, traces: list[Trace]) -> Timed:
+def prepare_marked(timer: ProfilerTimer, call: Call, traces: list[Trace]) -> Prepared:
     """Return the timed part of a rep whose regions launch a mark at each end."""
 
     def mark() -> int:
@@ -255,7 +255,7 @@ def prepare_marked(timer: ProfilerTimer, call: Call, traces: list[Trace]) -> Tim
         return 0
 
     traces.append(Trace(call.label, mark, partial(is_not_capturing, timer.device)))
-    return Traced(call.prepare(), traces[-1])
+    return Prepared(Traced(call.prepare(), traces[-1]))
 
 
 def is_not_capturing(device: Device) -> bool:

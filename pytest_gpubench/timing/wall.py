@@ -34,7 +34,7 @@ class WallSession(Session):
     def take(self, call: Call, idle_s: float) -> None:
         """Take one rep."""
         synchronize = self.timer.device.synchronize
-        timed = call.prepare()
+        timed = call.prepare().run
         synchronize()
         if idle_s:
             time.sleep(idle_s)

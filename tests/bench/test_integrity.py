@@ -32,7 +32,7 @@ from pytest_gpubench.limits import Limits
 from pytest_gpubench.results.model import DeviceFacts, Outcome, Timing
 from pytest_gpubench.running_test import CurrentTest, enforce, noting_invalid
 from pytest_gpubench.settings import Settings
-from pytest_gpubench.timing.base import Call, Rep
+from pytest_gpubench.timing.base import Rep, call_of
 from pytest_gpubench.timing.calls import make_arguments, make_call
 from pytest_gpubench.timing.comparison import Match, take_once_more
 from pytest_gpubench.timing.rounds import Interleaved
@@ -682,7 +682,7 @@ def test_values_are_put_back_when_the_round_goes_wrong() -> None:
 
 
 def match_of(seed: int = 0) -> Match:
-    calls = {name: Call(name, lambda: lambda: None, print) for name in "rc"}
+    calls = {name: call_of(name, lambda: None) for name in "rc"}
     return Match(calls, "r", {}, seed)
 
 

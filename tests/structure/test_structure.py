@@ -22,7 +22,7 @@ from pytest_gpubench.structure import is_deterministic, observation, observe
 from pytest_gpubench.structure.allocations import Meter, allocations_in
 from pytest_gpubench.structure.waits import is_of_libraries, noting_waits, wait_at, waits_in
 from pytest_gpubench.timing import calls
-from pytest_gpubench.timing.base import Call
+from pytest_gpubench.timing.base import Call, Prepared
 from pytest_gpubench.timing.calls import Backward, make_arguments, make_call
 
 GPU = Device(torch.device("cuda", 0), DeviceFacts(type="cuda", name="NVIDIA H200", host="here"))
@@ -304,9 +304,9 @@ def test_garbage_in_cycles_is_no_leak(watched: Watched, allocator: Allocator) ->
 
 
 def test_what_is_prepared_is_not_what_the_call_takes(watched: Watched, allocator: Allocator) -> None:
-    def prepare() -> Callable[[], object]:
+    def prepare() -> Prepared:
         inputs = Held(allocator, 500)
-        return lambda: (inputs, Held(allocator, 10))[1]
+        return Prepared(lambda: (inputs, Held(allocator, 10))[1])
 
     found = observe(Call("f", prepare, prepare), GPU)
     assert found is not None

@@ -7,6 +7,7 @@ from itertools import accumulate, chain, repeat
 from typing import cast
 
 from pytest_gpubench.gpu.readings import NO_READING, Reading
+from pytest_gpubench.timing import base
 from pytest_gpubench.timing.base import Call, Record, Rep, Session, Timer
 
 
@@ -132,7 +133,7 @@ class Counted:
 
 
 def call_of(function: Callable[[], object]) -> Call:
-    return Call("softmax", lambda: function, function)
+    return base.call_of("softmax", function)
 
 
 def watching(masks: Iterable[int] = ()) -> Callable[[], Reading]:

@@ -11,7 +11,7 @@ from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.results.model import Timing
 from pytest_gpubench.stats.speedup import LOOKS, critical_ranks, round_orders, speedup_of
 from pytest_gpubench.timing import comparison, rounds
-from pytest_gpubench.timing.base import Call
+from pytest_gpubench.timing.base import call_of
 from pytest_gpubench.timing.comparison import (
     LEAST_MARGIN,
     MAX_POOL,
@@ -41,7 +41,7 @@ def match_of(
     names: str = "AB", limits: dict[str, float] | None = None, seed: int = 3, interleave: bool = True
 ) -> Match:
     """Return a match of arms named by one letter each, the first of them the reference."""
-    calls = {name: Call(name, lambda: lambda: None, lambda: None) for name in names}
+    calls = {name: call_of(name, lambda: None) for name in names}
     return Match(calls, names[0], limits or {}, seed, interleave)
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pytest_gpubench.errors import MeasurementError
 from pytest_gpubench.gpu.device import Device, cpu_device
 from pytest_gpubench.timing import events
-from pytest_gpubench.timing.base import Call
+from pytest_gpubench.timing.base import Call, Prepared
 from pytest_gpubench.timing.events import (
     ATTEMPTS,
     HOST_BOUND,
@@ -94,9 +94,9 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
 
 
 def call_of(function: Callable[[], object], prepare: Callable[[], object] = lambda: None) -> Call:
-    def prepared() -> Callable[[], object]:
+    def prepared() -> Prepared:
         prepare()
-        return function
+        return Prepared(function)
 
     return Call("mine", prepared, function)
 

@@ -3,7 +3,6 @@
 import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ import torch
 from pytest_gpubench.errors import BadRequest, MeasurementError, NothingRecorded
 from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.timing import graph
-from pytest_gpubench.timing.base import Call
+from pytest_gpubench.timing.base import Call, Prepared
 from pytest_gpubench.timing.calls import make_arguments, make_call
 from pytest_gpubench.timing.graph import (
     ALLOCATION,
@@ -132,14 +131,7 @@ def test_preparation_runs_before_every_replay(streams: FakeGpu) -> None:
 def test_what_keeps_outputs_is_given_the_captured_one(streams: FakeGpu) -> None:
     kept: list[object] = []
 
-    class Keeping:
-        def __call__(self) -> object:
-            return 5
-
-        def keep(self, output: object) -> None:
-            kept.append(output)
-
-    take(timer_of(), Call("mine", Keeping, Keeping), 2)
+    take(timer_of(), Call("mine", lambda: Prepared(lambda: 5, keep=kept.append), print), 2)
     assert kept == [5, 5]
 
 
@@ -160,12 +152,13 @@ def test_fresh_arguments_are_refused(streams: FakeGpu, fresh: Callable[[], objec
 
 
 def test_inputs_are_known_by_memory_and_value() -> None:
-    same: list[object] = [(X, 2, "a", None, [True]), (X.view(6), 2, "a", None, [True])]
-    others: list[object] = [(X[1:], 2), (X, 3), (X, 2.0), (X.view(2, 3), 2), (X.view(torch.int32), 2)]
-    assert inputs_of(partial(print, *same[0])) == inputs_of(partial(print, *same[1]))  # type: ignore[misc]
-    for other in others:
-        assert inputs_of(partial(print, *other)) != inputs_of(partial(print, X, 2))  # type: ignore[misc]
-    assert inputs_of(partial(print, float("nan"))) == inputs_of(partial(print, float("nan")))
+    def found(*args: object) -> list[object]:
+        return inputs_of(Prepared(print, args))
+
+    assert found(X, 2, "a", None, [True]) == found(X.view(6), 2, "a", None, [True])
+    for other in [(X[1:], 2), (X, 3), (X, 2.0), (X.view(2, 3), 2), (X.view(torch.int32), 2)]:
+        assert found(*other) != found(X, 2)
+    assert found(float("nan")) == found(float("nan"))
 
 
 @pytest.mark.parametrize("backward", ["forward", "both"])

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pytest_gpubench.errors import BadRequest, IncompleteRecords, KernelsDiffer
 from pytest_gpubench.stats.speedup import round_orders
-from pytest_gpubench.timing.base import Call
+from pytest_gpubench.timing.base import call_of
 from pytest_gpubench.timing.rounds import Arm, Interleaved, take_rounds
 from pytest_gpubench.timing.sampling import ATTEMPTS, Sample
 from tests.timing.fakes import ArmsTimer, Clock, numbered, rep, watching
@@ -21,7 +21,7 @@ ABBA, BAAB = "ABBA", "BAAB"
 
 def arms_of(names: str, function: Callable[[], object] = lambda: None) -> dict[str, Arm]:
     """Return arms that are named by one letter each."""
-    return {name: Arm(Call(name, lambda: function, function)) for name in names}
+    return {name: Arm(call_of(name, function)) for name in names}
 
 
 def taken_by(

@@ -20,7 +20,7 @@ from pytest_gpubench.gpu.device import Device, cpu_device
 from pytest_gpubench.gpu.nvml import Nvml
 from pytest_gpubench.results.model import DeviceFacts, Stretch, Timing
 from pytest_gpubench.timing import warmup
-from pytest_gpubench.timing.base import Call, Record, Rep, Timer
+from pytest_gpubench.timing.base import Call, Prepared, Record, Rep, Timer
 from pytest_gpubench.timing.measurement import Plan, measure
 from pytest_gpubench.timing.pacing import KEPT_CLOCK, Pacing
 from pytest_gpubench.timing.sampling import PROBE_REPS
@@ -85,9 +85,9 @@ def lasting(clock: Clock, times_s: Sequence[float], untimed_s: float = 0.0) -> C
         taken.append(times_s[min(len(taken), len(times_s) - 1)])
         clock.now_s += taken[-1]
 
-    def prepare() -> Callable[[], object]:
+    def prepare() -> Prepared:
         clock.now_s += untimed_s
-        return run
+        return Prepared(run)
 
     return Call("softmax", prepare, run)
 

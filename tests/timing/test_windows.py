@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from pytest_gpubench.errors import IncompleteRecords, KernelsDiffer, MeasurementError, NothingRecorded
-from pytest_gpubench.timing.base import Call, Record
+from pytest_gpubench.timing.base import Call, Record, call_of
 from pytest_gpubench.timing.windows import (
     BEGIN,
     END,
@@ -30,7 +30,7 @@ def kernel(start_ns: int, end_ns: int, name: str = "add") -> Record:
 
 
 def call(label: str = "fn", prepares_on_device: bool = False) -> Call:
-    return Call(label, lambda: lambda: None, lambda: None, prepares_on_device)
+    return replace(call_of(label, lambda: None), prepares_on_device=prepares_on_device)
 
 
 def rep(begin_ns: int, end_ns: int, *inner: Record) -> list[Record]:
