@@ -1,4 +1,4 @@
-"""What a user would keep baselines of; `remember_study` runs these, pytest does not collect them by itself.
+"""Tests that a user would keep baselines of; the study `baselines` runs them.
 
 PLANTED=1.05 gives the candidates 5 % more rows.
 """
@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from pytest_gpubench import GpuBench
-from tests.on_gpu.workloads import normal
+from tests.on_gpu.study.workloads import normal
 
 PLANTED = float(os.environ.get("PLANTED", "1"))
 

@@ -1,12 +1,13 @@
-"""What pinning is worth: medians alone, on several GPUs at once, and by two processes on one GPU without turns.
+"""Compare medians alone, on several GPUs at once, and by two processes on one GPU with and without turns.
 
-    python -m tests.on_gpu.pin_study [ways|faster]
+pinning [ways|faster]      without a name, both
 
-Prints a table: for each kernel its median alone, and how far from that it is with one process on each GPU at the same
+`ways` prints for each kernel its median alone, and how far from that it is with one process on each GPU at the same
 time, with two runs that take turns on one GPU, and, as a rival, with two that do not (they use other lock folders).
-Then how much faster the suite is with one worker for each GPU than with one worker.
+`faster` prints how much faster a suite is with one worker for each GPU than with one worker.
 """
 
+import argparse
 import json
 import os
 import statistics
@@ -137,19 +138,19 @@ def tests_per_s(records: Sequence[TestRecord]) -> float:
     return len(later) / (max(later) - started_s)
 
 
-def main() -> None:
-    """Measure what was asked for, or both."""
-    gpus = [gpu.uuid for gpu in find_visible()]
-    for name, study in (("ways", study_ways), ("faster", study_faster)):
-        if name in sys.argv[1:] or not sys.argv[1:]:
-            study(gpus)
-
-
 def testing_s(records: Sequence[TestRecord]) -> float:
     """Return the seconds from the first turn's beginning to the last one's end."""
     turns = [record.turn for record in records if record.turn is not None]
     return max(turn.ended_s for turn in turns) - min(turn.began_s for turn in turns)
 
 
-if __name__ == "__main__":
-    main()
+def main(arguments: Sequence[str]) -> None:
+    studies = {"ways": study_ways, "faster": study_faster}
+    parser = argparse.ArgumentParser(
+        "pinning", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("name", nargs="?", choices=studies)
+    chosen = parser.parse_args(arguments)
+    gpus = [gpu.uuid for gpu in find_visible()]
+    for name in [chosen.name] if chosen.name else studies:
+        studies[name](gpus)

@@ -1,4 +1,4 @@
-"""What a user would write to search each planted kernel; `search_study` runs these, pytest does not collect them."""
+"""Searches of the planted kernels, as a user would write them; the study `search` runs them."""
 
 import pytest
 import torch

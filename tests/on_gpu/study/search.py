@@ -1,18 +1,20 @@
-"""How surely a search finds a planted defect, how far it shrinks it, and whether it lets sound kernels be.
+"""Count how surely a search finds a planted defect, how far it shrinks it, and whether it passes sound kernels.
 
-python -m tests.on_gpu.search_study find [NAME] [SEEDS]     each planted defect, a run of pytest for each seed
-python -m tests.on_gpu.search_study sound [RUNS]            a kernel 3 % better than its limit
+search find [NAME] [--seeds N]      each planted defect, a run of pytest for each seed
+search sound [--runs N]             a kernel 3 % better than its limit
 """
 
+import argparse
 import re
 import statistics
-import sys
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from tests.on_gpu import planted_tests
+from tests.on_gpu.study import planted_tests
+from tests.on_gpu.study.harness import print_head, print_row
 
 BOUNDARIES = {
     "slow_widths": "(1, 17)",
@@ -57,8 +59,8 @@ def example_in(text: str) -> str:
     return found[-1].rstrip(",") if found else "?"
 
 
-def find(name: str, seeds: int) -> str:
-    """Return a line on how often a planted defect was found."""
+def find(name: str, seeds: int) -> list[str]:
+    """Return a row on how often a planted defect was found."""
     runs, calls = [], []
     for seed in range(seeds):
         runs.append(run(name, seed))
@@ -68,17 +70,20 @@ def find(name: str, seeds: int) -> str:
     found = [each for each in runs if each.outcome == "failed" and not any(word in each.text for word in TROUBLE)]
     examples = Counter(example_in(each.text) for each in found)
     seconds = [each.seconds for each in runs]
-    return (
-        f"{name} | {len(found)} of {seeds} | {statistics.median(calls):g} ({min(calls)} to {max(calls)}) | "
-        f"{statistics.median(seconds):.1f} ({min(seconds):.1f} to {max(seconds):.1f}) | {BOUNDARIES[name]} | "
-        + "; ".join(f"{example} x {number}" for example, number in examples.most_common())
-    )
+    return [
+        name,
+        f"{len(found)} of {seeds}",
+        f"{statistics.median(calls):g} ({min(calls)} to {max(calls)})",
+        f"{statistics.median(seconds):.1f} ({min(seconds):.1f} to {max(seconds):.1f})",
+        BOUNDARIES[name],
+        "; ".join(f"{example} x {number}" for example, number in examples.most_common()),
+    ]
 
 
-def sound(runs: int, first: int = 0) -> str:
-    """Return a line on what happened to a kernel that keeps its limit."""
+def sound(runs: int) -> str:
+    """Return a line on how the runs of a sound kernel ended."""
     outcomes: Counter[str] = Counter()
-    for seed in range(first, first + runs):
+    for seed in range(runs):
         watcher = run("sound", seed)
         outcomes[next((word for word in TROUBLE if word in watcher.text), watcher.outcome)] += 1
         if watcher.outcome != "passed":
@@ -86,10 +91,19 @@ def sound(runs: int, first: int = 0) -> str:
     return f"sound: {dict(outcomes)} in {runs} runs"
 
 
-if __name__ == "__main__":
-    what, *rest = sys.argv[1:]
-    if what == "sound":
-        print(sound(*map(int, rest)))
-    else:
-        names = [rest[0]] if rest else list(BOUNDARIES)
-        print("\n".join([find(name, int(rest[1]) if len(rest) > 1 else 20) for name in names]))
+def main(arguments: Sequence[str]) -> None:
+    parser = argparse.ArgumentParser(
+        "search", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("what", choices=["find", "sound"])
+    parser.add_argument("names", nargs="*", default=list(BOUNDARIES), metavar="NAME")
+    parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--runs", type=int, default=200)
+    chosen = parser.parse_args(arguments)
+    if chosen.what == "sound":
+        print(sound(chosen.runs))
+        return
+    rows = [find(name, chosen.seeds) for name in chosen.names]
+    print_head("planted", "found", "calls, median (range)", "seconds, median (range)", "expected", "shrunk to")
+    for row in rows:
+        print_row(row)

@@ -1,42 +1,32 @@
-"""How near the limit: five kernels at three sizes each, against this GPU's measured peaks, datasheet, and Triton's.
+"""Hold five calls at three sizes against this GPU's measured peaks, its datasheet and Triton's: `peaks`.
 
-    python -m tests.on_gpu.roofline_study
-
-Prints the peaks and a Markdown table, each kernel measured cold as a test measures it. Exits with 1 where a fraction
-of a measured peak is above 100 %, a timing is called impossible, or the largest copy is below 95 %.
+Each call is measured cold, as a test measures it. The status is 1 where a fraction of a measured peak is above 100 %, a
+timing is called impossible, or the largest copy is below 95 %.
 """
 
-import sys
+import argparse
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-
-if __name__ == "__main__":  # also as `python tests/on_gpu/roofline_study.py`
-    sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import msgspec
 import torch
 
 from pytest_gpubench.correctness import moved_bytes
 from pytest_gpubench.correctness.flops import counted
-from pytest_gpubench.gpu.device import Device, find_device
+from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.results.model import Peaks, Timing
 from pytest_gpubench.results.roofline import peak_fraction, too_fast
-from pytest_gpubench.settings import LIMIT_TIME_S, PRECISION_TIME_S
 from pytest_gpubench.timing.calls import make_arguments, make_call
-from pytest_gpubench.timing.measurement import Plan, measure
 from pytest_gpubench.timing.peaks import measured_peaks
-from pytest_gpubench.timing.profiler import ProfilerTimer, self_test
 from pytest_gpubench.units import grouped
-from tests.on_gpu.workloads import normal
+from tests.on_gpu.study.harness import CACHE, cool, print_head, print_row, start_profiler, time_call
+from tests.on_gpu.study.workloads import normal
 
-CACHE = "cold"
-COOL_S = 0.3
 LEAST_COPY = 0.95
 DTYPES = ("float16", "bfloat16", "float32", "float64", "float8_e4m3fn")
 COLUMNS = (
-    "kernel",
+    "call",
     "median",
     "bytes",
     "GB/s",
@@ -71,7 +61,7 @@ def matmul(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class Case:
-    """A kernel and its arguments, those it writes to last."""
+    """A call and its arguments, those that it writes to last."""
 
     name: str
     function: Callable[..., torch.Tensor]
@@ -79,7 +69,7 @@ class Case:
 
 
 def cases() -> Iterator[Case]:
-    """Yield every kernel at every size, its tensors made when it comes."""
+    """Yield every call at every size, and make its tensors then."""
     for megabytes in (16, 64, 1024):
         x = normal(megabytes * 2**18)
         yield Case(f"copy {megabytes} MiB", copy, (x, torch.empty_like(x)))
@@ -95,8 +85,8 @@ def cases() -> Iterator[Case]:
         yield Case(f"matmul {side}^3 bf16", matmul, (a, b, torch.empty_like(a)))
 
 
-def triton_dram_gbps() -> float | None:
-    """Return what Triton takes for the memory's peak; None where this version cannot say."""
+def triton_gbps() -> float | None:
+    """Return the memory's peak that Triton states; None where this version cannot say."""
     import triton.testing
 
     try:
@@ -107,7 +97,7 @@ def triton_dram_gbps() -> float | None:
 
 
 def triton_tflops(device: Device) -> float | None:
-    """Return what Triton takes for the peak of bfloat16 at the highest clock; None where it cannot say.
+    """Return the peak of bfloat16 at the highest clock that Triton states; None where it cannot say.
 
     Its formula knows the tensor cores of compute capability 8.0, half as fast as those of 9.0.
     """
@@ -123,12 +113,10 @@ def triton_tflops(device: Device) -> float | None:
         return None
 
 
-def timed(case: Case, device: Device) -> tuple[Timing, str | None, float]:
+def timed(case: Case) -> tuple[Timing, str | None, float]:
     """Return a measurement as a test takes it, the dtype that is multiplied, and the share of reads."""
-    time.sleep(COOL_S)
-    call = make_call(case.function, make_arguments(case.args), label=case.name)
-    plan = Plan(CACHE, None, None, 0.005, LIMIT_TIME_S, PRECISION_TIME_S)
-    timing = measure(call, ProfilerTimer(device, CACHE), device, plan, lambda _: True, lambda _: None)
+    cool()
+    timing = time_call(make_call(case.function, make_arguments(case.args), label=case.name))
     returned = case.function(*case.args)
     moved = moved_bytes(case.args, {}, returned)
     written = moved_bytes((), {}, returned)
@@ -143,14 +131,14 @@ def share(rate: float | None, peak: float | None) -> str:
 
 
 def row(
-    case: Case, device: Device, peaks: Peaks, dram_gbps: float | None, tflops: float | None
+    case: Case, peaks: Peaks, stated_gbps: float | None, stated_tflops: float | None
 ) -> tuple[list[str], float | None, str | None]:
-    """Return a row of the table, its fraction of the measured peak, and why it cannot be, if it cannot."""
-    timing, dtype, read_share = timed(case, device)
+    """Return a row of the table, its fraction of the measured peak, and why it is impossible, if it is."""
+    timing, dtype, read_share = timed(case)
     found = peak_fraction(timing, peaks, dtype, read_share)
     by_memory = found is None or found.bound == "memory"
     rate = timing.gbps if by_memory else timing.tflops
-    stated = peaks.datasheet_gbps if by_memory else peaks.datasheet_tflops.get(dtype or "")
+    datasheet = peaks.datasheet_gbps if by_memory else peaks.datasheet_tflops.get(dtype or "")
     cells = [
         case.name,
         f"{timing.median_us:.2f} us",
@@ -159,8 +147,8 @@ def row(
         "-" if timing.tflops is None else grouped(timing.tflops),
         "-" if found is None else f"{100 * found.value:.1f} %",
         "-" if found is None else f"{found.bound}, {grouped(found.peak)} {found.unit}",
-        share(rate, stated),
-        share(rate, dram_gbps if by_memory else tflops),
+        share(rate, datasheet),
+        share(rate, stated_gbps if by_memory else stated_tflops),
         ", ".join((*timing.flags, *timing.throttle_reasons)) or "-",
     ]
     return cells, found.value if found else None, too_fast(timing, peaks, dtype)
@@ -180,10 +168,9 @@ def print_peaks(device: Device, peaks: Peaks) -> None:
         print(f"remark: {remark}")
 
 
-def main() -> int:
-    """Print the peaks and what each of them cost, then the table, row by row as they come; return 1 for a finding."""
-    device = find_device("cuda")
-    self_test(ProfilerTimer(device, CACHE))
+def main(arguments: Sequence[str]) -> int:
+    argparse.ArgumentParser("peaks", description=__doc__).parse_args(arguments)
+    device = start_profiler()
     print(f"{device.facts.name}, torch {torch.__version__}, cache {CACHE}")
     for dtypes in ((), *((name,) for name in DTYPES)):
         began_s = time.perf_counter()
@@ -192,14 +179,13 @@ def main() -> int:
     peaks = measured_peaks(device, DTYPES)
     assert peaks is not None
     print_peaks(device, peaks)
-    dram_gbps, tflops = triton_dram_gbps(), triton_tflops(device)
-    print(f"triton.testing: {dram_gbps} GB/s, {tflops} TFLOP/s in bfloat16")
-    print(f"\n| {' | '.join(COLUMNS)} |")
-    print(f"|{' --- |' * len(COLUMNS)}")
+    stated_gbps, stated_tflops = triton_gbps(), triton_tflops(device)
+    print(f"triton.testing: {stated_gbps} GB/s, {stated_tflops} TFLOP/s in bfloat16\n")
+    print_head(*COLUMNS)
     findings, largest_copy = [], None
     for case in cases():
-        cells, fraction, impossible = row(case, device, peaks, dram_gbps, tflops)
-        print(f"| {' | '.join(cells)} |", flush=True)
+        cells, fraction, impossible = row(case, peaks, stated_gbps, stated_tflops)
+        print_row(cells)
         if fraction is not None and fraction > 1:
             findings.append(f"{case.name}: {100 * fraction:.2f} % of the measured peak")
         if impossible is not None:
@@ -210,11 +196,6 @@ def main() -> int:
         torch.cuda.empty_cache()
     if largest_copy is None or largest_copy < LEAST_COPY:
         findings.append(f"the largest copy reached {largest_copy} of the peak, wanted {LEAST_COPY}")
-    print(
-        "\n" + ("\n".join(f"FOUND: {finding}" for finding in findings) or "none above 100 %, the largest copy near it")
-    )
+    summary = "\n".join(f"FOUND: {finding}" for finding in findings)
+    print(f"\n{summary or 'none above 100 %, the largest copy near it'}")
     return 1 if findings else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,14 +1,16 @@
-"""How often unchanged code fails against a saved run, and how surely a planted slowdown is found.
+"""Count how often unchanged code fails against a saved run, and how surely a planted slowdown is found.
 
-python -m tests.on_gpu.remember_study runs FOLDER SECONDS   a baseline, then processes in turn, unchanged and planted
-python -m tests.on_gpu.remember_study judge FOLDER...       what the plugin said, and all pairs of runs by compare_runs
+baselines runs FOLDER SECONDS      save a baseline, then run processes in turn, unchanged and planted
+baselines judge FOLDER ...         print what the plugin said, and what compare_runs says of all pairs of runs
 """
 
+import argparse
 import os
 import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Sequence
 from itertools import combinations
 from pathlib import Path
 
@@ -27,7 +29,7 @@ def run_tests(folder: Path, name: str, tolerance: str | None, planted: float) ->
     options = [f"--gpu-bench-json={folder / name}.json", f"--junitxml={folder / name}.xml"]
     if tolerance is not None:
         options += [f"--gpu-bench-compare={folder / 'baseline.json'}", f"--gpu-bench-compare-fail={tolerance}"]
-    command = [sys.executable, "-m", "pytest", str(Path(__file__).with_name("remember_tests.py")), *OPTIONS, *options]
+    command = [sys.executable, "-m", "pytest", str(Path(__file__).with_name("baseline_tests.py")), *OPTIONS, *options]
     subprocess.run(command, env={**os.environ, "PLANTED": str(planted)}, stdout=subprocess.DEVNULL, check=False)
 
 
@@ -80,9 +82,17 @@ def judge(folders: list[Path]) -> None:
         print(f"{pairs} pairs of runs of the same code, {text}: {told}; the furthest apart {worst:.4f}x")
 
 
-if __name__ == "__main__":
-    what, *rest = sys.argv[1:]
-    if what == "runs":
-        take_runs(Path(rest[0]), float(rest[1]))
+def main(arguments: Sequence[str]) -> None:
+    parser = argparse.ArgumentParser(
+        "baselines", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    runs, judging = commands.add_parser("runs"), commands.add_parser("judge")
+    runs.add_argument("folder", type=Path)
+    runs.add_argument("seconds", type=float)
+    judging.add_argument("folders", type=Path, nargs="+")
+    chosen = parser.parse_args(arguments)
+    if chosen.command == "runs":
+        take_runs(chosen.folder, chosen.seconds)
     else:
-        judge([Path(folder) for folder in rest])
+        judge(chosen.folders)

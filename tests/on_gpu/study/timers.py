@@ -1,42 +1,31 @@
-"""Which timer answers which question: six kernels from 2 us to 2 ms by every timer, and by Triton's rivals.
+"""Compare the timers on six calls from 2 us to 2 ms: `timers`.
 
-    python -m tests.on_gpu.timers_study
-
-Prints a Markdown table: medians in microseconds by the profiler, by events and by graph, each in a measurement as a
-test takes it; what launching costs; and Triton's do_bench and do_bench_cudagraph in the same process. Then what two
-events cost with nothing between them, and the step of their readings.
+Prints medians in microseconds by the profiler, by events and by graph, each in a measurement as a test takes it; what
+launching costs; and Triton's do_bench and do_bench_cudagraph in the same process. Then what two events cost with
+nothing between them, and the step of their readings.
 """
 
+import argparse
 import itertools
-import sys
-import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
-
-if __name__ == "__main__":  # also as `python tests/on_gpu/timers_study.py`
-    sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import torch
 
 from pytest_gpubench.errors import MeasurementError
-from pytest_gpubench.gpu.device import Device, find_device
+from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.results.model import Overhead, Timing
-from pytest_gpubench.settings import LIMIT_TIME_S, PRECISION_TIME_S
 from pytest_gpubench.timing.base import Call, Timer
 from pytest_gpubench.timing.calls import make_call
 from pytest_gpubench.timing.events import EventsTimer
 from pytest_gpubench.timing.graph import GraphTimer
-from pytest_gpubench.timing.measurement import Plan, measure
 from pytest_gpubench.timing.overhead import take_overhead, take_reps
-from pytest_gpubench.timing.profiler import ProfilerTimer, self_test
-from tests.on_gpu.workloads import add, gelu_chain, matmul, normal, softmax
+from pytest_gpubench.timing.profiler import ProfilerTimer
+from tests.on_gpu.study.harness import CACHE, cool, do_bench_us, print_head, print_row, start_profiler, time_call
+from tests.on_gpu.study.workloads import add, gelu_chain, matmul, normal, softmax
 
-CACHE = "cold"
-COOL_S = 0.5
-"""The throttling that a rival brought about is none of the next measurement's cost."""
 EMPTY_REPS = 200
 COLUMNS = (
-    "kernel",
+    "call",
     "profiler",
     "events",
     "graph",
@@ -76,11 +65,10 @@ KERNELS: dict[str, Callable[[], Callable[[], object]]] = {
 }
 
 
-def time_by(timer: Timer, call: Call, device: Device) -> Timing:
+def time_by(timer: Timer, call: Call) -> Timing:
     """Return a measurement as a test takes it."""
-    time.sleep(COOL_S)
-    plan = Plan(CACHE, None, None, 0.005, LIMIT_TIME_S, PRECISION_TIME_S)
-    return measure(call, timer, device, plan, lambda _: True, lambda _: None)
+    cool()
+    return time_call(call, timer)
 
 
 def flags_of(timers: Sequence[Timer], timings: Sequence[Timing]) -> str:
@@ -97,18 +85,19 @@ def row(name: str, device: Device) -> list[str]:
     function = KERNELS[name]()
     call = make_call(function, label=name)
     timers = [ProfilerTimer(device, CACHE), EventsTimer(device, CACHE), GraphTimer(device, CACHE)]
-    timings = [time_by(timer, call, device) for timer in timers]
-    time.sleep(COOL_S)
+    timings = [time_by(timer, call) for timer in timers]
+    cool()
     cost = take_overhead(call, device, CACHE)
-    time.sleep(COOL_S)
-    rivals_ms = [triton.testing.do_bench(function, return_mode="median")]
-    time.sleep(COOL_S)
-    rivals_ms.append(triton.testing.do_bench_cudagraph(function, return_mode="median"))
+    cool()
+    rival_us = do_bench_us(function)
+    cool()
+    graph_rival_us = 1e3 * triton.testing.do_bench_cudagraph(function, return_mode="median")
     return [
         name,
         *(with_interval(timing) for timing in timings),
         *cost_cells(cost),
-        *(f"{1e3 * rival_ms:.2f}" for rival_ms in rivals_ms),
+        f"{rival_us:.2f}",
+        f"{graph_rival_us:.2f}",
         flags_of(timers, timings),
     ]
 
@@ -153,22 +142,18 @@ def print_empty(device: Device) -> None:
         print(f"{what}: median {middle_us:.3f} us, {times_us[0]:.3f} to {highest_us:.3f}; smallest step {step} us")
 
 
-def main() -> None:
-    """Print the table, row by row as they come, then what events cost themselves."""
-    device = find_device("cuda")
-    self_test(ProfilerTimer(device, CACHE))
+def main(arguments: Sequence[str]) -> None:
+    argparse.ArgumentParser(
+        "timers", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    ).parse_args(arguments)
+    device = start_profiler()
     print(f"{device.facts.name}, torch {torch.__version__}, cache {CACHE}; medians in us")
-    print(f"| {' | '.join(COLUMNS)} |")
-    print(f"|{' --- |' * len(COLUMNS)}")
+    print_head(*COLUMNS)
     for name in KERNELS:
         try:
             cells = row(name, device)
         except MeasurementError as error:
             cells = [name, f"{type(error).__name__}: {error}"]
-        print(f"| {' | '.join(cells)} |", flush=True)
+        print_row(cells)
         torch.cuda.empty_cache()
     print_empty(device)
-
-
-if __name__ == "__main__":
-    main()

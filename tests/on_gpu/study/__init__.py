@@ -1,0 +1,1 @@
+"""Studies that measure the measuring; the README beside this folder has their tables."""

@@ -1,0 +1,108 @@
+"""The parts that studies share: measurements as a test takes them, the rival, fresh processes, Markdown tables."""
+
+import json
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+from pytest_gpubench.fixture import GpuBench
+from pytest_gpubench.limits import Limits
+from pytest_gpubench.results.model import Timing
+from pytest_gpubench.running_test import CurrentTest
+from pytest_gpubench.settings import LIMIT_TIME_S, PRECISION_TIME_S, Resolver, Settings
+from pytest_gpubench.timing.base import Call, Timer
+
+T = TypeVar("T")
+CACHE = "cold"
+COOL_S = 0.5
+"""A pause after a rival, so that the throttling it caused costs the next measurement nothing."""
+FIXED_TIME_S = 5.0
+
+
+def study_test_with(limits: Limits, seed: int) -> CurrentTest:
+    """Return a test that has these limits, and draws its orders from this seed."""
+    settings = Settings(device="cuda", seed=seed, inconclusive="pass")
+    return CurrentTest("study", settings, limits, phase="call")
+
+
+def bench_of(test: CurrentTest) -> GpuBench:
+    """Return the test's fixture, without pytest."""
+    return GpuBench(lambda: test, Resolver(test.settings, frozenset()))
+
+
+def time_call(call: Call, timer: Timer | None = None, reps: int | None = None, warmup: int | None = None) -> Timing:
+    """Measure a call as a test does, cold; by the profiler where no timer is given."""
+    from pytest_gpubench.gpu.device import find_device
+    from pytest_gpubench.timing.measurement import Plan, measure
+    from pytest_gpubench.timing.profiler import ProfilerTimer
+
+    device = find_device("cuda")
+    times_s = (FIXED_TIME_S, FIXED_TIME_S) if reps else (LIMIT_TIME_S, PRECISION_TIME_S)
+    plan = Plan(CACHE, reps, warmup, 0.005, *times_s)
+    return measure(call, timer or ProfilerTimer(device, CACHE), device, plan, lambda _: True, lambda _: None)
+
+
+def time_function(
+    function: Callable[[], object], label: str, reps: int | None = None, warmup: int | None = None
+) -> Timing:
+    """Measure a function without arguments."""
+    from pytest_gpubench.timing.calls import make_call
+
+    return time_call(make_call(function, label=label), reps=reps, warmup=warmup)
+
+
+def do_bench_us(function: Callable[[], object]) -> float:
+    """Return the median of Triton's do_bench."""
+    import triton
+
+    return 1e3 * float(triton.testing.do_bench(function, return_mode="median"))
+
+
+def code_of(function: Callable[..., object], *arguments: object) -> str:
+    """Return Python code that calls a module's function and prints what it returns, as JSON."""
+    call = f"{function.__name__}(*json.loads({json.dumps(arguments)!r}))"
+    return f"import json; from {function.__module__} import {function.__name__}; print(json.dumps({call}))"
+
+
+def in_fresh_process(function: Callable[..., T], *arguments: object) -> T:
+    """Call a module's function in a process of its own."""
+    command = [sys.executable, "-c", code_of(function, *arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"{command} failed:\n{done.stdout}\n{done.stderr}")
+    found: T = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def print_row(cells: Iterable[object]) -> None:
+    """Print a row of a Markdown table."""
+    print(f"| {' | '.join(map(str, cells))} |", flush=True)
+
+
+def print_head(*columns: str) -> None:
+    """Print the head of a Markdown table."""
+    print_row(columns)
+    print_row("---" for _ in columns)
+
+
+def start_profiler() -> Any:
+    """Start the profiler, so that its start is no measurement's cost; return the device."""
+    from pytest_gpubench.gpu.device import find_device
+    from pytest_gpubench.timing.profiler import ProfilerTimer, self_test
+
+    device = find_device("cuda")
+    self_test(ProfilerTimer(device, CACHE))
+    return device
+
+
+def spread(values: Sequence[float]) -> float:
+    """Return (max - min) / median."""
+    return (max(values) - min(values)) / statistics.median(values)
+
+
+def cool() -> None:
+    """Let the GPU rest."""
+    time.sleep(COOL_S)
