@@ -11,7 +11,11 @@ def _double(x, out, count, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
     tl.store(out + at, 2 * tl.load(x + at, mask=at < count), mask=at < count)
 
 
-def double(x: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
-    out = torch.empty_like(x) if out is None else out
-    _double[(triton.cdiv(x.numel(), 1024),)](x, out, x.numel(), BLOCK=1024)
+def double_into(out: torch.Tensor, x: torch.Tensor, count: int | None = None) -> torch.Tensor:
+    count = x.numel() if count is None else count
+    _double[(triton.cdiv(count, 1024),)](x, out, count, BLOCK=1024)
     return out
+
+
+def double(x: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+    return double_into(torch.empty_like(x) if out is None else out, x)

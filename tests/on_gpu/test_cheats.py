@@ -1,9 +1,8 @@
 """The tricks that were seen in the wild, one kernel each, and the honest functions that look like them."""
 
-import ctypes
 import functools
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,17 +11,10 @@ import triton
 import triton.language as tl
 
 from pytest_gpubench import GpuBench, InvalidResult, KernelsDiffer, LimitBroken, UnfairComparison, WrongResult
-from pytest_gpubench.gpu.persisting import load_driver, persisting_bytes
+from tests.on_gpu.doubling import double, double_into
 
-LIMIT_PERSISTING_L2_CACHE_SIZE = 6
 SMALL, LARGE = 2**20, 2**26
 REMEMBERED = "returns what it had computed before: when the values of its inputs changed, in the same memory"
-
-
-@triton.jit  # type: ignore[untyped-decorator]
-def _double(x, out, count, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    tl.store(out + at, 2 * tl.load(x + at, mask=at < count), mask=at < count)
 
 
 @triton.jit
@@ -35,16 +27,6 @@ def _spin(out, turns):  # type: ignore[no-untyped-def]
 
 def torch_double(x: torch.Tensor) -> torch.Tensor:
     return x * 2
-
-
-def double_into(out: torch.Tensor, x: torch.Tensor, count: int | None = None) -> torch.Tensor:
-    count = x.numel() if count is None else count
-    _double[(triton.cdiv(count, 1024),)](x, out, count, BLOCK=1024)
-    return out
-
-
-def double(x: torch.Tensor) -> torch.Tensor:
-    return double_into(torch.empty_like(x), x)
 
 
 class Token:
@@ -343,113 +325,6 @@ def test_an_output_that_is_the_references(gpu_bench: GpuBench, x: torch.Tensor, 
 
     with pytest.raises((InvalidResult, UnfairComparison), match="memory"):
         gpu_bench.compare(borrowing, lambda x: torch.mul(x, 2, out=out), (x,))
-
-
-# a cache that is not cold
-
-
-@pytest.fixture
-def persisting() -> Iterator[Callable[[int], int]]:
-    """Set L2 cache aside for persisting data: a limit of this process's context, no setting of the GPU.
-
-    CUDA itself begins with 3/16 of the cache, 11.25 MiB on an H200.
-    """
-    driver = ctypes.CDLL("libcuda.so.1")
-
-    def set_aside(size: int) -> int:
-        return int(driver.cuCtxSetLimit(LIMIT_PERSISTING_L2_CACHE_SIZE, ctypes.c_size_t(size)))
-
-    torch.zeros(1, device="cuda")  # the context whose limit it is
-    torch.cuda.synchronize()
-    before = persisting_bytes(driver)
-    if set_aside(before):
-        pytest.skip("this GPU lets no cache be set aside")
-    try:
-        yield set_aside
-    finally:
-        set_aside(before)
-
-
-@pytest.mark.parametrize("mebibytes", [2, 8])
-def test_cache_set_aside_while_it_is_measured(
-    gpu_bench: GpuBench, x: torch.Tensor, persisting: Callable[[int], int], mebibytes: int
-) -> None:
-    def carving(x: torch.Tensor) -> torch.Tensor:
-        persisting(mebibytes * 2**20)
-        return double(x)
-
-    persisting(4 * 2**20)
-    with pytest.raises(InvalidResult, match="of the L2 cache were set aside for persisting data while it was measured"):
-        gpu_bench.compare(carving, torch_double, (x,))
-    # as it was when the measuring began: the check had run the candidate before that
-    assert mebibytes * 2**20 <= persisting_bytes(load_driver()) <= (mebibytes + 4) * 2**20
-    gpu_bench.compare({"next": double}, torch_double, (x,), reps=20)
-
-
-def test_cache_set_aside_in_timed_calls_only(
-    gpu_bench: GpuBench, x: torch.Tensor, persisting: Callable[[int], int]
-) -> None:
-    calls: list[int] = []
-
-    def carving(x: torch.Tensor) -> torch.Tensor:
-        calls.append(1)
-        if len(calls) == 5:
-            persisting(8 * 2**20)
-        return double(x)
-
-    before = persisting_bytes(load_driver())
-    with pytest.raises(InvalidResult, match="of the L2 cache were set aside for persisting data while it was measured"):
-        gpu_bench.compare(carving, torch_double, (x,))
-    assert persisting_bytes(load_driver()) == before
-
-
-def test_as_cuda_sets_the_cache_aside_nothing_is_raised_or_changed(
-    gpu_bench: GpuBench, x: torch.Tensor, persisting: Callable[[int], int]
-) -> None:
-    before = persisting_bytes(load_driver())
-    seen: set[int] = set()
-
-    def looking(x: torch.Tensor) -> torch.Tensor:
-        seen.add(persisting_bytes(load_driver()))
-        return double(x)
-
-    gpu_bench.compare(looking, torch_double, (x,), reps=20)
-    assert seen == {before, 0}  # in the check, and where it is timed
-    assert persisting_bytes(load_driver()) == before
-
-
-def test_cache_set_aside_by_the_first_call_is_cold_where_it_is_timed(
-    gpu_bench: GpuBench, x: torch.Tensor, persisting: Callable[[int], int]
-) -> None:
-    """The first call is the check's: nothing to raise, as nothing is gained."""
-    calls: list[int] = []
-    limits: list[int] = []
-
-    def carving(x: torch.Tensor) -> torch.Tensor:
-        if not calls:
-            persisting(8 * 2**20)
-        calls.append(1)
-        limits.append(persisting_bytes(load_driver()))
-        return double(x)
-
-    gpu_bench.compare(carving, torch_double, (x,), reps=20)
-    assert limits[0] >= 8 * 2**20
-    assert set(limits[1:]) == {0}
-    assert persisting_bytes(load_driver()) == limits[0]
-
-
-def test_cache_set_aside_before_is_put_aside_and_given_back(
-    gpu_bench: GpuBench, x: torch.Tensor, persisting: Callable[[int], int]
-) -> None:
-    persisting(8 * 2**20)
-    before = persisting_bytes(load_driver())
-    gpu_bench.compare({"honest": double}, torch_double, (x,), reps=20)
-    assert persisting_bytes(load_driver()) == before > 0
-
-
-def test_a_hot_cache_may_be_set_aside(gpu_bench: GpuBench, x: torch.Tensor, persisting: Callable[[int], int]) -> None:
-    persisting(8 * 2**20)
-    gpu_bench.compare({"honest": double}, torch_double, (x,), reps=20, cache="hot")
 
 
 # honest functions that look like tricks
