@@ -1,52 +1,26 @@
 """What a test holds in its hand: `gpu_bench`."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-import msgspec
-
 from pytest_gpubench.bench.agreement import Agreement, Golden, VariedArguments
-from pytest_gpubench.bench.arms import name_arms, speedup_limits
-from pytest_gpubench.bench.comparison import Contest
-from pytest_gpubench.bench.integrity import auditing, check_traffic, checked_bytes
-from pytest_gpubench.bench.phases import make_course
-from pytest_gpubench.bench.plan import OneAtATime, is_enforced, plan_of, unmeasured, unmeasured_reason
-from pytest_gpubench.bench.ranks import check_ranks, judge_ranks
-from pytest_gpubench.bench.work import Inspection, checked_flops, with_work, work_of_call
+from pytest_gpubench.bench.arms import name_arms
+from pytest_gpubench.bench.comparison import CompareRequest
+from pytest_gpubench.bench.measure import MeasureRequest
+from pytest_gpubench.bench.phases import PhasesRequest, make_course
+from pytest_gpubench.bench.ranks import RanksRequest
+from pytest_gpubench.bench.request import Request, T
 from pytest_gpubench.correctness import Tolerance
-from pytest_gpubench.errors import (
-    BadRequest,
-    LimitBroken,
-    annotate,
-)
+from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.gpu.device import Device, required_device
-from pytest_gpubench.results.model import Comparison, Measurement, Outcome, Timing, Verdict
+from pytest_gpubench.limits import Limits
+from pytest_gpubench.results.model import Comparison, Timing
 from pytest_gpubench.results.phases import Phases
-from pytest_gpubench.running_test import (
-    CurrentTest,
-    hold_against_past,
-    hold_to,
-    keep_phases,
-    keeping,
-    mind_missing,
-    noting_invalid,
-    paying,
-    show_last,
-    spending,
-    trace,
-    why_untimed,
-    with_candidates,
-    without_time,
-)
+from pytest_gpubench.running_test import CurrentTest, answer
 from pytest_gpubench.settings import Resolver, Settings
-from pytest_gpubench.timing import make_timer
-from pytest_gpubench.timing.base import Call
-from pytest_gpubench.timing.calls import Backward, make_arguments, make_call, name_of, refuse_lazy
+from pytest_gpubench.timing.calls import Backward, make_arguments, make_call
 from pytest_gpubench.timing.graph import refuse_backward
-from pytest_gpubench.timing.interpreter import counting_launches
-from pytest_gpubench.timing.measurement import measure
-from pytest_gpubench.timing.ranks import TIMEOUT_S, Collective, Job, Rank, Ranks, devices_of, measure_ranks
+from pytest_gpubench.timing.ranks import TIMEOUT_S, Collective, Rank, Ranks
 from pytest_gpubench.timing.regions import region
 
 if TYPE_CHECKING:
@@ -122,46 +96,11 @@ class GpuBench:
         Raises LimitBroken where a limit is broken, BadRequest for arguments that cannot be meant, MeasurementError
         where no number can be given; whatever the function raises goes through.
         """
-        test = self._test()
         chosen: dict[str, object] = {"reps": reps, "warmup": warmup, "cache": cache, "timer": timer}
-        settings = self._settings(
-            test, "measure", chosen | {"precision": precision, "max_time": max_time}, bytes, backward, flops
-        )
+        chosen |= {"precision": precision, "max_time": max_time}
+        rules = self._rules("measure", chosen, backward)
         call = make_call(function, make_arguments(args, kwargs, setup), backward, label)
-        device = self._device(test)
-        key = test.search.key([call.label], (args, kwargs)) if test.search else None
-        if test.search is not None and key in test.search.measured:
-            remembered = test.search.measured[key]
-            show_last(test, [remembered])
-            hold_to(test, settings, remembered.verdicts)
-            return remembered.timing
-        spent = why_untimed(test, settings)
-        settings = spending(test, settings, spent)
-
-        def obtain() -> list[Measurement]:
-            with OneAtATime(call.label), paying(test), noting_invalid(test, settings, device, [call.label], ""):
-                verdicts: tuple[Verdict, ...] = ()
-                reason = why_not(call, device, settings, spent)
-                if reason is not None:
-                    timing = unmeasured(call.label, device, settings, reason)
-                else:
-                    inspection = Inspection(settings, device, test.limits)
-                    timing, verdicts = self._take(call, inspection, bytes, flops)
-                    check_traffic(timing, bytes, settings, device)
-                    with auditing(settings, device), keeping(test, timing, verdicts):
-                        verdicts = inspection.conclude(timing, call, verdicts)
-            return [Measurement(timing=timing, verdicts=verdicts, example=test.example)]
-
-        held = hold_against_past(test, settings, device, obtain)
-        (measurement,) = held.measurements
-        test.measurements.append(measurement)
-        if test.search is not None and key is not None:
-            test.search.measured[key] = measurement
-            test.search.fixed.note(settings, measurement.verdicts)
-        trace(test, settings, device, [call])
-        hold_to(test, settings, measurement.verdicts)
-        mind_missing(test, settings, device, held)
-        return measurement.timing
+        return self._answer(MeasureRequest(*rules, (args, kwargs), call, bytes, flops))
 
     def compare(
         self,
@@ -214,46 +153,18 @@ class GpuBench:
         Raises WrongResult where an output differs, UnfairComparison where inputs are overwritten, InvalidResult for a
         time that cannot be true, and what `measure` raises.
         """
-        test = self._test()
-        timer = timer_of(timer, timers)
-        chosen: dict[str, object] = {"reps": reps, "warmup": warmup, "cache": cache, "timer": timer}
-        settings = self._settings(
-            test, "compare", chosen | {"precision": precision, "max_time": max_time}, bytes, backward, flops
-        )
-        if settings.alpha >= 0.5:
-            raise BadRequest(f"alpha is {settings.alpha:g}: a comparison needs one below 0.5, or chance decides")
-        device = self._device(test)
+        chosen: dict[str, object] = {"reps": reps, "warmup": warmup, "cache": cache, "timer": timer_of(timer, timers)}
+        chosen |= {"precision": precision, "max_time": max_time}
+        rules = self._rules("compare", chosen, backward)
         arms = name_arms(candidate, reference, names)
         arguments = VariedArguments.of(make_arguments(args, kwargs, setup))
-        limits = speedup_limits(test.limits, list(arms)[1:])
-        calls = {name: make_call(function, arguments, backward, label=name) for name, function in arms.items()}
-        tolerance = Tolerance(rtol, atol, equal_nan)
-        wanted_grads: Literal["never", "if any", "always"] = (
-            "always" if grads else "never" if backward == "forward" else "if any"
-        )
-        agreement = Agreement(reference, arguments, tolerance, golden, golden_factor, wanted_grads, device.torch_device)
+        calls = {name: make_call(arm, arguments, backward, label=name) for name, arm in arms.items()}
+        tolerance, wanted = Tolerance(rtol, atol, equal_nan), wanted_gradients(grads, backward)
+        agreement = Agreement(reference, arguments, tolerance, golden, golden_factor, wanted, self.device)
         overheads = len(timers or ()) > 1
-        contest = Contest(
-            settings, device, test.limits, agreement, calls, limits, interleave, vary, bytes, flops, overheads
+        return self._answer(
+            CompareRequest(*rules, (args, kwargs), agreement, calls, interleave, vary, bytes, flops, overheads)
         )
-
-        def obtain() -> list[Measurement]:
-            with OneAtATime(" and ".join(arms)), noting_invalid(test, settings, device, list(calls)[1:], "candidate"):
-                found = (test.search.compare if test.search else Contest.run)(contest, self._progress)
-            comparisons.append(found)
-            reference = Measurement(timing=found.reference, role="reference", overhead=found.reference_overhead)
-            return [reference, *found.candidates.values()]
-
-        comparisons: list[Comparison] = []
-        held = hold_against_past(test, settings, device, obtain)
-        comparison = comparisons[-1]
-        if test.search is None:
-            comparison = with_candidates(comparison, held.measurements[1:])
-        self._keep(test, settings, comparison, held.measurements)
-        trace(test, settings, device, list(calls.values()))
-        self._enforce(test, settings, comparison)
-        mind_missing(test, settings, device, held)
-        return comparison
 
     def region(self, name: str) -> region:
         """Name a part of the measured call: `with gpu_bench.region("forward"):`; see `pytest_gpubench.region`."""
@@ -284,42 +195,11 @@ class GpuBench:
 
         Raises what `measure` raises.
         """
-        test = self._test()
         chosen: dict[str, object] = {"reps": reps, "warmup": warmup, "cache": cache, "timer": timer}
-        settings = self._settings(
-            test, "phases", chosen | {"precision": precision, "max_time": max_time}, None, "forward"
-        )
-        course, device = make_course(phases, whole, args, kwargs, setup, elements), self._device(test)
-        key = test.search.key(list(course.calls), (args, kwargs)) if test.search else None
-        if test.search is not None and key in test.search.phased:
-            remembered, measured = test.search.phased[key]
-            show_last(test, measured)
-            for measurement in measured:
-                hold_to(test, settings, measurement.verdicts)
-            return remembered
-        spent = why_untimed(test, settings)
-        settings = spending(test, settings, spent)
-        found: list[Phases] = []
-
-        def obtain() -> list[Measurement]:
-            with (
-                OneAtATime(course.title),
-                paying(test),
-                noting_invalid(test, settings, device, list(course.calls), ""),
-            ):
-                asked = replace(settings, disable=True) if spent else settings
-                taken, measurements = course.measure(asked, device, test.limits, self._progress, test.example)
-            found.append(msgspec.structs.replace(taken, unmeasured=spent) if spent else taken)
-            return [without_time(item, spent) for item in measurements] if spent else measurements
-
-        held = hold_against_past(test, settings, device, obtain)
-        keep_phases(test, key, found[-1], held.measurements)
-        if test.search is not None:
-            test.search.fixed.note(settings, [each for item in held.measurements for each in item.verdicts])
-        for measurement in held.measurements:
-            hold_to(test, settings, measurement.verdicts)
-        mind_missing(test, settings, device, held)
-        return found[-1]
+        chosen |= {"precision": precision, "max_time": max_time}
+        rules = self._rules("phases", chosen)
+        course = make_course(phases, whole, args, kwargs, setup, elements)
+        return self._answer(PhasesRequest(*rules, (args, kwargs), course))
 
     def ranks(
         self,
@@ -349,101 +229,38 @@ class GpuBench:
 
         Raises what `measure` raises, and MeasurementError for a rank that died or hangs.
         """
-        test = self._test()
         chosen: dict[str, object] = {"reps": reps, "warmup": warmup, "cache": cache, "timer": timer}
         chosen |= {"precision": precision, "max_time": max_time}
-        settings, device = self._settings(test, "ranks", chosen, None, "forward"), self._device(test)
-        link_known = collective is not None and message_bytes is not None
-        check_ranks(test.limits, settings, device, world_size, test.gpus, link_known)
-        name = label or name_of(function)
-        key = test.search.key([name, f"{world_size} ranks"], (message_bytes,)) if test.search else None
-        if test.search is not None and key in test.search.ranked:
-            remembered, measurement = test.search.ranked[key]
-            show_last(test, [measurement])
-            hold_to(test, settings, measurement.verdicts)
-            return remembered
-        spent = why_untimed(test, settings)
-        settings = spending(test, settings, spent)
-        plan = plan_of(settings)
-        if test.limits:
-            plan = replace(plan, precision_time_s=plan.max_time_s)
-        timed = not (settings.disable or spent)
-        job = Job(function, plan, setup, check, label, collective, message_bytes, timed=timed, timeout_s=timeout_s)
-        with (
-            OneAtATime(name),
-            paying(test),
-            noting_invalid(test, settings, device, [name], ""),
-            auditing(settings, device),
-        ):
-            found = measure_ranks(job, devices_of(device, world_size))
-        if found is None:
-            reason = spent or "gpu_bench is switched off: --gpu-bench-disable"
-            found = Ranks(unmeasured(name, device, settings, reason))
-        verdicts = judge_ranks(found.timing, test.limits, settings, is_enforced(settings, device))
-        measurement = Measurement(timing=found.timing, verdicts=verdicts, example=test.example)
-        test.measurements.append(measurement)
-        if timed and test.search is None and test.past(device.facts) is not None:
-            test.warn(f"{name} was not compared with the saved run: ranks are not")
-        if test.search is not None and key is not None:
-            test.search.ranked[key] = found, measurement
-            test.search.fixed.note(settings, verdicts)
-        hold_to(test, settings, verdicts)
-        return found
+        rules, gpus = self._rules("ranks", chosen), self._test().gpus
+        return self._answer(
+            RanksRequest(
+                *rules,
+                (world_size, message_bytes),
+                function,
+                world_size,
+                gpus,
+                setup,
+                check,
+                label,
+                collective,
+                message_bytes,
+                timeout_s,
+            )
+        )
 
-    def _settings(
-        self,
-        test: CurrentTest,
-        method: str,
-        chosen: Mapping[str, object],
-        moved_bytes: int | None,
-        backward: Backward,
-        flops: int | None = None,
-    ) -> Settings:
-        """Return the test's settings with a call's keywords in place; raise BadRequest for what cannot be meant."""
-        if moved_bytes is not None:
-            checked_bytes(moved_bytes)
-        if flops is not None:
-            checked_flops(flops)
+    def _rules(
+        self, method: str, chosen: Mapping[str, object], backward: Backward = "forward"
+    ) -> tuple[Settings, Device, Limits]:
+        """Return the settings, device and limits of a call; raise BadRequest for what cannot be meant."""
+        test = self._test()
         given = {name: value for name, value in chosen.items() if value is not None}
         settings = self._resolver.override(test.settings, given, f"{method}({{}}=...)")
         if settings.timer == "graph":
             refuse_backward(backward)
-        return settings
+        return settings, self._device(test), test.limits
 
-    def _keep(
-        self, test: CurrentTest, settings: Settings, comparison: Comparison, found: Sequence[Measurement]
-    ) -> None:
-        """Keep what was found."""
-        kept = list(found)
-        if test.search is not None:
-            kept = test.search.told_apart(comparison, kept)
-        show_last(test, kept)
-
-    def _enforce(self, test: CurrentTest, settings: Settings, comparison: Comparison) -> None:
-        """Raise for what is broken, before what is only open."""
-        failed_first = sorted(comparison.candidates.items(), key=lambda item: not is_broken(item[1].verdicts))
-        for name, measurement in failed_first:
-            try:
-                hold_to(test, settings, measurement.verdicts)
-            except LimitBroken as error:
-                if test.search is not None and (why := test.search.explain(name, comparison.reference.label)):
-                    annotate(error, why)
-                raise
-
-    def _take(
-        self, call: Call, inspection: Inspection, moved_bytes: int | None, flops: int | None
-    ) -> tuple[Timing, tuple[Verdict, ...]]:
-        """Return the measured timing, which knows its work, and the verdicts on its time and its rates."""
-        settings, device = inspection.settings, inspection.device
-        with auditing(settings, device):
-            timer = make_timer(settings.timer, device, settings.cache)
-            work = work_of_call(call, inspection, moved_bytes or None, flops)
-            judgement = inspection.judgement(work)
-            try:
-                timing = measure(call, timer, device, plan_of(settings), judgement.look, self._progress)
-            finally:
-                self._progress("")
-        return with_work(timing, work), judgement.verdicts
+    def _answer(self, request: Request[T]) -> T:
+        return answer(self._test(), request, self._progress)
 
     def _test(self) -> CurrentTest:
         """Return the running test; raise BadRequest where a measurement would belong to none."""
@@ -465,21 +282,11 @@ class GpuBench:
         return test.device
 
 
-def is_broken(verdicts: Iterable[Verdict]) -> bool:
-    """Tell whether a limit that counts was broken."""
-    return any(verdict.enforced and verdict.outcome is Outcome.FAIL for verdict in verdicts)
-
-
-def why_not(call: Call, device: Device, settings: Settings, spent: str = "") -> str | None:
-    """Return why a call is not to be timed, None where it is; it is called where that is the way to tell.
-
-    spent: why there is no time for it; empty where there is.
-    """
-    if not spent and not settings.disable and (device.type != "cpu" or settings.timer == "scripted"):
-        return None
-    with counting_launches() as launches:
-        refuse_lazy(call.prepare()(), call.label)
-    return unmeasured_reason(settings, device, launches.number) or spent or None
+def wanted_gradients(grads: bool, backward: Backward) -> Literal["never", "if any", "always"]:
+    """Return whether gradients of the inputs are compared."""
+    if grads:
+        return "always"
+    return "never" if backward == "forward" else "if any"
 
 
 TIMERS = ("profiler", "events", "graph")

@@ -1,16 +1,16 @@
-"""The running test: what it has measured, and what becomes of that."""
+"""The running test: carry out its public calls, keep what they measured, enforce the verdicts."""
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 
-from pytest_gpubench.bench.plan import is_enforced, unmeasured
-from pytest_gpubench.bench.work import measured_before
+from pytest_gpubench.bench.plan import OneAtATime, is_enforced, unmeasured
+from pytest_gpubench.bench.request import Request, Say, T
 from pytest_gpubench.errors import (
     InvalidResult,
     LimitBroken,
@@ -21,11 +21,10 @@ from pytest_gpubench.errors import (
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.limits import Limits
 from pytest_gpubench.report.trace_summary import trace_name
-from pytest_gpubench.results.model import VALIDITY, Comparison, DeviceFacts, Measurement, Outcome, Timing, Verdict
+from pytest_gpubench.results.model import VALIDITY, DeviceFacts, Measurement, Outcome, Verdict
 from pytest_gpubench.results.phases import Phases
-from pytest_gpubench.search import Example, Key, Search
+from pytest_gpubench.search import Example, NoSearch, Search
 from pytest_gpubench.settings import Settings
-from pytest_gpubench.timing.base import Call
 from pytest_gpubench.timing.traces import take_trace
 from pytest_gpubench.verdict.regression import Held, Past, hold
 
@@ -64,18 +63,34 @@ class CurrentTest:
     """The one that pytest runs it in."""
     has_failed_part: bool = False
     """Whether pytest was told of a subtest that failed."""
-    search: Search | None = None
-    """The comparisons of a test under @given; None for any other test."""
+    search: Search | NoSearch = field(default_factory=NoSearch)
+    """How public calls are carried out: by what examples share, where the test is under @given."""
+    traces: set[Path] = field(default_factory=set)
+    """The files that traces were written to."""
 
     def begin_example(self, example: Example) -> None:
         """Note what hypothesis calls the test with next."""
-        if self.search is None:
+        if isinstance(self.search, NoSearch):
             self.search = Search(self.settings.given_budget, example)
         self.search.begin(example)
 
     def forget(self) -> None:
         """Let go of what the test's examples were made of."""
-        self.search, self.past = None, lambda facts: None
+        self.search, self.past = NoSearch(), lambda facts: None
+
+    def keep(self, measured: Sequence[Measurement]) -> None:
+        """Keep measurements as the test's last: hypothesis ends with the example that it reports."""
+        self._drop(measured)  # where they are remembered
+        self.measurements += measured
+
+    def keep_failed(self, title: str, measured: Sequence[Measurement]) -> None:
+        """Keep what a call had measured when it failed; where it failed before, the last time stands for both."""
+        told = [msgspec.structs.replace(item, example=self.search.example_text) for item in measured]
+        self._drop(self.search.replaced(title, told))
+        self.measurements += told
+
+    def _drop(self, measured: Sequence[Measurement]) -> None:
+        self.measurements[:] = [item for item in self.measurements if all(item is not each for each in measured)]
 
     def warn(self, *sentences: str) -> None:
         """Note what the run is to say at its end, each sentence once."""
@@ -93,10 +108,57 @@ class CurrentTest:
                 if not expected:
                     self.warn(f"the test did not fail, as its error was caught: {caught[0].sentence}")
 
-    @property
-    def example(self) -> str:
-        """What hypothesis called the test with; empty for a test of its own."""
-        return self.search.example.text if self.search else ""
+
+def answer(test: CurrentTest, request: Request[T], say: Say) -> T:
+    """Return what a public call comes to: measured, compared with a saved run, kept, traced and enforced."""
+    results: list[T] = []
+
+    def obtain() -> list[Measurement]:
+        measured: list[Measurement] = []
+        with OneAtATime(request.title), keeping_failed(test, request, measured):
+            try:
+                results.append(test.search.obtain(request, say, measured))
+            finally:
+                say("")
+        return measured
+
+    held = hold_against_past(test, request, obtain)
+    result = request.with_measurements(results[-1], held.measurements)
+    test.keep(held.measurements)
+    if isinstance(result, Phases):
+        test.phases[:] = test.search.shown_phases(test.phases, result)
+    trace(test, request)
+    enforce_all(test, request.settings, held.measurements)
+    mind_missing(test, request.settings, request.device, held)
+    return result
+
+
+@contextmanager
+def keeping_failed(test: CurrentTest, request: Request[T], measured: Sequence[Measurement]) -> Iterator[None]:
+    """Keep what was measured before an error; where the error says that no number is right, keep that instead."""
+    try:
+        yield
+    except (MeasurementError, WrongResult) as error:
+        verdict = Verdict(kind=VALIDITY, asked=str(test.limits), outcome=Outcome.INVALID, sentence=str(error))
+        timings = [unmeasured(label, request.device, request.settings, str(error)) for label in request.judged]
+        test.keep_failed(
+            request.title,
+            [Measurement(timing=timing, verdicts=(verdict,), role=request.role) for timing in timings],
+        )
+        raise
+    except Exception:
+        test.keep_failed(request.title, measured)
+        raise
+
+
+def enforce_all(test: CurrentTest, settings: Settings, measured: Sequence[Measurement]) -> None:
+    """Enforce the verdicts on all that a call measured, a broken limit first."""
+    for item in sorted(measured, key=lambda item: not any(map(is_broken, item.verdicts))):
+        try:
+            enforce(test, settings, test.search.told(item.verdicts, test.warnings))
+        except (LimitBroken, InvalidResult) as error:
+            test.search.note_failure(error, item)
+            raise
 
 
 def enforce(test: CurrentTest, settings: Settings, verdicts: Sequence[Verdict]) -> None:
@@ -121,46 +183,41 @@ def is_raised(verdict: Verdict) -> bool:
     return verdict.enforced and verdict.outcome in (Outcome.FAIL, Outcome.INVALID)
 
 
-def trace(test: CurrentTest, settings: Settings, device: Device, calls: Sequence[Call]) -> None:
+def is_broken(verdict: Verdict) -> bool:
+    """Tell whether a limit that counts was broken."""
+    return verdict.enforced and verdict.outcome is Outcome.FAIL
+
+
+def trace(test: CurrentTest, request: Request[T]) -> None:
     """Write a trace of each call that was measured, where that was asked for; what cannot be traced is a warning."""
+    settings = request.settings
     if settings.trace is None or settings.disable or settings.timer == "scripted":
         return
-    for call in calls:
-        alike = [each.timing for each in test.measurements if each.example == test.example]
-        number = sum(timing.measured and timing.label == call.label for timing in alike)
-        if number and (test.search is None or number == 1):
-            path = Path(settings.trace) / trace_name(test.nodeid, call.label, number, test.example)
+    example = test.search.example_text
+    alike = [each.timing for each in test.measurements if each.example == example and each.timing.measured]
+    for call in request.traced:
+        number = sum(timing.label == call.label for timing in alike)
+        path = Path(settings.trace) / trace_name(test.nodeid, call.label, number, example)
+        if number and path not in test.traces:
+            test.traces.add(path)
             with suppress(OSError):
                 path.unlink()  # of an earlier run
-            take_trace(call, device, path, cache=settings.cache, warn=test.warnings.append)
+            take_trace(call, request.device, path, cache=settings.cache, warn=test.warnings.append)
 
 
-def hold_against_past(
-    test: CurrentTest, settings: Settings, device: Device, obtain: Callable[[], list[Measurement]]
-) -> Held:
+def hold_against_past(test: CurrentTest, request: Request[T], obtain: Callable[[], list[Measurement]]) -> Held:
     """Measure, and hold what was measured against a saved run; measure once more where that does not come out well.
 
     Each time spends half of alpha, and what is found the second time stands: noise has to be wrong about both. The
     test's own limits spend theirs the first time, and are not judged again. The examples of a test under @given are
     drawn anew in every run, and held against nothing.
     """
-    try:
-        measured = obtain()
-    except Exception as error:
-        keep_interrupted(test, measured_before(error))
-        raise
-    if test.search is not None and test.limits.max_regression is not None:
-        test.warn("max_regression was not judged: the examples of @given are drawn anew in every run")
-    past = test.past(device.facts) if test.search is None and not settings.disable else None
+    measured = obtain()
+    past = None if request.settings.disable else saved_run(test, request, measured)
     if past is None:
         return Held(tuple(measured))
-    enforced = is_enforced(settings, device)
-    held = hold(past, test.measurements, measured, settings.alpha / 2, enforced, settings.throttled)
-    settled = any(
-        each.enforced and each.outcome in (Outcome.FAIL, Outcome.INVALID) and not each.is_of_past
-        for item in measured
-        for each in item.verdicts
-    )
+    held = _held(test, request, past, measured)
+    settled = any(is_raised(each) and not each.is_of_past for item in measured for each in item.verdicts)
     if held.outcome is Outcome.PASS or settled:
         test.warn(*held.notes)
         return held
@@ -169,13 +226,31 @@ def hold_against_past(
     except Exception:
         test.measurements += held.measurements  # nothing that was measured is lost
         raise
-    remeasured = as_judged_before(measured, remeasured)
-    again = hold(past, test.measurements, remeasured, settings.alpha / 2, enforced, settings.throttled)
+    again = _held(test, request, past, as_judged_before(measured, remeasured))
     if held.outcome is Outcome.FAIL and again.outcome is not Outcome.FAIL:
         sentences = [each.sentence for item in held.measurements for each in item.verdicts if each.is_of_past]
         test.warn(f"measured a second time, as the first time it came out otherwise: {sentences[0]}")
     test.warn(*again.notes)
     return again
+
+
+def saved_run(test: CurrentTest, request: Request[T], measured: Sequence[Measurement]) -> Past | None:
+    """Return what a call is held against, None where that is nothing; warn where it was wanted."""
+    if not test.search.has_baseline:
+        if test.limits.max_regression is not None:
+            test.warn("max_regression was not judged: the examples of @given are drawn anew in every run")
+        return None
+    past = test.past(request.device.facts)
+    if past is not None and not request.has_baseline:
+        test.warn(f"{request.title} was not compared with the saved run: ranks are not")
+        return None
+    return past
+
+
+def _held(test: CurrentTest, request: Request[T], past: Past, measured: Sequence[Measurement]) -> Held:
+    settings = request.settings
+    enforced = is_enforced(settings, request.device)
+    return hold(past, test.measurements, measured, settings.alpha / 2, enforced, settings.throttled)
 
 
 def as_judged_before(before: Sequence[Measurement], again: Sequence[Measurement]) -> list[Measurement]:
@@ -208,113 +283,3 @@ def mind_missing(test: CurrentTest, settings: Settings, device: Device, held: He
             raise NoBaseline(f"{missing.sentence} ({option}=warn goes on without)")
         elif policy != "ignore":
             test.warn(f"{missing.sentence} ({option}={policy} is not enforced on a CPU that nobody asked for)")
-
-
-def keep_phases(test: CurrentTest, key: Key | None, found: Phases, measurements: Sequence[Measurement]) -> None:
-    """Keep what phases took; of the examples of a test under @given only the worst is shown.
-
-    key: what the example's are remembered by; None for a test of its own.
-    """
-    test.measurements += measurements
-    if test.search is None or key is None:
-        test.phases.append(found)
-    else:
-        test.search.phased[key] = found, measurements
-        test.phases[:] = test.search.worst_phases()
-
-
-def with_candidates(comparison: Comparison, candidates: Sequence[Measurement]) -> Comparison:
-    """Return a comparison with its candidates as they were held against a saved run."""
-    named = dict(zip(comparison.candidates, candidates, strict=True))
-    return msgspec.structs.replace(comparison, candidates=named)
-
-
-@contextmanager
-def keeping(test: CurrentTest, timing: Timing, verdicts: Sequence[Verdict]) -> Iterator[None]:
-    """Keep what was measured where looking at it further raises what is noted nowhere else."""
-    try:
-        yield
-    except (MeasurementError, WrongResult):
-        raise
-    except Exception:
-        keep_interrupted(test, [Measurement(timing=timing, verdicts=tuple(verdicts))])
-        raise
-
-
-def keep_interrupted(test: CurrentTest, found: Sequence[Measurement]) -> None:
-    """Keep what was measured before an error; hypothesis comes back to what fails: the last time stands for all."""
-    told = tuple(msgspec.structs.replace(item, example=test.example) for item in found)
-    if test.search is not None and told:
-        before, test.search.interrupted = test.search.interrupted, told
-        test.measurements[:] = [item for item in test.measurements if all(item is not one for one in before)]
-    test.measurements += told
-
-
-@contextmanager
-def noting_invalid(
-    test: CurrentTest, settings: Settings, device: Device, names: Sequence[str], role: Literal["", "candidate"]
-) -> Iterator[None]:
-    """Note for each of these functions that there is no number for it that is known to be right, and why."""
-    try:
-        yield
-    except (MeasurementError, WrongResult) as error:
-        for name in names:
-            verdict = Verdict(kind=VALIDITY, asked=str(test.limits), outcome=Outcome.INVALID, sentence=str(error))
-            timing = unmeasured(name, device, settings, str(error))
-            if test.search is not None:  # hypothesis comes back to what fails: the last time stands for all
-                test.measurements[:] = [item for item in test.measurements if not is_invalid(item, name)]
-            test.measurements.append(Measurement(timing=timing, verdicts=(verdict,), role=role, example=test.example))
-        raise
-
-
-def is_invalid(measurement: Measurement, label: str) -> bool:
-    """Tell whether a measurement says of this function that there is no number for it."""
-    named = measurement.timing.label == label
-    return named and any(verdict.outcome is Outcome.INVALID for verdict in measurement.verdicts)
-
-
-def why_untimed(test: CurrentTest, settings: Settings) -> str:
-    """Return why the search that runs has no more time; empty where it has, or where nothing is timed anyhow."""
-    return "" if test.search is None or settings.disable else test.search.why_untimed
-
-
-def spending(test: CurrentTest, settings: Settings, spent: str) -> Settings:
-    """Return the settings of the next judgement; all of a search spend one alpha.
-
-    spent: why nothing is judged; empty where it is.
-    """
-    if test.search is None or not test.limits or spent:
-        return settings
-    return test.search.spending(settings)
-
-
-def paying(test: CurrentTest) -> AbstractContextManager[None]:
-    """Take the time that this lasts from the budget of the search that runs."""
-    return test.search.paying() if test.search is not None else nullcontext()
-
-
-def show_last(test: CurrentTest, found: Sequence[Measurement]) -> None:
-    """Keep what was found as the last of the test's: hypothesis ends with the example that it reports."""
-    if test.search is not None:  # where they may be there already
-        test.measurements[:] = [item for item in test.measurements if all(item is not one for one in found)]
-    test.measurements += found
-
-
-def hold_to(test: CurrentTest, settings: Settings, verdicts: Sequence[Verdict]) -> None:
-    """Enforce verdicts; in a search, reps that are too few for its examples are told once, for all."""
-    if test.search is None:
-        enforce(test, settings, verdicts)
-        return
-    told = test.search.fixed.told(verdicts)
-    test.warnings[:] = [each for each in test.warnings if each not in test.search.fixed.outdated]
-    try:
-        enforce(test, settings, told)
-    except (LimitBroken, InvalidResult) as error:
-        test.search.has_failed = True
-        test.search.tell_to_keep(error)
-        raise
-
-
-def without_time(measurement: Measurement, reason: str) -> Measurement:
-    """Return a measurement of what was only called, with the reason."""
-    return msgspec.structs.replace(measurement, timing=msgspec.structs.replace(measurement.timing, unmeasured=reason))

@@ -8,15 +8,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pytest_gpubench.bench.work import CARRIED, Inspection, Work
+from pytest_gpubench.bench.measure import MeasureRequest
+from pytest_gpubench.bench.work import Inspection, Work
 from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.limits import Limits
 from pytest_gpubench.results.counterpart import PastTest
 from pytest_gpubench.results.model import Measurement, Outcome, Timing
-from pytest_gpubench.running_test import CurrentTest, hold_against_past
+from pytest_gpubench.running_test import CurrentTest, hold_against_past, keeping_failed
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.stats.tolerance import Tolerance
-from pytest_gpubench.verdict.regression import Past
+from pytest_gpubench.timing.calls import make_call
+from pytest_gpubench.verdict.regression import Held, Past
 from tests.report.records import GPU
 from tests.results.measured import verdict
 
@@ -38,6 +40,16 @@ def held_against(samples_us: Sequence[float], tolerance: str) -> Past:
 
 def running(limits: Limits, past: Past | None, settings: Settings = SETTINGS) -> CurrentTest:
     return CurrentTest("t.py::test_it", settings, limits, past=lambda facts: past)
+
+
+def request_of(settings: Settings = SETTINGS) -> MeasureRequest:
+    return MeasureRequest(settings, DEVICE, Limits(), (), make_call(lambda: None))
+
+
+def held(
+    limits: Limits, past: Past | None, obtain: Callable[[], list[Measurement]], settings: Settings = SETTINGS
+) -> Held:
+    return hold_against_past(running(limits, past, settings), request_of(settings), obtain)
 
 
 def judged(samples_us: Sequence[float], limits: Limits, settings: Settings) -> Measurement:
@@ -65,8 +77,8 @@ def test_a_limit_is_judged_the_first_time(limit: str, first: Outcome, second: Ou
     slower = timing_of([11.0] * 40)
     measured = [Measurement(timing=slower, verdicts=(verdict(limit, each, each.value),)) for each in (first, second)]
     settings = replace(SETTINGS, alpha=0.01)
-    held = hold_against_past(running(Limits(), held_against([10.0] * 40, "0.05")), settings, DEVICE, turns(*measured))
-    own, of_past = held.measurements[0].verdicts
+    found = held(Limits(), held_against([10.0] * 40, "0.05"), turns(*measured), settings)
+    own, of_past = found.measurements[0].verdicts
     assert (own.outcome, of_past.outcome) == (first, FAIL)
     again = first in (PASS, INCONCLUSIVE)
     assert own.sentence == first.value + (" (in the first of two measurements)" if again else "")
@@ -77,8 +89,8 @@ def test_an_exact_limit_is_judged_whenever_it_can_be() -> None:
         Measurement(timing=timing_of([11.0] * 40), verdicts=(verdict("deterministic=True", each),))
         for each in (PASS, FAIL)
     ]
-    held = hold_against_past(running(Limits(), held_against([10.0] * 40, "0.05")), SETTINGS, DEVICE, turns(*measured))
-    assert [each.outcome for each in held.measurements[0].verdicts] == [FAIL, FAIL]
+    found = held(Limits(), held_against([10.0] * 40, "0.05"), turns(*measured))
+    assert [each.outcome for each in found.measurements[0].verdicts] == [FAIL, FAIL]
 
 
 def test_what_is_as_fast_as_before_is_measured_once_with_all_of_alpha() -> None:
@@ -88,28 +100,28 @@ def test_what_is_as_fast_as_before_is_measured_once_with_all_of_alpha() -> None:
     alone, halved = (
         judged(samples_us, Limits(max_time_us=10), replace(settings, alpha=alpha)) for alpha in (0.05, 0.025)
     )
-    held = hold_against_past(running(Limits(), held_against([9.0] * 40, "0.5")), settings, DEVICE, turns(alone))
-    assert [each.outcome for each in held.measurements[0].verdicts] == [PASS, PASS]
+    found = held(Limits(), held_against([9.0] * 40, "0.5"), turns(alone), settings)
+    assert [each.outcome for each in found.measurements[0].verdicts] == [PASS, PASS]
     assert [each.outcome for each in halved.verdicts] == [INCONCLUSIVE]
 
 
 @pytest.mark.parametrize("number", [0, 1])
 def test_what_raises_loses_nothing_that_was_measured(number: int) -> None:
-    """What an error carries the first time; the second time, what the first one found."""
-    kept = [Measurement(timing=timing_of([11.0] * 40)), Measurement(timing=timing_of([12.0] * 40))]
-    error = ValueError("late")
-    setattr(error, CARRIED, (kept[1],))
+    """What was measured before an error; the second time, what the first one found too."""
+    taken = [Measurement(timing=timing_of([11.0] * 40)), Measurement(timing=timing_of([12.0] * 40))]
     calls = iter(range(2))
+    test = running(Limits(), held_against([10.0] * 40, "0.05"))
 
     def obtain() -> list[Measurement]:
-        if next(calls) == number:
-            raise error
-        return kept[:1]
+        call = next(calls)
+        with keeping_failed(test, request_of(), taken[call : call + 1]):
+            if call == number:
+                raise ValueError("late")
+        return taken[:1]
 
-    test = running(Limits(), held_against([10.0] * 40, "0.05"))
     with pytest.raises(ValueError, match="late"):
-        hold_against_past(test, SETTINGS, DEVICE, obtain)
-    assert [item.timing for item in test.measurements] == [kept[1 - number].timing]
+        hold_against_past(test, request_of(), obtain)
+    assert {item.timing for item in test.measurements} == {item.timing for item in taken[: number + 1]}
 
 
 # how often it is wrong
@@ -146,8 +158,8 @@ def test_a_limit_beside_a_saved_run_fails_as_seldom_as_alone(limit: str) -> None
                 return [judged(noisy(rng), limits, settings)]
 
             past = held_against(noisy(np.random.default_rng(past_seed)), "0.00001") if name == "beside" else None
-            held = hold_against_past(running(limits, past), settings, DEVICE, obtain)
-            own = [each for each in held.measurements[0].verdicts if not each.is_of_past]
+            found = held(limits, past, obtain, settings)
+            own = [each for each in found.measurements[0].verdicts if not each.is_of_past]
             assert len(own) == 1
             failed[name] += own[0].outcome is FAIL
     assert taken > 2.5 * number  # many were measured a second time

@@ -1,22 +1,22 @@
-"""One comparison: right before fast, timed in turn, then looked through for what would make it invalid."""
+"""Compare candidates with a reference: check the outputs, time all in turn, then check what was timed."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 
 import msgspec
 
 from pytest_gpubench.bench.agreement import Agreement, Ran
-from pytest_gpubench.bench.arms import conclude
+from pytest_gpubench.bench.arms import conclude, speedup_limits
 from pytest_gpubench.bench.integrity import auditing, check_floor, check_other_values, traffic_of
 from pytest_gpubench.bench.outputs import OutputRecorder, has_cuda_graphs
 from pytest_gpubench.bench.plan import is_enforced, plan_of, unmeasured, unmeasured_reason
-from pytest_gpubench.bench.work import Inspection, Work, keeping_measured, with_work, work_of
+from pytest_gpubench.bench.request import Request, Say
+from pytest_gpubench.bench.work import Work, check_work, with_work, work_of
 from pytest_gpubench.correctness.flops import Counted, counted
 from pytest_gpubench.correctness.leaves import map_leaves
-from pytest_gpubench.gpu.device import Device
+from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.limits import Limits
 from pytest_gpubench.results.model import Comparison, Measurement, Overhead, Timing, Verdict
-from pytest_gpubench.settings import Settings
 from pytest_gpubench.timing import make_timer
 from pytest_gpubench.timing.base import Call
 from pytest_gpubench.timing.comparison import Match, compare, take_once_more
@@ -34,23 +34,40 @@ DECLARED = [row.name for row in fields(Limits)]
 
 
 @dataclass(frozen=True)
-class Contest:
-    """What is compared, by which rules."""
+class CompareRequest(Request[Comparison]):
+    """What `compare` asks for."""
 
-    settings: Settings
-    device: Device
-    limits: Limits
     agreement: Agreement
     calls: Mapping[str, Call]
     """By name, the reference first."""
-    speedups: Mapping[str, float]
-    """The speedup asked of each candidate that a limit is set for."""
-    interleave: bool
-    vary: bool
-    bytes: int | None
+    interleave: bool = True
+    vary: bool = True
+    bytes: int | None = None
     flops: int | None = None
     overheads: bool = False
-    """Whether to find out what launching each arm costs."""
+    """Whether to find out what launching each function costs."""
+    role = "candidate"
+
+    def __post_init__(self) -> None:
+        if self.settings.alpha >= 0.5:
+            raise BadRequest(f"alpha is {self.settings.alpha:g}: a comparison needs one below 0.5, or chance decides")
+        check_work(self.bytes, self.flops)
+        speedup_limits(self.limits, self.candidates)
+
+    @property
+    def labels(self) -> Sequence[str]:
+        """The names of all functions."""
+        return list(self.calls)
+
+    @property
+    def judged(self) -> Sequence[str]:
+        """The names of the candidates."""
+        return self.candidates
+
+    @property
+    def traced(self) -> Sequence[Call]:
+        """All calls."""
+        return list(self.calls.values())
 
     @property
     def reference(self) -> str:
@@ -63,44 +80,56 @@ class Contest:
         return list(self.calls)[1:]
 
     @property
-    def inspection(self) -> Inspection:
-        """What its arms are looked through for."""
-        return Inspection(self.settings, self.device, self.limits)
+    def speedups(self) -> dict[str, float]:
+        """The speedup asked of each candidate that a limit is set for."""
+        return speedup_limits(self.limits, self.candidates)
 
-    def checked(self, reason: str = "") -> Comparison:
-        """Check every candidate, and time none: the reason says why."""
+    def measure(self, say: Say, measured: list[Measurement]) -> Comparison:
+        """Check every candidate, then time all, then check what was timed."""
+        with self.agreement.own_random_numbers():
+            return self._measure(say, measured)
+
+    def call_only(self, reason: str, measured: list[Measurement]) -> Comparison:
+        """Check every candidate, and time none."""
         with self.agreement.own_random_numbers():
             expected = self.agreement.run_reference()
-            return self._untimed({name: self._check(name, expected) for name in self.candidates}, reason)
+            lines = {name: self._check(name, expected) for name in self.candidates}
+            return self._untimed(lines, reason, measured)
 
-    def run(self, say: Callable[[str], None]) -> Comparison:
-        """Check every candidate, then time all, then check what was timed; `say` is told what goes on."""
-        with self.agreement.own_random_numbers():
-            return self._run(say)
+    def with_measurements(self, result: Comparison, measurements: Sequence[Measurement]) -> Comparison:
+        """Return the comparison that these measurements are: the reference's first."""
+        return self._comparison(measurements)
 
-    def _run(self, say: Callable[[str], None]) -> Comparison:
+    def _comparison(self, measurements: Sequence[Measurement]) -> Comparison:
+        reference, *candidates = measurements
+        return Comparison(
+            reference=reference.timing,
+            candidates=dict(zip(self.candidates, candidates, strict=True)),
+            reference_overhead=reference.overhead,
+        )
+
+    def _measure(self, say: Say, measured: list[Measurement]) -> Comparison:
         with counting_launches() as launches:
             expected = lasting(self.agreement.run_reference())
             lines = {name: self._check(name, expected) for name in self.candidates}
         reason = unmeasured_reason(self.settings, self.device, launches.number)
         if reason is not None:
-            return self._untimed(lines, reason)
+            return self._untimed(lines, reason, measured)
         with auditing(self.settings, self.device):
-            return self._timed(lines, expected, say)
+            return self._timed(lines, expected, say, measured)
 
     def _check(self, name: str, expected: Ran) -> tuple[str, ...]:
         return tuple(each.line for each in self.agreement.check(name, self.calls[name].function, expected))
 
-    def _untimed(self, lines: Lines, reason: str) -> Comparison:
+    def _untimed(self, lines: Lines, reason: str, measured: list[Measurement]) -> Comparison:
         timings = {name: unmeasured(name, self.device, self.settings, reason) for name in self.calls}
-        return Comparison(
-            reference=timings[self.reference],
-            candidates={
-                name: Measurement(timing=timings[name], differences=lines[name], role="candidate") for name in lines
-            },
-        )
+        measured[:] = [Measurement(timing=timings[self.reference], role="reference")]
+        measured += [
+            Measurement(timing=timings[name], differences=lines[name], role="candidate") for name in self.candidates
+        ]
+        return self._comparison(measured)
 
-    def _timed(self, lines: Lines, expected: Ran, say: Callable[[str], None]) -> Comparison:
+    def _timed(self, lines: Lines, expected: Ran, say: Say, measured: list[Measurement]) -> Comparison:
         recorder = OutputRecorder(self.agreement, swaps=self.interleave)
         watched = {name: recorder.watch(name, call) for name, call in self.calls.items()}
         match = Match(watched, self.reference, self.speedups, self.settings.seed, self.interleave, recorder.begin)
@@ -115,10 +144,7 @@ class Contest:
             failed = [each.failed for each in judgements.values()] + [each.failed for each in speedups.values()]
             return all(decided) or any(failed)
 
-        try:
-            taken, timings = compare(match, timer, self.device, plan_of(self.settings), look, say)
-        finally:
-            say("")
+        taken, timings = compare(match, timer, self.device, plan_of(self.settings), look, say)
         recorder.swaps = False  # what an arm left there must not be right for it when the values change
         recorder.make_readable(lambda: take_once_more(match, timer, taken))
         recorder.check(self.reference, self.candidates)
@@ -126,7 +152,7 @@ class Contest:
             check_other_values(self.agreement, recorder, match, timer, taken, expected)
         self._check_floors(timings, expected)
         comparison = conclude(match, speedups, taken, timings, lines)
-        return self._inspected(comparison, work, judgements)
+        return self._inspected(comparison, work, judgements, measured)
 
     def _speedup_judgements(self) -> dict[str, SpeedupJudgement]:
         alpha, precision = self.settings.alpha, self.settings.precision
@@ -156,20 +182,25 @@ class Contest:
 
         return work_of(args, kwargs, outputs, self.bytes or None, self.flops, count if wants else None)
 
-    def _inspected(self, comparison: Comparison, work: Work, judgements: Mapping[str, Judgement]) -> Comparison:
+    def _inspected(
+        self,
+        comparison: Comparison,
+        work: Work,
+        judgements: Mapping[str, Judgement],
+        measured: list[Measurement],
+    ) -> Comparison:
         """Return a comparison whose timings know their work, with the verdicts on time, rates and structure."""
-        reference = with_work(comparison.reference, work)
-        candidates = {}
+        reference = Measurement(timing=with_work(comparison.reference, work), role="reference")
+        measured[:] = [reference]
         for name, item in comparison.candidates.items():
             verdicts = as_declared([*judgements[name].verdicts, *item.verdicts])
-            candidates[name] = msgspec.structs.replace(item, timing=with_work(item.timing, work), verdicts=verdicts)
-        with keeping_measured(lambda: [Measurement(timing=reference, role="reference"), *candidates.values()]):
-            for name, item in candidates.items():
-                verdicts = self.inspection.conclude(item.timing, self.calls[name], item.verdicts, [reference])
-                overhead = self._overhead(name)
-                candidates[name] = msgspec.structs.replace(item, verdicts=verdicts, overhead=overhead)
-            overhead = self._overhead(self.reference)
-        return Comparison(reference=reference, candidates=candidates, reference_overhead=overhead)
+            measured.append(msgspec.structs.replace(item, timing=with_work(item.timing, work), verdicts=verdicts))
+        for place, name in enumerate(self.candidates, 1):
+            item, call = measured[place], self.calls[name]
+            verdicts = self.inspection.conclude(item.timing, call, item.verdicts, [reference.timing])
+            measured[place] = msgspec.structs.replace(item, verdicts=verdicts, overhead=self._overhead(name))
+        measured[0] = msgspec.structs.replace(reference, overhead=self._overhead(self.reference))
+        return self._comparison(measured)
 
     def _overhead(self, name: str) -> Overhead | None:
         """Return what launching an arm costs; None where nobody asked, or there is no GPU."""

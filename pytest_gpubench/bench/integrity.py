@@ -12,7 +12,6 @@ from pytest_gpubench.correctness.variation import variable_tensors
 from pytest_gpubench.errors import GpuBenchError, InvalidResult, KernelsDiffer, annotate
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.gpu.persisting import nothing_persists
-from pytest_gpubench.limits import check_count
 from pytest_gpubench.results.model import Timing
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.timing.bandwidth import copy_bandwidth
@@ -110,11 +109,6 @@ def check_traffic(timing: Timing, given: int | None, settings: Settings, device:
     """Raise InvalidResult for a call that took less time than the traffic it was said to have needs."""
     if given is not None:
         check_floor(timing, Traffic(given), settings, device, timing)
-
-
-def checked_bytes(given: object) -> None:
-    """Raise BadRequest for what is no number of bytes."""
-    check_count("bytes={}", given, 0, "a whole number of bytes")
 
 
 def check_floor(timing: Timing, traffic: Traffic, settings: Settings, device: Device, reference: Timing) -> None:

@@ -9,21 +9,20 @@ from dataclasses import dataclass
 import msgspec
 
 from pytest_gpubench.bench.integrity import auditing
-from pytest_gpubench.bench.plan import plan_of, unmeasured, unmeasured_reason
-from pytest_gpubench.bench.work import Inspection, keeping_measured, with_work, work_of_call
+from pytest_gpubench.bench.plan import plan_of, unmeasured
+from pytest_gpubench.bench.request import Request, Say
+from pytest_gpubench.bench.work import Inspection, with_work, work_of_call
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.gpu.device import Device
-from pytest_gpubench.limits import Limits, check_count
+from pytest_gpubench.limits import check_count
 from pytest_gpubench.results.model import Measurement, Timing
 from pytest_gpubench.results.phases import Phase, Phases
-from pytest_gpubench.settings import Settings
 from pytest_gpubench.stats.speedup import LOOKS, quads_of, round_orders
 from pytest_gpubench.stats.stopping import is_precise
 from pytest_gpubench.stats.summary import median_interval
 from pytest_gpubench.timing import make_timer
 from pytest_gpubench.timing.base import Call, Timer
-from pytest_gpubench.timing.calls import make_arguments, make_call, name_of, refuse_lazy
-from pytest_gpubench.timing.interpreter import counting_launches
+from pytest_gpubench.timing.calls import make_arguments, make_call, name_of
 from pytest_gpubench.timing.measurement import Plan, summarise
 from pytest_gpubench.timing.pacing import Pacing
 from pytest_gpubench.timing.rounds import Arm, Interleaved, take_rounds
@@ -36,8 +35,6 @@ __tracebackhide__ = True
 
 LEAST_ROUNDS = 6
 """Taken even where there is no time for them: the fewest that give the ratio an interval."""
-
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -58,55 +55,71 @@ class Course:
         """What it is called in tables and messages."""
         return ", ".join(self.phases) if self.whole is None else self.whole.label
 
-    def measure(
-        self, settings: Settings, device: Device, limits: Limits, say: Say, example: str = ""
-    ) -> tuple[Phases, list[Measurement]]:
-        """Return what the phases took, and each call's measurement, judged by the test's limits.
 
-        example: what hypothesis called the test with; empty for a test of its own.
+@dataclass(frozen=True)
+class PhasesRequest(Request[Phases]):
+    """What `phases` asks for."""
 
-        Where nothing is to be timed, every function is called once and the phases say why there are no numbers. Raises
-        MeasurementError where there is no number that is known to be right: NothingRecorded for a phase that launches
-        nothing.
-        """
-        reason = self._why_not(settings, device)
-        if reason is not None:
-            return self._untimed(settings, device, reason, example)
-        with auditing(settings, device):
-            timer = make_timer(settings.timer, device, settings.cache)
-            inspection = Inspection(settings, device, limits, takes_work=False)
-            works = {name: work_of_call(call, inspection, None, None) for name, call in self.calls.items()}
-            judgements = {name: inspection.judgement(work, single=True) for name, work in works.items()}
-            try:
-                taken, timings = take_phases(self, timer, device, plan_of(settings), settings.seed, say)
-            finally:
-                say("")
+    course: Course
+
+    @property
+    def labels(self) -> Sequence[str]:
+        """The names of the phases, the whole's last."""
+        return list(self.course.calls)
+
+    @property
+    def title(self) -> str:
+        """What it is called in tables and messages."""
+        return self.course.title
+
+    @property
+    def inspection(self) -> Inspection:
+        """What its calls are looked through for: nobody gives their bytes and operations."""
+        return Inspection(self.settings, self.device, self.limits, takes_work=False)
+
+    def measure(self, say: Say, measured: list[Measurement]) -> Phases:
+        """Return what the phases took, each judged by the test's limits."""
+        course, settings = self.course, self.settings
+        if reason := self.untimed_reason(list(course.calls.values())):
+            return self._untimed(reason, measured)
+        with auditing(settings, self.device):
+            timer = make_timer(settings.timer, self.device, settings.cache)
+            works = {name: work_of_call(call, self.inspection, None, None) for name, call in course.calls.items()}
+            judgements = {name: self.inspection.judgement(work, single=True) for name, work in works.items()}
+            taken, timings = take_phases(course, timer, self.device, plan_of(settings), settings.seed, say)
             timings = {name: with_work(timing, works[name]) for name, timing in timings.items()}
-            measurements = judged(self, timings, inspection, judgements, example)
-        return summarise_phases(self, taken, timings, settings.seed), measurements
+            self._judge(timings, judgements, measured)
+        return summarise_phases(course, taken, timings, settings.seed)
 
-    def _why_not(self, settings: Settings, device: Device) -> str | None:
-        """Return why nothing is to be timed; None where it is. Calls every function where that is the way to tell."""
-        if not settings.disable and (device.type != "cpu" or settings.timer == "scripted"):
-            return None
-        with counting_launches() as launches:
-            for call in self.calls.values():
-                refuse_lazy(call.prepare()(), call.label)
-        return unmeasured_reason(settings, device, launches.number)
+    def _judge(
+        self, timings: Mapping[str, Timing], judgements: Mapping[str, Judgement], measured: list[Measurement]
+    ) -> None:
+        """Add a measurement of each timing, with a verdict for each of the test's limits."""
+        measured.clear()
+        for name, timing in timings.items():
+            judgements[name].look(timing)
+            measured.append(Measurement(timing=timing, verdicts=judgements[name].verdicts))
+        for place, call in enumerate(self.course.calls.values()):
+            item = measured[place]
+            verdicts = self.inspection.conclude(item.timing, call, item.verdicts)
+            measured[place] = msgspec.structs.replace(item, verdicts=verdicts)
 
-    def _untimed(
-        self, settings: Settings, device: Device, reason: str, example: str
-    ) -> tuple[Phases, list[Measurement]]:
-        timings = [unmeasured(name, device, settings, reason) for name in self.calls]
-        found = Phases(
+    def call_only(self, reason: str, measured: list[Measurement]) -> Phases:
+        """Call every function once; the phases have no numbers."""
+        return self._untimed(self.call_once(list(self.course.calls.values())) or reason, measured)
+
+    def _untimed(self, reason: str, measured: list[Measurement]) -> Phases:
+        measured[:] = [
+            Measurement(timing=unmeasured(name, self.device, self.settings, reason)) for name in self.course.calls
+        ]
+        return Phases(
             title=self.title,
-            timer=settings.timer,
-            cache=settings.cache,
-            device=device.facts.name,
-            elements=self.elements,
+            timer=self.settings.timer,
+            cache=self.settings.cache,
+            device=self.device.facts.name,
+            elements=self.course.elements,
             unmeasured=reason,
         )
-        return found, [Measurement(timing=timing, example=example) for timing in timings]
 
 
 def make_course(
@@ -253,22 +266,3 @@ def phase_of(timing: Timing, share: float, elements: int | None) -> Phase:
 def rate(elements: int | None, elapsed_us: float) -> float | None:
     """Return elements per second; None where their number is not known."""
     return None if elements is None else 1e6 * elements / elapsed_us
-
-
-def judged(
-    course: Course,
-    timings: Mapping[str, Timing],
-    inspection: Inspection,
-    judgements: Mapping[str, Judgement],
-    example: str,
-) -> list[Measurement]:
-    """Return a measurement of each timing, with a verdict for each of the test's limits."""
-    measured = {}
-    for name, timing in timings.items():
-        judgements[name].look(timing)
-        measured[name] = Measurement(timing=timing, verdicts=judgements[name].verdicts, example=example)
-    with keeping_measured(measured.values):
-        for name, call in course.calls.items():
-            verdicts = inspection.conclude(timings[name], call, measured[name].verdicts)
-            measured[name] = msgspec.structs.replace(measured[name], verdicts=verdicts)
-    return list(measured.values())

@@ -1,7 +1,6 @@
 """What a timed call moves and computes, known before its reps, and what it launches and waits for, seen after them."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -10,10 +9,10 @@ from pytest_gpubench.bench.plan import is_enforced
 from pytest_gpubench.correctness import flatten, moved_bytes
 from pytest_gpubench.correctness.flops import Counted, counted
 from pytest_gpubench.correctness.leaves import inputs_of, tensors_of
-from pytest_gpubench.errors import MeasurementError, WrongResult, annotate
+from pytest_gpubench.errors import annotate
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.limits import Limits, check_count
-from pytest_gpubench.results.model import Measurement, Peaks, Timing, Verdict
+from pytest_gpubench.results.model import Peaks, Timing, Verdict
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.structure import is_deterministic, observe
 from pytest_gpubench.timing.base import Call
@@ -24,9 +23,6 @@ from pytest_gpubench.verdict.throttling import distrust_throttled
 from pytest_gpubench.verdict.time import Judgement
 
 __tracebackhide__ = True
-
-CARRIED = "__gpu_bench_measured__"
-"""The attribute of an error by which measurements get past it to the test that they belong to."""
 
 
 @dataclass(frozen=True)
@@ -86,27 +82,12 @@ def work_of_call(call: Call, inspection: "Inspection", given_bytes: int | None, 
     return work_of((*args, *prepared.made), kwargs, outputs, given_bytes, given_flops, count if wants_flops else None)
 
 
-def checked_flops(given: object) -> None:
-    """Raise BadRequest for what is no number of operations."""
-    check_count("flops={}", given, 1, "a whole number of operations")
-
-
-@contextmanager
-def keeping_measured(measured: Callable[[], Iterable[Measurement]]) -> Iterator[None]:
-    """Let what is raised, and noted nowhere else, carry what was measured before: see `measured_before`."""
-    try:
-        yield
-    except (MeasurementError, WrongResult):
-        raise
-    except Exception as error:
-        setattr(error, CARRIED, tuple(measured()))
-        raise
-
-
-def measured_before(error: Exception) -> tuple[Measurement, ...]:
-    """Return what was measured before an error was raised, which its test keeps."""
-    found: tuple[Measurement, ...] = getattr(error, CARRIED, ())
-    return found
+def check_work(given_bytes: object, given_flops: object) -> None:
+    """Raise BadRequest for what is no number of bytes, or of operations; None is not given."""
+    if given_bytes is not None:
+        check_count("bytes={}", given_bytes, 0, "a whole number of bytes")
+    if given_flops is not None:
+        check_count("flops={}", given_flops, 1, "a whole number of operations")
 
 
 @dataclass(frozen=True)

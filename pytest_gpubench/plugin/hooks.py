@@ -404,7 +404,7 @@ class Run:
             warnings=(*self.turns.warnings, *test.warnings),
             turn=self.turns.record(),
             source=test.source,
-            search=str(test.search) if test.search else "",
+            search=str(test.search),
             peaks=peaks,
         )
 

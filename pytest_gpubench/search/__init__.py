@@ -7,7 +7,8 @@ tensor or of a large array is the same for many.
 """
 
 from pytest_gpubench.search.comparisons import Search
-from pytest_gpubench.search.example import Example, Key
+from pytest_gpubench.search.example import Example
 from pytest_gpubench.search.following import following_examples
+from pytest_gpubench.search.no_search import NoSearch
 
-__all__ = ["Example", "Key", "Search", "following_examples"]
+__all__ = ["Example", "NoSearch", "Search", "following_examples"]

@@ -14,23 +14,24 @@ from hypothesis import strategies as st
 from pytest_gpubench.bench import integrity
 from pytest_gpubench.bench.agreement import Agreement, VariedArguments, refuse_strange_tensors
 from pytest_gpubench.bench.arms import checked_names, name_arms
+from pytest_gpubench.bench.comparison import CompareRequest
 from pytest_gpubench.bench.integrity import (
     FLOOR_SHARE,
     Traffic,
     auditing,
     check_floor,
     check_traffic,
-    checked_bytes,
     traffic_of,
 )
 from pytest_gpubench.bench.outputs import OutputRecorder
+from pytest_gpubench.bench.work import check_work
 from pytest_gpubench.correctness import Tolerance, Variation
 from pytest_gpubench.correctness.memory import length_of_union, moved_bytes
 from pytest_gpubench.errors import BadRequest, InvalidResult, KernelsDiffer, UnfairComparison, WrongResult
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.limits import Limits
 from pytest_gpubench.results.model import DeviceFacts, Outcome, Timing
-from pytest_gpubench.running_test import CurrentTest, enforce, noting_invalid
+from pytest_gpubench.running_test import CurrentTest, enforce, keeping_failed
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.timing.base import Rep, call_of
 from pytest_gpubench.timing.calls import make_arguments, make_call
@@ -208,7 +209,7 @@ def test_a_measurement_of_its_own_has_a_floor_if_it_was_given_one(
 @pytest.mark.parametrize("given", [-1, 1.0, True, "1MiB", float("nan")])
 def test_bytes_that_are_none(given: Any) -> None:
     with pytest.raises(BadRequest, match=r"bytes=.* is not valid: it must be a whole number of bytes, at least 0"):
-        checked_bytes(given)
+        check_work(given, None)
 
 
 @pytest.mark.parametrize(
@@ -726,7 +727,9 @@ def test_other_kernels_in_one_more_round(times: int) -> None:
 )
 def test_what_has_no_number_is_noted(error: Exception, noted: bool) -> None:
     test = CurrentTest("here", COLD, Limits(min_speedup=1.5))
-    with pytest.raises(type(error)), noting_invalid(test, COLD, CPU, ["a", "b"], "candidate"):
+    calls = {name: make_call(double, label=name) for name in ("reference", "a", "b")}
+    request = CompareRequest(COLD, CPU, test.limits, (), agreement_of(double), calls)
+    with pytest.raises(type(error)), keeping_failed(test, request, []):
         raise error
     found = {each.timing.label: [verdict.outcome for verdict in each.verdicts] for each in test.measurements}
     assert found == ({"a": [Outcome.INVALID], "b": [Outcome.INVALID]} if noted else {})

@@ -6,7 +6,15 @@ from typing import Any
 import pytest
 import torch
 
-from pytest_gpubench.bench.phases import LEAST_ROUNDS, Course, make_course, next_rounds, summarise_phases, take_phases
+from pytest_gpubench.bench.phases import (
+    LEAST_ROUNDS,
+    Course,
+    PhasesRequest,
+    make_course,
+    next_rounds,
+    summarise_phases,
+    take_phases,
+)
 from pytest_gpubench.errors import BadRequest, NothingRecorded
 from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.limits import Limits
@@ -41,7 +49,8 @@ def measured(
     course: Course, limits: Limits | None = None, timer: Any = "scripted", **settings: Any
 ) -> tuple[Phases, list[Measurement]]:
     chosen = Settings(timer=timer, device="cpu", **settings)
-    return course.measure(chosen, cpu_device(), limits or Limits(), lambda text: None)
+    request, found = PhasesRequest(chosen, cpu_device(), limits or Limits(), (), course), list[Measurement]()
+    return request.measure(lambda text: None, found), found
 
 
 # what is found
@@ -112,14 +121,6 @@ def test_the_limits_of_the_test_hold_for_every_call() -> None:
     outcomes = [item.verdicts[0].outcome for item in measurements]
     assert outcomes == [Outcome.PASS, Outcome.PASS, Outcome.FAIL]
     assert all(item.verdicts[0].enforced for item in measurements)
-
-
-def test_measurements_keep_the_example() -> None:
-    course = make_course(BOTH, both)
-    for others in ({}, {"disable": True}):
-        chosen = Settings(timer="scripted", device="cpu", **others)  # type: ignore[arg-type]
-        _, measurements = course.measure(chosen, cpu_device(), Limits(), lambda text: None, "n=3")
-        assert [item.example for item in measurements] == ["n=3"] * 3
 
 
 @scripted([20.0, 40.0, 30.0, 25.0, 35.0])

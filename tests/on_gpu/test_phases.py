@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from pytest_gpubench.bench.phases import make_course
+from pytest_gpubench.bench.phases import PhasesRequest, make_course
 from pytest_gpubench.errors import NothingRecorded
 from pytest_gpubench.gpu.device import find_device
 from pytest_gpubench.limits import Limits
@@ -242,7 +242,8 @@ def short_and_long() -> None:
 
 def measured(phases: dict[str, Function], whole: Function | None = None) -> Any:
     settings = Settings(device="cuda")
-    return make_course(phases, whole).measure(settings, find_device("cuda"), Limits(), lambda text: None)[0]
+    request = PhasesRequest(settings, find_device("cuda"), Limits(), (), make_course(phases, whole))
+    return request.measure(lambda text: None, [])
 
 
 def test_phases_that_share_nothing_add_up() -> None:

@@ -456,7 +456,7 @@ def test_what_the_gpu_can_do_is_asked_for_once_in_a_comparison(
 ) -> None:
     asked: list[object] = []
     monkeypatch.setattr(
-        "pytest_gpubench.bench.comparison.Inspection.peaks", lambda self, work: asked.append(work.moved_bytes)
+        "pytest_gpubench.bench.work.Inspection.peaks", lambda self, work: asked.append(work.moved_bytes)
     )
     source = """
 @pytest.mark.perf(min_gbps=1e-9)

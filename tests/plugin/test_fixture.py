@@ -110,7 +110,7 @@ class TestClass:
 """
     result = bench_run(source, "-p", "no:randomly")
     result.assert_outcomes(passed=2)
-    result.stdout.fnmatch_lines(["*fast (slowest of 100)*"])
+    result.stdout.fnmatch_lines(["*fast (slowest of *)*"])
 
 
 def test_a_broken_limit_under_given_is_shrunk_and_not_flaky(bench_run: BenchRun) -> None:

@@ -2,19 +2,15 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-import pytest_gpubench.fixture
-from pytest_gpubench.limits import Limits
-from pytest_gpubench.running_test import spending
-from pytest_gpubench.search import Example, Search
-from pytest_gpubench.settings import Settings
+import pytest_gpubench.bench.ranks
+from pytest_gpubench.search import Search
 from tests.plugin.conftest import RecordRun
 from tests.plugin.test_given import limited
-from tests.plugin.test_ranks import ON_CPU, STEADY_US, take_samples
+from tests.plugin.test_ranks import ON_CPU, STEADY_US, replace_ranks, take_samples
 
 CALLED = "before = len(called); gpu_bench.{}; gpu_bench.extra_info[f'{{{{n}}}}'] = len(called) - before"
 MEASURE = CALLED.format("measure({}, (torch.ones(n),))")
@@ -54,14 +50,14 @@ def test_what_the_budget_does_not_reach_is_called_once(
 @pytest.mark.usefixtures("seconds")
 def test_ranks_are_called_when_it_is_spent(record_run: RecordRun, monkeypatch: pytest.MonkeyPatch) -> None:
     take_samples(monkeypatch, STEADY_US)
-    module: Any = pytest_gpubench.fixture
+    module: Any = pytest_gpubench.bench.ranks
     take, timed = module.measure_ranks, []
 
     def noting(job: Any, devices: object) -> object:
         timed.append(job.timed)
         return take(job, devices) if job.timed else None
 
-    monkeypatch.setattr(module, "measure_ranks", noting)
+    replace_ranks(monkeypatch, noting)
     source = limited("gpu_bench.ranks(scripted)", marks="max_time_us=11")
     (record,) = record_run(source, *ON_CPU, "--gpu-bench-given-budget=2").records
     assert timed == [True] * 2 + [False] * 23
@@ -92,13 +88,3 @@ def test_where_nothing_is_timed_that_is_the_reason(record_run: RecordRun, body: 
     arguments = ("--gpu-bench-given-budget=1e-9", "--gpu-bench-disable")
     (record,) = record_run(limited(body.format("add(10.0)"), marks="max_time_us=11"), *arguments).records
     assert {item.timing.unmeasured for item in record.measurements} == {"switched off by --gpu-bench-disable"}
-
-
-def test_what_is_not_judged_spends_no_alpha() -> None:
-    search = Search(1.0, Example("", {}))
-    test: Any = SimpleNamespace(search=search, limits=Limits(max_time_us=1.0))
-    asked = Settings(alpha=0.001)
-    assert spending(test, asked, "the budget is spent") is asked
-    assert spending(test, asked, "").alpha == 0.0005
-    test.limits = Limits()
-    assert spending(test, asked, "") is asked

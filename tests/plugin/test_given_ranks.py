@@ -4,13 +4,11 @@ import collections
 
 import pytest
 
-import pytest_gpubench.fixture
-from pytest_gpubench.bench import integrity
 from pytest_gpubench.results.model import Timing
 from pytest_gpubench.timing.ranks import Ranks
 from tests.plugin.conftest import RecordRun
 from tests.plugin.test_given import TROUBLE, limited
-from tests.plugin.test_ranks import ON_CPU
+from tests.plugin.test_ranks import ON_CPU, replace_ranks
 
 
 @pytest.fixture
@@ -25,8 +23,7 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> collections.Counter[int]:
         timing = Timing(label="work", timer="profiler", cache="cold", device="H200", samples_us=(elapsed_us,) * 60)
         return Ranks(timing, (timing, timing))
 
-    monkeypatch.setattr(pytest_gpubench.fixture, "measure_ranks", take)
-    monkeypatch.setattr(integrity, "check_clocks", lambda settings: None)  # it would name the line above
+    replace_ranks(monkeypatch, take)
     return taken
 
 

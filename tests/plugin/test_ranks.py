@@ -1,9 +1,12 @@
 """`gpu_bench.ranks` in a test: the limits that hold there, those that do not, and how a rank's error is printed."""
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
-import pytest_gpubench.fixture
-from pytest_gpubench.bench import integrity
+import pytest_gpubench.bench.integrity
+import pytest_gpubench.bench.ranks
 from pytest_gpubench.results.model import Kernel, Timing
 from pytest_gpubench.stats.summary import std_interval
 from pytest_gpubench.timing.ranks import Ranks
@@ -50,8 +53,13 @@ def take_samples(
         moved_bytes=moved_bytes,
         throttle_reasons=throttle_reasons,
     )
-    monkeypatch.setattr(pytest_gpubench.fixture, "measure_ranks", lambda job, devices: Ranks(found, (found, found)))
-    monkeypatch.setattr(integrity, "check_clocks", lambda settings: None)  # it would name the line above
+    replace_ranks(monkeypatch, lambda job, devices: Ranks(found, (found, found)))
+
+
+def replace_ranks(monkeypatch: pytest.MonkeyPatch, take: Callable[[Any, object], object]) -> None:
+    """Have ranks be measured by this, and let that pass the check for replaced functions."""
+    monkeypatch.setattr(pytest_gpubench.bench.ranks, "measure_ranks", take)
+    monkeypatch.setattr(pytest_gpubench.bench.integrity, "replaced", lambda: None)
 
 
 def outcome(

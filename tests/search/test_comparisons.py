@@ -8,17 +8,16 @@ from typing import Any, cast
 import pytest
 import torch
 
-from pytest_gpubench.bench.comparison import Contest
+from pytest_gpubench.bench.phases import PhasesRequest
 from pytest_gpubench.errors import MeasurementError, WrongResult
 from pytest_gpubench.results.model import Measurement, Outcome, Timing
 from pytest_gpubench.results.phases import Phases
 from pytest_gpubench.search import Example, Search
-from pytest_gpubench.search.comparisons import NEAR
+from pytest_gpubench.search.comparisons import NEAR, Found
 from pytest_gpubench.search.example import example_of
-from pytest_gpubench.settings import Settings
 from pytest_gpubench.timing.compilations import Compilations, Graphs
 from tests.results.measured import verdict as verdict_on
-from tests.search.contests import WHEN_TIMED, WRONG, FakeContest, Harness, compared
+from tests.search.requests import WHEN_TIMED, WRONG, Harness, compared, request_of
 from tests.search.test_example import Opaque
 
 
@@ -69,10 +68,11 @@ def test_a_comparison_is_remembered_by_its_arguments() -> None:
 
 def test_what_is_remembered_is_measured_once() -> None:
     harness = Harness()
-    found = harness.compare(1, fast=2.0)
-    told = harness.search.told_apart(found, list(found.candidates.values()))
-    assert [item.example for item in told] == ["n=1"]
-    assert harness.search.told_apart(found, []) is told
+    harness.compare(1, fast=2.0)
+    told = list(harness.measured)
+    assert [item.example for item in told] == ["n=1"] * 2
+    harness.compare(1, fast=2.0)
+    assert all(item is before for item, before in zip(harness.measured, told, strict=True))
 
 
 def test_a_budget_that_is_spent_leaves_the_check() -> None:
@@ -104,21 +104,20 @@ def test_a_failure_has_as_much_again_to_shrink() -> None:
 
 def test_a_failed_comparison_is_paid_for() -> None:
     harness = Harness()
-    contest = FakeContest({"fast": 1.0}, harness.log, Settings(), {}, error=ValueError("no"))
     with pytest.raises(ValueError, match="no"):
-        harness.search.compare(cast(Contest, contest), lambda text: None)
+        harness.obtain(request_of({"fast": 1.0}, harness.log, error=ValueError("no")))
     assert harness.search.spent_s > 0
     assert not harness.search.known
 
 
 def test_an_error_is_remembered() -> None:
     harness = Harness()
-    contest = FakeContest({"fast": 1.0}, harness.log, Settings(), {}, error=WrongResult("no"))
+    request = request_of({"fast": 1.0}, harness.log, error=WrongResult("no"))
     for spent_s in (0.0, 30.0):
         harness.search.begin(Example("n=1", {}))
         harness.search.spent_s = spent_s
         with pytest.raises(WrongResult, match="no"):
-            harness.search.compare(cast(Contest, contest), lambda text: None)
+            harness.obtain(request)
 
 
 def test_what_cannot_be_told_apart_is_not_remembered() -> None:
@@ -143,7 +142,7 @@ def test_a_number_of_reps_leaves_out_the_cheap_look() -> None:
     harness = Harness()
     harness.compare(0, reps=40, fast=2.0)
     harness.compare(1, reps=40, fast=3.0)
-    assert harness.log == [("run", 40, 0.01 / 2), ("run", 40, 0.01 / 6)]
+    assert harness.log == [("take", 40, 0.01 / 2), ("take", 40, 0.01 / 6)]
 
 
 def test_an_example_to_paste_is_told_once() -> None:
@@ -241,16 +240,17 @@ def test_the_phases_shown_are_those_that_broke_a_limit_and_then_the_slowest(orde
     found = [phases_of("b", 5.0, "pass"), phases_of("b", 9.0, "pass"), phases_of("b", 7.0, "fail")]
     search = Search(30.0, Example("", {}))
     for place in order:
-        search.phased[f"n={place}", 1, "b"] = found[place]
-        search.phased[f"n={place}", 2, "b"] = phases_of("b", 1.0 + place, "pass")
-    assert [(each.title, each.sum_us) for each in search.worst_phases()] == [("b at n=2", 7.0), ("b at n=2", 3.0)]
+        search.known[f"n={place}", 1, PhasesRequest, "b"] = found[place]
+        search.known[f"n={place}", 2, PhasesRequest, "b"] = phases_of("b", 1.0 + place, "pass")
+    shown = search.shown_phases([], found[0].result)
+    assert [(each.title, each.sum_us) for each in shown] == [("b at n=2", 7.0), ("b at n=2", 3.0)]
 
 
-def phases_of(title: str, sum_us: float, outcome: str) -> tuple[Phases, list[Measurement]]:
+def phases_of(title: str, sum_us: float, outcome: str) -> Found:
     timing = Timing(label=title, timer="scripted", cache="hot", device="CPU", samples_us=(sum_us,))
     verdict = verdict_on("max_time_us=6", Outcome(outcome))
     phases = Phases(title=title, timer="scripted", cache="hot", device="CPU", sum_us=sum_us)
-    return phases, [Measurement(timing=timing, verdicts=(verdict,))]
+    return Found(phases, (Measurement(timing=timing, verdicts=(verdict,)),))
 
 
 def compiled(number: int, elapsed_s: float = 31.0) -> Compilations:

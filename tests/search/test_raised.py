@@ -1,27 +1,23 @@
 """An error that is raised again is as it was the first time."""
 
-from typing import cast
-
 import pytest
 
-from pytest_gpubench.bench.comparison import Contest
 from pytest_gpubench.errors import LimitBroken, MeasurementError, WrongResult
 from pytest_gpubench.search import Example
 from pytest_gpubench.search.examples import Examples
-from pytest_gpubench.settings import Settings
-from tests.search.contests import FakeContest, Harness
 from tests.search.errors import depth
+from tests.search.requests import Harness, request_of
 
 
 @pytest.mark.parametrize("error", [WrongResult("no"), MeasurementError("no")])
 def test_a_traceback_does_not_grow_when_it_is_raised_again(error: Exception) -> None:
     harness = Harness()
-    contest = FakeContest({"fast": 1.0}, harness.log, Settings(), {}, error=error)
+    request = request_of({"fast": 1.0}, harness.log, error=error)
     depths = []
     for _ in range(4):
         harness.search.begin(Example("n=1", {}))
         with pytest.raises(type(error)) as caught:
-            harness.search.compare(cast(Contest, contest), lambda text: None)
+            harness.obtain(request)
         depths.append(depth(caught.value))
     assert len(set(depths)) == 1
 

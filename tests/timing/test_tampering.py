@@ -104,7 +104,7 @@ def test_a_generator_of_a_test_that_bound_the_name_is_named(monkeypatch: pytest.
         (verdict, "speedup_of"),
         (integrity, "check_floor"),
         (running_test, "enforce"),
-        (fixture, "hold_to"),
+        (fixture, "answer"),
     ],
 )
 def test_an_own_function_that_was_replaced_is_named(
@@ -151,7 +151,7 @@ CHANGES: dict[str, tuple[Change, str]] = {
         "running_test.enforce",
     ),
     "the code of a function by another of ours": (
-        lambda patch: patch.setattr(running_test.enforce, "__code__", running_test.hold_to.__code__),
+        lambda patch: patch.setattr(running_test.enforce, "__code__", running_test.mind_missing.__code__),
         "running_test.enforce",
     ),
     "the code of a method": (

@@ -1,0 +1,91 @@
+"""A request: what one public call asks for, measures and returns."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Generic, Literal, TypeVar
+
+from pytest_gpubench.bench.plan import unmeasured_reason
+from pytest_gpubench.bench.work import Inspection
+from pytest_gpubench.gpu.device import Device
+from pytest_gpubench.limits import Limits
+from pytest_gpubench.results.model import Measurement
+from pytest_gpubench.settings import Settings
+from pytest_gpubench.timing.base import Call
+from pytest_gpubench.timing.calls import refuse_lazy
+from pytest_gpubench.timing.interpreter import counting_launches
+
+__tracebackhide__ = True
+
+Say = Callable[[str], None]
+"""Told what goes on, for a progress line."""
+T = TypeVar("T")
+"""What the public call returns."""
+
+
+@dataclass(frozen=True)
+class Request(ABC, Generic[T]):
+    """What one public call asks for."""
+
+    settings: Settings
+    device: Device
+    limits: Limits
+    given: object
+    """The arguments of the functions, which tell it from other requests of the same labels."""
+    role: ClassVar[Literal["", "candidate"]] = ""
+    """The role of the functions that limits are judged for."""
+    has_baseline: ClassVar[bool] = True
+    """Whether it is compared with a saved run."""
+
+    @property
+    @abstractmethod
+    def labels(self) -> Sequence[str]:
+        """The labels of all its functions."""
+
+    @property
+    def title(self) -> str:
+        """What messages call it."""
+        return " and ".join(self.labels)
+
+    @property
+    def judged(self) -> Sequence[str]:
+        """The labels of the functions that limits are judged for."""
+        return self.labels
+
+    @property
+    def traced(self) -> Sequence[Call]:
+        """The calls to write a trace of, where traces are wanted."""
+        return ()
+
+    @property
+    def inspection(self) -> Inspection:
+        """What its calls are looked through for."""
+        return Inspection(self.settings, self.device, self.limits)
+
+    @abstractmethod
+    def measure(self, say: Say, measured: list[Measurement]) -> T:
+        """Measure; return the call's result.
+
+        measured: filled as soon as there are samples, so that an error after that loses none.
+        """
+
+    @abstractmethod
+    def call_only(self, reason: str, measured: list[Measurement]) -> T:
+        """Call every function and time none; the reason says why."""
+
+    def with_measurements(self, result: T, measurements: Sequence[Measurement]) -> T:
+        """Return the result with measurements that were compared with a saved run."""
+        return result
+
+    def untimed_reason(self, calls: Sequence[Call]) -> str:
+        """Return why calls are not timed, empty where they are; call each once where only that can tell."""
+        if self.settings.disable or (self.device.type == "cpu" and self.settings.timer != "scripted"):
+            return self.call_once(calls)
+        return ""
+
+    def call_once(self, calls: Sequence[Call]) -> str:
+        """Call each once, untimed; return why such calls are never timed, empty where they could be."""
+        with counting_launches() as launches:
+            for call in calls:
+                refuse_lazy(call.prepare()(), call.label)
+        return unmeasured_reason(self.settings, self.device, launches.number) or ""
