@@ -28,6 +28,7 @@ COLUMNS = (
     "reps",
     "kernels",
     "clock",
+    "reference",
     "speedup",
     "limit",
     "flags",
@@ -331,10 +332,11 @@ class Settings:
     disable: bool = setting(False, switch, "call each function once and measure nothing")
     only: bool = setting(False, switch, "run only the tests that use gpu_bench")
     skip: bool = setting(False, switch, "run only the tests that do not use gpu_bench")
-    columns: tuple[str, ...] = setting(
-        ("median", "interval", "mean", "std", "min", "max", "reps", "kernels", "speedup", "limit", "flags"),
+    columns: tuple[str, ...] | None = setting(
+        None,
         columns,
-        f"the table's columns, of {', '.join(COLUMNS)}",
+        f"the table's columns after verdict, test and function, of {', '.join(COLUMNS)}; unset, as many as the "
+        "terminal has room for",
         "LIST",
     )
     sort: str = setting("none", choice(*SORT_KEYS), f"sort the table by one of {', '.join(SORT_KEYS)}", "KEY")

@@ -67,6 +67,8 @@ def grouped(value: float) -> str:
 
 def printable(text: str) -> str:
     """Return a text with what cannot be printed, control characters and lone surrogates, written as escapes."""
+    if text.isprintable():
+        return text
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_gpubench.cli.arguments import chance, checked
-from pytest_gpubench.cli.output import coloured, has_colour, shortened, table, write
+from pytest_gpubench.cli.output import table, write
 from pytest_gpubench.cli.saved import RUN_HELP, add_parser, add_storage, find_paths, run_title
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.units import count, format_time, printable, round_to_digits
 
 if TYPE_CHECKING:
+    from pytest_gpubench.report.layout import Column
     from pytest_gpubench.results.comparing import Finding
     from pytest_gpubench.results.model import SavedRun
     from pytest_gpubench.stats.tolerance import Tolerance
@@ -22,14 +23,12 @@ EXAMPLES = """compare main latest
 compare old.json new.json --fail-slower 5% --sort --only-changes
 compare main latest --metric speedup --fail-slower 1% --inconclusive=fail"""
 METRICS = ("median", "speedup", "mean", "q1", "q3")
-HEADER = ("Test", "Function", "Old", "New", "New / old", "Verdict")
 SPEEDUP_RATIO = "Slowdown"
 """The ratio's header where speedups are compared: of them it is old / new, of times new / old."""
 WORDS = {"no test": "new", "renamed": "renamed", "parameters": "other parameters", "source": "test changed"}
 MOST_LINES = 20
 """Sentences of one kind that are written without --verbose."""
-MAX_NAME_WIDTH = 60
-COLOURS = {"FAIL": "red", "INVALID": "red", "INCONCLUSIVE": "yellow"}
+STYLES = {"FAIL": "bold red", "INVALID": "bold red", "INCONCLUSIVE": "yellow"}
 
 
 def add(commands: "argparse._SubParsersAction[Any]") -> None:
@@ -160,13 +159,7 @@ def report(
     shown = [each for each in findings if is_shown(each, arguments)]
     if arguments.sort:
         shown.sort(key=lambda each: -each.change.ratio if each.change is not None else 0.0)
-    rows = [row_of(each) for each in shown]
-    header = [SPEEDUP_RATIO if name == "New / old" and arguments.metric == "speedup" else name for name in HEADER]
-    lines = table(header, rows, right=(2, 3)) if rows else ["nothing to show"]
-    if has_colour():
-        lines = (
-            [lines[0], *(paint(text, row[-1]) for text, row in zip(lines[1:], rows, strict=True))] if rows else lines
-        )
+    lines = table(columns_of(shown, arguments.metric)) if shown else ["nothing to show"]
     notes = note_lines(findings, None if arguments.verbose else MOST_LINES)
     return [*map(printable, head), "", *lines, "", *notes, total(findings, tolerance, arguments.alpha)]
 
@@ -195,12 +188,30 @@ def is_reference(finding: "Finding") -> bool:
     return measurement is not None and measurement.role == "reference"
 
 
-def row_of(finding: "Finding") -> tuple[str, ...]:
-    """Return what the table says of a measurement."""
+def columns_of(shown: "Sequence[Finding]", metric: str) -> "list[Column]":
+    """Return the columns of the table, every row in the colour of its verdict."""
+    from pytest_gpubench.report.layout import Column
+
+    words = list(map(word_of, shown))
+    styles = [STYLES.get(word, "") for word in words]
+    functions = [f"{each.label}{example_of(each)}" for each in shown]
+    old, new = zip(*map(values_of, shown), strict=True)
+    ratio = SPEEDUP_RATIO if metric == "speedup" else "New / old"
+    brief = Column(ratio, [ratio_of(each, brief=True) for each in shown], styles)
+    return [
+        Column("Verdict", words, styles),
+        Column("Test", [each.nodeid for each in shown], styles, least=16),
+        Column("Function", functions, styles, least=8),
+        Column("Old", old, styles, right=True, rank=2),
+        Column("New", new, styles, right=True, rank=1),
+        Column(ratio, [ratio_of(each) for each in shown], styles, rank=3, short=brief),
+    ]
+
+
+def example_of(finding: "Finding") -> str:
+    """Return which example of hypothesis a measurement is of; empty where it is of none."""
     measurement = finding.new or finding.old
-    example = f" at {measurement.example}" if measurement is not None and measurement.example else ""
-    names = (shortened(name, MAX_NAME_WIDTH) for name in (finding.nodeid, finding.label + example))
-    return (*names, *values_of(finding), ratio_of(finding), word_of(finding))
+    return f" at {measurement.example}" if measurement is not None and measurement.example else ""
 
 
 def values_of(finding: "Finding") -> tuple[str, str]:
@@ -217,12 +228,12 @@ def values_of(finding: "Finding") -> tuple[str, str]:
     return old, new
 
 
-def ratio_of(finding: "Finding") -> str:
-    """Return the ratio with its interval."""
-    if finding.change is None:
-        return "-"
-    ends = [round_to_digits(end, 4) for end in finding.change.interval or ()]
-    return f"{round_to_digits(finding.change.ratio, 4)}x" + (f" [{', '.join(ends)}]" if ends else "")
+def ratio_of(finding: "Finding", brief: bool = False) -> str:
+    """Return the ratio with its interval, unless brief."""
+    from pytest_gpubench.report.cells import ratio_text
+
+    change = finding.change
+    return "-" if change is None else ratio_text(change.ratio, None if brief else change.interval)
 
 
 def word_of(finding: "Finding") -> str:
@@ -236,11 +247,6 @@ def word_of(finding: "Finding") -> str:
     if finding.new is None:
         return "gone"
     return "reference" if finding.change is not None else "not measured"
-
-
-def paint(text: str, word: str) -> str:
-    """Return a row in the colour of its verdict."""
-    return coloured(text, COLOURS[word]) if word in COLOURS else text
 
 
 def note_lines(findings: "Iterable[Finding]", most: int | None) -> list[str]:

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_gpubench.cli.arguments import chance, checked
-from pytest_gpubench.cli.output import coloured, has_colour, table, write
+from pytest_gpubench.cli.output import table, write
 from pytest_gpubench.cli.saved import add_parser, add_storage, commit_text, list_stored, nothing_saved, when
 from pytest_gpubench.cli.show import matches
 from pytest_gpubench.errors import BadFile
 from pytest_gpubench.units import choose_time_unit, count, printable, round_to_digits
 
 if TYPE_CHECKING:
+    from pytest_gpubench.report.layout import Column
     from pytest_gpubench.results.model import Measurement, SavedRun, TestRecord
     from pytest_gpubench.results.store import Stored
     from pytest_gpubench.stats.changepoints import ChangePoint
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
 EXAMPLES = """history test_rms_norm
 history 'test_softmax[*-float16]' --device h200
 history softmax --metric speedup --alpha 0.001"""
-BAR_WIDTH = 24
+BAR_WIDTHS = (24, 12)
+NOTE_WIDTH = 36
 EIGHTHS = " ▏▎▍▌▋▊▉"
 METRICS: "dict[str, Callable[[Measurement], float | None]]" = {
     "median": lambda item: item.timing.median_us,
@@ -154,35 +156,38 @@ def series_lines(points: Sequence[Point], metric: str, alpha: float) -> list[str
     values = [points[at].value or 0.0 for at in drawn]
     changes = {drawn[found.index]: found for found in change_points(values, alpha)}
     unit = choose_time_unit(point.measurement.timing.median_us for point in points)
-    speedups = any(point.measurement.speedup is not None for point in points)
-    header = ["Run", "Date", "Commit", f"Median ({unit})", "95 % interval"]
-    header += [*(["Speedup"] if speedups else []), "", ""]
-    longest = max(values, default=0.0)
-    rows = []
-    for at, point in enumerate(points):
-        last = points[at - 1] if at else None
-        note = note_of(point, last, changes.get(at), metric)
-        rows.append([*cells(point, unit, speedups), bar(point.value, longest), note])
-    lines = table(header, rows, right=(3, 4))
-    marked = [coloured(text, "yellow") if has_colour() and at - 1 in changes else text for at, text in enumerate(lines)]
-    return [*marked, summary(values, changes, points, metric, alpha)]
+    notes = [note_of(point, points[at - 1] if at else None, changes.get(at), metric) for at, point in enumerate(points)]
+    styles = ["yellow" if at in changes else "" for at in range(len(points))]
+    columns = columns_of(points, unit, styles, notes)
+    return [*table(columns), summary(values, changes, points, metric, alpha)]
 
 
-def cells(point: Point, unit: str, speedups: bool) -> list[str]:
-    """Return what the table says of a run in numbers."""
+def columns_of(points: Sequence[Point], unit: str, styles: Sequence[str], notes: Sequence[str]) -> "list[Column]":
+    """Return the columns of the table."""
     from pytest_gpubench.report.cells import interval_cell, speedup_text, time_cell
+    from pytest_gpubench.report.layout import Column
 
-    timing = point.measurement.timing
-    texts = [f"{point.number:04}", point.date, point.commit, time_cell(timing.median_us, unit)]
-    texts.append(interval_cell(timing.median_interval_us, unit))
-    return texts + ([speedup_text(point.measurement.speedup) or "-"] if speedups else [])
+    timings = [point.measurement.timing for point in points]
+    speedups = [speedup_text(point.measurement.speedup) for point in points]
+    longest = max((point.value for point in points if point.value is not None), default=0.0)
+    long, short = ([bar(point.value, longest, width) for point in points] for width in BAR_WIDTHS)
+    columns = [
+        Column("Run", [f"{point.number:04}" for point in points], styles),
+        Column("Date", [point.date for point in points], styles),
+        Column("Commit", [point.commit for point in points], styles, rank=2),
+        Column(f"Median ({unit})", [time_cell(timing.median_us, unit) for timing in timings], styles, right=True),
+        Column("95 % interval", [interval_cell(timing.median_interval_us, unit) for timing in timings], styles, rank=4),
+    ]
+    columns += [Column("Speedup", [text or "-" for text in speedups], styles, rank=1)] if any(speedups) else []
+    columns.append(Column("", long, styles, rank=5, short=Column("", short, styles, rank=3)))
+    return [*columns, Column("", notes, styles, least=NOTE_WIDTH)]
 
 
-def bar(value: float | None, longest: float) -> str:
-    """Return a bar from 0, to an eighth of a letter."""
+def bar(value: float | None, longest: float, width: int) -> str:
+    """Return a bar from 0, so many letters long at most, to an eighth of one."""
     if value is None or not 0 < value <= longest:
         return ""
-    eighths = max(1, round(8 * BAR_WIDTH * value / longest))
+    eighths = max(1, round(8 * width * value / longest))
     return "█" * (eighths // 8) + EIGHTHS[eighths % 8].strip()
 
 

@@ -1,16 +1,13 @@
-"""What a command writes: text on standard output or in a file, and tables of any length."""
+"""What a command writes: text on standard output or in a file, and tables."""
 
 import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from unicodedata import combining, east_asian_width
+from typing import TYPE_CHECKING
 
-from pytest_gpubench.units import printable
-
-GAP = "  "
-COLOURS = {"red": "\x1b[1;31m", "yellow": "\x1b[33m", "green": "\x1b[32m"}
-PLAIN = "\x1b[0m"
+if TYPE_CHECKING:
+    from pytest_gpubench.report.layout import Column
 
 
 def write(text: str) -> None:
@@ -40,35 +37,8 @@ def has_colour() -> bool:
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
-def coloured(text: str, colour: str) -> str:
-    """Return text in a colour: red, yellow or green."""
-    return f"{COLOURS[colour]}{text}{PLAIN}"
+def table(columns: "Sequence[Column]") -> list[str]:
+    """Return the lines of a table on standard output."""
+    from pytest_gpubench.report.layout import Screen, lay_out
 
-
-def table(header: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> list[str]:
-    """Return the lines of a table, each cell of one line; `right` are the columns that are set to the right.
-
-    A table of thousands of rows takes milliseconds, where one of rich's takes seconds.
-    """
-    cells = [list(map(printable, row)) for row in rows]
-    widths = [max(map(width_of, column)) for column in zip(header, *cells, strict=True)]
-    return [line(header, widths, right), *(line(row, widths, right) for row in cells)]
-
-
-def line(cells: Sequence[str], widths: Sequence[int], right: Sequence[int]) -> str:
-    """Return a row of a table."""
-    padding = [" " * (width - width_of(cell)) for cell, width in zip(cells, widths, strict=True)]
-    both = zip(padding, cells, strict=True)
-    return GAP.join(blank + cell if at in right else cell + blank for at, (blank, cell) in enumerate(both)).rstrip()
-
-
-def width_of(text: str) -> int:
-    """Return how many columns of a terminal a text takes: two for a letter of Chinese, none for a combining accent."""
-    if text.isascii():
-        return len(text)
-    return sum((not combining(each)) * (1 + (east_asian_width(each) in "WF")) for each in text)
-
-
-def shortened(text: str, width: int) -> str:
-    """Return a text without its middle where it is too long for a table."""
-    return text if len(text) <= width else f"{text[: width // 2]}…{text[width // 2 + 1 - width :]}"
+    return lay_out("", columns, Screen.current(has_colour())).split("\n")

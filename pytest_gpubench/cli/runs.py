@@ -10,10 +10,11 @@ from pytest_gpubench.cli.saved import add_parser, add_storage, commit_text, list
 from pytest_gpubench.errors import BadFile
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_gpubench.report.layout import Column
     from pytest_gpubench.results.model import SavedRun
     from pytest_gpubench.results.store import Stored
-
-HEADER = ("Number", "Name", "Date", "GPU", "Commit", "Tests", "Limits")
 
 
 def add(commands: "argparse._SubParsersAction[Any]") -> None:
@@ -31,10 +32,26 @@ def run(arguments: argparse.Namespace) -> int:
             rows.append(row_of(stored))
         except BadFile as error:
             errors.append(str(error))
-    write("\n".join(table(HEADER, rows, right=(5,))) if rows or errors else nothing_saved(arguments))
+    write("\n".join(table(columns_of(rows))) if rows or errors else nothing_saved(arguments))
     for sentence in errors:
         print(f"pytest-gpubench list: {sentence}", file=sys.stderr)
     return 2 if errors else 0
+
+
+def columns_of(rows: "Sequence[Sequence[str]]") -> "list[Column]":
+    """Return the columns of the table."""
+    from pytest_gpubench.report.layout import Column
+
+    number, name, date, gpu, commit, tests, limits = zip(*rows, strict=True) if rows else [()] * 7
+    return [
+        Column("Number", number),
+        Column("Name", name, least=12),
+        Column("Date", date),
+        Column("GPU", gpu, least=12),
+        Column("Commit", commit, rank=1),
+        Column("Tests", tests, right=True),
+        Column("Limits", limits, least=12, rank=2),
+    ]
 
 
 def row_of(stored: "Stored") -> tuple[str, ...]:

@@ -61,12 +61,14 @@ def show(path: Path, run: "SavedRun", arguments: argparse.Namespace) -> None:
 
 def tables(run: "SavedRun", verbose: bool) -> str:
     """Return the tables and the lines below them."""
+    from pytest_gpubench.report.layout import Screen
     from pytest_gpubench.report.table import render
     from pytest_gpubench.report.terminal import summary_lines
     from pytest_gpubench.settings import Settings
 
     settings = Settings(verbose=verbose)
-    return "\n".join(["", render(run.records, settings, has_colour()), *summary_lines(run.records, settings)])
+    table = render(run.records, settings, Screen.current(has_colour()))
+    return "\n".join(["", *([table, ""] if table else []), *summary_lines(run.records, settings)])
 
 
 def select(run: "SavedRun", pattern: str | None) -> "SavedRun":

@@ -102,13 +102,15 @@ class Gathering:
             terminalreporter.write_line(f"gpu_bench: {self._shortfall}", red=True)
 
     def _show(self, terminalreporter: "pytest.TerminalReporter") -> None:
+        from pytest_gpubench.report.layout import Screen
         from pytest_gpubench.report.table import render
         from pytest_gpubench.report.terminal import summary_lines
 
         terminalreporter.write_line("")
         if not self.settings.quiet:
-            text = render(self.records, self.settings, self.config.get_terminal_writer().hasmarkup)
-            for line in text.splitlines():
+            screen = Screen.current(self.config.get_terminal_writer().hasmarkup)
+            text = render(self.records, self.settings, screen)
+            for line in [*text.split("\n"), ""] if text else []:
                 terminalreporter.write_line(line)
         for line in summary_lines(self.records, self.settings):
             terminalreporter.write_line(line)

@@ -1,15 +1,12 @@
-"""What the tables and the reports say of one timing, one speedup, one verdict."""
+"""What tables and reports say of one timing, one comparison, one verdict."""
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
+from pytest_gpubench.report.rows import Row, reference_label
 from pytest_gpubench.results.kernels import breakdown, longest
 from pytest_gpubench.results.model import Measurement, Outcome, PastChange, Speedup, Timing, Verdict
 from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.units import MICROSECONDS_PER_UNIT, format_time, printable, round_to_digits
-
-if TYPE_CHECKING:
-    from rich.text import Text
 
 STYLES = {
     Outcome.PASS: "green",
@@ -24,6 +21,9 @@ WORTH_TELLING = 0.01
 """Changes of less are not counted, however certain they are, unless they break a limit."""
 
 
+# times
+
+
 def time_cell(value_us: float | None, unit: str) -> str:
     """Return a time in the table's unit with four significant digits."""
     return "-" if value_us is None else round_to_digits(value_us / MICROSECONDS_PER_UNIT[unit], 4)
@@ -34,25 +34,12 @@ def interval_cell(interval: Interval | None, unit: str) -> str:
     return f"[{time_cell(interval.low, unit)}, {time_cell(interval.high, unit)}]" if interval else "-"
 
 
-def speedup_text(speedup: Speedup | None) -> str:
-    """Return a speedup with its interval; nothing for what is compared with nothing."""
-    if speedup is None:
-        return ""
-    ratio, *ends = (round_to_digits(number, 4) for number in (speedup.ratio, *(speedup.interval or ())))
-    return f"{ratio}x" + (f" [{', '.join(ends)}]" if ends else "")
-
-
-def outcome_text(verdict: Verdict) -> str:
-    """Return a verdict's outcome in a table's words."""
-    suffix = "" if verdict.enforced or verdict.outcome in (Outcome.PASS, Outcome.NOT_JUDGED) else " (not enforced)"
-    return f"{verdict.outcome.value.upper()}{suffix}"
-
-
-def coloured_lines(lines: Iterable[tuple[str, Outcome]]) -> "Text":
-    """Return lines, each in the colour of its verdict."""
-    from rich.text import Text
-
-    return Text("\n").join([Text(text, style=STYLES[outcome]) for text, outcome in lines])
+def timing_cell(timing: Timing, unit: str) -> str:
+    """Return a median with its interval, as far as there are any."""
+    if not timing.measured:
+        return "-"
+    interval = timing.median_interval_us
+    return time_cell(timing.median_us, unit) + (f" {interval_cell(interval, unit)}" if interval else "")
 
 
 def notes_of(timing: Timing) -> list[str]:
@@ -73,33 +60,102 @@ def kernel_lines(timing: Timing) -> list[str]:
     ]
 
 
+# comparisons
+
+
+def ratio_text(ratio: float, interval: Interval | None = None, digits: int = 4) -> str:
+    """Return a ratio with its interval: `1.667x [1.650, 1.684]`."""
+    ends = [round_to_digits(end, digits) for end in interval or ()]
+    return f"{round_to_digits(ratio, digits)}x" + (f" [{', '.join(ends)}]" if ends else "")
+
+
+def speedup_text(speedup: Speedup | None, brief: bool = False) -> str:
+    """Return a speedup with its interval, unless brief; nothing for what is compared with nothing."""
+    return "" if speedup is None else ratio_text(speedup.ratio, None if brief else speedup.interval)
+
+
+def variant_text(row: Row, brief: bool = False) -> str:
+    """Return a function's name; which example it is, and of how many it is the worst, where it stands for many."""
+    word = "worst" if reference_label(row) else "slowest"
+    example = f" at {row.measurement.example}" if row.measurement.example else ""
+    if not row.hidden:
+        return f"{row.timing.label}{example}"
+    if brief:
+        return f"{row.timing.label}{example} ({word} of {row.hidden + 1})"
+    others = ""
+    if row.usual is not None and row.best is not None:
+        others = f", median {ratio_text(row.usual, digits=3)}, best {ratio_text(row.best, digits=3)}"
+    search = f" after {row.record.search}" if row.record.search else ""
+    return f"{row.timing.label} ({word} of {row.hidden + 1}{others}){search}{example}"
+
+
+def reference_us(row: Row) -> float | None:
+    """Return the reference's time; None where it was not measured."""
+    if row.measurement.speedup is not None:
+        return row.measurement.speedup.reference_us
+    return row.reference.median_us if row.reference is not None and row.reference.measured else None
+
+
+def reference_text(row: Row, unit: str) -> str:
+    """Return the reference's time and name; nothing for what is compared with nothing."""
+    label = reference_label(row)
+    return "" if label is None else f"{time_cell(reference_us(row), unit)} {label}"
+
+
+def times_us(rows: Iterable[Row]) -> list[float]:
+    """Return the times that a table shows: medians, and those of references."""
+    times = []
+    for row in rows:
+        own_us = row.timing.median_us if row.timing.measured else None
+        times += [value_us for value_us in (own_us, reference_us(row)) if value_us is not None]
+    return times
+
+
+def notes_of_both(row: Row) -> str:
+    """Return what a reader has to know of a timing, then of its reference."""
+    reference = [] if row.reference is None else notes_of(row.reference)
+    return ", ".join(notes_of(row.timing) + [f"reference {note}" for note in reference])
+
+
+# verdicts, and changes against a saved run
+
+
+def outcome_text(verdict: Verdict, brief: bool = False) -> str:
+    """Return a verdict's outcome; that it is not enforced is told by words, or by parentheses where brief."""
+    word = verdict.outcome.value.upper()
+    if verdict.enforced or verdict.outcome in (Outcome.PASS, Outcome.NOT_JUDGED):
+        return word
+    return f"({word})" if brief else f"{word} (not enforced)"
+
+
 def past_verdict(item: Measurement) -> Verdict | None:
     """Return the verdict on a measurement's change against a saved run; None where that was not judged."""
     return next((each for each in item.verdicts if each.is_of_past), None)
 
 
-def change_text(change: PastChange) -> str:
-    """Return how many times as long as in a saved run something takes, with its interval."""
-    ratio, *ends = (round_to_digits(number, 4) for number in (change.ratio, *(change.interval or ())))
-    return f"{ratio}x" + (f" [{', '.join(ends)}]" if ends else "")
+def change_text(change: PastChange | None, brief: bool = False) -> str:
+    """Return how the metric that was compared has changed, `speedup -20.0 % [-21.0, -19.0]`; nothing without one."""
+    if change is None:
+        return ""
+    ratios = [change.ratio, *((not brief and change.interval) or ())]
+    if change.metric == "speedup":  # whose ratio is old over new
+        ratios = [1 / ratio for ratio in ratios[:1] + ratios[:0:-1]]
+    found, *ends = (signed_percent(ratio) for ratio in ratios)
+    return f"{printable(change.metric)} {found} %" + (f" [{', '.join(ends)}]" if ends else "")
 
 
-def change_cell(item: Measurement) -> "Text":
-    """Return a measurement's change, in the colour of its verdict where there is one; nothing where there is none."""
-    from rich.text import Text
-
-    if item.change is None:
-        return Text("")
-    verdict = past_verdict(item)
-    return Text(change_text(item.change), style="" if verdict is None else STYLES[verdict.outcome])
+def signed_percent(ratio: float) -> str:
+    """Return by how much a ratio differs from 1: `+25.0`, `-0.31`."""
+    percent = 100 * (ratio - 1)
+    return f"{percent:+.1f}" if abs(percent) >= 1 else f"{round(percent, 2) + 0.0:+.2f}"
 
 
-def against_title(items: Iterable[Measurement]) -> str:
+def against_title(items: Sequence[Measurement]) -> str:
     """Return the header over changes, by the name of what they are against; empty where there are none."""
     names = {item.change.baseline for item in items if item.change is not None}
     if not names:
         return ""
-    return f"Time against {printable(names.pop())}" if len(names) == 1 else "Time against baselines"
+    return f"Against {names.pop()}" if len(names) == 1 else "Against baselines"
 
 
 def change_word(item: Measurement) -> str:

@@ -5,9 +5,16 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from pytest_gpubench.report.cells import outcome_text, speedup_text, time_cell
-from pytest_gpubench.report.comparison import reference_us, times_us, timing_cell, variant_text
-from pytest_gpubench.report.rows import Row, fold, reference_label, slowness, slowness_against_reference, split
+from pytest_gpubench.report.cells import (
+    outcome_text,
+    reference_us,
+    speedup_text,
+    time_cell,
+    times_us,
+    timing_cell,
+    variant_text,
+)
+from pytest_gpubench.report.rows import Row, fold, reference_label, split
 from pytest_gpubench.results.baseline import torch_version
 from pytest_gpubench.results.kernels import breakdown, longest
 from pytest_gpubench.results.model import DeviceFacts, Outcome, PastChange, SavedRun, TestRecord, Timing, Verdict
@@ -169,7 +176,7 @@ def rows_of(record: TestRecord) -> list[Row]:
     """Return what is told of a test: of a function measured very often the worst, of references what was judged."""
     alone, candidates = split(record)
     references = [Row(record, item) for item in record.measurements if item.role == "reference" and item.verdicts]
-    rows = [*fold(alone, slowness), *fold(candidates, slowness_against_reference), *references]
+    rows = [*fold(alone), *fold(candidates), *references]
     return [row for row in rows if row.shown or row.measurement.verdicts]
 
 

@@ -1,45 +1,24 @@
 """What is shown of the parts of a call: the table of phases, and a line for each region."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from pytest_gpubench.report.cells import interval_cell, time_cell
+from pytest_gpubench.report.layout import Column, Screen, lay_out
 from pytest_gpubench.results.phases import OUTSIDE, Phase, Phases, Region
-from pytest_gpubench.units import choose_time_unit, count, format_share, format_time, round_to_digits
-
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
+from pytest_gpubench.units import choose_time_unit, count, format_share, format_time, printable, round_to_digits
 
 RATE_PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
-def print_phases(console: "Console", title: str, found: Phases, time_unit: str, max_name_width: int) -> None:
-    """Write the table of one call of `phases`, and how their sum compares with the whole; nothing without numbers."""
-    if not found.measured:
-        return
-    console.print(build(title, found, time_unit, max_name_width))
-    if found.sentence:
-        console.print(f"  {found.sentence}\n", markup=False, soft_wrap=True)
-
-
-def build(title: str, found: Phases, time_unit: str, max_name_width: int) -> "Table":
-    """Return the table of one call of `phases`; the unit "auto" is the one that fits its times."""
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    text = f"gpu_bench phases{': ' if title else ''}{title}"
-    table = Table(title=Text(text, style="bold"), title_justify="left", box=box.SIMPLE_HEAD)
+def phases_block(title: str, found: Phases, time_unit: str, screen: Screen) -> str:
+    """Return the table of one call of `phases`, and how the sum of its phases compares with the whole."""
     head, *lines = cells(found, time_unit)
-    for header in head:
-        if header == head[0]:
-            table.add_column(header, overflow="fold", max_width=max_name_width)
-        else:
-            table.add_column(header, justify="left" if header == "Flags" else "right", no_wrap=True)
-    for line in lines:
-        table.add_row(*map(Text, line))
-    return table
+    columns = [
+        Column(header, texts, right=header not in ("Phase", "Flags"), least=16 if header == "Phase" else 0)
+        for header, texts in zip(head, zip(*lines, strict=True), strict=True)
+    ]
+    table = lay_out(title, columns, screen)
+    return "\n".join([table, *([screen.encoded(printable(found.sentence))] if found.sentence else [])])
 
 
 def cells(found: Phases, time_unit: str = "auto") -> list[list[str]]:
@@ -85,18 +64,8 @@ def phases_lines(found: Phases) -> list[str]:
     """Return what a failed test's report says of its phases."""
     if not found.measured:
         return [f"phases of {found}"]
-    lines = cells(found)
-    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
-    rows = [
-        "  ".join(
-            [line[0].ljust(widths[0]), *(text.rjust(width) for text, width in zip(line[1:], widths[1:], strict=True))]
-        )
-        for line in lines
-    ]
-    timed = (
-        f"phases of {found.title} ({count(found.rounds, 'round')}, {found.cache}, {found.timer}, seed {found.seed}):"
-    )
-    return [timed, *(f"  {row}".rstrip() for row in rows), *([f"  {found.sentence}"] if found.sentence else [])]
+    how = f"{count(found.rounds, 'round')}, {found.cache}, {found.timer}, seed {found.seed}"
+    return phases_block(f"phases of {found.title} ({how}):", found, "auto", Screen()).split("\n")
 
 
 def region_lines(regions: Sequence[Region]) -> list[str]:

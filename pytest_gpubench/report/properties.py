@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable
 
-from pytest_gpubench.report.rows import FROM_BEST, severity
+from pytest_gpubench.report.rows import FROM_BEST, all_rows, fold
 from pytest_gpubench.results.model import Measurement, Outcome, PastChange, TestRecord, Verdict
 from pytest_gpubench.units import printable
 
@@ -15,7 +15,7 @@ def median_properties(record: TestRecord) -> list[tuple[str, object]]:
     """
     properties: list[tuple[str, object]] = []
     used: set[str] = set()
-    for item in without_examples(record.measurements):
+    for item in without_examples(record):
         values = values_of(item)
         if values:
             name = unused(f"gpu_bench.{printable(item.timing.label)}", used)
@@ -24,19 +24,10 @@ def median_properties(record: TestRecord) -> list[tuple[str, object]]:
     return properties
 
 
-def without_examples(measurements: Iterable[Measurement]) -> list[Measurement]:
-    """Return the measurements, of those under @given only the worst of each function."""
-    kept: dict[object, Measurement] = {}
-    for index, item in enumerate(measurements):
-        key = item.timing.label if item.example else index
-        kept[key] = max(kept.get(key, item), item, key=badness)
-    return list(kept.values())
-
-
-def badness(item: Measurement) -> tuple[int, float, float]:
-    """Return how bad a measurement is: by its worst verdict, then by how slow it is against its reference."""
-    slowness = -item.speedup.ratio if item.speedup is not None else -math.inf
-    return severity(item), slowness, item.timing.median_us if item.timing.measured else 0.0
+def without_examples(record: TestRecord) -> list[Measurement]:
+    """Return a test's measurements in their order, of those under @given only the worst of each function."""
+    kept = {id(row.measurement) for row in fold(all_rows(record), most=math.inf)}
+    return [item for item in record.measurements if id(item) in kept]
 
 
 def values_of(item: Measurement) -> dict[str, float | str]:

@@ -1,5 +1,6 @@
 """The rows of the tables: which measurements are shown, which of them are compared with which, and in what order."""
 
+import math
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -101,44 +102,47 @@ def can_be_reference(item: Measurement, found: Speedup) -> bool:
     return plain and item.timing.median_us == found.reference_us
 
 
-def choose_measurements(records: Iterable[TestRecord], everything: bool) -> list[Row]:
-    """Return the measurements that are compared with nothing, of a function measured very often only the slowest.
+def choose_rows(record: TestRecord, everything: bool) -> list[Row]:
+    """Return a test's own measurements, then candidates, the worst standing for many; or every measurement."""
+    if everything:
+        return [row for row in all_rows(record) if row.shown]
+    return [row for half in split(record) for row in fold(row for row in half if row.shown)]
 
-    everything: all measurements, those of comparisons too.
+
+def all_rows(record: TestRecord) -> list[Row]:
+    """Return every measurement of a test, references too, in the order in which they were taken."""
+    candidates = {id(row.measurement): row for row in split(record)[1]}
+    return [candidates.get(id(item)) or Row(record, item) for item in record.measurements]
+
+
+def fold(
+    rows: Iterable[Row], pick: "Callable[[Sequence[Row]], Row] | None" = None, most: float = MOST_ROWS_PER_FUNCTION
+) -> list[Row]:
+    """Return the rows of a test, one row for a function that has more than `most` rows or was called with examples.
+
+    pick: chooses that row; None is `worst`.
     """
-    rows = []
-    for record in records:
-        if everything:
-            rows += [row for row in map(row_of(record), record.measurements) if row.shown]
-        else:
-            rows += fold([row for row in split(record)[0] if row.shown], slowness)
-    return rows
-
-
-def choose_comparisons(records: Iterable[TestRecord], everything: bool) -> list[Row]:
-    """Return the candidates of comparisons, of one compared very often only the worst, unless everything."""
-    rows = []
-    for record in records:
-        shown = [row for row in split(record)[1] if row.shown]
-        rows += shown if everything else fold(shown, slowness_against_reference)
-    return rows
-
-
-def row_of(record: TestRecord) -> Callable[[Measurement], Row]:
-    """Return a function that makes rows of a test's measurements."""
-    return lambda measurement: Row(record, measurement)
-
-
-def fold(rows: Iterable[Row], badness: Callable[[Row], float]) -> list[Row]:
-    """Return the rows of a test, with the worst of a function standing for all where there are very many."""
     kept = []
     for members in repeats(rows):
         of_examples = len(members) > 1 and all(row.measurement.example for row in members)
-        if len(members) <= MOST_ROWS_PER_FUNCTION and not of_examples:
+        if len(members) <= most and not of_examples:
             kept += members
         else:
-            kept.append(stand_for(members, max(members, key=lambda row: (severity(row.measurement), badness(row)))))
+            kept.append(stand_for(members, (pick or worst)(members)))
     return kept
+
+
+def worst(rows: Sequence[Row]) -> Row:
+    """Return the row with the worst verdict, of these the slowest: against its reference, or by its time."""
+    return max(rows, key=badness)
+
+
+def badness(row: Row) -> tuple[bool, int, float, float]:
+    """Return what sorts rows of one function from the best to the worst; INVALID without a number is the worst."""
+    time_us = row.timing.median_us if row.timing.measured else math.inf
+    without = math.inf if row.reference is not None else -math.inf
+    slowness = without if row.measurement.speedup is None else -row.measurement.speedup.ratio
+    return row.shown, severity(row.measurement), slowness, time_us
 
 
 def severity(measurement: Measurement) -> int:
@@ -146,11 +150,11 @@ def severity(measurement: Measurement) -> int:
     return max((FROM_BEST.index(verdict.outcome) + 1 for verdict in measurement.verdicts), default=0)
 
 
-def stand_for(members: Sequence[Row], worst: Row) -> Row:
-    """Return the worst row as the one that stands for all."""
-    ratios = [row.measurement.speedup.ratio for row in members if row.measurement.speedup is not None]
+def stand_for(members: Sequence[Row], row: Row) -> Row:
+    """Return a row as the one that stands for all."""
+    ratios = [each.measurement.speedup.ratio for each in members if each.measurement.speedup is not None]
     usual, best = (statistics.median(ratios), max(ratios)) if ratios else (None, None)
-    return replace(worst, hidden=len(members) - 1, usual=usual, best=best)
+    return replace(row, hidden=len(members) - 1, usual=usual, best=best)
 
 
 def repeats(rows: Iterable[Row]) -> list[list[Row]]:
@@ -166,16 +170,6 @@ def reference_label(row: Row) -> str | None:
     if row.measurement.speedup is not None:
         return row.measurement.speedup.reference
     return None if row.reference is None else row.reference.label
-
-
-def slowness(row: Row) -> float:
-    """Return how bad a measurement is: its time, and worse than any where there is none."""
-    return row.timing.median_us if row.timing.measured else float("inf")
-
-
-def slowness_against_reference(row: Row) -> float:
-    """Return how bad a candidate is: how slow against its reference, and worse than any where that is not known."""
-    return float("inf") if row.measurement.speedup is None else -row.measurement.speedup.ratio
 
 
 def group(rows: Sequence[Row], key: str) -> list[tuple[str, list[Row]]]:

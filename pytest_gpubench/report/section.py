@@ -1,12 +1,11 @@
 """What a failed test's report says about its measurements."""
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-from pytest_gpubench.report.cells import kernel_lines, notes_of, speedup_text
-from pytest_gpubench.report.comparison import timing_cell
+from pytest_gpubench.report.cells import kernel_lines, notes_of, speedup_text, timing_cell
 from pytest_gpubench.report.phases import phases_lines, region_lines
-from pytest_gpubench.report.rows import MOST_ROWS_PER_FUNCTION, Row, reference_label, repeats, split
+from pytest_gpubench.report.rows import Row, fold, reference_label, split
 from pytest_gpubench.results.kernels import by_category, unmatched
 from pytest_gpubench.results.model import Outcome, TestRecord, Timing
 from pytest_gpubench.units import choose_time_unit, count, format_time, round_to_digits
@@ -18,26 +17,16 @@ def report_section(record: TestRecord) -> str:
     Of a function measured very often, as under @given, one is shown: the last that fails the test, for hypothesis ends
     with the example it reports, and the last of all where none does.
     """
-    alone, candidates = split(record)
-    lines = [line for row in last_of_many(alone) for line in measurement_lines(row)]
-    lines += [line for row in last_of_many(candidates) for line in comparison_lines(row)]
+    alone, candidates = (fold(half, last_failing) for half in split(record))
+    lines = [line for row in alone for line in measurement_lines(row)]
+    lines += [line for row in candidates for line in comparison_lines(row)]
     lines += [line for found in record.phases for line in phases_lines(found)]
     return "\n".join(lines)
 
 
-def last_of_many(rows: Iterable[Row]) -> list[Row]:
-    """Return the rows of a test, with one of a function standing for all where there are very many.
-
-    It is the last that fails the test, and the last of all where none does.
-    """
-    kept = []
-    for members in repeats(rows):
-        if len(members) <= MOST_ROWS_PER_FUNCTION:
-            kept += members
-        else:
-            last = next((row for row in reversed(members) if fails(row)), members[-1])
-            kept.append(Row(last.record, last.measurement, last.reference, hidden=len(members) - 1))
-    return kept
+def last_failing(rows: Sequence[Row]) -> Row:
+    """Return the last row that fails the test, and the last of all where none does."""
+    return next((row for row in reversed(rows) if fails(row)), rows[-1])
 
 
 def fails(row: Row) -> bool:

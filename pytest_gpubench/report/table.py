@@ -1,38 +1,32 @@
-"""The tables at the end of a run; here, that of the measurements."""
+"""The table at the end of a run: a row for each measurement, its verdicts first."""
 
-import io
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-from pytest_gpubench.report import comparison
 from pytest_gpubench.report.cells import (
+    STYLES,
     against_title,
-    change_cell,
-    coloured_lines,
+    change_text,
     interval_cell,
     kernel_lines,
-    notes_of,
+    notes_of_both,
     outcome_text,
+    past_verdict,
+    reference_text,
     speedup_text,
     time_cell,
+    times_us,
+    variant_text,
 )
-from pytest_gpubench.report.layout import lay_out
-from pytest_gpubench.report.phases import print_phases, region_lines
-from pytest_gpubench.report.rows import Row, choose_comparisons, choose_measurements, group, names_of_tests, sort
-from pytest_gpubench.results.model import TestRecord, Timing
+from pytest_gpubench.report.layout import Column, Screen, lay_out
+from pytest_gpubench.report.limits import limit_text
+from pytest_gpubench.report.phases import phases_block, region_lines
+from pytest_gpubench.report.rows import Row, choose_rows, group, names_of_tests, reference_label, sort
+from pytest_gpubench.results.model import TestRecord, Timing, Verdict
 from pytest_gpubench.settings import Settings
-from pytest_gpubench.units import choose_time_unit, format_share
+from pytest_gpubench.units import choose_time_unit, format_share, printable
 
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-MAX_WIDTH = 1000
-"""Wider than any table: a line that the terminal has to break is better than numbers broken into cells."""
-MAX_NAME_WIDTH = 60
-
-TIME_COLUMNS: dict[str, tuple[str, Callable[[Timing], float | None]]] = {
+TIMES: dict[str, tuple[str, Callable[[Timing], float | None]]] = {
     "median": ("Median", lambda timing: timing.median_us),
     "mean": ("Mean", lambda timing: timing.mean_us),
     "std": ("Std", lambda timing: timing.std_us if timing.reps > 1 else None),
@@ -43,7 +37,10 @@ TIME_COLUMNS: dict[str, tuple[str, Callable[[Timing], float | None]]] = {
     "busy": ("Busy", lambda timing: timing.median_busy_us),
     "span": ("Span", lambda timing: timing.median_span_us),
 }
-OTHER_COLUMNS: dict[str, str] = {
+HEADERS = {
+    "verdict": "Verdict",
+    "test": "Test",
+    "function": "Function",
     "interval": "95 % interval",
     "rel_std": "Rel. std",
     "reps": "Reps",
@@ -53,112 +50,147 @@ OTHER_COLUMNS: dict[str, str] = {
     "limit": "Limit",
     "flags": "Flags",
 }
-LAST = ("limit", "flags")
-AGAINST = "against"
-"""The column of changes against a saved run, which is there where there are any."""
+ALWAYS = ("verdict", "test", "function")
+AUTOMATIC = (
+    *("median", "interval", "reference", "speedup", "limit"),
+    *("mean", "std", "min", "max", "reps", "kernels", "flags"),
+)
+"""The columns after those, where there is room for all."""
+TO_THE_LEFT = (*ALWAYS, "reference", "limit", "flags")
+FORMS = {
+    "verdict": ((False, 0), (True, 0)),
+    "test": ((False, 24), (True, 16), (True, 8)),
+    "function": ((False, 0), (True, 16), (True, 8)),
+    "speedup": ((False, 0), (True, 0)),
+    "against": ((False, 0), (True, 0)),
+    "limit": ((False, 20), (False, 10)),
+    "flags": ((False, 12),),
+}
+"""A column's forms, the longest first: whether its cells are brief, and the width to which they may be shortened."""
+GIVEN_UP = (
+    *("function", "max", "min", "std", "mean", "kernels", "reps", "reference", "interval"),
+    *("speedup", "against", "function", "test", "verdict", "flags", "against", "test", "speedup", "limit", "median"),
+)
+"""What narrower screens do without, in this order: a column's longest form, then the next, in the end the column."""
 
 
-def render(records: Sequence[TestRecord], settings: Settings, color: bool) -> str:
-    """Return the tables as text, with terminal colours if asked for; empty where nothing was measured."""
-    from rich.console import Console
-
-    console = Console(
-        file=io.StringIO(),
-        width=MAX_WIDTH,
-        force_terminal=color,
-        color_system="standard" if color else None,
-        highlight=False,
-    )
-    for title, rows in group(choose_measurements(records, settings.verbose), settings.group_by):
-        print_table(console, build(title, sort(rows, settings.sort), settings))
+def render(records: Sequence[TestRecord], settings: Settings, screen: Screen) -> str:
+    """Return the tables as text; empty where nothing was measured."""
+    rows = [row for record in records for row in choose_rows(record, settings.verbose)]
+    blocks = []
+    for title, members in group(rows, settings.group_by):
+        members = sort(members, settings.sort)
+        blocks.append(lay_out(f"gpu_bench{': ' if title else ''}{title}", columns_of(members, settings), screen))
         if settings.verbose:
-            print_kernels(console, rows)
-    for title, rows in group(choose_comparisons(records, settings.verbose), settings.group_by):
-        print_table(console, comparison.build(title, sort(rows, settings.sort), settings.time_unit, MAX_NAME_WIDTH))
+            blocks += [screen.encoded(block) for row in members if (block := kernels_block(row))]
     for record in records:
-        for found in record.phases:
-            print_phases(console, record.nodeid.split("::", 1)[-1], found, settings.time_unit, MAX_NAME_WIDTH)
-    file = console.file
-    assert isinstance(file, io.StringIO)
-    return file.getvalue().rstrip("\n")
+        title = f"gpu_bench phases: {record.nodeid.split('::', 1)[-1]}"
+        blocks += [phases_block(title, found, settings.time_unit, screen) for found in record.phases if found.measured]
+    return "\n\n".join(blocks)
 
 
-def print_table(console: "Console", table: "Table") -> None:
-    """Write a table."""
-    console.file.write(f"{lay_out(table, console)}\n")
+@dataclass(frozen=True)
+class Line:
+    """One line of the table: a row with its first verdict, or one of its further verdicts."""
+
+    row: Row
+    name: str
+    verdict: Verdict | None
+    is_first: bool
 
 
-def build(title: str, rows: Sequence[Row], settings: Settings) -> "Table":
-    """Return one table of measurements."""
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
+def lines_of(rows: Sequence[Row]) -> list[Line]:
+    """Return a line for each verdict of each row, and one for a row without."""
+    return [
+        Line(row, name if at == 0 else "", verdict, at == 0)
+        for name, row in zip(names_of_tests(rows), rows, strict=True)
+        for at, verdict in enumerate(row.measurement.verdicts or [None])
+    ]
 
+
+def columns_of(rows: Sequence[Row], settings: Settings) -> list[Column]:
+    """Return the columns that have anything to show, in their order."""
     unit: str = settings.time_unit
     if unit == "auto":
-        unit = choose_time_unit(row.timing.median_us for row in rows if row.timing.measured)
-    columns = [name for name in settings.columns if name not in ("speedup", "limit", "flags") or has_any(name, rows)]
-    against = against_title(row.measurement for row in rows)
-    if against:
-        columns.insert(next((at for at, name in enumerate(columns) if name in LAST), len(columns)), AGAINST)
-    table = Table(title=Text(f"gpu_bench{': ' if title else ''}{title}", style="bold"), box=box.SIMPLE_HEAD)
-    table.title_justify = "left"
-    table.add_column("Test", overflow="fold", max_width=MAX_NAME_WIDTH)
-    table.add_column("Function", overflow="fold", max_width=MAX_NAME_WIDTH)
-    for name in columns:
-        header = f"{TIME_COLUMNS[name][0]} ({unit})" if name in TIME_COLUMNS else OTHER_COLUMNS.get(name, against)
-        table.add_column(header, justify="left" if name in LAST else "right", no_wrap=True)
-    for name, row in zip(names_of_tests(rows), rows, strict=True):
-        label = row.timing.label + (f" (slowest of {row.hidden + 1})" if row.hidden else "")
-        table.add_row(Text(name), Text(label), *(cell(column, row, unit) for column in columns))
-    return table
+        unit = choose_time_unit(times_us(rows))
+    lines = lines_of(rows)
+    chosen = list(settings.columns or AUTOMATIC)
+    chosen.insert(next((at for at, name in enumerate(chosen) if name in ("limit", "flags")), len(chosen)), "against")
+    columns = [column(name, lines, unit, name in (settings.columns or ())) for name in (*ALWAYS, *chosen)]
+    return [each for each in columns if any(each.cells)]
 
 
-def has_any(column: str, rows: Iterable[Row]) -> bool:
-    """Tell whether a column that is mostly empty has anything to show."""
-    if column == "limit":
-        return any(row.measurement.verdicts for row in rows)
-    if column == "speedup":
-        return any(row.measurement.speedup for row in rows)
-    return any(notes_of(row.timing) for row in rows)
+def column(name: str, lines: Sequence[Line], unit: str, is_kept: bool) -> Column:
+    """Return a column, with the shorter forms that replace it where there is less room, unless it is kept as it is."""
+    ranks = [] if is_kept else [len(GIVEN_UP) - at for at, each in enumerate(GIVEN_UP) if each == name]
+    found: list[Column] = []
+    for at, (brief, least) in reversed(list(enumerate(FORMS.get(name, ((False, 0),))))):
+        texts = [cell(name, line, unit, brief) for line in lines]
+        styles = [style(name, line) for line in lines]
+        rank = ranks[at] if at < len(ranks) else 0
+        found = [Column(header(name, lines, unit), texts, styles, name not in TO_THE_LEFT, least, rank, *found)]
+    return found[0]
 
 
-def cell(column: str, row: Row, unit: str) -> "Text":
-    """Return what a column says of a row."""
-    from rich.text import Text
-
-    if column == "limit":
-        return coloured_lines((f"{each.limit} {outcome_text(each)}", each.outcome) for each in row.measurement.verdicts)
-    if column == AGAINST:
-        return change_cell(row.measurement)
-    if column == "speedup":
-        return Text(speedup_text(row.measurement.speedup))
-    if column == "flags":
-        return Text(", ".join(notes_of(row.timing)), style="yellow")
-    return Text(plain_cell(column, row.timing, unit) if row.timing.measured else "-")
+def header(name: str, lines: Sequence[Line], unit: str) -> str:
+    """Return the header of a column."""
+    if name == "against":
+        return against_title([line.row.measurement for line in lines])
+    if name == "reference":
+        return f"Reference ({unit})"
+    return f"{TIMES[name][0]} ({unit})" if name in TIMES else HEADERS[name]
 
 
-def plain_cell(column: str, timing: Timing, unit: str) -> str:
+def style(name: str, line: Line) -> str:
+    """Return the style of a cell."""
+    verdict = past_verdict(line.row.measurement) if name == "against" else line.verdict
+    if name in ("verdict", "against") and verdict is not None:
+        return STYLES[verdict.outcome]
+    return "yellow" if name == "flags" else ""
+
+
+def cell(name: str, line: Line, unit: str, brief: bool) -> str:
+    """Return what a column says of a line."""
+    if name == "verdict":
+        return "" if line.verdict is None else outcome_text(line.verdict, brief)
+    if name == "limit":
+        return "" if line.verdict is None else limit_text(line.verdict, line.row.measurement)
+    if name == "test":
+        return line.row.name if brief and line.name else line.name
+    return row_cell(name, line.row, unit, brief) if line.is_first else ""
+
+
+def row_cell(name: str, row: Row, unit: str, brief: bool) -> str:
+    """Return what a column says of a row, whatever its verdicts."""
+    if name == "function":
+        return variant_text(row, brief)
+    if name == "reference":
+        return reference_text(row, unit)
+    if name == "speedup":
+        return speedup_text(row.measurement.speedup, brief) or ("-" if reference_label(row) else "")
+    if name == "against":
+        return change_text(row.measurement.change, brief)
+    if name == "flags":
+        return notes_of_both(row)
+    return plain_cell(name, row.timing, unit) if row.timing.measured else "-"
+
+
+def plain_cell(name: str, timing: Timing, unit: str) -> str:
     """Return a number of a timing as the table prints it."""
-    if column in TIME_COLUMNS:
-        return time_cell(TIME_COLUMNS[column][1](timing), unit)
-    if column == "interval":
+    if name in TIMES:
+        return time_cell(TIMES[name][1](timing), unit)
+    if name == "interval":
         return interval_cell(timing.median_interval_us, unit)
-    if column == "rel_std":
+    if name == "rel_std":
         return format_share(timing.rel_std) if timing.reps > 1 else "-"
-    if column == "kernels":
+    if name == "kernels":
         return str(timing.launches) if timing.kernels else "-"
-    if column == "clock":
-        clock_mhz = timing.median_sm_clock_mhz
-        return "-" if clock_mhz is None else f"{clock_mhz:.0f}"
+    if name == "clock":
+        return "-" if timing.median_sm_clock_mhz is None else f"{timing.median_sm_clock_mhz:.0f}"
     return str(timing.reps)
 
 
-def print_kernels(console: "Console", rows: Iterable[Row]) -> None:
-    """Write the kernels and regions of every row that has some."""
-    for row in rows:
-        lines = [*kernel_lines(row.timing), *region_lines(row.timing.regions)]
-        if lines:
-            console.print(f"{row.name} {row.timing.label}", markup=False)
-        for line in lines:
-            console.print(line, markup=False, soft_wrap=True)
+def kernels_block(row: Row) -> str:
+    """Return the kernels and regions of a row; empty where there are none."""
+    lines = [*kernel_lines(row.timing), *region_lines(row.timing.regions)]
+    return "\n".join([printable(f"{row.name} {row.timing.label}"), *lines]) if lines else ""

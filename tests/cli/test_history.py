@@ -3,7 +3,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pytest_gpubench.cli.history import BAR_WIDTH, bar
+from pytest_gpubench.cli.history import bar
 from pytest_gpubench.results.model import VALIDITY, Outcome, Verdict
 from pytest_gpubench.results.store import Storage
 from pytest_gpubench.units import round_to_digits
@@ -31,7 +31,7 @@ def test_a_change_is_marked_at_the_first_run_that_has_it(command: Command) -> No
 def test_the_numbers_are_those_of_the_runs(command: Command) -> None:
     fill(ROOT, days=3)
     _, out, _ = command("history", "test_softmax")
-    for day, line in zip(range(1, 4), out.splitlines()[2:], strict=False):
+    for day, line in zip(range(1, 4), out.splitlines()[3:], strict=False):
         candidate = make_run(tests=7, seed=day).records[0].measurements[1]
         assert f"  {round_to_digits(candidate.timing.median_us, 4)}  [" in line
         assert candidate.speedup is not None
@@ -137,12 +137,12 @@ def test_a_damaged_run_is_told_and_the_others_shown(command: Command) -> None:
 @pytest.mark.parametrize(
     ("value", "longest", "drawn"),
     [
-        (1.0, 1.0, "█" * BAR_WIDTH),
-        (0.5, 1.0, "█" * (BAR_WIDTH // 2)),
+        (1.0, 1.0, "█" * 24),
+        (0.5, 1.0, "█" * 12),
         (1e-9, 1.0, "▏"),
         (None, 1.0, ""),
         (1.0, 0.0, ""),
     ],
 )
 def test_bars(value: float | None, longest: float, drawn: str) -> None:
-    assert bar(value, longest) == drawn
+    assert bar(value, longest, 24) == drawn

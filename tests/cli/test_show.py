@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 
 from pytest_gpubench.cli.show import matches
+from pytest_gpubench.report.layout import Screen
 from pytest_gpubench.report.table import render
 from pytest_gpubench.report.terminal import summary_lines
 from pytest_gpubench.results.store import Storage, read_run, write_run
@@ -17,7 +18,7 @@ def test_the_tables_are_those_of_the_end_of_the_run(verbose: bool, command: Comm
     status, out, _ = command("show", "run.json", *(["--verbose"] if verbose else []))
     records, settings = read_run(tmp_path / "run.json").records, Settings(verbose=verbose)
     assert status == 0
-    assert render(records, settings, False) in out
+    assert render(records, settings, Screen()) in out
     assert out.endswith("\n".join(summary_lines(records, settings)) + "\n")
 
 

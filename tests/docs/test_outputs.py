@@ -50,8 +50,11 @@ def test_commands_print_what_is_shown(
 
 
 @pytest.mark.parametrize("block", RECORDED, ids=lambda block: block.recorded)
-def test_recorded_runs_are_shown_as_they_are_printed_now(block: Block, capsys: pytest.CaptureFixture[str]) -> None:
+def test_recorded_runs_are_shown_as_they_are_printed_now(
+    block: Block, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What needs a GPU was recorded on one; it is printed from the saved run."""
+    monkeypatch.setenv("COLUMNS", "120")
     path = Path(__file__).parent / "recorded" / f"{block.recorded}.json"
     run = read_run(path)
     command = next(commands(block.text))[0]

@@ -41,6 +41,7 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in os.environ:
         if name.startswith("GPU_BENCH_") or name == "CUDA_VISIBLE_DEVICES":
             monkeypatch.delenv(name)
+    monkeypatch.setenv("COLUMNS", "200")  # not those of whoever runs the tests
 
 
 @pytest.fixture

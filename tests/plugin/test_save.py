@@ -205,9 +205,7 @@ def test_a_storage_that_cannot_be_written_loses_no_result(bench_run: BenchRun) -
     Path("taken").write_text("a file")
     result = bench_run(COMPARES, "--gpu-bench-storage=taken", "--gpu-bench-save=main", "--gpu-bench-json=run.json")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
-    result.stdout.fnmatch_lines(
-        ["*gpu_bench comparisons*", "gpu_bench: 1 test written to run.json", "gpu_bench: *taken*"]
-    )
+    result.stdout.fnmatch_lines(["gpu_bench", "gpu_bench: 1 test written to run.json", "gpu_bench: *taken*"])
     assert len(read_run(Path("run.json")).records) == 1
 
 
@@ -402,7 +400,7 @@ def test_what_cannot_be_written_costs_neither_the_table_nor_the_rest(
     result = bench_run(COMPARES, f"--gpu-bench-{option}={path}", "--gpu-bench-save=main")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     reason = "No space left on device*" if path == "/dev/full" else "*"
-    result.stdout.fnmatch_lines(["*gpu_bench comparisons*"])
+    result.stdout.fnmatch_lines(["gpu_bench"])
     result.stdout.fnmatch_lines([f"gpu_bench: {path} cannot be written: {reason}"])
     assert list(Path(".gpu_benchmarks").glob("*/0001_main.json"))
 
@@ -414,7 +412,7 @@ def test_a_storage_without_room_loses_no_result(bench_run: BenchRun, monkeypatch
     monkeypatch.setattr("pytest_gpubench.results.files.os.fsync", refuse)
     result = bench_run(COMPARES, "--gpu-bench-autosave")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
-    result.stdout.fnmatch_lines(["*gpu_bench comparisons*", "gpu_bench: *No space left on device; make room there*"])
+    result.stdout.fnmatch_lines(["gpu_bench", "gpu_bench: *No space left on device; make room there*"])
     assert not list(Path(".gpu_benchmarks").glob("*/*.json"))
 
 
@@ -425,7 +423,7 @@ def test_an_error_of_our_own_costs_no_table(bench_run: BenchRun, monkeypatch: py
     assert bench_run(COMPARES).ret == pytest.ExitCode.OK  # nobody asked for that summary
     result = bench_run(COMPARES, "--gpu-bench-markdown=run.md", "--gpu-bench-json=run.json")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
-    result.stdout.fnmatch_lines(["*comparisons*", "*written to run.json", "gpu_bench: ZeroDivisionError: division by*"])
+    result.stdout.fnmatch_lines(["gpu_bench", "*written to run.json", "gpu_bench: ZeroDivisionError: division by*"])
 
 
 def test_two_runs_that_save_at_once_are_both_saved(pytester: pytest.Pytester) -> None:

@@ -18,10 +18,10 @@ from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.report.html import html_page
 from pytest_gpubench.report.html.changes import change_of, word_for
 from pytest_gpubench.report.html.content import page_content
-from pytest_gpubench.report.html.limits import shown_limit
 from pytest_gpubench.report.html.numbers import five_digits, longest_series, quantiles, thin
 from pytest_gpubench.report.html.page import as_json, as_script, asset
 from pytest_gpubench.report.html.sizes import size_that_matters, sizes_in
+from pytest_gpubench.report.limits import shown_limit
 from pytest_gpubench.results.model import (
     CommitInfo,
     Kernel,

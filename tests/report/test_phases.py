@@ -1,11 +1,9 @@
 """What is shown of phases and regions."""
 
-import io
-
 import pytest
-from rich.console import Console
 
-from pytest_gpubench.report.phases import cells, phases_lines, print_phases, rate_text, region_lines
+from pytest_gpubench.report.layout import Screen
+from pytest_gpubench.report.phases import cells, phases_block, phases_lines, rate_text, region_lines
 from pytest_gpubench.results.phases import OUTSIDE, OVER_WHOLE, Phase, Phases, Region
 from pytest_gpubench.stats.summary import Interval
 
@@ -56,36 +54,26 @@ def test_columns_and_lines_with_nothing_to_say_are_left_out() -> None:
     assert cells(PLAIN, "us") == [["Phase", "Median (us)", *expected[0][2:]], ["one", "1500", "-", "100 %"]]
 
 
-def printed(found: Phases) -> str:
-    console = Console(file=io.StringIO(), width=1000)
-    print_phases(console, "test_it", found, "auto", 60)
-    assert isinstance(console.file, io.StringIO)
-    return console.file.getvalue()
-
-
-def test_no_table_without_numbers() -> None:
-    assert printed(NO_NUMBERS) == ""
-    assert "the phases take" not in printed(PLAIN)
-
-
 def test_the_table_shows_its_cells_and_its_sentence() -> None:
-    text = printed(FOUND)
-    assert "gpu_bench phases: test_it" in text
-    for line in cells(FOUND):
-        for cell in line:
-            assert cell in text
-    assert f"the phases take 1.111x [1.100, 1.120] the time of both (40.00 us against 36.00 us): {OVER_WHOLE}" in text
+    text = phases_block("gpu_bench phases: test_it", FOUND, "auto", Screen())
+    assert text.startswith("gpu_bench phases: test_it\n")
+    assert all(cell in text for line in cells(FOUND) for cell in line)
+    assert text.endswith(
+        f"the phases take 1.111x [1.100, 1.120] the time of both (40.00 us against 36.00 us): {OVER_WHOLE}"
+    )
+    assert "the phases take" not in phases_block("", PLAIN, "auto", Screen())
 
 
 def test_lines_of_a_failed_test() -> None:
     assert phases_lines(FOUND) == [
         "phases of both (20 rounds, cold, profiler, seed 7):",
-        "  Phase          Median (us)   95 % interval   Share  Elements/s    Flags",
-        "  encoder              30.00  [29.00, 31.00]  75.0 %     33.33 M",
-        "  decoder              10.00               -  25.0 %     100.0 M  overlap",
-        "  sum of phases        40.00  [39.00, 41.00]   100 %     25.00 M",
-        "  both                 36.00  [35.50, 36.50]       -     27.78 M",
-        f"  {FOUND.sentence}",
+        "Phase          Median (us)   95 % interval   Share  Elements/s  Flags",
+        "─" * 71,
+        "encoder              30.00  [29.00, 31.00]  75.0 %     33.33 M",
+        "decoder              10.00               -  25.0 %     100.0 M  overlap",
+        "sum of phases        40.00  [39.00, 41.00]   100 %     25.00 M",
+        "both                 36.00  [35.50, 36.50]       -     27.78 M",
+        FOUND.sentence,
     ]
     assert phases_lines(PLAIN)[0] == "phases of one (1 round, hot, wall, seed 0):"
     assert phases_lines(NO_NUMBERS) == ["phases of both: not measured (switched off)"]

@@ -9,18 +9,10 @@ import msgspec
 
 from pytest_gpubench.report.cells import notes_of
 from pytest_gpubench.report.html.changes import Place, change_of, measurements_by_place, word_for
-from pytest_gpubench.report.html.limits import shown_limit
 from pytest_gpubench.report.html.numbers import five_digits, longest_series, quantiles, rounded, thin
 from pytest_gpubench.report.html.sizes import size_that_matters, sizes_in
-from pytest_gpubench.report.rows import (
-    FROM_BEST,
-    Row,
-    fold,
-    reference_index,
-    slowness,
-    slowness_against_reference,
-    split,
-)
+from pytest_gpubench.report.limits import shown_limit
+from pytest_gpubench.report.rows import FROM_BEST, Row, fold, reference_index, split
 from pytest_gpubench.results.counterpart import keys_of
 from pytest_gpubench.results.kernels import distinct_names
 from pytest_gpubench.results.model import (
@@ -196,7 +188,7 @@ def is_candidate(item: Measurement) -> bool:
 def rows_of(index: int, record: TestRecord) -> list[dict[str, Any]]:
     """Return a test's rows of the table: of what was measured very often, the worst."""
     alone, candidates = split(record)
-    rows = fold(alone, slowness) + fold(candidates, slowness_against_reference)
+    rows = fold(alone) + fold(candidates)
     places = {id(item): place for place, item in enumerate(record.measurements)}
     references = {id(item): reference_place(record, places[id(item)]) for item in record.measurements}
     found = [row_content(index, row, places[id(row.measurement)], references[id(row.measurement)]) for row in rows]

@@ -1,0 +1,117 @@
+"""Limits as the tables and the page write them."""
+
+import ast
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pytest_gpubench.limits import limit_for_device, memory_size, regression_tolerance
+from pytest_gpubench.results.model import Measurement, Timing, Verdict
+from pytest_gpubench.stats.tolerance import parse_tolerance
+from pytest_gpubench.units import count, format_bytes, format_share, format_time, printable, round_to_digits
+
+
+def limit_text(verdict: Verdict, item: Measurement) -> str:
+    """Return a limit as a table writes it: `<= 40 us (H200)`, with the measured value where no other column has it."""
+    if verdict.kind not in TEXTS:
+        return verdict.limit
+    try:
+        return TEXTS[verdict.kind](literal(verdict.asked), item)
+    except (ValueError, TypeError):  # a limit that another version has written
+        return verdict.limit
+
+
+def literal(asked: str) -> Any:
+    """Return the value of a limit; its own text where that is no literal of Python."""
+    try:
+        return ast.literal_eval(asked)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return asked
+
+
+def _speedup(value: Any, item: Measurement) -> str:
+    if not isinstance(value, Mapping):
+        return f">= {value:.10g}x"
+    label = item.timing.label
+    return f">= {value[label]:.10g}x" if label in value else f"only {', '.join(value)}"
+
+
+def _time(value: Any, item: Measurement) -> str:
+    if not isinstance(value, Mapping):
+        return f"<= {value:.10g} us"
+    wanted = limit_for_device(value, item.timing.device)
+    names = [name for name in value if limit_for_device({name: value[name]}, item.timing.device) == wanted]
+    return f"only {', '.join(value)}" if wanted is None else f"<= {wanted:.10g} us ({max(names, key=len)})"
+
+
+def _spread(value: Any, item: Measurement) -> str:
+    found = f"{format_share(item.timing.rel_std)} " if item.timing.reps > 1 else ""
+    return f"std {found}<= {100 * value:.4g} %"
+
+
+def _rate(unit: str, rate_of: Callable[[Timing], float | None]) -> Callable[[Any, Measurement], str]:
+    def text(value: Any, item: Measurement) -> str:
+        found = rate_of(item.timing) if item.timing.measured else None
+        return f"{'' if found is None else f'{round_to_digits(found, 3)} '}>= {value:.10g} {unit}"
+
+    return text
+
+
+def _regression(value: Any, item: Measurement) -> str:
+    tolerance = parse_tolerance(value) if isinstance(value, str) else regression_tolerance(value)
+    metric = tolerance.metric if item.change is None else item.change.metric
+    if tolerance.margin is None:
+        return f"{metric} <= +{tolerance.absolute_us:.10g} us"
+    if metric == "speedup":
+        return f"speedup >= -{100 - 100 / (1 + tolerance.margin):.2g} %"
+    return f"{metric} <= +{100 * tolerance.margin:.10g} %"
+
+
+def _kernel_count(value: Any, item: Measurement) -> str:
+    launched = sum(kernel.launches for kernel in item.timing.kernels if kernel.kind == "kernel")
+    return f"{f'{launched} ' if item.timing.kernels else ''}<= {count(value, 'kernel')}"
+
+
+TEXTS: Mapping[str, Callable[[Any, Measurement], str]] = {
+    "min_speedup": _speedup,
+    "max_time_us": _time,
+    "max_rel_std": _spread,
+    "min_gbps": _rate("GB/s", lambda timing: timing.gbps),
+    "min_tflops": _rate("TFLOP/s", lambda timing: timing.tflops),
+    "min_peak_fraction": lambda value, item: f">= {100 * value:.4g} % of peak",
+    "max_regression": _regression,
+    "compare_fail": _regression,
+    "max_kernels": _kernel_count,
+    "forbid": lambda value, item: f"no {value}",
+    "max_memory": lambda value, item: f"<= {format_bytes(memory_size(value))}",
+    "kernels": lambda value, item: f"kernels {value if isinstance(value, str) else ', '.join(value)}",
+    "deterministic": lambda value, item: "deterministic",
+}
+"""By the kind of a limit, its text."""
+
+
+@dataclass(frozen=True)
+class ShownLimit:
+    """A limit on the page: what it is on, the number where there is one, and a short text."""
+
+    kind: str
+    value: float | None
+    text: str
+
+
+def shown_limit(verdict: Verdict, timing: Timing) -> ShownLimit:
+    """Return a verdict's limit as it holds for one timing; one that cannot be read keeps its own words."""
+    kind, value = verdict.kind, number_for(verdict.asked, timing)
+    if value is None:
+        return ShownLimit(kind, None, printable(verdict.limit))
+    texts = {"min_speedup": f"≥ {value:g}×", "max_rel_std": f"std ≤ {format_share(value)}"}
+    text = f"≤ {format_time(value)}" if kind == "max_time_us" else texts.get(kind, printable(verdict.limit))
+    return ShownLimit(kind, value, text)
+
+
+def number_for(asked: str, timing: Timing) -> float | None:
+    """Return the number of a limit, of one per candidate or per GPU the one for this timing; None where it has none."""
+    value = literal(asked)
+    if isinstance(value, Mapping):
+        value = value.get(timing.label, limit_for_device(value, timing.device))
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
