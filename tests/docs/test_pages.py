@@ -1,10 +1,12 @@
 """The README and the pages are complete, and nothing in them leads nowhere."""
 
 import re
+from inspect import signature
 from pathlib import Path
 
 import pytest
 
+from pytest_gpubench import GpuBench
 from pytest_gpubench import __all__ as public_names
 from pytest_gpubench.cli import MODULES
 from pytest_gpubench.limits import Limits
@@ -35,6 +37,13 @@ def test_the_readme_has_every_limit() -> None:
 
 def test_every_option_and_public_name_is_somewhere() -> None:
     assert [name for name in [*map(flag_name, ROWS), *public_names] if name not in EVERYTHING] == []
+
+
+@pytest.mark.parametrize(("call", "page"), [("measure", "measuring"), ("compare", "comparing"), ("ranks", "measuring")])
+def test_every_keyword_of_a_call_is_explained(call: str, page: str) -> None:
+    keywords = set(signature(getattr(GpuBench, call)).parameters) - {"self", "function", "candidate", "reference"}
+    shared = set(signature(GpuBench.measure).parameters) if call != "measure" else set()
+    assert [name for name in sorted(keywords - shared) if not re.search(rf"`.*\b{name}\b", TEXTS[page])] == []
 
 
 def test_every_option_shown_exists() -> None:
