@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from pytest_gpubench.errors import BadRequest
-from pytest_gpubench.stats.tolerance import Tolerance, parse_tolerance
+from pytest_gpubench.stats.tolerance import RegressionTolerance, parse_tolerance
 from pytest_gpubench.units import BYTES_PER_UNIT
 
 __tracebackhide__ = True
@@ -57,11 +57,11 @@ def number_by_name(named: str, example: str) -> Callable[[object], float | Mappi
     return check
 
 
-def regression_tolerance(value: object) -> Tolerance:
+def regression_tolerance(value: object) -> RegressionTolerance:
     """Return by how much a test may be slower than in a saved run: a share of its speedup, or a text that says it."""
     if isinstance(value, str):
         return parse_tolerance(value)
-    return Tolerance("speedup", margin=fraction_below_one(value))
+    return RegressionTolerance("speedup", margin=fraction_below_one(value))
 
 
 def kernel_count(value: object) -> int:

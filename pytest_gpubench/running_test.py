@@ -26,7 +26,7 @@ from pytest_gpubench.results.phases import Phases
 from pytest_gpubench.search import Example, NoSearch, Search
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.timing.traces import take_trace
-from pytest_gpubench.verdict.regression import Held, Past, hold
+from pytest_gpubench.verdict.saved_runs import BaselineLimit, Compared, compare_with_baseline
 
 __tracebackhide__ = True
 
@@ -53,7 +53,7 @@ class CurrentTest:
     phase: Literal["setup", "call", "teardown"] = "setup"
     wider_scopes: list[str] = field(default_factory=list)
     """The fixtures that are being set up for more than this test, outermost first."""
-    past: Callable[[DeviceFacts], Past | None] = lambda facts: None
+    past: Callable[[DeviceFacts], BaselineLimit | None] = lambda facts: None
     """Returns what the test is held against; None where it is held against nothing."""
     demands: object = None
     """What its marks asked for when they were last looked at."""
@@ -205,7 +205,7 @@ def trace(test: CurrentTest, request: Request[T]) -> None:
             take_trace(call, request.device, path, cache=settings.cache, warn=test.warnings.append)
 
 
-def hold_against_past(test: CurrentTest, request: Request[T], obtain: Callable[[], list[Measurement]]) -> Held:
+def hold_against_past(test: CurrentTest, request: Request[T], obtain: Callable[[], list[Measurement]]) -> Compared:
     """Measure, and hold what was measured against a saved run; measure once more where that does not come out well.
 
     Each time spends half of alpha, and what is found the second time stands: noise has to be wrong about both. The
@@ -215,7 +215,7 @@ def hold_against_past(test: CurrentTest, request: Request[T], obtain: Callable[[
     measured = obtain()
     past = None if request.settings.disable else saved_run(test, request, measured)
     if past is None:
-        return Held(tuple(measured))
+        return Compared(tuple(measured))
     held = _held(test, request, past, measured)
     settled = any(is_raised(each) and not each.is_of_past for item in measured for each in item.verdicts)
     if held.outcome is Outcome.PASS or settled:
@@ -234,7 +234,7 @@ def hold_against_past(test: CurrentTest, request: Request[T], obtain: Callable[[
     return again
 
 
-def saved_run(test: CurrentTest, request: Request[T], measured: Sequence[Measurement]) -> Past | None:
+def saved_run(test: CurrentTest, request: Request[T], measured: Sequence[Measurement]) -> BaselineLimit | None:
     """Return what a call is held against, None where that is nothing; warn where it was wanted."""
     if not test.search.has_baseline:
         if test.limits.max_regression is not None:
@@ -247,10 +247,10 @@ def saved_run(test: CurrentTest, request: Request[T], measured: Sequence[Measure
     return past
 
 
-def _held(test: CurrentTest, request: Request[T], past: Past, measured: Sequence[Measurement]) -> Held:
+def _held(test: CurrentTest, request: Request[T], past: BaselineLimit, measured: Sequence[Measurement]) -> Compared:
     settings = request.settings
     enforced = is_enforced(settings, request.device)
-    return hold(past, test.measurements, measured, settings.alpha / 2, enforced, settings.throttled)
+    return compare_with_baseline(past, test.measurements, measured, settings.alpha / 2, enforced, settings.throttled)
 
 
 def as_judged_before(before: Sequence[Measurement], again: Sequence[Measurement]) -> list[Measurement]:
@@ -269,7 +269,7 @@ def _before(verdicts: Sequence[Verdict], now: Verdict) -> Verdict:
     return msgspec.structs.replace(old, sentence=f"{old.sentence} (in the first of two measurements)")
 
 
-def mind_missing(test: CurrentTest, settings: Settings, device: Device, held: Held) -> None:
+def mind_missing(test: CurrentTest, settings: Settings, device: Device, held: Compared) -> None:
     """Raise NoBaseline, or note, that there is nothing to compare with, as the settings say; never raise unenforced."""
     enforced = is_enforced(settings, device)
     if not enforced and not any(item.timing.measured for item in held.measurements):

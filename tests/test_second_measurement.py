@@ -16,9 +16,9 @@ from pytest_gpubench.results.counterpart import PastTest
 from pytest_gpubench.results.model import Measurement, Outcome, Timing
 from pytest_gpubench.running_test import CurrentTest, hold_against_past, keeping_failed
 from pytest_gpubench.settings import Settings
-from pytest_gpubench.stats.tolerance import Tolerance
+from pytest_gpubench.stats.tolerance import RegressionTolerance
 from pytest_gpubench.timing.calls import make_call
-from pytest_gpubench.verdict.regression import Held, Past
+from pytest_gpubench.verdict.saved_runs import BaselineLimit, Compared
 from tests.report.records import GPU
 from tests.results.measured import verdict
 
@@ -32,13 +32,14 @@ def timing_of(samples_us: Sequence[float]) -> Timing:
     return Timing(label="a", timer="scripted", cache="cold", device="GPU", samples_us=tuple(samples_us))
 
 
-def held_against(samples_us: Sequence[float], tolerance: str) -> Past:
+def held_against(samples_us: Sequence[float], tolerance: str) -> BaselineLimit:
     """Return a saved run of the same test, and by how much a median may be above its own."""
     known = PastTest("t.py::test_it", "main", GPU, "", {}, "", (Measurement(timing=timing_of(samples_us)),))
-    return Past(known, Tolerance("median", margin=float(tolerance)), "max_regression", f"median:{tolerance}")
+    allowed = RegressionTolerance("median", margin=float(tolerance))
+    return BaselineLimit(known, allowed, "max_regression", f"median:{tolerance}")
 
 
-def running(limits: Limits, past: Past | None, settings: Settings = SETTINGS) -> CurrentTest:
+def running(limits: Limits, past: BaselineLimit | None, settings: Settings = SETTINGS) -> CurrentTest:
     return CurrentTest("t.py::test_it", settings, limits, past=lambda facts: past)
 
 
@@ -47,8 +48,8 @@ def request_of(settings: Settings = SETTINGS) -> MeasureRequest:
 
 
 def held(
-    limits: Limits, past: Past | None, obtain: Callable[[], list[Measurement]], settings: Settings = SETTINGS
-) -> Held:
+    limits: Limits, past: BaselineLimit | None, obtain: Callable[[], list[Measurement]], settings: Settings = SETTINGS
+) -> Compared:
     return hold_against_past(running(limits, past, settings), request_of(settings), obtain)
 
 

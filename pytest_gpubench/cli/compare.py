@@ -15,9 +15,9 @@ from pytest_gpubench.units import count, format_time, printable, round_to_digits
 
 if TYPE_CHECKING:
     from pytest_gpubench.report.layout import Column
-    from pytest_gpubench.results.comparing import Finding
     from pytest_gpubench.results.model import SavedRun
-    from pytest_gpubench.stats.tolerance import Tolerance
+    from pytest_gpubench.stats.tolerance import RegressionTolerance
+    from pytest_gpubench.verdict.saved_runs import Finding
 
 EXAMPLES = """compare main latest
 compare old.json new.json --fail-slower 5% --sort --only-changes
@@ -66,9 +66,9 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Write what became of each measurement; 1 for a regression, or where nothing could be compared."""
     from pytest_gpubench.results.baseline import slimmed
-    from pytest_gpubench.results.comparing import compare_runs
     from pytest_gpubench.results.store import read_run
     from pytest_gpubench.stats.tolerance import parse_tolerance
+    from pytest_gpubench.verdict.saved_runs import compare_runs
 
     tolerance = parse_tolerance(f"{arguments.metric}:{arguments.fail_slower}")
     old_paths, new_paths = find_paths(arguments.old, arguments), find_paths(arguments.new, arguments)
@@ -153,7 +153,7 @@ def titles(*runs: "tuple[Path, SavedRun]") -> list[str]:
 
 
 def report(
-    findings: "Sequence[Finding]", head: Sequence[str], tolerance: "Tolerance", arguments: argparse.Namespace
+    findings: "Sequence[Finding]", head: Sequence[str], tolerance: "RegressionTolerance", arguments: argparse.Namespace
 ) -> list[str]:
     """Return the lines of a comparison: runs, table, what to mind, and the counts last."""
     shown = [each for each in findings if is_shown(each, arguments)]
@@ -262,7 +262,7 @@ def note_lines(findings: "Iterable[Finding]", most: int | None) -> list[str]:
                 finding.sentence if finding.nodeid in finding.sentence else f"{finding.nodeid}: {finding.sentence}"
             )
             kinds.setdefault(word, Counter())[sentence] += 1
-        for note in filter(None, finding.note.split("; ")):
+        for note in finding.notes:
             stale = note.startswith("baseline stale")
             text = f"{finding.nodeid}: {note}" if stale else note
             kinds.setdefault("note", Counter())[text] += 1
@@ -277,7 +277,7 @@ def few_lines(kind: str, sentences: Counter[str], most: int | None) -> list[str]
     return [*map(printable, lines), *([f"{kind}: {more} more (--verbose tells all)"] if more else [])]
 
 
-def total(findings: "Iterable[Finding]", tolerance: "Tolerance", alpha: float) -> str:
+def total(findings: "Iterable[Finding]", tolerance: "RegressionTolerance", alpha: float) -> str:
     """Return how many measurements were judged how."""
     words = Counter(word_of(finding) for finding in findings)
     first = [word for word in ("FAIL", "INVALID", "INCONCLUSIVE", "PASS") if word in words]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pytest_gpubench.results.model import DeviceFacts, SavedRun, TestRecord
     from pytest_gpubench.results.store import Storage
     from pytest_gpubench.running_test import CurrentTest
-    from pytest_gpubench.verdict.regression import Past
+    from pytest_gpubench.verdict.saved_runs import BaselineLimit
 
 BASELINE = "gpu_bench_baseline"
 """Under which the controller gives its workers what they compare with."""
@@ -61,27 +61,27 @@ class Memory:
         elif not settings.disable:
             refuse_lonely(config)
 
-    def past_of(self, test: "CurrentTest") -> "Callable[[DeviceFacts], Past | None]":
+    def past_of(self, test: "CurrentTest") -> "Callable[[DeviceFacts], BaselineLimit | None]":
         """Return what finds what a test is held against, on a device."""
 
-        def find(facts: "DeviceFacts") -> "Past | None":
+        def find(facts: "DeviceFacts") -> "BaselineLimit | None":
             if self.baseline is None:
                 if test.limits.max_regression is not None and self.settings.compare is None:
                     test.warnings += [UNJUDGED] if UNJUDGED not in test.warnings else []
                 return None
             from pytest_gpubench.results.provenance import torch_version
-            from pytest_gpubench.verdict.regression import Past
+            from pytest_gpubench.verdict.saved_runs import BaselineLimit
 
             known = test.nodeid, test.source, facts, test.params
             found = self.baseline.find(*known, torch_version(), self._collected)
             if test.limits.max_regression is not None:
                 asked = test.limits.max_regression
-                return Past(found, regression_tolerance(asked), "max_regression", repr(asked))
+                return BaselineLimit(found, regression_tolerance(asked), "max_regression", repr(asked))
             if self.settings.compare_fail is not None:
-                return Past(
+                return BaselineLimit(
                     found, parse_tolerance(self.settings.compare_fail), "compare_fail", self.settings.compare_fail
                 )
-            return Past(found, None)
+            return BaselineLimit(found, None)
 
         return find
 

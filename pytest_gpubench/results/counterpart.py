@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, NamedTuple
 
-from pytest_gpubench.results.model import DeviceFacts, Measurement, Outcome, Timing
+from pytest_gpubench.results.model import DeviceFacts, Measurement, SavedRun, Timing
 from pytest_gpubench.units import printable
 
 __tracebackhide__ = True
 
 
-class Key(NamedTuple):
+class MeasurementKey(NamedTuple):
     """What a measurement is known by within its test."""
 
     label: str
@@ -23,8 +23,8 @@ class Key(NamedTuple):
     """How many equal ones come before it."""
 
 
-def keys_of(measurements: Sequence[Measurement]) -> list[Key]:
-    """Return what each measurement of a test is known by."""
+def keys_of(measurements: Sequence[Measurement], by_reference: bool = True) -> list[MeasurementKey]:
+    """Return what each measurement of a test is known by; by_reference: whether by what it is compared with, too."""
     seen: dict[tuple[str, str, str, str], int] = {}
     latest: dict[str, str] = {}
     keys = []
@@ -36,10 +36,23 @@ def keys_of(measurements: Sequence[Measurement]) -> list[Key]:
             reference = item.speedup.reference
         elif item.role == "candidate":
             reference = latest.get(item.example, "")
-        known = (label, item.role, reference, item.example)
+        known = (label, item.role, reference if by_reference else "", item.example)
         seen[known] = occurrence = seen.get(known, -1) + 1
-        keys.append(Key(*known, occurrence))
+        keys.append(MeasurementKey(*known, occurrence))
     return keys
+
+
+RunKey = tuple[str, str, MeasurementKey]
+"""The device's name, the test, and the measurement within it."""
+
+
+def by_run_key(run: SavedRun) -> dict[RunKey, Measurement]:
+    """Return the measurements of a run by what they have in common with the same measurement in another run."""
+    return {
+        (record.device.name, record.nodeid, key): item
+        for record in run.records
+        for key, item in zip(keys_of(record.measurements), record.measurements, strict=True)
+    }
 
 
 @dataclass(frozen=True)
@@ -68,7 +81,7 @@ class PastTest:
     """What differs between the two runs and may be why their times do, a sentence each."""
 
     @cached_property
-    def by_key(self) -> dict[Key, Measurement]:
+    def by_key(self) -> dict[MeasurementKey, Measurement]:
         """Its measurements by what they are known by."""
         return dict(zip(keys_of(self.measurements), self.measurements, strict=True))
 
@@ -76,20 +89,19 @@ class PastTest:
         self, label: str, role: str = "", reference: str = "", example: str = "", occurrence: int = 0
     ) -> Measurement | Missing:
         """Return the measurement that is known by the same, or why there is none with numbers."""
-        key = Key(label, role, reference, example, occurrence)
+        key = MeasurementKey(label, role, reference, example, occurrence)
         found = self.by_key.get(key)
         if found is None:
             return Missing("no test", self._no_such(key))
         if not found.timing.measured:
             why = found.timing.unmeasured
             return Missing("no test", f"{printable(label)} was not measured in {self._where()}: {why}; save a new one")
-        invalid = [verdict.sentence for verdict in found.verdicts if verdict.outcome is Outcome.INVALID]
-        if invalid:
-            was = f"{printable(label)} was INVALID in {self._where()} ({invalid[0]})"
+        if found.why_invalid:
+            was = f"{printable(label)} was INVALID in {self._where()} ({found.why_invalid})"
             return Missing("no test", f"{was}: there is no number to compare with; save a new one")
         return found
 
-    def counterpart(self, new: Measurement, key: Key) -> Measurement | Missing:
+    def counterpart(self, new: Measurement, key: MeasurementKey) -> Measurement | Missing:
         """Return the measurement to compare a new one with, or why there is none: numbers of two kinds are none."""
         found = self.measurement(*key)
         return found if isinstance(found, Missing) else self._unlike(found.timing, new.timing) or found
@@ -97,7 +109,7 @@ class PastTest:
     def _where(self) -> str:
         return f"the baseline {self.baseline!r}"
 
-    def _no_such(self, key: Key) -> str:
+    def _no_such(self, key: MeasurementKey) -> str:
         example = f" ({printable(key.example)})" if key.example else ""
         time = f", measured for the {key.occurrence + 1}th time," if key.occurrence else ""
         there = list(dict.fromkeys(map(_what, self.by_key)))
@@ -117,7 +129,7 @@ class PastTest:
         return Missing("host", sentence)
 
 
-def _what(key: Key) -> str:
+def _what(key: MeasurementKey) -> str:
     return printable(key.label) + (f" against {printable(key.reference)}" if key.reference else "")
 
 

@@ -18,7 +18,8 @@ from functools import lru_cache
 from typing import Literal
 
 from pytest_gpubench.stats.speedup import Decision
-from pytest_gpubench.stats.summary import Interval, median_rank, student_quantile
+from pytest_gpubench.stats.student import student_quantile, student_t
+from pytest_gpubench.stats.summary import Interval, median_rank
 
 Metric = Literal["median", "mean", "q1", "q3"]
 
@@ -93,6 +94,24 @@ def change_of_speedups(old_log_ratios: Sequence[float], new_log_ratios: Sequence
     counts = len(old), len(new)
     ratio = math.exp(old_log - new_log)
     return Change(ratio, interval, "speedup", alpha, math.exp(old_log), math.exp(new_log), None, counts)
+
+
+def change_of_pairs(log_ratios: Sequence[float], metric: str, alpha: float, least_spread: float = 0.0) -> Change:
+    """Return how much slower HEAD is, with an interval each end of which is wrong with a chance of at most alpha.
+
+    least_spread: the standard deviation that the pairs are taken to have at least. No interval with a single pair.
+    """
+    rank = median_rank(len(log_ratios), 2 * alpha)
+    if rank is not None:
+        ordered = sorted(log_ratios)
+        ends = Interval(math.exp(ordered[rank - 1]), math.exp(ordered[-rank]))
+        return Change(math.exp(statistics.median(ordered)), ends, metric, alpha)
+    mean = statistics.fmean(log_ratios)
+    if len(log_ratios) < 2:
+        return Change(math.exp(mean), None, metric, alpha)
+    spread = max(statistics.stdev(log_ratios), least_spread)
+    half = student_t(alpha, len(log_ratios) - 1) * spread / math.sqrt(len(log_ratios))
+    return Change(math.exp(mean), Interval(math.exp(mean - half), math.exp(mean + half)), metric, alpha)
 
 
 def decide(change: Change, margin: float) -> Decision:

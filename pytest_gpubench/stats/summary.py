@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
+from pytest_gpubench.stats.student import student_quantile
+
 LEAST_FOR_STD = 10
 """The fewest samples that give the standard deviation an interval."""
 
@@ -94,17 +96,6 @@ def std_interval(samples: Sequence[float], alpha: float) -> Interval | None:
     variance = spread / (count - 1)
     low = math.sqrt(variance) * math.exp(-student_quantile(z, count - 1) * error / 2)
     return Interval(low, math.sqrt(correction * variance) * math.exp(z * error / 2))
-
-
-def student_quantile(z: float, freedom: int) -> float:
-    """Return Student's t where the normal distribution has z (Abramowitz and Stegun, 26.7.5: four terms)."""
-    return (
-        z
-        + (z**3 + z) / (4 * freedom)
-        + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
-        + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * freedom**3)
-        + (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / (92160 * freedom**4)
-    )
 
 
 def trimmed_mean(samples: Sequence[float], share: float) -> float:

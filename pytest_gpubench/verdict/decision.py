@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from pytest_gpubench.results.model import Outcome
+from pytest_gpubench.stats.regression import decide_at
 from pytest_gpubench.stats.speedup import Decision, compare
 from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.units import count
@@ -21,11 +22,7 @@ def at_least(interval: Interval | None, least: float) -> Outcome:
 
 def at_most(interval: Interval | None, most: float) -> Outcome:
     """Return PASS where the whole interval is at most the limit, FAIL where all of it is above."""
-    if interval is None:
-        return Outcome.INCONCLUSIVE
-    if interval.high <= most:
-        return Outcome.PASS
-    return Outcome.FAIL if interval.low > most else Outcome.INCONCLUSIVE
+    return OUTCOMES[decide_at(interval, most)]
 
 
 def words_for(outcome: Outcome, interval: Interval | None, kept: str, broken: str) -> str:

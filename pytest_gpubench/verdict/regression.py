@@ -1,147 +1,182 @@
-"""A test held against a saved run: what becomes of each of its measurements, and what to do where there is none."""
+"""How a measurement has changed since an older one, and whether that is tolerated.
 
+Everything that compares old with new asks here: a running test, `pytest-gpubench compare`, `ab`, and the page.
+"""
+
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
-import msgspec
-
-from pytest_gpubench.results.change import change_between, outcome_of, regression_sentence, stale_note
-from pytest_gpubench.results.counterpart import Missing, PastTest, keys_of
-from pytest_gpubench.results.model import Measurement, Outcome, PastChange, Timing, Verdict
-from pytest_gpubench.stats.regression import Change
-from pytest_gpubench.stats.tolerance import Tolerance
-from pytest_gpubench.units import printable
-from pytest_gpubench.verdict.throttling import distrust_throttled
+from pytest_gpubench.results.model import Measurement, Outcome, Timing
+from pytest_gpubench.stats.regression import (
+    Change,
+    Metric,
+    change_of_samples,
+    change_of_speedups,
+    decide,
+    decide_difference,
+    least_samples,
+)
+from pytest_gpubench.stats.tolerance import RegressionTolerance
+from pytest_gpubench.units import choose_time_unit, count, format_time, printable, round_to_digits
+from pytest_gpubench.verdict.decision import OUTCOMES
 
 __tracebackhide__ = True
 
-SHOWN = Tolerance("speedup", margin=0.05)
-"""What is compared where nothing is demanded."""
+PROFILER_TICK_US = 0.032
+"""Of the clock that kernels are timed with; `needed_batch` says why it matters."""
+ROUNDED_US = 0.0015
+"""By how much whole nanoseconds may miss a multiple of the tick."""
+ENOUGH_TO_SEE_TICKS = 6
+"""Samples of each run: of a clock without ticks, twelve would fit by chance less than once in 10^11."""
 
 
 @dataclass(frozen=True)
-class Past:
-    """What one test is held against."""
+class JudgedChange:
+    """How a measurement has changed, and whether that is tolerated."""
 
-    found: PastTest | Missing
-    tolerance: Tolerance | None
-    """None where the change is shown, and not judged."""
-    kind: str = ""
-    """Who asked for the tolerance: `max_regression` or `compare_fail`."""
-    asked: str = ""
-    """The tolerance as it was asked for: `0.05`."""
-
-
-@dataclass(frozen=True)
-class Held:
-    """What has become of measurements."""
-
-    measurements: tuple[Measurement, ...]
-    """With their changes and verdicts."""
-    missing: tuple[Missing, ...] = ()
-    notes: tuple[str, ...] = ()
-
-    @property
-    def outcome(self) -> Outcome:
-        """The worst of the verdicts; PASS where there is none."""
-        outcomes = {verdict.outcome for item in self.measurements for verdict in item.verdicts if verdict.is_of_past}
-        return next((each for each in (Outcome.FAIL, Outcome.INCONCLUSIVE) if each in outcomes), Outcome.PASS)
+    change: Change | None
+    """None where a sample is no time."""
+    outcome: Outcome
+    """FAIL where the whole interval is beyond the tolerance, PASS where none of it is; INVALID without a change."""
+    sentence: str
+    stale: str = ""
+    """That the older one is too slow to guard the new one, by as much as is tolerated; empty where it is not."""
 
 
-def hold(
-    past: Past,
-    before: Sequence[Measurement],
-    new: Sequence[Measurement],
-    alpha: float,
-    enforced: bool,
-    throttled: str = "warn",
-) -> Held:
-    """Hold a test's latest measurements against a saved run.
+def compare_measurements(
+    old: Measurement, new: Measurement, tolerance: RegressionTolerance, alpha: float, where: str
+) -> JudgedChange:
+    """Compare a measurement with the same one of an older run; where: the older run, as in `the baseline 'main'`."""
+    label = new.timing.label
+    try:
+        change = change_between(old, new, tolerance, alpha)
+    except ValueError as error:
+        return JudgedChange(None, Outcome.INVALID, f"{printable(label)} cannot be compared: {error}")
+    old_us, new_us = change.old, change.new
+    if change.metric == "speedup":
+        old_us, new_us = old.timing.median_us, new.timing.median_us
+    return judge_change(change, tolerance, label, where, old_us, new_us)
 
-    before: what the test measured before them, by which equal ones are told apart. throttled: "fail" calls INVALID what
-    was slower while the GPU was throttled. A reference is compared, but not judged: it is what others are judged by.
+
+def judge_change(
+    change: Change,
+    tolerance: RegressionTolerance,
+    label: str,
+    where: str,
+    old_us: float,
+    new_us: float,
+    counts: str = "",
+) -> JudgedChange:
+    """Judge a change by what is tolerated.
+
+    old_us, new_us: the times to show. counts: what the change was found by; empty for its samples.
     """
-    if isinstance(past.found, Missing):
-        return Held(tuple(new), (past.found,))
-    judge = _Judge(past, past.found, alpha, enforced, throttled)
-    kept, missing, notes = [], [], []
-    for key, item in zip(keys_of([*before, *new])[len(before) :], new, strict=True):
-        old = past.found.counterpart(item, key)
-        if not item.timing.measured:
-            kept.append(item)
-        elif isinstance(old, Missing):
-            kept.append(item)
-            missing.append(old)
-        else:
-            reference = next((each.timing for each in new if each.role == "reference"), item.timing)
-            found, told = judge.hold(old, item, reference)
-            kept.append(found)
-            notes += told
-    return Held(tuple(kept), tuple(missing), tuple(dict.fromkeys(notes)))
+    outcome = outcome_of(change, tolerance)
+    against, whose = (" against its reference", "relative time") if change.metric == "speedup" else ("", change.metric)
+    what, relation, remark = _comparison(change, outcome)
+    ratio, *ends = (round_to_digits(number, 4) for number in (change.ratio, *(change.interval or ())))
+    sentence = (
+        f"{printable(label)} {what}{against} {relation} in {where}{remark}: "
+        f"{ratio}x{_between(ends)} of its {whose}{_wanted(change, tolerance)} "
+        f"({_values(change, old_us, new_us)}, {counts or _counts(change)}, alpha {change.alpha:g})"
+    )
+    return JudgedChange(change, outcome, sentence, _stale_note(change, tolerance, label, where))
 
 
-@dataclass(frozen=True)
-class _Judge:
-    past: Past
-    test: PastTest
-    alpha: float
-    enforced: bool
-    throttled: str
-
-    def hold(self, old: Measurement, new: Measurement, reference: Timing) -> tuple[Measurement, list[str]]:
-        """Return a measurement with its change, its verdict where it is judged, and what else there is to know."""
-        tolerance = self.past.tolerance or SHOWN
-        try:
-            change = change_between(old, new, tolerance, self.alpha)
-        except ValueError as error:
-            return self._incomparable(new, f"{printable(new.timing.label)} cannot be compared: {error}")
-        told = PastChange(
-            baseline=self.test.baseline,
-            metric=change.metric,
-            ratio=change.ratio,
-            interval=change.interval,
-            old_us=old.timing.median_us,
-        )
-        new = msgspec.structs.replace(new, change=told)
-        notes = [*self.test.caveats, *throttled_note(old, self.test.baseline)]
-        if new.role == "reference":
-            return new, notes
-        notes += filter(None, [stale_note(new.timing.label, change, tolerance, self.test.baseline)])
-        if self.past.tolerance is None:
-            return new, notes
-        verdict = self._verdict(old, new, change, tolerance)
-        timings = [new.timing, reference] if change.metric == "speedup" else [new.timing]
-        if change.metric == "speedup" or verdict.outcome is not Outcome.PASS:  # throttling makes nothing faster
-            (verdict,) = distrust_throttled([verdict], timings, self.throttled)
-        return msgspec.structs.replace(new, verdicts=(*new.verdicts, verdict)), notes
-
-    def _verdict(self, old: Measurement, new: Measurement, change: Change, tolerance: Tolerance) -> Verdict:
-        times_us = (change.old, change.new)
-        if change.metric == "speedup":
-            times_us = (old.timing.median_us, new.timing.median_us)
-        return Verdict(
-            kind=self.past.kind,
-            asked=self.past.asked,
-            outcome=outcome_of(change, tolerance),
-            sentence=regression_sentence(new.timing.label, change, tolerance, *times_us, self.test.baseline),
-            enforced=self.enforced,
-        )
-
-    def _incomparable(self, new: Measurement, sentence: str) -> tuple[Measurement, list[str]]:
-        """Return a measurement whose samples are no times: INVALID where it is to be judged."""
-        if self.past.tolerance is None or new.role == "reference":
-            return new, [sentence]
-        verdict = Verdict(
-            kind=self.past.kind,
-            asked=self.past.asked,
-            outcome=Outcome.INVALID,
-            sentence=sentence,
-            enforced=self.enforced,
-        )
-        return msgspec.structs.replace(new, verdicts=(*new.verdicts, verdict)), []
+# the change
 
 
-def throttled_note(old: Measurement, baseline: str) -> list[str]:
-    """Return that a measurement of a saved run was slowed down, and by what; nothing where it was not."""
-    reasons = ", ".join(old.timing.throttle_reasons)
-    return [f"the GPU was throttled in the baseline {baseline!r} ({reasons}); save a new one"] if reasons else []
+def change_between(old: Measurement, new: Measurement, tolerance: RegressionTolerance, alpha: float) -> Change:
+    """Return how what the tolerance asks for has changed; the median where it asks for a speedup and one has none.
+
+    Raises ValueError where a sample is no time.
+    """
+    if tolerance.metric == "speedup" and old.speedup is not None and new.speedup is not None:
+        kept = old.speedup.log_ratios, new.speedup.log_ratios
+        if all(kept) and old.speedup.reference == new.speedup.reference:
+            return change_of_speedups(*kept, alpha)
+    metric = cast(Metric, "median" if tolerance.metric == "speedup" else tolerance.metric)
+    tick_us = tick_between(old.timing, new.timing)
+    return change_of_samples(old.timing.samples_us, new.timing.samples_us, metric, alpha, tick_us)
+
+
+def tick_between(old: Timing, new: Timing) -> float:
+    """Return the tick of the profiler's clock in microseconds where the samples show it, else 0."""
+    if old.timer != "profiler" or new.timer != "profiler":
+        return 0.0
+    shown = old.samples_us[:ENOUGH_TO_SEE_TICKS] + new.samples_us[:ENOUGH_TO_SEE_TICKS]
+    ticks = all(
+        math.isfinite(sample) and abs(math.remainder(sample, PROFILER_TICK_US)) <= ROUNDED_US for sample in shown
+    )
+    return PROFILER_TICK_US if ticks else 0.0
+
+
+def outcome_of(change: Change, tolerance: RegressionTolerance) -> Outcome:
+    """Return FAIL where all that a change may be is more than is tolerated, PASS where none of it is."""
+    if tolerance.margin is not None:
+        return OUTCOMES[decide(change, tolerance.margin)]
+    assert tolerance.absolute_us is not None
+    return OUTCOMES[decide_difference(change, tolerance.absolute_us)]
+
+
+def _is_stale(change: Change, tolerance: RegressionTolerance) -> bool:
+    if tolerance.margin is not None:
+        return change.interval is not None and change.interval.high < 1 - tolerance.margin
+    assert tolerance.absolute_us is not None
+    return change.difference is not None and change.difference.high < -tolerance.absolute_us
+
+
+# sentences
+
+
+def _stale_note(change: Change, tolerance: RegressionTolerance, label: str, where: str) -> str:
+    if not _is_stale(change, tolerance):
+        return ""
+    faster = f"{round_to_digits(1 / change.ratio, 4)}x as fast as in {where}"
+    against = " against its reference" if change.metric == "speedup" else ""
+    return f"baseline stale: {printable(label)} is faster than the baseline, {faster}{against}; save a new one"
+
+
+def _comparison(change: Change, outcome: Outcome) -> tuple[str, str, str]:
+    """Return what a change is, the word between that and the older run, and what follows them."""
+    interval = change.interval
+    if outcome is Outcome.INCONCLUSIVE:
+        return "cannot be judged" if interval is None else "is too close to tell", "from what it was", ""
+    if interval is not None and interval.low > 1:
+        return "is slower", "than", ", within what is tolerated" if outcome is Outcome.PASS else ""
+    if outcome is Outcome.FAIL:
+        return "is slower", "than", ""
+    if interval is not None and interval.high < 1:
+        return "is faster", "than", ""
+    return "is as fast", "as", ""
+
+
+def _between(ends: Sequence[str]) -> str:
+    return f" [{', '.join(ends)}]" if ends else ""
+
+
+def _wanted(change: Change, tolerance: RegressionTolerance) -> str:
+    if tolerance.margin is not None:
+        return f", wanted at most {1 + tolerance.margin:.12g}x"
+    assert tolerance.absolute_us is not None
+    unit = choose_time_unit([tolerance.absolute_us])
+    more = format_time(change.new - change.old, unit)
+    ends = [format_time(end, unit) for end in change.difference or ()]
+    return f", by {more}{_between(ends)}, wanted at most {format_time(tolerance.absolute_us, unit)} more"
+
+
+def _values(change: Change, old_us: float, new_us: float) -> str:
+    speedups = ""
+    if change.metric == "speedup":
+        speedups = f"speedup {round_to_digits(change.new, 4)}x against {round_to_digits(change.old, 4)}x, "
+    unit = choose_time_unit([old_us])
+    return f"{speedups}{format_time(new_us, unit)} against {format_time(old_us, unit)}"
+
+
+def _counts(change: Change) -> str:
+    old, new = change.counts
+    noun, least = "quad" if change.metric == "speedup" else "rep", least_samples(change.metric, change.alpha)
+    too_few = f", too few to decide: take at least {count(least, noun)} in both" if min(old, new) < least else ""
+    return f"{new} and {count(old, noun)}{too_few}"

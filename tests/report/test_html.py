@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.report.html import html_page
-from pytest_gpubench.report.html.changes import change_of, word_for
-from pytest_gpubench.report.html.content import page_content
+from pytest_gpubench.report.html.content import change_content, page_content
 from pytest_gpubench.report.html.numbers import five_digits, longest_series, quantiles, thin
 from pytest_gpubench.report.html.page import as_json, as_script, asset
 from pytest_gpubench.report.html.sizes import size_that_matters, sizes_in
@@ -356,9 +355,9 @@ def test_small_changes_are_none(ratio: float, word: str) -> None:
         samples = tuple(factor * (100 + step / 1000) for step in range(60))
         return Measurement(timing=Timing(label="f", timer="wall", cache="cold", device="d", samples_us=samples))
 
-    change = change_of(of(1.0), of(ratio))
+    change = change_content(of(1.0), of(ratio))
     assert change is not None
-    assert word_for(change) == word
+    assert change["word"] == word
 
 
 def test_new_and_gone_tests_and_other_devices_are_told() -> None:

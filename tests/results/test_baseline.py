@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from pytest_gpubench.results.baseline import Baseline, function_of
-from pytest_gpubench.results.counterpart import Key, PastTest
+from pytest_gpubench.results.counterpart import MeasurementKey, PastTest
 from pytest_gpubench.results.model import (
     DeviceFacts,
     Kernel,
@@ -140,7 +140,7 @@ def test_a_baseline_survives_its_text() -> None:
     assert again.names == ("main",)
     found = find(again, params={"n": "1"}).measurement("softmax")
     assert found.timing.samples_us == samples
-    assert find(again).by_key[Key("mine", "candidate", "torch", "", 0)].speedup == pair("mine", 3)[1].speedup
+    assert find(again).by_key[MeasurementKey("mine", "candidate", "torch", "", 0)].speedup == pair("mine", 3)[1].speedup
     for left_out in ("a kernel", "said", "busy", "span", "clock_mhz"):
         assert left_out not in text
     assert text.count(GPU.name) == 1 + 4  # once for the run, once in each timing

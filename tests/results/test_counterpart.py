@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from pytest_gpubench.results.counterpart import Key, keys_of
+from pytest_gpubench.results.counterpart import MeasurementKey, keys_of
 from pytest_gpubench.results.model import (
     Measurement,
     Outcome,
@@ -20,13 +20,13 @@ def test_measurements_are_known_by_label_role_reference_example_and_occurrence()
     )
     items = (alone(), alone(), *pair("mine", 200), *pair("mine", 200, example="n=3"), unjudged)
     assert keys_of(items) == [
-        Key("softmax", "", "", "", 0),
-        Key("softmax", "", "", "", 1),
-        Key("torch", "reference", "", "", 0),
-        Key("mine", "candidate", "torch", "", 0),
-        Key("torch", "reference", "", "n=3", 0),
-        Key("mine", "candidate", "torch", "n=3", 0),
-        Key("x", "candidate", "torch", "", 0),
+        MeasurementKey("softmax", "", "", "", 0),
+        MeasurementKey("softmax", "", "", "", 1),
+        MeasurementKey("torch", "reference", "", "", 0),
+        MeasurementKey("mine", "candidate", "torch", "", 0),
+        MeasurementKey("torch", "reference", "", "n=3", 0),
+        MeasurementKey("mine", "candidate", "torch", "n=3", 0),
+        MeasurementKey("x", "candidate", "torch", "", 0),
     ]
 
 
@@ -76,7 +76,7 @@ def test_what_was_not_measured_then_says_why() -> None:
 )
 def test_numbers_of_two_kinds_are_never_compared(what: dict[str, Any], told: str) -> None:
     past = find(baseline(record(alone())))
-    key = Key("softmax", "", "", "", 0)
+    key = MeasurementKey("softmax", "", "", "", 0)
     assert past.counterpart(alone(), key) == past.measurement("softmax")
     found = missing(past.counterpart(Measurement(timing=timing("softmax", 289, **what)), key))
     assert found.kind == "host"

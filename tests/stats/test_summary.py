@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_gpubench.stats.student import student_quantile
 from pytest_gpubench.stats.summary import (
     Interval,
     least_count,
@@ -21,7 +22,6 @@ from pytest_gpubench.stats.summary import (
     quartiles,
     rel_std,
     std_interval,
-    student_quantile,
     trimmed_mean,
 )
 
@@ -240,15 +240,6 @@ def test_the_upper_end_for_the_std_is_the_published_one(alpha: float, high: floa
     samples = np.array([[15.83, 16.01, 16.24, 16.42, 15.33, 15.44, 16.88, 16.31]])
     _, [found_high] = std_bounds(samples, alpha)
     assert found_high == pytest.approx(high, abs=5e-5)
-
-
-@pytest.mark.parametrize(
-    ("probability", "freedom", "expected"),
-    [(0.975, 9, 2.262157), (0.995, 9, 3.249836), (0.9995, 9, 4.780913), (0.9995, 49, 3.5004), (0.975, 249, 1.969537)],
-)
-def test_student_quantile_is_the_tabulated_one(probability: float, freedom: int, expected: float) -> None:
-    z = statistics.NormalDist().inv_cdf(probability)
-    assert student_quantile(z, freedom) == pytest.approx(expected, rel=1e-3)
 
 
 # simulation: thousands of samples at once need numpy, so the functions have twins here, shown to be equal first

@@ -5,26 +5,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_gpubench.errors import BadRequest
-from pytest_gpubench.stats.tolerance import METRICS, Tolerance, parse_tolerance
+from pytest_gpubench.stats.tolerance import METRICS, RegressionTolerance, parse_tolerance
 
 
 @pytest.mark.parametrize(
     ("text", "tolerance"),
     [
-        ("median:5%", Tolerance("median", margin=0.05)),
-        ("speedup:3%", Tolerance("speedup", margin=0.03)),
-        (" median : 0.5 % ", Tolerance("median", margin=0.005)),
-        ("q1:.5%", Tolerance("q1", margin=0.005)),
-        ("q3:150%", Tolerance("q3", margin=1.5)),
-        ("mean:5us", Tolerance("mean", absolute_us=5)),
-        ("mean:250 ns", Tolerance("mean", absolute_us=0.25)),
-        ("mean:2ms", Tolerance("mean", absolute_us=2000)),
-        ("mean:5s", Tolerance("mean", absolute_us=5e6)),
-        ("median:0.000005", Tolerance("median", absolute_us=5)),
-        ("median:5e-6", Tolerance("median", absolute_us=5)),
+        ("median:5%", RegressionTolerance("median", margin=0.05)),
+        ("speedup:3%", RegressionTolerance("speedup", margin=0.03)),
+        (" median : 0.5 % ", RegressionTolerance("median", margin=0.005)),
+        ("q1:.5%", RegressionTolerance("q1", margin=0.005)),
+        ("q3:150%", RegressionTolerance("q3", margin=1.5)),
+        ("mean:5us", RegressionTolerance("mean", absolute_us=5)),
+        ("mean:250 ns", RegressionTolerance("mean", absolute_us=0.25)),
+        ("mean:2ms", RegressionTolerance("mean", absolute_us=2000)),
+        ("mean:5s", RegressionTolerance("mean", absolute_us=5e6)),
+        ("median:0.000005", RegressionTolerance("median", absolute_us=5)),
+        ("median:5e-6", RegressionTolerance("median", absolute_us=5)),
     ],
 )
-def test_tolerances_are_read(text: str, tolerance: Tolerance) -> None:
+def test_tolerances_are_read(text: str, tolerance: RegressionTolerance) -> None:
     found = parse_tolerance(text)
     assert found.metric == tolerance.metric
     assert found.margin == pytest.approx(tolerance.margin)
@@ -60,14 +60,14 @@ def test_what_is_no_tolerance_is_refused(text: str, told: str) -> None:
 def test_a_tolerance_is_a_share_or_a_time() -> None:
     for kwargs in ({}, {"margin": 0.1, "absolute_us": 1.0}):
         with pytest.raises(BadRequest, match="either a share or a time"):
-            Tolerance("median", **kwargs)
+            RegressionTolerance("median", **kwargs)
     with pytest.raises(BadRequest, match="'p99' cannot be compared"):
-        Tolerance("p99", margin=0.1)
+        RegressionTolerance("p99", margin=0.1)
 
 
 @given(st.sampled_from(METRICS), st.integers(1, 10**4).map(lambda n: n / 10**4), st.booleans())
 def test_a_tolerance_is_written_as_it_is_read(metric: str, allowed: float, share: bool) -> None:
     relative = share or metric == "speedup"
-    tolerance = Tolerance(metric, margin=allowed) if relative else Tolerance(metric, absolute_us=allowed)
+    tolerance = RegressionTolerance(metric, **{"margin" if relative else "absolute_us": allowed})
     again = parse_tolerance(str(tolerance))
     assert (again.margin, again.absolute_us) == pytest.approx((tolerance.margin, tolerance.absolute_us))

@@ -1,132 +1,140 @@
-"""A test held against a saved run, measurement by measurement."""
-
-import math
-from dataclasses import replace
+"""What two measurements say together: what was found, next to what is tolerated."""
 
 import msgspec
 import pytest
 
-from pytest_gpubench.results.counterpart import Missing, PastTest
-from pytest_gpubench.results.model import Measurement, Outcome, Timing
-from pytest_gpubench.stats.tolerance import Tolerance
-from pytest_gpubench.verdict.regression import Past, hold
-from tests.report.records import GPU, arms, timing
+from pytest_gpubench.results.model import (
+    Measurement,
+    Outcome,
+)
+from pytest_gpubench.stats.regression import Change
+from pytest_gpubench.stats.summary import Interval
+from pytest_gpubench.stats.tolerance import parse_tolerance
+from pytest_gpubench.verdict.regression import (
+    PROFILER_TICK_US,
+    JudgedChange,
+    change_between,
+    judge_change,
+    outcome_of,
+    tick_between,
+)
+from tests.results.measured import ALPHA, alone, pair, timing
 
-MEDIAN = Tolerance("median", margin=0.05)
-SPEEDUP = Tolerance("speedup", margin=0.05)
+
+def measured(ratio: float, low: float, high: float, metric: str = "median") -> Change:
+    interval = Interval(low, high)
+    difference = None if metric == "speedup" else Interval(289 * low - 289, 289 * high - 289)
+    values = (1.95, 1.95 / ratio) if metric == "speedup" else (289.0, 289 * ratio)
+    return Change(ratio, interval, metric, ALPHA, *values, difference, (60, 60))
 
 
-def reps(label: str, median_us: float, **others: object) -> Timing:
-    """Return a timing of enough reps to decide by."""
-    return timing(label, median_us, samples_us=tuple(median_us * (1 + n / 1e5) for n in range(-20, 21)), **others)  # type: ignore[arg-type] # a test's own keywords
+def judged(change: Change, tolerance: str) -> JudgedChange:
+    times_us = (289, 312) if change.metric == "speedup" else (change.old, change.new)
+    return judge_change(change, parse_tolerance(tolerance), "softmax", "the baseline 'main'", *times_us)
 
 
-def alone(median_us: float, **others: object) -> Measurement:
-    return Measurement(timing=reps("a", median_us, **others))
+@pytest.mark.parametrize(
+    ("change", "tolerance", "sentence"),
+    [
+        (
+            measured(1.081, 1.078, 1.084),
+            "median:5%",
+            "softmax is slower than in the baseline 'main': 1.081x [1.078, 1.084] of its median, wanted at most 1.05x "
+            "(312.4 us against 289.0 us, 60 and 60 reps, alpha 0.001)",
+        ),
+        (
+            measured(1.05, 1.04, 1.06),
+            "q1:5%",
+            "softmax is too close to tell from what it was in the baseline 'main': 1.050x [1.040, 1.060] of its median",
+        ),
+        (measured(1.0, 0.99, 1.01), "median:5%", "softmax is as fast as in the baseline 'main': 1.000x"),
+        (
+            measured(1.02, 1.01, 1.03),
+            "median:5%",
+            "softmax is slower than in the baseline 'main', within what is tolerated: 1.020x",
+        ),
+        (measured(0.9, 0.89, 0.91), "median:5%", "softmax is faster than in the baseline 'main': 0.9000x"),
+        (
+            Change(1.5, None, "median", ALPHA, 289, 433.5, None, (5, 1)),
+            "median:5%",
+            "softmax cannot be judged from what it was in the baseline 'main': 1.500x of its median, wanted at most "
+            "1.05x (433.5 us against 289.0 us, 1 and 5 reps, too few to decide: take at least 11 reps in both, ",
+        ),
+        (
+            measured(1.081, 1.078, 1.084, "speedup"),
+            "speedup:3%",
+            "softmax is slower against its reference than in the baseline 'main': 1.081x [1.078, 1.084] of its "
+            "relative time, wanted at most 1.03x (speedup 1.804x against 1.950x, 312.0 us against 289.0 us, "
+            "60 and 60 quads, alpha 0.001)",
+        ),
+        (
+            measured(1.081, 1.078, 1.084),
+            "median:5us",
+            "1.081x [1.078, 1.084] of its median, by 23.41 us [22.54 us, 24.28 us], wanted at most 5.000 us more (",
+        ),
+    ],
+)
+def test_sentences_say_what_was_found_and_wanted(change: Change, tolerance: str, sentence: str) -> None:
+    assert sentence in judged(change, tolerance).sentence
 
 
-def pair(candidate_us: float, reference_us: float, **others: object) -> tuple[Measurement, Measurement]:
-    """Return both arms of a comparison, whose quads all say the same; others: of the reference's timing."""
-    reference, candidate = arms(reps("a", candidate_us), reps("eager", reference_us, **others))
+@pytest.mark.parametrize(
+    ("low", "high", "tolerance", "outcome"),
+    [
+        (1.0501, 1.06, "median:5%", Outcome.FAIL),
+        (1.0499, 1.06, "median:5%", Outcome.INCONCLUSIVE),
+        (0.9, 1.0499, "median:5%", Outcome.PASS),
+        (1 + 5.01 / 289, 1.1, "median:5us", Outcome.FAIL),
+        (1 + 4.99 / 289, 1.1, "median:5us", Outcome.INCONCLUSIVE),
+        (1.0, 1 + 4.99 / 289, "median:5us", Outcome.PASS),
+    ],
+)
+def test_outcomes_change_at_the_tolerance(low: float, high: float, tolerance: str, outcome: Outcome) -> None:
+    assert outcome_of(measured((low + high) / 2, low, high), parse_tolerance(tolerance)) is outcome
+
+
+@pytest.mark.parametrize(
+    ("high", "tolerance", "stale"),
+    [
+        (0.9499, "median:5%", True),
+        (0.9501, "median:5%", False),
+        (1 - 5.01 / 289, "median:5us", True),
+        (1 - 4.99 / 289, "median:5us", False),
+    ],
+)
+def test_a_baseline_is_stale_where_all_is_faster_by_more_than_is_tolerated(
+    high: float, tolerance: str, stale: bool
+) -> None:
+    note = judged(measured(0.8, 0.7, high), tolerance).stale
+    told = (
+        "baseline stale: softmax is faster than the baseline, 1.250x as fast as in the baseline 'main'; save a new one"
+    )
+    assert note == (told if stale else "")
+    for text in ("median:5%", "median:5us"):
+        assert not judged(Change(0.5, None, "median", ALPHA, 289, 144.5), text).stale
+
+
+def test_a_speedup_falls_back_on_the_median_where_there_is_none() -> None:
+    tolerance = parse_tolerance("speedup:3%")
+    candidate = pair("mine", 200)[1]
     assert candidate.speedup is not None
-    ratios = (math.log(reference_us / candidate_us),) * 20
-    return reference, msgspec.structs.replace(
-        candidate, speedup=msgspec.structs.replace(candidate.speedup, log_ratios=ratios)
-    )
+    assert change_between(candidate, candidate, tolerance, ALPHA).metric == "speedup"
+    assert change_between(alone(), alone(), tolerance, ALPHA).metric == "median"
+    bare = msgspec.structs.replace(candidate, speedup=msgspec.structs.replace(candidate.speedup, log_ratios=()))
+    assert change_between(bare, candidate, tolerance, ALPHA).metric == "median"
+    assert change_between(candidate, candidate, parse_tolerance("q1:3%"), 0.01).metric == "q1"
 
 
-def known(*measurements: Measurement) -> PastTest:
-    return PastTest("t.py::test_it", "main", GPU, "", {}, "", measurements)
+def test_a_tick_is_seen_where_the_profiler_shows_it() -> None:
+    from pytest_gpubench.timing.profiler import ProfilerTimer
 
-
-def outcomes(past: Past, new: list[Measurement], throttled: str = "warn", enforced: bool = True) -> list[str]:
-    held = hold(past, [], new, 0.001, enforced, throttled)
-    return [verdict.outcome.value for item in held.measurements for verdict in item.verdicts]
-
-
-@pytest.mark.parametrize(
-    ("now_us", "found"),
-    [(10.49, "pass"), (10.51, "fail"), (10.5, "inconclusive"), (5.0, "pass")],
-)
-def test_more_than_is_tolerated_fails(now_us: float, found: str) -> None:
-    assert outcomes(Past(known(alone(10.0)), MEDIAN, "max_regression", "x"), [alone(now_us)]) == [found]
-
-
-def test_a_speedup_is_not_misled_by_drift_and_a_reference_is_not_judged() -> None:
-    old, drifted = pair(10.0, 20.0), pair(11.0, 22.0)
-    assert outcomes(Past(known(*old), SPEEDUP, "max_regression", "x"), list(drifted)) == ["pass"]
-    assert outcomes(Past(known(*old), MEDIAN, "max_regression", "x"), list(drifted)) == ["fail"]
-    held = hold(Past(known(*old), MEDIAN, "max_regression", "x"), [], drifted, 0.001, True)
-    assert [item.change is not None for item in held.measurements] == [True, True]
-    assert held.measurements[0].verdicts == ()
-
-
-def test_what_is_only_shown_has_a_change_and_no_verdict() -> None:
-    held = hold(Past(known(alone(10.0)), None), [], [alone(20.0)], 0.001, True)
-    (item,) = held.measurements
-    assert item.change is not None
-    assert (item.change.baseline, item.change.old_us) == ("main", 10.0)
-    assert item.change.ratio == pytest.approx(2.0)
-    assert (item.verdicts, held.outcome, held.notes) == ((), Outcome.PASS, ())
-
-
-def test_equal_measurements_are_told_apart_by_what_came_before() -> None:
-    past = Past(known(alone(10.0), alone(20.0)), MEDIAN, "max_regression", "x")
-    held = hold(past, [alone(10.0)], [alone(20.0)], 0.001, True)
-    assert [verdict.outcome for item in held.measurements for verdict in item.verdicts] == [Outcome.PASS]
-    (missing,) = hold(past, [alone(10.0)] * 2, [alone(20.0)], 0.001, True).missing
-    assert "measured for the 3th time" in missing.sentence
-
-
-def test_nothing_to_compare_with_leaves_measurements_as_they_are() -> None:
-    missing = Missing("no test", "it is new")
-    new = alone(10.0)
-    held = hold(Past(missing, MEDIAN, "max_regression", "x"), [], [new], 0.001, True)
-    assert (held.measurements, held.missing) == ((new,), (missing,))
-    skipped = msgspec.structs.replace(new, timing=msgspec.structs.replace(new.timing, samples_us=(), unmeasured="off"))
-    held = hold(Past(known(alone(10.0)), MEDIAN, "max_regression", "x"), [], [skipped], 0.001, True)
-    assert (held.measurements, held.missing) == ((skipped,), ())
-
-
-@pytest.mark.parametrize(("now_us", "said"), [(9.53, False), (9.0, True)])
-def test_a_baseline_that_is_too_slow_is_called_stale(now_us: float, said: bool) -> None:
-    notes = hold(Past(known(alone(10.0)), MEDIAN, "max_regression", "x"), [], [alone(now_us)], 0.001, True).notes
-    assert [note.startswith("baseline stale: a ") for note in notes] == [True] * said
-
-
-def test_what_else_differs_is_said_once() -> None:
-    past = Past(replace(known(*pair(10.0, 20.0)), caveats=("another driver",)), SPEEDUP, "max_regression", "x")
-    assert hold(past, [], pair(10.0, 20.0), 0.001, True).notes == ("another driver",)
-    hot = Past(known(alone(10.0, throttle_reasons=("SwPowerCap",))), MEDIAN, "max_regression", "x")
-    assert hold(hot, [], [alone(10.0)], 0.001, True).notes == (
-        "the GPU was throttled in the baseline 'main' (SwPowerCap); save a new one",
-    )
-
-
-@pytest.mark.parametrize(
-    ("policy", "now_us", "found"),
-    [("fail", 20.0, "invalid"), ("warn", 20.0, "fail"), ("fail", 10.0, "pass")],
-)
-def test_what_was_slower_while_throttled_says_nothing_of_the_code(policy: str, now_us: float, found: str) -> None:
-    past = Past(known(alone(10.0)), MEDIAN, "max_regression", "x")
-    assert outcomes(past, [alone(now_us, throttle_reasons=("SwPowerCap",))], policy) == [found]
-
-
-def test_a_throttled_reference_makes_a_candidate_look_good() -> None:
-    past = Past(known(*pair(10.0, 20.0)), SPEEDUP, "max_regression", "x")
-    assert outcomes(past, list(pair(10.0, 30.0, throttle_reasons=("SwPowerCap",))), "fail") == ["invalid"]
-
-
-def test_samples_that_are_no_times_are_invalid() -> None:
-    bad = Measurement(timing=timing("a", 1.0, samples_us=(float("nan"),) * 41))
-    assert outcomes(Past(known(alone(10.0)), MEDIAN, "max_regression", "x"), [bad]) == ["invalid"]
-    held = hold(Past(known(alone(10.0)), None), [], [bad], 0.001, True)
-    assert held.measurements == (bad,)
-    assert held.notes[0].startswith("a cannot be compared: ")
-
-
-@pytest.mark.parametrize("enforced", [True, False])
-def test_a_verdict_knows_whether_it_counts(enforced: bool) -> None:
-    held = hold(Past(known(alone(10.0)), MEDIAN, "max_regression", "x"), [], [alone(20.0)], 0.001, enforced)
-    assert [verdict.enforced for item in held.measurements for verdict in item.verdicts] == [enforced]
-    assert held.outcome is Outcome.FAIL
+    assert ProfilerTimer.tick_us == PROFILER_TICK_US
+    ticks = timing("x", 3, samples_us=tuple(0.032 * (90 + step % 3) for step in range(30)))
+    rounded = timing("x", 3, samples_us=tuple(round(sample, 3) for sample in ticks.samples_us))
+    smooth, wall = timing("x", 3), msgspec.structs.replace(ticks, timer="wall")
+    assert tick_between(ticks, rounded) == PROFILER_TICK_US
+    assert tick_between(ticks, smooth) == tick_between(smooth, ticks) == tick_between(wall, wall) == 0
+    item = Measurement(timing=ticks)
+    change = change_between(item, item, parse_tolerance("median:5%"), ALPHA)
+    assert change.difference is not None
+    assert change.difference.width >= 2 * PROFILER_TICK_US

@@ -10,8 +10,9 @@ from pytest_gpubench.cli.ab.runs import PytestRuns, take_runs
 from pytest_gpubench.cli.ab.workshop import Workshop
 from pytest_gpubench.cli.arguments import chance, checked
 from pytest_gpubench.limits import positive_number
-from pytest_gpubench.results.rounds import Rule, judge
 from pytest_gpubench.settings import whole_number
+from pytest_gpubench.stats.tolerance import RegressionTolerance
+from pytest_gpubench.verdict.rounds import judge_rounds
 
 ROUNDS = 3
 MARGIN = 0.03
@@ -79,14 +80,14 @@ def run(arguments: argparse.Namespace) -> int:
 
     Raises GpuBenchError where nothing can be compared, in a sentence.
     """
-    rule = Rule(arguments.fail_slower, arguments.alpha, arguments.metric)
+    tolerance = RegressionTolerance(arguments.metric, margin=arguments.fail_slower)
     with ending_by_signal(), Workshop.opened(arguments.keep) as workshop:
         arms = workshop.make_arms(arguments.base, arguments.head)
         pytest_runs = PytestRuns(workshop, tuple(arguments.pytest_arguments), one_gpu())
         runs = take_runs(arms, arguments.rounds, arguments.setup, pytest_runs)
-    judgements = judge(runs, rule)
-    print("\n".join(report_lines(judgements)))
-    return exit_status(judgements)
+    findings = judge_rounds(runs, tolerance, arguments.alpha)
+    print("\n".join(report_lines(findings)))
+    return exit_status(findings)
 
 
 def _default(value: object) -> str:

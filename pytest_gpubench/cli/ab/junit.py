@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 from pytest_gpubench.errors import BadFile
 from pytest_gpubench.results.model import SavedRun
-from pytest_gpubench.results.rounds import Ended
+from pytest_gpubench.verdict.rounds import Ended
 
 
 def read_ended(junit: Path, run: SavedRun) -> dict[str, Ended]:

@@ -13,9 +13,9 @@ from pytest_gpubench.cli.ab.tree import Tree
 from pytest_gpubench.cli.ab.workshop import Workshop
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.results.model import SavedRun
-from pytest_gpubench.results.rounds import Arm, ArmRun, order_of
 from pytest_gpubench.results.store import read_run
 from pytest_gpubench.units import count
+from pytest_gpubench.verdict.rounds import Arm, ArmRun, order_of
 
 TESTS_RAN = {0: "all passed", 1: "some failed", 5: "no test was collected"}
 """The exit statuses of pytest after which there is something to compare, or known to be nothing."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_gpubench.results.provenance import GIT_PLACES
-from pytest_gpubench.results.rounds import Arm
+from pytest_gpubench.verdict.rounds import Arm
 
 ASK_ORIGINS = """
 import importlib.util, sys

@@ -12,8 +12,8 @@ from pytest_gpubench.cli.ab.printed import say
 from pytest_gpubench.cli.ab.repository import Repository
 from pytest_gpubench.cli.ab.tree import Tree
 from pytest_gpubench.errors import BadRequest
-from pytest_gpubench.results.rounds import Arm
 from pytest_gpubench.units import count
+from pytest_gpubench.verdict.rounds import Arm
 
 
 @dataclass

@@ -8,12 +8,11 @@ from typing import Any
 import msgspec
 
 from pytest_gpubench.report.cells import notes_of
-from pytest_gpubench.report.html.changes import Place, change_of, measurements_by_place, word_for
 from pytest_gpubench.report.html.numbers import five_digits, longest_series, quantiles, rounded, thin
 from pytest_gpubench.report.html.sizes import size_that_matters, sizes_in
 from pytest_gpubench.report.limits import shown_limit
 from pytest_gpubench.report.rows import FROM_BEST, Row, fold, reference_index, split
-from pytest_gpubench.results.counterpart import keys_of
+from pytest_gpubench.results.counterpart import RunKey, by_run_key, keys_of
 from pytest_gpubench.results.kernels import distinct_names
 from pytest_gpubench.results.model import (
     CommitInfo,
@@ -26,8 +25,9 @@ from pytest_gpubench.results.model import (
     Verdict,
     plain,
 )
-from pytest_gpubench.stats.regression import Change
+from pytest_gpubench.stats.tolerance import RegressionTolerance
 from pytest_gpubench.units import format_bytes, printable
+from pytest_gpubench.verdict.regression import compare_measurements
 
 MOST_OLDER_RUNS = 100
 MOST_GONE = 200
@@ -35,6 +35,9 @@ MOST_KERNELS = 40
 """Kernels of one call that are listed; the shortest of more are left out."""
 BASELINE_SAMPLES = 101
 LONGEST_EXTRA = 2000
+SHOWN_CHANGE = RegressionTolerance("speedup", margin=0.01)
+"""Changes of less are not called changes, however certain they are."""
+SHOWN_ALPHA = 0.001
 
 
 @dataclass
@@ -49,17 +52,17 @@ class Interned:
 
 
 @dataclass(frozen=True)
-class Past:
-    """What older runs say of measurements."""
+class OlderRuns:
+    """Measurements of the baseline and of the runs before this one, by what they are found again by."""
 
-    baseline: Mapping[Place, Measurement] | None
-    runs: Sequence[Mapping[Place, Measurement]]
+    baseline: Mapping[RunKey, Measurement] | None
+    runs: Sequence[Mapping[RunKey, Measurement]]
 
 
 def page_content(run: SavedRun, baseline: SavedRun | None, history: Sequence[SavedRun]) -> dict[str, Any]:
     """Return everything the page shows."""
     older = older_runs(run, history)
-    past = Past(measurements_by_place(baseline) if baseline else None, [measurements_by_place(each) for each in older])
+    past = OlderRuns(by_run_key(baseline) if baseline else None, [by_run_key(each) for each in older])
     longest = longest_series([len(values) for item in measurements_of(run) for values in series_of(item)])
     kernels = Interned()
     tests = [content_of_test(record, past, kernels, longest) for record in run.records]
@@ -225,7 +228,7 @@ def status_of(verdicts: Sequence[Verdict], timing: Timing) -> tuple[str, bool]:
 # the tests
 
 
-def content_of_test(record: TestRecord, past: Past, kernels: Interned, longest: int) -> dict[str, Any]:
+def content_of_test(record: TestRecord, past: OlderRuns, kernels: Interned, longest: int) -> dict[str, Any]:
     """Return what the page shows of a test."""
     path, _, name = record.nodeid.partition("::")
     keys = keys_of(record.measurements)
@@ -271,7 +274,7 @@ def device_facts(record: TestRecord) -> list[tuple[str, str]]:
 
 
 def item_content(
-    record: TestRecord, index: int, place: Place, past: Past, kernels: Interned, longest: int
+    record: TestRecord, index: int, key: RunKey, past: OlderRuns, kernels: Interned, longest: int
 ) -> dict[str, Any]:
     """Return what the page shows of a measurement; what there is nothing to say of is left out."""
     item = record.measurements[index]
@@ -285,8 +288,8 @@ def item_content(
         "speedup": item.speedup and speedup_content(item.speedup, longest),
         "verdicts": [verdict_content(verdict, item.timing) for verdict in item.verdicts],
         "differences": item.differences,
-        "base": baseline_content(item, place, past, kernels),
-        "past": past_content(place, past),
+        "base": baseline_content(item, key, past, kernels),
+        "past": past_content(key, past),
     }
     return {name: value for name, value in content.items() if value not in (None, "", [], (), {}, 0) or name == "ref"}
 
@@ -367,15 +370,16 @@ def verdict_content(verdict: Verdict, timing: Timing) -> dict[str, Any]:
 # older runs
 
 
-def baseline_content(item: Measurement, place: Place, past: Past, kernels: Interned) -> dict[str, Any] | None:
+def baseline_content(item: Measurement, key: RunKey, past: OlderRuns, kernels: Interned) -> dict[str, Any] | None:
     """Return what the baseline says of a measurement; None where there is no baseline."""
     if past.baseline is None:
         return None
-    old = past.baseline.get(place)
+    old = past.baseline.get(key)
     if old is None:
         return None if item.example else {"new": True}  # every run has other examples
-    content: dict[str, Any] = {"change": change_content(change_of(old, item))}
+    content: dict[str, Any] = {}
     if old.timing.measured:
+        content["change"] = change_content(old, item) if item.timing.measured else None
         interval = old.timing.median_interval_us
         content |= {"median": five_digits(old.timing.median_us), "interval": interval and rounded(interval)}
         content |= {"reps": old.timing.reps, "kernels": kernel_content(old.timing, kernels)}
@@ -387,17 +391,20 @@ def baseline_content(item: Measurement, place: Place, past: Past, kernels: Inter
     return content
 
 
-def change_content(change: Change | None) -> dict[str, Any] | None:
-    """Return what the page shows of a change."""
+def change_content(old: Measurement, new: Measurement) -> dict[str, Any] | None:
+    """Return how much slower a measurement is, and in a word whether that is certain; None without samples to tell."""
+    judged = compare_measurements(old, new, SHOWN_CHANGE, SHOWN_ALPHA, "the baseline")
+    change = judged.change
     if change is None:
         return None
+    word = "slower" if judged.outcome is Outcome.FAIL else "faster" if judged.stale else ""
     interval = change.interval and rounded(change.interval)
-    return {"ratio": five_digits(change.ratio), "interval": interval, "of": change.metric, "word": word_for(change)}
+    return {"ratio": five_digits(change.ratio), "interval": interval, "of": change.metric, "word": word}
 
 
-def past_content(place: Place, past: Past) -> list[list[Any]]:
+def past_content(key: RunKey, past: OlderRuns) -> list[list[Any]]:
     """Return a measurement in older runs: the number of the run, median and interval, speedup and interval."""
-    found = [(number, run[place]) for number, run in enumerate(past.runs) if place in run]
+    found = [(number, run[key]) for number, run in enumerate(past.runs) if key in run]
     return [[number, *past_numbers(old)] for number, old in found if old.timing.measured]
 
 

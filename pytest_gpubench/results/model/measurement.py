@@ -140,6 +140,11 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     change: PastChange | None = None
     """Against a saved run; None where it was compared with none."""
 
+    @property
+    def why_invalid(self) -> str:
+        """Why there is no number for it that is known to be right; empty where no verdict says so."""
+        return next((each.sentence for each in self.verdicts if each.outcome is Outcome.INVALID), "")
+
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """Hold what `gpu_bench.compare` found: the reference, and each candidate by name.

@@ -4,13 +4,13 @@ import pytest
 
 from pytest_gpubench.cli.ab.printed import exit_status, report_lines
 from pytest_gpubench.results.model import Outcome
-from pytest_gpubench.results.rounds import Judgement
 from pytest_gpubench.stats.regression import Change
+from pytest_gpubench.verdict.saved_runs import Finding
 
 
-def judgement(outcome: Outcome, compared: bool = True) -> Judgement:
+def judgement(outcome: Outcome, compared: bool = True) -> Finding:
     change = Change(1.0, None, "median", 0.01) if compared else None
-    return Judgement(f"test_{outcome.value}", "f\n", outcome, "so", change)
+    return Finding(f"test_{outcome.value}", "f\n", outcome, "so", change)
 
 
 def test_the_worst_comes_first() -> None:
@@ -26,7 +26,7 @@ def test_the_worst_comes_first() -> None:
 
 
 @pytest.mark.parametrize(
-    ("judgements", "status"),
+    ("findings", "status"),
     [
         ([], 2),
         ([judgement(Outcome.NOT_JUDGED, compared=False), judgement(Outcome.INVALID, compared=False)], 2),
@@ -39,5 +39,5 @@ def test_the_worst_comes_first() -> None:
         ([judgement(Outcome.INVALID, compared=False), judgement(Outcome.FAIL, compared=False)], 1),
     ],
 )
-def test_the_exit_status(judgements: list[Judgement], status: int) -> None:
-    assert exit_status(judgements) == status
+def test_the_exit_status(findings: list[Finding], status: int) -> None:
+    assert exit_status(findings) == status

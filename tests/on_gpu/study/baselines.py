@@ -14,10 +14,10 @@ from collections.abc import Sequence
 from itertools import combinations
 from pathlib import Path
 
-from pytest_gpubench.results.comparing import compare_runs
 from pytest_gpubench.results.model import Outcome, SavedRun
 from pytest_gpubench.results.store import read_run
 from pytest_gpubench.stats.tolerance import parse_tolerance
+from pytest_gpubench.verdict.saved_runs import compare_runs
 
 PLANTED = 1.05
 ALPHA = 0.001

@@ -20,22 +20,13 @@ from pytest_gpubench.results.model import (
     TestRecord,
     Timing,
 )
-from pytest_gpubench.results.rounds import (
-    Arm,
-    ArmRun,
-    Ended,
-    Judgement,
-    Rule,
-    change_of_pairs,
-    judge,
-    order_of,
-    pair_log_ratios,
-    student_t,
-)
-from pytest_gpubench.stats.regression import decide
+from pytest_gpubench.stats.regression import change_of_pairs, decide
+from pytest_gpubench.stats.tolerance import RegressionTolerance
+from pytest_gpubench.verdict.rounds import Arm, ArmRun, Ended, judge_rounds, order_of, pair_log_ratios
+from pytest_gpubench.verdict.saved_runs import Finding
 from tests.results.measured import verdict
 
-RULE = Rule(margin=0.03, alpha=0.01)
+RULE = RegressionTolerance("speedup", margin=0.03), 0.01
 GPU = DeviceFacts(type="cuda", name="a GPU", host="here", uuid="GPU-1")
 TEST = "tests/test_a.py::test_it"
 
@@ -84,9 +75,9 @@ def take(
     return runs
 
 
-def only(judgements: Sequence[Judgement]) -> Judgement:
-    assert len(judgements) == 1, judgements
-    return judgements[0]
+def only(findings: Sequence[Finding]) -> Finding:
+    assert len(findings) == 1, findings
+    return findings[0]
 
 
 # order and pairs
@@ -99,7 +90,7 @@ def test_each_version_comes_first_as_often_as_the_other() -> None:
 
 def test_a_linear_drift_cancels_between_the_pairs_of_a_round() -> None:
     runs = take(lambda arm, number: (timed(10 * math.exp(0.003 * number) * (1.05 if arm == "HEAD" else 1)),))
-    change = only(judge(runs, RULE)).change
+    change = only(judge_rounds(runs, *RULE)).change
     assert change is not None
     assert change.ratio == pytest.approx(1.05)
 
@@ -108,9 +99,9 @@ def test_a_round_that_is_not_whole_is_left_out() -> None:
     def measured(arm: Arm, number: int) -> Sequence[Measurement]:
         return () if number == 5 else (timed(10 + number / 100),)
 
-    found = only(judge(take(measured), RULE))
-    assert found.pairs == 4
-    found = only(judge(take(lambda arm, number: () if number in (0, 5, 9) else (timed(10),)), RULE))
+    found = only(judge_rounds(take(measured), *RULE))
+    assert ", 4 pairs of runs, " in found.sentence
+    found = only(judge_rounds(take(lambda arm, number: () if number in (0, 5, 9) else (timed(10),)), *RULE))
     assert (found.outcome, found.change) == (Outcome.INCONCLUSIVE, None)
     assert found.sentence == "no round has it in all of its four runs: measure more rounds"
 
@@ -135,21 +126,6 @@ def test_speedups_are_turned_over() -> None:
 # the interval
 
 
-@pytest.mark.parametrize(
-    ("alpha", "freedom", "value"),
-    [
-        (0.01, 1, 31.8205),
-        (0.01, 2, 6.9646),
-        (0.01, 5, 3.3649),
-        (0.001, 4, 7.1732),
-        (0.025, 7, 2.3646),
-        (0.05, 30, 1.6973),
-    ],
-)
-def test_student_is_that_of_the_tables(alpha: float, freedom: int, value: float) -> None:
-    assert student_t(alpha, freedom) == pytest.approx(value, abs=1e-4)
-
-
 @pytest.mark.parametrize(("pairs", "ends"), [(7, (-3, 3)), (8, (-3.5, 3.5)), (14, (-4.5, 4.5))])
 def test_order_statistics_from_where_alpha_allows_them(pairs: int, ends: tuple[float, float]) -> None:
     """At alpha 0.01 the extremes enclose the median from 7 pairs on, the third ones with 14: 106 / 2^14 is below it."""
@@ -172,7 +148,7 @@ def test_pairs_that_agree_within_ticks_are_not_certain() -> None:
         ticks = (1.024, 1.056, 1.056) if arm == "HEAD" else (1.024, 1.024, 1.056)
         return (Measurement(timing=Timing(label="f", timer="profiler", cache="cold", device="", samples_us=ticks)),)
 
-    found = only(judge(take(ticking, rounds=1), RULE))
+    found = only(judge_rounds(take(ticking, rounds=1), *RULE))
     assert found.outcome is Outcome.INCONCLUSIVE
     assert found.change is not None
     assert found.change.interval is not None
@@ -229,14 +205,14 @@ def test_a_planted_slowdown_of_5_percent_is_found(rounds: int, least: float) -> 
 @pytest.mark.parametrize(
     ("factor", "outcome", "words"),
     [
-        (1.0, Outcome.PASS, "is not slower: 1.000x"),
-        (1.029, Outcome.PASS, "is not slower: 1.029x"),
-        (1.031, Outcome.FAIL, "is slower: 1.031x"),
-        (0.5, Outcome.PASS, "is not slower: 0.500x"),
+        (1.0, Outcome.PASS, "f is as fast as in BASE: 1.000x"),
+        (1.029, Outcome.PASS, "f is slower than in BASE, within what is tolerated: 1.029x"),
+        (1.031, Outcome.FAIL, "f is slower than in BASE: 1.031x"),
+        (0.5, Outcome.PASS, "f is faster than in BASE: 0.5000x"),
     ],
 )
 def test_both_sides_of_the_margin(factor: float, outcome: Outcome, words: str) -> None:
-    found = only(judge(take(lambda arm, number: (timed(10 * (factor if arm == "HEAD" else 1)),)), RULE))
+    found = only(judge_rounds(take(lambda arm, number: (timed(10 * (factor if arm == "HEAD" else 1)),)), *RULE))
     assert (found.outcome, found.nodeid, found.label) == (outcome, TEST, "f")
     assert found.sentence.startswith(words)
     assert "wanted at most 1.03x" in found.sentence
@@ -244,9 +220,9 @@ def test_both_sides_of_the_margin(factor: float, outcome: Outcome, words: str) -
 
 
 def test_what_is_too_close_is_open() -> None:
-    found = only(judge(take(lambda arm, number: (timed(10 + number % 3),)), RULE))
+    found = only(judge_rounds(take(lambda arm, number: (timed(10 + number % 3),)), *RULE))
     assert found.outcome is Outcome.INCONCLUSIVE
-    assert found.sentence.startswith("is too close to tell")
+    assert found.sentence.startswith("f is too close to tell from what it was in BASE: ")
 
 
 @pytest.mark.parametrize(
@@ -261,7 +237,7 @@ def test_a_reference_that_is_slower_too_excuses_the_candidate(
         clock = 1.1 if arm == "HEAD" else 1.0
         return timed(20 * clock, "torch", role="reference"), raced(10 * clock, 20 * clock)
 
-    found = judge(take(measured), Rule(0.03, 0.01, metric))
+    found = judge_rounds(take(measured), RegressionTolerance(metric, margin=0.03), 0.01)
     assert [each.label for each in found] == (["f"] if metric == "speedup" else ["torch", "f"])
     assert {each.outcome for each in found} == {outcome}
     assert found[-1].change is not None
@@ -269,22 +245,22 @@ def test_a_reference_that_is_slower_too_excuses_the_candidate(
 
 
 def test_a_lost_speedup_fails() -> None:
-    found = only(judge(take(lambda arm, number: (raced(11.0 if arm == "HEAD" else 10.0, 20.0),)), RULE))
+    found = only(judge_rounds(take(lambda arm, number: (raced(11.0 if arm == "HEAD" else 10.0, 20.0),)), *RULE))
     assert found.outcome is Outcome.FAIL
-    assert "1.100x" in found.sentence
-    assert "by the speedup's loss" in found.sentence
+    assert found.sentence.startswith("f is slower against its reference than in BASE: 1.100x [1.100, 1.100] of its ")
+    assert "relative time, wanted at most 1.03x (speedup 1.818x against 2.000x, 11.00 us against" in found.sentence
 
 
 @pytest.mark.parametrize("head", [timed(10, role="candidate"), raced(10, 30, "another reference")])
 def test_without_one_reference_in_both_the_median_is_compared(head: Measurement) -> None:
-    found = only(judge(take(lambda arm, number: (head if arm == "HEAD" else raced(10, 20),)), RULE))
+    found = only(judge_rounds(take(lambda arm, number: (head if arm == "HEAD" else raced(10, 20),)), *RULE))
     assert found.change is not None
     assert found.change.metric == "median"
     assert found.change.ratio == pytest.approx(1)
 
 
 def test_measurements_of_one_name_are_told_apart_by_their_order() -> None:
-    found = judge(take(lambda arm, number: (timed(10), timed(20 if arm == "BASE" else 30))), RULE)
+    found = judge_rounds(take(lambda arm, number: (timed(10), timed(20 if arm == "BASE" else 30))), *RULE)
     assert [each.outcome for each in found] == [Outcome.PASS, Outcome.FAIL]
 
 
@@ -298,7 +274,7 @@ def test_what_was_measured_in_two_ways_is_not_compared(change: dict[str, str]) -
             else (taken,)
         )
 
-    found = only(judge(take(measured), RULE))
+    found = only(judge_rounds(take(measured), *RULE))
     assert (found.outcome, found.change) == (Outcome.INVALID, None)
     assert found.sentence.startswith("not measured in one way: a GPU GPU-1, profiler timer, cold cache and ")
 
@@ -308,7 +284,7 @@ def test_two_gpus_are_not_compared() -> None:
         take(lambda arm, number: (timed(10),), device=device)
         for device in (GPU, DeviceFacts(type="cuda", name="a GPU", host="here", uuid="GPU-2"))
     )
-    found = only(judge([*first[:6], *second[6:]], RULE))
+    found = only(judge_rounds([*first[:6], *second[6:]], *RULE))
     assert found.outcome is Outcome.INVALID
     assert "GPU-1" in found.sentence
     assert "GPU-2" in found.sentence
@@ -327,7 +303,7 @@ UNMEASURED = Measurement(timing=Timing(label="f", timer="profiler", cache="cold"
     ],
 )
 def test_what_one_version_did_not_measure_is_not_judged(head: Sequence[Measurement], sentence: str) -> None:
-    found = only(judge(take(lambda arm, number: head if arm == "HEAD" else (timed(10),)), RULE))
+    found = only(judge_rounds(take(lambda arm, number: head if arm == "HEAD" else (timed(10),)), *RULE))
     assert (found.outcome, found.sentence, found.change) == (Outcome.NOT_JUDGED, sentence, None)
 
 
@@ -372,14 +348,14 @@ def test_tests_that_end_otherwise_are_told_apart(
     def measured(arm: Arm, number: int) -> Sequence[Measurement]:
         return () if {"BASE": base, "HEAD": head}[arm] is not PASSED else (timed(10),)
 
-    found = only(judge(take(measured, ended={"BASE": base, "HEAD": head}), RULE))
+    found = only(judge_rounds(take(measured, ended={"BASE": base, "HEAD": head}), *RULE))
     assert (found.outcome, found.sentence, found.label) == (outcome, sentence, "")
 
 
 def test_a_test_that_fails_both_times_is_still_compared_where_it_measured() -> None:
     runs = take(lambda arm, number: (timed(20 if arm == "HEAD" else 10),), ended={"BASE": FAILED, "HEAD": FAILED})
-    assert [each.outcome for each in judge(runs, RULE)] == [Outcome.NOT_JUDGED, Outcome.FAIL]
+    assert [each.outcome for each in judge_rounds(runs, *RULE)] == [Outcome.NOT_JUDGED, Outcome.FAIL]
 
 
 def test_nothing_measured_is_nothing_judged() -> None:
-    assert judge(take(lambda arm, number: ()), RULE) == []
+    assert judge_rounds(take(lambda arm, number: ()), *RULE) == []

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 import pytest
 
 from pytest_gpubench.results.baseline import slimmed
-from pytest_gpubench.results.comparing import Finding, compare_runs
 from pytest_gpubench.results.model import (
     Measurement,
     Outcome,
     TestRecord,
 )
 from pytest_gpubench.stats.tolerance import parse_tolerance
+from pytest_gpubench.verdict.saved_runs import Finding, compare_runs
 from tests.results.measured import ALPHA, alone, missing, on, pair, record, run, timing
 from tests.results.measured import verdict as verdict_on
 from tests.results.saved import make_run
@@ -68,14 +68,14 @@ def test_a_reference_is_compared_but_not_judged() -> None:
     findings = compared([record(*pair("mine", 200))], [record(*pair("mine", 220, 440))])
     assert [each.outcome for each in findings] == [Outcome.NOT_JUDGED, Outcome.FAIL]
     assert findings[0].sentence.startswith("the reference is not judged: torch is slower")
-    assert "its reference torch is slower too, 1.100x of its median" in findings[1].note
+    assert "its reference torch is slower too, 1.100x of its median" in findings[1].notes[0]
     findings = compared([record(*pair("mine", 200))], [record(*pair("mine", 220, 440))], "speedup:3%")
     assert [each.outcome for each in findings] == [Outcome.NOT_JUDGED, Outcome.PASS]
-    assert findings[1].note == ""
+    assert findings[1].notes == ()
     findings = compared([record(*pair("mine", 200))], [record(*pair("mine", 220))])
-    assert (findings[1].outcome, findings[1].note) == (Outcome.FAIL, "")
+    assert (findings[1].outcome, findings[1].notes) == (Outcome.FAIL, ())
     findings = compared([record(*pair("mine", 200))], [record(*pair("mine", 200, 440))])
-    assert (findings[1].outcome, findings[1].note) == (Outcome.PASS, "")
+    assert (findings[1].outcome, findings[1].notes) == (Outcome.PASS, ())
 
 
 def test_notes_name_what_else_is_to_know() -> None:
@@ -84,7 +84,7 @@ def test_notes_name_what_else_is_to_know() -> None:
     (found,) = compared([old], [new])
     assert found.outcome is Outcome.PASS
     for part in ("baseline stale: softmax", "throttled now (power cap)", "driver was 570.1"):
-        assert part in found.note
+        assert part in " ".join(found.notes)
 
 
 def test_runs_of_two_gpus_are_not_compared() -> None:

@@ -1,0 +1,223 @@
+"""Two versions of one code, measured by alternating runs of pytest: what changed, and how certain that is.
+
+A round is four runs in the order ABBA, every other time BAAB, hence two pairs of neighbours that disagree about which
+version came first. The unit is the run: its samples share whatever sets one process apart from the next (addresses,
+clocks, the choice of an autotuner), so more of them do not make the answer more certain, only more runs do. A sample is
+the logarithm of the ratio of a pair. What drifts from run to run cancels between the two pairs of a round, and what is
+left of it widens the interval; therefore a round that is not whole is left out.
+
+Where alpha and the number of pairs allow it, the interval is made of order statistics of the pairs (8 pairs, four
+rounds, at alpha 0.01), which assumes nothing about their distribution. With fewer it is Student's t interval of their
+mean, which assumes that the pairs are spread normally. Simulated with 0.5 % of spread between runs, a drift of 3 % over
+the session and a margin of 3 %, 20,000 times each, at alpha 0.01: no kernel as fast as before fails, of kernels slower
+by exactly the margin 0.8 % fail with three rounds and 0.3 % with four, and of kernels slower by 5 % 98 and 97 % fail
+(57 % with two rounds). At alpha 0.001 three rounds find 61 % of those and four 95 %.
+"""
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Literal
+
+from pytest_gpubench.results.counterpart import MeasurementKey, keys_of
+from pytest_gpubench.results.model import DeviceFacts, Measurement, Outcome, SavedRun
+from pytest_gpubench.stats.regression import change_of_pairs
+from pytest_gpubench.stats.tolerance import RegressionTolerance
+from pytest_gpubench.units import count
+from pytest_gpubench.verdict.regression import judge_change
+from pytest_gpubench.verdict.saved_runs import Finding
+
+__tracebackhide__ = True
+
+Arm = Literal["BASE", "HEAD"]
+Ended = Literal["passed", "failed", "skipped"]
+"""How a test ended; an error in its setup or teardown is a failure."""
+
+ARMS: tuple[Arm, Arm] = ("BASE", "HEAD")
+
+
+@dataclass(frozen=True)
+class ArmRun:
+    """One run of pytest: of which version, in which round, what it measured, and how its tests ended."""
+
+    arm: Arm
+    round: int
+    run: SavedRun
+    ended: Mapping[str, Ended]
+    """By node id, or whatever names a test in the same way in every run."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """A measurement, and the device it was taken on."""
+
+    device: DeviceFacts
+    measurement: Measurement
+
+    @property
+    def way(self) -> tuple[str, str, str]:
+        """What must be the same for two measurements to be compared: device, timer, cache."""
+        timing = self.measurement.timing
+        return f"{self.device.name} {self.device.uuid or ''}".strip(), f"{timing.timer} timer", f"{timing.cache} cache"
+
+    @property
+    def why_invalid(self) -> str:
+        """Why it cannot be compared; empty where it can."""
+        timing = self.measurement.timing
+        return self.measurement.why_invalid if timing.measured else timing.unmeasured or "no samples"
+
+
+def order_of(round: int) -> tuple[Arm, ...]:
+    """Return whose turn it is in the four runs of a round, counted from 0: ABBA, then BAAB, and so on."""
+    first, second = ARMS if round % 2 == 0 else ARMS[::-1]
+    return first, second, second, first
+
+
+def judge_rounds(runs: Sequence[ArmRun], tolerance: RegressionTolerance, alpha: float) -> list[Finding]:
+    """Return a finding for each measurement, and for each test that one version alone fails or has.
+
+    The runs come in the order they were taken in. FAIL where HEAD is slower by more than is tolerated, or fails a test
+    in every run that BASE passes; INCONCLUSIVE where too little is known; NOT_JUDGED where one version alone measured.
+    """
+    tables = [_table_of(each.run) for each in runs]
+    findings = _judge_tests(runs)
+    told = {each.nodeid for each in findings}
+    for nodeid, key in dict.fromkeys(each for table in tables for each in table):
+        if tolerance.metric == "speedup" and key.role == "reference":
+            continue  # candidates are judged by it
+        found = [table.get((nodeid, key)) for table in tables]
+        finding = _judge_measurement(Finding(nodeid, key.label, Outcome.NOT_JUDGED, ""), runs, found, tolerance, alpha)
+        if finding.change is not None or nodeid not in told:
+            findings.append(finding)
+    return findings
+
+
+def _table_of(run: SavedRun) -> dict[tuple[str, MeasurementKey], Found]:
+    """Return a run's measurements by test and key, which is the same whatever their reference is called."""
+    by_test: dict[str, list[Found]] = {}
+    for record in run.records:
+        by_test.setdefault(record.nodeid, []).extend(Found(record.device, each) for each in record.measurements)
+    table = {}
+    for nodeid, found in by_test.items():
+        keys = keys_of([each.measurement for each in found], by_reference=False)
+        table.update({(nodeid, key): each for key, each in zip(keys, found, strict=True)})
+    return table
+
+
+# tests that did not end alike
+
+
+def _judge_tests(runs: Sequence[ArmRun]) -> list[Finding]:
+    """Return a finding for each test that only one version has, or fails, and for those that both fail."""
+    found = [_judge_test(nodeid, runs) for nodeid in dict.fromkeys(name for each in runs for name in each.ended)]
+    return [each for each in found if each is not None]
+
+
+def _judge_test(nodeid: str, runs: Sequence[ArmRun]) -> Finding | None:
+    base, head = ([each.ended.get(nodeid) for each in runs if each.arm == arm] for arm in ARMS)
+    for arm, own, others in (("BASE", base, head), ("HEAD", head, base)):
+        if not any(others):
+            words = f"{arm} alone has it: {'removed, or renamed' if arm == 'BASE' else 'a new test'}"
+            return Finding(nodeid, "", Outcome.NOT_JUDGED, f"{words}, which fails" if "failed" in own else words)
+    failed_base, failed_head = base.count("failed"), head.count("failed")
+    if not failed_base and not failed_head:
+        return None
+    words = f"fails in {failed_head} of {len(head)} runs of HEAD and in {failed_base} of {len(base)} of BASE"
+    if failed_head == len(head) and not failed_base:
+        return Finding(nodeid, "", Outcome.FAIL, f"{words}: see its own error there")
+    if failed_base == len(base) and failed_head in (0, len(head)):
+        both = "both versions fail it" if failed_head else "HEAD mended it"
+        return Finding(nodeid, "", Outcome.NOT_JUDGED, f"{words}: {both}")
+    return Finding(nodeid, "", Outcome.INCONCLUSIVE, f"{words}: it is not dependable")
+
+
+# measurements
+
+
+def _judge_measurement(
+    finding: Finding,
+    runs: Sequence[ArmRun],
+    found: Sequence[Found | None],
+    tolerance: RegressionTolerance,
+    alpha: float,
+) -> Finding:
+    """Return a finding with what became of a measurement; found: it in each run, None where that lacks it."""
+    valid = [each if each is not None and not each.why_invalid else None for each in found]
+    base, head = ([one for each, one in zip(runs, valid, strict=True) if each.arm == arm and one] for arm in ARMS)
+    if not base or not head:
+        return replace(finding, sentence=_why_unmeasured(runs, found, base, head))
+    if len(ways := dict.fromkeys(each.way for each in (*base, *head))) > 1:
+        words = " and ".join(", ".join(way) for way in list(ways)[:2])
+        return replace(finding, outcome=Outcome.INVALID, sentence=f"not measured in one way: {words}")
+    metric = _metric_for((*base, *head), tolerance.metric)
+    values = [_value_of(each.measurement, metric) if each else None for each in valid]
+    log_ratios = pair_log_ratios(runs, values, metric)
+    if not log_ratios:
+        sentence = "no round has it in all of its four runs: measure more rounds"
+        return replace(finding, outcome=Outcome.INCONCLUSIVE, sentence=sentence)
+    old, new = (statistics.median(_value_of(each.measurement, metric) for each in arm) for arm in (base, head))
+    old_us, new_us = (statistics.median(each.measurement.timing.median_us for each in arm) for arm in (base, head))
+    change = change_of_pairs(log_ratios, metric, alpha, _clock_spread((*base, *head)))
+    counts = f"{count(len(log_ratios), 'pair')} of runs"
+    judged = judge_change(replace(change, old=old, new=new), tolerance, finding.label, "BASE", old_us, new_us, counts)
+    return replace(finding, outcome=judged.outcome, sentence=judged.sentence, change=judged.change)
+
+
+def _metric_for(found: Iterable[Found], wanted: str) -> str:
+    """Return the metric to compare by: the median where not all of them are speedups over one reference."""
+    if wanted != "speedup":
+        return wanted
+    references = {each.measurement.speedup and each.measurement.speedup.reference for each in found}
+    return "speedup" if len(references) == 1 and None not in references else "median"
+
+
+def _value_of(measurement: Measurement, metric: str) -> float:
+    """Return what a run says of a measurement: a time in microseconds, or a speedup."""
+    if metric == "speedup" and measurement.speedup is not None:
+        return measurement.speedup.ratio
+    return measurement.timing.mean_us if metric == "mean" else measurement.timing.median_us
+
+
+def pair_log_ratios(runs: Sequence[ArmRun], values: Sequence[float | None], metric: str) -> list[float]:
+    """Return for each pair of whole rounds how much slower HEAD is than BASE, as the logarithm of the ratio."""
+    rounds: dict[int, list[tuple[Arm, float | None]]] = {}
+    for each, value in zip(runs, values, strict=True):
+        rounds.setdefault(each.round, []).append((each.arm, value))
+    sign = -1 if metric == "speedup" else 1
+    log_ratios = []
+    for turns in rounds.values():
+        known = [(arm, value) for arm, value in turns if value]
+        if len(known) == 4:
+            log_ratios += [sign * _log_ratio(*pair) for pair in list(pairwise(known))[::2]]
+    return log_ratios
+
+
+def _log_ratio(one: tuple[Arm, float], other: tuple[Arm, float]) -> float:
+    values = dict((one, other))
+    return math.log(values["HEAD"] / values["BASE"])
+
+
+def _clock_spread(found: Iterable[Found]) -> float:
+    """Return the standard deviation that the ticks of the clock alone give the log-ratio of a pair.
+
+    Medians a tick apart may be those of one kernel, and a few pairs that agree by chance would look certain. A tick is
+    what the samples of a run differ by at least; spread evenly over it a median deviates by a tick over the root of 12.
+    """
+    steps = [step / each.measurement.timing.median_us for each in found if (step := _step_us(each.measurement))]
+    return statistics.median(steps) / math.sqrt(6) if steps else 0.0
+
+
+def _step_us(measurement: Measurement) -> float | None:
+    ordered = sorted(set(measurement.timing.samples_us))
+    return min((later - sample for sample, later in pairwise(ordered)), default=None)
+
+
+def _why_unmeasured(
+    runs: Sequence[ArmRun], found: Sequence[Found | None], base: Sequence[Found], head: Sequence[Found]
+) -> str:
+    lacking = [arm for arm, measured in zip(ARMS, (base, head), strict=True) if not measured]
+    reasons = [one.why_invalid for each, one in zip(runs, found, strict=True) if each.arm in lacking and one]
+    why = f": {reasons[0]}" if reasons else ", which has no measurement of this name"
+    return f"not measured in {' and '.join(lacking)}{why}"

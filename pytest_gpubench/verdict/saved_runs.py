@@ -1,0 +1,251 @@
+"""Measurements compared with those of saved runs: what a running test takes, and whole runs."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from pytest_gpubench.results.baseline import Baseline, torch_version
+from pytest_gpubench.results.counterpart import MeasurementKey, Missing, PastTest, keys_of
+from pytest_gpubench.results.model import Measurement, Outcome, PastChange, SavedRun, TestRecord, Timing, Verdict
+from pytest_gpubench.stats.regression import Change
+from pytest_gpubench.stats.tolerance import RegressionTolerance
+from pytest_gpubench.units import printable, round_to_digits
+from pytest_gpubench.verdict.regression import compare_measurements
+from pytest_gpubench.verdict.throttling import distrust_throttled
+
+__tracebackhide__ = True
+
+SHOWN = RegressionTolerance("speedup", margin=0.05)
+"""What is compared where nothing is demanded."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What comparing one measurement of a test with an older run found."""
+
+    nodeid: str
+    label: str
+    """Of the measurement; empty for what is said of the test as a whole."""
+    outcome: Outcome
+    sentence: str
+    change: Change | None = None
+    """None where nothing was compared."""
+    old: Measurement | None = None
+    """None where there is none to compare with."""
+    new: Measurement | None = None
+    """None where the new run lacks it."""
+    notes: tuple[str, ...] = ()
+    """What else there is to know: a stale baseline, another driver, a reference that has changed too."""
+    missing: Missing | None = None
+    """Why nothing was compared; None where it was, or where the new run has no number or no longer the test."""
+
+
+def compare_with_past(
+    nodeid: str, key: MeasurementKey, new: Measurement, past: PastTest, tolerance: RegressionTolerance, alpha: float
+) -> Finding:
+    """Compare a measurement with the one of the same key in a saved run.
+
+    A reference is compared, but not judged: others are judged by it.
+    """
+    found = Finding(nodeid, key.label, Outcome.NOT_JUDGED, "", new=new)
+    old = past.counterpart(new, key)
+    if not new.timing.measured:
+        sentence = f"{printable(key.label)} was not measured: {new.timing.unmeasured}"
+        outcome = Outcome.INVALID if new.why_invalid else Outcome.NOT_JUDGED
+        return replace(found, outcome=outcome, sentence=sentence, old=None if isinstance(old, Missing) else old)
+    if isinstance(old, Missing):
+        return replace(found, sentence=old.sentence, missing=old)
+    judged = compare_measurements(old, new, tolerance, alpha, f"the baseline {past.baseline!r}")
+    found = replace(found, old=old, change=judged.change, outcome=judged.outcome, sentence=judged.sentence)
+    if judged.change is None:
+        return found
+    notes = (*past.caveats, _throttled_note(old.timing, past.baseline))
+    if new.role == "reference":
+        found = replace(found, outcome=Outcome.NOT_JUDGED, sentence=f"the reference is not judged: {judged.sentence}")
+    else:
+        notes = (*notes, judged.stale)
+    return replace(found, notes=tuple(filter(None, notes)))
+
+
+def _throttled_note(old: Timing, baseline: str) -> str:
+    reasons = ", ".join(old.throttle_reasons)
+    return f"the GPU was throttled in the baseline {baseline!r} ({reasons}); save a new one" if reasons else ""
+
+
+# a running test
+
+
+@dataclass(frozen=True)
+class BaselineLimit:
+    """What a running test is compared with, and how much slower it may be."""
+
+    found: PastTest | Missing
+    tolerance: RegressionTolerance | None
+    """None where the change is shown, and not judged."""
+    kind: str = ""
+    """Who asked for the tolerance: `max_regression` or `compare_fail`."""
+    asked: str = ""
+    """The tolerance as it was asked for: `0.05`."""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Measurements with their changes and verdicts, and what else comparing them found."""
+
+    measurements: tuple[Measurement, ...]
+    missing: tuple[Missing, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def outcome(self) -> Outcome:
+        """The worst of the verdicts; PASS where there is none."""
+        outcomes = {verdict.outcome for item in self.measurements for verdict in item.verdicts if verdict.is_of_past}
+        return next((each for each in (Outcome.FAIL, Outcome.INCONCLUSIVE) if each in outcomes), Outcome.PASS)
+
+
+def compare_with_baseline(
+    limit: BaselineLimit,
+    before: Sequence[Measurement],
+    new: Sequence[Measurement],
+    alpha: float,
+    enforced: bool,
+    throttled: str = "warn",
+) -> Compared:
+    """Compare a test's latest measurements with a saved run.
+
+    before: what the test measured before them, by which equal ones are told apart. throttled: "fail" calls INVALID what
+    was slower while the GPU was throttled.
+    """
+    if isinstance(limit.found, Missing):
+        return Compared(tuple(new), (limit.found,))
+    reference = next((each.timing for each in new if each.role == "reference"), None)
+    measurements, missing = [], []
+    notes: list[str] = []
+    for key, item in zip(keys_of([*before, *new])[len(before) :], new, strict=True):
+        found = compare_with_past(limit.found.nodeid, key, item, limit.found, limit.tolerance or SHOWN, alpha)
+        if found.missing is not None:
+            missing.append(found.missing)
+        elif item.timing.measured:
+            item, told = _judged(limit, limit.found, item, found, reference, enforced, throttled)
+            notes += told
+        measurements.append(item)
+    return Compared(tuple(measurements), tuple(missing), tuple(dict.fromkeys(notes)))
+
+
+def _judged(
+    limit: BaselineLimit,
+    past: PastTest,
+    item: Measurement,
+    found: Finding,
+    reference: Timing | None,
+    enforced: bool,
+    throttled: str,
+) -> tuple[Measurement, tuple[str, ...]]:
+    """Return a measurement with its change, its verdict where it is judged, and what else there is to know."""
+    item = _with_change(item, found, past.baseline)
+    if limit.tolerance is None or item.role == "reference":
+        return item, found.notes if found.change else (found.sentence,)
+    verdict = Verdict(
+        kind=limit.kind, asked=limit.asked, outcome=found.outcome, sentence=found.sentence, enforced=enforced
+    )
+    verdict = _distrusted(verdict, found.change, item.timing, reference, throttled)
+    return msgspec.structs.replace(item, verdicts=(*item.verdicts, verdict)), found.notes
+
+
+def _with_change(item: Measurement, found: Finding, baseline: str) -> Measurement:
+    if found.change is None or found.old is None:
+        return item
+    change = PastChange(
+        baseline=baseline,
+        metric=found.change.metric,
+        ratio=found.change.ratio,
+        interval=found.change.interval,
+        old_us=found.old.timing.median_us,
+    )
+    return msgspec.structs.replace(item, change=change)
+
+
+def _distrusted(
+    verdict: Verdict, change: Change | None, timing: Timing, reference: Timing | None, throttled: str
+) -> Verdict:
+    """Return a verdict, INVALID where throttling may have made it: what is not slower, in time, it has not made."""
+    is_speedup = change is not None and change.metric == "speedup"
+    if change is None or (verdict.outcome is Outcome.PASS and not is_speedup):
+        return verdict
+    timings = [timing, reference] if is_speedup and reference is not None else [timing]
+    (verdict,) = distrust_throttled([verdict], timings, throttled)
+    return verdict
+
+
+# whole runs
+
+
+def compare_runs(
+    old: SavedRun,
+    new: SavedRun,
+    tolerance: RegressionTolerance,
+    alpha: float,
+    old_name: str = "",
+    new_name: str = "",
+) -> list[Finding]:
+    """Return a finding for every measurement, in the order of the new run; what that lacks comes last.
+
+    Each FAIL is wrong with probability at most alpha. Nothing is raised for runs of different GPUs: their findings say
+    so (`Finding.missing`).
+    """
+    baseline = Baseline([(old_name or old.name or old.datetime, old)])
+    new_name = new_name or new.name or "the new run"
+    torch, others = torch_version(new.machine_info), {record.nodeid for record in new.records}
+    findings: list[Finding] = []
+    renamed: set[str] = set()
+    for record in new.records:
+        past = baseline.find(record.nodeid, record.source, record.device, record.params, torch, others)
+        if isinstance(past, Missing):
+            renamed.update(past.nodeids if past.kind == "renamed" else ())
+            findings += _without_past(record, past)
+        else:
+            findings += _with_past(record, past, tolerance, alpha)
+            there = set(keys_of(record.measurements))
+            findings += [_gone(past, item, new_name) for key, item in past.by_key.items() if key not in there]
+    gone = (past for past in baseline.tests() if past.nodeid not in others and past.nodeid not in renamed)
+    return findings + [_gone(past, item, new_name) for past in gone for item in past.measurements]
+
+
+def _without_past(record: TestRecord, missing: Missing) -> Iterator[Finding]:
+    for item in record.measurements:
+        label = item.timing.label
+        yield Finding(record.nodeid, label, Outcome.NOT_JUDGED, missing.sentence, new=item, missing=missing)
+
+
+def _with_past(record: TestRecord, past: PastTest, tolerance: RegressionTolerance, alpha: float) -> Iterator[Finding]:
+    drifts: dict[tuple[str, str], str] = {}
+    """By label and example of a reference, that it is slower too."""
+    for key, item in zip(keys_of(record.measurements), record.measurements, strict=True):
+        finding = compare_with_past(record.nodeid, key, item, past, tolerance, alpha)
+        if key.role == "reference":
+            drifts[key.label, key.example] = _slower_reference(finding)
+        is_slower_time = finding.outcome is Outcome.FAIL and finding.change and finding.change.metric != "speedup"
+        drift = drifts.get((key.reference, key.example), "") if is_slower_time else ""
+        reasons = ", ".join(item.timing.throttle_reasons) if finding.change else ""
+        throttled = f"the GPU was throttled now ({reasons})" if reasons else ""
+        yield replace(finding, notes=(*finding.notes, *filter(None, (throttled, drift))))
+
+
+def _slower_reference(finding: Finding) -> str:
+    change = finding.change
+    if change is None or change.interval is None or change.interval.low <= 1:
+        return ""
+    return (
+        f"its reference {printable(finding.label)} is slower too, {round_to_digits(change.ratio, 4)}x of its "
+        f"{change.metric}: where clocks or drivers have drifted, a tolerance of the speedup is not misled"
+    )
+
+
+def _gone(past: PastTest, item: Measurement, new_name: str) -> Finding:
+    label = item.timing.label
+    sentence = (
+        f"{printable(label)} of {printable(past.nodeid)} is in {past.baseline!r} but not in {new_name}: "
+        "it was removed, renamed or not run"
+    )
+    return Finding(past.nodeid, label, Outcome.NOT_JUDGED, sentence, old=item)

@@ -1,0 +1,38 @@
+"""Student's t: the closed form is that of the tables, the series is close to it."""
+
+import statistics
+
+import pytest
+
+from pytest_gpubench.stats.student import student_quantile, student_t
+
+
+@pytest.mark.parametrize(
+    ("alpha", "freedom", "value"),
+    [
+        (0.01, 1, 31.8205),
+        (0.01, 2, 6.9646),
+        (0.01, 5, 3.3649),
+        (0.001, 4, 7.1732),
+        (0.025, 7, 2.3646),
+        (0.05, 30, 1.6973),
+    ],
+)
+def test_student_is_that_of_the_tables(alpha: float, freedom: int, value: float) -> None:
+    assert student_t(alpha, freedom) == pytest.approx(value, abs=1e-4)
+
+
+@pytest.mark.parametrize("alpha", [0.05, 0.001])
+@pytest.mark.parametrize("freedom", [10, 30, 300])
+def test_the_series_is_close_to_the_closed_form(alpha: float, freedom: int) -> None:
+    series = student_quantile(statistics.NormalDist().inv_cdf(1 - alpha), freedom)
+    assert series == pytest.approx(student_t(alpha, freedom), rel=2e-4)
+
+
+@pytest.mark.parametrize(
+    ("probability", "freedom", "expected"),
+    [(0.975, 9, 2.262157), (0.995, 9, 3.249836), (0.9995, 9, 4.780913), (0.9995, 49, 3.5004), (0.975, 249, 1.969537)],
+)
+def test_student_quantile_is_the_tabulated_one(probability: float, freedom: int, expected: float) -> None:
+    z = statistics.NormalDist().inv_cdf(probability)
+    assert student_quantile(z, freedom) == pytest.approx(expected, rel=1e-3)

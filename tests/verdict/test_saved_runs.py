@@ -1,0 +1,135 @@
+"""A test held against a saved run, measurement by measurement."""
+
+import math
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from pytest_gpubench.results.counterpart import Missing, PastTest
+from pytest_gpubench.results.model import Measurement, Outcome, Timing
+from pytest_gpubench.stats.tolerance import RegressionTolerance
+from pytest_gpubench.verdict.saved_runs import BaselineLimit, compare_with_baseline
+from tests.report.records import GPU, arms, timing
+
+MEDIAN = RegressionTolerance("median", margin=0.05)
+SPEEDUP = RegressionTolerance("speedup", margin=0.05)
+
+
+def reps(label: str, median_us: float, **others: object) -> Timing:
+    """Return a timing of enough reps to decide by."""
+    return timing(label, median_us, samples_us=tuple(median_us * (1 + n / 1e5) for n in range(-20, 21)), **others)  # type: ignore[arg-type] # a test's own keywords
+
+
+def alone(median_us: float, **others: object) -> Measurement:
+    return Measurement(timing=reps("a", median_us, **others))
+
+
+def pair(candidate_us: float, reference_us: float, **others: object) -> tuple[Measurement, Measurement]:
+    """Return both arms of a comparison, whose quads all say the same; others: of the reference's timing."""
+    reference, candidate = arms(reps("a", candidate_us), reps("eager", reference_us, **others))
+    assert candidate.speedup is not None
+    ratios = (math.log(reference_us / candidate_us),) * 20
+    return reference, msgspec.structs.replace(
+        candidate, speedup=msgspec.structs.replace(candidate.speedup, log_ratios=ratios)
+    )
+
+
+def known(*measurements: Measurement) -> PastTest:
+    return PastTest("t.py::test_it", "main", GPU, "", {}, "", measurements)
+
+
+LIMIT = BaselineLimit(known(alone(10.0)), MEDIAN, "max_regression", "x")
+
+
+def outcomes(past: BaselineLimit, new: list[Measurement], throttled: str = "warn", enforced: bool = True) -> list[str]:
+    held = compare_with_baseline(past, [], new, 0.001, enforced, throttled)
+    return [verdict.outcome.value for item in held.measurements for verdict in item.verdicts]
+
+
+@pytest.mark.parametrize(
+    ("now_us", "found"),
+    [(10.49, "pass"), (10.51, "fail"), (10.5, "inconclusive"), (5.0, "pass")],
+)
+def test_more_than_is_tolerated_fails(now_us: float, found: str) -> None:
+    assert outcomes(LIMIT, [alone(now_us)]) == [found]
+
+
+def test_a_speedup_is_not_misled_by_drift_and_a_reference_is_not_judged() -> None:
+    old, drifted = pair(10.0, 20.0), pair(11.0, 22.0)
+    assert outcomes(BaselineLimit(known(*old), SPEEDUP, "max_regression", "x"), list(drifted)) == ["pass"]
+    assert outcomes(BaselineLimit(known(*old), MEDIAN, "max_regression", "x"), list(drifted)) == ["fail"]
+    held = compare_with_baseline(BaselineLimit(known(*old), MEDIAN, "max_regression", "x"), [], drifted, 0.001, True)
+    assert [item.change is not None for item in held.measurements] == [True, True]
+    assert held.measurements[0].verdicts == ()
+
+
+def test_what_is_only_shown_has_a_change_and_no_verdict() -> None:
+    held = compare_with_baseline(BaselineLimit(known(alone(10.0)), None), [], [alone(20.0)], 0.001, True)
+    (item,) = held.measurements
+    assert item.change is not None
+    assert (item.change.baseline, item.change.old_us) == ("main", 10.0)
+    assert item.change.ratio == pytest.approx(2.0)
+    assert (item.verdicts, held.outcome, held.notes) == ((), Outcome.PASS, ())
+
+
+def test_equal_measurements_are_told_apart_by_what_came_before() -> None:
+    past = BaselineLimit(known(alone(10.0), alone(20.0)), MEDIAN, "max_regression", "x")
+    held = compare_with_baseline(past, [alone(10.0)], [alone(20.0)], 0.001, True)
+    assert [verdict.outcome for item in held.measurements for verdict in item.verdicts] == [Outcome.PASS]
+    (missing,) = compare_with_baseline(past, [alone(10.0)] * 2, [alone(20.0)], 0.001, True).missing
+    assert "measured for the 3th time" in missing.sentence
+
+
+def test_nothing_to_compare_with_leaves_measurements_as_they_are() -> None:
+    missing = Missing("no test", "it is new")
+    new = alone(10.0)
+    held = compare_with_baseline(BaselineLimit(missing, MEDIAN, "max_regression", "x"), [], [new], 0.001, True)
+    assert (held.measurements, held.missing) == ((new,), (missing,))
+    skipped = msgspec.structs.replace(new, timing=msgspec.structs.replace(new.timing, samples_us=(), unmeasured="off"))
+    held = compare_with_baseline(LIMIT, [], [skipped], 0.001, True)
+    assert (held.measurements, held.missing) == ((skipped,), ())
+
+
+@pytest.mark.parametrize(("now_us", "said"), [(9.53, False), (9.0, True)])
+def test_a_baseline_that_is_too_slow_is_called_stale(now_us: float, said: bool) -> None:
+    notes = compare_with_baseline(LIMIT, [], [alone(now_us)], 0.001, True).notes
+    assert [note.startswith("baseline stale: a ") for note in notes] == [True] * said
+
+
+def test_what_else_differs_is_said_once() -> None:
+    past = BaselineLimit(replace(known(*pair(10.0, 20.0)), caveats=("another driver",)), SPEEDUP, "max_regression", "x")
+    assert compare_with_baseline(past, [], pair(10.0, 20.0), 0.001, True).notes == ("another driver",)
+    hot = BaselineLimit(known(alone(10.0, throttle_reasons=("SwPowerCap",))), MEDIAN, "max_regression", "x")
+    assert compare_with_baseline(hot, [], [alone(10.0)], 0.001, True).notes == (
+        "the GPU was throttled in the baseline 'main' (SwPowerCap); save a new one",
+    )
+
+
+@pytest.mark.parametrize(
+    ("policy", "now_us", "found"),
+    [("fail", 20.0, "invalid"), ("warn", 20.0, "fail"), ("fail", 10.0, "pass")],
+)
+def test_what_was_slower_while_throttled_says_nothing_of_the_code(policy: str, now_us: float, found: str) -> None:
+    past = LIMIT
+    assert outcomes(past, [alone(now_us, throttle_reasons=("SwPowerCap",))], policy) == [found]
+
+
+def test_a_throttled_reference_makes_a_candidate_look_good() -> None:
+    past = BaselineLimit(known(*pair(10.0, 20.0)), SPEEDUP, "max_regression", "x")
+    assert outcomes(past, list(pair(10.0, 30.0, throttle_reasons=("SwPowerCap",))), "fail") == ["invalid"]
+
+
+def test_samples_that_are_no_times_are_invalid() -> None:
+    bad = Measurement(timing=timing("a", 1.0, samples_us=(float("nan"),) * 41))
+    assert outcomes(LIMIT, [bad]) == ["invalid"]
+    held = compare_with_baseline(BaselineLimit(known(alone(10.0)), None), [], [bad], 0.001, True)
+    assert held.measurements == (bad,)
+    assert held.notes[0].startswith("a cannot be compared: ")
+
+
+@pytest.mark.parametrize("enforced", [True, False])
+def test_a_verdict_knows_whether_it_counts(enforced: bool) -> None:
+    held = compare_with_baseline(LIMIT, [], [alone(20.0)], 0.001, enforced)
+    assert [verdict.enforced for item in held.measurements for verdict in item.verdicts] == [enforced]
+    assert held.outcome is Outcome.FAIL
