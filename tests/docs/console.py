@@ -22,9 +22,6 @@ MASKS = {
     r"\d{4}-\d\d-\d\d \d\d:\d\d UTC": "DATE",
     r"\b[0-9a-f]{8}\b": "COMMIT",
     r"\b\d+(\.\d+)? ?s\b": "SECONDS",
-    r"\bhost: .*": "host: HOST",
-    r"\btorch \d\S*": "torch VERSION",
-    r"\bcache: \d+ .iB": "cache: SIZE",
     r"[─═━]+": "─",
     r" +": " ",
 }

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest_gpubench
 
-ROOT = Path(__file__).parents[2]
-README = ROOT / "README.md"
-PAGES = sorted((Path(pytest_gpubench.__file__).parent / "docs").glob("*.md"))
+PACKAGE = Path(pytest_gpubench.__file__).parent
+README = PACKAGE.with_name("README.md")
+PAGES = sorted((PACKAGE / "docs").glob("*.md"))
 PATHS = {path.stem: path for path in (README, *PAGES)}
 TEXTS = {name: path.read_text(encoding="utf-8") for name, path in PATHS.items()}
 

@@ -1,18 +1,18 @@
 """The README and the pages are complete, and nothing in them leads nowhere."""
 
+import inspect
 import re
-from inspect import signature
 from pathlib import Path
 
 import pytest
 
-from pytest_gpubench import GpuBench
+from pytest_gpubench import GpuBench, errors
 from pytest_gpubench import __all__ as public_names
 from pytest_gpubench.cli import MODULES
 from pytest_gpubench.limits import Limits
 from pytest_gpubench.plugin.options import markdown_table
 from pytest_gpubench.settings import ROWS, flag_name
-from tests.docs.pages import PAGES, README, TEXTS
+from tests.docs.pages import PACKAGE, PAGES, README, TEXTS
 
 WIDTH = 120
 MOST_LINES = 250
@@ -41,9 +41,27 @@ def test_every_option_and_public_name_is_somewhere() -> None:
 
 @pytest.mark.parametrize(("call", "page"), [("measure", "measuring"), ("compare", "comparing"), ("ranks", "measuring")])
 def test_every_keyword_of_a_call_is_explained(call: str, page: str) -> None:
-    keywords = set(signature(getattr(GpuBench, call)).parameters) - {"self", "function", "candidate", "reference"}
-    shared = set(signature(GpuBench.measure).parameters) if call != "measure" else set()
+    keywords = set(inspect.signature(getattr(GpuBench, call)).parameters) - {
+        "self",
+        "function",
+        "candidate",
+        "reference",
+    }
+    shared = set(inspect.signature(GpuBench.measure).parameters) if call != "measure" else set()
     assert [name for name in sorted(keywords - shared) if not re.search(rf"`.*\b{name}\b", TEXTS[page])] == []
+
+
+def test_every_warning_explained_exists() -> None:
+    table = TEXTS["troubleshooting"].split("## Warnings")[1].split("\n## ")[0]
+    sources = "".join(path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py"))
+    assert [words for words in re.findall(r"^\| `([^`]+)`", table, re.MULTILINE) if words not in sources] == []
+
+
+def test_every_error_is_explained() -> None:
+    rows = re.findall(r"^\| `(\w+)`", TEXTS["troubleshooting"].split("## Errors")[1].split("\n## ")[0], re.MULTILINE)
+    assert sorted([*rows, "GpuBenchError"]) == sorted(
+        name for name in vars(errors) if inspect.isclass(vars(errors)[name])
+    )
 
 
 def test_every_option_shown_exists() -> None:
