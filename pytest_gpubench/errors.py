@@ -19,6 +19,9 @@
     WrongResult                a candidate's outputs are not the reference's (an AssertionError)
 """
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
 __tracebackhide__ = True
 
 
@@ -86,3 +89,15 @@ def annotate(error: BaseException, note: str) -> None:
     """Add a note that pytest prints below the error (`add_note`, which Python 3.10 lacks)."""
     notes = [*getattr(error, "__notes__", []), note]
     setattr(error, "__notes__", notes)  # noqa: B010 # type checkers know the attribute from Python 3.11 on
+
+
+@contextmanager
+def annotating(note: Callable[[], str]) -> Iterator[None]:
+    """Add a note to what is raised in the context, unless it is an error of ours: those say where they come from."""
+    try:
+        yield
+    except GpuBenchError:
+        raise
+    except Exception as error:
+        annotate(error, note())
+        raise

@@ -19,7 +19,7 @@ from pytest_gpubench.limits import Limits
 from pytest_gpubench.results.model import Comparison, Measurement, Overhead, Timing, Verdict
 from pytest_gpubench.timing import make_timer
 from pytest_gpubench.timing.base import Call
-from pytest_gpubench.timing.comparison import Match, compare, take_once_more
+from pytest_gpubench.timing.comparison import Match, measure_in_turn, take_once_more
 from pytest_gpubench.timing.interpreter import counting_launches
 from pytest_gpubench.timing.overhead import take_overhead
 from pytest_gpubench.timing.rounds import Interleaved
@@ -144,7 +144,7 @@ class CompareRequest(Request[Comparison]):
             failed = [each.failed for each in judgements.values()] + [each.failed for each in speedups.values()]
             return all(decided) or any(failed)
 
-        taken, timings = compare(match, timer, self.device, plan_of(self.settings), look, say)
+        taken, timings = measure_in_turn(match, timer, self.device, plan_of(self.settings), look, say)
         recorder.swaps = False  # what an arm left there must not be right for it when the values change
         recorder.make_readable(lambda: take_once_more(match, timer, taken))
         recorder.check(self.reference, self.candidates)

@@ -2,9 +2,8 @@
 
 import math
 import statistics
-import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -17,24 +16,22 @@ from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.limits import check_count
 from pytest_gpubench.results.model import Measurement, Timing
 from pytest_gpubench.results.phases import Phase, Phases
-from pytest_gpubench.stats.speedup import LOOKS, quads_of, round_orders
+from pytest_gpubench.stats.speedup import LOOKS
 from pytest_gpubench.stats.stopping import is_precise
 from pytest_gpubench.stats.summary import median_interval
 from pytest_gpubench.timing import make_timer
 from pytest_gpubench.timing.base import Call, Timer
 from pytest_gpubench.timing.calls import make_arguments, make_call, name_of
-from pytest_gpubench.timing.measurement import Plan, summarise
-from pytest_gpubench.timing.pacing import Pacing
-from pytest_gpubench.timing.rounds import Arm, Interleaved, take_rounds
-from pytest_gpubench.timing.sampling import Sample, watch_of
-from pytest_gpubench.timing.warmup import warm_up
+from pytest_gpubench.timing.comparison import Match, measure_in_turn
+from pytest_gpubench.timing.measurement import Plan
+from pytest_gpubench.timing.rounds import Interleaved
 from pytest_gpubench.units import printable
 from pytest_gpubench.verdict.time import Judgement
 
 __tracebackhide__ = True
 
 LEAST_ROUNDS = 6
-"""Taken even where there is no time for them: the fewest that give the ratio an interval."""
+"""Taken even without time for them: the fewest that give the ratio an interval."""
 
 
 @dataclass(frozen=True)
@@ -166,56 +163,17 @@ def take_phases(
 ) -> tuple[Interleaved, dict[str, Timing]]:
     """Return the rounds taken and the timing of every call.
 
-    A round is every call twice, in a shuffled order and then its mirror image. Rounds are added until every median is
-    known precisely, or the time is spent that so many measurements have for precision.
+    Rounds are added until every median is known precisely, or the time is spent that so many measurements have for
+    precision.
     """
-    started_s = time.perf_counter()
-    watch, pacing = watch_of(device, timer), Pacing.of(device)
-    calls = course.calls
-    warmths = {}
-    for name, call in calls.items():
-        say(f"{name}: compiling and warming up")
-        warmths[name] = warm_up(timer, device, call, plan.warmup, pacing, watch)
-    say(f"measuring {', '.join(calls)}")
-    arms = {name: Arm(call, pacing.idle_s(warmths[name].sample.reps)) for name, call in calls.items()}
-    taken = Interleaved({name: Sample() for name in calls})
-    deadline_s = timer.clock_s() + min(plan.max_time_s, len(calls) * plan.precision_time_s)
-    following = next_rounds(plan, 0, 0.0, 0.0)
-    while following is not None:
-        orders = orders_of(list(calls), following, seed)[len(taken.rounds) :]
-        began_s = timer.clock_s()
-        take_rounds(timer, arms, orders, watch, taken, deadline_s - began_s)
-        ended_s = timer.clock_s()
-        if following >= LOOKS[0] and all(
-            is_precise(sample.samples_us, plan.precision) for sample in taken.samples.values()
-        ):
-            break
-        following = next_rounds(plan, following, (ended_s - began_s) / len(orders), deadline_s - ended_s)
-    share_s = (time.perf_counter() - started_s) / len(calls)
-    timings = {
-        name: summarise(call, timer, device, plan, warmths[name], taken.samples[name], share_s)
-        for name, call in calls.items()
-    }
-    return taken, timings
 
+    def decided(taken: Interleaved, looks: tuple[int, ...]) -> bool:
+        samples = taken.samples.values()
+        return len(taken.rounds) >= LOOKS[0] and all(is_precise(each.samples_us, plan.precision) for each in samples)
 
-def next_rounds(plan: Plan, rounds: int, cost_s: float, left_s: float) -> int | None:
-    """Return how many rounds to have next; None when enough are taken, or no time is left.
-
-    cost_s: what a round takes on the host.
-    """
-    if plan.reps is not None:
-        return quads_of(plan.reps) if not rounds else None
-    following = next((number for number in (LEAST_ROUNDS, *LOOKS) if number > rounds), None)
-    if following is None or not rounds:
-        return following
-    affordable = rounds + int(left_s / cost_s)
-    return min(following, affordable) if affordable >= rounds + LEAST_ROUNDS else None
-
-
-def orders_of(names: Sequence[str], rounds: int, seed: int) -> Sequence[tuple[str, ...]]:
-    """Return the order of each round; a single call has only one."""
-    return round_orders(names, rounds, seed) if len(names) > 1 else ((names[0],) * 2,) * rounds
+    match = Match(course.calls, "", seed=seed, looks=(LEAST_ROUNDS, *LOOKS), least_more=LEAST_ROUNDS)
+    max_time_s = min(plan.max_time_s, len(match.calls) * plan.precision_time_s)
+    return measure_in_turn(match, timer, device, replace(plan, max_time_s=max_time_s), decided, say)
 
 
 def summarise_phases(course: Course, taken: Interleaved, timings: Mapping[str, Timing], seed: int) -> Phases:

@@ -254,13 +254,13 @@ class Noise:
 def measure_noise(device: "Device", timer: "Timer", work: Callable[[], object], quads: int = QUADS) -> Noise:
     """Take a comparison whose two arms are one call; raise GpuBenchError where that cannot be measured."""
     from pytest_gpubench.timing.base import call_of
-    from pytest_gpubench.timing.comparison import Match, compare
+    from pytest_gpubench.timing.comparison import Match, measure_in_turn
     from pytest_gpubench.timing.measurement import Plan
 
     calls = {name: call_of(name, work) for name in ("first", "second")}
     plan = Plan("cold", reps=2 * quads, warmup=None, precision=0.005, max_time_s=MAX_TIME_S)
     match = Match(calls, "first", {}, seed=0)
-    taken, timings = compare(match, timer, device, plan, lambda taken, looks: True, lambda sentence: None)
+    taken, timings = measure_in_turn(match, timer, device, plan, lambda taken, looks: True, lambda sentence: None)
     return Noise(timings["first"], tuple(taken.log_ratios("first", "second")), timer.tick_us)
 
 

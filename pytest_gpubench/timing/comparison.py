@@ -1,9 +1,9 @@
-"""One comparison from warm-up to log-ratios: quads are added until every question is decided."""
+"""Several calls timed in turn, from warm-up to timings: rounds are added until every question is decided."""
 
 import math
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.gpu.readings import NO_READING
@@ -13,7 +13,7 @@ from pytest_gpubench.timing.base import Call, Timer
 from pytest_gpubench.timing.measurement import Plan, summarise
 from pytest_gpubench.timing.pacing import Pacing
 from pytest_gpubench.timing.rounds import Arm, Interleaved, take_rounds
-from pytest_gpubench.timing.sampling import Sample, watch_of
+from pytest_gpubench.timing.sampling import Instrument, Sample
 from pytest_gpubench.timing.warmup import Warmth, warm_up
 
 __tracebackhide__ = True
@@ -28,53 +28,72 @@ Decided = Callable[[Interleaved, tuple[int, ...]], bool]
 
 @dataclass(frozen=True)
 class Match:
-    """What is compared, and how."""
+    """The calls that are timed in turn, and how."""
 
     calls: Mapping[str, Call]
     reference: str
-    limits: Mapping[str, float]
+    """The call that the others are compared with; empty where none is."""
+    limits: Mapping[str, float] = field(default_factory=dict)
     """The speedup asked of each candidate that a limit is set for."""
-    seed: int
+    seed: int = 0
     interleave: bool = True
     begin: Callable[[], None] = lambda: None
-    """Told when warming up is over."""
+    """Called when warming up is over."""
+    looks: Sequence[int] = LOOKS
+    """After how many log-ratios, or rounds without a reference, to look whether all is decided."""
+    least_more: int = LOOKS[0] // 2
+    """Where time is short, no fewer than these are worth another look."""
+
+    def orders(self, rounds: int) -> Sequence[tuple[str, ...]]:
+        """Return the order of each round: every call twice; a single call has only one order."""
+        names = tuple(self.calls)
+        return round_orders(names, rounds, self.seed) if len(names) > 1 else (2 * names,) * rounds
 
 
-def compare(
+def measure_in_turn(
     match: Match, timer: Timer, device: Device, plan: Plan, decided: Decided, say: Callable[[str], None]
 ) -> tuple[Interleaved, dict[str, Timing]]:
-    """Return the rounds taken, and the timing of every arm."""
+    """Return the rounds taken, and the timing of every call."""
     started_s = time.perf_counter()
-    watch, pacing = watch_of(device, timer), Pacing.of(device)
+    instrument = Instrument.on(device, timer)
     warmths: dict[str, Warmth] = {}
     for name, call in match.calls.items():
         say(f"{name}: compiling and warming up")
-        warmths[name] = warm_up(timer, device, call, plan.warmup, pacing, watch)
-    say(f"comparing {', '.join(match.calls)}")
+        warmths[name] = warm_up(instrument, device, call, plan.warmup)
+    say(f"{'comparing' if match.reference else 'measuring'} {', '.join(match.calls)}")
     match.begin()
-    arms = make_arms(match, warmths, pacing)
-    # so many reps of each function were asked for: none to spare for pooling
+    taken = _take_looks(match, instrument, plan, warmths, decided)
+    share_s = (time.perf_counter() - started_s) / len(match.calls)
+    if match.reference:
+        plan = replace(plan, reps=2 * len(taken.rounds))  # the ratio has to be precise, not each arm's time
+    timings = {
+        name: summarise(call, timer, device, plan, warmths[name], taken.samples[name], share_s)
+        for name, call in match.calls.items()
+    }
+    return taken, timings
+
+
+def _take_looks(
+    match: Match, instrument: Instrument, plan: Plan, warmths: Mapping[str, Warmth], decided: Decided
+) -> Interleaved:
+    """Add rounds, look by look, until all is decided or the time is spent."""
+    timer, arms = instrument.timer, make_arms(match, warmths, instrument.pacing)
+    # a number of reps leaves none to spare for pooling
     pool = 1 if plan.reps is not None else needed_pool(match, timer, warmths)
     taken = Interleaved({name: Sample() for name in match.calls}, pool)
     deadline_s = timer.clock_s() + plan.max_time_s
     looks: tuple[int, ...] = ()
-    following = next_look(plan, 0, 0.0, plan.max_time_s)
+    following = next_look(match, plan, 0, 0.0, plan.max_time_s)
     while following is not None:
-        orders = round_orders(tuple(match.calls), pool * following, match.seed)[len(taken.rounds) :]
+        orders = match.orders(pool * following)[len(taken.rounds) :]
         began_s = timer.clock_s()
-        take_rounds(timer, arms, orders, watch, taken, deadline_s - began_s, match.interleave)
+        take_rounds(instrument, arms, orders, taken, deadline_s - began_s, match.interleave)
         ended_s = timer.clock_s()
         looks = (*looks, following)
-        following = next_look(plan, looks[-1], pool * (ended_s - began_s) / len(orders), deadline_s - ended_s)
+        following = next_look(match, plan, looks[-1], pool * (ended_s - began_s) / len(orders), deadline_s - ended_s)
         if decided(taken, looks if following is None else (*looks, following)):
             break
-    share_s = (time.perf_counter() - started_s) / len(match.calls)
-    counted = replace(plan, reps=2 * len(taken.rounds))  # the ratio has to be precise, not each arm's time
-    timings = {
-        name: summarise(call, timer, device, counted, warmths[name], taken.samples[name], share_s)
-        for name, call in match.calls.items()
-    }
-    return taken, timings
+    return taken
 
 
 def take_once_more(match: Match, timer: Timer, taken: Interleaved) -> None:
@@ -84,26 +103,23 @@ def take_once_more(match: Match, timer: Timer, taken: Interleaved) -> None:
     """
     arms = {name: Arm(replace(call, prepares_on_device=True)) for name, call in match.calls.items()}
     again = Interleaved({name: Sample(sample.reps[:1]) for name, sample in taken.samples.items()})
-    orders = round_orders(tuple(match.calls), 1, match.seed)
-    take_rounds(timer, arms, orders, lambda: NO_READING, again, 0.0, again=False)
+    unwatched = Instrument(timer, lambda: NO_READING, Pacing(None))
+    take_rounds(unwatched, arms, match.orders(1), again, 0.0, again=False)
 
 
-def next_look(plan: Plan, ratios: int, cost_s: float, left_s: float) -> int | None:
+def next_look(match: Match, plan: Plan, taken: int, cost_s: float, left_s: float) -> int | None:
     """Return after how many log-ratios to look next; None when enough are taken, or no time is left.
 
-    The first look is always taken. A number of reps asks for one look: two reps of each arm make a round. Where time
-    is too short for the next planned look, the last one is at what it is long enough for.
+    cost_s: what one takes. The first look is always taken. A number of reps asks for one look: two reps of each call
+    make a round. Where time is too short for the next planned look, the last one is at what it is long enough for.
     """
     if plan.reps is not None:
-        return quads_of(plan.reps) if not ratios else None
-    following = next((look for look in LOOKS if look > ratios), None)
-    if following is None or not ratios:
+        return quads_of(plan.reps) if not taken else None
+    following = next((look for look in match.looks if look > taken), None)
+    if following is None or not taken:
         return following
-    affordable = ratios + int(left_s / cost_s)
-    least_worthwhile = ratios + LOOKS[0] // 2
-    if affordable < least_worthwhile:
-        return None
-    return min(following, affordable)
+    affordable = taken + int(left_s / cost_s)
+    return min(following, affordable) if affordable >= taken + match.least_more else None
 
 
 def make_arms(match: Match, warmths: Mapping[str, Warmth], pacing: Pacing) -> dict[str, Arm]:
@@ -113,6 +129,8 @@ def make_arms(match: Match, warmths: Mapping[str, Warmth], pacing: Pacing) -> di
 
 def needed_pool(match: Match, timer: Timer, warmths: Mapping[str, Warmth]) -> int:
     """Return how many rounds make one log-ratio, so that in the closest pair the clock's ticks do not decide."""
+    if not match.reference:
+        return 1
     reference_us = warmths[match.reference].call_us
     candidates = [name for name in match.calls if name != match.reference]
     return max(

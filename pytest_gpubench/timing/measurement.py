@@ -16,9 +16,8 @@ from pytest_gpubench.gpu.readings import NO_READING
 from pytest_gpubench.results.model import Kernel, Stretch, Timing
 from pytest_gpubench.stats.stopping import Budget, is_precise, is_tick_limited
 from pytest_gpubench.timing.base import Call, Record, Rep, Timer
-from pytest_gpubench.timing.pacing import Pacing
 from pytest_gpubench.timing.regions import forget_regions, take_regions
-from pytest_gpubench.timing.sampling import Sample, take_sample, watch_of
+from pytest_gpubench.timing.sampling import Instrument, Sample, take_sample
 from pytest_gpubench.timing.warmup import Warmth, warm_up
 from pytest_gpubench.timing.windows import busy_ns, kernel_list, span_ns
 
@@ -54,8 +53,8 @@ def measure(
     started_s = time.perf_counter()
     forget_regions()
     say(f"{call.label}: compiling and warming up")
-    watch, pacing = watch_of(device, timer), Pacing.of(device)
-    warmth = warm_up(timer, device, call, plan.warmup, pacing, watch)
+    instrument = Instrument.on(device, timer)
+    warmth = warm_up(instrument, device, call, plan.warmup)
     say(f"{call.label}: measuring")
     budget = Budget(
         plan.reps, plan.precision, plan.max_time_s, warmth.rep_cost_s, precision_time_s=plan.precision_time_s
@@ -64,9 +63,8 @@ def measure(
     def look(sample: Sample) -> bool:
         return decided(samples_of(call, timer, device, plan, sample))
 
-    first = warmth.sample if plan.reps is None else Sample()
-    sample = take_sample(timer, call, budget, pacing, watch, look, first)
-    regions = take_regions(timer, device, call, pacing.idle_s(sample.reps), sample)
+    sample = take_sample(instrument, call, budget, look, warmth.sample if plan.reps is None else Sample())
+    regions = take_regions(timer, device, call, instrument.pacing.idle_s(sample.reps), sample)
     timing = summarise(call, timer, device, plan, warmth, sample, time.perf_counter() - started_s)
     return msgspec.structs.replace(timing, regions=regions)
 

@@ -7,16 +7,17 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from pytest_gpubench.errors import IncompleteRecords, MeasurementError
+from pytest_gpubench.errors import MeasurementError
 from pytest_gpubench.gpu.datasheets import boost_of, datasheet_of
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.gpu.nvml import reason_names
 from pytest_gpubench.results.model import MemoryPeak, Peaks
+from pytest_gpubench.timing.attempts import until_complete
 from pytest_gpubench.timing.base import Call, Rep, call_of
 from pytest_gpubench.timing.l2flush import flush_buffer
 from pytest_gpubench.timing.pacing import IDLE_PER_BUSY
 from pytest_gpubench.timing.profiler import ProfilerTimer
-from pytest_gpubench.timing.sampling import ATTEMPTS, collection_off
+from pytest_gpubench.timing.sampling import collection_off
 from pytest_gpubench.units import format_bytes
 
 if TYPE_CHECKING:
@@ -342,7 +343,7 @@ def fastest_us(
         for call in calls:
             call.function()  # what is compiled, loaded or allocated once is none of the call's
     device.synchronize()
-    taken, masks = take(device, calls, reps, idle_s)
+    taken, masks = until_complete(lambda: take(device, calls, reps, idle_s))
     times_us, mask = [], 0
     for place in range(len(calls)):
         mine = slice(place * reps, (place + 1) * reps)
@@ -354,22 +355,15 @@ def fastest_us(
 
 
 def take(device: Device, calls: Sequence[Call], reps: int, idle_s: float) -> tuple[Sequence[Rep], list[int]]:
-    """Take so many cold reps of each call in turn, once more where the records are not complete."""
+    """Take so many cold reps of each call in turn."""
     watch = device.nvml.throttle_mask if device.nvml else lambda: 0
-    timer = ProfilerTimer(device, "cold")
-    for attempt in range(1, ATTEMPTS + 1):
-        masks: list[int] = []
-        with collection_off(), timer.session() as session:
-            for call in calls:
-                for _ in range(reps):
-                    session.take(call, idle_s)
-                    masks.append(watch())
-        try:
-            return session.reps(), masks
-        except IncompleteRecords:
-            if attempt == ATTEMPTS:
-                raise
-    raise AssertionError("the last attempt returns or raises")
+    masks: list[int] = []
+    with collection_off(), ProfilerTimer(device, "cold").session() as session:
+        for call in calls:
+            for _ in range(reps):
+                session.take(call, idle_s)
+                masks.append(watch())
+    return session.reps(), masks
 
 
 def first_line(error: BaseException) -> str:

@@ -24,9 +24,10 @@ from typing import Any
 from pytest_gpubench.errors import BadRequest, IncompleteRecords, KernelsDiffer
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.results.phases import OUTSIDE, Region, ancestors_of, in_tree_order
+from pytest_gpubench.timing.attempts import until_complete
 from pytest_gpubench.timing.base import Call, Prepared, Record, Rep, Session, Timer
 from pytest_gpubench.timing.profiler import SYNC_RECORDS, ProfilerSession, ProfilerTimer, kind_of
-from pytest_gpubench.timing.sampling import ATTEMPTS, Sample, check_same_kernels, collection_off
+from pytest_gpubench.timing.sampling import Sample, check_same_kernels, collection_off
 from pytest_gpubench.timing.wall import WallTimer
 from pytest_gpubench.timing.windows import BEGIN, END
 from pytest_gpubench.units import count, printable
@@ -197,7 +198,7 @@ def take_regions(timer: Timer, device: Device, call: Call, idle_s: float, sample
         return ()
     reps = min(REGION_REPS, len(sample.reps))
     if isinstance(timer, ProfilerTimer):
-        return regions_by_launch(timer, call, idle_s, reps, sample)
+        return until_complete(lambda: regions_by_launch(timer, call, idle_s, reps, sample), what="regions, ")
     if isinstance(timer, WallTimer):
         return regions_by_clock(timer, device, call, idle_s, reps)
     return ()
@@ -230,21 +231,15 @@ def regions_by_clock(timer: Timer, device: Device, call: Call, idle_s: float, re
 
 
 def regions_by_launch(timer: ProfilerTimer, call: Call, idle_s: float, reps: int, sample: Sample) -> tuple[Region, ...]:
-    """Return regions by the numbers of their launches, measured again where the records are not complete."""
-    for attempt in range(1, ATTEMPTS + 1):
-        traces: list[Trace] = []
-        try:
-            with collection_off(), MarkedSession(timer) as session:
-                fill(session, replace(call, prepare=partial(prepare_marked, timer, call, traces)), idle_s, reps)
-            windows = session.windows()
-            parts = [times_by_launch(trace, window) for trace, window in zip(traces, windows, strict=True)]
-            rest = [Rep(0.0, tuple(each for each in window if each.name != MARK)) for window in windows]
-            check_same_kernels(call, [*sample.reps[:1], *rest])
-            return summarise_regions(call.label, traces, parts)
-        except (IncompleteRecords, KernelsDiffer) as error:
-            if attempt == ATTEMPTS:
-                raise type(error)(f"{error} (regions, measured {count(attempt, 'time')})") from None
-    raise AssertionError("unreachable")
+    """Return regions by the numbers of their launches."""
+    traces: list[Trace] = []
+    with collection_off(), MarkedSession(timer) as session:
+        fill(session, replace(call, prepare=partial(prepare_marked, timer, call, traces)), idle_s, reps)
+    windows = session.windows()
+    parts = [times_by_launch(trace, window) for trace, window in zip(traces, windows, strict=True)]
+    rest = [Rep(0.0, tuple(each for each in window if each.name != MARK)) for window in windows]
+    check_same_kernels(call, [*sample.reps[:1], *rest])
+    return summarise_regions(call.label, traces, parts)
 
 
 def prepare_marked(timer: ProfilerTimer, call: Call, traces: list[Trace]) -> Prepared:

@@ -6,32 +6,32 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from pytest_gpubench.errors import GpuBenchError, IncompleteRecords, KernelsDiffer, annotate
+from pytest_gpubench.errors import KernelsDiffer, annotating
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.gpu.readings import Reading, Watcher
 from pytest_gpubench.stats.stopping import LEAST_REPS, Budget, next_batch
+from pytest_gpubench.timing.attempts import ATTEMPTS, Pauses, until_complete
 from pytest_gpubench.timing.base import Call, Rep, Session, Timer
 from pytest_gpubench.timing.pacing import Pacing
 from pytest_gpubench.timing.windows import describe_difference, kernel_list
-from pytest_gpubench.units import count
 
 __tracebackhide__ = True
 
 PROBE_REPS = 5
-ATTEMPTS = 3
-"""How often a session whose records are not complete is measured again before giving up."""
-
-PAUSE_S = 0.1
-"""The first pause after a throttled rep, doubled up to a second: NVML renews its reasons about ten times a second."""
-MAX_PAUSE_S = 1.0
-
-Watch = Callable[[], Reading]
-"""Returns what is known of the GPU right after a rep."""
 
 
-def watch_of(device: Device, timer: Timer) -> Watch:
-    """Return what watches the GPU during the reps of a timer; not where its times come from elsewhere."""
-    return Watcher(device.nvml if timer.settles else None)
+@dataclass(frozen=True)
+class Instrument:
+    """A timer, what is read of the GPU after each of its reps, and how the reps are paced."""
+
+    timer: Timer
+    watch: Callable[[], Reading]
+    pacing: Pacing
+
+    @classmethod
+    def on(cls, device: Device, timer: Timer) -> "Instrument":
+        """Return what measures on a device; nothing is read where the timer's times do not come from it."""
+        return cls(timer, Watcher(device.nvml if timer.settles else None), Pacing.of(device))
 
 
 @dataclass
@@ -53,97 +53,74 @@ class Sample:
         self.reps.append(replace(rep, reading=reading))
         self.throttle_mask |= reading.throttle_mask or 0
 
+    def keep_clean(self, reps: Sequence[Rep], readings: Sequence[Reading], wanted: int) -> None:
+        """Add so many reps: those taken without throttling, and others where there are too few. Count the rest."""
+        throttled = [index for index, reading in enumerate(readings) if reading.throttle_mask]
+        clean = [index for index, reading in enumerate(readings) if not reading.throttle_mask]
+        kept = sorted([*clean, *throttled][:wanted])
+        for index in kept:
+            self.keep(reps[index], readings[index])
+        self.discarded += len(reps) - len(kept)
+
+    def count_again(self) -> None:
+        """Count a session that is measured again."""
+        self.remeasured += 1
+
 
 def take_sample(
-    timer: Timer,
-    call: Call,
-    budget: Budget,
-    pacing: Pacing,
-    watch: Watch,
-    decided: Callable[[Sample], bool],
-    first: Sample,
+    instrument: Instrument, call: Call, budget: Budget, decided: Callable[[Sample], bool], sample: Sample
 ) -> Sample:
-    """Add reps to a first few until the budget says that it is enough and `decided` agrees, or the budget is spent."""
-    sample, least = first, budget.reps or LEAST_REPS  # a look at fewer would spend alpha on nothing
+    """Add reps to a sample until the budget says that it is enough and `decided` agrees, or the budget is spent."""
+    timer, least = instrument.timer, budget.reps or LEAST_REPS  # a look at fewer would spend alpha on nothing
     while wanted := next_batch(budget, sample.samples_us, len(sample.reps) < least or decided(sample)):
         if not sample.reps and timer.settles:
             wanted = min(wanted, PROBE_REPS)  # they show whether the others have to be paced
         started_s, before = timer.clock_s(), len(sample.reps)
-        idle_s = pacing.idle_s(sample.reps)
-        take_batch(timer, call, min(wanted, timer.max_reps), idle_s, watch, sample, budget.left_s)
+        idle_s = instrument.pacing.idle_s(sample.reps)
+        take_batch(instrument, call, min(wanted, timer.max_reps), idle_s, sample, budget.left_s)
         budget.spend(timer.clock_s() - started_s, len(sample.reps) - before)
     return sample
 
 
 def take_batch(
-    timer: Timer,
+    instrument: Instrument,
     call: Call,
     wanted: int,
     idle_s: float,
-    watch: Watch,
     sample: Sample,
     left_s: float,
     attempts: int = ATTEMPTS,
 ) -> None:
-    """Add one session's reps to the sample, measuring again where its records are not complete."""
-    for attempt in range(1, attempts + 1):
-        try:
-            with collection_off(), timer.session() as session:
-                first = len(sample.reps) + sample.discarded + 1
-                readings = fill_session(session, timer, call, wanted, idle_s, watch, left_s, first)
-            reps = session.reps()
-            check_same_kernels(call, [*sample.reps[:1], *reps])
-        except (IncompleteRecords, KernelsDiffer) as error:
-            if attempt == attempts:
-                raise type(error)(f"{error} (measured {count(attempts, 'time')})") from None
-            sample.remeasured += 1
-            continue
-        keep_clean(sample, reps, readings, wanted)
-        return
+    """Add one session's reps to the sample, measured again where its records are not complete."""
+
+    def take() -> tuple[Sequence[Rep], Sequence[Reading]]:
+        with collection_off(), instrument.timer.session() as session:
+            number = len(sample.reps) + sample.discarded + 1
+            readings = _fill_session(session, instrument, call, wanted, idle_s, left_s, number)
+        reps = session.reps()
+        check_same_kernels(call, [*sample.reps[:1], *reps])
+        return reps, readings
+
+    reps, readings = until_complete(take, attempts, sample.count_again)
+    sample.keep_clean(reps, readings, wanted)
 
 
-def fill_session(
-    session: Session,
-    timer: Timer,
-    call: Call,
-    wanted: int,
-    idle_s: float,
-    watch: Watch,
-    left_s: float,
-    first: int,
+def _fill_session(
+    session: Session, instrument: Instrument, call: Call, wanted: int, idle_s: float, left_s: float, number: int
 ) -> list[Reading]:
-    """Take reps until so many were clean; after a throttled one, pause longer each time, within the time left."""
-    deadline_s = time.perf_counter() + left_s
-    pause_s = PAUSE_S
+    """Take reps, the first of this number, until so many were clean; pause after throttled ones while there is time."""
+    pauses = Pauses(time.perf_counter() + left_s)
     readings: list[Reading] = []
     clean = 0
-    while clean < wanted and len(readings) < timer.max_reps:
-        try:
+    with annotating(lambda: f"gpu_bench: raised in rep {number + len(readings)} of {call.label!r}"):
+        while clean < wanted and len(readings) < instrument.timer.max_reps:
             session.take(call, idle_s)
-        except GpuBenchError:
-            raise
-        except Exception as error:
-            annotate(error, f"gpu_bench: raised in rep {first + len(readings)} of {call.label!r}")
-            raise
-        readings.append(watch())
-        if not readings[-1].throttle_mask:
-            clean += 1
-        elif time.perf_counter() + pause_s <= deadline_s:
-            time.sleep(pause_s)
-            pause_s = min(2 * pause_s, MAX_PAUSE_S)
-        elif len(readings) >= wanted:
-            break
+            readings.append(instrument.watch())
+            if not readings[-1].throttle_mask:
+                clean += 1
+            elif not pauses.rest() and len(readings) >= wanted:
+                break
     return readings
-
-
-def keep_clean(sample: Sample, reps: Sequence[Rep], readings: Sequence[Reading], wanted: int) -> None:
-    """Keep the reps taken without throttling; where there are too few, fill up with throttled ones and say so."""
-    clean = [index for index, reading in enumerate(readings) if not reading.throttle_mask]
-    throttled = [index for index, reading in enumerate(readings) if reading.throttle_mask]
-    kept = sorted(clean[:wanted] + throttled[: max(0, wanted - len(clean))])
-    for index in kept:
-        sample.keep(reps[index], readings[index])
-    sample.discarded += len(reps) - len(kept)
 
 
 def check_same_kernels(call: Call, reps: Sequence[Rep]) -> None:

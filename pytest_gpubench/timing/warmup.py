@@ -8,13 +8,20 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
-from pytest_gpubench.errors import DeviceUnavailable, GpuBenchError, IncompleteRecords, KernelsDiffer, annotate
+from pytest_gpubench.errors import (
+    DeviceUnavailable,
+    IncompleteRecords,
+    KernelsDiffer,
+    MeasurementError,
+    annotating,
+)
 from pytest_gpubench.gpu.device import Device
-from pytest_gpubench.timing.base import Call, Timer
+from pytest_gpubench.timing.attempts import NOT_COMPLETE
+from pytest_gpubench.timing.base import Call
 from pytest_gpubench.timing.calls import refuse_lazy
 from pytest_gpubench.timing.l2flush import Flush, make_flush
-from pytest_gpubench.timing.pacing import KEPT_CLOCK, Pacing
-from pytest_gpubench.timing.sampling import PROBE_REPS, Sample, Watch, take_batch
+from pytest_gpubench.timing.pacing import KEPT_CLOCK
+from pytest_gpubench.timing.sampling import PROBE_REPS, Instrument, Sample, take_batch
 from pytest_gpubench.timing.sentinels import Sentinels
 from pytest_gpubench.timing.windows import describe_difference, kernel_list
 
@@ -54,15 +61,15 @@ class Warmth:
     """The reps of the pass that was found at rest: taken like any other, they count."""
 
 
-def warm_up(timer: Timer, device: Device, call: Call, wanted: int | None, pacing: Pacing, watch: Watch) -> Warmth:
+def warm_up(instrument: Instrument, device: Device, call: Call, wanted: int | None) -> Warmth:
     """Call until rest, or exactly as often as wanted; raise KernelsDiffer where the kernels never come to rest."""
-    if not timer.settles:
+    if not instrument.timer.settles:
         return Warmth(0, 0.0, 1e-6)
     if wanted is not None:
         return call_times(device, call, wanted)
     plain = call_until_steady(device, call)
-    wake(timer, device, pacing)
-    return pass_until_rest(timer, call, plain, pacing, watch)
+    wake(instrument, device)
+    return pass_until_rest(instrument, call, plain)
 
 
 @dataclass(frozen=True)
@@ -75,18 +82,13 @@ class PlainCall:
 
 def plain_call(device: Device, call: Call, number: int) -> PlainCall:
     """Make one call without a profiler, as compilers and autotuners may use one of their own."""
-    try:
+    with annotating(lambda: f"gpu_bench: raised in warm-up call {number} of {call.label!r}"):
         timed = call.prepare()
         device.synchronize()
         started_s = time.perf_counter()
         stopwatch = device.stopwatch()
         refuse_lazy(timed(), call.label)
         device_us = stopwatch()
-    except GpuBenchError:
-        raise
-    except Exception as error:
-        annotate(error, f"gpu_bench: raised in warm-up call {number} of {call.label!r}")
-        raise
     return PlainCall(time.perf_counter() - started_s, device_us)
 
 
@@ -117,13 +119,14 @@ class Marking(Protocol):
     sentinels: Sentinels
 
 
-def wake(timer: Timer, device: Device, pacing: Pacing) -> None:
+def wake(instrument: Instrument, device: Device) -> None:
     """Keep a GPU busy until its clock is steady: it sinks while compilers run, and low clocks agree with each other."""
+    timer = instrument.timer
     if device.type != "cuda" or not isinstance(timer, Marking):
         return
     with suppress(DeviceUnavailable):  # no room to flush, which a timer with a hot cache does without
         flush, sentinels = make_flush(device, "cold"), timer.sentinels
-        raise_clock(lambda: clock_of_burst(sentinels, flush, device.synchronize), pacing.max_clock_mhz)
+        raise_clock(lambda: clock_of_burst(sentinels, flush, device.synchronize), instrument.pacing.max_clock_mhz)
 
 
 def clock_of_burst(sentinels: Sentinels, flush: Flush, synchronize: Callable[[], None]) -> float | None:
@@ -150,51 +153,66 @@ def raise_clock(clock_under_load: Callable[[], float | None], highest_mhz: float
         before_mhz = clock_mhz
 
 
-def pass_until_rest(timer: Timer, call: Call, plain: Warmth, pacing: Pacing, watch: Watch) -> Warmth:
+@dataclass
+class _Passes:
+    """Short passes with the timer: what the last one found, and whether the one before it found the same."""
+
+    calls: int
+    call_us: float
+    cost_s: float
+    sample: Sample = field(default_factory=Sample)
+    kernels: Counter[str] | None = None
+    clock_mhz: float | None = None
+    difference: str = ""
+    failure: MeasurementError | None = None
+    rested: bool = False
+    """Whether kernels and time agree."""
+    clock_rested: bool = False
+
+    def take(self, instrument: Instrument, call: Call, reps: int) -> None:
+        """Take a pass of so many reps; one whose records are not complete agrees with no other."""
+        idle_s = instrument.pacing.idle_s(self.sample.reps)
+        self.sample, self.failure, started_s = Sample(), None, time.perf_counter()
+        self.calls += reps
+        try:
+            take_batch(instrument, call, reps, idle_s, self.sample, 0.0, attempts=1)
+        except NOT_COMPLETE as error:
+            self.kernels, self.difference, self.failure, self.rested = None, str(error), error, False
+        else:
+            self.cost_s = (time.perf_counter() - started_s) / reps
+            self._compare(kernel_list(self.sample.reps[0].records))
+
+    def _compare(self, kernels: Counter[str]) -> None:
+        call_us, clock_mhz = statistics.median(self.sample.samples_us), median_clock_mhz(self.sample)
+        self.rested = kernels == self.kernels and abs(call_us - self.call_us) <= REST_RATIO * call_us + REST_SLACK_US
+        self.clock_rested = is_same_clock(self.clock_mhz, clock_mhz)
+        changed = self.kernels is not None and kernels != self.kernels
+        self.difference = describe_difference(kernels, self.kernels or Counter()) if changed else ""
+        self.kernels, self.call_us, self.clock_mhz = kernels, call_us, clock_mhz
+
+
+def pass_until_rest(instrument: Instrument, call: Call, plain: Warmth) -> Warmth:
     """Take short passes with the timer until two in a row launch the same kernels, in the same time, at the same clock.
 
-    A clock that never rests is nobody's fault but the GPU's: after the last pass only kernels and time count.
+    Where the clock never comes to rest, which is no fault of the call's, kernels and time alone count after the last.
     """
-    calls, call_us, cost_s = plain.calls, plain.call_us, plain.rep_cost_s
-    last: Counter[str] | None = None
-    clock_mhz: float | None = None
-    rested = False
-    sample, difference, failure = Sample(), "", None
-    for _ in range(MAX_PASSES):
-        reps = PROBE_REPS if call_us < SLOW_CALL_US else SLOW_PASS_REPS
-        idle_s = pacing.idle_s(sample.reps)
-        sample, started_s = Sample(), time.perf_counter()
-        calls += reps
-        try:
-            take_batch(timer, call, reps, idle_s, watch, sample, 0.0, attempts=1)
-        except (IncompleteRecords, KernelsDiffer) as error:
-            last, difference, failure, rested = None, str(error), error, False
-            continue
-        except GpuBenchError:
-            raise
-        except Exception as error:
-            annotate(error, f"gpu_bench: which was in a warm-up pass, after {plain.calls} calls")
-            raise
-        failure = None
-        cost_s = (time.perf_counter() - started_s) / reps
-        kernels, before_us = kernel_list(sample.reps[0].records), call_us
-        call_us = statistics.median(sample.samples_us)
-        before_mhz, clock_mhz = clock_mhz, median_clock_mhz(sample)
-        rested = kernels == last and abs(call_us - before_us) <= REST_RATIO * call_us + REST_SLACK_US
-        if rested and is_same_clock(before_mhz, clock_mhz):
-            break
-        difference = describe_difference(kernels, last) if last is not None and kernels != last else ""
-        last = kernels
-    if rested:
-        return Warmth(calls, call_us, cost_s, sample=Sample() if sample.throttle_mask else sample)
-    if isinstance(failure, IncompleteRecords):
-        raise failure
-    if difference:
+    passes = _Passes(plain.calls, plain.call_us, plain.rep_cost_s)
+    with annotating(lambda: f"gpu_bench: which was in a warm-up pass, after {plain.calls} calls"):
+        for _ in range(MAX_PASSES):
+            passes.take(instrument, call, PROBE_REPS if passes.call_us < SLOW_CALL_US else SLOW_PASS_REPS)
+            if passes.rested and passes.clock_rested:
+                break
+    if passes.rested:
+        sample = Sample() if passes.sample.throttle_mask else passes.sample
+        return Warmth(passes.calls, passes.call_us, passes.cost_s, sample=sample)
+    if isinstance(passes.failure, IncompleteRecords):
+        raise passes.failure
+    if passes.difference:
         raise KernelsDiffer(
-            f"{call.label!r} does not launch the same kernels in every call, even after {calls} calls ({difference}): "
-            "its samples would not mean the same thing"
+            f"{call.label!r} does not launch the same kernels in every call, even after {passes.calls} calls "
+            f"({passes.difference}): its samples would not mean the same thing"
         )
-    return Warmth(calls, call_us, cost_s, settled=False)
+    return Warmth(passes.calls, passes.call_us, passes.cost_s, settled=False)
 
 
 def median_clock_mhz(sample: Sample) -> float | None:

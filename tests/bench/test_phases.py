@@ -6,15 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from pytest_gpubench.bench.phases import (
-    LEAST_ROUNDS,
-    Course,
-    PhasesRequest,
-    make_course,
-    next_rounds,
-    summarise_phases,
-    take_phases,
-)
+from pytest_gpubench.bench.phases import Course, PhasesRequest, make_course, summarise_phases, take_phases
 from pytest_gpubench.errors import BadRequest, NothingRecorded
 from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.limits import Limits
@@ -131,24 +123,6 @@ def noisy() -> None: ...
 def test_rounds_are_added_until_every_median_is_precise(max_time: float, rounds: int, flags: tuple[str, ...]) -> None:
     found, _ = measured(make_course({"exact": encoder, "noisy": noisy}), max_time=max_time)
     assert (found.rounds, found["exact"].flags, found["noisy"].flags) == (rounds, (), flags)
-
-
-@pytest.mark.parametrize(
-    ("reps", "rounds", "left_s", "following"),
-    [
-        (None, 0, -1.0, LEAST_ROUNDS),
-        (None, LEAST_ROUNDS, 14.0, 20),
-        (None, LEAST_ROUNDS, 13.9, 19),
-        (None, LEAST_ROUNDS, 6.0, 12),
-        (None, LEAST_ROUNDS, 5.9, None),
-        (None, 20, 1e9, 40),
-        (None, 640, 1e9, None),
-        (7, 0, -1.0, 4),
-        (7, 4, 1e9, None),
-    ],
-)
-def test_how_many_rounds_there_is_time_for(reps: int | None, rounds: int, left_s: float, following: int | None) -> None:
-    assert next_rounds(Plan("cold", reps, None, 0.005, 1.0, 0.1), rounds, 1.0, left_s) == following
 
 
 def test_a_whole_that_is_called_like_a_phase() -> None:

@@ -28,7 +28,7 @@ from pytest_gpubench.settings import Settings
 from pytest_gpubench.stats.stopping import LEAST_REPS
 from pytest_gpubench.timing import comparison, measurement, rounds, sampling
 from pytest_gpubench.timing.base import Rep
-from pytest_gpubench.timing.comparison import Match, compare
+from pytest_gpubench.timing.comparison import Match, measure_in_turn
 from pytest_gpubench.timing.measurement import measure
 from pytest_gpubench.timing.rounds import Interleaved
 from pytest_gpubench.verdict.rates import RateRules
@@ -110,7 +110,7 @@ def compared(play: Play, settings: Settings, rep_s: float) -> Session:
         for module in (comparison, rounds):
             patch.setattr(module, "time", clock)
         timer = ArmsTimer(clock, played, cost_s=rep_s, max_reps=20_000)
-        _, timings = compare(
+        _, timings = measure_in_turn(
             Match(calls, "reference", {}, 0), timer, cpu_device(), plan_of(settings), look, lambda text: None
         )
     return Session(judgement.verdicts[0].outcome, timings["candidate"].reps, judgement.looks)

@@ -9,6 +9,8 @@ from typing import cast
 from pytest_gpubench.gpu.readings import NO_READING, Reading
 from pytest_gpubench.timing import base
 from pytest_gpubench.timing.base import Call, Record, Rep, Session, Timer
+from pytest_gpubench.timing.pacing import Pacing
+from pytest_gpubench.timing.sampling import Instrument
 
 
 @dataclass
@@ -140,6 +142,11 @@ def watching(masks: Iterable[int] = ()) -> Callable[[], Reading]:
     """Return a watch that sees these throttle reasons, one per look, and then nothing at all."""
     rest = chain(map(read, masks), repeat(NO_READING))
     return lambda: next(rest)
+
+
+def instrument_of(timer: Timer, masks: Iterable[int] = ()) -> Instrument:
+    """Return a timer with a watch that sees these throttle reasons."""
+    return Instrument(timer, watching(masks), Pacing(None))
 
 
 def read(mask: int) -> Reading:

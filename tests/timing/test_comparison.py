@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -10,14 +11,14 @@ from hypothesis import strategies as st
 from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.results.model import Timing
 from pytest_gpubench.stats.speedup import LOOKS, critical_ranks, round_orders, speedup_of
-from pytest_gpubench.timing import comparison, rounds
+from pytest_gpubench.timing import attempts, comparison, rounds
 from pytest_gpubench.timing.base import call_of
 from pytest_gpubench.timing.comparison import (
     LEAST_MARGIN,
     MAX_POOL,
     Match,
-    compare,
     make_arms,
+    measure_in_turn,
     needed_pool,
     next_look,
     pool_for,
@@ -63,7 +64,7 @@ def compared(
     timer: ArmsTimer, how: Plan, match: Match | None = None, judge: Judge | None = None
 ) -> tuple[Interleaved, dict[str, Timing]]:
     judge = judge or Judge()
-    return compare(match or match_of(), timer, cpu_device(), how, judge.decide, lambda text: None)
+    return measure_in_turn(match or match_of(), timer, cpu_device(), how, judge.decide, lambda text: None)
 
 
 # when to look
@@ -92,12 +93,31 @@ def compared(
     ],
 )
 def test_next_look(reps: int | None, taken: int, cost_s: float, left_s: float, expected: int | None) -> None:
-    assert next_look(plan(reps), taken, cost_s, left_s) == expected
+    assert next_look(match_of(), plan(reps), taken, cost_s, left_s) == expected
+
+
+@pytest.mark.parametrize(
+    ("reps", "rounds", "left_s", "following"),
+    [
+        (None, 0, -1.0, 6),
+        (None, 6, 14.0, 20),
+        (None, 6, 13.9, 19),
+        (None, 6, 6.0, 12),
+        (None, 6, 5.9, None),
+        (None, 20, 1e9, 40),
+        (None, 640, 1e9, None),
+        (7, 0, -1.0, 4),
+        (7, 4, 1e9, None),
+    ],
+)
+def test_a_match_may_look_earlier(reps: int | None, rounds: int, left_s: float, following: int | None) -> None:
+    match = replace(match_of(), looks=(6, *LOOKS), least_more=6)
+    assert next_look(match, plan(reps), rounds, 1.0, left_s) == following
 
 
 @given(st.integers(1, 640), st.floats(1e-6, 10), st.floats(-10, 1e4))
 def test_the_next_look_is_later_and_there_is_time_for_it(rounds: int, cost_s: float, left_s: float) -> None:
-    following = next_look(plan(), rounds, cost_s, left_s)
+    following = next_look(match_of(), plan(), rounds, cost_s, left_s)
     if following is not None:
         assert rounds < following <= LOOKS[-1]
         assert (following - rounds) * cost_s <= left_s * (1 + 1e-9)
@@ -162,10 +182,10 @@ def test_looks_spend_alpha_as_they_were_told_to(rounds_of_time: float, unsteady:
         return judge.decide(taken, looks)
 
     with pytest.MonkeyPatch.context() as patch:
-        for module in (comparison, rounds):
+        for module in (comparison, rounds, attempts):
             patch.setattr(module, "time", clock)
         how = plan(max_time_s=rounds_of_time * ROUND_S)
-        compare(match_of(), timer, cpu_device(), how, decide, lambda text: None)
+        measure_in_turn(match_of(), timer, cpu_device(), how, decide, lambda text: None)
     carried_out = tuple(judge.rounds)
     ranks = critical_ranks(carried_out, 0.001)
     for number, planned in enumerate(judge.looks):
@@ -219,7 +239,7 @@ def test_arms_are_warmed_up_before_they_are_timed(clock: Clock) -> None:
         settles = True
 
     said: list[str] = []
-    _, timings = compare(match_of(), Settling(clock), cpu_device(), plan(), Judge(after=1).decide, said.append)
+    _, timings = measure_in_turn(match_of(), Settling(clock), cpu_device(), plan(), Judge(after=1).decide, said.append)
     assert said == ["A: compiling and warming up", "B: compiling and warming up", "comparing A, B"]
     assert all(timing.warmup_calls > 0 for timing in timings.values())
 
@@ -295,7 +315,7 @@ def test_looks_are_at_numbers_of_pools(clock: Clock, monkeypatch: pytest.MonkeyP
 
 def test_a_number_of_reps_leaves_none_for_pooling(clock: Clock) -> None:
     timer = Ticking(clock, lambda name, number: rep(5.0))
-    taken, _ = compare(match_of(), timer, cpu_device(), plan(reps=20), Judge(after=1).decide, lambda _: None)
+    taken, _ = measure_in_turn(match_of(), timer, cpu_device(), plan(reps=20), Judge(after=1).decide, lambda _: None)
     assert (taken.pool, len(taken.rounds)) == (1, 10)
 
 

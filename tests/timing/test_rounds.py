@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 
 from pytest_gpubench.errors import BadRequest, IncompleteRecords, KernelsDiffer
 from pytest_gpubench.stats.speedup import round_orders
+from pytest_gpubench.timing.attempts import ATTEMPTS
 from pytest_gpubench.timing.base import call_of
 from pytest_gpubench.timing.rounds import Arm, Interleaved, take_rounds
-from pytest_gpubench.timing.sampling import ATTEMPTS, Sample
-from tests.timing.fakes import ArmsTimer, Clock, numbered, rep, watching
+from pytest_gpubench.timing.sampling import Sample
+from tests.timing.fakes import ArmsTimer, Clock, instrument_of, numbered, rep
 
 POWER, HEAT = 0x04, 0x20
 LOST = IncompleteRecords("a sentinel is missing")
@@ -38,7 +39,7 @@ def taken_by(
     names = "".join(sorted(set(orders[0])))
     taken = taken or Interleaved({name: Sample() for name in names})
     arms = arms_of(names, function)
-    take_rounds(timer, arms, orders, watching(masks), taken, left_s, interleave)
+    take_rounds(instrument_of(timer, masks), arms, orders, taken, left_s, interleave)
     return taken
 
 

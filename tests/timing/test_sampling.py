@@ -18,13 +18,10 @@ from pytest_gpubench.errors import (
 )
 from pytest_gpubench.stats.stopping import LEAST_REPS, MAX_REPS, Budget
 from pytest_gpubench.timing import sampling
-from pytest_gpubench.timing.pacing import Pacing
+from pytest_gpubench.timing.attempts import ATTEMPTS, MAX_PAUSE_S
 from pytest_gpubench.timing.sampling import (
-    ATTEMPTS,
-    MAX_PAUSE_S,
     PROBE_REPS,
     Sample,
-    keep_clean,
     take_batch,
     take_sample,
 )
@@ -35,11 +32,11 @@ from tests.timing.fakes import (
     FakeTimer,
     SmallTimer,
     call_of,
+    instrument_of,
     number_of,
     numbered,
     read,
     rep,
-    watching,
 )
 
 POWER, HEAT = 0x04, 0x20
@@ -59,7 +56,7 @@ def batch(
 ) -> Sample:
     """Take a batch and return the sample that it was added to."""
     sample = Sample() if sample is None else sample
-    take_batch(timer, call_of(function), wanted, idle_s, watching(masks), sample, left_s, attempts)
+    take_batch(instrument_of(timer, masks), call_of(function), wanted, idle_s, sample, left_s, attempts)
     return sample
 
 
@@ -179,7 +176,7 @@ def test_exactly_the_wanted_reps_are_kept_whatever_throttles(wanted: int, masks:
 
 def test_what_was_kept_before_stays_throttled() -> None:
     sample = Sample([numbered(0)], throttle_mask=POWER, discarded=3)
-    keep_clean(sample, [numbered(1), numbered(2), numbered(3)], [read(0), read(HEAT), read(0)], 2)
+    sample.keep_clean([numbered(1), numbered(2), numbered(3)], [read(0), read(HEAT), read(0)], 2)
     assert (numbers(sample), sample.throttle_mask, sample.discarded) == ([0, 1, 3], POWER, 4)
 
 
@@ -316,7 +313,7 @@ def sample_of(
     masks: Sequence[int] = (),
     decided: Callable[[Sample], bool] = lambda sample: True,
 ) -> Sample:
-    return take_sample(timer, call_of(lambda: None), budget, Pacing(None), watching(masks), decided, first or Sample())
+    return take_sample(instrument_of(timer, masks), call_of(lambda: None), budget, decided, first or Sample())
 
 
 def budget(reps: int | None = None, max_time_s: float = 10.0, cost_s: float = 0.99e-3) -> Budget:
@@ -355,16 +352,14 @@ def test_a_timer_that_needs_no_warm_up_needs_no_probe(clock: Clock) -> None:
 
     sizes: list[int] = []
 
-    def take(
-        timer: object, call: object, wanted: int, idle_s: object, watch: object, sample: Sample, *_: object
-    ) -> None:
+    def take(instrument: object, call: object, wanted: int, idle_s: object, sample: Sample, *_: object) -> None:
         sizes.append(wanted)
         clock.now_s += 1
         sample.reps += [rep(10)] * wanted
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sampling, "take_batch", take)
-        take_sample(ScriptedTimer(), call_of(function), budget(20), Pacing(None), watching(), lambda _: True, Sample())
+        take_sample(instrument_of(ScriptedTimer()), call_of(function), budget(20), lambda _: True, Sample())
     assert sizes == [20]
 
 

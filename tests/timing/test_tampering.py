@@ -96,7 +96,7 @@ def test_a_generator_of_a_test_that_bound_the_name_is_named(monkeypatch: pytest.
 @pytest.mark.parametrize(
     ("module", "name"),
     [
-        (rounds, "readings_of"),
+        (rounds, "take_rounds"),
         (sampling, "check_same_kernels"),
         (speedup, "speedup_of"),
         (compare_module, "compare_outputs"),
@@ -117,10 +117,10 @@ def test_an_own_function_that_was_replaced_is_named(
 
 
 def test_an_own_method_that_was_replaced_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rounds.Reps, "add_to", nothing)
+    monkeypatch.setattr(rounds.Interleaved, "log_ratios", nothing)
     found = replaced()
     monkeypatch.undo()
-    assert found == "pytest_gpubench.timing.rounds.Reps.add_to"
+    assert found == "pytest_gpubench.timing.rounds.Interleaved.log_ratios"
 
 
 class Equal:
@@ -155,8 +155,8 @@ CHANGES: dict[str, tuple[Change, str]] = {
         "running_test.enforce",
     ),
     "the code of a method": (
-        lambda patch: patch.setattr(rounds.Reps.add_to, "__code__", nothing.__code__),
-        "timing.rounds.Reps.add_to",
+        lambda patch: patch.setattr(rounds.Interleaved.log_ratios, "__code__", nothing.__code__),
+        "timing.rounds.Interleaved.log_ratios",
     ),
     "the code of a context manager": (
         lambda patch: patch.setattr(integrity.auditing.__wrapped__, "__code__", nothing.__code__),  # type: ignore[attr-defined]
@@ -206,7 +206,7 @@ def test_a_change_is_named_until_it_is_undone(monkeypatch: pytest.MonkeyPatch, c
     assert replaced() is None
 
 
-@pytest.mark.parametrize("place", [running_test, rounds.Reps])
+@pytest.mark.parametrize("place", [running_test, rounds.Interleaved])
 def test_a_function_that_was_replaced_before_the_first_look_is_named(
     monkeypatch: pytest.MonkeyPatch, place: object
 ) -> None:

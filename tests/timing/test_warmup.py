@@ -22,7 +22,7 @@ from pytest_gpubench.results.model import DeviceFacts, Stretch, Timing
 from pytest_gpubench.timing import warmup
 from pytest_gpubench.timing.base import Call, Prepared, Record, Rep, Timer
 from pytest_gpubench.timing.measurement import Plan, measure
-from pytest_gpubench.timing.pacing import KEPT_CLOCK, Pacing
+from pytest_gpubench.timing.pacing import KEPT_CLOCK
 from pytest_gpubench.timing.sampling import PROBE_REPS
 from pytest_gpubench.timing.scripted import ScriptedTimer, scripted
 from pytest_gpubench.timing.warmup import (
@@ -45,14 +45,14 @@ from pytest_gpubench.timing.warmup import (
     wake,
     warm_up,
 )
-from tests.timing.fakes import Clock, Counted, FakeTimer, call_of, rep, watching
+from tests.timing.fakes import Clock, Counted, FakeTimer, call_of, instrument_of, rep
 
 POWER = 0x04
 LOST = IncompleteRecords("a sentinel is missing")
 
 
 def warm(timer: Timer, function: Callable[[], object], wanted: int | None = None) -> Warmth:
-    return warm_up(timer, cpu_device(), call_of(function), wanted, Pacing(None), watching())
+    return warm_up(instrument_of(timer), cpu_device(), call_of(function), wanted)
 
 
 # plain calls
@@ -155,7 +155,7 @@ def test_what_is_not_the_functions_fault_has_no_note(clock: Clock, error: BaseEx
 def passes(timer: FakeTimer, call_us: float = 100.0, masks: Sequence[int] = ()) -> Warmth:
     """Pass until rest, after three plain calls that took so long."""
     plain = Warmth(3, call_us, 1e-3)
-    return pass_until_rest(timer, call_of(lambda: None), plain, Pacing(None), watching(masks))
+    return pass_until_rest(instrument_of(timer, masks), call_of(lambda: None), plain)
 
 
 def by_pass(
@@ -332,7 +332,7 @@ def test_only_a_gpu_whose_reps_are_marked_is_woken(
     monkeypatch.setattr(Device, "stopwatch", lambda self: lambda: 100.0)
     device = Device(torch.device("cpu"), DeviceFacts(type=kind, name="a GPU", host="here"))
     monkeypatch.setattr(warmup, "raise_clock", lambda look, highest_mhz: look())
-    warm_up(timer, device, call_of(lambda: None), wanted, Pacing(None), watching())
+    warm_up(instrument_of(timer), device, call_of(lambda: None), wanted)
     assert log.count("read") == bursts
     assert log.count("cold") == bursts * BURST
 
@@ -344,7 +344,7 @@ def test_a_gpu_without_room_for_a_flush_is_not_woken(clock: Clock, monkeypatch: 
     timer: Any = FakeTimer(clock)
     timer.sentinels = FakeSentinels([])
     monkeypatch.setattr(warmup, "make_flush", refuse)
-    wake(timer, Device(torch.device("cpu"), DeviceFacts(type="cuda", name="a GPU", host="here")), Pacing(None))
+    wake(instrument_of(timer), Device(torch.device("cpu"), DeviceFacts(type="cuda", name="a GPU", host="here")))
     assert timer.sentinels.log == []
 
 

@@ -40,9 +40,9 @@ def test_a_session_that_is_not_complete_for_one_rank_is_taken_again_by_all(clock
     fellows: Any = TwoFellows(lambda mine: (next(problems), mine[1]))  # type: ignore[index]
     timer: Any = FakeTimer(clock)
     sample = Sample()
-    assert take_session(timer, silent(), 4, 0.0, never, sample, fellows) == [0] * 4
+    reps, masks = take_session(timer, silent(), 4, 0.0, never, sample, fellows)
     assert timer.sizes == [4, 4]
-    assert (len(sample.reps), sample.remeasured) == (4, 1)
+    assert (len(reps), masks, sample.remeasured) == (4, [0] * 4, 1)
 
 
 def test_a_session_that_never_is_complete_raises_the_same_everywhere(clock: Clock) -> None:
@@ -52,10 +52,7 @@ def test_a_session_that_never_is_complete_raises_the_same_everywhere(clock: Cloc
         take_session(timer, silent(), 4, 0.0, never, Sample(), fellows)
 
 
-def test_a_rep_that_is_throttled_on_one_gpu_is_taken_again_by_all(
-    clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sampling, "time", clock)
+def test_a_rep_that_is_throttled_on_one_gpu_is_taken_again_by_all(clock: Clock) -> None:
     masks = iter([[0, 4, 0], [0]])
     fellows: Any = TwoFellows(lambda mine: (None, next(masks)))
     timer: Any = FakeTimer(clock)
@@ -66,8 +63,7 @@ def test_a_rep_that_is_throttled_on_one_gpu_is_taken_again_by_all(
     assert clock.slept_s == [0.1]
 
 
-def test_reps_that_stay_throttled_are_kept_and_said_to_be(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sampling, "time", clock)
+def test_reps_that_stay_throttled_are_kept_and_said_to_be(clock: Clock) -> None:
     masks = iter([[0, 4, 8], [4, 0], [2]])
     fellows: Any = TwoFellows(lambda mine: (None, next(masks)))
     timer: Any = FakeTimer(clock)
