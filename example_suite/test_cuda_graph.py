@@ -40,9 +40,8 @@ def test_a_graph_saves_the_launches(gpu_bench: GpuBench) -> None:
     gpu_bench.compare({"graph": captured(chain, x)}, chain, args=(x,), timer="wall")
 
 
-# the profiler, which is the default, counts what the GPU does: the same kernels
-@pytest.mark.perf(min_speedup=0.5)
-def test_a_graph_costs_no_gpu_time(gpu_bench: GpuBench) -> None:
+# the profiler, which is the default timer, counts what the GPU does: the graph runs the same kernels
+def test_a_graph_runs_the_same_kernels(gpu_bench: GpuBench) -> None:
     x = torch.randn(1024, device=gpu_bench.device)
     comparison = gpu_bench.compare({"graph": captured(chain, x)}, chain, args=(x,))
     assert comparison["graph"].timing.launches == comparison.reference.launches == 50
