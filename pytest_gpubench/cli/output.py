@@ -10,6 +10,11 @@ if TYPE_CHECKING:
     from pytest_gpubench.report.layout import Column
 
 
+def say(sentence: str) -> None:
+    """Write what goes on to standard error: standard output is for results."""
+    print(f"gpu_bench: {sentence}", file=sys.stderr, flush=True)
+
+
 def write(text: str) -> None:
     """Write text to standard output; where nobody reads on (`| head`), the rest is dropped and the status stays."""
     try:

@@ -1,22 +1,31 @@
-"""The command: what it is asked, and the order in which it does it."""
+"""The command: its arguments, the order of its steps, and its report."""
 
 import argparse
+import signal
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
-from pytest_gpubench.cli.ab.gpu import one_gpu
-from pytest_gpubench.cli.ab.interrupts import ending_by_signal
-from pytest_gpubench.cli.ab.printed import exit_status, report_lines
-from pytest_gpubench.cli.ab.runs import PytestRuns, take_runs
-from pytest_gpubench.cli.ab.workshop import Workshop
+from pytest_gpubench.cli.ab.checkouts import Workspace
+from pytest_gpubench.cli.ab.process import raise_interrupt, signals_handled
+from pytest_gpubench.cli.ab.runs import Runner, take_runs
 from pytest_gpubench.cli.arguments import chance, checked
+from pytest_gpubench.cli.output import say, write
+from pytest_gpubench.errors import BadRequest, DeviceUnavailable
 from pytest_gpubench.limits import positive_number
+from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.settings import whole_number
 from pytest_gpubench.stats.tolerance import RegressionTolerance
+from pytest_gpubench.units import count, printable
 from pytest_gpubench.verdict.rounds import judge_rounds
+from pytest_gpubench.verdict.saved_runs import Finding
 
 ROUNDS = 3
 MARGIN = 0.03
 ALPHA = 0.01
+WORST_FIRST = (Outcome.FAIL, Outcome.INVALID, Outcome.INCONCLUSIVE, Outcome.NOT_JUDGED, Outcome.PASS)
+HELD: list[object] = []
+"""Claims of GPUs, which last as long as they are referred to."""
 EPILOG = """\
 A round is four runs of pytest, BASE HEAD HEAD BASE and every other time the other way round, so drift cancels.
 Each run imports its own tree, which comes first on PYTHONPATH. A worktree holds what git tracks: neither submodules
@@ -42,28 +51,28 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
         type=checked(whole_number),
         default=ROUNDS,
         metavar="N",
-        help=f"how often to take four runs; {_default(ROUNDS)}",
+        help=f"how often to take four runs (default: {ROUNDS})",
     )
     parser.add_argument(
         "--fail-slower",
         type=checked(slower),
         default=MARGIN,
         metavar="FRACTION",
-        help=f"fail where HEAD is slower by more than this; {_default('3%%')}",
+        help="fail where HEAD is slower by more than this (default: 3%%)",
     )
     parser.add_argument(
         "--alpha",
         type=checked(chance),
         default=ALPHA,
         metavar="FRACTION",
-        help=f"the chance, at most, that a test that keeps this fails; {_default(ALPHA)}",
+        help=f"the highest chance that a test that keeps this fails (default: {ALPHA})",
     )
     parser.add_argument(
         "--metric",
         choices=("speedup", "median", "mean"),
         default="speedup",
-        help="what is compared: the speedup over a test's reference where it has one, else its median; "
-        + _default("speedup"),
+        help="what is compared: the speedup over a test's reference where it has one, else its median "
+        "(default: speedup)",
     )
     parser.add_argument(
         "--setup",
@@ -76,22 +85,74 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Measure both commits and print what became of each test; see EPILOG for the exit status.
+    """Measure both commits and print the verdict on each test; the exit status is that of EPILOG.
 
-    Raises GpuBenchError where nothing can be compared, in a sentence.
+    Raises GpuBenchError, in a sentence, where nothing can be compared.
     """
+    with signals_handled(raise_interrupt, signal.SIGTERM), Workspace.open(arguments.keep) as workspace:
+        checkouts = workspace.check_out(arguments.base, arguments.head)
+        runner = Runner(workspace.folder, tuple(arguments.pytest_arguments), one_gpu())
+        for checkout in checkouts.values():
+            runner.prepare(checkout, arguments.setup)
+        runs = list(take_runs(checkouts, arguments.rounds, runner))
     tolerance = RegressionTolerance(arguments.metric, margin=arguments.fail_slower)
-    with ending_by_signal(), Workshop.opened(arguments.keep) as workshop:
-        arms = workshop.make_arms(arguments.base, arguments.head)
-        pytest_runs = PytestRuns(workshop, tuple(arguments.pytest_arguments), one_gpu())
-        runs = take_runs(arms, arguments.rounds, arguments.setup, pytest_runs)
     findings = judge_rounds(runs, tolerance, arguments.alpha)
-    print("\n".join(report_lines(findings)))
+    write("\n".join(report_lines(findings)))
     return exit_status(findings)
 
 
-def _default(value: object) -> str:
-    return f"default {value}"
+def one_gpu() -> dict[str, str]:
+    """Return the variables that pin all runs to one GPU; nothing where NVML sees none to choose from.
+
+    The GPU is claimed until this process ends, so that other runs take another one.
+    """
+    from pytest_gpubench.gpu.claim import claim_gpu
+    from pytest_gpubench.gpu.lock_file import default_folder
+    from pytest_gpubench.gpu.visible import find_visible
+
+    visible = find_visible()
+    if len(visible) < 2:
+        return {}
+    try:
+        claim = claim_gpu(visible, default_folder())
+    except (BadRequest, DeviceUnavailable) as error:
+        say(f"warning: no GPU is held for these runs, the first one is used: {error}")
+        return {"CUDA_VISIBLE_DEVICES": visible[0].uuid}
+    say(f"both are measured on {claim.gpu.name} {claim.gpu.uuid}, one of {len(visible)} GPUs")
+    HELD.append(claim)
+    return {"CUDA_VISIBLE_DEVICES": claim.gpu.uuid}
+
+
+def report_lines(findings: Sequence[Finding]) -> list[str]:
+    """Return a line for each finding, the worst first, and a line of how many there are of each."""
+    width = max(len(outcome.value) for outcome in WORST_FIRST)
+    lines = []
+    for each in sorted(findings, key=lambda each: WORST_FIRST.index(each.outcome)):
+        label = f" [{each.label}]" if each.label else ""
+        lines.append(printable(f"{each.outcome.value.upper():{width}}  {each.nodeid}{label}: {each.sentence}"))
+    compared = sum(each.change is not None for each in findings)
+    if not compared:
+        return [*lines, "gpu_bench: nothing was compared: no measurement is in both versions"]
+    numbers = Counter(each.outcome for each in findings)
+    words = ", ".join(f"{numbers[outcome]} {outcome.value}" for outcome in WORST_FIRST if numbers[outcome])
+    return [*lines, f"gpu_bench: {count(compared, 'measurement')} compared: {words}"]
+
+
+def exit_status(findings: Sequence[Finding]) -> int:
+    """Return 1 where something failed, 2 where nothing was compared, 1 where something is INVALID, else 0."""
+    outcomes = {each.outcome for each in findings}
+    if Outcome.FAIL in outcomes:
+        return 1
+    return int(Outcome.INVALID in outcomes) if any(each.change is not None for each in findings) else 2
+
+
+def slower(text: str) -> float:
+    """Parse how much slower something may be: 3% or 0.03; 0 and more than 100 % are allowed."""
+    try:
+        value = float(text.removesuffix("%").strip()) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        raise ValueError("it must be a number, or a percentage") from None
+    return 0.0 if value == 0 else positive_number(value)
 
 
 def _split_off_pytest(parser: argparse.ArgumentParser) -> None:
@@ -106,12 +167,3 @@ def _split_off_pytest(parser: argparse.ArgumentParser) -> None:
         return found, unknown
 
     parser.parse_known_args = parse_first  # type: ignore[method-assign]
-
-
-def slower(text: str) -> float:
-    """Parse how much slower something may be: 3% or 0.03; 0 and more than 100 % can be meant, too."""
-    try:
-        value = float(text.removesuffix("%").strip()) / (100 if text.endswith("%") else 1)
-    except ValueError:
-        raise ValueError("it must be a number, or a percentage") from None
-    return 0.0 if value == 0 else positive_number(value)

@@ -1,24 +1,45 @@
-"""A command that runs with all it starts, and what it prints."""
+"""Run a command so that an interrupt ends it with all that it started."""
 
 import os
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from pytest_gpubench.cli.ab.interrupts import InterruptsLater, interrupts_ignored
 from pytest_gpubench.units import printable
 
+INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
+"""Ctrl-C, and what CI cancels a job with."""
 TAIL_LINES = 15
 END_S = 10.0
-"""How long a run that is interrupted may take to end by itself."""
+"""How long an interrupted command may take to end by itself."""
+
+
+@contextmanager
+def signals_handled(handler: Callable[[int, object], object] | signal.Handlers, *numbers: int) -> Iterator[None]:
+    """Let a handler take some signals for a while."""
+    before = {number: signal.signal(number, handler) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, own in before.items():
+            signal.signal(number, own)
+
+
+def raise_interrupt(number: int, frame: object) -> None:
+    """Handle a signal as Python handles Ctrl-C."""
+    raise KeyboardInterrupt
 
 
 def run_logged(command: Sequence[str], folder: Path, environment: Mapping[str, str], log: Path) -> int:
     """Run a command in a session of its own and return its exit status; an interrupt ends it and all it started."""
-    waiting = InterruptsLater()
-    with log.open("wb") as output, waiting:
+    interrupts: list[int] = []
+
+    def note(number: int, frame: object) -> None:  # raised while the process starts, it would leave it running
+        interrupts.append(number)
+
+    with log.open("wb") as output, signals_handled(note, *INTERRUPTS):
         process = subprocess.Popen(
             command,
             cwd=folder,
@@ -29,17 +50,23 @@ def run_logged(command: Sequence[str], folder: Path, environment: Mapping[str, s
             start_new_session=True,
         )
     try:
-        if waiting.came:
+        if interrupts:
             raise KeyboardInterrupt
         return process.wait()
     except BaseException:
-        end_group(process)
+        _end_group(process)
         raise
 
 
-def end_group(process: "subprocess.Popen[bytes]") -> None:
-    """End a process as Ctrl-C would, and then, by force, what is left of it and of what it started."""
-    with interrupts_ignored():
+def tail(log: Path) -> str:
+    """Return the last lines that a command printed."""
+    lines = log.read_text(errors="replace").splitlines()[-TAIL_LINES:]
+    return "\n".join(f"    {printable(line)}" for line in lines) or "    (nothing)"
+
+
+def _end_group(process: "subprocess.Popen[bytes]") -> None:
+    """End a process as Ctrl-C would, then kill what is left of it and of what it started."""
+    with signals_handled(signal.SIG_IGN, *INTERRUPTS):
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGINT)
         with suppress(subprocess.TimeoutExpired):
@@ -47,9 +74,3 @@ def end_group(process: "subprocess.Popen[bytes]") -> None:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-
-
-def tail(log: Path) -> str:
-    """Return the last lines that a command printed."""
-    lines = log.read_text(errors="replace").splitlines()[-TAIL_LINES:]
-    return "\n".join(f"    {printable(line)}" for line in lines) or "    (nothing)"

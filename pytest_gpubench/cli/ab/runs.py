@@ -1,95 +1,125 @@
-"""The runs of pytest in both versions, by turns."""
+"""Run pytest in both checkouts in turn."""
 
+import re
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from xml.etree import ElementTree
 
-from pytest_gpubench.cli.ab.junit import read_ended
-from pytest_gpubench.cli.ab.printed import say
+from pytest_gpubench.cli.ab.checkouts import Checkout
 from pytest_gpubench.cli.ab.process import run_logged, tail
-from pytest_gpubench.cli.ab.tree import Tree
-from pytest_gpubench.cli.ab.workshop import Workshop
-from pytest_gpubench.errors import BadRequest
+from pytest_gpubench.cli.output import say
+from pytest_gpubench.errors import BadFile, BadRequest
 from pytest_gpubench.results.model import SavedRun
 from pytest_gpubench.results.store import read_run
 from pytest_gpubench.units import count
-from pytest_gpubench.verdict.rounds import Arm, ArmRun, order_of
+from pytest_gpubench.verdict.rounds import Arm, ArmRun, Ended, order_of
 
-TESTS_RAN = {0: "all passed", 1: "some failed", 5: "no test was collected"}
-"""The exit statuses of pytest after which there is something to compare, or known to be nothing."""
+NO_TESTS = 5
+"""pytest's exit status where it collected no test."""
+TESTS_RAN = (0, 1, NO_TESTS)
 
 
 @dataclass
-class PytestRuns:
-    """Run pytest in a tree, results and output going to the workshop."""
+class Runner:
+    """Runs pytest in a checkout; results and logs go to a folder."""
 
-    workshop: Workshop
+    folder: Path
     arguments: tuple[str, ...]
     gpu: dict[str, str]
     """The variables that pin CUDA to one GPU; empty where they need not."""
     taken: int = 0
 
-    def run(self, tree: Tree, round: int) -> ArmRun:
+    def prepare(self, checkout: Checkout, setup: str | None) -> None:
+        """Run the user's setup in a worktree, and warn of modules imported from elsewhere; raise BadRequest."""
+        if setup is not None and checkout.is_worktree:
+            say(f"setting {checkout.arm} up: {setup}")
+            log = self.folder / f"setup-{checkout.arm}.log"
+            status = run_logged(["sh", "-c", setup], checkout.root, checkout.environment(), log)
+            if status:
+                raise BadRequest(
+                    f"--setup failed in {checkout.arm} (exit status {status}); it ended with:\n{tail(log)}"
+                )
+        for name, origin in checkout.foreign_modules().items():
+            say(
+                f"warning: {checkout.arm} imports {name} from {origin}, not from its own tree: "
+                "what is measured is not it"
+            )
+
+    def run(self, checkout: Checkout, round: int) -> ArmRun:
         """Run pytest once; raise BadRequest where it could not run its tests."""
         self.taken += 1
-        place = self.workshop.folder / f"{self.taken:02}-{tree.arm}"
+        place = self.folder / f"{self.taken:02}-{checkout.arm}"
         results, junit, log = (place.with_suffix(suffix) for suffix in (".json", ".xml", ".log"))
-        status = run_logged(self.command(tree, results, junit), tree.folder, tree.environment() | self.gpu, log)
+        command = self._command(checkout, results, junit)
+        status = run_logged(command, checkout.folder, checkout.environment() | self.gpu, log)
         if status not in TESTS_RAN:
             raise BadRequest(
-                f"pytest could not run the tests in {tree.arm} (exit status {status}); it ended with:\n{tail(log)}"
+                f"pytest could not run the tests in {checkout.arm} (exit status {status}); it ended with:\n{tail(log)}"
             )
-        if not results.exists() and status != 5:
-            raise BadRequest(f"the tests in {tree.arm} left no results; pytest ended with:\n{tail(log)}")
+        if not results.exists() and status != NO_TESTS:
+            raise BadRequest(f"the tests in {checkout.arm} left no results; pytest ended with:\n{tail(log)}")
         saved = read_run(results) if results.exists() else SavedRun(records=(), datetime="")
-        return ArmRun(tree.arm, round, saved, read_ended(junit, saved))
+        return ArmRun(checkout.arm, round, saved, read_ended(junit, saved))
 
-    def command(self, tree: Tree, results: Path, junit: Path) -> list[str]:
-        """Return the command: the arguments that were given, then what makes two trees alike and keeps the results."""
-        given = [tree.rebased(word) for word in self.arguments]
+    def _command(self, checkout: Checkout, results: Path, junit: Path) -> list[str]:
+        given = [checkout.rebased(word) for word in self.arguments]
         seeded = any(word.startswith("--hypothesis-seed") for word in given)
         return [
             *(sys.executable, "-m", "pytest", *given),
             *([] if seeded else ["--hypothesis-seed=0"]),
-            *("-o", f"cache_dir={tree.state / 'pytest_cache'}"),
+            *("-o", f"cache_dir={checkout.state / 'pytest_cache'}"),
             f"--junitxml={junit}",
             f"--gpu-bench-json={results}",
         ]
 
 
-def take_runs(arms: Mapping[Arm, Tree], rounds: int, setup: str | None, pytest_runs: PytestRuns) -> list[ArmRun]:
-    """Prepare the trees and run pytest in them by turns; raise BadRequest where one of them cannot run its tests."""
-    for tree in arms.values():
-        prepare(tree, setup, pytest_runs.workshop.folder / f"setup-{tree.arm}.log")
-    runs: list[ArmRun] = []
+def take_runs(checkouts: Mapping[Arm, Checkout], rounds: int, runner: Runner) -> Iterator[ArmRun]:
+    """Yield the runs of both checkouts in turn; stop after one run of each where neither measures anything."""
     turns = [(round, arm) for round in range(rounds) for arm in order_of(round)]
+    measured: dict[Arm, int] = {"BASE": 0, "HEAD": 0}
     for number, (round, arm) in enumerate(turns, 1):
         began_s = time.monotonic()
-        taken = pytest_runs.run(arms[arm], round)
-        runs.append(taken)
-        measured = sum(len(record.measurements) for record in taken.run.records)
+        taken = runner.run(checkouts[arm], round)
+        own = sum(len(record.measurements) for record in taken.run.records)
+        measured[arm] += own
         say(
-            f"run {number} of {len(turns)}: {arm}, {count(len(taken.ended), 'test')}, "
-            f"{count(measured, 'measurement')}, {time.monotonic() - began_s:.0f} s"
+            f"run {number} of {len(turns)}: {arm}, {count(len(taken.ended), 'test')}, {count(own, 'measurement')}, "
+            f"{time.monotonic() - began_s:.0f} s"
         )
-        if {each.arm for each in runs} == {"BASE", "HEAD"} and not any(each.run.records for each in runs):
-            break  # neither version measures anything: no further run will
-    return runs
+        yield taken
+        if number > 1 and not any(measured.values()):
+            return
 
 
-def prepare(tree: Tree, setup: str | None, log: Path) -> None:
-    """Set a worktree up, and warn of what any tree imports from elsewhere."""
-    if setup is not None and tree.is_worktree:
-        say(f"setting {tree.arm} up: {setup}")
-        run_setup(setup, tree, log)
-    for name, origin in tree.foreign_modules().items():
-        say(f"warning: {tree.arm} imports {name} from {origin}, not from its own tree: what is measured is not it")
+def read_ended(junit: Path, run: SavedRun) -> dict[str, Ended]:
+    """Return how each test ended, by node id where it measured something and by JUnit's two names elsewhere."""
+    nodeids = {junit_names(record.nodeid): record.nodeid for record in run.records}
+    ended: dict[str, Ended] = {}
+    try:
+        cases = list(ElementTree.parse(junit).iter("testcase"))
+    except (OSError, ElementTree.ParseError) as error:
+        raise BadFile(f"pytest's own report {junit.name} cannot be read ({error})") from None
+    for case in cases:
+        names = case.get("classname", ""), case.get("name", "")
+        nodeid = nodeids.get(names, "::".join(name for name in names if name))
+        if ended.get(nodeid) != "failed":  # a test may be there twice: its call, and its teardown
+            ended[nodeid] = _how_it_ended(case)
+    return ended
 
 
-def run_setup(command: str, tree: Tree, log: Path) -> None:
-    """Run the user's command in a worktree; raise BadRequest with the end of what it printed if it fails."""
-    status = run_logged(["sh", "-c", command], tree.root, tree.environment(), log)
-    if status:
-        raise BadRequest(f"--setup failed in {tree.arm} (exit status {status}); it ended with:\n{tail(log)}")
+def junit_names(nodeid: str) -> tuple[str, str]:
+    """Return the class name and the name by which JUnit's file knows a test."""
+    address, bracket, parameters = nodeid.partition("[")
+    path, *names = address.split("::")
+    parts = [re.sub(r"\.py$", "", path.replace("/", ".")), *names]
+    parts[-1] += bracket + parameters
+    return ".".join(parts[:-1]), parts[-1]
+
+
+def _how_it_ended(case: ElementTree.Element) -> Ended:
+    if case.find("failure") is not None or case.find("error") is not None:
+        return "failed"
+    return "passed" if case.find("skipped") is None else "skipped"

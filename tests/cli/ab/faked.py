@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pytest_gpubench.cli import ab
-from pytest_gpubench.cli.ab.junit import junit_names
+from pytest_gpubench.cli.ab.runs import junit_names
 from pytest_gpubench.results.model import DeviceFacts, Measurement, SavedRun, TestRecord, Timing
 from pytest_gpubench.results.store import write_run
 

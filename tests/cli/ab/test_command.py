@@ -2,10 +2,14 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from pytest_gpubench.cli.ab.command import slower
+from pytest_gpubench.cli.ab.command import exit_status, one_gpu, report_lines, slower
+from pytest_gpubench.results.model import Outcome
+from pytest_gpubench.stats.regression import Change
+from pytest_gpubench.verdict.saved_runs import Finding
 from tests.cli.ab.faked import NODEID, FakePytest, Git, call, commit, left, parse
 
 # the command line
@@ -158,3 +162,69 @@ def test_two_commits_with_pytest_itself(
     assert re.search(r"^NOT JUDGED +tests\S*test_new\S*: HEAD alone has it: a new test", out, re.MULTILINE)
     assert left(tmp_path) == []
     assert Path("kernels/fast.py").read_text() == "SPEED = 100.0"
+
+
+# one GPU for both
+
+
+class Gpu:
+    def __init__(self, uuid: str) -> None:
+        self.uuid, self.name, self.index, self.mig = uuid, "a GPU", 0, False
+
+
+@pytest.mark.parametrize("uuids", [[], ["GPU-1"]])
+def test_without_a_choice_of_gpus_nothing_is_pinned(uuids: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pytest_gpubench.gpu.visible.find_visible", lambda: [Gpu(uuid) for uuid in uuids])
+    assert one_gpu() == {}
+
+
+def test_of_several_gpus_one_is_held(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr("pytest_gpubench.gpu.visible.find_visible", lambda: [Gpu("GPU-1"), Gpu("GPU-2")])
+    held: list[Any] = []
+    monkeypatch.setattr("pytest_gpubench.cli.ab.command.HELD", held)
+    assert one_gpu() == {"CUDA_VISIBLE_DEVICES": "GPU-1"}
+    assert one_gpu() == {"CUDA_VISIBLE_DEVICES": "GPU-2"}, "the other one is less taken"
+    assert "both are measured on a GPU GPU-1, one of 2 GPUs" in capsys.readouterr().err
+    for claim in held:
+        claim.release()
+
+
+# what is printed in the end
+
+
+def finding(outcome: Outcome, compared: bool = True) -> Finding:
+    change = Change(1.0, None, "median", 0.01) if compared else None
+    return Finding(f"test_{outcome.value}", "f\n", outcome, "so", change)
+
+
+def test_the_worst_comes_first() -> None:
+    found = report_lines([finding(outcome) for outcome in Outcome])
+    assert found == [
+        "FAIL          test_fail [f\\n]: so",
+        "INVALID       test_invalid [f\\n]: so",
+        "INCONCLUSIVE  test_inconclusive [f\\n]: so",
+        "NOT JUDGED    test_not judged [f\\n]: so",
+        "PASS          test_pass [f\\n]: so",
+        "gpu_bench: 5 measurements compared: 1 fail, 1 invalid, 1 inconclusive, 1 not judged, 1 pass",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("findings", "status"),
+    [
+        ([], 2),
+        ([finding(Outcome.NOT_JUDGED, compared=False), finding(Outcome.INVALID, compared=False)], 2),
+        ([finding(Outcome.PASS), finding(Outcome.NOT_JUDGED, compared=False)], 0),
+        ([finding(Outcome.INCONCLUSIVE)], 0),
+        ([finding(Outcome.PASS), finding(Outcome.FAIL)], 1),
+        ([finding(Outcome.FAIL, compared=False)], 1),
+        ([finding(Outcome.PASS), finding(Outcome.INVALID, compared=False)], 1),
+        ([finding(Outcome.INVALID)], 1),
+        ([finding(Outcome.INVALID, compared=False), finding(Outcome.FAIL, compared=False)], 1),
+    ],
+)
+def test_the_exit_status(findings: list[Finding], status: int) -> None:
+    assert exit_status(findings) == status

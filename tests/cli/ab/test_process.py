@@ -13,11 +13,10 @@ def test_a_run_that_is_interrupted_ends_with_all_it_started(tmp_path: Path) -> N
     script = f"""
 import os, signal, subprocess, threading
 from pathlib import Path
-from pytest_gpubench.cli.ab.interrupts import ending_by_signal
-from pytest_gpubench.cli.ab.process import run_logged
+from pytest_gpubench.cli.ab.process import raise_interrupt, run_logged, signals_handled
 command = ["sh", "-c", "sleep 60 & echo $! > {tmp_path}/pid; kill -TERM " + str(os.getpid()) + "; wait"]
 try:
-    with ending_by_signal():
+    with signals_handled(raise_interrupt, signal.SIGTERM):
         run_logged(command, Path("/"), dict(os.environ), Path("{tmp_path}/log"))
 except KeyboardInterrupt:
     print("interrupted")

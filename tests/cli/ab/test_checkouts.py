@@ -1,0 +1,144 @@
+"""What is checked out, what is kept, and that nothing else is left."""
+
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_gpubench.cli.ab.checkouts import Checkout
+from pytest_gpubench.errors import BadRequest
+from tests.cli.ab.faked import FakePytest, Git, call, commit, left
+
+
+def test_a_folder_that_one_commit_lacks(git: Git, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    commit(git, {"us": "10"})
+    Path("new").mkdir()
+    monkeypatch.chdir("new")
+    with pytest.raises(BadRequest, match="BASE has no folder new: run ab in one that both commits have"):
+        call("main")
+    assert left(tmp_path) == []
+
+
+def test_submodules_are_not_there(git: Git, fake: FakePytest, capsys: pytest.CaptureFixture[str]) -> None:
+    commit(git, {"us": "10", ".gitmodules": ""})
+    call("main", "--rounds", "1")
+    assert "submodules are not checked out" in capsys.readouterr().err
+
+
+def test_an_interrupt_leaves_nothing(git: Git, fake: FakePytest, tmp_path: Path) -> None:
+    commit(git, {"us": "10"})
+    fake.interrupt_at = 3
+    before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        call("main", "HEAD")
+    assert left(tmp_path) == []
+    assert len(git("worktree", "list").splitlines()) == 1
+    assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
+
+
+def test_what_is_kept(git: Git, fake: FakePytest, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    commit(git, {"us": "10"})
+    assert call("main", "--rounds", "1", "--keep") == 0
+    (folder,) = left(tmp_path)
+    assert f"kept: {folder}" in capsys.readouterr().err
+    names = {path.name for path in folder.iterdir()}
+    assert {"base", "01-BASE.json", "01-BASE.xml", "01-BASE.log", "04-BASE.json"} <= names
+    git("worktree", "remove", "--force", str(folder / "base"))
+
+
+# the repository: what is not there is said, and what to do
+
+
+def test_outside_of_a_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(
+        BadRequest, match=r"is not in the working tree of a git repository \(fatal: .*\): run this where"
+    ):
+        call("main")
+
+
+def test_without_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(BadRequest, match="git is not installed, or not on PATH"):
+        call("main")
+
+
+@pytest.mark.parametrize("revision", ["topic", "0123456789", "", "main:us", "main..main"])
+def test_an_unknown_commit(git: Git, tmp_path: Path, revision: str) -> None:
+    commit(git, {"us": "10"})
+    with pytest.raises(BadRequest, match=rf"'{revision}' names no commit of .*repository: fetch it first"):
+        call(revision)
+    with pytest.raises(BadRequest, match="names no commit"):
+        call("main", revision)
+    assert left(tmp_path) == []
+
+
+def test_an_unknown_commit_of_a_shallow_clone(git: Git, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = commit(git, {"us": "10"})
+    commit(git, {"us": "11"})
+    git("clone", "--quiet", "--depth=1", f"file://{Path.cwd()}", str(tmp_path / "clone"))
+    monkeypatch.chdir(tmp_path / "clone")
+    with pytest.raises(BadRequest, match="this clone is shallow, fetch its history first"):
+        call(first)
+
+
+def test_a_repository_without_a_commit(git: Git) -> None:
+    with pytest.raises(BadRequest, match="'HEAD' names no commit"):
+        call("HEAD")
+
+
+def test_inside_a_hook_of_git(git: Git, fake: FakePytest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    commit(git, {"us": "10"})
+    monkeypatch.setenv("GIT_DIR", str(tmp_path / "elsewhere"))
+    monkeypatch.setenv("GIT_INDEX_FILE", str(tmp_path / "index"))
+    assert call("main") == 0
+    assert not any("GIT_DIR" in environment for environment in fake.environments)
+
+
+# packages that are imported from elsewhere
+
+
+def test_packages_that_come_from_elsewhere_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A finder that is asked before the path, as some editable installations put one there, wins over PYTHONPATH."""
+    origin, root, site = tmp_path / "origin", tmp_path / "tree", tmp_path / "site"
+    for folder in (origin / "editable", root / "editable", root / "src" / "mine", site):
+        folder.mkdir(parents=True)
+        (folder / "__init__.py").touch()
+    (root / "single.py").touch()
+    (root / "not-a-name.py").touch()
+    (site / "sitecustomize.py").write_text(f"""
+import sys, importlib.util
+class Finder:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name == "editable":
+            return importlib.util.spec_from_file_location(name, "{origin}/editable/__init__.py")
+sys.meta_path.insert(0, Finder)
+""")
+    tree = Checkout("BASE", root, root, origin, tmp_path)
+    monkeypatch.setenv("PYTHONPATH", "")
+    assert tree.foreign_modules() == {}
+    monkeypatch.setenv("PYTHONPATH", str(site))
+    assert tree.foreign_modules() == {"editable": f"{origin}/editable/__init__.py"}
+
+
+def test_a_package_on_the_path_of_the_working_tree_does_not_win(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    origin, root = tmp_path / "origin", tmp_path / "tree"
+    for folder in (origin / "package", root / "package"):
+        folder.mkdir(parents=True)
+        (folder / "__init__.py").touch()
+    monkeypatch.setenv("PYTHONPATH", str(origin))
+    tree = Checkout("BASE", root, root, origin, tmp_path)
+    assert tree.environment()["PYTHONPATH"] == str(root)
+    assert tree.foreign_modules() == {}
+
+
+def test_a_warning_says_so(git: Git, fake: FakePytest, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    commit(git, {"us": "10"})
+    monkeypatch.setattr(Checkout, "foreign_modules", lambda self: {"package": "/there/package.py"})
+    call("main", "--rounds", "1")
+    warning = "warning: HEAD imports package from /there/package.py, not from its own tree: what is measured is not it"
+    assert warning in capsys.readouterr().err
