@@ -12,17 +12,17 @@ __tracebackhide__ = True
 CHUNK_ELEMENTS = 2**22
 """The elements of a chunk. Comparing one takes about 64 bytes of temporaries for each: 256 MiB for any output."""
 
-Block = tuple[slice, ...]
+ChunkRange = tuple[slice, ...]
 """The index range of a chunk."""
 
 
-def blocks_of(tensor: "torch.Tensor") -> Iterator[Block]:
+def blocks_of(tensor: "torch.Tensor") -> Iterator[ChunkRange]:
     """Yield the chunks of a tensor; none where it is empty."""
     if tensor.numel():
         yield from blocks(tensor.shape, CHUNK_ELEMENTS)
 
 
-def blocks(shape: Sequence[int], limit: int) -> Iterator[Block]:
+def blocks(shape: Sequence[int], limit: int) -> Iterator[ChunkRange]:
     """Yield index ranges of at most `limit` elements, half as many on average, that together are the whole tensor.
 
     They are ranges of the index, not of memory, so that they select the same elements of tensors with other strides.
@@ -41,7 +41,7 @@ def blocks(shape: Sequence[int], limit: int) -> Iterator[Block]:
             yield (slice(row, row + 1), *rest)
 
 
-def index_in(block: Block, shape: tuple[int, ...], place: int) -> tuple[int, ...]:
+def index_in(block: ChunkRange, shape: tuple[int, ...], place: int) -> tuple[int, ...]:
     """Return the index in the whole tensor of a chunk's element.
 
     shape: of the chunk.

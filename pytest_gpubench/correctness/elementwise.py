@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pytest_gpubench.correctness.chunks import Block, blocks_of, index_in
+from pytest_gpubench.correctness.chunks import ChunkRange, blocks_of, index_in
 from pytest_gpubench.correctness.poison import holds_poison
 from pytest_gpubench.correctness.tolerance import Tolerance
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __tracebackhide__ = True
 
-Judged = tuple["torch.Tensor", "torch.Tensor", "torch.Tensor"]
+JudgedChunk = tuple["torch.Tensor", "torch.Tensor", "torch.Tensor"]
 """For each element of a chunk: the difference (0 where it counts for none), the magnitude expected, what is allowed."""
 
 
@@ -64,7 +64,7 @@ class Totals:
             self.where, self.abs_diff, self.allowed = where(int(place)), abs_diff, allowed
 
 
-def judge_chunks(found: "torch.Tensor", judge: Callable[[Block], Judged], poisoned: bool = False) -> Totals:
+def judge_chunks(found: "torch.Tensor", judge: Callable[[ChunkRange], JudgedChunk], poisoned: bool = False) -> Totals:
     """Judge a tensor chunk by chunk, with one wait for the device per chunk."""
     totals = Totals()
     for block in blocks_of(found):
@@ -74,7 +74,7 @@ def judge_chunks(found: "torch.Tensor", judge: Callable[[Block], Judged], poison
     return totals
 
 
-def judge_by_tolerance(pair: Pair, block: Block) -> Judged:
+def judge_by_tolerance(pair: Pair, block: ChunkRange) -> JudgedChunk:
     """Allow `atol + rtol * |reference|`."""
     found, expected = pair.found[block], pair.expected[block]
     rtol, atol = pair.rules.tolerance.of(found.dtype)
@@ -82,7 +82,7 @@ def judge_by_tolerance(pair: Pair, block: Block) -> Judged:
     return distances(found, expected, pair.rules.tolerance.equal_nan), magnitude, atol + rtol * magnitude
 
 
-def _count(judged: Judged, poisoned: "torch.Tensor | None") -> list[float]:
+def _count(judged: JudgedChunk, poisoned: "torch.Tensor | None") -> list[float]:
     """Return the numbers of a chunk, all in float64, which is exact for counts and places."""
     import torch
 

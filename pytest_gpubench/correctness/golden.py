@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from pytest_gpubench.correctness.chunks import Block
+from pytest_gpubench.correctness.chunks import ChunkRange
 from pytest_gpubench.correctness.elementwise import (
-    Judged,
+    JudgedChunk,
     Pair,
     Rules,
     as_numbers,
@@ -120,7 +120,7 @@ def _check_golden(name: str, golden: "torch.Tensor", expected: "torch.Tensor") -
         )
 
 
-def judge_exactly(pair: Pair, golden: "torch.Tensor", block: Block) -> Judged:
+def judge_exactly(pair: Pair, golden: "torch.Tensor", block: ChunkRange) -> JudgedChunk:
     """Allow only the reference's element or golden's: for dtypes without a last place."""
     found, expected = pair.found[block], pair.expected[block]
     truth = golden[block].to(device=found.device, dtype=found.dtype)
@@ -129,14 +129,14 @@ def judge_exactly(pair: Pair, golden: "torch.Tensor", block: Block) -> Judged:
     return diff, magnitudes(expected), diff.new_zeros(()).expand_as(diff)
 
 
-def judge_reference(pair: Pair, golden: "torch.Tensor", block: Block) -> Judged:
+def judge_reference(pair: Pair, golden: "torch.Tensor", block: ChunkRange) -> JudgedChunk:
     """Return the reference's errors; 0 where an error means nothing, so that it excuses no other element."""
     found, truth = as_numbers(pair.expected[block]), as_numbers(golden[block].to(pair.expected.device))
     diff = distances(found, truth, equal_nan=True).masked_fill(_is_beyond(pair.found.dtype, found, truth), 0.0)
     return diff, magnitudes(truth), diff
 
 
-def judge_by_golden(pair: Pair, golden: "torch.Tensor", reference_max: float, block: Block) -> Judged:
+def judge_by_golden(pair: Pair, golden: "torch.Tensor", reference_max: float, block: ChunkRange) -> JudgedChunk:
     """Allow `golden_factor` times the reference's largest error, and one unit in the last place."""
     found, expected = as_numbers(pair.found[block]), as_numbers(pair.expected[block])
     chunk = golden[block].to(pair.found.device)
@@ -159,7 +159,7 @@ def _is_beyond(dtype: "torch.dtype", found: "torch.Tensor", truth: "torch.Tensor
 def rms_of_last_place(pair: Pair, golden: "torch.Tensor") -> float:
     """Return the RMS, over all elements, of one unit in the last place."""
 
-    def judge(block: Block) -> Judged:
+    def judge(block: ChunkRange) -> JudgedChunk:
         magnitude = magnitudes(golden[block].to(pair.found.device))
         units = last_places(pair.found.dtype, magnitude)
         return units, magnitude, units

@@ -17,10 +17,10 @@ PROBES = 32
 PIECE_BYTES = 128
 """A cache line: the least of an input that can be moved."""
 
-Arguments = tuple[tuple[object, ...], dict[str, object]]
+ArgsAndKwargs = tuple[tuple[object, ...], dict[str, object]]
 
 
-def needed_share(function: Callable[..., object], fresh: Callable[[], Arguments], seed: int = 0) -> float:
+def needed_share(function: Callable[..., object], fresh: Callable[[], ArgsAndKwargs], seed: int = 0) -> float:
     """Estimate the share of the bytes of its floating-point inputs that a function's outputs depend on.
 
     32 lines of the inputs, drawn at random, are reversed (or halved) one at a time. The estimate errs to the low side:
@@ -47,7 +47,9 @@ def least_share(share: float, chance: float = 1e-3) -> float:
     return low
 
 
-def _matters(function: Callable[..., object], arguments: Arguments, before: object, which: int, where: float) -> bool:
+def _matters(
+    function: Callable[..., object], arguments: ArgsAndKwargs, before: object, which: int, where: float
+) -> bool:
     """Tell whether the outputs change when one line of the inputs does; put the line back."""
     line = line_of(variable_tensors(arguments)[which], where)
     kept = line.clone()
@@ -77,7 +79,7 @@ def changed_line(line: "torch.Tensor") -> "torch.Tensor":
     return line / 2 if bool((turned == line).all()) else turned
 
 
-def _fingerprint(function: Callable[..., object], arguments: Arguments) -> object:
+def _fingerprint(function: Callable[..., object], arguments: ArgsAndKwargs) -> object:
     """Return checksums of what a function returns."""
     outputs: Sequence[object] = (function(*arguments[0], **arguments[1]),)
     return {name: state.checksum for name, state in snapshot(outputs).states.items()}

@@ -14,7 +14,7 @@ __tracebackhide__ = True
 
 Way = Literal["as given", "turned round", "partly turned round", "partly levelled"]
 Undo = Callable[[], object]
-Place = tuple[int, tuple[int, ...], tuple[int, ...]]
+TensorPlace = tuple[int, tuple[int, ...], tuple[int, ...]]
 """Address, shape and strides."""
 
 
@@ -31,7 +31,7 @@ class Variation:
     WAYS: ClassVar[tuple[Way, ...]] = ("turned round", "partly turned round", "partly levelled")
 
     way: Way = "as given"
-    lasting: dict[Place, Undo] = field(default_factory=dict)
+    lasting: dict[TensorPlace, Undo] = field(default_factory=dict)
     """How to put back the tensors that every call is given again; they stay varied until `end`."""
 
     def begin(self, way: Way, first: Sequence[object], second: Sequence[object]) -> None:
@@ -57,7 +57,7 @@ class Variation:
         self.way = "as given"
 
 
-def _place_of(tensor: "torch.Tensor") -> Place:
+def _place_of(tensor: "torch.Tensor") -> TensorPlace:
     return tensor.data_ptr(), tuple(tensor.shape), tensor.stride()
 
 
@@ -73,19 +73,12 @@ def is_variable(tensor: "torch.Tensor") -> bool:
     """Tell whether a tensor is dense, of floating-point numbers, and can be written element by element."""
     import torch
 
-    plain = type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout is torch.strided
-    if (
-        not plain
-        or tensor.is_meta
-        or tensor.is_inference()
-        or tensor.is_quantized
-        or tensor.is_conj()
-        or tensor.numel() < 2
-    ):
+    if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or tensor.layout is not torch.strided:
         return False
-    return not _may_overlap_itself(tensor) and (
-        tensor.is_complex() or (tensor.is_floating_point() and tensor.element_size() > 1)
-    )
+    if tensor.is_meta or tensor.is_inference() or tensor.is_quantized or tensor.is_conj() or tensor.numel() < 2:
+        return False
+    has_values = tensor.is_complex() or (tensor.is_floating_point() and tensor.element_size() > 1)
+    return has_values and not _may_overlap_itself(tensor)
 
 
 def _may_overlap_itself(tensor: "torch.Tensor") -> bool:
