@@ -4,10 +4,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from pytest_gpubench.bench.agreement import Agreement, Golden, VariedArguments
-from pytest_gpubench.bench.arms import name_arms
-from pytest_gpubench.bench.comparison import CompareRequest
+from pytest_gpubench.bench.candidates import make_calls
+from pytest_gpubench.bench.comparison import CompareRequest, judging_timer
 from pytest_gpubench.bench.measure import MeasureRequest
-from pytest_gpubench.bench.phases import PhasesRequest, make_course
+from pytest_gpubench.bench.phases import PhasesRequest, phase_calls
+from pytest_gpubench.bench.plan import plan_of
 from pytest_gpubench.bench.ranks import RanksRequest
 from pytest_gpubench.bench.request import Request, T
 from pytest_gpubench.correctness import Tolerance
@@ -17,19 +18,17 @@ from pytest_gpubench.limits import Limits
 from pytest_gpubench.results.model import Comparison, Timing
 from pytest_gpubench.results.phases import Phases
 from pytest_gpubench.running_test import CurrentTest, answer
-from pytest_gpubench.settings import Resolver, Settings
+from pytest_gpubench.settings import CallSettings, Resolver, Settings
 from pytest_gpubench.timing.calls import Backward, make_arguments, make_call
 from pytest_gpubench.timing.graph import refuse_backward
-from pytest_gpubench.timing.ranks import TIMEOUT_S, Collective, Rank, Ranks
+from pytest_gpubench.timing.ranks import TIMEOUT_S, Collective, Job, Rank, Ranks
 from pytest_gpubench.timing.regions import region
 
 if TYPE_CHECKING:
     import torch
+    from typing_extensions import Unpack
 
 __tracebackhide__ = True
-
-Timer = Literal["profiler", "events", "graph", "wall", "scripted"] | None
-"""The name of a timer; None for the test's own."""
 
 
 class GpuBench:
@@ -73,12 +72,7 @@ class GpuBench:
         label: str | None = None,
         bytes: int | None = None,
         flops: int | None = None,
-        reps: int | None = None,
-        warmup: int | None = None,
-        cache: Literal["cold", "dirty", "hot"] | None = None,
-        timer: Timer = None,
-        precision: float | None = None,
-        max_time: float | None = None,
+        **chosen: "Unpack[CallSettings]",
     ) -> Timing:
         """Measure `function(*args, **kwargs)` and judge it by the limits of the test's `perf` marker.
 
@@ -90,17 +84,15 @@ class GpuBench:
         the size of inputs and outputs, where a limit asks for it; 0 is no such check.
         flops: the operations of the call, a multiply-add being two; None counts torch's, where a limit asks for them.
         What is asked for and not given is found in untimed calls, before the warm-up.
-        reps, warmup, cache, timer, precision, max_time: as the options of the same names, which overrule them; None
-        leaves the test's setting. max_time is in seconds.
+        chosen: reps, warmup, cache, timer, precision, max_time (seconds), as the options of the same names, which
+        overrule them; None leaves the test's setting.
 
         Raises LimitBroken where a limit is broken, BadRequest for arguments that cannot be meant, MeasurementError
         where no number can be given; whatever the function raises goes through.
         """
-        chosen: dict[str, object] = {"reps": reps, "warmup": warmup, "cache": cache, "timer": timer}
-        chosen |= {"precision": precision, "max_time": max_time}
         rules = self._rules("measure", chosen, backward)
         call = make_call(function, make_arguments(args, kwargs, setup), backward, label)
-        return self._answer(MeasureRequest(*rules, (args, kwargs), call, bytes, flops))
+        return self._answer(MeasureRequest(*rules, (args, kwargs), {call.label: call}, bytes, flops))
 
     def compare(
         self,
@@ -122,19 +114,14 @@ class GpuBench:
         vary: bool = True,
         bytes: int | None = None,
         flops: int | None = None,
-        reps: int | None = None,
-        warmup: int | None = None,
-        cache: Literal["cold", "dirty", "hot"] | None = None,
-        timer: Timer = None,
         timers: Sequence[Literal["profiler", "events", "graph"]] | None = None,
-        precision: float | None = None,
-        max_time: float | None = None,
+        **chosen: "Unpack[CallSettings]",
     ) -> Comparison:
         """Check a candidate against a reference, time both in turn, and judge the candidate by the test's limits.
 
         candidate: a function, or several by name; each is checked and judged against the reference.
-        setup, backward, reps, warmup, cache, timer, precision, max_time: as in `measure`; reps counts the calls of each
-        function, and setup draws the same random numbers for each call.
+        setup, backward, chosen: as in `measure`; reps counts the calls of each function, and setup draws the same
+        random numbers for each call.
         rtol, atol, equal_nan: as in torch.testing.assert_close; None are its tolerances for the dtype.
         golden: "float64" runs the reference in float64 too, a function stands for it; both arms are then judged by
         their errors against that, and the candidate is allowed golden_factor times the reference's.
@@ -153,17 +140,16 @@ class GpuBench:
         Raises WrongResult where an output differs, UnfairComparison where inputs are overwritten, InvalidResult for a
         time that cannot be true, and what `measure` raises.
         """
-        chosen: dict[str, object] = {"reps": reps, "warmup": warmup, "cache": cache, "timer": timer_of(timer, timers)}
-        chosen |= {"precision": precision, "max_time": max_time}
+        chosen["timer"] = judging_timer(chosen.get("timer"), timers)
         rules = self._rules("compare", chosen, backward)
-        arms = name_arms(candidate, reference, names)
-        arguments = VariedArguments.of(make_arguments(args, kwargs, setup))
-        calls = {name: make_call(arm, arguments, backward, label=name) for name, arm in arms.items()}
-        tolerance, wanted = Tolerance(rtol, atol, equal_nan), wanted_gradients(grads, backward)
-        agreement = Agreement(reference, arguments, tolerance, golden, golden_factor, wanted, self.device)
+        arguments, tolerance = VariedArguments.of(make_arguments(args, kwargs, setup)), Tolerance(rtol, atol, equal_nan)
+        calls = make_calls(candidate, reference, names, arguments, backward)
+        agreement = Agreement(
+            reference, arguments, tolerance, golden, golden_factor, grads, backward, rules[1].torch_device
+        )
         overheads = len(timers or ()) > 1
         return self._answer(
-            CompareRequest(*rules, (args, kwargs), agreement, calls, interleave, vary, bytes, flops, overheads)
+            CompareRequest(*rules, (args, kwargs), calls, agreement, interleave, vary, bytes, flops, overheads)
         )
 
     def region(self, name: str) -> region:
@@ -179,27 +165,20 @@ class GpuBench:
         *,
         setup: Callable[[], object] | None = None,
         elements: int | None = None,
-        reps: int | None = None,
-        warmup: int | None = None,
-        cache: Literal["cold", "dirty", "hot"] | None = None,
-        timer: Timer = None,
-        precision: float | None = None,
-        max_time: float | None = None,
+        **chosen: "Unpack[CallSettings]",
     ) -> Phases:
         """Measure each phase by itself, in turn with the whole; the limits of the test hold for every one of them.
 
         phases: functions by name, all called with the same arguments.
         whole: what does all of it in one call; None compares the phases' sum with nothing.
         elements: what a call works through, for elements per second.
-        setup, reps, warmup, cache, timer, precision, max_time: as in `measure`.
+        setup, chosen: as in `measure`.
 
         Raises what `measure` raises.
         """
-        chosen: dict[str, object] = {"reps": reps, "warmup": warmup, "cache": cache, "timer": timer}
-        chosen |= {"precision": precision, "max_time": max_time}
         rules = self._rules("phases", chosen)
-        course = make_course(phases, whole, args, kwargs, setup, elements)
-        return self._answer(PhasesRequest(*rules, (args, kwargs), course))
+        calls, label = phase_calls(phases, whole, make_arguments(args, kwargs, setup))
+        return self._answer(PhasesRequest(*rules, (args, kwargs), calls, label, elements))
 
     def ranks(
         self,
@@ -211,13 +190,8 @@ class GpuBench:
         label: str | None = None,
         collective: Collective | None = None,
         message_bytes: int | None = None,
-        reps: int | None = None,
-        warmup: int | None = None,
-        cache: Literal["cold", "dirty", "hot"] | None = None,
-        timer: Timer = None,
-        precision: float | None = None,
-        max_time: float | None = None,
         timeout_s: float = TIMEOUT_S,
+        **chosen: "Unpack[CallSettings]",
     ) -> Ranks:
         """Measure a function on several GPUs at once, in a process each; a rep takes what its slowest rank takes.
 
@@ -226,33 +200,23 @@ class GpuBench:
         what the first call returned; raises where that is wrong.
         collective, message_bytes: for the bus bandwidth, as nccl-tests define it: "all_reduce", and so on.
         timeout_s: a rank that says nothing for so long is ended, and so are the others.
+        chosen: as in `measure`.
 
         Raises what `measure` raises, and MeasurementError for a rank that died or hangs.
         """
-        chosen: dict[str, object] = {"reps": reps, "warmup": warmup, "cache": cache, "timer": timer}
-        chosen |= {"precision": precision, "max_time": max_time}
         rules, gpus = self._rules("ranks", chosen), self._test().gpus
-        return self._answer(
-            RanksRequest(
-                *rules,
-                (world_size, message_bytes),
-                function,
-                world_size,
-                gpus,
-                setup,
-                check,
-                label,
-                collective,
-                message_bytes,
-                timeout_s,
-            )
-        )
+        plan = plan_of(rules[0])
+        job = Job(function, plan, setup, check, label, collective, message_bytes, timeout_s=timeout_s)
+        calls = {job.name: make_call(function, label=job.name)}
+        return self._answer(RanksRequest(*rules, (world_size, message_bytes), calls, job, world_size, gpus))
 
     def _rules(
-        self, method: str, chosen: Mapping[str, object], backward: Backward = "forward"
+        self, method: str, chosen: CallSettings, backward: Backward = "forward"
     ) -> tuple[Settings, Device, Limits]:
-        """Return the settings, device and limits of a call; raise BadRequest for what cannot be meant."""
+        """Return the settings, device and limits of a call; raise BadRequest for invalid settings."""
         test = self._test()
+        if unknown := chosen.keys() - CallSettings.__optional_keys__:
+            raise TypeError(f"GpuBench.{method}() got an unexpected keyword argument {min(unknown)!r}")
         given = {name: value for name, value in chosen.items() if value is not None}
         settings = self._resolver.override(test.settings, given, f"{method}({{}}=...)")
         if settings.timer == "graph":
@@ -280,25 +244,3 @@ class GpuBench:
         if test.device is None:
             test.device = required_device(test.settings.device, test.settings.require_gpu)
         return test.device
-
-
-def wanted_gradients(grads: bool, backward: Backward) -> Literal["never", "if any", "always"]:
-    """Return whether gradients of the inputs are compared."""
-    if grads:
-        return "always"
-    return "never" if backward == "forward" else "if any"
-
-
-TIMERS = ("profiler", "events", "graph")
-
-
-def timer_of(timer: Timer, timers: Sequence[str] | None) -> Timer:
-    """Return the timer that judges; raise BadRequest for timers that cannot be meant."""
-    if timers is None:
-        return timer
-    unknown = [each for each in timers if each not in TIMERS]
-    if isinstance(timers, str) or not timers or unknown or len(set(timers)) < len(timers):
-        raise BadRequest(f"compare(timers={timers!r}) is not valid: give different ones of {', '.join(TIMERS)}")
-    if timer is not None and timer != timers[0]:
-        raise BadRequest(f"compare(timer={timer!r}, timers={timers!r}): the first of timers= judges; leave timer= out")
-    return timers[0]  # type: ignore[return-value] # checked just now

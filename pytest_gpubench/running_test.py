@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from pytest_gpubench.bench.plan import OneAtATime, is_enforced, unmeasured
+from pytest_gpubench.bench.plan import is_enforced, one_at_a_time, unmeasured
 from pytest_gpubench.bench.request import Request, Say, T
 from pytest_gpubench.errors import (
     InvalidResult,
@@ -115,7 +115,7 @@ def answer(test: CurrentTest, request: Request[T], say: Say) -> T:
 
     def obtain() -> list[Measurement]:
         measured: list[Measurement] = []
-        with OneAtATime(request.title), keeping_failed(test, request, measured):
+        with one_at_a_time(request.title), keeping_failed(test, request, measured):
             try:
                 results.append(test.search.obtain(request, say, measured))
             finally:
@@ -191,11 +191,11 @@ def is_broken(verdict: Verdict) -> bool:
 def trace(test: CurrentTest, request: Request[T]) -> None:
     """Write a trace of each call that was measured, where that was asked for; what cannot be traced is a warning."""
     settings = request.settings
-    if settings.trace is None or settings.disable or settings.timer == "scripted":
+    if not request.is_traced or settings.trace is None or settings.disable or settings.timer == "scripted":
         return
     example = test.search.example_text
     alike = [each.timing for each in test.measurements if each.example == example and each.timing.measured]
-    for call in request.traced:
+    for call in request.calls.values():
         number = sum(timing.label == call.label for timing in alike)
         path = Path(settings.trace) / trace_name(test.nodeid, call.label, number, example)
         if number and path not in test.traces:

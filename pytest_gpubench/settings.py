@@ -6,7 +6,7 @@ A setting is looked up as: built-in default < ini < environment < `perf` marker 
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, field, fields, replace
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.stats.tolerance import parse_tolerance
@@ -37,6 +37,7 @@ LIMIT_TIME_S = 1.0
 """The reps of a measurement with an undecided limit take no longer, unless told otherwise."""
 PRECISION_TIME_S = 0.1
 """Nor for precision alone: about what Triton's do_bench takes for a number."""
+TimerName = Literal["profiler", "events", "graph", "wall", "scripted"]
 LOCK_FOLDER_NAME = "pytest-gpubench-locks"
 ClockWish = int | Literal["base", "max"]
 """What to lock the clocks at: MHz, or the base clock or the highest one."""
@@ -360,6 +361,17 @@ class Settings:
         for first, second in exclusive:
             if getattr(self, first) and getattr(self, second):
                 raise BadRequest(f"{flag_name(first)} and {flag_name(second)} contradict each other: give one of them")
+
+
+class CallSettings(TypedDict, total=False):
+    """The settings that a call of `gpu_bench` may choose; None leaves the test's."""
+
+    reps: int | None
+    warmup: int | None
+    cache: Literal["cold", "dirty", "hot"] | None
+    timer: TimerName | None
+    precision: float | None
+    max_time: float | None
 
 
 ROWS: dict[str, Field[Any]] = {row.name: row for row in fields(Settings)}

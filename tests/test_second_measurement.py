@@ -44,7 +44,7 @@ def running(limits: Limits, past: BaselineLimit | None, settings: Settings = SET
 
 
 def request_of(settings: Settings = SETTINGS) -> MeasureRequest:
-    return MeasureRequest(settings, DEVICE, Limits(), (), make_call(lambda: None))
+    return MeasureRequest(settings, DEVICE, Limits(), (), {"a": make_call(lambda: None)})
 
 
 def held(

@@ -29,7 +29,7 @@ from pytest_gpubench.errors import (
     WrongResult,
     annotate,
 )
-from pytest_gpubench.timing.calls import GRADIENT_SEED, Arguments, name_of, upstream_gradient
+from pytest_gpubench.timing.calls import GRADIENT_SEED, Arguments, Backward, name_of, upstream_gradient
 
 if TYPE_CHECKING:
     import torch
@@ -76,7 +76,9 @@ class Agreement:
     tolerance: Tolerance
     golden: Golden
     golden_factor: float
-    grads: Literal["never", "if any", "always"]
+    grads: bool
+    """Whether gradients have to be compared; where `backward` is timed they are, if any input requires one."""
+    backward: Backward
     device: "torch.device"
 
     @property
@@ -187,13 +189,13 @@ class Agreement:
         """
         import torch
 
-        if self.grads == "never":
+        if not self.grads and self.backward == "forward":
             return {}
 
         leaves = dict(differentiable(flatten(list(args), "args")) + differentiable(flatten(dict(kwargs), "kwargs")))
         roots = [tensor for _, tensor in differentiable(flatten(outputs))]
         if not leaves or not roots:
-            if self.grads == "if any":
+            if not self.grads:
                 return {}
             raise BadRequest("grads=True compares gradients of the inputs, but none requires one: set requires_grad")
         drawn = [

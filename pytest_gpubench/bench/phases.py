@@ -1,14 +1,14 @@
-"""Phases of a whole, each called by itself: timed in turn with the whole, so that drift is nobody's."""
+"""Measure each phase of a whole by itself, in turn with the whole, so that drift affects all of them equally."""
 
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import msgspec
 
 from pytest_gpubench.bench.integrity import auditing
-from pytest_gpubench.bench.plan import plan_of, unmeasured
+from pytest_gpubench.bench.plan import plan_of
 from pytest_gpubench.bench.request import Request, Say
 from pytest_gpubench.bench.work import Inspection, with_work, work_of_call
 from pytest_gpubench.errors import BadRequest
@@ -21,7 +21,7 @@ from pytest_gpubench.stats.stopping import is_precise
 from pytest_gpubench.stats.summary import median_interval
 from pytest_gpubench.timing import make_timer
 from pytest_gpubench.timing.base import Call, Timer
-from pytest_gpubench.timing.calls import make_arguments, make_call, name_of
+from pytest_gpubench.timing.calls import Arguments, make_call, name_of
 from pytest_gpubench.timing.comparison import Match, measure_in_turn
 from pytest_gpubench.timing.measurement import Plan
 from pytest_gpubench.timing.rounds import Interleaved
@@ -35,102 +35,123 @@ LEAST_ROUNDS = 6
 
 
 @dataclass(frozen=True)
-class Course:
-    """What is timed: every phase by name and, where it was given, the whole."""
+class PhasesRequest(Request[Phases]):
+    """What `phases` asks for: each phase and, as the last call, the whole."""
 
-    phases: Mapping[str, Call]
-    whole: Call | None = None
+    whole: str = ""
+    """The label of the whole; empty where none was given."""
     elements: int | None = None
 
-    @property
-    def calls(self) -> dict[str, Call]:
-        """All calls by label, the whole last."""
-        return {**self.phases, **({} if self.whole is None else {self.whole.label: self.whole})}
+    def __post_init__(self) -> None:
+        if self.elements is not None:
+            check_count("phases(elements={})", self.elements, 1)
 
     @property
-    def title(self) -> str:
-        """What it is called in tables and messages."""
-        return ", ".join(self.phases) if self.whole is None else self.whole.label
-
-
-@dataclass(frozen=True)
-class PhasesRequest(Request[Phases]):
-    """What `phases` asks for."""
-
-    course: Course
-
-    @property
-    def labels(self) -> Sequence[str]:
-        """The names of the phases, the whole's last."""
-        return list(self.course.calls)
+    def phases(self) -> list[str]:
+        """The labels of the phases."""
+        return [label for label in self.calls if label != self.whole]
 
     @property
     def title(self) -> str:
-        """What it is called in tables and messages."""
-        return self.course.title
+        """The whole, or all phases where there is none."""
+        return self.whole or ", ".join(self.phases)
 
     @property
     def inspection(self) -> Inspection:
-        """What its calls are looked through for: nobody gives their bytes and operations."""
+        """What its calls are looked through for; their bytes and operations cannot be given."""
         return Inspection(self.settings, self.device, self.limits, takes_work=False)
 
     def measure(self, say: Say, measured: list[Measurement]) -> Phases:
         """Return what the phases took, each judged by the test's limits."""
-        course, settings = self.course, self.settings
-        if reason := self.untimed_reason(list(course.calls.values())):
+        if reason := self.untimed_reason():
             return self._untimed(reason, measured)
-        with auditing(settings, self.device):
-            timer = make_timer(settings.timer, self.device, settings.cache)
-            works = {name: work_of_call(call, self.inspection, None, None) for name, call in course.calls.items()}
-            judgements = {name: self.inspection.judgement(work, single=True) for name, work in works.items()}
-            taken, timings = take_phases(course, timer, self.device, plan_of(settings), settings.seed, say)
-            timings = {name: with_work(timing, works[name]) for name, timing in timings.items()}
+        settings, device = self.settings, self.device
+        with auditing(settings, device):
+            timer = make_timer(settings.timer, device, settings.cache)
+            works = {label: work_of_call(call, self.inspection, None, None) for label, call in self.calls.items()}
+            judgements = {label: self.inspection.judgement(work, single=True) for label, work in works.items()}
+            taken, timings = take_phases(self.calls, timer, device, plan_of(settings), settings.seed, say)
+            timings = {label: with_work(timing, works[label]) for label, timing in timings.items()}
             self._judge(timings, judgements, measured)
-        return summarise_phases(course, taken, timings, settings.seed)
+        return self.summarise(taken, timings)
 
     def _judge(
         self, timings: Mapping[str, Timing], judgements: Mapping[str, Judgement], measured: list[Measurement]
     ) -> None:
-        """Add a measurement of each timing, with a verdict for each of the test's limits."""
         measured.clear()
-        for name, timing in timings.items():
-            judgements[name].look(timing)
-            measured.append(Measurement(timing=timing, verdicts=judgements[name].verdicts))
-        for place, call in enumerate(self.course.calls.values()):
+        for label, timing in timings.items():
+            judgements[label].look(timing)
+            measured.append(Measurement(timing=timing, verdicts=judgements[label].verdicts))
+        for place, call in enumerate(self.calls.values()):
             item = measured[place]
             verdicts = self.inspection.conclude(item.timing, call, item.verdicts)
             measured[place] = msgspec.structs.replace(item, verdicts=verdicts)
 
     def call_only(self, reason: str, measured: list[Measurement]) -> Phases:
         """Call every function once; the phases have no numbers."""
-        return self._untimed(self.call_once(list(self.course.calls.values())) or reason, measured)
+        return self._untimed(self.call_once() or reason, measured)
 
     def _untimed(self, reason: str, measured: list[Measurement]) -> Phases:
-        measured[:] = [
-            Measurement(timing=unmeasured(name, self.device, self.settings, reason)) for name in self.course.calls
-        ]
+        measured[:] = self.without_time(reason)
         return Phases(
             title=self.title,
             timer=self.settings.timer,
             cache=self.settings.cache,
             device=self.device.facts.name,
-            elements=self.course.elements,
+            elements=self.elements,
             unmeasured=reason,
         )
 
+    def summarise(self, taken: Interleaved, timings: Mapping[str, Timing]) -> Phases:
+        """Return the phases, their sum and its ratio to the whole; each round is a sample of the last two."""
+        sums_us = [math.fsum(math.fsum(times[label]) for label in self.phases) / 2 for times in taken.rounds]
+        sum_us = statistics.median(sums_us)
+        medians_us = math.fsum(timings[label].median_us for label in self.phases)
+        first = next(iter(timings.values()))
+        found = Phases(
+            title=self.title,
+            timer=first.timer,
+            cache=first.cache,
+            device=first.device,
+            phases=tuple(self._phase(timings[label], medians_us) for label in self.phases),
+            sum_us=sum_us,
+            sum_interval=median_interval(sums_us),
+            sum_elements_per_s=self._rate(sum_us),
+            rounds=len(taken.rounds),
+            seed=self.settings.seed,
+            elements=self.elements,
+        )
+        if not self.whole:
+            return found
+        wholes_us = [math.fsum(times[self.whole]) / 2 for times in taken.rounds]
+        ratios = [sum_us / whole_us for sum_us, whole_us in zip(sums_us, wholes_us, strict=True)]
+        return msgspec.structs.replace(
+            found,
+            whole=self._phase(timings[self.whole], timings[self.whole].median_us),
+            ratio=statistics.median(ratios),
+            ratio_interval=median_interval(ratios),
+        )
 
-def make_course(
-    phases: Mapping[str, Callable[..., object]],
-    whole: Callable[..., object] | None = None,
-    args: Sequence[object] = (),
-    kwargs: Mapping[str, object] | None = None,
-    setup: Callable[[], object] | None = None,
-    elements: int | None = None,
-) -> Course:
-    """Return what is to be timed; raise BadRequest for what cannot be meant.
+    def _phase(self, timing: Timing, all_us: float) -> Phase:
+        return Phase(
+            name=timing.label,
+            median_us=timing.median_us,
+            interval=timing.median_interval_us,
+            share=timing.median_us / all_us,
+            elements_per_s=self._rate(timing.median_us),
+            flags=timing.flags,
+        )
 
-    phases: functions by name. whole: what does all of it in one call; None compares the sum with nothing. args, kwargs,
-    setup: as in `measure`, for every function. elements: what a call works through, for elements per second.
+    def _rate(self, elapsed_us: float) -> float | None:
+        return None if self.elements is None else 1e6 * self.elements / elapsed_us
+
+
+def phase_calls(
+    phases: Mapping[str, Callable[..., object]], whole: Callable[..., object] | None, arguments: Arguments
+) -> tuple[dict[str, Call], str]:
+    """Return the calls by label and the label of the whole, which is the last; raise BadRequest for invalid ones.
+
+    whole: does all of it in one call; where it is None, its label is empty.
     """
     if not isinstance(phases, Mapping):
         raise BadRequest(f"phases() needs a mapping of names to functions, found {type(phases).__name__}")
@@ -143,23 +164,18 @@ def make_course(
             raise BadRequest(f"phases() needs a function for {name!r}, found {type(function).__name__}")
     if whole is not None and not callable(whole):
         raise BadRequest(f"phases(whole=...) must be a function, or be left out, found {type(whole).__name__}")
-    if elements is not None:
-        check_count("phases(elements={})", elements, 1)
-    arguments = make_arguments(args, kwargs, setup)
-    labels = [printable(name) for name in phases]
-    calls = [
-        make_call(function, arguments, label=label) for label, function in zip(labels, phases.values(), strict=True)
-    ]
-    if whole is None:
-        return Course(dict(zip(labels, calls, strict=True)), None, elements)
-    label = printable(name_of(whole))
-    while label in labels:
-        label = f"{label} (whole)"
-    return Course(dict(zip(labels, calls, strict=True)), make_call(whole, arguments, label=label), elements)
+    functions = {printable(name): function for name, function in phases.items()}
+    label = ""
+    if whole is not None:
+        label = printable(name_of(whole))
+        while label in functions:
+            label = f"{label} (whole)"
+        functions[label] = whole
+    return {name: make_call(function, arguments, label=name) for name, function in functions.items()}, label
 
 
 def take_phases(
-    course: Course, timer: Timer, device: Device, plan: Plan, seed: int, say: Say
+    calls: Mapping[str, Call], timer: Timer, device: Device, plan: Plan, seed: int, say: Say
 ) -> tuple[Interleaved, dict[str, Timing]]:
     """Return the rounds taken and the timing of every call.
 
@@ -171,56 +187,6 @@ def take_phases(
         samples = taken.samples.values()
         return len(taken.rounds) >= LOOKS[0] and all(is_precise(each.samples_us, plan.precision) for each in samples)
 
-    match = Match(course.calls, "", seed=seed, looks=(LEAST_ROUNDS, *LOOKS), least_more=LEAST_ROUNDS)
-    max_time_s = min(plan.max_time_s, len(match.calls) * plan.precision_time_s)
+    match = Match(calls, "", seed=seed, looks=(LEAST_ROUNDS, *LOOKS), least_more=LEAST_ROUNDS)
+    max_time_s = min(plan.max_time_s, len(calls) * plan.precision_time_s)
     return measure_in_turn(match, timer, device, replace(plan, max_time_s=max_time_s), decided, say)
-
-
-def summarise_phases(course: Course, taken: Interleaved, timings: Mapping[str, Timing], seed: int) -> Phases:
-    """Return the phases, their sum and its ratio to the whole, each round a sample of the last two."""
-    sums_us = [math.fsum(math.fsum(times[name]) for name in course.phases) / 2 for times in taken.rounds]
-    sum_us = statistics.median(sums_us)
-    medians_us = math.fsum(timings[name].median_us for name in course.phases)
-    first = next(iter(timings.values()))
-    found = Phases(
-        title=course.title,
-        timer=first.timer,
-        cache=first.cache,
-        device=first.device,
-        phases=tuple(
-            phase_of(timings[name], timings[name].median_us / medians_us, course.elements) for name in course.phases
-        ),
-        sum_us=sum_us,
-        sum_interval=median_interval(sums_us),
-        sum_elements_per_s=rate(course.elements, sum_us),
-        rounds=len(taken.rounds),
-        seed=seed,
-        elements=course.elements,
-    )
-    if course.whole is None:
-        return found
-    whole = course.whole.label
-    ratios = [2 * sum_us / math.fsum(times[whole]) for sum_us, times in zip(sums_us, taken.rounds, strict=True)]
-    return msgspec.structs.replace(
-        found,
-        whole=phase_of(timings[whole], 1.0, course.elements),
-        ratio=statistics.median(ratios),
-        ratio_interval=median_interval(ratios),
-    )
-
-
-def phase_of(timing: Timing, share: float, elements: int | None) -> Phase:
-    """Return what a table says of one call."""
-    return Phase(
-        name=timing.label,
-        median_us=timing.median_us,
-        interval=timing.median_interval_us,
-        share=share,
-        elements_per_s=rate(elements, timing.median_us),
-        flags=timing.flags,
-    )
-
-
-def rate(elements: int | None, elapsed_us: float) -> float | None:
-    """Return elements per second; None where their number is not known."""
-    return None if elements is None else 1e6 * elements / elapsed_us

@@ -1,6 +1,8 @@
-"""How a measurement is gone about: whether it can be taken, by which plan, and one at a time."""
+"""Measurement plan: whether calls are timed, how many reps are taken, and one measurement at a time."""
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from pytest_gpubench.errors import ProfilerBusy
 from pytest_gpubench.gpu.device import Device
@@ -11,28 +13,31 @@ from pytest_gpubench.timing.measurement import Plan
 __tracebackhide__ = True
 
 _measuring = threading.Lock()
-_measured_label = [""]
+_measured_title = [""]
 
 
 def is_enforced(settings: Settings, device: Device) -> bool:
-    """Tell whether a broken limit fails the test: not on a CPU that nobody asked for by name."""
+    """Tell whether a broken limit fails the test: not on a CPU that was not asked for by name."""
     return device.type == "cuda" or settings.device == "cpu" or settings.timer == "scripted"
 
 
 def plan_of(settings: Settings) -> Plan:
-    """Return how a measurement is to be taken."""
+    """Return how many reps to take, and in how much time."""
     limit_time_s = settings.max_time or LIMIT_TIME_S
     precision_time_s = settings.max_time or PRECISION_TIME_S
     return Plan(settings.cache, settings.reps, settings.warmup, settings.precision, limit_time_s, precision_time_s)
 
 
-def unmeasured_reason(settings: Settings, device: Device, interpreted: int) -> str | None:
-    """Return why calls are not to be timed; None where they are."""
+def unmeasured_reason(settings: Settings, device: Device, interpreted: int) -> str:
+    """Return why calls are not timed, empty where they are.
+
+    interpreted: how many kernels of Triton ran in its interpreter.
+    """
     if settings.disable:
         return "switched off by --gpu-bench-disable"
     if device.type == "cpu" and settings.timer != "scripted" and interpreted:
         return "it ran in Triton's interpreter, whose time means nothing"
-    return None
+    return ""
 
 
 def unmeasured(label: str, device: Device, settings: Settings, reason: str) -> Timing:
@@ -41,19 +46,16 @@ def unmeasured(label: str, device: Device, settings: Settings, reason: str) -> T
     return Timing(label=label, timer=timer, cache=settings.cache, device=device.facts.name, unmeasured=reason)
 
 
-class OneAtATime:
-    """Refuse a measurement while another runs in this process: each would be in the other's numbers."""
-
-    def __init__(self, label: str) -> None:
-        self.label = label
-
-    def __enter__(self) -> None:
-        if not _measuring.acquire(blocking=False):
-            raise ProfilerBusy(
-                f"{self.label!r} cannot be measured while {_measured_label[0]!r} is: gpu_bench was called inside the "
-                "measured function, or by two threads; measure one after the other"
-            )
-        _measured_label[0] = self.label
-
-    def __exit__(self, *error: object) -> None:
+@contextmanager
+def one_at_a_time(title: str) -> Iterator[None]:
+    """Raise ProfilerBusy while another measurement runs in this process: each would be in the other's numbers."""
+    if not _measuring.acquire(blocking=False):
+        raise ProfilerBusy(
+            f"{title!r} cannot be measured while {_measured_title[0]!r} is: gpu_bench was called inside the measured "
+            "function, or by two threads; measure one after the other"
+        )
+    _measured_title[0] = title
+    try:
+        yield
+    finally:
         _measuring.release()

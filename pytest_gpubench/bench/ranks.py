@@ -1,19 +1,16 @@
 """Measure a function on several GPUs at once, a process each: `gpu_bench.ranks`."""
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from pytest_gpubench.bench.integrity import auditing
-from pytest_gpubench.bench.plan import is_enforced, plan_of, unmeasured
+from pytest_gpubench.bench.plan import is_enforced
 from pytest_gpubench.bench.request import Request, Say
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.limits import Limits, check_count
 from pytest_gpubench.results.model import Measurement, Timing, Verdict
 from pytest_gpubench.settings import Settings
-from pytest_gpubench.timing.calls import name_of
-from pytest_gpubench.timing.ranks import TIMEOUT_S, Collective, Job, Rank, Ranks, devices_of, measure_ranks
+from pytest_gpubench.timing.ranks import Job, Ranks, devices_of, measure_ranks
 from pytest_gpubench.verdict.exact import judge_exact, needs_observation
 from pytest_gpubench.verdict.rates import RateRules
 from pytest_gpubench.verdict.throttling import distrust_throttled
@@ -22,42 +19,32 @@ from pytest_gpubench.verdict.time import judge
 __tracebackhide__ = True
 
 NOT_OF_RANKS = ("max_memory", "deterministic", "min_tflops", "min_peak_fraction", "max_regression")
-"""Limits that a call in several processes is not held to."""
+"""Limits that cannot be judged for a call in several processes."""
 
 
 @dataclass(frozen=True)
 class RanksRequest(Request[Ranks]):
-    """What `ranks` asks for; fields as its keywords.
+    """What `ranks` asks for: one call, in as many processes."""
 
-    gpus: how many the test holds.
-    """
-
-    function: Callable[..., object]
+    job: Job
     world_size: int
     gpus: int
-    setup: Callable[[Rank], object] | None = None
-    check: Callable[[Rank, Any], object] | None = None
-    label: str | None = None
-    collective: Collective | None = None
-    message_bytes: int | None = None
-    timeout_s: float = TIMEOUT_S
+    """How many the test holds."""
     has_baseline = False
 
     def __post_init__(self) -> None:
-        link_known = self.collective is not None and self.message_bytes is not None
+        link_known = self.job.collective is not None and self.job.message_bytes is not None
         check_ranks(self.limits, self.settings, self.device, self.world_size, self.gpus, link_known)
-
-    @property
-    def labels(self) -> Sequence[str]:
-        """The function's name."""
-        return [self.label or name_of(self.function)]
 
     def measure(self, say: Say, measured: list[Measurement]) -> Ranks:
         """Return what the ranks took."""
         if self.settings.disable:
             return self.call_only("switched off by --gpu-bench-disable", measured)
-        found = self._run(timed=True)
-        assert found is not None
+        plan = self.job.plan
+        if self.limits:
+            plan = replace(plan, precision_time_s=plan.max_time_s)
+        found = self._run(replace(self.job, plan=plan))
+        assert found is not None, "it was to be timed"
         enforced = is_enforced(self.settings, self.device)
         verdicts = judge_ranks(found.timing, self.limits, self.settings, enforced)
         measured[:] = [Measurement(timing=found.timing, verdicts=verdicts)]
@@ -65,26 +52,11 @@ class RanksRequest(Request[Ranks]):
 
     def call_only(self, reason: str, measured: list[Measurement]) -> Ranks:
         """Have every rank call the function once, and check what it returns."""
-        self._run(timed=False)
-        timing = unmeasured(self.title, self.device, self.settings, reason)
-        measured[:] = [Measurement(timing=timing)]
-        return Ranks(timing)
+        self._run(replace(self.job, timed=False))
+        measured[:] = self.without_time(reason)
+        return Ranks(measured[0].timing)
 
-    def _run(self, timed: bool) -> Ranks | None:
-        plan = plan_of(self.settings)
-        if self.limits:
-            plan = replace(plan, precision_time_s=plan.max_time_s)
-        job = Job(
-            self.function,
-            plan,
-            self.setup,
-            self.check,
-            self.label,
-            self.collective,
-            self.message_bytes,
-            timed=timed,
-            timeout_s=self.timeout_s,
-        )
+    def _run(self, job: Job) -> Ranks | None:
         with auditing(self.settings, self.device):
             return measure_ranks(job, devices_of(self.device, self.world_size))
 

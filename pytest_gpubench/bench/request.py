@@ -1,11 +1,11 @@
 """A request: what one public call asks for, measures and returns."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Generic, Literal, TypeVar
 
-from pytest_gpubench.bench.plan import unmeasured_reason
+from pytest_gpubench.bench.plan import unmeasured, unmeasured_reason
 from pytest_gpubench.bench.work import Inspection
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.limits import Limits
@@ -31,31 +31,25 @@ class Request(ABC, Generic[T]):
     device: Device
     limits: Limits
     given: object
-    """The arguments of the functions, which tell it from other requests of the same labels."""
+    """The arguments of the functions, which tell it from other requests for the same ones."""
+    calls: Mapping[str, Call]
+    """By label."""
     role: ClassVar[Literal["", "candidate"]] = ""
     """The role of the functions that limits are judged for."""
     has_baseline: ClassVar[bool] = True
-    """Whether it is compared with a saved run."""
-
-    @property
-    @abstractmethod
-    def labels(self) -> Sequence[str]:
-        """The labels of all its functions."""
+    """Whether its measurements are compared with a saved run."""
+    is_traced: ClassVar[bool] = False
+    """Whether traces of its calls are written, where traces are wanted."""
 
     @property
     def title(self) -> str:
         """What messages call it."""
-        return " and ".join(self.labels)
+        return " and ".join(self.calls)
 
     @property
     def judged(self) -> Sequence[str]:
         """The labels of the functions that limits are judged for."""
-        return self.labels
-
-    @property
-    def traced(self) -> Sequence[Call]:
-        """The calls to write a trace of, where traces are wanted."""
-        return ()
+        return list(self.calls)
 
     @property
     def inspection(self) -> Inspection:
@@ -77,15 +71,20 @@ class Request(ABC, Generic[T]):
         """Return the result with measurements that were compared with a saved run."""
         return result
 
-    def untimed_reason(self, calls: Sequence[Call]) -> str:
-        """Return why calls are not timed, empty where they are; call each once where only that can tell."""
+    def untimed_reason(self) -> str:
+        """Return why calls are not timed, empty where they are; make each once where only that can tell."""
         if self.settings.disable or (self.device.type == "cpu" and self.settings.timer != "scripted"):
-            return self.call_once(calls)
+            return self.call_once()
         return ""
 
-    def call_once(self, calls: Sequence[Call]) -> str:
-        """Call each once, untimed; return why such calls are never timed, empty where they could be."""
+    def call_once(self) -> str:
+        """Make each call once, untimed; return why such calls are never timed, empty where they could be."""
         with counting_launches() as launches:
-            for call in calls:
+            for call in self.calls.values():
                 refuse_lazy(call.prepare()(), call.label)
-        return unmeasured_reason(self.settings, self.device, launches.number) or ""
+        return unmeasured_reason(self.settings, self.device, launches.number)
+
+    def without_time(self, reason: str) -> list[Measurement]:
+        """Return a measurement without numbers for each call."""
+        timings = [unmeasured(label, self.device, self.settings, reason) for label in self.calls]
+        return [Measurement(timing=timing) for timing in timings]

@@ -1,6 +1,6 @@
 """What a timed call moves and computes, known before its reps, and what it launches and waits for, seen after them."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -39,24 +39,31 @@ class Work:
 
 
 def work_of(
+    call: Call,
     args: Sequence[object],
     kwargs: Mapping[str, object],
     outputs: object,
     given_bytes: int | None,
     given_flops: int | None,
-    count: Callable[[], Counted] | None,
+    wants_flops: bool,
 ) -> Work:
-    """Return the work of a call: what was given, else the bytes of its inputs and outputs, and what `count` counts."""
+    """Return the work of a call: as given, else the bytes of its inputs and outputs, and the operations it makes."""
     moved = moved_bytes(args, kwargs, outputs) if given_bytes is None else given_bytes
     written = moved_bytes((), {}, outputs)
-    found = count() if count is not None else Counted(None, None)
+    found = _counted(call, args, kwargs) if wants_flops else Counted(None, None)
     flops = found.flops if given_flops is None else given_flops
     if not moved:
-        return Work(0 if all_empty(args, kwargs, outputs) else None, None, flops, found.dtype)
+        return Work(0 if _all_empty(args, kwargs, outputs) else None, None, flops, found.dtype)
     return Work(moved, max(0.0, 1 - written / moved), flops, found.dtype)
 
 
-def all_empty(args: Sequence[object], kwargs: Mapping[str, object], outputs: object) -> bool:
+def _counted(call: Call, args: Sequence[object], kwargs: Mapping[str, object]) -> Counted:
+    if call.prepares_on_device:  # a backward run, or setup
+        return counted(call.prepare())
+    return counted(call.function, args, kwargs)
+
+
+def _all_empty(args: Sequence[object], kwargs: Mapping[str, object], outputs: object) -> bool:
     """Tell whether a call has tensors, and none of them an element."""
     sizes = [tensor.numel() for _, tensor in tensors_of([*inputs_of(args, kwargs), *flatten(outputs)])]
     return bool(sizes) and not any(sizes)
@@ -74,12 +81,8 @@ def work_of_call(call: Call, inspection: "Inspection", given_bytes: int | None, 
     except Exception as error:
         annotate(error, f"gpu_bench: raised in the call of {call.label!r} whose work is counted")
         raise
-    args, kwargs = prepared.args, prepared.kwargs
-
-    def count() -> Counted:
-        return counted(call.prepare()) if call.prepares_on_device else counted(call.function, args, kwargs)
-
-    return work_of((*args, *prepared.made), kwargs, outputs, given_bytes, given_flops, count if wants_flops else None)
+    args = (*prepared.args, *prepared.made)
+    return work_of(call, args, prepared.kwargs, outputs, given_bytes, given_flops, wants_flops)
 
 
 def check_work(given_bytes: object, given_flops: object) -> None:

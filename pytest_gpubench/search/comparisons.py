@@ -140,7 +140,7 @@ class Search:
         self.calls += 1
         self._count()
         arguments = described(request.given)
-        return (self.example.text, self.calls, type(request), *request.labels, *arguments, *self.example.key)
+        return (self.example.text, self.calls, type(request), *request.calls, *arguments, *self.example.key)
 
     def _try(self, request: Request[Any], say: Say, measured: list[Measurement]) -> "Found | Raised":
         try:

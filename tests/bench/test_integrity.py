@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from pytest_gpubench.bench import integrity
 from pytest_gpubench.bench.agreement import Agreement, VariedArguments, refuse_strange_tensors
-from pytest_gpubench.bench.arms import checked_names, name_arms
+from pytest_gpubench.bench.candidates import checked_names, name_functions
 from pytest_gpubench.bench.comparison import CompareRequest
 from pytest_gpubench.bench.integrity import (
     FLOOR_SHARE,
@@ -79,7 +79,7 @@ def agreement_of(
     reference: Callable[..., object], *args: object, setup: Callable[[], object] | None = None
 ) -> Agreement:
     arguments = VariedArguments.of(make_arguments(args, None, setup))
-    return Agreement(reference, arguments, Tolerance(), None, 2.0, "never", torch.device("cpu"))
+    return Agreement(reference, arguments, Tolerance(), None, 2.0, False, "forward", torch.device("cpu"))
 
 
 # the floor: 400 MB take a copy 100 us
@@ -443,7 +443,7 @@ def reference(x: object) -> None: ...
     ],
 )
 def test_names_of_arms(given: Any, names: Sequence[str] | None, arms: list[str]) -> None:
-    assert list(name_arms(given, reference, names)) == arms
+    assert list(name_functions(given, reference, names)) == arms
 
 
 @pytest.mark.parametrize("several", [True, False])
@@ -460,7 +460,7 @@ def test_names_of_the_wrong_number_or_alike() -> None:
     for names, several in ((("a",), False), (("a", "b"), True)):
         with pytest.raises(BadRequest, match="must be the texts"):
             checked_names(names, several)
-    with pytest.raises(BadRequest, match=r"must tell the arms apart, found \('a', 'a'\)"):
+    with pytest.raises(BadRequest, match=r"must differ, found \('a', 'a'\)"):
         checked_names(("a", "a"), False)
 
 
@@ -728,7 +728,7 @@ def test_other_kernels_in_one_more_round(times: int) -> None:
 def test_what_has_no_number_is_noted(error: Exception, noted: bool) -> None:
     test = CurrentTest("here", COLD, Limits(min_speedup=1.5))
     calls = {name: make_call(double, label=name) for name in ("reference", "a", "b")}
-    request = CompareRequest(COLD, CPU, test.limits, (), agreement_of(double), calls)
+    request = CompareRequest(COLD, CPU, test.limits, (), calls, agreement_of(double))
     with pytest.raises(type(error)), keeping_failed(test, request, []):
         raise error
     found = {each.timing.label: [verdict.outcome for verdict in each.verdicts] for each in test.measurements}

@@ -6,7 +6,11 @@ from typing import Any
 import pytest
 import torch
 
-from pytest_gpubench.bench.phases import Course, PhasesRequest, make_course, summarise_phases, take_phases
+from pytest_gpubench.bench.phases import (
+    PhasesRequest,
+    phase_calls,
+    take_phases,
+)
 from pytest_gpubench.errors import BadRequest, NothingRecorded
 from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.limits import Limits
@@ -15,6 +19,7 @@ from pytest_gpubench.results.phases import OVER_WHOLE, Phases
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.stats.summary import Interval, median_interval
 from pytest_gpubench.timing.base import Rep
+from pytest_gpubench.timing.calls import make_arguments
 from pytest_gpubench.timing.measurement import Plan
 from pytest_gpubench.timing.rounds import Interleaved
 from pytest_gpubench.timing.scripted import ScriptedSession, ScriptedTimer, scripted
@@ -37,19 +42,30 @@ def both(*args: object) -> None: ...
 BOTH = {"encoder": encoder, "decoder": decoder}
 
 
-def measured(
-    course: Course, limits: Limits | None = None, timer: Any = "scripted", **settings: Any
-) -> tuple[Phases, list[Measurement]]:
-    chosen = Settings(timer=timer, device="cpu", **settings)
-    request, found = PhasesRequest(chosen, cpu_device(), limits or Limits(), (), course), list[Measurement]()
-    return request.measure(lambda text: None, found), found
+def request_of(
+    phases: Any,
+    whole: Any = None,
+    elements: Any = None,
+    limits: Limits | None = None,
+    given: dict[str, Any] | None = None,
+    **settings: Any,
+) -> PhasesRequest:
+    """Return a request for phases on the CPU; given: what `make_arguments` takes."""
+    calls, label = phase_calls(phases, whole, make_arguments(**given or {}))
+    chosen = Settings(device="cpu", **{"timer": "scripted", **settings})
+    return PhasesRequest(chosen, cpu_device(), limits or Limits(), (), calls, label, elements)
+
+
+def measured(*asked: Any, **more: Any) -> tuple[Phases, list[Measurement]]:
+    found: list[Measurement] = []
+    return request_of(*asked, **more).measure(lambda text: None, found), found
 
 
 # what is found
 
 
 def test_phases_against_their_whole() -> None:
-    found, measurements = measured(make_course(BOTH, both, elements=18), seed=5)
+    found, measurements = measured(BOTH, both, 18, seed=5)
     assert [(each.name, each.median_us, each.share) for each in found.phases] == [
         ("encoder", 30.0, 0.75),
         ("decoder", 10.0, 0.25),
@@ -68,22 +84,22 @@ def test_phases_against_their_whole() -> None:
 
 
 def test_without_a_whole_or_elements_nothing_is_compared() -> None:
-    found, measurements = measured(make_course(BOTH))
+    found, measurements = measured(BOTH)
     assert (found.whole, found.ratio, found.sentence, found.title) == (None, None, "", "encoder, decoder")
     assert (found["encoder"].elements_per_s, found.sum_elements_per_s) == (None, None)
     assert len(measurements) == 2
 
 
 def test_a_single_phase() -> None:
-    found, (measurement,) = measured(make_course({"only": encoder}))
+    found, (measurement,) = measured({"only": encoder})
     assert (found["only"].share, found.sum_us, found.rounds, measurement.timing.reps) == (1.0, 30.0, 20, 40)
-    found, _ = measured(make_course({"only": encoder}, both))
+    found, _ = measured({"only": encoder}, both)
     assert found.ratio == pytest.approx(30 / 36)
 
 
 @pytest.mark.parametrize(("reps", "rounds"), [(1, 1), (2, 1), (3, 2), (12, 6)])
 def test_as_many_reps_as_asked_for(reps: int, rounds: int) -> None:
-    found, measurements = measured(make_course(BOTH, both), reps=reps)
+    found, measurements = measured(BOTH, both, reps=reps)
     assert found.rounds == rounds
     assert {item.timing.reps for item in measurements} == {2 * rounds}
     assert (found.ratio_interval is None) == (rounds < 6)
@@ -100,8 +116,7 @@ def test_all_are_called_in_turn_with_the_same_arguments() -> None:
 
         return function
 
-    course = make_course({"a": noting("a"), "b": noting("b")}, noting("c"), setup=lambda: (next(made),))
-    measured(course, reps=40)
+    measured({"a": noting("a"), "b": noting("b")}, noting("c"), given={"setup": lambda: (next(made),)}, reps=40)
     assert [args for _, args in calls] == [(number,) for number in range(120)]
     rounds = ["".join(name for name, _ in calls[start : start + 6]) for start in range(0, 120, 6)]
     assert all(order == order[::-1] and set(order) == set("abc") for order in rounds)
@@ -109,7 +124,7 @@ def test_all_are_called_in_turn_with_the_same_arguments() -> None:
 
 
 def test_the_limits_of_the_test_hold_for_every_call() -> None:
-    _, measurements = measured(make_course(BOTH, both), Limits(max_time_us=33.0))
+    _, measurements = measured(BOTH, both, limits=Limits(max_time_us=33.0))
     outcomes = [item.verdicts[0].outcome for item in measurements]
     assert outcomes == [Outcome.PASS, Outcome.PASS, Outcome.FAIL]
     assert all(item.verdicts[0].enforced for item in measurements)
@@ -121,24 +136,24 @@ def noisy() -> None: ...
 
 @pytest.mark.parametrize(("max_time", "rounds", "flags"), [(5.0, 80, ()), (1e-9, 6, ("imprecise",))])
 def test_rounds_are_added_until_every_median_is_precise(max_time: float, rounds: int, flags: tuple[str, ...]) -> None:
-    found, _ = measured(make_course({"exact": encoder, "noisy": noisy}), max_time=max_time)
+    found, _ = measured({"exact": encoder, "noisy": noisy}, max_time=max_time)
     assert (found.rounds, found["exact"].flags, found["noisy"].flags) == (rounds, (), flags)
 
 
 def test_a_whole_that_is_called_like_a_phase() -> None:
-    course = make_course({"both": encoder, "both (whole)": decoder}, both)
-    assert list(course.calls) == ["both", "both (whole)", "both (whole) (whole)"]
-    assert course.title == "both (whole) (whole)"
+    request = request_of({"both": encoder, "both (whole)": decoder}, both)
+    assert list(request.calls) == ["both", "both (whole)", "both (whole) (whole)"]
+    assert request.title == "both (whole) (whole)"
 
 
 def test_the_ratio_is_that_of_each_round() -> None:
     times = [{"a": (1.0, 3.0), "b": (2.0, 2.0), "w": (3.0, 5.0)}, {"a": (8.0, 8.0), "b": (4.0, 4.0), "w": (6.0, 6.0)}]
-    course = make_course({"a": encoder, "b": decoder}, named("w"))
+    request = request_of({"a": encoder, "b": decoder}, named("w"))
     timings = {
         name: Timing(label=name, timer="t", cache="c", device="d", samples_us=(median_us,))
         for name, median_us in {"a": 3.0, "b": 1.0, "w": 5.0}.items()
     }
-    found = summarise_phases(course, Interleaved({}, rounds=times), timings, 0)
+    found = request.summarise(Interleaved({}, rounds=times), timings)
     assert (found.sum_us, found.ratio) == (8.0, 1.5)  # sums of 4 and 12, ratios of 1 and 2
     assert [each.share for each in found.phases] == [0.75, 0.25]
     assert found.ratio_interval == median_interval([1.0, 2.0]) is None
@@ -156,8 +171,8 @@ def named(name: str) -> Function:
 
 def test_switched_off_every_function_is_called_once() -> None:
     calls: list[str] = []
-    course = make_course({"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}, lambda: calls.append("w"))
-    found, measurements = measured(course, timer="wall", disable=True)
+    phases = {"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}
+    found, measurements = measured(phases, lambda: calls.append("w"), timer="wall", disable=True)
     assert calls == ["a", "b", "w"]
     assert not found.measured
     assert found.unmeasured == "switched off by --gpu-bench-disable"
@@ -170,8 +185,8 @@ def test_by_the_clock_on_the_cpu() -> None:
     def twice() -> torch.Tensor:
         return (x @ x).add(1)
 
-    course = make_course({"matmul": lambda: x @ x, "add": lambda: x.add(1)}, twice, elements=x.numel())
-    found, measurements = measured(course, timer="profiler", reps=12, warmup=1, cache="hot")
+    phases = {"matmul": lambda: x @ x, "add": lambda: x.add(1)}
+    found, measurements = measured(phases, twice, x.numel(), timer="profiler", reps=12, warmup=1, cache="hot")
     assert (found.timer, found.rounds) == ("wall", 6)
     assert sum(each.share for each in found.phases) == pytest.approx(1)
     assert found.ratio is not None
@@ -195,19 +210,19 @@ def test_by_the_clock_on_the_cpu() -> None:
         (BOTH, {"elements": 0}, r"phases\(elements=0\) is not valid: it must be a whole number, at least 1"),
         (BOTH, {"elements": 1.5}, "must be a whole number"),
         (BOTH, {"elements": True}, "must be a whole number"),
-        (BOTH, {"args": "x"}, "args= must be a tuple"),
-        (BOTH, {"setup": 3}, "setup= must be a function"),
+        (BOTH, {"given": {"args": "x"}}, "args= must be a tuple"),
+        (BOTH, {"given": {"setup": 3}}, "setup= must be a function"),
     ],
 )
 def test_requests_that_cannot_be_meant(phases: Any, others: Any, sentence: str) -> None:
     with pytest.raises(BadRequest, match=sentence) as caught:
-        make_course(phases, **others)
+        request_of(phases, **others)
     assert "\n" not in str(caught.value)
 
 
 def test_a_phase_without_a_script() -> None:
     with pytest.raises(BadRequest, match="decorate 'plain' with @scripted"):
-        measured(make_course({"plain": lambda: None}))
+        measured({"plain": lambda: None})
 
 
 def test_a_phase_whose_body_does_not_run() -> None:
@@ -215,7 +230,7 @@ def test_a_phase_whose_body_does_not_run() -> None:
         yield 1
 
     with pytest.raises(BadRequest, match="'lazy' returns a generator"):
-        measured(make_course({"lazy": body}), timer="wall")
+        measured({"lazy": body}, timer="wall")
 
 
 class LosingTimer(ScriptedTimer):
@@ -233,7 +248,7 @@ class LosingSession(ScriptedSession):
 def test_a_phase_that_launches_nothing() -> None:
     plan = Plan("cold", None, None, 0.005, 1.0, 0.1)
     with pytest.raises(NothingRecorded, match="'empty' launched nothing"):
-        take_phases(make_course({"empty": encoder}), LosingTimer(), cpu_device(), plan, 0, lambda text: None)
+        take_phases(request_of({"empty": encoder}).calls, LosingTimer(), cpu_device(), plan, 0, lambda text: None)
 
 
 def test_the_error_of_a_phase_goes_through() -> None:
@@ -242,5 +257,5 @@ def test_the_error_of_a_phase_goes_through() -> None:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError) as caught:
-        measured(make_course({"fails": fails}))
+        measured({"fails": fails})
     assert "raised in turn 1 of 'fails'" in caught.value.__notes__[0]  # type: ignore[attr-defined]

@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 import torch
 
-from pytest_gpubench.bench.phases import PhasesRequest, make_course
+from pytest_gpubench.bench.phases import PhasesRequest, phase_calls
 from pytest_gpubench.errors import NothingRecorded
 from pytest_gpubench.gpu.device import find_device
 from pytest_gpubench.limits import Limits
 from pytest_gpubench.results.phases import OUTSIDE, Region
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.timing.base import Rep
-from pytest_gpubench.timing.calls import Backward, make_call
+from pytest_gpubench.timing.calls import Backward, make_arguments, make_call
 from pytest_gpubench.timing.overhead import take_reps
 from pytest_gpubench.timing.profiler import ProfilerTimer
 from pytest_gpubench.timing.regions import MARK, forget_regions, region, take_regions
@@ -242,7 +242,8 @@ def short_and_long() -> None:
 
 def measured(phases: dict[str, Function], whole: Function | None = None) -> Any:
     settings = Settings(device="cuda")
-    request = PhasesRequest(settings, find_device("cuda"), Limits(), (), make_course(phases, whole))
+    calls, label = phase_calls(phases, whole, make_arguments())
+    request = PhasesRequest(settings, find_device("cuda"), Limits(), (), calls, label)
     return request.measure(lambda text: None, [])
 
 

@@ -252,3 +252,11 @@ def test_it(gpu_bench):
 def test_a_candidate_that_does_not_exist_is_named(bench_run: BenchRun) -> None:
     result = bench_run("def test_it(gpu_bench): gpu_bench.compare({'a': fast}, slow)['b']")
     result.stdout.fnmatch_lines(["E *comparison[[]'b'[]]: there is no such candidate, only a"])
+
+
+@pytest.mark.parametrize("call", ["measure(fast", "compare(fast, slow", "phases({'a': fast}", "ranks(fast"])
+def test_a_setting_that_no_call_takes_is_refused(bench_run: BenchRun, call: str) -> None:
+    result = bench_run(f"def test_it(gpu_bench): gpu_bench.{call}, rep=3)")
+    result.assert_outcomes(failed=1)
+    method = call.partition("(")[0]
+    result.stdout.fnmatch_lines([f"E *TypeError: GpuBench.{method}() got an unexpected keyword argument 'rep'"])

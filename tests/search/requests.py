@@ -53,7 +53,7 @@ class FakeRequest(CompareRequest):
             return Speedup(ratio=ratios[name], **cast(Any, found)) if name in ratios else None
 
         measured[:] = [Measurement(timing=timing("ref"), role="reference")]
-        measured += [Measurement(timing=timing(name), speedup=speedup(name)) for name in self.candidates]
+        measured += [Measurement(timing=timing(name), speedup=speedup(name)) for name in self.judged]
         return self.with_measurements(Comparison(reference=timing("ref"), candidates={}), measured)
 
 
@@ -67,11 +67,11 @@ def request_of(
 ) -> FakeRequest:
     """Return a comparison with these ratios; limits: the speedup asked of each candidate."""
     agreement = Agreement(
-        max, VariedArguments.of(make_arguments()), Tolerance(), None, 2.0, "never", DEVICE.torch_device
+        max, VariedArguments.of(make_arguments()), Tolerance(), None, 2.0, False, "forward", DEVICE.torch_device
     )
     calls = {name: make_call(max, label=name) for name in ("ref", *ratios)}
     asked = Limits(min_speedup=limits or None)
-    return FakeRequest(settings or Settings(), DEVICE, asked, given, agreement, calls, ratios=ratios, log=log, **others)
+    return FakeRequest(settings or Settings(), DEVICE, asked, given, calls, agreement, ratios=ratios, log=log, **others)
 
 
 class Harness:

@@ -1,24 +1,35 @@
-"""The arms of a comparison: their names and limits, and what they are found to be."""
+"""Candidates and their reference: names, calls and limits on the speedup."""
 
 from collections.abc import Callable, Mapping, Sequence
 
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.limits import Limits
-from pytest_gpubench.results.model import Comparison, Measurement, Speedup, Timing
-from pytest_gpubench.timing.calls import name_of
-from pytest_gpubench.timing.comparison import Match
-from pytest_gpubench.timing.rounds import Interleaved
-from pytest_gpubench.verdict.speedup import SpeedupJudgement
+from pytest_gpubench.timing.base import Call
+from pytest_gpubench.timing.calls import Arguments, Backward, make_call, name_of
 
 __tracebackhide__ = True
 
+Function = Callable[..., object]
+Candidates = Function | Mapping[str, Function]
+"""A candidate, or several by name."""
 
-def name_arms(
-    candidate: Callable[..., object] | Mapping[str, Callable[..., object]],
-    reference: Callable[..., object],
-    names: Sequence[str] | None = None,
-) -> dict[str, Callable[..., object]]:
-    """Return the functions of a comparison by name, the reference first; raise BadRequest for names that clash."""
+
+def make_calls(
+    candidate: Candidates,
+    reference: Function,
+    names: Sequence[str] | None,
+    arguments: Arguments,
+    backward: Backward = "forward",
+) -> dict[str, Call]:
+    """Return the calls of a comparison by name, the reference first; raise BadRequest for invalid ones."""
+    functions = name_functions(candidate, reference, names)
+    return {name: make_call(function, arguments, backward, label=name) for name, function in functions.items()}
+
+
+def name_functions(
+    candidate: Candidates, reference: Function, names: Sequence[str] | None = None
+) -> dict[str, Function]:
+    """Return the functions of a comparison by name, the reference first."""
     for role, given in (("candidate", candidate), ("reference", reference)):
         if not callable(given) and not isinstance(given, Mapping):
             raise BadRequest(
@@ -48,7 +59,7 @@ def name_arms(
 
 
 def checked_names(names: Sequence[str] | None, several: bool) -> Sequence[str]:
-    """Return the names given for the arms, the reference's last; raise BadRequest for too many, too few or no texts."""
+    """Return the given names, the reference's last; raise BadRequest for too many, too few or no texts."""
     if names is None:
         return ()
     wanted = "(reference,), as the candidates have theirs" if several else "(candidate, reference)"
@@ -56,7 +67,7 @@ def checked_names(names: Sequence[str] | None, several: bool) -> Sequence[str]:
     if not right or not all(isinstance(name, str) and name for name in names):
         raise BadRequest(f"compare(names=...) must be the texts {wanted}, found {names!r}")
     if len(set(names)) < len(names):
-        raise BadRequest(f"compare(names=...) must tell the arms apart, found {names!r}")
+        raise BadRequest(f"compare(names=...) must differ, found {names!r}")
     return names
 
 
@@ -71,36 +82,3 @@ def speedup_limits(limits: Limits, names: Sequence[str]) -> dict[str, float]:
     if unknown:
         raise BadRequest(f"perf(min_speedup=...) names {unknown[0]!r}, but the candidates are {', '.join(names)}")
     return dict(asked)
-
-
-def conclude(
-    match: Match,
-    judgements: Mapping[str, SpeedupJudgement],
-    taken: Interleaved,
-    timings: Mapping[str, Timing],
-    lines: Mapping[str, tuple[str, ...]],
-) -> Comparison:
-    """Return the comparison with each candidate's speedup and the verdict on it; lines: of its outputs."""
-    reference = timings[match.reference]
-    candidates = {}
-    for name, judgement in judgements.items():
-        found = judgement.latest
-        assert found is not None, "nothing was looked at"
-        speedup = Speedup(
-            ratio=found.ratio,
-            interval=found.interval,
-            quads=len(taken.rounds),
-            alpha=found.alpha,
-            reference=reference.label,
-            reference_us=reference.median_us,
-            seed=match.seed,
-            log_ratios=tuple(taken.log_ratios(match.reference, name)),
-        )
-        candidates[name] = Measurement(
-            timing=timings[name],
-            verdicts=judgement.verdicts(speedup, timings[name].median_us, taken.pool),
-            speedup=speedup,
-            differences=lines[name],
-            role="candidate",
-        )
-    return Comparison(reference=reference, candidates=candidates)
