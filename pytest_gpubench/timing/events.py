@@ -7,7 +7,7 @@ need; that the first event had not happened when the last was queued is the proo
 
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -75,9 +75,7 @@ class Lead:
     @property
     def lead_us(self) -> float:
         """Return for how long the GPU is to spin before the next attempt."""
-        if self.given_up:
-            return LEAST_LEAD_US
-        return min(max(LEAST_LEAD_US, HEADROOM * max(self.queued_us, default=0.0)), MOST_LEAD_US)
+        return LEAST_LEAD_US if self.given_up else lead_for(self.queued_us, MOST_LEAD_US)
 
     def note(self, lap: Lap) -> None:
         """Learn from an attempt; give up where the host is never ahead, or only of more than is allowed."""
@@ -150,13 +148,6 @@ class EventsTimer(Timer):
         """Return what is known about the launching of a call."""
         return self.leads.setdefault(key_of(call), Lead())
 
-    def spin(self, lead_us: float) -> None:
-        """Keep the GPU busy for so long at its highest clock, longer at a lower one."""
-        import torch
-
-        cycles = int(lead_us * (self.device.facts.max_sm_clock_mhz or ASSUMED_CLOCK_MHZ))
-        torch.cuda._sleep(cycles)  # type: ignore[no-untyped-call]
-
 
 class EventsSession(Session):
     """Take reps one after the other."""
@@ -196,7 +187,7 @@ class EventsSession(Session):
             rest(idle_s)
         timer.flush()
         if timer.ahead:
-            timer.spin(lead_us)
+            spin(timer.device, lead_us)
         timer.sentinels.begin(slot)
         if not timer.ahead:
             synchronize()
@@ -231,6 +222,19 @@ class EventsSession(Session):
             EventsRep(lap.elapsed_us, (), clock, flags, lap.host_us)
             for (lap, flags), clock in zip(self.taken, self.clocks, strict=True)
         ]
+
+
+def lead_for(queued_us: Iterable[float], most_us: float) -> float:
+    """Return for how long the GPU has to spin for a host that took so long to queue its last calls."""
+    return min(max(LEAST_LEAD_US, HEADROOM * max(queued_us, default=0.0)), most_us)
+
+
+def spin(device: Device, lead_us: float) -> None:
+    """Keep the GPU busy for so long at its highest clock, longer at a lower one."""
+    import torch
+
+    cycles = int(lead_us * (device.facts.max_sm_clock_mhz or ASSUMED_CLOCK_MHZ))
+    torch.cuda._sleep(cycles)  # type: ignore[no-untyped-call]
 
 
 def key_of(call: Call) -> tuple[str, int]:

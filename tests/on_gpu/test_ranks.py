@@ -13,7 +13,7 @@ from pytest_gpubench.gpu.device import find_device
 from pytest_gpubench.timing.events import HOST_BOUND
 from pytest_gpubench.timing.measurement import Plan
 from pytest_gpubench.timing.ranks import Job, Rank, Ranks, devices_of, measure_ranks
-from tests.timing.ranks.test_process import children
+from tests.timing.ranks.test_worker import children
 
 PLAN = Plan(cache="cold", reps=50, warmup=None, precision=0.02, max_time_s=20)
 SMALL, LARGE = 2**10, 64 * 2**20

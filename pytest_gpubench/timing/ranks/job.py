@@ -1,15 +1,14 @@
-"""What every rank of a call does, as other processes can read it."""
+"""The job of every rank, in a form that other processes can read."""
 
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.limits import check_count
 from pytest_gpubench.timing.calls import name_of
 from pytest_gpubench.timing.measurement import Plan
-from pytest_gpubench.timing.ranks.collectives import Collective, bus_bytes
 
 if TYPE_CHECKING:
     import torch
@@ -17,9 +16,20 @@ if TYPE_CHECKING:
 __tracebackhide__ = True
 
 TIMEOUT_S = 120.0
-"""Ranks that make no progress for so long are ended: NCCL and the profiler may take half of that to start."""
+"""Ranks without progress for so long are ended: NCCL and the profiler may take half of that to start."""
 START_TIMEOUT_S = 300.0
-"""Until all processes have begun: they import what the test's module imports, from a cold disk it may be."""
+"""Until all processes have begun: they import what the test's module imports, perhaps from a cold disk."""
+
+Collective = Literal["all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "reduce"]
+BUS_FACTORS: Mapping[str, Callable[[int], float]] = {
+    "all_reduce": lambda ranks: 2 * (ranks - 1) / ranks,
+    "reduce_scatter": lambda ranks: (ranks - 1) / ranks,
+    "all_gather": lambda ranks: (ranks - 1) / ranks,
+    "all_to_all": lambda ranks: (ranks - 1) / ranks,
+    "broadcast": lambda ranks: 1.0,
+    "reduce": lambda ranks: 1.0,
+}
+"""The part of a message that each rank's link carries, from nccl-tests' doc/PERFORMANCE.md, section "Summary"."""
 
 
 @dataclass(frozen=True)
@@ -47,17 +57,17 @@ class Job:
     collective: Collective | None = None
     message_bytes: int | None = None
     timed: bool = True
-    """Whether to time it; else it is called, and checked, once."""
+    """Whether to time it; otherwise it is called, and checked, once."""
     timeout_s: float = TIMEOUT_S
 
     @property
     def name(self) -> str:
-        """What the call is known by."""
+        """The name in tables and messages."""
         return self.label if self.label is not None else name_of(self.function)
 
 
 def checked(job: Job, world_size: int) -> bytes:
-    """Return a job as another process can read it; raise BadRequest for what cannot be meant."""
+    """Return a job as another process can read it; raise BadRequest for invalid arguments."""
     if (job.collective is None) != (job.message_bytes is None):
         raise BadRequest("ranks() needs collective= and message_bytes= together, or neither: found only one of them")
     if job.collective is not None and job.message_bytes is not None:
@@ -70,3 +80,13 @@ def checked(job: Job, world_size: int) -> bytes:
             f"ranks({job.name}) cannot be run by other processes ({error}): its function, setup= and check= must be "
             "defined at the top of a module that can be imported, not in a test, and not be lambdas"
         ) from None
+
+
+def bus_bytes(collective: str, message_bytes: int, world_size: int) -> int:
+    """Return the bytes that each rank's link carries for a message; raise BadRequest for an unknown collective.
+
+    The message is the whole array of an all_gather or reduce_scatter, not the part of one rank.
+    """
+    if collective not in BUS_FACTORS:
+        raise BadRequest(f"collective={collective!r} is not known: it must be one of {', '.join(BUS_FACTORS)}")
+    return round(BUS_FACTORS[collective](world_size) * message_bytes)

@@ -13,10 +13,10 @@ from pytest_gpubench.errors import KernelsDiffer, MeasurementError, WrongResult
 from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.timing.calls import make_call
 from pytest_gpubench.timing.ranks import Job, Rank
-from pytest_gpubench.timing.ranks.collectives import bus_bytes
-from pytest_gpubench.timing.ranks.failure import OURS, died, failure_of, own_lines
-from pytest_gpubench.timing.ranks.process import call_once
-from pytest_gpubench.timing.ranks.timings import combine
+from pytest_gpubench.timing.ranks.failure import OURS, death, failure_of, own_lines
+from pytest_gpubench.timing.ranks.job import bus_bytes
+from pytest_gpubench.timing.ranks.result import combine
+from pytest_gpubench.timing.ranks.worker import call_once
 from tests.timing.ranks.jobs import PLAN, nothing, timing
 
 
@@ -25,7 +25,7 @@ from tests.timing.ranks.jobs import PLAN, nothing, timing
     [(-9, "was ended by SIGKILL"), (3, "ended with exit code 3"), (-200, "ended with exit code -200")],
 )
 def test_a_death_is_told(code: int, expected: str) -> None:
-    assert died(code, "measuring") == f"{expected} while it was measuring"
+    assert death(code, "measuring").sentence == f"{expected} while it was measuring"
 
 
 @pytest.mark.parametrize(
@@ -116,8 +116,8 @@ def must_be_four() -> None:
 DUMP = f"""Current thread 0x00007f (most recent call first):
   File "/site-packages/torch/distributed/distributed_c10d.py", line 2501 in all_reduce
   File "/srv/tests/steps.py", line 12 in wait_for_ever
-  File "{OURS}timing/ranks/process.py", line 112 in call_once
-  File "{OURS}timing/ranks/process.py", line 50 in run_rank
+  File "{OURS}timing/ranks/worker.py", line 112 in call_once
+  File "{OURS}timing/ranks/worker.py", line 50 in run_worker
   File "/usr/lib/python3.11/multiprocessing/process.py", line 108 in run
   File "<string>", line 1 in <module>
 """

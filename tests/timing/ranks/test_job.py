@@ -1,4 +1,4 @@
-"""What cannot be meant is refused before any process is started."""
+"""Invalid jobs are refused before any process is started; bandwidth is counted as nccl-tests count it."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import pytest
 
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.timing.ranks import Job
-from pytest_gpubench.timing.ranks.job import checked
+from pytest_gpubench.timing.ranks.job import BUS_FACTORS, bus_bytes, checked
 from tests.timing.ranks.jobs import PLAN, nothing
 
 
@@ -34,3 +34,23 @@ def test_what_other_processes_cannot_import_is_refused(part: str) -> None:
     job = Job(plan=PLAN, **parts)
     with pytest.raises(BadRequest, match="at the top of a module that can be imported"):
         checked(job, 2)
+
+
+@pytest.mark.parametrize(
+    ("collective", "of_two", "of_eight"),
+    [
+        ("all_reduce", 1000, 1750),
+        ("reduce_scatter", 500, 875),
+        ("all_gather", 500, 875),
+        ("all_to_all", 500, 875),
+        ("broadcast", 1000, 1000),
+        ("reduce", 1000, 1000),
+    ],
+)
+def test_bus_bytes(collective: str, of_two: int, of_eight: int) -> None:
+    assert bus_bytes(collective, 1000, 2) == of_two
+    assert bus_bytes(collective, 1000, 8) == of_eight
+
+
+def test_every_collective_has_a_row_above() -> None:
+    assert len(BUS_FACTORS) == 6

@@ -6,18 +6,17 @@ from typing import Any
 import pytest
 
 from pytest_gpubench.errors import KernelsDiffer
-from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.timing.calls import make_call
 from pytest_gpubench.timing.pacing import Pacing
-from pytest_gpubench.timing.ranks import Job, process, sampling
-from pytest_gpubench.timing.ranks.process import Place, take_part
-from pytest_gpubench.timing.ranks.sampling import take_clean, take_session, take_together
+from pytest_gpubench.timing.ranks import Job, sampling, worker
+from pytest_gpubench.timing.ranks.sampling import RankSampler
+from pytest_gpubench.timing.ranks.worker import Assignment, do_job
 from pytest_gpubench.timing.sampling import Sample
 from tests.timing.fakes import Clock, FakeTimer, rep
 from tests.timing.ranks.jobs import PLAN, nothing
 
 
-class TwoFellows:
+class TwoPeers:
     """Stands for a second rank that says the same as the first, but for what is planted."""
 
     def __init__(self, others: Callable[[object], object]) -> None:
@@ -37,27 +36,27 @@ def never() -> int:
 
 def test_a_session_that_is_not_complete_for_one_rank_is_taken_again_by_all(clock: Clock) -> None:
     problems = iter([KernelsDiffer("other kernels"), None])
-    fellows: Any = TwoFellows(lambda mine: (next(problems), mine[1]))  # type: ignore[index]
+    peers: Any = TwoPeers(lambda mine: (next(problems), mine[1]))  # type: ignore[index]
     timer: Any = FakeTimer(clock)
     sample = Sample()
-    reps, masks = take_session(timer, silent(), 4, 0.0, never, sample, fellows)
+    reps, masks = RankSampler(timer, silent(), never, peers).take_session(4, 0.0, sample)
     assert timer.sizes == [4, 4]
     assert (len(reps), masks, sample.remeasured) == (4, [0] * 4, 1)
 
 
 def test_a_session_that_never_is_complete_raises_the_same_everywhere(clock: Clock) -> None:
-    fellows: Any = TwoFellows(lambda mine: (KernelsDiffer("other kernels"), mine[1]))  # type: ignore[index]
+    peers: Any = TwoPeers(lambda mine: (KernelsDiffer("other kernels"), mine[1]))  # type: ignore[index]
     timer: Any = FakeTimer(clock)
     with pytest.raises(KernelsDiffer, match=r"rank 1: other kernels \(measured 3 times\)"):
-        take_session(timer, silent(), 4, 0.0, never, Sample(), fellows)
+        RankSampler(timer, silent(), never, peers).take_session(4, 0.0, Sample())
 
 
 def test_a_rep_that_is_throttled_on_one_gpu_is_taken_again_by_all(clock: Clock) -> None:
     masks = iter([[0, 4, 0], [0]])
-    fellows: Any = TwoFellows(lambda mine: (None, next(masks)))
+    peers: Any = TwoPeers(lambda mine: (None, next(masks)))
     timer: Any = FakeTimer(clock)
     sample = Sample()
-    take_clean(timer, silent(), 3, 0.0, never, sample, fellows)
+    RankSampler(timer, silent(), never, peers).take_clean(3, 0.0, sample)
     assert timer.sizes == [3, 1]
     assert (len(sample.reps), sample.discarded, sample.throttle_mask) == (3, 1, 0)
     assert clock.slept_s == [0.1]
@@ -65,20 +64,20 @@ def test_a_rep_that_is_throttled_on_one_gpu_is_taken_again_by_all(clock: Clock) 
 
 def test_reps_that_stay_throttled_are_kept_and_said_to_be(clock: Clock) -> None:
     masks = iter([[0, 4, 8], [4, 0], [2]])
-    fellows: Any = TwoFellows(lambda mine: (None, next(masks)))
+    peers: Any = TwoPeers(lambda mine: (None, next(masks)))
     timer: Any = FakeTimer(clock)
     sample = Sample()
-    take_clean(timer, silent(), 3, 0.0, never, sample, fellows)
+    RankSampler(timer, silent(), never, peers).take_clean(3, 0.0, sample)
     assert timer.sizes == [3, 2, 1]
     assert (len(sample.reps), sample.discarded, sample.throttle_mask) == (3, 3, 4)
 
 
 def test_what_is_in_the_sample_already_is_no_part_of_the_batch(clock: Clock) -> None:
-    fellows: Any = TwoFellows(lambda mine: mine)
+    peers: Any = TwoPeers(lambda mine: mine)
     timer: Any = FakeTimer(clock)
     first = FakeTimer(clock).play(0)
     sample = Sample(reps=[first])
-    take_clean(timer, silent(), 2, 0.0, never, sample, fellows)
+    RankSampler(timer, silent(), never, peers).take_clean(2, 0.0, sample)
     assert sample.reps == [first, *(timer.play(number) for number in range(2))]
 
 
@@ -87,9 +86,9 @@ def test_reps_idle_where_the_clock_sinks_below_what_it_is_locked_at(
     clock: Clock, monkeypatch: pytest.MonkeyPatch, max_clock_mhz: float, idle_s: float
 ) -> None:
     monkeypatch.setattr(sampling, "time", clock)
-    fellows: Any = TwoFellows(lambda mine: mine)
+    peers: Any = TwoPeers(lambda mine: mine)
     timer: Any = FakeTimer(clock, lambda number: rep(1000.0, sm_clock_mhz=1410.0))
-    take_together(timer, cpu_device(), silent(), PLAN, Pacing(max_clock_mhz), fellows, lambda text: None)
+    RankSampler(timer, silent(), never, peers).take_sample(PLAN, Pacing(max_clock_mhz), lambda text: None)
     _, *later = timer.sessions
     idles_s = [idle for session in later for idle in session.idles_s]
     assert idles_s == [pytest.approx(idle_s)] * len(idles_s) != []
@@ -103,10 +102,10 @@ def test_a_rank_is_paced_as_the_process_of_the_test_says(monkeypatch: pytest.Mon
         assert Pacing(1410) in given
         raise Seen
 
-    alone: Any = TwoFellows(lambda mine: mine)
+    alone: Any = TwoPeers(lambda mine: mine)
     alone.meet = lambda: None
-    monkeypatch.setattr(process, "Fellows", lambda *given: alone)
-    monkeypatch.setattr(process, "take_together", take)
-    place = Place(index=0, world_size=2, port=1, device_index=None, dump="", pacing=Pacing(1410))
+    monkeypatch.setattr(worker, "Peers", lambda *given: alone)
+    monkeypatch.setattr(RankSampler, "take_sample", take)
+    assignment = Assignment(index=0, world_size=2, port=1, device_index=None, dump="", pacing=Pacing(1410))
     with pytest.raises(Seen):
-        take_part(Job(nothing, PLAN), place, lambda text: None)
+        do_job(Job(nothing, PLAN), assignment, lambda text: None)

@@ -15,10 +15,10 @@ from pytest_gpubench.gpu.clocks import ClockLock
 from pytest_gpubench.gpu.device import Device, cpu_device
 from pytest_gpubench.results.model import DeviceFacts
 from pytest_gpubench.timing.pacing import Pacing
-from pytest_gpubench.timing.ranks import Job, crew, devices_of
-from pytest_gpubench.timing.ranks.crew import STARTING, Crew, Member, ranks_text, said_of
+from pytest_gpubench.timing.ranks import Job, devices_of, processes
 from pytest_gpubench.timing.ranks.failure import Failure
-from pytest_gpubench.timing.ranks.process import Place
+from pytest_gpubench.timing.ranks.processes import STARTING, Processes, Worker, ranks_text
+from pytest_gpubench.timing.ranks.worker import Assignment
 from tests.gpu.recording_nvml import Recording
 from tests.timing.ranks.jobs import PLAN, notes, nothing
 
@@ -52,15 +52,15 @@ def test_ranks_by_number(indices: list[int], expected: str) -> None:
 )
 def test_the_cause_is_told_and_not_what_others_notice_of_it(failures: list[Failure], expected: str) -> None:
     with pytest.raises(failures[1].kind, match=expected):
-        crew_of(*failures)._raise_failed()
+        processes_of(*failures)._raise_failed()
 
 
-def crew_of(*failures: Failure | None) -> Crew:
-    """Return a crew some of whose ranks have failed, and the others are done."""
-    crew = Crew(Job(nothing, PLAN), b"", [])
+def processes_of(*failures: Failure | None) -> Processes:
+    """Return processes some of whose ranks have failed, and the others are done."""
+    found = Processes(Job(nothing, PLAN), b"", [])
     nobody: Any = None
-    crew.members = [Member(nobody, nobody, Path(), "measuring", done=True, failure=failure) for failure in failures]
-    return crew
+    found.workers = [Worker(nobody, nobody, Path(), "measuring", done=True, failure=failure) for failure in failures]
+    return found
 
 
 def test_a_failure_is_said_once_for_all_ranks_and_the_others_beside_it() -> None:
@@ -68,7 +68,7 @@ def test_a_failure_is_said_once_for_all_ranks_and_the_others_beside_it() -> None
     noticed = Failure(MeasurementError, "raised RuntimeError: " + "gone " * 100, "trace", at_s=20.0)
     dead = Failure(MeasurementError, "was ended by SIGKILL", at_s=20.0)
     with pytest.raises(MeasurementError) as caught:
-        crew_of(planted[0], noticed, planted[1], None, dead)._raise_failed()
+        processes_of(planted[0], noticed, planted[1], None, dead)._raise_failed()
     assert str(caught.value) == "ranks 0 and 2 of 5 of 'nothing' raised ValueError: x"
     trace, others = notes(caught.value)
     assert trace == "trace 1"  # of the first
@@ -80,12 +80,12 @@ def test_a_failure_is_said_once_for_all_ranks_and_the_others_beside_it() -> None
 
 def test_what_died_says_so_by_itself() -> None:
     dead = Failure(MeasurementError, "was ended by SIGKILL while it was measuring", died=True)
-    assert said_of(crew_of(dead).members[0]) == dead.sentence
+    assert str(processes_of(dead).workers[0]) == dead.sentence
 
 
 def test_where_all_fail_alike_there_are_no_others() -> None:
     with pytest.raises(MeasurementError) as caught:
-        crew_of(*[Failure(MeasurementError, "raised ValueError: x")] * 2)._raise_failed()
+        processes_of(*[Failure(MeasurementError, "raised ValueError: x")] * 2)._raise_failed()
     assert notes(caught.value) == []
 
 
@@ -107,11 +107,11 @@ def test_a_hang_is_told_with_the_time_that_was_waited(
         asked_s.append(timeout_s)
         return []
 
-    monkeypatch.setattr(crew, "wait", wait)
-    monkeypatch.setattr(crew, "TRACEBACK_S", 0)
+    monkeypatch.setattr(processes, "wait", wait)
+    monkeypatch.setattr(processes, "TRACEBACK_S", 0)
     nobody: Any = SimpleNamespace(pid=None)
-    hanging = Crew(Job(nothing, PLAN, timeout_s=7), b"", [])
-    hanging.members = [Member(nobody, nobody, Path("nowhere"), each) for each in doing]
+    hanging = Processes(Job(nothing, PLAN, timeout_s=7), b"", [])
+    hanging.workers = [Worker(nobody, nobody, Path("nowhere"), each) for each in doing]
     with pytest.raises(MeasurementError) as caught:
         hanging._listen()
     assert asked_s == [waited_s]
@@ -122,17 +122,17 @@ def test_a_hang_is_told_with_the_time_that_was_waited(
 FACTS = DeviceFacts(type="cuda", name="a GPU", host="here")
 
 
-class Processes:
+class FakeContext:
     """Stands for multiprocessing: start nothing, and keep what would have been told to each process."""
 
     def __init__(self) -> None:
-        self.places: list[Place] = []
+        self.assignments: list[Assignment] = []
 
     def Pipe(self, duplex: bool) -> tuple[object, Any]:
         return None, SimpleNamespace(close=lambda: None)
 
     def Process(self, target: Callable[..., object], args: tuple[Any, ...], name: str) -> Any:
-        self.places.append(args[0])
+        self.assignments.append(args[0])
         return SimpleNamespace(start=lambda: None)
 
 
@@ -140,14 +140,14 @@ def test_ranks_are_told_of_clocks_that_the_process_of_the_test_has_locked(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Each of its own GPU's: in a process of its own there is no record of locks."""
-    processes = Processes()
-    monkeypatch.setattr(torch.multiprocessing, "get_context", lambda kind: processes)
+    context = FakeContext()
+    monkeypatch.setattr(torch.multiprocessing, "get_context", lambda kind: context)
     monkeypatch.setitem(sys.modules, "pynvml", Recording(tmp_path))
     gpus = [
         Device(torch.device("cuda", index), replace(FACTS, uuid=f"GPU-fake-{index}", max_sm_clock_mhz=1980))
         for index in (1, 2)
     ]
     with ClockLock("GPU-fake-2", 1410, tmp_path):
-        Crew(Job(nothing, PLAN), b"", gpus)._start(1, tmp_path)
-    assert [place.pacing for place in processes.places] == [Pacing(1980), Pacing(1410)]
-    assert [(place.index, place.device_index) for place in processes.places] == [(0, 1), (1, 2)]
+        Processes(Job(nothing, PLAN), b"", gpus)._start(1, tmp_path)
+    assert [assignment.pacing for assignment in context.assignments] == [Pacing(1980), Pacing(1410)]
+    assert [(assignment.index, assignment.device_index) for assignment in context.assignments] == [(0, 1), (1, 2)]

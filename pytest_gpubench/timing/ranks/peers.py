@@ -1,4 +1,4 @@
-"""What the ranks of a call say to each other, from host to host and from GPU to GPU."""
+"""The ranks of a call as each other's peers: their hosts and GPUs wait for each other, and their hosts talk."""
 
 import os
 import sys
@@ -10,8 +10,8 @@ from pytest_gpubench.timing.ranks.job import START_TIMEOUT_S, Rank
 __tracebackhide__ = True
 
 
-class Fellows:
-    """What ranks say to each other, from host to host and from GPU to GPU."""
+class Peers:
+    """The other ranks, over a process group for the GPUs and one for the hosts."""
 
     def __init__(self, rank: Rank, port: int, timeout_s: float) -> None:
         import torch
@@ -29,34 +29,35 @@ class Fellows:
                 os.environ.setdefault(name, "lo")
         if rank.device.type == "cuda":
             torch.cuda.set_device(rank.device)
-        patience = timedelta(seconds=START_TIMEOUT_S + 2 * timeout_s)  # the test's process is first: it can say more
+        # the test's process gives up before this: it can say more
+        patience = timedelta(seconds=START_TIMEOUT_S + 2 * timeout_s)
         store = dist.TCPStore(  # type: ignore[attr-defined] # public, though its home is C++
             "127.0.0.1", port, is_master=False, timeout=patience
         )
         backend = "nccl" if rank.device.type == "cuda" else "gloo"
         dist.init_process_group(backend, store=store, rank=rank.index, world_size=rank.world_size, timeout=patience)
-        self.rank = rank
-        self.hosts = dist.new_group(backend="gloo", timeout=patience)
-        self.on_host = torch.zeros(1)
-        self.on_device = torch.zeros(1, device=rank.device)
+        self._world_size = rank.world_size
+        self._hosts = dist.new_group(backend="gloo", timeout=patience)
+        self._on_host = torch.zeros(1)
+        self._on_device = torch.zeros(1, device=rank.device)
         self.meet_on_device()
 
     def meet(self) -> None:
         """Wait, on the host, until all are here."""
         import torch.distributed as dist
 
-        dist.all_reduce(self.on_host, group=self.hosts)
+        dist.all_reduce(self._on_host, group=self._hosts)
 
     def meet_on_device(self) -> None:
         """Have the devices wait for each other in their queues."""
         import torch.distributed as dist
 
-        dist.all_reduce(self.on_device)
+        dist.all_reduce(self._on_device)
 
     def tell(self, mine: object) -> list[Any]:
-        """Return what each rank says, in their order."""
+        """Return what each rank tells, in their order."""
         import torch.distributed as dist
 
-        said: list[Any] = [None] * self.rank.world_size
-        dist.all_gather_object(said, mine, group=self.hosts)
-        return said
+        told: list[Any] = [None] * self._world_size
+        dist.all_gather_object(told, mine, group=self._hosts)
+        return told

@@ -143,7 +143,7 @@ def test_a_rank_that_hangs_is_ended_and_said_where_it_hung() -> None:
 
 ORPHANS = """
 import os, signal, sys, threading, time
-from tests.timing.ranks.test_process import *
+from tests.timing.ranks.test_worker import *
 
 def end():
     while not os.path.exists(os.environ[MARK]):

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from pytest_gpubench.errors import MeasurementError, NotMeasured
 from pytest_gpubench.results.model import Kernel, Timing
 from pytest_gpubench.timing.ranks import Ranks
-from pytest_gpubench.timing.ranks.timings import combine
+from pytest_gpubench.timing.ranks.result import combine
 from tests.timing.ranks.jobs import timing
 
 

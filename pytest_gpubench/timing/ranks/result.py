@@ -1,4 +1,4 @@
-"""What a call took each of its ranks, and all of them together: in each rep the slowest counts."""
+"""The times of each rank, and of all together: in each rep the slowest counts."""
 
 import statistics
 from collections.abc import Sequence
@@ -8,17 +8,17 @@ import msgspec
 
 from pytest_gpubench.errors import MeasurementError, NotMeasured
 from pytest_gpubench.results.model import Timing
-from pytest_gpubench.timing.ranks.collectives import bus_bytes
+from pytest_gpubench.timing.ranks.job import bus_bytes
 
 __tracebackhide__ = True
 
 
 @dataclass(frozen=True)
 class Ranks:
-    """What a call over several ranks took."""
+    """The times of a call over several ranks."""
 
     timing: Timing
-    """In each rep that of the slowest rank; its `gbps` is the bus bandwidth where the collective is known."""
+    """In each rep that of the slowest rank; its `gbps` is the bus bandwidth, where the collective is known."""
     ranks: tuple[Timing, ...] = ()
     """That of each rank; empty where nothing was measured."""
     message_bytes: int | None = None
@@ -39,12 +39,12 @@ class Ranks:
 
     @property
     def bus_gbps(self) -> float | None:
-        """What each rank's link has to carry over the median time, in 10^9 bytes a second; None where not known."""
+        """The bytes that each rank's link carries over the median time, in 10^9 a second; None where not known."""
         return self.timing.gbps
 
     @property
     def algorithm_gbps(self) -> float | None:
-        """The message's bytes over the median time, in 10^9 bytes a second; None where not known."""
+        """The bytes of the message over the median time, in 10^9 a second; None where not known."""
         return None if self.message_bytes is None else self.message_bytes / self.timing.median_us / 1e3
 
     def __str__(self) -> str:
@@ -56,9 +56,10 @@ class Ranks:
 
 
 def combine(timings: Sequence[Timing], collective: str | None = None, message_bytes: int | None = None) -> Ranks:
-    """Return what ranks took together: in each rep the slowest counts; raise MeasurementError unless all took each rep.
+    """Combine the timings of all ranks: in each rep the slowest counts.
 
-    Kernels, and what else is not told by rep, are those of the rank with the longest median.
+    Kernels, and all else that is not known by rep, are those of the rank with the longest median. Raises
+    MeasurementError unless all ranks took each rep.
     """
     reps = {timing.reps for timing in timings}
     if len(reps) != 1 or reps == {0}:

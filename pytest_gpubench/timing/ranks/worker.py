@@ -1,4 +1,4 @@
-"""The process of a rank: it joins the others, calls and times what they all do, tells how it went, and ends."""
+"""The process of a rank: it joins the others, calls and times what they all do, reports, and ends."""
 
 import faulthandler
 import os
@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from multiprocessing.connection import Connection, wait
 
 from pytest_gpubench.errors import WrongResult
@@ -18,10 +19,10 @@ from pytest_gpubench.timing.calls import make_arguments, make_call, refuse_lazy
 from pytest_gpubench.timing.measurement import summarise
 from pytest_gpubench.timing.pacing import Pacing
 from pytest_gpubench.timing.ranks.failure import failure_of
-from pytest_gpubench.timing.ranks.fellows import Fellows
 from pytest_gpubench.timing.ranks.job import Job, Rank
-from pytest_gpubench.timing.ranks.lockstep import LockstepProfiler, LockstepWall
-from pytest_gpubench.timing.ranks.sampling import take_together
+from pytest_gpubench.timing.ranks.peers import Peers
+from pytest_gpubench.timing.ranks.sampling import RankSampler
+from pytest_gpubench.timing.ranks.timers import SynchronisedProfilerTimer, SynchronisedTimer, SynchronisedWallTimer
 from pytest_gpubench.timing.warmup import Warmth
 
 __tracebackhide__ = True
@@ -30,8 +31,8 @@ WARMUP_CALLS = 8
 
 
 @dataclass(frozen=True)
-class Place:
-    """Which of the ranks a process is."""
+class Assignment:
+    """The rank that a process is, and its GPU."""
 
     index: int
     world_size: int
@@ -39,20 +40,21 @@ class Place:
     device_index: int | None
     """None is the CPU."""
     dump: str
+    """The file for a traceback of what it is doing."""
     pacing: Pacing
-    """As the process of the test knows it, which alone knows of clocks that it has locked."""
+    """From the process of the test: it alone knows of clocks that it has locked."""
 
 
-def run_rank(place: Place, pickled: bytes, pipe: Connection) -> None:
-    """Take part, tell how it went, and end."""
+def run_worker(assignment: Assignment, pickled: bytes, pipe: Connection) -> None:
+    """Do the job, report, and end."""
     end_with_parent()
     label = ""
-    with open(place.dump, "w") as dump:
+    with open(assignment.dump, "w") as dump:
         faulthandler.register(signal.SIGUSR1, dump, all_threads=False)
         try:
             job: Job = pickle.loads(pickled)
             label = job.name
-            timing = take_part(job, place, lambda text: pipe.send(("doing", text)))
+            timing = do_job(job, assignment, lambda text: pipe.send(("doing", text)))
         except BaseException as error:
             pipe.send(("failed", failure_of(error, label)))
             pipe.close()
@@ -65,7 +67,7 @@ def run_rank(place: Place, pickled: bytes, pipe: Connection) -> None:
 
 
 def end_with_parent() -> None:
-    """End this process when the one that started it is gone, however that ended."""
+    """End this process when the one that started it has ended."""
     from multiprocessing import parent_process
 
     parent = parent_process()
@@ -79,44 +81,42 @@ def end_with_parent() -> None:
     threading.Thread(target=end, name="gpu_bench parent watch", daemon=True).start()
 
 
-def take_part(job: Job, place: Place, say: Callable[[str], None]) -> Timing | None:
-    """Return what this rank took of a job."""
-    device = cpu_device() if place.device_index is None else cuda_device(place.device_index)
-    rank = Rank(place.index, place.world_size, device.torch_device)
+def do_job(job: Job, assignment: Assignment, say: Callable[[str], None]) -> Timing | None:
+    """Return this rank's timing of a job; None for one that is not timed."""
+    device = cpu_device() if assignment.device_index is None else cuda_device(assignment.device_index)
+    rank = Rank(assignment.index, assignment.world_size, device.torch_device)
     say("joining the others")
-    fellows = Fellows(rank, place.port, job.timeout_s)
-    setup = None if job.setup is None else bound(job.setup, rank)
+    peers = Peers(rank, assignment.port, job.timeout_s)
+    setup = None if job.setup is None else partial(job.setup, rank)
     call = replace(make_call(job.function, make_arguments(setup=setup), label=job.name), prepares_on_device=True)
     started_s = time.perf_counter()
     say("calling the function for the first time")
-    call_once(call, job, rank, device, fellows)
+    call_once(call, job, rank, device, peers)
     if not job.timed:
         return None
     say("warming up")
     wanted = WARMUP_CALLS if job.plan.warmup is None else job.plan.warmup
     for _ in range(wanted):
-        fellows.meet()
+        peers.meet()
         call.prepare()()
         device.synchronize()
     say("measuring")
-    timer = LockstepWall(device, job.plan.cache, fellows) if device.type == "cpu" else None
-    measured_by = timer or LockstepProfiler(device, job.plan.cache, fellows)
-    sample = take_together(measured_by, device, call, job.plan, place.pacing, fellows, say)
+    timer = _timer_on(device, job.plan.cache, peers)
+    watch = device.nvml.throttle_mask if device.nvml is not None else (lambda: 0)
+    sample = RankSampler(timer, call, watch, peers).take_sample(job.plan, assignment.pacing, say)
     say("calling the function for the last time")
-    call_once(call, job, rank, device, fellows)
-    return summarise(
-        call, measured_by, device, job.plan, Warmth(wanted + 1, 0.0, 0.0), sample, time.perf_counter() - started_s
-    )
+    call_once(call, job, rank, device, peers)
+    warmth = Warmth(wanted + 1, 0.0, 0.0)
+    return summarise(call, timer, device, job.plan, warmth, sample, time.perf_counter() - started_s)
 
 
-def bound(setup: Callable[[Rank], object], rank: Rank) -> Callable[[], object]:
-    """Return a rank's own setup."""
-    return lambda: setup(rank)
+def _timer_on(device: Device, cache: str, peers: Peers) -> SynchronisedTimer:
+    return (SynchronisedWallTimer if device.type == "cpu" else SynchronisedProfilerTimer)(device, cache, peers)
 
 
-def call_once(call: Call, job: Job, rank: Rank, device: Device, fellows: "Fellows") -> None:
+def call_once(call: Call, job: Job, rank: Rank, device: Device, peers: Peers) -> None:
     """Call it, and check what it returns; raise WrongResult where the check does."""
-    fellows.meet()
+    peers.meet()
     output = call.prepare()()
     refuse_lazy(output, call.label)
     device.synchronize()

@@ -1,0 +1,218 @@
+"""The processes of a call over several ranks: start them, listen to them, and leave none behind."""
+
+import os
+import signal
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any, NoReturn
+
+from pytest_gpubench.errors import BadRequest, MeasurementError, annotate
+from pytest_gpubench.gpu.device import Device, cuda_device
+from pytest_gpubench.results.model import Timing
+from pytest_gpubench.timing.pacing import Pacing
+from pytest_gpubench.timing.ranks.failure import Failure, death, own_lines
+from pytest_gpubench.timing.ranks.job import START_TIMEOUT_S, Job, checked
+from pytest_gpubench.timing.ranks.result import Ranks, combine
+from pytest_gpubench.timing.ranks.worker import Assignment, run_worker
+from pytest_gpubench.units import count
+
+__tracebackhide__ = True
+
+STARTING = "starting"
+GRACE_S = 1.0
+"""How long to wait for other news once one rank has failed: its peers may notice before it is told why."""
+TRACEBACK_S = 0.5
+LONGEST = 150
+"""The most of what a rank says about another's failure: those are the words of a library below."""
+
+
+def measure_ranks(job: Job, devices: Sequence[Device]) -> Ranks | None:
+    """Return the time of a job on these devices, a process for each; None for one that is not timed.
+
+    On the CPU every rank's device is the CPU. Raises BadRequest for invalid arguments, WrongResult where a check fails,
+    MeasurementError where a rank raises, dies, or makes no progress, with notes of where that was and of what the
+    others did. All processes have ended by then.
+    """
+    pickled = checked(job, len(devices))
+    timings = Processes(job, pickled, devices).run()
+    if not job.timed:
+        return None
+    return combine([timing for timing in timings if timing is not None], job.collective, job.message_bytes)
+
+
+def devices_of(device: Device, world_size: int) -> list[Device]:
+    """Return the devices of the ranks: this one first, then the others in their order."""
+    if device.type == "cpu":
+        return [device] * world_size
+    import torch
+
+    first, there = device.torch_device.index, torch.cuda.device_count()
+    if there < world_size:
+        raise BadRequest(f"ranks(world_size={world_size}) needs {world_size} GPUs, and this process sees {there}")
+    others = [index for index in range(there) if index != first]
+    return [device, *(cuda_device(index) for index in others[: world_size - 1])]
+
+
+@dataclass
+class Worker:
+    """The process of a rank, as the process of the test knows it."""
+
+    process: Any
+    pipe: Connection
+    dump: Path
+    """The file in which it writes, when asked, what it is doing."""
+    doing: str = STARTING
+    timing: Timing | None = None
+    done: bool = False
+    failure: Failure | None = None
+
+    def hear(self) -> None:
+        """Read the next message; a closed pipe is the end of the process."""
+        try:
+            news, value = self.pipe.recv()
+        except (EOFError, OSError):
+            self.process.join(GRACE_S)
+            news, value = "failed", death(self.process.exitcode, self.doing)
+        if news == "doing":
+            self.doing = value
+            return
+        self.done = True
+        if news == "failed":
+            self.failure = value
+        else:
+            self.timing = value
+
+    def __str__(self) -> str:
+        if self.failure is not None and self.failure.died:
+            return self.failure.sentence
+        if self.failure is not None:
+            return f"was {self.doing}, and {self.failure.sentence:.{LONGEST}}"
+        return "was done" if self.done else f"was {self.doing}"
+
+
+class Processes:
+    """Start the ranks, listen to them, and end them."""
+
+    def __init__(self, job: Job, pickled: bytes, devices: Sequence[Device]) -> None:
+        self.job = job
+        self.pickled = pickled
+        self.devices = devices
+        self.workers: list[Worker] = []
+
+    def run(self) -> list[Timing | None]:
+        """Return each rank's timing; raise for the first that fails."""
+        import torch.distributed as dist
+
+        # the server is here from the start and its port its own: no other process can take it between two steps
+        store = dist.TCPStore(  # type: ignore[attr-defined] # public, though its home is C++
+            "127.0.0.1", 0, is_master=True, wait_for_workers=False
+        )
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                self._start(store.port, Path(folder))
+                self._listen()
+                return [worker.timing for worker in self.workers]
+            finally:
+                self._end()
+
+    def _start(self, port: int, folder: Path) -> None:
+        from torch import multiprocessing
+
+        context = multiprocessing.get_context("spawn")
+        for index, device in enumerate(self.devices):
+            here, there = context.Pipe(duplex=False)
+            dump = folder / f"{index}.txt"
+            assignment = Assignment(
+                index, len(self.devices), port, device.torch_device.index, str(dump), Pacing.of(device)
+            )
+            process = context.Process(
+                target=run_worker, args=(assignment, self.pickled, there), name=f"gpu_bench rank {index}"
+            )
+            self.workers.append(Worker(process, here, dump))
+            process.start()
+            there.close()  # or the end of the rank would not be the end of the pipe
+
+    def _listen(self) -> None:
+        """Listen until all are done; raise for the first that fails, or where none has news for too long."""
+        while waiting := self._waiting():
+            started = all(worker.doing != STARTING for worker in self.workers)
+            patience_s = self.job.timeout_s if started else START_TIMEOUT_S
+            if not self._hear(patience_s):
+                self._raise_hung(waiting, _hung(patience_s) if started else _not_started(patience_s))
+            if any(worker.failure for worker in self.workers):
+                self._raise_failed()
+
+    def _waiting(self) -> list[Worker]:
+        return [worker for worker in self.workers if not worker.done]
+
+    def _hear(self, patience_s: float) -> bool:
+        """Hear the workers that have news; return False where none has any for so long."""
+        waiting = self._waiting()
+        ready = wait([worker.pipe for worker in waiting], patience_s)
+        for worker in waiting:
+            if worker.pipe in ready:
+                worker.hear()
+        return bool(ready)
+
+    def _raise_failed(self) -> NoReturn:
+        """Raise for the rank that is the cause: one that died, if any, as its peers may have told of it first."""
+        until_s = time.monotonic() + GRACE_S
+        while self._waiting() and self._hear(max(0.0, until_s - time.monotonic())):
+            pass
+        failed = {index: each.failure for index, each in enumerate(self.workers) if each.failure is not None}
+        first = min(failed.values(), key=lambda each: (not each.died, each.at_s))
+        alike = [index for index, each in failed.items() if (each.kind, each.sentence) == (first.kind, first.sentence)]
+        error = first.kind(f"{ranks_text(alike)} of {len(self.workers)} of {self.job.name!r} {first.sentence}")
+        others = [f"rank {index} {worker}" for index, worker in enumerate(self.workers) if index not in alike]
+        if first.traceback:
+            annotate(error, first.traceback)
+        if others:
+            annotate(error, f"gpu_bench: meanwhile {'; '.join(others)}")
+        raise error
+
+    def _raise_hung(self, waiting: Sequence[Worker], what: str) -> NoReturn:
+        for worker in waiting:
+            with suppress(ProcessLookupError, TypeError):
+                os.kill(worker.process.pid, signal.SIGUSR1)
+        time.sleep(TRACEBACK_S)
+        error = MeasurementError(f"{self.job.name!r} over {count(len(self.workers), 'rank')} {what}")
+        for index, worker in enumerate(self.workers):
+            dump = worker.dump.read_text(errors="replace") if worker.dump.exists() else ""
+            annotate(error, "\n".join([f"gpu_bench: rank {index} {worker}", *own_lines(dump)]))
+        raise error
+
+    def _end(self) -> None:
+        """End every process, and wait until it has ended."""
+        finished = all(worker.done and worker.failure is None for worker in self.workers)
+        started = [worker.process for worker in self.workers if worker.process.pid is not None]
+        for process in started:
+            if finished:
+                process.join(10 * GRACE_S)  # it is leaving its group
+            if process.is_alive():
+                process.kill()  # a kernel that spins, or a test that ignores SIGTERM, would go on
+        for process in started:
+            process.join()
+        for worker in self.workers:
+            worker.pipe.close()
+
+
+def _hung(waited_s: float) -> str:
+    return (
+        f"made no progress within the {waited_s:g} s of timeout_s=, and was ended: does every rank call the same "
+        "collectives?"
+    )
+
+
+def _not_started(waited_s: float) -> str:
+    return f"did not start within {waited_s:g} s: what does the test's module do when its processes import it?"
+
+
+def ranks_text(indices: Sequence[int]) -> str:
+    """Return ranks by their numbers: `rank 1`, `ranks 0, 1 and 3`."""
+    *most, last = map(str, indices)
+    return f"ranks {', '.join(most)} and {last}" if most else f"rank {last}"
