@@ -1,4 +1,4 @@
-"""Which of several sizes a ratio goes with, and how."""
+"""Which of several sizes a number goes with, and how."""
 
 import math
 import statistics
@@ -16,14 +16,14 @@ MOST_STEPS = 8
 
 @dataclass(frozen=True)
 class Point:
-    """One example: its sizes by name, and how many times as fast as the reference the candidate was."""
+    """One example: its sizes by name, and what may go with them, a speedup or a time."""
 
-    sizes: Mapping[str, int]
-    ratio: float
+    sizes: Mapping[str, float]
+    value: float
 
 
 def size_that_matters(points: Sequence[Point]) -> str | None:
-    """Return the size whose ranks go best with those of the ratio (Spearman's); None where there is too little."""
+    """Return the size whose ranks go best with those of the values (Spearman's); None where there is too little."""
     names = {name for point in points for name in point.sizes}
     strengths = {name: abs(rank_correlation(*columns_of(points, name))) for name in sorted(names)}
     best = max(strengths, key=strengths.__getitem__, default=None)
@@ -31,9 +31,9 @@ def size_that_matters(points: Sequence[Point]) -> str | None:
 
 
 def columns_of(points: Sequence[Point], name: str) -> tuple[list[float], list[float]]:
-    """Return the values of a size, and the ratios of the examples that have it."""
+    """Return a size of the examples that have it, and their values."""
     having = [point for point in points if name in point.sizes]
-    return [point.sizes[name] for point in having], [point.ratio for point in having]
+    return [point.sizes[name] for point in having], [point.value for point in having]
 
 
 def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float:
@@ -49,15 +49,15 @@ def ranks(values: Sequence[float]) -> list[float]:
     return [(bisect_left(ordered, value) + bisect_right(ordered, value) - 1) / 2 for value in values]
 
 
-def steps(points: Sequence[Point], name: str) -> list[tuple[int, float]]:
-    """Return the ratio along a size, the median of each of at most eight stretches: (largest value in it, ratio)."""
-    ratios: dict[int, list[float]] = {}
+def steps(points: Sequence[Point], name: str) -> list[tuple[float, float]]:
+    """Return the value along a size, the median of each of at most eight stretches: (largest size in it, value)."""
+    values: dict[float, list[float]] = {}
     for point in points:
         if name in point.sizes:
-            ratios.setdefault(point.sizes[name], []).append(point.ratio)
-    sizes = sorted(ratios)
+            values.setdefault(point.sizes[name], []).append(point.value)
+    sizes = sorted(values)
     length = math.ceil(len(sizes) / MOST_STEPS)
     stretches = [sizes[start : start + length] for start in range(0, len(sizes), length or 1)]
     return [
-        (stretch[-1], statistics.median(ratio for size in stretch for ratio in ratios[size])) for stretch in stretches
+        (stretch[-1], statistics.median(value for size in stretch for value in values[size])) for stretch in stretches
     ]

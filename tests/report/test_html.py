@@ -19,7 +19,7 @@ from pytest_gpubench.report.html import html_page
 from pytest_gpubench.report.html.content import change_content, page_content
 from pytest_gpubench.report.html.numbers import five_digits, longest_series, quantiles, thin
 from pytest_gpubench.report.html.page import as_json, as_script, asset
-from pytest_gpubench.report.html.sizes import size_that_matters, sizes_in
+from pytest_gpubench.report.html.sizes import sizes_in
 from pytest_gpubench.report.limits import shown_limit
 from pytest_gpubench.results.model import (
     CommitInfo,
@@ -511,14 +511,6 @@ def test_the_sizes_of_an_example(example: str, sizes: dict[str, float]) -> None:
 @given(st.text())
 def test_no_example_is_too_strange_for_its_sizes(text: str) -> None:
     assert all(math.isfinite(size) for size in sizes_in(text).values())
-
-
-def test_the_size_that_matters_is_the_one_the_time_goes_with() -> None:
-    sizes = [{"rows": float(rows), "seed": float(seed), "same": 1.0} for seed, rows in enumerate([9, 2, 7, 1, 8, 3])]
-    assert size_that_matters(sizes, [each["rows"] ** 2 for each in sizes]) == "rows"
-    assert size_that_matters(sizes, [-each["seed"] for each in sizes]) == "seed"
-    assert size_that_matters([{"same": 1.0}] * 3, [1.0, 2.0, 3.0]) == ""
-    assert size_that_matters([], []) == ""
 
 
 @pytest.mark.parametrize(

@@ -176,7 +176,7 @@ def test_steps(sizes: list[int], ratios: list[float], expected: list[tuple[int, 
 @settings(max_examples=50)
 @given(POINTS)
 def test_steps_are_ordered_few_and_cover_all(found: list[Point]) -> None:
-    having = [(point.sizes["a"], point.ratio) for point in found if "a" in point.sizes]
+    having = [(point.sizes["a"], point.value) for point in found if "a" in point.sizes]
     taken = steps(found, "a")
     ends, ratios = [end for end, _ in taken], [ratio for _, ratio in taken]
     assert ends == sorted(ends)
@@ -202,5 +202,5 @@ def test_a_size_lies_in_one_step(found: list[Point]) -> None:
     assert len(set(ends)) == len(ends)
     if len(ends) < 2:
         return
-    first = [point.ratio for point in found if "a" in point.sizes and point.sizes["a"] <= ends[0]]
+    first = [point.value for point in found if "a" in point.sizes and point.sizes["a"] <= ends[0]]
     assert steps(found, "a")[0][1] == statistics.median(first)

@@ -9,7 +9,7 @@ import msgspec
 
 from pytest_gpubench.report.cells import notes_of
 from pytest_gpubench.report.html.numbers import five_digits, longest_series, quantiles, rounded, thin
-from pytest_gpubench.report.html.sizes import size_that_matters, sizes_in
+from pytest_gpubench.report.html.sizes import sizes_in
 from pytest_gpubench.report.limits import shown_limit
 from pytest_gpubench.report.rows import FROM_BEST, Row, fold, reference_index, split
 from pytest_gpubench.results.counterpart import RunKey, by_run_key, keys_of
@@ -26,6 +26,7 @@ from pytest_gpubench.results.model import (
     plain,
 )
 from pytest_gpubench.stats.tolerance import RegressionTolerance
+from pytest_gpubench.stats.trend import Point, size_that_matters
 from pytest_gpubench.units import format_bytes, printable
 from pytest_gpubench.verdict.regression import compare_measurements
 
@@ -247,9 +248,7 @@ def content_of_test(record: TestRecord, past: OlderRuns, kernels: Interned, long
         "params": record.params,
         "warnings": record.warnings,
         "extra": pairs(record.extra_info),
-        "size": size_that_matters(
-            [sizes_in(item.example) for item in sized], [item.timing.median_us for item in sized]
-        ),
+        "size": size_that_matters([Point(sizes_in(item.example), item.timing.median_us) for item in sized]) or "",
         "items": items,
     }
 
