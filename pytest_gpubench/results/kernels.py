@@ -180,21 +180,18 @@ def short_name(name: str) -> str:
 
     `void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, ...>(int, ...)` is
     `vectorized_elementwise_kernel<CUDAFunctor_add>`. Names of copies and of Triton kernels stay as they are; a name
-    that a library spells out at length is cut in its middle.
+    that a library spells out at length is cut in its middle, and so is one that is still mangled.
     """
     if name.startswith(("Memcpy", "Memset", "triton_")):
         return name
     if name.startswith("_Z"):
-        found, *inner = _mangled(name) or [name]
-        return _joined(found, [part for part in inner if not SILENT.match(part) and not WRAPPERS.match(part)])
+        return _cut(name)
     path, arguments = _split(name)
-    return _joined(_last(path), [part for part in map(_informative, arguments) if part])
-
-
-def _joined(name: str, inner: Sequence[str]) -> str:
-    if inner:
-        return _cut(f"{name}<{inner[0]}>")
-    return _cut(name) if SPELT_OUT.match(name) else name
+    last = _last(path)
+    inner = next(filter(None, map(_informative, arguments)), None)
+    if inner is not None:
+        return _cut(f"{last}<{inner}>")
+    return _cut(last) if SPELT_OUT.match(last) else last
 
 
 def _cut(text: str) -> str:
@@ -294,50 +291,6 @@ def _informative(argument: str) -> str | None:
     if WRAPPERS.match(path[-1]):
         return next((part for part in map(_informative, arguments) if part), None)
     return path[-1] if IDENTIFIER.fullmatch(path[-1]) and not SILENT.match(path[-1]) else None
-
-
-SKIPPED = re.compile(r"L[A-Za-z]n?\d+E|S[0-9A-Z]*_|T\d*_|E\d*_|[A-Za-z_]")
-
-
-def _mangled(name: str) -> list[str]:
-    """Return the names in a mangled one: the function's own first, then those in its template arguments."""
-    nested = re.match(r"_ZN[VKrRO]*|_Z", name)
-    assert nested is not None
-    path, at = [], nested.end()
-    while found := _source_name(name, at):
-        path.append(found)
-        at += len(str(len(found))) + len(found)
-        if nested.group() == "_Z":
-            break
-    if not path:
-        return []
-    return [_last([part for part in path if not part.startswith("_GLOBAL__N_")] or path), *_names_in(name, at)]
-
-
-def _names_in(name: str, at: int) -> Iterator[str]:
-    """Yield the names in the template arguments that begin at a place: the last part of each qualified one."""
-    if name[at : at + 1] != "I":
-        return
-    last = ""
-    while at < len(name):
-        found = _source_name(name, at)
-        if found:
-            last, at = found, at + len(str(len(found))) + len(found)
-            continue
-        if last:
-            yield last
-            last = ""
-        skipped = SKIPPED.match(name, at)
-        at = skipped.end() if skipped else at + 1
-
-
-def _source_name(name: str, at: int) -> str | None:
-    """Return the identifier that is written with its length before it at a place; None where there is none."""
-    found = re.compile(r"[1-9]\d*").match(name, at)
-    if found is None:
-        return None
-    text = name[found.end() : found.end() + int(found.group())]
-    return text if len(text) == int(found.group()) and IDENTIFIER.fullmatch(text) else None
 
 
 # from a name to a category

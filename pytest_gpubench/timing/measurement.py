@@ -145,7 +145,7 @@ def summarise_kernels(reps: Sequence[Rep]) -> list[Kernel]:
     totals_ns = [time_by_kernel(rep.records) for rep in reps]
     return [
         Kernel(
-            name=name,
+            name=demangled(name),
             kind=kind,
             launches=launches[name],
             median_us=statistics.median(total[name] for total in totals_ns) / 1e3,
@@ -153,6 +153,16 @@ def summarise_kernels(reps: Sequence[Rep]) -> list[Kernel]:
         )
         for name, kind in kinds.items()
     ]
+
+
+def demangled(name: str) -> str:
+    """Return a kernel's name as C++ code has it: the profiler leaves very long ones mangled."""
+    if not name.startswith("_Z"):
+        return name
+    import torch
+
+    demangle = getattr(torch._C, "_demangle", None)  # not public
+    return name if demangle is None else str(demangle(name))
 
 
 def time_by_kernel(records: Iterable[Record]) -> Counter[str]:

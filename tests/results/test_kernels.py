@@ -372,27 +372,7 @@ NAMES = [
     ("triton_for_fused_0", "triton_for_fused_0", C.ELEMENTWISE),
     ("triton__0d1d2d3de", "triton__0d1d2d3de", C.TRITON),
     # mangled
-    (
-        "_ZN2at6native29vectorized_elementwise_kernelILi4ENS0_15CUDAFunctor_addIfEESt5arrayIPcLm3EEEEviT0_T1_",
-        "vectorized_elementwise_kernel<CUDAFunctor_add>",
-        C.ELEMENTWISE,
-    ),
-    (
-        "_ZN2at6native12_GLOBAL__N_128vectorized_layer_norm_kernelIN3c108BFloat16EfLb1EEEviT0_PKT_S8_S8_PS5_S9_PS6_",
-        "vectorized_layer_norm_kernel",
-        C.REDUCTION,
-    ),
-    (
-        "_ZN7cutlass7Kernel2I43cutlass_80_simt_sgemm_256x128_8x4_nn_align1EEvNT_6ParamsE",
-        "Kernel2<cutlass_80_simt_sgemm_256x128_8x4_nn_align1>",
-        C.MATMUL,
-    ),
-    (
-        "_Z40fmha_cutlassF_f32_aligned_64x128_rf_sm80N22PyTorchMemEffAttention15AttentionKernelIfE6ParamsE",
-        "fmha_cutlassF_f32_aligned_64x128_rf_sm80",
-        C.ATTENTION,
-    ),
-    ("_Z6kernelIiEvv", "kernel", C.OTHER),
+    ("_Z6kernelIiEvv", "_Z6kernelIiEvv", C.OTHER),
     ("_Z", "_Z", C.OTHER),
     # of whatever sort
     ("void at::native::radixSortKVInPlace<2, -1, 32, 4, float, long, unsigned int>(X)", "radixSortKVInPlace", C.OTHER),
