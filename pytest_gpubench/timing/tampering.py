@@ -14,6 +14,7 @@ replaced before the first look at their module. Code that rewrites this module c
 import functools
 import importlib
 import inspect
+import site
 import sys
 import sysconfig
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,6 +23,8 @@ from operator import attrgetter, is_
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
+
+import msgspec
 
 __tracebackhide__ = True
 
@@ -237,9 +240,13 @@ def is_library_file(filename: str) -> bool:
 
 @functools.cache
 def library_folders() -> tuple[Path, ...]:
-    """Return the folders of the standard library, of installed packages, of torch and of this package."""
+    """Return the folders of the standard library, of installed packages, of torch and of this package.
+
+    Packages may be installed for one user, or in any folder of PYTHONPATH: there msgspec tells which.
+    """
     import torch
 
     folders = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
     homes = [Path(str(module.__file__)).parent for module in (torch, functools)]
-    return tuple(path.resolve() for path in [*map(Path, folders), *homes, Path(__file__).parent.parent])
+    homes += [Path(str(msgspec.__file__)).parents[1], Path(__file__).parents[1]]
+    return tuple(path.resolve() for path in [*map(Path, [*folders, site.getusersitepackages()]), *homes])

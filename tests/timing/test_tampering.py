@@ -1,6 +1,10 @@
 """What a test replaced is named; what libraries wrap is not."""
 
 import functools
+import os
+import shutil
+import site
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -290,6 +294,26 @@ def test_what_is_foreign(value: object, foreign: bool) -> None:
 )
 def test_files_of_libraries(path: str, library: bool) -> None:
     assert is_library_file(path) is library
+
+
+def test_packages_may_be_installed_for_a_user_or_in_a_folder_of_pythonpath(tmp_path: Path) -> None:
+    """There a module that this package imports was called replaced, and every measurement INVALID."""
+    assert is_library_file(f"{site.getusersitepackages()}/package/file.py")
+    msgspec = Path(str(find("msgspec.__file__"))).parent
+    shutil.copytree(msgspec, tmp_path / "msgspec")
+    code = (
+        "import msgspec, pytest_gpubench.results.model; from pytest_gpubench.timing.tampering import replaced;"
+        "print(msgspec.__file__, replaced())"
+    )
+    paths = os.pathsep.join([str(tmp_path), str(Path(verdict.__file__).parents[2])])
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == [str(tmp_path / "msgspec" / "__init__.py"), "None"]
 
 
 def test_modules_of_other_packages_are_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
