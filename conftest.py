@@ -1,16 +1,23 @@
+import gc
 import os
 import signal
+from collections.abc import Callable, Iterator
 
+import _pytest.pytester
 import pytest
 from hypothesis import settings
 
 pytest_plugins = ["pytester"]
 
-settings.register_profile("gpubench", deadline=None)  # no test of ours asserts a wall time
+EXAMPLES = 100 if "CI" in os.environ else 25
+settings.register_profile("gpubench", deadline=None, max_examples=EXAMPLES)  # no test of ours asserts a wall time
 settings.load_profile("gpubench")
 
-
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # hundreds of processes of ours would compile the package anew
+
+
+KEPT = ("hypothesis", "msgspec", "numpy", "plotly", "pynvml", "pytest_gpubench", "rich", "torch", "triton")
+"""Packages that stay imported when an inner run ends: torch cannot be imported twice, the others need not be."""
 
 
 def pytest_configure() -> None:
@@ -18,6 +25,28 @@ def pytest_configure() -> None:
     for number in (signal.SIGINT, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, signal.default_int_handler if number is signal.SIGINT else signal.SIG_DFL)
+
+
+def pytest_collection_finish() -> None:
+    """Let the garbage collector pass over what is imported: with torch in memory it takes a third of a second."""
+    gc.collect()
+    gc.freeze()
+
+
+class Snapshot(_pytest.pytester.SysModulesSnapshot):
+    def __init__(self, preserve: Callable[[str], bool] | None = None) -> None:
+        super().__init__(lambda name: name.startswith(KEPT))
+
+
+@pytest.fixture(autouse=True)
+def imported_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_pytest.pytester, "SysModulesSnapshot", Snapshot)
+
+
+@pytest.fixture(autouse=True)
+def same_profile() -> Iterator[None]:
+    yield
+    settings.load_profile("gpubench")  # an inner run may have loaded another
 
 
 @pytest.fixture(autouse=True)

@@ -17,7 +17,6 @@ from pytest_gpubench.results.store import read_run
 from pytest_gpubench.settings import Settings
 from tests.docs.console import Console, commands, renewed, unprinted
 from tests.docs.pages import PATHS, Block, blocks
-from tests.plugin.conftest import PRELOADED as PRELOADED  # pytester would import them for each run of pytest
 
 CONSOLE = blocks("console")
 PLAYED = sorted({block.page for block in CONSOLE if not block.recorded})

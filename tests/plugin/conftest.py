@@ -1,23 +1,10 @@
 from collections.abc import Callable
 from typing import Any, cast
 
-import hypothesis
-import pynvml
 import pytest
-import rich.box
-import rich.console
-import rich.table
-import torch
-import torch._inductor.test_operators
-import torch.utils.flop_counter
+import torch  # noqa: F401 # before the garbage collector is told to pass over what is imported
 
-import pytest_gpubench.fixture
-import pytest_gpubench.report.terminal
-import pytest_gpubench.timing.scripted
 from pytest_gpubench.results.model import TestRecord
-
-# pytester forgets what an inner run imports: torch cannot be imported twice, the others need not be
-PRELOADED = (hypothesis, pynvml, rich.box, rich.console, rich.table, torch, pytest_gpubench.fixture)
 
 RunResult = pytest.RunResult
 BenchRun = Callable[..., RunResult]

@@ -247,7 +247,7 @@ def test_two_comparisons_in_one_example(bench_run: BenchRun) -> None:
 
 def test_workers(bench_run: BenchRun) -> None:
     result = bench_run(
-        LOSES + WINS.partition("def slow_from")[2].partition("\n")[2].replace("test_it", "test_wins"), "-n", "2"
+        LOSES + WINS.partition("def slow_from")[2].partition("\n")[2].replace("test_it", "test_wins"), "-n", "1"
     )
     result.assert_outcomes(passed=1, failed=1)
     result.stdout.fnmatch_lines(["E *@example(n=37)"])
@@ -347,6 +347,7 @@ def test_a_drawn_tensor_is_pasted_lazily(bench_run: BenchRun) -> None:
 from pytest_gpubench.strategies import shapes, tensors
 
 @pytest.mark.perf(min_speedup=0.8)
+@settings(phases=[Phase.generate, Phase.shrink])
 @given(x=tensors(shapes(dims=1, max_side=99)))
 def test_it(gpu_bench, x): gpu_bench.compare(slow_from(x.shape[0], 37), double, (x,))
 """

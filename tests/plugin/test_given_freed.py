@@ -10,6 +10,7 @@ import gc
 import weakref
 from pytest_gpubench.strategies import shapes, tensors
 
+gc.freeze()  # what is imported: the tests collect garbage dozens of times
 held = []
 
 def hold(thing):
