@@ -11,7 +11,7 @@ from pytest_gpubench import __all__ as public_names
 from pytest_gpubench.cli import MODULES
 from pytest_gpubench.limits import Limits
 from pytest_gpubench.plugin.options import markdown_table
-from pytest_gpubench.settings import ROWS, flag_name
+from pytest_gpubench.settings import ROWS, CallSettings, flag_name
 from tests.docs.pages import PACKAGE, PAGES, README, TEXTS
 
 WIDTH = 120
@@ -41,14 +41,13 @@ def test_every_option_and_public_name_is_somewhere() -> None:
 
 @pytest.mark.parametrize(("call", "page"), [("measure", "measuring"), ("compare", "comparing"), ("ranks", "measuring")])
 def test_every_keyword_of_a_call_is_explained(call: str, page: str) -> None:
-    keywords = set(inspect.signature(getattr(GpuBench, call)).parameters) - {
-        "self",
-        "function",
-        "candidate",
-        "reference",
-    }
-    shared = set(inspect.signature(GpuBench.measure).parameters) if call != "measure" else set()
-    assert [name for name in sorted(keywords - shared) if not re.search(rf"`.*\b{name}\b", TEXTS[page])] == []
+    keywords = keywords_of(call) - (set() if call == "measure" else keywords_of("measure"))
+    assert [name for name in sorted(keywords) if not re.search(rf"`.*\b{name}\b", TEXTS[page])] == []
+
+
+def keywords_of(call: str) -> set[str]:
+    parameters = inspect.signature(getattr(GpuBench, call)).parameters.values()
+    return {each.name for each in parameters if each.kind is each.KEYWORD_ONLY} | set(CallSettings.__annotations__)
 
 
 def test_every_warning_explained_exists() -> None:
@@ -59,9 +58,8 @@ def test_every_warning_explained_exists() -> None:
 
 def test_every_error_is_explained() -> None:
     rows = re.findall(r"^\| `(\w+)`", TEXTS["troubleshooting"].split("## Errors")[1].split("\n## ")[0], re.MULTILINE)
-    assert sorted([*rows, "GpuBenchError"]) == sorted(
-        name for name in vars(errors) if inspect.isclass(vars(errors)[name])
-    )
+    names = [name for name, value in vars(errors).items() if inspect.isclass(value) and issubclass(value, Exception)]
+    assert sorted([*rows, "GpuBenchError"]) == sorted(names)
 
 
 def test_every_option_shown_exists() -> None:
