@@ -31,12 +31,16 @@ def command_of(pid: int) -> str | None:
 
 
 def family(roots: Iterable[int]) -> frozenset[int]:
-    """Return the ids of processes and of all their descendants."""
+    """Return the ids of processes, of all their descendants, and of this process's ancestors, which wait for it."""
     found = set(roots)
     pids = [int(folder.name) for folder in Path("/proc").glob("[0-9]*")]
     parents = {pid: int(fields[1]) for pid in pids if (fields := _stat_fields(pid))}
     while more := {pid for pid, parent in parents.items() if parent in found} - found:
         found |= more
+    ancestor = os.getppid()
+    while ancestor in parents and ancestor not in found:
+        found.add(ancestor)
+        ancestor = parents[ancestor]
     return frozenset(found)
 
 

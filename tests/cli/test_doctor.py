@@ -191,11 +191,17 @@ def test_what_a_gpu_does_not_tell_is_left_out(answers: dict[str, Any], lines: li
 
 def test_a_process_of_others_is_named() -> None:
     import os
+    import signal
+    import subprocess
 
-    parent = SimpleNamespace(pid=os.getppid(), usedGpuMemory=2**30)
-    me = SimpleNamespace(pid=os.getpid(), usedGpuMemory=2**20)
-    nvml = FakeNvml(ComputeRunningProcesses=[parent, me])
-    assert doctor.others_words(nvml).startswith(f"1 other process: pid {os.getppid()} (")
+    started = subprocess.run(["sh", "-c", "sleep 60 >&- & echo $!"], stdout=subprocess.PIPE, text=True, check=True)
+    orphan = int(started.stdout)
+    processes = [SimpleNamespace(pid=pid, usedGpuMemory=2**30) for pid in (orphan, os.getpid(), os.getppid())]
+    try:
+        words = doctor.others_words(FakeNvml(ComputeRunningProcesses=processes))
+    finally:
+        os.kill(orphan, signal.SIGKILL)
+    assert words.startswith(f"1 other process: pid {orphan} (sleep 60")
 
 
 def test_without_nvml_nothing_is_known() -> None:

@@ -10,15 +10,18 @@ import pytest
 from pytest_gpubench.gpu.processes import command_of, family
 
 
-def test_a_family_is_all_that_descends() -> None:
+def test_a_family_is_all_that_descends_and_who_waits() -> None:
     script = "import subprocess, sys; p = subprocess.Popen(['cat']); print(p.pid, flush=True); p.wait()"
     child = subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert child.stdout is not None
     grandchild = int(child.stdout.readline())
     try:
         assert {os.getpid(), child.pid, grandchild} <= family([os.getpid()])
-        assert family([child.pid]) == {child.pid, grandchild}
-        assert family([child.pid, 2**30]) == {child.pid, grandchild, 2**30}
+        waiting = family([])
+        assert os.getppid() in waiting
+        assert not {os.getpid(), child.pid, grandchild} & waiting
+        assert family([child.pid]) - waiting == {child.pid, grandchild}
+        assert family([child.pid, 2**30]) - waiting == {child.pid, grandchild, 2**30}
     finally:
         child.communicate("")
 

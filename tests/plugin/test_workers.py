@@ -80,7 +80,8 @@ def test_how_many_workers(
     expected: int | None,
 ) -> None:
     monkeypatch.setattr(visible, "read_host", lambda: [HostGpu(gpu, (gpu,)) for gpu in GPUS])
-    monkeypatch.delenv("PYTEST_XDIST_AUTO_NUM_WORKERS", raising=False)
+    for name in ("PYTEST_XDIST_AUTO_NUM_WORKERS", "CUDA_VISIBLE_DEVICES"):
+        monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     config = pytester.parseconfig(
