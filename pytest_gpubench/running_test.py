@@ -24,6 +24,7 @@ from pytest_gpubench.report.trace_summary import trace_name
 from pytest_gpubench.results.model import VALIDITY, DeviceFacts, Measurement, Outcome, Verdict
 from pytest_gpubench.results.phases import Phases
 from pytest_gpubench.search import Example, NoSearch, Search
+from pytest_gpubench.search.budget import TimeBudget
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.timing.traces import take_trace
 from pytest_gpubench.verdict.saved_runs import BaselineLimit, Compared, compare_with_baseline
@@ -71,7 +72,7 @@ class CurrentTest:
     def begin_example(self, example: Example) -> None:
         """Note what hypothesis calls the test with next."""
         if isinstance(self.search, NoSearch):
-            self.search = Search(self.settings.given_budget, example)
+            self.search = Search(TimeBudget(self.settings.given_budget), example)
         self.search.begin(example)
 
     def forget(self) -> None:

@@ -223,7 +223,7 @@ class Run:
         """Fail a test that has a limit and measured nothing, or was disturbed."""
         self._phase, self._is_running = "call", True
         try:
-            with self._following_examples(item):
+            with self._intercepting_examples(item):
                 result = yield
         except (Exception, pytest.fail.Exception, pytest.skip.Exception):
             self._note_newcomers()
@@ -316,16 +316,16 @@ class Run:
         test.settings, test.limits = markers.apply_settings(demands, self.resolver), limits_of(demands)
         test.demands = demands
 
-    def _following_examples(self, item: pytest.Item) -> "AbstractContextManager[None]":
+    def _intercepting_examples(self, item: pytest.Item) -> "AbstractContextManager[None]":
         """Note what hypothesis calls a test with, if it does."""
         function = getattr(item, "obj", None)
         test = self.current_test() if uses_fixture(item) and hasattr(function, "hypothesis") else None
         if test is None:
             return nullcontext()
-        from pytest_gpubench.search import following_examples
+        from pytest_gpubench.search import intercepting_examples
 
         settings, fixtures = test.settings, getattr(item, "funcargs", {})
-        return following_examples(function, test.begin_example, fixtures, settings.given_oom, test.warnings.append)
+        return intercepting_examples(function, test.begin_example, fixtures, settings.given_oom, test.warnings.append)
 
     def _refusal(self, item: pytest.Item) -> str | None:
         """Return why a test cannot be run; None where it can."""

@@ -1,14 +1,12 @@
-"""A test whose examples hypothesis makes: a cheap look at each, the full protocol for the worst, all remembered.
+"""A test under @given: hypothesis draws examples, and the search finds and judges the worst.
 
-What is remembered is a verdict by what hypothesis had drawn: where it calls a test again with the same, to shrink or to
-replay, it gets the same verdict, and never has to call a test flaky. The same holds for an example that did not fit
-into memory, and for one that failed by an error of ours. Text alone tells no examples apart: that of st.data(), of a
-tensor or of a large array is the same for many.
+A call is remembered by all that hypothesis has drawn for its example. When hypothesis repeats an example, to shrink or
+to replay it, each call comes to the same result, error or rejection, so hypothesis never calls the test flaky. The
+text of an example is not enough: st.data(), tensors and large arrays look the same for many examples.
 """
 
-from pytest_gpubench.search.comparisons import Search
 from pytest_gpubench.search.example import Example
-from pytest_gpubench.search.following import following_examples
-from pytest_gpubench.search.no_search import NoSearch
+from pytest_gpubench.search.given import intercepting_examples
+from pytest_gpubench.search.search import NoSearch, Search
 
-__all__ = ["Example", "NoSearch", "Search", "following_examples"]
+__all__ = ["Example", "NoSearch", "Search", "intercepting_examples"]

@@ -1,20 +1,110 @@
-"""A GPU whose memory is full: how an error says so, and how what an example took is given back."""
+"""Out-of-memory policy for examples: leave out those that do not fit, and repeat what an example came to before."""
 
 import gc
 import re
 import sys
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, NoReturn, TypeVar
 
-from pytest_gpubench.search.raised import clear
+from pytest_gpubench.errors import GpuBenchError, LimitBroken, WrongResult
+from pytest_gpubench.gpu.context import context_error, may_be_cuda_error
+from pytest_gpubench.search.example import Example, Key, size_of
+from pytest_gpubench.search.remembered_error import RememberedError, clear_frames, origin_of
+from pytest_gpubench.units import count
 
 __tracebackhide__ = True
 
 MEMORY_FULL = re.compile(r"(CUDA error|Triton Error \[CUDA\]): out of memory|CUBLAS_STATUS_ALLOC_FAILED")
-"""What full memory is called by those who do not raise torch.OutOfMemoryError."""
+"""What libraries call full memory that do not raise torch.OutOfMemoryError."""
+NEARLY_ALL = 0.9
+"""From this share of examples without room on, the search has hardly searched."""
+T = TypeVar("T")
+OnOutOfMemory = Literal["reject", "fail"]
+
+
+class ContextLost(BaseException):
+    """Raised past hypothesis when the CUDA context is broken: every further example would fail."""
+
+    def __init__(self, error: Exception, example: Example) -> None:
+        super().__init__(str(error))
+        self.error, self.example = error, example
+
+
+@dataclass
+class Examples:
+    """The examples of a running test and what each came to; hypothesis calls a test flaky that changes that."""
+
+    on_out_of_memory: OnOutOfMemory
+    rejected: dict[Key, Example] = field(default_factory=dict)
+    """Those without room in memory."""
+    failed: dict[Key, RememberedError] = field(default_factory=dict)
+    """By an error of ours or, where that is to fail, by full memory."""
+    passed: set[Key] = field(default_factory=set)
+    held: list[object] = field(default_factory=list)
+    last: Exception | None = None
+
+    def draw(self, text: str, sizes: Mapping[str, int], make: Callable[[], object]) -> object:
+        """Return a drawn value; one that fits once and not later is rejected all the same."""
+        drawn = self.run(Example(text, sizes), make, "draw")
+        assert drawn is not None
+        return drawn
+
+    def run(self, example: Example, call: Callable[[], T], kind: str = "call") -> T | None:
+        """Call, and come to what the same example came to before; reject it where it does not fit into memory.
+
+        Returns what the call returns; None for an example that passed before and has no room this time.
+        """
+        self._clear_last()
+        self.held += example.held
+        if _key_of(kind, example) in self.rejected:
+            _reject()
+        result, error = _attempt(call)
+        key = _key_of(kind, example)  # with what was drawn in the call
+        if error is not None and may_be_cuda_error(error) and context_error() is not None:
+            raise ContextLost(error, example)
+        if key in self.rejected:
+            self.last = error
+            _reject()
+        before = self.failed.get(key)
+        if error is not None and is_out_of_memory(error) and self.on_out_of_memory == "reject":
+            give_back(error)
+            error = None  # and with it what its frames hold
+            if before is None and key not in self.passed:
+                self.rejected[key] = example
+                _reject()
+        elif error is not None and before is None and _is_ours(error):
+            self.failed[key] = before = RememberedError(error)
+        if before is not None and (error is None or (_is_ours(error) and origin_of(error) != before.origin)):
+            error = before.again()
+        if error is not None:
+            self.last = error
+            raise error
+        if kind == "call":
+            self.passed.add(key)
+        return result
+
+    def _clear_last(self) -> None:
+        """Drop what the frames of the last failure hold, tensors above all: hypothesis keeps its traceback."""
+        if self.last is not None:
+            clear_frames(self.last)
+            self.last = None
+
+    @property
+    def sentence(self) -> str:
+        """How many examples did not fit into memory, and the smallest."""
+        number, total = len(self.rejected), len(self.rejected.keys() | self.passed | self.failed.keys())
+        smallest = min(self.rejected.values(), key=lambda example: (size_of(example), example.text))
+        which = f"(the smallest {smallest.text})" if number > 1 else f"({smallest.text})"
+        text = f"{count(number, 'example')} did not fit into GPU memory {which}"
+        if number < NEARLY_ALL * total:
+            return text
+        others = f"of {total} in all: nearly nothing was searched" if number < total else "and no other was tried"
+        return f"{text}, {others}; lower max_bytes or max_side, or free memory"
 
 
 def is_out_of_memory(error: BaseException | None) -> bool:
-    """Tell whether an error, or one that it was raised from, is that of a GPU whose memory is full."""
+    """Tell whether an error, or one that it was raised from, says that the GPU's memory is full."""
     full: Any = getattr(sys.modules.get("torch"), "OutOfMemoryError", ())
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
@@ -26,10 +116,35 @@ def is_out_of_memory(error: BaseException | None) -> bool:
 
 
 def give_back(error: Exception) -> None:
-    """Give the memory back that an example took before there was none left."""
-    clear(error)
+    """Free the memory that an example took before it was full."""
+    clear_frames(error)
     error.__traceback__ = None
     gc.collect()
     torch: Any = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
         torch.cuda.empty_cache()
+
+
+def _key_of(kind: str, example: Example) -> Key:
+    """Return what an example is remembered by; something drawn, by its text alone, which says how it is made."""
+    return (kind, example.text) if kind == "draw" else (kind, *example.key)
+
+
+def _attempt(call: Callable[[], T]) -> tuple[T | None, Exception | None]:
+    try:
+        return call(), None
+    except Exception as error:
+        return None, error
+
+
+def _reject() -> NoReturn:
+    """Let hypothesis go on without the example."""
+    import hypothesis
+
+    hypothesis.event("did not fit into GPU memory")
+    hypothesis.reject()
+
+
+def _is_ours(error: Exception) -> bool:
+    """Tell whether a measurement, a comparison or full memory failed, and not the test itself."""
+    return isinstance(error, (GpuBenchError, LimitBroken, WrongResult)) or is_out_of_memory(error)

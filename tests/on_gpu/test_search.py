@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from pytest_gpubench import GpuBench
 from pytest_gpubench import strategies as gst
-from pytest_gpubench.search import following_examples
+from pytest_gpubench.search import intercepting_examples
 from pytest_gpubench.timing.compilations import counting_compilations
 from tests.on_gpu import planted
 
@@ -42,7 +42,7 @@ def test_what_does_not_fit_is_rejected_and_given_back(gpu_bench: GpuBench) -> No
         assert x is not held
 
     before = torch.cuda.memory_allocated(gpu_bench.device)
-    with following_examples(test, lambda example: None, {}, "reject", warnings.append):
+    with intercepting_examples(test, lambda example: None, {}, "reject", warnings.append):
         cast(Any, test)()
     assert torch.cuda.memory_allocated(gpu_bench.device) == before
     assert warnings == [f"1 example did not fit into GPU memory (gib={total // GIB + 1})"]
@@ -68,7 +68,7 @@ def test_out_of_memory_within_a_comparison_is_rejected(gpu_bench: GpuBench) -> N
         gpu_bench.compare(compare, lambda x: 1 + x, args=(x,), names=("add", "again"))
 
     before = torch.cuda.memory_allocated(gpu_bench.device)
-    with following_examples(compared, lambda example: None, {}, "reject", warnings.append):
+    with intercepting_examples(compared, lambda example: None, {}, "reject", warnings.append):
         cast(Any, compared)()
     assert warnings == ["1 example did not fit into GPU memory (share=3)"]
     assert len(seen) >= 2

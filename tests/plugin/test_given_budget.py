@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import pytest_gpubench.bench.ranks
-from pytest_gpubench.search import Search
+from pytest_gpubench.search.budget import TimeBudget
 from tests.plugin.conftest import RecordRun
 from tests.plugin.test_given import limited
 from tests.plugin.test_ranks import ON_CPU, STEADY_US, replace_ranks, take_samples
@@ -22,11 +22,11 @@ def seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have whatever is paid for take a second."""
 
     @contextmanager
-    def paying(search: Search) -> Iterator[None]:
+    def paying(budget: TimeBudget) -> Iterator[None]:
         yield
-        search.spent_s += 1.0
+        budget.spent_s += 1.0
 
-    monkeypatch.setattr(Search, "paying", paying)
+    monkeypatch.setattr(TimeBudget, "paying", paying)
 
 
 @pytest.mark.usefixtures("seconds")

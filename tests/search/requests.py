@@ -12,7 +12,8 @@ from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.limits import Limits
 from pytest_gpubench.results.model import Comparison, Measurement, Speedup, Timing
 from pytest_gpubench.search import Example, Search
-from pytest_gpubench.search.comparisons import QUICK_QUADS
+from pytest_gpubench.search.budget import TimeBudget
+from pytest_gpubench.search.search import QUICK_QUADS
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.timing.calls import make_arguments, make_call
 
@@ -78,7 +79,7 @@ class Harness:
     """A search, and what its comparisons were asked."""
 
     def __init__(self, budget_s: float = 30.0, **limits: float) -> None:
-        self.search = Search(budget_s, Example("", {}))
+        self.search = Search(TimeBudget(budget_s), Example("", {}))
         self.limits = limits
         self.log: list[Any] = []
         self.measured: list[Measurement] = []

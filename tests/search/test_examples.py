@@ -13,10 +13,10 @@ from hypothesis.errors import FailedHealthCheck, Flaky, Unsatisfiable, Unsatisfi
 
 from pytest_gpubench.errors import DeviceUnavailable, LimitBroken, MeasurementError, WrongResult
 from pytest_gpubench.search import Example
-from pytest_gpubench.search.examples import Examples
+from pytest_gpubench.search.out_of_memory import Examples
 from pytest_gpubench.strategies import LazyTensor, tensors
 from tests.search.errors import caused_by, full, notes
-from tests.search.followed import follow
+from tests.search.intercepted import follow
 
 
 def raise_full(n: int) -> None:
@@ -151,7 +151,7 @@ def test_what_an_example_held_is_given_back(which: Any, monkeypatch: pytest.Monk
     """At the next example nothing of one that did not fit, or failed, is alive, though hypothesis keeps its error."""
     held: list[weakref.ref[torch.Tensor]] = []
     emptied: list[int] = []
-    monkeypatch.setattr("pytest_gpubench.search.examples.context_error", lambda: None)
+    monkeypatch.setattr("pytest_gpubench.search.out_of_memory.context_error", lambda: None)
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: emptied.append(1))
 
@@ -197,7 +197,7 @@ def test_the_shape_that_breaks_cuda_is_told(monkeypatch: pytest.MonkeyPatch) -> 
     """From then on every example fails, small ones too: none is tried."""
     broken: list[int] = []
     monkeypatch.setattr(
-        "pytest_gpubench.search.examples.context_error", lambda: "an illegal access" if broken else None
+        "pytest_gpubench.search.out_of_memory.context_error", lambda: "an illegal access" if broken else None
     )
 
     def body(n: int) -> None:
@@ -215,7 +215,7 @@ def test_the_shape_that_breaks_cuda_is_told(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_an_error_that_only_speaks_of_cuda_is_shrunk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pytest_gpubench.search.examples.context_error", lambda: None)
+    monkeypatch.setattr("pytest_gpubench.search.out_of_memory.context_error", lambda: None)
 
     def body(n: int) -> None:
         if n > 50:

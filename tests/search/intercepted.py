@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, cast
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from pytest_gpubench.search import following_examples
+from pytest_gpubench.search import intercepting_examples
 
 
 class Followed(NamedTuple):
@@ -31,7 +31,7 @@ def follow(body: Callable[[int], object], on_out_of_memory: Any = "reject", size
         body(n)
 
     try:
-        with following_examples(test, lambda example: None, {}, on_out_of_memory, warnings.append):
+        with intercepting_examples(test, lambda example: None, {}, on_out_of_memory, warnings.append):
             cast(Any, test)()
     except BaseException as error:
         return Followed(error, warnings, calls)

@@ -1,4 +1,4 @@
-"""A test under @given while it runs: what each of its examples is, and what hypothesis is to leave out."""
+"""Intercept a test under @given while it runs: what each of its examples is, and what hypothesis must not do to it."""
 
 import functools
 from collections.abc import Callable, Iterator, Mapping
@@ -9,7 +9,7 @@ from typing import Any
 from pytest_gpubench.errors import annotate
 from pytest_gpubench.search.coverage import without_our_lines
 from pytest_gpubench.search.example import Example, example_of
-from pytest_gpubench.search.examples import ContextLost, Examples, OnOutOfMemory
+from pytest_gpubench.search.out_of_memory import ContextLost, Examples, OnOutOfMemory
 from pytest_gpubench.strategies.tensors import made_of, out_of_memory_policies
 from pytest_gpubench.timing.compilations import counting_compilations
 
@@ -17,19 +17,19 @@ __tracebackhide__ = True
 
 
 @contextmanager
-def following_examples(
+def intercepting_examples(
     function: Any,
     begin: Callable[[Example], None],
     fixtures: Mapping[str, object],
     on_out_of_memory: OnOutOfMemory = "reject",
     warn: Callable[[str], None] = lambda text: None,
 ) -> Iterator[None]:
-    """Tell `begin` what a test under @given is called with, each time; does nothing for any other test.
+    """Call `begin` with each example of a test under @given; do nothing for any other test.
 
-    Lazy tensors in its arguments are made, hypothesis's usual deadline is off, and what was compiled is counted.
+    Lazy tensors in its arguments are made, hypothesis's usual deadline is off, and compilations are counted.
 
     fixtures: the test's arguments that hypothesis does not draw. on_out_of_memory: what to do with an example that does
-    not fit into the GPU's memory; those rejected are told to `warn`, once and together.
+    not fit into the GPU's memory; `warn` is called once, with a sentence about all that were rejected.
     """
     handle = getattr(function, "hypothesis", None)
     inner = getattr(handle, "inner_test", None)
@@ -38,14 +38,14 @@ def following_examples(
         return
 
     owner = getattr(function, "__self__", None)
-    found = Examples(on_out_of_memory)
+    examples = Examples(on_out_of_memory)
     lost: ContextLost | None = None
 
     def is_drawn(name: str, value: object) -> bool:
         return name not in fixtures and (owner is None or value is not owner)
 
     @functools.wraps(inner)
-    def told(*args: Any, **kwargs: Any) -> object:
+    def intercepted(*args: Any, **kwargs: Any) -> object:
         __tracebackhide__ = True
         drawn = {name: value for name, value in kwargs.items() if is_drawn(name, value)}
         example = replace(example_of(drawn), compilations=compilations)
@@ -56,27 +56,27 @@ def following_examples(
             begin(example)
             return inner(*args, **{name: made_of(value) if name in drawn else value for name, value in kwargs.items()})
 
-        return found.run(example, call)
+        return examples.run(example, call)
 
     with ExitStack() as stack:
         compilations = stack.enter_context(counting_compilations())
         stack.enter_context(without_usual_deadline(function))
         stack.enter_context(without_our_lines())
-        handle.inner_test = told
-        out_of_memory_policies.append(found.draw)
+        handle.inner_test = intercepted
+        out_of_memory_policies.append(examples.draw)
         try:
             yield
         except ContextLost as error:
             lost = error
         except Exception as error:
-            if found.rejected:
-                annotate(error, f"gpu_bench: {found.sentence}")
+            if examples.rejected:
+                annotate(error, f"gpu_bench: {examples.sentence}")
             raise
         finally:
-            out_of_memory_policies.remove(found.draw)
+            out_of_memory_policies.remove(examples.draw)
             handle.inner_test = inner
-            if found.rejected:
-                warn(found.sentence)
+            if examples.rejected:
+                warn(examples.sentence)
     if lost is not None:
         pasted = lost.example.pasted or lost.example.text
         annotate(lost.error, f"gpu_bench: the CUDA context broke in this example, not shrunk: @example({pasted})")

@@ -11,7 +11,7 @@ from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 from pytest_gpubench.errors import LimitBroken
-from pytest_gpubench.search import Example, following_examples
+from pytest_gpubench.search import Example, intercepting_examples
 from pytest_gpubench.strategies import lazy_tensor, tensor
 from tests.search.errors import notes
 
@@ -26,7 +26,7 @@ def test_the_inner_test_is_put_back() -> None:
 
     called: list[tuple[str, int]] = []
     inner = cast(Any, body).hypothesis.inner_test
-    with following_examples(body, seen.append, {"fixture": "f"}):
+    with intercepting_examples(body, seen.append, {"fixture": "f"}):
         assert cast(Any, body).hypothesis.inner_test is not inner
         cast(Any, body)(fixture="f")
     assert cast(Any, body).hypothesis.inner_test is inner
@@ -37,7 +37,7 @@ def test_the_inner_test_is_put_back() -> None:
 
 @pytest.mark.parametrize("function", [None, len, lambda: 0, SimpleNamespace(hypothesis=SimpleNamespace())])
 def test_other_tests_are_left_alone(function: object) -> None:
-    with following_examples(function, lambda example: pytest.fail("there is none"), {}):
+    with intercepting_examples(function, lambda example: pytest.fail("there is none"), {}):
         pass
 
 
@@ -61,7 +61,7 @@ def test_lazy_tensors_are_made_for_each_call() -> None:
         seen.append(x)
 
     examples: list[Example] = []
-    with following_examples(test, examples.append, {}):
+    with intercepting_examples(test, examples.append, {}):
         test()
     plain, pair, nested = sorted(seen, key=lambda x: ("Tensor", "Pair", "list").index(type(x).__name__))
     expected = tensor((2, 3), seed=4, device="cpu")
@@ -80,7 +80,7 @@ def test_a_failing_example_is_printed_lazily() -> None:
     def test(x: Any) -> None:
         raise LimitBroken("slow")
 
-    with pytest.raises(LimitBroken) as caught, following_examples(test, lambda example: None, {}):
+    with pytest.raises(LimitBroken) as caught, intercepting_examples(test, lambda example: None, {}):
         test()
     assert f"x={LAZY!r}" in notes(caught.value)
 
@@ -100,7 +100,7 @@ def test_the_usual_deadline_is_off(own_ms: int | None, expected_ms: int | None) 
 
         function = cast(Any, test if own_ms is None else settings(deadline=own_ms)(test))
         asked = function._hypothesis_internal_use_settings
-        with following_examples(function, lambda example: None, {}):
+        with intercepting_examples(function, lambda example: None, {}):
             function()
         assert function._hypothesis_internal_use_settings is asked
     finally:

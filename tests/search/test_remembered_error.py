@@ -4,7 +4,7 @@ import pytest
 
 from pytest_gpubench.errors import LimitBroken, MeasurementError, WrongResult
 from pytest_gpubench.search import Example
-from pytest_gpubench.search.examples import Examples
+from pytest_gpubench.search.out_of_memory import Examples
 from tests.search.errors import depth
 from tests.search.requests import Harness, request_of
 

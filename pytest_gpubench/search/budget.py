@@ -1,0 +1,117 @@
+"""What the examples of a test share: seconds to time them, and alpha, of which each judgement spends a part."""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+import msgspec
+
+from pytest_gpubench.results.model import Outcome, Verdict
+from pytest_gpubench.settings import Settings
+from pytest_gpubench.stats import speedup
+from pytest_gpubench.stats.summary import LEAST_FOR_STD, least_count
+from pytest_gpubench.timing.compilations import Compilations, counting_compilations
+
+__tracebackhide__ = True
+
+SHRINKING = 1000
+"""Judgements beside the test's max_examples, to shrink what fails: planted defects took up to 658 calls in all."""
+ON_MEDIAN = ("max_time_us", "min_gbps", "min_tflops", "min_peak_fraction")
+
+
+@dataclass
+class TimeBudget:
+    """Seconds to time examples; as many again once one has failed, to shrink it."""
+
+    budget_s: float
+    spent_s: float = 0.0
+    has_failed: bool = False
+
+    @property
+    def why_spent(self) -> str:
+        """Why nothing more is timed; empty while there is time."""
+        if self.spent_s < self.budget_s * (1 + self.has_failed):
+            return ""
+        return f"--gpu-bench-given-budget of {self.budget_s:g} s is spent"
+
+    @contextmanager
+    def paying(self) -> Iterator[None]:
+        """Spend the time that this lasts, without the time that compiling takes."""
+        began_s, compiled = time.perf_counter(), Compilations()
+        try:
+            with counting_compilations() as compiled:
+                yield
+        finally:
+            self.spent_s += max(0.0, time.perf_counter() - began_s - compiled.elapsed_s)
+
+
+@dataclass
+class AlphaBudget:
+    """The alpha of a test: each judgement has less than the one before, so fixed reps may be too few for later ones."""
+
+    alpha: float = 0.0
+    judged: int = 0
+    in_example: int = 0
+    """Judgements in the running example."""
+    most_in_example: int = 1
+    needed: dict[int, int] = field(default_factory=dict)
+    """By a number of reps that is too few: how many would be enough for all examples."""
+    open: dict[str, int] = field(default_factory=dict)
+    """By the sentence of a verdict that too few reps left INCONCLUSIVE: their number."""
+    outdated: set[str] = field(default_factory=set)
+    """Sentences about too few reps that have named too small a number."""
+
+    def spend(self, settings: Settings) -> Settings:
+        """Return settings with the alpha of the next judgement."""
+        self.alpha = settings.alpha
+        self.judged, self.in_example = self.judged + 1, self.in_example + 1
+        self.most_in_example = max(self.most_in_example, self.in_example)
+        return replace(settings, alpha=settings.alpha / (self.judged * (self.judged + 1)))
+
+    def note(self, settings: Settings, verdicts: Sequence[Verdict]) -> None:
+        """Note the verdicts that are INCONCLUSIVE because the reps of these settings are too few for their alpha."""
+        if settings.reps is None:
+            return
+        last = max(self.most_in_example * (max_examples() + SHRINKING), 2 * self.judged)
+        for verdict in verdicts:
+            if verdict.outcome is Outcome.INCONCLUSIVE and settings.reps < least_reps(verdict, settings.alpha):
+                self._need(settings.reps, least_reps(verdict, self.alpha / (last * (last + 1))))
+                self.open[verdict.sentence] = settings.reps
+
+    def _need(self, reps: int, needed: int) -> None:
+        if reps in self.needed and needed > self.needed[reps]:
+            self.outdated.add(self._sentence(reps))
+        self.needed[reps] = max(needed, self.needed.get(reps, 0))
+
+    def told(self, verdicts: Sequence[Verdict]) -> list[Verdict]:
+        """Return verdicts with one sentence for all that have too few reps."""
+        return [
+            msgspec.structs.replace(each, sentence=self._sentence(self.open[each.sentence]))
+            if each.outcome is Outcome.INCONCLUSIVE and each.sentence in self.open
+            else each
+            for each in verdicts
+        ]
+
+    def _sentence(self, reps: int) -> str:
+        return (
+            f"with reps={reps} not every example of @given can be judged, as all of them together spend alpha "
+            f"{self.alpha:g}: take at least {self.needed[reps]} reps, enough for max_examples={max_examples()} and to "
+            "shrink what fails, or give no reps"
+        )
+
+
+def least_reps(verdict: Verdict, alpha: float) -> int:
+    """Return the fewest reps that can decide the limit of a verdict at this alpha."""
+    if verdict.kind == "min_speedup":
+        return speedup.least_reps(alpha)
+    if verdict.kind == "max_rel_std":
+        return LEAST_FOR_STD
+    return least_count(alpha) if verdict.kind in ON_MEDIAN else 0
+
+
+def max_examples() -> int:
+    """Return how many examples hypothesis tries in the running test."""
+    import hypothesis
+
+    return hypothesis.settings().max_examples

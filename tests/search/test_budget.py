@@ -1,0 +1,73 @@
+"""How many reps a limit needs at an alpha, and which number is told."""
+
+from dataclasses import replace
+
+import pytest
+
+from pytest_gpubench.results.model import Outcome, Verdict
+from pytest_gpubench.search.budget import SHRINKING, AlphaBudget, least_reps, max_examples
+from pytest_gpubench.settings import Settings
+from pytest_gpubench.stats.speedup import critical_ranks
+from pytest_gpubench.stats.summary import median_interval, std_interval
+
+ALPHAS = [0.4, 0.05, 0.01, 0.001, 0.0005, 1e-6, 1e-9]
+
+
+def verdict(limit: str, outcome: Outcome = Outcome.INCONCLUSIVE) -> Verdict:
+    return Verdict(kind=limit, asked="1", outcome=outcome, sentence=f"a sentence about {limit}")
+
+
+@pytest.mark.parametrize("alpha", ALPHAS)
+def test_so_many_reps_decide_and_one_less_does_not(alpha: float) -> None:
+    for limit in ("max_time_us", "min_gbps", "min_tflops", "min_peak_fraction"):
+        least = least_reps(verdict(limit), alpha)
+        assert [median_interval([1.0] * reps, alpha) is None for reps in (least - 1, least)] == [True, False]
+    quads, odd = divmod(least_reps(verdict("min_speedup"), alpha), 2)
+    assert not odd
+    assert critical_ranks((quads,), alpha) != (None,)
+    assert quads == 1 or alpha > 0.3 or critical_ranks((quads - 1,), alpha) == (None,)
+    least = least_reps(verdict("max_rel_std"), alpha)
+    assert [std_interval([1.0] * reps, alpha) is None for reps in (least - 1, least)] == [True, False]
+    assert least_reps(verdict("max_kernels"), alpha) == 0
+
+
+def test_judgements_together_spend_alpha() -> None:
+    budget = AlphaBudget()
+    alphas = [budget.spend(Settings(alpha=0.01)).alpha for _ in range(200)]
+    assert alphas == pytest.approx([0.01 / (n * (n + 1)) for n in range(1, 201)])
+    assert sum(alphas) < 0.01
+
+
+def test_only_what_so_few_reps_cannot_decide_is_noted() -> None:
+    budget = AlphaBudget()
+    settings = budget.spend(Settings(alpha=0.001))
+    enough = least_reps(verdict("max_time_us"), settings.alpha)
+    few = replace(settings, reps=enough - 1)
+    budget.note(replace(settings, reps=enough), [verdict("max_time_us")])
+    budget.note(settings, [verdict("max_time_us")])
+    budget.note(few, [verdict("max_time_us", Outcome.FAIL), verdict("max_kernels")])
+    assert not budget.needed
+    budget.note(few, [verdict("max_time_us")])
+    (needed,) = budget.needed.values()
+    last = max_examples() + SHRINKING
+    assert needed == least_reps(verdict("max_time_us"), 0.001 / (last * (last + 1)))
+    open_one, kept = budget.told([verdict("max_time_us"), verdict("max_time_us", Outcome.PASS)])
+    assert open_one.sentence.startswith(f"with reps={enough - 1} not every example")
+    assert kept == verdict("max_time_us", Outcome.PASS)
+
+
+def test_the_needed_reps_grow_with_the_judgements_and_never_shrink() -> None:
+    """More in each example, or more examples than max_examples."""
+    budget, asked = AlphaBudget(), Settings(reps=4, alpha=0.001)
+    for _ in range(2):  # in one example
+        budget.note(budget.spend(asked), [verdict("max_time_us")])
+    assert budget.most_in_example == 2
+    assert len(budget.outdated) == 1
+    budget.in_example = 0
+    budget.judged = 10**6 - 1
+    budget.note(budget.spend(asked), [verdict("max_time_us")])
+    assert len(budget.outdated) == 2
+    assert budget.needed[4] == least_reps(verdict("max_time_us"), 0.001 / (2e6 * (2e6 + 1)))
+    budget.judged = 2
+    budget.note(budget.spend(asked), [verdict("max_time_us")])
+    assert len(budget.outdated) == 2
