@@ -4,7 +4,6 @@ baselines runs FOLDER SECONDS      save a baseline, then run processes in turn, 
 baselines judge FOLDER ...         print what the plugin said, and what compare_runs says of all pairs of runs
 """
 
-import argparse
 import os
 import subprocess
 import sys
@@ -18,6 +17,7 @@ from pytest_gpubench.results.model import Outcome, SavedRun
 from pytest_gpubench.results.store import read_run
 from pytest_gpubench.stats.tolerance import parse_tolerance
 from pytest_gpubench.verdict.saved_runs import compare_runs
+from tests.on_gpu.study.harness import parser_of
 
 PLANTED = 1.05
 ALPHA = 0.001
@@ -83,9 +83,7 @@ def judge(folders: list[Path]) -> None:
 
 
 def main(arguments: Sequence[str]) -> None:
-    parser = argparse.ArgumentParser(
-        "baselines", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of("baselines", __doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     runs, judging = commands.add_parser("runs"), commands.add_parser("judge")
     runs.add_argument("folder", type=Path)

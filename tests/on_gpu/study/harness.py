@@ -1,11 +1,12 @@
 """The parts that studies share: measurements as a test takes them, the rival, fresh processes, Markdown tables."""
 
+import argparse
 import json
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from pytest_gpubench.fixture import GpuBench
@@ -77,15 +78,20 @@ def in_fresh_process(function: Callable[..., T], *arguments: object) -> T:
     return found
 
 
-def print_row(cells: Iterable[object]) -> None:
-    """Print a row of a Markdown table."""
-    print(f"| {' | '.join(map(str, cells))} |", flush=True)
-
-
-def print_head(*columns: str) -> None:
-    """Print the head of a Markdown table."""
+def print_head(columns: str) -> None:
+    """Print the head of a Markdown table, whose columns are given as `call | us`."""
     print_row(columns)
-    print_row("---" for _ in columns)
+    print_row(" | ".join("---" for _ in columns.split(" | ")))
+
+
+def print_row(cells: str) -> None:
+    """Print a row of a Markdown table, given as `softmax | 54.5`."""
+    print(f"| {cells} |", flush=True)
+
+
+def parser_of(name: str, text: str | None) -> argparse.ArgumentParser:
+    """Return the parser of a study's arguments."""
+    return argparse.ArgumentParser(name, description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
 
 
 def start_profiler() -> Any:

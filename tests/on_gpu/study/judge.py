@@ -3,7 +3,6 @@
 judge [--most N] [--most-s SECONDS] [ARMS ...]      ARMS: 'the same', '2 % more rows', '10 % more rows'
 """
 
-import argparse
 import statistics
 import time
 from collections import Counter
@@ -13,7 +12,7 @@ from contextlib import suppress
 from pytest_gpubench.errors import InvalidResult, LimitBroken
 from pytest_gpubench.limits import Limits
 from pytest_gpubench.results.model import Outcome
-from tests.on_gpu.study.harness import bench_of, cool, do_bench_us, print_head, print_row, study_test_with
+from tests.on_gpu.study.harness import bench_of, cool, do_bench_us, parser_of, print_head, print_row, study_test_with
 from tests.on_gpu.study.workloads import Workload, planted
 
 LIMIT = 0.99
@@ -70,18 +69,20 @@ def seconds_of_do_bench(candidate: Workload, reference: Workload) -> float:
 
 
 def main(arguments: Sequence[str]) -> None:
-    parser = argparse.ArgumentParser("judge", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of("judge", __doc__)
     parser.add_argument("arms", nargs="*", metavar="ARMS")
     parser.add_argument("--most", type=int, default=500, help="verdicts of each pair")
     parser.add_argument("--most-s", type=float, default=3600, help="seconds for each pair")
     chosen = parser.parse_args(arguments)
-    counted = [outcome.value for outcome in (Outcome.PASS, Outcome.FAIL, Outcome.INCONCLUSIVE, Outcome.INVALID)]
-    columns = ["call", "arms", "verdicts", *map(str.upper, counted), "quads", "s each", "two do_bench s", "ratio"]
-    print_head(*columns)
+    print_head(
+        "call | arms | verdicts | PASS | FAIL | INCONCLUSIVE | INVALID | quads | s each | two do_bench s | ratio"
+    )
     for name, calls in planted().items():
         reference = calls["the same"]
         for arms in chosen.arms or calls:
             row = verdicts(calls[arms], reference, chosen.most, chosen.most_s)
             rival_s = seconds_of_do_bench(calls[arms], reference)
-            counts = [row["verdicts"], *(row[outcome] for outcome in counted), f"{row['quads']:.0f}"]
-            print_row([name, arms, *counts, f"{row['seconds']:.3f}", f"{rival_s:.3f}", f"{row['ratio']:.4f}"])
+            print_row(
+                f"{name} | {arms} | {row['verdicts']} | {row['pass']} | {row['fail']} | {row['inconclusive']} | "
+                f"{row['invalid']} | {row['quads']:.0f} | {row['seconds']:.3f} | {rival_s:.3f} | {row['ratio']:.4f}"
+            )

@@ -4,7 +4,6 @@ Each call is measured cold, as a test measures it. The status is 1 where a fract
 timing is called impossible, or the largest copy is below 95 %.
 """
 
-import argparse
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -20,23 +19,12 @@ from pytest_gpubench.results.roofline import peak_fraction, too_fast
 from pytest_gpubench.timing.calls import make_arguments, make_call
 from pytest_gpubench.timing.peaks import measured_peaks
 from pytest_gpubench.units import grouped
-from tests.on_gpu.study.harness import CACHE, cool, print_head, print_row, start_profiler, time_call
+from tests.on_gpu.study.harness import CACHE, cool, parser_of, print_head, print_row, start_profiler, time_call
 from tests.on_gpu.study.workloads import normal
 
 LEAST_COPY = 0.95
 DTYPES = ("float16", "bfloat16", "float32", "float64", "float8_e4m3fn")
-COLUMNS = (
-    "call",
-    "median",
-    "bytes",
-    "GB/s",
-    "TFLOP/s",
-    "of measured",
-    "bound by",
-    "of datasheet",
-    "of Triton's peak",
-    "flags",
-)
+COLUMNS = "call | median | bytes | GB/s | TFLOP/s | of measured | bound by | of datasheet | of Triton's peak | flags"
 
 
 def copy(x: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
@@ -169,7 +157,7 @@ def print_peaks(device: Device, peaks: Peaks) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    argparse.ArgumentParser("peaks", description=__doc__).parse_args(arguments)
+    parser_of("peaks", __doc__).parse_args(arguments)
     device = start_profiler()
     print(f"{device.facts.name}, torch {torch.__version__}, cache {CACHE}")
     for dtypes in ((), *((name,) for name in DTYPES)):
@@ -181,11 +169,11 @@ def main(arguments: Sequence[str]) -> int:
     print_peaks(device, peaks)
     stated_gbps, stated_tflops = triton_gbps(), triton_tflops(device)
     print(f"triton.testing: {stated_gbps} GB/s, {stated_tflops} TFLOP/s in bfloat16\n")
-    print_head(*COLUMNS)
+    print_head(COLUMNS)
     findings, largest_copy = [], None
     for case in cases():
         cells, fraction, impossible = row(case, peaks, stated_gbps, stated_tflops)
-        print_row(cells)
+        print_row(" | ".join(cells))
         if fraction is not None and fraction > 1:
             findings.append(f"{case.name}: {100 * fraction:.2f} % of the measured peak")
         if impossible is not None:

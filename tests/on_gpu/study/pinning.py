@@ -7,7 +7,6 @@ time, with two runs that take turns on one GPU, and, as a rival, with two that d
 `faster` prints how much faster a suite is with one worker for each GPU than with one worker.
 """
 
-import argparse
 import json
 import os
 import statistics
@@ -21,6 +20,7 @@ from pathlib import Path
 
 from pytest_gpubench.gpu.visible import find_visible
 from pytest_gpubench.results.model import TestRecord, decode
+from tests.on_gpu.study.harness import parser_of
 from tests.plugin.hosts import KEEP, overlaps
 
 SUITE = """
@@ -146,9 +146,7 @@ def testing_s(records: Sequence[TestRecord]) -> float:
 
 def main(arguments: Sequence[str]) -> None:
     studies = {"ways": study_ways, "faster": study_faster}
-    parser = argparse.ArgumentParser(
-        "pinning", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of("pinning", __doc__)
     parser.add_argument("name", nargs="?", choices=studies)
     chosen = parser.parse_args(arguments)
     gpus = [gpu.uuid for gpu in find_visible()]

@@ -8,7 +8,6 @@ Only the modules that are measured need to be there. `--check` compares outputs 
 timing, with TRITON_INTERPRET=1 in the environment.
 """
 
-import argparse
 import gc
 import statistics
 import time
@@ -24,7 +23,7 @@ from pytest_gpubench.limits import Limits
 from pytest_gpubench.results.model import Comparison
 from pytest_gpubench.running_test import CurrentTest
 from pytest_gpubench.stats.summary import Interval
-from tests.on_gpu.study.harness import bench_of, print_head, print_row, start_profiler, study_test_with
+from tests.on_gpu.study.harness import bench_of, parser_of, print_head, print_row, start_profiler, study_test_with
 from tests.on_gpu.study.published_changes import CHANGES, Case, Change, Pair
 from tests.on_gpu.study.published_sources import Side
 
@@ -97,22 +96,14 @@ def check(pair: Pair) -> str:
     return ", ".join(compare(pair, test, reps=20)["after"].differences)
 
 
-def row_of(change: Change, case: Case, found: Found) -> list[object]:
+def row_of(change: Change, case: Case, found: Found) -> str:
     off = found.ratio / change.table - 1
     interval = f"[{found.interval.low:.4f}, {found.interval.high:.4f}]" if found.interval else "[too few quads]"
-    return [
-        change.name,
-        case,
-        f"{found.ratio:.4f} {interval}",
-        found.quads,
-        f"{change.table:g}",
-        f"{off:+.2%} {'ok' if abs(off) <= ALLOWED else 'OFF'}",
-        f"{found.rival:.3f}",
-        f"{change.rival:g}",
-        f"{found.before_us:.2f}",
-        f"{found.after_us:.2f}",
-        f"{found.took_s:.2f}",
-    ]
+    return (
+        f"{change.name} | {case} | {found.ratio:.4f} {interval} | {found.quads} | {change.table:g} | {off:+.2%} "
+        f"{'ok' if abs(off) <= ALLOWED else 'OFF'} | {found.rival:.3f} | {change.rival:g} | "
+        f"{found.before_us:.2f} | {found.after_us:.2f} | {found.took_s:.2f}"
+    )
 
 
 def sides_of(folder: Path, change: Change) -> tuple[Side, Side]:
@@ -126,9 +117,7 @@ def sides_of(folder: Path, change: Change) -> tuple[Side, Side]:
 def run(folder: Path, changes: Sequence[Change], all_shapes: bool, max_time_s: float | None) -> None:
     """Print a line for each case; a case that fails says so in its line."""
     device = start_profiler()
-    print_head(
-        "change", "on", "ratio", "quads", "table", "off by", "do_bench", "the table's", "before us", "after us", "s"
-    )
+    print_head("change | on | ratio | quads | table | off by | do_bench | the table's | before us | after us | s")
     offs: dict[str, list[float]] = {change.name: [] for change in changes}
     for change in changes:
         for case in change.cases if all_shapes else change.cases[:1]:
@@ -162,20 +151,18 @@ def run_check(folder: Path, changes: Sequence[Change]) -> None:
             tiny = replace(change.tiny, part=part)
             try:
                 pair = change.make(*sides_of(folder, change), tiny, torch.device("cpu"))
-                print_row([change.name, tiny, check(pair)])
+                print_row(f"{change.name} | {tiny} | {check(pair)}")
             except Exception as error:
                 print_row(failed(change, tiny, error))
 
 
-def failed(change: Change, case: Case, error: Exception) -> list[object]:
+def failed(change: Change, case: Case, error: Exception) -> str:
     text = " ".join(str(error).split())
-    return [change.name, case, f"{type(error).__name__}: {text:.300}"]
+    return f"{change.name} | {case} | {type(error).__name__}: {text:.300}"
 
 
 def main(arguments: Sequence[str]) -> None:
-    parser = argparse.ArgumentParser(
-        "published", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of("published", __doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(c.name for c in CHANGES)}")
     parser.add_argument("--all-shapes", action="store_true", help="all shapes that the claim may have been made on")

@@ -4,7 +4,6 @@ search find [NAME] [--seeds N]      each planted defect, a run of pytest for eac
 search sound [--runs N]             a kernel 3 % better than its limit
 """
 
-import argparse
 import re
 import statistics
 from collections import Counter
@@ -14,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.on_gpu.study import planted_tests
-from tests.on_gpu.study.harness import print_head, print_row
+from tests.on_gpu.study.harness import parser_of, print_head, print_row
 
 BOUNDARIES = {
     "slow_widths": "(1, 17)",
@@ -34,13 +33,11 @@ class Watcher:
         self.outcome = "nothing"
         self.text = ""
         self.seconds = 0.0
-        self.judged = 0
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.when == "call" or report.failed:
             self.outcome, self.seconds = report.outcome, report.duration
             self.text = report.longreprtext
-            self.judged = getattr(report, "gpu_bench", "").count('"limit"')
 
 
 def run(name: str, seed: int) -> Watcher:
@@ -59,7 +56,7 @@ def example_in(text: str) -> str:
     return found[-1].rstrip(",") if found else "?"
 
 
-def find(name: str, seeds: int) -> list[str]:
+def find(name: str, seeds: int) -> str:
     """Return a row on how often a planted defect was found."""
     runs, calls = [], []
     for seed in range(seeds):
@@ -70,14 +67,11 @@ def find(name: str, seeds: int) -> list[str]:
     found = [each for each in runs if each.outcome == "failed" and not any(word in each.text for word in TROUBLE)]
     examples = Counter(example_in(each.text) for each in found)
     seconds = [each.seconds for each in runs]
-    return [
-        name,
-        f"{len(found)} of {seeds}",
-        f"{statistics.median(calls):g} ({min(calls)} to {max(calls)})",
-        f"{statistics.median(seconds):.1f} ({min(seconds):.1f} to {max(seconds):.1f})",
-        BOUNDARIES[name],
-        "; ".join(f"{example} x {number}" for example, number in examples.most_common()),
-    ]
+    return (
+        f"{name} | {len(found)} of {seeds} | {statistics.median(calls):g} ({min(calls)} to {max(calls)}) | "
+        f"{statistics.median(seconds):.1f} ({min(seconds):.1f} to {max(seconds):.1f}) | {BOUNDARIES[name]} | "
+        + "; ".join(f"{example} x {number}" for example, number in examples.most_common())
+    )
 
 
 def sound(runs: int) -> str:
@@ -92,9 +86,7 @@ def sound(runs: int) -> str:
 
 
 def main(arguments: Sequence[str]) -> None:
-    parser = argparse.ArgumentParser(
-        "search", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of("search", __doc__)
     parser.add_argument("what", choices=["find", "sound"])
     parser.add_argument("names", nargs="*", default=list(BOUNDARIES), metavar="NAME")
     parser.add_argument("--seeds", type=int, default=20)
@@ -104,6 +96,6 @@ def main(arguments: Sequence[str]) -> None:
         print(sound(chosen.runs))
         return
     rows = [find(name, chosen.seeds) for name in chosen.names]
-    print_head("planted", "found", "calls, median (range)", "seconds, median (range)", "expected", "shrunk to")
+    print_head("planted | found | calls, median (range) | seconds, median (range) | expected | shrunk to")
     for row in rows:
         print_row(row)

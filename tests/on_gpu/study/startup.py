@@ -1,11 +1,10 @@
 """Compare the profiler's start in the background with one that the first measurement waits for: `startup`."""
 
-import argparse
 import itertools
 import time
 from collections.abc import Sequence
 
-from tests.on_gpu.study.harness import in_fresh_process, print_head, print_row, time_function
+from tests.on_gpu.study.harness import in_fresh_process, parser_of, print_head, print_row, time_function
 
 STARTUPS = 2
 OWN_WORK_S = 4.0
@@ -43,8 +42,8 @@ def start_up(mode: str) -> dict[str, float]:
 
 
 def main(arguments: Sequence[str]) -> None:
-    argparse.ArgumentParser("startup", description=__doc__).parse_args(arguments)
-    print_head("start", "begin s", "the test's own work s", "wait s", "first measurement s", "all s")
+    parser_of("startup", __doc__).parse_args(arguments)
+    print_head("start | begin s | the test's own work s | wait s | first measurement s | all s")
     for mode in ("background", "lazy") * STARTUPS:
         took = in_fresh_process(start_up, mode)
-        print_row([mode, *(f"{took[name]:.2f}" for name in (*STEPS, "all"))])
+        print_row(" | ".join([mode, *(f"{took[name]:.2f}" for name in (*STEPS, "all"))]))

@@ -1,6 +1,5 @@
 """Compare the medians of ten fresh processes, and what a measurement costs: `steady [--out FILE] [CALL ...]`."""
 
-import argparse
 import json
 import statistics
 import sys
@@ -12,6 +11,7 @@ from tests.on_gpu.study.harness import (
     cool,
     do_bench_us,
     in_fresh_process,
+    parser_of,
     print_head,
     print_row,
     spread,
@@ -54,7 +54,7 @@ def measure_all(names: Sequence[str]) -> dict[str, dict[str, float]]:
 
 
 def main(arguments: Sequence[str]) -> None:
-    parser = argparse.ArgumentParser("steady", description=__doc__)
+    parser = parser_of("steady", __doc__)
     parser.add_argument("calls", nargs="*", default=list(WORKLOADS), metavar="CALL")
     parser.add_argument("--out", type=Path, help="write the figures of every process here, as JSON")
     chosen = parser.parse_args(arguments)
@@ -66,29 +66,13 @@ def main(arguments: Sequence[str]) -> None:
         if chosen.out is not None:
             chosen.out.write_text(json.dumps(runs))
     print_head(
-        "call",
-        "gpu_bench us",
-        "spread",
-        "do_bench us",
-        "its spread",
-        "s a measurement",
-        "do_bench s",
-        "ms a rep",
-        "reps",
+        "call | gpu_bench us | spread | do_bench us | its spread | s a measurement | do_bench s | ms a rep | reps"
     )
     for name in chosen.calls:
         figures = {key: [run[name][key] for run in runs] for key in runs[0][name]}
         middle = {key: statistics.median(values) for key, values in figures.items()}
         print_row(
-            [
-                name,
-                f"{middle['ours_us']:.2f}",
-                f"{spread(figures['ours_us']):.2%}",
-                f"{middle['rival_us']:.2f}",
-                f"{spread(figures['rival_us']):.2%}",
-                f"{middle['ours_s']:.3f}",
-                f"{middle['rival_s']:.3f}",
-                f"{middle['per_rep_ms']:.3f}",
-                f"{middle['reps']:.0f}",
-            ]
+            f"{name} | {middle['ours_us']:.2f} | {spread(figures['ours_us']):.2%} | {middle['rival_us']:.2f} | "
+            f"{spread(figures['rival_us']):.2%} | {middle['ours_s']:.3f} | {middle['rival_s']:.3f} | "
+            f"{middle['per_rep_ms']:.3f} | {middle['reps']:.0f}"
         )

@@ -5,7 +5,6 @@ launching costs; and Triton's do_bench and do_bench_cudagraph in the same proces
 nothing between them, and the step of their readings.
 """
 
-import argparse
 import itertools
 from collections.abc import Callable, Sequence
 
@@ -20,25 +19,22 @@ from pytest_gpubench.timing.events import EventsTimer
 from pytest_gpubench.timing.graph import GraphTimer
 from pytest_gpubench.timing.overhead import take_overhead, take_reps
 from pytest_gpubench.timing.profiler import ProfilerTimer
-from tests.on_gpu.study.harness import CACHE, cool, do_bench_us, print_head, print_row, start_profiler, time_call
+from tests.on_gpu.study.harness import (
+    CACHE,
+    cool,
+    do_bench_us,
+    parser_of,
+    print_head,
+    print_row,
+    start_profiler,
+    time_call,
+)
 from tests.on_gpu.study.workloads import add, gelu_chain, matmul, normal, softmax
 
 EMPTY_REPS = 200
 COLUMNS = (
-    "call",
-    "profiler",
-    "events",
-    "graph",
-    "host",
-    "busy",
-    "span",
-    "gap",
-    "eager, idle GPU",
-    "graph, idle GPU",
-    "graph speed-up",
-    "do_bench",
-    "do_bench_cudagraph",
-    "flags",
+    "call | profiler | events | graph | host | busy | span | gap | eager, idle GPU | graph, idle GPU | "
+    "graph speed-up | do_bench | do_bench_cudagraph | flags"
 )
 
 
@@ -143,17 +139,15 @@ def print_empty(device: Device) -> None:
 
 
 def main(arguments: Sequence[str]) -> None:
-    argparse.ArgumentParser(
-        "timers", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    ).parse_args(arguments)
+    parser_of("timers", __doc__).parse_args(arguments)
     device = start_profiler()
     print(f"{device.facts.name}, torch {torch.__version__}, cache {CACHE}; medians in us")
-    print_head(*COLUMNS)
+    print_head(COLUMNS)
     for name in KERNELS:
         try:
             cells = row(name, device)
         except MeasurementError as error:
             cells = [name, f"{type(error).__name__}: {error}"]
-        print_row(cells)
+        print_row(" | ".join(cells))
         torch.cuda.empty_cache()
     print_empty(device)

@@ -3,14 +3,13 @@
 A call is compared kernel by kernel, with ncu flushing the caches and leaving the clocks alone.
 """
 
-import argparse
 import csv
 import statistics
 import subprocess
 import sys
 from collections.abc import Sequence
 
-from tests.on_gpu.study.harness import CACHE, code_of, in_fresh_process, print_head, print_row, time_function
+from tests.on_gpu.study.harness import CACHE, code_of, in_fresh_process, parser_of, print_head, print_row, time_function
 from tests.on_gpu.study.steady import measure_all
 from tests.on_gpu.study.workloads import WORKLOADS, rms_norm_chain, rms_norm_steps
 
@@ -77,21 +76,13 @@ def ask_ncu(name: str, cache_control: str) -> tuple[float, int]:
 
 
 def main(arguments: Sequence[str]) -> None:
-    parser = argparse.ArgumentParser("true", description=__doc__)
+    parser = parser_of("true", __doc__)
     parser.add_argument("calls", nargs="*", default=list(WORKLOADS), metavar="CALL")
     names = [name for name in parser.parse_args(arguments).calls if name != LEFT_OUT]
     print_steps()
     ours = in_fresh_process(measure_all, names)
     print_head(
-        "call",
-        "kernels",
-        "gpu_bench us",
-        "ncu us",
-        "off by",
-        "allowed",
-        "do_bench us",
-        "off by",
-        "ncu, flushed once us",
+        "call | kernels | gpu_bench us | ncu us | off by | allowed | do_bench us | off by | ncu, flushed once us"
     )
     for name in names:
         ncu_us, kernels = ask_ncu(name, "all")
@@ -100,15 +91,6 @@ def main(arguments: Sequence[str]) -> None:
         off_us, rival_us = row["ours_us"] - ncu_us, row["rival_us"] - ncu_us
         word = "ok" if abs(off_us) <= allowed_us else "MISSED"
         print_row(
-            [
-                name,
-                kernels,
-                f"{row['ours_us']:.2f}",
-                f"{ncu_us:.2f}",
-                f"{off_us:+.2f}",
-                f"{allowed_us:.2f} {word}",
-                f"{row['rival_us']:.2f}",
-                f"{rival_us:+.2f}",
-                once,
-            ]
+            f"{name} | {kernels} | {row['ours_us']:.2f} | {ncu_us:.2f} | {off_us:+.2f} | {allowed_us:.2f} {word} | "
+            f"{row['rival_us']:.2f} | {rival_us:+.2f} | {once}"
         )
