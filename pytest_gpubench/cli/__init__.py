@@ -1,12 +1,11 @@
 """The command `pytest-gpubench`: one module for each of its commands."""
 
 import argparse
-import gc
 import io
 import os
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Sequence
+from contextlib import nullcontext
 from importlib import import_module
 
 from pytest_gpubench import __version__
@@ -34,6 +33,8 @@ BROKEN_PIPE = 141
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return its exit status: 0, 1 for a regression found, 2 for bad usage or a bad file."""
+    from pytest_gpubench.results.store.reading import uncollected
+
     words = sys.argv[1:] if arguments is None else list(arguments)
     chosen = make_parser(words).parse_args(words)
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -66,15 +67,3 @@ def make_parser(words: Sequence[str]) -> argparse.ArgumentParser:
     for name in wanted:
         import_module(f"{__name__}.{MODULES[name]}").add(commands)
     return parser
-
-
-@contextmanager
-def uncollected() -> Iterator[None]:
-    """Keep Python from looking for garbage meanwhile: in the millions of objects of large runs there is none."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()

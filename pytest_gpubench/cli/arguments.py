@@ -1,10 +1,33 @@
-"""What several commands' options have in common: how they are parsed, and what is said of one that cannot be meant."""
+"""Arguments that several commands have."""
 
 import argparse
+import os
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
-from pytest_gpubench.settings import fraction
+from pytest_gpubench.settings import Settings, environment_name, fraction
+
+Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+RUN_HELP = "a file, the name or the number of a saved run, or latest"
+
+
+def add_parser(commands: "Commands", name: str, about: str, examples: str) -> argparse.ArgumentParser:
+    """Add a command; about: a sentence without a full stop. examples: a line each."""
+    return commands.add_parser(
+        name,
+        help=about,
+        description=f"{about[0].upper()}{about[1:]}.",
+        epilog="examples:\n" + "\n".join(f"  pytest-gpubench {line}" for line in examples.splitlines()),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+
+
+def add_storage(parser: argparse.ArgumentParser) -> None:
+    """Add the folder of saved runs, and the device whose runs are meant."""
+    builtin = Settings.storage
+    default = os.environ.get(environment_name("storage")) or builtin
+    parser.add_argument("--storage", metavar="DIR", default=default, help=f"where runs are saved (default: {builtin})")
+    parser.add_argument("--device", metavar="NAME", help="only runs on devices with this in their name: h200")
 
 
 def checked(parse: Callable[[str], Any]) -> Callable[[str], Any]:

@@ -4,8 +4,8 @@ import argparse
 import re
 import sys
 from pathlib import Path
-from typing import Any
 
+from pytest_gpubench.cli.arguments import Commands
 from pytest_gpubench.cli.output import write
 from pytest_gpubench.errors import BadRequest
 
@@ -14,7 +14,7 @@ LINK = re.compile(r"\[([^\]]+)\]\([^)]*\)")
 FOLDER = Path(__file__).parents[1] / "docs"
 
 
-def add(commands: "argparse._SubParsersAction[Any]") -> None:
+def add(commands: Commands) -> None:
     """Add the command to the parser of all."""
     parser = commands.add_parser("docs", help="show a page of the documentation; without a topic, list the pages")
     parser.add_argument("topic", nargs="?", metavar="TOPIC", help=f"one of {', '.join(topics())}")

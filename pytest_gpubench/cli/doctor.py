@@ -8,8 +8,9 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from pytest_gpubench.cli.arguments import Commands
 from pytest_gpubench.errors import BadRequest, GpuBenchError
 from pytest_gpubench.gpu.datasheets import datasheet_of
 from pytest_gpubench.results.model import DeviceFacts, Timing
@@ -26,9 +27,9 @@ ALPHA = 0.001
 """That of a limit, unless told otherwise."""
 QUADS = 40
 AIMED_US = (2.0, 20.0, 200.0, 2000.0)
-"""Kernels of about this length are compared with themselves."""
+"""How long the kernels take that are compared with themselves."""
 EMPTY_US = 2.0
-"""What a kernel takes that moves next to nothing."""
+"""The time of a kernel that moves hardly any memory."""
 ELEMENT_BYTES = 4
 LEAST_ELEMENTS = 1024
 TOLD_REPS = (20, 100)
@@ -36,12 +37,13 @@ POWER = 0.9
 MAX_TIME_S = 20.0
 LEAST_SHARE = 0.75
 """A copy that reaches a smaller part of what the datasheet states is called slow."""
+WITHOUT_GPU = "tests measure on the CPU and show their limits; --gpu-bench-device=cpu enforces them"
 CAP_SYS_ADMIN = 21
 FIRST_TO_LOCK = 7.0
 """The compute capability (Volta) from which on clocks can be locked."""
 
 
-def add(commands: "argparse._SubParsersAction[Any]") -> None:
+def add(commands: Commands) -> None:
     """Add the command to the parser of all."""
     parser = commands.add_parser("doctor", help="say what this machine can measure")
     parser.add_argument(
@@ -66,8 +68,8 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print the facts of this machine; 0 where it can measure, 1 where it cannot, or where clocks stay locked."""
     if arguments.restore_clocks:
-        return restore_clocks(arguments.lock_folder)
-    need_torch()
+        return _restore_clocks(arguments.lock_folder)
+    _need_torch()
     from pytest_gpubench.gpu.device import find_device, why_no_gpu
     from pytest_gpubench.report.terminal import device_lines
 
@@ -75,11 +77,12 @@ def run(arguments: argparse.Namespace) -> int:
     print("\n".join(device_lines(device.facts)))
     if device.type == "cpu":
         print(f"GPU: none, {why_no_gpu()}")
+        print(WITHOUT_GPU)
         return 1
     for line in state_lines(device):
         print(line)
     try:
-        for line in measured_lines(device, arguments.quick):
+        for line in _measured_lines(device, arguments.quick):
             print(line, flush=True)
     except GpuBenchError as error:
         print(f"profiler (CUPTI): NOT usable: {error}")
@@ -87,8 +90,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def need_torch() -> None:
-    """Raise BadRequest where torch cannot be imported."""
+def _need_torch() -> None:
     try:
         importlib.import_module("torch")
     except (ImportError, OSError) as error:
@@ -96,7 +98,7 @@ def need_torch() -> None:
         raise BadRequest(f"it needs torch, which cannot be imported ({why}): run it where your tests run") from None
 
 
-def restore_clocks(folder: Path | None) -> int:
+def _restore_clocks(folder: Path | None) -> int:
     """Give back the clocks that nobody needs locked any more; 0 where none are left locked, else 1."""
     from pytest_gpubench.gpu.clocks import restore_abandoned
     from pytest_gpubench.gpu.lock_file import default_folder
@@ -116,9 +118,9 @@ def state_lines(device: "Device") -> list[str]:
     if nvml is None:
         return [*lines, "other processes, ECC, persistence: not known without NVML"]
     known = {
-        "ECC": ecc_words(nvml),
-        "persistence mode": persistence_words(nvml),
-        "throttled now": throttle_words(nvml),
+        "ECC": _ecc_words(nvml),
+        "persistence mode": _persistence_words(nvml),
+        "throttled now": _throttle_words(nvml),
         "others on the GPU": others_words(nvml),
     }
     return [*lines, *(f"{name}: {words}" for name, words in known.items() if words is not None)]
@@ -145,8 +147,7 @@ def clock_rights(facts: DeviceFacts, proc: Path = Path("/proc/self")) -> str:
     return "probably lockable: this process has CAP_SYS_ADMIN (nothing was tried)"
 
 
-def ecc_words(nvml: "Nvml") -> str | None:
-    """Return whether ECC is on, and the errors it could not correct; None where the GPU has none, or does not tell."""
+def _ecc_words(nvml: "Nvml") -> str | None:
     mode = nvml.ask("EccMode")
     if mode is None:
         return None
@@ -158,23 +159,21 @@ def ecc_words(nvml: "Nvml") -> str | None:
     return "on" if errors is None else f"on, {count(int(errors), 'uncorrected error')} since the driver was loaded"
 
 
-def persistence_words(nvml: "Nvml") -> str | None:
-    """Return whether the driver stays loaded between runs; None where it does not tell."""
+def _persistence_words(nvml: "Nvml") -> str | None:
     mode = nvml.ask("PersistenceMode")
     if mode is None:
         return None
     return "on" if mode else "off: every run begins with a cold GPU and a second of start (nvidia-smi -pm 1)"
 
 
-def throttle_words(nvml: "Nvml") -> str | None:
-    """Return what slows the GPU down now; None where nothing does."""
+def _throttle_words(nvml: "Nvml") -> str | None:
     from pytest_gpubench.gpu.nvml import reason_names
 
     return ", ".join(reason_names(nvml.throttle_mask())) or None
 
 
 def others_words(nvml: "Nvml") -> str:
-    """Return what others do on the GPU."""
+    """Return which other processes compute on the GPU."""
     from pytest_gpubench.gpu.foreign import enforce, find_foreign, read_gpu
     from pytest_gpubench.gpu.processes import family
 
@@ -186,7 +185,7 @@ def others_words(nvml: "Nvml") -> str:
 # what is measured
 
 
-def measured_lines(device: "Device", quick: bool) -> Iterator[str]:
+def _measured_lines(device: "Device", quick: bool) -> Iterator[str]:
     """Yield what is measured, line by line; raise GpuBenchError where this GPU cannot be measured on."""
     from pytest_gpubench.timing.bandwidth import copy_bandwidth
     from pytest_gpubench.timing.profiler import ProfilerTimer, self_test
@@ -219,7 +218,7 @@ def bandwidth_line(facts: DeviceFacts, bytes_per_us: float | None) -> str:
 
 
 def noise_words(device: "Device", timer: "Timer", aimed_us: float, bytes_per_us: float | None) -> str:
-    """Compare a kernel of about this length with itself; return what came of it."""
+    """Compare a kernel of about this length with itself, and describe the result."""
     try:
         work = flipping(device, aimed_us, bytes_per_us)
     except RuntimeError as error:  # torch.OutOfMemoryError on a GPU

@@ -3,24 +3,27 @@
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import msgspec
+
+from pytest_gpubench.cli.arguments import RUN_HELP, Commands, add_parser, add_storage
 from pytest_gpubench.cli.output import write
-from pytest_gpubench.cli.saved import RUN_HELP, add_parser, add_storage, find_paths
+from pytest_gpubench.cli.saved import find_paths
 from pytest_gpubench.errors import BadRequest
+from pytest_gpubench.results.model import CommitInfo, SavedRun, TestRecord
+from pytest_gpubench.results.provenance import moment
+from pytest_gpubench.results.store import read_run, write_run
 from pytest_gpubench.units import count, printable
-
-if TYPE_CHECKING:
-    from pytest_gpubench.results.model import CommitInfo, SavedRun, TestRecord
 
 EXAMPLES = """merge shard1.json shard2.json -o all.json
 merge h200.json a100.json -o nightly.json --name nightly
 merge first.json again.json -o all.json --keep last"""
 
-Source = tuple[Path, "SavedRun"]
+Source = tuple[Path, SavedRun]
 
 
-def add(commands: "argparse._SubParsersAction[Any]") -> None:
+def add(commands: Commands) -> None:
     """Add the command to the parser of all."""
     parser = add_parser(commands, "merge", "make one run of several: shards, or hosts", EXAMPLES)
     parser.add_argument("which", nargs="+", metavar="RUN", help=RUN_HELP)
@@ -39,8 +42,6 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the new run, and say what is in it; 0."""
-    from pytest_gpubench.results.store import read_run, write_run
-
     paths = [path for which in arguments.which for path in find_paths(which, arguments)]
     sources = [(path, read_run(path)) for path in dict.fromkeys(paths)]
     merged = merge(sources, arguments.keep, arguments.any_commit, arguments.name)
@@ -50,37 +51,33 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def merge(sources: Sequence[Source], keep: str | None, any_commit: bool, name: str) -> "SavedRun":
+def merge(sources: Sequence[Source], keep: str | None, any_commit: bool, name: str) -> SavedRun:
     """Return one run with the tests of all.
 
     Raises BadRequest for a test that two of them measured, unless it is said which to keep, and for runs of different
     commits, unless they may be.
     """
-    from pytest_gpubench.results.model import SavedRun
-
     runs = [run for _, run in sources]
     return SavedRun(
-        records=tuple(merge_records(sources, keep)),
-        datetime=max(runs, key=ended).datetime,
+        records=tuple(_merge_records(sources, keep)),
+        datetime=max(runs, key=_ended).datetime,
         name=name,
         version=runs[-1].version,
-        commit_info=merge_commits(sources, any_commit),
-        machine_info=merge_machines(runs),
-        settings=merge_settings(runs),
+        commit_info=_merge_commits(sources, any_commit),
+        machine_info=_merge_machines(runs),
+        settings=_merge_settings(runs),
     )
 
 
-def ended(run: "SavedRun") -> tuple[int, float, str]:
+def _ended(run: SavedRun) -> tuple[int, float, str]:
     """Return what sorts runs by when they ended; a date that is none comes first."""
-    from pytest_gpubench.results.provenance import moment
-
     try:
         return 1, moment(run.datetime).timestamp(), run.datetime
     except ValueError:
         return 0, 0.0, run.datetime
 
 
-def merge_records(sources: Sequence[Source], keep: str | None) -> "list[TestRecord]":
+def _merge_records(sources: Sequence[Source], keep: str | None) -> list[TestRecord]:
     """Return the tests of all runs, in their order; repeats within one run stay."""
     owners: dict[tuple[str, str], Path] = {}
     kept: dict[tuple[str, str], list[TestRecord]] = {}
@@ -100,10 +97,8 @@ def merge_records(sources: Sequence[Source], keep: str | None) -> "list[TestReco
     return [record for records in kept.values() for record in records]
 
 
-def merge_commits(sources: Sequence[Source], any_commit: bool) -> "CommitInfo":
+def _merge_commits(sources: Sequence[Source], any_commit: bool) -> CommitInfo:
     """Return the commit of all runs; raise BadRequest where they are of several, unless they may be."""
-    import msgspec
-
     known = [(path, run.commit_info) for path, run in sources if run.commit_info.id]
     for path, commit in known[1:]:
         first_path, first = known[0]
@@ -120,13 +115,13 @@ def merge_commits(sources: Sequence[Source], any_commit: bool) -> "CommitInfo":
     return msgspec.structs.replace(last, dirty=True if mixed or True in dirty else last.dirty)
 
 
-def merge_machines(runs: "Sequence[SavedRun]") -> dict[str, Any]:
+def _merge_machines(runs: Sequence[SavedRun]) -> dict[str, Any]:
     """Return what is known of the machines: the first one's facts, and the names of all."""
     hosts = dict.fromkeys(str(run.machine_info["node"]) for run in runs if "node" in run.machine_info)
     return {**runs[0].machine_info, **({"node": ", ".join(hosts)} if hosts else {})}
 
 
-def merge_settings(runs: "Sequence[SavedRun]") -> dict[str, str]:
+def _merge_settings(runs: Sequence[SavedRun]) -> dict[str, str]:
     """Return the settings of all runs; those that differ, or that only some had, with each one's value."""
     names = dict.fromkeys(name for run in runs for name in run.settings)
     values = {name: dict.fromkeys(run.settings.get(name, "default") for run in runs) for name in names}

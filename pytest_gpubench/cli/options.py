@@ -1,10 +1,11 @@
 """`pytest-gpubench options`: the table of all options."""
 
 import argparse
-from typing import Any
+
+from pytest_gpubench.cli.arguments import Commands
 
 
-def add(commands: "argparse._SubParsersAction[Any]") -> None:
+def add(commands: Commands) -> None:
     """Add the command to the parser of all."""
     parser = commands.add_parser("options", help="print the table of all options as Markdown")
     parser.set_defaults(run=run)
@@ -12,7 +13,7 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the table."""
-    from pytest_gpubench.plugin.options import markdown_table
+    from pytest_gpubench.plugin.options import markdown_table  # imports pytest
 
     print(markdown_table())
     return 0

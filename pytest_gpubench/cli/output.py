@@ -1,18 +1,25 @@
-"""What a command writes: text on standard output or in a file, and tables."""
+"""What a command writes: text and tables on standard output or in a file, and what it says beside them."""
 
 import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from pytest_gpubench.report.layout import Column
+from pytest_gpubench.report.layout import Column, Screen, lay_out
+from pytest_gpubench.results.files import write_text
+from pytest_gpubench.results.model import SavedRun
+from pytest_gpubench.units import count, printable
 
 
 def say(sentence: str) -> None:
     """Write what goes on to standard error: standard output is for results."""
     print(f"gpu_bench: {sentence}", file=sys.stderr, flush=True)
+
+
+def complain(command: str, sentences: Sequence[str]) -> None:
+    """Write what is wrong to standard error."""
+    for sentence in sentences:
+        print(f"pytest-gpubench {command}: {sentence}", file=sys.stderr)
 
 
 def write(text: str) -> None:
@@ -24,26 +31,23 @@ def write(text: str) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def write_to(text: str, target: str | None) -> None:
-    """Write text to a file, whole or not at all, or to standard output for None and `-`; raise BadFile.
+def write_form(text: str, target: str | None, run: SavedRun, form: str) -> None:
+    """Write a run in one of its forms to a file, and say so on standard error; raise BadFile.
 
-    Folders on the way are made.
+    target: None and `-` are standard output, where nothing else is said.
     """
     if target is None or target == "-":
         write(text.rstrip("\n"))
         return
-    from pytest_gpubench.results.files import write_text
-
     write_text(text, Path(target))
+    print(printable(f"{target}: {count(len(run.records), 'test')} as {form}"), file=sys.stderr)
+
+
+def table(columns: Sequence[Column]) -> list[str]:
+    """Return the lines of a table on standard output."""
+    return lay_out("", columns, Screen.current(has_colour())).split("\n")
 
 
 def has_colour() -> bool:
     """Tell whether standard output is a terminal that colours may be written to."""
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-
-
-def table(columns: "Sequence[Column]") -> list[str]:
-    """Return the lines of a table on standard output."""
-    from pytest_gpubench.report.layout import Screen, lay_out
-
-    return lay_out("", columns, Screen.current(has_colour())).split("\n")

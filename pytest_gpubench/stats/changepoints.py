@@ -61,6 +61,14 @@ def change_points(values: Sequence[float], alpha: float = 0.01) -> list[ChangePo
     ]
 
 
+def least_runs(alpha: float) -> int:
+    """Return from how many runs on a change can be found: of fewer, too many random orders divide as well."""
+    runs = 2 * LEAST_RUNS
+    while 2 / math.comb(runs, runs // 2) > alpha / 2:
+        runs += 1
+    return runs
+
+
 def _search(logs: Sequence[float], offset: int, alpha: float, chance: random.Random) -> list[int]:
     """Return the places, counted with the offset, that divide a segment, and those that divide its parts."""
     places = _divide(logs, alpha, chance) if len(logs) >= 2 * LEAST_RUNS else []
@@ -94,14 +102,15 @@ def _is_rare(
 
     It stops at the order that settles it against a change: most series have none, and cost little.
     """
-    allowed = int(alpha * (PERMUTATIONS + 1)) - 1
+    orders = max(PERMUTATIONS + 1, math.ceil(2 / alpha))
+    allowed = int(alpha * orders) - 1
     shuffled, as_good = list(values), 0
-    for _ in range(PERMUTATIONS):
+    for _ in range(orders - 1):
         chance.shuffle(shuffled)
         as_good += best(shuffled)[0] >= strength * (1 - 1e-12)
         if as_good > allowed:
             return False
-    return allowed >= 0
+    return True
 
 
 def _draw_in(logs: Sequence[float]) -> list[float]:

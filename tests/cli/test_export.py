@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pytest_gpubench.cli.export import COLUMNS, Cell, cell
+from pytest_gpubench.cli.export import Cell, cell, csv_row
 from pytest_gpubench.results.model import SavedRun
 from pytest_gpubench.results.store import Storage, read_run, write_run
 from tests.cli.stored import Command
@@ -31,7 +31,7 @@ def test_each_measurement_has_a_line_with_the_numbers_of_the_run(command: Comman
     assert len(rows) == len(items)
     for row, (record, item) in zip(rows, items, strict=True):
         timing = item.timing
-        assert list(row) == [*COLUMNS]
+        assert list(row) == list(csv_row(run, record, item))
         assert (row["test"], row["function"], row["device"]) == (record.nodeid, timing.label, record.device.name)
         assert row["commit"] == run.commit_info.id
         assert int(row["reps"]) == timing.reps

@@ -54,7 +54,7 @@ def test_no_change_is_said_too(command: Command) -> None:
 
 def test_few_runs_are_shown_without_a_search(command: Command) -> None:
     fill(ROOT, days=5)
-    assert "5 runs: changes are looked for from 6 runs on" in command("history", "test_plain")[1]
+    assert "5 runs: a change can be found from 11 runs on (alpha 0.01)" in command("history", "test_plain")[1]
 
 
 def test_each_device_has_a_history_of_its_own(command: Command) -> None:
@@ -101,8 +101,8 @@ def test_what_is_invalid_counts_for_nothing(command: Command) -> None:
     record = msgspec.structs.replace(run.records[4], measurements=(bad,))
     Storage(ROOT).save_each(dated(msgspec.structs.replace(run, records=(record,)), 9), "")
     _, out, _ = command("history", "test_plain")
-    assert "no number that is known to be right" in out
-    assert "8 runs: no change found" in out
+    assert "  INVALID" in out
+    assert "8 runs: a change can be found from 11 runs on" in out
 
 
 def test_a_changed_source_is_marked(command: Command) -> None:

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_gpubench.errors import BadRequest
-from pytest_gpubench.stats.changepoints import LEAST_RUNS, ChangePoint, change_points
+from pytest_gpubench.stats.changepoints import LEAST_RUNS, ChangePoint, change_points, least_runs
 
 Noise = Callable[[random.Random], float]
 NOISES: dict[str, Noise] = {
@@ -116,3 +116,13 @@ def test_the_unit_does_not_matter(seed: int, unit: float) -> None:
 
 def test_a_constant_series_has_no_change() -> None:
     assert change_points([2.016] * 50) == []
+
+
+@pytest.mark.parametrize("alpha", [0.05, 0.01, 0.001])
+def test_a_plain_change_is_found_from_so_many_runs_on(alpha: float) -> None:
+    """Where fewer runs cannot tell, that is known; a strict alpha takes more random orders."""
+    least = least_runs(alpha)
+    values = [100.0 + at / 1000 for at in range(least + 1)]
+    changed = [value * (1.5 if 2 * at > least else 1.0) for at, value in enumerate(values)]
+    assert len(change_points(changed, alpha)) == 1
+    assert change_points(changed[1:-2], alpha) == []

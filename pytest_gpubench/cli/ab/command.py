@@ -9,7 +9,7 @@ from typing import Any
 from pytest_gpubench.cli.ab.checkouts import Workspace
 from pytest_gpubench.cli.ab.process import raise_interrupt, signals_handled
 from pytest_gpubench.cli.ab.runs import Runner, take_runs
-from pytest_gpubench.cli.arguments import chance, checked
+from pytest_gpubench.cli.arguments import Commands, chance, checked
 from pytest_gpubench.cli.output import say, write
 from pytest_gpubench.errors import BadRequest, DeviceUnavailable
 from pytest_gpubench.limits import positive_number
@@ -35,7 +35,7 @@ Exit status: 0 no regression, 1 a regression or an INVALID measurement, 2 nothin
 """
 
 
-def add(commands: "argparse._SubParsersAction[Any]") -> None:
+def add(commands: Commands) -> None:
     """Add the command to the parser of all."""
     parser = commands.add_parser(
         "ab",
