@@ -11,6 +11,7 @@ import msgspec
 
 from pytest_gpubench.bench.plan import is_enforced, one_at_a_time, unmeasured
 from pytest_gpubench.bench.request import Request, Say, T
+from pytest_gpubench.bench.work import peaks_for
 from pytest_gpubench.errors import (
     InvalidResult,
     LimitBroken,
@@ -18,10 +19,10 @@ from pytest_gpubench.errors import (
     NoBaseline,
     WrongResult,
 )
-from pytest_gpubench.gpu.device import Device
+from pytest_gpubench.gpu.device import Device, find_device
 from pytest_gpubench.limits import Limits
 from pytest_gpubench.report.trace_summary import trace_name
-from pytest_gpubench.results.model import VALIDITY, DeviceFacts, Measurement, Outcome, Verdict
+from pytest_gpubench.results.model import VALIDITY, DeviceFacts, Measurement, Outcome, TestRecord, Turn, Verdict
 from pytest_gpubench.results.phases import Phases
 from pytest_gpubench.search import Example, NoSearch, Search
 from pytest_gpubench.search.budget import TimeBudget
@@ -56,8 +57,6 @@ class CurrentTest:
     """The fixtures that are being set up for more than this test, outermost first."""
     past: Callable[[DeviceFacts], BaselineLimit | None] = lambda facts: None
     """Returns what the test is held against; None where it is held against nothing."""
-    demands: object = None
-    """What its marks asked for when they were last looked at."""
     lost: list[str] = field(default_factory=list)
     """What was raised in another thread than the test's, where pytest does not see it."""
     thread: int = field(default_factory=threading.get_ident)
@@ -108,6 +107,63 @@ class CurrentTest:
                 self.measurements[place] = msgspec.structs.replace(item, verdicts=kept)
                 if not expected:
                     self.warn(f"the test did not fail, as its error was caught: {caught[0].sentence}")
+
+    def distrust(self, reason: str) -> None:
+        """Call everything INVALID that was measured."""
+        verdict = Verdict(kind=VALIDITY, asked="nobody else on the GPU", outcome=Outcome.INVALID, sentence=reason)
+        self.measurements[:] = [
+            msgspec.structs.replace(each, verdicts=(*each.verdicts, verdict)) for each in self.measurements
+        ]
+
+    def why_never_judged(self) -> str | None:
+        """Return why the test fails although its function passed: its limits were never judged; None where it passes.
+
+        On a CPU that nobody asked for the test passes with a warning.
+        """
+        compared = any(item.speedup is not None for item in self.measurements)
+        if not self.limits or compared or (self.has_numbers and self.limits.min_speedup is None):
+            return None
+        reasons = [item.timing.unmeasured for item in self.measurements if not item.timing.measured]
+        reason = reasons[-1] if reasons else _missing_call(self.limits)
+        if not reasons or (self.device is not None and is_enforced(self.settings, self.device)):
+            return f"perf({self.limits}) was never judged: {reason}"
+        self.warnings.append(f"perf({self.limits}) was not judged: {reason}")
+        return None
+
+    def record(self, worker: str, turn: Turn | None, warnings: Sequence[str]) -> TestRecord:
+        """Return what the run keeps of the test; warnings: those that are not the test's own."""
+        device = self.device or find_device(self.settings.device)
+        peaks = None
+        if self.has_numbers:
+            with suppress(Exception):  # peaks are only shown: a record without them is better than none
+                peaks = peaks_for(self.settings, device, self.limits)
+        if peaks is not None and not peaks.memory and self.limits.min_peak_fraction is None:
+            self.warn(f"not held against what the GPU can do at most: {'; '.join(peaks.remarks)}")
+        return TestRecord(
+            nodeid=self.nodeid,
+            device=device.facts,
+            worker=worker,
+            params=self.params,
+            measurements=tuple(self.measurements),
+            phases=tuple(self.phases),
+            extra_info=self.extra_info,
+            warnings=(*warnings, *self.warnings),
+            turn=turn,
+            source=self.source,
+            search=str(self.search),
+            peaks=peaks,
+        )
+
+    @property
+    def has_numbers(self) -> bool:
+        """Whether anything was timed."""
+        return any(item.timing.measured for item in self.measurements)
+
+
+def _missing_call(limits: Limits) -> str:
+    if limits.min_speedup is None:
+        return "the test measured nothing; call gpu_bench(...) in it"
+    return "the test compared nothing; call gpu_bench.compare(candidate, reference, ...) in it"
 
 
 def answer(test: CurrentTest, request: Request[T], say: Say) -> T:

@@ -101,9 +101,9 @@ def _need_torch() -> None:
 def _restore_clocks(folder: Path | None) -> int:
     """Give back the clocks that nobody needs locked any more; 0 where none are left locked, else 1."""
     from pytest_gpubench.gpu.clocks import restore_abandoned
-    from pytest_gpubench.gpu.lock_file import default_folder
+    from pytest_gpubench.gpu.lock_file import lock_folder
 
-    restored = restore_abandoned(default_folder() if folder is None else folder.expanduser())
+    restored = restore_abandoned(lock_folder(folder))
     print("\n".join(each.sentence for each in restored) or "no clocks to give back")
     return 1 if any(each.left for each in restored) else 0
 

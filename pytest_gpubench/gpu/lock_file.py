@@ -24,9 +24,9 @@ RACE_PAUSES_S = (0.0, 0.01, 0.02, 0.05, 0.1)
 REMEDY = "give another with --gpu-bench-lock-folder"
 
 
-def default_folder() -> Path:
-    """Return the lock folder of all users of this host who have the same temp folder (TMPDIR)."""
-    return Path(tempfile.gettempdir()) / LOCK_FOLDER_NAME
+def lock_folder(given: str | Path | None = None) -> Path:
+    """Return the given folder; by default that of all users of this host who have the same temp folder (TMPDIR)."""
+    return Path(tempfile.gettempdir()) / LOCK_FOLDER_NAME if given is None else Path(given).expanduser()
 
 
 class LockFile:

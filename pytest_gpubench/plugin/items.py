@@ -13,20 +13,25 @@ from pytest_gpubench.units import printable
 FIXTURE = "gpu_bench"
 
 
+def is_perf(item: pytest.Item) -> bool:
+    """Tell whether a test has a `perf` mark, as every test has that uses the fixture."""
+    return item.get_closest_marker(markers.NAME) is not None
+
+
 def takes_turns(item: pytest.Item) -> bool:
-    """Tell whether a test has the GPU for itself: a perf test, or one that asks for it."""
-    return any(item.get_closest_marker(name) is not None for name in (markers.NAME, markers.TURN_NAME))
+    """Tell whether a test has the GPU to itself: a perf test, or one marked `gpu_turn`."""
+    return is_perf(item) or item.get_closest_marker(markers.TURN_NAME) is not None
 
 
 def uses_fixture(item: pytest.Item) -> bool:
-    """Tell whether a test uses gpu_bench, itself or through another fixture."""
+    """Tell whether a test uses gpu_bench, directly or through another fixture."""
     return FIXTURE in getattr(item, "fixturenames", ())
 
 
-def parameters(item: pytest.Item) -> dict[str, object]:
-    """Return the parameters of a parametrised test."""
+def parameters(item: pytest.Item) -> dict[str, str]:
+    """Return the parameters of a parametrised test as texts."""
     callspec = getattr(item, "callspec", None)
-    return dict(callspec.params) if callspec is not None else {}
+    return {} if callspec is None else {name: _parameter_text(value) for name, value in callspec.params.items()}
 
 
 def source_hash(function: object) -> str:
@@ -38,7 +43,7 @@ def source_hash(function: object) -> str:
         return ""
     definition = tree.body[0]
     if isinstance(definition, (ast.FunctionDef, ast.AsyncFunctionDef)):
-        definition.name = "_"  # names, limits and parameters are told apart by themselves
+        definition.name = "_"  # names, limits and parameters are compared separately
         definition.decorator_list = []
         if ast.get_docstring(definition) is not None:
             del definition.body[0]
@@ -46,9 +51,9 @@ def source_hash(function: object) -> str:
 
 
 def syntax(node: object) -> str:
-    """Return a syntax tree as text that every version of Python agrees on, unlike that of `ast.dump` and `ast.unparse`.
+    """Return a syntax tree as text that is the same in every version of Python, unlike `ast.dump` and `ast.unparse`.
 
-    What is empty is left out: newer versions know fields that older ones lack, and Python 3.12.1 ends format
+    Empty fields are left out: newer versions have fields that older ones lack, and Python 3.12.1 ends format
     specifications with an empty string.
     """
     if isinstance(node, ast.Constant):
@@ -61,8 +66,7 @@ def syntax(node: object) -> str:
     return f"[{', '.join(map(syntax, node))}]" if isinstance(node, list) else repr(node)
 
 
-def parameter_text(value: object) -> str:
-    """Return a parameter's value as text."""
+def _parameter_text(value: object) -> str:
     if isinstance(value, (str, int, float, bool, type(None), tuple, list)):
         return printable(str(value))
     return printable(getattr(value, "__name__", None) or str(value))

@@ -1,4 +1,4 @@
-"""The `perf` marker: its legal keywords are the limits and the settings a test may choose."""
+"""The `perf` marker: its legal keywords are the limits, the settings a test may choose, and `gpus`."""
 
 from dataclasses import dataclass, fields
 
@@ -6,68 +6,51 @@ import pytest
 
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.limits import Limits
-from pytest_gpubench.settings import MARKER_SETTINGS, ROWS, Resolver, Settings
+from pytest_gpubench.settings import MARKER_SETTINGS, ROWS
 from pytest_gpubench.units import count
 
 NAME = "perf"
 TURN_NAME = "gpu_turn"
 GPUS = "gpus"
+LIMITS = tuple(row.name for row in fields(Limits))
 
 
 @dataclass(frozen=True)
-class Demands:
-    """What the marks of one test ask for, merged."""
+class MergedMarks:
+    """The keywords of all `perf` marks of one test."""
 
-    limits: dict[str, object]
+    limits: Limits
     settings: dict[str, object]
-    gpus: int = 1
+    gpus: int
     """How many GPUs the test needs for itself at once."""
 
 
-def describe() -> str:
-    """Return the marker's line for `pytest --markers`."""
+def describe() -> list[str]:
+    """Return the lines of the marks for `pytest --markers`."""
     limits = "; ".join(f"{row.name}: {row.metadata['help']}" for row in fields(Limits))
-    return (
-        f"{NAME}({', '.join([*legal_limits(), *MARKER_SETTINGS, GPUS])}): a performance test (put on every "
+    return [
+        f"{NAME}({', '.join([*LIMITS, *MARKER_SETTINGS, GPUS])}): a performance test (put on every "
         f"test that uses gpu_bench by itself). Limits on each of its measurements: {limits}. "
         f"Settings as the options of the same names: {', '.join(MARKER_SETTINGS)}. "
         "gpus: how many GPUs the test needs for itself at once, cuda:0 and those after it; with fewer it is skipped. "
-        "Marks of class and module apply too; the closest wins, keyword by keyword."
-    )
-
-
-def describe_turn() -> str:
-    """Return the line of the mark for tests that use a GPU, but not gpu_bench."""
-    return f"{TURN_NAME}(gpus=1): hold the GPU, or several, alone while the test runs, as a perf test does"
+        "Marks of class and module apply too; the nearest mark wins per keyword, and None removes a limit.",
+        f"{TURN_NAME}(gpus=1): hold the GPU, or several, alone while the test runs, as a perf test does",
+    ]
 
 
 def gpus_needed(item: pytest.Item) -> int:
-    """Return how many GPUs a test holds while it runs; raise BadRequest for what is not such a number."""
+    """Return how many GPUs a test holds while it runs; raise BadRequest for illegal marks."""
     mark = item.get_closest_marker(TURN_NAME)
     if mark is None:
         return merge_marks(item).gpus
     unknown = [*map(repr, mark.args), *(name for name in mark.kwargs if name != GPUS)]
     if unknown:
         raise BadRequest(f"{TURN_NAME}() takes {GPUS}= only, found {unknown[0]}")
-    return checked_gpus(mark.kwargs.get(GPUS), TURN_NAME)
+    return _gpu_count(mark.kwargs.get(GPUS), TURN_NAME)
 
 
-def checked_gpus(value: object, mark: str) -> int:
-    """Return a number of GPUs, 1 for None; raise BadRequest for what is none."""
-    if value is None:
-        return 1
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise BadRequest(f"{mark}({GPUS}={value!r}): it must be a whole number of at least 1")
-    return value
-
-
-def legal_limits() -> tuple[str, ...]:
-    """Return the keywords that are limits."""
-    return tuple(row.name for row in fields(Limits))
-
-
-def merge_marks(item: pytest.Item) -> Demands:
-    """Merge a test's `perf` marks, the closest winning keyword by keyword; raise BadRequest for what is not legal."""
+def merge_marks(item: pytest.Item) -> MergedMarks:
+    """Merge a test's `perf` marks, the nearest winning per keyword; raise BadRequest for what is not legal."""
     merged: dict[str, object] = {}
     for mark in reversed(list(item.iter_markers(NAME))):
         if mark.args:
@@ -75,30 +58,27 @@ def merge_marks(item: pytest.Item) -> Demands:
                 f"perf() takes keywords only, found {count(len(mark.args), 'positional argument')}: {mark.args[0]!r}"
             )
         merged.update(mark.kwargs)
-    return split_keywords(merged)
+    for name in merged:
+        _refuse_illegal(name)
+    gpus = _gpu_count(merged.pop(GPUS, None), NAME)
+    chosen = {name: value for name, value in merged.items() if value is not None}
+    limits = {name: chosen.pop(name) for name in LIMITS if name in chosen}
+    return MergedMarks(Limits(**limits), chosen, gpus)  # type: ignore[arg-type] # it checks its arguments itself
 
 
-def split_keywords(keywords: dict[str, object]) -> Demands:
-    """Tell limits from settings; raise BadRequest naming the legal keywords for any other."""
-    legal = legal_limits()
-    gpus = checked_gpus(keywords.get(GPUS), NAME)
-    keywords = {name: value for name, value in keywords.items() if name != GPUS}
-    unknown = [name for name in keywords if name not in legal and name not in ROWS]
-    misplaced = [name for name in keywords if name in ROWS and name not in MARKER_SETTINGS]
-    if unknown:
+def _refuse_illegal(name: str) -> None:
+    if name not in ROWS and name not in LIMITS and name != GPUS:
         raise BadRequest(
-            f"perf({unknown[0]}=...) is not known; legal are the limits {', '.join(legal)} "
+            f"perf({name}=...) is not known; legal are the limits {', '.join(LIMITS)} "
             f"and the settings {', '.join([*MARKER_SETTINGS, GPUS])}"
         )
-    if misplaced:
-        raise BadRequest(f"perf({misplaced[0]}=...) can only be set for the whole run, as an option or in the ini file")
-    return Demands(
-        limits={name: value for name, value in keywords.items() if name in legal and value is not None},
-        settings={name: value for name, value in keywords.items() if name not in legal and value is not None},
-        gpus=gpus,
-    )
+    if name in ROWS and name not in MARKER_SETTINGS:
+        raise BadRequest(f"perf({name}=...) can only be set for the whole run, as an option or in the ini file")
 
 
-def apply_settings(demands: Demands, resolver: Resolver) -> Settings:
-    """Return the settings of a marked test."""
-    return resolver.override(resolver.run, demands.settings, "perf({}=...)")
+def _gpu_count(value: object, mark: str) -> int:
+    if value is None:
+        return 1
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise BadRequest(f"{mark}({GPUS}={value!r}): it must be a whole number of at least 1")
+    return value

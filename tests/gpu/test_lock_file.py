@@ -11,7 +11,7 @@ import pytest
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.gpu import lock_file as module
 from pytest_gpubench.gpu.lock import describe
-from pytest_gpubench.gpu.lock_file import HEADER, LockFile, default_folder
+from pytest_gpubench.gpu.lock_file import HEADER, LockFile, lock_folder
 from tests.gpu.holding import Start
 
 NAME = "GPU-1.turn"
@@ -199,7 +199,7 @@ def test_names_stay_in_the_folder(folder: Path) -> None:
 
 def test_the_folder_is_in_the_temp_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    assert default_folder() == tmp_path / "pytest-gpubench-locks"
+    assert lock_folder() == tmp_path / "pytest-gpubench-locks"
 
 
 @pytest.mark.parametrize("text", [b"", HEADER, HEADER + b"{", HEADER + b'{"pid": "x"}', HEADER + b"[" * 4000, b"\xff"])

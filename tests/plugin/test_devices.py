@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 import torch
 
-from pytest_gpubench.plugin.collect import has_remote_workers
+from pytest_gpubench.plugin.results import has_remote_workers
 from tests.plugin.conftest import BenchRun
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="about machines without a GPU")

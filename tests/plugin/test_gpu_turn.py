@@ -17,9 +17,9 @@ from pytest_gpubench.gpu.claim import claim_gpu
 from pytest_gpubench.gpu.holder import Holder
 from pytest_gpubench.gpu.lock import GpuLock
 from pytest_gpubench.gpu.visible import HostGpu, VisibleGpu
-from pytest_gpubench.plugin.gpu_turn import Reach, TooFewGpus, Turns
+from pytest_gpubench.plugin.gpu_turn import GpuTurns, TooFewGpus
 from pytest_gpubench.plugin.markers import gpus_needed
-from pytest_gpubench.plugin.workers import Pin
+from pytest_gpubench.plugin.pin import Pin
 from pytest_gpubench.settings import Settings
 from tests.gpu.holding import held
 from tests.plugin.hosts import Host, overlaps, turns_by_gpu
@@ -305,10 +305,12 @@ def test_a_stranger_is_seen_however_the_test_ends(
     assert [verdict.outcome.value for verdict in record.measurements[0].verdicts] == ["pass", "invalid"]
 
 
-def turns_with(pin: Pin | None, uuid: str | None = "GPU-b", **settings: Any) -> Turns:
-    device = SimpleNamespace(type="cuda", facts=SimpleNamespace(uuid=uuid))
-    config = cast(Any, SimpleNamespace())
-    return Turns(config, Settings(**settings), pin, Reach(lambda item: True, lambda item: cast(Any, device)))
+def turns_with(pin: Pin | None) -> GpuTurns:
+    return GpuTurns(cast(Any, SimpleNamespace()), Settings(), pin)
+
+
+def device(uuid: str | None) -> Any:
+    return SimpleNamespace(type="cuda", facts=SimpleNamespace(uuid=uuid))
 
 
 GPUS = [VisibleGpu(f"GPU-{letter}", index, "") for index, letter in enumerate("abc")]
@@ -328,17 +330,17 @@ def test_the_current_gpu_is_held_first(
 ) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr(visible, "read_host", lambda: [HostGpu(gpu, (gpu,)) for gpu in GPUS])
-    turns = turns_with(None, uuid)
-    assert turns._choose(turns._reach.device(cast(Any, None)), count) == gpus  # type: ignore[arg-type]
+    turns = turns_with(None)
+    assert turns._choose(device(uuid), count) == gpus
     with pytest.raises(TooFewGpus, match=r"the test needs 5 GPUs, and this process may use [134]"):
-        turns._choose(turns._reach.device(cast(Any, None)), 5)  # type: ignore[arg-type]
+        turns._choose(device(uuid), 5)
 
 
 def test_a_worker_that_could_not_be_widened_says_why(tmp_path: Path) -> None:
     pin = Pin(claim_gpu(GPUS, tmp_path), tuple(GPUS))
-    turns = turns_with(pin, "GPU-a")
+    turns = turns_with(pin)
     with pytest.raises(TooFewGpus, match="CUDA was started while tests were collected"):
-        turns._choose(turns._reach.device(cast(Any, None)), 2)  # type: ignore[arg-type]
+        turns._choose(device("GPU-a"), 2)
     pin.wide = True
-    assert turns._choose(turns._reach.device(cast(Any, None)), 2) == ("GPU-a", "GPU-b")  # type: ignore[arg-type]
+    assert turns._choose(device("GPU-a"), 2) == ("GPU-a", "GPU-b")
     pin.claim.release()

@@ -458,7 +458,7 @@ def test_a_dirty_tree_and_a_missing_git_are_told(
 
 def test_a_worker_needs_no_file(bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is given the run through the controller: here its storage and its folder are none of the controller's."""
-    from pytest_gpubench.plugin.save import BASELINE, Memory
+    from pytest_gpubench.plugin.baseline import BASELINE, ComparedRun
     from pytest_gpubench.results.baseline import Baseline
     from pytest_gpubench.results.counterpart import PastTest
     from pytest_gpubench.settings import Settings
@@ -476,11 +476,11 @@ def test_a_worker_needs_no_file(bench_run: BenchRun, monkeypatch: pytest.MonkeyP
             return default
 
     given = Worker(**{BASELINE: Baseline([("main", run)]).encode()})
-    worker = Memory(cast(Any, given), Settings(compare="main", missing_baseline="fail"), cast(Any, None))
+    worker = ComparedRun(cast(Any, given), Settings(compare="main", missing_baseline="fail"), cast(Any, None))
     assert worker.baseline is not None
     (record,) = run.records
     assert isinstance(worker.baseline.find(record.nodeid, record.source, record.device, {}), PastTest)
-    assert Memory(cast(Any, Worker()), Settings(compare="main"), cast(Any, None)).baseline is None
+    assert ComparedRun(cast(Any, Worker()), Settings(compare="main"), cast(Any, None)).baseline is None
 
 
 # CI

@@ -10,7 +10,7 @@ import pytest
 from pytest_gpubench.gpu import context, visible
 from pytest_gpubench.gpu.visible import HostGpu, VisibleGpu
 from pytest_gpubench.plugin import workers
-from pytest_gpubench.plugin.workers import pin_to, same_gpu
+from pytest_gpubench.plugin.pin import COUNT_WITHOUT_CUDA, pin_to, same_gpu
 from pytest_gpubench.settings import Settings
 from tests.plugin.conftest import BenchRun
 from tests.plugin.hosts import Host, overlaps
@@ -126,7 +126,7 @@ def test_without_xdist_the_environment_is_left_alone(host: Host) -> None:
 class TestPins:
     @pytest.fixture(autouse=True)
     def alone(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        for name in ("CUDA_VISIBLE_DEVICES", workers.COUNT_WITHOUT_CUDA):
+        for name in ("CUDA_VISIBLE_DEVICES", COUNT_WITHOUT_CUDA):
             monkeypatch.setenv(name, "")  # so that what is set is taken back
             monkeypatch.delenv(name)
         monkeypatch.setattr(context, "cuda_was_started", lambda: False)
@@ -136,7 +136,7 @@ class TestPins:
         assert first is not None
         assert second is not None
         assert os.environ["CUDA_VISIBLE_DEVICES"] == "GPU-b"
-        assert os.environ[workers.COUNT_WITHOUT_CUDA] == "1"
+        assert os.environ[COUNT_WITHOUT_CUDA] == "1"
         assert second.uuids == ("GPU-b",)
         second.widen()
         assert os.environ["CUDA_VISIBLE_DEVICES"] == "GPU-b,GPU-c,GPU-d,GPU-a" == ",".join(second.uuids)

@@ -107,14 +107,14 @@ def one_gpu() -> dict[str, str]:
     The GPU is claimed until this process ends, so that other runs take another one.
     """
     from pytest_gpubench.gpu.claim import claim_gpu
-    from pytest_gpubench.gpu.lock_file import default_folder
+    from pytest_gpubench.gpu.lock_file import lock_folder
     from pytest_gpubench.gpu.visible import find_visible
 
     visible = find_visible()
     if len(visible) < 2:
         return {}
     try:
-        claim = claim_gpu(visible, default_folder())
+        claim = claim_gpu(visible, lock_folder())
     except (BadRequest, DeviceUnavailable) as error:
         say(f"warning: no GPU is held for these runs, the first one is used: {error}")
         return {"CUDA_VISIBLE_DEVICES": visible[0].uuid}

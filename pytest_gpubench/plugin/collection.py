@@ -1,0 +1,78 @@
+"""The collected tests: which are perf tests, which are run, and what they are measured on."""
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_gpubench.errors import DeviceUnavailable
+from pytest_gpubench.plugin import markers
+from pytest_gpubench.plugin.gpu_turn import GpuTurns
+from pytest_gpubench.plugin.items import is_perf, uses_fixture
+from pytest_gpubench.plugin.workers import is_worker
+from pytest_gpubench.settings import Settings
+
+if TYPE_CHECKING:
+    from pytest_gpubench.gpu.device import Device
+
+
+class Collection:
+    """The hooks that mark and select perf tests, and prepare the device for them."""
+
+    def __init__(self, settings: Settings, turns: GpuTurns) -> None:
+        self.settings = settings
+        self.turns = turns
+        self._header: str | None = None
+
+    def pytest_itemcollected(self, item: pytest.Item) -> None:
+        """Mark the tests that use the fixture, so that `-m perf` and `-m "not perf"` are exact."""
+        if uses_fixture(item) and not is_perf(item):
+            item.add_marker(markers.NAME)
+
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        """Deselect the tests that --gpu-bench-only and --gpu-bench-skip leave out."""
+        if not (self.settings.only or self.settings.skip):
+            return
+        kept = [item for item in items if uses_fixture(item) == self.settings.only]
+        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+        items[:] = kept
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Find the device and start the profiler in the background, while the first tests set themselves up."""
+        if session.config.option.collectonly:
+            return
+        self.turns.widen_pin(session.items)
+        if not any(uses_fixture(item) for item in session.items):
+            return
+        from pytest_gpubench.gpu.device import find_device
+        from pytest_gpubench.report.terminal import header_line
+
+        try:
+            device = find_device(self.settings.device)
+        except Exception as error:  # a broken torch, say: every perf test fails with it at its setup
+            self._header = f"gpu_bench: {error}"
+            return
+        self._header = header_line(device.facts, self.settings)
+        self._refuse_clocks(session.config, device)
+        self.turns.sign_in(device)
+        self._start_profiler(device)
+
+    def pytest_report_collectionfinish(self) -> str | None:
+        """Say what is measured on."""
+        return self._header
+
+    def _refuse_clocks(self, config: pytest.Config, device: "Device") -> None:
+        """End the run before its first test where clocks cannot be locked without a GPU; a worker fails its tests."""
+        try:
+            self.turns.refuse_clocks(device)
+        except DeviceUnavailable as error:
+            if not is_worker(config):
+                raise pytest.UsageError(str(error)) from None
+
+    def _start_profiler(self, device: "Device") -> None:
+        settings = self.settings
+        in_background = settings.startup == "background" and settings.timer == "profiler" and not settings.disable
+        if device.type == "cuda" and in_background:
+            from pytest_gpubench.timing.profiler import start_in_background
+
+            start_in_background(device)

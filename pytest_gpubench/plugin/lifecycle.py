@@ -1,0 +1,256 @@
+"""The running test, from pytest's setup to its report."""
+
+from collections.abc import Generator, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Literal
+
+import pytest
+
+from pytest_gpubench.errors import BadRequest, DeviceUnavailable, NotMeasured
+from pytest_gpubench.plugin import terminal
+from pytest_gpubench.plugin.baseline import ComparedRun
+from pytest_gpubench.plugin.gpu_turn import GpuTurns
+from pytest_gpubench.plugin.items import FIXTURE, is_perf, parameters, source_hash, uses_fixture
+from pytest_gpubench.plugin.markers import GPUS, MergedMarks, merge_marks
+from pytest_gpubench.plugin.results import Results
+from pytest_gpubench.plugin.workers import worker_name
+from pytest_gpubench.settings import Resolver, Settings
+
+if TYPE_CHECKING:
+    from pytest_gpubench.fixture import GpuBench
+    from pytest_gpubench.results.model import TestRecord
+    from pytest_gpubench.running_test import CurrentTest
+
+
+class Lifecycle:
+    """The hooks around a test: they give the fixture its `CurrentTest`, and the test's report what was measured."""
+
+    def __init__(
+        self, config: pytest.Config, resolver: Resolver, turns: GpuTurns, compared: ComparedRun, results: Results
+    ) -> None:
+        self.config = config
+        self.resolver = resolver
+        self.settings = resolver.run
+        self.turns = turns
+        self.compared = compared
+        self.results = results
+        self._item: pytest.Item | None = None
+        self._test: CurrentTest | None = None
+        self._marks: MergedMarks | None = None
+        """Those of the test when they were last read: fixtures and the test itself may add some."""
+        self._phase: Literal["setup", "call", "teardown"] = "setup"
+        self._in_call = False
+        """Whether the test's own function runs: what is reported then is a part of it, such as a subtest."""
+        self._wider_fixtures: list[str] = []
+        self._bench: GpuBench | None = None
+        self._terminal = terminal.open_terminal(config)
+
+    def bench(self) -> "GpuBench":
+        """Return the fixture's value, one for the run: it finds the running test by itself, as @given needs it to."""
+        if self._bench is None:
+            from pytest_gpubench.fixture import GpuBench
+
+            self._bench = GpuBench(self.current_test, self.resolver, terminal.progress(self.config, self._terminal))
+        return self._bench
+
+    def current_test(self) -> "CurrentTest | None":
+        """Return the running test; None outside of tests. Raises BadRequest for illegal marks."""
+        if self._item is None:
+            return None
+        marks = merge_marks(self._item)
+        if self._test is None:
+            self._test = self._new_test(self._item, marks)
+        elif marks != self._marks:
+            self._change_marks(self._test, marks)
+        self._marks = marks
+        self._test.phase = self._phase
+        self._test.wider_scopes = self._wider_fixtures
+        return self._test
+
+    # hooks
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+        """Know which test is running; keep what an interrupted one had measured."""
+        self._begin(item)
+        try:
+            return (yield)
+        except (KeyboardInterrupt, pytest.exit.Exception):
+            if self._test is not None and self._test.measurements and self._phase != "teardown":
+                self.results.keep(self._record(self._test))
+            raise
+        finally:
+            self._begin(None)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        """Fail a test whose marks are illegal, or whose device is missing."""
+        if self._phase == "teardown":  # the test runs again, as with --reruns
+            self._test = None
+        self._phase = "setup"
+        item.user_properties = [each for each in item.user_properties if not each[0].startswith(f"{FIXTURE}.")]
+        if is_perf(item) and (refusal := self._refusal(item)):
+            pytest.fail(refusal, pytrace=False)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, object, object]:
+        """Fail a test that was disturbed, or that has a limit and measured nothing."""
+        self._phase, self._in_call = "call", True
+        try:
+            with self._intercepting_examples(item):
+                result = yield
+        except (Exception, pytest.fail.Exception, pytest.skip.Exception):
+            self._distrust_disturbed()
+            raise
+        finally:
+            self._in_call = False
+        if sentence := self._why_failed(item):
+            pytest.fail(sentence, pytrace=False)
+        return result
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_teardown(self) -> None:
+        """Note that the test is over."""
+        self._phase = "teardown"
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_fixture_setup(
+        self, fixturedef: pytest.FixtureDef[object], request: pytest.FixtureRequest
+    ) -> Iterator[None]:
+        """Note which fixture is being set up for more than one test."""
+        if fixturedef.scope == "function":
+            return (yield)
+        self._wider_fixtures.append(f"{fixturedef.argname!r} ({fixturedef.scope} scope)")
+        try:
+            return (yield)
+        finally:
+            self._wider_fixtures.pop()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """Put the results into the report, which xdist carries from worker to controller."""
+        report = yield
+        if call.excinfo is not None and call.excinfo.errisinstance(NotMeasured):
+            report.outcome = "skipped"
+            report.longrepr = (str(item.path), item.location[1] or 0, f"Skipped: {call.excinfo.value}")
+        if report.when == "setup" and uses_fixture(item):
+            report.gpu_bench_selected = True  # type: ignore[attr-defined] # pytest carries attributes it does not know
+        ends_test = report.when == "call" or (report.when == "setup" and not report.passed)
+        if ends_test and self._test is not None and self._test.measurements:
+            if self._in_call:
+                self._test.has_failed_part |= report.failed
+            else:
+                self._attach(item, report, self._test)
+            self._explain(report, self._test)
+        return report
+
+    # one test
+
+    def _begin(self, item: pytest.Item | None) -> None:
+        """Let go of the last test, and know the next; None between tests."""
+        if self._test is not None:
+            self._test.forget()
+        self._item, self._test, self._phase = item, None, "setup"
+
+    def _new_test(self, item: pytest.Item, marks: MergedMarks) -> "CurrentTest":
+        from pytest_gpubench.running_test import CurrentTest
+
+        test = CurrentTest(
+            nodeid=item.nodeid,
+            settings=self._settings(marks),
+            limits=marks.limits,
+            params=parameters(item),
+            gpus=marks.gpus,
+            source=source_hash(getattr(item, "obj", None)),
+        )
+        test.past = lambda facts: self.compared.past_of(test, facts)
+        return test
+
+    def _settings(self, marks: MergedMarks) -> Settings:
+        return self.resolver.override(self.settings, marks.settings, "perf({}=...)")
+
+    def _change_marks(self, test: "CurrentTest", marks: MergedMarks) -> None:
+        """Follow marks that were put on the running test; raise BadRequest where that comes too late."""
+        if test.measurements:
+            raise BadRequest(f"perf({marks.limits}) was put on the test after it had measured: put it on before")
+        if marks.gpus != test.gpus:
+            raise BadRequest(
+                f"perf({GPUS}={marks.gpus}) was put on the running test, which holds its GPUs from its start on: "
+                "decorate it"
+            )
+        test.settings, test.limits = self._settings(marks), marks.limits
+
+    def _refusal(self, item: pytest.Item) -> str | None:
+        """Return why a test cannot be run; None where it can."""
+        from pytest_gpubench.gpu.device import required_device
+
+        try:
+            device = None
+            if uses_fixture(item) and not self.settings.disable:
+                device = required_device(self.settings.device, self.settings.require_gpu)
+            test = self.current_test()
+        except (BadRequest, DeviceUnavailable) as error:
+            return str(error)
+        if test is not None and device is not None:
+            test.device = device
+        return None
+
+    def _intercepting_examples(self, item: pytest.Item) -> AbstractContextManager[None]:
+        """Note what hypothesis calls a test under @given with."""
+        function = getattr(item, "obj", None)
+        test = self.current_test() if uses_fixture(item) and hasattr(function, "hypothesis") else None
+        if test is None:
+            return nullcontext()
+        from pytest_gpubench.search import intercepting_examples
+
+        settings, fixtures = test.settings, getattr(item, "funcargs", {})
+        return intercepting_examples(function, test.begin_example, fixtures, settings.given_oom, test.warnings.append)
+
+    def _why_failed(self, item: pytest.Item) -> str | None:
+        """Return why a test fails although its function passed; None where it passes."""
+        if self._test is not None and self._test.lost:
+            return f"the test passed, but in another thread a limit was broken: {self._test.lost[0]}"
+        if sentence := self._distrust_disturbed():
+            return sentence
+        if not is_perf(item) or self.settings.disable:
+            return None
+        try:
+            test = self.current_test()
+        except BadRequest as error:
+            return str(error)
+        return test.why_never_judged() if test is not None else None
+
+    def _distrust_disturbed(self) -> str | None:
+        """Call INVALID what was measured while others came to the GPU, and return who; None where nobody came."""
+        test = self._test
+        sentence = self.turns.newcomers() if test is not None and test.has_numbers else None
+        if test is not None and sentence is not None:
+            test.distrust(sentence)
+            self.turns.warnings.append(sentence)
+        return sentence
+
+    # its report
+
+    def _record(self, test: "CurrentTest") -> "TestRecord":
+        return test.record(worker_name(), self.turns.record(), self.turns.warnings)
+
+    def _attach(self, item: pytest.Item, report: pytest.TestReport, test: "CurrentTest") -> None:
+        from pytest_gpubench.report.properties import median_properties
+        from pytest_gpubench.results.model import encode
+
+        if not report.failed and not test.has_failed_part:
+            test.excuse(expected=hasattr(report, "wasxfail"))
+        record = self._record(test)
+        report.gpu_bench = encode(record)  # type: ignore[attr-defined]
+        properties = median_properties(record)
+        report.user_properties += properties
+        item.user_properties += properties  # JUnit takes them from the teardown's report, made from these
+
+    def _explain(self, report: pytest.TestReport, test: "CurrentTest") -> None:
+        """Show what a failed test, or a failed part of it, measured."""
+        from pytest_gpubench.report.terminal import report_section
+
+        if report.failed:
+            report.sections.append(("gpu_bench", report_section(self._record(test))))

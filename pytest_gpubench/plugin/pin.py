@@ -1,0 +1,116 @@
+"""The GPU of an xdist worker: claimed, and made the only one that CUDA shows it."""
+
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pytest_gpubench.settings import Settings
+
+if TYPE_CHECKING:
+    from pytest_gpubench.gpu.claim import Claim
+    from pytest_gpubench.gpu.visible import VisibleGpu
+
+COUNT_WITHOUT_CUDA = "PYTORCH_NVML_BASED_CUDA_CHECK"
+"""torch's variable: `torch.cuda.is_available()`, as in many a skipif, then asks NVML and does not start CUDA."""
+
+
+@dataclass
+class Pin:
+    """The GPU of a worker and the others that the run may use, in the order in which CUDA is to number them."""
+
+    claim: "Claim"
+    order: "tuple[VisibleGpu, ...]"
+    problem: str | None = None
+    """Why CUDA shows other GPUs than these; None where it does not."""
+    wide: bool = False
+    """Whether CUDA shows the other GPUs too."""
+
+    @property
+    def uuids(self) -> tuple[str, ...]:
+        """The UUIDs of the GPUs that CUDA shows this process, cuda:0 first."""
+        return tuple(gpu.uuid for gpu in self.order) if self.wide else (self.claim.gpu.uuid,)
+
+    def widen(self) -> None:
+        """Let CUDA show the other GPUs after the worker's own, if CUDA was not started yet."""
+        from pytest_gpubench.gpu.context import cuda_was_started
+
+        if self.problem is None and not cuda_was_started():
+            self.wide = True
+            self.show()
+
+    def show(self) -> None:
+        """Set the variables that CUDA reads when it starts."""
+        os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(self.uuids)
+        os.environ.setdefault(COUNT_WITHOUT_CUDA, "1")
+
+    def sign(self, arguments: Sequence[str]) -> None:
+        """Write into the lock file by which command this worker was started, once that is known."""
+        from pytest_gpubench.gpu.holder import Holder, command_line
+
+        self.claim.file.write(Holder.of_this_process(command=command_line(arguments)))
+
+
+_pin: Pin | None = None
+
+
+def pin_worker(settings: Settings) -> Pin | None:
+    """Claim a GPU of this host and show CUDA only that one; None where none is visible.
+
+    A process does so once, whichever pytest runs in it.
+    """
+    global _pin
+    if _pin is None and settings.device != "cpu":
+        from pytest_gpubench.gpu import visible
+
+        _pin = pin_to(visible.find_visible(), settings)
+    return _pin
+
+
+def pin_to(gpus: "Sequence[VisibleGpu]", settings: Settings) -> Pin | None:
+    """Claim one of these GPUs and show CUDA only that one; None where there are none."""
+    from pytest_gpubench.gpu.claim import claim_gpu
+    from pytest_gpubench.gpu.context import cuda_was_started
+    from pytest_gpubench.gpu.lock_file import lock_folder
+
+    if not gpus:
+        return None
+    too_late = cuda_was_started()
+    claim = claim_gpu(gpus, lock_folder(settings.lock_folder))
+    place = list(gpus).index(claim.gpu)
+    pin = Pin(claim, (*gpus[place:], *gpus[:place]))
+    if too_late:
+        pin.problem = _set_current(claim.gpu.uuid)
+    else:
+        pin.show()
+    return pin
+
+
+def _set_current(uuid: str) -> str:
+    """Make a GPU the current one of a process in which CUDA was started; return a warning."""
+    import torch
+
+    sentence = (
+        f"CUDA was started {_who_started_cuda()}, before this worker could be pinned to {uuid}: it sees every GPU, and "
+        "uses what is cuda:0 to others unless it is told otherwise; start CUDA in tests or fixtures only"
+    )
+    for index in range(torch.cuda.device_count()):
+        properties: Any = torch.cuda.get_device_properties(index)
+        if same_gpu(str(getattr(properties, "uuid", "")), uuid):
+            torch.cuda.set_device(index)
+            return f"{sentence} (the current device was set to cuda:{index})"
+    return sentence
+
+
+def _who_started_cuda() -> str:
+    """Return what may have started CUDA; nobody knows, as torch keeps no stack."""
+    conftests = [name for name in sys.modules if name == "conftest" or name.endswith(".conftest")]
+    files = [str(getattr(sys.modules[name], "__file__", name)) for name in conftests]
+    return f"while {' or '.join(files)} was imported" if files else "by a plugin (-p, or an installed one)"
+
+
+def same_gpu(uuid: str, other: str) -> bool:
+    """Tell whether two UUIDs are the same except for their prefix, which torch leaves out."""
+    bare = [each.removeprefix("GPU-").removeprefix("MIG-") for each in (uuid, other)]
+    return bool(bare[0]) and bare[0] == bare[1]

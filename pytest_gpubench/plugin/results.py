@@ -1,0 +1,162 @@
+"""The results of all tests, collected in the process that the user started: their tables, and whether they suffice."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_gpubench.plugin.workers import is_distributing, is_dry, is_worker, worker_name
+from pytest_gpubench.settings import Settings
+from pytest_gpubench.units import count
+
+if TYPE_CHECKING:
+    from pytest_gpubench.results.model import DeviceFacts, TestRecord
+
+
+class Results:
+    """The hooks that collect results from reports, of this process and of workers alike, and show them."""
+
+    def __init__(self, config: pytest.Config, settings: Settings) -> None:
+        self.config = config
+        self.settings = settings
+        self.selected: set[str] = set()
+        """The perf tests of the run."""
+        self._records: dict[tuple[str, str], TestRecord] = {}
+        """By test and worker."""
+        self._runs: Counter[tuple[str, str]] = Counter()
+        """How often each test was run."""
+        self._order: dict[str, int] = {}
+        self._shortfall: str | None = None
+
+    @property
+    def records(self) -> "list[TestRecord]":
+        """What each test measured, in the order in which pytest collected them."""
+        return sorted(self._records.values(), key=lambda record: self._order.get(record.nodeid, 0))
+
+    @property
+    def has_numbers(self) -> bool:
+        """Whether anything was timed."""
+        return any(item.timing.measured for record in self._records.values() for item in record.measurements)
+
+    def keep(self, record: "TestRecord") -> None:
+        """Keep what a test measured; of a test that runs again, as with --reruns, only the last run counts."""
+        import msgspec
+
+        test = record.nodeid, record.worker
+        if (times := self._runs[test]) > 1:
+            warning = f"it was run {times} times: what is shown and kept is of the last"
+            record = msgspec.structs.replace(record, warnings=(*record.warnings, warning))
+        self._records[test] = record
+
+    # hooks
+
+    def pytest_report_header(self, config: pytest.Config) -> str | None:
+        """Say what workers measure on; without xdist that is said after the collection, if there are perf tests."""
+        if not is_distributing(config):
+            return None
+        from pytest_gpubench.report.terminal import header_line
+
+        devices = self._devices()
+        return header_line(devices[0] if devices else None, self.settings, len(devices))
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_node_collection_finished(self, ids: Sequence[str]) -> None:
+        """Note the order of the tests, which is that of the tables, whichever worker runs them."""
+        self._order = {nodeid: place for place, nodeid in enumerate(ids)}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Collect the results, and which tests should have some."""
+        if is_worker(self.config):
+            return
+        if report.when == "setup":
+            test = report.nodeid, str(getattr(report, "worker_id", worker_name()))
+            self._runs[test] += 1
+            self._records.pop(test, None)
+        text = getattr(report, "gpu_bench", None)
+        if text is not None or getattr(report, "gpu_bench_selected", False):
+            self.selected.add(report.nodeid)
+        if text is not None:
+            from pytest_gpubench.results.model import decode
+
+            self.keep(decode(text))
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Fail a run that measured less than --gpu-bench-require asks for."""
+        if is_worker(self.config) or is_dry(session.config) or self.settings.require is None:
+            return
+        self._shortfall = self._find_shortfall(self.settings.require)
+        if self._shortfall and session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: "pytest.TerminalReporter") -> None:
+        """Write the tables, what was measured on what, and what is missing."""
+        if self.records:
+            self._show(terminalreporter)
+        if self._shortfall is not None:
+            terminalreporter.write_line(f"gpu_bench: {self._shortfall}", red=True)
+
+    def _show(self, terminalreporter: "pytest.TerminalReporter") -> None:
+        from pytest_gpubench.report.layout import Screen
+        from pytest_gpubench.report.table import render
+        from pytest_gpubench.report.terminal import summary_lines
+
+        terminalreporter.write_line("")
+        if not self.settings.quiet:
+            screen = Screen.current(self.config.get_terminal_writer().hasmarkup)
+            text = render(self.records, self.settings, screen)
+            for line in [*text.split("\n"), ""] if text else []:
+                terminalreporter.write_line(line)
+        for line in summary_lines(self.records, self.settings):
+            terminalreporter.write_line(line)
+
+    def _devices(self) -> "list[DeviceFacts]":
+        """Return what workers will measure on, as far as that is known without torch: GPUs, or the CPU."""
+        from pytest_gpubench.gpu.device import cpu_facts
+        from pytest_gpubench.gpu.visible import has_gpu_driver, visible_facts
+
+        if self.settings.device == "cpu":
+            return [cpu_facts()]
+        if gpus := visible_facts():
+            return gpus
+        unknown = self.settings.device == "cuda" or has_gpu_driver() or has_remote_workers(self.config)
+        return [] if unknown else [cpu_facts()]
+
+    def _find_shortfall(self, wanted: int | str) -> str | None:
+        """Return in one sentence what is missing for --gpu-bench-require; None where nothing is."""
+        if wanted == "all" and not self.selected:
+            return "--gpu-bench-require=all: there was no perf test to run"
+        measured, fell_back = self._measured()
+        missing = []
+        if wanted == "all":
+            if silent := self.selected - measured - fell_back:
+                tests = f"{count(len(silent), 'perf test')} of {len(self.selected)}"
+                missing = [f"{tests} measured nothing, the first is {min(silent)}"]
+        elif len(measured) >= int(wanted):
+            return None
+        else:
+            where = "the CPU" if self.settings.device == "cpu" else "a GPU"
+            missing = [f"{count(len(measured), 'test')} measured on {where}"]
+        if only_there := fell_back - measured:
+            missing.append(
+                f"{count(len(only_there), 'perf test')} measured on the CPU, which does not count where no GPU was "
+                f"found, the first is {min(only_there)}: run where there is a GPU, or ask for the CPU with "
+                "--gpu-bench-device=cpu"
+            )
+        return f"--gpu-bench-require={wanted}: {'; '.join(missing)}" if missing else None
+
+    def _measured(self) -> tuple[set[str], set[str]]:
+        """Return the tests that measured on the wanted device, and those that fell back to a CPU."""
+        measured: set[str] = set()
+        fell_back: set[str] = set()
+        for record in self.records:
+            if any(each.timing.measured for each in record.measurements):
+                wanted = record.device.type == "cuda" or self.settings.device == "cpu"
+                (measured if wanted else fell_back).add(record.nodeid)
+        return measured, fell_back
+
+
+def has_remote_workers(config: pytest.Config) -> bool:
+    """Tell whether workers may run on other hosts, whose GPUs are not known here."""
+    return any("popen" not in spec or "via=" in spec for spec in config.getoption("tx", None) or ())

@@ -1,0 +1,49 @@
+"""Write to the terminal while tests run, past pytest's capturing."""
+
+import os
+import sys
+from collections.abc import Callable
+from typing import TextIO
+
+import pytest
+
+from pytest_gpubench.plugin.workers import is_worker, worker_name
+
+
+def say(config: pytest.Config, sentence: str) -> None:
+    """Write a line now; a worker writes it to the stderr that it shares with its controller."""
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    if not is_worker(config) and reporter is not None:
+        reporter.ensure_newline()
+        reporter.write_line(f"gpu_bench: {sentence}")
+        return
+    capture = config.pluginmanager.get_plugin("capturemanager")
+    if capture is not None:
+        with capture.global_and_fixture_disabled():
+            sys.stderr.write(f"gpu_bench: {worker_name()} {sentence}\n")
+            sys.stderr.flush()
+
+
+def open_terminal(config: pytest.Config) -> TextIO | None:
+    """Return the terminal behind stdout; None where there is none to show progress on."""
+    if is_worker(config) or config.getoption("capture", "no") == "no" or not sys.stdout.isatty():
+        return None
+    terminal = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding=sys.stdout.encoding, errors="backslashreplace")
+    config.add_cleanup(terminal.close)
+    return terminal
+
+
+def progress(config: pytest.Config, terminal: TextIO | None) -> Callable[[str], None]:
+    """Return what shows on the terminal what a test is doing."""
+    from pytest_gpubench.report.progress import Progress
+
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    if terminal is None or reporter is None:
+        return lambda text: None
+    writer = config.get_terminal_writer()
+
+    def write(text: str) -> None:
+        terminal.write(text)
+        terminal.flush()
+
+    return Progress(write, lambda: writer.fullwidth - writer.width_of_current_line).say
