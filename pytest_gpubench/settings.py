@@ -6,43 +6,26 @@ A setting is looked up as: built-in default < ini < environment < `perf` marker 
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, field, fields, replace
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, TypedDict, get_args, get_origin
 
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.stats.tolerance import parse_tolerance
 
 __tracebackhide__ = True
 
-COLUMNS = (
-    "median",
-    "interval",
-    "mean",
-    "std",
-    "rel_std",
-    "min",
-    "q1",
-    "q3",
-    "max",
-    "busy",
-    "span",
-    "reps",
-    "kernels",
-    "clock",
-    "reference",
-    "speedup",
-    "limit",
-    "flags",
-)
-LIMIT_TIME_S = 1.0
-"""The reps of a measurement with an undecided limit take no longer, unless told otherwise."""
-PRECISION_TIME_S = 0.1
-"""Nor for precision alone: about what Triton's do_bench takes for a number."""
-TimerName = Literal["profiler", "events", "graph", "wall", "scripted"]
-LOCK_FOLDER_NAME = "pytest-gpubench-locks"
-ClockWish = int | Literal["base", "max"]
-"""What to lock the clocks at: MHz, or the base clock or the highest one."""
+STATISTICS = ("median", "interval", "mean", "std", "rel_std", "min", "q1", "q3", "max")
+COLUMNS = (*STATISTICS, "busy", "span", "reps", "kernels", "clock", "reference", "speedup", "limit", "flags")
 SORT_KEYS = ("none", "name", "median", "mean", "std", "rel_std", "min", "max")
 GROUP_KEYS = ("none", "file", "class", "function", "label", "device", "param")
+LIMIT_TIME_S = 1.0
+"""How long the reps of a measurement with an undecided limit take at most, by default."""
+PRECISION_TIME_S = 0.1
+"""How long reps for precision alone take at most: about as long as Triton's do_bench takes for a number."""
+LOCK_FOLDER_NAME = "pytest-gpubench-locks"
+ClockWish = int | Literal["base", "max"]
+"""The clock to lock: MHz, the base clock or the highest."""
+
+# parsers: each raises ValueError with what would be legal
 
 
 def choice(*names: str) -> Callable[[str], str]:
@@ -56,18 +39,8 @@ def choice(*names: str) -> Callable[[str], str]:
     return parse
 
 
-def whole_number(text: str) -> int:
+def whole_number(text: str, least: int = 1) -> int:
     """Parse a count of at least 1."""
-    return whole_number_from(1, text)
-
-
-def warmup_count(text: str) -> int:
-    """Parse a count of at least 0."""
-    return whole_number_from(0, text)
-
-
-def whole_number_from(least: int, text: str) -> int:
-    """Parse a whole number of at least this."""
     try:
         value = int(text)
     except ValueError:
@@ -75,6 +48,11 @@ def whole_number_from(least: int, text: str) -> int:
     if value < least:
         raise ValueError(f"it must be at least {least}")
     return value
+
+
+def whole_number_or_zero(text: str) -> int:
+    """Parse a count of at least 0."""
+    return whole_number(text, least=0)
 
 
 def positive(text: str) -> float:
@@ -96,11 +74,11 @@ def fraction(text: str) -> float:
     return value
 
 
-NUMBERS = (whole_number, warmup_count, positive, fraction)
-"""What parses numbers: a test's own code gives those as numbers, only options give them as text."""
+NUMBERS = (whole_number, whole_number_or_zero, positive, fraction)
+"""The parsers of numbers: code gives numbers as numbers, only options give them as text."""
 
 
-def demanded(text: str) -> int | Literal["all"]:
+def whole_number_or_all(text: str) -> int | Literal["all"]:
     """Parse a count of at least 1, or all."""
     try:
         return "all" if text == "all" else whole_number(text)
@@ -120,11 +98,12 @@ def clock_wish(text: str) -> ClockWish:
 
 
 def switch(text: str) -> bool:
-    """Parse yes or no in the spellings that ini files use."""
-    words = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
-    if text.lower() not in words:
-        raise ValueError("it must be true or false")
-    return words[text.lower()]
+    """Parse yes or no in the spellings of ini files."""
+    if text.lower() in ("1", "true", "yes", "on"):
+        return True
+    if text.lower() in ("0", "false", "no", "off"):
+        return False
+    raise ValueError("it must be true or false")
 
 
 def saved_name(text: str) -> str:
@@ -134,7 +113,7 @@ def saved_name(text: str) -> str:
     return text.strip()
 
 
-def tolerated(text: str) -> str:
+def tolerance(text: str) -> str:
     """Check a tolerance, and return it as it is."""
     parse_tolerance(text)
     return text
@@ -143,8 +122,7 @@ def tolerated(text: str) -> str:
 def columns(text: str) -> tuple[str, ...]:
     """Parse a comma-separated list of table columns."""
     names = tuple(name.strip() for name in text.split(",") if name.strip())
-    unknown = [name for name in names if name not in COLUMNS]
-    if unknown or not names:
+    if not names or not set(names) <= set(COLUMNS):
         raise ValueError(f"it must be a comma-separated list of {', '.join(COLUMNS)}")
     return names
 
@@ -156,209 +134,206 @@ def group_key(text: str) -> str:
     raise ValueError(f"it must be one of {', '.join(GROUP_KEYS)}, param:NAME")
 
 
+# rows
+
+
+@dataclass(frozen=True)
+class Row:
+    """A setting: its default, its help, and how its text is parsed."""
+
+    default: Any
+    help: str
+    parse: Callable[[str], Any]
+    metavar: str
+    in_marker: bool
+    """Whether the `perf` marker and the measuring calls may set it too."""
+    optional: str | None
+    """The value of the flag alone; None where the flag needs a value."""
+
+
 def setting(
     default: Any,
-    parse: Callable[[str], Any],
     help: str,
+    parse: Callable[[str], Any] | None = None,
     metavar: str = "",
     in_marker: bool = False,
     optional: str | None = None,
 ) -> Any:
-    """Declare a setting.
+    """Declare a row; the type of a switch, a choice and a text says how it is parsed."""
+    return field(default=default, metadata={"row": (help, parse, metavar, in_marker, optional)})
 
-    in_marker: lets the `perf` marker and the measuring calls give it too. optional: what the flag alone stands for;
-    None where it needs a value.
-    """
-    known = {"parse": parse, "help": help, "metavar": metavar, "in_marker": in_marker, "optional": optional}
-    return field(default=default, metadata=known)
+
+def _row(declared: "Field[Any]") -> Row:
+    help, parse, metavar, in_marker, optional = declared.metadata["row"]
+    names = get_args(declared.type) if get_origin(declared.type) is Literal else ()
+    derived = choice(*names) if names else switch if declared.type is bool else str
+    return Row(declared.default, help, parse or derived, metavar or "|".join(names), in_marker, optional)
 
 
 @dataclass(frozen=True, eq=False)
 class Settings:
     """Every setting of a run, resolved; durations are seconds."""
 
-    device: Literal["auto", "cuda", "cpu"] = setting(
-        "auto", choice("auto", "cuda", "cpu"), "where to measure; auto is the GPU if there is one", "auto|cuda|cpu"
-    )
-    require_gpu: bool = setting(False, switch, "fail every perf test if there is no GPU to measure on")
+    device: Literal["auto", "cuda", "cpu"] = setting("auto", "where to measure; auto is the GPU if there is one")
+    require_gpu: bool = setting(False, "fail every perf test if there is no GPU to measure on")
     require: int | Literal["all"] | None = setting(
         None,
-        demanded,
         "fail a run in which fewer than N tests measured on a GPU (or a CPU that was asked for), or, all, a perf test "
         "did not",
+        whole_number_or_all,
         "N|all",
     )
     lock_timeout: float = setting(
         3600.0,
-        positive,
         "fail a perf test that waits longer for its turn at the GPU: a queue of slow tests is shorter, a hang is not",
+        positive,
         "SECONDS",
     )
     lock_folder: str | None = setting(
-        None, str, f"keep the locks of GPUs here; unset, in {LOCK_FOLDER_NAME} of the temp folder", "FOLDER"
+        None, f"keep the locks of GPUs here; unset, in {LOCK_FOLDER_NAME} of the temp folder", metavar="FOLDER"
     )
     busy: Literal["warn", "wait", "fail"] = setting(
         "warn",
-        choice("warn", "wait", "fail"),
         "what to do where somebody else computes on the GPU: warn measures all the same, wait waits for up to "
         "lock-timeout, fail refuses",
-        "warn|wait|fail",
     )
     lock_clocks: int | Literal["base", "max"] | None = setting(
         None,
-        clock_wish,
         "hold the GPU's clocks at this while a perf test has it, and give them back: it changes them for everybody on "
         "the GPU meanwhile, and needs administrator's rights; unset, they are never touched",
+        clock_wish,
         "base|max|MHZ",
     )
     timer: str = setting(
         "profiler",
-        choice("profiler", "events", "graph", "wall", "scripted"),
         "profiler sums the GPU's own records, events is from the first kernel to the last, gaps and all, graph that of "
         "a replayed CUDA graph, wall is the host's clock, scripted plays given samples",
+        choice("profiler", "events", "graph", "wall", "scripted"),
         "profiler|events|graph|wall|scripted",
         in_marker=True,
     )
     cache: Literal["cold", "dirty", "hot"] = setting(
         "cold",
-        choice("cold", "dirty", "hot"),
         "the L2 cache before each rep: cold is flushed by reading, dirty by writing (as other tools do), hot is left",
-        "cold|dirty|hot",
         in_marker=True,
     )
-    reps: int | None = setting(None, whole_number, "take exactly N timed calls of each function", "N", in_marker=True)
+    reps: int | None = setting(None, "take exactly N timed calls of each function", whole_number, "N", in_marker=True)
     warmup: int | None = setting(
-        None, warmup_count, "make exactly N calls first, instead of calling until kernels and time rest", "N", True
+        None,
+        "make exactly N calls first, instead of calling until kernels and time rest",
+        whole_number_or_zero,
+        "N",
+        in_marker=True,
     )
     precision: float = setting(
-        0.005, fraction, "stop when the median's 95 %% interval is no wider than this part of it", "FRACTION", True
+        0.005,
+        "stop when the median's 95 %% interval is no wider than this part of it",
+        fraction,
+        "FRACTION",
+        in_marker=True,
     )
     max_time: float | None = setting(
         None,
-        positive,
         f"stop taking reps after so many seconds (12 are taken anyhow); unset, that is {LIMIT_TIME_S:g} where a limit "
         f"is undecided, and {PRECISION_TIME_S:g} where only precision is wanting",
+        positive,
         "SECONDS",
         in_marker=True,
     )
     alpha: float = setting(
-        0.001, fraction, "the chance, at most, that a limit fails a test that keeps it", "FRACTION", in_marker=True
+        0.001, "the chance, at most, that a limit fails a test that keeps it", fraction, "FRACTION", in_marker=True
     )
     inconclusive: Literal["fail", "warn", "pass"] = setting(
-        "warn",
-        choice("fail", "warn", "pass"),
-        "what to do where a limit could not be decided within max-time",
-        "fail|warn|pass",
-        in_marker=True,
+        "warn", "what to do where a limit could not be decided within max-time", in_marker=True
     )
     given_budget: float = setting(
         30.0,
-        positive,
         "time the comparisons of a test under @given for so many seconds in all, and as long again to shrink what "
         "failed; further examples are only checked",
+        positive,
         "SECONDS",
         in_marker=True,
     )
     given_oom: Literal["reject", "fail"] = setting(
         "reject",
-        choice("reject", "fail"),
         "what to do with an example of @given that does not fit into the GPU's memory: reject leaves it out and says "
         "so, fail lets it fail and shrink",
-        "reject|fail",
         in_marker=True,
     )
     throttled: Literal["fail", "warn"] = setting(
         "fail",
-        choice("fail", "warn"),
         "what to do where the GPU was throttled and no clean reps could be had: fail calls the verdict INVALID",
-        "fail|warn",
         in_marker=True,
     )
     seed: int = setting(
         0,
-        warmup_count,
         "draw the order in which the arms of a comparison take turns from this seed",
+        whole_number_or_zero,
         "N",
         in_marker=True,
     )
-    json: str | None = setting(None, str, "write the run's results to this file", "PATH")
-    save: str | None = setting(None, saved_name, "save the run's results under this name in the storage", "NAME")
-    autosave: bool = setting(False, switch, "save the run's results under its commit and time")
+    json: str | None = setting(None, "write the run's results to this file", metavar="PATH")
+    save: str | None = setting(None, "save the run's results under this name in the storage", saved_name, "NAME")
+    autosave: bool = setting(False, "save the run's results under its commit and time")
     storage: str = setting(
-        ".gpu_benchmarks", str, "the folder that runs are saved in, one for each GPU model", "FOLDER"
+        ".gpu_benchmarks", "the folder that runs are saved in, one for each GPU model", metavar="FOLDER"
     )
     compare: str | None = setting(
         None,
-        str,
         "compare with a saved run: its name, its number, the path of a file, or latest, which the option alone means",
-        "RUN",
+        metavar="RUN",
         optional="latest",
     )
     compare_fail: str | None = setting(
         None,
-        tolerated,
         "fail a test that is slower than in the run compared with by more: median:5%%, speedup:3%%, mean:2us; "
         "of speedup, median, mean, q1, q3",
+        tolerance,
         "METRIC:AMOUNT",
     )
     missing_baseline: Literal["fail", "warn", "ignore"] = setting(
-        "warn",
-        choice("fail", "warn", "ignore"),
-        "what to do where the run compared with lacks a test, or the test itself has changed since",
-        "fail|warn|ignore",
+        "warn", "what to do where the run compared with lacks a test, or the test itself has changed since"
     )
     host_mismatch: Literal["error", "warn", "ignore"] = setting(
         "error",
-        choice("error", "warn", "ignore"),
         "what to do where the run compared with is of another GPU model, timer or cache state: times of different "
         "kinds are never compared, error fails the test",
-        "error|warn|ignore",
     )
     markdown: str | None = setting(
-        None, str, "write a summary in Markdown to this file; unset, to $GITHUB_STEP_SUMMARY if that is set", "PATH"
+        None, "write a summary in Markdown to this file; unset, to $GITHUB_STEP_SUMMARY if that is set", metavar="PATH"
     )
     trace: str | None = setting(
         None,
-        str,
         "write a Perfetto trace of a few more calls of every measured function, and summary.md, here",
-        "FOLDER",
+        metavar="FOLDER",
     )
-    html: str | None = setting(None, str, "write a page with all results to this file (needs the extra html)", "PATH")
+    html: str | None = setting(
+        None, "write a page with all results to this file (needs the extra html)", metavar="PATH"
+    )
     startup: Literal["background", "lazy"] = setting(
-        "background",
-        choice("background", "lazy"),
-        "start the profiler (4 to 6 s) in the background after collection, or when it is first needed",
-        "background|lazy",
+        "background", "start the profiler (4 to 6 s) in the background after collection, or when it is first needed"
     )
-    disable: bool = setting(False, switch, "call each function once and measure nothing")
-    only: bool = setting(False, switch, "run only the tests that use gpu_bench")
-    skip: bool = setting(False, switch, "run only the tests that do not use gpu_bench")
+    disable: bool = setting(False, "call each function once and measure nothing")
+    only: bool = setting(False, "run only the tests that use gpu_bench")
+    skip: bool = setting(False, "run only the tests that do not use gpu_bench")
     columns: tuple[str, ...] | None = setting(
         None,
-        columns,
         f"the table's columns after verdict, test and function, of {', '.join(COLUMNS)}; unset, as many as the "
         "terminal has room for",
+        columns,
         "LIST",
     )
-    sort: str = setting("none", choice(*SORT_KEYS), f"sort the table by one of {', '.join(SORT_KEYS)}", "KEY")
+    sort: str = setting("none", f"sort the table by one of {', '.join(SORT_KEYS)}", choice(*SORT_KEYS), "KEY")
     group_by: str = setting(
-        "none", group_key, f"make a table for each {', '.join(GROUP_KEYS[1:])} or param:NAME", "KEY"
+        "none", f"make a table for each {', '.join(GROUP_KEYS[1:])} or param:NAME", group_key, "KEY"
     )
-    time_unit: Literal["auto", "ns", "us", "ms", "s"] = setting(
-        "auto", choice("auto", "ns", "us", "ms", "s"), "the table's unit of time", "auto|ns|us|ms|s"
-    )
-    verbose: bool = setting(False, switch, "show every measurement, with its kernels")
-    quiet: bool = setting(False, switch, "show no table, only the line of what was measured on what")
+    time_unit: Literal["auto", "ns", "us", "ms", "s"] = setting("auto", "the table's unit of time")
+    verbose: bool = setting(False, "show every measurement, with its kernels")
+    quiet: bool = setting(False, "show no table, only the line of what was measured on what")
 
     def __post_init__(self) -> None:
-        exclusive = [
-            ("only", "skip"),
-            ("only", "disable"),
-            ("verbose", "quiet"),
-            ("require", "skip"),
-            ("require", "disable"),
-        ]
-        for first, second in exclusive:
+        exclusive = "only skip", "only disable", "verbose quiet", "require skip", "require disable"
+        for first, second in map(str.split, exclusive):
             if getattr(self, first) and getattr(self, second):
                 raise BadRequest(f"{flag_name(first)} and {flag_name(second)} contradict each other: give one of them")
 
@@ -374,8 +349,8 @@ class CallSettings(TypedDict, total=False):
     max_time: float | None
 
 
-ROWS: dict[str, Field[Any]] = {row.name: row for row in fields(Settings)}
-MARKER_SETTINGS: tuple[str, ...] = tuple(name for name, row in ROWS.items() if row.metadata["in_marker"])
+ROWS = {declared.name: _row(declared) for declared in fields(Settings)}
+MARKER_SETTINGS = tuple(name for name, row in ROWS.items() if row.in_marker)
 
 
 def flag_name(name: str) -> str:
@@ -396,14 +371,14 @@ def environment_name(name: str) -> str:
 def parse_value(name: str, value: object, spelling: str) -> Any:
     """Parse the value of a setting, or raise BadRequest naming the spelling that gave it."""
     try:
-        return ROWS[name].metadata["parse"](str(value))
+        return ROWS[name].parse(str(value))
     except ValueError as error:
         raise BadRequest(f"{spelling}: {value!r} is not valid, {error}") from None
 
 
 def parse_given(name: str, value: object, spelling: str) -> Any:
     """Parse the value of a setting that code gives: as `parse_value`, but no text for a number."""
-    if isinstance(value, str) and ROWS[name].metadata["parse"] in NUMBERS:
+    if isinstance(value, str) and ROWS[name].parse in NUMBERS:
         raise BadRequest(f"{spelling}: {value!r} is not valid, it must be a number, not a text")
     return parse_value(name, value, spelling)
 

@@ -81,7 +81,7 @@ def test_every_setting_works_in_every_spelling(
     text, value = OTHER_VALUES[name]
     arguments: list[str] = []
     if spelling == "flag":
-        arguments = [flag_name(name)] if ROWS[name].metadata["parse"] is switch else [f"{flag_name(name)}={text}"]
+        arguments = [flag_name(name)] if ROWS[name].parse is switch else [f"{flag_name(name)}={text}"]
         if name == "compare_fail":  # which is refused without what it is about
             arguments.append("--gpu-bench-compare=main")
     elif spelling == "ini":
@@ -197,4 +197,4 @@ def test_help_names_every_flag_and_default(pytester: pytest.Pytester) -> None:
     for name, row in ROWS.items():
         assert flag_name(name) in text
         assert ini_name(name) in text
-        assert re.sub(r"\s+", " ", row.metadata["help"].replace("%%", "%")) in text
+        assert re.sub(r"\s+", " ", row.help.replace("%%", "%")) in text
