@@ -1,1 +1,1 @@
-"""The device: what it is, and what state it is in while something is measured."""
+"""The device: its facts, its state while something is measured, and who may use it."""

@@ -1,7 +1,7 @@
-"""L2 cache set aside for data that persists: what lies there survives a flush, so nothing may lie there.
+"""L2 cache set aside for persisting data: data in it survives a flush, so it must be empty.
 
-CUDA sets 3/16 of the cache aside for whoever asks (11.25 MiB on an H200), and a reset of the lines alone does not make
-them leave it: the limit has to be 0 as well, which makes them lines like any other.
+CUDA sets aside 3/16 of the cache for a process that asks (11.25 MiB on an H200). Resetting the lines alone does not
+evict them: the limit must be 0 too, which makes them ordinary lines.
 """
 
 import ctypes
@@ -13,14 +13,14 @@ from pytest_gpubench.errors import InvalidResult
 from pytest_gpubench.units import format_bytes
 
 LIMIT_PERSISTING_L2_CACHE_SIZE = 6
-"""CU_LIMIT_PERSISTING_L2_CACHE_SIZE of cuda.h: a limit of the process's CUDA context, no setting of the GPU."""
+"""CU_LIMIT_PERSISTING_L2_CACHE_SIZE of cuda.h: a limit of the process's CUDA context, not of the GPU."""
 
 
 @contextmanager
 def nothing_persists(driver: Any = None) -> Iterator[None]:
-    """Let no data persist in the L2 cache meanwhile; raise InvalidResult if somebody set cache aside for it again.
+    """Let no data persist in the L2 cache during a block; raise InvalidResult if the block sets cache aside.
 
-    driver: the CUDA driver's library; None loads it. Does nothing where the driver knows no such limit.
+    driver: the CUDA driver's library; None loads it. Does nothing where the driver has no such limit.
     """
     driver = driver or load_driver()
     before = persisting_bytes(driver)
@@ -50,7 +50,7 @@ def load_driver() -> Any:
 
 
 def persisting_bytes(driver: Any) -> int:
-    """Return how many bytes of the L2 cache the current CUDA context sets aside; 0 where that cannot be found out."""
+    """Return how many bytes of the L2 cache the CUDA context sets aside; 0 where that is not known."""
     size = ctypes.c_size_t(0)
     try:
         failed = driver.cuCtxGetLimit(ctypes.byref(size), LIMIT_PERSISTING_L2_CACHE_SIZE)

@@ -1,4 +1,4 @@
-"""What NVML says of a GPU in one instant."""
+"""Readings of a GPU between reps: throttling, clocks, temperature and power."""
 
 import math
 import time
@@ -8,30 +8,30 @@ import msgspec
 from pytest_gpubench.gpu.nvml import Nvml
 
 REFRESH_S = 5e-3
-"""For so long a temperature, a power and a memory clock are taken to be what they were."""
+"""How long a temperature, a power and a memory clock count as unchanged."""
 MOST_SHARE = 0.01
-"""The part of the time that reading them may take: where that is slow they are read less often."""
+"""The fraction of the time that reading them may take: slow readings are taken less often."""
 
 
 class Reading(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Hold the readings of one instant; None stands for what cannot be read."""
+    """The readings of one instant; None for what cannot be read."""
 
     memory_clock_mhz: int | None = None
     temperature_c: int | None = None
     power_w: float | None = None
-    """From Ampere on (but for the A100) the mean over the last second, so of more than one call."""
+    """The mean over the last second from Ampere on (except the A100), so of more than one call."""
     throttle_mask: int | None = None
-    """The bits of `THROTTLE_REASONS`; 0 where nothing slows the GPU down."""
+    """The bits of `THROTTLE_REASONS`; 0 where the GPU is not throttled."""
 
 
 NO_READING = Reading()
 
 
 class Watcher:
-    """Read a GPU after each rep: what throttles it every time, what changes slowly only now and then.
+    """Reads a GPU after each rep: throttling every time, slowly changing values only now and then.
 
-    nvml: None reads nothing. The SM clock is left out: between two calls it hides what a load does to it, and kernels
-    that run beside the rep know it better.
+    nvml: None reads nothing. The SM clock is not read here: between two calls it does not show what the load does to
+    it; the sentinel kernels measure it.
     """
 
     def __init__(self, nvml: Nvml | None) -> None:
