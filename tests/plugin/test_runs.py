@@ -5,10 +5,12 @@ import os
 import pty
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
+from pytest_gpubench.results.store import read_run
 from tests.plugin.conftest import HEAD, BenchRun
 
 THREE = """
@@ -156,3 +158,40 @@ def test_a_terminal_is_told_what_takes_long_though_output_is_captured(pytester: 
     assert b" sleeper: measuring, 1 s" in shown
     pipe = pytester.run(*command)
     assert "sleeper: measuring" not in pipe.stdout.str()
+
+
+def test_a_test_that_is_run_again_begins_anew(bench_run: BenchRun) -> None:
+    Path("conftest.py").write_text(
+        "from _pytest.runner import runtestprotocol\n"
+        "def pytest_runtest_protocol(item, nextitem):\n"
+        "    runtestprotocol(item, nextitem=nextitem, log=False)\n"
+        "    for report in runtestprotocol(item, nextitem=nextitem, log=False):\n"
+        "        item.ihook.pytest_runtest_logreport(report=report)\n"
+        "    return True\n"
+    )
+    source = """tries = []
+@pytest.mark.perf(max_time_us=100)
+def test_it(gpu_bench):
+    tries.append(1)
+    if len(tries) == 1:
+        gpu_bench(fast)
+        raise ValueError("for another reason")
+"""
+    result = bench_run(source)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*perf(max_time_us=100) was never judged: the test measured nothing*"])
+
+
+def test_an_exit_in_the_teardown_keeps_a_test_once(pytester: pytest.Pytester) -> None:
+    source = """
+@pytest.fixture
+def leaving():
+    yield
+    pytest.exit("enough")
+
+def test_it(gpu_bench, leaving): gpu_bench(fast)
+"""
+    pytester.makepyfile(HEAD + source)
+    options = ("-p", "no:benchmark", "--gpu-bench-timer=scripted", "--gpu-bench-json=run.json")
+    pytester.runpytest_subprocess(*options)
+    assert len(read_run(Path("run.json")).records) == 1

@@ -18,6 +18,7 @@ from pytest_gpubench.results.model import (
     decode,
     encode,
 )
+from tests.results.measured import verdict
 
 DEVICE = DeviceFacts(type="cuda", name="NVIDIA H200", host="localhost")
 
@@ -121,3 +122,9 @@ def test_records_do_not_share_their_dicts() -> None:
 def test_what_is_not_a_record_is_refused_with_where(text: str, sentence: str) -> None:
     with pytest.raises(msgspec.DecodeError, match=sentence):
         decode(text)
+
+
+def test_verdicts_of_the_past_are_known_by_their_limit() -> None:
+    verdicts = [verdict(limit, Outcome.PASS) for limit in ("max_regression=0.1", "min_speedup=1")]
+    item = Measurement(timing=Timing(label="a", timer="wall", cache="cold", device="b"), verdicts=tuple(verdicts))
+    assert [verdict.is_of_past for verdict in item.verdicts] == [True, False]

@@ -1,0 +1,303 @@
+"""Runs that are compared with a saved run."""
+
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from pytest_gpubench.results.store import read_run
+from tests.plugin.conftest import BenchRun, RecordRun
+from tests.plugin.saving import COMPARES, MEASURES, SPEEDS
+
+
+@pytest.fixture
+def save(bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Save a run named main."""
+    bench_run(COMPARES + MEASURES.replace("test_it", "test_time"), "--gpu-bench-save=main")
+
+
+@pytest.mark.usefixtures("save")
+@pytest.mark.parametrize(
+    ("factor", "drift", "tolerance", "fails"),
+    [
+        ("1", "1", "median:3%", 0),
+        ("1.02", "1", "median:3%", 0),
+        ("1.05", "1", "median:3%", 2),
+        ("1", "1.05", "median:3%", 2),
+        ("1", "1.05", "speedup:3%", 1),  # the test without a reference has nothing to tell drift by
+        ("1.05", "1", "speedup:3%", 2),
+        ("1.05", "1", "median:2us", 0),
+        ("1.05", "1", "median:0.2us", 2),
+    ],
+)
+def test_slower_than_the_saved_run_fails(
+    bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch, factor: str, drift: str, tolerance: str, fails: int
+) -> None:
+    monkeypatch.setenv("FACTOR", factor)
+    monkeypatch.setenv("DRIFT", drift)
+    options = ("--gpu-bench-compare=main", f"--gpu-bench-compare-fail={tolerance}")
+    result = bench_run(COMPARES + MEASURES.replace("test_it", "test_time"), *options)
+    result.assert_outcomes(passed=2 - fails, failed=fails)
+    if fails:
+        result.stdout.fnmatch_lines(["E *LimitBroken: candidate is slower *than in the baseline 'main': 1.05*"])
+
+
+@pytest.mark.usefixtures("save")
+@pytest.mark.parametrize(("limit", "fails"), [("0.03", True), ("0.06", False), ("'median:3%'", True)])
+def test_the_marker_limits_the_regression(
+    bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch, limit: str, fails: bool
+) -> None:
+    monkeypatch.setenv("FACTOR", "1.05")
+    source = COMPARES.replace("def test_it", f"@pytest.mark.perf(max_regression={limit})\ndef test_it")
+    result = bench_run(source, "--gpu-bench-compare=main", "--junitxml=junit.xml")
+    result.assert_outcomes(failed=fails, passed=not fails)
+    assert ("<failure" in Path("junit.xml").read_text()) == fails
+    again = bench_run(source, "--lf", "--gpu-bench-compare=main")
+    assert again.parseoutcomes().get("failed", 0) == fails
+
+
+@pytest.mark.parametrize(("slow_reps", "fails", "said"), [(0, 0, 0), (20, 0, 1), (40, 1, 0)])
+def test_a_slow_moment_is_measured_again(
+    bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch, slow_reps: int, fails: int, said: int
+) -> None:
+    bench_run(MEASURES, "--gpu-bench-save=main", "--gpu-bench-reps=20")
+    monkeypatch.setenv("SLOW_REPS", str(slow_reps))
+    options = ("--gpu-bench-compare=main", "--gpu-bench-compare-fail=median:5%", "--gpu-bench-reps=20")
+    result = bench_run(MEASURES, *options)
+    result.assert_outcomes(passed=1 - fails, failed=fails)
+    assert ("measured a second time, as the first time it came out otherwise" in result.stdout.str()) == said
+
+
+def test_a_limit_that_is_broken_the_first_time_is_broken(bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second measuring for the saved run's sake does not make up for another limit."""
+    source = MEASURES.replace("def test_it", "@pytest.mark.perf(max_time_us=10.5)\ndef test_it")
+    bench_run(source, "--gpu-bench-save=main", "--gpu-bench-reps=20")
+    monkeypatch.setenv("SLOW_REPS", "20")
+    options = ("--gpu-bench-compare=main", "--gpu-bench-compare-fail=median:5%", "--gpu-bench-reps=20")
+    result = bench_run(source, *options)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["E *LimitBroken: candidate is too slow: median 11.00 us*"])
+
+
+def test_a_test_that_has_changed_is_not_called_slower(bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench_run(COMPARES, "--gpu-bench-save=main")
+    monkeypatch.setenv("FACTOR", "2")
+    source = COMPARES.replace("gpu_bench.compare", "x = 1; gpu_bench.compare")
+    result = bench_run(source, "--gpu-bench-compare=main", "--gpu-bench-compare-fail=speedup:5%")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["*the test itself has changed since the baseline 'main'; save a new one"])
+
+
+@pytest.mark.usefixtures("save")
+@pytest.mark.parametrize(
+    ("policy", "outcome", "said"),
+    [("fail", "failed", True), ("warn", "passed", True), ("ignore", "passed", False)],
+)
+def test_a_test_that_the_saved_run_lacks(bench_run: BenchRun, policy: str, outcome: str, said: bool) -> None:
+    source = MEASURES.replace("test_it", "test_new")
+    result = bench_run(source, "--gpu-bench-compare=main", f"--gpu-bench-missing-baseline={policy}")
+    result.assert_outcomes(**{outcome: 1})
+    assert ("test_new is not in the baseline 'main'" in result.stdout.str()) == said
+
+
+@pytest.mark.usefixtures("save")
+@pytest.mark.parametrize(
+    ("policy", "outcome", "said"),
+    [("error", "failed", True), ("warn", "passed", True), ("ignore", "passed", False)],
+)
+def test_times_of_different_kinds_are_never_compared(
+    bench_run: BenchRun, policy: str, outcome: str, said: bool
+) -> None:
+    options = ("--gpu-bench-compare=main", f"--gpu-bench-host-mismatch={policy}", "--gpu-bench-cache=hot")
+    result = bench_run(COMPARES, *options)
+    result.assert_outcomes(**{outcome: 1})
+    assert ("was measured in another way" in result.stdout.str()) == said
+
+
+def test_the_first_run_has_nothing_to_be_compared_with(bench_run: BenchRun) -> None:
+    result = bench_run(COMPARES, "--gpu-bench-compare=main", "--gpu-bench-compare-fail=median:5%")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["gpu_bench: compared with nothing: there is no saved run*'main'*"])
+    result = bench_run(COMPARES, "--gpu-bench-compare=main", "--gpu-bench-missing-baseline=fail")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: --gpu-bench-compare=main: there is no saved run*"])
+
+
+@pytest.mark.parametrize("content", ["", "{", "[1, 2]", '{"benchmarks": []}'])
+def test_a_damaged_run_is_refused_in_one_sentence(bench_run: BenchRun, content: str) -> None:
+    Path("old.json").write_text(content)
+    result = bench_run(COMPARES, "--gpu-bench-compare=old.json")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: --gpu-bench-compare=old.json: *old.json*"])
+
+
+@pytest.mark.usefixtures("save")
+def test_a_change_is_shown_where_nothing_is_demanded(record_run: RecordRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FACTOR", "1.5")
+    recorder = record_run(COMPARES, "--gpu-bench-compare")
+    reference, candidate = recorder.records[0].measurements
+    assert candidate.change is not None
+    assert reference.change is not None
+    assert candidate.change.ratio == pytest.approx(1.5, rel=0.01)
+    assert (candidate.change.metric, reference.change.metric) == ("speedup", "median")
+    assert candidate.verdicts == ()
+
+
+def test_the_table_says_what_became_slower(bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = {"a": "slow", "b": "candidate", "c": "candidate"}
+    tests = "".join(f"\ndef test_{name}(gpu_bench): gpu_bench({function})\n" for name, function in names.items())
+    bench_run(SPEEDS + tests, "--gpu-bench-save=main")
+    monkeypatch.setenv("FACTOR", "1.5")
+    new = "\ndef test_new(gpu_bench): gpu_bench(fast, 1)\n"
+    options = ("--gpu-bench-compare=main", "--gpu-bench-compare-fail=median:5%")
+    result = bench_run(SPEEDS + tests + new, *options)
+    result.assert_outcomes(passed=2, failed=2)
+    result.stdout.fnmatch_lines(["*Time against main*"])
+    said = "gpu_bench: compared with main: 3 of 4 tests, 2 slower (2 by more than is tolerated)"
+    result.stdout.fnmatch_lines(["*test_b * 1.500x [[]1.4*, 1.5*[]]*", said])
+
+
+@pytest.mark.usefixtures("save")
+def test_a_baseline_that_guards_nothing_any_more_is_called_stale(
+    bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FACTOR", "0.5")
+    result = bench_run(COMPARES, "--gpu-bench-compare", "--gpu-bench-compare-fail=speedup:5%")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["gpu_bench: warning: *baseline stale: candidate is faster than the baseline*"])
+
+
+@pytest.mark.usefixtures("save")
+def test_workers_are_given_what_to_compare_with(bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FACTOR", "1.05")
+    options = ("--gpu-bench-compare=main", "--gpu-bench-compare-fail=median:3%", "--gpu-bench-save=second", "-n2")
+    result = bench_run(COMPARES + MEASURES.replace("test_it", "test_time"), *options)
+    result.assert_outcomes(failed=2)
+    result.stdout.fnmatch_lines(["gpu_bench: saved as *0002_second.json"])
+    (path,) = Path(".gpu_benchmarks").glob("*/0002_second.json")
+    assert len(read_run(path).records) == 2
+
+
+def test_a_worker_needs_no_file(bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is given the run through the controller: here its storage and its folder are none of the controller's."""
+    from pytest_gpubench.plugin.baseline import BASELINE, ComparedRun
+    from pytest_gpubench.results.baseline import Baseline
+    from pytest_gpubench.results.counterpart import PastTest
+    from pytest_gpubench.settings import Settings
+
+    bench_run(MEASURES, "--gpu-bench-save=main")
+    (path,) = Path(".gpu_benchmarks").glob("*/*.json")
+    run = read_run(path)
+    path.unlink()
+
+    class Worker:
+        def __init__(self, **given: str) -> None:
+            self.workerinput = given
+
+        def getoption(self, name: str, default: object) -> object:
+            return default
+
+    given = Worker(**{BASELINE: Baseline([("main", run)]).encode()})
+    worker = ComparedRun(cast(Any, given), Settings(compare="main", missing_baseline="fail"), cast(Any, None))
+    assert worker.baseline is not None
+    (record,) = run.records
+    assert isinstance(worker.baseline.find(record.nodeid, record.source, record.device, {}), PastTest)
+    assert ComparedRun(cast(Any, Worker()), Settings(compare="main"), cast(Any, None)).baseline is None
+
+
+def test_examples_are_held_against_nothing(bench_run: BenchRun) -> None:
+    source = f"""{SPEEDS}
+from hypothesis import given, settings, strategies as st
+@pytest.mark.perf(max_regression=0.05)
+@settings(max_examples=3, database=None)
+@given(n=st.integers(1, 9))
+def test_it(gpu_bench, n): gpu_bench.compare(candidate, reference, (n,))
+"""
+    result = bench_run(source, "--gpu-bench-save=main")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["gpu_bench: warning: *max_regression was not judged: the examples of @given are*"])
+    bench_run(source, "--gpu-bench-compare").assert_outcomes(passed=1)
+
+
+def test_a_run_is_compared_with_the_one_before_that_has_its_name(
+    record_run: RecordRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for factor, ratio in (("1", None), ("2", 2.0), ("2", 1.0)):
+        monkeypatch.setenv("FACTOR", factor)
+        recorder = record_run(MEASURES, "--gpu-bench-save=main", "--gpu-bench-compare=main")
+        change = recorder.records[0].measurements[0].change
+        assert (change and change.ratio) == pytest.approx(ratio)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--gpu-bench-compare="], "--gpu-bench-compare was given an empty value: *"),
+        (["--gpu-bench-save="], "--gpu-bench-save was given an empty value: *"),
+        (["--gpu-bench-compare", "--gpu-bench-compare-fail="], "--gpu-bench-compare-fail was given an empty value: *"),
+        (["--gpu-bench-compare-fail=median:5%"], "*median:5% compares with nothing: give --gpu-bench-compare too"),
+        (["--gpu-bench-compare", "folder"], "*these are tests and no saved run; *write --gpu-bench-compare=latest"),
+        (["--gpu-bench-compare", "test_a.py::test_it"], "*these are tests and no saved run; *"),
+        (["--gpu-bench-compare", "there.py"], "*these are tests and no saved run; *write --gpu-bench-compare=latest"),
+        (["--gpu-bench-compare", "gone.py"], "*these are tests and no saved run; *"),
+        (["--gpu-bench-compare", "taken"], "*taken is not JSON: name a file that --gpu-bench-save or*"),
+        (["--gpu-bench-compare", "--gpu-bench-storage=taken"], "--gpu-bench-compare=latest: taken cannot be read: *"),
+    ],
+)
+def test_a_comparison_that_cannot_be_meant_is_refused(bench_run: BenchRun, options: list[str], said: str) -> None:
+    Path("folder").mkdir()
+    Path("taken").write_text("a file")
+    Path("there.py").write_text("def test_it(): pass")
+    result = bench_run(MEASURES, *options)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"ERROR: {said}"])
+
+
+def test_a_limit_that_nothing_is_held_against_is_said_once(bench_run: BenchRun, pytester: pytest.Pytester) -> None:
+    marked = "\n@pytest.mark.perf(max_regression=0.05)\ndef test_{}(gpu_bench): gpu_bench(candidate); gpu_bench(fast)\n"
+    source = SPEEDS + "".join(marked.format(name) for name in "abcde")
+    result = bench_run(source)
+    result.assert_outcomes(passed=5)
+    (line,) = [line for line in result.stdout.lines if "max_regression" in line]
+    assert line.startswith("gpu_bench: warning: in 5 tests (")
+    assert line.endswith(
+        "and 2 more): max_regression was not judged, as nothing was compared: give --gpu-bench-compare"
+    )
+    for policy, said in (("warn", 2), ("ignore", 0)):
+        lines = bench_run(source, "--gpu-bench-compare", f"--gpu-bench-missing-baseline={policy}").stdout.lines
+        assert len([line for line in lines if "compared with nothing" in line]) == said  # in the header, and last
+        assert not [line for line in lines if "max_regression was" in line]
+    pytester.makeini("[pytest]\ngpu_bench_compare_fail = median:5%\n")
+    result = bench_run(MEASURES)
+    result.stdout.fnmatch_lines(["gpu_bench: compare_fail=median:5% was not judged: give --gpu-bench-compare too"])
+    bench_run(MEASURES, "--gpu-bench-compare-fail=median:5%", "--gpu-bench-disable").assert_outcomes(passed=1)
+
+
+def test_a_saved_run_of_another_gpu_model_is_no_baseline(bench_run: BenchRun) -> None:
+    bench_run(COMPARES, "--gpu-bench-save=main")
+    (path,) = Path(".gpu_benchmarks").glob("*/0001_main.json")
+    name = read_run(path).records[0].device.name
+    Path(".gpu_benchmarks/NVIDIA-X1").mkdir()
+    Path(".gpu_benchmarks/NVIDIA-X1/0007_main.json").write_text(path.read_text().replace(name, "NVIDIA X1"))
+    assert "changes" not in bench_run(COMPARES, "--gpu-bench-compare=main").stdout.str()
+    path.unlink()
+    for policy, outcome in (("error", "failed"), ("warn", "passed"), ("ignore", "passed")):
+        result = bench_run(COMPARES, "--gpu-bench-compare=main", f"--gpu-bench-host-mismatch={policy}")
+        result.assert_outcomes(**{outcome: 1})
+        assert ("is in the baseline, only on NVIDIA X1" in result.stdout.str()) == (policy != "ignore")
+        result.stdout.fnmatch_lines(["gpu_bench: compared with main: none of 1 test"])
+
+
+def test_a_test_that_is_still_there_is_no_old_name_of_another(bench_run: BenchRun) -> None:
+    bench_run(MEASURES, "--gpu-bench-save=main")
+    both = MEASURES + "\ndef test_new(gpu_bench): gpu_bench(candidate)\n"
+    result = bench_run(both, "--gpu-bench-compare=main", "-k", "test_new")
+    result.stdout.fnmatch_lines(["*test_new is not in the baseline 'main': it is new*"])
+    result = bench_run(MEASURES.replace("test_it", "test_new"), "--gpu-bench-compare=main")
+    result.stdout.fnmatch_lines(["*test_new is not in the baseline 'main', but the same test is, as *::test_it*"])
+
+
+def test_a_saved_run_may_be_named_like_a_file_of_tests(bench_run: BenchRun) -> None:
+    Path("there.py").write_text("def test_it(): pass")
+    bench_run(MEASURES, "--gpu-bench-save=there.py").assert_outcomes(passed=1)
+    bench_run(MEASURES, "--gpu-bench-compare=there.py").assert_outcomes(passed=1)
