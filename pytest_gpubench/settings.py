@@ -138,7 +138,7 @@ def group_key(text: str) -> str:
 
 
 @dataclass(frozen=True)
-class Row:
+class SettingRow:
     """A setting: its default, its help, and how its text is parsed."""
 
     default: Any
@@ -163,11 +163,11 @@ def setting(
     return field(default=default, metadata={"row": (help, parse, metavar, in_marker, optional)})
 
 
-def _row(declared: "Field[Any]") -> Row:
+def _row(declared: "Field[Any]") -> SettingRow:
     help, parse, metavar, in_marker, optional = declared.metadata["row"]
     names = get_args(declared.type) if get_origin(declared.type) is Literal else ()
     derived = choice(*names) if names else switch if declared.type is bool else str
-    return Row(declared.default, help, parse or derived, metavar or "|".join(names), in_marker, optional)
+    return SettingRow(declared.default, help, parse or derived, metavar or "|".join(names), in_marker, optional)
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,7 @@ from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.settings import (
     ROWS,
     Resolver,
-    Row,
+    SettingRow,
     Settings,
     environment_name,
     flag_name,
@@ -71,7 +71,7 @@ def markdown_table() -> str:
     return "\n".join(lines)
 
 
-def _default_text(row: Row) -> str:
+def _default_text(row: SettingRow) -> str:
     if row.default is None:
         return "unset"
     if row.parse is switch:
