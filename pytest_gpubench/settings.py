@@ -22,6 +22,7 @@ LIMIT_TIME_S = 1.0
 PRECISION_TIME_S = 0.1
 """How long reps for precision alone take at most: about as long as Triton's do_bench takes for a number."""
 LOCK_FOLDER_NAME = "pytest-gpubench-locks"
+TimerName = Literal["profiler", "events", "graph", "wall", "scripted"]
 ClockWish = int | Literal["base", "max"]
 """The clock to lock: MHz, the base clock or the highest."""
 
@@ -208,8 +209,8 @@ class Settings:
         "profiler",
         "profiler sums the GPU's own records, events is from the first kernel to the last, gaps and all, graph that of "
         "a replayed CUDA graph, wall is the host's clock, scripted plays given samples",
-        choice("profiler", "events", "graph", "wall", "scripted"),
-        "profiler|events|graph|wall|scripted",
+        choice(*get_args(TimerName)),
+        "|".join(get_args(TimerName)),
         in_marker=True,
     )
     cache: Literal["cold", "dirty", "hot"] = setting(

@@ -54,7 +54,7 @@ _L40S = _dense(366.5, tf32=183, fp32=91.6, fp8=733)
 _L4 = _dense(121, tf32=60, fp32=30.3, fp8=242.5)
 _A10 = _dense(125, tf32=62.5, fp32=31.2)
 _V100_SXM2 = {"float16": 125, "float32": 15.7, "float64": 7.8}
-_V100_PCIE = {"float16": 112, "float32": 14, "float64": 7}
+_V100_PCIE = {"float16": 112.0, "float32": 14.0, "float64": 7.0}
 _RTX_4090 = _dense(330.3, tf32=82.6, fp32=82.6, fp8=660.6) | {"bfloat16": 165.2}
 _FLOAT16_SUMS = "float16 as accumulated in float16, float8 too"
 
