@@ -1,8 +1,9 @@
 """From an interval to an outcome, and the words for it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
-from pytest_gpubench.results.model import Outcome
+from pytest_gpubench.limits import as_written
+from pytest_gpubench.results.model import Outcome, Verdict
 from pytest_gpubench.stats.regression import decide_at
 from pytest_gpubench.stats.speedup import Decision, compare
 from pytest_gpubench.stats.summary import Interval
@@ -11,7 +12,7 @@ from pytest_gpubench.units import count
 __tracebackhide__ = True
 
 Judged = tuple[Outcome, str]
-"""An outcome, and the words for it."""
+"""An outcome, and its sentence."""
 OUTCOMES: Mapping[Decision, Outcome] = {"pass": Outcome.PASS, "fail": Outcome.FAIL, "open": Outcome.INCONCLUSIVE}
 
 
@@ -23,6 +24,14 @@ def at_least(interval: Interval | None, least: float) -> Outcome:
 def at_most(interval: Interval | None, most: float) -> Outcome:
     """Return PASS where the whole interval is at most the limit, FAIL where all of it is above."""
     return OUTCOMES[decide_at(interval, most)]
+
+
+def verdicts_of(judged: Iterable[tuple[str, object, Judged]], enforced: bool) -> tuple[Verdict, ...]:
+    """Return a verdict for each limit: its name, its value as asked, and what it was judged."""
+    return tuple(
+        Verdict(kind=kind, asked=as_written(asked), outcome=outcome, sentence=sentence, enforced=enforced)
+        for kind, asked, (outcome, sentence) in judged
+    )
 
 
 def words_for(outcome: Outcome, interval: Interval | None, kept: str, broken: str) -> str:

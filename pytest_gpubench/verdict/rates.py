@@ -9,7 +9,7 @@ from pytest_gpubench.results.model import Outcome, Peaks, Timing, Verdict
 from pytest_gpubench.results.roofline import READS_MEMORY, Bound, matmul_tflops, peak_fraction, too_fast
 from pytest_gpubench.stats.summary import Interval, least_count, median_interval
 from pytest_gpubench.units import format_decimal, format_share, format_time, grouped
-from pytest_gpubench.verdict.decision import Judged, at_least, certainty, words_for
+from pytest_gpubench.verdict.decision import Judged, at_least, certainty, verdicts_of, words_for
 
 __tracebackhide__ = True
 
@@ -39,18 +39,15 @@ class RateRules:
         asked = {name: getattr(limits, name) for name in ("min_gbps", "min_tflops", "min_peak_fraction")}
         asked = {name: value for name, value in asked.items() if value is not None}
         impossible = too_fast(timing, self.peaks, self.dtype, spent) if self.peaks is not None and asked else None
-        verdicts = []
+        judged: list[tuple[str, object, Judged]] = []
         for name, value in asked.items():
             if impossible is not None:
-                outcome, sentence = Outcome.INVALID, impossible
+                judged.append((name, value, (Outcome.INVALID, impossible)))
             elif name == "min_peak_fraction":
-                outcome, sentence = self._judge_fraction(timing, value, spent)
+                judged.append((name, value, self._judge_fraction(timing, value, spent)))
             else:
-                outcome, sentence = self._judge_rate(timing, name, value, spent)
-            verdicts.append(
-                Verdict(kind=name, asked=repr(value), outcome=outcome, sentence=sentence, enforced=self.enforced)
-            )
-        return tuple(verdicts)
+                judged.append((name, value, self._judge_rate(timing, name, value, spent)))
+        return verdicts_of(judged, self.enforced)
 
     def _judge_rate(self, timing: Timing, name: str, wanted: float, spent: float) -> Judged:
         in_bytes = name == "min_gbps"

@@ -6,7 +6,7 @@ from pytest_gpubench.limits import Limits, limit_for_device
 from pytest_gpubench.results.model import Outcome, Timing, Verdict
 from pytest_gpubench.stats.summary import LEAST_FOR_STD, Interval, least_count, median_interval, std_interval
 from pytest_gpubench.units import choose_time_unit, format_share, format_time
-from pytest_gpubench.verdict.decision import at_most, certainty, words_for
+from pytest_gpubench.verdict.decision import Judged, at_most, certainty, verdicts_of, words_for
 
 __tracebackhide__ = True
 
@@ -27,12 +27,12 @@ def judge(
     spent: the part of alpha that this look at the timing takes; None is all of it.
     """
     spent = alpha if spent is None else spent
-    verdicts = []
+    judged: list[tuple[str, object, Judged]] = []
     if limits.max_rel_std is not None:
-        verdicts.append(_judge_rel_std(timing, limits.max_rel_std, alpha, spent, enforced))
+        judged.append(("max_rel_std", limits.max_rel_std, _judge_rel_std(timing, limits.max_rel_std, alpha, spent)))
     if limits.max_time_us is not None:
-        verdicts.append(_judge_time(timing, limits.max_time_us, alpha, spent, enforced))
-    return tuple(verdicts)
+        judged.append(("max_time_us", limits.max_time_us, _judge_time(timing, limits.max_time_us, alpha, spent)))
+    return verdicts_of(judged, enforced)
 
 
 class Judgement:
@@ -77,43 +77,30 @@ def _standing(before: Verdict | None, now: Verdict) -> Verdict:
     return before
 
 
-def _judge_rel_std(timing: Timing, most: float, alpha: float, spent: float, enforced: bool) -> Verdict:
+def _judge_rel_std(timing: Timing, most: float, alpha: float, spent: float) -> Judged:
     std = std_interval(timing.samples_us, spent)
     interval = std and Interval(std.low / timing.mean_us, std.high / timing.mean_us)
     outcome = at_most(interval, most)
+    words = words_for(outcome, interval, "is steady", "is unsteady")
     found = format_share(timing.rel_std) if timing.reps > 1 else "unknown"
     between = f" [{format_share(interval.low)}, {format_share(interval.high)}]" if interval else ""
-    words = words_for(outcome, interval, "is steady", "is unsteady")
-    return Verdict(
-        kind="max_rel_std",
-        asked=repr(most),
-        outcome=outcome,
-        sentence=f"{timing.label} {words}: relative std {found}{between}, wanted at most {format_share(most)} "
-        f"({certainty(timing.reps, LEAST_FOR_STD, alpha)})",
-        enforced=enforced,
+    return outcome, (
+        f"{timing.label} {words}: relative std {found}{between}, wanted at most {format_share(most)} "
+        f"({certainty(timing.reps, LEAST_FOR_STD, alpha)})"
     )
 
 
-def _judge_time(
-    timing: Timing, most: float | Mapping[str, float], alpha: float, spent: float, enforced: bool
-) -> Verdict:
+def _judge_time(timing: Timing, most: float | Mapping[str, float], alpha: float, spent: float) -> Judged:
     wanted = limit_for_device(most, timing.device)
     if wanted is None:
         assert isinstance(most, Mapping)
-        sentence = f"{timing.label}: no max_time_us for {timing.device}, only for {', '.join(most)}"
-        return Verdict(
-            kind="max_time_us", asked=repr(most), outcome=Outcome.NOT_JUDGED, sentence=sentence, enforced=enforced
-        )
+        return Outcome.NOT_JUDGED, f"{timing.label}: no max_time_us for {timing.device}, only for {', '.join(most)}"
     interval = median_interval(timing.samples_us, spent)
     outcome = at_most(interval, wanted)
+    words = words_for(outcome, interval, "is fast enough", "is too slow")
     unit = choose_time_unit([timing.median_us])
     between = f" [{format_time(interval.low, unit)}, {format_time(interval.high, unit)}]" if interval else ""
-    words = words_for(outcome, interval, "is fast enough", "is too slow")
-    return Verdict(
-        kind="max_time_us",
-        asked=repr(most),
-        outcome=outcome,
-        sentence=f"{timing.label} {words}: median {format_time(timing.median_us, unit)}{between}, "
-        f"wanted at most {format_time(wanted, unit)} ({certainty(timing.reps, least_count(spent), alpha)})",
-        enforced=enforced,
+    return outcome, (
+        f"{timing.label} {words}: median {format_time(timing.median_us, unit)}{between}, "
+        f"wanted at most {format_time(wanted, unit)} ({certainty(timing.reps, least_count(spent), alpha)})"
     )

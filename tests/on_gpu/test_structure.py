@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from pytest_gpubench.gpu.device import Device, find_device
+from pytest_gpubench.limits import Limits
 from pytest_gpubench.results.kernels import Category, breakdown, by_category, unmatched
 from pytest_gpubench.results.model import Outcome, Timing, Verdict
 from pytest_gpubench.results.observed import AllocatedMemory, Observed
@@ -19,7 +20,6 @@ from pytest_gpubench.timing.measurement import Plan, measure
 from pytest_gpubench.timing.profiler import ProfilerTimer
 from pytest_gpubench.verdict.exact import judge_exact
 from tests.on_gpu.doubling import double
-from tests.verdict.test_exact import Asked
 
 ELEMENTS = 2**20
 BYTES = 4 * ELEMENTS
@@ -44,7 +44,7 @@ def timing_of(call: Call, device: Device) -> Timing:
     return measure(call, ProfilerTimer(device, "hot"), device, PLAN, lambda timing: True, lambda text: None)
 
 
-def judge(asked: Asked, function: Callable[..., object], *args: object) -> Verdict:
+def judge(asked: Limits, function: Callable[..., object], *args: object) -> Verdict:
     device, call = find_device("cuda"), call_of(function, args)
     timing = timing_of(call, device)
     [found] = judge_exact(timing, asked, observe(call, device), is_deterministic(call))
@@ -124,28 +124,32 @@ def with_a_tensor_of_numbers(x: torch.Tensor) -> torch.Tensor:
 
 
 PLANTED = [
-    (Asked(max_kernels=1), with_an_extra_kernel, "launches 2 kernels, wanted at most 1: 1 x _double, 1 x vectorized_"),
-    (Asked(max_kernels=1), with_a_hidden_contiguous, "launches 2 kernels"),
+    (Limits(max_kernels=1), with_an_extra_kernel, "launches 2 kernels, wanted at most 1: 1 x _double, 1 x vectorized_"),
+    (Limits(max_kernels=1), with_a_hidden_contiguous, "launches 2 kernels"),
     (
-        Asked(forbid="memcpy"),
+        Limits(forbid="memcpy"),
         with_a_hidden_contiguous,
         "copies memory 1 time, wanted none: 1 x elementwise_kernel<direct_",
     ),
-    (Asked(forbid="memcpy"), with_a_hidden_clone, "copies memory 1 time, wanted none: 1 x Memcpy DtoD"),
-    (Asked(forbid="memcpy"), with_a_hidden_item, "copies memory 1 time, wanted none: 1 x Memcpy DtoH"),
-    (Asked(forbid="memset"), with_a_hidden_fill, "fills memory 1 time, wanted none"),
+    (Limits(forbid="memcpy"), with_a_hidden_clone, "copies memory 1 time, wanted none: 1 x Memcpy DtoD"),
+    (Limits(forbid="memcpy"), with_a_hidden_item, "copies memory 1 time, wanted none: 1 x Memcpy DtoH"),
+    (Limits(forbid="memset"), with_a_hidden_fill, "fills memory 1 time, wanted none"),
     (
-        Asked(forbid="sync"),
+        Limits(forbid="sync"),
         with_a_hidden_item,
         "waits for the GPU 1 time, wanted never: if x[0, 0].item() > 1e9: (tests",
     ),
-    (Asked(forbid="sync"), with_a_synchronize, "wanted never: torch.cuda.synchronize() (tests"),
-    (Asked(forbid="sync"), with_a_stream_synchronize, "wanted never: torch.cuda.current_stream().synchronize() (tests"),
-    (Asked(forbid="sync"), with_an_event_synchronize, "wanted never: event.synchronize() (tests"),
-    (Asked(forbid="sync"), with_a_tensor_of_numbers, "wanted never: return double(x + torch.tensor("),
-    (Asked(max_memory=BYTES), with_a_temporary, "takes 8 MiB of GPU memory above what was in use"),
-    (Asked(max_memory="1GiB"), with_a_leak, "keeps 4 KiB of GPU memory after each call"),
-    (Asked(kernels=("*gemm*",)), double, "launches no kernel named *gemm*, only 1 x _double"),
+    (Limits(forbid="sync"), with_a_synchronize, "wanted never: torch.cuda.synchronize() (tests"),
+    (
+        Limits(forbid="sync"),
+        with_a_stream_synchronize,
+        "wanted never: torch.cuda.current_stream().synchronize() (tests",
+    ),
+    (Limits(forbid="sync"), with_an_event_synchronize, "wanted never: event.synchronize() (tests"),
+    (Limits(forbid="sync"), with_a_tensor_of_numbers, "wanted never: return double(x + torch.tensor("),
+    (Limits(max_memory=BYTES), with_a_temporary, "takes 8 MiB of GPU memory above what was in use"),
+    (Limits(max_memory="1GiB"), with_a_leak, "keeps 4 KiB of GPU memory after each call"),
+    (Limits(kernels=("*gemm*",)), double, "launches no kernel named *gemm*, only 1 x _double"),
 ]
 
 
@@ -153,7 +157,7 @@ PLANTED = [
     ("asked", "function", "words"), PLANTED, ids=[f"{row[0]}-{row[1].__name__}" for row in PLANTED]
 )
 def test_a_planted_defect_breaks_the_limit(
-    asked: Asked, function: Callable[..., object], words: str, x: torch.Tensor
+    asked: Limits, function: Callable[..., object], words: str, x: torch.Tensor
 ) -> None:
     found = judge(asked, function, x)
     assert found.outcome is Outcome.FAIL, found.sentence
@@ -163,27 +167,27 @@ def test_a_planted_defect_breaks_the_limit(
 @pytest.mark.parametrize(
     "asked",
     [
-        Asked(max_kernels=1),
-        Asked(forbid="memcpy"),
-        Asked(forbid="memset"),
-        Asked(forbid="sync"),
-        Asked(max_memory=BYTES),
-        Asked(kernels=("_double",)),
-        Asked(deterministic=True),
+        Limits(max_kernels=1),
+        Limits(forbid="memcpy"),
+        Limits(forbid="memset"),
+        Limits(forbid="sync"),
+        Limits(max_memory=BYTES),
+        Limits(kernels=("_double",)),
+        Limits(deterministic=True),
     ],
     ids=str,
 )
-def test_without_a_defect_every_limit_is_kept(asked: Asked, x: torch.Tensor) -> None:
+def test_without_a_defect_every_limit_is_kept(asked: Limits, x: torch.Tensor) -> None:
     found = judge(asked, double, x)
     assert found.outcome is Outcome.PASS, found.sentence
 
 
 def test_an_allocation_is_one_and_writing_into_a_tensor_is_none(x: torch.Tensor) -> None:
     """What is returned is allocated too."""
-    broken = judge(Asked(forbid="alloc"), double, x)
+    broken = judge(Limits(forbid="alloc"), double, x)
     assert broken.outcome is Outcome.FAIL
     assert "1 allocation of torch's, 4 MiB together" in broken.sentence
-    assert judge(Asked(forbid="alloc"), double, x, torch.empty_like(x)).outcome is Outcome.PASS
+    assert judge(Limits(forbid="alloc"), double, x, torch.empty_like(x)).outcome is Outcome.PASS
 
 
 # an atomics race
@@ -207,7 +211,7 @@ def scattered() -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def test_atomics_that_race_are_found(scattered: tuple[torch.Tensor, torch.Tensor]) -> None:
-    found = judge(Asked(deterministic=True), scatter, *scattered)
+    found = judge(Limits(deterministic=True), scatter, *scattered)
     assert found.outcome is Outcome.FAIL
     assert found.sentence == "double does not repeat itself bit by bit: out differs from call to call"
 
@@ -232,7 +236,7 @@ def test_atomics_that_race_are_found_in_gradients(backward: Backward) -> None:
 
 
 def test_no_race_is_no_finding(scattered: tuple[torch.Tensor, torch.Tensor]) -> None:
-    assert judge(Asked(deterministic=True), scatter_in_order, *scattered).outcome is Outcome.PASS
+    assert judge(Limits(deterministic=True), scatter_in_order, *scattered).outcome is Outcome.PASS
 
 
 # what sees what

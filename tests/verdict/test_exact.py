@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -25,17 +24,6 @@ COPY = "void at::native::elementwise_kernel<128, 4, at::native::gpu_kernel_impl<
 SOFTMAX = "void at::native::(anonymous namespace)::cunn_SoftMaxForward<4, float>(float*)"
 
 
-@dataclass(frozen=True)
-class Asked:
-    """The limits of a test that has exact ones."""
-
-    max_kernels: int | None = None
-    forbid: str | Iterable[str] | None = None
-    max_memory: int | str | None = None
-    kernels: str | Iterable[str] | None = None
-    deterministic: bool | None = None
-
-
 def timing(*kernels: tuple[int, str] | tuple[int, str, str], timer: str = "profiler", **others: object) -> Timing:
     found = tuple(
         Kernel(name=row[1], kind=row[2] if len(row) == 3 else "kernel", launches=row[0], median_us=1.0)  # type: ignore[arg-type]
@@ -46,7 +34,7 @@ def timing(*kernels: tuple[int, str] | tuple[int, str, str], timer: str = "profi
 
 
 def judged(
-    asked: Asked, taken: Timing, observed: Observed | None = None, differing: list[str] | None = None
+    asked: Limits, taken: Timing, observed: Observed | None = None, differing: list[str] | None = None
 ) -> Verdict:
     [found] = judge_exact(taken, asked, observed, differing)
     return found
@@ -62,20 +50,20 @@ def memory(allocations: int = 0, peak_bytes: int = 0, kept_bytes: int = 0) -> Al
 @pytest.mark.parametrize(("most", "outcome"), [(2, FAIL), (3, PASS), (4, PASS)])
 def test_max_kernels_counts_launches(most: int, outcome: Outcome) -> None:
     taken = timing((1, "a"), (2, "b"))
-    assert judged(Asked(max_kernels=most), taken).outcome is outcome
+    assert judged(Limits(max_kernels=most), taken).outcome is outcome
 
 
 def test_max_kernels_in_words() -> None:
     taken = timing((1, "a"), (2, "b"))
-    assert judged(Asked(max_kernels=1), taken) == verdict(
+    assert judged(Limits(max_kernels=1), taken) == verdict(
         "max_kernels=1", FAIL, "softmax launches 3 kernels, wanted at most 1: 1 x a, 2 x b"
     )
-    assert judged(Asked(max_kernels=1), timing((1, "a"))).sentence == "softmax launches 1 kernel, wanted at most 1"
+    assert judged(Limits(max_kernels=1), timing((1, "a"))).sentence == "softmax launches 1 kernel, wanted at most 1"
 
 
 def test_copies_and_memsets_are_not_kernels() -> None:
     taken = timing((1, "a"), (3, "Memcpy DtoD (Device -> Device)", "memcpy"), (1, "Memset (Device)", "memset"))
-    assert judged(Asked(max_kernels=1), taken).outcome is PASS
+    assert judged(Limits(max_kernels=1), taken).outcome is PASS
 
 
 @pytest.mark.parametrize(
@@ -93,7 +81,7 @@ def test_copies_and_memsets_are_not_kernels() -> None:
 )
 def test_names_that_must_appear(patterns: str | Iterable[str], outcome: Outcome) -> None:
     """Full or short, whatever the case; each pattern has to match the whole of a name."""
-    assert judged(Asked(kernels=patterns), timing((1, SOFTMAX), (1, ADD))).outcome is outcome
+    assert judged(Limits(kernels=patterns), timing((1, SOFTMAX), (1, ADD))).outcome is outcome
 
 
 @pytest.mark.parametrize(
@@ -108,15 +96,15 @@ def test_names_that_must_appear(patterns: str | Iterable[str], outcome: Outcome)
 def test_names_are_written_as_they_were_asked_for_and_sets_alike_in_every_process(
     patterns: Iterable[str], text: str
 ) -> None:
-    found = judged(Asked(kernels=patterns), timing((1, "none")))
+    found = judged(Limits(kernels=patterns), timing((1, "none")))
     assert found.limit == f"kernels={text}"
     assert re.findall(r"\*\w+\*", found.sentence.partition(",")[0]) == re.findall(r"\*\w+\*", text)
 
 
 def test_names_in_words() -> None:
-    broken = judged(Asked(kernels=("*gemm*", "*cunn*")), timing((1, SOFTMAX)))
+    broken = judged(Limits(kernels=("*gemm*", "*cunn*")), timing((1, SOFTMAX)))
     assert broken.sentence == "softmax launches no kernel named *gemm*, only 1 x cunn_SoftMaxForward"
-    kept = judged(Asked(kernels=("*cunn*",)), timing((1, SOFTMAX)))
+    kept = judged(Limits(kernels=("*cunn*",)), timing((1, SOFTMAX)))
     assert (kept.limit, kept.sentence) == ("kernels=('*cunn*',)", "softmax launches kernels named *cunn*")
 
 
@@ -138,18 +126,18 @@ def test_names_in_words() -> None:
 )
 def test_forbidden_copies_and_fills(thing: str, row: tuple[int, str], outcome: Outcome) -> None:
     """By the copy engine or by torch's kernels: `.contiguous()` of a transposed tensor is a kernel."""
-    assert judged(Asked(forbid=thing), timing((1, ADD), row)).outcome is outcome
+    assert judged(Limits(forbid=thing), timing((1, ADD), row)).outcome is outcome
 
 
 def test_copies_in_words() -> None:
     taken = timing((1, ADD), (2, "Memcpy DtoD (Device -> Device)", "memcpy"), (1, COPY))
-    found = judged(Asked(forbid=("memcpy",)), taken)
+    found = judged(Limits(forbid=("memcpy",)), taken)
     assert (found.limit, found.sentence) == (
         "forbid='memcpy'",
         "softmax copies memory 3 times, wanted none: 2 x Memcpy DtoD (Device -> Device), "
         "1 x elementwise_kernel<direct_copy_kernel_cuda>",
     )
-    assert judged(Asked(forbid="memcpy"), timing((1, ADD))).sentence == "softmax copies no memory, as wanted"
+    assert judged(Limits(forbid="memcpy"), timing((1, ADD))).sentence == "softmax copies no memory, as wanted"
 
 
 ITEM = Wait("if x.sum().item() > 0:", "kernels.py:12")
@@ -185,16 +173,16 @@ ITEM = Wait("if x.sum().item() > 0:", "kernels.py:12")
 )
 def test_forbidden_waits(observed: Observed, outcome: Outcome, words: str) -> None:
     """A wait that torch and the profiler both see is one."""
-    found = judged(Asked(forbid="sync"), timing((1, ADD)), observed)
+    found = judged(Limits(forbid="sync"), timing((1, ADD)), observed)
     assert (found.outcome, found.sentence) == (outcome, f"softmax {words}")
 
 
 def test_a_copy_to_pageable_memory_waits_without_being_told_to() -> None:
     pageable, pinned = "Memcpy DtoH (Device -> Pageable)", "Memcpy DtoH (Device -> Pinned)"
-    found = judged(Asked(forbid="sync"), timing((1, pageable, "memcpy")), Observed())
+    found = judged(Limits(forbid="sync"), timing((1, pageable, "memcpy")), Observed())
     assert found.outcome is FAIL
     assert found.sentence.endswith(f"wanted never: 1 x {pageable}")
-    assert judged(Asked(forbid="sync"), timing((1, pinned, "memcpy")), Observed()).outcome is PASS
+    assert judged(Limits(forbid="sync"), timing((1, pinned, "memcpy")), Observed()).outcome is PASS
 
 
 @pytest.mark.parametrize(
@@ -220,18 +208,18 @@ def test_a_copy_to_pageable_memory_waits_without_being_told_to() -> None:
     ],
 )
 def test_forbidden_allocations(observed: Observed, outcome: Outcome, words: str) -> None:
-    found = judged(Asked(forbid=["alloc"]), timing((1, ADD)), observed)
+    found = judged(Limits(forbid=["alloc"]), timing((1, ADD)), observed)
     assert (found.outcome, found.sentence) == (outcome, f"softmax {words}")
 
 
 def test_each_forbidden_thing_has_a_verdict_of_its_own() -> None:
-    asked = Asked(forbid=("sync", "memcpy", "sync"))
+    asked = Limits(forbid=("sync", "memcpy", "sync"))
     found = judge_exact(timing((1, COPY)), asked, Observed(), None)
     assert [(each.limit, each.outcome) for each in found] == [("forbid='sync'", PASS), ("forbid='memcpy'", FAIL)]
 
 
 def test_verdicts_on_a_set_of_things_come_in_the_same_order_in_every_process() -> None:
-    found = judge_exact(timing((1, COPY)), Asked(forbid=set(FORBIDDABLE)), Observed(memory=memory()), None)
+    found = judge_exact(timing((1, COPY)), Limits(forbid=set(FORBIDDABLE)), Observed(memory=memory()), None)
     assert [each.limit for each in found] == [f"forbid={thing!r}" for thing in sorted(FORBIDDABLE)]
 
 
@@ -243,13 +231,13 @@ def test_verdicts_on_a_set_of_things_come_in_the_same_order_in_every_process() -
     [("1KiB", 1024, PASS), ("1KiB", 1025, FAIL), (1024, 1024, PASS), (1023, 1024, FAIL), (0, 0, PASS), (0, 1, FAIL)],
 )
 def test_max_memory(most: int | str, peak_bytes: int, outcome: Outcome) -> None:
-    found = judged(Asked(max_memory=most), timing((1, ADD)), Observed(memory=memory(1, peak_bytes)))
+    found = judged(Limits(max_memory=most), timing((1, ADD)), Observed(memory=memory(1, peak_bytes)))
     assert found.outcome is outcome
 
 
 def test_max_memory_in_words() -> None:
     taken = Observed(memory=memory(1, 3 * 2**30))
-    assert judged(Asked(max_memory="1GiB"), timing((1, ADD)), taken) == verdict(
+    assert judged(Limits(max_memory="1GiB"), timing((1, ADD)), taken) == verdict(
         "max_memory='1GiB'",
         FAIL,
         "softmax takes 3 GiB of GPU memory above what was in use, outputs included, wanted at most 1 GiB",
@@ -257,13 +245,13 @@ def test_max_memory_in_words() -> None:
 
 
 def test_a_leak_breaks_any_limit_on_memory() -> None:
-    kept = judged(Asked(max_memory="1GiB"), timing((1, ADD)), Observed(memory=memory(1, 512, 512)))
+    kept = judged(Limits(max_memory="1GiB"), timing((1, ADD)), Observed(memory=memory(1, 512, 512)))
     assert kept.outcome is FAIL
     assert "softmax keeps 512 B of GPU memory after each call, though its outputs are dropped" in kept.sentence
 
 
 def test_an_allocator_that_does_not_count_is_no_pass() -> None:
-    assert judged(Asked(max_memory="1GiB"), timing((1, ADD)), Observed()).outcome is INVALID
+    assert judged(Limits(max_memory="1GiB"), timing((1, ADD)), Observed()).outcome is INVALID
 
 
 # determinism
@@ -278,21 +266,23 @@ def test_an_allocator_that_does_not_count_is_no_pass() -> None:
     ],
 )
 def test_deterministic(differing: list[str] | None, outcome: Outcome, words: str) -> None:
-    found = judged(Asked(deterministic=True), timing((1, ADD)), differing=differing)
+    found = judged(Limits(deterministic=True), timing((1, ADD)), differing=differing)
     assert (found.limit, found.outcome, found.sentence) == ("deterministic=True", outcome, f"softmax {words}")
 
 
 def test_deterministic_false_asks_for_nothing() -> None:
-    assert judge_exact(timing((1, ADD)), Asked(deterministic=False), None, ["out"]) == ()
+    assert judge_exact(timing((1, ADD)), Limits(deterministic=False), None, ["out"]) == ()
 
 
 # where nothing can be said
 
-EVERYTHING = Asked(1, ("memcpy", "memset", "sync", "alloc"), "1GiB", ("*",), True)
+EVERYTHING = Limits(
+    max_kernels=1, forbid=("memcpy", "memset", "sync", "alloc"), max_memory="1GiB", kernels="*", deterministic=True
+)
 
 
 def test_no_limit_is_no_verdict() -> None:
-    assert judge_exact(timing((9, COPY)), Asked(), Observed((ITEM,)), ["out"]) == ()
+    assert judge_exact(timing((9, COPY)), Limits(), Observed((ITEM,)), ["out"]) == ()
 
 
 def test_a_call_that_was_not_measured_is_not_judged() -> None:
@@ -311,14 +301,14 @@ def test_on_a_cpu_nothing_is_judged() -> None:
 @pytest.mark.parametrize(
     ("asked", "limit"),
     [
-        (Asked(forbid="sync"), "forbid='sync'"),
-        (Asked(forbid="alloc"), "forbid='alloc'"),
-        (Asked(max_memory="1MiB"), "max_memory='1MiB'"),
+        (Limits(forbid="sync"), "forbid='sync'"),
+        (Limits(forbid="alloc"), "forbid='alloc'"),
+        (Limits(max_memory="1MiB"), "max_memory='1MiB'"),
     ],
 )
-def test_a_limit_that_needs_a_gpu_is_named(asked: Asked, limit: str) -> None:
+def test_a_limit_that_needs_a_gpu_is_named(asked: Limits, limit: str) -> None:
     """Where a call was not measured, that says why; on a CPU it needs a GPU all the same."""
-    said = f"softmax was not held against {limit}"
+    said = f"softmax was not judged by {limit}"
     assert judged(asked, timing(timer="wall")).sentence == f"{said}, which needs a GPU"
     idle: dict[str, Any] = {"samples_us": (), "unmeasured": "it was switched off"}
     assert judged(asked, timing(timer="wall", **idle)).sentence == f"{said}, which needs a GPU: it was switched off"
@@ -327,7 +317,7 @@ def test_a_limit_that_needs_a_gpu_is_named(asked: Asked, limit: str) -> None:
 
 @pytest.mark.parametrize("timer", ["events", "graph"])
 def test_a_timer_that_sees_no_kernels_is_no_pass(timer: str) -> None:
-    for asked in (Asked(max_kernels=9), Asked(forbid="memcpy"), Asked(kernels="*")):
+    for asked in (Limits(max_kernels=9), Limits(forbid="memcpy"), Limits(kernels="*")):
         found = judged(asked, timing(timer=timer), Observed(), [])
         assert found.outcome is INVALID
         assert "use timer='profiler'" in found.sentence
@@ -344,14 +334,14 @@ def test_verdicts_say_whether_they_are_enforced(enforced: bool) -> None:
 @pytest.mark.parametrize(
     ("asked", "needed"),
     [
-        (Asked(), False),
-        (Asked(max_kernels=1, kernels="*", forbid=("memcpy", "memset"), deterministic=True), False),
-        (Asked(forbid=("memcpy", "sync")), True),
-        (Asked(forbid="alloc"), True),
-        (Asked(max_memory=0), True),
+        (Limits(), False),
+        (Limits(max_kernels=1, kernels="*", forbid=("memcpy", "memset"), deterministic=True), False),
+        (Limits(forbid=("memcpy", "sync")), True),
+        (Limits(forbid="alloc"), True),
+        (Limits(max_memory=0), True),
     ],
 )
-def test_when_a_call_has_to_be_watched(asked: Asked, needed: bool) -> None:
+def test_when_a_call_has_to_be_watched(asked: Limits, needed: bool) -> None:
     assert needs_observation(asked) is needed
 
 
