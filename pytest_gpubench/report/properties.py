@@ -1,9 +1,8 @@
 """A test's numbers as JUnit properties."""
 
-import math
 from collections.abc import Iterable
 
-from pytest_gpubench.report.rows import FROM_BEST, all_rows, fold
+from pytest_gpubench.report.rows import FROM_BEST, Row, all_rows, badness
 from pytest_gpubench.results.model import Measurement, Outcome, PastChange, TestRecord, Verdict
 from pytest_gpubench.units import printable
 
@@ -26,7 +25,11 @@ def median_properties(record: TestRecord) -> list[tuple[str, object]]:
 
 def without_examples(record: TestRecord) -> list[Measurement]:
     """Return a test's measurements in their order, of those under @given only the worst of each function."""
-    kept = {id(row.measurement) for row in fold(all_rows(record), most=math.inf)}
+    worst: dict[object, Row] = {}
+    for place, row in enumerate(all_rows(record)):
+        key = row.timing.label if row.measurement.example else place
+        worst[key] = max(worst.get(key, row), row, key=badness)
+    kept = {id(row.measurement) for row in worst.values()}
     return [item for item in record.measurements if id(item) in kept]
 
 
