@@ -41,7 +41,7 @@ def test_it(gpu_bench): {call}
 """
 ERRORS = [
     ("ProfilerBusy", "ProfilerBusy('another profiler is on')", "another profiler is on"),
-    ("IncompleteRecords", "IncompleteRecords('records are missing')", "records are missing"),
+    ("IncompleteRecords", "IncompleteRecords('records are missing')", "records are missing (measured 3 times)"),
     ("ProfilerBusy", "RuntimeError('CUDA error: unknown\\nat some line')", "CUDA error: unknown"),
     ("ProfilerBusy", "OSError('ptxas is missing')", "ptxas is missing"),
 ]
