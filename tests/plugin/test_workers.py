@@ -188,7 +188,7 @@ def test_plain(): pass
 
 
 def table_of(output: str) -> list[str]:
-    return [line.strip() for line in output.splitlines() if re.match(r"  +test_", line)]
+    return [line.strip() for line in output.splitlines() if re.match(r"(FAIL)? +test_", line)]
 
 
 def junit_of(path: Path) -> dict[str, dict[str, str]]:
