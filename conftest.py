@@ -14,6 +14,7 @@ settings.register_profile("gpubench", deadline=None, max_examples=EXAMPLES)  # n
 settings.load_profile("gpubench")
 
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # hundreds of processes of ours would compile the package anew
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # our tensors are small: threads of torch's would wait for each other
 
 
 KEPT = ("hypothesis", "msgspec", "numpy", "plotly", "pynvml", "pytest_gpubench", "rich", "torch", "triton")
