@@ -36,43 +36,61 @@ def is_found(found: list[ChangePoint], levels: dict[int, float], slack: int) -> 
     )
 
 
-@pytest.mark.parametrize("length", [6, 12, 30])
+@pytest.mark.parametrize("length", [6, 12, pytest.param(30, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("noise", NOISES.values(), ids=list(NOISES))
 def test_false_alarms_are_as_rare_as_alpha(noise: Noise, length: int) -> None:
     """Of 300 series without a change 3 are expected to have one, and more than 9 in one of 1,000 such tests."""
     assert sum(bool(change_points(make_series(seed, length, noise, {}))) for seed in range(300)) <= 9
 
 
-@pytest.mark.parametrize(("alpha", "most"), [(0.2, 80), (0.05, 24)])
-def test_alpha_is_what_is_asked_for(alpha: float, most: int) -> None:
-    """Of 300 series 60 and 15 are expected at most; so that it is no idle bound, half as many are at least."""
-    found = [change_points(make_series(seed, 30, NOISES["normal"], {}), alpha) for seed in range(300)]
-    assert 0.4 * 300 * alpha <= sum(map(bool, found)) <= most
-
-
 @pytest.mark.parametrize(
-    ("length", "levels", "least"),
+    ("alpha", "series", "most"),
     [
-        (20, {10: 1.03}, 80),
-        (30, {25: 1.03}, 80),
-        (30, {27: 1.05}, 80),
-        (12, {6: 1.05}, 85),
-        (30, {10: 1.05, 20: 1 / 1.05}, 90),
-        (60, {20: 0.95, 40: 1.10}, 90),
-        (60, {50: 1.03}, 85),
+        (0.05, 100, 12),
+        pytest.param(0.05, 300, 24, marks=pytest.mark.slow),
+        pytest.param(0.2, 300, 80, marks=pytest.mark.slow),
     ],
-    ids=["middle", "five last", "three last", "short", "repaired", "two steps", "ten of sixty"],
 )
-def test_changes_are_found_where_they_are(length: int, levels: dict[int, float], least: int) -> None:
-    """In at least so many of 100 series whose values scatter by 1 %."""
-    series = [make_series(seed, length, NOISES["normal"], levels) for seed in range(100)]
-    assert sum(is_found(change_points(values), levels, slack=1) for values in series) >= least
+def test_alpha_is_what_is_asked_for(alpha: float, series: int, most: int) -> None:
+    """This share of the series is expected at most; so that it is no idle bound, half as many are at least."""
+    found = [change_points(make_series(seed, 30, NOISES["normal"], {}), alpha) for seed in range(series)]
+    assert 0.4 * series * alpha <= sum(map(bool, found)) <= most
+
+
+CHANGES = {
+    "middle": (20, {10: 1.03}, 80),
+    "five last": (30, {25: 1.03}, 80),
+    "three last": (30, {27: 1.05}, 80),
+    "short": (12, {6: 1.05}, 85),
+    "repaired": (30, {10: 1.05, 20: 1 / 1.05}, 90),
+    "two steps": (60, {20: 0.95, 40: 1.10}, 90),
+    "ten of sixty": (60, {50: 1.03}, 85),
+}
+"""How long a series is, where its level changes by which factor, and in how many percent that is found at least."""
+
+
+def check_changes(name: str, number: int) -> None:
+    """So many series whose values scatter by 1 %."""
+    length, levels, least = CHANGES[name]
+    series = [make_series(seed, length, NOISES["normal"], levels) for seed in range(number)]
+    assert sum(is_found(change_points(values), levels, slack=1) for values in series) >= number * least / 100
+
+
+@pytest.mark.parametrize("name", ["middle", "short", "repaired"])
+def test_changes_are_found_where_they_are(name: str) -> None:
+    check_changes(name, 20)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CHANGES)
+def test_changes_are_found_where_they_are_in_many_series(name: str) -> None:
+    check_changes(name, 100)
 
 
 def test_a_change_is_found_among_outliers() -> None:
     levels = {20: 1.1}
-    series = [make_series(seed, 40, NOISES["outliers"], levels) for seed in range(50)]
-    assert sum(is_found(change_points(values), levels, slack=2) for values in series) >= 40
+    series = [make_series(seed, 40, NOISES["outliers"], levels) for seed in range(20)]
+    assert sum(is_found(change_points(values), levels, slack=2) for values in series) >= 16
 
 
 @pytest.mark.parametrize("length", range(2 * LEAST_RUNS))

@@ -394,7 +394,7 @@ def check_false_fails(draw: Draw, count: int, trials: int, bounds: dict[float, f
         assert found[alpha] <= most + SIGMAS * standard_error(most, trials), (alpha, found)
 
 
-@pytest.mark.parametrize("count", [50, 250])
+@pytest.mark.parametrize("count", [50, pytest.param(250, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("draw", STEADINESS)
 def test_false_fails_of_the_std_are_rare(draw: Draw, count: int) -> None:
     """At most alpha for all of these, and for the normal distribution less than half of it."""
