@@ -33,7 +33,7 @@ BROKEN_PIPE = 141
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return its exit status: 0, 1 for a regression found, 2 for bad usage or a bad file."""
-    from pytest_gpubench.results.store.reading import uncollected
+    from pytest_gpubench.results.store.run_file import uncollected
 
     words = sys.argv[1:] if arguments is None else list(arguments)
     chosen = make_parser(words).parse_args(words)

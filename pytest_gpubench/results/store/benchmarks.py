@@ -1,4 +1,4 @@
-"""The part of a file that has pytest-benchmark's form: what its tools, and others', read of each measurement."""
+"""The part of a run's file in pytest-benchmark's form, for its tools and those of others."""
 
 import math
 import statistics
@@ -11,11 +11,11 @@ from pytest_gpubench.results.model import Measurement, TestRecord, Timing
 __tracebackhide__ = True
 
 PYTEST_BENCHMARK = "5.3.1"
-"""The version of pytest-benchmark whose form the rest of the file has."""
+"""The version of pytest-benchmark whose form it is."""
 
 
 def benchmark_entries(record: TestRecord) -> list[dict[str, Any]]:
-    """Return what pytest-benchmark's JSON would say of each measurement that has samples, in seconds."""
+    """Return pytest-benchmark's entry, in seconds, for each measurement that has samples."""
     head, bracket, parameters = record.nodeid.partition("[")
     name = head.rsplit("::", 1)[-1] + bracket + parameters
     return [
@@ -35,7 +35,7 @@ def benchmark_entries(record: TestRecord) -> list[dict[str, Any]]:
 
 
 def _suffixes(measurements: Sequence[Measurement]) -> list[str]:
-    """Return what tells a test's measurements apart: nothing for one of its own, else its label, example and number."""
+    """Return a suffix for each measurement of a test: none for a single one, else its label, example and number."""
     if len(measurements) == 1 and not measurements[0].example:
         return [""]
     suffixes: dict[str, None] = {}

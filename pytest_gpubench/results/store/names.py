@@ -1,4 +1,4 @@
-"""What files and folders of saved runs are called: names as parts of a file's name, GPU models as folders."""
+"""Name the files and folders of saved runs."""
 
 import hashlib
 import re
@@ -11,11 +11,11 @@ from pytest_gpubench.results.model import SavedRun, text_of
 __tracebackhide__ = True
 
 LONGEST_PART = 180
-"""Bytes of a name in a file's name; file systems allow 255, number and ending included."""
+"""Bytes of a run's name in its file's name; file systems allow 255 with the number and the ending."""
 
 
 def file_part(name: str) -> str:
-    """Return a name as part of a file's name: what does not fit is written as in addresses, `a/b` as `a%2Fb`.
+    """Return a name as part of a file's name, with the letters that do not fit escaped as in URLs: `a%2Fb`.
 
     Different names give different parts; one that is too long is cut and ends in a hash of the whole.
     """
@@ -35,7 +35,7 @@ def _escaped(character: str) -> str:
 
 
 def part_of(path: Path) -> str:
-    """Return the part of a run's file's name that stands for the run's own."""
+    """Return the part of a file's name that stands for the run's name."""
     return path.name.partition("_")[2].removesuffix(".json")
 
 

@@ -12,26 +12,27 @@ import msgspec
 from filelock import FileLock
 
 from pytest_gpubench.errors import BadFile
-from pytest_gpubench.results.files import abandoned, explaining_os_errors, shown
+from pytest_gpubench.results.files import abandoned, explaining_os_errors, shown, write_file
 from pytest_gpubench.results.model import SavedRun, TestRecord
 from pytest_gpubench.results.store.names import automatic_name, device_folder, file_part, part_of
-from pytest_gpubench.results.store.reading import write_run
+from pytest_gpubench.results.store.schema import encode_run
 from pytest_gpubench.units import count, printable
 
 __tracebackhide__ = True
 
 MOST_NAMED = 8
-"""Runs that the sentence about one that is not there names."""
+"""Runs that the error about a missing one names."""
 LOCK = ".lock"
 """Held in a device's folder from choosing the next number until its file is there; killing the holder frees it."""
 LOCK_MODE = 0o666
 """Colleagues who share the storage take the same lock."""
-LOCK_TIMEOUT_S = 120.0
+LOCK_TIMEOUT_S = 600.0
+"""Holding the lock takes as long as writing one file."""
 
 
 @dataclass(frozen=True)
 class Stored:
-    """A saved run in a storage folder, as its file's name tells it; nothing of it has been read."""
+    """A saved run in a storage folder, by the name of its file, which has not been read."""
 
     path: Path
     device: str
@@ -76,10 +77,8 @@ class Storage:
         """
         wanted = None if device is None else device_folder(device)
         with explaining_os_errors(self.root, "read"):
-            if not self.root.exists():
-                return []
-            folders = sorted(path for path in self.root.iterdir() if path.is_dir())
-            aged = [pair for folder in folders if wanted in (None, folder.name) for pair in _by_age(_stored_in(folder))]
+            folders = [folder for folder in self._folders() if wanted in (None, folder.name)]
+            aged = [pair for folder in folders for pair in _by_age(_stored_in(folder))]
         return [stored for _, stored in sorted(aged, key=lambda pair: pair[0])]
 
     def find(self, which: str) -> list[Path]:
@@ -103,15 +102,12 @@ class Storage:
         raise BadFile(self._not_there(which, stored))
 
     def abandoned(self) -> list[Path]:
-        """Return what runs that were killed while they were saved left behind in its folders.
-
-        Raises BadFile where a folder cannot be read.
-        """
+        """Return the temporary files of runs that were killed while they were saved; raise BadFile."""
         with explaining_os_errors(self.root, "read"):
-            if not self.root.exists():
-                return []
-            folders = sorted(path for path in self.root.iterdir() if path.is_dir())
-            return [path for folder in folders for path in abandoned(folder)]
+            return [path for folder in self._folders() for path in abandoned(folder)]
+
+    def _folders(self) -> list[Path]:
+        return sorted(path for path in self.root.iterdir() if path.is_dir()) if self.root.exists() else []
 
     def _not_there(self, which: str, stored: Sequence[Stored]) -> str:
         if not stored:
@@ -127,7 +123,7 @@ class Storage:
         )
 
     def _make_root(self) -> None:
-        """Make the folder, and with it, but never later, what keeps it out of the repository."""
+        """Make the folder and a .gitignore in it; a folder that is there may have none."""
         self.root.parent.mkdir(parents=True, exist_ok=True)
         try:
             self.root.mkdir()
@@ -138,13 +134,13 @@ class Storage:
         (self.root / ".gitignore").write_text("*\n")
 
     def _save_one(self, run: SavedRun, device: str) -> Path:
-        part = file_part(run.name) or automatic_name(run)
+        data, part = encode_run(run), file_part(run.name) or automatic_name(run)
         folder = self.root / device
         with explaining_os_errors(folder, "written"):
             folder.mkdir(exist_ok=True)
             with FileLock(folder / LOCK, LOCK_TIMEOUT_S, LOCK_MODE):
                 path = folder / f"{_next_number(folder):04d}_{part}.json"
-                write_run(run, path)
+                write_file(data, path)
         return path
 
 
@@ -163,9 +159,9 @@ def _stored_in(folder: Path) -> list[Stored]:
 
 
 def _by_age(stored: Sequence[Stored]) -> list[tuple[tuple[float, str, int, str], Stored]]:
-    """Return a device's runs with what orders them among other devices': the time, never against the numbers.
+    """Return a device's runs with the keys that sort them among other devices' runs.
 
-    Files that were copied have times of their own; the numbers say which came first.
+    The key is the latest time of a file up to this number: copied files have new times, and keep their order.
     """
     pairs, latest = [], 0.0
     for one in stored:

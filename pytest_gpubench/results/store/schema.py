@@ -1,4 +1,4 @@
-"""The content of a file of any schema: old ones are migrated, newer ones and what is not ours are refused."""
+"""The content of a run's file: what only this plugin reads, beside what has pytest-benchmark's form."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,11 +6,79 @@ from typing import Any
 import msgspec
 
 from pytest_gpubench.errors import BadFile
-from pytest_gpubench.results.model import VALIDITY
-from pytest_gpubench.results.store.content import SCHEMA, File
+from pytest_gpubench.results.model import VALIDITY, CommitInfo, SavedRun, TestRecord, plain
+from pytest_gpubench.results.store.benchmarks import PYTEST_BENCHMARK, benchmark_entries
 from pytest_gpubench.units import format_bytes, printable
 
 __tracebackhide__ = True
+
+SCHEMA = 2
+"""Of the `gpu_bench` block; it grows when a reader of the one before would misread it."""
+
+
+class Block(msgspec.Struct, kw_only=True):
+    """Hold what only this plugin reads of a file."""
+
+    schema: int
+    version: str = ""
+    name: str = ""
+    settings: dict[str, str] = {}
+    records: tuple[TestRecord, ...]
+
+
+class File(msgspec.Struct, kw_only=True):
+    """Hold what is read of a file; `benchmarks` says nothing that the block does not, and is skipped."""
+
+    machine_info: dict[str, Any]
+    commit_info: CommitInfo
+    datetime: str
+    gpu_bench: Block
+
+
+def encode_run(run: SavedRun) -> bytes:
+    """Return a run as the JSON of a file; values of the user's that JSON has no form for are written as text."""
+    records = [
+        msgspec.structs.replace(record, extra_info=plain(record.extra_info)) if record.extra_info else record
+        for record in run.records
+    ]
+    content = {
+        "machine_info": plain(run.machine_info),
+        "commit_info": run.commit_info,
+        "benchmarks": [entry for record in records for entry in benchmark_entries(record)],
+        "datetime": run.datetime,
+        "version": PYTEST_BENCHMARK,
+        "gpu_bench": Block(
+            schema=SCHEMA, version=run.version, name=run.name, settings=run.settings, records=tuple(records)
+        ),
+    }
+    try:
+        return msgspec.json.encode(content)
+    except UnicodeEncodeError:  # a lone surrogate somewhere: the name of a file that is not UTF-8
+        return msgspec.json.encode(plain(msgspec.to_builtins(content)))
+
+
+def decode(data: bytes) -> File:
+    """Decode a file of any schema; raise BadFile with the rest of a sentence that begins with its name."""
+    try:
+        try:
+            file = msgspec.json.decode(data, type=File)
+        except msgspec.ValidationError as error:
+            return _decode_other(data, error)
+        return file if file.gpu_bench.schema == SCHEMA else _decode_other(data, None)
+    except msgspec.ValidationError as error:
+        raise BadFile(f"has a field that is not as it should be: {error}; save the run again") from error
+    except msgspec.DecodeError as error:
+        what = f"is damaged: {error}"
+        if "truncated" in str(error):
+            what = f"is cut off after {format_bytes(len(data))}: it was copied or written only in part"
+        raise BadFile(f"{what}; save the run again, or copy it again") from error
+    except UnicodeDecodeError as error:
+        raise BadFile("is damaged: its text is not UTF-8; save the run again, or copy it again") from error
+    except RecursionError as error:
+        raise BadFile("is damaged: it is nested too deeply to be a saved run; save the run again") from error
+
+
+# other schemas
 
 
 def _split_limits(content: dict[str, Any]) -> dict[str, Any]:
@@ -40,28 +108,6 @@ class BlockOutline(msgspec.Struct):
     """Hold the schema of a block, whatever it is."""
 
     schema: Any = None
-
-
-def decode(data: bytes) -> File:
-    """Decode a file; raise BadFile with the rest of a sentence that begins with its name."""
-    try:
-        try:
-            file = msgspec.json.decode(data, type=File)
-        except msgspec.ValidationError as error:
-            return _decode_other(data, error)
-        return file if file.gpu_bench.schema == SCHEMA else _decode_other(data, None)
-    except msgspec.ValidationError as error:
-        raise BadFile(f"has a field that is not as it should be: {error}; save the run again") from error
-    except msgspec.DecodeError as error:
-        if "truncated" in str(error):
-            what = f"is cut off after {format_bytes(len(data))}: it was copied or written only in part"
-        else:
-            what = f"is damaged: {error}"
-        raise BadFile(f"{what}; save the run again, or copy it again") from error
-    except UnicodeDecodeError as error:
-        raise BadFile("is damaged: its text is not UTF-8; save the run again, or copy it again") from error
-    except RecursionError as error:
-        raise BadFile("is damaged: it is nested too deeply to be a saved run; save the run again") from error
 
 
 def _decode_other(data: bytes, found: msgspec.ValidationError | None) -> File:

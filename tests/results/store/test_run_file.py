@@ -3,6 +3,7 @@
 import errno
 import gc
 import json
+import math
 import os
 from contextlib import suppress
 from pathlib import Path
@@ -13,10 +14,11 @@ from hypothesis import strategies as st
 
 from pytest_gpubench.errors import BadFile
 from pytest_gpubench.results.model import SavedRun
-from pytest_gpubench.results.store import encode_run, read_run, reading, write_run
-from pytest_gpubench.results.store.reading import MOST_BYTES
+from pytest_gpubench.results.store import encode_run, read_run, run_file, write_run
+from pytest_gpubench.results.store.run_file import MOST_BYTES
 from tests.results.saved import make_run
-from tests.results.store.files import RUN, content, refusal
+from tests.results.store.files import RUN, content, refusal, replace
+from tests.results.test_files import failing
 
 
 def test_the_garbage_collector_is_left_as_it_was(tmp_path: Path) -> None:
@@ -124,7 +126,7 @@ def test_a_large_file_of_nonsense_is_not_read_whole(tmp_path: Path, monkeypatch:
     path = tmp_path / "large.json"
     with open(path, "wb") as file:
         file.truncate(200 << 20)
-    monkeypatch.setattr(reading, "decode", pytest.fail)
+    monkeypatch.setattr(run_file, "decode", pytest.fail)
     assert "is not text" in refusal(path)
 
 
@@ -192,3 +194,45 @@ def test_fields_that_are_not_known_yet_are_skipped(tmp_path: Path) -> None:
     found["more"] = found["gpu_bench"]["more"] = found["gpu_bench"]["records"][0]["more"] = {"a": [1]}
     path.write_text(json.dumps(found))
     assert read_run(path) == RUN
+
+
+# what is written is read again
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    run = replace(RUN, name="größe/1", settings={"reps": "12", "timer": "wall"})
+    write_run(run, path)
+    assert read_run(path) == run
+    assert [one.name for one in tmp_path.iterdir()] == ["run.json"]
+
+
+@given(tests=st.integers(0, 15), reps=st.integers(1, 30), seed=st.integers(0, 99))
+def test_any_run_survives(tests: int, reps: int, seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
+    path = tmp_path_factory.getbasetemp() / "any.json"
+    run = make_run(tests, reps, seed)
+    write_run(run, path)
+    assert read_run(path) == run
+
+
+def test_text_that_is_not_unicode_is_escaped(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    write_run(replace(RUN, settings={"storage": "a\udcffb"}, machine_info={"x": object()}), path)
+    found = read_run(path)
+    assert found.settings == {"storage": "a\\udcffb"}
+    assert found.records == RUN.records
+    assert "object at" in found.machine_info["x"]
+
+
+def test_what_json_has_no_form_for_in_extra_info_is_text(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    record = replace(RUN.records[0], extra_info={"where": Path("/a"), "nan": math.nan})
+    write_run(replace(RUN, records=(record,)), path)
+    assert read_run(path).records[0].extra_info == {"where": "/a", "nan": None}
+
+
+def test_nothing_is_written_when_it_cannot_be_encoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_file, "encode_run", failing(errno.EIO))
+    with pytest.raises(OSError, match="Input/output"):
+        write_run(RUN, tmp_path / "a" / "run.json")
+    assert not list(tmp_path.iterdir())

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from pytest_gpubench.results.model import VALIDITY
-from pytest_gpubench.results.store import read_run, schemas, write_run
-from pytest_gpubench.results.store.content import SCHEMA
+from pytest_gpubench.results.store import read_run, schema, write_run
+from pytest_gpubench.results.store.schema import SCHEMA
 from tests.results.store.files import RUN, content, refusal, replace
 
 
@@ -58,8 +58,8 @@ def test_old_schemas_are_migrated_step_by_step(tmp_path: Path, monkeypatch: pyte
     found["gpu_bench"]["ended"] = found.pop("datetime")
     found["gpu_bench"]["schema"] = 1
     path.write_text(json.dumps(found))
-    monkeypatch.setattr(schemas, "SCHEMA", 3)
-    monkeypatch.setattr(schemas, "MIGRATIONS", {1: first, 2: second})
+    monkeypatch.setattr(schema, "SCHEMA", 3)
+    monkeypatch.setattr(schema, "MIGRATIONS", {1: first, 2: second})
     assert read_run(path) == RUN
     del found["gpu_bench"]["tests"]
     path.write_text(json.dumps(found))
@@ -71,8 +71,8 @@ def test_a_file_of_an_old_schema_that_looks_like_today_is_migrated_too(
 ) -> None:
     path = tmp_path / "run.json"
     write_run(RUN, path)
-    monkeypatch.setattr(schemas, "SCHEMA", SCHEMA + 1)
-    monkeypatch.setattr(schemas, "MIGRATIONS", {SCHEMA: lambda found: {**found, "datetime": "migrated"}})
+    monkeypatch.setattr(schema, "SCHEMA", SCHEMA + 1)
+    monkeypatch.setattr(schema, "MIGRATIONS", {SCHEMA: lambda found: {**found, "datetime": "migrated"}})
     assert read_run(path) == replace(RUN, datetime="migrated")
 
 

@@ -1,4 +1,4 @@
-"""Read and write the file of a run; a file that is damaged or not a run is refused in one sentence."""
+"""Read and write the file of a run; refuse, in one sentence, a file that is damaged or not a run."""
 
 import gc
 import os
@@ -10,8 +10,7 @@ from pathlib import Path
 from pytest_gpubench.errors import BadFile
 from pytest_gpubench.results.files import explaining_os_errors, shown, write_file
 from pytest_gpubench.results.model import Measurement, SavedRun
-from pytest_gpubench.results.store.content import File, encode_run
-from pytest_gpubench.results.store.schemas import decode
+from pytest_gpubench.results.store.schema import File, decode, encode_run
 from pytest_gpubench.units import format_bytes
 
 __tracebackhide__ = True
@@ -49,7 +48,7 @@ def read_run(path: Path) -> SavedRun:
 
 
 def _read(path: Path) -> bytes:
-    """Return what is in a file, having looked at its size and at its first characters before the rest is read."""
+    """Return the bytes of a file; its size and its first characters are checked before the rest is read."""
     with explaining_os_errors(path, "read"):
         facts = os.stat(path)
         if stat.S_ISDIR(facts.st_mode):
@@ -89,7 +88,7 @@ def uncollected() -> Iterator[None]:
 
 
 def _check(file: File) -> None:
-    """Raise BadFile for numbers that no measurement gives."""
+    """Raise BadFile for numbers that cannot have been measured."""
     for r, record in enumerate(file.gpu_bench.records):
         for m, measurement in enumerate(record.measurements):
             wrong = _wrong_number(measurement)
