@@ -1,7 +1,10 @@
+import compileall
 import gc
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import _pytest.pytester
 import pytest
@@ -13,7 +16,9 @@ EXAMPLES = 100 if "CI" in os.environ else 25
 settings.register_profile("gpubench", deadline=None, max_examples=EXAMPLES)  # no test of ours asserts a wall time
 settings.load_profile("gpubench")
 
-os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # hundreds of processes of ours would compile the package anew
+# a test file that is written twice in a second would be read from the bytecode of the first
+os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+sys.dont_write_bytecode = True
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # our tensors are small: threads of torch's would wait for each other
 
 
@@ -22,7 +27,9 @@ KEPT = ("hypothesis", "msgspec", "numpy", "plotly", "pynvml", "pytest_gpubench",
 
 
 def pytest_configure() -> None:
-    """Let no signal be ignored that the shell ignores for what runs in its background: our tests' processes would."""
+    """Compile the package once for every process of the tests; ignore no signal that the background of a shell does."""
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        compileall.compile_dir(Path(__file__).parent / "pytest_gpubench", quiet=2)
     for number in (signal.SIGINT, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, signal.default_int_handler if number is signal.SIGINT else signal.SIG_DFL)
@@ -32,6 +39,11 @@ def pytest_collection_finish() -> None:
     """Let the garbage collector pass over what is imported: with torch in memory it takes a third of a second."""
     gc.collect()
     gc.freeze()
+
+
+def pytest_unconfigure() -> None:
+    """Let Triton's bindings be collected at the end: they report as leaked what is not."""
+    gc.unfreeze()
 
 
 class Snapshot(_pytest.pytester.SysModulesSnapshot):
