@@ -252,14 +252,35 @@ def listed():
     assert (status, "6 passed" in output) == (0, True), output
 
 
+CLAIMS = """
+import os, sys
+from pathlib import Path
+from pytest_gpubench.gpu.claim import claim_gpu
+from pytest_gpubench.gpu.visible import VisibleGpu
+
+if os.fork(): os._exit(0)
+os.setsid()
+print(os.getpid(), flush=True)
+sys.stdin.readline()
+claim = claim_gpu([VisibleGpu("GPU-a", 0, "")], Path("locks"))
+print("claimed", flush=True)
+sys.stdin.read()
+"""
+
+
 def test_a_run_that_takes_turns_is_no_stranger(host: Host) -> None:
-    """We stand for it: not of the run's family, but with a claim in the same folder."""
+    """A process that is not of the run's family, but has a claim in the same folder."""
     host.write(SIX)
-    host.list_processes({"GPU-a": [os.getpid()]})
-    assert host.run("-k", "0", "--gpu-bench-busy=fail")[0] == 1
-    claim = claim_gpu([VisibleGpu("GPU-a", 0, "")], host.folder / "locks")
-    assert host.run("-k", "0", "--gpu-bench-busy=fail")[0] == 0
-    claim.release()
+    command = [sys.executable, "-c", CLAIMS]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, cwd=host.folder, stdin=pipe, stdout=pipe, text=True) as other:
+        assert other.stdin is not None
+        assert other.stdout is not None
+        host.list_processes({"GPU-a": [int(other.stdout.readline())]})
+        assert host.run("-k", "0", "--gpu-bench-busy=fail")[0] == 1
+        print("claim", file=other.stdin, flush=True)
+        assert other.stdout.readline() == "claimed\n"
+        assert host.run("-k", "0", "--gpu-bench-busy=fail")[0] == 0
 
 
 def test_a_run_signs_in_before_it_uses_the_gpu(host: Host) -> None:
