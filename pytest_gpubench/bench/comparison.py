@@ -54,7 +54,7 @@ class Judges:
 
 @dataclass(frozen=True)
 class CompareRequest(Request[Comparison]):
-    """What `compare` asks for: the calls by name, the reference first."""
+    """A request of `compare`: the calls by name, the reference first."""
 
     agreement: Agreement
     interleave: bool = True
@@ -62,7 +62,7 @@ class CompareRequest(Request[Comparison]):
     bytes: int | None = None
     flops: int | None = None
     wants_overhead: bool = False
-    """Whether to measure what launching each function costs."""
+    """True to measure the launch overhead of each function."""
     role = "candidate"
     is_traced = True
 

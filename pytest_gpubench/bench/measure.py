@@ -15,7 +15,7 @@ __tracebackhide__ = True
 
 @dataclass(frozen=True)
 class MeasureRequest(Request[Timing]):
-    """What `measure` asks for: one call."""
+    """A request of `measure`: one call."""
 
     bytes: int | None = None
     flops: int | None = None
