@@ -84,7 +84,7 @@ class GpuBench:
         the size of inputs and outputs, where a limit asks for it; 0 is no such check.
         flops: the operations of the call, a multiply-add being two; None counts torch's, where a limit asks for them.
         What is asked for and not given is found in untimed calls, before the warm-up.
-        chosen: reps, warmup, cache, timer, precision, max_time (seconds), as the options of the same names, which
+        chosen: reps, warmup, cache, timer, precision, budget_s (seconds), as the options of the same names, which
         overrule them; None leaves the test's setting.
 
         Raises LimitBroken where a limit is broken, BadRequest for arguments that cannot be meant, MeasurementError

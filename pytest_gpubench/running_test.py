@@ -71,7 +71,7 @@ class CurrentTest:
     def begin_example(self, example: Example) -> None:
         """Note what hypothesis calls the test with next."""
         if isinstance(self.search, NoSearch):
-            self.search = Search(TimeBudget(self.settings.given_budget), example)
+            self.search = Search(TimeBudget(self.settings.given_budget_s), example)
         self.search.begin(example)
 
     def forget(self) -> None:

@@ -233,7 +233,7 @@ class Settings:
         "FRACTION",
         in_marker=True,
     )
-    max_time: float | None = setting(
+    budget_s: float | None = setting(
         None,
         f"stop taking reps after so many seconds (12 are taken anyhow); unset, that is {LIMIT_TIME_S:g} where a limit "
         f"is undecided, and {PRECISION_TIME_S:g} where only precision is wanting",
@@ -245,9 +245,9 @@ class Settings:
         0.001, "the chance, at most, that a limit fails a test that keeps it", fraction, "FRACTION", in_marker=True
     )
     inconclusive: Literal["fail", "warn", "pass"] = setting(
-        "warn", "what to do where a limit could not be decided within max-time", in_marker=True
+        "warn", "what to do where a limit could not be decided within the time budget", in_marker=True
     )
-    given_budget: float = setting(
+    given_budget_s: float = setting(
         30.0,
         "time the comparisons of a test under @given for so many seconds in all, and as long again to shrink what "
         "failed; further examples are only checked",
@@ -347,11 +347,13 @@ class CallSettings(TypedDict, total=False):
     cache: Literal["cold", "dirty", "hot"] | None
     timer: TimerName | None
     precision: float | None
-    max_time: float | None
+    budget_s: float | None
 
 
 ROWS = {declared.name: _row(declared) for declared in fields(Settings)}
 MARKER_SETTINGS = tuple(name for name, row in ROWS.items() if row.in_marker)
+RENAMED = {"max_time": "budget_s", "given_budget": "given_budget_s"}
+"""The names that settings had before."""
 
 
 def flag_name(name: str) -> str:

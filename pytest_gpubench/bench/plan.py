@@ -23,8 +23,8 @@ def is_enforced(settings: Settings, device: Device) -> bool:
 
 def plan_of(settings: Settings) -> Plan:
     """Return how many reps to take, and in how much time."""
-    limit_time_s = settings.max_time or LIMIT_TIME_S
-    precision_time_s = settings.max_time or PRECISION_TIME_S
+    limit_time_s = settings.budget_s or LIMIT_TIME_S
+    precision_time_s = settings.budget_s or PRECISION_TIME_S
     return Plan(settings.cache, settings.reps, settings.warmup, settings.precision, limit_time_s, precision_time_s)
 
 

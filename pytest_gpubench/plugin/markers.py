@@ -6,7 +6,7 @@ import pytest
 
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.limits import Limits
-from pytest_gpubench.settings import MARKER_SETTINGS, ROWS
+from pytest_gpubench.settings import MARKER_SETTINGS, RENAMED, ROWS
 from pytest_gpubench.units import count
 
 NAME = "perf"
@@ -67,6 +67,12 @@ def merge_marks(item: pytest.Item) -> MergedMarks:
 
 
 def _refuse_illegal(name: str) -> None:
+    if name == "max_time":
+        raise BadRequest(
+            f"perf({name}=...): did you mean max_time_us? (the time a test may measure is {RENAMED[name]})"
+        )
+    if name in RENAMED:
+        raise BadRequest(f"perf({name}=...) is now {RENAMED[name]}=")
     if name not in ROWS and name not in LIMITS and name != GPUS:
         raise BadRequest(
             f"perf({name}=...) is not known; legal are the limits {', '.join(LIMITS)} "

@@ -7,6 +7,7 @@ import pytest
 
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.settings import (
+    RENAMED,
     ROWS,
     Resolver,
     SettingRow,
@@ -31,11 +32,14 @@ def add_options(parser: pytest.Parser) -> None:
         help = f"{row.help} (default: {_default_text(row)})"
         group.addoption(flag_name(name), dest=ini_name(name), default=None, help=help, **spelling)
         parser.addini(ini_name(name), row.help.replace("%%", "%"), default=None)
+    for name in RENAMED:
+        group.addoption(flag_name(name), dest=ini_name(name), default=None, help=argparse.SUPPRESS)
 
 
 def resolve(config: pytest.Config, flags: argparse.Namespace | None = None) -> Resolver:
     """Read flags, environment and ini; raise BadRequest naming the spelling that is wrong."""
     chosen, explicit = {}, set()
+    _refuse_renamed(config)
     for name in ROWS:
         given = [
             (flag_name(name), getattr(flags or config.option, ini_name(name), None)),
@@ -48,6 +52,18 @@ def resolve(config: pytest.Config, flags: argparse.Namespace | None = None) -> R
         if spelling == flag_name(name):
             explicit.add(name)
     return Resolver(Settings(**chosen), frozenset(explicit))
+
+
+def _refuse_renamed(config: pytest.Config) -> None:
+    """Raise BadRequest for the old name of a setting, with the new one."""
+    in_file = config._inicfg if hasattr(config, "_inicfg") else config.inicfg  # the latter before pytest 9
+    for old, new in RENAMED.items():
+        if getattr(config.option, ini_name(old), None) is not None:
+            raise BadRequest(f"{flag_name(old)} is now {flag_name(new)}")
+        if environment_name(old) in os.environ:
+            raise BadRequest(f"{environment_name(old)} is now {environment_name(new)}")
+        if ini_name(old) in in_file:
+            raise BadRequest(f"ini key {ini_name(old)} is now {ini_name(new)}")
 
 
 def resolve_early(early_config: pytest.Config) -> Settings:

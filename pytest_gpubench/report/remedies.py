@@ -17,7 +17,7 @@ MOST_NAMED = 3
 
 STEADY_CLOCKS = "lock the clocks (nvidia-smi -lgc, as administrator), or let the GPU idle between the tests"
 COOL = (
-    "give the GPU time to cool (run fewer tests at once, raise --gpu-bench-max-time), or lock a clock that it can hold "
+    "give the GPU time to cool (run fewer tests at once, raise --gpu-bench-budget-s), or lock a clock that it can hold "
     "(nvidia-smi -lgc, as administrator)"
 )
 
@@ -40,7 +40,7 @@ def remedy_lines(records: Sequence[TestRecord]) -> list[str]:
         tests = {record.nodeid: f"at least {least} reps" for record, least in few}
         lines.append(
             f"too few reps for an interval of the speedup in {named(tests)}: take {least_reps} "
-            f"(--gpu-bench-reps={least_reps}), or give them time (--gpu-bench-max-time)"
+            f"(--gpu-bench-reps={least_reps}), or give them time (--gpu-bench-budget-s)"
         )
     return lines
 

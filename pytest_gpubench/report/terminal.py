@@ -187,6 +187,6 @@ def _outcome_words(outcomes: Counter[tuple[Outcome, bool]], settings: Settings, 
 def _what_to_do(outcome: Outcome, settings: Settings) -> str:
     """Return what a verdict that decides nothing asks for."""
     if outcome is Outcome.INCONCLUSIVE:
-        more = "--gpu-bench-max-time, reps= where a test gives it" if settings.reps is None else "--gpu-bench-reps"
+        more = "--gpu-bench-budget-s, reps= where a test gives it" if settings.reps is None else "--gpu-bench-reps"
         return f" (raise {more}, or look for what disturbs the {'CPU' if settings.device == 'cpu' else 'GPU'})"
     return " (no number that is known to be right)" if outcome is Outcome.INVALID else ""

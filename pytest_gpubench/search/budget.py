@@ -33,7 +33,7 @@ class TimeBudget:
         """Why nothing more is timed; empty while there is time."""
         if self.spent_s < self.budget_s * (1 + self.has_failed):
             return ""
-        return f"--gpu-bench-given-budget of {self.budget_s:g} s is spent"
+        return f"--gpu-bench-given-budget-s of {self.budget_s:g} s is spent"
 
     @contextmanager
     def paying(self) -> Iterator[None]:

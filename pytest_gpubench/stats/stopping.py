@@ -16,7 +16,7 @@ MIN_REPS = 16
 MAX_FIRST_REPS = 250
 MAX_REPS = 10_000
 LEAST_REPS = 12
-"""Taken even where `max_time` is too short for them: the fewest that decide a limit at alpha 0.001, at a first look."""
+"""Taken even where `budget_s` is too short for them: the fewest that decide a limit at alpha 0.001, at a first look."""
 MAX_GROWTH = 2.0
 MAX_TICK_US = 0.1
 """Readings further apart than this are not neighbouring ticks: CUPTI's clock ticks every 32 ns on an H200."""

@@ -32,5 +32,5 @@ def _invalid(verdict: Verdict, reasons: Sequence[str]) -> Verdict:
         outcome=Outcome.INVALID,
         sentence=f"the GPU was throttled while it was measured ({', '.join(reasons)}), so this says more about the GPU "
         f"than about the code: {verdict.sentence}; let the GPU cool or raise its power cap, give more "
-        "--gpu-bench-max-time to wait for clean reps, or accept it with --gpu-bench-throttled=warn",
+        "--gpu-bench-budget-s to wait for clean reps, or accept it with --gpu-bench-throttled=warn",
     )

@@ -134,9 +134,9 @@ def test_the_limits_of_the_test_hold_for_every_call() -> None:
 def noisy() -> None: ...
 
 
-@pytest.mark.parametrize(("max_time", "rounds", "flags"), [(5.0, 80, ()), (1e-9, 6, ("imprecise",))])
-def test_rounds_are_added_until_every_median_is_precise(max_time: float, rounds: int, flags: tuple[str, ...]) -> None:
-    found, _ = measured({"exact": encoder, "noisy": noisy}, max_time=max_time)
+@pytest.mark.parametrize(("budget_s", "rounds", "flags"), [(5.0, 80, ()), (1e-9, 6, ("imprecise",))])
+def test_rounds_are_added_until_every_median_is_precise(budget_s: float, rounds: int, flags: tuple[str, ...]) -> None:
+    found, _ = measured({"exact": encoder, "noisy": noisy}, budget_s=budget_s)
     assert (found.rounds, found["exact"].flags, found["noisy"].flags) == (rounds, (), flags)
 
 

@@ -423,8 +423,8 @@ def test_arms_of_very_different_cost_are_decided(gpu_bench: GpuBench) -> None:
         return x * 2
 
     x = torch.randn(32, device=gpu_bench.device)
-    comparison = gpu_bench.compare(torch_double, spinning, (x,), max_time=0.1)
+    comparison = gpu_bench.compare(torch_double, spinning, (x,), budget_s=0.1)
     assert [verdict.outcome.value for verdict in comparison.verdicts] == ["pass"]
     assert comparison.reference.median_us > 10_000
     with pytest.raises(LimitBroken, match="is slower than torch_double"):
-        gpu_bench.compare(spinning, torch_double, (x,), max_time=0.1)
+        gpu_bench.compare(spinning, torch_double, (x,), budget_s=0.1)

@@ -68,7 +68,7 @@ ON_THE_LIMIT = [
 def test_an_open_rate_asks_for_more_reps(record_run: RecordRun, marks: str, given: str) -> None:
     """As an open time does: a first batch has 250 at most."""
     source = OPEN.format(marks=marks, call=f"measure(close{given})")
-    (measurement,) = record_run(source, "--gpu-bench-max-time=0.5").records[0].measurements
+    (measurement,) = record_run(source, "--gpu-bench-budget-s=0.5").records[0].measurements
     assert (measurement.timing.reps > 250) is bool(marks)
     outcomes = [verdict.outcome.name for verdict in measurement.verdicts]
     assert outcomes == ["PASS", "INCONCLUSIVE"][-len(outcomes) :] if marks else not outcomes
@@ -102,7 +102,7 @@ def test_a_rate_spends_what_a_time_spends(record_run: RecordRun, given: str, wor
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("pytest_gpubench.timing.sampling.LEAST_REPS", 11)
         patch.setattr("pytest_gpubench.stats.stopping.LEAST_REPS", 11)
-        measurement = record_run(source, "--gpu-bench-max-time=1e-9").records[0].measurements[0]
+        measurement = record_run(source, "--gpu-bench-budget-s=1e-9").records[0].measurements[0]
     assert measurement.timing.reps == 11
     assert [verdict.sentence.endswith(words) for verdict in measurement.verdicts] == [True, True]
 
@@ -369,7 +369,7 @@ def test_phases_are_looked_at_once_with_all_of_alpha(record_run: RecordRun, alph
 @pytest.mark.perf(max_time_us=50, min_gbps=1e-9, alpha={alpha})
 def test_it(gpu_bench):
     import torch
-    gpu_bench.phases({{"one": fast}}, args=(torch.ones(8),), max_time=1e-9)
+    gpu_bench.phases({{"one": fast}}, args=(torch.ones(8),), budget_s=1e-9)
 """
     (record,) = record_run(source).records
     sentences = [each.sentence for item in record.measurements for each in item.verdicts]

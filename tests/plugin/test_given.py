@@ -209,18 +209,18 @@ def test_properties_are_of_the_worst(record_run: RecordRun) -> None:
 
 
 def test_a_spent_budget_leaves_every_check(bench_run: BenchRun) -> None:
-    result = bench_run(WINS, "--gpu-bench-given-budget=1e-9", "--gpu-bench-verbose")
+    result = bench_run(WINS, "--gpu-bench-given-budget-s=1e-9", "--gpu-bench-verbose")
     result.assert_outcomes(passed=1)
     assert len(re.findall("add at n=", result.stdout.str())) == 1
     wrong = WINS.replace("add(10.0)", "scripted([1.0])(lambda x: x * 2 + (n > 50))")
-    result = bench_run(wrong, "--gpu-bench-given-budget=1e-9")
+    result = bench_run(wrong, "--gpu-bench-given-budget-s=1e-9")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["E *n=51,"])
 
 
 def test_a_spent_budget_is_said(bench_run: BenchRun) -> None:
-    bench_run(WINS, "--gpu-bench-given-budget=1e-9").stdout.fnmatch_lines(
-        ["gpu_bench: not measured: 48 calls, --gpu-bench-given-budget of 1e-09 s is spent"]
+    bench_run(WINS, "--gpu-bench-given-budget-s=1e-9").stdout.fnmatch_lines(
+        ["gpu_bench: not measured: 48 calls, --gpu-bench-given-budget-s of 1e-09 s is spent"]
     )
 
 

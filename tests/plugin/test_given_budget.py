@@ -36,12 +36,12 @@ def test_what_the_budget_does_not_reach_is_called_once(
     record_run: RecordRun, body: str, budget_s: str, measured: int
 ) -> None:
     source = limited(body.format("add(10.0)"), marks="max_time_us=11")
-    recorder = record_run(source, f"--gpu-bench-given-budget={budget_s}")
+    recorder = record_run(source, f"--gpu-bench-given-budget-s={budget_s}")
     (record,) = recorder.records
     assert [report.outcome for report in recorder.reports if report.when == "call"] == ["passed"]
     assert [item.timing.measured for item in record.measurements] == [True] * measured + [False] * (25 - measured)
     left = record.measurements[measured:]
-    assert {item.timing.unmeasured for item in left} <= {f"--gpu-bench-given-budget of {budget_s} s is spent"}
+    assert {item.timing.unmeasured for item in left} <= {f"--gpu-bench-given-budget-s of {budget_s} s is spent"}
     assert not [item for item in left if item.verdicts]
     calls = [record.extra_info[item.example.removeprefix("n=")] for item in record.measurements]
     assert [number == 1 for number in calls] == [not item.timing.measured for item in record.measurements]
@@ -59,17 +59,17 @@ def test_ranks_are_called_when_it_is_spent(record_run: RecordRun, monkeypatch: p
 
     replace_ranks(monkeypatch, noting)
     source = limited("gpu_bench.ranks(scripted)", marks="max_time_us=11")
-    (record,) = record_run(source, *ON_CPU, "--gpu-bench-given-budget=2").records
+    (record,) = record_run(source, *ON_CPU, "--gpu-bench-given-budget-s=2").records
     assert timed == [True] * 2 + [False] * 23
     reasons = [item.timing.unmeasured for item in record.measurements]
-    assert reasons == [None] * 2 + ["--gpu-bench-given-budget of 2 s is spent"] * 23
+    assert reasons == [None] * 2 + ["--gpu-bench-given-budget-s of 2 s is spent"] * 23
 
 
 @pytest.mark.usefixtures("seconds")
 @pytest.mark.parametrize("body", [MEASURE, PHASES])
 def test_as_much_again_is_for_shrinking(record_run: RecordRun, body: str) -> None:
     source = limited(body.format("add(40.0 if n > 3 else 10.0)"), marks="max_time_us=11")
-    recorder = record_run(source, "--gpu-bench-given-budget=4")
+    recorder = record_run(source, "--gpu-bench-given-budget-s=4")
     (record,) = recorder.records
     assert [report.outcome for report in recorder.reports if report.when == "call"] == ["failed"]
     assert sum(item.timing.measured for item in record.measurements) == 8
@@ -78,13 +78,13 @@ def test_as_much_again_is_for_shrinking(record_run: RecordRun, body: str) -> Non
 @pytest.mark.parametrize("body", [MEASURE, PHASES])
 def test_the_time_is_that_of_the_clock(record_run: RecordRun, body: str) -> None:
     (record,) = record_run(
-        limited(body.format("add(10.0)"), marks="max_time_us=11"), "--gpu-bench-given-budget=1e-9"
+        limited(body.format("add(10.0)"), marks="max_time_us=11"), "--gpu-bench-given-budget-s=1e-9"
     ).records
     assert [item.timing.measured for item in record.measurements] == [True] + [False] * 24
 
 
 @pytest.mark.parametrize("body", [MEASURE, PHASES])
 def test_where_nothing_is_timed_that_is_the_reason(record_run: RecordRun, body: str) -> None:
-    arguments = ("--gpu-bench-given-budget=1e-9", "--gpu-bench-disable")
+    arguments = ("--gpu-bench-given-budget-s=1e-9", "--gpu-bench-disable")
     (record,) = record_run(limited(body.format("add(10.0)"), marks="max_time_us=11"), *arguments).records
     assert {item.timing.unmeasured for item in record.measurements} == {"switched off by --gpu-bench-disable"}

@@ -439,7 +439,7 @@ def slow(x):
     return x * 2
 
 @pytest.mark.perf(min_speedup={limit})
-def test_it(gpu_bench): gpu_bench.compare(double, slow, (x,), max_time=0.01)
+def test_it(gpu_bench): gpu_bench.compare(double, slow, (x,), budget_s=0.01)
 """
     result = bench_run(source, "--gpu-bench-device=cpu", "--gpu-bench-cache=hot", timer="wall")
     result.assert_outcomes(**{"passed" if passed else "failed": 1})

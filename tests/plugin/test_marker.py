@@ -51,6 +51,11 @@ class TestClass:
     ("mark", "sentence"),
     [
         ("perf(max_tim_us=3)", "perf(max_tim_us=...) is not known; legal are the limits max_rel_std, max_time_us, *"),
+        (
+            "perf(max_time=40)",
+            "perf(max_time=...): did you mean max_time_us? (the time a test may measure is budget_s)",
+        ),
+        ("perf(given_budget=9)", "perf(given_budget=...) is now given_budget_s="),
         ("perf(3)", "perf() takes keywords only, found 1 positional argument: 3"),
         ("perf(device='cpu')", "perf(device=...) can only be set for the whole run*"),
         ("perf(max_time_us=0)", "perf(max_time_us=0): it must be above 0 and finite"),

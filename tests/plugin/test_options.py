@@ -30,11 +30,11 @@ OTHER_VALUES: dict[str, tuple[str, object]] = {
     "reps": ("7", 7),
     "warmup": ("0", 0),
     "precision": ("2%", 0.02),
-    "max_time": ("2.5", 2.5),
+    "budget_s": ("2.5", 2.5),
     "alpha": ("0.01", 0.01),
     "inconclusive": ("fail", "fail"),
     "throttled": ("warn", "warn"),
-    "given_budget": ("2.5", 2.5),
+    "given_budget_s": ("2.5", 2.5),
     "given_oom": ("fail", "fail"),
     "startup": ("lazy", "lazy"),
     "seed": ("7", 7),
@@ -122,8 +122,8 @@ def test_flag_beats_environment_beats_ini(
         (["--gpu-bench-reps=0"], "--gpu-bench-reps: '0' is not valid, it must be at least 1"),
         (["--gpu-bench-reps=many"], "--gpu-bench-reps: 'many' is not valid, it must be a whole number"),
         (["--gpu-bench-warmup=-1"], "--gpu-bench-warmup: '-1' is not valid, it must be at least 0"),
-        (["--gpu-bench-max-time=-1"], "--gpu-bench-max-time: '-1' is not valid, it must be above 0 and finite"),
-        (["--gpu-bench-max-time=inf"], "--gpu-bench-max-time: 'inf' is not valid, it must be above 0 and finite"),
+        (["--gpu-bench-budget-s=-1"], "--gpu-bench-budget-s: '-1' is not valid, it must be above 0 and finite"),
+        (["--gpu-bench-budget-s=inf"], "--gpu-bench-budget-s: 'inf' is not valid, it must be above 0 and finite"),
         (["--gpu-bench-precision=150%"], "--gpu-bench-precision: '150%' is not valid, it must be below 1 (or 100%)"),
         (["--gpu-bench-timer=stopwatch"], "--gpu-bench-timer: 'stopwatch' is not valid, it must be one of profiler*"),
         (["--gpu-bench-columns=median,mode"], "--gpu-bench-columns: 'median,mode' is not valid, it must be a comma*"),
@@ -156,6 +156,18 @@ def test_a_bad_environment_or_ini_names_its_spelling(
     monkeypatch.setenv("GPU_BENCH_CACHE", "tepid")
     result = pytester.runpytest()
     result.stderr.fnmatch_lines(["ERROR: GPU_BENCH_CACHE: 'tepid' is not valid*"])
+
+
+def test_the_old_name_of_a_setting_is_answered_with_the_new(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, bench_run: BenchRun
+) -> None:
+    given = {"--gpu-bench-max-time=3": "--gpu-bench-max-time is now --gpu-bench-budget-s"}
+    given["-ogpu_bench_given_budget=3"] = "ini key gpu_bench_given_budget is now gpu_bench_given_budget_s"
+    for argument, sentence in given.items():
+        bench_run("def test_never(): pass", argument).stderr.fnmatch_lines([f"ERROR: {sentence}"])
+    monkeypatch.setenv("GPU_BENCH_MAX_TIME", "3")
+    sentence = "GPU_BENCH_MAX_TIME is now GPU_BENCH_BUDGET_S"
+    bench_run("def test_never(): pass").stderr.fnmatch_lines([f"ERROR: {sentence}"])
 
 
 @pytest.mark.parametrize("name", MARKER_SETTINGS)

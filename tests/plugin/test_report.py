@@ -247,7 +247,7 @@ def test_too_few_reps_for_a_speedup_are_said_once(bench_run: BenchRun) -> None:
     names = ", ".join(f"{path}::test_it[{n}] (at least 20 reps)" for n in range(3))
     assert re.findall("gpu_bench: warning: (.*)", text) == [
         f"too few reps for an interval of the speedup in {names} and 2 more: take 20 (--gpu-bench-reps=20), "
-        "or give them time (--gpu-bench-max-time)"
+        "or give them time (--gpu-bench-budget-s)"
     ]
     assert "warning" not in bench_run(source, "--gpu-bench-reps=20").stdout.str()
 

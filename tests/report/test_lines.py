@@ -30,7 +30,7 @@ def judged(*outcomes: Outcome, enforced: bool = True) -> TestRecord:
         (
             judged(*Outcome),
             Settings(),
-            "1 pass, 1 fail, 1 inconclusive (raise --gpu-bench-max-time, reps= where a test gives it, or look for what "
+            "1 pass, 1 fail, 1 inconclusive (raise --gpu-bench-budget-s, reps= where a test gives it, or look for what "
             "disturbs the GPU), 1 invalid (no number that is known to be right), 1 not judged",
         ),
         (
@@ -41,7 +41,7 @@ def judged(*outcomes: Outcome, enforced: bool = True) -> TestRecord:
         (
             judged(Outcome.INCONCLUSIVE),
             Settings(device="cpu"),
-            "1 inconclusive (raise --gpu-bench-max-time, reps= where a test gives it, "
+            "1 inconclusive (raise --gpu-bench-budget-s, reps= where a test gives it, "
             "or look for what disturbs the CPU)",
         ),
         (

@@ -82,7 +82,7 @@ def test_a_budget_that_is_spent_leaves_the_check() -> None:
     harness.took()
     harness.search.time.spent_s = 5.0
     harness.compare(1, fast=1.0)
-    assert harness.log == [("checked", "--gpu-bench-given-budget of 5 s is spent")]
+    assert harness.log == [("checked", "--gpu-bench-given-budget-s of 5 s is spent")]
     assert harness.compare(0, fast=1.0) is known
     harness.took()
     harness.search.time.spent_s = 4.99

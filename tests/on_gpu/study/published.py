@@ -76,7 +76,7 @@ def compare(pair: Pair, test: CurrentTest, **options: Any) -> Comparison:
 def measure(pair: Pair, over_torch: bool, max_time_s: float | None) -> Found:
     """Compare as a test would, and by do_bench."""
     began_s = time.perf_counter()
-    comparison = compare(pair, study_test_with(Limits(), seed=0), max_time=max_time_s)
+    comparison = compare(pair, study_test_with(Limits(), seed=0), budget_s=max_time_s)
     took_s = time.perf_counter() - began_s
     speedup = comparison["after"].speedup
     assert speedup is not None
