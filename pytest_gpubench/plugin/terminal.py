@@ -26,9 +26,15 @@ def say(config: pytest.Config, sentence: str) -> None:
 
 def open_terminal(config: pytest.Config) -> TextIO | None:
     """Return the terminal behind stdout; None where there is none to show progress on."""
-    if is_worker(config) or config.getoption("capture", "no") == "no" or not sys.stdout.isatty():
+    if is_worker(config) or config.getoption("capture", "no") == "no":
         return None
-    terminal = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding=sys.stdout.encoding, errors="backslashreplace")
+    try:
+        if not sys.stdout.isatty():
+            return None
+        encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+        terminal = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding=encoding, errors="backslashreplace")
+    except Exception:  # a stdout of somebody else's may lack any of these
+        return None
     config.add_cleanup(terminal.close)
     return terminal
 
