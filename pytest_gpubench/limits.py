@@ -8,7 +8,7 @@ from typing import Any
 
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.stats.tolerance import RegressionTolerance, parse_tolerance
-from pytest_gpubench.units import BYTES_PER_UNIT
+from pytest_gpubench.units import BYTES_PER_UNIT, repr_of
 
 __tracebackhide__ = True
 
@@ -204,7 +204,7 @@ class Limits:
             try:
                 row.metadata["check"](value)
             except ValueError as error:
-                raise BadRequest(f"perf({row.name}={value!r}): {error}") from None
+                raise BadRequest(f"perf({row.name}={repr_of(value)}): {error}") from None
 
     def __bool__(self) -> bool:
         return any(getattr(self, row.name) is not None for row in fields(self))

@@ -10,6 +10,7 @@ from typing import Any, Literal, TypedDict, get_args, get_origin
 
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.stats.tolerance import parse_tolerance
+from pytest_gpubench.units import repr_of
 
 __tracebackhide__ = True
 
@@ -376,7 +377,7 @@ def parse_value(name: str, value: object, spelling: str) -> Any:
     try:
         return ROWS[name].parse(str(value))
     except ValueError as error:
-        raise BadRequest(f"{spelling}: {value!r} is not valid, {error}") from None
+        raise BadRequest(f"{spelling}: {repr_of(value)} is not valid, {error}") from None
 
 
 def parse_given(name: str, value: object, spelling: str) -> Any:

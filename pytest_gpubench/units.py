@@ -8,6 +8,7 @@ __tracebackhide__ = True
 MICROSECONDS_PER_UNIT = {"ns": 1e-3, "us": 1.0, "ms": 1e3, "s": 1e6}
 DECIMAL_PREFIXES = ("", "k", "M", "G", "T", "P")
 BYTES_PER_UNIT = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+LONGEST_REPR = 300
 
 
 def round_to_digits(value: float, digits: int) -> str:
@@ -70,6 +71,15 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+
+
+def repr_of(value: object) -> str:
+    """Return the `repr` of a value that a message names, cut where it is long; foreign code may raise in it."""
+    try:
+        text = printable(repr(value))
+    except Exception:
+        return f"<{type(value).__name__}>"
+    return text if len(text) <= LONGEST_REPR else f"{text[:LONGEST_REPR]}…"
 
 
 def count(number: int, noun: str) -> str:

@@ -53,9 +53,10 @@ def context_error() -> str | None:
 def may_be_cuda_error(error: BaseException | None) -> bool:
     """Tell whether an error or one of its causes may come from CUDA, so that it is worth waiting for CUDA to ask it."""
     seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        if SUSPICIOUS.search(f"{type(error).__name__}: {error}"):
-            return True
-        error = error.__cause__ or error.__context__
+    with suppress(Exception):  # of a foreign `__str__` or `__cause__`: CUDA's errors have none of their own
+        while error is not None and id(error) not in seen:
+            seen.add(id(error))
+            if SUSPICIOUS.search(f"{type(error).__name__}: {error}"):
+                return True
+            error = error.__cause__ or error.__context__
     return False

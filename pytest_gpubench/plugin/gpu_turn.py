@@ -59,7 +59,8 @@ class GpuTurns:
         """Those of the running test."""
         self._next_warnings = [pin.problem] if pin is not None and pin.problem is not None else []
         """Those of the next test that takes a turn."""
-        self._refusal: BadRequest | DeviceUnavailable | TooFewGpus | None = None
+        self._refusal: Exception | None = None
+        """What was raised before the running test's setup, which raises it."""
         self._visible: tuple[str, ...] | None = None
         self._claims: dict[str, Claim] = {}
         self._ended_s = -1e9
@@ -83,13 +84,7 @@ class GpuTurns:
         """Hold the GPUs around the whole protocol, so that a test's timeout does not count waiting."""
         self._refusal, self.warnings = None, []
         try:
-            if takes_turns(item):
-                self.warnings, self._next_warnings = self._next_warnings, []
-                try:
-                    self._take(item)
-                except (BadRequest, DeviceUnavailable, TooFewGpus) as error:
-                    self._refusal = error
-                    self.release()
+            self._begin(item)
             return (yield)
         finally:
             self.release()
@@ -99,8 +94,10 @@ class GpuTurns:
         """Skip or fail a test that could not have its GPUs."""
         if isinstance(self._refusal, TooFewGpus) and not self.settings.require_gpu:
             raise NotMeasured(str(self._refusal))
-        if self._refusal is not None:
+        if isinstance(self._refusal, (BadRequest, DeviceUnavailable, TooFewGpus)):
             pytest.fail(str(self._refusal), pytrace=False)
+        if self._refusal is not None:
+            raise self._refusal
 
     # for the other hooks
 
@@ -147,12 +144,22 @@ class GpuTurns:
         held, self.held = self.held, None
         try:
             held.cleanup.close()
-        except GpuBenchError as error:
-            self._say(str(error))
+        except Exception as error:  # outside of the test's phases
+            self._say(str(error) if isinstance(error, GpuBenchError) else f"{type(error).__name__}: {error}")
         finally:
             self._ended_s = time.monotonic()
 
     # a turn
+
+    def _begin(self, item: pytest.Item) -> None:
+        """Take the turn of a test that needs one; what is raised before its phases is raised again in its setup."""
+        try:
+            if takes_turns(item):
+                self.warnings, self._next_warnings = self._next_warnings, []
+                self._take(item)
+        except Exception as error:
+            self._refusal = error
+            self.release()
 
     def _take(self, item: pytest.Item) -> None:
         count = markers.gpus_needed(item)
@@ -278,5 +285,5 @@ def _needs_several(item: pytest.Item) -> bool:
     """Tell whether a test needs more than one GPU; a test with illegal marks fails at its setup."""
     try:
         return markers.gpus_needed(item) > 1
-    except BadRequest:
+    except Exception:  # such as that of a limit's `__repr__`
         return False

@@ -10,6 +10,7 @@ from pytest_gpubench.errors import BadRequest, DeviceUnavailable
 from pytest_gpubench.plugin import markers
 from pytest_gpubench.plugin.baseline import ComparedRun
 from pytest_gpubench.plugin.collection import Collection
+from pytest_gpubench.plugin.containment import Containment
 from pytest_gpubench.plugin.failures import Failures
 from pytest_gpubench.plugin.gpu_turn import GpuTurns
 from pytest_gpubench.plugin.lifecycle import Lifecycle
@@ -78,8 +79,11 @@ def pytest_configure(config: pytest.Config) -> None:
         "sticky_errors": StickyErrors(is_worker(config)),
         "junit": JUnitFile(config),
     }
+    containment = Containment(config)
     for name, plugin in plugins.items():
+        containment.contain(plugin)
         config.pluginmanager.register(plugin, f"gpu_bench_{name}")
+    config.pluginmanager.register(containment, "gpu_bench_containment")
 
 
 @pytest.hookimpl(optionalhook=True, tryfirst=True)

@@ -11,6 +11,8 @@ from pytest_gpubench.plugin import markers
 from pytest_gpubench.units import printable
 
 FIXTURE = "gpu_bench"
+LONGEST_PARAMETER = 500
+"""Letters of a parameter that are kept; those of a longer one stand for it with a hash."""
 
 
 def is_perf(item: pytest.Item) -> bool:
@@ -36,11 +38,15 @@ def parameters(item: pytest.Item) -> dict[str, str]:
 
 def source_hash(function: object) -> str:
     """Return a hash of a test function's syntax tree, without its docstring; empty where its source is not found."""
-    inner = getattr(getattr(function, "hypothesis", None), "inner_test", function)
     try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(inner))))  # type: ignore[arg-type]
-    except (OSError, TypeError, SyntaxError):
+        return _source_hash(function)
+    except Exception:  # no source, one that is too deep, or a function that is a foreign object
         return ""
+
+
+def _source_hash(function: object) -> str:
+    inner = getattr(getattr(function, "hypothesis", None), "inner_test", function)
+    tree = ast.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(inner))))  # type: ignore[arg-type]
     definition = tree.body[0]
     if isinstance(definition, (ast.FunctionDef, ast.AsyncFunctionDef)):
         definition.name = "_"  # names, limits and parameters are compared separately
@@ -67,6 +73,11 @@ def syntax(node: object) -> str:
 
 
 def _parameter_text(value: object) -> str:
-    if isinstance(value, (str, int, float, bool, type(None), tuple, list)):
-        return printable(str(value))
-    return printable(getattr(value, "__name__", None) or str(value))
+    try:
+        plain = isinstance(value, (str, int, float, bool, type(None), tuple, list))
+        text = printable(str(value if plain else getattr(value, "__name__", None) or value))
+    except Exception as error:  # of foreign code
+        return f"<{type(value).__name__}, whose text raises {type(error).__name__}>"
+    if len(text) <= LONGEST_PARAMETER:
+        return text
+    return f"{text[:LONGEST_PARAMETER]}… ({len(text)} letters, {hashlib.sha256(text.encode()).hexdigest()[:16]})"

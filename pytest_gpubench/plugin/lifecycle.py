@@ -1,7 +1,7 @@
 """The running test, from pytest's setup to its report."""
 
 from collections.abc import Generator, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import TYPE_CHECKING, Literal
 
 import pytest
@@ -9,6 +9,7 @@ import pytest
 from pytest_gpubench.errors import BadRequest, DeviceUnavailable, NotMeasured
 from pytest_gpubench.plugin import terminal
 from pytest_gpubench.plugin.baseline import ComparedRun
+from pytest_gpubench.plugin.containment import failing
 from pytest_gpubench.plugin.gpu_turn import GpuTurns
 from pytest_gpubench.plugin.items import FIXTURE, is_perf, parameters, source_hash, uses_fixture
 from pytest_gpubench.plugin.markers import GPUS, MergedMarks, merge_marks
@@ -77,7 +78,8 @@ class Lifecycle:
             return (yield)
         except (KeyboardInterrupt, pytest.exit.Exception):
             if self._test is not None and self._test.measurements and self._phase != "teardown":
-                self.results.keep(self._record(self._test))
+                with suppress(Exception):  # it must not stand in for the interrupt
+                    self.results.keep(self._record(self._test))
             raise
         finally:
             self._begin(None)
@@ -88,7 +90,7 @@ class Lifecycle:
         if self._phase == "teardown":  # the test runs again, as with --reruns
             self._test = None
         self._phase = "setup"
-        item.user_properties = [each for each in item.user_properties if not each[0].startswith(f"{FIXTURE}.")]
+        item.user_properties = [each for each in item.user_properties if not str(each[0]).startswith(f"{FIXTURE}.")]
         if is_perf(item) and (refusal := self._refusal(item)):
             pytest.fail(refusal, pytrace=False)
 
@@ -132,6 +134,13 @@ class Lifecycle:
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         """Put the results into the report, which xdist carries from worker to controller."""
         report = yield
+        with failing(report):
+            self._complete(item, report, call)
+        return report
+
+    # one test
+
+    def _complete(self, item: pytest.Item, report: pytest.TestReport, call: pytest.CallInfo[None]) -> None:
         if call.excinfo is not None and call.excinfo.errisinstance(NotMeasured):
             report.outcome = "skipped"
             report.longrepr = (str(item.path), item.location[1] or 0, f"Skipped: {call.excinfo.value}")
@@ -144,9 +153,6 @@ class Lifecycle:
             else:
                 self._attach(item, report, self._test)
             self._explain(report, self._test)
-        return report
-
-    # one test
 
     def _begin(self, item: pytest.Item | None) -> None:
         """Let go of the last test, and know the next; None between tests."""

@@ -7,7 +7,7 @@ import pytest
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.limits import Limits
 from pytest_gpubench.settings import MARKER_SETTINGS, RENAMED, ROWS
-from pytest_gpubench.units import count
+from pytest_gpubench.units import count, repr_of
 
 NAME = "perf"
 TURN_NAME = "gpu_turn"
@@ -43,7 +43,7 @@ def gpus_needed(item: pytest.Item) -> int:
     mark = item.get_closest_marker(TURN_NAME)
     if mark is None:
         return merge_marks(item).gpus
-    unknown = [*map(repr, mark.args), *(name for name in mark.kwargs if name != GPUS)]
+    unknown = [*map(repr_of, mark.args), *(name for name in mark.kwargs if name != GPUS)]
     if unknown:
         raise BadRequest(f"{TURN_NAME}() takes {GPUS}= only, found {unknown[0]}")
     return _gpu_count(mark.kwargs.get(GPUS), TURN_NAME)
@@ -54,9 +54,8 @@ def merge_marks(item: pytest.Item) -> MergedMarks:
     merged: dict[str, object] = {}
     for mark in reversed(list(item.iter_markers(NAME))):
         if mark.args:
-            raise BadRequest(
-                f"perf() takes keywords only, found {count(len(mark.args), 'positional argument')}: {mark.args[0]!r}"
-            )
+            found = f"{count(len(mark.args), 'positional argument')}: {repr_of(mark.args[0])}"
+            raise BadRequest(f"perf() takes keywords only, found {found}")
         merged.update(mark.kwargs)
     for name in merged:
         _refuse_illegal(name)
@@ -86,5 +85,5 @@ def _gpu_count(value: object, mark: str) -> int:
     if value is None:
         return 1
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise BadRequest(f"{mark}({GPUS}={value!r}): it must be a whole number of at least 1")
+        raise BadRequest(f"{mark}({GPUS}={repr_of(value)}): it must be a whole number of at least 1")
     return value

@@ -9,6 +9,7 @@ import pytest
 
 from pytest_gpubench.errors import NotMeasured
 from pytest_gpubench.gpu.context import context_error, may_be_cuda_error
+from pytest_gpubench.plugin.containment import failing
 from pytest_gpubench.plugin.items import takes_turns
 
 EXIT_CODE = 70
@@ -51,9 +52,13 @@ class StickyErrors:
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         """Note which test broke the context, and say in its report what follows."""
         report = yield
-        error = None if call.excinfo is None else call.excinfo.value
+        with failing(report):
+            self._follow(item, report, None if call.excinfo is None else call.excinfo.value)
+        return report
+
+    def _follow(self, item: pytest.Item, report: pytest.TestReport, error: BaseException | None) -> None:
         if self.culprit == item.nodeid or not report.failed or not may_be_cuda_error(error):
-            return report
+            return
         if self.culprit is not None:
             report.outcome = "skipped"
             report.longrepr = (str(item.path), item.location[1] or 0, f"Skipped: {self._not_run()}")
@@ -61,7 +66,6 @@ class StickyErrors:
             self.culprit = item.nodeid
             report.gpu_bench_broke = True  # type: ignore[attr-defined] # pytest carries attributes it does not know
             report.sections.append(("gpu_bench", f"the CUDA context is broken ({broken}): {self._what_follows()}"))
-        return report
 
     def _not_run(self) -> str:
         return f"not run: {self.culprit} broke the CUDA context of this process"

@@ -1,0 +1,141 @@
+"""Whatever happens in one of our hooks costs its own test at most: the rest of somebody's suite runs."""
+
+import functools
+import inspect
+import re
+from typing import Any, NoReturn
+
+import pytest
+
+from pytest_gpubench.gpu.context import may_be_cuda_error
+from pytest_gpubench.plugin import hooks, terminal
+from pytest_gpubench.plugin.containment import IN_A_PHASE
+from pytest_gpubench.plugin.gpu_turn import GpuTurns
+from pytest_gpubench.plugin.lifecycle import Lifecycle
+from tests.plugin.conftest import BenchRun
+
+HOSTILE = """
+def no(*args, **kwargs): raise RuntimeError("hostile")
+
+class NoText(Exception): __str__ = no
+class NoRepr: __repr__ = no
+class NoAttribute: __getattr__ = no
+class NoName: __name__ = property(no)
+class NumberAsName: __name__ = 5
+class NoOrder(float): __lt__ = __gt__ = __le__ = __repr__ = no
+class NoDict(dict): __iter__ = items = __bool__ = __repr__ = no
+
+PARAMETERS = [NoRepr(), NoAttribute(), NoName(), NumberAsName(), 10**5000, NoOrder(1), NoDict(a=1), "\\ud800"]
+MARKS = [
+    {"max_time_us": NoRepr()}, {"max_time_us": NoOrder(20)}, {"max_time_us": NoDict(H200=3)}, {"forbid": NoRepr()},
+    {"max_time_us": 10**5000}, {"max_time_us": -10**5000}, {"reps": NoRepr()}, {"reps": 10**5000}, {"gpus": NoRepr()},
+    {"a b": NoRepr()},
+]
+
+def test_plain_without_text(): raise NoText
+def test_without_text(gpu_bench):
+    gpu_bench(fast)
+    raise NoText
+
+@pytest.mark.parametrize("value", PARAMETERS, ids=range(len(PARAMETERS)))
+def test_parameter(gpu_bench, value): gpu_bench(fast)
+@pytest.mark.parametrize("value", PARAMETERS, ids=range(len(PARAMETERS)))
+def test_plain_parameter(value): pass
+
+@pytest.mark.parametrize("n", [pytest.param(n, marks=pytest.mark.perf(**mark)) for n, mark in enumerate(MARKS)])
+def test_mark(gpu_bench, n): gpu_bench(fast)
+@pytest.mark.perf(NoRepr())
+def test_positional_mark(gpu_bench): gpu_bench(fast)
+@pytest.mark.gpu_turn(gpus=NoRepr())
+def test_turn(): pass
+
+def test_property(record_property): record_property(5, NoRepr)
+def test_deep(gpu_bench):
+    gpu_bench(fast)
+    SUM
+
+def test_plain_at_the_end(): pass
+"""
+
+
+def test_hostile_values_cost_their_own_tests(bench_run: BenchRun) -> None:
+    result = bench_run(HOSTILE.replace("SUM", " + ".join(["1.0"] * 600)))
+    assert "INTERNALERROR" not in result.stdout.str() + result.stderr.str()
+    assert "an error of its own" not in result.stdout.str()
+    result.assert_outcomes(failed=2, errors=12, passed=8 + 8 + 3)
+    for sentence in (
+        "perf(max_time_us=<NoRepr>): it must be a number",
+        "perf(max_time_us=<int>): it is too large for a number",
+        "perf(forbid=<NoRepr>): it must be a text or several*",
+        "perf(reps=...): <int> is not valid*",
+        "perf() takes keywords only, found 1 positional argument: <NoRepr>",
+    ):
+        result.stdout.fnmatch_lines([f"*{sentence}"])
+
+
+def broken(*args: Any, **kwargs: Any) -> NoReturn:
+    raise RuntimeError("broken")
+
+
+def our_hooks() -> list[tuple[type, str]]:
+    """Return the hooks of all registered classes that pytest calls outside of a test's phases, but the wrappers."""
+    found = [each for each in vars(hooks).values() if isinstance(each, type) and each.__module__.startswith("pytest_g")]
+    return [
+        (each, name)
+        for each in found
+        for name in dir(each)
+        if name.startswith("pytest_")
+        and name not in IN_A_PHASE
+        and not inspect.isgeneratorfunction(getattr(each, name))
+    ]
+
+
+def test_every_hook_may_break_without_ending_the_run(bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each hook of ours raises, all in one run: pytest still runs its tests, and the exit status is a failure's."""
+    for owner, name in our_hooks():
+        monkeypatch.setattr(owner, name, functools.wraps(getattr(owner, name))(lambda *args: broken()))
+    result = bench_run("def test_plain(): pass\ndef test_it(gpu_bench): gpu_bench(fast)")
+    result.assert_outcomes(passed=2)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    told = re.findall(r"gpu_bench: an error of its own in (pytest_\w+)", result.stdout.str())
+    called = {name for _, name in our_hooks()} - {"pytest_configure_node", "pytest_handlecrashitem"}
+    assert set(told) == {name for name in called if "xdist" not in name}
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"), [(GpuTurns, "_take"), (Lifecycle, "_attach"), (Lifecycle, "_explain"), (Lifecycle, "_refusal")]
+)
+def test_an_error_around_a_test_fails_that_test(
+    bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch, owner: type, name: str
+) -> None:
+    monkeypatch.setattr(owner, name, broken)
+    result = bench_run("def test_it(gpu_bench): gpu_bench(fast)\ndef test_plain(): pass")
+    assert result.parseoutcomes().get("passed") == 1
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(["*RuntimeError: broken*"])
+
+
+class BadCause(Exception):
+    @property
+    def __cause__(self) -> NoReturn:  # type: ignore[override]
+        raise RuntimeError("no cause")
+
+
+def test_an_error_that_cannot_be_read_is_none_of_cudas() -> None:
+    assert not may_be_cuda_error(BadCause("x"))
+    assert may_be_cuda_error(RuntimeError("CUDA error: an illegal memory access was encountered"))
+
+
+class Foreign:
+    """A stdout as an IDE has it: it says that it is a terminal, and has no more."""
+
+    def __init__(self, told: list[str]) -> None:
+        self.write = told.append
+        self.flush = lambda: None
+        self.isatty = lambda: True
+
+
+def test_a_foreign_stdout_shows_no_progress(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    monkeypatch.setattr("sys.stdout", Foreign(told))
+    assert terminal.open_terminal(pytester.parseconfig("--capture=fd")) is None
