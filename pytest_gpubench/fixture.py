@@ -1,5 +1,6 @@
 """What a test holds in its hand: `gpu_bench`."""
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -18,7 +19,8 @@ from pytest_gpubench.limits import Limits
 from pytest_gpubench.results.model import Comparison, Timing
 from pytest_gpubench.results.phases import Phases
 from pytest_gpubench.running_test import CurrentTest, answer
-from pytest_gpubench.settings import CallSettings, Resolver, Settings
+from pytest_gpubench.settings import MARKER_SETTINGS, ROWS, CallSettings, Resolver, Settings, flag_name
+from pytest_gpubench.spelling import Spelled, hint
 from pytest_gpubench.timing.calls import Backward, make_arguments, make_call
 from pytest_gpubench.timing.graph import refuse_backward
 from pytest_gpubench.timing.ranks import TIMEOUT_S, Collective, Job, Rank, Ranks
@@ -31,11 +33,13 @@ if TYPE_CHECKING:
 __tracebackhide__ = True
 
 
-class GpuBench:
+class GpuBench(Spelled):
     """Measure the GPU time of functions, and hold the limits of the test's `perf` marker against it.
 
     `gpu_bench(fn, *args, **kwargs)` measures a call; `measure` takes everything else. Each result is a `Timing`.
     """
+
+    __slots__ = ("__weakref__", "_current", "_progress", "_resolver")
 
     def __init__(
         self,
@@ -49,7 +53,23 @@ class GpuBench:
 
     def __call__(self, function: Callable[..., object], /, *args: Any, **kwargs: Any) -> Timing:
         """Measure `function(*args, **kwargs)` as the settings say; see `measure`."""
-        return self.measure(function, args, kwargs)
+        try:
+            return self.measure(function, args, kwargs)
+        except TypeError as error:
+            ours = [f"{name}=..." for name in kwargs if name in _keywords("measure")]
+            if not ours:
+                raise
+            raise BadRequest(
+                f"{error}: gpu_bench(f, ...) gives all its keywords to f; write gpu_bench.measure(f, args, "
+                f"{', '.join(ours)})"
+            ) from error
+
+    if not TYPE_CHECKING:  # which would let every name be set
+
+        def __setattr__(self, name: str, value: object) -> None:
+            if name not in self.__slots__:
+                raise AttributeError(f"gpu_bench.{name} cannot be set{hint('gpu_bench', name, ())}")
+            super().__setattr__(name, value)
 
     @property
     def device(self) -> "torch.device":
@@ -216,7 +236,7 @@ class GpuBench:
         """Return the settings, device and limits of a call; raise BadRequest for invalid settings."""
         test = self._test()
         if unknown := chosen.keys() - CallSettings.__optional_keys__:
-            raise TypeError(f"GpuBench.{method}() got an unexpected keyword argument {min(unknown)!r}")
+            raise TypeError(f"gpu_bench.{method}() takes no {_unknown_keyword(method, min(unknown))}")
         given = {name: value for name, value in chosen.items() if value is not None}
         settings = self._resolver.override(test.settings, given, f"{method}({{}}=...)")
         if settings.timer == "graph":
@@ -236,7 +256,8 @@ class GpuBench:
         if test.wider_scopes:
             raise BadRequest(
                 f"gpu_bench was used by the fixture {test.wider_scopes[0]}, which is set up for more than one test: "
-                "measure in the test, or in a function-scoped fixture"
+                "measure in the test, or in a function-scoped fixture; make shared inputs on the device that the "
+                "fixture gpu_bench_device returns"
             )
         return test
 
@@ -244,3 +265,18 @@ class GpuBench:
         if test.device is None:
             test.device = required_device(test.settings.device, test.settings.require_gpu)
         return test.device
+
+
+def _unknown_keyword(method: str, name: str) -> str:
+    """Return a keyword that a call does not take, and what to write instead."""
+    if name in Limits.__dataclass_fields__ or name in MARKER_SETTINGS:
+        return f"{name}=: put it into the test's mark, @pytest.mark.perf({name}=...)"
+    if name in ROWS:
+        return f"{name}=: it is for the whole run, {flag_name(name)}"
+    return f"{name}={hint('keyword', name, _keywords(method), '=')}"
+
+
+def _keywords(method: str) -> list[str]:
+    """Return the keywords that only a call of `gpu_bench` itself takes."""
+    parameters = inspect.signature(getattr(GpuBench, method)).parameters.values()
+    return [each.name for each in parameters if each.kind is each.KEYWORD_ONLY] + sorted(CallSettings.__optional_keys__)

@@ -26,7 +26,7 @@ LAYERS = """
     results
     limits settings
     stats
-    units errors
+    units errors spelling
 """
 """The rooms from the top down: a module imports from its own room and from lower lines."""
 HEIGHT = {room: -line for line, rooms in enumerate(LAYERS.strip().splitlines()) for room in rooms.split()}

@@ -22,6 +22,8 @@ from pytest_gpubench.plugin.sticky_error import JUnitFile, StickyErrors
 from pytest_gpubench.plugin.workers import Workers, auto_workers, is_becoming_worker, is_worker
 
 if TYPE_CHECKING:
+    import torch
+
     from pytest_gpubench.fixture import GpuBench
 
 INTERPRETER_VARIABLE = "TRITON_INTERPRET"
@@ -101,3 +103,9 @@ def gpu_bench(pytestconfig: pytest.Config) -> "GpuBench":
     Each measurement of the test is judged by the limits of its ``perf`` marker.
     """
     return pytestconfig.stash[RUN].bench()
+
+
+@pytest.fixture(scope="session")
+def gpu_bench_device(pytestconfig: pytest.Config) -> "torch.device":
+    """Return ``gpu_bench.device``, also to fixtures of wider scopes, which make inputs for several tests."""
+    return pytestconfig.stash[RUN].device()

@@ -18,6 +18,8 @@ from pytest_gpubench.plugin.workers import worker_name
 from pytest_gpubench.settings import Resolver, Settings
 
 if TYPE_CHECKING:
+    import torch
+
     from pytest_gpubench.fixture import GpuBench
     from pytest_gpubench.results.model import TestRecord
     from pytest_gpubench.running_test import CurrentTest
@@ -53,6 +55,15 @@ class Lifecycle:
 
             self._bench = GpuBench(self.current_test, self.resolver, terminal.progress(self.config, self._terminal))
         return self._bench
+
+    def device(self) -> "torch.device":
+        """Return the device of the run; fail where it must be a GPU and is not."""
+        from pytest_gpubench.gpu.device import required_device
+
+        try:
+            return required_device(self.settings.device, self.settings.require_gpu).torch_device
+        except DeviceUnavailable as error:
+            pytest.fail(str(error), pytrace=False)
 
     def current_test(self) -> "CurrentTest | None":
         """Return the running test; None outside of tests. Raises BadRequest for illegal marks."""

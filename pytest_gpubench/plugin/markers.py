@@ -6,7 +6,8 @@ import pytest
 
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.limits import Limits
-from pytest_gpubench.settings import MARKER_SETTINGS, RENAMED, ROWS
+from pytest_gpubench.settings import MARKER_SETTINGS, ROWS
+from pytest_gpubench.spelling import hint
 from pytest_gpubench.units import count, repr_of
 
 NAME = "perf"
@@ -66,16 +67,14 @@ def merge_marks(item: pytest.Item) -> MergedMarks:
 
 
 def _refuse_illegal(name: str) -> None:
-    if name == "max_time":
-        raise BadRequest(
-            f"perf({name}=...): did you mean max_time_us? (the time a test may measure is {RENAMED[name]})"
-        )
-    if name in RENAMED:
-        raise BadRequest(f"perf({name}=...) is now {RENAMED[name]}=")
     if name not in ROWS and name not in LIMITS and name != GPUS:
+        settings = [*MARKER_SETTINGS, GPUS]
         raise BadRequest(
-            f"perf({name}=...) is not known; legal are the limits {', '.join(LIMITS)} "
-            f"and the settings {', '.join([*MARKER_SETTINGS, GPUS])}"
+            f"perf({name}=...) is not known"
+            + (
+                hint("mark", name, [*LIMITS, *settings], "=")
+                or f"; legal are the limits {', '.join(LIMITS)} and the settings {', '.join(settings)}"
+            )
         )
     if name in ROWS and name not in MARKER_SETTINGS:
         raise BadRequest(f"perf({name}=...) can only be set for the whole run, as an option or in the ini file")

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import msgspec
 
 from pytest_gpubench.errors import BadRequest, NotMeasured
+from pytest_gpubench.spelling import Spelled
 from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.units import format_share, format_time, round_to_digits
 
@@ -77,7 +78,7 @@ class Phase(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     flags: tuple[str, ...] = ()
 
 
-class Phases(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Phases(Spelled, msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Hold what `gpu_bench.phases` found: each phase, their sum, and how that compares with the whole.
 
     Reading a number where nothing was measured raises `NotMeasured`.

@@ -1,6 +1,7 @@
 import pytest
 from hypothesis import settings
 
+from pytest_gpubench.spelling import Spelled
 from tests.plugin.conftest import BenchRun, RecordRun
 
 
@@ -57,13 +58,17 @@ def test_requested_dynamically(bench_run: BenchRun) -> None:
 def test_a_fixture_of_a_wider_scope_is_refused(bench_run: BenchRun) -> None:
     source = """
 @pytest.fixture(scope="module")
+def inputs(gpu_bench_device): return torch.ones(3, device=gpu_bench_device)
+@pytest.fixture(scope="module")
 def shared(gpu_bench): return gpu_bench(fast)
+def test_inputs(gpu_bench, inputs): assert inputs.device == gpu_bench.device and gpu_bench(fast, inputs).measured
 def test_it(shared): pass
+def test_of_another_kind(inputs, request): assert not request.node.get_closest_marker("perf")
 """
-    result = bench_run(source)
-    result.assert_outcomes(errors=1)
+    result = bench_run("import torch" + source)
+    result.assert_outcomes(passed=2, errors=1)
     result.stdout.fnmatch_lines(
-        ["*gpu_bench was used by the fixture 'shared' (module scope), which is set up for more*"]
+        ["*gpu_bench was used by the fixture 'shared' (module scope), which *the fixture gpu_bench_device returns"]
     )
 
 
@@ -256,9 +261,39 @@ def test_a_candidate_that_does_not_exist_is_named(bench_run: BenchRun) -> None:
     result.stdout.fnmatch_lines(["E *comparison[[]'b'[]]: there is no such candidate, only a"])
 
 
-@pytest.mark.parametrize("call", ["measure(fast", "compare(fast, slow", "phases({'a': fast}", "ranks(fast"])
-def test_a_setting_that_no_call_takes_is_refused(bench_run: BenchRun, call: str) -> None:
-    result = bench_run(f"def test_it(gpu_bench): gpu_bench.{call}, rep=3)")
-    result.assert_outcomes(failed=1)
-    method = call.partition("(")[0]
-    result.stdout.fnmatch_lines([f"E *TypeError: GpuBench.{method}() got an unexpected keyword argument 'rep'"])
+HABITS = {
+    "gpu_bench.stats": "there is no gpu_bench.stats: read the Timing that gpu_bench(f, x) returns: timing.median_us",
+    "gpu_bench.pedantic(fast)": "there is no gpu_bench.pedantic: write gpu_bench.measure(f, args, kwargs, setup=*",
+    "gpu_bench.mesure(fast)": "there is no gpu_bench.mesure: did you mean measure[?]",
+    "gpu_bench.group = 'a'": "gpu_bench.group cannot be set: --gpu-bench-group-by groups the table",
+    "gpu_bench.extra_info = {}": "gpu_bench.extra_info cannot be set: write gpu_bench.extra_info[[]*",
+    "gpu_bench(scripted([1.0])(lambda: 0), reps=5)": "*'reps': gpu_bench(f, ...) gives all its keywords to f; write *",
+    "gpu_bench.measure(fast, rep=3)": "gpu_bench.measure() takes no rep=: did you mean reps=[?]",
+    "gpu_bench.compare(fast, slow, rounds=3)": "gpu_bench.compare() takes no rounds=: did you mean reps=[?]",
+    "gpu_bench.phases({'a': fast}, max_time=3)": "gpu_bench.phases() takes no max_time=: did you mean budget_s=[?]",
+    "gpu_bench.ranks(fast, odd=3)": "gpu_bench.ranks() takes no odd=",
+    "gpu_bench.compare(fast, slow, min_speedup=2)": "*takes no min_speedup=: put it into the test's mark, @pytest*",
+    "gpu_bench.measure(fast, device='cpu')": "*takes no device=: it is for the whole run, --gpu-bench-device",
+    "gpu_bench(fast).median": "there is no timing.median: did you mean median_us[?]",
+    "gpu_bench(fast).stddev": "there is no timing.stddev: did you mean std_us[?]",
+    "gpu_bench.compare(fast, slow).ratio": "there is no comparison.ratio",
+    "gpu_bench(fast).shape": "there is no timing.shape: gpu_bench(f, x) returns a Timing, not what f returns: *",
+    "torch.sum(gpu_bench(fast))": "torch's sum was given a Timing: gpu_bench(f, x) returns a Timing, not what f *",
+}
+
+
+def test_a_habit_is_answered_with_the_right_spelling(bench_run: BenchRun) -> None:
+    tests = [f"def test_{place}(gpu_bench): {line}" for place, line in enumerate(HABITS)]
+    result = bench_run("import torch\n" + "\n".join(tests), "-p", "no:randomly", "-p", "no:random_order")
+    result.assert_outcomes(failed=len(HABITS))
+    result.stdout.fnmatch_lines([f"E  *: {sentence}" for sentence in HABITS.values()])
+
+
+def test_the_own_error_of_a_property_is_kept() -> None:
+    class Careless(Spelled):
+        @property
+        def broken(self) -> int:
+            return None.real  # type: ignore[attr-defined,no-any-return]
+
+    with pytest.raises(AttributeError, match="'NoneType' object has no attribute 'real'"):
+        _ = Careless().broken

@@ -7,6 +7,7 @@ import msgspec
 
 from pytest_gpubench.errors import BadRequest, NotMeasured
 from pytest_gpubench.results.model.timing import Timing
+from pytest_gpubench.spelling import Spelled
 from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.units import count
 
@@ -146,7 +147,7 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         return next((each.sentence for each in self.verdicts if each.outcome is Outcome.INVALID), "")
 
 
-class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+class Comparison(Spelled, msgspec.Struct, frozen=True, kw_only=True):
     """Hold what `gpu_bench.compare` found: the reference, and each candidate by name.
 
     With a single candidate its timing, speedup, verdicts and differences are attributes of the comparison itself.

@@ -2,13 +2,15 @@
 
 import math
 import statistics
+from collections.abc import Callable
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 import msgspec
 
 from pytest_gpubench.errors import NotMeasured
 from pytest_gpubench.results.phases import Region
+from pytest_gpubench.spelling import NOT_THE_RESULT, Spelled
 from pytest_gpubench.stats import summary
 from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.units import count, format_time
@@ -44,7 +46,7 @@ class Stretch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The bits of the throttle reasons, 0 for none."""
 
 
-class Timing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, dict=True):
+class Timing(Spelled, msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, dict=True):
     """Hold every sample of one measurement; all numbers are of one call, times in microseconds.
 
     A rep's sample is the sum over its device records (kernels, copies, memsets) with the `profiler` timer, and the
@@ -209,6 +211,13 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, dict
             return f"{self.label}: not measured ({self.unmeasured})"
         how = f"median of {count(self.reps, 'rep')}, {self.cache}, {self.timer}"
         return f"{self.label}: {format_time(self.median_us)} ({how})"
+
+    @classmethod
+    def __torch_function__(
+        cls, function: Callable[..., object], types: object, args: object = (), kwargs: object = None
+    ) -> NoReturn:
+        """Refuse to be a tensor, as torch asks of what is none."""
+        raise TypeError(f"torch's {function.__name__} was given a Timing: {NOT_THE_RESULT}")
 
     def _per_rep(self, name: str) -> tuple[Any, ...]:
         """Return a reading of each rep; nothing where it is not known of all."""
