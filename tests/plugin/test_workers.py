@@ -340,20 +340,22 @@ def test_without_restarts_the_run_ends_red(host: Host) -> None:
 
 
 @pytest.mark.parametrize(
-    ("what", "arguments"),
+    "what",
     [
-        ("os.kill(os.getpid(), signal.SIGKILL)", []),
-        ("os.abort()", []),
-        ("__import__('ctypes').PyDLL(None).sleep(60)", ["--timeout=1", "--timeout-method=thread"]),
+        "os.kill(os.getpid(), signal.SIGKILL)",
+        "os.abort()",
+        "__import__('ctypes').CDLL(None).sleep(600)",  # as a driver does: without the interpreter's lock
     ],
     ids=["killed", "aborted", "hung"],
 )
-def test_a_worker_that_dies_costs_only_its_test(host: Host, what: str, arguments: list[str]) -> None:
+def test_a_worker_that_dies_costs_only_its_test(host: Host, what: str) -> None:
+    source = SOMETHING_HAPPENS.format(what=what)
     if "sleep" in what:
         pytest.importorskip("pytest_timeout")
-        what = what.replace("PyDLL", "CDLL")  # as a driver does: without the interpreter's lock
-    host.write(SOMETHING_HAPPENS.format(what=what))
-    status, output = host.run("-n2", *arguments)
+        mark = '@pytest.mark.timeout(2, method="thread")'
+        source = source.replace("def test_culprit", f"{mark}\ndef test_culprit")
+    host.write(source)
+    status, output = host.run("-n2")
     assert status == 1
     assert "1 failed, 14 passed in" in output
     assert re.search("worker 'gw[01]' crashed while running 'test_it.py::test_culprit'", output)

@@ -24,7 +24,7 @@ except KeyboardInterrupt:
     found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=50)
     assert found.stdout == "interrupted\n", found.stderr
     status = Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}/stat")
-    for _ in range(500):  # it is killed, which takes the system a moment
+    for _ in range(6000):  # it is killed, which takes the system a moment
         if not status.exists() or status.read_text().split()[2] == "Z":
             return
         time.sleep(0.01)
