@@ -176,40 +176,34 @@ def _row(declared: "Field[Any]") -> SettingRow:
 class Settings:
     """Every setting of a run, resolved; durations are seconds."""
 
-    device: Literal["auto", "cuda", "cpu"] = setting("auto", "where to measure; auto is the GPU if there is one")
-    require_gpu: bool = setting(False, "fail every perf test if there is no GPU to measure on")
+    device: Literal["auto", "cuda", "cpu"] = setting("auto", "the device to measure; auto is the GPU if there is one")
+    require_gpu: bool = setting(False, "fail every perf test if there is no GPU")
     require: int | Literal["all"] | None = setting(
         None,
-        "fail a run in which fewer than N tests measured on a GPU (or a CPU that was asked for), or, all, a perf test "
-        "did not",
+        "fail the run unless N tests, or all perf tests, measured on a GPU (or on a CPU that was asked for)",
         whole_number_or_all,
         "N|all",
     )
     lock_timeout: float = setting(
-        3600.0,
-        "fail a perf test that waits longer for its turn at the GPU: a queue of slow tests is shorter, a hang is not",
-        positive,
-        "SECONDS",
+        3600.0, "fail a perf test that waits longer than this for its turn at the GPU", positive, "SECONDS"
     )
     lock_folder: str | None = setting(
-        None, f"keep the locks of GPUs here; unset, in {LOCK_FOLDER_NAME} of the temp folder", metavar="FOLDER"
+        None, f"the folder of the GPUs' locks; unset, {LOCK_FOLDER_NAME} in the temp folder", metavar="FOLDER"
     )
     busy: Literal["warn", "wait", "fail"] = setting(
-        "warn",
-        "what to do where somebody else computes on the GPU: warn measures all the same, wait waits for up to "
-        "lock-timeout, fail refuses",
+        "warn", "if somebody else computes on the GPU: measure and warn, wait up to lock-timeout, or fail the test"
     )
     lock_clocks: int | Literal["base", "max"] | None = setting(
         None,
-        "hold the GPU's clocks at this while a perf test has it, and give them back: it changes them for everybody on "
-        "the GPU meanwhile, and needs administrator's rights; unset, they are never touched",
+        "hold the GPU's clocks at this during each perf test, for everybody who uses the GPU (needs administrator's "
+        "rights)",
         clock_wish,
         "base|max|MHZ",
     )
     timer: str = setting(
         "profiler",
-        "profiler sums the GPU's own records, events is from the first kernel to the last, gaps and all, graph that of "
-        "a replayed CUDA graph, wall is the host's clock, scripted plays given samples",
+        "profiler: the sum of the GPU's own records; events: from the first kernel to the last, gaps included; graph: "
+        "the same of a replayed CUDA graph; wall: the host's clock; scripted: given samples",
         choice(*get_args(TimerName)),
         "|".join(get_args(TimerName)),
         in_marker=True,
@@ -222,7 +216,7 @@ class Settings:
     reps: int | None = setting(None, "take exactly N timed calls of each function", whole_number, "N", in_marker=True)
     warmup: int | None = setting(
         None,
-        "make exactly N calls first, instead of calling until kernels and time rest",
+        "make exactly N calls first; unset, as many as it takes until kernels and time are steady",
         whole_number_or_zero,
         "N",
         in_marker=True,
@@ -236,45 +230,46 @@ class Settings:
     )
     budget_s: float | None = setting(
         None,
-        f"stop taking reps after so many seconds (12 are taken anyhow); unset, that is {LIMIT_TIME_S:g} where a limit "
-        f"is undecided, and {PRECISION_TIME_S:g} where only precision is wanting",
+        f"stop taking reps after so many seconds (12 are taken anyhow); unset, {LIMIT_TIME_S:g} where a limit is "
+        f"undecided, else {PRECISION_TIME_S:g}",
         positive,
         "SECONDS",
         in_marker=True,
+    )
+    seed: int = setting(
+        0,
+        "draw the order in which functions are timed in turn from this seed",
+        whole_number_or_zero,
+        "N",
+        in_marker=True,
+    )
+    startup: Literal["background", "lazy"] = setting(
+        "background", "start the profiler (4 to 6 s) in the background after collection, or when it is first needed"
     )
     alpha: float = setting(
         0.001, "the chance, at most, that a limit fails a test that keeps it", fraction, "FRACTION", in_marker=True
     )
     inconclusive: Literal["fail", "warn", "pass"] = setting(
-        "warn", "what to do where a limit could not be decided within the time budget", in_marker=True
+        "warn", "if a limit could not be decided within the time budget", in_marker=True
+    )
+    throttled: Literal["fail", "warn"] = setting(
+        "fail",
+        "if the GPU was throttled and no clean reps could be had: call the verdict INVALID, or only warn",
+        in_marker=True,
     )
     given_budget_s: float = setting(
         30.0,
-        "time the comparisons of a test under @given for so many seconds in all, and as long again to shrink what "
-        "failed; further examples are only checked",
+        "time the examples of a test under @given for so many seconds in all, and as long again to shrink a failure; "
+        "further examples are only checked",
         positive,
         "SECONDS",
         in_marker=True,
     )
     given_oom: Literal["reject", "fail"] = setting(
         "reject",
-        "what to do with an example of @given that does not fit into the GPU's memory: reject leaves it out and says "
-        "so, fail lets it fail and shrink",
+        "if an example of @given does not fit into the GPU's memory: leave it out and say so, or let it fail",
         in_marker=True,
     )
-    throttled: Literal["fail", "warn"] = setting(
-        "fail",
-        "what to do where the GPU was throttled and no clean reps could be had: fail calls the verdict INVALID",
-        in_marker=True,
-    )
-    seed: int = setting(
-        0,
-        "draw the order in which the arms of a comparison take turns from this seed",
-        whole_number_or_zero,
-        "N",
-        in_marker=True,
-    )
-    json: str | None = setting(None, "write the run's results to this file", metavar="PATH")
     save: str | None = setting(None, "save the run's results under this name in the storage", saved_name, "NAME")
     autosave: bool = setting(False, "save the run's results under its commit and time")
     storage: str = setting(
@@ -294,42 +289,40 @@ class Settings:
         "METRIC:AMOUNT",
     )
     missing_baseline: Literal["fail", "warn", "ignore"] = setting(
-        "warn", "what to do where the run compared with lacks a test, or the test itself has changed since"
+        "warn", "if the run compared with lacks a test, or the test itself has changed since"
     )
     host_mismatch: Literal["error", "warn", "ignore"] = setting(
         "error",
-        "what to do where the run compared with is of another GPU model, timer or cache state: times of different "
-        "kinds are never compared, error fails the test",
+        "if the run compared with is of another GPU model, timer or cache state; its times are never compared, error "
+        "fails the test",
     )
+    json: str | None = setting(None, "write the run's results to this file", metavar="PATH")
     markdown: str | None = setting(
         None, "write a summary in Markdown to this file; unset, to $GITHUB_STEP_SUMMARY if that is set", metavar="PATH"
-    )
-    trace: str | None = setting(
-        None,
-        "write a Perfetto trace of a few more calls of every measured function, and summary.md, here",
-        metavar="FOLDER",
     )
     html: str | None = setting(
         None, "write a page with all results to this file (needs the extra html)", metavar="PATH"
     )
-    startup: Literal["background", "lazy"] = setting(
-        "background", "start the profiler (4 to 6 s) in the background after collection, or when it is first needed"
+    trace: str | None = setting(
+        None,
+        "write a Perfetto trace of a few more calls of every measured function, and summary.md, to this folder",
+        metavar="FOLDER",
     )
-    disable: bool = setting(False, "call each function once and measure nothing")
     only: bool = setting(False, "run only the tests that use gpu_bench")
     skip: bool = setting(False, "run only the tests that do not use gpu_bench")
+    disable: bool = setting(False, "call each function once and measure nothing")
     columns: tuple[str, ...] | None = setting(
         None,
-        f"the table's columns after verdict, test and function, of {', '.join(COLUMNS)}; unset, as many as the "
-        "terminal has room for",
+        f"the columns after verdict, test and function, of {', '.join(COLUMNS)}; unset, as many as the terminal has "
+        "room for",
         columns,
         "LIST",
     )
-    sort: str = setting("none", f"sort the table by one of {', '.join(SORT_KEYS)}", choice(*SORT_KEYS), "KEY")
+    sort: str = setting("none", f"sort by one of {', '.join(SORT_KEYS)}", choice(*SORT_KEYS), "KEY")
     group_by: str = setting(
         "none", f"make a table for each {', '.join(GROUP_KEYS[1:])} or param:NAME", group_key, "KEY"
     )
-    time_unit: Literal["auto", "ns", "us", "ms", "s"] = setting("auto", "the table's unit of time")
+    time_unit: Literal["auto", "ns", "us", "ms", "s"] = setting("auto", "the unit of time")
     verbose: bool = setting(False, "show every measurement, with its kernels")
     quiet: bool = setting(False, "show no table, only the line of what was measured on what")
 
@@ -352,6 +345,16 @@ class CallSettings(TypedDict, total=False):
 
 
 ROWS = {declared.name: _row(declared) for declared in fields(Settings)}
+GROUPS = {
+    "device": "where to measure",
+    "timer": "how to measure",
+    "alpha": "limits",
+    "save": "saved runs",
+    "json": "files",
+    "only": "which tests to run",
+    "columns": "the table",
+}
+"""The groups of settings, by their first."""
 MARKER_SETTINGS = tuple(name for name, row in ROWS.items() if row.in_marker)
 RENAMED = {"max_time": "budget_s", "given_budget": "given_budget_s"}
 """The names that settings had before."""

@@ -1,5 +1,6 @@
 """The `perf` marker: its legal keywords are the limits, the settings a test may choose, and `gpus`."""
 
+import textwrap
 from dataclasses import dataclass, fields
 
 import pytest
@@ -28,15 +29,32 @@ class MergedMarks:
 
 def describe() -> list[str]:
     """Return the lines of the marks for `pytest --markers`."""
-    limits = "; ".join(f"{row.name}: {row.metadata['help']}" for row in fields(Limits))
+    limits = [_entry(row.name, row.metadata["help"]) for row in fields(Limits)]
+    settings = _wrapped(f"settings, as the options of the same names: {', '.join(MARKER_SETTINGS)}", "    ")
     return [
-        f"{NAME}({', '.join([*LIMITS, *MARKER_SETTINGS, GPUS])}): a performance test (put on every "
-        f"test that uses gpu_bench by itself). Limits on each of its measurements: {limits}. "
-        f"Settings as the options of the same names: {', '.join(MARKER_SETTINGS)}. "
-        "gpus: how many GPUs the test needs for itself at once, cuda:0 and those after it; with fewer it is skipped. "
-        "Marks of class and module apply too; the nearest mark wins per keyword, and None removes a limit.",
-        f"{TURN_NAME}(gpus=1): hold the GPU, or several, alone while the test runs, as a perf test does",
+        "\n".join(
+            [
+                f"{NAME}(limits and settings): a performance test, as every test is that uses gpu_bench",
+                "  limits on each of its measurements:",
+                *limits,
+                f"  {settings.strip()}",
+                _entry(
+                    GPUS, "how many GPUs the test needs at once, cuda:0 and those after it; with fewer it is skipped"
+                ),
+                "  Marks of class and module apply too; the nearest mark wins per keyword, and None removes a limit.",
+                "  pytest-gpubench docs limits shows the page about them.",
+            ]
+        ),
+        f"{TURN_NAME}({GPUS}=1): hold the GPU, or several, alone while the test runs, as a perf test does",
     ]
+
+
+def _entry(name: str, text: str) -> str:
+    return f"    {name:<19}{_wrapped(text, ' ' * 23).strip()}"
+
+
+def _wrapped(text: str, indent: str) -> str:
+    return textwrap.fill(text, 100, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
 
 
 def gpus_needed(item: pytest.Item) -> int:

@@ -7,8 +7,10 @@ import pytest
 
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.settings import (
+    GROUPS,
     RENAMED,
     ROWS,
+    CallSettings,
     Resolver,
     SettingRow,
     Settings,
@@ -22,16 +24,17 @@ from pytest_gpubench.settings import (
 
 def add_options(parser: pytest.Parser) -> None:
     """Declare the flag and the ini key of every setting."""
-    group = parser.getgroup("gpu_bench", "GPU kernel benchmarks (pytest-gpubench)")
     for name, row in ROWS.items():
+        if name in GROUPS:
+            group = parser.getgroup(f"gpu_bench {name}", f"gpu_bench, {GROUPS[name]}")
         spelling: dict[str, object] = {"metavar": row.metavar}
         if row.parse is switch:
             spelling = {"action": "store_const", "const": "true"}
         elif row.optional is not None:
             spelling |= {"nargs": "?", "const": row.optional}
-        help = f"{row.help} (default: {_default_text(row)})"
+        help = f"{row.help} [{default}]" if (default := _default_text(row)) else row.help
         group.addoption(flag_name(name), dest=ini_name(name), default=None, help=help, **spelling)
-        parser.addini(ini_name(name), row.help.replace("%%", "%"), default=None)
+        parser.addini(ini_name(name), f"as {flag_name(name)}", default=None)
     for name in RENAMED:
         group.addoption(flag_name(name), dest=ini_name(name), default=None, help=argparse.SUPPRESS)
 
@@ -75,21 +78,25 @@ def resolve_early(early_config: pytest.Config) -> Settings:
 
 
 def markdown_table() -> str:
-    """Return the table of all settings for the page about options."""
-    lines = ["| option | default | what it does |", "| --- | --- | --- |"]
+    """Return the tables of all settings for the page about options."""
+    lines = []
     for name, row in ROWS.items():
+        if name in GROUPS:
+            title = GROUPS[name]
+            head = "| option | default | what it does |", "| --- | --- | --- |"
+            lines += ["", f"## {title[0].upper()}{title[1:]}", "", *head]
         spelling = flag_name(name) + (f"={row.metavar}" if row.metavar else "")
-        marker = " Also in the marker and the call." if row.in_marker else ""
+        in_call = " and the call" if name in CallSettings.__optional_keys__ else ""
+        also = f" Also in the mark{in_call}." if row.in_marker else ""
         text = row.help.replace("%%", "%")
-        cells = [f"`{spelling}`", _default_text(row), f"{text[0].upper()}{text[1:]}.{marker}"]
+        cells = [f"`{spelling}`", _default_text(row), f"{text[0].upper()}{text[1:]}.{also}"]
         escaped = [cell.replace("|", "\\|") for cell in cells]
         lines.append(f"| {' | '.join(escaped)} |")
-    return "\n".join(lines)
+    return "\n".join(lines).strip()
 
 
 def _default_text(row: SettingRow) -> str:
-    if row.default is None:
-        return "unset"
-    if row.parse is switch:
-        return "on" if row.default else "off"
-    return ",".join(row.default) if isinstance(row.default, tuple) else str(row.default)
+    """Return a default as text; empty for what is unset, or off."""
+    if row.default is None or row.default is False:
+        return ""
+    return f"{row.default:g}" if isinstance(row.default, float) else str(row.default)

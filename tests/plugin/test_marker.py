@@ -1,5 +1,9 @@
+import re
+
 import pytest
 
+from pytest_gpubench.plugin.markers import GPUS, LIMITS
+from pytest_gpubench.settings import MARKER_SETTINGS
 from tests.plugin.conftest import BenchRun
 
 MIXED = """
@@ -123,8 +127,13 @@ def test_an_expected_failure_may_stay_slow(bench_run: BenchRun) -> None:
 
 def test_markers_and_fixtures_read_well(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("def test_nothing(): pass")
-    pytester.runpytest("--markers").stdout.fnmatch_lines(
-        ["@pytest.mark.perf(max_rel_std, max_time_us, *): a performance*"]
+    lines = pytester.runpytest("--markers").stdout.lines
+    start = lines.index(
+        "@pytest.mark.perf(limits and settings): a performance test, as every test is that uses gpu_bench"
     )
+    shown = lines[start : lines.index("", start)]
+    assert max(map(len, shown)) <= 100
+    assert [name for name in [*LIMITS, *MARKER_SETTINGS, GPUS] if not re.search(rf"\b{name}\b", "\n".join(shown))] == []
     fixtures = pytester.runpytest("--fixtures").stdout
     fixtures.fnmatch_lines(["gpu_bench [[]session scope[]]*", "*Measure GPU kernel time: ``gpu_bench(fn, *"])
+    fixtures.fnmatch_lines(["gpu_bench_device [[]session scope[]]*"])

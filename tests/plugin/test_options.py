@@ -6,6 +6,7 @@ import pytest
 
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.settings import (
+    GROUPS,
     MARKER_SETTINGS,
     ROWS,
     Resolver,
@@ -206,7 +207,10 @@ def test_settings_that_contradict_each_other_are_refused(change: dict[str, Any])
 
 def test_help_names_every_flag_and_default(pytester: pytest.Pytester) -> None:
     text = re.sub(r"\s+", " ", pytester.runpytest("--help").stdout.str())
+    assert [title for title in GROUPS.values() if f"gpu_bench, {title}:" not in text] == []
     for name, row in ROWS.items():
         assert flag_name(name) in text
-        assert ini_name(name) in text
+        assert f"as {flag_name(name)}" in text.split(f"{ini_name(name)} (")[1]
         assert re.sub(r"\s+", " ", row.help.replace("%%", "%")) in text
+    assert "its turn at the GPU [3600]" in text
+    assert all(odd not in text for odd in ("gpu_bench [False]", "[None]", "--gpu-bench-max-time"))
