@@ -16,9 +16,8 @@ EXAMPLES = 100 if "CI" in os.environ else 25
 settings.register_profile("gpubench", deadline=None, max_examples=EXAMPLES)  # no test of ours asserts a wall time
 settings.load_profile("gpubench")
 
-# a test file that is written twice in a second would be read from the bytecode of the first
-os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
-sys.dont_write_bytecode = True
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # pytest rewrites the package and our tests once, not in each process
+sys.dont_write_bytecode = False
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # our tensors are small: threads of torch's would wait for each other
 
 
@@ -36,8 +35,11 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Let the garbage collector pass over what is imported: with torch in memory it takes a third of a second."""
-    gc.collect()
+    """Keep no bytecode of what tests write, and let the garbage collector pass over what is imported."""
+    # a test file that is written twice in a second would be read from the bytecode of the first
+    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+    sys.dont_write_bytecode = True
+    gc.collect()  # with torch in memory each later collection would take a third of a second
     gc.freeze()
 
 
