@@ -1,13 +1,12 @@
 """The command: its arguments, the order of its steps, and its report."""
 
 import argparse
-import signal
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 from pytest_gpubench.cli.ab.checkouts import Workspace
-from pytest_gpubench.cli.ab.process import raise_interrupt, signals_handled
+from pytest_gpubench.cli.ab.process import INTERRUPTS, raise_interrupt, signals_handled
 from pytest_gpubench.cli.ab.runs import Runner, take_runs
 from pytest_gpubench.cli.arguments import Commands, chance, checked
 from pytest_gpubench.cli.output import say, write
@@ -89,7 +88,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     Raises GpuBenchError, in a sentence, where nothing can be compared.
     """
-    with signals_handled(raise_interrupt, signal.SIGTERM), Workspace.open(arguments.keep) as workspace:
+    with signals_handled(raise_interrupt, *INTERRUPTS), Workspace.open(arguments.keep) as workspace:
         checkouts = workspace.check_out(arguments.base, arguments.head)
         runner = Runner(workspace.folder, tuple(arguments.pytest_arguments), one_gpu())
         for checkout in checkouts.values():

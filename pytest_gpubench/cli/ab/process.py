@@ -9,8 +9,8 @@ from pathlib import Path
 
 from pytest_gpubench.units import printable
 
-INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
-"""Ctrl-C, and what CI cancels a job with."""
+INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Ctrl-C, what CI cancels a job with, and a terminal or an ssh connection that is gone."""
 TAIL_LINES = 15
 END_S = 10.0
 """How long an interrupted command may take to end by itself."""
@@ -18,8 +18,10 @@ END_S = 10.0
 
 @contextmanager
 def signals_handled(handler: Callable[[int, object], object] | signal.Handlers, *numbers: int) -> Iterator[None]:
-    """Let a handler take some signals for a while."""
-    before = {number: signal.signal(number, handler) for number in numbers}
+    """Let a handler take some signals for a while; those that are ignored stay so, as SIGHUP under `nohup`."""
+    before = {
+        number: signal.signal(number, handler) for number in numbers if signal.getsignal(number) != signal.SIG_IGN
+    }
     try:
         yield
     finally:

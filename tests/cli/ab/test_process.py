@@ -1,5 +1,6 @@
 """A run that is interrupted ends with all that it started."""
 
+import signal
 import subprocess
 import sys
 import time
@@ -7,16 +8,19 @@ from pathlib import Path
 
 import pytest
 
+from pytest_gpubench.cli.ab.process import raise_interrupt, signals_handled
 
-def test_a_run_that_is_interrupted_ends_with_all_it_started(tmp_path: Path) -> None:
-    """SIGTERM, as CI sends it, reaches what the command started, too."""
+
+@pytest.mark.parametrize("name", ["TERM", "HUP"])
+def test_a_run_that_is_interrupted_ends_with_all_it_started(tmp_path: Path, name: str) -> None:
+    """SIGTERM, as CI sends it, and SIGHUP, of a connection that is lost, reach what the command started, too."""
     script = f"""
-import os, signal, subprocess, threading
+import os, subprocess, threading
 from pathlib import Path
-from pytest_gpubench.cli.ab.process import raise_interrupt, run_logged, signals_handled
-command = ["sh", "-c", "sleep 60 & echo $! > {tmp_path}/pid; kill -TERM " + str(os.getpid()) + "; wait"]
+from pytest_gpubench.cli.ab.process import INTERRUPTS, raise_interrupt, run_logged, signals_handled
+command = ["sh", "-c", "sleep 60 & echo $! > {tmp_path}/pid; kill -{name} " + str(os.getpid()) + "; wait"]
 try:
-    with signals_handled(raise_interrupt, signal.SIGTERM):
+    with signals_handled(raise_interrupt, *INTERRUPTS):
         run_logged(command, Path("/"), dict(os.environ), Path("{tmp_path}/log"))
 except KeyboardInterrupt:
     print("interrupted")
@@ -29,3 +33,13 @@ except KeyboardInterrupt:
             return
         time.sleep(0.01)
     pytest.fail("what the command started goes on")
+
+
+def test_an_ignored_hangup_stays_ignored() -> None:
+    """`nohup pytest-gpubench ab ...` goes on where its terminal is closed."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with signals_handled(raise_interrupt, signal.SIGHUP):
+            signal.raise_signal(signal.SIGHUP)
+    finally:
+        signal.signal(signal.SIGHUP, before)
