@@ -22,6 +22,7 @@ from pytest_gpubench.errors import (
 from pytest_gpubench.gpu.device import Device, find_device
 from pytest_gpubench.limits import Limits
 from pytest_gpubench.report.trace_summary import trace_name
+from pytest_gpubench.results.counterpart import KeyReader
 from pytest_gpubench.results.model import VALIDITY, DeviceFacts, Measurement, Outcome, TestRecord, Turn, Verdict
 from pytest_gpubench.results.phases import Phases
 from pytest_gpubench.search import Example, NoSearch, Search
@@ -65,6 +66,8 @@ class CurrentTest:
     """Whether pytest was told of a subtest that failed."""
     search: Search | NoSearch = field(default_factory=NoSearch)
     """How public calls are carried out: by what examples share, where the test is under @given."""
+    keys: KeyReader = field(default_factory=KeyReader)
+    """What its measurements are known by in a saved run."""
     traces: set[Path] = field(default_factory=set)
     """The files that traces were written to."""
 
@@ -90,7 +93,9 @@ class CurrentTest:
         self.measurements += told
 
     def _drop(self, measured: Sequence[Measurement]) -> None:
-        self.measurements[:] = [item for item in self.measurements if all(item is not each for each in measured)]
+        if measured and not isinstance(self.search, NoSearch):
+            dropped = set(map(id, measured))
+            self.measurements[:] = [item for item in self.measurements if id(item) not in dropped]
 
     def warn(self, *sentences: str) -> None:
         """Note what the run is to say at its end, each sentence once."""
@@ -307,7 +312,8 @@ def saved_run(test: CurrentTest, request: Request[T], measured: Sequence[Measure
 def _held(test: CurrentTest, request: Request[T], past: BaselineLimit, measured: Sequence[Measurement]) -> Compared:
     settings = request.settings
     enforced = is_enforced(settings, request.device)
-    return compare_with_baseline(past, test.measurements, measured, settings.alpha / 2, enforced, settings.throttled)
+    keys = test.keys.read_after(test.measurements, measured)
+    return compare_with_baseline(past, keys, measured, settings.alpha / 2, enforced, settings.throttled)
 
 
 def as_judged_before(before: Sequence[Measurement], again: Sequence[Measurement]) -> list[Measurement]:

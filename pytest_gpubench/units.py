@@ -1,6 +1,7 @@
 """Numbers and their units, as text."""
 
 import math
+from collections import Counter
 from collections.abc import Iterable
 
 __tracebackhide__ = True
@@ -80,6 +81,19 @@ def repr_of(value: object) -> str:
     except Exception:
         return f"<{type(value).__name__}>"
     return text if len(text) <= LONGEST_REPR else f"{text[:LONGEST_REPR]}…"
+
+
+def numbered(names: Iterable[str], mark: str) -> list[str]:
+    """Return names that are all different: those used before get a mark and a number, from 2 on."""
+    uses: Counter[str] = Counter()
+    different: dict[str, None] = {}
+    for name in names:
+        unused = name
+        while unused in different:
+            uses[name] += 1
+            unused = f"{name}{mark}{uses[name] + 1}"
+        different[unused] = None
+    return list(different)
 
 
 def count(number: int, noun: str) -> str:

@@ -57,7 +57,7 @@ class ComparedRun:
         from pytest_gpubench.results.provenance import torch_version
         from pytest_gpubench.verdict.saved_runs import BaselineLimit
 
-        found = self.baseline.find(test.nodeid, test.source, facts, test.params, torch_version(), self._collected)
+        found = self.baseline.find(test.nodeid, test.source, facts, test.params, torch_version())
         if limit is not None:
             return BaselineLimit(found, regression_tolerance(limit), "max_regression", repr(limit))
         if option is not None:
@@ -107,7 +107,7 @@ class ComparedRun:
     def _decode(self, text: str | None) -> None:
         from pytest_gpubench.results.baseline import Baseline
 
-        self.baseline = None if text is None else Baseline.decode(text)
+        self.baseline = None if text is None else Baseline.decode(text, self._collected)
 
     def _find(self, which: str) -> None:
         from pytest_gpubench.results.baseline import Baseline
@@ -123,7 +123,7 @@ class ComparedRun:
         self.runs = [run for _, run in found]
         self._compared = [f"{path} of {minute_text(run.datetime)}" for path, run in found]
         if found:
-            self.baseline = Baseline([(run.name or path.stem, run) for path, run in found])
+            self.baseline = Baseline([(run.name or path.stem, run) for path, run in found], self._collected)
 
     def _paths(self, storage: "Storage", which: str) -> list[Path]:
         """Return the files to compare with; none where there are none and that is allowed."""

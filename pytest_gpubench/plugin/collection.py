@@ -32,8 +32,11 @@ class Collection:
         """Deselect the tests that --gpu-bench-only and --gpu-bench-skip leave out."""
         if not (self.settings.only or self.settings.skip):
             return
-        kept = [item for item in items if uses_fixture(item) == self.settings.only]
-        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+        kept: list[pytest.Item] = []
+        left_out: list[pytest.Item] = []
+        for item in items:
+            (kept if uses_fixture(item) == self.settings.only else left_out).append(item)
+        config.hook.pytest_deselected(items=left_out)
         items[:] = kept
 
     @pytest.hookimpl(tryfirst=True)

@@ -1,5 +1,6 @@
 """The running test, from pytest's setup to its report."""
 
+import functools
 from collections.abc import Generator, Iterator
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import TYPE_CHECKING, Literal
@@ -182,7 +183,7 @@ class Lifecycle:
             gpus=marks.gpus,
             source=source_hash(getattr(item, "obj", None)),
         )
-        test.past = lambda facts: self.compared.past_of(test, facts)
+        test.past = functools.cache(lambda facts: self.compared.past_of(test, facts))
         return test
 
     def _settings(self, marks: MergedMarks) -> Settings:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from pytest_gpubench.report.rows import FROM_BEST, Row, all_rows, badness
 from pytest_gpubench.results.model import Measurement, Outcome, PastChange, TestRecord, Verdict
-from pytest_gpubench.units import printable
+from pytest_gpubench.units import numbered, printable
 
 
 def median_properties(record: TestRecord) -> list[tuple[str, object]]:
@@ -12,15 +12,11 @@ def median_properties(record: TestRecord) -> list[tuple[str, object]]:
 
     What is measured again under the same label has a number: `gpu_bench.softmax#2.median_us`.
     """
-    properties: list[tuple[str, object]] = []
-    used: set[str] = set()
-    for item in without_examples(record):
-        values = values_of(item)
-        if values:
-            name = unused(f"gpu_bench.{printable(item.timing.label)}", used)
-            used.add(name)
-            properties += [(f"{name}.{key}", value) for key, value in values.items()]
-    return properties
+    told = [(item.timing.label, values) for item in without_examples(record) if (values := values_of(item))]
+    names = numbered((f"gpu_bench.{printable(label)}" for label, _ in told), "#")
+    return [
+        (f"{name}.{key}", value) for name, (_, values) in zip(names, told, strict=True) for key, value in values.items()
+    ]
 
 
 def without_examples(record: TestRecord) -> list[Measurement]:
@@ -71,12 +67,3 @@ def worst(verdicts: Iterable[Verdict]) -> Outcome:
 def six_digits(value: float) -> float:
     """Return a ratio without the digits that mean nothing, as a float and no kind of it."""
     return float(f"{value:.6g}")
-
-
-def unused(name: str, used: set[str]) -> str:
-    """Return a name, numbered from the second use on."""
-    number, unique = 1, name
-    while unique in used:
-        number += 1
-        unique = f"{name}#{number}"
-    return unique

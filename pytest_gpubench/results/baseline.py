@@ -4,7 +4,7 @@ import re
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -13,6 +13,11 @@ from pytest_gpubench.results.model import DeviceFacts, Measurement, Outcome, Sav
 from pytest_gpubench.units import printable
 
 __tracebackhide__ = True
+
+
+_Content = tuple[str, frozenset[tuple[str, str]]]
+"""The source of a test and its parameters."""
+_Key = TypeVar("_Key", str, _Content)
 
 
 class _Test(msgspec.Struct, array_like=True, frozen=True):
@@ -36,34 +41,40 @@ class _Index:
     """The tests of a baseline by what they are looked up by."""
 
     by_nodeid: dict[str, list[PastTest]] = field(default_factory=dict)
-    by_source: dict[str, list[PastTest]] = field(default_factory=dict)
+    by_content: dict[_Content, list[PastTest]] = field(default_factory=dict)
+    """Those that may be the old name of a new test, by source and parameters."""
     by_function: dict[str, list[PastTest]] = field(default_factory=dict)
     devices: dict[DeviceFacts, str] = field(default_factory=dict)
     """And the name of the run that was measured on each."""
 
-    def add(self, test: PastTest) -> None:
+    def add(self, test: PastTest, is_gone: bool) -> None:
         self.by_nodeid.setdefault(test.nodeid, []).append(test)
-        self.by_source.setdefault(test.source, []).append(test)
+        if is_gone and test.source:
+            self.by_content.setdefault(_content(test.source, test.params), []).append(test)
         self.by_function.setdefault(function_of(test.nodeid), []).append(test)
+        self.devices[test.device] = test.baseline
 
 
 class Baseline:
     """Saved runs to compare with, one for each GPU model.
 
     runs: each with its name, for sentences; where two were measured on the same GPU model, the later one counts.
+    others: the tests of the new run, which no test can have been renamed from; complete when one is first looked up.
     """
 
-    def __init__(self, runs: Sequence[tuple[str, SavedRun]]) -> None:
+    def __init__(self, runs: Sequence[tuple[str, SavedRun]], others: Container[str] = ()) -> None:
         self._runs = tuple(_slim(name, run) for name, run in runs)
+        self._others = others
+        self._alike: dict[tuple[object, DeviceFacts], tuple[str, ...]] = {}
 
     def encode(self) -> str:
         """Write what is needed to compare as JSON: samples and log-ratios at full precision, no kernels or clocks."""
         return msgspec.json.encode(self._runs).decode()
 
     @classmethod
-    def decode(cls, text: str) -> "Baseline":
+    def decode(cls, text: str, others: Container[str] = ()) -> "Baseline":
         """Read what `encode` wrote."""
-        baseline = cls(())
+        baseline = cls((), others)
         baseline._runs = msgspec.json.decode(text, type=tuple[_Run, ...])
         return baseline
 
@@ -86,19 +97,17 @@ class Baseline:
         device: DeviceFacts,
         params: Mapping[str, str],
         torch: str = "",
-        others: Container[str] = (),
     ) -> PastTest | Missing:
         """Return what is known of a test, or why nothing is that could be compared.
 
-        torch: the version that measures now, empty where it is not known. others: the tests of the new run, which no
-        test can have been renamed from.
+        torch: the version that measures now, empty where it is not known.
         """
         here = [facts for facts in self._index.devices if is_same_model(facts, device)]
         if not here:
             return self._other_host(device)
         found = [past for past in self._index.by_nodeid.get(nodeid, ()) if past.device in here]
         if not found:
-            return self._unknown(nodeid, source, here, params, others)
+            return self._unknown(nodeid, source, device, params)
         past = found[-1]
         if another := _another(past, source, params):
             return another
@@ -109,8 +118,7 @@ class Baseline:
     def _index(self) -> _Index:
         index = _Index()
         for test in self.tests():
-            index.add(test)
-            index.devices[test.device] = test.baseline
+            index.add(test, test.nodeid not in self._others)
         return index
 
     def _other_host(self, device: DeviceFacts) -> Missing:
@@ -120,25 +128,23 @@ class Baseline:
         sentence = f"no run on {_model(device)} is in the baseline, only on {there}; save one on this GPU"
         return Missing("host", sentence if device.type == "cuda" else sentence.replace("this GPU", "this machine"))
 
-    def _unknown(
-        self, nodeid: str, source: str, here: Container[DeviceFacts], params: Mapping[str, str], others: Container[str]
-    ) -> Missing:
-        index = self._index
-        name = _quoted(dict.fromkeys(run for facts, run in index.devices.items() if facts in here))
-        absent = f"{printable(nodeid)} is not in the baseline {name}"
-        moved = [
-            past.nodeid
-            for past in (index.by_source.get(source, ()) if source else ())
-            if past.device in here and past.nodeid not in others and _comparable(past.params) == _comparable(params)
-        ]
-        if moved:
-            sentence = f"{absent}, but the same test is, as {few(list(map(printable, moved)))}: if it was renamed"
-            return Missing("renamed", f"{sentence}, save a new one", tuple(moved))
-        alike = [past.nodeid for past in index.by_function.get(function_of(nodeid), ()) if past.device in here]
-        if alike:
-            sentence = f"{absent} with these parameters, only {few(list(map(printable, alike)))}; save a new one"
-            return Missing("parameters", sentence, tuple(alike))
+    def _unknown(self, nodeid: str, source: str, device: DeviceFacts, params: Mapping[str, str]) -> Missing:
+        runs = {run: None for facts, run in self._index.devices.items() if is_same_model(facts, device)}
+        absent = f"{printable(nodeid)} is not in the baseline {_quoted(runs)}"
+        if moved := self._names(self._index.by_content, _content(source, params), device):
+            sentence = f"{absent}, but the same test is, as {few(moved)}: if it was renamed"
+            return Missing("renamed", f"{sentence}, save a new one", moved)
+        if alike := self._names(self._index.by_function, function_of(nodeid), device):
+            sentence = f"{absent} with these parameters, only {few(alike)}; save a new one"
+            return Missing("parameters", sentence, alike)
         return Missing("no test", f"{absent}: it is new, or was not run; save a new one")
+
+    def _names(self, tests: Mapping[_Key, Sequence[PastTest]], key: _Key, device: DeviceFacts) -> tuple[str, ...]:
+        """Return the tests on the model of a device that are looked up by a key, found once for all who look."""
+        if (key, device) not in self._alike:
+            there = (past.nodeid for past in tests.get(key, ()) if is_same_model(past.device, device))
+            self._alike[key, device] = tuple(there)
+        return self._alike[key, device]
 
 
 def _another(past: PastTest, source: str, params: Mapping[str, str]) -> Missing | None:
@@ -196,6 +202,10 @@ def function_of(nodeid: str) -> str:
     """Return a test's node id without its parameters."""
     path, colons, inner = nodeid.partition("::")
     return path + colons + inner.partition("[")[0]
+
+
+def _content(source: str, params: Mapping[str, str]) -> _Content:
+    return source, frozenset(_comparable(params).items())
 
 
 def _comparable(params: Mapping[str, str]) -> dict[str, str]:

@@ -1,8 +1,10 @@
 """Which measurement of a saved test a new one is compared with, or why none is."""
 
-from collections.abc import Mapping, Sequence
+from collections import ChainMap
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from typing import Literal, NamedTuple
 
 from pytest_gpubench.results.model import DeviceFacts, Measurement, SavedRun, Timing
@@ -23,23 +25,50 @@ class MeasurementKey(NamedTuple):
     """How many equal ones come before it."""
 
 
-def keys_of(measurements: Sequence[Measurement], by_reference: bool = True) -> list[MeasurementKey]:
-    """Return what each measurement of a test is known by; by_reference: whether by what it is compared with, too."""
-    seen: dict[tuple[str, str, str, str], int] = {}
-    latest: dict[str, str] = {}
-    keys = []
-    for item in measurements:
+class KeyReader:
+    """Name the measurements of one test by their keys, in the order in which they were taken.
+
+    by_reference: whether a measurement is known by what it is compared with, too.
+    """
+
+    def __init__(self, by_reference: bool = True) -> None:
+        self.by_reference = by_reference
+        self._seen: MutableMapping[tuple[str, str, str, str], int] = {}
+        self._latest: MutableMapping[str, str] = {}
+        """By example, the label of the reference that came last."""
+        self._number = 0
+
+    def read(self, measurements: Iterable[Measurement]) -> list[MeasurementKey]:
+        """Return the keys of the next measurements."""
+        return [self._read_one(item) for item in measurements]
+
+    def read_after(self, before: Sequence[Measurement], new: Iterable[Measurement]) -> list[MeasurementKey]:
+        """Return the keys of new measurements, which come after those before them and need not stay.
+
+        before: grows from call to call; what was read once is not read again.
+        """
+        self.read(islice(before, self._number, None))
+        self._number = len(before)
+        ahead = KeyReader(self.by_reference)
+        ahead._seen, ahead._latest = ChainMap({}, self._seen), ChainMap({}, self._latest)
+        return ahead.read(new)
+
+    def _read_one(self, item: Measurement) -> MeasurementKey:
         label, reference = item.timing.label, ""
         if item.role == "reference":
-            latest[item.example] = label
+            self._latest[item.example] = label
         elif item.speedup is not None:
             reference = item.speedup.reference
         elif item.role == "candidate":
-            reference = latest.get(item.example, "")
-        known = (label, item.role, reference if by_reference else "", item.example)
-        seen[known] = occurrence = seen.get(known, -1) + 1
-        keys.append(MeasurementKey(*known, occurrence))
-    return keys
+            reference = self._latest.get(item.example, "")
+        known = (label, item.role, reference if self.by_reference else "", item.example)
+        self._seen[known] = occurrence = self._seen.get(known, -1) + 1
+        return MeasurementKey(*known, occurrence)
+
+
+def keys_of(measurements: Sequence[Measurement], by_reference: bool = True) -> list[MeasurementKey]:
+    """Return what each measurement of a test is known by; by_reference: whether by what it is compared with, too."""
+    return KeyReader(by_reference).read(measurements)
 
 
 RunKey = tuple[str, str, MeasurementKey]
@@ -134,6 +163,6 @@ def _what(key: MeasurementKey) -> str:
 
 
 def few(names: Sequence[str], most: int = 3) -> str:
-    """Return the first names, and how many more there are."""
+    """Return the first names, printable, and how many more there are."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
+    return ", ".join(map(printable, names[:most])) + more

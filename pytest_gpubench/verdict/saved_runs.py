@@ -106,7 +106,7 @@ class Compared:
 
 def compare_with_baseline(
     limit: BaselineLimit,
-    before: Sequence[Measurement],
+    keys: Sequence[MeasurementKey],
     new: Sequence[Measurement],
     alpha: float,
     enforced: bool,
@@ -114,15 +114,14 @@ def compare_with_baseline(
 ) -> Compared:
     """Compare a test's latest measurements with a saved run.
 
-    before: what the test measured before them, by which equal ones are told apart. throttled: "fail" calls INVALID what
-    was slower while the GPU was throttled.
+    keys: of the new ones. throttled: "fail" calls INVALID what was slower while the GPU was throttled.
     """
     if isinstance(limit.found, Missing):
         return Compared(tuple(new), (limit.found,))
     reference = next((each.timing for each in new if each.role == "reference"), None)
     measurements, missing = [], []
     notes: list[str] = []
-    for key, item in zip(keys_of([*before, *new])[len(before) :], new, strict=True):
+    for key, item in zip(keys, new, strict=True):
         found = compare_with_past(limit.found.nodeid, key, item, limit.found, limit.tolerance or SHOWN, alpha)
         if found.missing is not None:
             missing.append(found.missing)
@@ -194,15 +193,17 @@ def compare_runs(
     Each FAIL is wrong with probability at most alpha. Nothing is raised for runs of different GPUs: their findings say
     so (`Finding.missing`).
     """
-    baseline = Baseline([(old_name or old.name or old.datetime, old)])
+    others = {record.nodeid for record in new.records}
+    baseline = Baseline([(old_name or old.name or old.datetime, old)], others)
     new_name = new_name or new.name or "the new run"
-    torch, others = torch_version(new.machine_info), {record.nodeid for record in new.records}
+    torch = torch_version(new.machine_info)
     findings: list[Finding] = []
     renamed: set[str] = set()
     for record in new.records:
-        past = baseline.find(record.nodeid, record.source, record.device, record.params, torch, others)
+        past = baseline.find(record.nodeid, record.source, record.device, record.params, torch)
         if isinstance(past, Missing):
-            renamed.update(past.nodeids if past.kind == "renamed" else ())
+            if past.kind == "renamed" and past.nodeids[0] not in renamed:  # tests of the same content share them
+                renamed.update(past.nodeids)
             findings += _without_past(record, past)
         else:
             findings += _with_past(record, past, tolerance, alpha)

@@ -1,15 +1,17 @@
 """A test held against a saved run, measurement by measurement."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 import pytest
 
-from pytest_gpubench.results.counterpart import Missing, PastTest
+from pytest_gpubench.results.counterpart import KeyReader, Missing, PastTest
 from pytest_gpubench.results.model import Measurement, Outcome, Timing
 from pytest_gpubench.stats.tolerance import RegressionTolerance
-from pytest_gpubench.verdict.saved_runs import BaselineLimit, compare_with_baseline
+from pytest_gpubench.verdict.saved_runs import BaselineLimit, Compared, compare_with_baseline
 from tests.report.records import GPU, arms, timing
 
 MEDIAN = RegressionTolerance("median", margin=0.05)
@@ -42,8 +44,14 @@ def known(*measurements: Measurement) -> PastTest:
 LIMIT = BaselineLimit(known(alone(10.0)), MEDIAN, "max_regression", "x")
 
 
+def compared_after(
+    past: BaselineLimit, before: list[Measurement], new: Sequence[Measurement], *others: Any
+) -> Compared:
+    return compare_with_baseline(past, KeyReader().read_after(before, new), new, *others)
+
+
 def outcomes(past: BaselineLimit, new: list[Measurement], throttled: str = "warn", enforced: bool = True) -> list[str]:
-    held = compare_with_baseline(past, [], new, 0.001, enforced, throttled)
+    held = compared_after(past, [], new, 0.001, enforced, throttled)
     return [verdict.outcome.value for item in held.measurements for verdict in item.verdicts]
 
 
@@ -59,13 +67,13 @@ def test_a_speedup_is_not_misled_by_drift_and_a_reference_is_not_judged() -> Non
     old, drifted = pair(10.0, 20.0), pair(11.0, 22.0)
     assert outcomes(BaselineLimit(known(*old), SPEEDUP, "max_regression", "x"), list(drifted)) == ["pass"]
     assert outcomes(BaselineLimit(known(*old), MEDIAN, "max_regression", "x"), list(drifted)) == ["fail"]
-    held = compare_with_baseline(BaselineLimit(known(*old), MEDIAN, "max_regression", "x"), [], drifted, 0.001, True)
+    held = compared_after(BaselineLimit(known(*old), MEDIAN, "max_regression", "x"), [], drifted, 0.001, True)
     assert [item.change is not None for item in held.measurements] == [True, True]
     assert held.measurements[0].verdicts == ()
 
 
 def test_what_is_only_shown_has_a_change_and_no_verdict() -> None:
-    held = compare_with_baseline(BaselineLimit(known(alone(10.0)), None), [], [alone(20.0)], 0.001, True)
+    held = compared_after(BaselineLimit(known(alone(10.0)), None), [], [alone(20.0)], 0.001, True)
     (item,) = held.measurements
     assert item.change is not None
     assert (item.change.baseline, item.change.old_us) == ("main", 10.0)
@@ -75,33 +83,33 @@ def test_what_is_only_shown_has_a_change_and_no_verdict() -> None:
 
 def test_equal_measurements_are_told_apart_by_what_came_before() -> None:
     past = BaselineLimit(known(alone(10.0), alone(20.0)), MEDIAN, "max_regression", "x")
-    held = compare_with_baseline(past, [alone(10.0)], [alone(20.0)], 0.001, True)
+    held = compared_after(past, [alone(10.0)], [alone(20.0)], 0.001, True)
     assert [verdict.outcome for item in held.measurements for verdict in item.verdicts] == [Outcome.PASS]
-    (missing,) = compare_with_baseline(past, [alone(10.0)] * 2, [alone(20.0)], 0.001, True).missing
+    (missing,) = compared_after(past, [alone(10.0)] * 2, [alone(20.0)], 0.001, True).missing
     assert "measured for the 3th time" in missing.sentence
 
 
 def test_nothing_to_compare_with_leaves_measurements_as_they_are() -> None:
     missing = Missing("no test", "it is new")
     new = alone(10.0)
-    held = compare_with_baseline(BaselineLimit(missing, MEDIAN, "max_regression", "x"), [], [new], 0.001, True)
+    held = compared_after(BaselineLimit(missing, MEDIAN, "max_regression", "x"), [], [new], 0.001, True)
     assert (held.measurements, held.missing) == ((new,), (missing,))
     skipped = msgspec.structs.replace(new, timing=msgspec.structs.replace(new.timing, samples_us=(), unmeasured="off"))
-    held = compare_with_baseline(LIMIT, [], [skipped], 0.001, True)
+    held = compared_after(LIMIT, [], [skipped], 0.001, True)
     assert (held.measurements, held.missing) == ((skipped,), ())
 
 
 @pytest.mark.parametrize(("now_us", "said"), [(9.53, False), (9.0, True)])
 def test_a_baseline_that_is_too_slow_is_called_stale(now_us: float, said: bool) -> None:
-    notes = compare_with_baseline(LIMIT, [], [alone(now_us)], 0.001, True).notes
+    notes = compared_after(LIMIT, [], [alone(now_us)], 0.001, True).notes
     assert [note.startswith("baseline stale: a ") for note in notes] == [True] * said
 
 
 def test_what_else_differs_is_said_once() -> None:
     past = BaselineLimit(replace(known(*pair(10.0, 20.0)), caveats=("another driver",)), SPEEDUP, "max_regression", "x")
-    assert compare_with_baseline(past, [], pair(10.0, 20.0), 0.001, True).notes == ("another driver",)
+    assert compared_after(past, [], pair(10.0, 20.0), 0.001, True).notes == ("another driver",)
     hot = BaselineLimit(known(alone(10.0, throttle_reasons=("SwPowerCap",))), MEDIAN, "max_regression", "x")
-    assert compare_with_baseline(hot, [], [alone(10.0)], 0.001, True).notes == (
+    assert compared_after(hot, [], [alone(10.0)], 0.001, True).notes == (
         "the GPU was throttled in the baseline 'main' (SwPowerCap); save a new one",
     )
 
@@ -123,13 +131,13 @@ def test_a_throttled_reference_makes_a_candidate_look_good() -> None:
 def test_samples_that_are_no_times_are_invalid() -> None:
     bad = Measurement(timing=timing("a", 1.0, samples_us=(float("nan"),) * 41))
     assert outcomes(LIMIT, [bad]) == ["invalid"]
-    held = compare_with_baseline(BaselineLimit(known(alone(10.0)), None), [], [bad], 0.001, True)
+    held = compared_after(BaselineLimit(known(alone(10.0)), None), [], [bad], 0.001, True)
     assert held.measurements == (bad,)
     assert held.notes[0].startswith("a cannot be compared: ")
 
 
 @pytest.mark.parametrize("enforced", [True, False])
 def test_a_verdict_knows_whether_it_counts(enforced: bool) -> None:
-    held = compare_with_baseline(LIMIT, [], [alone(20.0)], 0.001, enforced)
+    held = compared_after(LIMIT, [], [alone(20.0)], 0.001, enforced)
     assert [verdict.enforced for item in held.measurements for verdict in item.verdicts] == [enforced]
     assert held.outcome is Outcome.FAIL

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pytest_gpubench.results.model import Measurement, TestRecord, Timing
+from pytest_gpubench.units import numbered
 
 __tracebackhide__ = True
 
@@ -38,15 +39,8 @@ def _suffixes(measurements: Sequence[Measurement]) -> list[str]:
     """Return a suffix for each measurement of a test: none for a single one, else its label, example and number."""
     if len(measurements) == 1 and not measurements[0].example:
         return [""]
-    suffixes: dict[str, None] = {}
-    for item in measurements:
-        suffix = f" {item.timing.label}" + (f" ({item.example})" if item.example else "")
-        number, numbered = 1, suffix
-        while numbered in suffixes:
-            number += 1
-            numbered = f"{suffix} #{number}"
-        suffixes[numbered] = None
-    return list(suffixes)
+    names = (f" {item.timing.label}" + (f" ({item.example})" if item.example else "") for item in measurements)
+    return numbered(names, " #")
 
 
 def _options(timing: Timing) -> dict[str, Any]:

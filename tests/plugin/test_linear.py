@@ -1,0 +1,131 @@
+"""Twice as many tests, or measurements, take about twice as many steps: large suites are counted, not timed."""
+
+import sys
+from collections import Counter
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from pytest_gpubench.plugin.collection import Collection
+from pytest_gpubench.results.counterpart import KeyReader
+from pytest_gpubench.results.model import Measurement, SavedRun
+from pytest_gpubench.settings import Settings
+from pytest_gpubench.stats.tolerance import RegressionTolerance
+from pytest_gpubench.verdict.saved_runs import compare_runs
+from tests.plugin.conftest import BenchRun
+from tests.plugin.saving import SPEEDS
+from tests.results.measured import alone, record, run
+
+OURS = ("pytest_gpubench", "tests")
+
+
+class Steps:
+    """Count what the interpreter does in each of our functions while this is entered: its operations."""
+
+    def __init__(self) -> None:
+        self.by_function: Counter[str] = Counter()
+
+    def __enter__(self) -> "Steps":
+        self._before = sys.gettrace()
+        sys.settrace(self._called)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.settrace(self._before)
+
+    def _called(self, frame: FrameType, event: str, argument: object) -> Callable[..., Any] | None:
+        if not any(f"/{name}/" in frame.f_code.co_filename for name in OURS):
+            return None
+        frame.f_trace_opcodes = True
+        return self._traced
+
+    def _traced(self, frame: FrameType, event: str, argument: object) -> Callable[..., Any]:
+        code = frame.f_code
+        self.by_function[f"{code.co_filename}:{code.co_firstlineno} {code.co_name}"] += event == "opcode"
+        return self._traced
+
+
+def assert_linear(work: Callable[[int], object], few: int = 12) -> None:
+    """Run a work for so many things, and for four times as many: each function takes about four times the steps."""
+    work(few)  # what is imported, or kept, the first time
+    with Steps() as small:
+        work(few)
+    with Steps() as large:
+        work(4 * few)
+    assert sum(small.by_function.values()) > few
+    for function, number in large.by_function.items():
+        assert number < 5 * small.by_function[function] + 1000, function
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "params"),
+    [
+        ("old.py::test_{}", "new.py::test_{}", False),
+        ("old.py::test_it[{}]", "new.py::test_it[{}]", True),
+        ("a.py::test_it[{}]", "a.py::test_it[x{}]", True),
+        ("a.py::test_it[{}]", "a.py::test_it[{}]", True),
+    ],
+    ids=["renamed copies", "moved", "other parameters", "the same"],
+)
+def test_runs_are_compared(old: str, new: str, params: bool) -> None:
+    def saved(name: str, number: int) -> SavedRun:
+        kept = [{"n": name.format(n)[-9:]} if params else {} for n in range(number)]
+        return run(*(record(alone(), nodeid=name.format(n), params=own) for n, own in enumerate(kept)))
+
+    def compare(number: int) -> None:
+        compare_runs(saved(old, number), saved(new, number), RegressionTolerance("median", margin=0.05), 0.001)
+
+    assert_linear(compare)
+
+
+def test_measurements_are_named() -> None:
+    def read(number: int) -> None:
+        reader = KeyReader()
+        items: list[Measurement] = []
+        for _ in range(number):
+            (key,) = reader.read_after(items, [alone()])
+            assert key == reader.read_after(items, [alone()])[0]
+            assert key.occurrence == len(items)
+            items.append(alone())
+
+    assert_linear(read)
+
+
+class Item:
+    """A test that notices when it is compared."""
+
+    def __init__(self, fixturenames: tuple[str, ...]) -> None:
+        self.fixturenames = fixturenames
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    __hash__ = object.__hash__
+
+
+def test_tests_are_left_out() -> None:
+    class Config:
+        hook: Any = type("Hook", (), {"pytest_deselected": staticmethod(lambda items: None)})
+
+    def leave_out(number: int) -> None:
+        items = [Item(fixturenames) for fixturenames in [(), ("gpu_bench",)] * number]
+        Collection(Settings(skip=True), Any).pytest_collection_modifyitems(Config(), items)  # type: ignore[arg-type]
+
+    assert_linear(leave_out)
+
+
+def test_a_test_measures_often_with_a_baseline(bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = f"""{SPEEDS}
+def test_it(gpu_bench):
+    for _ in range(int(os.environ["TIMES"])): gpu_bench(candidate)
+"""
+
+    def measure(number: int, option: str = "--gpu-bench-compare=many") -> None:
+        monkeypatch.setenv("TIMES", str(number))
+        result = bench_run(source, option, "--gpu-bench-reps=1", "--gpu-bench-quiet", "--gpu-bench-json=run.json")
+        result.assert_outcomes(passed=1)
+
+    measure(24, "--gpu-bench-save=many")
+    assert_linear(measure, few=6)
