@@ -29,6 +29,7 @@ from pytest_gpubench.search import Example, NoSearch, Search
 from pytest_gpubench.search.budget import TimeBudget
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.timing.traces import take_trace
+from pytest_gpubench.units import safe_lines
 from pytest_gpubench.verdict.saved_runs import BaselineLimit, Compared, compare_with_baseline
 
 __tracebackhide__ = True
@@ -234,7 +235,7 @@ def enforce(test: CurrentTest, settings: Settings, verdicts: Sequence[Verdict]) 
         if raised and test.thread != threading.get_ident():
             test.lost.append(verdict.sentence)
         if raised:
-            raise (InvalidResult if verdict.outcome is Outcome.INVALID else LimitBroken)(verdict.sentence)
+            raise (InvalidResult if verdict.outcome is Outcome.INVALID else LimitBroken)(safe_lines(verdict.sentence))
         unsaid = verdict.outcome is Outcome.NOT_JUDGED or (undecided and settings.inconclusive == "warn")
         if verdict.enforced and unsaid:
             test.warn(verdict.sentence)
@@ -343,6 +344,6 @@ def mind_missing(test: CurrentTest, settings: Settings, device: Device, held: Co
         if policy == "warn":
             test.warn(missing.sentence)
         elif policy != "ignore" and enforced:
-            raise NoBaseline(f"{missing.sentence} ({option}=warn goes on without)")
+            raise NoBaseline(f"{safe_lines(missing.sentence)} ({option}=warn goes on without)")
         elif policy != "ignore":
             test.warn(f"{missing.sentence} ({option}={policy} is not enforced on a CPU that nobody asked for)")

@@ -1,6 +1,7 @@
 """Numbers and their units, as text."""
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable
 
@@ -10,6 +11,9 @@ MICROSECONDS_PER_UNIT = {"ns": 1e-3, "us": 1.0, "ms": 1e3, "s": 1e6}
 DECIMAL_PREFIXES = ("", "k", "M", "G", "T", "P")
 BYTES_PER_UNIT = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 LONGEST_REPR = 300
+COLOUR = re.compile(r"(\x1b\[[0-9;]*m)")
+CI_COMMAND = re.compile(r"^:(?=:)|#(?=#\[|#vso\[)")
+"""Where GitHub Actions and Azure Pipelines find a command: `::` at the start of a line, `##[` anywhere."""
 
 
 def round_to_digits(value: float, digits: int) -> str:
@@ -72,6 +76,22 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+
+
+def safe_line(line: str, coloured: bool = False) -> str:
+    """Return a line for a terminal or a CI log, in which foreign text is no escape sequence and no command of CI's.
+
+    coloured: whether colours stay.
+    """
+    parts = COLOUR.split(line) if coloured else [line]  # every second one is a colour
+    shown = "".join(part if at % 2 else printable(part) for at, part in enumerate(parts))
+    indent = len(shown) - len(shown.lstrip())
+    return shown[:indent] + CI_COMMAND.sub(lambda found: f"\\x{ord(found[0]):02x}", shown[indent:])
+
+
+def safe_lines(text: str, coloured: bool = False) -> str:
+    """Return lines as `safe_line` does each."""
+    return "\n".join(safe_line(line, coloured) for line in text.split("\n"))
 
 
 def repr_of(value: object) -> str:

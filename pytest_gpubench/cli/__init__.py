@@ -33,6 +33,7 @@ BROKEN_PIPE = 141
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return its exit status: 0, 1 for a regression found, 2 for bad usage or a bad file."""
+    from pytest_gpubench.cli.output import complain
     from pytest_gpubench.results.store.run_file import uncollected
 
     words = sys.argv[1:] if arguments is None else list(arguments)
@@ -44,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             status = int(chosen.run(chosen))
         sys.stdout.flush()
     except GpuBenchError as error:
-        print(f"pytest-gpubench {chosen.command}: {error}", file=sys.stderr)
+        complain(chosen.command, [str(error)])
         return BAD_USAGE
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes once more at its end

@@ -15,7 +15,7 @@ from pytest_gpubench.results.baseline import slimmed
 from pytest_gpubench.results.model import Outcome, SavedRun
 from pytest_gpubench.results.store import read_run
 from pytest_gpubench.stats.tolerance import RegressionTolerance, parse_tolerance
-from pytest_gpubench.units import count, format_time, printable, round_to_digits
+from pytest_gpubench.units import count, format_time, printable, round_to_digits, safe_line
 from pytest_gpubench.verdict.saved_runs import Finding, compare_runs
 
 EXAMPLES = """compare main latest
@@ -80,7 +80,7 @@ def run(arguments: argparse.Namespace) -> int:
         _refuse_other_hosts(findings, arguments.host_mismatch)
         _refuse_other_devices(_lost_devices(old, new), (), arguments.host_mismatch)
         head = [f"old: {run_title(old_path, old)}", f"new: {run_title(new_path, new)}"]
-        write("\n".join([*map(printable, head), "", *_report(findings, tolerance, arguments)]))
+        write("\n".join([*map(safe_line, head), "", *_report(findings, tolerance, arguments)]))
         statuses.append(_status(findings, arguments))
     return max(statuses)
 

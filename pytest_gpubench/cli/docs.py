@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from pytest_gpubench.cli.arguments import Commands
-from pytest_gpubench.cli.output import write
+from pytest_gpubench.cli.output import write, write_raw
 from pytest_gpubench.errors import BadRequest
 
 LINK = re.compile(r"\[([^\]]+)\]\([^)]*\)")
@@ -34,7 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
 
         Console().print(Markdown(LINK.sub(r"\1", read(arguments.topic))))
     else:
-        write(read(arguments.topic).rstrip("\n"))
+        write_raw(read(arguments.topic).rstrip("\n"))
     return 0
 
 

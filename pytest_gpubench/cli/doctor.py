@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_gpubench.cli.arguments import Commands
+from pytest_gpubench.cli.output import write
 from pytest_gpubench.errors import BadRequest, GpuBenchError
 from pytest_gpubench.gpu.datasheets import datasheet_of
 from pytest_gpubench.results.model import DeviceFacts, Timing
@@ -74,18 +75,18 @@ def run(arguments: argparse.Namespace) -> int:
     from pytest_gpubench.report.terminal import device_lines
 
     device = find_device("auto")
-    print("\n".join(device_lines(device.facts)))
+    write("\n".join(map(printable, device_lines(device.facts))))
     if device.type == "cpu":
-        print(f"GPU: none, {why_no_gpu()}")
-        print(WITHOUT_GPU)
+        write(f"GPU: none, {why_no_gpu()}")
+        write(WITHOUT_GPU)
         return 1
     for line in state_lines(device):
-        print(line)
+        write(line)
     try:
         for line in _measured_lines(device, arguments.quick):
-            print(line, flush=True)
+            write(line)
     except GpuBenchError as error:
-        print(f"profiler (CUPTI): NOT usable: {error}")
+        write(f"profiler (CUPTI): NOT usable: {error}")
         return 1
     return 0
 
@@ -104,7 +105,7 @@ def _restore_clocks(folder: Path | None) -> int:
     from pytest_gpubench.gpu.lock_file import lock_folder
 
     restored = restore_abandoned(lock_folder(folder))
-    print("\n".join(each.sentence for each in restored) or "no clocks to give back")
+    write("\n".join(printable(each.sentence) for each in restored) or "no clocks to give back")
     return 1 if any(each.left for each in restored) else 0
 
 

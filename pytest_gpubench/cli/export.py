@@ -13,6 +13,7 @@ from pytest_gpubench.cli.saved import find_one
 from pytest_gpubench.report.markdown import markdown_summary
 from pytest_gpubench.results.model import DeviceFacts, Measurement, SavedRun, Speedup, TestRecord, Timing
 from pytest_gpubench.results.store import encode_run, read_run
+from pytest_gpubench.units import safe_line
 
 EXAMPLES = """export latest --format csv -o run.csv
 export main --format markdown
@@ -61,12 +62,13 @@ def csv_text(run: SavedRun) -> str:
 
 
 def cell(value: Cell) -> str | int | float:
-    """Return what a cell holds: text that a spreadsheet takes for no formula, and nothing for what is not known."""
+    """Return what a cell holds: text in one line that is no formula to a spreadsheet; nothing for what is not known."""
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return ""
-    if isinstance(value, str) and (value.lstrip().startswith(FORMULA_STARTS) or value[:1] in ("\t", "\r", "\n")):
-        return f"'{value}"
-    return value
+    if not isinstance(value, str):
+        return value
+    shown = safe_line(value)
+    return f"'{shown}" if shown.lstrip().startswith(FORMULA_STARTS) else shown
 
 
 def csv_row(run: SavedRun, record: TestRecord, item: Measurement) -> dict[str, Cell]:

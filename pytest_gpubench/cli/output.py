@@ -8,22 +8,27 @@ from pathlib import Path
 from pytest_gpubench.report.layout import Column, Screen, lay_out
 from pytest_gpubench.results.files import write_text
 from pytest_gpubench.results.model import SavedRun
-from pytest_gpubench.units import count, printable
+from pytest_gpubench.units import count, safe_line, safe_lines
 
 
 def say(sentence: str) -> None:
     """Write what goes on to standard error: standard output is for results."""
-    print(f"gpu_bench: {sentence}", file=sys.stderr, flush=True)
+    print(safe_line(f"gpu_bench: {sentence}"), file=sys.stderr, flush=True)
 
 
 def complain(command: str, sentences: Sequence[str]) -> None:
     """Write what is wrong to standard error."""
     for sentence in sentences:
-        print(f"pytest-gpubench {command}: {sentence}", file=sys.stderr)
+        print(safe_lines(f"pytest-gpubench {command}: {sentence}"), file=sys.stderr)
 
 
 def write(text: str) -> None:
-    """Write text to standard output; where nobody reads on (`| head`), the rest is dropped and the status stays."""
+    """Write lines to standard output; where nobody reads on (`| head`), the rest is dropped and the status stays."""
+    write_raw(safe_lines(text, has_colour()))
+
+
+def write_raw(text: str) -> None:
+    """Write text that other programs read, as it is."""
     try:
         sys.stdout.write(f"{text}\n" if text else "")
         sys.stdout.flush()
@@ -37,10 +42,10 @@ def write_form(text: str, target: str | None, run: SavedRun, form: str) -> None:
     target: None and `-` are standard output, where nothing else is said.
     """
     if target is None or target == "-":
-        write(text.rstrip("\n"))
+        write_raw(text.rstrip("\n"))
         return
     write_text(text, Path(target))
-    print(printable(f"{target}: {count(len(run.records), 'test')} as {form}"), file=sys.stderr)
+    print(safe_line(f"{target}: {count(len(run.records), 'test')} as {form}"), file=sys.stderr)
 
 
 def table(columns: Sequence[Column]) -> list[str]:

@@ -8,11 +8,12 @@ import pytest
 
 from pytest_gpubench.errors import BadFile, BadRequest
 from pytest_gpubench.limits import regression_tolerance
+from pytest_gpubench.plugin import terminal
 from pytest_gpubench.plugin.results import Results
 from pytest_gpubench.plugin.workers import is_worker
 from pytest_gpubench.settings import Settings, flag_name, ini_name
 from pytest_gpubench.stats.tolerance import parse_tolerance
-from pytest_gpubench.units import count
+from pytest_gpubench.units import count, safe_line
 
 if TYPE_CHECKING:
     from pytest_gpubench.results.baseline import Baseline
@@ -79,13 +80,13 @@ class ComparedRun:
     def pytest_report_header(self) -> str | None:
         """Say what the run is compared with."""
         if self._missing is not None and self.settings.missing_baseline == "warn":
-            return f"gpu_bench: {self._missing}"
-        return f"gpu_bench: compared with {', '.join(self._compared)}" if self._compared else None
+            return safe_line(f"gpu_bench: {self._missing}")
+        return safe_line(f"gpu_bench: compared with {', '.join(self._compared)}") if self._compared else None
 
     def pytest_terminal_summary(self, terminalreporter: "pytest.TerminalReporter") -> None:
         """Say why no test was compared."""
         if sentence := self._why_uncompared():
-            terminalreporter.write_line(f"gpu_bench: {sentence}", yellow=True)
+            terminal.write(terminalreporter, f"gpu_bench: {sentence}", yellow=True)
 
     def _why_uncompared(self) -> str | None:
         """Return why no test was compared although that was asked for; None where one was."""

@@ -8,8 +8,10 @@ from pytest_gpubench.errors import DeviceUnavailable
 from pytest_gpubench.plugin import markers
 from pytest_gpubench.plugin.gpu_turn import GpuTurns
 from pytest_gpubench.plugin.items import is_perf, uses_fixture
+from pytest_gpubench.plugin.options import usage_error
 from pytest_gpubench.plugin.workers import is_worker
 from pytest_gpubench.settings import Settings
+from pytest_gpubench.units import safe_line
 
 if TYPE_CHECKING:
     from pytest_gpubench.gpu.device import Device
@@ -53,7 +55,7 @@ class Collection:
         try:
             device = find_device(self.settings.device)
         except Exception as error:  # a broken torch, say: every perf test fails with it at its setup
-            self._header = f"gpu_bench: {error}"
+            self._header = safe_line(f"gpu_bench: {error}")
             return
         self._header = header_line(device.facts, self.settings)
         self._refuse_clocks(session.config, device)
@@ -70,7 +72,7 @@ class Collection:
             self.turns.refuse_clocks(device)
         except DeviceUnavailable as error:
             if not is_worker(config):
-                raise pytest.UsageError(str(error)) from None
+                raise usage_error(error) from None
 
     def _start_profiler(self, device: "Device") -> None:
         settings = self.settings

@@ -14,7 +14,7 @@ from pytest_gpubench.plugin.containment import Containment
 from pytest_gpubench.plugin.failures import Failures
 from pytest_gpubench.plugin.gpu_turn import GpuTurns
 from pytest_gpubench.plugin.lifecycle import Lifecycle
-from pytest_gpubench.plugin.options import add_options, resolve, resolve_early
+from pytest_gpubench.plugin.options import add_options, resolve, resolve_early, usage_error
 from pytest_gpubench.plugin.pin import pin_worker
 from pytest_gpubench.plugin.results import Results
 from pytest_gpubench.plugin.save import OutputFiles
@@ -63,7 +63,7 @@ def pytest_configure(config: pytest.Config) -> None:
         results = Results(config, resolver.run)
         compared = ComparedRun(config, resolver.run, results)
     except BadRequest as error:
-        raise pytest.UsageError(str(error)) from None
+        raise usage_error(error) from None
     settings = resolver.run
     workers = Workers(config, settings)
     turns = GpuTurns(config, settings, workers.pin)

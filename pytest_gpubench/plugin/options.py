@@ -20,6 +20,7 @@ from pytest_gpubench.settings import (
     parse_value,
     switch,
 )
+from pytest_gpubench.units import safe_lines
 
 
 def add_options(parser: pytest.Parser) -> None:
@@ -67,6 +68,11 @@ def _refuse_renamed(config: pytest.Config) -> None:
             raise BadRequest(f"{environment_name(old)} is now {environment_name(new)}")
         if ini_name(old) in in_file:
             raise BadRequest(f"ini key {ini_name(old)} is now {ini_name(new)}")
+
+
+def usage_error(error: Exception) -> pytest.UsageError:
+    """Return the error that ends the run before its first test."""
+    return pytest.UsageError(safe_lines(str(error)))
 
 
 def resolve_early(early_config: pytest.Config) -> Settings:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_gpubench.plugin import terminal
 from pytest_gpubench.plugin.workers import is_distributing, is_dry, is_worker, worker_name
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.units import count
@@ -95,21 +96,21 @@ class Results:
         if self.records:
             self._show(terminalreporter)
         if self._shortfall is not None:
-            terminalreporter.write_line(f"gpu_bench: {self._shortfall}", red=True)
+            terminal.write(terminalreporter, f"gpu_bench: {self._shortfall}", red=True)
 
     def _show(self, terminalreporter: "pytest.TerminalReporter") -> None:
         from pytest_gpubench.report.layout import Screen
         from pytest_gpubench.report.table import render
         from pytest_gpubench.report.terminal import summary_lines
 
-        terminalreporter.write_line("")
+        terminal.write(terminalreporter, "")
         if not self.settings.quiet:
             screen = Screen.current(self.config.get_terminal_writer().hasmarkup)
             text = render(self.records, self.settings, screen)
             for line in [*text.split("\n"), ""] if text else []:
-                terminalreporter.write_line(line)
+                terminal.write(terminalreporter, line, screen.color)
         for line in summary_lines(self.records, self.settings):
-            terminalreporter.write_line(line)
+            terminal.write(terminalreporter, line)
 
     def _devices(self) -> "list[DeviceFacts]":
         """Return what workers will measure on, as far as that is known without torch: GPUs, or the CPU."""

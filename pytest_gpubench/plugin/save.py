@@ -8,6 +8,7 @@ import pytest
 
 from pytest_gpubench import __version__
 from pytest_gpubench.errors import BadFile, BadRequest
+from pytest_gpubench.plugin import terminal
 from pytest_gpubench.plugin.baseline import ComparedRun
 from pytest_gpubench.plugin.failures import Failures
 from pytest_gpubench.plugin.results import Results
@@ -68,7 +69,7 @@ class OutputFiles:
     def pytest_terminal_summary(self, terminalreporter: "pytest.TerminalReporter") -> None:
         """Say which files were written, and which could not be."""
         for line, failed in self._lines:
-            terminalreporter.write_line(f"gpu_bench: {line}", red=failed)
+            terminal.write(terminalreporter, f"gpu_bench: {line}", red=failed)
 
     def _run(self) -> "SavedRun":
         """Return the run as it ended: all files have the same time and the same look at the commit."""

@@ -8,6 +8,12 @@ from typing import TextIO
 import pytest
 
 from pytest_gpubench.plugin.workers import is_worker, worker_name
+from pytest_gpubench.units import safe_line
+
+
+def write(reporter: pytest.TerminalReporter, line: str, coloured: bool = False, **markup: bool) -> None:
+    """Write a line of ours; coloured: whether it has colours already."""
+    reporter.write_line(safe_line(line, coloured), **markup)
 
 
 def say(config: pytest.Config, sentence: str) -> None:
@@ -15,12 +21,12 @@ def say(config: pytest.Config, sentence: str) -> None:
     reporter = config.pluginmanager.get_plugin("terminalreporter")
     if not is_worker(config) and reporter is not None:
         reporter.ensure_newline()
-        reporter.write_line(f"gpu_bench: {sentence}")
+        write(reporter, f"gpu_bench: {sentence}")
         return
     capture = config.pluginmanager.get_plugin("capturemanager")
     if capture is not None:
         with capture.global_and_fixture_disabled():
-            sys.stderr.write(f"gpu_bench: {worker_name()} {sentence}\n")
+            sys.stderr.write(safe_line(f"gpu_bench: {worker_name()} {sentence}") + "\n")
             sys.stderr.flush()
 
 
@@ -48,8 +54,8 @@ def progress(config: pytest.Config, terminal: TextIO | None) -> Callable[[str], 
         return lambda text: None
     writer = config.get_terminal_writer()
 
-    def write(text: str) -> None:
+    def show(text: str) -> None:
         terminal.write(text)
         terminal.flush()
 
-    return Progress(write, lambda: writer.fullwidth - writer.width_of_current_line).say
+    return Progress(show, lambda: writer.fullwidth - writer.width_of_current_line).say

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pytest_gpubench.errors import BadRequest, DeviceUnavailable
-from pytest_gpubench.plugin.options import resolve
+from pytest_gpubench.plugin.options import resolve, usage_error
 from pytest_gpubench.plugin.pin import Pin, pin_worker
 from pytest_gpubench.settings import Settings
 
@@ -21,7 +21,7 @@ def auto_workers(config: pytest.Config) -> int | None:
     try:
         settings = resolve(config).run
     except BadRequest as error:
-        raise pytest.UsageError(str(error)) from None
+        raise usage_error(error) from None
     asked_for_cpus = config.option.numprocesses == "logical" or os.environ.get("PYTEST_XDIST_AUTO_NUM_WORKERS")
     without_perf = settings.skip or re.search(r"\bnot\s+perf\b", config.option.markexpr or "")
     if asked_for_cpus or without_perf or settings.device == "cpu":
@@ -81,7 +81,7 @@ class Workers:
             try:
                 self.pin = pin_worker(settings)  # most workers have done so before the first conftest was imported
             except (BadRequest, DeviceUnavailable) as error:
-                raise pytest.UsageError(str(error)) from None
+                raise usage_error(error) from None
         if self.pin is not None:
             self.pin.sign(run_arguments(config))
 

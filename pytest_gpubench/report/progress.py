@@ -4,6 +4,8 @@ import threading
 import time
 from collections.abc import Callable
 
+from pytest_gpubench.units import printable
+
 PATIENCE_S = 1.0
 INTERVAL_S = 0.25
 FRAMES = "|/-\\"
@@ -44,7 +46,7 @@ class Progress:
                 elapsed_s = time.monotonic() - self._since
                 if not stop.is_set() and self._text and elapsed_s >= PATIENCE_S:
                     frame += 1
-                    self._show(f" {FRAMES[frame % len(FRAMES)]} {self._text}, {elapsed_s:.0f} s")
+                    self._show(printable(f" {FRAMES[frame % len(FRAMES)]} {self._text}, {elapsed_s:.0f} s"))
 
     def _show(self, line: str) -> None:
         self._erase()

@@ -8,7 +8,7 @@ from pytest_gpubench.report.phases import phases_lines, region_lines
 from pytest_gpubench.report.rows import Row, fold, reference_label, split
 from pytest_gpubench.results.kernels import by_category, unmatched
 from pytest_gpubench.results.model import Outcome, TestRecord, Timing
-from pytest_gpubench.units import choose_time_unit, count, format_time, round_to_digits
+from pytest_gpubench.units import choose_time_unit, count, format_time, round_to_digits, safe_line
 
 
 def report_section(record: TestRecord) -> str:
@@ -21,7 +21,7 @@ def report_section(record: TestRecord) -> str:
     lines = [line for row in alone for line in measurement_lines(row)]
     lines += [line for row in candidates for line in comparison_lines(row)]
     lines += [line for found in record.phases for line in phases_lines(found)]
-    return "\n".join(lines)
+    return "\n".join(map(safe_line, lines))
 
 
 def last_failing(rows: Sequence[Row]) -> Row:

@@ -11,7 +11,7 @@ from pytest_gpubench.report.rows import Row
 from pytest_gpubench.report.section import report_section as report_section
 from pytest_gpubench.results.model import DeviceFacts, Outcome, TestRecord, Timing
 from pytest_gpubench.settings import Settings
-from pytest_gpubench.units import count, format_bytes, printable
+from pytest_gpubench.units import count, format_bytes, printable, safe_line
 
 CACHE_WORDS = {"cold": "cold L2", "dirty": "dirty L2", "hot": "hot L2"}
 MOST_WARNINGS = 3
@@ -34,8 +34,8 @@ def header_line(facts: DeviceFacts | None, settings: Settings, gpus: int = 1) ->
     timer = "wall" if facts is not None and facts.type == "cpu" and settings.timer != "scripted" else settings.timer
     cache = CACHE_WORDS[settings.cache] if facts is None or facts.type == "cuda" else f"{settings.cache} cache"
     if settings.disable:
-        return f"gpu_bench: {', '.join(parts)}, switched off"
-    return f"gpu_bench: {', '.join([*parts, cache, timer])}"
+        return safe_line(f"gpu_bench: {', '.join(parts)}, switched off")
+    return safe_line(f"gpu_bench: {', '.join([*parts, cache, timer])}")
 
 
 def device_lines(facts: DeviceFacts) -> list[str]:

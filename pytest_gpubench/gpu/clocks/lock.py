@@ -40,6 +40,7 @@ from pytest_gpubench.gpu.holder import Holder
 from pytest_gpubench.gpu.lock import ignore
 from pytest_gpubench.gpu.nvml import Nvml
 from pytest_gpubench.settings import ClockWish
+from pytest_gpubench.units import safe_line
 
 
 class ClockLock:
@@ -199,7 +200,7 @@ def release_all() -> None:
             lock.release()
         except Exception as error:
             with suppress(Exception):  # there may be no stderr any more
-                sys.stderr.write(f"gpu_bench: {error}\n")
+                sys.stderr.write(safe_line(f"gpu_bench: {error}") + "\n")
 
 
 SIGNALS = EndSignals(release_all)

@@ -1,0 +1,57 @@
+"""A saved run may be a stranger's: no text of it is more than text to a terminal, or to the log of a CI job."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from pytest_gpubench.results.model import SavedRun
+from pytest_gpubench.results.store import Storage, write_run
+from pytest_gpubench.units import safe_line, safe_lines
+from tests.cli.stored import Command
+from tests.results.hostile import ATTACK, attacks_in, hostile_run
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "show run.json",
+        "show run.json --verbose",
+        "show run.json --markdown -",
+        "show run.json --test nothing",
+        "compare run.json run.json --verbose",
+        "compare run.json other.json --host-mismatch=warn",
+        "compare run.json other.json",
+        "history * --storage saved",
+        "history nothing --storage saved",
+        "list --storage saved",
+        "list --storage saved --device none",
+        "merge run.json other.json -o merged.json",
+        "merge run.json run.json other.json -o merged.json --any-commit --keep first",
+        "prune --storage saved --keep 1 --named",
+        "show latest --storage saved",
+        "show nothing --storage saved",
+        "export run.json --format csv",
+        "export run.json --format markdown",
+    ],
+)
+def test_no_text_of_a_saved_run_is_a_command(command: Command, words: str) -> None:
+    write_run(hostile_run(), Path("run.json"))
+    write_run(msgspec.structs.replace(hostile_run(nodeid="a.py::test_a", name=f"{ATTACK}other")), Path("other.json"))
+    Storage(Path("saved")).save_each(hostile_run(datetime="2026-03-01T12:30:45+00:00"), "main")
+    folder = Path(f"saved/{ATTACK.replace('/', '')}")
+    folder.mkdir()
+    write_run(hostile_run(), folder / f"0001_{ATTACK}.json")
+    (folder / "0002_damaged.json").write_text("{")
+    _, out, err = command(*words.split())
+    assert out + err
+    assert attacks_in(out + err) == []
+
+
+def test_lines_of_ours_stay() -> None:
+    assert safe_line("a \x1b[31mred\x1b[0m line", coloured=True) == "a \x1b[31mred\x1b[0m line"
+    assert safe_line("a.py::test_it[1] é ☃ …") == "a.py::test_it[1] é ☃ …"
+    assert safe_line("  ::error::x") == "  \\x3a:error::x"
+    assert safe_line("see ##[error] ##vso[x]") == "see \\x23#[error] \\x23#vso[x]"
+    assert safe_lines("a\n\r::warning::b") == "a\n\\r::warning::b"
+    assert isinstance(hostile_run(), SavedRun)

@@ -1,0 +1,60 @@
+"""A baseline may be a stranger's: no text of it is a command to the terminal, or to the log of the CI job."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.plugin.conftest import BenchRun
+from tests.plugin.saving import SPEEDS
+from tests.results.hostile import ATTACK, attacks_in
+
+TESTS = f"""{SPEEDS}
+@pytest.mark.parametrize("n", [1])
+def test_it(gpu_bench, n): gpu_bench.compare(candidate, reference)
+def test_alone(gpu_bench): gpu_bench(candidate)
+"""
+IDENTITY = {"nodeid", "source", "params", "name", "type", "label", "role", "kind", "reference", "outcome"}
+"""What a test and its measurements are found by, and what cannot be any text."""
+
+
+def attacked(value: Any, wanted: Callable[[str], bool], name: str = "") -> Any:
+    """Return JSON in which the wanted texts are attacks, by the name of their field."""
+    if isinstance(value, dict):
+        return {
+            key: attacked(each, wanted, f"{name}.{key}" if name == "params" else key) for key, each in value.items()
+        }
+    if isinstance(value, list):
+        return [attacked(each, wanted, name) for each in value]
+    return ATTACK if isinstance(value, str) and wanted(name) else value
+
+
+@pytest.mark.parametrize("field", ["", "timer", "cache", "host", "label", "nodeid", "params.n", "sentence", "name"])
+def test_no_text_of_a_baseline_is_a_command(bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch, field: str) -> None:
+    bench_run(TESTS, "--gpu-bench-save=main")
+    (path,) = Path(".gpu_benchmarks").glob("*/0001_main.json")
+    run = json.loads(path.read_text())
+    for record in run["gpu_bench"]["records"]:
+        if field == "sentence":
+            for item in record["measurements"]:
+                item["verdicts"] = [{"kind": "x", "asked": "x", "outcome": "invalid", "sentence": ATTACK}]
+    changed = attacked(run, lambda name: name == field if field else name not in IDENTITY)
+    changed["gpu_bench"]["name"] = ATTACK
+    path.write_text(json.dumps(changed))
+    monkeypatch.setenv("FACTOR", "1.5")
+    policies = ("--gpu-bench-missing-baseline=fail", "--gpu-bench-host-mismatch=fail")
+    for options in ((), ("--gpu-bench-compare-fail=median:5%", *policies)):
+        result = bench_run(TESTS, "--gpu-bench-compare=main", "--gpu-bench-markdown=run.md", "--color=no", *options)
+        assert "INTERNALERROR" not in result.stdout.str()
+        assert attacks_in(result.stdout.str() + result.stderr.str() + Path("run.md").read_text()) == []
+
+
+def test_no_name_of_a_file_is_a_command(bench_run: BenchRun) -> None:
+    folder = Path(".gpu_benchmarks") / ATTACK.replace("/", "")
+    folder.mkdir(parents=True)
+    (folder / f"0001_{ATTACK}.json").write_text("{")
+    for which in ("latest", "main", ATTACK):
+        result = bench_run(TESTS, f"--gpu-bench-compare={which}", f"--gpu-bench-html={ATTACK}/x/")
+        assert attacks_in(result.stdout.str() + result.stderr.str()) == []
