@@ -103,13 +103,14 @@ KINDS: dict[str, Callable[[int], int | None]] = {
 
 TIMES = {"any": 6, "prime": 2, "power of two": 2, "above a power of two": 3}
 _DRAWN = [kind for kind in KINDS for _ in range(TIMES.get(kind, 1)) if kind != "zero"]
+_KINDS, _KINDS_AND_ZERO = st.sampled_from(_DRAWN), st.sampled_from([*_DRAWN, "zero"])
 
 
 @st.composite
 def sizes(draw: DrawFn, within: Range) -> int:
     """Draw the length of a side; shrinks towards the smallest."""
     lowest, highest = (size // within.multiple_of for size in (within.first, within.last))
-    kind = draw(st.sampled_from([*_DRAWN, "zero"] if lowest == 0 else _DRAWN))
+    kind = draw(_KINDS_AND_ZERO if lowest == 0 else _KINDS)
     octaves = draw(st.integers(min(highest, max(lowest, EXACT - 1)).bit_length(), highest.bit_length()))
     top = min(highest, (1 << octaves) - 1)
     bottom = lowest if octaves <= WINDOW + EXACT.bit_length() - 1 else max(lowest, 1 << (octaves - WINDOW))
