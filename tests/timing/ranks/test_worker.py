@@ -1,5 +1,9 @@
-"""Real processes, on the CPU, over gloo: what they take, what is told of them, and that none is left behind."""
+"""Real processes, on the CPU, over gloo: what they take, what is told of them, and that none is left behind.
 
+The processes of most tests are copies of one that has imported torch already: importing it is most of what they cost.
+"""
+
+import multiprocessing
 import os
 import re
 import signal
@@ -77,10 +81,23 @@ def no_orphans() -> Any:
     assert children() <= before
 
 
-def children() -> set[int]:
+@pytest.fixture
+def forked(no_orphans: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = multiprocessing.get_context("forkserver")
+    server.set_forkserver_preload([__name__])
+    monkeypatch.setattr(torch.multiprocessing, "get_context", lambda method: server)
+
+
+def children(parent: int | None = None) -> set[int]:
     """Return the processes that this one has started and that still are there, but for multiprocessing's own."""
-    listed = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()
-    return {int(pid) for pid in listed if b"resource_tracker" not in Path(f"/proc/{pid}/cmdline").read_bytes()}
+    parent, found = parent or os.getpid(), set()
+    for pid in map(int, Path(f"/proc/{parent}/task/{parent}/children").read_text().split()):
+        command = Path(f"/proc/{pid}/cmdline").read_bytes()
+        if b"multiprocessing.forkserver" in command and parent == os.getpid():
+            found |= children(pid)
+        elif b"resource_tracker" not in command:
+            found.add(pid)
+    return found
 
 
 def measured(job: Job, timeout_s: float = PATIENT_S) -> Ranks | None:
@@ -100,21 +117,21 @@ def test_an_all_reduce_is_checked_and_timed_by_both() -> None:
     assert found.timing.median_us >= max(found.medians_us)
 
 
-@pytest.mark.usefixtures("no_orphans")
+@pytest.mark.usefixtures("forked")
 def test_without_a_number_of_reps_both_stop_after_the_same() -> None:
     found = measured(Job(reduce_all, replace(PLAN, reps=None, max_time_s=0.2), numbers))
     assert found is not None
     assert found.timing.reps >= 12
 
 
-@pytest.mark.usefixtures("no_orphans")
+@pytest.mark.usefixtures("forked")
 def test_what_is_not_timed_is_checked_all_the_same() -> None:
     assert measured(Job(reduce_all, PLAN, numbers, is_sum, timed=False)) is None
     with pytest.raises(WrongResult, match="rank 1 of 2 of 'reduce_all' failed: it is not 4"):
         measured(Job(reduce_all, PLAN, numbers, is_four, timed=False))
 
 
-@pytest.mark.usefixtures("no_orphans")
+@pytest.mark.usefixtures("forked")
 def test_an_error_of_one_rank_is_told_with_its_traceback() -> None:
     with pytest.raises(MeasurementError, match="rank 1 of 2 of 'fail_on_second' raised ValueError: planted") as caught:
         measured(Job(fail_on_second, PLAN, numbers))
@@ -123,7 +140,7 @@ def test_an_error_of_one_rank_is_told_with_its_traceback() -> None:
     assert others.startswith("gpu_bench: meanwhile rank 0 was calling the function for the first time")
 
 
-@pytest.mark.usefixtures("no_orphans")
+@pytest.mark.usefixtures("forked")
 def test_a_rank_that_dies_is_named_and_not_the_one_that_notices() -> None:
     with pytest.raises(
         MeasurementError, match="rank 1 of 2 of 'die_on_second' was ended by SIGKILL while it was calling"
@@ -131,7 +148,7 @@ def test_a_rank_that_dies_is_named_and_not_the_one_that_notices() -> None:
         measured(Job(die_on_second, PLAN, numbers))
 
 
-@pytest.mark.usefixtures("no_orphans")
+@pytest.mark.usefixtures("forked")
 def test_a_rank_that_hangs_is_ended_and_said_where_it_hung() -> None:
     with pytest.raises(MeasurementError, match="made no progress within the 5 s") as caught:
         measured(Job(hang_on_second, PLAN, numbers), IMPATIENT_S)
