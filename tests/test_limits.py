@@ -104,12 +104,12 @@ def test_an_impossible_limit_is_refused_with_what_is_wrong(name: str, value: obj
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_number_beyond_all_floats_is_refused(name: str) -> None:
-    with pytest.raises(BadRequest, match=rf"^perf\({name}=10{{400}}\): it is too large for a number$"):
+    with pytest.raises(BadRequest, match=rf"^perf\({name}=10+…\): it is too large for a number$"):
         Limits(**{name: 10**400})  # type: ignore[arg-type] # one limit of many
 
 
 def test_a_number_beyond_all_floats_is_refused_for_one_gpu() -> None:
-    with pytest.raises(BadRequest, match=r"^perf\(max_time_us=\{'H200': 10{400}\}\): it is too large for a number$"):
+    with pytest.raises(BadRequest, match=r"^perf\(max_time_us=\{'H200': 10+…\): it is too large for a number$"):
         Limits(max_time_us={"H200": 10**400})
 
 

@@ -1,6 +1,7 @@
 """The studies need a GPU; that they can be started needs none."""
 
 import importlib
+import statistics
 
 import pytest
 
@@ -17,4 +18,8 @@ def test_a_study_says_what_it_takes(name: str, capsys: pytest.CaptureFixture[str
 
 
 def test_a_function_in_a_fresh_process() -> None:
-    assert in_fresh_process(spread, [1.0, 2.0, 4.0]) == 1.5
+    assert in_fresh_process(statistics.median, [1.0, 2.0, 4.0]) == 2.0
+
+
+def test_the_spread_is_of_the_median() -> None:
+    assert spread([1.0, 2.0, 4.0]) == 1.5

@@ -329,6 +329,7 @@ def sparse() -> torch.Tensor:
         (lambda x: (x.requires_grad_(),), lambda x: (x * 2).detach(), 512),
     ],
 )
+@pytest.mark.filterwarnings("ignore:Sparse:UserWarning")
 def test_each_byte_of_memory_once(
     inputs: Callable[[torch.Tensor], tuple[object, ...]], outputs: Callable[[torch.Tensor], object], expected: int
 ) -> None:

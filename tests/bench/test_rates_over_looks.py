@@ -41,6 +41,8 @@ MOVED_BYTES = 10**8
 AT_LIMIT_US = MOVED_BYTES / LIMIT_GBPS / 1e3
 SHORT_REP_S = 0.5e-3
 """What a rep of a short kernel takes on the host, flush and all: two thousand fit into the second that a limit has."""
+MEDIUM_REP_S = 1.5e-3
+"""Several hundred reps, and three looks."""
 LONG_REP_S = 4e-3
 RATES = (0.97, 0.99, 1.0, 1.01, 1.03)
 """Of the limit."""
@@ -262,7 +264,7 @@ def test_verdicts_come_in_the_order_in_which_limits_are_declared() -> None:
 
 
 @pytest.mark.parametrize("take", [measured, compared])
-@pytest.mark.parametrize("noise", NOISES)
+@pytest.mark.parametrize("noise", [pytest.param(NOISES[0], marks=pytest.mark.slow), NOISES[1]])
 def test_a_rate_at_its_limit_fails_as_seldom_as_promised(take: Take, noise: float) -> None:
     alpha, number = 0.05, 200
     found = Counter(session.outcome for session in sessions(take, 1.0, noise, alpha, number, LONG_REP_S))
@@ -270,7 +272,8 @@ def test_a_rate_at_its_limit_fails_as_seldom_as_promised(take: Take, noise: floa
     assert found.total() == number
 
 
-def test_three_limits_at_once_each_fail_as_seldom_as_promised() -> None:
+@pytest.mark.parametrize("rep_s", [MEDIUM_REP_S, pytest.param(SHORT_REP_S, marks=pytest.mark.slow)])
+def test_three_limits_at_once_each_fail_as_seldom_as_promised(rep_s: float) -> None:
     """All exactly at their limit: what one decides stands, and ends the reps that the others would have had."""
     alpha, number, noise = 0.05, 200, 0.05
     limits = Limits(max_rel_std=math.sqrt(math.expm1(noise**2)), max_time_us=AT_LIMIT_US, min_gbps=LIMIT_GBPS)
@@ -278,7 +281,7 @@ def test_three_limits_at_once_each_fail_as_seldom_as_promised() -> None:
     looks: Counter[int] = Counter()
     for seed in np.random.SeedSequence(20250612).spawn(number):
         judgement = judgement_of(settings_of(alpha), limits)
-        reps_of(noisy(np.random.default_rng(seed), 1.0, noise), settings_of(alpha), SHORT_REP_S, judgement)
+        reps_of(noisy(np.random.default_rng(seed), 1.0, noise), settings_of(alpha), rep_s, judgement)
         fails = [item.kind for item in judgement.verdicts if item.outcome is FAIL]
         failed.update([*fails, *(["any"] if fails else [])])
         assert len(judgement.verdicts) == len(SHARES) - 1

@@ -17,7 +17,7 @@ values = st.one_of(special, st.floats(-4, 4), st.floats(allow_nan=True))
 
 class TestElements:
     @pytest.mark.parametrize("dtype", [*FLOATS, *FLOAT8, *COMPLEX, *INTEGERS, torch.bool], ids=str)
-    @settings(max_examples=25, deadline=None)
+    @settings(max_examples=10, deadline=None)
     @given(data=st.data())
     def test_one_wrong_element_is_found_where_it_is(self, dtype: torch.dtype, data: st.DataObject) -> None:
         """Whatever the layouts and the chunk; and nothing is found where nothing was planted."""

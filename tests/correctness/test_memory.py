@@ -40,6 +40,7 @@ class TestAliases:
             ("first[0]", "second[0]")
         ]
 
+    @pytest.mark.filterwarnings("ignore:Sparse:UserWarning")
     def test_gradients_sparse_and_meta(self) -> None:
         x = torch.ones(3, requires_grad=True)
         values = torch.ones(2)

@@ -189,7 +189,7 @@ def test_that_no_trace_was_taken_is_told_with_the_reason(
     source = """
 def test_it(gpu_bench):
     import torch
-    with torch.profiler.profile():
+    with torch.profiler.profile(acc_events=True):  # torch 2.11 warns of every profile without it
         gpu_bench(fast)
 """
     result = bench_run(source, "--gpu-bench-trace=traces", "--gpu-bench-reps=2", *options, timer=timer)

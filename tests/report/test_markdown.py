@@ -398,7 +398,7 @@ def test_too_low_a_limit_is_refused() -> None:
 
 @pytest.mark.parametrize("attack", ["$", "#a", "\ud800", "\U0010ffff", "&a", "@a", "☃"])
 def test_the_shortest_summary_holds_the_machine_whatever_its_name(attack: str) -> None:
-    summary = markdown_summary(hostile_run(attack * 500, tests=200), {attack * 500: attack * 5000}, LEAST_BYTES)
+    summary = markdown_summary(hostile_run(attack * 500, tests=30), {attack * 500: attack * 5000}, LEAST_BYTES)
     assert len(summary.encode()) <= LEAST_BYTES
     assert "- pytest-gpubench: " in summary
     assert "facts left out" not in summary

@@ -125,6 +125,7 @@ def test_places_are_the_same_each_time_in_order_and_inside(values: list[float]) 
     assert all(LEAST_RUNS <= point.index <= len(values) - LEAST_RUNS for point in found)
 
 
+@settings(max_examples=10)
 @given(st.integers(0, 99), st.floats(0.01, 100))
 def test_the_unit_does_not_matter(seed: int, unit: float) -> None:
     values = make_series(seed, 30, NOISES["normal"], {15: 1.1})

@@ -245,16 +245,12 @@ def test_a_single_look_is_the_sign_test(count: int, alpha: float) -> None:
 def chances_of_failing(looks: tuple[int, ...], ranks: tuple[int | None, ...]) -> list[Fraction]:
     """Return how likely a fair walk has failed by each look, one coin at a time."""
     last_of = dict(zip(looks, ranks, strict=True))
-    open_walks, failed, chances = {0: Fraction(1)}, Fraction(0), []
+    open_walks, failed, chances = Counter({0: 1}), Fraction(0), []
     for quads in range(1, looks[-1] + 1):
-        moved: Counter[int] = Counter()
-        for good, chance in open_walks.items():
-            moved[good] += chance / 2  # type: ignore[assignment]  # typeshed counts in whole numbers only
-            moved[good + 1] += chance / 2  # type: ignore[assignment]
-        open_walks = dict(moved)  # type: ignore[arg-type]
+        open_walks += Counter({good + 1: walks for good, walks in open_walks.items()})
         if quads in last_of:
             lost = [good for good in open_walks if good < (last_of[quads] or 0)]
-            failed += sum((open_walks.pop(good) for good in lost), Fraction(0))
+            failed += Fraction(sum(map(open_walks.pop, lost)), 2**quads)
             chances.append(failed)
     return chances
 

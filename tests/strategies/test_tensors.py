@@ -142,7 +142,9 @@ class TestUnderGiven:
     def test_a_failing_example_prints_the_call_that_makes_it(self) -> None:
         @seed(0)
         @settings(database=None, deadline=None, phases=[Phase.generate, Phase.shrink])
-        @given(x=gst.tensors(gst.shapes(max_bytes="64KiB"), gst.dtypes("bfloat16"), gst.layouts("sliced"), values="peaked"))
+        @given(
+            x=gst.tensors(gst.shapes(max_bytes="64KiB"), gst.dtypes("bfloat16"), gst.layouts("sliced"), values="peaked")
+        )
         def fails(x: torch.Tensor) -> None:
             assert x.shape[1] < 100
 

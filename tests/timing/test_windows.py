@@ -181,12 +181,14 @@ class Tape:
     windows: list[list[Record]]
 
 
+gaps, lengths = st.integers(0, 5), st.integers(1, 50)
+kernels = st.lists(st.sampled_from(("add", "mul", "Memset")), min_size=1, max_size=3)
+
+
 @st.composite
 def tapes(draw: st.DrawFn) -> Tape:
     """Make a session of a few reps, with overlapping kernels in them and preparations between them."""
     tape, now_ns = Tape([], [], []), draw(st.integers(0, 2**62))
-    gaps = st.integers(0, 5)
-    lengths = st.integers(1, 50)
 
     def add(name: str) -> Record:
         nonlocal now_ns
@@ -195,7 +197,7 @@ def tapes(draw: st.DrawFn) -> Tape:
         tape.records.append(kernel(begin_ns, now_ns, name))
         return tape.records[-1]
 
-    for _ in range(draw(st.integers(1, 5))):
+    for _ in range(draw(st.integers(1, 3))):
         tape.calls.append(call(draw(st.sampled_from("ab")), prepares := draw(st.booleans())))
         for _ in range(draw(st.integers(0, 2)) * prepares):
             add("prepare")
@@ -204,7 +206,7 @@ def tapes(draw: st.DrawFn) -> Tape:
         begin = add(BEGIN)
         window = [
             kernel(start_ns := begin.end_ns + draw(st.integers(0, 60)), start_ns + draw(lengths), name)
-            for name in draw(st.lists(st.sampled_from(("add", "mul", "Memset")), min_size=1, max_size=4))
+            for name in draw(kernels)
         ]
         window.sort(key=lambda record: record.start_ns)
         tape.records += window

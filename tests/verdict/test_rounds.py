@@ -4,6 +4,7 @@ import math
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Literal
 
 import msgspec
@@ -158,9 +159,14 @@ def test_pairs_that_agree_within_ticks_are_not_certain() -> None:
 # operating characteristics
 
 
+@cache
+def empty_runs(rounds: int) -> list[ArmRun]:
+    return take(lambda arm, number: (), rounds)
+
+
 def session(rng: random.Random, rounds: int, slower: float, spread: float = 0.005, drift: float = 0.03) -> list[float]:
     """Return the pairs of a session in which runs differ by `spread` and everything drifts by `drift` in the end."""
-    runs = take(lambda arm, number: (), rounds)
+    runs = empty_runs(rounds)
     values = [
         math.exp(rng.gauss(0, spread) + drift * number / (len(runs) - 1)) * (1 + slower * (each.arm == "HEAD"))
         for number, each in enumerate(runs)
