@@ -10,6 +10,8 @@ import msgspec
 
 from pytest_gpubench.results.counterpart import Missing, PastTest, few
 from pytest_gpubench.results.model import DeviceFacts, Measurement, Outcome, SavedRun, Timing
+from pytest_gpubench.results.sessions import earlier_by_test, spreads_of
+from pytest_gpubench.stats.process_spread import ProcessSpread
 from pytest_gpubench.units import printable
 
 __tracebackhide__ = True
@@ -27,6 +29,7 @@ class _Test(msgspec.Struct, array_like=True, frozen=True):
     params: dict[str, str]
     source: str
     measurements: tuple[Measurement, ...]
+    earlier: tuple[tuple[Measurement, ...], ...]
 
 
 class _Run(msgspec.Struct, array_like=True, frozen=True):
@@ -88,7 +91,8 @@ class Baseline:
         for run in self._runs:
             for test in run.tests:
                 device = run.devices[test.device]
-                yield PastTest(test.nodeid, run.name, device, run.torch, test.params, test.source, test.measurements)
+                about = test.nodeid, run.name, device, run.torch, test.params, test.source
+                yield PastTest(*about, test.measurements, earlier=test.earlier)
 
     def find(
         self,
@@ -115,10 +119,15 @@ class Baseline:
         return replace(past, caveats=told) if told else past
 
     @cached_property
+    def spreads(self) -> dict[str, ProcessSpread]:
+        """By `speedup` and `time`, how much a test is expected to differ from process to process."""
+        return spreads_of(self.tests())
+
+    @cached_property
     def _index(self) -> _Index:
         index = _Index()
         for test in self.tests():
-            index.add(test, test.nodeid not in self._others)
+            index.add(replace(test, spreads=self.spreads), test.nodeid not in self._others)
         return index
 
     def _other_host(self, device: DeviceFacts) -> Missing:
@@ -161,6 +170,7 @@ def _another(past: PastTest, source: str, params: Mapping[str, str]) -> Missing 
 
 def _slim(name: str, run: SavedRun) -> _Run:
     devices: dict[DeviceFacts, int] = {}
+    earlier = earlier_by_test(run)
     tests = [
         _Test(
             record.nodeid,
@@ -168,6 +178,11 @@ def _slim(name: str, run: SavedRun) -> _Run:
             record.params,
             record.source,
             tuple(map(_slim_measurement, record.measurements)),
+            tuple(
+                tuple(map(_slim_measurement, session.measurements))
+                for session in earlier.get((record.nodeid, record.device.name), ())
+                if (session.source, _comparable(session.params)) == (record.source, _comparable(record.params))
+            ),
         )
         for record in run.records
     ]
@@ -191,11 +206,14 @@ def _slim_measurement(item: Measurement) -> Measurement:
 
 def slimmed(run: SavedRun) -> SavedRun:
     """Return a run with nothing but what it can be compared by: of thousands of tests, a quarter of the memory."""
-    records = [
-        msgspec.structs.replace(record, measurements=tuple(map(_slim_measurement, record.measurements)))
-        for record in run.records
-    ]
-    return msgspec.structs.replace(run, records=tuple(records))
+    records, earlier = (
+        tuple(
+            msgspec.structs.replace(record, measurements=tuple(map(_slim_measurement, record.measurements)))
+            for record in found
+        )
+        for found in (run.records, run.earlier)
+    )
+    return msgspec.structs.replace(run, records=records, earlier=earlier)
 
 
 def function_of(nodeid: str) -> str:

@@ -2,12 +2,13 @@
 
 from collections import ChainMap
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
 from typing import Literal, NamedTuple
 
 from pytest_gpubench.results.model import DeviceFacts, Measurement, SavedRun, Timing
+from pytest_gpubench.stats.process_spread import ProcessSpread
 from pytest_gpubench.units import printable
 
 __tracebackhide__ = True
@@ -108,11 +109,23 @@ class PastTest:
     measurements: tuple[Measurement, ...]
     caveats: tuple[str, ...] = ()
     """What differs between the two runs and may be why their times do, a sentence each."""
+    earlier: tuple[tuple[Measurement, ...], ...] = ()
+    """Its measurements in each earlier session of the run, oldest first."""
+    spreads: Mapping[str, ProcessSpread] = field(default_factory=dict)
+    """By `speedup` and `time`, how much a test of the run is expected to differ from process to process."""
 
     @cached_property
     def by_key(self) -> dict[MeasurementKey, Measurement]:
         """Its measurements by what they are known by."""
         return dict(zip(keys_of(self.measurements), self.measurements, strict=True))
+
+    def earlier_of(self, key: MeasurementKey) -> list[Measurement]:
+        """Return the same measurement in the earlier sessions that have it."""
+        return [session[key] for session in self._earlier_by_key if key in session]
+
+    @cached_property
+    def _earlier_by_key(self) -> list[dict[MeasurementKey, Measurement]]:
+        return [dict(zip(keys_of(found), found, strict=True)) for found in self.earlier]
 
     def measurement(
         self, label: str, role: str = "", reference: str = "", example: str = "", occurrence: int = 0

@@ -47,7 +47,9 @@ class Change:
     difference: Interval | None = None
     """Of new less old in microseconds, as `interval`; None for speedups too."""
     counts: tuple[int, int] = (0, 0)
-    """The samples of the old and the new run."""
+    """The samples of the old and the new run; of several sessions, those of one."""
+    sessions: tuple[int, int] = (1, 1)
+    """The sessions of the old and the new run, each a process of its own."""
 
 
 def change_of_samples(

@@ -4,11 +4,19 @@ Everything that compares old with new asks here: a running test, `pytest-gpubenc
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import cast
 
 from pytest_gpubench.results.model import Measurement, Outcome, Timing
+from pytest_gpubench.stats.process_spread import (
+    UNKNOWN_SPEEDUP,
+    UNKNOWN_TIME,
+    ProcessSpread,
+    change_across,
+    shrunk,
+    spread_of,
+)
 from pytest_gpubench.stats.regression import (
     Change,
     Metric,
@@ -19,7 +27,7 @@ from pytest_gpubench.stats.regression import (
     least_samples,
 )
 from pytest_gpubench.stats.tolerance import RegressionTolerance
-from pytest_gpubench.units import choose_time_unit, count, format_time, printable, round_to_digits
+from pytest_gpubench.units import choose_time_unit, count, format_share, format_time, printable, round_to_digits
 from pytest_gpubench.verdict.decision import OUTCOMES
 
 __tracebackhide__ = True
@@ -45,19 +53,36 @@ class JudgedChange:
     """That the older one is too slow to guard the new one, by as much as is tolerated; empty where it is not."""
 
 
+@dataclass(frozen=True)
+class Sessions:
+    """What other processes say of a measurement."""
+
+    old: Sequence[Measurement] = ()
+    """The same measurement in the earlier sessions of the old run."""
+    new: Sequence[Measurement] = ()
+    """Likewise of the new run."""
+    suite: Mapping[str, ProcessSpread] = field(default_factory=dict)
+    """By `speedup` and `time`, the spread that a test of the old run is expected to have."""
+
+
 def compare_measurements(
-    old: Measurement, new: Measurement, tolerance: RegressionTolerance, alpha: float, where: str
+    old: Measurement,
+    new: Measurement,
+    tolerance: RegressionTolerance,
+    alpha: float,
+    where: str,
+    sessions: Sessions = Sessions(),
 ) -> JudgedChange:
     """Compare a measurement with the same one of an older run; where: the older run, as in `the baseline 'main'`."""
     label = new.timing.label
     try:
-        change = change_between(old, new, tolerance, alpha)
+        change, remedy = _change_over_sessions(old, new, tolerance, alpha, sessions)
     except ValueError as error:
         return JudgedChange(None, Outcome.INVALID, f"{printable(label)} cannot be compared: {error}")
     old_us, new_us = change.old, change.new
     if change.metric == "speedup":
         old_us, new_us = old.timing.median_us, new.timing.median_us
-    return judge_change(change, tolerance, label, where, old_us, new_us)
+    return judge_change(change, tolerance, label, where, old_us, new_us, remedy=remedy)
 
 
 def judge_change(
@@ -68,10 +93,12 @@ def judge_change(
     old_us: float,
     new_us: float,
     counts: str = "",
+    remedy: str = "",
 ) -> JudgedChange:
     """Judge a change by what is tolerated.
 
-    old_us, new_us: the times to show. counts: what the change was found by; empty for its samples.
+    old_us, new_us: the times to show. counts: what the change was found by; empty for its samples. remedy: what to do
+    where it is INCONCLUSIVE.
     """
     outcome = outcome_of(change, tolerance)
     against, whose = (" against its reference", "relative time") if change.metric == "speedup" else ("", change.metric)
@@ -82,6 +109,8 @@ def judge_change(
         f"{ratio}x{_between(ends)} of its {whose}{_wanted(change, tolerance)} "
         f"({_values(change, old_us, new_us)}, {counts or _counts(change)}, alpha {change.alpha:g})"
     )
+    if remedy and outcome is Outcome.INCONCLUSIVE:
+        sentence += f"; {remedy}"
     return JudgedChange(change, outcome, sentence, _stale_note(change, tolerance, label, where))
 
 
@@ -100,6 +129,37 @@ def change_between(old: Measurement, new: Measurement, tolerance: RegressionTole
     metric = cast(Metric, "median" if tolerance.metric == "speedup" else tolerance.metric)
     tick_us = tick_between(old.timing, new.timing)
     return change_of_samples(old.timing.samples_us, new.timing.samples_us, metric, alpha, tick_us)
+
+
+def _change_over_sessions(
+    old: Measurement, new: Measurement, tolerance: RegressionTolerance, alpha: float, sessions: Sessions
+) -> tuple[Change, str]:
+    """Return how a measurement has changed over all sessions, and what to do where processes leave that undecided."""
+    olds, news = (
+        [*(each for each in earlier if _is_alike(each, item)), item]
+        for earlier, item in ((sessions.old, old), (sessions.new, new))
+    )
+    pairs = [[change_between(one, other, tolerance, alpha) for other in news] for one in olds]
+    changes, counts = [change for row in pairs for change in row], (len(olds), len(news))
+    by_samples = change_across(changes, 0.0)
+    own = spread_of([math.log(row[0].old) for row in pairs], [math.log(change.new) for change in pairs[0]])
+    if own is None and new.timing.timer == "scripted":
+        return by_samples, ""  # the samples of every process are the same
+    kind, unknown = ("speedup", UNKNOWN_SPEEDUP) if by_samples.metric == "speedup" else ("time", UNKNOWN_TIME)
+    spread = shrunk(own, sessions.suite.get(kind, unknown))
+    change = replace(change_across(changes, spread.half_width(alpha, *counts)), sessions=counts)
+    decidable = spread.decidable(alpha, *counts)
+    allowed = tolerance.margin if tolerance.margin is not None else (tolerance.absolute_us or 0.0) / change.old
+    is_due_to_processes = allowed < decidable or outcome_of(by_samples, tolerance) is not Outcome.INCONCLUSIVE
+    return change, _more_sessions(spread, counts[0], decidable) if is_due_to_processes and change.interval else ""
+
+
+def _is_alike(earlier: Measurement, latest: Measurement) -> bool:
+    """Tell whether two sessions of a test measured the same in the same way."""
+    one, other = earlier.timing, latest.timing
+    have_quads = [bool(each.speedup and each.speedup.log_ratios) for each in (earlier, latest)]
+    same = (one.timer, one.cache) == (other.timer, other.cache) and have_quads[0] == have_quads[1]
+    return same and one.measured and not earlier.why_invalid
 
 
 def tick_between(old: Timing, new: Timing) -> float:
@@ -179,4 +239,14 @@ def _counts(change: Change) -> str:
     old, new = change.counts
     noun, least = "quad" if change.metric == "speedup" else "rep", least_samples(change.metric, change.alpha)
     too_few = f", too few to decide: take at least {count(least, noun)} in both" if min(old, new) < least else ""
-    return f"{new} and {count(old, noun)}{too_few}"
+    saved, now = change.sessions
+    sessions = f" in each of {now} and {saved} sessions" if max(saved, now) > 1 else ""
+    return f"{new} and {count(old, noun)}{sessions}{too_few}"
+
+
+def _more_sessions(spread: ProcessSpread, saved: int, decidable: float) -> str:
+    return (
+        f"processes of the same code differ by {format_share(spread.std)}, so {count(saved, 'saved session')} can "
+        f"decide {format_share(decidable)} or more: save more with --gpu-bench-sessions=5, or compare with "
+        "`pytest-gpubench ab`"
+    )

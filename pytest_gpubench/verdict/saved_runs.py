@@ -8,10 +8,11 @@ import msgspec
 from pytest_gpubench.results.baseline import Baseline, torch_version
 from pytest_gpubench.results.counterpart import MeasurementKey, Missing, PastTest, keys_of
 from pytest_gpubench.results.model import Measurement, Outcome, PastChange, SavedRun, TestRecord, Timing, Verdict
+from pytest_gpubench.results.sessions import earlier_by_test
 from pytest_gpubench.stats.regression import Change
 from pytest_gpubench.stats.tolerance import RegressionTolerance
 from pytest_gpubench.units import printable, round_to_digits
-from pytest_gpubench.verdict.regression import compare_measurements
+from pytest_gpubench.verdict.regression import Sessions, compare_measurements
 from pytest_gpubench.verdict.throttling import distrust_throttled
 
 __tracebackhide__ = True
@@ -42,11 +43,18 @@ class Finding:
 
 
 def compare_with_past(
-    nodeid: str, key: MeasurementKey, new: Measurement, past: PastTest, tolerance: RegressionTolerance, alpha: float
+    nodeid: str,
+    key: MeasurementKey,
+    new: Measurement,
+    past: PastTest,
+    tolerance: RegressionTolerance,
+    alpha: float,
+    earlier: Sequence[Measurement] = (),
 ) -> Finding:
     """Compare a measurement with the one of the same key in a saved run.
 
-    A reference is compared, but not judged: others are judged by it.
+    earlier: the same in the earlier sessions of the new run. A reference is compared, but not judged: others are judged
+    by it.
     """
     found = Finding(nodeid, key.label, Outcome.NOT_JUDGED, "", new=new)
     old = past.counterpart(new, key)
@@ -56,7 +64,8 @@ def compare_with_past(
         return replace(found, outcome=outcome, sentence=sentence, old=None if isinstance(old, Missing) else old)
     if isinstance(old, Missing):
         return replace(found, sentence=old.sentence, missing=old)
-    judged = compare_measurements(old, new, tolerance, alpha, f"the baseline {past.baseline!r}")
+    sessions = Sessions(past.earlier_of(key), earlier, past.spreads)
+    judged = compare_measurements(old, new, tolerance, alpha, f"the baseline {past.baseline!r}", sessions)
     found = replace(found, old=old, change=judged.change, outcome=judged.outcome, sentence=judged.sentence)
     if judged.change is None:
         return found
@@ -199,6 +208,7 @@ def compare_runs(
     torch = torch_version(new.machine_info)
     findings: list[Finding] = []
     renamed: set[str] = set()
+    earlier = earlier_by_test(new)
     for record in new.records:
         past = baseline.find(record.nodeid, record.source, record.device, record.params, torch)
         if isinstance(past, Missing):
@@ -206,7 +216,7 @@ def compare_runs(
                 renamed.update(past.nodeids)
             findings += _without_past(record, past)
         else:
-            findings += _with_past(record, past, tolerance, alpha)
+            findings += _with_past(record, past, tolerance, alpha, earlier.get((record.nodeid, record.device.name), ()))
             there = set(keys_of(record.measurements))
             findings += [_gone(past, item, new_name) for key, item in past.by_key.items() if key not in there]
     gone = (past for past in baseline.tests() if past.nodeid not in others and past.nodeid not in renamed)
@@ -219,11 +229,15 @@ def _without_past(record: TestRecord, missing: Missing) -> Iterator[Finding]:
         yield Finding(record.nodeid, label, Outcome.NOT_JUDGED, missing.sentence, new=item, missing=missing)
 
 
-def _with_past(record: TestRecord, past: PastTest, tolerance: RegressionTolerance, alpha: float) -> Iterator[Finding]:
+def _with_past(
+    record: TestRecord, past: PastTest, tolerance: RegressionTolerance, alpha: float, earlier: Sequence[TestRecord]
+) -> Iterator[Finding]:
+    sessions = [dict(zip(keys_of(each.measurements), each.measurements, strict=True)) for each in earlier]
     drifts: dict[tuple[str, str], str] = {}
     """By label and example of a reference, that it is slower too."""
     for key, item in zip(keys_of(record.measurements), record.measurements, strict=True):
-        finding = compare_with_past(record.nodeid, key, item, past, tolerance, alpha)
+        before = [session[key] for session in sessions if key in session]
+        finding = compare_with_past(record.nodeid, key, item, past, tolerance, alpha, before)
         if key.role == "reference":
             drifts[key.label, key.example] = _slower_reference(finding)
         is_slower_time = finding.outcome is Outcome.FAIL and finding.change and finding.change.metric != "speedup"

@@ -65,6 +65,9 @@ class SavedRun(msgspec.Struct, frozen=True, kw_only=True):
     """Hold what one run of pytest measured, and where."""
 
     records: tuple[TestRecord, ...]
+    """Of each test, what its latest session measured."""
+    earlier: tuple[TestRecord, ...] = ()
+    """What the same tests measured in earlier sessions, each a process of its own, oldest first."""
     datetime: str
     """When the run ended, ISO 8601 with its offset from UTC."""
     name: str = ""

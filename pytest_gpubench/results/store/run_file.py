@@ -38,6 +38,7 @@ def read_run(path: Path) -> SavedRun:
         raise BadFile(f"{shown(path)} {error}") from error.__cause__
     return SavedRun(
         records=file.gpu_bench.records,
+        earlier=file.gpu_bench.earlier,
         datetime=file.datetime,
         name=file.gpu_bench.name,
         version=file.gpu_bench.version,
@@ -89,12 +90,12 @@ def uncollected() -> Iterator[None]:
 
 def _check(file: File) -> None:
     """Raise BadFile for numbers that cannot have been measured."""
-    for r, record in enumerate(file.gpu_bench.records):
-        for m, measurement in enumerate(record.measurements):
-            wrong = _wrong_number(measurement)
-            if wrong:
-                field = f"`$.gpu_bench.records[{r}].measurements[{m}].{wrong}"
-                raise BadFile(f"has a number that cannot have been measured: {field}; save the run again")
+    for name in ("records", "earlier"):
+        for r, record in enumerate(getattr(file.gpu_bench, name)):
+            for m, measurement in enumerate(record.measurements):
+                if wrong := _wrong_number(measurement):
+                    field = f"`$.gpu_bench.{name}[{r}].measurements[{m}].{wrong}"
+                    raise BadFile(f"has a number that cannot have been measured: {field}; save the run again")
 
 
 def _wrong_number(measurement: Measurement) -> str | None:

@@ -12,7 +12,7 @@ from pytest_gpubench.units import format_bytes, printable
 
 __tracebackhide__ = True
 
-SCHEMA = 2
+SCHEMA = 3
 """Of the `gpu_bench` block; it grows when a reader of the one before would misread it."""
 
 
@@ -24,6 +24,7 @@ class Block(msgspec.Struct, kw_only=True):
     name: str = ""
     settings: dict[str, str] = {}
     records: tuple[TestRecord, ...]
+    earlier: tuple[TestRecord, ...] = ()
 
 
 class File(msgspec.Struct, kw_only=True):
@@ -37,10 +38,13 @@ class File(msgspec.Struct, kw_only=True):
 
 def encode_run(run: SavedRun) -> bytes:
     """Return a run as the JSON of a file; values of the user's that JSON has no form for are written as text."""
-    records = [
-        msgspec.structs.replace(record, extra_info=plain(record.extra_info)) if record.extra_info else record
-        for record in run.records
-    ]
+    records, earlier = (
+        tuple(
+            msgspec.structs.replace(record, extra_info=plain(record.extra_info)) if record.extra_info else record
+            for record in found
+        )
+        for found in (run.records, run.earlier)
+    )
     content = {
         "machine_info": plain(run.machine_info),
         "commit_info": run.commit_info,
@@ -48,7 +52,12 @@ def encode_run(run: SavedRun) -> bytes:
         "datetime": run.datetime,
         "version": PYTEST_BENCHMARK,
         "gpu_bench": Block(
-            schema=SCHEMA, version=run.version, name=run.name, settings=run.settings, records=tuple(records)
+            schema=SCHEMA,
+            version=run.version,
+            name=run.name,
+            settings=run.settings,
+            records=records,
+            earlier=earlier,
         ),
     }
     try:
@@ -92,7 +101,12 @@ def _split_limits(content: dict[str, Any]) -> dict[str, Any]:
     return content
 
 
-MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _split_limits}
+def _single_session(content: dict[str, Any]) -> dict[str, Any]:
+    """Migrate schema 2, whose runs have one session."""
+    return content
+
+
+MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _split_limits, 2: _single_session}
 """By schema, what turns a whole file of it into one of the next."""
 
 

@@ -95,3 +95,13 @@ def test_verdicts_of_schema_1_have_their_limit_in_one_text(tmp_path: Path) -> No
     path.write_text(json.dumps(found))
     whole = next(each for record in read_run(path).records for item in record.measurements for each in item.verdicts)
     assert (whole.kind, whole.limit) == (VALIDITY, "nobody else on the GPU")
+
+
+def test_a_run_of_schema_2_has_one_session(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    found = content()
+    found["gpu_bench"]["schema"] = 2
+    del found["gpu_bench"]["earlier"]
+    path.write_text(json.dumps(found))
+    assert read_run(path) == RUN
+    assert RUN.earlier == ()

@@ -1,0 +1,79 @@
+"""The sessions of a saved run: which runs may be sessions of one, and how much their tests differ between them."""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from pytest_gpubench.results.counterpart import PastTest
+from pytest_gpubench.results.model import DeviceFacts, Measurement, SavedRun, TestRecord
+from pytest_gpubench.stats.process_spread import (
+    UNKNOWN_SPEEDUP,
+    UNKNOWN_TIME,
+    ProcessSpread,
+    spread_of,
+    spread_of_suite,
+)
+
+__tracebackhide__ = True
+
+
+def is_same_code_and_machine(older: SavedRun, newer: SavedRun) -> bool:
+    """Tell whether two runs measured the same commit, without changed files, on the same machine in the same state."""
+    commits = older.commit_info, newer.commit_info
+    is_clean = all(each.id and each.dirty is False for each in commits) and commits[0].id == commits[1].id
+    return is_clean and older.machine_info == newer.machine_info and _devices(older) == _devices(newer)
+
+
+def add_session(older: SavedRun, newer: SavedRun) -> SavedRun:
+    """Return the newer run with an older one as its earlier sessions; tests that only that has stay as they are."""
+    measured = set(map(_test_of, newer.records))
+    again = [record for record in older.records if _test_of(record) in measured]
+    kept = [record for record in older.records if _test_of(record) not in measured]
+    return msgspec.structs.replace(
+        newer, records=(*kept, *newer.records), earlier=(*older.earlier, *again, *newer.earlier), name=older.name
+    )
+
+
+def count_sessions(run: SavedRun) -> int:
+    """Return the most sessions that a test of the run has."""
+    return 1 + max(map(len, earlier_by_test(run).values()), default=0)
+
+
+def earlier_by_test(run: SavedRun) -> dict[tuple[str, str], list[TestRecord]]:
+    """Return the records of earlier sessions by test and device."""
+    found: dict[tuple[str, str], list[TestRecord]] = defaultdict(list)
+    for record in run.earlier:
+        found[_test_of(record)].append(record)
+    return found
+
+
+def spreads_of(tests: Iterable[PastTest]) -> dict[str, ProcessSpread]:
+    """Return what spread between processes a test of these is expected to have, by `speedup` and `time`."""
+    found: dict[str, list[ProcessSpread]] = {"speedup": [], "time": []}
+    for test in tests:
+        for key, latest in test.by_key.items() if test.earlier else ():
+            items = [each for each in (*test.earlier_of(key), latest) if each.timing.measured and not each.why_invalid]
+            for kind, logs in (("time", _log_times(items)), ("speedup", _log_speedups(items))):
+                if spread := spread_of(logs):
+                    found[kind].append(spread)
+    unknown = {"speedup": UNKNOWN_SPEEDUP, "time": UNKNOWN_TIME}
+    return {kind: spread_of_suite(spreads, unknown[kind]) for kind, spreads in found.items()}
+
+
+def _log_times(items: Sequence[Measurement]) -> list[float]:
+    return [math.log(each.timing.median_us) for each in items]
+
+
+def _log_speedups(items: Sequence[Measurement]) -> list[float]:
+    return [math.log(each.speedup.ratio) for each in items if each.speedup is not None]
+
+
+def _test_of(record: TestRecord) -> tuple[str, str]:
+    return record.nodeid, record.device.name
+
+
+def _devices(run: SavedRun) -> set[DeviceFacts]:
+    """Return the devices of a run, whichever card of a model it was: tests take the one that is free."""
+    return {msgspec.structs.replace(record.device, uuid=None) for record in run.records}

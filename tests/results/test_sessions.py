@@ -1,0 +1,93 @@
+"""The sessions of a saved run: which runs belong together, what each of them keeps, and how much they differ."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from pytest_gpubench.results.baseline import Baseline, slimmed
+from pytest_gpubench.results.counterpart import MeasurementKey, PastTest
+from pytest_gpubench.results.model import CommitInfo, SavedRun
+from pytest_gpubench.results.sessions import (
+    add_session,
+    count_sessions,
+    earlier_by_test,
+    is_same_code_and_machine,
+)
+from pytest_gpubench.stats.process_spread import UNKNOWN_SPEEDUP, UNKNOWN_TIME
+from tests.results.measured import GPU, TEST, alone, find, on, pair, record, run
+
+COMMIT = CommitInfo(id="c0ffee", dirty=False)
+OTHER = "tests/test_a.py::test_other"
+KEY = MeasurementKey("softmax", "", "", "", 0)
+
+
+def session(us: float = 289, **others: Any) -> SavedRun:
+    return run(record(alone(us=us)), **{"commit_info": COMMIT, **others})
+
+
+@pytest.mark.parametrize(
+    ("other", "same"),
+    [
+        (session(300, datetime="later", settings={"reps": "20"}), True),
+        (run(record(alone(), device=on(uuid="GPU-2")), commit_info=COMMIT), True),
+        (session(commit_info=CommitInfo(id="decaf", dirty=False)), False),
+        (session(commit_info=CommitInfo(id="c0ffee", dirty=True)), False),
+        (session(commit_info=CommitInfo(error="git is not installed")), False),
+        (session(machine_info={"torch": "2.12"}), False),
+        (run(record(alone(), device=on(driver="580.1")), commit_info=COMMIT), False),
+        (run(record(alone(), device=on(host="there")), commit_info=COMMIT), False),
+    ],
+)
+def test_sessions_are_of_one_commit_and_one_machine(other: SavedRun, same: bool) -> None:
+    assert is_same_code_and_machine(session(), other) is same
+    assert is_same_code_and_machine(other, session()) is same
+
+
+def test_a_run_without_a_commit_is_no_session_of_another() -> None:
+    unknown = session(commit_info=CommitInfo(error="no repository"))
+    assert not is_same_code_and_machine(unknown, unknown)
+
+
+def test_each_session_keeps_what_it_measured() -> None:
+    first = run(record(alone(us=1)), record(alone(us=2), nodeid=OTHER))
+    second, third = (run(record(alone(us=us)), datetime=str(us), name="new") for us in (3, 5))
+    whole = add_session(add_session(first, second), third)
+    assert [each.nodeid for each in whole.records] == [OTHER, TEST]
+    medians = [round(each.measurements[0].timing.median_us) for each in (*whole.records, *whole.earlier)]
+    assert medians == [2, 5, 1, 3]
+    assert (whole.datetime, whole.name) == ("5", "main")
+    assert count_sessions(whole) == 3
+    assert count_sessions(first) == 1
+    assert list(earlier_by_test(whole)) == [(TEST, GPU.name)]
+
+
+def test_a_test_is_found_with_its_earlier_sessions() -> None:
+    whole = add_session(add_session(session(280), session(290)), session(300))
+    for saved in (whole, slimmed(whole)):
+        found = find(Baseline.decode(Baseline([("main", saved)]).encode()))
+        assert isinstance(found, PastTest)
+        assert [each.timing.median_us for each in found.earlier_of(KEY)] == pytest.approx([280, 290], rel=0.01)
+        assert found.earlier_of(KEY._replace(occurrence=1)) == []
+    changed = run(record(alone(), source="other"))
+    assert find(Baseline([("main", add_session(changed, session()))])).earlier == ()
+
+
+def test_the_spread_of_a_suite_is_that_of_its_sessions() -> None:
+    """What was not measured, or is INVALID, has none; that of a speedup is not that of its times."""
+    assert Baseline([("main", session())]).spreads == {"speedup": UNKNOWN_SPEEDUP, "time": UNKNOWN_TIME}
+    whole = run(*(record(*pair("mine", 200), nodeid=f"{TEST}[{n}]") for n in range(9)))
+    for drift in (1.02, 0.98, 1.01, 0.99):
+        again = (record(*pair("mine", 200 * drift, 400 * drift), nodeid=f"{TEST}[{n}]") for n in range(9))
+        whole = add_session(whole, run(*again))
+    spreads = Baseline([("main", whole)]).spreads
+    assert spreads["time"].std == pytest.approx(0.016, rel=0.2)
+    assert spreads["speedup"].std < 0.001
+
+
+def test_a_session_without_numbers_is_none() -> None:
+    unmeasured = run(record(alone(samples_us=(), unmeasured="off")))
+    whole = add_session(add_session(unmeasured, session(289)), session(290))
+    assert Baseline([("main", whole)]).spreads["time"].std < 0.004
+    text = msgspec.json.encode(whole)
+    assert msgspec.json.decode(text, type=SavedRun) == whole
