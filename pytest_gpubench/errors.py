@@ -28,9 +28,14 @@ __tracebackhide__ = True
 class GpuBenchError(Exception):
     """The base of all errors but `LimitBroken` and `WrongResult`."""
 
+    page = "troubleshooting"
+    """The page of the documentation that helps; empty where the message says all."""
+
 
 class BadRequest(GpuBenchError, ValueError):
     """Raised for an option, marker keyword or argument that cannot be meant."""
+
+    page = ""
 
 
 class DeviceUnavailable(GpuBenchError, RuntimeError):
@@ -68,9 +73,13 @@ class KernelsDiffer(MeasurementError):
 class NoBaseline(MeasurementError):
     """Raised when a test is to be compared with a saved run that has nothing it can be compared with."""
 
+    page = "baselines"
+
 
 class UnfairComparison(MeasurementError):
     """Raised when what the arms of a comparison did cannot be compared: overwritten inputs, say."""
+
+    page = "comparing"
 
 
 class InvalidResult(MeasurementError):
@@ -80,9 +89,13 @@ class InvalidResult(MeasurementError):
 class LimitBroken(AssertionError):
     """Raised at the user's line when a limit of the `perf` marker is broken."""
 
+    page = "limits"
+
 
 class WrongResult(AssertionError):
     """Raised at the user's line when an output of a candidate differs from the reference's by more than is allowed."""
+
+    page = "comparing"
 
 
 def annotate(error: BaseException, note: str) -> None:

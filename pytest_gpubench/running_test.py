@@ -133,7 +133,7 @@ class CurrentTest:
         reason = reasons[-1] if reasons else _missing_call(self.limits)
         if not reasons or (self.device is not None and is_enforced(self.settings, self.device)):
             return f"perf({self.limits}) was never judged: {reason}"
-        self.warnings.append(f"perf({self.limits}) was not judged: {reason}")
+        self.warn(f"its limits were not judged: {reason}")
         return None
 
     def record(self, worker: str, turn: Turn | None, warnings: Sequence[str]) -> TestRecord:

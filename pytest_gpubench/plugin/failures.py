@@ -1,11 +1,15 @@
-"""The perf tests that failed: on which line, and with which message, for CI to show."""
+"""The perf tests that failed: on which line, and with which message, for the terminal and CI to show."""
 
 import os
+import re
+from collections.abc import Callable, Generator
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_gpubench.errors import GpuBenchError, LimitBroken, WrongResult
 from pytest_gpubench.plugin.results import Results
 from pytest_gpubench.plugin.workers import is_worker
 
@@ -14,6 +18,9 @@ if TYPE_CHECKING:
 
 OWN_ERRORS = "pytest_gpubench.errors."
 """The module name of our errors, which tells a reader nothing."""
+OWN_ERROR = re.compile(rf"^(E *)?{re.escape(OWN_ERRORS)}", re.MULTILINE)
+OWN_FAILURES = ("LimitBroken: ", "WrongResult: ")
+"""What begins a message whose sentence says as much."""
 
 
 class Failures:
@@ -27,6 +34,24 @@ class Failures:
         self._places: dict[str, tuple[str, int | None]] = {}
         """By perf test: file, and line, counted from 1."""
         self._failed_lines: dict[str, int | None] = {}
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(
+        self, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """Name our errors without their module, so that pytest's short summary has room, and name the page that helps.
+
+        That is done to what pytest shows, not to the error, whose text tests may match.
+        """
+        report = yield
+        error = None if call.excinfo is None else call.excinfo.value
+        page = error.page if isinstance(error, (GpuBenchError, LimitBroken, WrongResult)) else ""
+        _edit(report.longrepr, page)
+        return report
+
+    def pytest_enter_pdb(self, pdb: Any) -> None:
+        """Let the debugger begin in the user's frame: pytest itself passes over frames that hide themselves only."""
+        pdb.get_stack = partial(_users_stack, pdb.get_stack)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Note where a perf test is, and why it failed."""
@@ -44,7 +69,7 @@ class Failures:
                 line = crash.lineno
             message = crash.message if crash is not None else str(report.longrepr)
             self._failed_lines[report.nodeid] = line
-            self.messages[report.nodeid] = message.removeprefix(OWN_ERRORS)
+            self.messages[report.nodeid] = message
 
     def pytest_terminal_summary(self, terminalreporter: "pytest.TerminalReporter") -> None:
         """Annotate the lines of failed tests and undecided limits in GitHub Actions."""
@@ -64,6 +89,34 @@ class Failures:
             sentences = _undecided(record) if record.nodeid not in self.messages else []
             places += [Place(path, line, record.nodeid, sentence, "warning") for sentence in sentences]
         return github_lines(places, os.environ.get("GITHUB_WORKSPACE") or str(self.config.rootpath))
+
+
+def _edit(shown: Any, page: str) -> None:
+    """Take the module off the names of our errors, and "LimitBroken" off a message; add the page that helps.
+
+    shown: pytest's representation of an exception, if it is one.
+    """
+    entries: list[Any] = []
+    for traceback, crash, _ in getattr(shown, "chain", ()):
+        entries += traceback.reprentries
+        if crash is not None:
+            crash.message = crash.message.removeprefix(OWN_ERRORS)
+            for name in OWN_FAILURES:
+                crash.message = crash.message.removeprefix(name)
+    for entry in entries:
+        entry.lines = [OWN_ERROR.sub(lambda found: found[1] or "", line) for line in entry.lines]
+    if page and entries:
+        entries[-1].lines.append(f"E       gpu_bench: see `pytest-gpubench docs {page}`")
+
+
+def _users_stack(
+    get_stack: Callable[..., tuple[list[Any], int]], frame: object, traceback: object
+) -> tuple[list[Any], int]:
+    """Return a debugger's stack and its place in it: in a post-mortem the last frame that is not ours."""
+    stack, place = get_stack(frame, traceback)
+    while frame is None and place and stack[place][0].f_globals.get("__tracebackhide__"):
+        place -= 1
+    return stack, place
 
 
 def _undecided(record: "TestRecord") -> list[str]:

@@ -271,4 +271,4 @@ class Lifecycle:
         from pytest_gpubench.report.terminal import report_section
 
         if report.failed:
-            report.sections.append(("gpu_bench", report_section(self._record(test))))
+            report.sections.append(("gpu_bench", report_section(self._record(test), report.longreprtext)))

@@ -16,7 +16,8 @@ def limit_text(verdict: Verdict, item: Measurement) -> str:
     if verdict.kind not in TEXTS:
         return verdict.limit
     try:
-        return TEXTS[verdict.kind](literal(verdict.asked), item)
+        text = TEXTS[verdict.kind](literal(verdict.asked), item)
+        return f"{verdict.found} {text}" if verdict.found else text
     except (ValueError, TypeError):  # a limit that another version has written
         return verdict.limit
 

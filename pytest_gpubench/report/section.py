@@ -11,15 +11,17 @@ from pytest_gpubench.results.model import Outcome, TestRecord, Timing
 from pytest_gpubench.units import choose_time_unit, count, format_time, round_to_digits, safe_line
 
 
-def report_section(record: TestRecord) -> str:
+def report_section(record: TestRecord, said: str = "") -> str:
     """Return what a failed test's report says: its measurements, then both arms of each comparison.
+
+    said: the test's error, which the report shows too; a verdict that repeats it is left out where there is no number.
 
     Of a function measured very often, as under @given, one is shown: the last that fails the test, for hypothesis ends
     with the example it reports, and the last of all where none does.
     """
     alone, candidates = (fold(half, last_failing) for half in split(record))
-    lines = [line for row in alone for line in measurement_lines(row)]
-    lines += [line for row in candidates for line in comparison_lines(row)]
+    lines = [line for row in alone for line in measurement_lines(row, said)]
+    lines += [line for row in candidates for line in comparison_lines(row, said)]
     lines += [line for found in record.phases for line in phases_lines(found)]
     return "\n".join(map(safe_line, lines))
 
@@ -34,11 +36,11 @@ def fails(row: Row) -> bool:
     return any(each.enforced and each.outcome in (Outcome.FAIL, Outcome.INVALID) for each in row.measurement.verdicts)
 
 
-def measurement_lines(row: Row) -> list[str]:
+def measurement_lines(row: Row, said: str = "") -> list[str]:
     """Return what is known of a measurement that is compared with nothing."""
     timing = row.timing
     if not timing.measured and is_told_why(row):
-        return [f"{timing.label}: not measured{which(row)}", *verdict_lines(row)]
+        return [f"{timing.label}: not measured{which(row)}", *unsaid_lines(row, said)]
     lines = [str(timing) + which(row)]
     if timing.measured:
         clock = "" if timing.median_sm_clock_mhz is None else f"SM clock {clock_text(timing)}; "
@@ -46,10 +48,12 @@ def measurement_lines(row: Row) -> list[str]:
     return [*lines, *kernel_lines(timing), *region_lines(timing.regions), *verdict_lines(row)]
 
 
-def comparison_lines(row: Row) -> list[str]:
+def comparison_lines(row: Row, said: str = "") -> list[str]:
     """Return what is known of a candidate and its reference, side by side."""
     speedup = row.measurement.speedup
     against = f"{row.timing.label} against {reference_label(row) or 'its reference'}{which(row)}: "
+    if not row.timing.measured and row.reference is None and is_told_why(row):
+        return [f"{against}not measured", *unsaid_lines(row, said)]
     if speedup is None:
         lines = [against + (row.timing.unmeasured or "no speedup")]
     else:
@@ -156,6 +160,11 @@ def is_told_why(row: Row) -> bool:
 def verdict_lines(row: Row) -> list[str]:
     """Return a line for each verdict."""
     return [f"  {verdict.outcome.value.upper()}: {verdict.sentence}" for verdict in row.measurement.verdicts]
+
+
+def unsaid_lines(row: Row, said: str) -> list[str]:
+    """Return a line for each verdict that was not said yet."""
+    return [line for line in verdict_lines(row) if line.partition(": ")[2] not in said]
 
 
 def which(row: Row) -> str:

@@ -75,7 +75,7 @@ def summary_lines(records: Sequence[TestRecord], settings: Settings) -> list[str
         for verdict in measurement.verdicts
     )
     if outcomes:
-        lines.append(f"gpu_bench: limits: {_outcome_words(outcomes, settings, _why_unenforced(records, settings))}")
+        lines.append(f"gpu_bench: limits: {_outcome_words(outcomes, settings, _fell_back(records, settings))}")
     return lines
 
 
@@ -163,25 +163,31 @@ def _measured_line(where: str, timings: Sequence[tuple[str, Timing]]) -> str:
     )
 
 
-def _why_unenforced(records: Sequence[TestRecord], settings: Settings) -> str:
-    """Return why limits that were broken do not fail their tests."""
-    fell_back = settings.device != "cpu" and all(record.device.type == "cpu" for record in records)
-    if fell_back and settings.timer != "scripted":
-        return "no GPU, CPU not asked for"
-    return "expected to fail, or the error was caught"
+def _fell_back(records: Sequence[TestRecord], settings: Settings) -> bool:
+    """Tell whether the CPU was measured because no GPU was found."""
+    asked_for = settings.device == "cpu" or settings.timer == "scripted"
+    return not asked_for and all(record.device.type == "cpu" for record in records)
 
 
-def _outcome_words(outcomes: Counter[tuple[Outcome, bool]], settings: Settings, why_unenforced: str) -> str:
-    groups = []
-    for enforced, suffix in ((True, ""), (False, f" (not enforced: {why_unenforced})")):
-        words = [
-            f"{outcomes[outcome, enforced]} {outcome.value}{_what_to_do(outcome, settings) if enforced else ''}"
-            for outcome in Outcome
-            if outcomes[outcome, enforced]
-        ]
-        if words:
-            groups.append(", ".join(words) + suffix)
+def _outcome_words(outcomes: Counter[tuple[Outcome, bool]], settings: Settings, fell_back: bool) -> str:
+    enforced, unenforced = ({each: outcomes[each, flag] for each in Outcome} for flag in (True, False))
+    words = [f"{number} {each.value}{_what_to_do(each, settings)}" for each, number in enforced.items() if number]
+    groups = [", ".join(words)] if words else []
+    if fell_back and any(unenforced.values()):
+        groups.append(_without_gpu_words(unenforced))
+    elif any(unenforced.values()):
+        words = [f"{number} {each.value}" for each, number in unenforced.items() if number]
+        groups.append(f"{', '.join(words)} (not enforced: expected to fail, or the error was caught)")
     return "; ".join(groups)
+
+
+def _without_gpu_words(outcomes: Mapping[Outcome, int]) -> str:
+    """Return what would become of limits if the CPU were asked for."""
+    fails = outcomes[Outcome.FAIL] + outcomes[Outcome.INVALID]
+    judged = outcomes[Outcome.PASS] + outcomes[Outcome.INCONCLUSIVE] + fails
+    words = f"{judged} would be judged with --gpu-bench-device=cpu, {fails or 'none'} of them would fail"
+    unjudged = f"; {outcomes[Outcome.NOT_JUDGED]} not judged on a CPU" if outcomes[Outcome.NOT_JUDGED] else ""
+    return f"no GPU was found: {words}{unjudged}"
 
 
 def _what_to_do(outcome: Outcome, settings: Settings) -> str:

@@ -1,6 +1,7 @@
 """From an interval to an outcome, and the words for it."""
 
 from collections.abc import Iterable, Mapping
+from decimal import Decimal
 
 from pytest_gpubench.limits import as_written
 from pytest_gpubench.results.model import Outcome, Verdict
@@ -26,10 +27,22 @@ def at_most(interval: Interval | None, most: float) -> Outcome:
     return OUTCOMES[decide_at(interval, most)]
 
 
-def verdicts_of(judged: Iterable[tuple[str, object, Judged]], enforced: bool) -> tuple[Verdict, ...]:
-    """Return a verdict for each limit: its name, its value as asked, and what it was judged."""
+def verdicts_of(
+    judged: Iterable[tuple[str, object, Judged]], enforced: bool, found: Mapping[str, str]
+) -> tuple[Verdict, ...]:
+    """Return a verdict for each limit: its name, its value as asked, and what it was judged.
+
+    found: the measured values of limits that the timing does not hold.
+    """
     return tuple(
-        Verdict(kind=kind, asked=as_written(asked), outcome=outcome, sentence=sentence, enforced=enforced)
+        Verdict(
+            kind=kind,
+            asked=as_written(asked),
+            outcome=outcome,
+            sentence=sentence,
+            enforced=enforced,
+            found=found.get(kind, "") if outcome in OUTCOMES.values() else "",
+        )
         for kind, asked, (outcome, sentence) in judged
     )
 
@@ -41,6 +54,15 @@ def words_for(outcome: Outcome, interval: Interval | None, kept: str, broken: st
 
 
 def certainty(reps: int, least: int, alpha: float) -> str:
-    """Return by how many reps and at which alpha a limit is judged; least: the fewest reps that can decide it."""
-    too_few = f", too few to decide: take at least {least}" if reps < least else ""
-    return f"{count(reps, 'rep')}{too_few}, alpha {alpha:g}"
+    """Return by how many reps and which interval a limit is judged; least: the fewest reps that can decide it."""
+    return judged_by(count(reps, "rep"), alpha, str(least) if reps < least else "")
+
+
+def judged_by(counted: str, alpha: float, needed: str = "") -> str:
+    """Return by what a limit is judged: samples and the interval of them.
+
+    needed: how many samples have such an interval; empty where these do.
+    """
+    percent = (100 - 100 * Decimal(f"{alpha:.2g}")).normalize()
+    interval = f"{percent:f} % interval"
+    return f"{counted}, too few for the {interval}: take at least {needed}" if needed else f"{counted}, {interval}"

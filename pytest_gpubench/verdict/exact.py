@@ -53,7 +53,8 @@ def judge_exact(
     if limits.deterministic:
         judged.append(("deterministic", True, _judge_repetition(timing, differing)))
     said = [(kind, asked, (outcome, f"{timing.label} {words}")) for kind, asked, (outcome, words) in judged]
-    return verdicts_of(said, enforced)
+    memory = None if observed is None else observed.memory
+    return verdicts_of(said, enforced, {} if memory is None else {"max_memory": format_bytes(memory.peak_bytes)})
 
 
 # kernels

@@ -6,7 +6,7 @@ import msgspec
 
 from pytest_gpubench.limits import Limits
 from pytest_gpubench.results.model import Outcome, Peaks, Timing, Verdict
-from pytest_gpubench.results.roofline import READS_MEMORY, Bound, matmul_tflops, peak_fraction, too_fast
+from pytest_gpubench.results.roofline import READS_MEMORY, Bound, Fraction, matmul_tflops, peak_fraction, too_fast
 from pytest_gpubench.stats.summary import Interval, least_count, median_interval
 from pytest_gpubench.units import format_decimal, format_share, format_time, grouped
 from pytest_gpubench.verdict.decision import Judged, at_least, certainty, verdicts_of, words_for
@@ -47,7 +47,12 @@ class RateRules:
                 judged.append((name, value, self._judge_fraction(timing, value, spent)))
             else:
                 judged.append((name, value, self._judge_rate(timing, name, value, spent)))
-        return verdicts_of(judged, self.enforced)
+        fraction = self._fraction(timing) if "min_peak_fraction" in asked else None
+        found = {} if fraction is None else {"min_peak_fraction": format_share(fraction.value, 3)}
+        return verdicts_of(judged, self.enforced, found)
+
+    def _fraction(self, timing: Timing) -> Fraction | None:
+        return None if self.peaks is None else peak_fraction(timing, self.peaks, self.dtype, self.read_share)
 
     def _judge_rate(self, timing: Timing, name: str, wanted: float, spent: float) -> Judged:
         in_bytes = name == "min_gbps"
@@ -80,7 +85,7 @@ class RateRules:
         if self.peaks is None:
             sentence = f"{timing.label}: {asked} says nothing here, no peak of {timing.device} is known"
             return Outcome.NOT_JUDGED, sentence
-        found = peak_fraction(timing, self.peaks, self.dtype, self.read_share)
+        found = self._fraction(timing)
         interval = _rate_interval(timing, found.bound, spent, found.peak) if found else None
         outcome = at_least(interval, wanted)
         no_matmul = timing.flops is not None and matmul_tflops(self.peaks, self.dtype) is None

@@ -28,7 +28,7 @@ from pytest_gpubench.stats.regression import (
 )
 from pytest_gpubench.stats.tolerance import RegressionTolerance
 from pytest_gpubench.units import choose_time_unit, count, format_share, format_time, printable, round_to_digits
-from pytest_gpubench.verdict.decision import OUTCOMES
+from pytest_gpubench.verdict.decision import OUTCOMES, judged_by
 
 __tracebackhide__ = True
 
@@ -107,7 +107,7 @@ def judge_change(
     sentence = (
         f"{printable(label)} {what}{against} {relation} in {where}{remark}: "
         f"{ratio}x{_between(ends)} of its {whose}{_wanted(change, tolerance)} "
-        f"({_values(change, old_us, new_us)}, {counts or _counts(change)}, alpha {change.alpha:g})"
+        f"({_values(change, old_us, new_us)}, {judged_by(counts, change.alpha) if counts else _judged_by(change)})"
     )
     if remedy and outcome is Outcome.INCONCLUSIVE:
         sentence += f"; {remedy}"
@@ -235,13 +235,13 @@ def _values(change: Change, old_us: float, new_us: float) -> str:
     return f"{speedups}{format_time(new_us, unit)} against {format_time(old_us, unit)}"
 
 
-def _counts(change: Change) -> str:
+def _judged_by(change: Change) -> str:
     old, new = change.counts
     noun, least = "quad" if change.metric == "speedup" else "rep", least_samples(change.metric, change.alpha)
-    too_few = f", too few to decide: take at least {count(least, noun)} in both" if min(old, new) < least else ""
+    needed = f"{count(least, noun)} in both" if min(old, new) < least else ""
     saved, now = change.sessions
     sessions = f" in each of {now} and {saved} sessions" if max(saved, now) > 1 else ""
-    return f"{new} and {count(old, noun)}{sessions}{too_few}"
+    return judged_by(f"{new} and {count(old, noun)}{sessions}", change.alpha, needed)
 
 
 def _more_sessions(spread: ProcessSpread, saved: int, decidable: float) -> str:

@@ -7,7 +7,7 @@ import msgspec
 from pytest_gpubench.results.model import Outcome, Speedup, Verdict
 from pytest_gpubench.stats.speedup import SpeedupEstimate, least_reps, speedup_of
 from pytest_gpubench.units import choose_time_unit, count, format_time, round_to_digits
-from pytest_gpubench.verdict.decision import at_least
+from pytest_gpubench.verdict.decision import at_least, judged_by
 
 __tracebackhide__ = True
 
@@ -70,7 +70,7 @@ def judge_speedup(label: str, speedup: Speedup, candidate_us: float, wanted: flo
     ratio, *ends = (round_to_digits(number, 4) for number in (speedup.ratio, *(speedup.interval or ())))
     between = f" [{', '.join(ends)}]" if ends else ""
     unit = choose_time_unit([candidate_us])
-    too_few = "" if speedup.interval else f", too few to decide: take at least {least_reps(speedup.alpha)} reps"
+    needed = "" if speedup.interval else f"{least_reps(speedup.alpha)} reps"
     return Verdict(
         kind="min_speedup",
         asked=repr(wanted),
@@ -78,7 +78,7 @@ def judge_speedup(label: str, speedup: Speedup, candidate_us: float, wanted: flo
         sentence=f"{label} is {_speedup_words(speedup.ratio, outcome)} {speedup.reference}: {ratio}x{between}, "
         f"wanted at least {wanted:g}x "
         f"({format_time(candidate_us, unit)} against {format_time(speedup.reference_us, unit)}, "
-        f"{count(speedup.quads, 'quad')}{too_few}, alpha {speedup.alpha:g})",
+        f"{judged_by(count(speedup.quads, 'quad'), speedup.alpha, needed)})",
         enforced=enforced,
     )
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from pytest_gpubench.limits import Limits, limit_for_device
 from pytest_gpubench.results.model import Outcome, Timing, Verdict
 from pytest_gpubench.stats.summary import LEAST_FOR_STD, Interval, least_count, median_interval, std_interval
-from pytest_gpubench.units import choose_time_unit, format_share, format_time
+from pytest_gpubench.units import format_share, round_to_digits
 from pytest_gpubench.verdict.decision import Judged, at_most, certainty, verdicts_of, words_for
 
 __tracebackhide__ = True
@@ -32,7 +32,7 @@ def judge(
         judged.append(("max_rel_std", limits.max_rel_std, _judge_rel_std(timing, limits.max_rel_std, alpha, spent)))
     if limits.max_time_us is not None:
         judged.append(("max_time_us", limits.max_time_us, _judge_time(timing, limits.max_time_us, alpha, spent)))
-    return verdicts_of(judged, enforced)
+    return verdicts_of(judged, enforced, {})
 
 
 class Judgement:
@@ -98,9 +98,9 @@ def _judge_time(timing: Timing, most: float | Mapping[str, float], alpha: float,
     interval = median_interval(timing.samples_us, spent)
     outcome = at_most(interval, wanted)
     words = words_for(outcome, interval, "is fast enough", "is too slow")
-    unit = choose_time_unit([timing.median_us])
-    between = f" [{format_time(interval.low, unit)}, {format_time(interval.high, unit)}]" if interval else ""
+    median, *ends = (round_to_digits(time_us, 4) for time_us in (timing.median_us, *(interval or ())))
+    between = f" [{', '.join(ends)}]" if ends else ""
     return outcome, (
-        f"{timing.label} {words}: median {format_time(timing.median_us, unit)}{between}, "
-        f"wanted at most {format_time(wanted, unit)} ({certainty(timing.reps, least_count(spent), alpha)})"
+        f"{timing.label} {words}: median {median} us{between}, wanted at most {wanted:.10g} us "
+        f"({certainty(timing.reps, least_count(spent), alpha)})"
     )

@@ -4,13 +4,11 @@
 """
 
 import os
-import traceback
 from pathlib import Path
 
 import pytest
 
 from pytest_gpubench.cli import main
-from pytest_gpubench.errors import LimitBroken
 from pytest_gpubench.report.terminal import header_line
 from pytest_gpubench.results.model import Outcome, SavedRun
 from pytest_gpubench.results.store import read_run
@@ -68,7 +66,7 @@ def error_lines(run: SavedRun) -> list[str]:
     for measurement in [each for record in run.records for each in record.measurements]:
         for verdict in measurement.verdicts:
             if verdict.outcome is Outcome.FAIL:
-                lines += traceback.format_exception_only(LimitBroken(verdict.sentence))
+                lines.append(f"LimitBroken: {verdict.sentence}")
                 example = f"gpu_bench: to keep this example, paste above the test: @example({measurement.example})"
                 lines += [example] if measurement.example else []
-    return [f"E       {line.rstrip()}" for line in lines]
+    return [f"E       {line}" for line in lines]

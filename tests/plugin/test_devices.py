@@ -29,7 +29,7 @@ def test_on_the_cpu_limits_are_shown_but_not_enforced(bench_run: BenchRun) -> No
             "gpu_bench: *, no GPU used: none found, cold cache, wall",
             "FAIL (not enforced) * <= 0.001 us*",
             "gpu_bench: 1 measurement in 1 test on the CPU, *: wall timer, cold cache; *",
-            "gpu_bench: limits: 1 fail (not enforced: no GPU, CPU not asked for)",
+            "gpu_bench: limits: no GPU was found: 1 would be judged with --gpu-bench-device=cpu, 1 of them would fail",
         ]
     )
 
@@ -101,7 +101,7 @@ def test_triton_runs_in_its_interpreter_and_is_not_timed(pytester: pytest.Pytest
     result.stdout.fnmatch_lines(
         [
             "gpu_bench: not measured: 3 calls, it ran in Triton's interpreter, whose time means nothing",
-            "gpu_bench: warning: *::test_limit: perf(max_time_us=10) was not judged: it ran in Triton's interpreter*",
+            "gpu_bench: warning: *::test_limit: its limits were not judged: it ran in Triton's interpreter*",
             "SKIPPED *'run' has no numbers: it ran in Triton's interpreter*",
         ]
     )

@@ -93,7 +93,7 @@ def test_a_decided_rate_asks_for_none(record_run: RecordRun, marks: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("given", "words"), [("", "take at least 12, alpha 0.001)"), (", reps=11", "11 reps, alpha 0.001)")]
+    ("given", "words"), [("", "99.9 % interval: take at least 12)"), (", reps=11", "11 reps, 99.9 % interval)")]
 )
 def test_a_rate_spends_what_a_time_spends(record_run: RecordRun, given: str, words: str) -> None:
     """A first look of several has half of alpha, for which 11 reps are too few; a given number is one look at all."""
@@ -272,8 +272,8 @@ def test_it(gpu_bench, n): gpu_bench.{call}
     recorder = record_run(source)
     sentences = [each.sentence for item in recorder.records[0].measurements for each in item.verdicts]
     assert len(sentences) > 1
-    assert len({sentence.rpartition("alpha ")[2] for sentence in sentences}) == len(sentences)
-    assert "alpha 0.0005" in sentences[0]
+    assert len({sentence.rpartition(", ")[2] for sentence in sentences}) == len(sentences)
+    assert "99.95 % interval" in sentences[0]
 
 
 def test_a_backward_run_is_prepared_anew_to_be_counted(bench_run: BenchRun) -> None:
@@ -374,7 +374,9 @@ def test_it(gpu_bench):
     (record,) = record_run(source).records
     sentences = [each.sentence for item in record.measurements for each in item.verdicts]
     assert len(sentences) == 2
-    assert all(f"(12 reps, too few to decide: take at least {least}, " in each.replace("; ", "(") for each in sentences)
+    assert all(
+        "12 reps, too few for the " in each and f" % interval: take at least {least})" in each for each in sentences
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What CI is shown: annotations, the step's summary, JUnit's properties."""
+"""What a failure shows: in the terminal, in the debugger, and in CI: annotations, the step's summary, JUnit."""
 
 import re
 from pathlib import Path
@@ -7,6 +7,69 @@ import pytest
 
 from tests.plugin.conftest import HEAD, BenchRun
 from tests.plugin.saving import COMPARES, MEASURES
+
+FAILS = """
+@pytest.mark.perf(max_time_us=5)
+def test_broken(gpu_bench):
+    gpu_bench(fast)
+
+@pytest.mark.perf(min_speedup=1)
+def test_wrong(gpu_bench):
+    gpu_bench.compare({"one": lambda x: x + 1}, lambda x: x + 2, (torch.ones(3),))
+
+def test_bad(gpu_bench):
+    gpu_bench.measure(fast, reps=0)
+"""
+
+
+@pytest.mark.parametrize("style", ["auto", "line", "no"])
+def test_errors_are_named_without_their_module_and_end_with_the_page_that_helps(
+    bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch, style: str
+) -> None:
+    """The short summary holds the measured value at 80 columns, and a wrong output is said once above it."""
+    monkeypatch.setenv("COLUMNS", "80")
+    result = bench_run("import torch" + FAILS, "--gpu-bench-reps=12", f"--tb={style}")
+    result.assert_outcomes(failed=3)
+    text = result.stdout.str()
+    assert "pytest_gpubench.errors" not in text
+    if style == "auto":
+        assert text.count("elements (100 %) differ") == 1
+        result.stdout.fnmatch_lines(
+            [
+                "E       LimitBroken: fast is too slow: median 10.00 us [[]9.900, 10.10], wanted at most 5 us *",
+                "E       gpu_bench: see `pytest-gpubench docs limits`",
+                "E       WrongResult: one is wrong: *",
+                "E       gpu_bench: see `pytest-gpubench docs comparing`",
+                "one against its reference: not measured",
+                "E       BadRequest: measure(reps=...): 0 is not valid, it must be at least 1",
+            ]
+        )
+
+
+def test_the_short_summary_holds_what_was_measured(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    pytester.makepyfile(test_x=HEAD + "import torch" + FAILS)
+    result = pytester.runpytest("-p", "no:benchmark", "--gpu-bench-timer=scripted", "--gpu-bench-reps=12")
+    result.stdout.fnmatch_lines(["FAILED test_x.py::test_broken - fast is too slow: median 10.00 us*"])
+
+
+DEBUGGER = """
+import pdb
+
+class Debugger(pdb.Pdb):
+    def interaction(self, frame, traceback):
+        stack, place = self.get_stack(frame, traceback)
+        print("\\nBEGINS IN", stack[place][0].f_code.co_name)
+"""
+
+
+@pytest.mark.parametrize("line", ["gpu_bench(fast)", "gpu_bench.measure(fast, reps=0)", "len(3)"])
+def test_the_debugger_begins_in_the_test(pytester: pytest.Pytester, bench_run: BenchRun, line: str) -> None:
+    pytester.makepyfile(debugger=DEBUGGER)
+    pytester.syspathinsert()
+    source = f"@pytest.mark.perf(max_time_us=5)\ndef test_it(gpu_bench):\n    {line}\n"
+    result = bench_run(source, "--pdb", "--pdbcls=debugger:Debugger", "-s")
+    result.stdout.fnmatch_lines(["BEGINS IN test_it"])
 
 
 def test_ci_is_shown_a_summary_and_the_failing_line(bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch) -> None:

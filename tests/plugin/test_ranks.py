@@ -113,7 +113,7 @@ def test_all_of_alpha_is_for_the_one_look(record_run: RecordRun) -> None:
     recorder = record_run(SOURCE.format(marks="max_time_us=11", world_size=2, link=LINK), *ON_CPU)
     (measurement,) = recorder.records[0].measurements
     assert [each.outcome for each in measurement.verdicts] == ["pass"]
-    assert measurement.verdicts[0].sentence.endswith("(40 reps, alpha 0.001)")
+    assert measurement.verdicts[0].sentence.endswith("(40 reps, 99.9 % interval)")
 
 
 @pytest.mark.parametrize(

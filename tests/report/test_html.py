@@ -121,7 +121,9 @@ def pair(
         ratio=ratio, interval=Interval(math.exp(low), math.exp(high)), quads=40, alpha=0.001,
         reference="torch_eager", reference_us=reference.median_us, seed=7, log_ratios=logs,
     )  # fmt: skip
-    sentence = f"{name} is compared with torch_eager: {ratio:.3f}x, wanted at least {LIMIT:g}x (40 quads, alpha 0.001)"
+    sentence = (
+        f"{name} is compared with torch_eager: {ratio:.3f}x, wanted at least {LIMIT:g}x (40 quads, 99.9 % interval)"
+    )
     verdict = verdict_on(f"min_speedup={LIMIT}", outcome, sentence, enforced)
     return (
         Measurement(timing=reference, role="reference", example=example),

@@ -141,7 +141,7 @@ def make_arms(
         kind="min_speedup",
         asked="1.2",
         outcome=Outcome.PASS if passed else Outcome.FAIL,
-        sentence=f"{speedup.ratio:.3f}x, wanted at least 1.2x ({reps} reps, alpha 0.001)",
+        sentence=f"{speedup.ratio:.3f}x, wanted at least 1.2x ({reps} reps, 99.9 % interval)",
     )
     return (
         Measurement(timing=reference, role="reference", example=example),

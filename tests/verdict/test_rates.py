@@ -83,8 +83,8 @@ def test_too_few_reps_decide_nothing() -> None:
     found = judge_one(timing([100.0] * 5, moved_bytes=100 * MB), min_gbps=1)
     assert found.outcome is INCONCLUSIVE
     assert found.sentence == (
-        "softmax cannot be judged: 1,000 GB/s, wanted at least 1.000 GB/s (100 MB in 100.0 us; 5 reps, too few to "
-        "decide: take at least 6, alpha 0.05)"
+        "softmax cannot be judged: 1,000 GB/s, wanted at least 1.000 GB/s (100 MB in 100.0 us; 5 reps, too few for "
+        "the 95 % interval: take at least 6)"
     )
 
 
@@ -104,14 +104,14 @@ def test_a_look_spends_its_part_of_alpha() -> None:
 )
 def test_rates_in_words(samples_us: list[float], wanted: float, words: str) -> None:
     found = judge_one(timing(samples_us, moved_bytes=67108864), min_gbps=wanted)
-    assert found.sentence == f"softmax {words} (67.1 MB in 101.2 us; 20 reps, alpha 0.05)"
+    assert found.sentence == f"softmax {words} (67.1 MB in 101.2 us; 20 reps, 95 % interval)"
     assert found.limit == f"min_gbps={wanted!r}"
 
 
 def test_tflops_in_words() -> None:
     assert judge_one(timing(SPREAD, flops=2 * 4096**3), min_tflops=2000).sentence == (
         "softmax is too slow: 1,357 TFLOP/s [1,328, 1,388], wanted at least 2,000 TFLOP/s "
-        "(137 GFLOP in 101.2 us; 20 reps, alpha 0.05)"
+        "(137 GFLOP in 101.2 us; 20 reps, 95 % interval)"
     )
 
 
@@ -119,7 +119,7 @@ def test_fraction_limits_in_words() -> None:
     found = judge_one(timing(SPREAD, moved_bytes=100 * MB), min_peak_fraction=0.8, peaks=PEAKS, read_share=0.5)
     assert found.sentence == (
         "softmax is too slow: 19.8 % [19.3 %, 20.2 %] of the 5,000 GB/s that this GPU's memory moves, wanted at least "
-        "80.0 % (987.7 GB/s, 100 MB in 101.2 us; 20 reps, alpha 0.05)"
+        "80.0 % (987.7 GB/s, 100 MB in 101.2 us; 20 reps, 95 % interval)"
     )
 
 

@@ -40,7 +40,7 @@ def judged(change: Change, tolerance: str) -> JudgedChange:
             measured(1.081, 1.078, 1.084),
             "median:5%",
             "softmax is slower than in the baseline 'main': 1.081x [1.078, 1.084] of its median, wanted at most 1.05x "
-            "(312.4 us against 289.0 us, 60 and 60 reps, alpha 0.001)",
+            "(312.4 us against 289.0 us, 60 and 60 reps, 99.9 % interval)",
         ),
         (
             measured(1.05, 1.04, 1.06),
@@ -58,14 +58,14 @@ def judged(change: Change, tolerance: str) -> JudgedChange:
             Change(1.5, None, "median", ALPHA, 289, 433.5, None, (5, 1)),
             "median:5%",
             "softmax cannot be judged from what it was in the baseline 'main': 1.500x of its median, wanted at most "
-            "1.05x (433.5 us against 289.0 us, 1 and 5 reps, too few to decide: take at least 11 reps in both, ",
+            "1.05x (433.5 us against 289.0 us, 1 and 5 reps, too few for the 99.9 % interval: take at least 11 ",
         ),
         (
             measured(1.081, 1.078, 1.084, "speedup"),
             "speedup:3%",
             "softmax is slower against its reference than in the baseline 'main': 1.081x [1.078, 1.084] of its "
             "relative time, wanted at most 1.03x (speedup 1.804x against 1.950x, 312.0 us against 289.0 us, "
-            "60 and 60 quads, alpha 0.001)",
+            "60 and 60 quads, 99.9 % interval)",
         ),
         (
             measured(1.081, 1.078, 1.084),

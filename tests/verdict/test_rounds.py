@@ -222,7 +222,7 @@ def test_both_sides_of_the_margin(factor: float, outcome: Outcome, words: str) -
     assert (found.outcome, found.nodeid, found.label) == (outcome, TEST, "f")
     assert found.sentence.startswith(words)
     assert "wanted at most 1.03x" in found.sentence
-    assert found.sentence.endswith(f"({10 * factor:#.4g} us against 10.00 us, 6 pairs of runs, alpha 0.01)")
+    assert found.sentence.endswith(f"({10 * factor:#.4g} us against 10.00 us, 6 pairs of runs, 99 % interval)")
 
 
 def test_what_is_too_close_is_open() -> None:

@@ -75,56 +75,56 @@ def test_an_impossible_limit_on_a_speedup_judges_nothing(wanted: float) -> None:
             312.0,
             1,
             "triton is slower than torch: 0.9103x [0.9000, 0.9300], wanted at least 1x "
-            "(312.0 us against 284.0 us, 24 quads, alpha 0.001)",
+            "(312.0 us against 284.0 us, 24 quads, 99.9 % interval)",
         ),
         (
             speedup(0.985, (0.98, 0.99), quads=1),
             288.3,
             0.98,
             "triton is slower than torch: 0.9850x [0.9800, 0.9900], wanted at least 0.98x "
-            "(288.3 us against 284.0 us, 1 quad, alpha 0.001)",
+            "(288.3 us against 284.0 us, 1 quad, 99.9 % interval)",
         ),
         (
             speedup(1.0001, (0.9999, 1.0002), alpha=0.05),
             284.0,
             0.99,
             "triton is as fast as torch: 1.000x [0.9999, 1.000], wanted at least 0.99x "
-            "(284.0 us against 284.0 us, 24 quads, alpha 0.05)",
+            "(284.0 us against 284.0 us, 24 quads, 95 % interval)",
         ),
         (
             speedup(1.2, (1.19, 1.21)),
             236.7,
             1.5,
             "triton is not fast enough against torch: 1.200x [1.190, 1.210], wanted at least 1.5x "
-            "(236.7 us against 284.0 us, 24 quads, alpha 0.001)",
+            "(236.7 us against 284.0 us, 24 quads, 99.9 % interval)",
         ),
         (
             speedup(2.0, (1.9, 2.1)),
             142.0,
             1.5,
             "triton is faster than torch: 2.000x [1.900, 2.100], wanted at least 1.5x "
-            "(142.0 us against 284.0 us, 24 quads, alpha 0.001)",
+            "(142.0 us against 284.0 us, 24 quads, 99.9 % interval)",
         ),
         (
             speedup(1.5, (1.4, 1.6)),
             190.0,
             1.45,
             "triton is too close to tell against torch: 1.500x [1.400, 1.600], wanted at least 1.45x "
-            "(190.0 us against 284.0 us, 24 quads, alpha 0.001)",
+            "(190.0 us against 284.0 us, 24 quads, 99.9 % interval)",
         ),
         (
             speedup(2.0, quads=3),
             142.0,
             1.5,
             "triton is too close to tell against torch: 2.000x, wanted at least 1.5x "
-            "(142.0 us against 284.0 us, 3 quads, too few to decide: take at least 20 reps, alpha 0.001)",
+            "(142.0 us against 284.0 us, 3 quads, too few for the 99.9 % interval: take at least 20 reps)",
         ),
         (
             speedup(1e-5, (0.99e-5, 1.01e-5), reference_us=1.0),  # 1 us against 100 ms
             1e5,
             0.5,
             "triton is slower than torch: 0.00001000x [0.000009900, 0.00001010], wanted at least 0.5x "
-            "(100.0 ms against 0.001000 ms, 24 quads, alpha 0.001)",
+            "(100.0 ms against 0.001000 ms, 24 quads, 99.9 % interval)",
         ),
     ],
 )
@@ -135,7 +135,7 @@ def test_sentences_about_speedups(found: Speedup, candidate_us: float, wanted: f
 @pytest.mark.parametrize(("alpha", "reps"), [(0.25, 4), (0.2, 6), (0.001, 20), (2.0**-10, 20), (1e-4, 28)])
 def test_the_reps_that_a_sentence_asks_for_decide_and_no_fewer(alpha: float, reps: int) -> None:
     sentence = judge_speedup("triton", speedup(2.0, quads=1, alpha=alpha), 1.0, 1.5).sentence
-    assert f"too few to decide: take at least {reps} reps, alpha" in sentence
+    assert f"% interval: take at least {reps} reps)" in sentence
     assert speedup_of([0.5] * (reps // 2), alpha).interval is not None
     assert speedup_of([0.5] * (reps // 2 - 1), alpha).interval is None
 
@@ -143,8 +143,8 @@ def test_the_reps_that_a_sentence_asks_for_decide_and_no_fewer(alpha: float, rep
 SPEEDUP_SENTENCE = re.compile(
     r"triton is (?P<words>[a-z ]+) torch: (?P<ratio>[\d.]+)x(?: \[(?P<low>[\d.]+), (?P<high>[\d.]+)\])?, "
     r"wanted at least (?P<wanted>[\d.e+-]+)x \((?P<candidate>[\d.]+) (?P<unit>ns|us|ms|s) against "
-    r"(?P<reference>[\d.]+) (?P=unit), (?P<quads>\d+) quads?(?:, too few to decide: take at least \d+ reps)?, "
-    r"alpha (?P<alpha>[\d.e-]+)\)"
+    r"(?P<reference>[\d.]+) (?P=unit), (?P<quads>\d+) quads?, (?:too few for the )?"
+    r"(?P<percent>[\d.]+) % interval(?:: take at least \d+ reps)?\)"
 )
 log_ratios = st.lists(st.floats(-5, 5), min_size=1, max_size=60)
 
@@ -165,7 +165,8 @@ def test_the_numbers_in_a_speedups_sentence_are_the_stored_ones(
     check_printed(printed["wanted"], 1, wanted, 5.1e-6)
     check_printed(printed["candidate"], UNITS_US[printed["unit"]], candidate_us, 5.1e-4)
     check_printed(printed["reference"], UNITS_US[printed["unit"]], reference_us, 5.1e-4)
-    assert (int(printed["quads"]), float(printed["alpha"])) == (len(ratios), alpha)
+    assert int(printed["quads"]) == len(ratios)
+    assert 100 - float(printed["percent"]) == pytest.approx(100 * alpha, rel=0.06)
 
 
 @given(log_ratios, st.floats(1e-3, 1e3), alphas)

@@ -31,7 +31,7 @@ from tests.stats.test_summary import (
     steady_uniform,
     two_modes,
 )
-from tests.verdict.sentences import GOODNESS, UNITS_US, alphas, check_printed
+from tests.verdict.sentences import GOODNESS, alphas, check_printed
 
 PASS, FAIL, INCONCLUSIVE = Outcome.PASS, Outcome.FAIL, Outcome.INCONCLUSIVE
 
@@ -111,7 +111,7 @@ def test_too_few_samples_decide_nothing(
     found = judge_one(samples_us, limits, alpha)
     assert found.outcome is outcome
     least = least_count(alpha) if limits.max_time_us else 10
-    assert (f"too few to decide: take at least {least}" in found.sentence) == (outcome is INCONCLUSIVE)
+    assert (f"take at least {least}" in found.sentence) == (outcome is INCONCLUSIVE)
 
 
 def test_every_limit_is_judged_by_itself() -> None:
@@ -182,7 +182,7 @@ def test_the_limit_of_the_named_gpu_is_the_one_that_counts(most: float, outcome:
     found = judge_one(ONE_TO_TWENTY, Limits(max_time_us={"A100": 1e-3, "H200": most, "B200": 1e6}))
     assert found.outcome is outcome
     assert found.limit == f"max_time_us={{'A100': 0.001, 'H200': {most!r}, 'B200': 1000000.0}}"
-    assert f"wanted at most {most:.2f}" in found.sentence
+    assert f"wanted at most {most:g} us" in found.sentence
 
 
 def test_a_gpu_that_is_not_named_is_not_judged() -> None:
@@ -201,55 +201,53 @@ def test_a_gpu_that_is_not_named_is_not_judged() -> None:
             ONE_TO_TWENTY,
             Limits(max_time_us=16),
             0.05,
-            "softmax is fast enough: median 10.50 us [6.000 us, 15.00 us], wanted at most 16.00 us "
-            "(20 reps, alpha 0.05)",
+            "softmax is fast enough: median 10.50 us [6.000, 15.00], wanted at most 16 us (20 reps, 95 % interval)",
         ),
         (
             ONE_TO_TWENTY,
             Limits(max_time_us=10),
             0.001,
-            "softmax is too close to tell: median 10.50 us [3.000 us, 18.00 us], wanted at most 10.00 us "
-            "(20 reps, alpha 0.001)",
+            "softmax is too close to tell: median 10.50 us [3.000, 18.00], wanted at most 10 us "
+            "(20 reps, 99.9 % interval)",
         ),
         (
             [1e3 * sample for sample in ONE_TO_TWENTY],
             Limits(max_time_us=2_500),
             0.001,
-            "softmax is too slow: median 10.50 ms [3.000 ms, 18.00 ms], wanted at most 2.500 ms (20 reps, alpha 0.001)",
+            "softmax is too slow: median 10500 us [3000, 18000], wanted at most 2500 us (20 reps, 99.9 % interval)",
         ),
         (
             [100.0 * number for number in range(1, 20)] + [9_000.0],  # one unit for all, and not the mean
             Limits(max_time_us=400),
             0.05,
-            "softmax is too slow: median 1.050 ms [0.6000 ms, 1.500 ms], wanted at most 0.4000 ms "
-            "(20 reps, alpha 0.05)",
+            "softmax is too slow: median 1050 us [600.0, 1500], wanted at most 400 us (20 reps, 95 % interval)",
         ),
         (
             [7.0],
             Limits(max_time_us=10),
             0.001,
-            "softmax cannot be judged: median 7.000 us, wanted at most 10.00 us "
-            "(1 rep, too few to decide: take at least 11, alpha 0.001)",
+            "softmax cannot be judged: median 7.000 us, wanted at most 10 us "
+            "(1 rep, too few for the 99.9 % interval: take at least 11)",
         ),
         (
             [7.0] * 10,
             Limits(max_rel_std=0.02),
             0.001,
-            "softmax is steady: relative std 0 % [0 %, 0 %], wanted at most 2.0 % (10 reps, alpha 0.001)",
+            "softmax is steady: relative std 0 % [0 %, 0 %], wanted at most 2.0 % (10 reps, 99.9 % interval)",
         ),
         (
             [7.0],
             Limits(max_rel_std=0.02),
             0.001,
             "softmax cannot be judged: relative std unknown, wanted at most 2.0 % "
-            "(1 rep, too few to decide: take at least 10, alpha 0.001)",
+            "(1 rep, too few for the 99.9 % interval: take at least 10)",
         ),
         (
             [9.0, 11.0] * 4,
             Limits(max_rel_std=0.02),
             0.05,
             "softmax cannot be judged: relative std 11 %, wanted at most 2.0 % "
-            "(8 reps, too few to decide: take at least 10, alpha 0.05)",
+            "(8 reps, too few for the 95 % interval: take at least 10)",
         ),
     ],
 )
@@ -259,10 +257,10 @@ def test_sentences(samples_us: list[float], limits: Limits, alpha: float, senten
 
 SENTENCE = re.compile(
     r"softmax (?P<word>is steady|is unsteady|is fast enough|is too slow|is too close to tell|cannot be judged): "
-    r"(?:median|relative std) (?P<found>[\d.]+) (?P<unit>%|ns|us|ms|s)"
-    r"(?: \[(?P<low>[\d.]+) (?P=unit), (?P<high>[\d.]+) (?P=unit)\])?"
-    r", wanted at most (?P<most>[\d.]+) (?P=unit) \((?P<reps>\d+) reps?"
-    r"(?:, too few to decide: take at least (?P<least>\d+))?, alpha (?P<alpha>[\d.e-]+)\)"
+    r"(?:median|relative std) (?P<found>[\d.]+) (?P<unit>%|us)"
+    r"(?: \[(?P<low>[\d.]+)(?: %)?, (?P<high>[\d.]+)(?: %)?\])?"
+    r", wanted at most (?P<most>[\d.e+-]+) (?P=unit) \((?P<reps>\d+) reps?, (?:too few for the )?"
+    r"(?P<percent>[\d.]+) % interval(?:: take at least (?P<least>\d+))?\)"
 )
 
 samples_of_all_sizes = st.builds(
@@ -274,23 +272,20 @@ samples_of_all_sizes = st.builds(
 
 @given(samples_of_all_sizes, st.floats(1e-3, 1e3), alphas)
 def test_the_times_in_the_sentence_are_the_stored_ones(samples_us: list[float], factor: float, alpha: float) -> None:
-    """All in one unit; printed with four digits, so they are wrong by half of the last one at most."""
+    """In microseconds; printed with four digits, so they are wrong by half of the last one at most."""
     stored = timing(samples_us)
     [found] = judge(stored, Limits(max_time_us=factor * stored.median_us), alpha)
     printed = SENTENCE.fullmatch(found.sentence)
     assert printed is not None
-    scale, interval = UNITS_US[printed["unit"]], median_interval(samples_us, alpha)
+    interval = median_interval(samples_us, alpha)
     open_ = "is too close to tell" if interval else "cannot be judged"
     words = {PASS: "is fast enough", FAIL: "is too slow", INCONCLUSIVE: open_}
-    check_printed(printed["found"], scale, stored.median_us, 5.1e-4)
-    check_printed(printed["low"], scale, interval and interval.low, 5.1e-4)
-    check_printed(printed["high"], scale, interval and interval.high, 5.1e-4)
-    check_printed(printed["most"], scale, factor * stored.median_us, 5.1e-4)
-    assert (printed["word"], int(printed["reps"]), float(printed["alpha"])) == (
-        words[found.outcome],
-        stored.reps,
-        alpha,
-    )
+    check_printed(printed["found"], 1, stored.median_us, 5.1e-4)
+    check_printed(printed["low"], 1, interval and interval.low, 5.1e-4)
+    check_printed(printed["high"], 1, interval and interval.high, 5.1e-4)
+    check_printed(printed["most"], 1, factor * stored.median_us, 1e-9)
+    assert (printed["word"], int(printed["reps"])) == (words[found.outcome], stored.reps)
+    assert 100 - float(printed["percent"]) == pytest.approx(100 * alpha, rel=0.06)
     assert printed["least"] == (None if interval else str(least_count(alpha)))
 
 
@@ -308,11 +303,8 @@ def test_the_shares_in_the_sentence_are_the_stored_ones(samples_us: list[float],
     check_printed(printed["low"], 0.01, interval and interval.low, 5.1e-2)
     check_printed(printed["high"], 0.01, interval and interval.high, 5.1e-2)
     check_printed(printed["most"], 0.01, most, 5.1e-2)
-    assert (printed["word"], int(printed["reps"]), float(printed["alpha"])) == (
-        words[found.outcome],
-        stored.reps,
-        alpha,
-    )
+    assert (printed["word"], int(printed["reps"])) == (words[found.outcome], stored.reps)
+    assert 100 - float(printed["percent"]) == pytest.approx(100 * alpha, rel=0.06)
     assert printed["least"] == (None if interval else "10")
 
 
@@ -409,7 +401,7 @@ def test_a_look_says_the_alpha_that_was_asked_for_and_the_reps_that_its_part_nee
         judgement.look(timing([7.0] * 5))
         needed = least or least_count(0.01 if single else 0.01 / (look * (look + 1)))
         [found] = judgement.verdicts
-        assert found.sentence.endswith(f"(5 reps, too few to decide: take at least {needed}, alpha 0.01)")
+        assert found.sentence.endswith(f"(5 reps, too few for the 99 % interval: take at least {needed})")
 
 
 @pytest.mark.parametrize("reps", [11, 12])
@@ -426,7 +418,7 @@ def test_a_steadiness_is_judged_by_what_is_spent(spent: float) -> None:
     for most, outcome in cases.items():
         [found] = judge(timing(ONE_TO_TWENTY), Limits(max_rel_std=most), 0.2, spent=spent)
         assert found.outcome is outcome
-        assert found.sentence.endswith("(20 reps, alpha 0.2)")
+        assert found.sentence.endswith("(20 reps, 80 % interval)")
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ VALIDITY = "validity"
 """The kind of a verdict on the test as a whole: there is no number that is known to be right."""
 
 
-class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Hold the judgement of one timing by one limit."""
 
     kind: str
@@ -42,6 +42,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     enforced: bool = True
     """Whether a FAIL fails the test: not on a CPU that nobody asked for by name, and not where the test was expected to
     fail, or caught the error."""
+    found: str = ""
+    """The measured value with its unit, where the timing does not hold it; empty where it does, or nothing is known."""
 
     @property
     def limit(self) -> str:
