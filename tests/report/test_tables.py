@@ -297,6 +297,11 @@ def test_a_limit_is_short_and_has_the_measured_value(limit: str, text: str) -> N
     assert limit_text(verdict(limit, Outcome.PASS), item) == text.replace("2.00e3", "2000")
 
 
+def test_a_value_that_the_timing_does_not_hold_is_the_verdicts() -> None:
+    found = msgspec.structs.replace(verdict("max_memory='1GiB'", Outcome.PASS), found="12 MiB")
+    assert limit_text(found, Measurement(timing=timing("fused", 12.0))) == "12 MiB <= 1 GiB"
+
+
 # what fits
 
 WIDTHS = [60, 80, 100, 120, 200]

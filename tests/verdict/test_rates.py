@@ -121,6 +121,8 @@ def test_fraction_limits_in_words() -> None:
         "softmax is too slow: 19.8 % [19.3 %, 20.2 %] of the 5,000 GB/s that this GPU's memory moves, wanted at least "
         "80.0 % (987.7 GB/s, 100 MB in 101.2 us; 20 reps, 95 % interval)"
     )
+    assert found.found == "19.8 %"
+    assert judge_one(timing(SPREAD, moved_bytes=0), min_peak_fraction=0.8, peaks=PEAKS).found == ""
 
 
 @pytest.mark.parametrize(
