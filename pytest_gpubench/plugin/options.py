@@ -2,6 +2,7 @@
 
 import argparse
 import os
+from typing import cast
 
 import pytest
 
@@ -48,7 +49,7 @@ def resolve(config: pytest.Config, flags: argparse.Namespace | None = None) -> R
         given = [
             (flag_name(name), getattr(flags or config.option, ini_name(name), None)),
             (environment_name(name), os.environ.get(environment_name(name))),
-            (f"ini key {ini_name(name)}", config.getini(ini_name(name))),
+            (f"ini key {ini_name(name)}", _in_file(config, ini_name(name))),
         ]
         spelling, value = next(((spelling, value) for spelling, value in given if value not in (None, "")), ("", None))
         if value is not None:
@@ -56,6 +57,20 @@ def resolve(config: pytest.Config, flags: argparse.Namespace | None = None) -> R
         if spelling == flag_name(name):
             explicit.add(name)
     return Resolver(Settings(**chosen), frozenset(explicit))
+
+
+def _in_file(config: pytest.Config, name: str) -> str | None:
+    """Return a key of the ini file as text; None where it is not there.
+
+    From pytest 9 on, `[tool.pytest]` has values of any type of TOML, of which pytest takes strings for a string only.
+    """
+    try:
+        return cast("str | None", config.getini(name))
+    except (TypeError, pytest.UsageError):
+        value = getattr(config._inicfg[name], "value", None)
+    if isinstance(value, bool):
+        return str(value).lower()
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _refuse_renamed(config: pytest.Config) -> None:

@@ -1,3 +1,4 @@
+import ast
 import re
 from dataclasses import replace
 from typing import Any
@@ -69,6 +70,14 @@ def pytest_collection_finish(session):
 """
 
 
+SHOW_ALL = """
+def pytest_collection_finish(session):
+    from dataclasses import asdict
+    from pytest_gpubench.plugin.hooks import RUN
+    print("\\nVALUES", asdict(session.config.stash[RUN].settings))
+"""
+
+
 def test_the_table_of_other_values_is_complete() -> None:
     assert set(OTHER_VALUES) == set(ROWS)
     assert all(value != getattr(Settings(), name) for name, (_, value) in OTHER_VALUES.items())
@@ -93,6 +102,35 @@ def test_every_setting_works_in_every_spelling(
     pytester.makepyfile("def test_nothing(): pass")
     result = pytester.runpytest("--collect-only", "-q", "-s", *arguments)
     result.stdout.fnmatch_lines([f"VALUE {value!r}".replace("[", "[[]")])
+
+
+NATIVE = {
+    "reps": ("7", 7),
+    "budget_s": ("2.5", 2.5),
+    "alpha": ("0.01", 0.01),
+    "cache": ('"hot"', "hot"),
+    "autosave": ("true", True),
+    "verbose": ("false", False),
+    "columns": ('["median", "reps"]', ("median", "reps")),
+}
+
+
+@pytest.mark.skipif(pytest.version_tuple < (9, 0), reason="older versions of pytest have no native TOML")
+def test_native_toml_has_values_of_its_own_types(pytester: pytest.Pytester) -> None:
+    lines = [f"gpu_bench_{name} = {text}" for name, (text, _) in NATIVE.items()]
+    pytester.makepyprojecttoml("\n".join(["[tool.pytest]", *lines]))
+    pytester.makeconftest(SHOW_ALL)
+    pytester.makepyfile("def test_nothing(): pass")
+    result = pytester.runpytest("--collect-only", "-q", "-s")
+    values = ast.literal_eval(next(line for line in result.stdout.lines if line.startswith("VALUES ")).split(" ", 1)[1])
+    assert {name: values[name] for name in NATIVE} == {name: value for name, (_, value) in NATIVE.items()}
+
+
+@pytest.mark.skipif(pytest.version_tuple < (9, 0), reason="older versions of pytest have no native TOML")
+def test_a_native_value_of_a_wrong_type_names_its_key(pytester: pytest.Pytester) -> None:
+    pytester.makepyprojecttoml("[tool.pytest]\ngpu_bench_reps = true")
+    pytester.makepyfile("def test_never(): pass")
+    pytester.runpytest().stderr.fnmatch_lines(["ERROR: ini key gpu_bench_reps: 'true' is not valid, it must be a*"])
 
 
 @pytest.mark.parametrize(
