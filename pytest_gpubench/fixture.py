@@ -9,7 +9,7 @@ from pytest_gpubench.bench.candidates import make_calls
 from pytest_gpubench.bench.comparison import CompareRequest, judging_timer
 from pytest_gpubench.bench.measure import MeasureRequest
 from pytest_gpubench.bench.phases import PhasesRequest, phase_calls
-from pytest_gpubench.bench.plan import plan_of
+from pytest_gpubench.bench.plan import clock_warnings, plan_of
 from pytest_gpubench.bench.ranks import RanksRequest
 from pytest_gpubench.bench.request import Request, T
 from pytest_gpubench.correctness import Tolerance
@@ -241,7 +241,9 @@ class GpuBench(Spelled):
         settings = self._resolver.override(test.settings, given, f"{method}({{}}=...)")
         if settings.timer == "graph":
             refuse_backward(backward)
-        return settings, self._device(test), test.limits
+        device = self._device(test)
+        test.warn(*clock_warnings(settings, device))
+        return settings, device, test.limits
 
     def _answer(self, request: Request[T]) -> T:
         return answer(self._test(), request, self._progress)

@@ -1,5 +1,6 @@
 """Measurement plan: whether calls are timed, how many reps are taken, and one measurement at a time."""
 
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,6 +27,24 @@ def plan_of(settings: Settings) -> Plan:
     limit_time_s = settings.budget_s or LIMIT_TIME_S
     precision_time_s = settings.budget_s or PRECISION_TIME_S
     return Plan(settings.cache, settings.reps, settings.warmup, settings.precision, limit_time_s, precision_time_s)
+
+
+def clock_warnings(settings: Settings, device: Device) -> list[str]:
+    """Return what to mind about the host's clock, where that is what times the calls."""
+    if settings.timer != "wall" and (device.type == "cuda" or settings.timer == "scripted"):
+        return []
+    warnings = []
+    if settings.timer in ("events", "graph"):
+        warnings.append(f"timer={settings.timer!r} needs a GPU: on the CPU the host's clock measures, timer='wall'")
+    if _is_python_traced():
+        warnings.append("coverage or a debugger traces Python, which slows what the host's clock times: use --no-cov")
+    return warnings
+
+
+def _is_python_traced() -> bool:
+    """Tell whether a tool is called for lines of Python, as by coverage."""
+    monitoring = getattr(sys, "monitoring", None)  # from Python 3.12 on
+    return sys.gettrace() is not None or (monitoring is not None and monitoring.get_tool(monitoring.COVERAGE_ID))
 
 
 def unmeasured_reason(settings: Settings, device: Device, interpreted: int) -> str:
