@@ -26,6 +26,7 @@ from pytest_gpubench.stats.regression import (
     decide_difference,
     least_samples,
 )
+from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.stats.tolerance import RegressionTolerance
 from pytest_gpubench.units import choose_time_unit, count, format_share, format_time, printable, round_to_digits
 from pytest_gpubench.verdict.decision import OUTCOMES, judged_by
@@ -106,7 +107,7 @@ def judge_change(
     ratio, *ends = (round_to_digits(number, 4) for number in (change.ratio, *(change.interval or ())))
     sentence = (
         f"{printable(label)} {what}{against} {relation} in {where}{remark}: "
-        f"{ratio}x{_between(ends)} of its {whose}{_wanted(change, tolerance)} "
+        f"{ratio}x{_unknown(change.interval) or _between(ends)} of its {whose}{_wanted(change, tolerance)} "
         f"({_values(change, old_us, new_us)}, {judged_by(counts, change.alpha) if counts else _judged_by(change)})"
     )
     if remedy and outcome is Outcome.INCONCLUSIVE:
@@ -211,6 +212,11 @@ def _comparison(change: Change, outcome: Outcome) -> tuple[str, str, str]:
     if interval is not None and interval.high < 1:
         return "is faster", "than", ""
     return "is as fast", "as", ""
+
+
+def _unknown(interval: Interval | None) -> str:
+    """Return that an interval says next to nothing, as where two noisy runs were compared; empty where it does."""
+    return " [not known to a factor of 10]" if interval and interval.high > 100 * interval.low else ""
 
 
 def _between(ends: Sequence[str]) -> str:

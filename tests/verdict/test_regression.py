@@ -55,6 +55,12 @@ def judged(change: Change, tolerance: str) -> JudgedChange:
         ),
         (measured(0.9, 0.89, 0.91), "median:5%", "softmax is faster than in the baseline 'main': 0.9000x"),
         (
+            measured(2.034, 1e-7, 1e7),
+            "median:5%",
+            "was in the baseline 'main': 2.034x [not known to a factor of 10] of",
+        ),
+        (measured(2.0, 0.1, 10.0), "median:5%", "was in the baseline 'main': 2.000x [0.1000, 10.00] of its median"),
+        (
             Change(1.5, None, "median", ALPHA, 289, 433.5, None, (5, 1)),
             "median:5%",
             "softmax cannot be judged from what it was in the baseline 'main': 1.500x of its median, wanted at most "
