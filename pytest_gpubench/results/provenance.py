@@ -164,5 +164,11 @@ def _git(folder: Path, *arguments: str) -> str:
         raise GitFailed(f"git cannot be run: {error}") from error
     if done.returncode:
         said = done.stderr.strip().splitlines()
-        raise GitFailed(printable(said[0]) if said else f"git {arguments[0]} failed with status {done.returncode}")
+        raise GitFailed(_reason(said[0]) if said else f"git {arguments[0]} failed with status {done.returncode}")
     return done.stdout.strip()
+
+
+def _reason(said: str) -> str:
+    """Return why git failed, without what it adds for somebody at a prompt."""
+    reason = printable(said.removeprefix("fatal: "))
+    return "not in a git repository" if reason.startswith("not a git repository") else reason

@@ -230,7 +230,7 @@ def test_no_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     info = commit_info(tmp_path)
     assert info == CommitInfo(project=tmp_path.name, error=info.error)
-    assert "not a git repository" in str(info.error)
+    assert info.error == "not in a git repository"
     assert "\n" not in str(info.error)
 
 
