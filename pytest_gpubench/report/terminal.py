@@ -75,7 +75,8 @@ def summary_lines(records: Sequence[TestRecord], settings: Settings) -> list[str
         for verdict in measurement.verdicts
     )
     if outcomes:
-        lines.append(f"gpu_bench: limits: {_outcome_words(outcomes, settings, _fell_back(records, settings))}")
+        on_cpu = all(record.device.type == "cpu" for record in records)
+        lines.append(f"gpu_bench: limits: {_outcome_words(outcomes, settings, on_cpu)}")
     return lines
 
 
@@ -163,16 +164,13 @@ def _measured_line(where: str, timings: Sequence[tuple[str, Timing]]) -> str:
     )
 
 
-def _fell_back(records: Sequence[TestRecord], settings: Settings) -> bool:
-    """Tell whether the CPU was measured because no GPU was found."""
-    asked_for = settings.device == "cpu" or settings.timer == "scripted"
-    return not asked_for and all(record.device.type == "cpu" for record in records)
-
-
-def _outcome_words(outcomes: Counter[tuple[Outcome, bool]], settings: Settings, fell_back: bool) -> str:
+def _outcome_words(outcomes: Counter[tuple[Outcome, bool]], settings: Settings, on_cpu: bool) -> str:
     enforced, unenforced = ({each: outcomes[each, flag] for each in Outcome} for flag in (True, False))
-    words = [f"{number} {each.value}{_what_to_do(each, settings)}" for each, number in enforced.items() if number]
+    words = [
+        f"{number} {each.value}{_what_to_do(each, settings, on_cpu)}" for each, number in enforced.items() if number
+    ]
     groups = [", ".join(words)] if words else []
+    fell_back = on_cpu and settings.device != "cpu" and settings.timer != "scripted"
     if fell_back and any(unenforced.values()):
         groups.append(_without_gpu_words(unenforced))
     elif any(unenforced.values()):
@@ -190,9 +188,9 @@ def _without_gpu_words(outcomes: Mapping[Outcome, int]) -> str:
     return f"no GPU was found: {words}{unjudged}"
 
 
-def _what_to_do(outcome: Outcome, settings: Settings) -> str:
+def _what_to_do(outcome: Outcome, settings: Settings, on_cpu: bool) -> str:
     """Return what a verdict that decides nothing asks for."""
     if outcome is Outcome.INCONCLUSIVE:
         more = "--gpu-bench-budget-s, reps= where a test gives it" if settings.reps is None else "--gpu-bench-reps"
-        return f" (raise {more}, or look for what disturbs the {'CPU' if settings.device == 'cpu' else 'GPU'})"
+        return f" (raise {more}, or look for what disturbs the {'CPU' if on_cpu else 'GPU'})"
     return " (no number that is known to be right)" if outcome is Outcome.INVALID else ""

@@ -204,8 +204,8 @@ def test_it(gpu_bench, n):
 """
     measurements = record_run(source, *ON_CPU).records[0].measurements
     assert sorted(each.example for each in measurements) == ["n=1", "n=2", "n=3"]
-    alphas = [each.verdicts[0].sentence.partition("alpha ")[2].rstrip(")") for each in measurements]
-    assert alphas == ["0.0005", "0.000166667", "8.33333e-05"]
+    intervals = [each.verdicts[0].sentence.rpartition(", ")[2] for each in measurements]
+    assert intervals == ["99.95 % interval)", "99.983 % interval)", "99.9917 % interval)"]
 
 
 STEPS = """

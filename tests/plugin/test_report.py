@@ -141,7 +141,7 @@ def test_inconclusive_warns_fails_or_passes(bench_run: BenchRun) -> None:
     result.stdout.fnmatch_lines(
         [
             "gpu_bench: warning: *::test_it: fast is too close to tell: median 10.00 us*",
-            "gpu_bench: limits: 1 inconclusive (raise --gpu-bench-reps, or look for what disturbs the GPU)",
+            "gpu_bench: limits: 1 inconclusive (raise --gpu-bench-reps, or look for what disturbs the CPU)",
         ]
     )
     bench_run(source, "--gpu-bench-reps=30", "--gpu-bench-inconclusive=fail").assert_outcomes(failed=1)

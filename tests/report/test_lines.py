@@ -2,13 +2,14 @@
 
 import re
 
+import msgspec
 import pytest
 
 from pytest_gpubench.report.properties import median_properties
 from pytest_gpubench.report.remedies import remedy_lines
 from pytest_gpubench.report.section import report_section
 from pytest_gpubench.report.terminal import MOST_LINES, compared_lines, summary_lines
-from pytest_gpubench.results.model import Measurement, Outcome, PastChange, Speedup, TestRecord, Timing
+from pytest_gpubench.results.model import DeviceFacts, Measurement, Outcome, PastChange, Speedup, TestRecord, Timing
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.stats.summary import Interval
 from tests.report.records import arms, record, timing, unmeasured, verdict
@@ -39,12 +40,6 @@ def judged(*outcomes: Outcome, enforced: bool = True) -> TestRecord:
             "1 inconclusive (raise --gpu-bench-reps, or look for what disturbs the GPU)",
         ),
         (
-            judged(Outcome.INCONCLUSIVE),
-            Settings(device="cpu"),
-            "1 inconclusive (raise --gpu-bench-budget-s, reps= where a test gives it, "
-            "or look for what disturbs the CPU)",
-        ),
-        (
             judged(Outcome.FAIL, Outcome.INCONCLUSIVE, enforced=False),
             Settings(),
             "1 fail, 1 inconclusive (not enforced: expected to fail, or the error was caught)",
@@ -56,6 +51,23 @@ def test_the_last_line_counts_the_verdicts(found: TestRecord, settings: Settings
     lines = summary_lines([found, warned], settings)
     assert lines[-1] == f"gpu_bench: limits: {words}"
     assert "gpu_bench: warning: tests/test_a.py::test_it: something to mind" in lines
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "words"),
+    [
+        ((Outcome.PASS, Outcome.FAIL, Outcome.INCONCLUSIVE), "3 would be judged *, 1 of them would fail"),
+        ((Outcome.PASS,), "1 would be judged *, none of them would fail"),
+        ((Outcome.PASS, Outcome.NOT_JUDGED), "1 would be judged *, none of them would fail; 1 not judged on a CPU"),
+    ],
+)
+def test_without_a_gpu_one_line_counts_what_would_fail(outcomes: tuple[Outcome, ...], words: str) -> None:
+    cpu = DeviceFacts(type="cpu", name="AMD EPYC", host="here")
+    found = msgspec.structs.replace(judged(*outcomes, enforced=False), device=cpu)
+    words = words.replace("*", "with --gpu-bench-device=cpu")
+    assert summary_lines([found], Settings())[-1] == f"gpu_bench: limits: no GPU was found: {words}"
+    raised = msgspec.structs.replace(judged(Outcome.INCONCLUSIVE), device=cpu)
+    assert summary_lines([raised], Settings())[-1].endswith("or look for what disturbs the CPU)")
 
 
 def test_what_is_invalid_is_not_said_to_be_unmeasured() -> None:
