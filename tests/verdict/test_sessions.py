@@ -50,7 +50,7 @@ def test_one_saved_session_decides_what_processes_allow(tolerance: str, slower: 
 def test_samples_that_are_too_few_are_the_first_thing_to_mend() -> None:
     found = compare_measurements(alone(reps=5), alone(reps=5), parse_tolerance("median:1%"), ALPHA, SAVED)
     assert found.outcome is Outcome.INCONCLUSIVE
-    assert found.sentence.endswith("too few to decide: take at least 11 reps in both, alpha 0.001)")
+    assert found.sentence.endswith("too few for the 99.9 % interval: take at least 11 reps in both)")
 
 
 def test_the_scripted_timer_has_no_processes_to_differ() -> None:
@@ -64,7 +64,7 @@ def test_more_sessions_decide_more() -> None:
     calm = [alone(us=289 * (1 + step / 1e4)) for step in (-8, 8, 4, -4, 0)]
     found = compared("median:1%", 289, calm, time=suite)
     assert found.outcome is Outcome.PASS
-    assert "30 and 30 reps in each of 1 and 5 sessions, alpha 0.001)" in found.sentence
+    assert "30 and 30 reps in each of 1 and 5 sessions, 99.9 % interval)" in found.sentence
     assert compared("median:1%", 289 * 1.015, calm, time=suite).outcome is Outcome.FAIL
     wild = [alone(us=289 * (1 + step / 100)) for step in (-8, 8, 4, -4, 0)]
     assert compared("median:5%", 289 * 1.1, wild, time=suite).outcome is Outcome.INCONCLUSIVE
