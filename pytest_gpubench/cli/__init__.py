@@ -15,7 +15,7 @@ MODULES = {
     "list": "runs",
     "show": "show",
     "compare": "compare",
-    "ab": "ab",
+    "ab": "ab.command",
     "merge": "merge",
     "history": "history",
     "export": "export",

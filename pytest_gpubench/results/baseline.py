@@ -158,7 +158,7 @@ class Baseline:
 
 def _another(past: PastTest, source: str, params: Mapping[str, str]) -> Missing | None:
     """Return why a test of the same name is another one; None where it is not."""
-    if past.params and params and _comparable(past.params) != _comparable(params):
+    if past.params and params and comparable(past.params) != comparable(params):
         was = ", ".join(f"{name}={value}" for name, value in past.params.items())
         sentence = f"{printable(past.nodeid)} stood for other parameters in the baseline {past.baseline!r}: {was}"
         return Missing("parameters", f"{sentence}; save a new one", (past.nodeid,))
@@ -181,7 +181,7 @@ def _slim(name: str, run: SavedRun) -> _Run:
             tuple(
                 tuple(map(_slim_measurement, session.measurements))
                 for session in earlier.get((record.nodeid, record.device.name), ())
-                if (session.source, _comparable(session.params)) == (record.source, _comparable(record.params))
+                if (session.source, comparable(session.params)) == (record.source, comparable(record.params))
             ),
         )
         for record in run.records
@@ -223,10 +223,10 @@ def function_of(nodeid: str) -> str:
 
 
 def _content(source: str, params: Mapping[str, str]) -> _Content:
-    return source, frozenset(_comparable(params).items())
+    return source, frozenset(comparable(params).items())
 
 
-def _comparable(params: Mapping[str, str]) -> dict[str, str]:
+def comparable(params: Mapping[str, str]) -> dict[str, str]:
     """Return parameters without addresses, which differ from run to run."""
     return {name: re.sub(r" at 0x[0-9a-fA-F]+", "", value) for name, value in params.items()}
 

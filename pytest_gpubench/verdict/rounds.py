@@ -7,25 +7,35 @@ the logarithm of the ratio of a pair. What drifts from run to run cancels betwee
 left of it widens the interval; therefore a round that is not whole is left out.
 
 Where alpha and the number of pairs allow it, the interval is made of order statistics of the pairs (8 pairs, four
-rounds, at alpha 0.01), which assumes nothing about their distribution. With fewer it is Student's t interval of their
-mean, which assumes that the pairs are spread normally. Simulated with 0.5 % of spread between runs, a drift of 3 % over
-the session and a margin of 3 %, 20,000 times each, at alpha 0.01: no kernel as fast as before fails, of kernels slower
-by exactly the margin 0.8 % fail with three rounds and 0.3 % with four, and of kernels slower by 5 % 98 and 97 % fail
-(57 % with two rounds). At alpha 0.001 three rounds find 61 % of those and four 95 %.
+rounds, at alpha 0.005), which assumes nothing about their distribution. With fewer it is Student's t interval of their
+mean, which assumes that the pairs are spread normally.
+
+The runs can end early: there is a look after each round from the second on, the last one spends half of alpha and the
+others share the rest, so all looks together are wrong with a chance of at most alpha. Simulated with 0.5 % of spread
+between runs, a drift of 3 % over the session, a margin of 3 % and alpha 0.01, 4,000 times each, up to four rounds: no
+kernel as fast as before fails and all pass, after 2.4 rounds on average; of kernels slower by exactly the margin 0.8 %
+fail; of kernels slower by 5 % 98 % fail. With 0.2 % of spread nearly all end after two rounds.
+
+The rounds also calibrate the machine: how much the pairs of a measurement differ from each other does not depend on
+whether HEAD is slower, and it is known for every test. A separate comparison of BASE with itself would cost runs, and
+know less: of fewer tests, and at another time.
 """
 
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 from typing import Literal
 
+from pytest_gpubench.results.baseline import comparable
 from pytest_gpubench.results.counterpart import MeasurementKey, keys_of
-from pytest_gpubench.results.model import DeviceFacts, Measurement, Outcome, SavedRun
+from pytest_gpubench.results.model import Measurement, Outcome, SavedRun, TestRecord
 from pytest_gpubench.stats.regression import change_of_pairs
+from pytest_gpubench.stats.run_noise import RunNoise, noise_of
 from pytest_gpubench.stats.tolerance import RegressionTolerance
-from pytest_gpubench.units import count
+from pytest_gpubench.units import count, format_share
 from pytest_gpubench.verdict.regression import judge_change
 from pytest_gpubench.verdict.saved_runs import Finding
 
@@ -48,19 +58,24 @@ class ArmRun:
     ended: Mapping[str, Ended]
     """By node id, or whatever names a test in the same way in every run."""
 
+    @property
+    def measurements(self) -> int:
+        """How many it took."""
+        return sum(len(record.measurements) for record in self.run.records)
+
 
 @dataclass(frozen=True)
 class Found:
-    """A measurement, and the device it was taken on."""
+    """A measurement, and the test that took it."""
 
-    device: DeviceFacts
+    record: TestRecord
     measurement: Measurement
 
     @property
     def way(self) -> tuple[str, str, str]:
         """What must be the same for two measurements to be compared: device, timer, cache."""
-        timing = self.measurement.timing
-        return f"{self.device.name} {self.device.uuid or ''}".strip(), f"{timing.timer} timer", f"{timing.cache} cache"
+        timing, device = self.measurement.timing, self.record.device
+        return f"{device.name} {device.uuid or ''}".strip(), f"{timing.timer} timer", f"{timing.cache} cache"
 
     @property
     def why_invalid(self) -> str:
@@ -69,36 +84,96 @@ class Found:
         return self.measurement.why_invalid if timing.measured else timing.unmeasured or "no samples"
 
 
+@dataclass(frozen=True)
+class Series:
+    """One measurement in all runs."""
+
+    nodeid: str
+    label: str
+    runs: Sequence[ArmRun]
+    found: Sequence[Found | None]
+    """It in each run; None where that lacks it."""
+    wanted: str
+    """The metric that was asked for."""
+
+    @cached_property
+    def valid(self) -> Sequence[Found | None]:
+        """It in each run; None where that has no number that is known to be right."""
+        return [each if each is not None and not each.why_invalid else None for each in self.found]
+
+    def of(self, *arms: Arm) -> list[Found]:
+        """Return it in the runs of these versions that measured it."""
+        return [one for each, one in zip(self.runs, self.valid, strict=True) if each.arm in arms and one]
+
+    @cached_property
+    def metric(self) -> str:
+        """What is compared: the median where not all are speedups over one reference."""
+        references = {each.measurement.speedup and each.measurement.speedup.reference for each in self.of(*ARMS)}
+        is_speedup = len(references) == 1 and None not in references
+        return "median" if self.wanted == "speedup" and not is_speedup else self.wanted
+
+    @cached_property
+    def log_ratios(self) -> list[float]:
+        """How much slower HEAD is than BASE, pair by pair of whole rounds, as the logarithm of the ratio."""
+        values = [_value_of(each.measurement, self.metric) if each else None for each in self.valid]
+        return pair_log_ratios(self.runs, values, self.metric)
+
+
 def order_of(round: int) -> tuple[Arm, ...]:
     """Return whose turn it is in the four runs of a round, counted from 0: ABBA, then BAAB, and so on."""
     first, second = ARMS if round % 2 == 0 else ARMS[::-1]
     return first, second, second, first
 
 
+def alpha_of_look(taken: int, rounds: int, alpha: float) -> float | None:
+    """Return what the look after so many rounds may spend; None where none is taken: a single round shows no spread.
+
+    rounds: how many there are at most.
+    """
+    earlier = max(rounds - 2, 0)
+    if taken == rounds:
+        return alpha / 2 if earlier else alpha
+    return alpha / 2 / earlier if taken > 1 else None
+
+
 def judge_rounds(runs: Sequence[ArmRun], tolerance: RegressionTolerance, alpha: float) -> list[Finding]:
-    """Return a finding for each measurement, and for each test that one version alone fails or has.
+    """Return a finding for each measurement, and for each test that one version alone fails or has, or that changed.
 
     The runs come in the order they were taken in. FAIL where HEAD is slower by more than is tolerated, or fails a test
     in every run that BASE passes; INCONCLUSIVE where too little is known; NOT_JUDGED where one version alone measured.
     """
-    tables = [_table_of(each.run) for each in runs]
+    series = _series_of(runs, tolerance.metric)
+    noise = noise_of(each.log_ratios for each in series)
     findings = _judge_tests(runs)
     told = {each.nodeid for each in findings}
-    for nodeid, key in dict.fromkeys(each for table in tables for each in table):
-        if tolerance.metric == "speedup" and key.role == "reference":
-            continue  # candidates are judged by it
-        found = [table.get((nodeid, key)) for table in tables]
-        finding = _judge_measurement(Finding(nodeid, key.label, Outcome.NOT_JUDGED, ""), runs, found, tolerance, alpha)
-        if finding.change is not None or nodeid not in told:
+    changed = _changed_tests(series)
+    findings += [finding for nodeid, finding in changed.items() if nodeid not in told]
+    for each in series:
+        finding = _judge_series(each, tolerance, alpha, noise)
+        if each.nodeid not in changed and (finding.change is not None or each.nodeid not in told):
             findings.append(finding)
     return findings
+
+
+def noise_between(runs: Sequence[ArmRun], metric: str) -> RunNoise | None:
+    """Return how much runs of the same code differ; None where no measurement has a whole round."""
+    return noise_of(each.log_ratios for each in _series_of(runs, metric))
+
+
+def _series_of(runs: Sequence[ArmRun], metric: str) -> list[Series]:
+    tables = [_table_of(each.run) for each in runs]
+    return [
+        Series(nodeid, key.label, runs, [table.get((nodeid, key)) for table in tables], metric)
+        for nodeid, key in dict.fromkeys(each for table in tables for each in table)
+        if metric != "speedup" or key.role != "reference"  # candidates are judged by it
+    ]
 
 
 def _table_of(run: SavedRun) -> dict[tuple[str, MeasurementKey], Found]:
     """Return a run's measurements by test and key, which is the same whatever their reference is called."""
     by_test: dict[str, list[Found]] = {}
     for record in run.records:
-        by_test.setdefault(record.nodeid, []).extend(Found(record.device, each) for each in record.measurements)
+        by_test.setdefault(record.nodeid, []).extend(Found(record, each) for each in record.measurements)
     table = {}
     for nodeid, found in by_test.items():
         keys = keys_of([each.measurement for each in found], by_reference=False)
@@ -133,44 +208,54 @@ def _judge_test(nodeid: str, runs: Sequence[ArmRun]) -> Finding | None:
     return Finding(nodeid, "", Outcome.INCONCLUSIVE, f"{words}: it is not dependable")
 
 
+def _changed_tests(series: Sequence[Series]) -> dict[str, Finding]:
+    """Return a finding for each test that is another one in HEAD: its times would be those of two tests."""
+    found: dict[str, Finding] = {}
+    for each in series:
+        base, head = (
+            {(one.record.source, tuple(comparable(one.record.params).items())) for one in each.of(arm)} for arm in ARMS
+        )
+        if base and head and base != head:
+            what = "parameters" if {source for source, _ in base} == {source for source, _ in head} else "source"
+            sentence = f"its own {what} changed, so BASE and HEAD run two tests: --tests PATH takes HEAD's for both"
+            found[each.nodeid] = Finding(each.nodeid, "", Outcome.NOT_JUDGED, sentence)
+    return found
+
+
 # measurements
 
 
-def _judge_measurement(
-    finding: Finding,
-    runs: Sequence[ArmRun],
-    found: Sequence[Found | None],
-    tolerance: RegressionTolerance,
-    alpha: float,
-) -> Finding:
-    """Return a finding with what became of a measurement; found: it in each run, None where that lacks it."""
-    valid = [each if each is not None and not each.why_invalid else None for each in found]
-    base, head = ([one for each, one in zip(runs, valid, strict=True) if each.arm == arm and one] for arm in ARMS)
+def _judge_series(series: Series, tolerance: RegressionTolerance, alpha: float, noise: RunNoise | None) -> Finding:
+    base, head = series.of("BASE"), series.of("HEAD")
+    finding = Finding(series.nodeid, series.label, Outcome.NOT_JUDGED, "")
     if not base or not head:
-        return replace(finding, sentence=_why_unmeasured(runs, found, base, head))
+        return replace(finding, sentence=_why_unmeasured(series))
+    finding = replace(finding, old=base[-1].measurement, new=head[-1].measurement)
     if len(ways := dict.fromkeys(each.way for each in (*base, *head))) > 1:
         words = " and ".join(", ".join(way) for way in list(ways)[:2])
         return replace(finding, outcome=Outcome.INVALID, sentence=f"not measured in one way: {words}")
-    metric = _metric_for((*base, *head), tolerance.metric)
-    values = [_value_of(each.measurement, metric) if each else None for each in valid]
-    log_ratios = pair_log_ratios(runs, values, metric)
-    if not log_ratios:
+    if not series.log_ratios:
         sentence = "no round has it in all of its four runs: measure more rounds"
         return replace(finding, outcome=Outcome.INCONCLUSIVE, sentence=sentence)
+    metric, pairs = series.metric, series.log_ratios
     old, new = (statistics.median(_value_of(each.measurement, metric) for each in arm) for arm in (base, head))
     old_us, new_us = (statistics.median(each.measurement.timing.median_us for each in arm) for arm in (base, head))
-    change = change_of_pairs(log_ratios, metric, alpha, _clock_spread((*base, *head)))
-    counts = f"{count(len(log_ratios), 'pair')} of runs"
-    judged = judge_change(replace(change, old=old, new=new), tolerance, finding.label, "BASE", old_us, new_us, counts)
-    return replace(finding, outcome=judged.outcome, sentence=judged.sentence, change=judged.change)
+    change = change_of_pairs(pairs, metric, alpha, _clock_spread((*base, *head)))
+    counts = f"{count(len(pairs), 'pair')} of runs"
+    judged = judge_change(replace(change, old=old, new=new), tolerance, series.label, "BASE", old_us, new_us, counts)
+    finding = replace(finding, outcome=judged.outcome, sentence=judged.sentence, change=judged.change)
+    return _doubted(finding, noise.smallest_change(len(pairs), alpha) if noise else math.inf)
 
 
-def _metric_for(found: Iterable[Found], wanted: str) -> str:
-    """Return the metric to compare by: the median where not all of them are speedups over one reference."""
-    if wanted != "speedup":
-        return wanted
-    references = {each.measurement.speedup and each.measurement.speedup.reference for each in found}
-    return "speedup" if len(references) == 1 and None not in references else "median"
+def _doubted(finding: Finding, smallest: float) -> Finding:
+    """Return a finding, INCONCLUSIVE where it calls a regression what this machine cannot see.
+
+    The few pairs of one test may agree by chance; those of all tests do not.
+    """
+    if finding.outcome is not Outcome.FAIL or finding.change is None or finding.change.ratio - 1 >= smallest:
+        return finding
+    sentence = f"{finding.sentence}; no regression: this machine sees {format_share(smallest)} or more"
+    return replace(finding, outcome=Outcome.INCONCLUSIVE, sentence=sentence)
 
 
 def _value_of(measurement: Measurement, metric: str) -> float:
@@ -214,10 +299,10 @@ def _step_us(measurement: Measurement) -> float | None:
     return min((later - sample for sample, later in pairwise(ordered)), default=None)
 
 
-def _why_unmeasured(
-    runs: Sequence[ArmRun], found: Sequence[Found | None], base: Sequence[Found], head: Sequence[Found]
-) -> str:
-    lacking = [arm for arm, measured in zip(ARMS, (base, head), strict=True) if not measured]
-    reasons = [one.why_invalid for each, one in zip(runs, found, strict=True) if each.arm in lacking and one]
+def _why_unmeasured(series: Series) -> str:
+    lacking = [arm for arm in ARMS if not series.of(arm)]
+    reasons = [
+        one.why_invalid for each, one in zip(series.runs, series.found, strict=True) if each.arm in lacking and one
+    ]
     why = f": {reasons[0]}" if reasons else ", which has no measurement of this name"
     return f"not measured in {' and '.join(lacking)}{why}"

@@ -2,8 +2,10 @@
 
 import math
 import random
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Literal
 
@@ -23,7 +25,16 @@ from pytest_gpubench.results.model import (
 )
 from pytest_gpubench.stats.regression import change_of_pairs, decide
 from pytest_gpubench.stats.tolerance import RegressionTolerance
-from pytest_gpubench.verdict.rounds import Arm, ArmRun, Ended, judge_rounds, order_of, pair_log_ratios
+from pytest_gpubench.verdict.rounds import (
+    Arm,
+    ArmRun,
+    Ended,
+    alpha_of_look,
+    judge_rounds,
+    noise_between,
+    order_of,
+    pair_log_ratios,
+)
 from pytest_gpubench.verdict.saved_runs import Finding
 from tests.results.measured import verdict
 
@@ -203,6 +214,79 @@ def test_a_planted_slowdown_of_5_percent_is_found(rounds: int, least: float) -> 
     found = shares(rounds, 0.05, 0.01, 2000)
     assert found["fail"] >= least
     assert found["pass"] < 0.001
+
+
+# several looks, and what this machine can see
+
+
+@pytest.mark.parametrize(("rounds", "looks"), [(1, [1]), (2, [2]), (3, [2, 3]), (4, [2, 3, 4]), (9, [*range(2, 10)])])
+def test_all_looks_together_spend_alpha(rounds: int, looks: list[int]) -> None:
+    spent = {taken: alpha_of_look(taken, rounds, 0.01) for taken in range(1, rounds + 1)}
+    assert [taken for taken, alpha in spent.items() if alpha is not None] == looks
+    assert sum(alpha or 0 for alpha in spent.values()) == pytest.approx(0.01)
+    assert (spent[rounds] or 0) >= 0.005
+
+
+def early_share(slower: float, spread: float, rounds: int = 4, sessions: int = 600) -> dict[str, float]:
+    """Return how often each decision is made where the session ends at the first look that decides."""
+    rng, found = random.Random(f"{slower} {spread} {rounds}"), Counter[str]()
+    for _ in range(sessions):
+        pairs, decision = session(rng, rounds, slower, spread), "open"
+        for taken in range(1, rounds + 1):
+            alpha = alpha_of_look(taken, rounds, 0.01)
+            if alpha and decision == "open":
+                decision = decide(change_of_pairs(pairs[: 2 * taken], "median", alpha), 0.03)
+        found[decision] += 1
+    return {decision: found[decision] / sessions for decision in ("pass", "open", "fail")}
+
+
+def test_ending_early_is_wrong_no_more_often() -> None:
+    assert early_share(0.03, 0.005)["fail"] <= 0.01 + 3 * math.sqrt(0.01 / 600)
+    assert early_share(0.0, 0.005)["pass"] > 0.99
+    assert early_share(0.05, 0.005)["fail"] > 0.95
+
+
+def noisy(slower: float, spread: float) -> list[ArmRun]:
+    """Return runs of a test that is slower by a steady factor, among nine tests that the machine makes noisy."""
+    rng = random.Random(1)
+
+    def measured(arm: Arm, number: int) -> Sequence[Measurement]:
+        others = [timed(10 * math.exp(rng.gauss(0, spread)), f"g{index}") for index in range(9)]
+        return timed(10 * (1 + slower * (arm == "HEAD"))), *others
+
+    return take(measured)
+
+
+def test_no_regression_below_what_the_machine_can_see() -> None:
+    """With 1.5 % between runs, six pairs show 4 %: one test whose pairs agree by chance is not believed."""
+    noise = noise_between(noisy(0.035, 0.015), "speedup")
+    assert noise is not None
+    assert noise.smallest_change(6, 0.01) == pytest.approx(0.04, rel=0.4)
+    found = judge_rounds(noisy(0.035, 0.015), *RULE)[0]
+    assert found.outcome is Outcome.INCONCLUSIVE
+    assert re.search(r"; no regression: this machine sees [345]\.\d % or more$", found.sentence)
+    assert judge_rounds(noisy(0.08, 0.015), *RULE)[0].outcome is Outcome.FAIL
+    assert judge_rounds(noisy(0.035, 0.001), *RULE)[0].outcome is Outcome.FAIL
+
+
+# tests that HEAD changes
+
+
+@pytest.mark.parametrize(
+    ("change", "what"), [({"source": "other"}, "source"), ({"params": {"n": "8"}}, "parameters"), ({}, "")]
+)
+def test_a_test_that_changed_is_not_compared(change: dict[str, object], what: str) -> None:
+    runs = take(lambda arm, number: (timed(20 if arm == "HEAD" else 10), timed(5, "g")))
+    for index, each in enumerate(runs):
+        facts = {"source": "this", "params": {"n": "4"}} | (change if each.arm == "HEAD" else {})
+        record = msgspec.structs.replace(each.run.records[0], **facts)
+        runs[index] = replace(each, run=msgspec.structs.replace(each.run, records=(record,)))
+    findings = judge_rounds(runs, *RULE)
+    if not what:
+        assert [each.outcome for each in findings] == [Outcome.FAIL, Outcome.PASS]
+        return
+    sentence = f"its own {what} changed, so BASE and HEAD run two tests: --tests PATH takes HEAD's for both"
+    assert only(findings) == Finding(TEST, "", Outcome.NOT_JUDGED, sentence)
 
 
 # what is judged

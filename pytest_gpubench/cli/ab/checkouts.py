@@ -1,4 +1,4 @@
-"""Check two commits out into worktrees that are removed again, and make the environment of their runs."""
+"""Check commits out into worktrees that are removed again, and make the environment of their runs."""
 
 import os
 import shutil
@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -42,6 +42,8 @@ class Checkout:
     """The root of the working tree."""
     state: Path
     """Where its runs keep what the other must not see: caches of pytest, hypothesis and torch's extensions."""
+    title: str = ""
+    """What it is, for people: `main (0756d31c)`."""
 
     @property
     def is_worktree(self) -> bool:
@@ -70,6 +72,19 @@ class Checkout:
             return text
         return str(self.root / path.relative_to(self.origin))
 
+    def take_tests(self, paths: Sequence[str], source: "Checkout") -> None:
+        """Replace these files and folders with those of another checkout; raise BadRequest."""
+        for path in paths:
+            there, here = (Path(os.path.normpath(each.folder / path)) for each in (source, self))
+            if not there.exists() or not there.is_relative_to(source.root) or there == source.root:
+                raise BadRequest(f"--tests {path}: it names no file or folder within {source.arm}, {source.title}")
+            _remove_path(here)
+            here.parent.mkdir(parents=True, exist_ok=True)
+            if there.is_dir():
+                shutil.copytree(there, here, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+            else:
+                shutil.copy2(there, here)
+
     def foreign_modules(self) -> dict[str, str]:
         """Return the packages and modules of this checkout that Python imports from elsewhere, and from where."""
         files = [path for folder in (self.root, self.root / "src") for path in folder.glob("*/__init__.py")]
@@ -96,7 +111,7 @@ class Workspace:
     here: Path
     """The folder that `ab` was called in."""
     folder: Path
-    worktrees: list[Path] = field(default_factory=list)
+    worktrees: set[Path] = field(default_factory=set)
 
     @classmethod
     @contextmanager
@@ -114,79 +129,97 @@ class Workspace:
 
     def check_out(self, base: str, head: str | None) -> dict[Arm, Checkout]:
         """Check the commits out and say what is compared with what; without a head it is the working tree."""
-        base_commit = self._commit(base)
-        head_commit = None if head is None else self._commit(head)
-        say(f"BASE is {base} ({base_commit[:8]})")
-        say(self._head_text(head, head_commit))
-        if base_commit == head_commit:
+        base_commit, head_commit = self.commit(base), self.commit("HEAD" if head is None else head)
+        titles = title_of(base, base_commit), self._head_title(head, head_commit)
+        say(f"BASE is {titles[0]}")
+        say(f"HEAD is {titles[1]}")
+        if base_commit == head_commit and head is not None:
             say("BASE and HEAD are the same commit: every difference is noise")
-        checkouts: dict[Arm, Checkout] = {"BASE": self._add_worktree("BASE", base_commit)}
-        if head_commit is None:
-            checkouts["HEAD"] = self._checkout("HEAD", self.repository, self.here)
+        base_checkout = self.add_worktree("BASE", base_commit, titles[0])
+        if head is None:
+            head_checkout = self._checkout("HEAD", titles[1], self.repository, self.here)
         else:
-            checkouts["HEAD"] = self._add_worktree("HEAD", head_commit)
+            head_checkout = self.add_worktree("HEAD", head_commit, titles[1])
+        checkouts: dict[Arm, Checkout] = {"BASE": base_checkout, "HEAD": head_checkout}
         if any((each.root / ".gitmodules").exists() for each in checkouts.values() if each.is_worktree):
             say("submodules are not checked out: --setup 'git submodule update --init' does it")
         return checkouts
 
-    def _commit(self, revision: str) -> str:
+    def git(self, *words: str, folder: Path | None = None) -> "subprocess.CompletedProcess[str]":
+        """Run git in the repository, or in a worktree of it."""
+        return _git(folder or self.repository, *words)
+
+    def commit(self, revision: str) -> str:
         """Return the full name of a commit; raise BadRequest if it is not known here."""
-        found = _git(self.repository, "rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}")
+        found = self.git("rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}")
         if found.returncode == 0 and not revision.startswith("-"):
             return found.stdout.strip()
         remedy = "fetch it first, or see git branch --all"
-        if _git(self.repository, "rev-parse", "--is-shallow-repository").stdout.strip() == "true":
+        if self.git("rev-parse", "--is-shallow-repository").stdout.strip() == "true":
             remedy = "this clone is shallow, fetch its history first (git fetch --unshallow)"
         raise BadRequest(f"{revision!r} names no commit of {self.repository}: {remedy}")
 
-    def _head_text(self, head: str | None, commit: str | None) -> str:
-        changed = len(_git(self.repository, "status", "--porcelain").stdout.splitlines())
+    def _head_title(self, head: str | None, commit: str) -> str:
+        changed = len(self.git("status", "--porcelain").stdout.splitlines())
         files = count(changed, "changed file")
-        if commit is None:
+        if head is None:
             state = f"with {files}" if changed else "which is clean"
-            return f"HEAD is the working tree as it is, {state}, at {self._commit('HEAD')[:8]}"
+            return f"the working tree as it is, {state}, at {commit[:8]}"
         unused = f"; {files} of the working tree left out" if changed else ""
-        return f"HEAD is {head} ({commit[:8]}){unused}"
+        return f"{title_of(head, commit)}{unused}"
 
-    def _add_worktree(self, arm: Arm, commit: str) -> Checkout:
-        """Check a commit out into a worktree, without running the repository's hooks; raise BadRequest."""
+    def add_worktree(self, arm: Arm, commit: str, title: str) -> Checkout:
+        """Check a commit out into a worktree, in place of the arm's last one; raise BadRequest.
+
+        The repository's hooks are not run.
+        """
         root = self.folder / arm.lower()
-        self.worktrees.append(root)
+        self._remove_worktree(root)
+        self.worktrees.add(root)
         without_hooks = ("-c", f"core.hooksPath={os.devnull}")
-        made = _git(self.repository, *without_hooks, "worktree", "add", "--quiet", "--detach", str(root), commit)
+        made = self.git(*without_hooks, "worktree", "add", "--quiet", "--detach", str(root), commit)
         if made.returncode:
-            raise BadRequest(f"git could not check {commit[:8]} out into {root}: {_last_line(made.stderr)}")
+            raise BadRequest(f"git could not check {commit[:8]} out into {root}: {last_line(made.stderr)}")
         folder = root / self.here.relative_to(self.repository)
         if not folder.is_dir():
-            raise BadRequest(f"{arm} has no folder {folder.relative_to(root)}: run ab in one that both commits have")
-        return self._checkout(arm, root, folder)
+            raise BadRequest(f"{arm} has no folder {folder.relative_to(root)}: run this in one that both commits have")
+        return self._checkout(arm, title, root, folder)
 
-    def _checkout(self, arm: Arm, root: Path, folder: Path) -> Checkout:
+    def _checkout(self, arm: Arm, title: str, root: Path, folder: Path) -> Checkout:
         state = self.folder / f"{arm.lower()}-state"
-        state.mkdir()
-        return Checkout(arm, root, folder, self.repository, state)
+        state.mkdir(exist_ok=True)
+        return Checkout(arm, root, folder, self.repository, state, title)
+
+    def _remove_worktree(self, worktree: Path) -> None:
+        if worktree in self.worktrees:
+            self.git("worktree", "remove", "--force", "--force", str(worktree))
+            shutil.rmtree(worktree, ignore_errors=True)
+            self.git("worktree", "prune")
 
     def _remove(self) -> None:
         with signals_handled(signal.SIG_IGN, *INTERRUPTS):
             for worktree in self.worktrees:
-                _git(self.repository, "worktree", "remove", "--force", "--force", str(worktree))
-                shutil.rmtree(worktree, ignore_errors=True)
-                _git(self.repository, "worktree", "prune")
+                self._remove_worktree(worktree)
             shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def title_of(revision: str, commit: str) -> str:
+    """Return what a commit is called: as it was asked for, and its first digits."""
+    return f"{revision} ({commit[:8]})"
 
 
 def _find_repository(folder: Path) -> Path:
     found = _git(folder, "rev-parse", "--show-toplevel")
     if found.returncode:
         raise BadRequest(
-            f"{folder} is not in the working tree of a git repository ({_last_line(found.stderr)}): "
+            f"{folder} is not in the working tree of a git repository ({last_line(found.stderr)}): "
             "run this where the commits are"
         )
     return Path(found.stdout.strip()).resolve()
 
 
 def _git(folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":
-    environment = {name: value for name, value in os.environ.items() if name not in GIT_PLACES}
+    environment = {name: value for name, value in os.environ.items() if name not in GIT_PLACES} | {"LC_ALL": "C"}
     try:
         return subprocess.run(
             ["git", *words], cwd=folder, env=environment, capture_output=True, text=True, errors="replace"
@@ -195,8 +228,16 @@ def _git(folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":
         raise BadRequest("git is not installed, or not on PATH: ab needs it to check both commits out") from None
 
 
-def _last_line(text: str) -> str:
+def last_line(text: str) -> str:
+    """Return the last line of what git printed."""
     return next(reversed(text.strip().splitlines()), "no reason given")
+
+
+def _remove_path(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _belongs_to_outer_run(name: str) -> bool:

@@ -1,9 +1,7 @@
-"""Run pytest in both checkouts in turn."""
+"""Run pytest in a checkout, and read what it measured."""
 
 import re
 import sys
-import time
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
@@ -14,8 +12,7 @@ from pytest_gpubench.cli.output import say
 from pytest_gpubench.errors import BadFile, BadRequest
 from pytest_gpubench.results.model import SavedRun
 from pytest_gpubench.results.store import read_run
-from pytest_gpubench.units import count
-from pytest_gpubench.verdict.rounds import Arm, ArmRun, Ended, order_of
+from pytest_gpubench.verdict.rounds import ArmRun, Ended
 
 NO_TESTS = 5
 """pytest's exit status where it collected no test."""
@@ -74,24 +71,6 @@ class Runner:
             f"--junitxml={junit}",
             f"--gpu-bench-json={results}",
         ]
-
-
-def take_runs(checkouts: Mapping[Arm, Checkout], rounds: int, runner: Runner) -> Iterator[ArmRun]:
-    """Yield the runs of both checkouts in turn; stop after one run of each where neither measures anything."""
-    turns = [(round, arm) for round in range(rounds) for arm in order_of(round)]
-    measured: dict[Arm, int] = {"BASE": 0, "HEAD": 0}
-    for number, (round, arm) in enumerate(turns, 1):
-        began_s = time.monotonic()
-        taken = runner.run(checkouts[arm], round)
-        own = sum(len(record.measurements) for record in taken.run.records)
-        measured[arm] += own
-        say(
-            f"run {number} of {len(turns)}: {arm}, {count(len(taken.ended), 'test')}, {count(own, 'measurement')}, "
-            f"{time.monotonic() - began_s:.0f} s"
-        )
-        yield taken
-        if number > 1 and not any(measured.values()):
-            return
 
 
 def read_ended(junit: Path, run: SavedRun) -> dict[str, Ended]:

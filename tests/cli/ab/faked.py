@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_gpubench.cli import ab
+from pytest_gpubench.cli.ab import command
 from pytest_gpubench.cli.ab.runs import junit_names
 from pytest_gpubench.results.model import DeviceFacts, Measurement, SavedRun, TestRecord, Timing
 from pytest_gpubench.results.store import write_run
@@ -29,7 +29,7 @@ def commit(git: Git, files: Mapping[str, str]) -> str:
 
 def parse(*words: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
-    ab.add(parser.add_subparsers())
+    command.add(parser.add_subparsers())
     return parser.parse_args(["ab", *words])
 
 

@@ -15,7 +15,7 @@ def test_a_folder_that_one_commit_lacks(git: Git, tmp_path: Path, monkeypatch: p
     commit(git, {"us": "10"})
     Path("new").mkdir()
     monkeypatch.chdir("new")
-    with pytest.raises(BadRequest, match="BASE has no folder new: run ab in one that both commits have"):
+    with pytest.raises(BadRequest, match="BASE has no folder new: run this in one that both commits have"):
         call("main")
     assert left(tmp_path) == []
 

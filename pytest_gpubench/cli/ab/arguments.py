@@ -1,0 +1,90 @@
+"""The arguments of comparing commits, which `ab` and `bisect` share."""
+
+import argparse
+from typing import Any
+
+from pytest_gpubench.cli.ab.comparison import Plan
+from pytest_gpubench.cli.arguments import chance, checked
+from pytest_gpubench.limits import positive_number
+from pytest_gpubench.settings import whole_number
+from pytest_gpubench.stats.tolerance import RegressionTolerance
+
+ROUNDS = 4
+MARGIN = 0.03
+ALPHA = 0.01
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options, and let what follows `--` be pytest's."""
+    parser.add_argument(
+        "--rounds",
+        type=checked(whole_number),
+        default=ROUNDS,
+        metavar="N",
+        help=f"how often to take four runs, at most: ends when everything is decided (default: {ROUNDS})",
+    )
+    parser.add_argument(
+        "--fail-slower",
+        type=checked(slower),
+        default=MARGIN,
+        metavar="FRACTION",
+        help="fail where HEAD is slower by more than this (default: 3%%)",
+    )
+    parser.add_argument(
+        "--alpha",
+        type=checked(chance),
+        default=ALPHA,
+        metavar="FRACTION",
+        help=f"the highest chance that a test that keeps this fails (default: {ALPHA})",
+    )
+    parser.add_argument(
+        "--metric",
+        choices=("speedup", "median", "mean"),
+        default="speedup",
+        help="what is compared: the speedup over a test's reference where it has one, else its median "
+        "(default: speedup)",
+    )
+    parser.add_argument(
+        "--setup",
+        metavar="COMMAND",
+        help="run this once in each worktree, before the first run; never in the working tree",
+    )
+    parser.add_argument(
+        "--tests",
+        metavar="PATH",
+        action="append",
+        default=[],
+        help="take this file or folder from the newer commit for both, so tests that it adds or changes count",
+    )
+    parser.add_argument("--keep", action="store_true", help="keep the worktrees, the results and what pytest printed")
+    parser.set_defaults(pytest_arguments=[])
+    _split_off_pytest(parser)
+
+
+def plan_of(arguments: argparse.Namespace) -> Plan:
+    """Return how to compare."""
+    tolerance = RegressionTolerance(arguments.metric, margin=arguments.fail_slower)
+    return Plan(tolerance, arguments.alpha, arguments.rounds)
+
+
+def slower(text: str) -> float:
+    """Parse how much slower something may be: 3% or 0.03; 0 and more than 100 % are allowed."""
+    try:
+        value = float(text.removesuffix("%").strip()) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        raise ValueError("it must be a number, or a percentage") from None
+    return 0.0 if value == 0 else positive_number(value)
+
+
+def _split_off_pytest(parser: argparse.ArgumentParser) -> None:
+    """Keep what follows `--` from the parser, which forgets where it was: HEAD would be the first of pytest's."""
+    parse = parser.parse_known_args
+
+    def parse_first(args: Any = None, namespace: Any = None) -> Any:
+        words = list(args)
+        place = words.index("--") if "--" in words else len(words)
+        found, unknown = parse(words[:place], namespace)
+        found.pytest_arguments = words[place + 1 :]
+        return found, unknown
+
+    parser.parse_known_args = parse_first  # type: ignore[method-assign]

@@ -1,0 +1,96 @@
+"""Compare two checkouts: run the tests of both in turn, until everything is decided."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from pytest_gpubench.cli.ab.checkouts import Checkout
+from pytest_gpubench.cli.ab.runs import Runner
+from pytest_gpubench.cli.output import say
+from pytest_gpubench.results.model import Outcome
+from pytest_gpubench.stats.tolerance import RegressionTolerance
+from pytest_gpubench.units import count, format_share
+from pytest_gpubench.verdict.rounds import Arm, ArmRun, alpha_of_look, judge_rounds, noise_between, order_of
+from pytest_gpubench.verdict.saved_runs import Finding
+
+RUNS_PER_ROUND = 4
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How to compare: by what, how certainly, and in how many rounds at most."""
+
+    tolerance: RegressionTolerance
+    alpha: float
+    rounds: int
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What the runs of two checkouts showed."""
+
+    runs: Sequence[ArmRun]
+    findings: Sequence[Finding]
+    plan: Plan
+
+    @property
+    def rounds(self) -> int:
+        """How many whole rounds were taken."""
+        return len(self.runs) // RUNS_PER_ROUND
+
+    def noise_words(self, rounds: int) -> str:
+        """Return how much runs of the same code differ, and the smallest slowdown that so many rounds show."""
+        noise = noise_between(self.runs, self.plan.tolerance.metric)
+        if noise is None:
+            return ""
+        alpha = alpha_of_look(rounds, self.plan.rounds, self.plan.alpha) or self.plan.alpha
+        smallest, margin = noise.smallest_change(2 * rounds, alpha), self.plan.tolerance.margin or 0.0
+        few = f": more than --fail-slower {format_share(margin)}, take more --rounds" if smallest > margin else ""
+        return (
+            f"runs of the same code differ by {format_share(noise.spread)} here, so {count(rounds, 'round')} "
+            f"{'shows' if rounds == 1 else 'show'} a slowdown of {format_share(smallest)} or more{few}"
+        )
+
+
+def is_open(finding: Finding) -> bool:
+    """Tell whether more rounds may decide a measurement; a test that fails now and then is not one."""
+    return finding.outcome is Outcome.INCONCLUSIVE and finding.label != ""
+
+
+def compare(
+    checkouts: Mapping[Arm, Checkout], runner: Runner, plan: Plan, is_open: Callable[[Finding], bool] = is_open
+) -> Comparison:
+    """Run the tests in turn until no finding is open, or all rounds are taken, or neither version measures anything."""
+    runs: list[ArmRun] = []
+    for round in range(plan.rounds):
+        for arm in order_of(round):
+            runs.append(_take(checkouts[arm], runner, round, len(runs) + 1, plan.rounds))
+            if len(runs) == 2 and not any(each.measurements for each in runs):
+                return Comparison(runs, judge_rounds(runs, plan.tolerance, plan.alpha), plan)
+        if round == 0:
+            _say(Comparison(runs, [], plan).noise_words(plan.rounds))
+        alpha = alpha_of_look(round + 1, plan.rounds, plan.alpha)
+        if alpha is None:
+            continue
+        found = Comparison(runs, judge_rounds(runs, plan.tolerance, alpha), plan)
+        if not any(map(is_open, found.findings)):
+            break
+    if found.rounds < plan.rounds:
+        say(f"everything is decided after {count(found.rounds, 'round')}")
+    return found
+
+
+def _take(checkout: Checkout, runner: Runner, round: int, number: int, rounds: int) -> ArmRun:
+    began_s = time.monotonic()
+    taken = runner.run(checkout, round)
+    most = "at most " if rounds > 2 else ""
+    say(
+        f"run {number} of {most}{RUNS_PER_ROUND * rounds}: {checkout.arm}, {count(len(taken.ended), 'test')}, "
+        f"{count(taken.measurements, 'measurement')}, {time.monotonic() - began_s:.0f} s"
+    )
+    return taken
+
+
+def _say(sentence: str) -> None:
+    if sentence:
+        say(sentence)

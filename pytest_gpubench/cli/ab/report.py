@@ -1,0 +1,175 @@
+"""What a comparison of two commits writes: lines for a terminal, Markdown for a comment, JSON, and a page."""
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from pytest_gpubench.cli.ab.checkouts import Checkout
+from pytest_gpubench.cli.ab.comparison import Comparison
+from pytest_gpubench.report.cells import ratio_text
+from pytest_gpubench.report.html.page import html_page
+from pytest_gpubench.report.markdown import CROSS, TICK, WARNING, Line, Part, code, fit, table_head, table_row, text
+from pytest_gpubench.results.model import Measurement, Outcome, SavedRun, Verdict
+from pytest_gpubench.units import count, format_time, printable, round_to_digits
+from pytest_gpubench.verdict.rounds import Arm
+from pytest_gpubench.verdict.saved_runs import Finding
+
+WORST_FIRST = (Outcome.FAIL, Outcome.INVALID, Outcome.INCONCLUSIVE, Outcome.NOT_JUDGED, Outcome.PASS)
+SIGNS = {Outcome.FAIL: CROSS, Outcome.INVALID: CROSS, Outcome.INCONCLUSIVE: WARNING, Outcome.PASS: TICK}
+TITLE = "## Performance of HEAD against BASE"
+COMMENT_BYTES = 60_000
+"""A comment on GitHub has at most 65,536 characters."""
+
+
+def exit_status(findings: Sequence[Finding]) -> int:
+    """Return 1 where something failed, 2 where nothing was compared, 1 where something is INVALID, else 0."""
+    outcomes = {each.outcome for each in findings}
+    if Outcome.FAIL in outcomes:
+        return 1
+    return int(Outcome.INVALID in outcomes) if any(each.change is not None for each in findings) else 2
+
+
+def report_lines(findings: Sequence[Finding]) -> list[str]:
+    """Return a line for each finding, the worst first, and a line of how many there are of each."""
+    width = max(len(outcome.value) for outcome in WORST_FIRST)
+    lines = []
+    for each in _worst_first(findings):
+        label = f" [{each.label}]" if each.label else ""
+        lines.append(printable(f"{each.outcome.value.upper():{width}}  {each.nodeid}{label}: {each.sentence}"))
+    return [*lines, f"gpu_bench: {_counts(findings)}"]
+
+
+def _worst_first(findings: Sequence[Finding]) -> list[Finding]:
+    return sorted(findings, key=lambda each: WORST_FIRST.index(each.outcome))
+
+
+def _counts(findings: Sequence[Finding]) -> str:
+    compared = sum(each.change is not None for each in findings)
+    if not compared:
+        return "nothing was compared: no measurement is in both versions"
+    numbers = Counter(each.outcome for each in findings)
+    told = ", ".join(f"{numbers[outcome]} {outcome.value}" for outcome in WORST_FIRST if numbers[outcome])
+    return f"{count(compared, 'measurement')} compared: {told}"
+
+
+# Markdown
+
+
+def markdown_text(found: Comparison, checkouts: Mapping[Arm, Checkout]) -> str:
+    """Return the comparison as GitHub Flavored Markdown, short enough for a comment."""
+    status = exit_status(found.findings)
+    first = [
+        f"{TITLE}: {CROSS if status else TICK}{_counts(found.findings)}",
+        "",
+        *(f"- {arm}: {text(checkout.title)}" for arm, checkout in checkouts.items()),
+        f"- tolerance {found.plan.tolerance}, alpha {found.plan.alpha:g}, {count(found.rounds, 'round')}",
+        *(f"- {words}" for words in [found.noise_words(found.rounds)] if words),
+    ]
+    findings = _worst_first(found.findings)
+    trouble = [each for each in findings if each.outcome in WORST_FIRST[:3]]
+    unjudged = [each for each in findings if each.outcome is Outcome.NOT_JUDGED]
+    compared = [each for each in findings if each.change is not None]
+    parts = [
+        _sentences("What to look at", trouble, 1),
+        _sentences("Does not count", unjudged, 2),
+        _table(compared),
+    ]
+    return fit("\n".join(first), [part for part in parts if part.lines], COMMENT_BYTES)
+
+
+def stopped_text(why: str) -> str:
+    """Return the Markdown of a comparison that could not be made."""
+    lines = "\n".join(f"    {printable(line)}" for line in why.splitlines())
+    return f"{TITLE}: {CROSS}nothing was compared\n\n{lines}\n"
+
+
+def _sentences(title: str, findings: Sequence[Finding], rank: int) -> Part:
+    head = table_head(["Verdict", "Test", "Function", "What was found"])
+    cells = ([_word(each), code(each.nodeid), code(each.label), text(each.sentence, 600)] for each in findings)
+    return Part(title, head, [Line(table_row(row), rank) for row in cells], "findings")
+
+
+def _table(findings: Sequence[Finding]) -> Part:
+    rows = [
+        [_word(each), code(each.nodeid), code(each.label), *_values(each), _ratio(each)]
+        for each in findings
+        if each.change is not None
+    ]
+    right = ["BASE", "HEAD", "Slowdown"]
+    head = table_head(["Verdict", "Test", "Function", *right], right)
+    title = f"All measurements ({len(rows):,})"
+    return Part(title, head, [Line(table_row(row), 3) for row in rows], "measurements", folded=True)
+
+
+def _word(finding: Finding) -> str:
+    return SIGNS.get(finding.outcome, "") + finding.outcome.value.upper()
+
+
+def _values(finding: Finding) -> list[str]:
+    assert finding.change is not None
+    values = finding.change.old, finding.change.new
+    if finding.change.metric == "speedup":
+        return [f"{round_to_digits(value, 4)}x" for value in values]
+    return [format_time(value) for value in values]
+
+
+def _ratio(finding: Finding) -> str:
+    assert finding.change is not None
+    return ratio_text(finding.change.ratio, finding.change.interval)
+
+
+# JSON, and the page
+
+
+def json_text(found: Comparison, checkouts: Mapping[Arm, Checkout]) -> str:
+    """Return the comparison as JSON."""
+    content = {
+        "exit_status": exit_status(found.findings),
+        "base": checkouts["BASE"].title,
+        "head": checkouts["HEAD"].title,
+        "tolerance": str(found.plan.tolerance),
+        "alpha": found.plan.alpha,
+        "rounds": found.rounds,
+        "noise": found.noise_words(found.rounds),
+        "findings": [_plain(each) for each in _worst_first(found.findings)],
+    }
+    return json.dumps(content, indent=1) + "\n"
+
+
+def _plain(finding: Finding) -> dict[str, object]:
+    change = finding.change
+    content: dict[str, object] = {
+        "test": finding.nodeid,
+        "function": finding.label,
+        "outcome": finding.outcome.value,
+        "sentence": finding.sentence,
+    }
+    if change is None:
+        return content
+    numbers = {"metric": change.metric, "base": change.old, "head": change.new, "slowdown": change.ratio}
+    return content | numbers | {"interval": change.interval and list(change.interval)}
+
+
+def page_text(found: Comparison, checkouts: Mapping[Arm, Checkout]) -> str:
+    """Return a page of HEAD's last run with the verdicts of the comparison, beside BASE's last run."""
+    base, head = ([each.run for each in found.runs if each.arm == arm][-1] for arm in checkouts)
+    base = msgspec.structs.replace(base, name=checkouts["BASE"].title)
+    judged = {id(each.new): each for each in found.findings if each.new is not None}
+    return html_page(_with_verdicts(head, judged, str(found.plan.tolerance), checkouts["HEAD"].title), base)
+
+
+def _with_verdicts(run: SavedRun, judged: Mapping[int, Finding], asked: str, name: str) -> SavedRun:
+    def with_verdict(item: Measurement) -> Measurement:
+        finding = judged.get(id(item))
+        if finding is None:
+            return item
+        own = Verdict(kind="compare_fail", asked=asked, outcome=finding.outcome, sentence=finding.sentence)
+        return msgspec.structs.replace(item, verdicts=(*item.verdicts, own))
+
+    records = tuple(
+        msgspec.structs.replace(record, measurements=tuple(map(with_verdict, record.measurements)))
+        for record in run.records
+    )
+    return msgspec.structs.replace(run, records=records, name=name)

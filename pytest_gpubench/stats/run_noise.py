@@ -1,0 +1,50 @@
+"""How much runs of the same code differ on this machine, and the smallest slowdown that can be told from that."""
+
+import math
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from pytest_gpubench.stats.student import student_t
+
+__tracebackhide__ = True
+
+POWER_Z = statistics.NormalDist().inv_cdf(0.9)
+"""A slowdown can be seen where it is found in 9 of 10 comparisons."""
+
+
+@dataclass(frozen=True)
+class RunNoise:
+    """The spread between runs of the same code."""
+
+    spread: float
+    """Of the log-ratio of a pair of runs: the standard deviation in the typical measurement."""
+    measurements: int
+    """How many it was estimated from."""
+
+    def smallest_change(self, pairs: int, alpha: float) -> float:
+        """Return the smallest slowdown that so many pairs tell from none, 9 times in 10; infinite for a single pair.
+
+        The power of Student's t by its normal approximation (Abramowitz and Stegun, 26.7.10).
+        """
+        if pairs < 2:
+            return math.inf
+        freedom = pairs - 1
+        t = student_t(alpha, freedom)
+        errors = t * (1 - 1 / (4 * freedom)) + POWER_Z * math.sqrt(1 + t**2 / (2 * freedom))
+        return math.expm1(errors * self.spread / math.sqrt(pairs))
+
+
+def noise_of(log_ratios: Iterable[Sequence[float]]) -> RunNoise | None:
+    """Estimate the noise from the pairs of each measurement; None where none has two.
+
+    Only deviations from a measurement's own mean count, so a real change adds nothing. The median over the measurements
+    is not moved by a few that are noisier than the others; dividing by Wilson and Hilferty's median of chi-squared
+    makes it unbiased.
+    """
+    variances = [
+        statistics.variance(pairs) / (1 - 2 / (9 * (len(pairs) - 1))) ** 3 for pairs in log_ratios if len(pairs) > 1
+    ]
+    if not variances:
+        return None
+    return RunNoise(round(math.sqrt(statistics.median(variances)), 9), len(variances))

@@ -1,0 +1,119 @@
+"""What is written for CI: the table for a comment, JSON, the page; and what of it depends on tests that changed."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from pytest_gpubench.cli import main
+from pytest_gpubench.cli.ab.checkouts import Checkout
+from pytest_gpubench.cli.ab.comparison import Comparison, Plan
+from pytest_gpubench.cli.ab.report import COMMENT_BYTES, markdown_text
+from pytest_gpubench.results.model import Outcome
+from pytest_gpubench.stats.regression import Change
+from pytest_gpubench.stats.summary import Interval
+from pytest_gpubench.stats.tolerance import RegressionTolerance
+from pytest_gpubench.verdict.rounds import Arm
+from pytest_gpubench.verdict.saved_runs import Finding
+from tests.cli.ab.faked import NODEID, FakePytest, Git, commit
+
+HERE = Path()
+CHECKOUTS: dict[Arm, Checkout] = {
+    "BASE": Checkout("BASE", HERE, HERE, HERE, HERE, "base (0123)"),
+    "HEAD": Checkout("HEAD", HERE, HERE, HERE, HERE, "head (0123)"),
+}
+PLAN = Plan(RegressionTolerance("median", margin=0.03), 0.01, 4)
+SLOWER = Change(1.05, Interval(1.04, 1.06), "median", 0.005, 10.0, 10.5)
+LOST = Change(1.05, Interval(1.04, 1.06), "speedup", 0.005, 2.1, 2.0)
+
+
+def markdown(*findings: Finding) -> str:
+    return markdown_text(Comparison((), findings, PLAN), CHECKOUTS)
+
+
+def test_the_worst_is_told_first_and_what_does_not_count_says_why() -> None:
+    told = markdown(
+        Finding("test_a", "f", Outcome.PASS, "f is as fast", SLOWER),
+        Finding("test_b", "", Outcome.NOT_JUDGED, "its own source changed"),
+        Finding("test_c", "g", Outcome.INCONCLUSIVE, "too close", LOST),
+        Finding("test_d", "h|\n", Outcome.FAIL, "h @is <b>slower", SLOWER),
+    )
+    assert told.splitlines()[:4] == [
+        "## Performance of HEAD against BASE: ❌ 3 measurements compared: 1 fail, 1 inconclusive, 1 not judged, 1 pass",
+        "",
+        "- BASE: base (0123)",
+        "- HEAD: head (0123)",
+    ]
+    rows = re.findall(r"^\| (.*) \|$", told, re.MULTILINE)
+    assert [row.split(" | ")[0] for row in rows if "test_" in row] == [
+        *("❌ FAIL", "⚠️ INCONCLUSIVE", "NOT JUDGED"),
+        *("❌ FAIL", "⚠️ INCONCLUSIVE", "✅ PASS"),
+    ]
+    assert "| its own source changed |" in told
+    assert "2.100x | 2.000x | 1.050x [1.040, 1.060] |" in told
+    assert "10.00 us | 10.50 us | 1.050x [1.040, 1.060] |" in told
+    assert "<b>slower" not in told
+
+
+def test_a_comment_is_never_too_long() -> None:
+    findings = [Finding(f"test_{number}", "f" * 200, Outcome.FAIL, "so" * 200, SLOWER) for number in range(999)]
+    told = markdown(*findings)
+    assert len(told.encode()) < COMMENT_BYTES < 65_536
+    assert "findings left out" in told
+
+
+def test_what_is_written_into_files(git: Git, fake: FakePytest, tmp_path: Path) -> None:
+    pytest.importorskip("plotly")
+    commit(git, {"us": "10"})
+    Path("us").write_text("10.4")
+    paths = {form: tmp_path / f"ab.{form}" for form in ("markdown", "json", "html")}
+    words = [word for form, path in paths.items() for word in (f"--{form}", str(path))]
+    assert main(["ab", "main", *words]) == 1
+    assert paths["markdown"].read_text().startswith("## Performance of HEAD against BASE: ❌ 1 measurement compared")
+    content = json.loads(paths["json"].read_text())
+    assert re.fullmatch(r"main \(\w{8}\)", content["base"])
+    assert (content["exit_status"], content["rounds"], content["tolerance"]) == (1, 2, "speedup:3%")
+    (found,) = content["findings"]
+    assert (found["test"], found["function"], found["outcome"], found["metric"]) == (NODEID, "f", "fail", "median")
+    assert (found["slowdown"], found["base"], found["head"]) == (pytest.approx(1.04), 10.0, 10.4)
+    assert "f is slower than in BASE: 1.040x" in paths["html"].read_text()
+
+
+def test_nothing_compared_is_said_in_the_comment_too(git: Git, fake: FakePytest, tmp_path: Path) -> None:
+    """A comment is updated in place, and must not keep what an older commit was told."""
+    commit(git, {"us": "10"})
+    fake.status, place = 4, tmp_path / "ab.md"
+    assert main(["ab", "main", "--markdown", str(place)]) == 2
+    first, _, reason, *_ = place.read_text().splitlines()
+    assert first == "## Performance of HEAD against BASE: ❌ nothing was compared"
+    assert reason == "    pytest could not run the tests in BASE (exit status 4); it ended with:"
+
+
+# the tests of HEAD for both
+
+
+def test_heads_tests_run_on_both(git: Git, fake: FakePytest, tmp_path: Path) -> None:
+    commit(git, {"us": "10", "tests/test_a.py": "old", "tests/gone.py": ""})
+    git("rm", "--quiet", "tests/gone.py")
+    Path("tests").mkdir(exist_ok=True)
+    Path("tests/test_a.py").write_text("new")
+    seen = []
+
+    def look(command: list[str], folder: Path, environment: dict[str, str], log: Path) -> int:
+        tests = folder / "tests"
+        seen.append((folder.name, sorted(path.name for path in tests.iterdir()), (tests / "test_a.py").read_text()))
+        return fake.run(command, folder, environment, log)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pytest_gpubench.cli.ab.runs.run_logged", look)
+        assert main(["ab", "main", "--rounds", "1", "--tests", "tests"]) == 0
+    assert seen[0] == ("base", ["test_a.py"], "new")
+
+
+@pytest.mark.parametrize("path", ["nowhere", "..", "../repository", ".", "/etc/hosts"])
+def test_tests_that_are_not_there(git: Git, path: str, capsys: pytest.CaptureFixture[str]) -> None:
+    commit(git, {"us": "10"})
+    assert main(["ab", "main", "--tests", path]) == 2
+    assert f"--tests {path}: it names no file or folder within HEAD, the working tree" in capsys.readouterr().err
+    assert Path("us").exists()
