@@ -16,6 +16,7 @@ MODULES = {
     "show": "show",
     "compare": "compare",
     "ab": "ab.command",
+    "bisect": "ab.bisect",
     "merge": "merge",
     "history": "history",
     "export": "export",

@@ -1,0 +1,141 @@
+"""`pytest-gpubench bisect`: the commit that made a test slower, by the comparison of `ab` and the search of git."""
+
+import argparse
+import re
+import subprocess
+from collections.abc import Callable, Collection, Sequence
+from typing import Literal
+
+from pytest_gpubench.cli.ab.arguments import add_arguments, plan_of
+from pytest_gpubench.cli.ab.checkouts import Workspace, last_line
+from pytest_gpubench.cli.ab.command import prepared
+from pytest_gpubench.cli.ab.comparison import compare, is_open
+from pytest_gpubench.cli.ab.report import report_lines
+from pytest_gpubench.cli.arguments import Commands
+from pytest_gpubench.cli.output import complain, say, write
+from pytest_gpubench.errors import BadRequest, GpuBenchError
+from pytest_gpubench.results.model import Outcome
+from pytest_gpubench.units import count
+from pytest_gpubench.verdict.saved_runs import Finding
+
+Answer = Literal["good", "bad", "skip"]
+Step = Callable[[str], tuple[Answer, Sequence[Finding]]]
+"""Told a commit; compares it with GOOD."""
+STATUS: dict[Answer, int] = {"good": 0, "bad": 1, "skip": 125}
+"""What `git bisect run` understands."""
+FIRST_BAD = re.compile(r"^([0-9a-f]{40,64}) is the first '?bad'? commit$", re.MULTILINE)
+EPILOG = """\
+GOOD is compared with BAD, then with the commits that git bisect asks for, in worktrees: about log2 of them. A commit is
+bad where a test is slower than in GOOD by more than --fail-slower, good where all are not; one whose tests do not run,
+or cannot be told, is skipped. What counts are the tests that are slower in BAD. --tests PATH runs BAD's tests in all.
+Without BAD, the working tree alone is compared with GOOD, for `git bisect run pytest-gpubench bisect GOOD -- ...`.
+Exit status, for the newer of both: 0 good, not slower; 1 bad, slower, and the commit was found; 125 cannot be told.
+"""
+
+
+def add(commands: Commands) -> None:
+    """Add the command to the parser of all."""
+    parser = commands.add_parser(
+        "bisect",
+        help="find the commit that made a test slower",
+        usage="pytest-gpubench bisect [OPTIONS] GOOD [BAD] -- PYTEST_ARGS",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("good", metavar="GOOD", help="a commit in which the tests are fast")
+    parser.add_argument("bad", metavar="BAD", nargs="?", help="a later one in which a test is slow")
+    add_arguments(parser)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Compare the ends, then search between them; the exit status is that of EPILOG."""
+    try:
+        return STATUS[_run(arguments)]
+    except GpuBenchError as error:
+        complain("bisect", [str(error)])
+        return STATUS["skip"]
+
+
+def _run(arguments: argparse.Namespace) -> Answer:
+    with prepared(arguments, arguments.good, arguments.bad) as (workspace, checkouts, runner):
+        ends = compare(checkouts, runner, plan_of(arguments)).findings
+        answer = answer_of(ends, None)
+        watched = {_name(each) for each in ends if each.outcome is Outcome.FAIL and each.label}
+        if arguments.bad is None or answer != "bad":
+            write("\n".join(report_lines(ends)))
+            return answer
+
+        def is_followed(finding: Finding) -> bool:
+            return is_open(finding) and _name(finding) in watched
+
+        def step(commit: str) -> tuple[Answer, Sequence[Finding]]:
+            checkouts["HEAD"] = workspace.add_worktree("HEAD", commit, commit[:8])
+            checkouts["HEAD"].take_tests(arguments.tests, checkouts["BASE"])
+            runner.prepare(checkouts["HEAD"], arguments.setup)
+            found = compare(
+                checkouts, runner, plan_of(arguments), lambda each: is_open(each) and _name(each) in watched
+            )
+            return answer_of(found.findings, watched), found.findings
+
+        good, bad = (workspace.commit(each) for each in (arguments.good, arguments.bad))
+        return search(workspace, good, bad, ends, step)
+
+
+def answer_of(findings: Sequence[Finding], watched: Collection[tuple[str, str]] | None) -> Answer:
+    """Return whether a measurement is slower, or all are not; watched: those that count, None for all."""
+    judged = [each for each in findings if each.label and each.outcome is not Outcome.NOT_JUDGED]
+    counted = [each for each in judged if watched is None or _name(each) in watched]
+    if any(each.outcome is Outcome.FAIL for each in counted):
+        return "bad"
+    is_whole = watched is None or set(map(_name, counted)) == set(watched)
+    return "good" if is_whole and {each.outcome for each in counted} == {Outcome.PASS} else "skip"
+
+
+def search(workspace: Workspace, good: str, bad: str, ends: Sequence[Finding], step: Step) -> Answer:
+    """Take the steps that git asks for, and write the first bad commit with its findings; ends: those of BAD.
+
+    Its state is that of BASE's worktree, so a bisection of the user's own goes on. Raises BadRequest where git cannot
+    search.
+    """
+    findings = {bad: ends}
+    answer = _git(workspace, "start", "--no-checkout", bad, good)
+    while not (culprit := FIRST_BAD.search(answer.stdout)):
+        if "only 'skip'ped commits left" in answer.stdout:
+            suspects = re.findall(r"^[0-9a-f]{40,64}$", answer.stdout, re.MULTILINE)
+            write("\n".join(["it is one of these, of which the others were skipped:", *_titles(workspace, suspects)]))
+            return "skip"
+        if answer.returncode:
+            raise BadRequest(
+                f"git cannot search between {good[:8]} and {bad[:8]}: {last_line(answer.stderr or answer.stdout)}"
+            )
+        commit = workspace.git("rev-parse", "BISECT_HEAD", folder=workspace.folder / "base").stdout.strip()
+        verdict, findings[commit] = _try(step, commit)
+        (title,) = _titles(workspace, [commit])
+        say(f"step {len(findings) - 1}: {verdict}: {title}")
+        answer = _git(workspace, verdict, commit)
+    (title,) = _titles(workspace, [culprit[1]])
+    taken = count(len(findings), "comparison")
+    write("\n".join([*report_lines(findings[culprit[1]]), f"slower since {title} ({taken})"]))
+    return "bad"
+
+
+def _try(step: Step, commit: str) -> tuple[Answer, Sequence[Finding]]:
+    try:
+        return step(commit)
+    except GpuBenchError as error:
+        say(f"skipped: {str(error).splitlines()[0]}")
+        return "skip", ()
+
+
+def _name(finding: Finding) -> tuple[str, str]:
+    return finding.nodeid, finding.label
+
+
+def _titles(workspace: Workspace, commits: Sequence[str]) -> list[str]:
+    shown = workspace.git("show", "--no-patch", "--format=%h %an, %as: %s", *commits)
+    return shown.stdout.splitlines()
+
+
+def _git(workspace: Workspace, *words: str) -> "subprocess.CompletedProcess[str]":
+    return workspace.git("bisect", *words, folder=workspace.folder / "base")

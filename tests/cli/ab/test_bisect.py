@@ -1,0 +1,208 @@
+"""The commit that made a test slower: the search over real commits with a step that is given, and all of it."""
+
+import re
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from pytest_gpubench.cli import main
+from pytest_gpubench.cli.ab import bisect, command
+from pytest_gpubench.cli.ab.bisect import Answer, answer_of
+from pytest_gpubench.results.model import Outcome
+from pytest_gpubench.verdict.saved_runs import Finding
+from tests.cli.ab.faked import NODEID, FakePytest, Git, commit, left
+
+
+def finding(outcome: Outcome, label: str = "f") -> Finding:
+    return Finding("test_a", label, outcome, "so")
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "watched", "answer"),
+    [
+        ({"f": Outcome.PASS, "g": Outcome.PASS}, None, "good"),
+        ({"f": Outcome.PASS, "g": Outcome.FAIL}, None, "bad"),
+        ({"f": Outcome.PASS, "g": Outcome.INCONCLUSIVE}, None, "skip"),
+        ({"f": Outcome.PASS, "g": Outcome.NOT_JUDGED}, None, "good"),
+        ({"f": Outcome.PASS, "": Outcome.FAIL}, None, "good"),
+        ({}, None, "skip"),
+        ({"f": Outcome.PASS, "g": Outcome.FAIL}, {"f"}, "good"),
+        ({"f": Outcome.FAIL, "g": Outcome.INCONCLUSIVE}, {"f", "g"}, "bad"),
+        ({"f": Outcome.PASS, "g": Outcome.NOT_JUDGED}, {"f", "g"}, "skip"),
+        ({"f": Outcome.PASS}, {"f", "g"}, "skip"),
+        ({"f": Outcome.INVALID}, {"f"}, "skip"),
+    ],
+)
+def test_what_a_comparison_says_of_a_commit(
+    outcomes: dict[str, Outcome], watched: set[str] | None, answer: Answer
+) -> None:
+    findings = [finding(outcome, label) for label, outcome in outcomes.items()]
+    names = None if watched is None else {("test_a", label) for label in watched}
+    assert answer_of(findings, names) == answer
+
+
+# the search
+
+
+def make_commits(times_us: Sequence[str]) -> list[str]:
+    """Commit these times one after the other, in one process of git, and return the commits."""
+    blocks = [
+        f"commit refs/heads/main\nmark :{number}\ncommitter A <a@b> {number} +0000\ndata {len(f'Change {number}')}\n"
+        f"Change {number}\n" + f"M 100644 inline us\ndata {len(us)}\n{us}\n"
+        for number, us in enumerate(times_us, 1)
+    ]
+    subprocess.run(["git", "fast-import", "--quiet"], input="".join(blocks), text=True, check=True)
+    subprocess.run(["git", "reset", "--quiet", "--hard", "main"], check=True)
+    listed = subprocess.run(["git", "rev-list", "--reverse", "main"], capture_output=True, text=True, check=True)
+    return listed.stdout.split()
+
+
+def planted(git: Git, tmp_path: Path, slower_from: int, total: int = 65, unknown: Sequence[int] = ()) -> list[str]:
+    """Make commits that take 2 % longer from one of them on; 0 is none. `unknown` ones measure nothing."""
+    times = ["10.2" if slower_from and number >= slower_from else "10.0" for number in range(total)]
+    return make_commits(["nothing" if number in unknown else us for number, us in enumerate(times)])
+
+
+@pytest.mark.parametrize("slower_from", [1, 23, 64])
+def test_a_step_of_2_percent_among_64_commits(
+    git: Git, fake: FakePytest, tmp_path: Path, capsys: pytest.CaptureFixture[str], slower_from: int
+) -> None:
+    """Seven comparisons: one of the ends, and six, the logarithm of 64."""
+    commits = planted(git, tmp_path, slower_from)
+    assert main(["bisect", commits[0], "main", "--fail-slower", "1%", "--rounds", "1"]) == 1
+    printed = capsys.readouterr()
+    *_, verdict, counts, last = printed.out.splitlines()
+    assert verdict.startswith(f"FAIL          {NODEID} [f]: f is slower than in BASE: 1.020x")
+    assert counts == "gpu_bench: 1 measurement compared: 1 fail"
+    assert last.startswith(f"slower since {commits[slower_from][:7]} A, 1970-01-01: Change {slower_from + 1} (")
+    assert len(fake.commands) == 4 * 7
+    assert len(re.findall("^gpu_bench: step [1-6]: (?:good|bad): ", printed.err, re.MULTILINE)) == 6
+    assert left(tmp_path) == []
+    assert len(git("worktree", "list").splitlines()) == 1
+    assert git("for-each-ref", "refs/bisect") == ""
+
+
+def test_commits_that_cannot_be_told_are_skipped(
+    git: Git, fake: FakePytest, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    commits = planted(git, tmp_path, slower_from=9, total=17, unknown=[8])
+    assert main(["bisect", commits[0], "main", "--fail-slower", "1%", "--rounds", "1"]) == 125
+    printed = capsys.readouterr()
+    assert "skip: " in printed.err
+    head, *suspects = printed.out.splitlines()[-3:]
+    assert head == "it is one of these, of which the others were skipped:"
+    assert sorted(line.split(": ")[1] for line in suspects) == ["Change 10", "Change 9"]
+
+
+def test_a_commit_that_does_not_run_is_skipped(
+    git: Git, fake: FakePytest, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    commits = planted(git, tmp_path, slower_from=12, total=17)
+    broken = commits[8]
+    words = ["bisect", commits[0], "main", "--fail-slower", "1%", "--rounds", "1"]
+    assert main([*words, "--setup", f'test "$(git rev-parse HEAD)" != {broken}']) == 1
+    printed = capsys.readouterr()
+    assert "gpu_bench: skipped: --setup failed in HEAD (exit status 1)" in printed.err
+    assert "Change 13 (" in printed.out.splitlines()[-1]
+
+
+def test_a_bisection_of_the_users_own_goes_on(git: Git, fake: FakePytest, tmp_path: Path) -> None:
+    commits = planted(git, tmp_path, slower_from=3, total=8)
+    git("bisect", "start", "main", commits[0])
+    before = git("bisect", "log"), git("rev-parse", "HEAD")
+    assert main(["bisect", commits[0], "main", "--fail-slower", "1%", "--rounds", "1"]) == 1
+    assert (git("bisect", "log"), git("rev-parse", "HEAD")) == before
+
+
+# the ends, and one step
+
+
+@pytest.mark.parametrize(
+    ("good", "bad", "status"), [("10", "10.2", 0), ("10", "10.4", 1), ("10", "nothing", 125), ("10", "9", 0)]
+)
+def test_the_status_of_one_step(git: Git, fake: FakePytest, good: str, bad: str, status: int) -> None:
+    """As `git bisect run` reads it: without BAD the working tree is compared."""
+    make_commits([good])
+    Path("us").write_text(bad)
+    assert main(["bisect", "main", "--rounds", "1"]) == status
+    assert fake.arms[1] == "W"
+
+
+def test_the_working_tree_under_git_bisect_run(
+    git: Git, fake: FakePytest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commits = planted(git, tmp_path, slower_from=5, total=9)
+    git("bisect", "start", "main", commits[0])
+    while not (found := bisect.FIRST_BAD.search(git("bisect", _word(main(["bisect", commits[0], *_FINE]))))):
+        pass
+    assert found[1] == commits[5]
+
+
+_FINE = ("--fail-slower", "1%", "--rounds", "1")
+
+
+def _word(status: int) -> str:
+    return {0: "good", 1: "bad", 125: "skip"}[status]
+
+
+def test_an_end_that_is_not_slower(
+    git: Git, fake: FakePytest, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    commits = planted(git, tmp_path, slower_from=0, total=9)
+    assert main(["bisect", commits[0], "main"]) == 0
+    assert "f is as fast as in BASE" in capsys.readouterr().out
+    assert fake.arms == "BHHBHBBH", "nothing is searched"
+
+
+def test_ends_in_the_wrong_order(git: Git, fake: FakePytest, capsys: pytest.CaptureFixture[str]) -> None:
+    commits = make_commits(["10.4", "10.4", "10"])
+    assert main(["bisect", "main", commits[0], "--rounds", "1"]) == 125
+    assert "pytest-gpubench bisect: git cannot search between " in capsys.readouterr().err
+
+
+def test_an_unknown_commit_cannot_be_told(git: Git, capsys: pytest.CaptureFixture[str]) -> None:
+    make_commits(["10"])
+    assert main(["bisect", "nowhere", "main"]) == 125
+    assert "pytest-gpubench bisect: 'nowhere' names no commit of " in capsys.readouterr().err
+
+
+def test_the_tests_of_the_newest_commit_run_in_all(
+    git: Git, fake: FakePytest, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Here the file of the times stands for a test: BAD's is taken everywhere, so nothing is slower."""
+    commits = planted(git, tmp_path, slower_from=3, total=5)
+    assert main(["bisect", commits[0], "main", "--tests", "us", *_FINE]) == 0
+
+
+# all of it
+
+
+TESTS = """
+from speed import SPEED
+from pytest_gpubench import scripted
+
+@scripted([10.0 * SPEED])
+def kernel(x): return x
+
+def test_kernel(gpu_bench): gpu_bench(kernel, 1)
+"""
+
+
+@pytest.mark.slow
+def test_eight_commits_with_pytest_itself(
+    git: Git, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command, "one_gpu", dict)
+    commits = [commit(git, {"speed.py": "SPEED = 1.0", "test_it.py": TESTS})]
+    for number in range(1, 9):
+        commits.append(commit(git, {"speed.py": f"SPEED = {1.02 if number >= 6 else 1.0}  # {number}"}))
+    words = ["--rounds", "1", "--fail-slower", "1%", "--", "--gpu-bench-timer=scripted", "-p", "no:benchmark"]
+    assert main(["bisect", commits[0], "main", *words]) == 1
+    printed = capsys.readouterr()
+    print(printed.out, printed.err)
+    last = printed.out.splitlines()[-1]
+    assert last.startswith(f"slower since {commits[6][:7]} A, ")
+    assert last.endswith(": a change (4 comparisons)")
+    assert left(tmp_path) == []
