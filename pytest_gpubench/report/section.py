@@ -3,12 +3,13 @@
 import statistics
 from collections.abc import Sequence
 
-from pytest_gpubench.report.cells import kernel_lines, notes_of, speedup_text, timing_cell
+from pytest_gpubench.report.cells import interval_cell, kernel_lines, notes_of, speedup_text, time_cell
 from pytest_gpubench.report.phases import phases_lines, region_lines
 from pytest_gpubench.report.rows import Row, fold, reference_label, split
 from pytest_gpubench.results.kernels import by_category, unmatched
-from pytest_gpubench.results.model import Outcome, TestRecord, Timing
+from pytest_gpubench.results.model import Outcome, Speedup, TestRecord, Timing
 from pytest_gpubench.units import choose_time_unit, count, format_time, round_to_digits, safe_line
+from pytest_gpubench.verdict.decision import judged_by
 
 
 def report_section(record: TestRecord, said: str = "") -> str:
@@ -57,7 +58,7 @@ def comparison_lines(row: Row, said: str = "") -> list[str]:
     if speedup is None:
         lines = [against + (row.timing.unmeasured or "no speedup")]
     else:
-        lines = [f"{against}{speedup_text(speedup)} ({count(speedup.quads, 'quad')}, seed {speedup.seed})"]
+        lines = [f"{against}{speedup_text(speedup)} ({_judged_by(speedup)}, seed {speedup.seed})"]
     arms = [timing for timing in (row.timing, row.reference) if timing is not None]
     lines += side_by_side(arms)
     for timing in arms:
@@ -91,7 +92,8 @@ def side_by_side(arms: Sequence[Timing]) -> list[str]:
     unit = choose_time_unit(arm.median_us for arm in arms if arm.measured)
     rows = [
         ("", [arm.label for arm in arms]),
-        ("median", [f"{timing_cell(arm, unit)} {unit}" if arm.measured else "-" for arm in arms]),
+        ("median", [f"{time_cell(arm.median_us, unit)} {unit}" if arm.measured else "-" for arm in arms]),
+        ("95 %", [_interval_text(arm, unit) for arm in arms]),
         ("reps", [str(arm.reps) if arm.measured else "-" for arm in arms]),
         ("spread", [spread_text(arm) if arm.measured else "-" for arm in arms]),
         ("SM clock", [clock_text(arm) for arm in arms]),
@@ -108,6 +110,16 @@ def side_by_side(arms: Sequence[Timing]) -> list[str]:
         f"  {name:<8}  {'  '.join(text.ljust(width) for text, width in zip(texts, widths, strict=True))}".rstrip()
         for name, texts in rows
     ]
+
+
+def _judged_by(speedup: Speedup) -> str:
+    quads = count(speedup.quads, "quad")
+    return judged_by(quads, speedup.alpha) if speedup.interval else quads
+
+
+def _interval_text(timing: Timing, unit: str) -> str:
+    interval = timing.median_interval_us if timing.measured else None
+    return f"{interval_cell(interval, unit)} {unit}" if interval else "-"
 
 
 def spread_text(timing: Timing) -> str:
