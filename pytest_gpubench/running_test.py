@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from traceback import walk_tb
 from typing import Any, Literal
 
 import msgspec
@@ -29,7 +30,8 @@ from pytest_gpubench.search import Example, NoSearch, Search
 from pytest_gpubench.search.budget import TimeBudget
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.timing.traces import take_trace
-from pytest_gpubench.units import safe_lines
+from pytest_gpubench.units import repr_of, safe_lines
+from pytest_gpubench.verdict.ending import MISSING, Ending, rule_for, unjudged
 from pytest_gpubench.verdict.saved_runs import BaselineLimit, Compared, compare_with_baseline
 
 __tracebackhide__ = True
@@ -136,6 +138,49 @@ class CurrentTest:
         self.warn(f"its limits were not judged: {reason}")
         return None
 
+    def why_refused(self) -> str | None:
+        """Return why a test that passed fails by the rules for limits without a verdict; None where it passes."""
+        if self.device is None or not is_enforced(self.settings, self.device):
+            return None
+        caught = [f"a limit is broken, and the test caught the error: {each.sentence}" for each in self._raised()]
+        looked_up = {each.sentence for each in self._verdicts() if each.is_of_past}  # `mind_missing` has seen to them
+        silent = [each for each in unjudged(self.limits, self._verdicts()) if each not in looked_up]
+        for ending, sentences in ((Ending.CAUGHT, caught), (Ending.NOT_JUDGED, silent)):
+            rule = rule_for(ending, self.settings)
+            if sentences and rule.action == "fail":
+                return safe_lines(f"{sentences[0]} ({rule.remedy})")
+        return None
+
+    def why_not_left(self, error: BaseException) -> str | None:
+        """Return why a test fails that is being skipped, or called an expected failure; None where that stands.
+
+        error: what pytest would see. A test that skips itself before it measures is none of our business.
+        """
+        is_limited = self.limits or (self.settings.compare is not None and self.settings.compare_fail is not None)
+        is_judged = is_limited and self.device is not None and is_enforced(self.settings, self.device)
+        rule = rule_for(Ending.LEFT, self.settings)
+        if not is_judged or self.settings.disable or rule.action != "fail" or not _came_out_of_a_call(error):
+            return None
+        reason = safe_lines(repr_of(error))
+        return f"the measured code ended its test, whose limits were not judged: {reason} ({rule.remedy})"
+
+    def ending(self) -> Ending | None:
+        """Return how a passed test is counted apart from those that kept their limits; None where it is one of them."""
+        verdicts = self._verdicts()
+        open_ = any(each.enforced and each.outcome is Outcome.INCONCLUSIVE for each in verdicts)
+        if open_ and rule_for(Ending.INCONCLUSIVE, self.settings).action == "warn":
+            return Ending.INCONCLUSIVE
+        ignored = {each.sentence for each in verdicts if each.is_of_past} - set(self.warnings)
+        loose = bool(verdicts) and not any(each.enforced for each in verdicts)
+        silent = loose or set(unjudged(self.limits, verdicts)) - ignored
+        return Ending.NOT_JUDGED if silent and not self.settings.disable else None
+
+    def _verdicts(self) -> list[Verdict]:
+        return [each for item in self.measurements for each in item.verdicts]
+
+    def _raised(self) -> list[Verdict]:
+        return [each for each in self._verdicts() if is_raised(each)]
+
     def record(self, worker: str, turn: Turn | None, warnings: Sequence[str]) -> TestRecord:
         """Return what the run keeps of the test; warnings: those that are not the test's own."""
         device = self.device or find_device(self.settings.device)
@@ -164,6 +209,11 @@ class CurrentTest:
     def has_numbers(self) -> bool:
         """Whether anything was timed."""
         return any(item.timing.measured for item in self.measurements)
+
+
+def _came_out_of_a_call(error: BaseException) -> bool:
+    """Tell whether an error was raised by what a public call ran, the measured function above all."""
+    return any(frame.f_code is answer.__code__ for frame, _ in walk_tb(error.__traceback__))
 
 
 def _missing_call(limits: Limits) -> str:
@@ -229,14 +279,16 @@ def enforce(test: CurrentTest, settings: Settings, verdicts: Sequence[Verdict]) 
 
     A broken limit comes first: while it was found others may have been left open.
     """
+    rule = rule_for(Ending.INCONCLUSIVE, settings)
     for verdict in sorted(verdicts, key=lambda each: each.outcome is not Outcome.FAIL):
         undecided = verdict.outcome is Outcome.INCONCLUSIVE
-        raised = verdict.enforced and (is_raised(verdict) or (undecided and settings.inconclusive == "fail"))
+        raised = verdict.enforced and (is_raised(verdict) or (undecided and rule.action == "fail"))
         if raised and test.thread != threading.get_ident():
             test.lost.append(verdict.sentence)
         if raised:
             raise (InvalidResult if verdict.outcome is Outcome.INVALID else LimitBroken)(safe_lines(verdict.sentence))
-        unsaid = verdict.outcome is Outcome.NOT_JUDGED or (undecided and settings.inconclusive == "warn")
+        not_judged = verdict.outcome is Outcome.NOT_JUDGED and not verdict.is_of_past  # those are of `mind_missing`
+        unsaid = not_judged or (undecided and rule.action == "warn")
         if verdict.enforced and unsaid:
             test.warn(verdict.sentence)
 
@@ -339,11 +391,10 @@ def mind_missing(test: CurrentTest, settings: Settings, device: Device, held: Co
     if not enforced and not any(item.timing.measured for item in held.measurements):
         return
     for missing in held.missing:
-        policy = settings.host_mismatch if missing.kind == "host" else settings.missing_baseline
-        option = "--gpu-bench-host-mismatch" if missing.kind == "host" else "--gpu-bench-missing-baseline"
-        if policy == "warn":
+        rule = rule_for(MISSING.get(missing.kind, Ending.NO_TEST), settings)
+        if rule.action == "warn":
             test.warn(missing.sentence)
-        elif policy != "ignore" and enforced:
-            raise NoBaseline(f"{safe_lines(missing.sentence)} ({option}=warn goes on without)")
-        elif policy != "ignore":
-            test.warn(f"{missing.sentence} ({option}={policy} is not enforced on a CPU that nobody asked for)")
+        elif rule.action == "fail" and enforced:
+            raise NoBaseline(f"{safe_lines(missing.sentence)} ({rule.remedy})")
+        elif rule.action == "fail":
+            test.warn(f"{missing.sentence} (this is not enforced on a CPU that nobody asked for)")

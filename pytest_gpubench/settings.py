@@ -99,9 +99,12 @@ def clock_wish(text: str) -> ClockWish:
     return int(text)
 
 
+ON = ("1", "true", "yes", "on")
+
+
 def switch(text: str) -> bool:
     """Parse yes or no in the spellings of ini files."""
-    if text.lower() in ("1", "true", "yes", "on"):
+    if text.lower() in ON:
         return True
     if text.lower() in ("0", "false", "no", "off"):
         return False
@@ -249,6 +252,11 @@ class Settings:
     alpha: float = setting(
         0.001, "the chance, at most, that a limit fails a test that keeps it", fraction, "FRACTION", in_marker=True
     )
+    strict: bool = setting(
+        False,
+        "let no limit pass without a verdict: fail what is INCONCLUSIVE or NOT JUDGED, missing in the saved run, "
+        "throttled or caught, and a run in which a perf test measured nothing; a setting given beside it still counts",
+    )
     inconclusive: Literal["fail", "warn", "pass"] = setting(
         "warn", "if a limit could not be decided within the time budget", in_marker=True
     )
@@ -289,7 +297,9 @@ class Settings:
         "METRIC:AMOUNT",
     )
     missing_baseline: Literal["fail", "warn", "ignore"] = setting(
-        "warn", "if the run compared with lacks a test, or the test itself has changed since"
+        "warn",
+        "if the run compared with lacks a test, or the test itself has changed since; if there is no such run, what is "
+        "limited by it fails unless this is ignore",
     )
     host_mismatch: Literal["error", "warn", "ignore"] = setting(
         "error",
@@ -327,8 +337,9 @@ class Settings:
     quiet: bool = setting(False, "show no table, only the line of what was measured on what")
 
     def __post_init__(self) -> None:
-        exclusive = "only skip", "only disable", "verbose quiet", "require skip", "require disable"
-        for first, second in map(str.split, exclusive):
+        exclusive = "only skip", "only disable", "verbose quiet"
+        ignored = "strict skip", "strict disable", "require skip", "require disable"
+        for first, second in map(str.split, (*exclusive, *ignored)):
             if getattr(self, first) and getattr(self, second):
                 raise BadRequest(f"{flag_name(first)} and {flag_name(second)} contradict each other: give one of them")
 
@@ -358,6 +369,14 @@ GROUPS = {
 MARKER_SETTINGS = tuple(name for name, row in ROWS.items() if row.in_marker)
 RENAMED = {"max_time": "budget_s", "given_budget": "given_budget_s"}
 """The names that settings had before."""
+STRICT = {
+    "inconclusive": "fail",
+    "missing_baseline": "fail",
+    "host_mismatch": "error",
+    "throttled": "fail",
+    "require": "all",
+}
+"""What `strict` chooses for other settings."""
 
 
 def flag_name(name: str) -> str:
@@ -381,6 +400,12 @@ def parse_value(name: str, value: object, spelling: str) -> Any:
         return ROWS[name].parse(str(value))
     except ValueError as error:
         raise BadRequest(f"{spelling}: {repr_of(value)} is not valid, {error}") from None
+
+
+def with_strict(values: Mapping[str, str]) -> dict[str, str]:
+    """Return the values given at one place, as on the command line, with what `strict` chooses if it is on there."""
+    is_strict = values.get("strict", "").lower() in ON
+    return {**(STRICT if is_strict else {}), **values}
 
 
 def parse_given(name: str, value: object, spelling: str) -> Any:

@@ -1,6 +1,7 @@
 """The saved run that this run is compared with: found, passed on to workers, and looked up for each test."""
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from pytest_gpubench.units import count, safe_line
 
 if TYPE_CHECKING:
     from pytest_gpubench.results.baseline import Baseline
+    from pytest_gpubench.results.counterpart import Missing, PastTest
     from pytest_gpubench.results.model import DeviceFacts, SavedRun
     from pytest_gpubench.results.store import Storage
     from pytest_gpubench.running_test import CurrentTest
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 
 BASELINE = "gpu_bench_baseline"
 """The key under which a worker is given the baseline."""
+MISSING = "gpu_bench_missing_baseline"
+"""The key under which a worker is told why there is none."""
 UNJUDGED = "max_regression was not judged, as nothing was compared: give --gpu-bench-compare"
 
 
@@ -37,33 +41,44 @@ class ComparedRun:
         self.runs: list[SavedRun] = []
         """The runs compared with, one for each GPU model; none in a worker."""
         self._compared: list[str] = []
-        self._missing: str | None = None
-        """Why there is no baseline, where that is allowed."""
+        self._missing = ""
+        """Why there is no baseline."""
         self._collected: set[str] = set()
         _refuse_useless_options(config, settings)
         if settings.compare is None or settings.disable:
             return
         if is_worker(config):
-            self._decode(config.workerinput.get(BASELINE))  # type: ignore[attr-defined] # xdist puts it there
+            self._decode(config.workerinput)  # type: ignore[attr-defined] # xdist puts it there
         else:
             self._find(settings.compare)
+            self._refuse_missing(config)
 
     def past_of(self, test: "CurrentTest", facts: "DeviceFacts") -> "BaselineLimit | None":
         """Return what a test on a device is compared with, and how much slower it may be; None for nothing."""
-        limit, option = test.limits.max_regression, self.settings.compare_fail
-        if self.baseline is None:
-            if limit is not None and self.settings.compare is None:
-                test.warn(UNJUDGED)
-            return None
-        from pytest_gpubench.results.provenance import torch_version
         from pytest_gpubench.verdict.saved_runs import BaselineLimit
 
-        found = self.baseline.find(test.nodeid, test.source, facts, test.params, torch_version())
+        limit, option = test.limits.max_regression, self.settings.compare_fail
         if limit is not None:
+            found = self._look_up(test, facts)
             return BaselineLimit(found, regression_tolerance(limit), "max_regression", repr(limit))
+        if self.settings.compare is None:
+            return None
+        found = self._look_up(test, facts)
         if option is not None:
             return BaselineLimit(found, parse_tolerance(option), "compare_fail", option)
-        return BaselineLimit(found, None)
+        is_said_once = self.baseline is None and self.settings.missing_baseline != "fail"
+        return None if is_said_once else BaselineLimit(found, None)
+
+    def _look_up(self, test: "CurrentTest", facts: "DeviceFacts") -> "PastTest | Missing":
+        """Return what the saved run knows of a test, or why there is nothing to compare with."""
+        from pytest_gpubench.results.counterpart import Missing
+        from pytest_gpubench.results.provenance import torch_version
+
+        if self.settings.compare is None:
+            return Missing("not asked", UNJUDGED)
+        if self.baseline is None:
+            return Missing("no run", self._missing)
+        return self.baseline.find(test.nodeid, test.source, facts, test.params, torch_version())
 
     # hooks
 
@@ -74,13 +89,13 @@ class ComparedRun:
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: object) -> None:
         """Give a worker the baseline: it may be on another host, where the file is not."""
-        if self.baseline is not None:
-            node.workerinput[BASELINE] = self.baseline.encode()  # type: ignore[attr-defined] # xdist's WorkerController
+        given = {MISSING: self._missing} if self.baseline is None else {BASELINE: self.baseline.encode()}
+        node.workerinput.update(given)  # type: ignore[attr-defined] # xdist's WorkerController
 
     def pytest_report_header(self) -> str | None:
         """Say what the run is compared with."""
-        if self._missing is not None and self.settings.missing_baseline == "warn":
-            return safe_line(f"gpu_bench: {self._missing}")
+        if self._missing:
+            return safe_line(f"gpu_bench: compared with nothing: {self._missing}")
         return safe_line(f"gpu_bench: compared with {', '.join(self._compared)}") if self._compared else None
 
     def pytest_terminal_summary(self, terminalreporter: "pytest.TerminalReporter") -> None:
@@ -93,8 +108,8 @@ class ComparedRun:
         records = self.results.records
         if self.settings.disable or not self.results.has_numbers:
             return None
-        if self._missing is not None:
-            return self._missing if self.settings.missing_baseline == "warn" else None
+        if self._missing:
+            return f"compared with nothing: {self._missing}"
         if self.settings.compare is None:
             option = self.settings.compare_fail
             return option and f"compare_fail={option} was not judged: give {flag_name('compare')} too"
@@ -105,10 +120,11 @@ class ComparedRun:
 
     # the saved run
 
-    def _decode(self, text: str | None) -> None:
+    def _decode(self, given: Mapping[str, str]) -> None:
         from pytest_gpubench.results.baseline import Baseline
 
-        self.baseline = None if text is None else Baseline.decode(text, self._collected)
+        self._missing = given.get(MISSING, "")
+        self.baseline = Baseline.decode(given[BASELINE], self._collected) if BASELINE in given else None
 
     def _find(self, which: str) -> None:
         from pytest_gpubench.results.baseline import Baseline
@@ -127,20 +143,31 @@ class ComparedRun:
             self.baseline = Baseline([(run.name or path.stem, run) for path, run in found], self._collected)
 
     def _paths(self, storage: "Storage", which: str) -> list[Path]:
-        """Return the files to compare with; none where there are none and that is allowed."""
+        """Return the files to compare with; none where there are none."""
         tests = BadFile(f"these are tests and no saved run; in front of them, write {flag_name('compare')}=latest")
         try:
             paths = storage.find(which)
         except BadFile as error:
             if os.path.isdir(which) or "::" in which or which.endswith(".py"):
                 raise tests from None
-            if self.settings.missing_baseline == "fail":
-                raise
-            self._missing = f"compared with nothing: {error}"
+            self._missing = str(error)
             return []
         if which.endswith(".py") and paths == [Path(which)]:
             raise tests
         return paths
+
+    def _refuse_missing(self, config: pytest.Config) -> None:
+        """Raise BadRequest where the run that the command line names does not exist and tests would fail by that.
+
+        The ini file and the environment are for all runs: there only the tests fail that would be compared.
+        """
+        from pytest_gpubench.verdict.ending import Ending, rule_for
+
+        settings = self.settings
+        ending = Ending.NO_TEST if settings.compare_fail is None else Ending.NO_RUN
+        rule = rule_for(ending, settings)
+        if self._missing and rule.action == "fail" and config.getoption(ini_name("compare"), None) is not None:
+            raise BadRequest(f"{flag_name('compare')}={settings.compare}: {self._missing} ({rule.remedy})")
 
 
 def _refuse_useless_options(config: pytest.Config, settings: Settings) -> None:
@@ -148,6 +175,7 @@ def _refuse_useless_options(config: pytest.Config, settings: Settings) -> None:
     for name in ("save", "compare", "compare_fail"):
         if config.getoption(ini_name(name), None) == "":
             raise BadRequest(f"{flag_name(name)} was given an empty value: name one, or leave the option out")
-    given = config.getoption(ini_name("compare_fail"), None)
-    if given is not None and settings.compare is None and not settings.disable:
-        raise BadRequest(f"{flag_name('compare_fail')}={given} compares with nothing: give {flag_name('compare')} too")
+    option = settings.compare_fail
+    is_asked = settings.strict or config.getoption(ini_name("compare_fail"), None) is not None
+    if option is not None and is_asked and settings.compare is None and not settings.disable:
+        raise BadRequest(f"{flag_name('compare_fail')}={option} compares with nothing: give {flag_name('compare')} too")

@@ -4,6 +4,7 @@ import functools
 from collections.abc import Generator, Iterator
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import TYPE_CHECKING, Literal
+from unittest import SkipTest
 
 import pytest
 
@@ -113,8 +114,10 @@ class Lifecycle:
         try:
             with self._intercepting_examples(item):
                 result = yield
-        except (Exception, pytest.fail.Exception, pytest.skip.Exception):
+        except (Exception, pytest.fail.Exception, pytest.skip.Exception) as error:
             self._distrust_disturbed()
+            if sentence := self._why_not_left(item, error):
+                pytest.fail(sentence, pytrace=False)
             raise
         finally:
             self._in_call = False
@@ -165,6 +168,9 @@ class Lifecycle:
             else:
                 self._attach(item, report, self._test)
             self._explain(report, self._test)
+        if ends_test and report.skipped and not self._in_call and self._has_silent_limits(item):
+            reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longreprtext
+            report.gpu_bench_silent = getattr(report, "wasxfail", "") or reason  # type: ignore[attr-defined]
 
     def _begin(self, item: pytest.Item | None) -> None:
         """Let go of the last test, and know the next; None between tests."""
@@ -238,7 +244,21 @@ class Lifecycle:
             test = self.current_test()
         except BadRequest as error:
             return str(error)
-        return test.why_never_judged() if test is not None else None
+        return None if test is None else test.why_never_judged() or test.why_refused()
+
+    def _why_not_left(self, item: pytest.Item, error: BaseException) -> str | None:
+        """Return why a test fails that is being skipped or called an expected failure; None where that stands."""
+        if isinstance(error, NotMeasured):
+            return self._why_failed(item)
+        leaves = isinstance(error, (pytest.skip.Exception, pytest.xfail.Exception, SkipTest))
+        return self._test.why_not_left(error) if leaves and self._test is not None else None
+
+    def _has_silent_limits(self, item: pytest.Item) -> bool:
+        """Tell whether a test has limits, and nothing was judged by any."""
+        with suppress(BadRequest):
+            limits = merge_marks(item).limits
+            return bool(limits) and (self._test is None or not any(each.verdicts for each in self._test.measurements))
+        return False
 
     def _distrust_disturbed(self) -> str | None:
         """Call INVALID what was measured while others came to the GPU, and return who; None where nobody came."""
@@ -259,6 +279,8 @@ class Lifecycle:
         from pytest_gpubench.results.model import encode
 
         if not report.failed and not test.has_failed_part:
+            ending = None if hasattr(report, "wasxfail") else test.ending()
+            report.gpu_bench_ending = "" if ending is None else ending.value  # type: ignore[attr-defined]
             test.excuse(expected=hasattr(report, "wasxfail"))
         record = self._record(test)
         report.gpu_bench = encode(record)  # type: ignore[attr-defined]

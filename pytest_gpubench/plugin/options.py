@@ -2,7 +2,7 @@
 
 import argparse
 import os
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -20,6 +20,7 @@ from pytest_gpubench.settings import (
     ini_name,
     parse_value,
     switch,
+    with_strict,
 )
 from pytest_gpubench.units import safe_lines
 
@@ -43,20 +44,23 @@ def add_options(parser: pytest.Parser) -> None:
 
 def resolve(config: pytest.Config, flags: argparse.Namespace | None = None) -> Resolver:
     """Read flags, environment and ini; raise BadRequest naming the spelling that is wrong."""
-    chosen, explicit = {}, set()
     _refuse_renamed(config)
-    for name in ROWS:
-        given = [
-            (flag_name(name), getattr(flags or config.option, ini_name(name), None)),
-            (environment_name(name), os.environ.get(environment_name(name))),
-            (f"ini key {ini_name(name)}", _in_file(config, ini_name(name))),
-        ]
-        spelling, value = next(((spelling, value) for spelling, value in given if value not in (None, "")), ("", None))
-        if value is not None:
-            chosen[name] = parse_value(name, value, spelling)
-        if spelling == flag_name(name):
-            explicit.add(name)
-    return Resolver(Settings(**chosen), frozenset(explicit))
+    options = flags or config.option
+    places = (
+        (flag_name, {name: getattr(options, ini_name(name), None) for name in ROWS}),
+        (environment_name, {name: os.environ.get(environment_name(name)) for name in ROWS}),
+        (lambda name: f"ini key {ini_name(name)}", {name: _in_file(config, ini_name(name)) for name in ROWS}),
+    )
+    chosen: dict[str, Any] = {}
+    explicit: frozenset[str] = frozenset()
+    for spelling, values in places:
+        given = {name: value for name, value in values.items() if value not in (None, "")}
+        for name, value in (given if "strict" in chosen else with_strict(given)).items():
+            if name not in chosen:
+                chosen[name] = parse_value(name, value, spelling(name))
+        if spelling is flag_name:
+            explicit = frozenset(chosen)
+    return Resolver(Settings(**chosen), explicit)
 
 
 def _in_file(config: pytest.Config, name: str) -> str | None:

@@ -23,6 +23,8 @@ class Results:
         self.settings = settings
         self.selected: set[str] = set()
         """The perf tests of the run."""
+        self.silent: dict[str, str] = {}
+        """By skipped or xfailed test whose limits nothing was judged by: the reason."""
         self._records: dict[tuple[str, str], TestRecord] = {}
         """By test and worker."""
         self._runs: Counter[tuple[str, str]] = Counter()
@@ -39,6 +41,12 @@ class Results:
     def has_numbers(self) -> bool:
         """Whether anything was timed."""
         return any(item.timing.measured for record in self._records.values() for item in record.measurements)
+
+    @property
+    def has_findings(self) -> bool:
+        """Whether anything was timed or judged."""
+        items = [item for record in self._records.values() for item in record.measurements]
+        return any(item.timing.measured or item.verdicts for item in items)
 
     def keep(self, record: "TestRecord") -> None:
         """Keep what a test measured; of a test that runs again, as with --reruns, only the last run counts."""
@@ -74,6 +82,9 @@ class Results:
             test = report.nodeid, str(getattr(report, "worker_id", worker_name()))
             self._runs[test] += 1
             self._records.pop(test, None)
+            self.silent.pop(report.nodeid, None)
+        if reason := getattr(report, "gpu_bench_silent", ""):
+            self.silent[report.nodeid] = reason
         text = getattr(report, "gpu_bench", None)
         if text is not None or getattr(report, "gpu_bench_selected", False):
             self.selected.add(report.nodeid)
@@ -81,6 +92,16 @@ class Results:
             from pytest_gpubench.results.model import decode
 
             self.keep(decode(text))
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_report_teststatus(
+        self, report: pytest.TestReport
+    ) -> tuple[str, str, tuple[str, dict[str, bool]]] | None:
+        """Count a test that passed with an undecided limit apart from those that passed."""
+        ending = getattr(report, "gpu_bench_ending", "")
+        if not ending or not report.passed or hasattr(report, "wasxfail"):
+            return None
+        return ending, "?", (ending.upper(), {"yellow": True})
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
@@ -95,6 +116,8 @@ class Results:
         """Write the tables, what was measured on what, and what is missing."""
         if self.records:
             self._show(terminalreporter)
+        if self.silent:
+            terminal.write(terminalreporter, self._silent_line(), yellow=True)
         if self._shortfall is not None:
             terminal.write(terminalreporter, f"gpu_bench: {self._shortfall}", red=True)
 
@@ -112,6 +135,12 @@ class Results:
         for line in summary_lines(self.records, self.settings):
             terminal.write(terminalreporter, line)
 
+    def _silent_line(self) -> str:
+        from pytest_gpubench.report.remedies import named
+
+        tests = count(len(self.silent), "test")
+        return f"gpu_bench: {tests} with limits skipped or xfailed, not judged: {named(self.silent)}"
+
     def _devices(self) -> "list[DeviceFacts]":
         """Return what workers will measure on, as far as that is known without torch: GPUs, or the CPU."""
         from pytest_gpubench.gpu.device import cpu_facts
@@ -126,8 +155,9 @@ class Results:
 
     def _find_shortfall(self, wanted: int | str) -> str | None:
         """Return in one sentence what is missing for --gpu-bench-require; None where nothing is."""
+        option = "--gpu-bench-strict" if self.settings.strict and wanted == "all" else f"--gpu-bench-require={wanted}"
         if wanted == "all" and not self.selected:
-            return "--gpu-bench-require=all: there was no perf test to run"
+            return f"{option}: there was no perf test to run"
         measured, fell_back = self._measured()
         missing = []
         if wanted == "all":
@@ -145,7 +175,7 @@ class Results:
                 f"found, the first is {min(only_there)}: run where there is a GPU, or ask for the CPU with "
                 "--gpu-bench-device=cpu"
             )
-        return f"--gpu-bench-require={wanted}: {'; '.join(missing)}" if missing else None
+        return f"{option}: {'; '.join(missing)}" if missing else None
 
     def _measured(self) -> tuple[set[str], set[str]]:
         """Return the tests that measured on the wanted device, and those that fell back to a CPU."""

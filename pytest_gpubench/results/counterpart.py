@@ -89,7 +89,7 @@ def by_run_key(run: SavedRun) -> dict[RunKey, Measurement]:
 class Missing:
     """Why there is nothing to compare with."""
 
-    kind: Literal["no test", "renamed", "parameters", "source", "host"]
+    kind: Literal["not asked", "no run", "no test", "renamed", "parameters", "source", "host"]
     sentence: str
     nodeids: tuple[str, ...] = ()
     """The tests of the baseline that may be meant."""

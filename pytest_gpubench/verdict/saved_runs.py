@@ -126,7 +126,7 @@ def compare_with_baseline(
     keys: of the new ones. throttled: "fail" calls INVALID what was slower while the GPU was throttled.
     """
     if isinstance(limit.found, Missing):
-        return Compared(tuple(new), (limit.found,))
+        return Compared(tuple(_not_judged(limit, item, limit.found, enforced) for item in new), (limit.found,))
     reference = next((each.timing for each in new if each.role == "reference"), None)
     measurements, missing = [], []
     notes: list[str] = []
@@ -134,11 +134,26 @@ def compare_with_baseline(
         found = compare_with_past(limit.found.nodeid, key, item, limit.found, limit.tolerance or SHOWN, alpha)
         if found.missing is not None:
             missing.append(found.missing)
+            item = _not_judged(limit, item, found.missing, enforced)
         elif item.timing.measured:
             item, told = _judged(limit, limit.found, item, found, reference, enforced, throttled)
             notes += told
         measurements.append(item)
     return Compared(tuple(measurements), tuple(missing), tuple(dict.fromkeys(notes)))
+
+
+def _not_judged(limit: BaselineLimit, item: Measurement, missing: Missing, enforced: bool) -> Measurement:
+    """Return a measurement with the verdict that there is nothing to judge it by, where it would be judged."""
+    if limit.tolerance is None or item.role == "reference" or not item.timing.measured:
+        return item
+    verdict = Verdict(
+        kind=limit.kind,
+        asked=limit.asked,
+        outcome=Outcome.NOT_JUDGED,
+        sentence=missing.sentence,
+        enforced=enforced,
+    )
+    return msgspec.structs.replace(item, verdicts=(*item.verdicts, verdict))
 
 
 def _judged(

@@ -84,7 +84,7 @@ def test_a_test_that_has_changed_is_not_called_slower(bench_run: BenchRun, monke
     monkeypatch.setenv("FACTOR", "2")
     source = COMPARES.replace("gpu_bench.compare", "x = 1; gpu_bench.compare")
     result = bench_run(source, "--gpu-bench-compare=main", "--gpu-bench-compare-fail=speedup:5%")
-    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["*=== 1 not judged in *"])
     result.stdout.fnmatch_lines(["*the test itself has changed since the baseline 'main'; save a new one"])
 
 
@@ -114,13 +114,41 @@ def test_times_of_different_kinds_are_never_compared(
     assert ("was measured in another way" in result.stdout.str()) == said
 
 
-def test_the_first_run_has_nothing_to_be_compared_with(bench_run: BenchRun) -> None:
-    result = bench_run(COMPARES, "--gpu-bench-compare=main", "--gpu-bench-compare-fail=median:5%")
+def test_a_mistyped_run_ends_the_command_with_what_there_is(bench_run: BenchRun) -> None:
+    bench_run(MEASURES, "--gpu-bench-save=main")
+    options = ("--gpu-bench-compare=mian", "--gpu-bench-compare-fail=median:5%")
+    result = bench_run(MEASURES, *options)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    said = (
+        f"ERROR: --gpu-bench-compare=mian: there is no saved run and no file 'mian'; {Path.cwd()}/.gpu_benchmarks "
+        "has 1 run: 0001 (main); did you mean 'main'? (for a first run, --gpu-bench-missing-baseline=ignore goes on "
+        "without)"
+    )
+    assert said in result.stderr.lines
+    result = bench_run(MEASURES, *options, "--gpu-bench-missing-baseline=ignore")
+    assert result.ret == pytest.ExitCode.OK
+    result.stdout.fnmatch_lines(["gpu_bench: compared with nothing: there is no saved run*'mian'*"])
+
+
+def test_a_change_that_is_only_shown_needs_no_run(bench_run: BenchRun) -> None:
+    result = bench_run(COMPARES, "--gpu-bench-compare=main")
     result.assert_outcomes(passed=1)
     result.stdout.fnmatch_lines(["gpu_bench: compared with nothing: there is no saved run*'main'*"])
     result = bench_run(COMPARES, "--gpu-bench-compare=main", "--gpu-bench-missing-baseline=fail")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["ERROR: --gpu-bench-compare=main: there is no saved run*"])
+    result.stderr.fnmatch_lines(["ERROR: --gpu-bench-compare=main: there is no saved run*=warn goes on without)"])
+
+
+@pytest.mark.parametrize("workers", [(), ("-n1",)])
+def test_a_run_that_the_ini_file_names_fails_the_tests_it_limits(
+    bench_run: BenchRun, pytester: pytest.Pytester, workers: tuple[str, ...]
+) -> None:
+    """Tests that measure nothing run as ever."""
+    pytester.makeini("[pytest]\ngpu_bench_compare = main\ngpu_bench_compare_fail = median:5%\n")
+    result = bench_run(f"{MEASURES}\ndef test_plain(): pass", *workers)
+    result.assert_outcomes(failed=1, passed=1)
+    said = "*NoBaseline: there is no saved run*'main'*nothing is saved yet: save one with --gpu-bench-save=NAME*"
+    result.stdout.fnmatch_lines([f"E {said}=ignore goes on without)"])
 
 
 @pytest.mark.parametrize("content", ["", "{", "[1, 2]", '{"benchmarks": []}'])
@@ -151,7 +179,7 @@ def test_the_table_says_what_became_slower(bench_run: BenchRun, monkeypatch: pyt
     new = "\ndef test_new(gpu_bench): gpu_bench(fast, 1)\n"
     options = ("--gpu-bench-compare=main", "--gpu-bench-compare-fail=median:5%")
     result = bench_run(SPEEDS + tests + new, *options)
-    result.assert_outcomes(passed=2, failed=2)
+    result.assert_outcomes(passed=1, failed=2)  # and one that is not judged
     result.stdout.fnmatch_lines(["*Against main*"])
     said = "gpu_bench: compared with main: 3 of 4 tests, 2 slower (2 by more than is tolerated)"
     result.stdout.fnmatch_lines(["*test_b * median +50.0 % [[]+49.*, +50.*[]]*", said])
@@ -214,9 +242,9 @@ from hypothesis import given, settings, strategies as st
 def test_it(gpu_bench, n): gpu_bench.compare(candidate, reference, (n,))
 """
     result = bench_run(source, "--gpu-bench-save=main")
-    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["*=== 1 not judged in *"])
     result.stdout.fnmatch_lines(["gpu_bench: warning: *max_regression was not judged: the examples of @given are*"])
-    bench_run(source, "--gpu-bench-compare").assert_outcomes(passed=1)
+    bench_run(source, "--gpu-bench-compare").stdout.fnmatch_lines(["*=== 1 not judged in *"])
 
 
 def test_a_run_is_compared_with_the_one_before_that_has_its_name(
@@ -257,16 +285,17 @@ def test_a_limit_that_nothing_is_held_against_is_said_once(bench_run: BenchRun, 
     marked = "\n@pytest.mark.perf(max_regression=0.05)\ndef test_{}(gpu_bench): gpu_bench(candidate); gpu_bench(fast)\n"
     source = SPEEDS + "".join(marked.format(name) for name in "abcde")
     result = bench_run(source)
-    result.assert_outcomes(passed=5)
+    result.stdout.fnmatch_lines(["*=== 5 not judged in *"])
     (line,) = [line for line in result.stdout.lines if "max_regression" in line]
     assert line.startswith("gpu_bench: warning: in 5 tests (")
     assert line.endswith(
         "and 2 more): max_regression was not judged, as nothing was compared: give --gpu-bench-compare"
     )
-    for policy, said in (("warn", 2), ("ignore", 0)):
-        lines = bench_run(source, "--gpu-bench-compare", f"--gpu-bench-missing-baseline={policy}").stdout.lines
-        assert len([line for line in lines if "compared with nothing" in line]) == said  # in the header, and last
-        assert not [line for line in lines if "max_regression was" in line]
+    for policy, outcome in (("warn", "failed"), ("ignore", "passed")):
+        result = bench_run(source, "--gpu-bench-compare", f"--gpu-bench-missing-baseline={policy}")
+        result.assert_outcomes(**{outcome: 5})
+        assert len([line for line in result.stdout.lines if "compared with nothing" in line]) == 2  # first and last
+        assert not [line for line in result.stdout.lines if "max_regression was" in line]
     pytester.makeini("[pytest]\ngpu_bench_compare_fail = median:5%\n")
     result = bench_run(MEASURES)
     result.stdout.fnmatch_lines(["gpu_bench: compare_fail=median:5% was not judged: give --gpu-bench-compare too"])

@@ -410,7 +410,7 @@ def test_unknown_work_says_how_to_give_it(bench_run: BenchRun, marks: str, call:
 def test_the_rate_of_what_moves_no_byte_is_not_judged(bench_run: BenchRun, marks: str, call: str) -> None:
     source = f"{GIVEN}\n@pytest.mark.perf({marks})\ndef test_it(gpu_bench): gpu_bench.{call}\n"
     result = bench_run(source, "--gpu-bench-reps=20")
-    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["*1 not judged in *"])
     result.stdout.fnmatch_lines(["gpu_bench: warning: *says nothing here, it moves 0 bytes", "*limits: 1 not judged"])
 
 

@@ -34,6 +34,7 @@ OTHER_VALUES: dict[str, tuple[str, object]] = {
     "precision": ("2%", 0.02),
     "budget_s": ("2.5", 2.5),
     "alpha": ("0.01", 0.01),
+    "strict": ("true", True),
     "inconclusive": ("fail", "fail"),
     "throttled": ("warn", "warn"),
     "given_budget_s": ("2.5", 2.5),

@@ -96,11 +96,16 @@ def test_equal_measurements_are_told_apart_by_what_came_before() -> None:
     assert "measured for the 3th time" in missing.sentence
 
 
-def test_nothing_to_compare_with_leaves_measurements_as_they_are() -> None:
+def test_what_there_is_nothing_to_compare_with_is_not_judged() -> None:
     missing = Missing("no test", "it is new")
     new = alone(10.0)
     held = compared_after(BaselineLimit(missing, MEDIAN, "max_regression", "x"), [], [new], 0.001, True)
-    assert (held.measurements, held.missing) == ((new,), (missing,))
+    (item,) = held.measurements
+    (verdict,) = item.verdicts
+    assert (verdict.kind, verdict.outcome, verdict.sentence) == ("max_regression", Outcome.NOT_JUDGED, "it is new")
+    assert (item.timing, held.missing) == (new.timing, (missing,))
+    shown = compared_after(BaselineLimit(missing, None), [], [new], 0.001, True)
+    assert (shown.measurements, shown.missing) == ((new,), (missing,))
     skipped = msgspec.structs.replace(new, timing=msgspec.structs.replace(new.timing, samples_us=(), unmeasured="off"))
     held = compared_after(LIMIT, [], [skipped], 0.001, True)
     assert (held.measurements, held.missing) == ((skipped,), ())

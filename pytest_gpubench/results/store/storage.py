@@ -5,6 +5,7 @@ import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -110,17 +111,15 @@ class Storage:
         return sorted(path for path in self.root.iterdir() if path.is_dir()) if self.root.exists() else []
 
     def _not_there(self, which: str, stored: Sequence[Stored]) -> str:
+        absent, folder = f"there is no saved run and no file {printable(which)!r}", shown(self.root.absolute())
         if not stored:
-            return (
-                f"there is no saved run and no file {printable(which)!r}; in {shown(self.root)} nothing is saved yet:"
-                " save one with --gpu-bench-save=NAME"
-            )
+            return f"{absent}; in {folder} nothing is saved yet: save one with --gpu-bench-save=NAME"
         names = list(dict.fromkeys(f"{one.number:04d} ({printable(one.name)})" for one in reversed(stored)))
         more = [f"{len(names) - MOST_NAMED} more"] if len(names) > MOST_NAMED else []
-        return (
-            f"there is no saved run and no file {printable(which)!r}; {shown(self.root)} has"
-            f" {count(len(stored), 'run')}: {', '.join([*names[:MOST_NAMED], *more])}"
-        )
+        meant = get_close_matches(which, {one.name for one in stored}, 1)
+        guess = f"; did you mean {printable(meant[0])!r}?" if meant else ""
+        there = f"{count(len(stored), 'run')}: {', '.join([*names[:MOST_NAMED], *more])}"
+        return f"{absent}; {folder} has {there}{guess}"
 
     def _make_root(self) -> None:
         """Make the folder and a .gitignore in it; a folder that is there may have none."""

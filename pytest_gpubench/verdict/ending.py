@@ -1,0 +1,96 @@
+"""What a limit does to its test where it ended without PASS, FAIL or INVALID: decided here and nowhere else.
+
+The table of `docs/ci.md` shows the same to users, and its test reads that table.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from enum import Enum
+from typing import Literal
+
+from pytest_gpubench.limits import Limits, as_written
+from pytest_gpubench.results.model import VALIDITY, Outcome, Verdict
+from pytest_gpubench.settings import Settings
+
+__tracebackhide__ = True
+
+Action = Literal["fail", "warn", "ignore"]
+
+
+class Ending(str, Enum):
+    """How a limit can end without PASS, FAIL or INVALID."""
+
+    INCONCLUSIVE = "inconclusive"
+    NOT_JUDGED = "not judged"
+    """The limit says nothing about this GPU or candidate, needs a GPU, or needs --gpu-bench-compare."""
+    NO_RUN = "no run"
+    """The run to compare with does not exist."""
+    NO_TEST = "no test"
+    """The run to compare with lacks the test, or the test has changed since."""
+    OTHER_HOST = "host"
+    """The run to compare with is of another GPU model, timer or cache state."""
+    CAUGHT = "caught"
+    """The limit is broken, and the test caught the error."""
+    LEFT = "left"
+    """The measured code itself skipped the test, or called it an expected failure."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What an ending does to its test, and how to have it otherwise."""
+
+    action: Action
+    remedy: str
+
+
+ACTIONS: Mapping[str, Action] = {
+    "fail": "fail",
+    "error": "fail",
+    "warn": "warn",
+    "pass": "ignore",
+    "ignore": "ignore",
+}
+"""By the values of the settings."""
+
+
+MISSING = {"host": Ending.OTHER_HOST, "no run": Ending.NO_RUN, "not asked": Ending.NOT_JUDGED}
+"""By the kind of what a baseline lacks; NO_TEST for every other kind."""
+
+
+def rule_for(ending: Ending, settings: Settings) -> Rule:
+    """Return what an ending does to its test."""
+    missing = settings.missing_baseline
+    values: Mapping[Ending, str] = {
+        Ending.INCONCLUSIVE: settings.inconclusive,
+        Ending.NO_RUN: "ignore" if missing == "ignore" else "fail",
+        Ending.NO_TEST: missing,
+        Ending.OTHER_HOST: settings.host_mismatch,
+        Ending.LEFT: "fail",
+    }
+    remedies = {
+        Ending.INCONCLUSIVE: "--gpu-bench-inconclusive=warn passes it with a warning",
+        Ending.NO_RUN: "for a first run, --gpu-bench-missing-baseline=ignore goes on without",
+        Ending.NO_TEST: "--gpu-bench-missing-baseline=warn goes on without",
+        Ending.OTHER_HOST: "--gpu-bench-host-mismatch=warn goes on without",
+        Ending.LEFT: "skip a test before it measures",
+    }
+    value = values.get(ending, "fail" if settings.strict else "warn")
+    return Rule(ACTIONS[value], remedies.get(ending, "without --gpu-bench-strict it is a warning"))
+
+
+def judged_kinds(verdicts: Iterable[Verdict]) -> set[str]:
+    """Return the limits that at least one measurement of a test was judged by."""
+    return {verdict.kind for verdict in verdicts if verdict.outcome is not Outcome.NOT_JUDGED}
+
+
+def unjudged(limits: Limits, verdicts: Sequence[Verdict]) -> list[str]:
+    """Return a sentence for each limit that no measurement of the test came to a verdict on."""
+    judged = judged_kinds(verdicts)
+    if VALIDITY in judged:
+        return []
+    sentences = {each.kind: each.sentence for each in verdicts if each.kind not in judged}
+    for name in (row.name for row in fields(limits)):
+        value = getattr(limits, name)
+        if value is not None and name not in judged:
+            sentences.setdefault(name, f"perf({name}={as_written(value)}) was not judged by any measurement")
+    return list(sentences.values())
