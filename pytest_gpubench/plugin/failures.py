@@ -88,6 +88,9 @@ class Failures:
             path, line = self._places.get(record.nodeid, ("", None))
             sentences = _undecided(record) if record.nodeid not in self.messages else []
             places += [Place(path, line, record.nodeid, sentence, "warning") for sentence in sentences]
+        for nodeid, reason in self.results.silent.items():
+            sentence = f"the limits of the test were not judged: {reason}"
+            places.append(Place(*self._places.get(nodeid, ("", None)), nodeid, sentence, "warning"))
         return github_lines(places, os.environ.get("GITHUB_WORKSPACE") or str(self.config.rootpath))
 
 
@@ -120,9 +123,10 @@ def _users_stack(
 
 
 def _undecided(record: "TestRecord") -> list[str]:
-    """Return what the test's INCONCLUSIVE limits say, as far as the run warns of them."""
+    """Return what the test's INCONCLUSIVE and NOT JUDGED limits say, as far as the run warns of them."""
     from pytest_gpubench.results.model import Outcome
 
     verdicts = [verdict for item in record.measurements for verdict in item.verdicts]
-    sentences = [verdict.sentence for verdict in verdicts if verdict.outcome is Outcome.INCONCLUSIVE]
+    undecided = (Outcome.INCONCLUSIVE, Outcome.NOT_JUDGED)
+    sentences = dict.fromkeys(verdict.sentence for verdict in verdicts if verdict.outcome in undecided)
     return [sentence for sentence in sentences if sentence in record.warnings]

@@ -19,6 +19,7 @@ from pytest_gpubench.results.baseline import torch_version
 from pytest_gpubench.results.kernels import breakdown, longest
 from pytest_gpubench.results.model import DeviceFacts, Outcome, PastChange, SavedRun, TestRecord, Timing, Verdict
 from pytest_gpubench.units import choose_time_unit, format_share, format_time, printable, round_to_digits
+from pytest_gpubench.verdict.ending import judged_kinds
 
 LEAST_BYTES = 30_000
 """What the first line, the headers and the machine fit into, however long their names are."""
@@ -39,12 +40,13 @@ STANDINGS = {
     "invalid": CROSS,
     "bad but not enforced": WARNING,
     "inconclusive": WARNING,
+    "not judged": WARNING,
     "passed": TICK,
-    "without a verdict": "",
+    "without a limit": "",
     "not measured": "",
 }
 """What a test can have come to, the worst first, each with its sign."""
-TROUBLES = tuple(STANDINGS)[:4]
+TROUBLES = tuple(STANDINGS)[:5]
 
 
 @dataclass(frozen=True)
@@ -83,22 +85,27 @@ class Part:
         return f"### {self.title}", ""
 
 
-def markdown_summary(run: SavedRun, failures: Mapping[str, str] | None = None, limit_bytes: int = 1_000_000) -> str:
+def markdown_summary(
+    run: SavedRun,
+    failures: Mapping[str, str] | None = None,
+    limit_bytes: int = 1_000_000,
+    silent: Mapping[str, str] | None = None,
+) -> str:
     """Return a run as GitHub Flavored Markdown: what failed, all measurements, the failures' kernels, the machine.
 
     failures: by node id, a sentence for each test that failed; it is told unless it holds that of one of the test's
     verdicts. limit_bytes: what the summary stays below, encoded as UTF-8, by leaving out what passed first; at least
     LEAST_BYTES, else ValueError. A step of GitHub Actions may write 1 MiB ("Workflow commands for GitHub Actions" in
     GitHub's documentation, section "Step isolation and limits"), a comment has at most 65,536 characters. No text of a
-    run becomes markup, a link or a mention.
+    run becomes markup, a link or a mention. silent: by node id, why a test with limits was skipped or xfailed.
     """
     if limit_bytes < LEAST_BYTES:
         raise ValueError(f"a summary of at most {limit_bytes:,} bytes is too short: allow at least {LEAST_BYTES:,}")
     told = failures or {}
-    standings = standings_of(run.records, told)
+    standings = standings_of(run.records, told, silent or {})
     shown = [row for record in run.records for row in rows_of(record)]
     parts = [
-        trouble_part(shown, told),
+        trouble_part(shown, told, silent or {}),
         measurement_part([row for row in shown if row.shown], standings),
         kernel_part([row for row in shown if standings[row.record.nodeid] in ("failed", "invalid")]),
         machine_part(run),
@@ -134,14 +141,18 @@ def size(text: str) -> int:
 # what came of the tests
 
 
-def standings_of(records: Iterable[TestRecord], failures: Mapping[str, str]) -> dict[str, str]:
+def standings_of(
+    records: Iterable[TestRecord], failures: Mapping[str, str], silent: Mapping[str, str]
+) -> dict[str, str]:
     """Return what each test has come to, the worst of it."""
     order = list(STANDINGS)
-    found = dict.fromkeys(failures, "failed")
+    found = dict.fromkeys(silent, "not judged") | dict.fromkeys(failures, "failed")
     for record in records:
-        own = [standing(verdict) for item in record.measurements for verdict in item.verdicts]
+        verdicts = [verdict for item in record.measurements for verdict in item.verdicts]
+        judged = judged_kinds(verdicts)
+        own = [standing(each) for each in verdicts if each.outcome is not Outcome.NOT_JUDGED or each.kind not in judged]
         measured = any(item.timing.measured for item in record.measurements)
-        own.append("without a verdict" if measured else "not measured")
+        own.append("without a limit" if measured else "not measured")
         worst = min([*own, found.get(record.nodeid, order[-1])], key=order.index)
         found[record.nodeid] = worst
     return found
@@ -151,9 +162,9 @@ def standing(verdict: Verdict) -> str:
     """Return what a verdict alone makes of its test."""
     if verdict.outcome in (Outcome.FAIL, Outcome.INVALID) and not verdict.enforced:
         return "bad but not enforced"
-    words = {Outcome.FAIL: "failed", Outcome.INVALID: "invalid"}
-    words |= {Outcome.INCONCLUSIVE: "inconclusive", Outcome.PASS: "passed"}
-    return words.get(verdict.outcome, "without a verdict")
+    words = {Outcome.FAIL: "failed", Outcome.INVALID: "invalid", Outcome.INCONCLUSIVE: "inconclusive"}
+    passed = "passed" if verdict.outcome is Outcome.PASS and verdict.enforced else "not judged"
+    return words.get(verdict.outcome, passed)
 
 
 def headline(records: Sequence[TestRecord], standings: Mapping[str, str]) -> str:
@@ -183,8 +194,8 @@ def rows_of(record: TestRecord) -> list[Row]:
 # the parts
 
 
-def trouble_part(rows: Sequence[Row], failures: Mapping[str, str]) -> Part:
-    """Return what failed, then what is invalid, then what is not certain, each with its sentence."""
+def trouble_part(rows: Sequence[Row], failures: Mapping[str, str], silent: Mapping[str, str]) -> Part:
+    """Return what failed, then what is INVALID, INCONCLUSIVE and NOT JUDGED, each with its sentence."""
     judged = [
         (standing(verdict), verdict_cell(verdict), row.record.nodeid, variant_text(row), one_line(verdict.sentence))
         for row in rows
@@ -200,6 +211,7 @@ def trouble_part(rows: Sequence[Row], failures: Mapping[str, str]) -> Part:
         for nodeid, sentence in told.items()
         if not any(known and known in sentence for known in said.get(nodeid, ()))
     ]
+    found += [("not judged", f"{WARNING}NOT JUDGED", nodeid, "", one_line(why)) for nodeid, why in silent.items()]
     lines = [
         Line(table_row([sign, code(nodeid), code(variant), text(sentence, LONGEST_SENTENCE)]), 1 + TROUBLES.index(name))
         for name, sign, nodeid, variant, sentence in sorted([*found, *judged], key=lambda each: TROUBLES.index(each[0]))
