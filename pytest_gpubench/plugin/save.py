@@ -13,7 +13,7 @@ from pytest_gpubench.plugin.baseline import ComparedRun
 from pytest_gpubench.plugin.failures import Failures
 from pytest_gpubench.plugin.results import Results
 from pytest_gpubench.plugin.workers import is_dry, is_worker
-from pytest_gpubench.settings import ROWS, Settings, flag_name
+from pytest_gpubench.settings import ROWS, Settings, flag_name, ini_name
 from pytest_gpubench.units import count, printable
 
 if TYPE_CHECKING:
@@ -47,29 +47,57 @@ class OutputFiles:
         if is_worker(self.config) or is_dry(session.config):
             return
         self._interrupted = session.exitstatus == pytest.ExitCode.INTERRUPTED
-        settings = self.settings
-        writers = [
-            (settings.json, self._write_json),
-            (settings.save or ("" if settings.autosave else None), self._save),
-            (settings.html, self._write_html),
-            (settings.markdown, self._write_markdown),
-            (settings.trace, self._summarize_traces),
-        ]
-        for given, write in writers:
+        save = self.settings.save or ("" if self.settings.autosave else None)
+        for name, given, write in (
+            ("json", self.settings.json, self._write_json),
+            ("save", save, self._save),
+            ("html", self.settings.html, self._write_html),
+            ("markdown", self.settings.markdown, self._write_markdown),
+            ("trace", self.settings.trace, self._summarize_traces),
+        ):
+            if given is None:
+                continue
+            if not self._has_anything(name):
+                self._say_unwritten(name, given, session)
+                continue
             try:
-                if given is not None and (line := write(given)):
-                    self._lines.append((line, False))
+                self._lines.append((write(given), False))
             except Exception as error:  # whatever it is, it must not cost the table or the other files
                 known = isinstance(error, (BadFile, BadRequest, OSError))
-                self._lines.append((str(error) if known else f"{type(error).__name__}: {error}", True))
-                if session.exitstatus == pytest.ExitCode.OK:
-                    session.exitstatus = pytest.ExitCode.TESTS_FAILED
+                self._fail(session, str(error) if known else f"{type(error).__name__}: {error}")
         self._write_step_summary()
 
     def pytest_terminal_summary(self, terminalreporter: "pytest.TerminalReporter") -> None:
         """Say which files were written, and which could not be."""
         for line, failed in self._lines:
             terminal.write(terminalreporter, f"gpu_bench: {line}", red=failed)
+
+    def _has_anything(self, name: str) -> bool:
+        """Tell whether there is anything to write: a run that measured nothing leaves the files of the last one."""
+        if name == "save":
+            return self.results.has_numbers
+        return self.results.has_findings or (name == "markdown" and self._has_failures())
+
+    def _has_failures(self) -> bool:
+        return bool(self.failures.messages or self.results.silent)
+
+    def _say_unwritten(self, name: str, given: str, session: pytest.Session) -> None:
+        """Say that a file was not written, where the command line asks for it or perf tests were run."""
+        is_typed = self.config.getoption(ini_name(name), None) is not None
+        if not given or not (is_typed or self.results.selected):
+            return
+        if name == "save":
+            self._fail(session, f"{flag_name('save')}={given}: nothing was measured, so nothing is saved")
+        elif name == "trace":
+            why = self._why_no_trace()
+            self._lines.append((f"no trace was taken{f': {printable(why)}' if why else ''}", False))
+        else:
+            self._lines.append((f"{given} was not written, as nothing was measured", False))
+
+    def _fail(self, session: pytest.Session, line: str) -> None:
+        self._lines.append((line, True))
+        if session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def _run(self) -> "SavedRun":
         """Return the run as it ended: all files have the same time and the same look at the commit."""
@@ -99,11 +127,7 @@ class OutputFiles:
         write_run(self._run(), Path(path))
         return f"{self._tests()} written to {path}"
 
-    def _save(self, name: str) -> str | None:
-        if not self.results.has_numbers:
-            if name:
-                raise BadFile(f"{flag_name('save')}={name}: nothing was measured, so nothing is saved")
-            return None
+    def _save(self, name: str) -> str:
         from pytest_gpubench.results.store import Storage
 
         self._saved = Storage(Path(self.settings.storage)).save_each(self._run(), name)
@@ -146,21 +170,21 @@ class OutputFiles:
     def _write_step_summary(self) -> None:
         """Add the summary to that of the step of GitHub Actions; nobody asked for it, so a failure is only said."""
         path = os.environ.get("GITHUB_STEP_SUMMARY")
-        if not path or self.settings.markdown is not None or not (self.results.records or self.failures.messages):
+        if not path or self.settings.markdown is not None or not (self.results.records or self._has_failures()):
             return
+        from pytest_gpubench.results.files import append_text
+
         try:
-            _append(self._summary(), path)
+            append_text(self._summary(), Path(path))
         except Exception as error:
             self._lines.append((f"no summary in GITHUB_STEP_SUMMARY: {error}", False))
 
     def _summary(self) -> str:
         from pytest_gpubench.report.markdown import markdown_summary
 
-        return markdown_summary(self._run(), self.failures.messages)
+        return markdown_summary(self._run(), self.failures.messages, silent=self.results.silent)
 
-    def _summarize_traces(self, path: str) -> str | None:
-        if not self.results.records:
-            return None
+    def _summarize_traces(self, path: str) -> str:
         from pytest_gpubench.report.trace_summary import write_summary
 
         folder = Path(path)
@@ -188,12 +212,3 @@ def _joined(runs: "list[SavedRun]") -> "SavedRun | None":
     import msgspec
 
     return msgspec.structs.replace(runs[0], records=tuple(record for run in runs for record in run.records))
-
-
-def _append(text: str, path: str) -> None:
-    """Add a text to a file; raise BadFile where that is impossible."""
-    from pytest_gpubench.results.files import explaining_os_errors
-
-    data = text.encode(errors="backslashreplace")
-    with explaining_os_errors(Path(path), "written"), open(path, "ab") as file:
-        file.write(data)

@@ -40,6 +40,20 @@ def write_text(text: str, path: Path) -> None:
     write_file(text.encode(errors="backslashreplace"), path)
 
 
+def append_text(text: str, path: Path) -> None:
+    """Add a text to a file as UTF-8, whole or not at all; lone surrogates are escaped. Raise BadFile."""
+    data = text.encode(errors="backslashreplace")
+    with explaining_os_errors(path, "written"), open(path, "ab", buffering=0) as file:
+        before = file.tell()
+        try:
+            while data:
+                data = data[file.write(data) :]
+        except BaseException:
+            if file.seekable():
+                file.truncate(before)
+            raise
+
+
 def abandoned(folder: Path, now_s: float | None = None) -> list[Path]:
     """Return the temporary files that killed processes left in a folder; raise OSError where it cannot be read.
 

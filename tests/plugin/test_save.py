@@ -5,11 +5,14 @@ import json
 import subprocess
 import sys
 from importlib import import_module
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pytest_gpubench.errors import BadFile
+from pytest_gpubench.results.files import append_text
 from pytest_gpubench.results.store import read_run
 from tests.plugin.conftest import HEAD, BenchRun
 from tests.plugin.saving import COMPARES, MEASURES
@@ -30,14 +33,56 @@ def test_a_run_is_saved_and_read_again(bench_run: BenchRun, pytester: pytest.Pyt
     assert (pytester.path / ".gpu_benchmarks" / ".gitignore").read_text() == "*\n"
 
 
-def test_nothing_measured_is_written_but_not_saved(bench_run: BenchRun, pytester: pytest.Pytester) -> None:
+def test_nothing_measured_is_neither_written_nor_saved(bench_run: BenchRun) -> None:
     result = bench_run("def test_it(): pass", "--gpu-bench-json=run.json", "--gpu-bench-autosave")
     assert result.ret == 0
-    assert read_run(pytester.path / "run.json").records == ()
-    assert not (pytester.path / ".gpu_benchmarks").exists()
+    result.stdout.fnmatch_lines(["gpu_bench: run.json was not written, as nothing was measured"])
+    assert not Path("run.json").exists()
+    assert not Path(".gpu_benchmarks").exists()
     result = bench_run("def test_it(): pass", "--gpu-bench-save=main")
     assert result.ret == 1
     result.stdout.fnmatch_lines(["gpu_bench: --gpu-bench-save=main: nothing was measured, so nothing is saved"])
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("--fixtures",), ("--cache-show",), ("tset",), ("-k", "nomatch"), ("test_broken.py",), ("--gpu-bench-disable",)],
+    ids=lambda arguments: arguments[-1],
+)
+def test_what_measures_nothing_leaves_the_files_of_the_last_run(
+    bench_run: BenchRun, pytester: pytest.Pytester, arguments: tuple[str, ...]
+) -> None:
+    """The files are named by the ini file, as for every run in the folder."""
+    files = [Path(name) for name in ("run.json", "run.md", "page.html", "traces/summary.md", "step.md")]
+    Path("traces").mkdir()
+    for file in files:
+        file.write_text("of the last run")
+    if "test_broken.py" in arguments:
+        Path("test_broken.py").write_text("def test_it(:")
+    pytester.makeini(
+        "[pytest]\ngpu_bench_json = run.json\ngpu_bench_markdown = run.md\ngpu_bench_html = page.html\n"
+        "gpu_bench_trace = traces\ngpu_bench_autosave = true\n"
+    )
+    status = {"tset": 4, "nomatch": 5, "test_broken.py": 2}.get(arguments[-1], 0)
+    assert bench_run(MEASURES, *arguments).ret == status
+    assert {file.read_text() for file in files} == {"of the last run"}
+    assert not Path(".gpu_benchmarks").exists()
+
+
+def test_a_summary_of_the_step_is_added_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "summary.md"
+    append_text("before\n", path)
+
+    class Full(FileIO):
+        def write(self, data: Any) -> int:
+            if len(data) < 6:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            return super().write(data[:3])
+
+    monkeypatch.setattr("pytest_gpubench.results.files.open", lambda path, mode, **_: Full(path, "ab"), raising=False)
+    with pytest.raises(BadFile, match="No space left on device; make room there"):
+        append_text("much more", path)
+    assert path.read_text() == "before\n"
 
 
 def test_a_storage_that_cannot_be_written_loses_no_result(bench_run: BenchRun) -> None:
@@ -134,7 +179,7 @@ def test_a_storage_without_room_loses_no_result(bench_run: BenchRun, monkeypatch
 
 def test_an_error_of_our_own_costs_no_table(bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch) -> None:
     markdown = import_module("pytest_gpubench.report.markdown")
-    monkeypatch.setattr(markdown, "markdown_summary", lambda run, failures: 1 / 0)
+    monkeypatch.setattr(markdown, "markdown_summary", lambda *args, **others: 1 / 0)
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", "summary.md")
     assert bench_run(COMPARES).ret == pytest.ExitCode.OK  # nobody asked for that summary
     result = bench_run(COMPARES, "--gpu-bench-markdown=run.md", "--gpu-bench-json=run.json")
@@ -169,10 +214,9 @@ def test_a_dirty_tree_and_a_missing_git_are_told(
     assert names[0].startswith("0001_unversioned_")
 
 
-def test_a_summary_that_is_asked_for_is_written_where_nothing_was_measured(bench_run: BenchRun) -> None:
-    Path("run.md").write_text("of the last run")
-    bench_run("def test_it(): pass", "--gpu-bench-markdown=run.md")
-    assert "of the last run" not in Path("run.md").read_text()
+def test_a_summary_tells_of_failures_where_nothing_was_measured(bench_run: BenchRun) -> None:
+    bench_run("def test_it(gpu_bench): assert False", "--gpu-bench-markdown=run.md")
+    assert "1 failed" in Path("run.md").read_text(encoding="utf-8").splitlines()[0]
 
 
 @pytest.mark.parametrize(
@@ -193,4 +237,5 @@ def test_it(gpu_bench):
         gpu_bench(fast)
 """
     result = bench_run(source, "--gpu-bench-trace=traces", "--gpu-bench-reps=2", *options, timer=timer)
-    result.stdout.fnmatch_lines([f"gpu_bench: no trace was taken: {reason}; see traces".replace("[", "[[]")])
+    result.stdout.fnmatch_lines([f"gpu_bench: no trace was taken: {reason}*"])
+    assert Path("traces").exists() != ("--gpu-bench-disable" in options)
