@@ -139,6 +139,7 @@ def test_two_commits_with_pytest_itself(
 ) -> None:
     """The package is on the path of the working tree, too, and both commits import their own all the same."""
     monkeypatch.setenv("PYTHONPATH", f"{Path.cwd()}{os.pathsep}{Path(__file__).parents[3]}")
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     commit(git, {"kernels/__init__.py": "", "kernels/fast.py": "SPEED = 1.0", "tests/test_a.py": TESTS})
     git("tag", "old")
     commit(
@@ -150,7 +151,7 @@ def test_two_commits_with_pytest_itself(
         },
     )
     Path("kernels/fast.py").write_text("SPEED = 100.0")
-    options = ["--gpu-bench-timer=scripted", "-p", "no:benchmark", "-p", "no:randomly"]
+    options = ["--gpu-bench-timer=scripted", "-p", "pytest_gpubench.plugin.hooks"]
     assert call("old", "main", "--rounds", "1", "--", "tests", *options) == 1
     out = capsys.readouterr().out
     print(out)
