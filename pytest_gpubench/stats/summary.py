@@ -61,17 +61,25 @@ def least_count(alpha: float) -> int:
     return math.ceil(1 - math.log2(alpha))
 
 
-def median_interval(samples: Sequence[float], alpha: float = 0.05) -> Interval | None:
-    """Return the exact, distribution-free interval of the median; None where there are too few samples for alpha."""
-    rank = median_rank(len(samples), alpha)
+def median_interval(samples: Sequence[float], alpha: float = 0.05, independent: int | None = None) -> Interval | None:
+    """Return the distribution-free interval of the median; None where there are too few samples for alpha.
+
+    independent: how many independent samples these are worth (`independent_for_median`); None is all of them, and the
+    interval is exact. With fewer, as large a share of the samples is left out at each end as of so many.
+    """
+    count = len(samples) if independent is None else independent
+    rank = median_rank(count, alpha)
     if rank is None:
         return None
+    rank = rank * len(samples) // count
     ordered = sorted(samples)
     return Interval(ordered[rank - 1], ordered[-rank])
 
 
-def std_interval(samples: Sequence[float], alpha: float) -> Interval | None:
+def std_interval(samples: Sequence[float], alpha: float, independent: int | None = None) -> Interval | None:
     """Return an interval of the standard deviation that holds without normality; None for fewer than ten samples.
+
+    independent: how many independent samples these are worth (`independent_for_std`); None is all of them.
 
     The upper end is D. G. Bonett's (Approximate confidence interval for standard deviation of nonnormal distributions,
     Computational Statistics & Data Analysis 50, 2006): a normal interval on ln(variance) whose width comes from the
@@ -92,9 +100,10 @@ def std_interval(samples: Sequence[float], alpha: float) -> Interval | None:
     centre = trimmed_mean(samples, 1 / (2 * math.sqrt(count - 4)))
     kurtosis = count * math.fsum((x - centre) ** 4 for x in samples) / spread**2
     correction = count / (count - z)
-    error = correction * math.sqrt(max(kurtosis - (count - 3) / count, 0) / (count - 1))
+    freedom = max((count if independent is None else independent) - 1, 2)
+    error = correction * math.sqrt(max(kurtosis - (count - 3) / count, 0) / freedom)
     variance = spread / (count - 1)
-    low = math.sqrt(variance) * math.exp(-student_quantile(z, count - 1) * error / 2)
+    low = math.sqrt(variance) * math.exp(-student_quantile(z, freedom) * error / 2)
     return Interval(low, math.sqrt(correction * variance) * math.exp(z * error / 2))
 
 

@@ -53,9 +53,14 @@ def words_for(outcome: Outcome, interval: Interval | None, kept: str, broken: st
     return {Outcome.PASS: kept, Outcome.FAIL: broken}.get(outcome, undecided)
 
 
-def certainty(reps: int, least: int, alpha: float) -> str:
-    """Return by how many reps and which interval a limit is judged; least: the fewest reps that can decide it."""
-    return judged_by(count(reps, "rep"), alpha, str(least) if reps < least else "")
+def certainty(reps: int, independent: int, least: int, alpha: float) -> str:
+    """Return by how many reps and which interval a limit is judged.
+
+    independent: how many independent reps they are worth, which is said where it is half of them or fewer.
+    least: the fewest that can decide the limit.
+    """
+    worth = "" if independent > reps / 2 else f" that resemble their neighbours, worth {independent} independent ones"
+    return judged_by(count(reps, "rep") + worth, alpha, str(least) if reps < least else "")
 
 
 def judged_by(counted: str, alpha: float, needed: str = "") -> str:

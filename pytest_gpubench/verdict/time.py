@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 
 from pytest_gpubench.limits import Limits, limit_for_device
 from pytest_gpubench.results.model import Outcome, Timing, Verdict
+from pytest_gpubench.stats.autocorrelation import independent_for_median, independent_for_std
 from pytest_gpubench.stats.summary import LEAST_FOR_STD, Interval, least_count, median_interval, std_interval
 from pytest_gpubench.units import format_share, round_to_digits
 from pytest_gpubench.verdict.decision import Judged, at_most, certainty, verdicts_of, words_for
@@ -78,7 +79,8 @@ def _standing(before: Verdict | None, now: Verdict) -> Verdict:
 
 
 def _judge_rel_std(timing: Timing, most: float, alpha: float, spent: float) -> Judged:
-    std = std_interval(timing.samples_us, spent)
+    independent = independent_for_std(timing.samples_us)
+    std = std_interval(timing.samples_us, spent, independent)
     interval = std and Interval(std.low / timing.mean_us, std.high / timing.mean_us)
     outcome = at_most(interval, most)
     words = words_for(outcome, interval, "is steady", "is unsteady")
@@ -86,7 +88,7 @@ def _judge_rel_std(timing: Timing, most: float, alpha: float, spent: float) -> J
     between = f" [{format_share(interval.low)}, {format_share(interval.high)}]" if interval else ""
     return outcome, (
         f"{timing.label} {words}: relative std {found}{between}, wanted at most {format_share(most)} "
-        f"({certainty(timing.reps, LEAST_FOR_STD, alpha)})"
+        f"({certainty(timing.reps, independent, LEAST_FOR_STD, alpha)})"
     )
 
 
@@ -95,12 +97,13 @@ def _judge_time(timing: Timing, most: float | Mapping[str, float], alpha: float,
     if wanted is None:
         assert isinstance(most, Mapping)
         return Outcome.NOT_JUDGED, f"{timing.label}: no max_time_us for {timing.device}, only for {', '.join(most)}"
-    interval = median_interval(timing.samples_us, spent)
+    independent = independent_for_median(timing.samples_us)
+    interval = median_interval(timing.samples_us, spent, independent)
     outcome = at_most(interval, wanted)
     words = words_for(outcome, interval, "is fast enough", "is too slow")
     median, *ends = (round_to_digits(time_us, 4) for time_us in (timing.median_us, *(interval or ())))
     between = f" [{', '.join(ends)}]" if ends else ""
     return outcome, (
         f"{timing.label} {words}: median {median} us{between}, wanted at most {wanted:.10g} us "
-        f"({certainty(timing.reps, least_count(spent), alpha)})"
+        f"({certainty(timing.reps, independent, least_count(spent), alpha)})"
     )
