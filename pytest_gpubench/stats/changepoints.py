@@ -52,9 +52,8 @@ def change_points(values: Sequence[float], alpha: float = 0.01) -> list[ChangePo
     if not all(math.isfinite(value) and value > 0 for value in values):
         raise BadRequest("change points are looked for in positive, finite values")
     logs = [math.log(value) for value in values]
-    found = sorted(_search(logs, 0, alpha, random.Random(SEED)))
-    ends = [0, *found, len(logs)]
-    levels = [statistics.median(logs[begin:end]) for begin, end in pairwise(ends) if end > begin]
+    found = _settle(logs, sorted(_search(logs, 0, alpha, random.Random(SEED))))
+    levels = _levels(logs, found)
     return [
         ChangePoint(index, math.exp(after - before))
         for index, before, after in zip(found, levels, levels[1:], strict=False)
@@ -76,6 +75,27 @@ def _search(logs: Sequence[float], offset: int, alpha: float, chance: random.Ran
     parts = pairwise(ends) if places else ()
     inner = [place for begin, end in parts for place in _search(logs[begin:end], offset + begin, alpha, chance)]
     return [offset + place for place in places] + inner
+
+
+def _levels(logs: Sequence[float], places: Sequence[int]) -> list[float]:
+    """Return the median between each two places, and at both ends."""
+    return [statistics.median(logs[begin:end]) for begin, end in pairwise([0, *places, len(logs)]) if end > begin]
+
+
+def _settle(logs: Sequence[float], places: Sequence[int]) -> list[int]:
+    """Return the places, each moved past values that are clearly of its other side: drawing in blurs large changes."""
+    ends, levels = [0, *places, len(logs)], _levels(logs, places)
+    for at in range(1, len(ends) - 1):
+        before, after = levels[at - 1], levels[at]
+        while ends[at] - ends[at - 1] > LEAST_RUNS and _is_clearly_at(logs[ends[at] - 1], after, before):
+            ends[at] -= 1
+        while ends[at + 1] - ends[at] > LEAST_RUNS and _is_clearly_at(logs[ends[at]], before, after):
+            ends[at] += 1
+    return ends[1:-1]
+
+
+def _is_clearly_at(value: float, level: float, other: float) -> bool:
+    return abs(value - level) < abs(value - other) / 4
 
 
 def _divide(logs: Sequence[float], alpha: float, chance: random.Random) -> list[int]:

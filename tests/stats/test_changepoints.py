@@ -87,6 +87,14 @@ def test_changes_are_found_where_they_are_in_many_series(name: str) -> None:
     check_changes(name, 100)
 
 
+@pytest.mark.parametrize("seed", [1, 19, 21])
+def test_a_large_change_is_found_at_its_first_run(seed: int) -> None:
+    values = make_series(seed, 17, lambda chance: math.exp(chance.gauss(0, 0.001)), {5: 1 / 1.06})
+    (found,) = change_points(values)
+    assert found.index == 5
+    assert found.ratio == pytest.approx(1 / 1.06, rel=0.01)
+
+
 def test_a_change_is_found_among_outliers() -> None:
     levels = {20: 1.1}
     series = [make_series(seed, 40, NOISES["outliers"], levels) for seed in range(20)]
