@@ -310,9 +310,7 @@ class Settings:
     markdown: str | None = setting(
         None, "write a summary in Markdown to this file; unset, to $GITHUB_STEP_SUMMARY if that is set", metavar="PATH"
     )
-    html: str | None = setting(
-        None, "write a page with all results to this file (needs the extra html)", metavar="PATH"
-    )
+    html: str | None = setting(None, "write a page with all results to this file", metavar="PATH")
     trace: str | None = setting(
         None,
         "write a Perfetto trace of a few more calls of every measured function, and summary.md, to this folder",

@@ -2,13 +2,12 @@
 
 import ast
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from pytest_gpubench.limits import limit_for_device, memory_size, regression_tolerance
 from pytest_gpubench.results.model import Measurement, Timing, Verdict
 from pytest_gpubench.stats.tolerance import parse_tolerance
-from pytest_gpubench.units import count, format_bytes, format_share, format_time, printable, round_to_digits
+from pytest_gpubench.units import count, format_bytes, format_share, round_to_digits
 
 
 def limit_text(verdict: Verdict, item: Measurement) -> str:
@@ -91,23 +90,13 @@ TEXTS: Mapping[str, Callable[[Any, Measurement], str]] = {
 """By the kind of a limit, its text."""
 
 
-@dataclass(frozen=True)
-class ShownLimit:
-    """A limit on the page: what it is on, the number where there is one, and a short text."""
-
-    kind: str
-    value: float | None
-    text: str
-
-
-def shown_limit(verdict: Verdict, timing: Timing) -> ShownLimit:
-    """Return a verdict's limit as it holds for one timing; one that cannot be read keeps its own words."""
-    kind, value = verdict.kind, number_for(verdict.asked, timing)
-    if value is None:
-        return ShownLimit(kind, None, printable(verdict.limit))
-    texts = {"min_speedup": f"≥ {value:g}×", "max_rel_std": f"std ≤ {format_share(value)}"}
-    text = f"≤ {format_time(value)}" if kind == "max_time_us" else texts.get(kind, printable(verdict.limit))
-    return ShownLimit(kind, value, text)
+def measured_text(verdict: Verdict, timing: Timing) -> str:
+    """Return what was measured, as the verdict's sentence has it before what was wanted: `1.667x [1.650, 1.684]`."""
+    if verdict.found:
+        return verdict.found
+    found, _, wanted = verdict.sentence.partition(", wanted")
+    found = found.removeprefix(timing.label).strip(" :")
+    return found.rpartition(": ")[2] if wanted else found
 
 
 def number_for(asked: str, timing: Timing) -> float | None:

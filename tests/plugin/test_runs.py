@@ -82,7 +82,7 @@ def test_a_run_without_perf_tests_loads_nothing_heavy(pytester: pytest.Pytester)
         """
 import sys
 def test_it():
-    heavy = {"torch", "triton", "pynvml", "plotly", "msgspec", "rich", "rich.table"} & set(sys.modules)
+    heavy = {"torch", "triton", "pynvml", "msgspec", "rich", "rich.table"} & set(sys.modules)
     assert not heavy
 """
     )

@@ -101,7 +101,6 @@ def test_an_interrupted_run_is_saved(pytester: pytest.Pytester) -> None:
 
 
 def test_a_page_and_a_summary_are_written(bench_run: BenchRun) -> None:
-    pytest.importorskip("plotly")
     result = bench_run(COMPARES, "--gpu-bench-html=page.html", "--gpu-bench-markdown=run.md")
     result.stdout.fnmatch_lines(["gpu_bench: page written to page.html", "gpu_bench: summary written to run.md"])
     assert Path("page.html").read_text().lstrip().lower().startswith("<!doctype html>")
@@ -155,8 +154,6 @@ def test_what_was_not_measured_becomes_nobodys_baseline(bench_run: BenchRun) -> 
 def test_what_cannot_be_written_costs_neither_the_table_nor_the_rest(
     bench_run: BenchRun, option: str, path: str
 ) -> None:
-    if option == "html":
-        pytest.importorskip("plotly")
     Path("taken").write_text("a file")
     result = bench_run(COMPARES, f"--gpu-bench-{option}={path}", "--gpu-bench-save=main")
     assert result.ret == pytest.ExitCode.TESTS_FAILED

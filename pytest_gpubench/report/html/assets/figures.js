@@ -1,0 +1,220 @@
+// The figures of one test. Each is a card with charts, or nothing where there is nothing to draw.
+
+const figure = (name, title, inside, { note = "", full = false, top = null } = {}) =>
+  el("figure", { class: `card figure${full ? " full" : ""}`, "data-figure": name },
+    el("div", { class: "top" }, el("h2", {}, title), top), inside, note && el("p", { class: "note" }, note));
+
+// A figure over one of several sizes, drawn anew when another is chosen.
+function figureOver(name, title, sizes, chosen, draw, note) {
+  const place = el("div"), redraw = (size) => place.replaceChildren(draw(size));
+  const select = sizes.length > 1 && el("select", { "aria-label": `${title}: over`, onchange: (event) => redraw(event.target.value) },
+    sizes.map((size) => el("option", { value: size, selected: size === chosen }, `over ${size}`)));
+  redraw(chosen);
+  return figure(name, title, place, { note, full: true, top: select });
+}
+
+const legend = (series) => el("p", { class: "legend" }, series.map(([tone, name]) => el("span", { class: `tone-${tone}` }, el("i", { class: "key" }), name)));
+const stepsOf = (values, step = 1) => values.map((_, index) => index * step + 1);
+const armsOf = (item, reference) => [[item, "candidate"], [reference, "reference"]].filter(([arm]) => arm);
+
+function figuresOf(row, test, item, reference) {
+  return [
+    historyFigure(item), samplesFigure(item, reference), quadsFigure(item), kernelsFigure(item, reference),
+    examplesFigure(test, item), sweepFigure(row, item), rooflineFigure(test, item, reference), clocksFigure(item, reference),
+  ];
+}
+
+function historyFigure(item) {
+  const points = pointsOf(item);
+  if (points.length < 2) return null;
+  const { runs } = content, xs = points.map(([run]) => run), unit = unitOf(item.median), zoom = newZoom(), changes = item.changes || [];
+  const flags = changes.map(([, first, ratio]) => ({ kind: "flag", x: first, tone: ratio > 1 ? "slower" : "faster", text: signed(ratio) }));
+  const panel = (place, scale, tone, y, limit, said) => {
+    const at = (offset) => points.map((point) => (known(point[place + offset]) ? point[place + offset] / scale : null));
+    return chart({
+      height: 220, zoom, label: y.title, y, x: { range: [xs[0] - 0.4, own + 0.4], ticks: runTicks },
+      marks: [
+        ...flags, { kind: "line", xs, ys: at(0), tone }, { kind: "ends", xs, lows: at(1), highs: at(2), tone },
+        { kind: "dots", xs, ys: at(0), tone, size: 6, text: (index) => `${fullName(runs[xs[index]])}\n${said(points[index])}\n${runs[xs[index]].drivers.length ? `driver ${runs[xs[index]].drivers.join(", ")}` : ""}` },
+        ...(limit ? [{ kind: "rule", y: limit.value / scale, tone: "limit", dash: "5 4", text: "limit" }] : []),
+      ],
+    });
+  };
+  const panels = [panel(1, unit[1], "candidate", { title: `median, ${unit[0]}` }, limitOf(item, "max_time_us"), (point) => `${time(point[1], unit)} ${between([point[2], point[3]], unit[1])}`)];
+  if (points.some((point) => known(point[4]))) {
+    panels.push(panel(4, 1, "older", { title: "speedup" }, limitOf(item, "min_speedup"), (point) => `${times(point[4])} ${known(point[5]) ? between([point[5], point[6]]) : ""}`));
+  }
+  const found = changes.map(([before, first, ratio]) => `${signed(ratio)} in ${range(runs[before], runs[first])}`).join("; ");
+  const nothing = points.length < content.least_runs ? `A change can be found from ${content.least_runs} runs on.` : "No change found.";
+  return figure("history", `History, ${range(runs[xs[0]], runs[own])}`, el("div", { class: panels.length > 1 ? "two" : "" }, panels), {
+    full: true, note: `${plural(points.length, "run")}, the last is this one. ${found ? `Changes of the time: ${found}.` : nothing}`,
+  });
+}
+
+function samplesFigure(item, reference) {
+  const arms = armsOf(item, reference).filter(([arm]) => arm.samples);
+  if (!arms.length) return null;
+  const most = Math.max(...arms.map(([arm]) => arm.reps)), zoom = newZoom();
+  const thinned = Math.max(...arms.map(([arm]) => arm.step || 1));
+  return figure("samples", "Samples", el("div", { class: arms.length > 1 ? "two" : "" }, arms.map(([arm, tone]) => {
+    const unit = unitOf(arm.median), ys = arm.samples.map((us) => (known(us) ? us / unit[1] : null));
+    const old = arm === item && item.base && item.base.interval, near = old && Math.abs(Math.log(old[0] / arm.median)) < 0.3, limit = limitOf(arm, "max_time_us");
+    return el("div", {}, legend([[tone, arm.label], ...(old ? [["older", "the baseline's interval"]] : [])]), chart({
+      height: 230, zoom, label: `Samples of ${arm.label}`, x: { range: [0, most + 1], title: "rep" }, y: { title: unit[0], usual: true, include: near ? old.map((us) => us / unit[1]) : [] },
+      marks: [
+        ...(old ? [{ kind: "band", low: old[0] / unit[1], high: old[1] / unit[1], tone: "older" }] : []),
+        ...(arm.interval ? [{ kind: "band", low: arm.interval[0] / unit[1], high: arm.interval[1] / unit[1], tone }] : []),
+        { kind: "rule", y: arm.median / unit[1], tone }, ...(limit ? [{ kind: "rule", y: limit.value / unit[1], tone: "limit", dash: "5 4", text: "limit" }] : []),
+        { kind: "side", values: ys, tone },
+        { kind: "dots", xs: stepsOf(ys, arm.step), ys, tone, size: ys.length > 400 ? 3 : 4.5, text: (index) => `${digits(ys[index], 5)} ${unit[0]}\nrep ${index * (arm.step || 1) + 1}` },
+      ],
+    }));
+  })), { full: true, note: `In the order they were taken, and as a distribution. Line and band: the median and its 95 % interval. Triangles lie beyond the edge.${thinned > 1 ? ` One sample in ${thinned} is drawn.` : ""}` });
+}
+
+function quadsFigure(item) {
+  const speed = item.speedup;
+  if (!speed || !speed.ratios || !speed.ratios.length) return null;
+  const limit = limitOf(item, "min_speedup");
+  return figure("speedup", "Speedup, quad by quad", chart({
+    label: "Speedup of each quad", x: { range: [0, speed.quads + 1], title: "quad" }, y: { title: "speedup", usual: true, include: speed.interval || [] },
+    marks: [
+      ...(speed.interval ? [{ kind: "band", low: speed.interval[0], high: speed.interval[1], tone: "candidate" }] : []),
+      { kind: "rule", y: speed.ratio, tone: "candidate" }, ...(limit ? [{ kind: "rule", y: limit.value, tone: "limit", dash: "5 4", text: `limit ${limit.value}x` }] : []),
+      { kind: "dots", xs: stepsOf(speed.ratios, speed.step), ys: speed.ratios, tone: "candidate", text: (index) => `${times(speed.ratios[index])}\nquad ${index * (speed.step || 1) + 1}` },
+    ],
+  }), { note: "A quad is two calls of each function, one after the other. Line and band: the speedup and its interval." });
+}
+
+const KERNEL_TONES = 8, MOST_KERNELS = 20;
+
+function kernelsFigure(item, reference) {
+  const old = item.base && item.base.kernels ? [[item.base, `${item.label}, baseline`]] : [];
+  const arms = [[item, item.label], ...old, ...(reference ? [[reference, reference.label]] : [])].filter(([arm]) => arm.kernels);
+  if (!arms.length) return null;
+  const sums = arms.map(([arm]) => {
+    const found = new Map();
+    for (const [name, kind, launches, us] of arm.kernels) { const [, many = 0, sum = 0] = found.get(name) || []; found.set(name, [kind, many + launches, sum + (us || 0)]); }
+    return found;
+  });
+  const longest = (name) => Math.max(...sums.map((sum) => (sum.get(name) || [0, 0, 0])[2]));
+  const names = [...new Set(sums.flatMap((sum) => [...sum.keys()]))].sort((a, b) => longest(b) - longest(a));
+  const totals = sums.map((sum) => [...sum.values()].reduce((all, [, , us]) => all + us, 0)), most = Math.max(...totals), unit = unitOf(most);
+  const toneOf = (nth) => `series-${Math.min(nth, KERNEL_TONES)}`;
+  const bars = arms.map(([, label], nth) => [el("span", {}, label), el("div", { class: "stack" }, names.map((name, place) => {
+    const [, , us] = sums[nth].get(name) || [];
+    return us && el("span", { class: `tone-${toneOf(place)}`, title: `${content.kernels[name][0]}: ${time(us, unit)}`, style: { width: `${(100 * us) / most}%` } });
+  })), el("span", { class: "number" }, time(totals[nth], unit))]);
+  const cell = (sum, name) => { const [, launches, us] = sum.get(name) || []; return el("td", {}, launches ? time(us, unit) : "–", launches > 1 && el("span", { class: "soft" }, ` (${launches}×)`)); };
+  const table = el("table", { class: "kernel-list" },
+    el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "kernel"), arms.map(([, label]) => el("th", { scope: "col" }, label)))),
+    el("tbody", {}, names.slice(0, MOST_KERNELS).map((name, place) => {
+      const kind = sums.map((sum) => sum.get(name)).find(Boolean)[0];
+      return el("tr", {}, el("td", { title: content.kernels[name].at(-1) }, el("i", { class: `key tone-${toneOf(place)}` }), content.kernels[name][0], kind !== "kernel" && ` (${kind})`), sums.map((sum) => cell(sum, name)));
+    }), names.length > MOST_KERNELS && el("tr", {}, el("td", {}, `and ${names.length - MOST_KERNELS} more`))));
+  return figure("kernels", "Kernels of one call", [el("div", { class: "bars" }, bars), table]);
+}
+
+// A number over a size: time, rate and speedup, as far as there are any, side by side.
+// series: name, tone, and points with x, item, and what hovering tells of them; `here` is the one that is open
+function overSize(size, series, limit, lines) {
+  const items = series.flatMap(({ points }) => points.map(({ item }) => item)), has = (key) => items.some((item) => known(item[key]));
+  const computes = items.some((item) => item.flops && item.bytes && item.flops / item.bytes > 60);
+  const rate = has("tflops") && (computes || !has("gbps")) ? ["tflops", "TFLOP/s"] : has("gbps") ? ["gbps", "GB/s"] : null;
+  const unit = unitOf(quantile(sorted(items.map((item) => item.median)), 0.5)), zoom = newZoom();
+  const marks = [...new Set(series.flatMap(({ points }) => points.map(({ x }) => x)))].sort((a, b) => a - b), log = isWide(marks);
+  const panels = [{ title: `time, ${unit[0]}`, of: (item) => item.median / unit[1], ends: (item) => item.interval && item.interval.map((us) => us / unit[1]), text: (item) => time(item.median) }];
+  if (rate) panels.push({ title: rate[1], of: (item) => item[rate[0]], text: (item) => `${digits(item[rate[0]])} ${rate[1]}` });
+  if (items.some((item) => item.speedup)) panels.push({ title: "speedup", of: (item) => item.speedup && item.speedup.ratio, ends: (item) => item.speedup && item.speedup.interval, text: (item) => `${times(item.speedup.ratio)} ${between(item.speedup.interval)}` });
+  const panel = ({ title, of, ends, text }) => {
+    const values = items.map(of).filter(known), isSpeedup = title === "speedup";
+    return chart({
+      height: 270, zoom, label: `${title} over ${size}`, x: { title: size, log, ...(lines && marks.length <= 8 && { ticks: () => marks.map((mark) => [mark, inThousands(mark)]) }) }, y: { title, log: isWide(values), include: isSpeedup && limit ? [limit.value] : [] },
+      marks: [
+        ...(isSpeedup ? [{ kind: "rule", y: 1, tone: "none", dash: "2 3" }] : []), ...(isSpeedup && limit ? [{ kind: "rule", y: limit.value, tone: "limit", dash: "5 4", text: "limit" }] : []),
+        ...series.flatMap(({ name, tone, points }) => {
+          const drawn = points.filter(({ item }) => known(of(item))), xs = drawn.map(({ x }) => x), ys = drawn.map(({ item }) => of(item));
+          if (!drawn.length) return [];
+          const both = drawn.map(({ item }) => (ends && ends(item)) || [null, null]), here = drawn.filter((point) => point.here);
+          const said = (all) => (index) => `${text(all[index].item)}\n${name}\n${all[index].about || ""}`;
+          return [
+            ...(lines ? [{ kind: "line", xs, ys, tone }] : []), { kind: "ends", xs, lows: both.map(([low]) => low), highs: both.map(([, high]) => high), tone },
+            { kind: "dots", xs, ys, tone, size: 6, text: said(drawn) }, ...(here.length ? [{ kind: "dots", xs: here.map(({ x }) => x), ys: here.map(({ item }) => of(item)), tone: "limit", size: 11, text: said(here) }] : []),
+          ];
+        }),
+      ],
+    });
+  };
+  return el("div", {}, series.length > 1 && legend(series.map(({ tone, name }) => [tone, name])), el("div", { class: panels.length > 1 ? "two" : "" }, panels.map(panel)));
+}
+
+function examplesFigure(test, item) {
+  const mine = test.items.filter((each) => each.example && each.sizes && known(each.median) && each.label === item.label && each.role === item.role);
+  const sizes = [...new Set(mine.flatMap((each) => Object.keys(each.sizes)))].filter((name) => new Set(mine.map((each) => each.sizes[name])).size > 1);
+  if (mine.length < 2 || !sizes.length) return null;
+  return figureOver("examples", `Examples of @given (${mine.length})`, sizes, sizes.includes(test.size) ? test.size : sizes[0], (size) => {
+    const having = mine.filter((each) => known(each.sizes[size]));
+    const points = having.map((each) => ({ x: each.sizes[size], item: each, about: each.example, here: each.example === item.example }));
+    const references = having.filter((each) => known(each.ref) && known(test.items[each.ref].median)).map((each) => ({ x: each.sizes[size], item: test.items[each.ref], about: each.example }));
+    const series = [...(references.length ? [{ name: references[0].item.label, tone: "reference", points: references }] : []), { name: item.label, tone: "candidate", points }];
+    return overSize(size, series, limitOf(item, "min_speedup"), false);
+  }, "The large dot is the example shown above.");
+}
+
+const functionOf = (test) => test.id.split("[", 1)[0];
+const numeric = (text) => (/^-?\d+(\.\d+)?(e[-+]?\d+)?$/i.test(String(text).trim()) ? Number(text) : null);
+
+function sweepFigure(row, item) {
+  const siblings = rows.filter((each) => each.item && known(each.item.median) && !each.item.example && functionOf(each.test) === functionOf(row.test) && each.test.device === row.test.device);
+  const valuesOf = (name) => new Set(siblings.map((each) => each.test.params[name])).size;
+  const sizes = Object.keys(row.test.params).filter((name) => valuesOf(name) > 1 && siblings.every((each) => numeric(each.test.params[name]) !== null));
+  if (item.example || siblings.length < 2 || !sizes.length) return null;
+  const chosen = [...sizes].sort((a, b) => valuesOf(b) - valuesOf(a))[0];
+  return figureOver("sweep", "Sweep", sizes, chosen, (name) => {
+    const candidates = new Map(), references = new Map();
+    const add = (map, key, point) => map.set(key, [...(map.get(key) || []), point]);
+    for (const each of siblings) {
+      const others = Object.entries(each.test.params).filter(([other]) => other !== name).map((pair) => pair.join("="));
+      const point = { x: numeric(each.test.params[name]), about: each.test.name };
+      add(candidates, [each.label, ...others].filter(Boolean).join(", "), { ...point, item: each.item, here: each.test === row.test && each.label === item.label });
+      if (each.reference && known(each.reference.median)) add(references, [each.reference.label, ...others].join(", "), { ...point, item: each.reference });
+    }
+    const sortedBy = (points) => points.sort((a, b) => a.x - b.x), isHere = ([, points]) => points.some((point) => point.here);
+    const series = [...candidates].sort((a, b) => isHere(b) - isHere(a)).slice(0, 8).map(([key, points], nth) => ({ name: key, tone: nth ? `series-${nth}` : "candidate", points: sortedBy(points) }));
+    if (candidates.size === 1) for (const [key, points] of references) series.push({ name: key, tone: "reference", points: sortedBy(points) });
+    return overSize(name, series, limitOf(item, "min_speedup"), true);
+  }, "The same test with other parameters. The large dot is this test.");
+}
+
+const hasRoof = (arm) => arm && arm.flops && arm.bytes && known(arm.tflops) && known(arm.gbps);
+
+function rooflineFigure(test, item, reference) {
+  const mine = armsOf(item, reference).filter(([arm]) => hasRoof(arm));
+  if (!mine.length) return null;
+  const all = content.tests.filter((each) => each.device === test.device).flatMap((each) => each.items.filter(hasRoof).map((arm) => [arm, each]));
+  const bandwidth = Math.max(...all.map(([arm]) => arm.gbps)), peak = Math.max(...all.map(([arm]) => arm.tflops));
+  const intensity = (arm) => arm.flops / arm.bytes, ridge = (1e3 * peak) / bandwidth, xs = [...all.map(([arm]) => intensity(arm)), ridge];
+  const [low, high] = [Math.min(...xs) / 2, Math.max(...xs) * 2], others = all.filter(([arm]) => !mine.some(([own]) => own === arm)).slice(0, 3000);
+  const dots = (arms, tone, size) => ({
+    kind: "dots", tone, size, xs: arms.map(([arm]) => intensity(arm)), ys: arms.map(([arm]) => arm.tflops),
+    text: (index) => { const [arm, each] = arms[index]; return `${digits(arm.tflops)} TFLOP/s, ${digits(arm.gbps)} GB/s\n${arm.label}\n${each.name}\n${digits(intensity(arm))} FLOP/B`; },
+  });
+  return figure("roofline", "Roofline", [legend(mine.map(([arm, tone]) => [tone, arm.label])), chart({
+    height: 290, label: "Roofline", x: { range: [low, high], log: true, title: "FLOP/B" }, y: { log: true, title: "TFLOP/s" },
+    marks: [{ kind: "line", xs: [low, ridge, high], ys: [(low * bandwidth) / 1e3, peak, peak], tone: "none", dash: "5 4" }, dots(others, "none", 4), ...mine.map(([arm, tone]) => dots([[arm, test]], tone, 10))],
+  })], { note: `Dashed: the most that any call of this run reached on this device, ${digits(bandwidth)} GB/s and ${digits(peak)} TFLOP/s. Grey: the other tests.` });
+}
+
+function clocksFigure(item, reference) {
+  const arms = armsOf(item, reference).filter(([arm]) => arm.clocks);
+  const reasons = [...new Set(armsOf(item, reference).flatMap(([arm]) => arm.throttled || []))];
+  const clocks = sorted(arms.flatMap(([arm]) => arm.clocks));
+  if (!clocks.length || (!reasons.length && clocks.at(-1) - clocks[0] < 0.01 * clocks[0])) return null;
+  return figure("clocks", "SM clock", [legend(arms.map(([arm, tone]) => [tone, arm.label])), chart({
+    label: "SM clock of each rep", x: { range: [0, Math.max(...arms.map(([arm]) => arm.reps)) + 1], title: "rep" }, y: { title: "MHz", include: [clocks[0] - 30, clocks.at(-1) + 30] },
+    marks: arms.flatMap(([arm, tone]) => {
+      const xs = stepsOf(arm.clocks, arm.clock_step), text = (index) => `${arm.clocks[index]} MHz\nrep ${xs[index]}`;
+      return [{ kind: "line", steps: true, xs, ys: arm.clocks, tone }, { kind: "dots", xs, ys: arm.clocks, tone, size: 3, text }];
+    }),
+  })], { note: reasons.length ? `Throttled: ${reasons.join(", ")}.` : "No throttling was seen." });
+}

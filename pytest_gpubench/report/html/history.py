@@ -1,0 +1,92 @@
+"""Older runs on the page: a measurement's history with its changes, and the trend of all measurements."""
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pytest_gpubench.report.cells import WORTH_TELLING
+from pytest_gpubench.report.html.numbers import five_digits, rounded
+from pytest_gpubench.results.counterpart import RunKey, by_run_key
+from pytest_gpubench.results.model import Measurement, SavedRun
+from pytest_gpubench.stats.changepoints import change_points, least_runs
+
+MOST_OLDER_RUNS = 100
+ALPHA = 0.005
+"""The chance that a history without a change is said to have one; of less, many more random orders are needed."""
+
+
+def older_runs(run: SavedRun, history: Sequence[SavedRun]) -> list[SavedRun]:
+    """Return the latest of the other runs, oldest first."""
+    others = [each for each in history if (each.datetime, each.commit_info.id) != (run.datetime, run.commit_info.id)]
+    return sorted(others, key=lambda each: each.datetime)[-MOST_OLDER_RUNS:]
+
+
+@dataclass(frozen=True)
+class OlderRuns:
+    """The measurements of the baseline, and of each older run."""
+
+    baseline: Mapping[RunKey, Measurement] | None
+    runs: Sequence[Mapping[RunKey, Measurement]]
+
+    @classmethod
+    def of(cls, baseline: SavedRun | None, older: Sequence[SavedRun]) -> "OlderRuns":
+        """Return the measurements of these runs by what they have in common with those of another run."""
+        return cls(by_run_key(baseline) if baseline else None, [by_run_key(each) for each in older])
+
+    def series(self, item: Measurement, key: RunKey) -> dict[str, Any]:
+        """Return a measurement's points in older runs, and the numbers of the runs that it changed with."""
+        found = [(number, run[key]) for number, run in enumerate(self.runs) if key in run]
+        points = [(number, old) for number, old in found if _is_comparable(old, item)]
+        changes = []
+        if _is_number(item) and len(points) + 1 >= least_runs(ALPHA):
+            numbers = [*(number for number, _ in points), len(self.runs)]
+            values = [*(old.timing.median_us for _, old in points), item.timing.median_us]
+            changes = [
+                (numbers[each.index - 1], numbers[each.index], each.ratio) for each in change_points(values, ALPHA)
+            ]
+        return {
+            "past": [[number, *_numbers(old)] for number, old in points],
+            "changes": [
+                [before, first, five_digits(ratio)]
+                for before, first, ratio in changes
+                if abs(math.log(ratio)) > math.log(1 + WORTH_TELLING)
+            ],
+        }
+
+
+def _is_number(item: Measurement) -> bool:
+    """Tell whether a measurement has a time that is known to be right."""
+    return item.timing.measured and not item.why_invalid and 0 < item.timing.median_us < math.inf
+
+
+def _is_comparable(old: Measurement, new: Measurement) -> bool:
+    return _is_number(old) and (old.timing.timer, old.timing.cache) == (new.timing.timer, new.timing.cache)
+
+
+def _numbers(old: Measurement) -> list[float | int | None]:
+    """Return median and interval, speedup and interval."""
+    numbers: list[float | None] = [old.timing.median_us, *(old.timing.median_interval_us or (None, None))]
+    if old.speedup is not None:
+        numbers += [old.speedup.ratio, *(old.speedup.interval or (None, None))]
+    return rounded(numbers)
+
+
+def trend(items: Sequence[Mapping[str, Any]], own: int) -> list[list[Any]]:
+    """Return for each run its number, how many times it shares with this run, and their ratio to those of this run.
+
+    The ratio is the geometric mean, with its quartiles. own: the number of this run, the last. Empty without history.
+    """
+    logs: dict[int, list[float]] = {}
+    for item in items:
+        for number, median_us, *_ in item.get("past", ()):
+            if item.get("median", 0) > 0:
+                logs.setdefault(number, []).append(math.log(median_us / item["median"]))
+    points = [[number, len(found), *_middle(found)] for number, found in sorted(logs.items())]
+    return [*points, [own, max(map(len, logs.values())), 1, 1, 1]] if points else []
+
+
+def _middle(logs: Sequence[float]) -> list[float | int | None]:
+    low, _, high = statistics.quantiles(logs, n=4, method="inclusive") if len(logs) > 1 else (logs[0],) * 3
+    return rounded(math.exp(value) for value in (statistics.fmean(logs), low, high))

@@ -1,0 +1,159 @@
+"""Measurements of the page: times, samples, kernels, verdicts, and what older runs say of them."""
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from pytest_gpubench.report.cells import change_word, notes_of
+from pytest_gpubench.report.html.history import OlderRuns
+from pytest_gpubench.report.html.numbers import five_digits, rounded, thin
+from pytest_gpubench.report.html.sizes import sizes_in
+from pytest_gpubench.report.limits import measured_text, number_for
+from pytest_gpubench.results.counterpart import RunKey, keys_of
+from pytest_gpubench.results.model import Measurement, PastChange, SavedRun, Speedup, TestRecord, Timing, Verdict
+
+MOST_KERNELS = 40
+"""Kernels of one call that are listed; the shortest of more are left out."""
+MOST_SAMPLES = 1000
+"""Of one series."""
+MOST_NUMBERS = 400_000
+"""Samples, clocks and ratios of all series; of more, every series keeps every second one, or third, ..."""
+
+
+class Measured:
+    """The measurements of a run as the page shows them."""
+
+    def __init__(self, run: SavedRun, past: OlderRuns) -> None:
+        self.kernel_numbers: dict[str, int] = {}
+        """By the name of a kernel, its place in the list of names: names are long, and come often."""
+        self._past = past
+        series = [each for record in run.records for item in record.measurements for each in _series_of(item)]
+        self._longest = max(20, min(MOST_SAMPLES, MOST_NUMBERS // max(1, len(series))))
+
+    def items(self, record: TestRecord) -> Iterator[dict[str, Any]]:
+        """Yield what the page shows of each measurement of a test; what is empty is left out."""
+        for item, key in zip(record.measurements, keys_of(record.measurements), strict=True):
+            content = self._content(item, (record.device.name, record.nodeid, key))
+            yield {name: value for name, value in content.items() if value not in (None, "", [], (), {}, 0)}
+
+    def _content(self, item: Measurement, key: RunKey) -> dict[str, Any]:
+        return {
+            "label": item.timing.label,
+            "role": item.role,
+            "example": item.example,
+            "sizes": sizes_in(item.example),
+            **self._timing(item.timing),
+            "speedup": item.speedup and self._speedup(item.speedup),
+            "verdicts": [_verdict(verdict, item.timing) for verdict in item.verdicts],
+            "differences": item.differences,
+            "change": item.change and _change(item, item.change),
+            "base": self._baseline(item, key),
+            **({} if item.role == "reference" else self._past.series(item, key)),
+        }
+
+    def _timing(self, timing: Timing) -> dict[str, Any]:
+        about: dict[str, Any] = {
+            "timer": timing.timer,
+            "cache": timing.cache,
+            "notes": notes_of(timing),
+            "why": timing.unmeasured,
+            "throttled": timing.throttle_reasons,
+            "bytes": timing.moved_bytes,
+            "flops": timing.flops,
+        }
+        if not timing.measured:
+            return about
+        samples, step = thin(timing.samples_us, self._longest)
+        clocks, clock_step = thin(timing.sm_clock_mhz, self._longest)
+        possible = timing.median_us > 0
+        return about | {
+            "reps": timing.reps,
+            "median": five_digits(timing.median_us),
+            "interval": timing.median_interval_us and rounded(timing.median_interval_us),
+            "mean": five_digits(timing.mean_us),
+            "min": five_digits(timing.min_us),
+            "max": five_digits(timing.max_us),
+            "quartiles": rounded(timing.quartiles_us),
+            "rel_std": five_digits(timing.rel_std) if possible and all(map(math.isfinite, timing.samples_us)) else None,
+            "span": five_digits(timing.median_span_us),
+            "gbps": five_digits(timing.gbps) if possible else None,
+            "tflops": five_digits(timing.tflops) if possible else None,
+            "samples": samples,
+            "step": step,
+            "clocks": [clock and round(clock) for clock in clocks],
+            "clock_step": clock_step,
+            "clock": five_digits(timing.median_sm_clock_mhz),
+            "kernels": self._kernels(timing),
+            "launches": timing.launches,
+        }
+
+    def _kernels(self, timing: Timing) -> list[list[Any]]:
+        """Return the kernels of a call, the longest first: name, kind, launches and microseconds of each."""
+        ordered = sorted(timing.kernels, key=lambda kernel: -kernel.median_us)[:MOST_KERNELS]
+        numbers = self.kernel_numbers
+        return [
+            [numbers.setdefault(each.name, len(numbers)), each.kind, each.launches, five_digits(each.median_us)]
+            for each in ordered
+        ]
+
+    def _speedup(self, speedup: Speedup) -> dict[str, Any]:
+        logs, step = thin(speedup.log_ratios, self._longest)
+        return {
+            "ratio": five_digits(speedup.ratio),
+            "interval": speedup.interval and rounded(speedup.interval),
+            "reference": speedup.reference,
+            "reference_us": five_digits(speedup.reference_us),
+            "quads": speedup.quads,
+            "alpha": speedup.alpha,
+            "seed": str(speedup.seed),
+            "ratios": [None if value is None else five_digits(math.exp(min(value, 700))) for value in logs],
+            "step": step,
+        }
+
+    def _baseline(self, item: Measurement, key: RunKey) -> dict[str, Any] | None:
+        """Return the baseline's measurement; None where there is no baseline."""
+        if self._past.baseline is None or item.role == "reference":
+            return None
+        old = self._past.baseline.get(key)
+        if old is None:
+            return None if item.example else {"new": True}  # every run has other examples
+        found: dict[str, Any] = {}
+        if old.timing.measured:
+            interval = old.timing.median_interval_us
+            found |= {"median": five_digits(old.timing.median_us), "interval": interval and rounded(interval)}
+            found |= {"reps": old.timing.reps, "kernels": self._kernels(old.timing)}
+            found |= {"clock": five_digits(old.timing.median_sm_clock_mhz)}
+        if old.speedup is not None:
+            interval = old.speedup.interval
+            found |= {"ratio": five_digits(old.speedup.ratio), "ratio_interval": interval and rounded(interval)}
+        return found
+
+
+def _series_of(item: Measurement) -> list[Sequence[float]]:
+    """Return what is kept rep by rep, without empty series."""
+    series = (item.timing.samples_us, item.timing.sm_clock_mhz, item.speedup.log_ratios if item.speedup else ())
+    return [each for each in series if each]
+
+
+def _verdict(verdict: Verdict, timing: Timing) -> dict[str, Any]:
+    return {
+        "limit": verdict.limit,
+        "kind": verdict.kind,
+        "value": five_digits(number_for(verdict.asked, timing)),
+        "measured": measured_text(verdict, timing),
+        "outcome": verdict.outcome.value,
+        "sentence": verdict.sentence,
+        "enforced": verdict.enforced,
+    }
+
+
+def _change(item: Measurement, change: PastChange) -> dict[str, Any]:
+    """Return how much slower a measurement is than the saved run, and `slower` or `faster` where that is certain."""
+    return {
+        "ratio": five_digits(change.ratio),
+        "interval": change.interval and rounded(change.interval),
+        "of": change.metric,
+        "word": change_word(item),
+        "baseline": change.baseline,
+        "old": five_digits(change.old_us),
+    }

@@ -1,0 +1,186 @@
+"""Runs with one of everything that a page shows, and hostile names."""
+
+import math
+import random
+from typing import Any
+
+import msgspec
+
+from pytest_gpubench.results.model import (
+    CommitInfo,
+    Kernel,
+    Measurement,
+    Outcome,
+    SavedRun,
+    Speedup,
+    TestRecord,
+    Timing,
+)
+from pytest_gpubench.stats.summary import Interval
+from tests.results.measured import verdict as verdict_on
+from tests.results.saved import device_facts
+
+GPU = device_facts("NVIDIA H200")
+NASTY = '</script><img src=x onerror="window.hacked=1"><!--<script>window.hacked=1</script>&lt;b&gt;\u2028\'`${1}'
+LIMIT = 1.2
+
+
+def showcase(seed: int = 1, slower: float = 1.0) -> SavedRun:
+    """Return a run with every outcome, a sweep, examples of hypothesis, and hostile names."""
+    chance = random.Random(seed)
+    sweep = [compared(chance, f"test_rows[{rows}]", rows / 40, 1.7, {"rows": str(rows)}) for rows in SWEEP]
+    return SavedRun(
+        records=(
+            compared(
+                chance, "test_softmax[4096-float16]", 84 * slower, 1.62 / slower, {"size": "4096", "dtype": "float16"}
+            ),
+            compared(chance, "test_layer_norm", 40, 1.1, outcome=Outcome.FAIL),
+            compared(chance, "test_gelu", 12, 1.2, outcome=Outcome.INCONCLUSIVE),
+            compared(chance, "test_hot", 30, 1.5, outcome=Outcome.INVALID, throttle_reasons=("SW power cap",)),
+            compared(chance, "test_unforced", 55, 1.05, outcome=Outcome.FAIL, enforced=False),
+            *sweep,
+            given_record(chance),
+            timed(chance, 84 * slower),
+            TestRecord(nodeid="tests/perf/test_a.py::test_off", device=GPU, measurements=(unmeasured(),)),
+            TestRecord(nodeid="tests/perf/test_a.py::test_empty", device=GPU),
+            hostile(chance),
+        ),
+        datetime="2026-03-08T12:30:45.123456+00:00",
+        name="nightly",
+        version="0.1.0",
+        commit_info=CommitInfo(id="fedcba9876543210fedcba9876543210fedcba98", branch="main", dirty=True),
+        machine_info={"node": "gpu-host-3", "torch": "2.9.0", "cpu": {"count": 16}},
+        settings={"reps": "80"},
+    )
+
+
+SWEEP = (256, 512, 1024, 2048, 4096, 8192)
+
+
+def arm(chance: random.Random, label: str, median_us: float, reps: int = 80, **others: Any) -> Timing:
+    """Return a timing with a tail of slow samples and two kernels."""
+    samples = [median_us * math.exp(abs(chance.gauss(0, 0.008)) + chance.gauss(0, 0.003)) for _ in range(reps)]
+    samples[reps // 2] *= 2.5
+    clock = 1980.0
+    clocks = [clock := max(1500.0, min(1980.0, clock + chance.choice([-15, 0, 0, 15]))) for _ in range(reps)]
+    names = {f"void {label}_kernel<c10::Half, 4>(float const*, int)": 0.8, "reduce_kernel<512, 1>(float)": 0.15}
+    kernels = (
+        *(Kernel(name=name, kind="kernel", launches=2, median_us=share * median_us) for name, share in names.items()),
+        Kernel(name="Memset (Device)", kind="memset", launches=1, median_us=0.05 * median_us),
+    )
+    known: dict[str, Any] = {
+        "moved_bytes": int(median_us * 3e6),
+        "flops": int(median_us * 3e6 * chance.choice([0.5, 2, 30])),
+    }
+    known |= {"busy_us": tuple(samples), "span_us": tuple(sample + 0.5 for sample in samples)}
+    known |= {"sm_clock_mhz": tuple(clocks), "kernels": kernels, "warmup_calls": 12, "elapsed_s": 0.8}
+    return Timing(
+        label=label, timer="profiler", cache="cold", device=GPU.name, samples_us=tuple(samples), **(known | others)
+    )
+
+
+def unmeasured() -> Measurement:
+    """Return a measurement without numbers."""
+    nothing = Timing(label="relu", timer="profiler", cache="cold", device=GPU.name, unmeasured="switched off")
+    return Measurement(timing=nothing)
+
+
+def pair(
+    chance: random.Random,
+    candidate_us: float,
+    ratio: float,
+    outcome: Outcome = Outcome.PASS,
+    enforced: bool = True,
+    example: str = "",
+    name: str = "triton",
+    **others: Any,
+) -> tuple[Measurement, Measurement]:
+    """Return the two arms of a comparison."""
+    reference, candidate = arm(chance, "torch_eager", candidate_us * ratio), arm(chance, name, candidate_us, **others)
+    logs = tuple(math.log(ratio) + chance.gauss(0, 0.01) for _ in range(40))
+    low, high = sorted(logs)[10], sorted(logs)[29]
+    found = Speedup(
+        ratio=ratio, interval=Interval(math.exp(low), math.exp(high)), quads=40, alpha=0.001,
+        reference="torch_eager", reference_us=reference.median_us, seed=7, log_ratios=logs,
+    )  # fmt: skip
+    sentence = (
+        f"{name} is compared with torch_eager: {ratio:.3f}x, wanted at least {LIMIT:g}x (40 quads, 99.9 % interval)"
+    )
+    verdict = verdict_on(f"min_speedup={LIMIT}", outcome, sentence, enforced)
+    return (
+        Measurement(timing=reference, role="reference", example=example),
+        Measurement(
+            timing=candidate, role="candidate", example=example, speedup=found, verdicts=(verdict,),
+            differences=("out PASS max_diff=1.2e-07 at (3, 17)",),
+        ),
+    )  # fmt: skip
+
+
+def compared(
+    chance: random.Random,
+    name: str,
+    candidate_us: float,
+    ratio: float,
+    params: dict[str, str] | None = None,
+    **others: Any,
+) -> TestRecord:
+    """Return the record of a test that compares two arms."""
+    return TestRecord(
+        nodeid=f"tests/perf/test_a.py::{name}", device=GPU, params=params or {},
+        measurements=pair(chance, candidate_us, ratio, **others), source="0123456789abcdef",
+    )  # fmt: skip
+
+
+def given_record(chance: random.Random) -> TestRecord:
+    """Return the record of a test that hypothesis called with thirty shapes."""
+    measurements: list[Measurement] = []
+    for _ in range(30):
+        rows, columns = chance.randint(1, 4096), chance.randint(1, 1024)
+        ratio = 1.8 - 0.7 * math.exp(-rows * columns / 3e5)
+        outcome = Outcome.PASS if ratio > LIMIT else Outcome.FAIL
+        example = f"shape=({rows}, {columns}), dtype=torch.float16"
+        measurements += pair(
+            chance,
+            3 + rows * columns / 2e4,
+            ratio,
+            outcome,
+            example=example,
+            moved_bytes=4 * rows * columns,
+            flops=10 * rows * columns,
+        )
+    return TestRecord(nodeid="tests/perf/test_b.py::test_every_shape", device=GPU, measurements=tuple(measurements))
+
+
+def timed(chance: random.Random, median_us: float) -> TestRecord:
+    """Return the record of a test that times one function on its own."""
+    verdict = verdict_on("max_time_us={'H200': 90, 'H100': 120}", Outcome.PASS, "fast enough")
+    std = verdict_on("max_rel_std=0.02", Outcome.NOT_JUDGED, "not judged here")
+    item = Measurement(
+        timing=arm(chance, "gather", median_us, flags=("one flag",), discarded=2), verdicts=(verdict, std)
+    )
+    return TestRecord(nodeid="tests/perf/test_b.py::test_gather", device=GPU, measurements=(item,))
+
+
+def hostile(chance: random.Random) -> TestRecord:
+    """Return a record in which every text is an attempt at injection."""
+    arms = pair(chance, 20, 1.4, name=NASTY, example=f"text={NASTY!r}", flags=(NASTY,), throttle_reasons=(NASTY,))
+    kernel = Kernel(name=NASTY, kind="kernel", launches=1, median_us=20)
+    timing = msgspec.structs.replace(arms[1].timing, kernels=(kernel,))
+    verdict = verdict_on(f"min_speedup={NASTY}", Outcome.FAIL, NASTY)
+    candidate = msgspec.structs.replace(arms[1], timing=timing, verdicts=(verdict,), differences=(NASTY,))
+    return TestRecord(
+        nodeid=f"tests/{NASTY}.py::test_{NASTY}", device=GPU, params={NASTY: NASTY}, warnings=(NASTY,),
+        measurements=(arms[0], candidate), extra_info={NASTY: [NASTY, {"deep": NASTY}]},
+    )  # fmt: skip
+
+
+def history(count: int = 12) -> list[SavedRun]:
+    """Return older runs, the newest first."""
+    runs = [showcase(seed=10 + day, slower=1.06 if day < 5 else 1.0) for day in range(count)]
+    return [
+        msgspec.structs.replace(
+            run, datetime=f"2026-02-{day + 1:02}T03:00:00+00:00", name="",
+            commit_info=CommitInfo(id=f"{day:02x}ab34cd12" + "0" * 30, branch="main", dirty=day == 3),
+        )
+        for day, run in reversed(list(enumerate(runs)))
+    ]  # fmt: skip
