@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
+from pytest_gpubench.limits import Limits
 from pytest_gpubench.results.model import Outcome, Verdict
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.stats import speedup
@@ -48,13 +49,18 @@ class TimeBudget:
 
 @dataclass
 class AlphaBudget:
-    """The alpha of a test: each judgement has less than the one before, so fixed reps may be too few for later ones."""
+    """The alpha of a test: each judgement has less than the one before, so fixed reps may be too few for later ones.
+
+    A judgement with several noisy limits, or of several candidates, divides its part evenly among them (Bonferroni).
+    """
 
     alpha: float = 0.0
     judged: int = 0
     in_example: int = 0
     """Judgements in the running example."""
     most_in_example: int = 1
+    most_limits: int = 1
+    """The most noisy limits, of all candidates together, that one judgement had."""
     needed: dict[int, int] = field(default_factory=dict)
     """By a number of reps that is too few: how many would be enough for all examples."""
     open: dict[str, int] = field(default_factory=dict)
@@ -62,12 +68,13 @@ class AlphaBudget:
     outdated: set[str] = field(default_factory=set)
     """Sentences about too few reps that have named too small a number."""
 
-    def spend(self, settings: Settings) -> Settings:
-        """Return settings with the alpha of the next judgement."""
+    def spend(self, settings: Settings, limits: int = 1) -> Settings:
+        """Return settings with the alpha of each of so many noisy limits in the next judgement."""
         self.alpha = settings.alpha
         self.judged, self.in_example = self.judged + 1, self.in_example + 1
         self.most_in_example = max(self.most_in_example, self.in_example)
-        return replace(settings, alpha=settings.alpha / (self.judged * (self.judged + 1)))
+        self.most_limits = max(self.most_limits, limits)
+        return replace(settings, alpha=settings.alpha / (self.judged * (self.judged + 1)) / max(limits, 1))
 
     def note(self, settings: Settings, verdicts: Sequence[Verdict]) -> None:
         """Note the verdicts that are INCONCLUSIVE because the reps of these settings are too few for their alpha."""
@@ -76,7 +83,7 @@ class AlphaBudget:
         last = max(self.most_in_example * (max_examples() + SHRINKING), 2 * self.judged)
         for verdict in verdicts:
             if verdict.outcome is Outcome.INCONCLUSIVE and settings.reps < least_reps(verdict, settings.alpha):
-                self._need(settings.reps, least_reps(verdict, self.alpha / (last * (last + 1))))
+                self._need(settings.reps, least_reps(verdict, self.alpha / (last * (last + 1)) / self.most_limits))
                 self.open[verdict.sentence] = settings.reps
 
     def _need(self, reps: int, needed: int) -> None:
@@ -99,6 +106,11 @@ class AlphaBudget:
             f"{self.alpha:g}: take at least {self.needed[reps]} reps, enough for max_examples={max_examples()} and to "
             "shrink what fails, or give no reps"
         )
+
+
+def noisy_limits(limits: Limits, candidates: int) -> int:
+    """Return how many limits that noise may break are judged, of so many candidates together."""
+    return candidates * sum(getattr(limits, kind) is not None for kind in ("min_speedup", "max_rel_std", *ON_MEDIAN))
 
 
 def least_reps(verdict: Verdict, alpha: float) -> int:

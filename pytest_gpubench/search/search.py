@@ -14,7 +14,7 @@ from pytest_gpubench.errors import MeasurementError, WrongResult, annotate
 from pytest_gpubench.limits import Limits
 from pytest_gpubench.results.model import Comparison, Measurement, Outcome, Verdict
 from pytest_gpubench.results.phases import Phases
-from pytest_gpubench.search.budget import AlphaBudget, TimeBudget
+from pytest_gpubench.search.budget import AlphaBudget, TimeBudget, noisy_limits
 from pytest_gpubench.search.example import Example, Key, described
 from pytest_gpubench.search.remembered_error import RememberedError, clear_frames
 from pytest_gpubench.stats.trend import Point, size_that_matters, steps
@@ -184,7 +184,7 @@ class Search:
             if not self._is_suspect(request, quick) and not is_absolute:
                 return quick
             measured.clear()
-        settings = self.alpha.spend(request.settings)
+        settings = self.alpha.spend(request.settings, noisy_limits(request.limits, len(request.judged)))
         result = replace(request, settings=settings).measure(say, measured)
         self.alpha.note(settings, [each for item in measured for each in item.verdicts])
         return result

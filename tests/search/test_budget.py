@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from pytest_gpubench.limits import Limits
 from pytest_gpubench.results.model import Outcome, Verdict
-from pytest_gpubench.search.budget import SHRINKING, AlphaBudget, least_reps, max_examples
+from pytest_gpubench.search.budget import SHRINKING, AlphaBudget, least_reps, max_examples, noisy_limits
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.stats.speedup import critical_ranks
 from pytest_gpubench.stats.summary import median_interval, std_interval
@@ -31,11 +32,27 @@ def test_so_many_reps_decide_and_one_less_does_not(alpha: float) -> None:
     assert least_reps(verdict("max_kernels"), alpha) == 0
 
 
-def test_judgements_together_spend_alpha() -> None:
-    budget = AlphaBudget()
-    alphas = [budget.spend(Settings(alpha=0.01)).alpha for _ in range(200)]
-    assert alphas == pytest.approx([0.01 / (n * (n + 1)) for n in range(1, 201)])
-    assert sum(alphas) < 0.01
+@pytest.mark.parametrize("limits", [0, 1, 3])
+def test_judgements_together_spend_alpha(limits: int) -> None:
+    budget, shares = AlphaBudget(), max(limits, 1)
+    alphas = [budget.spend(Settings(alpha=0.01), limits).alpha for _ in range(200)]
+    assert alphas == pytest.approx([0.01 / (n * (n + 1)) / shares for n in range(1, 201)])
+    assert shares * sum(alphas) < 0.01
+
+
+@pytest.mark.parametrize(
+    ("limits", "candidates", "number"),
+    [
+        (Limits(), 3, 0),
+        (Limits(max_kernels=1, deterministic=True), 3, 0),
+        (Limits(min_speedup=1), 1, 1),
+        (Limits(min_speedup=1), 3, 3),
+        (Limits(min_speedup=1, max_time_us=40, max_rel_std=0.1, max_kernels=1), 2, 6),
+        (Limits(min_gbps=1, min_tflops=1, min_peak_fraction=0.5), 1, 3),
+    ],
+)
+def test_noisy_limits(limits: Limits, candidates: int, number: int) -> None:
+    assert noisy_limits(limits, candidates) == number
 
 
 def test_only_what_so_few_reps_cannot_decide_is_noted() -> None:
@@ -71,3 +88,6 @@ def test_the_needed_reps_grow_with_the_judgements_and_never_shrink() -> None:
     budget.judged = 2
     budget.note(budget.spend(asked), [verdict("max_time_us")])
     assert len(budget.outdated) == 2
+    budget.judged = 10**6 - 1
+    budget.note(budget.spend(asked, limits=6), [verdict("max_time_us")])
+    assert budget.needed[4] == least_reps(verdict("max_time_us"), 0.001 / 6 / (2e6 * (2e6 + 1)))
