@@ -12,10 +12,10 @@ from tests.docs.pages import blocks
 FEW_EXAMPLES = """
 from hypothesis import settings
 
-settings.register_profile("few", max_examples=3, database=None)
+settings.register_profile("few", max_examples=1, database=None)
 settings.load_profile("few")
 """
-QUICKLY = ("--gpu-bench-cache=hot", "--gpu-bench-warmup=1", "--gpu-bench-reps=3", "--gpu-bench-given-budget-s=1")
+QUICKLY = ("--gpu-bench-cache=hot", "--gpu-bench-warmup=0", "--gpu-bench-reps=1", "--gpu-bench-given-budget-s=1")
 PLAIN = ("-p", "no:benchmark", "-p", "no:cacheprovider")
 SHELL = {line.split("  #")[0].strip() for block in blocks("sh") for line in block.text.splitlines()}
 SCRIPTS = " ".join(
