@@ -38,7 +38,7 @@ from pytest_gpubench.timing.calls import make_arguments, make_call
 from pytest_gpubench.timing.comparison import Match, take_once_more
 from pytest_gpubench.timing.rounds import Interleaved
 from pytest_gpubench.timing.sampling import Sample
-from tests.results.measured import verdict
+from tests.results.measured import timing_of, verdict
 from tests.timing.fakes import ArmsTimer, Clock, rep
 
 MIB = 2**20
@@ -65,14 +65,7 @@ def bandwidth(monkeypatch: pytest.MonkeyPatch) -> list[Device]:
 
 
 def timing(time_us: float, timer: str = "profiler", label: str = "mine", throttled: Sequence[str] = ()) -> Timing:
-    return Timing(
-        label=label,
-        timer=timer,
-        cache="cold",
-        device="NVIDIA H200",
-        samples_us=(time_us,) * 3,
-        throttle_reasons=tuple(throttled),
-    )
+    return timing_of((time_us,) * 3, label, timer=timer, throttle_reasons=tuple(throttled))
 
 
 def agreement_of(

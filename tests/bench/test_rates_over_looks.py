@@ -33,6 +33,7 @@ from pytest_gpubench.timing.measurement import measure
 from pytest_gpubench.timing.rounds import Interleaved
 from pytest_gpubench.verdict.rates import RateRules
 from pytest_gpubench.verdict.time import Judgement, judge
+from tests.results.measured import timing_of
 from tests.timing.fakes import ArmsTimer, Clock, call_of, rep
 
 PASS, FAIL, INCONCLUSIVE = Outcome.PASS, Outcome.FAIL, Outcome.INCONCLUSIVE
@@ -70,10 +71,6 @@ def noisy(rng: np.random.Generator, rate: float, noise: float) -> Play:
 
 def settings_of(alpha: float) -> Settings:
     return Settings(timer="scripted", device="cpu", alpha=alpha)
-
-
-def timing_of(samples_us: tuple[float, ...]) -> Timing:
-    return Timing(label="softmax", timer="profiler", cache="cold", device="GPU", samples_us=samples_us)
 
 
 def judgement_of(settings: Settings, limits: Limits) -> Judgement:

@@ -21,19 +21,16 @@ GPU = DeviceFacts(type="cuda", name="NVIDIA H200", host="here")
 def timing(label: str, median_us: float, clock_mhz: float | None = 1980, **others: object) -> Timing:
     """Return a timing of nine reps about a median, at a steady clock."""
     known: dict[str, object] = {
-        "timer": "profiler",
-        "cache": "cold",
-        "device": GPU.name,
-        "samples_us": tuple(median_us * (1 + step / 1000) for step in range(-4, 5)),
         "sm_clock_mhz": () if clock_mhz is None else (clock_mhz,) * 9,
         "kernels": (Kernel(name=f"{label}_kernel", kind="kernel", launches=2, median_us=median_us),),
     }
-    return Timing(label=label, **{**known, **others})  # type: ignore[arg-type] # a test's own keywords
+    samples = [median_us * (1 + step / 1000) for step in range(-4, 5)]
+    return measured.timing_of(samples, label, **{**known, **others})
 
 
 def unmeasured(label: str, reason: str) -> Timing:
     """Return a timing without numbers."""
-    return Timing(label=label, timer="profiler", cache="cold", device=GPU.name, unmeasured=reason)
+    return measured.timing_of((), label, unmeasured=reason)
 
 
 def verdict(limit: str, outcome: Outcome, enforced: bool = True) -> Verdict:

@@ -1,6 +1,7 @@
 """Measurements, tests and runs by a few words, and where to look for them."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -28,10 +29,13 @@ def on(**facts: Any) -> DeviceFacts:
     return msgspec.structs.replace(GPU, **facts)
 
 
-def timing(label: str, us: float, reps: int = 30, **others: Any) -> Timing:
-    samples = tuple(us * (1 + (step - reps / 2) / 1e4) for step in range(reps))
-    known = {"timer": "profiler", "cache": "cold", "device": GPU.name, "samples_us": samples}
+def timing_of(samples: Sequence[float] = (), label: str = "softmax", **others: Any) -> Timing:
+    known = {"timer": "profiler", "cache": "cold", "device": GPU.name, "samples_us": tuple(samples)}
     return Timing(label=label, **{**known, **others})
+
+
+def timing(label: str, us: float, reps: int = 30, **others: Any) -> Timing:
+    return timing_of([us * (1 + (step - reps / 2) / 1e4) for step in range(reps)], label, **others)
 
 
 def verdict(limit: str, outcome: Outcome, sentence: str = "so", enforced: bool = True) -> Verdict:

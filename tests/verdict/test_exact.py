@@ -16,7 +16,7 @@ from pytest_gpubench.results.observed import AllocatedMemory, Observed, Wait
 from pytest_gpubench.units import format_bytes
 from pytest_gpubench.verdict import exact
 from pytest_gpubench.verdict.exact import judge_exact, needs_observation
-from tests.results.measured import verdict
+from tests.results.measured import timing_of, verdict
 
 PASS, FAIL, INVALID, NOT_JUDGED = Outcome.PASS, Outcome.FAIL, Outcome.INVALID, Outcome.NOT_JUDGED
 ADD = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, X>(int)"
@@ -30,8 +30,7 @@ def timing(*kernels: tuple[int, str] | tuple[int, str, str], timer: str = "profi
         Kernel(name=row[1], kind=row[2] if len(row) == 3 else "kernel", launches=row[0], median_us=1.0)  # type: ignore[arg-type]
         for row in kernels
     )
-    known: dict[str, object] = {"samples_us": (5.0,), "cache": "cold", "device": "NVIDIA H200", "kernels": found}
-    return Timing(label="softmax", timer=timer, **{**known, **others})  # type: ignore[arg-type]
+    return timing_of((5.0,), timer=timer, **{"kernels": found, **others})
 
 
 def judged(

@@ -21,7 +21,6 @@ from pytest_gpubench.results.model import (
     SavedRun,
     Speedup,
     TestRecord,
-    Timing,
 )
 from pytest_gpubench.stats.regression import change_of_pairs, decide
 from pytest_gpubench.stats.tolerance import RegressionTolerance
@@ -36,7 +35,7 @@ from pytest_gpubench.verdict.rounds import (
     pair_log_ratios,
 )
 from pytest_gpubench.verdict.saved_runs import Finding
-from tests.results.measured import verdict
+from tests.results.measured import timing_of, verdict
 
 RULE = RegressionTolerance("speedup", margin=0.03), 0.01
 GPU = DeviceFacts(type="cuda", name="a GPU", host="here", uuid="GPU-1")
@@ -46,8 +45,7 @@ TEST = "tests/test_a.py::test_it"
 def timed(median_us: float, label: str = "f", **other: object) -> Measurement:
     """Return a measurement whose samples are a clock's finest steps apart."""
     samples = tuple(median_us * (1 + step * 1e-9) for step in range(-10, 11))
-    timing = Timing(label=label, timer="profiler", cache="cold", device="a GPU", samples_us=samples)
-    return Measurement(timing=timing, **other)  # type: ignore[arg-type]
+    return Measurement(timing=timing_of(samples, label), **other)  # type: ignore[arg-type]
 
 
 def raced(median_us: float, reference_us: float, reference: str = "torch") -> Measurement:
@@ -158,7 +156,7 @@ def test_pairs_that_agree_within_ticks_are_not_certain() -> None:
 
     def ticking(arm: Arm, number: int) -> Sequence[Measurement]:
         ticks = (1.024, 1.056, 1.056) if arm == "HEAD" else (1.024, 1.024, 1.056)
-        return (Measurement(timing=Timing(label="f", timer="profiler", cache="cold", device="", samples_us=ticks)),)
+        return (Measurement(timing=timing_of(ticks, "f")),)
 
     found = only(judge_rounds(take(ticking, rounds=1), *RULE))
     assert found.outcome is Outcome.INCONCLUSIVE
@@ -381,7 +379,7 @@ def test_two_gpus_are_not_compared() -> None:
 
 
 INVALID = verdict("min_speedup=1", Outcome.INVALID, "faster than the memory allows")
-UNMEASURED = Measurement(timing=Timing(label="f", timer="profiler", cache="cold", device="", unmeasured="skipped here"))
+UNMEASURED = Measurement(timing=timing_of((), "f", unmeasured="skipped here"))
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from pytest_gpubench.stats.summary import Interval, least_count, median_interval
 from pytest_gpubench.verdict import time as verdict
 from pytest_gpubench.verdict.decision import at_most
 from pytest_gpubench.verdict.time import Judgement, judge
+from tests.results.measured import timing_of as timing
 from tests.results.measured import verdict as verdict_on
 from tests.stats.test_summary import (
     SIGMAS,
@@ -37,10 +38,6 @@ from tests.verdict.sentences import GOODNESS, alphas, check_printed
 PASS, FAIL, INCONCLUSIVE = Outcome.PASS, Outcome.FAIL, Outcome.INCONCLUSIVE
 
 ONE_TO_TWENTY = [float(number) for number in range(1, 21)]  # interval of the median at alpha 0.05: 6 to 15
-
-
-def timing(samples_us: Sequence[float], device: str = "NVIDIA H200") -> Timing:
-    return Timing(label="softmax", timer="scripted", cache="cold", device=device, samples_us=tuple(samples_us))
 
 
 def judge_one(samples_us: Sequence[float], limits: Limits, alpha: float = 0.05) -> Verdict:

@@ -2,7 +2,6 @@
 
 import math
 from functools import cached_property
-from typing import Any
 
 import pytest
 
@@ -11,11 +10,7 @@ from pytest_gpubench.results.model import (
     Kernel,
     Timing,
 )
-
-
-def timing(samples_us: tuple[float, ...] = (), **given: Any) -> Timing:
-    return Timing(label="softmax", timer="profiler", cache="cold", device="NVIDIA H200", samples_us=samples_us, **given)
-
+from tests.results.measured import timing_of as timing
 
 UNMEASURED = timing(unmeasured="switched off by --gpu-bench-disable")
 

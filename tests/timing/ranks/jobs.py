@@ -4,6 +4,7 @@ from typing import Any
 
 from pytest_gpubench.results.model import Timing
 from pytest_gpubench.timing.measurement import Plan
+from tests.results.measured import timing_of
 
 PLAN = Plan(cache="hot", reps=20, warmup=1, precision=0.02, max_time_s=5)
 
@@ -13,14 +14,7 @@ def nothing() -> None:
 
 
 def timing(*samples_us: float, **others: Any) -> Timing:
-    known: dict[str, Any] = {
-        "label": "f",
-        "timer": "profiler",
-        "cache": "cold",
-        "device": "G",
-        "samples_us": samples_us,
-    }
-    return Timing(**{**known, **others})
+    return timing_of(samples_us, "f", **others)
 
 
 def notes(error: BaseException) -> list[str]:
