@@ -51,9 +51,8 @@ def imported(path: Path) -> set[str]:
 
 
 def test_imports_point_down() -> None:
-    wrong = [
-        (str(path.relative_to(PACKAGE)), name) for path in SOURCES for name in imported(path) if points_up(path, name)
-    ]
+    imports = [(path, name) for path in SOURCES for name in imported(path)]
+    wrong = [f"{path.relative_to(PACKAGE)}: {name}" for path, name in imports if points_up(path, name)]
     assert not wrong, wrong
 
 

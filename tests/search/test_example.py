@@ -1,5 +1,6 @@
 """Examples by name and text."""
 
+import itertools
 import struct
 import sys
 from types import SimpleNamespace

@@ -199,7 +199,7 @@ def test_unchanged_code_never_fails_and_passes_from_three_rounds_on(rounds: int)
 
 
 @pytest.mark.parametrize("alpha", [0.01, 0.05])
-@pytest.mark.parametrize("rounds", [2, 3, 4, 6])
+@pytest.mark.parametrize("rounds", [2, 3, *(pytest.param(rounds, marks=pytest.mark.slow) for rounds in (4, 6))])
 def test_a_change_by_just_the_margin_fails_as_rarely_as_alpha_says(rounds: int, alpha: float) -> None:
     found, sessions = shares(rounds, 0.03, alpha, 4000), 4000
     slack = 3 * math.sqrt(alpha / sessions)
