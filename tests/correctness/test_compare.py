@@ -106,11 +106,11 @@ class TestLimits:
     ) -> None:
         """Infinity is near nothing but itself, however wide the tolerance; nan not even near itself, unless asked."""
         one, other = (torch.tensor([1.0, value]).to(dtype) for value in (found, expected))
-        for tolerance in ((None, None), (0.0, 0.0), (0.5, 1e300), (2.0, 0.0)):
-            difference = compare(one, other, tolerance=Tolerance(*tolerance))
-            assert difference.passed is passed, tolerance
-            with_nan = compare(one, other, tolerance=Tolerance(*tolerance, equal_nan=True))
-            assert with_nan.passed is passed_equal_nan, tolerance
+        for rtol, atol in ((None, None), (0.0, 0.0), (0.5, 1e300), (2.0, 0.0)):
+            difference = compare(one, other, tolerance=Tolerance(rtol, atol))
+            assert difference.passed is passed, (rtol, atol)
+            with_nan = compare(one, other, tolerance=Tolerance(rtol, atol, equal_nan=True))
+            assert with_nan.passed is passed_equal_nan, (rtol, atol)
             if not passed:
                 assert (difference.mismatched, difference.where) == (1, (1,))
                 assert difference.max_abs_diff is not None

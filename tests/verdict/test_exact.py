@@ -25,7 +25,7 @@ COPY = "void at::native::elementwise_kernel<128, 4, at::native::gpu_kernel_impl<
 SOFTMAX = "void at::native::(anonymous namespace)::cunn_SoftMaxForward<4, float>(float*)"
 
 
-def timing(*kernels: tuple[int, str] | tuple[int, str, str], timer: str = "profiler", **others: object) -> Timing:
+def timing(*kernels: tuple[int, str] | tuple[int, str, str], timer: str = "profiler", **others: Any) -> Timing:
     found = tuple(
         Kernel(name=row[1], kind=row[2] if len(row) == 3 else "kernel", launches=row[0], median_us=1.0)  # type: ignore[arg-type]
         for row in kernels
