@@ -17,6 +17,7 @@ MODULES = {
     "compare": "compare",
     "ab": "ab.command",
     "bisect": "ab.bisect",
+    "comment": "comment",
     "merge": "merge",
     "history": "history",
     "export": "export",

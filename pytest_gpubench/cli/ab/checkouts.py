@@ -129,7 +129,8 @@ class Workspace:
 
     def check_out(self, base: str, head: str | None) -> dict[Arm, Checkout]:
         """Check the commits out and say what is compared with what; without a head it is the working tree."""
-        base_commit, head_commit = self.commit(base), self.commit("HEAD" if head is None else head)
+        head_commit = self.commit("HEAD" if head is None else head)
+        base_commit = self._base_commit(base, head_commit)
         titles = title_of(base, base_commit), self._head_title(head, head_commit)
         say(f"BASE is {titles[0]}")
         say(f"HEAD is {titles[1]}")
@@ -158,6 +159,16 @@ class Workspace:
         if self.git("rev-parse", "--is-shallow-repository").stdout.strip() == "true":
             remedy = "this clone is shallow, fetch its history first (git fetch --unshallow)"
         raise BadRequest(f"{revision!r} names no commit of {self.repository}: {remedy}")
+
+    def _base_commit(self, base: str, head_commit: str) -> str:
+        """Return a commit; of a branch with three dots after it, the one where HEAD left it, as `git diff` means it."""
+        branch = base.removesuffix("...")
+        if branch == base:
+            return self.commit(base)
+        found = self.git("merge-base", self.commit(branch), head_commit)
+        if found.returncode:
+            raise BadRequest(f"{branch} and HEAD have no commit in common: fetch the whole history (fetch-depth: 0)")
+        return found.stdout.strip()
 
     def _head_title(self, head: str | None, commit: str) -> str:
         changed = len(self.git("status", "--porcelain").stdout.splitlines())

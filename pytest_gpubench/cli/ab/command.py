@@ -14,6 +14,7 @@ from pytest_gpubench.cli.ab.runs import Runner
 from pytest_gpubench.cli.arguments import Commands
 from pytest_gpubench.cli.output import say, write
 from pytest_gpubench.errors import BadRequest, DeviceUnavailable, GpuBenchError
+from pytest_gpubench.report.html.page import plotly_source
 from pytest_gpubench.results.files import write_text
 from pytest_gpubench.verdict.rounds import Arm
 
@@ -38,7 +39,7 @@ def add(commands: Commands) -> None:
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("base", metavar="BASE", help="the commit to compare with")
+    parser.add_argument("base", metavar="BASE", help="the commit to compare with; `main...` is where HEAD left main")
     parser.add_argument("head", metavar="HEAD", nargs="?", help="the commit to judge; without one, the working tree")
     add_arguments(parser)
     parser.add_argument("--markdown", metavar="PATH", help="write the table as Markdown, for a comment or a summary")
@@ -52,6 +53,8 @@ def run(arguments: argparse.Namespace) -> int:
 
     Raises GpuBenchError, in a sentence, where nothing can be compared.
     """
+    if arguments.html:
+        plotly_source()  # raises now, not after all runs
     try:
         with prepared(arguments, arguments.base, arguments.head) as (_, checkouts, runner):
             found = compare(checkouts, runner, plan_of(arguments))

@@ -83,6 +83,23 @@ def test_an_unknown_commit_of_a_shallow_clone(git: Git, tmp_path: Path, monkeypa
         call(first)
 
 
+def test_three_dots_name_the_commit_where_head_left_a_branch(
+    git: Git, fake: FakePytest, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What main gained since then is not HEAD's to answer for."""
+    left_at = commit(git, {"us": "10"})
+    git("switch", "--quiet", "--create", "topic")
+    commit(git, {"us": "10", "new": ""})
+    git("switch", "--quiet", "main")
+    commit(git, {"us": "5"})
+    assert call("main...", "topic", "--rounds", "1") == 0
+    assert f"BASE is main... ({left_at[:8]})" in capsys.readouterr().err
+    git("switch", "--quiet", "--orphan", "other")
+    commit(git, {"us": "10"})
+    with pytest.raises(BadRequest, match="main and HEAD have no commit in common: fetch the whole history"):
+        call("main...")
+
+
 def test_a_repository_without_a_commit(git: Git) -> None:
     with pytest.raises(BadRequest, match="'HEAD' names no commit"):
         call("HEAD")

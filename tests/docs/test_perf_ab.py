@@ -1,0 +1,139 @@
+"""The action that compares both commits, and the job for GitLab: their shell, with commands that stand for ours."""
+
+import os
+import re
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml  # type: ignore[import-untyped] # it ships no types
+
+from pytest_gpubench.cli import make_parser
+from tests.docs.pages import README, blocks
+
+ACTION = yaml.safe_load((README.parent / ".github/actions/perf-ab/action.yml").read_text(encoding="utf-8"))
+FAKE = """#!/bin/bash
+printf '%s\\n' "$@" > "$LOG-$CALL"
+previous=
+for word in "$@"; do
+  if [ "$previous" = --markdown ]; then echo "the table" > "$word"; fi
+  previous=$word
+done
+exit "$STATUS"
+"""
+
+
+def resolved(text: str, inputs: Mapping[str, str], folder: Path) -> str:
+    """Return a value of the action with its expressions resolved, as GitHub does for a pull request to main."""
+    values = {f"inputs.{name}": value for name, value in inputs.items()} | {"runner.temp": str(folder)}
+    values["inputs.base || format('origin/{0}...', github.base_ref)"] = inputs["base"] or "origin/main..."
+    return re.sub(r"\$\{\{ (.*?) \}\}", lambda found: values[found[1]], text)
+
+
+def run_action(folder: Path, status: int = 0, **given: str) -> list[tuple[int, str, list[str]]]:
+    """Run the action's own steps; return of each its status, what it printed, and the words of what it called."""
+    fake = folder / "python"
+    fake.write_text(FAKE)
+    fake.chmod(0o755)
+    inputs = {name: str(value["default"]) for name, value in ACTION["inputs"].items()}
+    inputs |= {"python": str(fake), "token": "secret"} | given
+    found = []
+    for number, step in enumerate(ACTION["runs"]["steps"]):
+        if "run" not in step:
+            continue
+        log = folder / "log"
+        environment = {name: resolved(value, inputs, folder) for name, value in step["env"].items()}
+        environment |= {"LOG": str(log), "CALL": str(number), "STATUS": str(status), "PATH": os.environ["PATH"]}
+        environment["GITHUB_STEP_SUMMARY"] = str(folder / "summary")
+        command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]]
+        done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True)
+        words = folder / f"log-{number}"
+        found.append((done.returncode, done.stdout, words.read_text().splitlines() if words.exists() else []))
+    return found
+
+
+def parsed(words: list[str]) -> Any:
+    """Parse the words of a command as the command does."""
+    assert words[:2] == ["-m", "pytest_gpubench"]
+    return make_parser(words[2:]).parse_args(words[2:])
+
+
+@pytest.mark.parametrize("status", [0, 1, 2])
+def test_the_action_compares_tells_and_fails_as_ab_does(tmp_path: Path, status: int) -> None:
+    compared, summarised, commented = run_action(
+        tmp_path, status, **{"options": "--fail-slower 5% --tests 'my tests'", "pytest-args": "-m 'perf and not slow'"}
+    )
+    assert compared[0] == status
+    arguments = parsed(compared[2])
+    assert (arguments.base, arguments.head, arguments.fail_slower) == ("origin/main...", "HEAD", 0.05)
+    assert (arguments.tests, arguments.pytest_arguments) == (["my tests"], ["-m", "perf and not slow"])
+    assert (arguments.json, arguments.html) == (f"{tmp_path}/perf-ab.json", f"{tmp_path}/perf-ab.html")
+    assert summarised[0] == 0
+    assert (tmp_path / "summary").read_text() == "the table\n"
+    assert commented[0] == 0, "a comment that cannot be written is a warning"
+    assert ("::warning::there is no comment" in commented[1]) == (status != 0)
+    arguments = parsed(commented[2])
+    assert (arguments.file, arguments.marker) == (f"{tmp_path}/perf-ab.md", "perf-ab")
+
+
+def test_a_matrix_names_its_jobs(tmp_path: Path) -> None:
+    compared, _, commented = run_action(tmp_path, name="perf-h200", base="v1.2")
+    assert parsed(compared[2]).base == "v1.2"
+    assert parsed(commented[2]).marker == "perf-h200"
+
+
+def test_expressions_stay_out_of_the_shell_and_every_step_names_it() -> None:
+    """An expression in a script would be run as shell, whatever a branch is called."""
+    steps = ACTION["runs"]["steps"]
+    assert ACTION["runs"]["using"] == "composite"
+    assert all("${{" not in step.get("run", "") for step in steps)
+    assert all(step["shell"] == "bash" for step in steps if "run" in step)
+    assert [step["if"] for step in steps[1:]] == [
+        "${{ !cancelled() }}",
+        "${{ !cancelled() && github.event_name == 'pull_request' }}",
+        "${{ !cancelled() }}",
+    ], "what is told is told of a regression too"
+    assert all("token" not in str(step.get("env", {})) for step in steps[:2]), "tests do not see the token"
+
+
+def test_the_page_uses_inputs_that_the_action_has() -> None:
+    (job,) = [
+        job for job in jobs().values() if "steps" in job and any("perf-ab@" in str(step) for step in job["steps"])
+    ]
+    (step,) = [step for step in job["steps"] if "perf-ab@" in step.get("uses", "")]
+    assert set(step["with"]) <= set(ACTION["inputs"])
+    assert any(step.get("with") == {"fetch-depth": 0} for step in job["steps"])
+
+
+def test_the_job_of_gitlab_compares_and_comments(tmp_path: Path) -> None:
+    job = jobs()["perf-ab gitlab"]
+    command = tmp_path / "pytest-gpubench"
+    command.write_text(FAKE)
+    command.chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "LOG": str(tmp_path / "log"), "STATUS": "1"}
+    environment["CI_MERGE_REQUEST_DIFF_BASE_SHA"] = "0123abc"
+    for call, line in (("ab", job["script"][-1]), ("comment", job["after_script"][0].split(" && ")[-1])):
+        done = subprocess.run(["bash", "-c", line], env=environment | {"CALL": call}, cwd=tmp_path)
+        assert done.returncode == 1
+        words = ["-m", "pytest_gpubench", *(tmp_path / f"log-{call}").read_text().splitlines()]
+        arguments = parsed(words)
+        if call == "ab":
+            assert (arguments.base, arguments.head, arguments.pytest_arguments) == ("0123abc", "HEAD", ["-m", "perf"])
+            assert {arguments.markdown, arguments.json, arguments.html} == {
+                f"perf-ab.{end}" for end in ("md", "json", "html")
+            }
+        else:
+            assert arguments.file == "perf-ab.md"
+    assert job["artifacts"] == {"when": "always", "paths": ["perf-ab.*"]}
+
+
+def jobs() -> dict[str, Any]:
+    """Return the jobs of the page, those of GitLab with the word behind their name."""
+    found: dict[str, Any] = {}
+    for block in blocks("yaml"):
+        if block.page == "ci":
+            content = yaml.safe_load(block.text)
+            found |= content.get("jobs") or {f"{name} gitlab": job for name, job in content.items()}
+    return found
