@@ -37,9 +37,10 @@ class Containment:
 
     def contain(self, plugin: object) -> None:
         """Contain the hooks of a plugin that is about to be registered; wrappers contain themselves."""
-        for name in dir(plugin):
+        names = [name for name in dir(plugin) if name.startswith("pytest_") and name not in IN_A_PHASE]
+        for name in names:
             hook = getattr(plugin, name)
-            if name.startswith("pytest_") and name not in IN_A_PHASE and not inspect.isgeneratorfunction(hook):
+            if not inspect.isgeneratorfunction(hook):
                 setattr(plugin, name, self._contained(hook))
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
