@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Callable, Generator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,7 +47,8 @@ class Failures:
         report = yield
         error = None if call.excinfo is None else call.excinfo.value
         page = error.page if isinstance(error, (GpuBenchError, LimitBroken, WrongResult)) else ""
-        _edit(report.longrepr, page)
+        with suppress(Exception):  # another plugin's representation may be of any kind
+            _edit(report.longrepr, page)
         return report
 
     def pytest_enter_pdb(self, pdb: Any) -> None:
