@@ -98,7 +98,7 @@ def test_every_hook_may_break_without_ending_the_run(bench_run: BenchRun, monkey
     result.assert_outcomes(passed=2)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     told = re.findall(r"gpu_bench: an error of its own in (pytest_\w+)", result.stdout.str())
-    called = {name for _, name in our_hooks()} - {"pytest_configure_node", "pytest_handlecrashitem"}
+    called = {name for _, name in our_hooks()} - {"pytest_configure_node", "pytest_handlecrashitem", "pytest_enter_pdb"}
     assert set(told) == {name for name in called if "xdist" not in name}
 
 

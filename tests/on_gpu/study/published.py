@@ -1,6 +1,6 @@
 """Measure published kernel changes again.
 
-published FOLDER [NAME ...] [--all-shapes] [--max-time SECONDS] [--check]
+published FOLDER [NAME ...] [--all-shapes] [--budget-s SECONDS] [--check]
 
 FOLDER holds what is compared, laid out as in the projects' repositories: `<folder of the change>/before` and `/after`,
 each with the package of that commit (`liger_kernel`, `fast_llm`, `flash_attn`; `fused_softmax.py` for the tutorial).
@@ -73,10 +73,10 @@ def compare(pair: Pair, test: CurrentTest, **options: Any) -> Comparison:
     )
 
 
-def measure(pair: Pair, over_torch: bool, max_time_s: float | None) -> Found:
+def measure(pair: Pair, over_torch: bool, budget_s: float | None) -> Found:
     """Compare as a test would, and by do_bench."""
     began_s = time.perf_counter()
-    comparison = compare(pair, study_test_with(Limits(), seed=0), budget_s=max_time_s)
+    comparison = compare(pair, study_test_with(Limits(), seed=0), budget_s=budget_s)
     took_s = time.perf_counter() - began_s
     speedup = comparison["after"].speedup
     assert speedup is not None
@@ -114,7 +114,7 @@ def sides_of(folder: Path, change: Change) -> tuple[Side, Side]:
     return Side(root / "before"), Side(root / "after")
 
 
-def run(folder: Path, changes: Sequence[Change], all_shapes: bool, max_time_s: float | None) -> None:
+def run(folder: Path, changes: Sequence[Change], all_shapes: bool, budget_s: float | None) -> None:
     """Print a line for each case; a case that fails says so in its line."""
     device = start_profiler()
     print_head("change | on | ratio | quads | table | off by | do_bench | the table's | before us | after us | s")
@@ -122,7 +122,7 @@ def run(folder: Path, changes: Sequence[Change], all_shapes: bool, max_time_s: f
     for change in changes:
         for case in change.cases if all_shapes else change.cases[:1]:
             try:
-                found = measure_case(folder, change, case, device.torch_device, max_time_s)
+                found = measure_case(folder, change, case, device.torch_device, budget_s)
                 offs[change.name].append(abs(found.ratio / change.table - 1))
                 print_row(row_of(change, case, found))
             except Exception as error:
@@ -139,9 +139,9 @@ def run(folder: Path, changes: Sequence[Change], all_shapes: bool, max_time_s: f
         print(f"median distance {statistics.median(known):.2%}")
 
 
-def measure_case(folder: Path, change: Change, case: Case, device: torch.device, max_time_s: float | None) -> Found:
+def measure_case(folder: Path, change: Change, case: Case, device: torch.device, budget_s: float | None) -> Found:
     """Measure a case; its tensors are gone when this returns."""
-    return measure(change.make(*sides_of(folder, change), case, device), change.over_torch, max_time_s)
+    return measure(change.make(*sides_of(folder, change), case, device), change.over_torch, budget_s)
 
 
 def run_check(folder: Path, changes: Sequence[Change]) -> None:
@@ -166,7 +166,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(c.name for c in CHANGES)}")
     parser.add_argument("--all-shapes", action="store_true", help="all shapes that the claim may have been made on")
-    parser.add_argument("--max-time", type=float, help="seconds of a comparison; unset, as in a test without a limit")
+    parser.add_argument("--budget-s", type=float, help="seconds of a comparison; unset, as in a test without a limit")
     parser.add_argument("--check", action="store_true", help="compare outputs of tiny inputs on the CPU")
     chosen = parser.parse_intermixed_args(arguments)
     unknown = set(chosen.names) - {change.name for change in CHANGES}
@@ -176,4 +176,4 @@ def main(arguments: Sequence[str]) -> None:
     if chosen.check:
         run_check(chosen.folder, changes)
     else:
-        run(chosen.folder, changes, chosen.all_shapes, chosen.max_time)
+        run(chosen.folder, changes, chosen.all_shapes, chosen.budget_s)
