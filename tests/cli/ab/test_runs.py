@@ -75,10 +75,20 @@ def test_tests_that_cannot_run(git: Git, fake: FakePytest, tmp_path: Path, statu
     assert left(tmp_path) == []
 
 
+@pytest.mark.parametrize("is_written", [True, False])
 def test_nothing_measured_at_all(
-    git: Git, fake: FakePytest, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    git: Git, fake: FakePytest, capsys: pytest.CaptureFixture[str], tmp_path: Path, is_written: bool
 ) -> None:
+    """A run that measured nothing writes no results."""
     commit(git, {"us": "nothing"})
+    write = fake.write
+
+    def write_as_asked(folder: Path, junit: Path, results: Path) -> None:
+        write(folder, junit, results)
+        if not is_written:
+            results.unlink()
+
+    fake.write = write_as_asked  # type: ignore[method-assign] # for this test
     assert call("main") == 2
     assert capsys.readouterr().out == "gpu_bench: nothing was compared: no measurement is in both versions\n"
     assert fake.arms == "BW", "further runs would measure nothing either"
