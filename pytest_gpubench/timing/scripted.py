@@ -1,13 +1,15 @@
 """Given samples instead of measured ones: for tests of this plugin, and of what users build on it."""
 
-import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import cycle
+from numbers import Real
 from typing import ParamSpec, TypeVar
 
 from pytest_gpubench.errors import BadRequest
+from pytest_gpubench.results.model import LONGEST_US
 from pytest_gpubench.timing.base import Call, Record, Rep, Session, Timer
+from pytest_gpubench.units import repr_of
 
 __tracebackhide__ = True
 
@@ -41,16 +43,36 @@ def scripted(
     """Give a function the samples that `timer="scripted"` plays for it, in turn, over and over.
 
     samples_us: microseconds, one per call. kernels: names of the kernels that share each sample equally.
-    Raises BadRequest for no samples, or one that is not above 0 and finite.
+    Raises BadRequest for no samples, or one that is not above 0 and finite, and for kernels that are no texts.
     """
-    if not samples_us or not kernels or any(not 0 < sample < math.inf for sample in samples_us):
-        raise BadRequest(f"scripted(samples_us={samples_us!r}): it takes at least one sample, each above 0 and finite")
+    samples, names = _checked_samples(samples_us), _checked_kernels(kernels)
 
     def attach(function: Callable[P, R]) -> Callable[P, R]:
-        setattr(function, _ATTRIBUTE, Script(tuple(samples_us), tuple(kernels)))
+        setattr(function, _ATTRIBUTE, Script(samples, names))
         return function
 
     return attach
+
+
+def _checked_samples(given: Iterable[object]) -> tuple[float, ...]:
+    """Return samples as floats, whatever kind of number they are; raise BadRequest."""
+    try:
+        samples = [float(each) if not isinstance(each, bool) and isinstance(each, Real) else 0.0 for each in given]
+    except (TypeError, OverflowError):
+        samples = []
+    if not samples or not all(0 < sample < LONGEST_US for sample in samples):
+        found = repr_of(given)
+        raise BadRequest(
+            f"scripted(samples_us={found}): it takes at least one sample, each a number above 0 and finite"
+        )
+    return tuple(samples)
+
+
+def _checked_kernels(given: object) -> tuple[str, ...]:
+    names = (given,) if isinstance(given, str) else given
+    if not isinstance(names, Sequence) or not names or not all(isinstance(name, str) and name for name in names):
+        raise BadRequest(f"scripted(kernels={repr_of(given)}): it takes names of kernels, at least one")
+    return tuple(names)
 
 
 def script_of(function: object) -> Script | None:

@@ -171,7 +171,10 @@ def test_second(gpu_bench, size):
         ("gpu_bench.measure(fast, reps=0)", "measure(reps=...): 0 is not valid, it must be at least 1"),
         ("gpu_bench.measure(fast, budget_s=-1.0)", "measure(budget_s=...): -1.0 is not valid, it must be above 0*"),
         ("gpu_bench(print)", "timer='scripted' needs samples: decorate 'print' with @scripted(samples_us=[[]...[]])"),
-        ("scripted([])(print)", "scripted(samples_us=[[][]]): it takes at least one sample, each above 0 and finite"),
+        (
+            "scripted([])(print)",
+            "scripted(samples_us=[[][]]): it takes at least one sample, each a number above 0 and finite",
+        ),
         ("gpu_bench.measure(lambda: gpu_bench(fast), label='out')", "*'fast' cannot be measured while 'out' is*"),
     ],
 )

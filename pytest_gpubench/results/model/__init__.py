@@ -13,9 +13,10 @@ from pytest_gpubench.results.model.measurement import (
 )
 from pytest_gpubench.results.model.plain import plain, text_of
 from pytest_gpubench.results.model.record import CommitInfo, SavedRun, TestRecord, Turn, decode, encode
-from pytest_gpubench.results.model.timing import Kernel, Stretch, Timing
+from pytest_gpubench.results.model.timing import LONGEST_US, Kernel, Stretch, Timing
 
 __all__ = [
+    "LONGEST_US",
     "VALIDITY",
     "CommitInfo",
     "Comparison",

@@ -18,6 +18,10 @@ from pytest_gpubench.units import count, format_time
 __tracebackhide__ = True
 
 
+LONGEST_US = 1e15
+"""No sample takes thirty years."""
+
+
 class Kernel(msgspec.Struct, frozen=True, kw_only=True):
     """Describe what one kernel, or one kind of copy, took of a call."""
 

@@ -3,13 +3,14 @@
 import gc
 import os
 import stat
+from codecs import BOM_UTF8
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from pytest_gpubench.errors import BadFile
 from pytest_gpubench.results.files import explaining_os_errors, shown, write_file
-from pytest_gpubench.results.model import Measurement, SavedRun
+from pytest_gpubench.results.model import LONGEST_US, Measurement, SavedRun
 from pytest_gpubench.results.store.schema import File, decode, encode_run
 from pytest_gpubench.units import format_bytes
 
@@ -63,10 +64,11 @@ def _read(path: Path) -> bytes:
             start = file.read(4096)
             _check_start(start, path)
             file.seek(0)
-            return file.read()
+            return file.read().removeprefix(BOM_UTF8)
 
 
 def _check_start(start: bytes, path: Path) -> None:
+    start = start.removeprefix(BOM_UTF8)  # some editors and shells write one
     if not start:
         raise BadFile(f"{shown(path)} is empty: save the run again")
     text = start.lstrip(b" \t\r\n")
@@ -101,10 +103,14 @@ def _check(file: File) -> None:
 def _wrong_number(measurement: Measurement) -> str | None:
     """Return the path and value of a time, or ratio of times, that is not above 0; None where all are."""
     timing, speedup = measurement.timing, measurement.speedup
-    if timing.samples_us and not min(timing.samples_us) > 0:
-        index = next(index for index, sample in enumerate(timing.samples_us) if not sample > 0)
-        return f"timing.samples_us[{index}]` is {timing.samples_us[index]:g}, not above 0"
+    if timing.samples_us and not (min(timing.samples_us) > 0 and max(timing.samples_us) < LONGEST_US):
+        index = next(index for index, sample in enumerate(timing.samples_us) if not 0 < sample < LONGEST_US)
+        return _not_a_time(f"timing.samples_us[{index}]", timing.samples_us[index])
     for name in ("ratio", "reference_us"):
-        if speedup is not None and not getattr(speedup, name) > 0:
-            return f"speedup.{name}` is {getattr(speedup, name):g}, not above 0"
+        if speedup is not None and not 0 < getattr(speedup, name) < LONGEST_US:
+            return _not_a_time(f"speedup.{name}", getattr(speedup, name))
     return None
+
+
+def _not_a_time(field: str, value: float) -> str:
+    return f"{field}` is {value:g}, not {'above 0' if not value > 0 else f'below {LONGEST_US:g}'}"

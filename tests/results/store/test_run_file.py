@@ -149,6 +149,8 @@ RECORD, MEASUREMENT = "$.gpu_bench.records[5]", "$.gpu_bench.records[5].measurem
         ("timing.samples_us.3", None, f"Expected `float`, got `null` - at `{MEASUREMENT}.timing.samples_us[3]`"),
         ("timing.samples_us.3", "fast", f"Expected `float`, got `str` - at `{MEASUREMENT}.timing.samples_us[3]`"),
         ("timing.samples_us.3", -2.5, f"`{MEASUREMENT}.timing.samples_us[3]` is -2.5, not above 0"),
+        ("timing.samples_us.1", 1e308, f"`{MEASUREMENT}.timing.samples_us[1]` is 1e+308, not below 1e+15"),
+        ("speedup.reference_us", 1e308, f"`{MEASUREMENT}.speedup.reference_us` is 1e+308, not below 1e+15"),
         ("timing.samples_us.0", 0, f"`{MEASUREMENT}.timing.samples_us[0]` is 0, not above 0"),
         ("timing.samples_us.11", 10**400, f"Number out of range - at `{MEASUREMENT}.timing.samples_us[11]`"),
         ("timing.samples_us", 5, f"Expected `array`, got `int` - at `{MEASUREMENT}.timing.samples_us`"),
@@ -213,6 +215,13 @@ def test_any_run_survives(tests: int, reps: int, seed: int, tmp_path_factory: py
     run = make_run(tests, reps, seed)
     write_run(run, path)
     assert read_run(path) == run
+
+
+def test_a_mark_of_byte_order_is_passed_over(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    write_run(make_run(), path)
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert read_run(path) == make_run()
 
 
 def test_text_that_is_not_unicode_is_escaped(tmp_path: Path) -> None:

@@ -1,0 +1,41 @@
+"""Scripted samples are numbers of any kind, and become floats when a function is decorated."""
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pytest_gpubench import BadRequest, scripted
+from pytest_gpubench.timing.scripted import script_of
+
+
+@pytest.mark.parametrize(
+    "samples",
+    [(2, 3), (np.float64(2), np.float32(3)), (Fraction(2), Fraction(3)), np.array([2.0, 3.0]), (np.int64(2), 3)],
+)
+def test_numbers_become_floats(samples: Any) -> None:
+    script = script_of(scripted(samples)(lambda: 0))
+    assert script is not None
+    assert script.samples_us == (2.0, 3.0)
+    assert all(type(each) is float for each in script.samples_us)
+
+
+@pytest.mark.parametrize(
+    "samples", [[], [True], [np.True_], ["10"], "10", 5, None, [None], [1e308], [10**400], [0], [-1], [float("nan")]]
+)
+def test_other_samples_are_refused(samples: Any) -> None:
+    with pytest.raises(BadRequest, match=r"^scripted\(samples_us=.*\): it takes at least one sample, each a number"):
+        scripted(samples)
+
+
+@pytest.mark.parametrize("kernels", [[], 5, [5], None, ""])
+def test_kernels_are_names(kernels: Any) -> None:
+    with pytest.raises(BadRequest, match=r"^scripted\(kernels=.*\): it takes names of kernels, at least one"):
+        scripted([1.0], kernels)
+
+
+def test_one_name_is_one_kernel() -> None:
+    script = script_of(scripted([1.0], "softmax")(lambda: 0))
+    assert script is not None
+    assert script.kernels == ("softmax",)
