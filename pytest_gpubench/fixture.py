@@ -15,7 +15,7 @@ from pytest_gpubench.bench.request import Request, T
 from pytest_gpubench.correctness import Tolerance
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.gpu.device import Device, required_device
-from pytest_gpubench.limits import Limits
+from pytest_gpubench.limits import Limits, check_flags
 from pytest_gpubench.results.model import Comparison, Timing
 from pytest_gpubench.results.phases import Phases
 from pytest_gpubench.running_test import CurrentTest, answer
@@ -127,7 +127,7 @@ class GpuBench(Spelled):
         atol: float | None = None,
         equal_nan: bool = False,
         golden: Golden = None,
-        golden_factor: float = 2.0,
+        golden_factor: float | None = None,
         grads: bool = False,
         interleave: bool = True,
         names: Sequence[str] | None = None,
@@ -144,7 +144,7 @@ class GpuBench(Spelled):
         random numbers for each call.
         rtol, atol, equal_nan: as in torch.testing.assert_close; None are its tolerances for the dtype.
         golden: "float64" runs the reference in float64 too, a function stands for it; both arms are then judged by
-        their errors against that, and the candidate is allowed golden_factor times the reference's.
+        their errors against that, and the candidate is allowed golden_factor times the reference's (None: 2 times).
         grads: compare the gradients of the inputs too, under the same upstream gradient; with a backward this is done
         for the inputs that require one.
         interleave: False times one arm after the other, for collectives.
@@ -160,6 +160,7 @@ class GpuBench(Spelled):
         Raises WrongResult where an output differs, UnfairComparison where inputs are overwritten, InvalidResult for a
         time that cannot be true, and what `measure` raises.
         """
+        check_flags("compare", equal_nan=equal_nan, grads=grads, interleave=interleave, vary=vary)
         chosen["timer"] = judging_timer(chosen.get("timer"), timers)
         rules = self._rules("compare", chosen, backward)
         arguments, tolerance = VariedArguments.of(make_arguments(args, kwargs, setup)), Tolerance(rtol, atol, equal_nan)

@@ -32,6 +32,13 @@ def check_count(asked: str, given: object, least: int, what: str = "a whole numb
         raise BadRequest(f"{asked.format(repr(given))} is not valid: it must be {what}, at least {least}")
 
 
+def check_flags(method: str, **flags: object) -> None:
+    """Raise BadRequest for an argument that is neither True nor False."""
+    for name, value in flags.items():
+        if not isinstance(value, bool):
+            raise BadRequest(f"{method}({name}={repr_of(value)}) is not valid: it must be True or False")
+
+
 def positive_number(value: object) -> float:
     """Return a finite number above 0, or raise ValueError saying what is wrong with it."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):

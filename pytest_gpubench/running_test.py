@@ -233,6 +233,7 @@ def answer(test: CurrentTest, request: Request[T], say: Say) -> T:
                 results.append(test.search.obtain(request, say, measured))
             finally:
                 say("")
+                test.warn(*request.remarks)
         return measured
 
     held = hold_against_past(test, request, obtain)

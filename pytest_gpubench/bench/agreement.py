@@ -20,6 +20,7 @@ from pytest_gpubench.correctness import (
 )
 from pytest_gpubench.correctness.chunks import blocks_of
 from pytest_gpubench.correctness.memory import overlaps
+from pytest_gpubench.correctness.snapshot import Snapshot
 from pytest_gpubench.correctness.variation import Way
 from pytest_gpubench.errors import (
     BadRequest,
@@ -29,7 +30,8 @@ from pytest_gpubench.errors import (
     WrongResult,
     annotate,
 )
-from pytest_gpubench.timing.calls import GRADIENT_SEED, Arguments, Backward, name_of, upstream_gradient
+from pytest_gpubench.timing.calls import GRADIENT_SEED, Arguments, Backward, name_of, refuse_lazy, upstream_gradient
+from pytest_gpubench.units import repr_of
 
 if TYPE_CHECKING:
     import torch
@@ -38,6 +40,8 @@ __tracebackhide__ = True
 
 Function = Callable[..., object]
 Golden = Literal["float64"] | Function | None
+GOLDEN_FACTOR = 2.0
+"""How many times the reference's error a candidate may have, where the test does not say."""
 ROUNDING_HINT = 'if only rounding differs, compare with golden="float64", or give rtol= and atol='
 
 
@@ -75,11 +79,21 @@ class Agreement:
     arguments: VariedArguments
     tolerance: Tolerance
     golden: Golden
-    golden_factor: float
+    golden_factor: float | None
     grads: bool
     """Whether gradients have to be compared; where `backward` is timed they are, if any input requires one."""
     backward: Backward
     device: "torch.device"
+    remarks: list[str] = field(default_factory=list)
+    """What else the functions have shown."""
+
+    def __post_init__(self) -> None:
+        if self.golden is not None and self.golden != "float64" and not callable(self.golden):
+            raise BadRequest(f"golden= must be 'float64' or a function, found {repr_of(self.golden)}")
+        if self.golden is None and self.golden_factor is not None:
+            raise BadRequest(
+                f"golden_factor={repr_of(self.golden_factor)} is given without golden=: give both, or none"
+            )
 
     @property
     def variation(self) -> Variation:
@@ -116,15 +130,16 @@ class Agreement:
 
     def compare(self, found: Ran, expected: Ran, poisoned: bool = False) -> tuple[Difference, ...]:
         """Return the differences of outputs and gradients."""
-        golden = self._run_golden(expected)
+        golden, factor = self._run_golden(expected), GOLDEN_FACTOR if self.golden_factor is None else self.golden_factor
         differences = compare_outputs(
             found.outputs,
             expected.outputs,
             self.tolerance,
             golden=golden and golden.outputs,
-            golden_factor=self.golden_factor,
+            golden_factor=factor,
             poisoned=poisoned,
         )
+        self.remarks[:] = dict.fromkeys([*self.remarks, *filter(None, (each.doubt for each in differences))])
         return differences + tuple(
             replace(difference, name=f"grad {name}")
             for name in expected.gradients
@@ -133,7 +148,7 @@ class Agreement:
                 expected.gradients[name],
                 self.tolerance,
                 golden=golden and golden.gradients.get(name),
-                golden_factor=self.golden_factor,
+                golden_factor=factor,
             )
         )
 
@@ -149,14 +164,28 @@ class Agreement:
                 # an output of a timed call may be a copy, which has no gradient
                 gradients = self._gradients(outputs, args, kwargs, expected.outputs) if expected.gradients else {}
                 return Ran(outputs, gradients)
-        if not callable(self.golden):
-            raise BadRequest(f"golden= must be 'float64' or a function, found {self.golden!r}")
-        return Ran(self.golden(*args, **kwargs), {})
+        before = self._snapshot(args, kwargs)
+        outputs = self.golden(*args, **kwargs)
+        self._refuse_overwriting("golden=", before)
+        if all(leaf is None for _, leaf in flatten(outputs)):
+            raise BadRequest("golden= returns no output: let it return what the reference does, more precisely")
+        return Ran(outputs, {})
+
+    def _snapshot(self, args: tuple[object, ...], kwargs: dict[str, object]) -> "Snapshot | None":
+        """Return what the arguments hold; None where each call gets its own."""
+        return snapshot(args, kwargs) if self.arguments.setup is None else None
+
+    def _refuse_overwriting(self, who: str, before: "Snapshot | None") -> None:
+        if before is not None and (names := changed(before)):
+            raise UnfairComparison(
+                f"{who} overwrote {', '.join(names)}: the next call would get other inputs; "
+                "give setup=, which makes new arguments for each call"
+            )
 
     def _run(self, function: Function, who: str, expected: Ran | None = None) -> Ran:
         """Run a function; a candidate, for which outputs are expected, in memory poisoned at the last moment."""
         args, kwargs = self.fresh()
-        before = snapshot(args, kwargs) if self.arguments.setup is None else None
+        before = self._snapshot(args, kwargs)
         if expected is not None:
             poison_free_memory(expected.outputs, self.device)
         try:
@@ -166,11 +195,8 @@ class Agreement:
         except Exception as error:
             annotate(error, f"gpu_bench: raised by {who}, whose outputs were to be compared")
             raise
-        if before is not None and (names := changed(before)):
-            raise UnfairComparison(
-                f"{who} overwrote {', '.join(names)}: the next call would get other inputs; "
-                "give setup=, which makes new arguments for each call"
-            )
+        refuse_lazy(outputs, name_of(function))
+        self._refuse_overwriting(who, before)
         if expected is not None and self.arguments.setup is None and (shared := aliases(outputs, args, kwargs)):
             reference_shares = aliases(self.reference(*args, **kwargs), args, kwargs)
             if not reference_shares:

@@ -24,6 +24,7 @@ from pytest_gpubench.timing.interpreter import counting_launches
 from pytest_gpubench.timing.measurement import samples_of
 from pytest_gpubench.timing.overhead import take_overhead
 from pytest_gpubench.timing.rounds import Interleaved
+from pytest_gpubench.units import repr_of
 from pytest_gpubench.verdict.speedup import SpeedupJudgement
 from pytest_gpubench.verdict.time import Judgement
 
@@ -71,6 +72,11 @@ class CompareRequest(Request[Comparison]):
             raise BadRequest(f"alpha is {self.settings.alpha:g}: a comparison needs one below 0.5, or chance decides")
         check_work(self.bytes, self.flops)
         speedup_limits(self.limits, self.judged)
+
+    @property
+    def remarks(self) -> Sequence[str]:
+        """What else its functions have shown."""
+        return self.agreement.remarks
 
     @property
     def reference(self) -> str:
@@ -207,9 +213,10 @@ def judging_timer(timer: TimerName | None, timers: Sequence[TimerName] | None) -
     """Return the timer that judges; raise BadRequest for invalid ones."""
     if timers is None:
         return timer
-    unknown = [each for each in timers if each not in TIMERS]
-    if isinstance(timers, str) or not timers or unknown or len(set(timers)) < len(timers):
-        raise BadRequest(f"compare(timers={timers!r}) is not valid: give different ones of {', '.join(TIMERS)}")
+    several = isinstance(timers, Sequence) and not isinstance(timers, str)
+    if not several or not timers or any(timers.count(each) > 1 or each not in TIMERS for each in timers):
+        given = repr_of(timers)
+        raise BadRequest(f"compare(timers={given}) is not valid: give a list of different ones of {', '.join(TIMERS)}")
     if timer is not None and timer != timers[0]:
         raise BadRequest(f"compare(timer={timer!r}, timers={timers!r}): the first of timers= judges; leave timer= out")
     return timers[0]

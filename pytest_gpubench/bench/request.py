@@ -47,6 +47,11 @@ class Request(ABC, Generic[T]):
         return " and ".join(self.calls)
 
     @property
+    def remarks(self) -> Sequence[str]:
+        """What the run should say at its end of functions that were called."""
+        return ()
+
+    @property
     def judged(self) -> Sequence[str]:
         """The labels of the functions that limits are judged for."""
         return list(self.calls)

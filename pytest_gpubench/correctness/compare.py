@@ -139,10 +139,13 @@ def _compare_parts(name: str, pair: Pair) -> Difference:
 
 
 def _compare_with_golden(name: str, pair: Pair, golden: "torch.Tensor") -> Difference:
+    import torch
+
     elements = max(pair.found.numel(), 1)
     reference = judge_chunks(pair.expected, partial(judge_reference, pair, golden))
     seen = judge_chunks(pair.found, partial(judge_by_golden, pair, golden, reference.max_abs_diff), pair.rules.poisoned)
-    allowed_rms = pair.rules.golden_factor * math.sqrt(reference.squares / elements) + rms_of_last_place(pair, golden)
+    last_place = rms_of_last_place(pair, golden)
+    allowed_rms = pair.rules.golden_factor * math.sqrt(reference.squares / elements) + last_place
     errors = GoldenErrors(
         max_abs_diff=seen.max_abs_diff,
         rms_diff=math.sqrt(seen.squares / elements),
@@ -150,6 +153,7 @@ def _compare_with_golden(name: str, pair: Pair, golden: "torch.Tensor") -> Diffe
         reference_rms_diff=math.sqrt(reference.squares / elements),
         allowed_rms_diff=allowed_rms,
         factor=pair.rules.golden_factor,
+        rms=last_place / torch.finfo(pair.found.dtype).eps,
     )
     return _make_difference(name, pair, seen, errors)
 

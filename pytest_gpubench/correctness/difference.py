@@ -9,6 +9,8 @@ __tracebackhide__ = True
 
 Number = bool | int | float | complex
 
+MOST_DISAGREEMENT = 0.1
+"""The largest error of a reference, as a part of golden itself, that is not called a doubt: float8 rounds by 6 %."""
 ROUNDING_FACTOR = 100
 """A difference up to so many times the allowed one may be rounding: a long sum in another order is off by as much."""
 
@@ -23,6 +25,8 @@ class GoldenErrors:
     reference_rms_diff: float
     allowed_rms_diff: float
     factor: float
+    rms: float
+    """About the RMS of golden itself."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,18 @@ class Difference:
         if self.passed or self.golden is not None or self.unwritten or not isinstance(self.found, (float, complex)):
             return False
         return bool(self.abs_diff and self.allowed and self.abs_diff <= ROUNDING_FACTOR * self.allowed)
+
+    @property
+    def doubt(self) -> str:
+        """Why golden may compute something else than the reference; empty where they agree."""
+        found = self.golden
+        if found is None or found.reference_rms_diff <= MOST_DISAGREEMENT * found.rms:
+            return ""
+        return (
+            f"golden= and the reference disagree about {self.name}: the reference's RMS error is "
+            f"{found.reference_rms_diff:.4g}, and the RMS of golden {found.rms:.4g}; does golden= compute the same? "
+            f"The candidate was allowed {found.factor:g} times that error"
+        )
 
     @property
     def line(self) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.timing.base import Call, Prepared
-from pytest_gpubench.units import printable
+from pytest_gpubench.units import printable, repr_of
 
 if TYPE_CHECKING:
     import torch
@@ -64,7 +64,10 @@ def make_arguments(
         raise BadRequest(f"setup= must be a function without arguments, found {type(setup).__name__}")
     if isinstance(args, (str, bytes)) or not isinstance(args, Sequence):
         raise BadRequest(f"args= must be a tuple of positional arguments, found {type(args).__name__}")
-    return Arguments(tuple(args), dict(kwargs or {}), setup)
+    named = {} if kwargs is None else kwargs
+    if not isinstance(named, Mapping) or not all(isinstance(name, str) for name in named):
+        raise BadRequest(f"kwargs= must be a mapping of names to keyword arguments, found {repr_of(kwargs)}")
+    return Arguments(tuple(args), dict(named), setup)
 
 
 def make_call(

@@ -63,7 +63,8 @@ class TestGolden:
         )
         assert numbers
         assert [float(number) for number in numbers.groups()] == [
-            pytest.approx(number, rel=5e-4) for number in dataclasses.astuple(difference.golden)
+            pytest.approx(number, rel=5e-4)
+            for number in dataclasses.astuple(difference.golden)[: len(numbers.groups())]
         ]
 
     @pytest.mark.parametrize("dtype", [*FLOATS, *FLOAT8, *COMPLEX])

@@ -25,6 +25,9 @@ def shaky(x): return x + x
 
 @scripted([10.0])
 def wrong(x): return x * 2 + (x > 5)
+
+@scripted([10.0])
+async def later(x): return x * 2
 """
 
 
@@ -182,6 +185,20 @@ def test_an_impossible_limit_is_refused_at_setup(bench_run: BenchRun, limit: str
             "compare(add, double, (x,), grads=True)",
             "grads=True compares gradients of the inputs, but none requires one: set requires_grad",
         ),
+        ("compare(add, double, (x,), kwargs=5)", "kwargs= must be a mapping of names to keyword arguments, found 5"),
+        ("compare(add, double, (x,), {5: x})", "kwargs= must be a mapping of names to keyword arguments, found {5:*"),
+        ("compare(add, double, (x,), timers=5)", "compare(timers=5) is not valid: give a list of different ones of *"),
+        ("compare(add, double, (x,), timers=[[]])", "compare(timers=[[][[][]][]]) is not valid: give a list of *"),
+        (
+            "compare(add, double, (x,), equal_nan='no')",
+            "compare(equal_nan='no') is not valid: it must be True or False",
+        ),
+        ("compare(add, double, (x,), grads=1)", "compare(grads=1) is not valid: it must be True or False"),
+        ("compare(add, double, (x,), vary=None)", "compare(vary=None) is not valid: it must be True or False"),
+        ("compare(add, double, (x,), golden_factor=3.0)", "golden_factor=3.0 is given without golden=: give both*"),
+        ("compare(add, double, (x,), golden=lambda x: None)", "golden= returns no output: let it return what *"),
+        ("compare(later, double, (x,))", "'later' returns a coroutine, its body does not run when it is called*"),
+        ("compare(add, lambda x: (y for y in x), (x,))", "'<lambda>' returns a generator, its body does not run*"),
         ("compare(add, lambda x: None, (x,))", "there is nothing to compare: the reference returns no output; let it*"),
         ("compare(add, lambda x: [], (x,))", "there is nothing to compare: the reference returns no output; let it*"),
         ("compare(lambda x: x * 2, double, (x,))", "timer='scripted' needs samples: decorate '<lambda>' with *"),
@@ -525,6 +542,27 @@ def one_by_one(a): return sum(a)
 @scripted([1.0])
 def coarse(a): return a.half().sum().float()
 """
+
+
+def test_a_golden_function_is_doubted_and_may_not_overwrite(bench_run: BenchRun) -> None:
+    result = bench_run(f"""{FUNCTIONS}
+def zeroing(x):
+    doubled = x.double() * 2
+    x.zero_()
+    return doubled
+
+def test_overwritten(gpu_bench): gpu_bench.compare(add, double, (x.clone(),), golden=zeroing)
+def test_doubted(gpu_bench): gpu_bench.compare(add, double, (x,), golden=lambda x: x.double() * 3)
+def test_close(gpu_bench): gpu_bench.compare(add, double, (x,), golden=lambda x: x.double() * 2.1)
+""")
+    result.assert_outcomes(failed=1, passed=2)
+    result.stdout.fnmatch_lines(
+        [
+            "E *UnfairComparison: golden= overwrote args[[]0[]]: the next call would get other inputs; give setup=*",
+            "gpu_bench: warning: *::test_doubted: golden= and the reference disagree about out: the reference's RMS*",
+        ]
+    )
+    assert "test_close: golden=" not in result.stdout.str()
 
 
 @pytest.mark.parametrize("golden", ["'float64'", "lambda a: a.double().sum()"])
