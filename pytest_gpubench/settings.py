@@ -115,6 +115,8 @@ def saved_name(text: str) -> str:
     """Parse a name to save a run under."""
     if not text.strip():
         raise ValueError("it must not be empty")
+    if text.strip() == "latest":
+        raise ValueError("latest means the newest run of any name: choose another name")
     return text.strip()
 
 

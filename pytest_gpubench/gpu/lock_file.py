@@ -26,7 +26,10 @@ REMEDY = "give another with --gpu-bench-lock-folder"
 
 def lock_folder(given: str | Path | None = None) -> Path:
     """Return the given folder; by default that of all users of this host who have the same temp folder (TMPDIR)."""
-    return Path(tempfile.gettempdir()) / LOCK_FOLDER_NAME if given is None else Path(given).expanduser()
+    try:
+        return Path(tempfile.gettempdir()) / LOCK_FOLDER_NAME if given is None else Path(given).expanduser()
+    except RuntimeError:
+        raise BadRequest(f"the lock folder {given} is that of a user who is not known here: {REMEDY}") from None
 
 
 class LockFile:

@@ -12,7 +12,7 @@ from pytest_gpubench.limits import regression_tolerance
 from pytest_gpubench.plugin import terminal
 from pytest_gpubench.plugin.results import Results
 from pytest_gpubench.plugin.workers import is_worker
-from pytest_gpubench.settings import Settings, flag_name, ini_name
+from pytest_gpubench.settings import Settings, environment_name, flag_name, ini_name
 from pytest_gpubench.stats.tolerance import parse_tolerance
 from pytest_gpubench.units import count, safe_line
 
@@ -173,8 +173,12 @@ class ComparedRun:
 def _refuse_useless_options(config: pytest.Config, settings: Settings) -> None:
     """Raise BadRequest for an empty value, as of a variable that is not set, and for a tolerance without a baseline."""
     for name in ("save", "compare", "compare_fail"):
-        if config.getoption(ini_name(name), None) == "":
-            raise BadRequest(f"{flag_name(name)} was given an empty value: name one, or leave the option out")
+        given = {
+            flag_name(name): config.getoption(ini_name(name), None),
+            environment_name(name): os.environ.get(environment_name(name)),
+        }
+        if empty := [spelling for spelling, value in given.items() if value == ""]:
+            raise BadRequest(f"{empty[0]} was given an empty value: name one, or leave it out")
     option = settings.compare_fail
     is_asked = settings.strict or config.getoption(ini_name("compare_fail"), None) is not None
     if option is not None and is_asked and settings.compare is None and not settings.disable:

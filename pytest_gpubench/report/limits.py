@@ -17,7 +17,7 @@ def limit_text(verdict: Verdict, item: Measurement) -> str:
     try:
         text = TEXTS[verdict.kind](literal(verdict.asked), item)
         return f"{verdict.found} {text}" if verdict.found else text
-    except (ValueError, TypeError):  # a limit that another version has written
+    except Exception:  # a limit that another version has written, or a stranger
         return verdict.limit
 
 
@@ -25,7 +25,7 @@ def literal(asked: str) -> Any:
     """Return the value of a limit; its own text where that is no literal of Python."""
     try:
         return ast.literal_eval(asked)
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
         return asked
 
 
@@ -101,7 +101,10 @@ def measured_text(verdict: Verdict, timing: Timing) -> str:
 
 def number_for(asked: str, timing: Timing) -> float | None:
     """Return the number of a limit, of one per candidate or per GPU the one for this timing; None where it has none."""
-    value = literal(asked)
-    if isinstance(value, Mapping):
-        value = value.get(timing.label, limit_for_device(value, timing.device))
-    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+    try:
+        value = literal(asked)
+        if isinstance(value, Mapping):
+            value = value.get(timing.label, limit_for_device(value, timing.device))
+        return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+    except Exception:  # a limit that another version has written, or a stranger
+        return None

@@ -197,6 +197,13 @@ def test_names_stay_in_the_folder(folder: Path) -> None:
     assert LockFile(folder, "../x").path.parent == folder
 
 
+def test_the_folder_of_an_unknown_user_is_refused() -> None:
+    with pytest.raises(
+        BadRequest, match=r"the lock folder ~nosuchuser/x is that of a user who is not known here: give"
+    ):
+        lock_folder("~nosuchuser/x")
+
+
 def test_the_folder_is_in_the_temp_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     assert lock_folder() == tmp_path / "pytest-gpubench-locks"

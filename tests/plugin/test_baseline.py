@@ -262,6 +262,10 @@ def test_a_run_is_compared_with_the_one_before_that_has_its_name(
     [
         (["--gpu-bench-compare="], "--gpu-bench-compare was given an empty value: *"),
         (["--gpu-bench-save="], "--gpu-bench-save was given an empty value: *"),
+        (
+            ["--gpu-bench-save=latest"],
+            "*'latest' is not valid, latest means the newest run of any name: choose another*",
+        ),
         (["--gpu-bench-compare", "--gpu-bench-compare-fail="], "--gpu-bench-compare-fail was given an empty value: *"),
         (["--gpu-bench-compare-fail=median:5%"], "*median:5% compares with nothing: give --gpu-bench-compare too"),
         (["--gpu-bench-compare", "folder"], "*these are tests and no saved run; *write --gpu-bench-compare=latest"),
@@ -330,3 +334,11 @@ def test_a_saved_run_may_be_named_like_a_file_of_tests(bench_run: BenchRun) -> N
     Path("there.py").write_text("def test_it(): pass")
     bench_run(MEASURES, "--gpu-bench-save=there.py").assert_outcomes(passed=1)
     bench_run(MEASURES, "--gpu-bench-compare=there.py").assert_outcomes(passed=1)
+
+
+def test_an_empty_variable_is_no_baseline(bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of CI whose own variable is not set: nothing would be compared, and everything would pass."""
+    monkeypatch.setenv("GPU_BENCH_COMPARE", "")
+    result = bench_run(MEASURES)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*GPU_BENCH_COMPARE was given an empty value: name one, or leave it out"])
