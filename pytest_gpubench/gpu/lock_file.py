@@ -6,6 +6,7 @@ import re
 import stat
 import tempfile
 import time
+from collections.abc import Container
 from contextlib import suppress
 from pathlib import Path
 
@@ -100,11 +101,21 @@ class LockFile:
         return False
 
 
-def read_regular(path: Path, most_bytes: int) -> bytes:
-    """Read a file in a folder that is open to all; raise OSError for a link, a pipe, a folder or no file."""
+class ForeignFile(OSError):
+    """Raised for a file of a user who is not trusted."""
+
+
+def read_regular(path: Path, most_bytes: int, owners: Container[int] | None = None) -> bytes:
+    """Read a file in a folder that is open to all; raise OSError for a link, a pipe, a folder or no file.
+
+    owners: the users whose files are read, None for all; raise ForeignFile for a file of others, or with another name.
+    """
     descriptor = os.open(path, os.O_RDONLY | OPEN_FLAGS)
     try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        status = os.fstat(descriptor)
+        if owners is not None and (status.st_uid not in owners or status.st_nlink > 1):
+            raise ForeignFile(f"it belongs to user {status.st_uid}")
+        if not stat.S_ISREG(status.st_mode):
             raise OSError("not a regular file")
         return os.read(descriptor, most_bytes)
     finally:
