@@ -1,5 +1,6 @@
 """Measure a function on several GPUs at once, a process each: `gpu_bench.ranks`."""
 
+import os
 from dataclasses import dataclass, replace
 
 from pytest_gpubench.bench.integrity import auditing
@@ -20,6 +21,10 @@ __tracebackhide__ = True
 
 NOT_OF_RANKS = ("max_memory", "deterministic", "min_tflops", "min_peak_fraction", "max_regression")
 """Limits that cannot be judged for a call in several processes."""
+
+
+LEAST_CPU_RANKS = 16
+"""So many ranks may share the CPU, however few cores it has."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +74,11 @@ def check_ranks(
     gpus: how many the test holds. link_known: whether it is told what each rank's link has to carry.
     """
     check_count("ranks(world_size={})", world_size, least=2)
+    most = max(LEAST_CPU_RANKS, 2 * (os.cpu_count() or 1))
+    if device.type == "cpu" and world_size > most:
+        raise BadRequest(
+            f"ranks(world_size={world_size}) would start as many processes on the CPU: ask for at most {most} here"
+        )
     if settings.timer == "scripted" or (device.type == "cuda" and settings.timer != "profiler"):
         raise BadRequest(f"ranks() cannot be timed by {settings.timer!r}: on GPUs the profiler does it")
     unheld = [name for name in NOT_OF_RANKS if (asked := getattr(limits, name)) is not None and asked is not False]

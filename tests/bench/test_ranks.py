@@ -18,3 +18,12 @@ def test_a_world_is_of_two_at_least(world_size: Any) -> None:
     expected = f"ranks(world_size={world_size!r}) is not valid: it must be a whole number, at least 2"
     assert str(caught.value) == expected
     check_ranks(Limits(), Settings(), cpu_device(), 2, gpus=1)
+
+
+def test_the_cpu_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 12)
+    check_ranks(Limits(), Settings(), cpu_device(), 24, gpus=1)
+    with pytest.raises(BadRequest) as caught:
+        check_ranks(Limits(), Settings(), cpu_device(), 25, gpus=1)
+    expected = "ranks(world_size=25) would start as many processes on the CPU: ask for at most 24 here"
+    assert str(caught.value) == expected

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pytest_gpubench.errors import GpuBenchError, MeasurementError, WrongResult
+from pytest_gpubench.results.model import text_of
 
 __tracebackhide__ = True
 
@@ -33,7 +34,7 @@ class Failure:
 
 def failure_of(error: BaseException, label: str) -> Failure:
     """Return the failure that an error of a rank is; label: empty until the job has been read."""
-    text = (str(error).strip().splitlines() or [""])[0]  # the traceback has all of them
+    text = (text_of(error).strip().splitlines() or [""])[0]  # the traceback has all of them
     named = f"{type(error).__name__}: {text}".removesuffix(": ")
     if isinstance(error, (GpuBenchError, WrongResult)):
         return Failure(type(error), f"failed: {text}", _own_traceback(error.__cause__) if error.__cause__ else "")

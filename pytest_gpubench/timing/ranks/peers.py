@@ -5,7 +5,7 @@ import sys
 from datetime import timedelta
 from typing import Any
 
-from pytest_gpubench.timing.ranks.job import START_TIMEOUT_S, Rank
+from pytest_gpubench.timing.ranks.job import LOOPBACK, START_TIMEOUT_S, Rank
 
 __tracebackhide__ = True
 
@@ -32,7 +32,7 @@ class Peers:
         # the test's process gives up before this: it can say more
         patience = timedelta(seconds=START_TIMEOUT_S + 2 * timeout_s)
         store = dist.TCPStore(  # type: ignore[attr-defined] # public, though its home is C++
-            "127.0.0.1", port, is_master=False, timeout=patience
+            LOOPBACK, port, is_master=False, timeout=patience
         )
         backend = "nccl" if rank.device.type == "cuda" else "gloo"
         dist.init_process_group(backend, store=store, rank=rank.index, world_size=rank.world_size, timeout=patience)

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import tempfile
 import time
 from collections.abc import Sequence
@@ -16,7 +17,7 @@ from pytest_gpubench.gpu.device import Device, cuda_device
 from pytest_gpubench.results.model import Timing
 from pytest_gpubench.timing.pacing import Pacing
 from pytest_gpubench.timing.ranks.failure import Failure, death, own_lines
-from pytest_gpubench.timing.ranks.job import START_TIMEOUT_S, Job, checked
+from pytest_gpubench.timing.ranks.job import LOOPBACK, START_TIMEOUT_S, Job, checked
 from pytest_gpubench.timing.ranks.result import Ranks, combine
 from pytest_gpubench.timing.ranks.worker import Assignment, run_worker
 from pytest_gpubench.units import count
@@ -56,6 +57,20 @@ def devices_of(device: Device, world_size: int) -> list[Device]:
         raise BadRequest(f"ranks(world_size={world_size}) needs {world_size} GPUs, and this process sees {there}")
     others = [index for index in range(there) if index != first]
     return [device, *(cuda_device(index) for index in others[: world_size - 1])]
+
+
+def serve_on_loopback() -> Any:
+    """Return a torch store that only processes of this host can reach: by itself it listens on all interfaces.
+
+    The server is here from the start and its port its own: no other process can take it between two steps.
+    """
+    import torch.distributed as dist
+
+    with socket.create_server((LOOPBACK, 0)) as server:
+        port = server.getsockname()[1]
+        return dist.TCPStore(  # type: ignore[attr-defined] # public, though its home is C++
+            LOOPBACK, port, is_master=True, wait_for_workers=False, master_listen_fd=server.detach()
+        )
 
 
 @dataclass
@@ -106,12 +121,7 @@ class Processes:
 
     def run(self) -> list[Timing | None]:
         """Return each rank's timing; raise for the first that fails."""
-        import torch.distributed as dist
-
-        # the server is here from the start and its port its own: no other process can take it between two steps
-        store = dist.TCPStore(  # type: ignore[attr-defined] # public, though its home is C++
-            "127.0.0.1", 0, is_master=True, wait_for_workers=False
-        )
+        store = serve_on_loopback()
         with tempfile.TemporaryDirectory() as folder:
             try:
                 self._start(store.port, Path(folder))

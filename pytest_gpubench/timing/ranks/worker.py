@@ -13,7 +13,7 @@ from multiprocessing.connection import Connection, wait
 
 from pytest_gpubench.errors import WrongResult
 from pytest_gpubench.gpu.device import Device, cpu_device, cuda_device
-from pytest_gpubench.results.model import Timing
+from pytest_gpubench.results.model import Timing, text_of
 from pytest_gpubench.timing.base import Call
 from pytest_gpubench.timing.calls import make_arguments, make_call, refuse_lazy
 from pytest_gpubench.timing.measurement import summarise
@@ -125,4 +125,4 @@ def call_once(call: Call, job: Job, rank: Rank, device: Device, peers: Peers) ->
     try:
         job.check(rank, output)
     except AssertionError as error:
-        raise WrongResult(str(error) or "its check found another result than it expects") from error
+        raise WrongResult(text_of(error) or "its check found another result than it expects") from error

@@ -41,6 +41,21 @@ def test_what_a_rank_raises_is_what_the_test_raises(error: Exception, kind: type
     assert (found.kind, found.sentence) == (kind, sentence)
 
 
+class NoText(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no text")
+
+
+def test_an_error_without_a_text_is_told_by_its_name() -> None:
+    found = failure_of(raised(fail_without_text), "f")
+    assert found.sentence == "raised NoText: <NoText object>"
+    assert "fail_without_text" in found.traceback
+
+
+def fail_without_text() -> None:
+    raise NoText
+
+
 def raised(call: Callable[[], object]) -> Exception:
     """Return what a call raises, with its traceback."""
     try:

@@ -23,6 +23,20 @@ def test_a_message_is_of_a_byte_at_least(message_bytes: Any) -> None:
     assert checked(Job(nothing, PLAN, collective="all_reduce", message_bytes=1), 2)
 
 
+@pytest.mark.parametrize("timeout_s", [0, -1.0, float("nan"), float("inf"), "5", True, None, 1e7])
+def test_a_timeout_is_above_zero_and_finite(timeout_s: Any) -> None:
+    with pytest.raises(BadRequest, match=r"^ranks\(timeout_s=.*\) is not valid: it must be "):
+        checked(Job(nothing, PLAN, timeout_s=timeout_s), 2)
+    assert checked(Job(nothing, PLAN, timeout_s=0.5), 2)
+
+
+@pytest.mark.parametrize("part", ["setup", "check"])
+def test_setup_and_check_are_functions(part: str) -> None:
+    job: Any = {part: 5}
+    with pytest.raises(BadRequest, match=rf"^ranks\({part}=5\) is not valid: it must be a function"):
+        checked(Job(nothing, PLAN, **job), 2)
+
+
 def test_an_unknown_collective_is_refused() -> None:
     with pytest.raises(BadRequest, match="must be one of all_reduce"):
         checked(Job(nothing, PLAN, collective="gossip", message_bytes=8), 2)  # type: ignore[arg-type]

@@ -17,7 +17,7 @@ from pytest_gpubench.results.model import DeviceFacts
 from pytest_gpubench.timing.pacing import Pacing
 from pytest_gpubench.timing.ranks import Job, devices_of, processes
 from pytest_gpubench.timing.ranks.failure import Failure
-from pytest_gpubench.timing.ranks.processes import STARTING, Processes, Worker, ranks_text
+from pytest_gpubench.timing.ranks.processes import STARTING, Processes, Worker, ranks_text, serve_on_loopback
 from pytest_gpubench.timing.ranks.worker import Assignment
 from tests.gpu.recording_nvml import Recording
 from tests.timing.ranks.jobs import PLAN, notes, nothing
@@ -151,3 +151,13 @@ def test_ranks_are_told_of_clocks_that_the_process_of_the_test_has_locked(
         Processes(Job(nothing, PLAN), b"", gpus)._start(1, tmp_path)
     assert [assignment.pacing for assignment in context.assignments] == [Pacing(1980), Pacing(1410)]
     assert [(assignment.index, assignment.device_index) for assignment in context.assignments] == [(0, 1), (1, 2)]
+
+
+@pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="needs Linux")
+def test_the_store_is_reached_from_this_host_only() -> None:
+    store = serve_on_loopback()
+    lines = [line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()]
+    listening = [line[1] for line in lines if line[3] == "0A" and line[1].endswith(f":{store.port:04X}")]
+    assert listening == [f"0100007F:{store.port:04X}"]
+    store.set("a", "b")
+    assert store.get("a") == b"b"
