@@ -1,6 +1,7 @@
 """What a test holds in its hand: `gpu_bench`."""
 
 import inspect
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -256,6 +257,11 @@ class GpuBench(Spelled):
             raise BadRequest("gpu_bench was used outside of a test: a measurement belongs to the test that makes it")
         if test.phase == "teardown":
             raise BadRequest("gpu_bench was used in a teardown, after its test was judged: measure in the test itself")
+        if threading.current_thread() in test.earlier_threads:
+            raise BadRequest(
+                "gpu_bench was used in a thread that ran before this test began, as one that an earlier test left: "
+                "start threads in the test that measures, and join them"
+            )
         if test.wider_scopes:
             raise BadRequest(
                 f"gpu_bench was used by the fixture {test.wider_scopes[0]}, which is set up for more than one test: "

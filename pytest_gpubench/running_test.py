@@ -65,6 +65,10 @@ class CurrentTest:
     """What was raised in another thread than the test's, where pytest does not see it."""
     thread: int = field(default_factory=threading.get_ident)
     """The one that pytest runs it in."""
+    earlier_threads: Sequence[threading.Thread] = field(
+        default_factory=lambda: [each for each in threading.enumerate() if each is not threading.current_thread()]
+    )
+    """Those that ran before the test began."""
     has_failed_part: bool = False
     """Whether pytest was told of a subtest that failed."""
     search: Search | NoSearch = field(default_factory=NoSearch)

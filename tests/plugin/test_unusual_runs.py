@@ -247,6 +247,28 @@ from concurrent.futures import ThreadPoolExecutor
     result.stdout.fnmatch_lines(["E *LimitBroken: slow is too slow*"])
 
 
+def test_a_thread_that_an_earlier_test_left_costs_no_other_test(bench_run: BenchRun) -> None:
+    result = bench_run(f"""
+import threading
+begin, refused = threading.Event(), []
+def measure_later(gpu_bench):
+    begin.wait()
+    try: gpu_bench.measure(slow)
+    except Exception as error: refused.append(error)
+left = []
+def test_leaving(gpu_bench):
+    left.append(threading.Thread(target=measure_later, args=(gpu_bench,)))
+    left[0].start()
+{BROKEN}def test_it(gpu_bench):
+    begin.set()
+    left[0].join()
+    gpu_bench.measure(fast)
+    assert "in a thread that ran before this test began" in str(refused)
+""")
+    result.assert_outcomes(passed=2)
+    result.stdout.fnmatch_lines(["gpu_bench: limits: 1 pass"])
+
+
 def test_an_error_that_is_caught_is_told(bench_run: BenchRun, pytester: pytest.Pytester) -> None:
     source = f"""
 import pytest_gpubench
