@@ -1,4 +1,4 @@
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import pytest
@@ -31,13 +31,28 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")  # not those of whoever runs the tests
 
 
+@pytest.fixture(autouse=True)
+def without_autoload(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Load our plugin and no other that is installed: looking for them takes a quarter of a small run."""
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    monkeypatch.setenv("PYTEST_PLUGINS", "pytest_gpubench.plugin.hooks")
+
+
+def plugins_for(source: str, arguments: Sequence[str]) -> list[str]:
+    """Return the options that load the plugins which a run needs beside ours."""
+    needed = ["_hypothesis_pytestplugin"] if "hypothesis" in source else []
+    if any(each.startswith("-n") for each in arguments):
+        needed.append("xdist.plugin")
+    return [part for name in needed for part in ("-p", name)]
+
+
 @pytest.fixture
 def bench_run(pytester: pytest.Pytester) -> BenchRun:
     """Run a test file whose functions are scripted; `fast` takes 10 us, `slow` 20 us."""
 
     def run(source: str, *args: str, timer: str = "scripted") -> RunResult:
         pytester.makepyfile(HEAD + source)
-        return pytester.runpytest("-p", "no:benchmark", f"--gpu-bench-timer={timer}", *args)
+        return pytester.runpytest(*plugins_for(source, args), f"--gpu-bench-timer={timer}", *args)
 
     return run
 
@@ -68,8 +83,8 @@ def record_run(pytester: pytest.Pytester) -> RecordRun:
     def run(source: str, *args: str) -> Recorder:
         pytester.makepyfile(HEAD + source)
         recorder = Recorder()
-        arguments = ["-p", "no:benchmark", "--gpu-bench-timer=scripted", *args]
-        pytester.inline_run(*arguments, plugins=[cast(Any, recorder)])
+        arguments = ["--gpu-bench-timer=scripted", *args]
+        pytester.inline_run(*plugins_for(source, args), *arguments, plugins=[cast(Any, recorder)])
         return recorder
 
     return run

@@ -71,11 +71,15 @@ class Host:
 
     def start(self, *arguments: str, **variables: str) -> "subprocess.Popen[str]":
         """Start a run of its own."""
-        fixed = ["-p", "fake_gpus", "-p", "no:benchmark", "-p", "no:cacheprovider", "--tb=short", "-rs"]
+        plugins = ["fake_gpus", "pytest_gpubench.plugin.hooks", "no:cacheprovider"]
+        if any(each.startswith(("-n", "--dist")) for each in arguments):
+            plugins.append("xdist.plugin")
+        fixed = [*(f"-p{name}" for name in plugins), "--assert=plain", "--tb=short", "-rs"]
         ours = ["--gpu-bench-startup=lazy", f"--gpu-bench-lock-folder={self.folder / 'locks'}"]
         command = [sys.executable, "-m", "pytest", *fixed, *ours, "--gpu-bench-columns=median", *arguments]
         foreign = ("PYTEST_", "GPU_BENCH_", "CUDA_", "FAKE_")
         environment = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
+        environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # looking for plugins takes a third of a small run
         pipe = subprocess.PIPE
         return subprocess.Popen(
             command, cwd=self.folder, env=environment | variables, stdout=pipe, stderr=subprocess.STDOUT, text=True

@@ -96,7 +96,7 @@ def test_limit(gpu_bench):
 def test_triton_runs_in_its_interpreter_and_is_not_timed(pytester: pytest.Pytester) -> None:
     """Triton decides when a kernel is defined: a process of its own shows that the plugin is early enough."""
     pytester.makepyfile("import pytest\n" + INTERPRETED)
-    result = pytester.runpytest_subprocess("-p", "no:benchmark", "-rs")
+    result = pytester.runpytest_subprocess("-rs")
     result.assert_outcomes(passed=1, skipped=1)  # and one that is not judged
     result.stdout.fnmatch_lines(
         [
@@ -105,7 +105,7 @@ def test_triton_runs_in_its_interpreter_and_is_not_timed(pytester: pytest.Pytest
             "SKIPPED *'run' has no numbers: it ran in Triton's interpreter*",
         ]
     )
-    result = pytester.runpytest_subprocess("-p", "no:benchmark", "--gpu-bench-device=cpu")
+    result = pytester.runpytest_subprocess("--gpu-bench-device=cpu")
     result.assert_outcomes(passed=1, skipped=1, failed=1)
     result.stdout.fnmatch_lines(["perf(max_time_us=10) was never judged: it ran in Triton's interpreter*"])
 

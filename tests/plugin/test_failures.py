@@ -115,7 +115,7 @@ def test_the_file_of_an_annotation_is_that_of_the_checkout(
     project = pytester.mkdir("project")
     (project / "pytest.ini").write_text("[pytest]\n")
     (project / "test_x.py").write_text(f"{HEAD}\ndef test_it(gpu_bench):\n    gpu_bench(fast)\n    assert 1 == 2\n")
-    result = pytester.runpytest("-p", "no:benchmark", "--gpu-bench-timer=scripted", "project")
+    result = pytester.runpytest("--gpu-bench-timer=scripted", "project")
     (line,) = [line for line in result.stdout.lines if line.startswith("::error ")]
     number = (project / "test_x.py").read_text().count("\n")
     assert line == f"::error file=project/test_x.py,line={number},title=test_x.py%3A%3Atest_it::assert 1 == 2"

@@ -82,6 +82,6 @@ def test_nothing_is_held_after_a_test(pytester: pytest.Pytester) -> None:
         for index, (marks, given, body) in enumerate([*PASSING, *FAILING])
     ]
     pytester.makepyfile(HELD + "".join(bodies))
-    result = pytester.runpytest_subprocess("-p", "no:benchmark", "--gpu-bench-timer=scripted")
+    result = pytester.runpytest_subprocess("--gpu-bench-timer=scripted")
     result.assert_outcomes(passed=2 * len(PASSING) + len(FAILING), failed=len(FAILING))
     assert "_is_freed" not in result.stdout.str().partition("short test summary")[2]

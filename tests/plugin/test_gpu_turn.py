@@ -89,7 +89,7 @@ def test_waiting_is_not_counted_by_a_timeout(host: Host) -> None:
     conftest = host.folder / "conftest.py"
     conftest.write_text(conftest.read_text() + ARMS_NO_TIMER)
     with held(GpuLock("GPU-a", host.folder / "locks")):
-        run = host.start("-k", "0", "--timeout=600")
+        run = host.start("-k", "0", "-p", "pytest_timeout", "--timeout=600")
         assert run.stdout is not None
         shown = iter(run.stdout.readline, "")
         assert any("waiting for GPU-a" in line for line in shown)

@@ -89,7 +89,7 @@ def test_what_was_called_and_not_timed_does_not_count(pytester: pytest.Pytester,
     """Triton's interpreter decides when a kernel is defined: a process of its own is early enough."""
     pytester.makepyfile("import pytest\n" + UNMEASURED)
     arguments = (f"--gpu-bench-require={demand}", "--gpu-bench-device=cpu")
-    result = pytester.runpytest_subprocess("-p", "no:benchmark", *arguments)
+    result = pytester.runpytest_subprocess(*arguments)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.assert_outcomes(passed=1)
     found = "0 tests measured on the CPU" if demand == "1" else "1 perf test of 1 measured nothing, the first is *"

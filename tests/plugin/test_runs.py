@@ -30,7 +30,7 @@ def test_b(gpu_bench):
 def test_c(gpu_bench): gpu_bench(fast)
 """
     pytester.makepyfile(HEAD + source)
-    arguments = ["-p", "no:benchmark", "--gpu-bench-timer=scripted", "--gpu-bench-columns=median"]
+    arguments = ["--gpu-bench-timer=scripted", "--gpu-bench-columns=median"]
     result = pytester.runpytest_subprocess(*arguments)
     assert result.ret == pytest.ExitCode.INTERRUPTED
     result.stdout.fnmatch_lines(["*test_a*fast*10.00*", "*test_b*slow*20.00*", "gpu_bench: 2 measurements in 2 tests*"])
@@ -54,7 +54,7 @@ def test_other_plugins_may_come_and_go(bench_run: BenchRun, arguments: list[str]
 
 def test_without_a_terminal_reporter(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("def test_it(gpu_bench): pass")
-    assert pytester.runpytest("-p", "no:terminal", "-p", "no:benchmark").ret == 0
+    assert pytester.runpytest("-p", "no:terminal").ret == 0
 
 
 @pytest.mark.parametrize("arguments", [["--collect-only"], ["--co", "-q"]])
@@ -86,8 +86,7 @@ def test_it():
     assert not heavy
 """
     )
-    arguments = ["-p", "no:hypothesispytest", "-p", "no:benchmark", "-p", "no:cacheprovider"]
-    pytester.runpytest_subprocess(*arguments).assert_outcomes(passed=1)
+    pytester.runpytest_subprocess("-p", "no:cacheprovider").assert_outcomes(passed=1)
 
 
 def test_importing_the_plugin_loads_nothing_heavy() -> None:
@@ -127,7 +126,7 @@ def test_it(gpu_bench):
             self.found.append(report)
 
     reports = Reports()
-    arguments = ["-p", "no:benchmark", "--gpu-bench-timer=scripted"]
+    arguments = ["--gpu-bench-timer=scripted"]
     pytester.inline_run(*arguments, plugins=[cast(Any, reports)])
     call = next(report for report in reports.found if report.when == "call")
     assert [name for name, _ in call.user_properties] == ["gpu_bench.f.median_us", "gpu_bench.f#2.median_us"]
@@ -146,7 +145,7 @@ def test_a_terminal_is_told_what_takes_long_though_output_is_captured(pytester: 
     """On a terminal of its own, as a user has it; a pipe is told nothing."""
     path = pytester.makepyfile(test_slow=SLEEPER)  # a short name leaves room on the line
     ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "pytest", "-p", "no:benchmark", "--gpu-bench-device=cpu", str(path)]
+    command = [sys.executable, "-m", "pytest", "--gpu-bench-device=cpu", str(path)]
     process = subprocess.Popen(command, stdout=theirs, stderr=theirs, stdin=subprocess.DEVNULL, cwd=pytester.path)
     os.close(theirs)
     shown = b""
@@ -192,6 +191,6 @@ def leaving():
 def test_it(gpu_bench, leaving): gpu_bench(fast)
 """
     pytester.makepyfile(HEAD + source)
-    options = ("-p", "no:benchmark", "--gpu-bench-timer=scripted", "--gpu-bench-json=run.json")
+    options = ("--gpu-bench-timer=scripted", "--gpu-bench-json=run.json")
     pytester.runpytest_subprocess(*options)
     assert len(read_run(Path("run.json")).records) == 1

@@ -95,7 +95,7 @@ def test_a_storage_that_cannot_be_written_loses_no_result(bench_run: BenchRun) -
 
 def test_an_interrupted_run_is_saved(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(HEAD + COMPARES + "\ndef test_stop(gpu_bench): raise KeyboardInterrupt\n")
-    options = ("-p", "no:benchmark", "--gpu-bench-timer=scripted", "--gpu-bench-json=run.json")
+    options = ("--gpu-bench-timer=scripted", "--gpu-bench-json=run.json")
     assert pytester.runpytest_subprocess(*options).ret == pytest.ExitCode.INTERRUPTED
     assert [record.nodeid.partition("::")[2] for record in read_run(Path("run.json")).records] == ["test_it"]
 
@@ -138,7 +138,7 @@ def test_failed_tests_are_saved_with_their_numbers(bench_run: BenchRun) -> None:
 
 def test_an_interrupted_run_says_that_it_is_not_whole(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(HEAD + COMPARES + "\ndef test_stop(gpu_bench): gpu_bench(fast); raise KeyboardInterrupt\n")
-    options = ("-p", "no:benchmark", "--gpu-bench-timer=scripted", "--gpu-bench-save=main")
+    options = ("--gpu-bench-timer=scripted", "--gpu-bench-save=main")
     result = pytester.runpytest_subprocess(*options)
     result.stdout.fnmatch_lines(["gpu_bench: saved as *0001_main.json: 2 tests, as the run was interrupted"])
 
@@ -186,7 +186,7 @@ def test_an_error_of_our_own_costs_no_table(bench_run: BenchRun, monkeypatch: py
 
 def test_two_runs_that_save_at_once_are_both_saved(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(HEAD + MEASURES)
-    options = ["-p", "no:benchmark", "-p", "no:cacheprovider", "--gpu-bench-timer=scripted", "--gpu-bench-save=main"]
+    options = ["-p", "no:cacheprovider", "--gpu-bench-timer=scripted", "--gpu-bench-save=main"]
     command = [sys.executable, "-m", "pytest", *options]
     runs = [subprocess.Popen(command, stdout=subprocess.DEVNULL, cwd=pytester.path) for _ in range(2)]
     assert [run.wait(timeout=120) for run in runs] == [0, 0]

@@ -344,6 +344,6 @@ def test_a_torch_that_cannot_be_imported_costs_perf_tests_only(pytester: pytest.
     """Another process, as torch cannot be imported twice."""
     pytester.makepyfile(torch="raise OSError('libcudart.so.13: cannot open shared object file')")
     pytester.makepyfile("def test_it(gpu_bench): gpu_bench(abs, 1)\ndef test_plain(): pass")
-    result = pytester.runpytest_subprocess("-p", "no:benchmark", "-p", "no:cacheprovider")
+    result = pytester.runpytest_subprocess("-p", "no:cacheprovider")
     result.assert_outcomes(errors=1, passed=1)
     result.stdout.fnmatch_lines(["torch cannot be imported (libcudart.so.13: *): install it, or mend its libraries"])

@@ -84,9 +84,8 @@ def test_how_many_workers(
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    config = pytester.parseconfig(
-        "-p", "no:benchmark", *(arguments if "-n" in arguments else ["-n", "auto", *arguments])
-    )
+    number = [] if "-n" in arguments else ["-n", "auto"]
+    config = pytester.parseconfig("-p", "xdist.plugin", *number, *arguments)
     assert workers.auto_workers(config) == expected
 
 
@@ -202,7 +201,7 @@ def junit_of(path: Path) -> dict[str, dict[str, str]]:
 def test_results_are_the_same_however_they_are_distributed(host: Host) -> None:
     host.write(MODES)
     found = {}
-    for mode in ("-n0", "-n2", "-n2 --dist=loadfile", "-n2 --dist=worksteal", "-n1 -p xdist", "-n2 --dist=loadscope"):
+    for mode in ("-n0", "-n2", "-n2 --dist=loadfile", "-n2 --dist=worksteal", "-n1", "-n2 --dist=loadscope"):
         status, output = host.run(*mode.split(), "--junitxml=junit.xml", "--gpu-bench-require=6")
         found[mode] = (status, table_of(output), junit_of(host.folder / "junit.xml"))
         assert "6 measurements in 6 tests" in output, mode
@@ -350,12 +349,12 @@ def test_without_restarts_the_run_ends_red(host: Host) -> None:
 )
 def test_a_worker_that_dies_costs_only_its_test(host: Host, what: str) -> None:
     source = SOMETHING_HAPPENS.format(what=what)
-    if "sleep" in what:
+    if hung := "sleep" in what:
         pytest.importorskip("pytest_timeout")
         mark = '@pytest.mark.timeout(2, method="thread")'
         source = source.replace("def test_culprit", f"{mark}\ndef test_culprit")
     host.write(source)
-    status, output = host.run("-n2")
+    status, output = host.run("-n2", "-p", "pytest_timeout") if hung else host.run("-n2")
     assert status == 1
     assert "1 failed, 14 passed in" in output
     assert re.search("worker 'gw[01]' crashed while running 'test_it.py::test_culprit'", output)
