@@ -42,17 +42,21 @@ def plugins_for(source: str, arguments: Sequence[str]) -> list[str]:
     """Return the options that load the plugins which a run needs beside ours."""
     needed = ["_hypothesis_pytestplugin"] if "hypothesis" in source else []
     if any(each.startswith("-n") for each in arguments):
-        needed.append("xdist.plugin")
+        needed.append("xdist")
     return [part for name in needed for part in ("-p", name)]
 
 
 @pytest.fixture
 def bench_run(pytester: pytest.Pytester) -> BenchRun:
-    """Run a test file whose functions are scripted; `fast` takes 10 us, `slow` 20 us."""
+    """Run a test file whose functions are scripted; `fast` takes 10 us, `slow` 20 us.
 
-    def run(source: str, *args: str, timer: str = "scripted") -> RunResult:
+    interrupted: a test of it raises KeyboardInterrupt.
+    """
+
+    def run(source: str, *args: str, timer: str = "scripted", interrupted: bool = False) -> RunResult:
         pytester.makepyfile(HEAD + source)
-        return pytester.runpytest(*plugins_for(source, args), f"--gpu-bench-timer={timer}", *args)
+        arguments = [*plugins_for(source, args), f"--gpu-bench-timer={timer}", *args]
+        return pytester.runpytest_inprocess(*arguments, no_reraise_ctrlc=interrupted)
 
     return run
 

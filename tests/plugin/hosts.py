@@ -51,12 +51,16 @@ def pytest_configure(config):
 
 
 class Host:
-    """A folder with a test file, a list of GPUs, and a lock folder of its own."""
+    """A folder with a test file, a list of GPUs, and a lock folder of its own.
 
-    def __init__(self, folder: Path, gpus: Sequence[str], real_torch: bool = False) -> None:
+    real: with the real torch, and with all plugins that are installed.
+    """
+
+    def __init__(self, folder: Path, gpus: Sequence[str], real: bool = False) -> None:
         self.folder = folder
+        self.real = real
         shutil.copy(HERE / "fake_gpus.py", folder)
-        if not real_torch:
+        if not real:
             shutil.copy(HERE / "stub_torch.py", folder / "torch.py")
         (folder / "conftest.py").write_text(KEEP)
         self.list_processes({uuid: [] for uuid in gpus})
@@ -71,15 +75,17 @@ class Host:
 
     def start(self, *arguments: str, **variables: str) -> "subprocess.Popen[str]":
         """Start a run of its own."""
-        plugins = ["fake_gpus", "pytest_gpubench.plugin.hooks", "no:cacheprovider"]
-        if any(each.startswith(("-n", "--dist")) for each in arguments):
+        plugins = ["fake_gpus", "no:cacheprovider"]
+        plugins += ["no:benchmark"] if self.real else ["pytest_gpubench.plugin.hooks"]
+        if not self.real and any(each.startswith(("-n", "--dist")) for each in arguments):
             plugins.append("xdist.plugin")
         fixed = [*(f"-p{name}" for name in plugins), "--assert=plain", "--tb=short", "-rs"]
         ours = ["--gpu-bench-startup=lazy", f"--gpu-bench-lock-folder={self.folder / 'locks'}"]
         command = [sys.executable, "-m", "pytest", *fixed, *ours, "--gpu-bench-columns=median", *arguments]
         foreign = ("PYTEST_", "GPU_BENCH_", "CUDA_", "FAKE_")
         environment = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
-        environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # looking for plugins takes a third of a small run
+        if not self.real:
+            environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # looking for plugins takes a third of a small run
         pipe = subprocess.PIPE
         return subprocess.Popen(
             command, cwd=self.folder, env=environment | variables, stdout=pipe, stderr=subprocess.STDOUT, text=True

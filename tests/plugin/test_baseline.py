@@ -198,7 +198,7 @@ def test_a_baseline_that_guards_nothing_any_more_is_called_stale(
 @pytest.mark.usefixtures("save")
 def test_workers_are_given_what_to_compare_with(bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FACTOR", "1.05")
-    options = ("--gpu-bench-compare=main", "--gpu-bench-compare-fail=median:3%", "--gpu-bench-save=second", "-n2")
+    options = ("--gpu-bench-compare=main", "--gpu-bench-compare-fail=median:3%", "--gpu-bench-save=second", "-n1")
     result = bench_run(COMPARES + MEASURES.replace("test_it", "test_time"), *options)
     result.assert_outcomes(failed=2)
     result.stdout.fnmatch_lines(["gpu_bench: saved as *0002_second.json"])

@@ -883,7 +883,7 @@ def test_the_report_of_a_broken_limit_shows_both_arms(bench_run: BenchRun) -> No
     assert not re.search(r"(fixture|verdict|rounds|comparison)\.py", result.stdout.str())
 
 
-@pytest.mark.parametrize("arguments", [(), ("-n2",)])
+@pytest.mark.parametrize("arguments", [(), ("-n1",)])
 def test_speedups_reach_junit_and_the_controller(
     pytester: pytest.Pytester, bench_run: BenchRun, arguments: tuple[str, ...]
 ) -> None:
@@ -901,6 +901,7 @@ def test_bad(gpu_bench): gpu_bench.compare({{"one": add, "two": add}}, double, (
     xml = (pytester.path / "out.xml").read_text()
     found = {name: float(value) for name, value in re.findall(r'name="gpu_bench\.(\w+\.speedup)" value="(.*?)"', xml)}
     assert found == pytest.approx({"add.speedup": 2.0, "one.speedup": 2.0, "two.speedup": 2.0}, rel=0.02)
+    assert 'name="gpu_bench.add.verdict" value="pass"' in xml
     assert 'failures="1"' in xml
 
 

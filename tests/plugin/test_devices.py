@@ -93,21 +93,34 @@ def test_limit(gpu_bench):
 """
 
 
+RUNS = [
+    ["-rs"],
+    ["-rs", "--gpu-bench-device=cpu", "--gpu-bench-require=1"],
+    ["--gpu-bench-device=cpu", "--gpu-bench-require=all", "-k", "right"],
+]
+
+
 def test_triton_runs_in_its_interpreter_and_is_not_timed(pytester: pytest.Pytester) -> None:
     """Triton decides when a kernel is defined: a process of its own shows that the plugin is early enough."""
     pytester.makepyfile("import pytest\n" + INTERPRETED)
-    result = pytester.runpytest_subprocess("-rs")
-    result.assert_outcomes(passed=1, skipped=1)  # and one that is not judged
-    result.stdout.fnmatch_lines(
+    pytester.runpython_c(
+        f"import pytest\nfor each in {RUNS}: print('status', int(pytest.main(each)))"
+    ).stdout.fnmatch_lines(
         [
             "gpu_bench: not measured: 3 calls, it ran in Triton's interpreter, whose time means nothing",
             "gpu_bench: warning: *::test_limit: its limits were not judged: it ran in Triton's interpreter*",
             "SKIPPED *'run' has no numbers: it ran in Triton's interpreter*",
+            "*= 1 passed, 1 skipped*",
+            "status 0",
+            "perf(max_time_us=10) was never judged: it ran in Triton's interpreter*",
+            "gpu_bench: --gpu-bench-require=1: 0 tests measured on the CPU",
+            "*= 1 failed, 1 passed, 1 skipped in *",
+            "status 1",
+            "gpu_bench: --gpu-bench-require=all: 1 perf test of 1 measured nothing, the first is *",
+            "*= 1 passed, 2 deselected in *",
+            "status 1",
         ]
     )
-    result = pytester.runpytest_subprocess("--gpu-bench-device=cpu")
-    result.assert_outcomes(passed=1, skipped=1, failed=1)
-    result.stdout.fnmatch_lines(["perf(max_time_us=10) was never judged: it ran in Triton's interpreter*"])
 
 
 def test_the_environment_is_left_as_it_was(bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.plugin.conftest import BenchRun, RecordRun
-from tests.plugin.test_given import TROUBLE, limited
+from tests.plugin.test_given import TROUBLE, limited, quick_collection  # noqa: F401 # a fixture
 
 DATA = "n=st.data()"
 TENSORS = "n=st.integers(0, 9).map(lambda k: torch.full((4,), float(k)))"
@@ -78,6 +78,7 @@ def test_given_examples_are_different_ones(record_run: RecordRun) -> None:
     assert recorder.records[0].search.startswith("3 examples")
 
 
+@pytest.mark.usefixtures("quick_collection")
 def test_what_does_not_fit_is_counted_by_what_was_drawn(record_run: RecordRun) -> None:
     body = "k = n.draw(sizes); seen[k] += 1; gpu_bench.extra_info[str(k)] = seen[k]; need(k > 60); "
     body += "gpu_bench.measure(add(10.0), (torch.ones(3),))"

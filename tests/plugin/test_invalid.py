@@ -1,6 +1,7 @@
 """Numbers that cannot be true: which tricks are seen through on any machine, and which honest functions are let be."""
 
 import re
+import textwrap
 from collections.abc import Callable
 
 import pytest
@@ -234,7 +235,7 @@ def test_a_trick_under_given_is_shrunk(bench_run: BenchRun) -> None:
 from hypothesis import given, settings, strategies as st
 
 @settings(deadline=None, max_examples=10)
-@given(size=st.integers(2, 1000))
+@given(size=st.integers(2, 30))
 def test_it(gpu_bench, size): gpu_bench.compare(cheat, double, (torch.arange(float(size)),))
 """
     result = bench_run(source, *QUICK, timer="wall")
@@ -294,73 +295,67 @@ def count(edges, values): return (edges[None] < values[:, None]).sum(1)
 """
 
 
-@pytest.mark.parametrize(
-    ("functions", "call"),
-    [
-        pytest.param(STATIC, "static, double, (x,)", id="static output"),
-        pytest.param(STATIC, "double, static, (x,)", id="static output of the reference"),
-        pytest.param("", "{'sum': lambda x: x.t().sum()}, torch.sum, (x,)", id="whatever the order"),
-        pytest.param("", "{'max': lambda x: x.reshape(-1).amax()}, torch.max, (x,)", id="largest"),
-        pytest.param("", "{'ones': lambda x: x + x}, double, (torch.ones(9),)", id="constant inputs"),
-        pytest.param("", "{'zeros': lambda x: x + x}, double, (torch.zeros(9),)", id="zeros"),
-        pytest.param("", "{'none': lambda x: x + x}, double, (torch.zeros(0),)", id="no elements"),
-        pytest.param("", "{'integers': lambda x: x + x}, double, (torch.arange(9),)", id="integers"),
-        pytest.param("", "{'take': lambda x, i: x[i]}, lambda x, i: x.take(i), (x[0], torch.arange(9))", id="indices"),
-        pytest.param("", "{'constant': lambda: torch.ones(9)}, lambda: torch.ones(9)", id="no inputs"),
-        pytest.param(
-            "a = x @ x.t() + 64 * torch.eye(64)",
-            "{'again': lambda a: torch.linalg.cholesky(a, upper=True).mT}, torch.linalg.cholesky, (a,)",
-            id="refused by the reference",
-        ),
-        pytest.param("", "{'power': lambda x: x.mean() ** 0.5}, lambda x: x.mean().sqrt(), (x,)", id="root"),
-        pytest.param("", "{'log': lambda x: x.prod().log()}, lambda x: x.prod().log(), (x.double(),)", id="not finite"),
-        pytest.param(NOISE, "noisy_too, noisy, setup=with_generator", id="random numbers, a generator"),
-        pytest.param(NOISE, "drop_too, drop, setup=seeded", id="random numbers, seeded by setup"),
-        pytest.param("", "{'view': lambda x: x + x}, double, (x.t()[1::2, 3:],)", id="views"),
-        pytest.param("", "{'twice': lambda a, b: b + a}, torch.add, (x, x)", id="given twice"),
-        pytest.param("", "{'views': lambda a, b: b + a}, torch.add, (x[:40], x[24:])", id="overlapping"),
-        pytest.param("", "{'keyword': lambda *, x: x + x}, lambda *, x: x * 2, kwargs={'x': x}", id="keywords"),
-        pytest.param("", "{'windows': lambda x: x.sum(1)}, lambda x: x.sum(1), (x[0].unfold(0, 5, 1),)", id="windows"),
-        pytest.param("", "{'expanded': lambda x: x + x}, double, (x[:1].expand(64, 64),)", id="expanded"),
-        pytest.param("", "{'inside': lambda x: x[1:]}, lambda x: x[1:], (x,)", id="outputs in the inputs"),
-        pytest.param(PARAMETERS, "{'module': other}, linear, (x,)", id="modules"),
-        pytest.param(
-            PARAMETERS, "{'module': lambda m, x: m(x)}, lambda m, x: linear(x), (other, x)", id="module given"
-        ),
-        pytest.param(IN_PLACE, "in_place, double, setup=lambda: (x.clone(),)", id="in place"),
-        pytest.param(IN_PLACE, "in_place, double, setup=lambda: (buffer.copy_(x),)", id="in place, one buffer"),
-        pytest.param(IN_PLACE, "in_part, half, setup=lambda: (x.clone(),)", id="in place, in part"),
-        pytest.param(IN_PLACE, "{'same': in_place}, in_place, setup=lambda: (x.clone(),)", id="both in place"),
-        pytest.param(
-            "", "{'inside': lambda x: x[1:]}, lambda x: x[1:].clone(), setup=lambda: (x.clone(),)", id="a view"
-        ),
-        pytest.param(
-            "", "{'g': lambda x: x + x}, double, (x.clone().requires_grad_(),), grads=True", id="with gradients"
-        ),
-        pytest.param(
-            "", "{'g': lambda x: x + x}, double, (x.clone().requires_grad_(),), backward='both'", id="backward"
-        ),
-        pytest.param("", "{'complex': lambda x: x + x}, double, (torch.complex(x, x),)", id="complex"),
-        pytest.param("", "{'half': lambda x: x + x}, double, (x.bfloat16(),)", id="bfloat16"),
-        pytest.param(
-            "", "{'found': lambda x: x[x > 1]}, lambda x: x.masked_select(x > 1), (x,)", id="as many as found"
-        ),
-        pytest.param("", "{'golden': lambda x: x + x}, double, (x,), golden='float64'", id="golden"),
-        pytest.param(NOISE, "drop_too, drop, (x,)", id="random numbers, without a setup"),
-        pytest.param(NOISE, "drop_too, drop, setup=lambda: (torch.rand(9, 9) + 1,)", id="random numbers, drawn twice"),
-        pytest.param(NOISE, "drop_too, drop, (torch.arange(9).float(),), grads=False", id="random numbers, vary"),
-        pytest.param(POSITIVE, "checked_sum, clamped, (x,)", id="only where positive"),
-        pytest.param(LOSS, "by_hand, torch.nn.functional.binary_cross_entropy, (p, target)", id="only between 0 and 1"),
-        pytest.param(RISING, "checked_scale, double, (rising,), vary=False", id="only where rising, not varied"),
-        pytest.param("", "{'unused': lambda x, y: x + x}, lambda x, y: x * 2, (x, x.t())", id="an argument unused"),
-        pytest.param(SORTED, "count, search, (edges, values), vary=False", id="only where sorted, not varied"),
-    ],
-)
+HONEST = [
+    (STATIC, "static, double, (x,)", "static output"),
+    (STATIC, "double, static, (x,)", "static output of the reference"),
+    ("", "{'sum': lambda x: x.t().sum()}, torch.sum, (x,)", "whatever the order"),
+    ("", "{'max': lambda x: x.reshape(-1).amax()}, torch.max, (x,)", "largest"),
+    ("", "{'ones': lambda x: x + x}, double, (torch.ones(9),)", "constant inputs"),
+    ("", "{'zeros': lambda x: x + x}, double, (torch.zeros(9),)", "zeros"),
+    ("", "{'none': lambda x: x + x}, double, (torch.zeros(0),)", "no elements"),
+    ("", "{'integers': lambda x: x + x}, double, (torch.arange(9),)", "integers"),
+    ("", "{'take': lambda x, i: x[i]}, lambda x, i: x.take(i), (x[0], torch.arange(9))", "indices"),
+    ("", "{'constant': lambda: torch.ones(9)}, lambda: torch.ones(9)", "no inputs"),
+    (
+        "a = x @ x.t() + 64 * torch.eye(64)",
+        "{'again': lambda a: torch.linalg.cholesky(a, upper=True).mT}, torch.linalg.cholesky, (a,)",
+        "refused by the reference",
+    ),
+    ("", "{'power': lambda x: x.mean() ** 0.5}, lambda x: x.mean().sqrt(), (x,)", "root"),
+    ("", "{'log': lambda x: x.prod().log()}, lambda x: x.prod().log(), (x.double(),)", "not finite"),
+    (NOISE, "noisy_too, noisy, setup=with_generator", "random numbers, a generator"),
+    (NOISE, "drop_too, drop, setup=seeded", "random numbers, seeded by setup"),
+    ("", "{'view': lambda x: x + x}, double, (x.t()[1::2, 3:],)", "views"),
+    ("", "{'twice': lambda a, b: b + a}, torch.add, (x, x)", "given twice"),
+    ("", "{'views': lambda a, b: b + a}, torch.add, (x[:40], x[24:])", "overlapping"),
+    ("", "{'keyword': lambda *, x: x + x}, lambda *, x: x * 2, kwargs={'x': x}", "keywords"),
+    ("", "{'windows': lambda x: x.sum(1)}, lambda x: x.sum(1), (x[0].unfold(0, 5, 1),)", "windows"),
+    ("", "{'expanded': lambda x: x + x}, double, (x[:1].expand(64, 64),)", "expanded"),
+    ("", "{'inside': lambda x: x[1:]}, lambda x: x[1:], (x,)", "outputs in the inputs"),
+    (PARAMETERS, "{'module': other}, linear, (x,)", "modules"),
+    (PARAMETERS, "{'module': lambda m, x: m(x)}, lambda m, x: linear(x), (other, x)", "module given"),
+    (IN_PLACE, "in_place, double, setup=lambda: (x.clone(),)", "in place"),
+    (IN_PLACE, "in_place, double, setup=lambda: (buffer.copy_(x),)", "in place, one buffer"),
+    (IN_PLACE, "in_part, half, setup=lambda: (x.clone(),)", "in place, in part"),
+    (IN_PLACE, "{'same': in_place}, in_place, setup=lambda: (x.clone(),)", "both in place"),
+    ("", "{'inside': lambda x: x[1:]}, lambda x: x[1:].clone(), setup=lambda: (x.clone(),)", "a view"),
+    ("", "{'g': lambda x: x + x}, double, (x.clone().requires_grad_(),), grads=True", "with gradients"),
+    ("", "{'g': lambda x: x + x}, double, (x.clone().requires_grad_(),), backward='both'", "backward"),
+    ("", "{'complex': lambda x: x + x}, double, (torch.complex(x, x),)", "complex"),
+    ("", "{'half': lambda x: x + x}, double, (x.bfloat16(),)", "bfloat16"),
+    ("", "{'found': lambda x: x[x > 1]}, lambda x: x.masked_select(x > 1), (x,)", "as many as found"),
+    ("", "{'golden': lambda x: x + x}, double, (x,), golden='float64'", "golden"),
+    (NOISE, "drop_too, drop, (x,)", "random numbers, without a setup"),
+    (NOISE, "drop_too, drop, setup=lambda: (torch.rand(9, 9) + 1,)", "random numbers, drawn twice"),
+    (NOISE, "drop_too, drop, (torch.arange(9).float(),), grads=False", "random numbers, vary"),
+    (POSITIVE, "checked_sum, clamped, (x,)", "only where positive"),
+    (LOSS, "by_hand, torch.nn.functional.binary_cross_entropy, (p, target)", "only between 0 and 1"),
+    (RISING, "checked_scale, double, (rising,), vary=False", "only where rising, not varied"),
+    ("", "{'unused': lambda x, y: x + x}, lambda x, y: x * 2, (x, x.t())", "an argument unused"),
+    (SORTED, "count, search, (edges, values), vary=False", "only where sorted, not varied"),
+]
+
+
 @pytest.mark.parametrize("seed", [1, 2])
-def test_an_honest_function_is_let_be(compared: Compared, functions: str, call: str, seed: int) -> None:
+def test_honest_functions_are_let_be(bench_run: BenchRun, seed: int) -> None:
     """Both orders of a round: in one the candidate's last call comes last, in the other the reference's."""
-    result = compared(functions, call, f"--gpu-bench-seed={seed}")
-    result.assert_outcomes(passed=3)
+    tests = [
+        f"def test_{re.sub(r'[^a-z0-9]', '_', name)}(gpu_bench):\n"
+        + textwrap.indent(f"{functions}\ngpu_bench.compare({call})\n", "    ")
+        for functions, call, name in HONEST
+    ]
+    result = bench_run(HEAD + "\n".join(tests), *QUICK, f"--gpu-bench-seed={seed}", timer="wall")
+    result.assert_outcomes(passed=len(HONEST))
     assert "invalid" not in result.stdout.str()
 
 

@@ -1,11 +1,15 @@
 import ast
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from fnmatch import fnmatchcase
+from types import MappingProxyType, SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from pytest_gpubench.errors import BadRequest
+from pytest_gpubench.plugin.options import add_options, resolve
 from pytest_gpubench.settings import (
     GROUPS,
     MARKER_SETTINGS,
@@ -63,14 +67,7 @@ OTHER_VALUES: dict[str, tuple[str, object]] = {
     "quiet": ("true", True),
 }
 
-SHOW = """
-def pytest_collection_finish(session):
-    from pytest_gpubench.plugin.hooks import RUN
-    settings = session.config.stash[RUN].settings
-    print("\\nVALUE", repr(getattr(settings, {name!r})))
-"""
-
-
+CLOCKS = "it must be base, max or a whole number of MHz*"
 SHOW_ALL = """
 def pytest_collection_finish(session):
     from dataclasses import asdict
@@ -79,30 +76,53 @@ def pytest_collection_finish(session):
 """
 
 
+def shown(pytester: pytest.Pytester, *arguments: str) -> dict[str, object]:
+    """Return what a run is set to."""
+    pytester.makeconftest(SHOW_ALL)
+    pytester.makepyfile("def test_nothing(): pass")
+    lines = pytester.runpytest("--collect-only", "-q", "-s", *arguments).stdout.lines
+    values: dict[str, object] = ast.literal_eval(
+        next(line for line in lines if line.startswith("VALUES ")).partition(" ")[2]
+    )
+    return values
+
+
+def resolved(arguments: Sequence[str] = (), ini: Mapping[str, str] = MappingProxyType({})) -> Resolver:
+    """Return what a run with these flags and this ini file is set to."""
+    parser = pytest.Parser(_ispytest=True)
+    add_options(parser)
+    config = SimpleNamespace(option=parser.parse_known_args(arguments), getini=ini.get, inicfg=ini)
+    return resolve(cast(Any, config))
+
+
+def flag(name: str, text: str) -> str:
+    return flag_name(name) if ROWS[name].parse is switch else f"{flag_name(name)}={text}"
+
+
 def test_the_table_of_other_values_is_complete() -> None:
     assert set(OTHER_VALUES) == set(ROWS)
     assert all(value != getattr(Settings(), name) for name, (_, value) in OTHER_VALUES.items())
 
 
-@pytest.mark.parametrize("spelling", ["flag", "ini", "environment"])
 @pytest.mark.parametrize("name", ROWS)
-def test_every_setting_works_in_every_spelling(
-    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, name: str, spelling: str
-) -> None:
+def test_every_setting_works_in_every_spelling(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     text, value = OTHER_VALUES[name]
-    arguments: list[str] = []
-    if spelling == "flag":
-        arguments = [flag_name(name)] if ROWS[name].parse is switch else [f"{flag_name(name)}={text}"]
-        if name == "compare_fail":  # which is refused without what it is about
-            arguments.append("--gpu-bench-compare=main")
-    elif spelling == "ini":
-        pytester.makeini(f"[pytest]\n{ini_name(name)} = {text}")
-    else:
-        monkeypatch.setenv(environment_name(name), text)
-    pytester.makeconftest(SHOW.format(name=name))
-    pytester.makepyfile("def test_nothing(): pass")
-    result = pytester.runpytest("--collect-only", "-q", "-s", *arguments)
-    result.stdout.fnmatch_lines([f"VALUE {value!r}".replace("[", "[[]")])
+    assert getattr(resolved([flag(name, text)]).run, name) == value
+    assert getattr(resolved(ini={ini_name(name): text}).run, name) == value
+    monkeypatch.setenv(environment_name(name), text)
+    assert getattr(resolved().run, name) == value
+
+
+def test_pytest_reads_every_setting(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A third by flags, a third from the environment, and a third from the ini file."""
+    changes_others = {"skip", "disable", "quiet", "strict"}
+    names = [name for name in ROWS if name not in changes_others]
+    pytester.makeini("\n".join(["[pytest]", *(f"{ini_name(each)} = {OTHER_VALUES[each][0]}" for each in names[::3])]))
+    for name in names[1::3]:
+        monkeypatch.setenv(environment_name(name), OTHER_VALUES[name][0])
+    flags = [flag(name, OTHER_VALUES[name][0]) for name in names[2::3]]
+    values = shown(pytester, *flags)
+    assert {name: values[name] for name in names} == {name: OTHER_VALUES[name][1] for name in names}
 
 
 NATIVE = {
@@ -120,10 +140,7 @@ NATIVE = {
 def test_native_toml_has_values_of_its_own_types(pytester: pytest.Pytester) -> None:
     lines = [f"gpu_bench_{name} = {text}" for name, (text, _) in NATIVE.items()]
     pytester.makepyprojecttoml("\n".join(["[tool.pytest]", *lines]))
-    pytester.makeconftest(SHOW_ALL)
-    pytester.makepyfile("def test_nothing(): pass")
-    result = pytester.runpytest("--collect-only", "-q", "-s")
-    values = ast.literal_eval(next(line for line in result.stdout.lines if line.startswith("VALUES ")).split(" ", 1)[1])
+    values = shown(pytester)
     assert {name: values[name] for name in NATIVE} == {name: value for name, (_, value) in NATIVE.items()}
 
 
@@ -135,25 +152,21 @@ def test_a_native_value_of_a_wrong_type_names_its_key(pytester: pytest.Pytester)
 
 
 @pytest.mark.parametrize(
-    ("ini", "environment", "flag", "value"),
-    [("3", None, None, 3), ("3", "4", None, 4), ("3", "4", "5", 5), (None, "4", "5", 5), (None, "", None, None)],
+    ("ini", "environment", "arguments", "value"),
+    [
+        ("3", None, [], 3),
+        ("3", "4", [], 4),
+        ("3", "4", ["--gpu-bench-reps=5"], 5),
+        (None, "4", ["--gpu-bench-reps=5"], 5),
+        (None, "", [], None),
+    ],
 )
 def test_flag_beats_environment_beats_ini(
-    pytester: pytest.Pytester,
-    monkeypatch: pytest.MonkeyPatch,
-    ini: str | None,
-    environment: str | None,
-    flag: str | None,
-    value: int | None,
+    monkeypatch: pytest.MonkeyPatch, ini: str | None, environment: str | None, arguments: list[str], value: int | None
 ) -> None:
-    if ini is not None:
-        pytester.makeini(f"[pytest]\ngpu_bench_reps = {ini}")
     if environment is not None:
         monkeypatch.setenv("GPU_BENCH_REPS", environment)
-    pytester.makeconftest(SHOW.format(name="reps"))
-    pytester.makepyfile("def test_nothing(): pass")
-    result = pytester.runpytest("--collect-only", "-q", "-s", *([f"--gpu-bench-reps={flag}"] if flag else []))
-    result.stdout.fnmatch_lines([f"VALUE {value!r}"])
+    assert resolved(arguments, {} if ini is None else {"gpu_bench_reps": ini}).run.reps == value
 
 
 @pytest.mark.parametrize(
@@ -208,6 +221,10 @@ def test_it(gpu_bench): print("VALUE", gpu_bench._test().settings.inconclusive)
         (["--gpu-bench-require=0"], "--gpu-bench-require: '0' is not valid, it must be at least 1, or all"),
         (["--gpu-bench-require=some"], "--gpu-bench-require: 'some' is not valid, it must be a whole number, or all"),
         (["--gpu-bench-lock-timeout=0"], "--gpu-bench-lock-timeout: '0' is not valid, it must be above 0 and finite"),
+        *(
+            ([f"--gpu-bench-lock-clocks={text}"], f"--gpu-bench-lock-clocks: '{text}' is not valid, {CLOCKS}")
+            for text in ("fast", "0", "1410MHz")
+        ),
         (["--gpu-bench-busy=shout"], "--gpu-bench-busy: 'shout' is not valid, it must be one of warn, wait, fail"),
         (["--gpu-bench-require=3", "--gpu-bench-skip"], "--gpu-bench-require and --gpu-bench-skip contradict*"),
         (["--gpu-bench-require=3", "--gpu-bench-disable"], "--gpu-bench-require and --gpu-bench-disable contradict*"),
@@ -215,36 +232,36 @@ def test_it(gpu_bench): print("VALUE", gpu_bench._test().settings.inconclusive)
         (["--gpu-bench-only", "--gpu-bench-disable"], "--gpu-bench-only and --gpu-bench-disable contradict*"),
     ],
 )
-def test_a_bad_option_is_a_usage_error_before_the_first_test(
-    bench_run: BenchRun, arguments: list[str], sentence: str
-) -> None:
-    result = bench_run("def test_never(): pass", *arguments)
+def test_a_bad_option_gets_a_sentence(arguments: list[str], sentence: str) -> None:
+    with pytest.raises(BadRequest) as error:
+        resolved(arguments)
+    assert fnmatchcase(str(error.value), sentence)
+
+
+def test_a_bad_option_is_a_usage_error_before_the_first_test(bench_run: BenchRun) -> None:
+    result = bench_run("def test_never(): pass", "--gpu-bench-reps=0")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([f"ERROR: {sentence}"])
+    result.stderr.fnmatch_lines(["ERROR: --gpu-bench-reps: '0' is not valid, it must be at least 1"])
 
 
-def test_a_bad_environment_or_ini_names_its_spelling(
-    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytester.makepyfile("def test_never(): pass")
-    pytester.makeini("[pytest]\ngpu_bench_cache = lukewarm")
-    result = pytester.runpytest()
-    result.stderr.fnmatch_lines(["ERROR: ini key gpu_bench_cache: 'lukewarm' is not valid, it must be one of cold*"])
+def test_a_bad_environment_or_ini_names_its_spelling(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(BadRequest, match=r"^ini key gpu_bench_cache: 'lukewarm' is not valid, it must be one of cold"):
+        resolved(ini={"gpu_bench_cache": "lukewarm"})
     monkeypatch.setenv("GPU_BENCH_CACHE", "tepid")
-    result = pytester.runpytest()
-    result.stderr.fnmatch_lines(["ERROR: GPU_BENCH_CACHE: 'tepid' is not valid*"])
+    with pytest.raises(BadRequest, match=r"^GPU_BENCH_CACHE: 'tepid' is not valid"):
+        resolved()
 
 
 def test_the_old_name_of_a_setting_is_answered_with_the_new(
-    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, bench_run: BenchRun
+    monkeypatch: pytest.MonkeyPatch, bench_run: BenchRun
 ) -> None:
-    given = {"--gpu-bench-max-time=3": "--gpu-bench-max-time is now --gpu-bench-budget-s"}
-    given["-ogpu_bench_given_budget=3"] = "ini key gpu_bench_given_budget is now gpu_bench_given_budget_s"
-    for argument, sentence in given.items():
-        bench_run("def test_never(): pass", argument).stderr.fnmatch_lines([f"ERROR: {sentence}"])
+    with pytest.raises(BadRequest, match=r"^--gpu-bench-max-time is now --gpu-bench-budget-s$"):
+        resolved(["--gpu-bench-max-time=3"])
+    result = bench_run("def test_never(): pass", "-ogpu_bench_given_budget=3")
+    result.stderr.fnmatch_lines(["ERROR: ini key gpu_bench_given_budget is now gpu_bench_given_budget_s"])
     monkeypatch.setenv("GPU_BENCH_MAX_TIME", "3")
-    sentence = "GPU_BENCH_MAX_TIME is now GPU_BENCH_BUDGET_S"
-    bench_run("def test_never(): pass").stderr.fnmatch_lines([f"ERROR: {sentence}"])
+    with pytest.raises(BadRequest, match=r"^GPU_BENCH_MAX_TIME is now GPU_BENCH_BUDGET_S$"):
+        resolved()
 
 
 @pytest.mark.parametrize("name", MARKER_SETTINGS)

@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from pytest_gpubench.results.store import read_run
-from tests.plugin.conftest import HEAD, BenchRun
+from tests.plugin.conftest import BenchRun
 
 THREE = """
 def test_a(gpu_bench): gpu_bench(fast)
@@ -21,7 +21,7 @@ def test_c(gpu_bench): gpu_bench(fast); gpu_bench(slow)
 """
 
 
-def test_an_interrupt_keeps_what_was_measured(pytester: pytest.Pytester) -> None:
+def test_an_interrupt_keeps_what_was_measured(bench_run: BenchRun) -> None:
     source = """
 def test_a(gpu_bench): gpu_bench(fast)
 def test_b(gpu_bench):
@@ -29,9 +29,7 @@ def test_b(gpu_bench):
     raise KeyboardInterrupt
 def test_c(gpu_bench): gpu_bench(fast)
 """
-    pytester.makepyfile(HEAD + source)
-    arguments = ["--gpu-bench-timer=scripted", "--gpu-bench-columns=median"]
-    result = pytester.runpytest_subprocess(*arguments)
+    result = bench_run(source, "--gpu-bench-columns=median", interrupted=True)
     assert result.ret == pytest.ExitCode.INTERRUPTED
     result.stdout.fnmatch_lines(["*test_a*fast*10.00*", "*test_b*slow*20.00*", "gpu_bench: 2 measurements in 2 tests*"])
 
@@ -46,7 +44,11 @@ def test_exit_first(bench_run: BenchRun) -> None:
     "arguments",
     [["-p", "no:cacheprovider"], ["-p", "xdist"], ["-p", "no:junitxml"], ["-n0"], ["-s"], ["-p", "no:xdist"]],
 )
-def test_other_plugins_may_come_and_go(bench_run: BenchRun, arguments: list[str]) -> None:
+def test_other_plugins_may_come_and_go(
+    bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
+) -> None:
+    monkeypatch.delenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD")
+    monkeypatch.delenv("PYTEST_PLUGINS")
     result = bench_run(THREE, *arguments)
     result.assert_outcomes(passed=2, failed=1)
     result.stdout.fnmatch_lines(["gpu_bench: 4 measurements in 3 tests on *"])
@@ -65,7 +67,7 @@ def test_collecting_only_measures_and_starts_nothing(bench_run: BenchRun, argume
 
 
 def test_workers_send_their_results_to_the_controller(bench_run: BenchRun) -> None:
-    result = bench_run(THREE, "-n2", "--gpu-bench-columns=median")
+    result = bench_run(THREE, "-n1", "--gpu-bench-columns=median")
     result.assert_outcomes(passed=2, failed=1)
     result.stdout.fnmatch_lines(
         [
@@ -136,16 +138,26 @@ def test_it(gpu_bench):
 
 SLEEPER = """
 import time
+
 def test_slow(gpu_bench):
-    gpu_bench.measure(lambda: time.sleep(0.5), reps=4, warmup=1, cache="hot", label="sleeper")
+    gpu_bench.measure(lambda: time.sleep(0.2), reps=4, warmup=1, cache="hot", label="sleeper")
+"""
+TWICE = """
+import os, sys, pytest
+from pytest_gpubench.report import progress
+
+progress.PATIENCE_S, progress.INTERVAL_S = 0.0, 0.01
+pytest.main(sys.argv[1:])
+os.dup2(os.open("pipe", os.O_WRONLY | os.O_CREAT), 1)
+pytest.main(sys.argv[1:])
 """
 
 
 def test_a_terminal_is_told_what_takes_long_though_output_is_captured(pytester: pytest.Pytester) -> None:
-    """On a terminal of its own, as a user has it; a pipe is told nothing."""
-    path = pytester.makepyfile(test_slow=SLEEPER)  # a short name leaves room on the line
+    """On a terminal of its own, as a user has it; what is no terminal is told nothing."""
+    pytester.makepyfile(test_slow=SLEEPER)  # a short name leaves room on the line
     ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "pytest", "--gpu-bench-device=cpu", str(path)]
+    command = [sys.executable, "-c", TWICE, "--gpu-bench-device=cpu", "test_slow.py"]
     process = subprocess.Popen(command, stdout=theirs, stderr=theirs, stdin=subprocess.DEVNULL, cwd=pytester.path)
     os.close(theirs)
     shown = b""
@@ -154,9 +166,9 @@ def test_a_terminal_is_told_what_takes_long_though_output_is_captured(pytester: 
             shown += part
     os.close(ours)
     assert process.wait() == 0
-    assert b" sleeper: measuring, 1 s" in shown
-    pipe = pytester.run(*command)
-    assert "sleeper: measuring" not in pipe.stdout.str()
+    assert b" sleeper: measuring, " in shown
+    assert "sleeper: measuring" not in (piped := Path("pipe").read_text())
+    assert "1 passed" in piped
 
 
 def test_a_test_that_is_run_again_begins_anew(bench_run: BenchRun) -> None:
@@ -181,7 +193,7 @@ def test_it(gpu_bench):
     result.stdout.fnmatch_lines(["*perf(max_time_us=100) was never judged: the test measured nothing*"])
 
 
-def test_an_exit_in_the_teardown_keeps_a_test_once(pytester: pytest.Pytester) -> None:
+def test_an_exit_in_the_teardown_keeps_a_test_once(bench_run: BenchRun) -> None:
     source = """
 @pytest.fixture
 def leaving():
@@ -190,7 +202,5 @@ def leaving():
 
 def test_it(gpu_bench, leaving): gpu_bench(fast)
 """
-    pytester.makepyfile(HEAD + source)
-    options = ("--gpu-bench-timer=scripted", "--gpu-bench-json=run.json")
-    pytester.runpytest_subprocess(*options)
+    bench_run(source, "--gpu-bench-json=run.json")
     assert len(read_run(Path("run.json")).records) == 1

@@ -3,7 +3,6 @@
 import errno
 import json
 import subprocess
-import sys
 from importlib import import_module
 from io import FileIO
 from pathlib import Path
@@ -14,7 +13,8 @@ import pytest
 from pytest_gpubench.errors import BadFile
 from pytest_gpubench.results.files import append_text
 from pytest_gpubench.results.store import read_run
-from tests.plugin.conftest import HEAD, BenchRun
+from tests.plugin.conftest import BenchRun
+from tests.plugin.hosts import Host
 from tests.plugin.saving import COMPARES, MEASURES
 
 
@@ -93,11 +93,15 @@ def test_a_storage_that_cannot_be_written_loses_no_result(bench_run: BenchRun) -
     assert len(read_run(Path("run.json")).records) == 1
 
 
-def test_an_interrupted_run_is_saved(pytester: pytest.Pytester) -> None:
-    pytester.makepyfile(HEAD + COMPARES + "\ndef test_stop(gpu_bench): raise KeyboardInterrupt\n")
-    options = ("--gpu-bench-timer=scripted", "--gpu-bench-json=run.json")
-    assert pytester.runpytest_subprocess(*options).ret == pytest.ExitCode.INTERRUPTED
-    assert [record.nodeid.partition("::")[2] for record in read_run(Path("run.json")).records] == ["test_it"]
+def test_an_interrupted_run_is_saved_and_says_that_it_is_not_whole(bench_run: BenchRun) -> None:
+    source = COMPARES + "\ndef test_stop(gpu_bench): gpu_bench(fast); raise KeyboardInterrupt\n"
+    result = bench_run(source, "--gpu-bench-json=run.json", "--gpu-bench-save=main", interrupted=True)
+    assert result.ret == pytest.ExitCode.INTERRUPTED
+    assert [record.nodeid.partition("::")[2] for record in read_run(Path("run.json")).records] == [
+        "test_it",
+        "test_stop",
+    ]
+    result.stdout.fnmatch_lines(["gpu_bench: saved as *0001_main.json: 2 tests, as the run was interrupted"])
 
 
 def test_a_page_and_a_summary_are_written(bench_run: BenchRun) -> None:
@@ -134,13 +138,6 @@ def test_failed_tests_are_saved_with_their_numbers(bench_run: BenchRun) -> None:
     assert bench_run(source, "--gpu-bench-save=main").ret == pytest.ExitCode.TESTS_FAILED
     (path,) = Path(".gpu_benchmarks").glob("*/0001_main.json")
     assert [record.nodeid.partition("::")[2] for record in read_run(path).records] == ["test_it", "test_bad"]
-
-
-def test_an_interrupted_run_says_that_it_is_not_whole(pytester: pytest.Pytester) -> None:
-    pytester.makepyfile(HEAD + COMPARES + "\ndef test_stop(gpu_bench): gpu_bench(fast); raise KeyboardInterrupt\n")
-    options = ("--gpu-bench-timer=scripted", "--gpu-bench-save=main")
-    result = pytester.runpytest_subprocess(*options)
-    result.stdout.fnmatch_lines(["gpu_bench: saved as *0001_main.json: 2 tests, as the run was interrupted"])
 
 
 def test_what_was_not_measured_becomes_nobodys_baseline(bench_run: BenchRun) -> None:
@@ -184,13 +181,12 @@ def test_an_error_of_our_own_costs_no_table(bench_run: BenchRun, monkeypatch: py
     result.stdout.fnmatch_lines(["gpu_bench", "*written to run.json", "gpu_bench: ZeroDivisionError: division by*"])
 
 
-def test_two_runs_that_save_at_once_are_both_saved(pytester: pytest.Pytester) -> None:
-    pytester.makepyfile(HEAD + MEASURES)
-    options = ["-p", "no:cacheprovider", "--gpu-bench-timer=scripted", "--gpu-bench-save=main"]
-    command = [sys.executable, "-m", "pytest", *options]
-    runs = [subprocess.Popen(command, stdout=subprocess.DEVNULL, cwd=pytester.path) for _ in range(2)]
-    assert [run.wait(timeout=120) for run in runs] == [0, 0]
-    paths = sorted(pytester.path.glob(".gpu_benchmarks/*/*.json"))
+def test_two_runs_that_save_at_once_are_both_saved(tmp_path: Path) -> None:
+    host = Host(tmp_path, [])
+    host.write(MEASURES)
+    runs = [host.start("--gpu-bench-timer=scripted", "--gpu-bench-save=main") for _ in range(2)]
+    assert ["1 passed" in run.communicate(timeout=120)[0] for run in runs] == [True, True]
+    paths = sorted(tmp_path.glob(".gpu_benchmarks/*/*.json"))
     assert [path.name for path in paths] == ["0001_main.json", "0002_main.json"]
     assert all(len(read_run(path).records) == 1 for path in paths)
 
