@@ -14,7 +14,6 @@ from pytest_gpubench.cli.ab.runs import Runner
 from pytest_gpubench.cli.arguments import Commands
 from pytest_gpubench.cli.output import say, write
 from pytest_gpubench.errors import BadRequest, DeviceUnavailable, GpuBenchError
-from pytest_gpubench.report.html.page import plotly_source
 from pytest_gpubench.results.files import write_text
 from pytest_gpubench.verdict.rounds import Arm
 
@@ -53,8 +52,6 @@ def run(arguments: argparse.Namespace) -> int:
 
     Raises GpuBenchError, in a sentence, where nothing can be compared.
     """
-    if arguments.html:
-        plotly_source()  # raises now, not after all runs
     try:
         with prepared(arguments, arguments.base, arguments.head) as (_, checkouts, runner):
             found = compare(checkouts, runner, plan_of(arguments))

@@ -2,7 +2,6 @@
 
 import json
 import re
-import sys
 from pathlib import Path
 
 import pytest
@@ -65,7 +64,6 @@ def test_a_comment_is_never_too_long() -> None:
 
 
 def test_what_is_written_into_files(git: Git, fake: FakePytest, tmp_path: Path) -> None:
-    pytest.importorskip("plotly")
     commit(git, {"us": "10"})
     Path("us").write_text("10.4")
     paths = {form: tmp_path / f"ab.{form}" for form in ("markdown", "json", "html")}
@@ -79,16 +77,6 @@ def test_what_is_written_into_files(git: Git, fake: FakePytest, tmp_path: Path) 
     assert (found["test"], found["function"], found["outcome"], found["metric"]) == (NODEID, "f", "fail", "median")
     assert (found["slowdown"], found["base"], found["head"]) == (pytest.approx(1.04), 10.0, 10.4)
     assert "f is slower than in BASE: 1.040x" in paths["html"].read_text()
-
-
-def test_a_page_that_cannot_be_drawn_is_said_before_the_runs(
-    git: Git, fake: FakePytest, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setitem(sys.modules, "plotly.offline", None)
-    commit(git, {"us": "10"})
-    assert main(["ab", "main", "--html", "page.html"]) == 2
-    assert "pip install 'pytest-gpubench[html]'" in capsys.readouterr().err
-    assert fake.commands == []
 
 
 def test_nothing_compared_is_said_in_the_comment_too(git: Git, fake: FakePytest, tmp_path: Path) -> None:
