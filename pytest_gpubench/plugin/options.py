@@ -2,6 +2,7 @@
 
 import argparse
 import os
+from collections.abc import Mapping
 from typing import Any, cast
 
 import pytest
@@ -71,15 +72,20 @@ def _in_file(config: pytest.Config, name: str) -> str | None:
     try:
         return cast("str | None", config.getini(name))
     except (TypeError, pytest.UsageError):
-        value = getattr(config._inicfg[name], "value", None)
+        value = getattr(_file_content(config)[name], "value", None)
     if isinstance(value, bool):
         return str(value).lower()
     return ",".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
+def _file_content(config: pytest.Config) -> Mapping[str, object]:
+    """Return the keys of the ini file; the attribute that has them in pytest 8 and 9.0 is deprecated since."""
+    return config._inicfg if hasattr(config, "_inicfg") else config.inicfg
+
+
 def _refuse_renamed(config: pytest.Config) -> None:
     """Raise BadRequest for the old name of a setting, with the new one."""
-    in_file = config._inicfg if hasattr(config, "_inicfg") else config.inicfg  # the latter before pytest 9
+    in_file = _file_content(config)
     for old, new in RENAMED.items():
         if getattr(config.option, ini_name(old), None) is not None:
             raise BadRequest(f"{flag_name(old)} is now {flag_name(new)}")
