@@ -11,7 +11,7 @@ from pytest_gpubench.plugin.workers import is_worker, worker_name
 from pytest_gpubench.units import safe_line
 
 
-def write(reporter: pytest.TerminalReporter, line: str, coloured: bool = False, **markup: bool) -> None:
+def write(reporter: "pytest.TerminalReporter", line: str, coloured: bool = False, **markup: bool) -> None:
     """Write a line of ours; coloured: whether it has colours already."""
     reporter.write_line(safe_line(line, coloured), **markup)
 
