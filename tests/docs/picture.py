@@ -25,7 +25,7 @@ CHANGED = {"fused": (9, 1.09), "by_sigmoid": (9, 1.04), "down": (17, 0.96), "mlp
 """By function, the run that it changed with, and how much slower it was before."""
 CHROMIUM = (
     "chromium --headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking"
-    " --disable-component-update --disable-sync --hide-scrollbars --window-size=1280,820 --virtual-time-budget=2000"
+    " --disable-component-update --disable-sync --hide-scrollbars --window-size=1280,1070 --virtual-time-budget=2000"
 )
 
 

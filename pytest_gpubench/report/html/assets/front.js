@@ -164,7 +164,7 @@ function trendCard() {
       number === own ? "" : `middle half: ${signed(low)} to ${signed(high)}`}\n${found ? counted(found) : ""}`;
   };
   const picture = chart({
-    height: 220, label: "Trend of all tests over the saved runs",
+    height: 190, label: "Trend of all tests over the saved runs",
     x: { range: [-0.4, own + 0.4], ticks: runTicks }, y: { title: "time, this run = 1", include: [0.98, 1.02] },
     marks: [
       ...[...changed].map(([number, found]) => ({ kind: "flag", x: number, tone: found.slower.length >= found.faster.length ? "slower" : "faster" })),
