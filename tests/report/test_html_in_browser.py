@@ -3,6 +3,7 @@
 Needs chromium and playwright (`pip install playwright`, without its own browsers); skipped without.
 """
 
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -69,8 +70,8 @@ class Shown:
         """Open a test, and return the names of its figures once all are drawn."""
         self.page.evaluate(f"location.hash = '#t/{row}'")
         self.page.wait_for_selector("#opened:not(.hidden)")
-        drawn = "[...document.querySelectorAll('#opened .chart')].every((each) => each.querySelector('svg'))"
-        self.page.wait_for_function(drawn)
+        for chart in self.page.locator("#opened .chart").all():
+            chart.locator("svg").wait_for()
         return [str(each.get_attribute("data-figure")) for each in self.page.locator("[data-figure]").all()]
 
     def close(self) -> None:
@@ -175,7 +176,7 @@ def test_sweeps_and_examples_have_their_figures(shown: Shown) -> None:
     figure.locator("select").select_option("shape[0]")
     figure.locator(".title", has_text="shape[0]").first.wait_for()
     shown.page.locator(".choice").select_option(index=3)
-    shown.page.wait_for_function("location.hash.split('/').length === 3")
+    shown.page.wait_for_url(re.compile(rf"#t/{GIVEN_ROW}/\d+$"))
 
 
 def test_every_name_is_shown_as_it_is(shown: Shown) -> None:

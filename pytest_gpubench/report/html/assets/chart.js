@@ -27,7 +27,7 @@ function ticksOf([low, high], most, log) {
 }
 
 function inThousands(value) {
-  const [scale, letter] = [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]].find(([each]) => Math.abs(value) >= 10 * each) || [1, ""];
+  const [scale, letter] = [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]].find(([each]) => Math.abs(value) >= Math.max(each, 1e4)) || [1, ""];
   return `${Number((value / scale).toPrecision(5))}${letter}`;
 }
 
@@ -119,9 +119,9 @@ function axes(x, y, { toX, toY, shownX, shownY, main, floor, height }) {
 const newZoom = () => ({ range: null, charts: [] });
 
 // x: range, title, log, ticks(shown, room); y: title, log, usual: far values at the edge, include: what is shown in any case
-// zoom: what charts with the same x share
-function chart({ height = 250, x, y, marks, zoom = newZoom(), label }) {
-  const box = el("div", { class: "chart" }), tip = el("div", { class: "tip hidden", role: "status" });
+// marks: also lists of them, and nothing; zoom: what charts with the same x share
+function chart({ height = 250, x, y, marks: given, zoom = newZoom(), label }) {
+  const marks = given.flat(Infinity).filter(Boolean), box = el("div", { class: "chart" }), tip = el("div", { class: "tip hidden", role: "status" });
   const reset = el("button", { class: "reset hidden", type: "button", onclick: () => setZoom(null) }, "reset zoom");
   const allX = marks.filter((mark) => mark.kind === "dots").flatMap((mark) => mark.xs);
   const side = marks.some((mark) => mark.kind === "side") ? 0.2 : 0;
@@ -156,8 +156,9 @@ function chart({ height = 250, x, y, marks, zoom = newZoom(), label }) {
     frame = frameFor(box.clientWidth);
     const last = ({ kind }) => kind === "rule" || kind === "flag";
     const ordered = [...marks.filter((mark) => !last(mark)), ...marks.filter(last)];
-    drawn = svg("svg", { viewBox: `0 0 ${box.clientWidth} ${height}`, role: "img", "aria-label": label }, axes(x, y, frame),
-      ordered.map((mark) => MARKS[mark.kind](mark, frame)), svg("circle", { class: "hovered hidden", r: 6 }), svg("rect", { class: "brush hidden", y: TOP, height: frame.floor - TOP }));
+    drawn = svg("svg", { viewBox: `0 0 ${box.clientWidth} ${height}`, role: "img", "aria-label": label },
+      axes(x, y, frame), ordered.map((mark) => MARKS[mark.kind](mark, frame)),
+      svg("circle", { class: "hovered hidden", r: 6 }), svg("rect", { class: "brush hidden", y: TOP, height: frame.floor - TOP }));
     box.replaceChildren(drawn, reset, tip);
     reset.classList.toggle("hidden", !zoom.range);
     tip.classList.add("hidden");

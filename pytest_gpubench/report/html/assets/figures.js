@@ -13,7 +13,9 @@ function figureOver(name, title, sizes, chosen, draw, note) {
   return figure(name, title, place, { note, full: true, top: select });
 }
 
-const legend = (series) => el("p", { class: "legend" }, series.map(([tone, name]) => el("span", { class: `tone-${tone}` }, el("i", { class: "key" }), name)));
+const legend = (series) => el("p", { class: "legend" }, series.filter(Boolean).map(([tone, name]) => el("span", { class: `tone-${tone}` }, el("i", { class: "key" }), name)));
+const limitRule = (limit, scale = 1) => limit && { kind: "rule", y: limit.value / scale, tone: "limit", dash: "5 4", text: "limit" };
+const stripe = (ends, tone, scale = 1) => ends && { kind: "band", low: ends[0] / scale, high: ends[1] / scale, tone };
 const stepsOf = (values, step = 1) => values.map((_, index) => index * step + 1);
 const armsOf = (item, reference) => [[item, "candidate"], [reference, "reference"]].filter(([arm]) => arm);
 
@@ -29,20 +31,23 @@ function historyFigure(item) {
   if (points.length < 2) return null;
   const { runs } = content, xs = points.map(([run]) => run), unit = unitOf(item.median), zoom = newZoom(), changes = item.changes || [];
   const flags = changes.map(([, first, ratio]) => ({ kind: "flag", x: first, tone: ratio > 1 ? "slower" : "faster", text: signed(ratio) }));
+  const told = (run, text) => [fullName(run), text, run.drivers.length && `driver ${run.drivers.join(", ")}`].filter(Boolean).join("\n");
   const panel = (place, scale, tone, y, limit, said) => {
     const at = (offset) => points.map((point) => (known(point[place + offset]) ? point[place + offset] / scale : null));
     return chart({
       height: 220, zoom, label: y.title, y, x: { range: [xs[0] - 0.4, own + 0.4], ticks: runTicks },
       marks: [
-        ...flags, { kind: "line", xs, ys: at(0), tone }, { kind: "ends", xs, lows: at(1), highs: at(2), tone },
-        { kind: "dots", xs, ys: at(0), tone, size: 6, text: (index) => `${fullName(runs[xs[index]])}\n${said(points[index])}\n${runs[xs[index]].drivers.length ? `driver ${runs[xs[index]].drivers.join(", ")}` : ""}` },
-        ...(limit ? [{ kind: "rule", y: limit.value / scale, tone: "limit", dash: "5 4", text: "limit" }] : []),
+        flags, { kind: "line", xs, ys: at(0), tone }, { kind: "ends", xs, lows: at(1), highs: at(2), tone },
+        { kind: "dots", xs, ys: at(0), tone, size: 6, text: (index) => told(runs[xs[index]], said(points[index])) },
+        limitRule(limit, scale),
       ],
     });
   };
-  const panels = [panel(1, unit[1], "candidate", { title: `median, ${unit[0]}` }, limitOf(item, "max_time_us"), (point) => `${time(point[1], unit)} ${between([point[2], point[3]], unit[1])}`)];
+  const ends = (low, high, scale) => (known(low) ? between([low, high], scale) : "");
+  const panels = [panel(1, unit[1], "candidate", { title: `median, ${unit[0]}` }, limitOf(item, "max_time_us"),
+    ([, us, low, high]) => `${time(us, unit)} ${ends(low, high, unit[1])}`)];
   if (points.some((point) => known(point[4]))) {
-    panels.push(panel(4, 1, "older", { title: "speedup" }, limitOf(item, "min_speedup"), (point) => `${times(point[4])} ${known(point[5]) ? between([point[5], point[6]]) : ""}`));
+    panels.push(panel(4, 1, "older", { title: "speedup" }, limitOf(item, "min_speedup"), ([, , , , ratio, low, high]) => `${times(ratio)} ${ends(low, high)}`));
   }
   const found = changes.map(([before, first, ratio]) => `${signed(ratio)} in ${range(runs[before], runs[first])}`).join("; ");
   const nothing = points.length < content.least_runs ? `A change can be found from ${content.least_runs} runs on.` : "No change found.";
@@ -57,31 +62,34 @@ function samplesFigure(item, reference) {
   const most = Math.max(...arms.map(([arm]) => arm.reps)), zoom = newZoom();
   const thinned = Math.max(...arms.map(([arm]) => arm.step || 1));
   return figure("samples", "Samples", el("div", { class: arms.length > 1 ? "two" : "" }, arms.map(([arm, tone]) => {
-    const unit = unitOf(arm.median), ys = arm.samples.map((us) => (known(us) ? us / unit[1] : null));
-    const old = arm === item && item.base && item.base.interval, near = old && Math.abs(Math.log(old[0] / arm.median)) < 0.3, limit = limitOf(arm, "max_time_us");
-    return el("div", {}, legend([[tone, arm.label], ...(old ? [["older", "the baseline's interval"]] : [])]), chart({
-      height: 230, zoom, label: `Samples of ${arm.label}`, x: { range: [0, most + 1], title: "rep" }, y: { title: unit[0], usual: true, include: near ? old.map((us) => us / unit[1]) : [] },
+    const unit = unitOf(arm.median), ys = arm.samples.map((us) => (known(us) ? us / unit[1] : null)), xs = stepsOf(ys, arm.step);
+    const old = arm === item && item.base && item.base.interval, near = old && Math.abs(Math.log(old[0] / arm.median)) < 0.3;
+    return el("div", {}, legend([[tone, arm.label], old && ["older", "the baseline's interval"]]), chart({
+      height: 230, zoom, label: `Samples of ${arm.label}`, x: { range: [0, most + 1], title: "rep" },
+      y: { title: unit[0], usual: true, include: near ? old.map((us) => us / unit[1]) : [] },
       marks: [
-        ...(old ? [{ kind: "band", low: old[0] / unit[1], high: old[1] / unit[1], tone: "older" }] : []),
-        ...(arm.interval ? [{ kind: "band", low: arm.interval[0] / unit[1], high: arm.interval[1] / unit[1], tone }] : []),
-        { kind: "rule", y: arm.median / unit[1], tone }, ...(limit ? [{ kind: "rule", y: limit.value / unit[1], tone: "limit", dash: "5 4", text: "limit" }] : []),
+        stripe(old, "older", unit[1]), stripe(arm.interval, tone, unit[1]),
+        { kind: "rule", y: arm.median / unit[1], tone }, limitRule(limitOf(arm, "max_time_us"), unit[1]),
         { kind: "side", values: ys, tone },
-        { kind: "dots", xs: stepsOf(ys, arm.step), ys, tone, size: ys.length > 400 ? 3 : 4.5, text: (index) => `${digits(ys[index], 5)} ${unit[0]}\nrep ${index * (arm.step || 1) + 1}` },
+        { kind: "dots", xs, ys, tone, size: ys.length > 400 ? 3 : 4.5, text: (index) => `${digits(ys[index], 5)} ${unit[0]}\nrep ${xs[index]}` },
       ],
     }));
-  })), { full: true, note: `In the order they were taken, and as a distribution. Line and band: the median and its 95 % interval. Triangles lie beyond the edge.${thinned > 1 ? ` One sample in ${thinned} is drawn.` : ""}` });
+  })), {
+    full: true, note: "In the order they were taken, and as a distribution. Line and band: the median and its 95 % interval. "
+      + `Triangles lie beyond the edge.${thinned > 1 ? ` One sample in ${thinned} is drawn.` : ""}`,
+  });
 }
 
 function quadsFigure(item) {
   const speed = item.speedup;
   if (!speed || !speed.ratios || !speed.ratios.length) return null;
-  const limit = limitOf(item, "min_speedup");
+  const xs = stepsOf(speed.ratios, speed.step);
   return figure("speedup", "Speedup, quad by quad", chart({
-    label: "Speedup of each quad", x: { range: [0, speed.quads + 1], title: "quad" }, y: { title: "speedup", usual: true, include: speed.interval || [] },
+    label: "Speedup of each quad", x: { range: [0, speed.quads + 1], title: "quad" },
+    y: { title: "speedup", usual: true, include: speed.interval || [] },
     marks: [
-      ...(speed.interval ? [{ kind: "band", low: speed.interval[0], high: speed.interval[1], tone: "candidate" }] : []),
-      { kind: "rule", y: speed.ratio, tone: "candidate" }, ...(limit ? [{ kind: "rule", y: limit.value, tone: "limit", dash: "5 4", text: `limit ${limit.value}x` }] : []),
-      { kind: "dots", xs: stepsOf(speed.ratios, speed.step), ys: speed.ratios, tone: "candidate", text: (index) => `${times(speed.ratios[index])}\nquad ${index * (speed.step || 1) + 1}` },
+      stripe(speed.interval, "candidate"), { kind: "rule", y: speed.ratio, tone: "candidate" }, limitRule(limitOf(item, "min_speedup")),
+      { kind: "dots", xs, ys: speed.ratios, tone: "candidate", text: (index) => `${times(speed.ratios[index])}\nquad ${xs[index]}` },
     ],
   }), { note: "A quad is two calls of each function, one after the other. Line and band: the speedup and its interval." });
 }
@@ -94,7 +102,10 @@ function kernelsFigure(item, reference) {
   if (!arms.length) return null;
   const sums = arms.map(([arm]) => {
     const found = new Map();
-    for (const [name, kind, launches, us] of arm.kernels) { const [, many = 0, sum = 0] = found.get(name) || []; found.set(name, [kind, many + launches, sum + (us || 0)]); }
+    for (const [name, kind, launches, us] of arm.kernels) {
+      const [, many = 0, sum = 0] = found.get(name) || [];
+      found.set(name, [kind, many + launches, sum + (us || 0)]);
+    }
     return found;
   });
   const longest = (name) => Math.max(...sums.map((sum) => (sum.get(name) || [0, 0, 0])[2]));
@@ -105,12 +116,14 @@ function kernelsFigure(item, reference) {
     const [, , us] = sums[nth].get(name) || [];
     return us && el("span", { class: `tone-${toneOf(place)}`, title: `${content.kernels[name][0]}: ${time(us, unit)}`, style: { width: `${(100 * us) / most}%` } });
   })), el("span", { class: "number" }, time(totals[nth], unit))]);
-  const cell = (sum, name) => { const [, launches, us] = sum.get(name) || []; return el("td", {}, launches ? time(us, unit) : "–", launches > 1 && el("span", { class: "soft" }, ` (${launches}×)`)); };
+  const cell = ([, launches, us] = []) => el("td", {}, launches ? time(us, unit) : "–", launches > 1 && el("span", { class: "soft" }, ` (${launches}×)`));
   const table = el("table", { class: "kernel-list" },
     el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "kernel"), arms.map(([, label]) => el("th", { scope: "col" }, label)))),
     el("tbody", {}, names.slice(0, MOST_KERNELS).map((name, place) => {
       const kind = sums.map((sum) => sum.get(name)).find(Boolean)[0];
-      return el("tr", {}, el("td", { title: content.kernels[name].at(-1) }, el("i", { class: `key tone-${toneOf(place)}` }), content.kernels[name][0], kind !== "kernel" && ` (${kind})`), sums.map((sum) => cell(sum, name)));
+      return el("tr", {},
+        el("td", { title: content.kernels[name].at(-1) }, el("i", { class: `key tone-${toneOf(place)}` }), content.kernels[name][0], kind !== "kernel" && ` (${kind})`),
+        sums.map((sum) => cell(sum.get(name))));
     }), names.length > MOST_KERNELS && el("tr", {}, el("td", {}, `and ${names.length - MOST_KERNELS} more`))));
   return figure("kernels", "Kernels of one call", [el("div", { class: "bars" }, bars), table]);
 }
@@ -123,23 +136,33 @@ function overSize(size, series, limit, lines) {
   const rate = has("tflops") && (computes || !has("gbps")) ? ["tflops", "TFLOP/s"] : has("gbps") ? ["gbps", "GB/s"] : null;
   const unit = unitOf(quantile(sorted(items.map((item) => item.median)), 0.5)), zoom = newZoom();
   const marks = [...new Set(series.flatMap(({ points }) => points.map(({ x }) => x)))].sort((a, b) => a - b), log = isWide(marks);
-  const panels = [{ title: `time, ${unit[0]}`, of: (item) => item.median / unit[1], ends: (item) => item.interval && item.interval.map((us) => us / unit[1]), text: (item) => time(item.median) }];
+  const panels = [{
+    title: `time, ${unit[0]}`, of: (item) => item.median / unit[1], text: (item) => time(item.median),
+    ends: (item) => item.interval && item.interval.map((us) => us / unit[1]),
+  }];
   if (rate) panels.push({ title: rate[1], of: (item) => item[rate[0]], text: (item) => `${digits(item[rate[0]])} ${rate[1]}` });
-  if (items.some((item) => item.speedup)) panels.push({ title: "speedup", of: (item) => item.speedup && item.speedup.ratio, ends: (item) => item.speedup && item.speedup.interval, text: (item) => `${times(item.speedup.ratio)} ${between(item.speedup.interval)}` });
+  if (items.some((item) => item.speedup)) {
+    panels.push({
+      title: "speedup", of: (item) => item.speedup && item.speedup.ratio, ends: (item) => item.speedup && item.speedup.interval,
+      text: (item) => `${times(item.speedup.ratio)} ${between(item.speedup.interval)}`,
+    });
+  }
   const panel = ({ title, of, ends, text }) => {
     const values = items.map(of).filter(known), isSpeedup = title === "speedup";
     return chart({
-      height: 270, zoom, label: `${title} over ${size}`, x: { title: size, log, ...(lines && marks.length <= 8 && { ticks: () => marks.map((mark) => [mark, inThousands(mark)]) }) }, y: { title, log: isWide(values), include: isSpeedup && limit ? [limit.value] : [] },
+      height: 270, zoom, label: `${title} over ${size}`, x: { title: size, log, ticks: lines && marks.length <= 8 && (() => marks.map((mark) => [mark, inThousands(mark)])) },
+      y: { title, log: isWide(values), include: isSpeedup && limit ? [limit.value] : [] },
       marks: [
-        ...(isSpeedup ? [{ kind: "rule", y: 1, tone: "none", dash: "2 3" }] : []), ...(isSpeedup && limit ? [{ kind: "rule", y: limit.value, tone: "limit", dash: "5 4", text: "limit" }] : []),
-        ...series.flatMap(({ name, tone, points }) => {
+        isSpeedup && [{ kind: "rule", y: 1, tone: "none", dash: "2 3" }, limitRule(limit)],
+        series.flatMap(({ name, tone, points }) => {
           const drawn = points.filter(({ item }) => known(of(item))), xs = drawn.map(({ x }) => x), ys = drawn.map(({ item }) => of(item));
           if (!drawn.length) return [];
           const both = drawn.map(({ item }) => (ends && ends(item)) || [null, null]), here = drawn.filter((point) => point.here);
           const said = (all) => (index) => `${text(all[index].item)}\n${name}\n${all[index].about || ""}`;
           return [
-            ...(lines ? [{ kind: "line", xs, ys, tone }] : []), { kind: "ends", xs, lows: both.map(([low]) => low), highs: both.map(([, high]) => high), tone },
-            { kind: "dots", xs, ys, tone, size: 6, text: said(drawn) }, ...(here.length ? [{ kind: "dots", xs: here.map(({ x }) => x), ys: here.map(({ item }) => of(item)), tone: "limit", size: 11, text: said(here) }] : []),
+            lines && { kind: "line", xs, ys, tone }, { kind: "ends", xs, lows: both.map(([low]) => low), highs: both.map(([, high]) => high), tone },
+            { kind: "dots", xs, ys, tone, size: 6, text: said(drawn) },
+            { kind: "dots", xs: here.map(({ x }) => x), ys: here.map(({ item }) => of(item)), tone: "limit", size: 11, text: said(here) },
           ];
         }),
       ],
@@ -195,13 +218,17 @@ function rooflineFigure(test, item, reference) {
   const bandwidth = Math.max(...all.map(([arm]) => arm.gbps)), peak = Math.max(...all.map(([arm]) => arm.tflops));
   const intensity = (arm) => arm.flops / arm.bytes, ridge = (1e3 * peak) / bandwidth, xs = [...all.map(([arm]) => intensity(arm)), ridge];
   const [low, high] = [Math.min(...xs) / 2, Math.max(...xs) * 2], others = all.filter(([arm]) => !mine.some(([own]) => own === arm)).slice(0, 3000);
+  const said = (arm, each) => `${digits(arm.tflops)} TFLOP/s, ${digits(arm.gbps)} GB/s\n${arm.label}\n${each.name}\n${digits(intensity(arm))} FLOP/B`;
   const dots = (arms, tone, size) => ({
     kind: "dots", tone, size, xs: arms.map(([arm]) => intensity(arm)), ys: arms.map(([arm]) => arm.tflops),
-    text: (index) => { const [arm, each] = arms[index]; return `${digits(arm.tflops)} TFLOP/s, ${digits(arm.gbps)} GB/s\n${arm.label}\n${each.name}\n${digits(intensity(arm))} FLOP/B`; },
+    text: (index) => said(...arms[index]),
   });
   return figure("roofline", "Roofline", [legend(mine.map(([arm, tone]) => [tone, arm.label])), chart({
     height: 290, label: "Roofline", x: { range: [low, high], log: true, title: "FLOP/B" }, y: { log: true, title: "TFLOP/s" },
-    marks: [{ kind: "line", xs: [low, ridge, high], ys: [(low * bandwidth) / 1e3, peak, peak], tone: "none", dash: "5 4" }, dots(others, "none", 4), ...mine.map(([arm, tone]) => dots([[arm, test]], tone, 10))],
+    marks: [
+      { kind: "line", xs: [low, ridge, high], ys: [(low * bandwidth) / 1e3, peak, peak], tone: "none", dash: "5 4" },
+      dots(others, "none", 4), mine.map(([arm, tone]) => dots([[arm, test]], tone, 10)),
+    ],
   })], { note: `Dashed: the most that any call of this run reached on this device, ${digits(bandwidth)} GB/s and ${digits(peak)} TFLOP/s. Grey: the other tests.` });
 }
 
@@ -211,8 +238,9 @@ function clocksFigure(item, reference) {
   const clocks = sorted(arms.flatMap(([arm]) => arm.clocks));
   if (!clocks.length || (!reasons.length && clocks.at(-1) - clocks[0] < 0.01 * clocks[0])) return null;
   return figure("clocks", "SM clock", [legend(arms.map(([arm, tone]) => [tone, arm.label])), chart({
-    label: "SM clock of each rep", x: { range: [0, Math.max(...arms.map(([arm]) => arm.reps)) + 1], title: "rep" }, y: { title: "MHz", include: [clocks[0] - 30, clocks.at(-1) + 30] },
-    marks: arms.flatMap(([arm, tone]) => {
+    label: "SM clock of each rep", x: { range: [0, Math.max(...arms.map(([arm]) => arm.reps)) + 1], title: "rep" },
+    y: { title: "MHz", include: [clocks[0] - 30, clocks.at(-1) + 30] },
+    marks: arms.map(([arm, tone]) => {
       const xs = stepsOf(arm.clocks, arm.clock_step), text = (index) => `${arm.clocks[index]} MHz\nrep ${xs[index]}`;
       return [{ kind: "line", steps: true, xs, ys: arm.clocks, tone }, { kind: "dots", xs, ys: arm.clocks, tone, size: 3, text }];
     }),

@@ -25,14 +25,15 @@ const filterOf = (name) => {
   return run ? (row) => row.changes.some(([, first]) => first === Number(run[1])) : FILTERS.find(([key]) => key === name)[2];
 };
 
+const has = (key) => rows.some((row) => row[key] || (row.item && row.item[key]));
 const COLUMNS = [
   { key: "verdict", name: "Verdict", value: (row) => row.rank, cell: (row) => [badge(row.status, row.soft)] },
   { key: "test", name: "Test", value: (row) => row.test.id.toLowerCase(), cell: testCell },
-  { key: "time", name: "Time", right: true, value: (row) => row.item && row.item.median, cell: timeCell },
-  { key: "speedup", name: "Speedup", right: true, value: (row) => row.item && row.item.speedup && row.item.speedup.ratio, cell: speedupCell, is: rows.some((row) => row.item && row.item.speedup) },
-  { key: "limit", name: "Limits", value: (row) => row.margin && row.margin.middle, cell: limitCell, is: rows.some((row) => row.limits.length) },
-  { key: "change", name: "Baseline", right: true, value: (row) => row.change && row.change.ratio, cell: changeCell, is: content.baseline || rows.some((row) => row.change) },
-  { key: "history", name: "History", value: (row) => row.changes.length && -row.changes.at(-1)[1], cell: (row) => [sparkline(row.item)], is: hasHistory },
+  { key: "time", name: "Time", right: true, value: ({ item }) => item && item.median, cell: timeCell },
+  { key: "speedup", name: "Speedup", right: true, value: ({ item }) => item && item.speedup && item.speedup.ratio, cell: speedupCell, is: has("speedup") },
+  { key: "limit", name: "Limits", value: ({ margin }) => margin && margin.middle, cell: limitCell, is: has("verdicts") },
+  { key: "change", name: "Baseline", right: true, value: ({ change }) => change && change.ratio, cell: changeCell, is: content.baseline || has("change") },
+  { key: "history", name: "History", value: ({ changes }) => changes.length && -changes.at(-1)[1], cell: ({ item }) => [sparkline(item)], is: hasHistory },
 ].filter(({ is = true }) => is);
 
 const sub = (text) => text && el("span", { class: "sub" }, text);
@@ -42,7 +43,8 @@ function testCell(row) {
   const where = [severalFiles && test.file, severalDevices && test.device].filter(Boolean).join(" · ");
   const example = item && item.example;
   const worst = row.more ? `worst of ${row.more + 1}${example ? `: ${example}` : ""}` : example;
-  return [el("a", { href: `#t/${row.index}` }, test.name), sub([row.label + (row.against && ` against ${row.against}`), where].filter(Boolean).join(" · ")), sub(worst)];
+  const what = row.label + (row.against && ` against ${row.against}`);
+  return [el("a", { href: `#t/${row.index}` }, test.name), sub([what, where].filter(Boolean).join(" · ")), sub(worst)];
 }
 function timeCell({ item }) {
   if (!item || !known(item.median)) return [el("span", { class: "soft", title: item && item.why }, "–")];
@@ -97,7 +99,10 @@ function show(changed) {
   setTimeout(() => { if (now === listed) body.append(...now.slice(AT_ONCE, view.most).map(tableRow)); }, 30); // once these are seen
   under.replaceChildren();
   if (!listed.length) under.append(el("p", { class: "empty" }, rows.length ? "Nothing fits." : "Nothing was measured."));
-  if (listed.length > view.most) under.append(el("p", { class: "more-rows" }, el("button", { class: "plain-button", type: "button", onclick: () => show({ most: Infinity }) }, `Show all ${listed.length.toLocaleString("en")}`)));
+  if (listed.length > view.most) {
+    const all = el("button", { class: "plain-button", type: "button", onclick: () => show({ most: Infinity }) }, `Show all ${listed.length.toLocaleString("en")}`);
+    under.append(el("p", { class: "more-rows" }, all));
+  }
   for (const [index, cell] of [...header.children].entries()) {
     if (COLUMNS[index].key === view.sort) cell.setAttribute("aria-sort", view.down ? "descending" : "ascending");
     else cell.removeAttribute("aria-sort");
@@ -143,11 +148,12 @@ function attention(key, title, sentence) {
   const mark = (STATUS[key] || { mark: key === "slower" ? "▲" : "▼" }).mark;
   return el("section", { class: `card tone-${key}` },
     el("h2", {}, el("span", { class: "badge" }, el("i", { "aria-hidden": "true" }, mark), title), el("span", { class: "soft" }, plural(found.length, "measurement"))),
-    el("ul", { class: "attention" }, found.slice(0, MOST_LISTED).map((row) => el("li", {}, el("a", { class: "name", href: `#t/${row.index}` }, row.test.name), row.label && el("span", { class: "soft" }, ` ${row.label}`), el("p", {}, sentence(row))))),
+    el("ul", { class: "attention" }, found.slice(0, MOST_LISTED).map((row) => el("li", {},
+      el("a", { class: "name", href: `#t/${row.index}` }, row.test.name), row.label && el("span", { class: "soft" }, ` ${row.label}`), el("p", {}, sentence(row))))),
     found.length > MOST_LISTED && el("button", { class: "link-button", type: "button", onclick: () => setFilter(key, true) }, `and ${found.length - MOST_LISTED} more`));
 }
 function worstSentence(row) {
-  const all = [...row.limits, ...((row.reference && row.reference.verdicts) || [])];
+  const all = verdictsOf(row.item, row.reference);
   const worst = all.find((verdict) => verdict.outcome === row.status) || all[0];
   return worst ? worst.sentence : "";
 }
@@ -167,7 +173,7 @@ function trendCard() {
     height: 190, label: "Trend of all tests over the saved runs",
     x: { range: [-0.4, own + 0.4], ticks: runTicks }, y: { title: "time, this run = 1", include: [0.98, 1.02] },
     marks: [
-      ...[...changed].map(([number, found]) => ({ kind: "flag", x: number, tone: found.slower.length >= found.faster.length ? "slower" : "faster" })),
+      [...changed].map(([number, found]) => ({ kind: "flag", x: number, tone: found.slower.length >= found.faster.length ? "slower" : "faster" })),
       { kind: "area", xs: numbers, lows: at(3), highs: at(4), tone: "candidate" }, { kind: "rule", y: 1, tone: "none", dash: "2 3" },
       { kind: "line", xs: numbers, ys: at(2), tone: "candidate" }, { kind: "dots", xs: numbers, ys: at(2), tone: "candidate", size: 6, text: said },
     ],
@@ -195,7 +201,8 @@ function changeList(changed) {
   return el("ul", { class: "attention" }, [...changed.values()].slice(0, MOST_LISTED).map((found) => {
     const all = [...found.slower, ...found.faster].sort(([, a], [, b]) => Math.abs(Math.log(b)) - Math.abs(Math.log(a)));
     const [largest, ratio] = all[0];
-    return el("li", {}, el("button", { class: "link-button", type: "button", "data-filter": `run ${found.first}`, onclick: () => setFilter(`run ${found.first}`, true) }, counted(found)),
+    const filter = `run ${found.first}`, onclick = () => setFilter(filter, true);
+    return el("li", {}, el("button", { class: "link-button", type: "button", "data-filter": filter, onclick }, counted(found)),
       el("code", { class: "soft" }, ` ${range(content.runs[found.before], content.runs[found.first])}`),
       el("p", {}, `${largest.test.name} ${signed(ratio)}${all.length > 1 ? `, and ${all.length - 1} more` : ""} · ${when(content.runs[found.first].when)}`));
   }));
@@ -220,7 +227,8 @@ function frontPage() {
     attention("invalid", "INVALID", worstSentence), attention("fail", "FAIL", worstSentence), attention("inconclusive", "INCONCLUSIVE", worstSentence),
     attention("slower", "Slower than the baseline", changeSentence), attention("faster", "Faster than the baseline", changeSentence),
     gone.length && el("section", { class: "card" }, el("h2", {}, "Gone since the baseline", el("span", { class: "soft" }, plural(gone.length, "test"))),
-      el("ul", { class: "lines" }, gone.slice(0, MOST_LISTED).map((id) => el("li", {}, id)), gone.length > MOST_LISTED && el("li", { class: "soft" }, `and ${gone.length - MOST_LISTED} more`))),
+      el("ul", { class: "lines" }, gone.slice(0, MOST_LISTED).map((id) => el("li", {}, id)),
+        gone.length > MOST_LISTED && el("li", { class: "soft" }, `and ${gone.length - MOST_LISTED} more`))),
     foreign.length && el("section", { class: "card" }, el("h2", {}, "Not compared"), el("p", { class: "soft" }, `The baseline has no measurements on ${foreign.join(", ")}.`)),
   ].filter(Boolean);
   if (!cards.length && rows.length) cards.push(el("p", { class: "card calm" }, "✓ Nothing to look at: no FAIL, INVALID or INCONCLUSIVE, and no change."));
@@ -228,7 +236,8 @@ function frontPage() {
     const many = rows.filter(keep).length;
     if (!many && !always) continue;
     const words = key === "all" && rows.length !== content.tests.length ? `all, of ${plural(content.tests.length, "test")}` : text;
-    tiles.append(el("button", { class: `tile tone-${key}${many ? "" : " zero"}`, type: "button", "data-filter": key, onclick: () => setFilter(key) }, el("b", {}, many.toLocaleString("en")), el("span", {}, words)));
+    const attributes = { class: `tile tone-${key}${many ? "" : " zero"}`, type: "button", "data-filter": key, onclick: () => setFilter(key) };
+    tiles.append(el("button", attributes, el("b", {}, many.toLocaleString("en")), el("span", {}, words)));
   }
   return el("main", { class: "frame", id: "front" },
     el("h1", { class: "sr" }, content.title),

@@ -6,18 +6,23 @@ function speedupCard(item, status) {
   const speed = item.speedup;
   if (!speed || !known(speed.ratio)) return null;
   return el("section", { class: `card tone-${limitOf(item, "min_speedup") ? statusOf(status).tone : "all"}` },
-    el("div", { class: "big" }, el("b", {}, times(speed.ratio)), el("span", { class: "soft number" }, `${between(speed.interval) || "no interval: too few quads,"} as fast as ${speed.reference}`)),
+    el("div", { class: "big" }, el("b", {}, times(speed.ratio)),
+      el("span", { class: "soft number" }, `${between(speed.interval) || "no interval: too few quads,"} as fast as ${speed.reference}`)),
     marginBar({ status, margin: marginOf({ item }) }), el("p", { class: "soft" }, `${plural(speed.quads, "quad")}, alpha ${speed.alpha}, seed ${speed.seed}`));
 }
 
+function verdictLine({ outcome, limit, measured, enforced, sentence }) {
+  const { mark, text, tone } = statusOf(outcome);
+  return el("li", { class: `tone-${tone}` }, el("i", { "aria-hidden": "true" }, mark), el("span", { class: "sr" }, `${text}: `),
+    el("code", {}, limit), " ", el("b", {}, measured), !enforced && el("span", { class: "soft" }, " not enforced"), el("p", { class: "soft" }, sentence));
+}
+
 function verdictsCard(row, test, item, reference) {
-  const verdicts = [...(item.verdicts || []), ...((reference && reference.verdicts) || [])];
-  const change = item.change, list = (lines) => el("ul", { class: "lines" }, lines.map((line) => el("li", {}, line)));
-  const blocks = [
-    verdicts.length && el("ul", { class: "sentences block" }, verdicts.map((verdict) => el("li", { class: `tone-${statusOf(verdict.outcome).tone}` },
-      el("i", { "aria-hidden": "true" }, statusOf(verdict.outcome).mark), el("span", { class: "sr" }, `${statusOf(verdict.outcome).text}: `),
-      el("code", {}, verdict.limit), " ", el("b", {}, verdict.measured), !verdict.enforced && el("span", { class: "soft" }, " not enforced"), el("p", { class: "soft" }, verdict.sentence)))),
-    change && section(`Against ${change.baseline}`, el("p", { class: change.word ? `delta wrapped sure tone-${change.word}` : "" }, changeSentence({ item, change }), change.word && ` (${change.word})`)),
+  const { change } = item, list = (lines) => el("ul", { class: "lines" }, lines.map((line) => el("li", {}, line)));
+  const verdicts = verdictsOf(item, reference), blocks = [
+    verdicts.length && el("ul", { class: "sentences block" }, verdicts.map(verdictLine)),
+    change && section(`Against ${change.baseline}`,
+      el("p", { class: change.word && `delta wrapped sure tone-${change.word}` }, changeSentence({ item, change }), change.word && ` (${change.word})`)),
     item.base && item.base.new && section("Against the baseline", el("p", {}, "Not in the baseline.")),
     item.differences && section("Outputs against the reference's", list(item.differences)),
     test.warnings.length && section("Warnings", list(test.warnings)),
@@ -67,14 +72,15 @@ function choice(row, test, place) {
 function testPage(row, chosen) {
   const { test } = row, place = test.items[chosen] ? chosen : row.item === null ? null : test.items.indexOf(row.item);
   const item = place === null ? null : test.items[place], reference = item && known(item.ref) ? test.items[item.ref] : null;
-  const isRow = item === row.item, outcomes = item ? [...(item.verdicts || []), ...((reference && reference.verdicts) || [])].map((verdict) => verdict.outcome) : [];
+  const isRow = item === row.item, outcomes = verdictsOf(item, reference).map((verdict) => verdict.outcome);
   const status = isRow ? row.status : outcomes.sort((a, b) => statusOf(a).rank - statusOf(b).rank)[0] || "measured";
   const chip = (text) => text && el("span", { class: "chip" }, text);
   return [
     el("div", { class: "head" },
       el("p", { class: "path" }, el("a", { href: "#", id: "back" }, "← All tests"), test.file && ` · ${test.file}`),
       el("div", { class: "line" }, el("h1", {}, test.name), badge(status, isRow && row.soft)),
-      el("div", { class: "chips" }, Object.entries(test.params).map((pair) => chip(pair.join("="))), item && [chip(item.example), chip(`${item.timer}, ${item.cache}`)], severalDevices && chip(test.device)),
+      el("div", { class: "chips" }, Object.entries(test.params).map((pair) => chip(pair.join("="))),
+        item && [chip(item.example), chip(`${item.timer}, ${item.cache}`)], severalDevices && chip(test.device)),
       item && choice(row, test, place)),
     item ? el("div", { class: "hero" }, el("div", {}, speedupCard(item, status), verdictsCard(row, test, item, reference)), numbersCard(item, reference))
       : el("p", { class: "card" }, "This test measured nothing.", test.warnings.map((line) => el("p", {}, line))),

@@ -6,7 +6,7 @@ const rows = content.rows.map((row, index) => {
   const made = {
     ...row, index, test, item,
     reference: item && known(item.ref) ? test.items[item.ref] : null,
-    limits: (item && item.verdicts) || [],
+    limits: verdictsOf(item),
     change: (item && item.change) || null,
     changes: (item && item.changes) || [],
     isNew: Boolean(item && item.base && item.base.new),
@@ -34,6 +34,10 @@ function searched(row) {
 
 function limitOf(item, kind) {
   return (item.verdicts || []).find((verdict) => verdict.kind === kind && known(verdict.value) && verdict.value > 0) || null;
+}
+
+function verdictsOf(item, reference) {
+  return [item, reference].flatMap((arm) => (arm && arm.verdicts) || []);
 }
 
 // How far on the good side of its limit a row is, as a ratio: above 1 is good.
