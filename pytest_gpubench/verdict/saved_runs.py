@@ -166,7 +166,7 @@ def _judged(
     throttled: str,
 ) -> tuple[Measurement, tuple[str, ...]]:
     """Return a measurement with its change, its verdict where it is judged, and what else there is to know."""
-    item = _with_change(item, found, past.baseline)
+    item = with_change(item, found, past.baseline)
     if limit.tolerance is None or item.role == "reference":
         return item, found.notes if found.change else (found.sentence,)
     verdict = Verdict(
@@ -176,7 +176,8 @@ def _judged(
     return msgspec.structs.replace(item, verdicts=(*item.verdicts, verdict)), found.notes
 
 
-def _with_change(item: Measurement, found: Finding, baseline: str) -> Measurement:
+def with_change(item: Measurement, found: Finding, baseline: str) -> Measurement:
+    """Return a measurement with the change that was found, if any."""
     if found.change is None or found.old is None:
         return item
     change = PastChange(

@@ -12,7 +12,7 @@ from pytest_gpubench.results.store import write_run
 from tests.cli.stored import Command, fill
 from tests.results.saved import make_run
 
-HEAVY = ("torch", "triton", "pytest", "hypothesis", "pynvml", "plotly", "numpy")
+HEAVY = ("torch", "triton", "pytest", "hypothesis", "pynvml", "numpy")
 BAD = {
     "missing.json": None,
     "empty.json": b"",

@@ -14,7 +14,7 @@ from pytest_gpubench.report.markdown import CROSS, TICK, WARNING, Line, Part, co
 from pytest_gpubench.results.model import Measurement, Outcome, SavedRun, Verdict
 from pytest_gpubench.units import count, format_time, printable, round_to_digits
 from pytest_gpubench.verdict.rounds import Arm
-from pytest_gpubench.verdict.saved_runs import Finding
+from pytest_gpubench.verdict.saved_runs import Finding, with_change
 
 WORST_FIRST = (Outcome.FAIL, Outcome.INVALID, Outcome.INCONCLUSIVE, Outcome.NOT_JUDGED, Outcome.PASS)
 SIGNS = {Outcome.FAIL: CROSS, Outcome.INVALID: CROSS, Outcome.INCONCLUSIVE: WARNING, Outcome.PASS: TICK}
@@ -166,7 +166,7 @@ def _with_verdicts(run: SavedRun, judged: Mapping[int, Finding], asked: str, nam
         if finding is None:
             return item
         own = Verdict(kind="compare_fail", asked=asked, outcome=finding.outcome, sentence=finding.sentence)
-        return msgspec.structs.replace(item, verdicts=(*item.verdicts, own))
+        return msgspec.structs.replace(with_change(item, finding, "BASE"), verdicts=(*item.verdicts, own))
 
     records = tuple(
         msgspec.structs.replace(record, measurements=tuple(map(with_verdict, record.measurements)))

@@ -76,7 +76,9 @@ def test_what_is_written_into_files(git: Git, fake: FakePytest, tmp_path: Path) 
     (found,) = content["findings"]
     assert (found["test"], found["function"], found["outcome"], found["metric"]) == (NODEID, "f", "fail", "median")
     assert (found["slowdown"], found["base"], found["head"]) == (pytest.approx(1.04), 10.0, 10.4)
-    assert "f is slower than in BASE: 1.040x" in paths["html"].read_text()
+    page = paths["html"].read_text()
+    assert "f is slower than in BASE: 1.040x" in page
+    assert '"word":"slower","baseline":"BASE"' in page
 
 
 def test_nothing_compared_is_said_in_the_comment_too(git: Git, fake: FakePytest, tmp_path: Path) -> None:
