@@ -107,6 +107,34 @@ def test_an_undecided_limit_is_a_warning_on_the_line_of_its_test(
     assert "cannot be judged" in line
 
 
+def test_every_report_says_what_was_not_judged(bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    result = bench_run(
+        """
+@pytest.mark.perf(max_time_us={"H200": 40})
+def test_elsewhere(gpu_bench): gpu_bench(fast)
+
+@pytest.mark.perf(max_time_us=40)
+def test_left_out(gpu_bench): pytest.skip("not today")
+""",
+        "--gpu-bench-markdown=run.md",
+        "--junitxml=run.xml",
+        *("-o", "junit_family=xunit1"),
+    )
+    result.stdout.fnmatch_lines(
+        [
+            "gpu_bench: 1 test with limits skipped or xfailed, not judged: *::test_left_out (Skipped: not today)",
+            "::warning file=*test_elsewhere::fast: no max_time_us for *, only for H200",
+            "::warning file=*test_left_out::the limits of the test were not judged: Skipped: not today",
+            "*=== 1 skipped, 1 not judged in *",
+        ]
+    )
+    summary = Path("run.md").read_text(encoding="utf-8")
+    assert summary.startswith("## GPU benchmarks: ⚠️ 2 not judged on ")
+    assert summary.count("⚠️ NOT JUDGED |") == 3  # both among what to look at, one among all measurements
+    assert 'name="gpu_bench.fast.verdict" value="not judged"' in Path("run.xml").read_text(encoding="utf-8")
+
+
 def test_the_file_of_an_annotation_is_that_of_the_checkout(
     bench_run: BenchRun, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
