@@ -37,6 +37,8 @@ PROFILER_TICK_US = 0.032
 """Of the clock that kernels are timed with; `needed_batch` says why it matters."""
 ROUNDED_US = 0.0015
 """By how much whole nanoseconds may miss a multiple of the tick."""
+OTHER_REGIME = 10.0
+"""By so many times both arms differ from the older run where not the candidate has changed, but all around it."""
 ENOUGH_TO_SEE_TICKS = 6
 """Samples of each run: of a clock without ticks, twelve would fit by chance less than once in 10^11."""
 
@@ -83,7 +85,10 @@ def compare_measurements(
     old_us, new_us = change.old, change.new
     if change.metric == "speedup":
         old_us, new_us = old.timing.median_us, new.timing.median_us
-    return judge_change(change, tolerance, label, where, old_us, new_us, remedy=remedy)
+    judged = judge_change(change, tolerance, label, where, old_us, new_us, remedy=remedy)
+    if judged.outcome is Outcome.FAIL and (regime := _other_regime(old, new, change, where)):
+        return replace(judged, outcome=Outcome.INCONCLUSIVE, sentence=f"{printable(label)} {regime}; {judged.sentence}")
+    return judged
 
 
 def judge_change(
@@ -180,6 +185,20 @@ def outcome_of(change: Change, tolerance: RegressionTolerance) -> Outcome:
         return OUTCOMES[decide(change, tolerance.margin)]
     assert tolerance.absolute_us is not None
     return OUTCOMES[decide_difference(change, tolerance.absolute_us)]
+
+
+def _other_regime(old: Measurement, new: Measurement, change: Change, where: str) -> str:
+    """Return that both arms of a comparison run in another regime than in the older run; empty where they do not."""
+    if change.metric != "speedup" or old.speedup is None or new.speedup is None:
+        return ""
+    factors = (new.timing.median_us / old.timing.median_us, new.speedup.reference_us / old.speedup.reference_us)
+    if min(factors) < OTHER_REGIME and max(factors) > 1 / OTHER_REGIME:
+        return ""
+    own, other = (round_to_digits(factor, 4) for factor in factors)
+    return (
+        f"cannot be judged, as it takes {own}x and its reference {other}x of the time in {where}, which no change of "
+        "the candidate explains: look for other threads, clocks or libraries, or save a new one"
+    )
 
 
 def _is_stale(change: Change, tolerance: RegressionTolerance) -> bool:

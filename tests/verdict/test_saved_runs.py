@@ -70,6 +70,28 @@ def test_more_than_is_tolerated_fails(now_us: float, found: str) -> None:
     assert outcomes(LIMIT, [alone(now_us)]) == [found]
 
 
+@pytest.mark.parametrize(
+    ("candidate_us", "reference_us", "found"),
+    [
+        (110.0, 201.0, "inconclusive"),
+        (110.0, 199.0, "fail"),
+        (99.0, 150.0, "fail"),
+        (0.9, 1.5, "inconclusive"),
+        (1.1, 1.9, "fail"),
+        (100.0, 201.0, "pass"),
+    ],
+)
+def test_arms_in_another_regime_are_no_failure(candidate_us: float, reference_us: float, found: str) -> None:
+    """As on a CPU whose threads another process took: both arms took 300 times as long, and not equally so."""
+    limit = BaselineLimit(known(*pair(10.0, 20.0)), SPEEDUP, "max_regression", "x")
+    new = list(pair(candidate_us, reference_us))
+    assert outcomes(limit, new) == [found]
+    sentences = [
+        each.sentence for item in compared_after(limit, [], new, 0.001, True).measurements for each in item.verdicts
+    ]
+    assert ("look for other threads, clocks or libraries" in sentences[0]) == (found == "inconclusive")
+
+
 def test_a_speedup_is_not_misled_by_drift_and_a_reference_is_not_judged() -> None:
     old, drifted = pair(10.0, 20.0), pair(11.0, 22.0)
     assert outcomes(BaselineLimit(known(*old), SPEEDUP, "max_regression", "x"), list(drifted)) == ["pass"]
