@@ -17,6 +17,8 @@ from pytest_gpubench.units import (
     format_share,
     format_time,
     grouped,
+    numbered,
+    repr_of,
     round_to_digits,
 )
 
@@ -203,3 +205,16 @@ def test_grouped(value: float, text: str) -> None:
 )
 def test_format_decimal(number: float, unit: str, text: str) -> None:
     assert format_decimal(number, unit) == text
+
+
+def test_names_that_are_used_again_are_numbered() -> None:
+    assert numbered(["f", "g", "f", "f#2", "f", "f"], "#") == ["f", "g", "f#2", "f#2#2", "f#3", "f#4"]
+
+
+def test_a_repr_is_short_and_never_raises() -> None:
+    class NoRepr:
+        def __repr__(self) -> str:
+            raise ValueError("no")
+
+    assert [repr_of(each) for each in ("a\n", NoRepr(), 10**5000)] == ["'a\\n'", "<NoRepr>", "<int>"]
+    assert len(repr_of("x" * 1000)) == 301

@@ -2,11 +2,12 @@
 
 import ast
 import hashlib
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from pytest_gpubench.plugin.items import source_hash, syntax
+from pytest_gpubench.plugin.items import LONGEST_PARAMETER, parameters, source_hash, syntax
 
 EVERYTHING = """
 def test_it(gpu_bench, n: int = 3, *, k=(1, 2)) -> None:
@@ -80,3 +81,18 @@ def test_what_only_looks_otherwise_is_the_same(text: str, by: str) -> None:
 )
 def test_what_is_otherwise_differs(text: str, by: str) -> None:
     assert change(text, by) != syntax(ast.parse(EVERYTHING))
+
+
+def text_of(value: object) -> str:
+    item: Any = SimpleNamespace(callspec=SimpleNamespace(params={"n": value}))
+    return parameters(item)["n"]
+
+
+def test_a_long_parameter_is_kept_short_and_told_from_others() -> None:
+    """A list of two million numbers was stored whole, twice."""
+    long, other = (text_of([*range(100_000), last]) for last in (1, 2))
+    assert len(long) < LONGEST_PARAMETER + 60
+    assert long != other
+    assert long == text_of([*range(100_000), 1])
+    assert text_of("x" * LONGEST_PARAMETER) == "x" * LONGEST_PARAMETER
+    assert text_of("x" * (LONGEST_PARAMETER + 1)).startswith("x" * LONGEST_PARAMETER + "… (501 letters, ")
