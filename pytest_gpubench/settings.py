@@ -281,6 +281,13 @@ class Settings:
         in_marker=True,
     )
     save: str | None = setting(None, "save the run's results under this name in the storage", saved_name, "NAME")
+    sessions: int = setting(
+        1,
+        "measure a run that is saved so many times, each in a fresh process: how much processes differ decides how "
+        "small a change can be told",
+        whole_number,
+        "N",
+    )
     autosave: bool = setting(False, "save the run's results under its commit and time")
     storage: str = setting(
         ".gpu_benchmarks", "the folder that runs are saved in, one for each GPU model", metavar="FOLDER"

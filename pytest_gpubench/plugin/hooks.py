@@ -1,6 +1,7 @@
 """The plugin's entry: options, marks, the fixture, and the registration of all other hooks."""
 
 import os
+from collections.abc import Generator
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ from pytest_gpubench.plugin.options import add_options, resolve, resolve_early, 
 from pytest_gpubench.plugin.pin import pin_worker
 from pytest_gpubench.plugin.results import Results
 from pytest_gpubench.plugin.save import OutputFiles
+from pytest_gpubench.plugin.sessions import as_further_session, take_further_sessions
 from pytest_gpubench.plugin.sticky_error import JUnitFile, StickyErrors
 from pytest_gpubench.plugin.workers import Workers, auto_workers, is_becoming_worker, is_worker
 
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
 INTERPRETER_VARIABLE = "TRITON_INTERPRET"
 RUN = pytest.StashKey[Lifecycle]()
+FILES = pytest.StashKey[OutputFiles]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -59,7 +62,7 @@ def pytest_configure(config: pytest.Config) -> None:
     for line in markers.describe():
         config.addinivalue_line("markers", line)
     try:
-        resolver = resolve(config)
+        resolver = as_further_session(config, resolve)
         results = Results(config, resolver.run)
         compared = ComparedRun(config, resolver.run, results)
     except BadRequest as error:
@@ -68,6 +71,7 @@ def pytest_configure(config: pytest.Config) -> None:
     workers = Workers(config, settings)
     turns = GpuTurns(config, settings, workers.pin)
     failures = Failures(config, results)
+    config.stash[FILES] = files = OutputFiles(config, settings, results, compared, failures)
     config.stash[RUN] = lifecycle = Lifecycle(config, resolver, turns, compared, results)
     plugins = {  # the hooks of the later are called first, and wrap those of the earlier
         "workers": workers,
@@ -75,7 +79,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "collection": Collection(settings, turns),
         "lifecycle": lifecycle,
         "failures": failures,
-        "files": OutputFiles(config, settings, results, compared, failures),
+        "files": files,
         "baseline": compared,
         "results": results,
         "sticky_errors": StickyErrors(is_worker(config)),
@@ -86,6 +90,13 @@ def pytest_configure(config: pytest.Config) -> None:
         containment.contain(plugin)
         config.pluginmanager.register(plugin, f"gpu_bench_{name}")
     config.pluginmanager.register(containment, "gpu_bench_containment")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_cmdline_main(config: pytest.Config) -> Generator[None, int | None, int | None]:
+    """Take the further sessions of a saved run once this one has ended, and its workers with it."""
+    status = yield
+    return take_further_sessions(config, config.stash[FILES], status) if FILES in config.stash else status
 
 
 @pytest.hookimpl(optionalhook=True, tryfirst=True)

@@ -38,7 +38,7 @@ class OutputFiles:
         self.failures = failures
         self._ended: SavedRun | None = None
         self._interrupted = False
-        self._saved: list[Path] = []
+        self.saved: list[Path] = []
         self._lines: list[tuple[str, bool]] = []
         """What is said at the end, and whether it is a failure."""
 
@@ -130,9 +130,11 @@ class OutputFiles:
     def _save(self, name: str) -> str:
         from pytest_gpubench.results.store import Storage
 
-        self._saved = Storage(Path(self.settings.storage)).save_each(self._run(), name)
+        storage = Storage(Path(self.settings.storage))
+        self.saved = storage.save_each(self._run(), name)
         part = f": {self._tests()}, as the run was interrupted" if self._interrupted else ""
-        return f"saved as {', '.join(map(str, self._saved))}{part}"
+        names = [f"{path} (session {number})" if number > 1 else str(path) for path, number in storage.sessions.items()]
+        return f"saved as {', '.join(names)}{part}"
 
     def _write_html(self, path: str) -> str:
         from pytest_gpubench.report.html.page import html_page
@@ -155,7 +157,7 @@ class OutputFiles:
             return []
         for path in stored:
             try:
-                if path not in self._saved:
+                if path not in self.saved:
                     history.append(read_run(path))
             except BadFile as error:
                 self._lines.append((f"left out of the page: {error}", False))

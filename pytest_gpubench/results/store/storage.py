@@ -15,7 +15,9 @@ from filelock import FileLock
 from pytest_gpubench.errors import BadFile
 from pytest_gpubench.results.files import abandoned, explaining_os_errors, shown, write_file
 from pytest_gpubench.results.model import SavedRun, TestRecord
+from pytest_gpubench.results.sessions import add_session, count_sessions, is_same_code_and_machine
 from pytest_gpubench.results.store.names import automatic_name, device_folder, file_part, part_of
+from pytest_gpubench.results.store.run_file import read_run
 from pytest_gpubench.results.store.schema import encode_run
 from pytest_gpubench.units import count, printable
 
@@ -28,7 +30,7 @@ LOCK = ".lock"
 LOCK_MODE = 0o666
 """Colleagues who share the storage take the same lock."""
 LOCK_TIMEOUT_S = 600.0
-"""Holding the lock takes as long as writing one file."""
+"""Holding the lock takes as long as reading and writing one file."""
 
 
 @dataclass(frozen=True)
@@ -52,12 +54,16 @@ class Storage:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self.sessions: dict[Path, int] = {}
+        """How many sessions the files hold that were saved."""
 
-    def save_each(self, run: SavedRun, name: str = "") -> list[Path]:
+    def save_each(self, run: SavedRun, name: str = "", into: Sequence[Path] = ()) -> list[Path]:
         """Write what a run measured on each GPU model into its folder under the next number, and return the files.
 
-        name: any text; empty for the commit and the time. The files are in the order of the models' first records.
-        Raises BadFile where nothing was measured or it cannot be written.
+        The run becomes a session of the newest run of its name where that is of the same commit and machine. The files
+        are in the order of the models' first records. name: any text; empty for the commit and the time. into: the
+        files to add it to, whatever commit they are of. Raises BadFile where nothing was measured or it cannot be
+        written.
         """
         if not run.records:
             raise BadFile(f"there is nothing to save in {shown(self.root)}: no test measured anything")
@@ -67,7 +73,7 @@ class Storage:
         with explaining_os_errors(self.root, "written"):
             self._make_root()
         return [
-            self._save_one(msgspec.structs.replace(run, records=tuple(records), name=name), device)
+            self._save_one(msgspec.structs.replace(run, records=tuple(records), name=name), self.root / device, into)
             for device, records in by_device.items()
         ]
 
@@ -132,15 +138,31 @@ class Storage:
             return
         (self.root / ".gitignore").write_text("*\n")
 
-    def _save_one(self, run: SavedRun, device: str) -> Path:
-        data, part = encode_run(run), file_part(run.name) or automatic_name(run)
-        folder = self.root / device
+    def _save_one(self, run: SavedRun, folder: Path, into: Sequence[Path]) -> Path:
+        part = file_part(run.name) or automatic_name(run)
         with explaining_os_errors(folder, "written"):
             folder.mkdir(exist_ok=True)
             with FileLock(folder / LOCK, LOCK_TIMEOUT_S, LOCK_MODE):
-                path = folder / f"{_next_number(folder):04d}_{part}.json"
-                write_file(data, path)
+                path, older = _older_session(run, folder, into)
+                if path is None:
+                    path = folder / f"{_next_number(folder):04d}_{part}.json"
+                run = run if older is None else add_session(older, run)
+                write_file(encode_run(run), path)
+        self.sessions[path] = count_sessions(run)
         return path
+
+
+def _older_session(run: SavedRun, folder: Path, into: Sequence[Path]) -> tuple[Path, SavedRun] | tuple[None, None]:
+    """Return the run that this one is a further session of; None where it is the first."""
+    for path in into:
+        if path.parent == folder:
+            return path, read_run(path)
+    same = [one.path for one in _stored_in(folder) if run.name and part_of(one.path) == file_part(run.name)]
+    if same and run.commit_info.dirty is False:
+        with suppress(BadFile):  # what cannot be read is left alone
+            older = read_run(same[-1])
+            return (same[-1], older) if is_same_code_and_machine(older, run) else (None, None)
+    return None, None
 
 
 def _next_number(folder: Path) -> int:

@@ -14,6 +14,7 @@ from filelock import FileLock
 
 from pytest_gpubench.errors import BadFile
 from pytest_gpubench.results.files import ABANDONED_S
+from pytest_gpubench.results.model import CommitInfo
 from pytest_gpubench.results.store import Storage, Stored, read_run
 from pytest_gpubench.results.store.storage import LOCK
 from tests.results.saved import make_run
@@ -54,7 +55,7 @@ def test_a_gitignore_is_left_as_it_is(tmp_path: Path) -> None:
 
 def test_several_gpu_models_are_saved_apart(tmp_path: Path) -> None:
     other = make_run(2, device="NVIDIA A100").records
-    run = replace(RUN, records=(RUN.records[0], *other, *RUN.records[1:]))
+    run = replace(RUN, records=(RUN.records[0], *other, *RUN.records[1:]), commit_info=CommitInfo())
     storage = Storage(tmp_path)
     first, second = storage.save_each(run, "mixed")
     assert read_run(first).records == RUN.records
@@ -77,6 +78,45 @@ def test_numbers_go_on_after_gaps_and_beyond_four_digits(tmp_path: Path) -> None
     assert save(storage, RUN, "b").name == "10000_b.json"
     assert save(storage, RUN, "c").name == "10001_c.json"
     assert [one.number for one in storage.runs()] == [9999, 10000, 10001]
+
+
+CLEAN = replace(RUN, commit_info=CommitInfo(id="c0ffee", dirty=False))
+
+
+def test_a_run_of_the_same_name_commit_and_machine_is_a_session_of_the_newest(tmp_path: Path) -> None:
+    storage = Storage(tmp_path)
+    path = save(storage, CLEAN, "main")
+    again = replace(make_run(tests=8, reps=12, seed=1), commit_info=CLEAN.commit_info)
+    assert save(storage, again, "main") == path
+    assert storage.sessions == {path: 2}
+    assert read_run(path) == replace(again, name="main", earlier=CLEAN.records)
+    assert save(storage, CLEAN, "other").name == "0002_other.json"
+    assert save(storage, CLEAN, "").name.startswith("0003_c0ffee_")
+    assert save(storage, replace(CLEAN, commit_info=CommitInfo(id="c0ffee", dirty=True)), "main").name[:4] == "0004"
+    assert save(storage, CLEAN, "main").name == "0005_main.json"
+    assert save(storage, replace(CLEAN, commit_info=CommitInfo(id="decaf", dirty=False)), "main").name[:4] == "0006"
+    assert save(storage, replace(CLEAN, machine_info={"node": "there"}), "main").name[:4] == "0007"
+    assert save(storage, RUN, "main").name[:4] == "0008"
+    assert storage.find("main") == [path.with_name("0008_main.json")]
+
+
+def test_a_run_is_added_where_it_is_told_to(tmp_path: Path) -> None:
+    storage = Storage(tmp_path)
+    path = save(storage, RUN, "main")
+    save(storage, replace(RUN, commit_info=CommitInfo()), "main")
+    assert storage.save_each(RUN, "main", into=[path]) == [path]
+    assert len(read_run(path).earlier) == len(RUN.records)
+    assert storage.save_each(make_run(1, device="NVIDIA A100"), "main", [path])[0].name == "0001_main.json"
+
+
+def test_a_run_that_cannot_be_read_is_left_alone(tmp_path: Path) -> None:
+    storage = Storage(tmp_path)
+    path = save(storage, CLEAN, "main")
+    path.write_bytes(path.read_bytes()[:-100])
+    assert save(storage, CLEAN, "main").name == "0002_main.json"
+    assert len(path.read_bytes()) > 100
+    with pytest.raises(BadFile, match="is cut off"):
+        storage.save_each(CLEAN, "main", into=[path])
 
 
 SAVE = """
@@ -126,12 +166,12 @@ from pathlib import Path
 from pytest_gpubench.results.store import Storage
 from tests.results.saved import make_run
 os.fsync = lambda number: os.kill(os.getpid(), signal.SIGKILL)
-Storage(Path(sys.argv[1])).save_each(make_run(tests=2, reps=3), "killed")
+Storage(Path(sys.argv[1])).save_each(make_run(tests=2, reps=3), sys.argv[2])
 """
 
 
 def test_a_process_that_is_killed_while_it_saves_takes_no_number_and_blocks_nobody(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", KILLED, str(tmp_path)]
+    command = [sys.executable, "-c", KILLED, str(tmp_path), "killed"]
     assert subprocess.run(command, cwd=Path(__file__).parents[3], check=False).returncode == -signal.SIGKILL
     storage = Storage(tmp_path)
     first = save(storage, RUN, "soon")
@@ -142,6 +182,15 @@ def test_a_process_that_is_killed_while_it_saves_takes_no_number_and_blocks_nobo
     assert storage.abandoned() == [left]
     assert save(storage, RUN, "later").name == "0002_later.json"
     assert not left.exists()
+
+
+def test_a_process_that_is_killed_while_it_adds_a_session_leaves_the_run_as_it_was(tmp_path: Path) -> None:
+    path = save(Storage(tmp_path), make_run(tests=2, reps=3), "main")  # of a clean commit
+    before = path.read_bytes()
+    command = [sys.executable, "-c", KILLED, str(tmp_path), "main"]
+    assert subprocess.run(command, cwd=Path(__file__).parents[3], check=False).returncode == -signal.SIGKILL
+    assert path.read_bytes() == before
+    assert save(Storage(tmp_path), make_run(tests=2, reps=3), "main") == path
 
 
 def test_a_lock_that_is_never_released_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,7 +246,7 @@ def storage(tmp_path: Path) -> Storage:
     began = time.time() - 1000
     saves = [("NVIDIA H200", "main"), ("NVIDIA A100", "main"), ("NVIDIA H200", "feature/x"), ("NVIDIA H200", "main")]
     for index, (device, name) in enumerate(saves):
-        path = save(found, make_run(1, 2, device=device), name)
+        path = save(found, replace(make_run(1, 2, device=device), commit_info=CommitInfo(id=f"{index}" * 8)), name)
         os.utime(path, (began + index, began + index))
     return found
 

@@ -1,0 +1,92 @@
+"""Saved runs of several sessions, each a process of its own."""
+
+from pathlib import Path
+
+import pytest
+
+from pytest_gpubench.plugin.sessions import RESULTS
+from pytest_gpubench.results.model import SavedRun
+from pytest_gpubench.results.sessions import count_sessions
+from pytest_gpubench.results.store import read_run
+from tests.plugin.conftest import BenchRun
+
+COUNTED = """
+import os
+from pathlib import Path
+
+PROCESSES = Path("processes")
+PROCESSES.mkdir(exist_ok=True)
+(PROCESSES / str(os.getpid())).touch()
+NUMBER = len(list(PROCESSES.iterdir()))
+
+@scripted([10.0 + NUMBER / 100] * 20)
+def candidate(*args): return 0
+
+def test_it(gpu_bench):
+    gpu_bench(candidate)
+"""
+"""Each process is 0.1 % slower than the one before."""
+
+
+def saved_run() -> SavedRun:
+    """Return the only run that was saved."""
+    (path,) = Path(".gpu_benchmarks").glob("*/*.json")
+    return read_run(path)
+
+
+def test_sessions_are_taken_in_fresh_processes_and_kept_whole(bench_run: BenchRun) -> None:
+    """The first one decides how the run ends and writes the other files."""
+    options = ("--gpu-bench-save=main", "--gpu-bench-sessions=2", "--junitxml=junit.xml")
+    result = bench_run(COUNTED + "    assert NUMBER != 1\n", *options)
+    result.assert_outcomes(failed=1)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    learnt = "times differ by 0.* % from process to process, so a tolerance of * % or more can be decided"
+    result.stdout.fnmatch_lines(
+        [
+            "gpu_bench: saved as .gpu_benchmarks/*/0001_main.json",
+            "gpu_bench: session 2 of 2: 1 test, * s",
+            f"gpu_bench: .gpu_benchmarks/*/0001_main.json has 2 sessions: {learnt}",
+        ]
+    )
+    run = saved_run()
+    timings = [record.measurements[0].timing for record in (*run.earlier, *run.records)]
+    assert [timing.median_us for timing in timings] == [10.01, 10.02]
+    assert len({timing.reps for timing in timings}) == 1
+    assert "assert 1 != 1" in Path("junit.xml").read_text()
+    assert "test_it" in Path(".pytest_cache/v/cache/lastfailed").read_text()
+
+
+@pytest.mark.slow
+def test_sessions_have_workers_of_their_own(bench_run: BenchRun) -> None:
+    result = bench_run(COUNTED, "--gpu-bench-save=main", "--gpu-bench-sessions=2", "-n1")
+    result.assert_outcomes(passed=1)
+    run = saved_run()
+    assert count_sessions(run) == 2
+    assert [record.worker for record in (*run.earlier, *run.records)] == ["gw0", "gw0"]
+
+
+def test_a_session_that_cannot_be_taken_fails_the_run_and_loses_nothing(bench_run: BenchRun) -> None:
+    source = COUNTED + "\nif NUMBER > 1:\n    print('no more'); os._exit(7)\n"
+    result = bench_run(source, "--gpu-bench-save=main", "--gpu-bench-sessions=3")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(["gpu_bench: session 2 of 3: nothing was measured (exit status 7); it ended with:*"])
+    assert count_sessions(saved_run()) == 1
+
+
+def test_a_further_session_only_measures(bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(RESULTS, "results.json")
+    monkeypatch.setenv("GPU_BENCH_AUTOSAVE", "1")
+    options = ["--gpu-bench-save=main", "--gpu-bench-sessions=5", "--gpu-bench-compare=no such run"]
+    options += ["--gpu-bench-compare-fail=median:1%", "--gpu-bench-markdown=run.md", "--junitxml=junit.xml"]
+    inner = "    assert 'PYTEST_GPUBENCH_SESSION' not in os.environ\n"
+    bench_run(COUNTED + inner, *options, "--gpu-bench-json=other.json").assert_outcomes(passed=1)
+    assert len(read_run(Path("results.json")).records) == 1
+    for name in (".gpu_benchmarks", "run.md", "junit.xml", "other.json"):
+        assert not Path(name).exists()
+
+
+@pytest.mark.parametrize("options", [(), ("--gpu-bench-compare=main",)])
+def test_sessions_of_nothing_that_is_saved_are_refused(bench_run: BenchRun, options: tuple[str, ...]) -> None:
+    result = bench_run(COUNTED, "--gpu-bench-sessions=2", *options)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*--gpu-bench-sessions=2 takes sessions of a run that is saved: give *save=NAME too"])
