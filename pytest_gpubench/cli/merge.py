@@ -1,7 +1,7 @@
 """`pytest-gpubench merge`: the shards of a suite, or its runs on several hosts, as one run."""
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,8 +58,10 @@ def merge(sources: Sequence[Source], keep: str | None, any_commit: bool, name: s
     commits, unless they may be.
     """
     runs = [run for _, run in sources]
+    records = _merge_records(sources, keep)
     return SavedRun(
-        records=tuple(_merge_records(sources, keep)),
+        records=tuple(records),
+        earlier=tuple(_merge_earlier(sources, records)),
         datetime=max(runs, key=_ended).datetime,
         name=name,
         version=runs[-1].version,
@@ -95,6 +97,14 @@ def _merge_records(sources: Sequence[Source], keep: str | None) -> list[TestReco
                     f"choose with --keep=first or --keep=last"
                 )
     return [record for records in kept.values() for record in records]
+
+
+def _merge_earlier(sources: Sequence[Source], kept: Sequence[TestRecord]) -> Iterator[TestRecord]:
+    """Yield what the kept tests measured in earlier sessions of their runs."""
+    own = set(map(id, kept))
+    for _, run in sources:
+        tests = {(record.nodeid, record.device.name) for record in run.records if id(record) in own}
+        yield from (record for record in run.earlier if (record.nodeid, record.device.name) in tests)
 
 
 def _merge_commits(sources: Sequence[Source], any_commit: bool) -> CommitInfo:

@@ -9,6 +9,7 @@ from pytest_gpubench.cli.saved import commit_text, list_stored, nothing_saved, r
 from pytest_gpubench.report.layout import Column
 from pytest_gpubench.results.model import Outcome, SavedRun
 from pytest_gpubench.results.provenance import minute_text
+from pytest_gpubench.results.sessions import count_sessions
 
 
 def add(commands: Commands) -> None:
@@ -23,6 +24,7 @@ def run(arguments: argparse.Namespace) -> int:
     errors: list[str] = []
     found = list(read_each(list_stored(arguments), errors))
     runs = [run for _, run in found]
+    sessions = [count_sessions(run) for run in runs]
     columns = [
         Column("Number", [f"{stored.number:04}" for stored, _ in found]),
         Column("Name", [run.name or "-" for run in runs], least=12),
@@ -30,6 +32,7 @@ def run(arguments: argparse.Namespace) -> int:
         Column("GPU", [_devices(run) or "-" for run in runs], least=12),
         Column("Commit", [commit_text(run) or "-" for run in runs], rank=1),
         Column("Tests", [str(len(run.records)) for run in runs], right=True),
+        *([Column("Sessions", list(map(str, sessions)), right=True)] if max(sessions, default=1) > 1 else []),
         Column("Limits", [_outcomes(run) or "-" for run in runs], least=12, rank=2),
     ]
     write("\n".join(table(columns)) if runs or errors else nothing_saved(arguments))

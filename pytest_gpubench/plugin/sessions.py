@@ -1,6 +1,7 @@
 """Further sessions of a saved run: the same tests again, each time in a fresh process, whose results join its file."""
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -8,7 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 RESULTS = "PYTEST_GPUBENCH_SESSION"
 """The variable that names the file for the results of a further session."""
-FIRST_ONLY: dict[str, bool | int | None] = {
+FIRST_ONLY: dict[str, Any] = {
     "save": None,
     "autosave": False,
     "sessions": 1,
@@ -35,6 +36,8 @@ FIRST_ONLY: dict[str, bool | int | None] = {
 }
 """The settings that only the first session follows, at what they are in the others."""
 TAIL_LINES = 15
+END_S = 10.0
+"""How long an interrupted session may take to end by itself."""
 TESTS_RAN = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
 
 
@@ -108,15 +111,35 @@ def _run_tests(config: pytest.Config, folder: Path) -> "tuple[SavedRun, bool]":
     left_out = ("PYTEST_CURRENT_TEST", "GITHUB_STEP_SUMMARY")
     environment = {name: value for name, value in os.environ.items() if name not in left_out} | {RESULTS: str(results)}
     with log.open("wb") as output:
-        streams = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": subprocess.STDOUT}
-        with subprocess.Popen(command, cwd=given.dir, env=environment, **streams) as process:  # type: ignore[call-overload]
+        process = subprocess.Popen(
+            command,
+            cwd=given.dir,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+        try:
             status = process.wait()
+        except BaseException:
+            _end(process)
+            raise
     run = read_run(results) if status in TESTS_RAN and results.exists() else None
     if run is None or not any(item.timing.measured for record in run.records for item in record.measurements):
         lines = log.read_text(errors="replace").splitlines()[-TAIL_LINES:]
         told = "".join(f"\n    {printable(line)}" for line in lines)
         raise NotTaken(f"nothing was measured (exit status {status}); it ended with:{told}")
     return run, status == pytest.ExitCode.TESTS_FAILED
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    """End a process as Ctrl-C would, with what it started; kill it where that takes long."""
+    process.send_signal(signal.SIGINT)
+    try:
+        process.wait(END_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def _pytest() -> list[str]:

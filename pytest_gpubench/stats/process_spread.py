@@ -37,7 +37,7 @@ class ProcessSpread:
         return _quantile(alpha, self.freedom) * self._error(old, new)
 
     def decidable(self, alpha: float, old: int, new: int = 1) -> float:
-        """Return the share beyond a tolerance that is called FAIL with a chance of 0.9.
+        """Return the share beyond a tolerance that is called FAIL with a chance of 0.9 if samples leave nothing open.
 
         The same code passes a tolerance of this share with the same chance.
         """

@@ -91,3 +91,11 @@ def test_what_differs_between_hosts_and_settings_is_kept(command: Command) -> No
     assert merged.machine_info["node"] == "gpu-host-3, gpu-host-4"
     assert merged.machine_info["torch"] == "2.9.0"
     assert merged.settings == {"reps": "40 / 20", "seed": "default / 3"}
+
+
+@pytest.mark.parametrize(("keep", "earlier"), [("first", 5), ("last", 0)])
+def test_the_sessions_of_what_is_kept_are_kept(keep: str, earlier: int, command: Command) -> None:
+    first = msgspec.structs.replace(make_run(), earlier=make_run(seed=2).records)
+    names = save(first, make_run(seed=1))
+    assert command("merge", *names, "-o", "all.json", f"--keep={keep}")[0] == 0
+    assert len(read_run(Path("all.json")).earlier) == earlier

@@ -53,3 +53,12 @@ def test_a_damaged_run_is_told_after_the_others(command: Command) -> None:
     assert [line.split()[0] for line in out.splitlines()[::2]] == ["Number", "0002"]
     assert str(first) in err
     assert str(second) not in err
+
+
+def test_sessions_are_counted_where_a_run_has_several(command: Command) -> None:
+    storage = Storage(Path("runs"))
+    for name in ("one", "main", "main"):
+        storage.save_each(make_run(tests=4), name)
+    header, _, *lines = command("list", "--storage", "runs")[1].splitlines()
+    assert header.split()[5:] == ["Tests", "Sessions", "Limits"]
+    assert [line.split()[-4:-2] for line in lines] == [["4", "1"], ["4", "2"]]
