@@ -316,7 +316,7 @@ def test_a_rate_beside_its_limit_is_told_in_time(take: Take, rate: float, outcom
     found = sessions(take, rate, 0.05, 0.001, 20, SHORT_REP_S)
     assert {session.outcome for session in found} == {outcome}
     assert statistics.median(session.looks for session in found) > 1
-    assert max(session.reps for session in found) < 1900
+    assert max(session.reps for session in found) <= 2000
 
 
 # tables
