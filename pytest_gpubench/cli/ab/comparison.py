@@ -8,6 +8,7 @@ from pytest_gpubench.cli.ab.checkouts import Checkout
 from pytest_gpubench.cli.ab.runs import Runner
 from pytest_gpubench.cli.output import say
 from pytest_gpubench.results.model import Outcome
+from pytest_gpubench.stats.run_noise import RunNoise
 from pytest_gpubench.stats.tolerance import RegressionTolerance
 from pytest_gpubench.units import count, format_share
 from pytest_gpubench.verdict.rounds import Arm, ArmRun, alpha_of_look, judge_rounds, noise_between, order_of
@@ -38,14 +39,22 @@ class Comparison:
         """How many whole rounds were taken."""
         return len(self.runs) // RUNS_PER_ROUND
 
-    def noise_words(self, rounds: int) -> str:
-        """Return how much runs of the same code differ, and the smallest slowdown that so many rounds show."""
-        noise = noise_between(self.runs, self.plan.tolerance.metric)
-        if noise is None:
-            return ""
+    @property
+    def noise(self) -> RunNoise | None:
+        """How much runs of the same code differ; None where nothing was measured in a whole round."""
+        return noise_between(self.runs, self.plan.tolerance.metric)
+
+    def smallest_change(self, noise: RunNoise, rounds: int) -> float:
+        """Return the smallest slowdown that so many rounds show."""
         alpha = alpha_of_look(rounds, self.plan.rounds, self.plan.alpha) or self.plan.alpha
-        smallest, margin = noise.smallest_change(2 * rounds, alpha), self.plan.tolerance.margin or 0.0
-        few = f": more than --fail-slower {format_share(margin)}, take more --rounds" if smallest > margin else ""
+        return noise.smallest_change(2 * rounds, alpha)
+
+    def noise_words(self, rounds: int) -> str:
+        """Return what the noise is, and what so many rounds show in spite of it; empty where it is not known."""
+        if (noise := self.noise) is None:
+            return ""
+        smallest, margin = self.smallest_change(noise, rounds), self.plan.tolerance.margin or 0.0
+        few = f": more than --fail-slower {format_share(margin)}, take more --rounds" if smallest > margin > 0 else ""
         return (
             f"runs of the same code differ by {format_share(noise.spread)} here, so {count(rounds, 'round')} "
             f"{'shows' if rounds == 1 else 'show'} a slowdown of {format_share(smallest)} or more{few}"

@@ -125,6 +125,7 @@ def _ratio(finding: Finding) -> str:
 
 def json_text(found: Comparison, checkouts: Mapping[Arm, Checkout]) -> str:
     """Return the comparison as JSON."""
+    noise = found.noise
     content = {
         "exit_status": exit_status(found.findings),
         "base": checkouts["BASE"].title,
@@ -132,7 +133,8 @@ def json_text(found: Comparison, checkouts: Mapping[Arm, Checkout]) -> str:
         "tolerance": str(found.plan.tolerance),
         "alpha": found.plan.alpha,
         "rounds": found.rounds,
-        "noise": found.noise_words(found.rounds),
+        "spread_between_runs": noise and noise.spread,
+        "smallest_change": noise and found.smallest_change(noise, found.rounds),
         "findings": [_plain(each) for each in _worst_first(found.findings)],
     }
     return json.dumps(content, indent=1) + "\n"

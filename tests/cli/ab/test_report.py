@@ -10,13 +10,13 @@ from pytest_gpubench.cli import main
 from pytest_gpubench.cli.ab.checkouts import Checkout
 from pytest_gpubench.cli.ab.comparison import Comparison, Plan
 from pytest_gpubench.cli.ab.report import COMMENT_BYTES, markdown_text
-from pytest_gpubench.results.model import Outcome
+from pytest_gpubench.results.model import Measurement, Outcome, SavedRun, TestRecord, Timing
 from pytest_gpubench.stats.regression import Change
 from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.stats.tolerance import RegressionTolerance
-from pytest_gpubench.verdict.rounds import Arm
+from pytest_gpubench.verdict.rounds import Arm, ArmRun, order_of
 from pytest_gpubench.verdict.saved_runs import Finding
-from tests.cli.ab.faked import NODEID, FakePytest, Git, commit
+from tests.cli.ab.faked import CPU, NODEID, FakePytest, Git, commit
 
 HERE = Path()
 CHECKOUTS: dict[Arm, Checkout] = {
@@ -63,6 +63,22 @@ def test_a_comment_is_never_too_long() -> None:
     assert "findings left out" in told
 
 
+@pytest.mark.parametrize(("spread", "few"), [(0.002, False), (0.02, True)])
+def test_what_this_machine_can_see_is_told(spread: float, few: bool) -> None:
+    """Four runs of BASE and HEAD that differ by this much, back and forth."""
+    runs = []
+    for number, arm in enumerate((*order_of(0), *order_of(1))):
+        timing = Timing(label="f", timer="wall", cache="cold", device="", samples_us=(10 + spread * 5 * (number % 3),))
+        record = TestRecord(nodeid=NODEID, device=CPU, measurements=(Measurement(timing=timing),))
+        runs.append(ArmRun(arm, number // 4, SavedRun(records=(record,), datetime=""), {}))
+    words = Comparison(runs, (), PLAN).noise_words(2)
+    share = r"\d\.\d+ %"
+    assert re.match(
+        f"runs of the same code differ by {share} here, so 2 rounds show a slowdown of {share} or more", words
+    )
+    assert words.endswith(": more than --fail-slower 3.0 %, take more --rounds") == few
+
+
 def test_what_is_written_into_files(git: Git, fake: FakePytest, tmp_path: Path) -> None:
     commit(git, {"us": "10"})
     Path("us").write_text("10.4")
@@ -73,6 +89,7 @@ def test_what_is_written_into_files(git: Git, fake: FakePytest, tmp_path: Path) 
     content = json.loads(paths["json"].read_text())
     assert re.fullmatch(r"main \(\w{8}\)", content["base"])
     assert (content["exit_status"], content["rounds"], content["tolerance"]) == (1, 2, "speedup:3%")
+    assert (content["spread_between_runs"], content["smallest_change"]) == (0, 0)
     (found,) = content["findings"]
     assert (found["test"], found["function"], found["outcome"], found["metric"]) == (NODEID, "f", "fail", "median")
     assert (found["slowdown"], found["base"], found["head"]) == (pytest.approx(1.04), 10.0, 10.4)
