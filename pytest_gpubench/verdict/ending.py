@@ -91,6 +91,6 @@ def unjudged(limits: Limits, verdicts: Sequence[Verdict]) -> list[str]:
     sentences = {each.kind: each.sentence for each in verdicts if each.kind not in judged}
     for name in (row.name for row in fields(limits)):
         value = getattr(limits, name)
-        if value is not None and name not in judged:
+        if value is not None and value is not False and name not in judged:
             sentences.setdefault(name, f"perf({name}={as_written(value)}) was not judged by any measurement")
     return list(sentences.values())

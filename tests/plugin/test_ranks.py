@@ -67,7 +67,7 @@ def outcome(
 ) -> tuple[str, str]:
     """Return what becomes of a test with these limits, and what is printed."""
     result = bench_run(SOURCE.format(marks=marks, world_size=world_size, link=link), *ON_CPU, *arguments)
-    (kind,) = result.parseoutcomes().keys() & {"passed", "failed", "errors"}
+    (kind,) = result.parseoutcomes()  # of "1 not judged" the first word
     return kind, result.stdout.str()
 
 
@@ -103,7 +103,7 @@ def test_the_spread_is_limited_over_the_reps_of_the_slowest(
     assert outcome(bench_run, f"max_rel_std={high * 1.001!r}", "--gpu-bench-inconclusive=fail")[0] == "passed"
     assert outcome(bench_run, f"max_rel_std={high * 0.999!r}", "--gpu-bench-inconclusive=fail")[0] == "failed"
     kind, text = outcome(bench_run, f"max_rel_std={low * 1.001!r}")
-    assert (kind, "too close to tell" in text) == ("passed", True)
+    assert (kind, "too close to tell" in text) == ("inconclusive", True)
     kind, text = outcome(bench_run, f"max_rel_std={low * 0.999!r}")
     assert (kind, "work is unsteady" in text) == ("failed", True)
 
@@ -178,7 +178,7 @@ def test_that_nothing_is_compared_with_a_saved_run_is_said(bench_run: BenchRun) 
 def test_a_clock_sees_no_kernels_and_says_so(bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch, marks: str) -> None:
     take_samples(monkeypatch, STEADY_US, kernels=())
     kind, text = outcome(bench_run, marks)
-    assert (kind, "work has no kernels to judge" in text) == ("passed", True), text
+    assert (kind, "work has no kernels to judge" in text) == ("not", True), text
 
 
 @pytest.mark.usefixtures("take")

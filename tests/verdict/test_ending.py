@@ -58,6 +58,7 @@ def test_a_finer_setting_counts(ending: Ending, setting: dict[str, Any], action:
         ({"max_time_us": 5}, [("max_time_us=5", Outcome.NOT_JUDGED)], ["max_time_us=5 so"]),
         ({"max_time_us": 5}, [], ["perf(max_time_us=5) was not judged by any measurement"]),
         ({"min_speedup": 2}, [("min_speedup=2", Outcome.NOT_JUDGED), ("min_speedup=2", Outcome.PASS)], []),
+        ({"deterministic": False}, [], []),
         ({"max_time_us": 5}, [("the test", Outcome.INVALID)], []),
         ({}, [("compare_fail=5%", Outcome.NOT_JUDGED)], ["compare_fail=5% so"]),
         (
