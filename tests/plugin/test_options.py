@@ -131,7 +131,6 @@ NATIVE = {
     "budget_s": ("2.5", 2.5),
     "alpha": ("0.01", 0.01),
     "cache": ('"hot"', "hot"),
-    "sessions": ("5", 5),
     "autosave": ("true", True),
     "verbose": ("false", False),
     "columns": ('["median", "reps"]', ("median", "reps")),
