@@ -3,13 +3,26 @@
 A setting is looked up as: built-in default < ini < environment < `perf` marker < keyword of the call < explicit option.
 """
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, field, fields, replace
 from typing import Any, Literal, TypedDict, get_args, get_origin
 
 from pytest_gpubench.errors import BadRequest
-from pytest_gpubench.stats.tolerance import parse_tolerance
+from pytest_gpubench.parsers import (
+    NUMBERS,
+    ON,
+    choice,
+    choices,
+    clock_wish,
+    fraction,
+    positive,
+    saved_name,
+    switch,
+    tolerance,
+    whole_number,
+    whole_number_or_all,
+    whole_number_or_zero,
+)
 from pytest_gpubench.units import repr_of
 
 __tracebackhide__ = True
@@ -24,114 +37,6 @@ PRECISION_TIME_S = 0.1
 """How long reps for precision alone take at most: about as long as Triton's do_bench takes for a number."""
 LOCK_FOLDER_NAME = "pytest-gpubench-locks"
 TimerName = Literal["profiler", "events", "graph", "wall", "scripted"]
-ClockWish = int | Literal["base", "max"]
-"""The clock to lock: MHz, the base clock or the highest."""
-
-# parsers: each raises ValueError with what would be legal
-
-
-def choice(*names: str) -> Callable[[str], str]:
-    """Return a parser that accepts the given names only."""
-
-    def parse(text: str) -> str:
-        if text not in names:
-            raise ValueError(f"it must be one of {', '.join(names)}")
-        return text
-
-    return parse
-
-
-def whole_number(text: str, least: int = 1) -> int:
-    """Parse a count of at least 1."""
-    try:
-        value = int(text)
-    except ValueError:
-        raise ValueError("it must be a whole number") from None
-    if value < least:
-        raise ValueError(f"it must be at least {least}")
-    return value
-
-
-def whole_number_or_zero(text: str) -> int:
-    """Parse a count of at least 0."""
-    return whole_number(text, least=0)
-
-
-def positive(text: str) -> float:
-    """Parse a finite number above 0."""
-    try:
-        value = float(text)
-    except ValueError:
-        raise ValueError("it must be a number") from None
-    if not math.isfinite(value) or value <= 0:
-        raise ValueError("it must be above 0 and finite")
-    return value
-
-
-def fraction(text: str) -> float:
-    """Parse a fraction between 0 and 1, or a percentage: 0.005 and 0.5% are the same."""
-    value = positive(text.removesuffix("%").strip()) / (100 if text.endswith("%") else 1)
-    if value >= 1:
-        raise ValueError("it must be below 1 (or 100%)")
-    return value
-
-
-NUMBERS = (whole_number, whole_number_or_zero, positive, fraction)
-"""The parsers of numbers: code gives numbers as numbers, only options give them as text."""
-
-
-def whole_number_or_all(text: str) -> int | Literal["all"]:
-    """Parse a count of at least 1, or all."""
-    try:
-        return "all" if text == "all" else whole_number(text)
-    except ValueError as error:
-        raise ValueError(f"{error}, or all") from None
-
-
-def clock_wish(text: str) -> ClockWish:
-    """Parse base, max or a whole number of MHz."""
-    if text == "base":
-        return "base"
-    if text == "max":
-        return "max"
-    if not (text.isascii() and text.isdigit()) or len(text) > 9 or int(text) == 0:
-        raise ValueError("it must be base, max or a whole number of MHz above 0")
-    return int(text)
-
-
-ON = ("1", "true", "yes", "on")
-
-
-def switch(text: str) -> bool:
-    """Parse yes or no in the spellings of ini files."""
-    if text.lower() in ON:
-        return True
-    if text.lower() in ("0", "false", "no", "off"):
-        return False
-    raise ValueError("it must be true or false")
-
-
-def saved_name(text: str) -> str:
-    """Parse a name to save a run under."""
-    if not text.strip():
-        raise ValueError("it must not be empty")
-    if text.strip() == "latest":
-        raise ValueError("latest means the newest run of any name: choose another name")
-    return text.strip()
-
-
-def tolerance(text: str) -> str:
-    """Check a tolerance, and return it as it is."""
-    parse_tolerance(text)
-    return text
-
-
-def columns(text: str) -> tuple[str, ...]:
-    """Parse a comma-separated list of table columns."""
-    names = tuple(name.strip() for name in text.split(",") if name.strip())
-    if not names or not set(names) <= set(COLUMNS):
-        raise ValueError(f"it must be a comma-separated list of {', '.join(COLUMNS)}")
-    return names
 
 
 def group_key(text: str) -> str:
@@ -139,9 +44,6 @@ def group_key(text: str) -> str:
     if text in GROUP_KEYS or (text.startswith("param:") and text != "param:"):
         return text
     raise ValueError(f"it must be one of {', '.join(GROUP_KEYS)}, param:NAME")
-
-
-# rows
 
 
 @dataclass(frozen=True)
@@ -332,7 +234,7 @@ class Settings:
         None,
         f"the columns after verdict, test and function, of {', '.join(COLUMNS)}; unset, as many as the terminal has "
         "room for",
-        columns,
+        choices(*COLUMNS),
         "LIST",
     )
     sort: str = setting("none", f"sort by one of {', '.join(SORT_KEYS)}", choice(*SORT_KEYS), "KEY")

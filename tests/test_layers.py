@@ -25,6 +25,7 @@ LAYERS = """
     gpu verdict
     results
     limits settings
+    parsers
     stats
     units errors spelling
 """

@@ -8,6 +8,7 @@ from typing import Any, cast
 import pytest
 
 from pytest_gpubench.errors import BadRequest
+from pytest_gpubench.parsers import switch
 from pytest_gpubench.settings import (
     GROUPS,
     RENAMED,
@@ -20,7 +21,6 @@ from pytest_gpubench.settings import (
     flag_name,
     ini_name,
     parse_value,
-    switch,
     with_strict,
 )
 from pytest_gpubench.units import safe_lines

@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 
 from pytest_gpubench.errors import BadRequest
+from pytest_gpubench.parsers import switch
 from pytest_gpubench.plugin.options import add_options, resolve
 from pytest_gpubench.settings import (
     GROUPS,
@@ -19,7 +20,6 @@ from pytest_gpubench.settings import (
     environment_name,
     flag_name,
     ini_name,
-    switch,
 )
 from tests.plugin.conftest import BenchRun
 
