@@ -19,7 +19,6 @@ from pytest_gpubench.report.html.content import page_content
 from pytest_gpubench.report.html.history import OlderRuns, trend
 from pytest_gpubench.report.html.numbers import five_digits, thin
 from pytest_gpubench.report.html.page import SCRIPTS, as_json, asset
-from pytest_gpubench.report.html.sizes import sizes_in
 from pytest_gpubench.report.limits import measured_text, number_for
 from pytest_gpubench.results.counterpart import keys_of
 from pytest_gpubench.results.model import CommitInfo, Measurement, Outcome, PastChange, SavedRun, TestRecord
@@ -362,30 +361,7 @@ def test_names_that_utf8_cannot_write_do_not_cost_the_page() -> None:
     assert "<title>GPU benchmarks · \\ud800&lt;b&gt;&amp;</title>" in page
 
 
-# sizes and numbers
-
-
-@pytest.mark.parametrize(
-    ("example", "sizes"),
-    [
-        ("", {}),
-        ("rows=3", {"rows": 3}),
-        ("rows=3, scale=-1.5e-3", {"rows": 3, "scale": -0.0015}),
-        ("shape=(3, 4), dtype=torch.float16", {"shape": 12, "shape[0]": 3, "shape[1]": 4}),
-        ("shape=(5,)", {"shape[0]": 5}),
-        ("x=Tensor((2, 8), strides=(8,)), n=7", {"x": 16, "x[0]": 2, "x[1]": 8, "strides[0]": 8, "n": 7}),
-        ("flag=True, name='n=3'", {}),
-        ("no keywords at all", {}),
-        ("rows=1e999", {}),
-    ],
-)
-def test_the_sizes_of_an_example(example: str, sizes: dict[str, float]) -> None:
-    assert sizes_in(example) == sizes
-
-
-@given(st.text())
-def test_no_example_is_too_strange_for_its_sizes(text: str) -> None:
-    assert all(math.isfinite(size) for size in sizes_in(text).values())
+# numbers
 
 
 @pytest.mark.parametrize(
