@@ -94,13 +94,23 @@ def safe_lines(text: str, coloured: bool = False) -> str:
     return "\n".join(safe_line(line, coloured) for line in text.split("\n"))
 
 
+def shortened(text: str, most: int) -> str:
+    """Return a text with its end left out where it is longer than that."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def shortened_inside(text: str, most: int, mark: str = "…") -> str:
+    """Return a text with its middle left out where it is longer than that: parameters tell tests apart at the end."""
+    end = most // 3
+    return text if len(text) <= most else f"{text[: most - end - len(mark)]}{mark}{text[-end:]}"
+
+
 def repr_of(value: object) -> str:
     """Return the `repr` of a value that a message names, cut where it is long; foreign code may raise in it."""
     try:
-        text = printable(repr(value))
+        return shortened(printable(repr(value)), LONGEST_REPR)
     except Exception:
         return f"<{type(value).__name__}>"
-    return text if len(text) <= LONGEST_REPR else f"{text[:LONGEST_REPR]}…"
 
 
 def numbered(names: Iterable[str], mark: str) -> list[str]:

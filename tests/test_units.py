@@ -20,6 +20,7 @@ from pytest_gpubench.units import (
     numbered,
     repr_of,
     round_to_digits,
+    shortened_inside,
 )
 
 times_us = st.floats(1e-6, 1e12)
@@ -217,4 +218,10 @@ def test_a_repr_is_short_and_never_raises() -> None:
             raise ValueError("no")
 
     assert [repr_of(each) for each in ("a\n", NoRepr(), 10**5000)] == ["'a\\n'", "<NoRepr>", "<int>"]
-    assert len(repr_of("x" * 1000)) == 301
+    assert len(repr_of("x" * 1000)) == 300
+
+
+@pytest.mark.parametrize(("length", "most", "kept"), [(10, 10, "0123456789"), (10, 9, "01234…789"), (10, 6, "012…89")])
+def test_the_middle_of_what_is_too_long_is_left_out(length: int, most: int, kept: str) -> None:
+    assert shortened_inside("0123456789"[:length], most) == kept
+    assert len(kept) <= most

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from pytest_gpubench.units import count, printable
+from pytest_gpubench.units import count, printable, shortened
 
 MOST_SHOWN = 10
 """Errors, and warnings, that GitHub shows of one step; it drops the others without a word."""
@@ -93,8 +93,3 @@ def path_in_checkout(path: str, root: str) -> str:
 def escaped(text: str, escapes: dict[str, str]) -> str:
     """Return a text that ends neither its command nor its property, without what cannot be printed."""
     return "".join(escapes.get(each) or printable(each) for each in text)
-
-
-def shortened(text: str, most: int) -> str:
-    """Return a text with its end left out where it is too long."""
-    return text if len(text) <= most else f"{text[: most - 1]}…"

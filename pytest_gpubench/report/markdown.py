@@ -18,7 +18,14 @@ from pytest_gpubench.report.rows import Row, fold, reference_label, split
 from pytest_gpubench.results.baseline import torch_version
 from pytest_gpubench.results.kernels import breakdown, longest
 from pytest_gpubench.results.model import DeviceFacts, Outcome, PastChange, SavedRun, TestRecord, Timing, Verdict
-from pytest_gpubench.units import choose_time_unit, format_share, format_time, printable, round_to_digits
+from pytest_gpubench.units import (
+    choose_time_unit,
+    format_share,
+    format_time,
+    printable,
+    round_to_digits,
+    shortened_inside,
+)
 from pytest_gpubench.verdict.ending import judged_kinds
 
 LEAST_BYTES = 30_000
@@ -381,7 +388,7 @@ UNDERSCORE = re.compile(r"(?<![^\W_])_|_(?![^\W_])")
 
 def text(value: str, most: int = LONGEST_NAME) -> str:
     """Return a text from outside as one that is nothing but text, with its middle left out where it is too long."""
-    return escaped(REFERENCES.sub(BREAK, LINKS.sub(BREAK, printable(shortened(value, most)))))
+    return escaped(REFERENCES.sub(BREAK, LINKS.sub(BREAK, printable(shortened_inside(value, most)))))
 
 
 def one_line(value: str) -> str:
@@ -391,14 +398,9 @@ def one_line(value: str) -> str:
 
 def code(value: str, most: int = LONGEST_NAME) -> str:
     """Return a name from outside in the typeface of code; empty for none."""
-    return f"<code>{escaped(LINKS.sub(BREAK, printable(shortened(value, most))))}</code>" if value else ""
+    return f"<code>{escaped(LINKS.sub(BREAK, printable(shortened_inside(value, most))))}</code>" if value else ""
 
 
 def escaped(value: str) -> str:
     """Return a text without what Markdown and HTML read as markup."""
     return UNDERSCORE.sub(r"\\_", value.translate(ESCAPES))
-
-
-def shortened(value: str, most: int) -> str:
-    """Return a text with its middle left out where it is too long: parameters tell tests apart at the end."""
-    return value if len(value) <= most else f"{value[: most - most // 3 - 1]}…{value[-(most // 3) :]}"

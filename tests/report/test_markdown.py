@@ -15,7 +15,6 @@ from pytest_gpubench.report.markdown import (
     change_text,
     code,
     markdown_summary,
-    shortened,
     text,
 )
 from pytest_gpubench.results.model import (
@@ -503,9 +502,3 @@ def test_a_text_is_read_as_it_was_written(words: str) -> None:
 )
 def test_texts_are_escaped(words: str, written: str, as_code: str) -> None:
     assert (text(words), code(words)) == (written, as_code)
-
-
-@pytest.mark.parametrize(("length", "most", "kept"), [(10, 10, "0123456789"), (10, 9, "01234…789"), (10, 6, "012…89")])
-def test_the_middle_of_what_is_too_long_is_left_out(length: int, most: int, kept: str) -> None:
-    assert shortened("0123456789"[:length], most) == kept
-    assert len(kept) <= most

@@ -22,7 +22,7 @@ from pytest_gpubench.results.model import (
 )
 from pytest_gpubench.stats.changepoints import least_runs
 from pytest_gpubench.stats.trend import Point, size_that_matters
-from pytest_gpubench.units import format_bytes, printable
+from pytest_gpubench.units import format_bytes, printable, shortened
 
 MOST_GONE = 200
 LONGEST_EXTRA = 2000
@@ -113,7 +113,7 @@ def pairs(values: Mapping[str, Any]) -> list[tuple[str, str]]:
         for name, value in values.items()
         if value not in (None, "")
     }
-    return [(name, text if len(text) <= LONGEST_EXTRA else f"{text[:LONGEST_EXTRA]}…") for name, text in texts.items()]
+    return [(name, shortened(text, LONGEST_EXTRA)) for name, text in texts.items()]
 
 
 def gone_tests(run: SavedRun, baseline: SavedRun | None) -> list[str]:
