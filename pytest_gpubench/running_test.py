@@ -13,19 +13,13 @@ import msgspec
 from pytest_gpubench.bench.plan import is_enforced, one_at_a_time, unmeasured
 from pytest_gpubench.bench.request import Request, Say, T
 from pytest_gpubench.bench.work import peaks_for
-from pytest_gpubench.errors import (
-    InvalidResult,
-    LimitBroken,
-    MeasurementError,
-    NoBaseline,
-    WrongResult,
-)
+from pytest_gpubench.errors import InvalidResult, LimitBroken, MeasurementError, NoBaseline, WrongResult
 from pytest_gpubench.gpu.device import Device, find_device
 from pytest_gpubench.limits import Limits
-from pytest_gpubench.report.trace_summary import trace_name
 from pytest_gpubench.results.counterpart import KeyReader
 from pytest_gpubench.results.model import VALIDITY, DeviceFacts, Measurement, Outcome, TestRecord, Turn, Verdict
 from pytest_gpubench.results.phases import Phases
+from pytest_gpubench.results.trace_name import trace_name
 from pytest_gpubench.search import Example, NoSearch, Search
 from pytest_gpubench.search.budget import TimeBudget
 from pytest_gpubench.settings import Settings

@@ -225,3 +225,7 @@ def test_a_repr_is_short_and_never_raises() -> None:
 def test_the_middle_of_what_is_too_long_is_left_out(length: int, most: int, kept: str) -> None:
     assert shortened_inside("0123456789"[:length], most) == kept
     assert len(kept) <= most
+
+
+def test_the_middle_that_is_left_out_has_a_mark() -> None:
+    assert [shortened_inside("a" * length, 12, "..") for length in (12, 13)] == ["a" * 12, "aaaaaa..aaaa"]

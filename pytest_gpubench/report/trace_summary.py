@@ -1,7 +1,5 @@
 """The page beside the traces: what each call's time is made of, and in which file to look at it."""
 
-import hashlib
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -10,38 +8,16 @@ from typing import TYPE_CHECKING
 from pytest_gpubench.report.markdown import code, table_head, table_row, text
 from pytest_gpubench.results.files import write_text
 from pytest_gpubench.results.model import Measurement, TestRecord, Timing
+from pytest_gpubench.results.trace_name import ENDING, trace_name
 from pytest_gpubench.units import format_share, format_time
 
 if TYPE_CHECKING:
     from pytest_gpubench.results.kernels import Share
 
 SUMMARY = "summary.md"
-ENDING = ".json.gz"
-LONGEST_TEST = 120
-LONGEST_LABEL = 40
-DIGEST = 12
-"""Hexadecimal digits that tell names apart which are the same when shortened, or but for capitals."""
 VIEWER = "https://ui.perfetto.dev"
 MOST_KERNELS = 30
 """Kernels of one call that are listed; the shortest of more are summed up."""
-
-
-def trace_name(nodeid: str, label: str, number: int = 1, example: str = "") -> str:
-    """Return the name of the file that holds the trace of a call: safe on any file system, and no other call's.
-
-    number: which it is of the test's measurements with this label, from 1. example: as in `Measurement`.
-    """
-    whole = "\0".join([nodeid, label, str(number), example])
-    digest = hashlib.sha256(whole.encode(errors="surrogatepass")).hexdigest()[:DIGEST]
-    path, _, test = nodeid.partition("::")
-    name = file_part(f"{path.rpartition('/')[2].removesuffix('.py')}.{test}" if test else nodeid, LONGEST_TEST)
-    return "-".join([*filter(None, [name, file_part(label, LONGEST_LABEL)]), digest]) + ENDING
-
-
-def file_part(name: str, most: int) -> str:
-    """Return what of a name is safe in that of a file, with its middle left out where it is too long."""
-    safe = re.sub(r"[^A-Za-z0-9._]+", "-", name).strip("-.")
-    return safe if len(safe) <= most else f"{safe[: most - most // 3 - 2]}..{safe[-(most // 3) :]}"
 
 
 def summary_markdown(records: Iterable[TestRecord], paths: Iterable[Path] = ()) -> str:
