@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from pytest_gpubench.results.counterpart import Missing, PastTest, few
-from pytest_gpubench.results.model import DeviceFacts, Measurement, Outcome, SavedRun, Timing
+from pytest_gpubench.results.model import DeviceFacts, Measurement, Outcome, SavedRun, TestRecord, Timing
 from pytest_gpubench.results.sessions import earlier_by_test, spreads_of
 from pytest_gpubench.stats.process_spread import ProcessSpread
 from pytest_gpubench.units import printable
@@ -20,23 +20,6 @@ __tracebackhide__ = True
 _Content = tuple[str, frozenset[tuple[str, str]]]
 """The source of a test and its parameters."""
 _Key = TypeVar("_Key", str, _Content)
-
-
-class _Test(msgspec.Struct, array_like=True, frozen=True):
-    nodeid: str
-    device: int
-    """Which of the run's devices."""
-    params: dict[str, str]
-    source: str
-    measurements: tuple[Measurement, ...]
-    earlier: tuple[tuple[Measurement, ...], ...]
-
-
-class _Run(msgspec.Struct, array_like=True, frozen=True):
-    name: str
-    torch: str
-    devices: tuple[DeviceFacts, ...]
-    tests: tuple[_Test, ...]
 
 
 @dataclass(frozen=True)
@@ -66,7 +49,7 @@ class Baseline:
     """
 
     def __init__(self, runs: Sequence[tuple[str, SavedRun]], others: Container[str] = ()) -> None:
-        self._runs = tuple(_slim(name, run) for name, run in runs)
+        self._runs = tuple(msgspec.structs.replace(slimmed(run), name=name) for name, run in runs)
         self._others = others
         self._alike: dict[tuple[object, DeviceFacts], tuple[str, ...]] = {}
 
@@ -78,7 +61,7 @@ class Baseline:
     def decode(cls, text: str, others: Container[str] = ()) -> "Baseline":
         """Read what `encode` wrote."""
         baseline = cls((), others)
-        baseline._runs = msgspec.json.decode(text, type=tuple[_Run, ...])
+        baseline._runs = msgspec.json.decode(text, type=tuple[SavedRun, ...])
         return baseline
 
     @property
@@ -89,10 +72,23 @@ class Baseline:
     def tests(self) -> Iterator[PastTest]:
         """Give every test, in the order in which they were measured."""
         for run in self._runs:
-            for test in run.tests:
-                device = run.devices[test.device]
-                about = test.nodeid, run.name, device, run.torch, test.params, test.source
-                yield PastTest(*about, test.measurements, earlier=test.earlier)
+            earlier = earlier_by_test(run)
+            for record in run.records:
+                sessions = (
+                    each.measurements
+                    for each in earlier.get((record.nodeid, record.device.name), ())
+                    if _content(each.source, each.params) == _content(record.source, record.params)
+                )
+                yield PastTest(
+                    nodeid=record.nodeid,
+                    baseline=run.name,
+                    device=record.device,
+                    torch=torch_version(run.machine_info),
+                    params=record.params,
+                    source=record.source,
+                    measurements=record.measurements,
+                    earlier=tuple(sessions),
+                )
 
     def find(
         self,
@@ -168,27 +164,6 @@ def _another(past: PastTest, source: str, params: Mapping[str, str]) -> Missing 
     return None
 
 
-def _slim(name: str, run: SavedRun) -> _Run:
-    devices: dict[DeviceFacts, int] = {}
-    earlier = earlier_by_test(run)
-    tests = [
-        _Test(
-            record.nodeid,
-            devices.setdefault(record.device, len(devices)),
-            record.params,
-            record.source,
-            tuple(map(_slim_measurement, record.measurements)),
-            tuple(
-                tuple(map(_slim_measurement, session.measurements))
-                for session in earlier.get((record.nodeid, record.device.name), ())
-                if (session.source, comparable(session.params)) == (record.source, comparable(record.params))
-            ),
-        )
-        for record in run.records
-    ]
-    return _Run(name, torch_version(run.machine_info), tuple(devices), tuple(tests))
-
-
 def _slim_measurement(item: Measurement) -> Measurement:
     timing = item.timing
     kept = Timing(
@@ -205,10 +180,16 @@ def _slim_measurement(item: Measurement) -> Measurement:
 
 
 def slimmed(run: SavedRun) -> SavedRun:
-    """Return a run with nothing but what it can be compared by: of thousands of tests, a quarter of the memory."""
+    """Return a run with only what is compared: of thousands of tests, a quarter of the memory."""
     records, earlier = (
         tuple(
-            msgspec.structs.replace(record, measurements=tuple(map(_slim_measurement, record.measurements)))
+            TestRecord(
+                nodeid=record.nodeid,
+                device=record.device,
+                params=record.params,
+                source=record.source,
+                measurements=tuple(map(_slim_measurement, record.measurements)),
+            )
             for record in found
         )
         for found in (run.records, run.earlier)

@@ -143,4 +143,4 @@ def test_a_baseline_survives_its_text() -> None:
     assert find(again).by_key[MeasurementKey("mine", "candidate", "torch", "", 0)].speedup == pair("mine", 3)[1].speedup
     for left_out in ("a kernel", "said", "busy", "span", "clock_mhz"):
         assert left_out not in text
-    assert text.count(GPU.name) == 1 + 4  # once for the run, once in each timing
+    assert text.count(GPU.name) == 2 + 4  # once in each test, once in each timing
