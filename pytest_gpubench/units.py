@@ -3,7 +3,7 @@
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 __tracebackhide__ = True
 
@@ -124,6 +124,12 @@ def numbered(names: Iterable[str], mark: str) -> list[str]:
             unused = f"{name}{mark}{uses[name] + 1}"
         different[unused] = None
     return list(different)
+
+
+def first_few(texts: Sequence[str], most: int) -> str:
+    """Return the first of some texts, and how many more there are."""
+    more = f" and {len(texts) - most} more" if len(texts) > most else ""
+    return ", ".join(texts[:most]) + more
 
 
 def count(number: int, noun: str) -> str:

@@ -12,7 +12,7 @@ from pytest_gpubench.cli.show import matches
 from pytest_gpubench.report.cells import interval_cell, speedup_text, time_cell
 from pytest_gpubench.report.layout import Column
 from pytest_gpubench.results.counterpart import keys_of
-from pytest_gpubench.results.model import Measurement, Outcome, SavedRun, TestRecord
+from pytest_gpubench.results.model import Measurement, SavedRun, TestRecord
 from pytest_gpubench.results.provenance import minute_text
 from pytest_gpubench.stats.changepoints import ChangePoint, change_points, least_runs
 from pytest_gpubench.units import choose_time_unit, count, printable, round_to_digits
@@ -82,7 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
     series: dict[Key, list[Point]] = {}
     for stored, saved in read_each(found, errors):
         for key, record, item in _measurements(saved, arguments.pattern):
-            value = METRICS[arguments.metric](item) if _is_valid(item) else None
+            value = METRICS[arguments.metric](item) if not item.why_invalid else None
             point = Point(
                 stored.number, minute_text(saved.datetime), commit_text(saved) or "-", item, record.source, value
             )
@@ -104,10 +104,6 @@ def _measurements(run: SavedRun, pattern: str) -> Iterator[tuple[Key, TestRecord
                 if item.role != "reference" and item.timing.measured:
                     key = Key(record.device.name, record.nodeid, *known, item.timing.timer, item.timing.cache)
                     yield key, record, item
-
-
-def _is_valid(measurement: Measurement) -> bool:
-    return all(verdict.outcome is not Outcome.INVALID for verdict in measurement.verdicts)
 
 
 def _lines(series: dict[Key, list[Point]], metric: str, alpha: float) -> Iterator[str]:
@@ -164,7 +160,7 @@ def bar(value: float | None, longest: float, width: int) -> str:
 def _note(point: Point, last: Point | None, change: ChangePoint | None, metric: str) -> str:
     notes = []
     if point.value is None:
-        notes.append(f"no {metric}" if _is_valid(point.measurement) else "INVALID")
+        notes.append("INVALID" if point.measurement.why_invalid else f"no {metric}")
     if change is not None:
         notes.append(f"<- {_change_words(change.ratio, metric)}")
     if last is not None and point.source and last.source and point.source != last.source:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from pytest_gpubench.units import count, printable, shortened
+from pytest_gpubench.units import count, first_few, printable, shortened
 
 MOST_SHOWN = 10
 """Errors, and warnings, that GitHub shows of one step; it drops the others without a word."""
@@ -56,10 +56,9 @@ def github_lines(failures: Iterable[Place], root: str = "") -> list[str]:
 
 def others(places: Sequence[Place]) -> Place:
     """Return what stands for places of one level that are not shown."""
-    named = ", ".join(place.title for place in places[:MOST_NAMED])
-    more = f" and {len(places) - MOST_NAMED} more" if len(places) > MOST_NAMED else ""
+    named = first_few([place.title for place in places], MOST_NAMED)
     noun, level = ("failure" if places[0].level == "error" else "warning"), places[0].level
-    sentence = f"not shown on their lines, as GitHub shows {MOST_SHOWN} at most: {named}{more}"
+    sentence = f"not shown on their lines, as GitHub shows {MOST_SHOWN} at most: {named}"
     return Place("", None, f"{count(len(places), f'more {noun}')} of GPU benchmarks", sentence, level)
 
 

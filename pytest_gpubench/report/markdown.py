@@ -20,6 +20,7 @@ from pytest_gpubench.results.kernels import breakdown, longest
 from pytest_gpubench.results.model import DeviceFacts, Outcome, PastChange, SavedRun, TestRecord, Timing, Verdict
 from pytest_gpubench.units import (
     choose_time_unit,
+    first_few,
     format_share,
     format_time,
     printable,
@@ -308,9 +309,7 @@ def listed(values: Iterable[str | None]) -> str:
 
 def options_text(settings: Mapping[str, str]) -> str:
     """Return the options that were not at their defaults, the first few of them."""
-    words = [code(f"{name}={value}", LONGEST_FACT) for name, value in list(settings.items())[:MOST_SETTINGS]]
-    more = f" and {len(settings) - MOST_SETTINGS} more" if len(settings) > MOST_SETTINGS else ""
-    return ", ".join(words) + more
+    return first_few([code(f"{name}={value}", LONGEST_FACT) for name, value in settings.items()], MOST_SETTINGS)
 
 
 def commit_text(run: SavedRun) -> str:

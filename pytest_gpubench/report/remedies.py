@@ -6,7 +6,7 @@ from pytest_gpubench.report.rows import Row, split
 from pytest_gpubench.results.model import Outcome, TestRecord, Timing
 from pytest_gpubench.stats import summary
 from pytest_gpubench.stats.speedup import least_reps
-from pytest_gpubench.units import count, format_share
+from pytest_gpubench.units import count, first_few, format_share
 
 MOST_CLOCK_DIFFERENCE = 0.03
 """Of the median SM clocks of two arms: more of it is in their ratio."""
@@ -47,13 +47,7 @@ def remedy_lines(records: Sequence[TestRecord]) -> list[str]:
 
 def named(found: dict[str, str]) -> str:
     """Return the first tests in which something was found, each with what, and how many more there are."""
-    return first_names([f"{nodeid} ({what})" for nodeid, what in found.items() if what])
-
-
-def first_names(names: Sequence[str]) -> str:
-    """Return the first of some names, and how many more there are."""
-    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-    return ", ".join(names[:MOST_NAMED]) + more
+    return first_few([f"{nodeid} ({what})" for nodeid, what in found.items() if what], MOST_NAMED)
 
 
 def clock_trouble(record: TestRecord) -> str:

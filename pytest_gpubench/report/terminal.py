@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from pytest_gpubench import __version__
 from pytest_gpubench.report.cells import change_word, past_verdict
 from pytest_gpubench.report.crossover import crossover_lines
-from pytest_gpubench.report.remedies import first_names, remedy_lines
+from pytest_gpubench.report.remedies import MOST_NAMED, remedy_lines
 from pytest_gpubench.report.rows import Row
 from pytest_gpubench.report.section import report_section as report_section
 from pytest_gpubench.results.model import DeviceFacts, Outcome, TestRecord, Timing
 from pytest_gpubench.settings import Settings
-from pytest_gpubench.units import count, format_bytes, printable, safe_line
+from pytest_gpubench.units import count, first_few, format_bytes, printable, safe_line
 
 CACHE_WORDS = {"cold": "cold L2", "dirty": "dirty L2", "hot": "hot L2"}
 MOST_WARNINGS = 3
@@ -110,7 +110,7 @@ def _said_by(text: str, tests: Mapping[str, str]) -> str:
     """Return a warning with its test, or its tests and their number; tests: by node id, the warning in its words."""
     names = list(map(printable, tests))
     if len(tests) > 1:
-        return f"in {len(tests)} tests ({first_names(names)}): {text}"
+        return f"in {len(tests)} tests ({first_few(names, MOST_NAMED)}): {text}"
     own = next(iter(tests.values()))
     return own if own.startswith((f"{names[0]} ", f"{names[0]}: ")) else f"{names[0]}: {own}"
 

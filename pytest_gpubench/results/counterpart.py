@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 
 from pytest_gpubench.results.model import DeviceFacts, Measurement, SavedRun, Timing
 from pytest_gpubench.stats.process_spread import ProcessSpread
-from pytest_gpubench.units import printable
+from pytest_gpubench.units import first_few, printable
 
 __tracebackhide__ = True
 
@@ -175,7 +175,6 @@ def _what(key: MeasurementKey) -> str:
     return printable(key.label) + (f" against {printable(key.reference)}" if key.reference else "")
 
 
-def few(names: Sequence[str], most: int = 3) -> str:
-    """Return the first names, printable, and how many more there are."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(map(printable, names[:most])) + more
+def few(names: Sequence[str]) -> str:
+    """Return the first three names, printable, and how many more there are."""
+    return first_few(list(map(printable, names)), 3)
