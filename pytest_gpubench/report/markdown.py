@@ -14,26 +14,18 @@ from pytest_gpubench.report.cells import (
     timing_cell,
     variant_text,
 )
+from pytest_gpubench.report.markdown_text import code, one_line, table_head, table_row, text
 from pytest_gpubench.report.rows import Row, fold, reference_label, split
 from pytest_gpubench.results.baseline import torch_version
 from pytest_gpubench.results.kernels import breakdown, longest
 from pytest_gpubench.results.model import DeviceFacts, Outcome, PastChange, SavedRun, TestRecord, Timing, Verdict
-from pytest_gpubench.units import (
-    choose_time_unit,
-    first_few,
-    format_share,
-    format_time,
-    printable,
-    round_to_digits,
-    shortened_inside,
-)
+from pytest_gpubench.units import choose_time_unit, first_few, format_share, format_time, round_to_digits
 from pytest_gpubench.verdict.ending import judged_kinds
 
 LEAST_BYTES = 30_000
 """What the first line, the headers and the machine fit into, however long their names are."""
 NOTE_BYTES = 200
 """Kept free, in each part, for the line that says how much of it is left out."""
-LONGEST_NAME = 300
 LONGEST_SENTENCE = 600
 LONGEST_FACT = 60
 MOST_DEVICES = 2
@@ -354,52 +346,3 @@ def change_text(change: PastChange | None) -> str:
     between = f" [{', '.join(ends)}]" if ends else ""
     whose = "relative time" if change.metric == "speedup" else text(change.metric, LONGEST_FACT)
     return f"{ratio}x{between} of its {whose}, was {format_time(change.old_us)}"
-
-
-def table_head(headers: Sequence[str], right: Sequence[str] = ()) -> str:
-    """Return the two lines that a table begins with."""
-    return f"{table_row(headers)}\n{table_row('--:' if header in right else '---' for header in headers)}"
-
-
-def table_row(cells: Iterable[str]) -> str:
-    """Return a line of a table."""
-    return f"| {' | '.join(cells)} |"
-
-
-# what comes from outside
-
-BREAK = "\u200b"
-"""A space without width, which `printable` leaves in no text: links and mentions are not seen across it."""
-LINKS = re.compile(r"(?<=@)(?=\w)|(?<=:)(?=//)|(?<=\bwww)(?=\.)", re.IGNORECASE)
-"""Where addresses are recognised, even within <code>."""
-REFERENCES = re.compile(r"(?<=[#!~%&$])(?=\w)|(?<=:)(?=[\w+-]+:)|(?<=\bGH-)(?=\d)", re.IGNORECASE)
-"""Where GitHub and GitLab see issues, labels, emoji and the like, though not within <code>."""
-ESCAPES = str.maketrans(
-    {each: f"&#{ord(each)};" for each in f'&<>|`\\"#{BREAK}'}
-    | {each: f"\\{each}" for each in "*[]~"}
-    | {"$": "<span>$</span>"}
-)
-"""A dollar begins a formula unless it is alone in its element: "Writing mathematical expressions" in GitHub's
-documentation. Entities, as nothing else keeps a table's cells apart: "GitHub Flavored Markdown Spec", "Tables"."""
-UNDERSCORE = re.compile(r"(?<![^\W_])_|_(?![^\W_])")
-"""One that is not within a word, where it can stand for emphasis."""
-
-
-def text(value: str, most: int = LONGEST_NAME) -> str:
-    """Return a text from outside as one that is nothing but text, with its middle left out where it is too long."""
-    return escaped(REFERENCES.sub(BREAK, LINKS.sub(BREAK, printable(shortened_inside(value, most)))))
-
-
-def one_line(value: str) -> str:
-    """Return a text without its line breaks."""
-    return " ".join(value.split())
-
-
-def code(value: str, most: int = LONGEST_NAME) -> str:
-    """Return a name from outside in the typeface of code; empty for none."""
-    return f"<code>{escaped(LINKS.sub(BREAK, printable(shortened_inside(value, most))))}</code>" if value else ""
-
-
-def escaped(value: str) -> str:
-    """Return a text without what Markdown and HTML read as markup."""
-    return UNDERSCORE.sub(r"\\_", value.translate(ESCAPES))

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_gpubench.report.markdown import code, table_head, table_row, text
+from pytest_gpubench.report.markdown_text import code, table_head, table_row, text
 from pytest_gpubench.results.files import write_text
 from pytest_gpubench.results.model import Measurement, TestRecord, Timing
 from pytest_gpubench.results.trace_name import ENDING, trace_name

@@ -8,15 +8,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from pytest_gpubench.report.markdown import (
-    BREAK,
-    LEAST_BYTES,
-    MOST_KERNELS,
-    change_text,
-    code,
-    markdown_summary,
-    text,
-)
+from pytest_gpubench.report.markdown import LEAST_BYTES, MOST_KERNELS, change_text, markdown_summary
+from pytest_gpubench.report.markdown_text import BREAK, code, text
 from pytest_gpubench.results.model import (
     CommitInfo,
     Kernel,

@@ -10,7 +10,8 @@ from pytest_gpubench.cli.ab.checkouts import Checkout
 from pytest_gpubench.cli.ab.comparison import Comparison
 from pytest_gpubench.report.cells import ratio_text
 from pytest_gpubench.report.html.page import html_page
-from pytest_gpubench.report.markdown import CROSS, TICK, WARNING, Line, Part, code, fit, table_head, table_row, text
+from pytest_gpubench.report.markdown import CROSS, TICK, WARNING, Line, Part, fit
+from pytest_gpubench.report.markdown_text import code, table_head, table_row, text
 from pytest_gpubench.results.model import Measurement, Outcome, SavedRun, Verdict
 from pytest_gpubench.units import count, format_time, printable, round_to_digits
 from pytest_gpubench.verdict.rounds import Arm
