@@ -23,7 +23,7 @@ IN_PROPERTY = {**IN_DATA, ":": "%3A", ",": "%2C"}
 
 @dataclass(frozen=True)
 class Place:
-    """What is to be said of one line of a checkout."""
+    """A message about one line of a checkout."""
 
     path: str
     """Absolute, or relative to the root of the checkout; empty where there is no file to point at."""
@@ -55,7 +55,7 @@ def github_lines(failures: Iterable[Place], root: str = "") -> list[str]:
 
 
 def others(places: Sequence[Place]) -> Place:
-    """Return what stands for places of one level that are not shown."""
+    """Return one place that stands for those of a level that are not shown."""
     named = first_few([place.title for place in places], MOST_NAMED)
     noun, level = ("failure" if places[0].level == "error" else "warning"), places[0].level
     sentence = f"not shown on their lines, as GitHub shows {MOST_SHOWN} at most: {named}"

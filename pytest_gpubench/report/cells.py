@@ -1,4 +1,4 @@
-"""What tables and reports say of one timing, one comparison, one verdict."""
+"""Table cells and phrases for one timing, one comparison, one verdict."""
 
 from collections.abc import Iterable, Sequence
 
@@ -43,7 +43,7 @@ def timing_cell(timing: Timing, unit: str) -> str:
 
 
 def notes_of(timing: Timing) -> list[str]:
-    """Return what a reader has to know of a timing, in words."""
+    """Return a timing's flags, and its numbers of discarded reps and repeated measurements."""
     notes = list(timing.flags)
     if timing.discarded:
         notes.append(f"{timing.discarded} discarded")
@@ -112,7 +112,7 @@ def times_us(rows: Iterable[Row]) -> list[float]:
 
 
 def notes_of_both(row: Row) -> str:
-    """Return what a reader has to know of a timing, then of its reference."""
+    """Return the notes on a timing, then those on its reference."""
     reference = [] if row.reference is None else notes_of(row.reference)
     return ", ".join(notes_of(row.timing) + [f"reference {note}" for note in reference])
 
@@ -134,7 +134,7 @@ def past_verdict(item: Measurement) -> Verdict | None:
 
 
 def change_text(change: PastChange | None, brief: bool = False) -> str:
-    """Return how the metric that was compared has changed, `speedup -20.0 % [-21.0, -19.0]`; nothing without one."""
+    """Return the change of the compared metric, `speedup -20.0 % [-21.0, -19.0]`; nothing without a change."""
     if change is None:
         return ""
     ratios = [change.ratio, *((not brief and change.interval) or ())]
@@ -145,7 +145,7 @@ def change_text(change: PastChange | None, brief: bool = False) -> str:
 
 
 def signed_percent(ratio: float) -> str:
-    """Return by how much a ratio differs from 1: `+25.0`, `-0.31`."""
+    """Return a ratio's difference from 1 in per cent: `+25.0`, `-0.31`."""
     percent = 100 * (ratio - 1)
     return f"{percent:+.1f}" if abs(percent) >= 1 else f"{round(percent, 2) + 0.0:+.2f}"
 

@@ -31,7 +31,7 @@ class Step:
 
     @property
     def side(self) -> Side:
-        """What the interval decides."""
+        """The side of 1 that the interval lies on."""
         interval = self.speedup.interval
         if interval is None or interval.low <= 1 <= interval.high:
             return Side.OPEN
@@ -56,12 +56,12 @@ class Series:
 
     @property
     def crosses(self) -> bool:
-        """Whether it is faster at some size and slower at another."""
+        """True if the candidate is faster at some size and slower at another."""
         return {Side.FASTER, Side.SLOWER} <= {step.side for step in self.steps}
 
     @property
     def title(self) -> str:
-        """What is compared, along what, and what else was the same."""
+        """The functions compared, the parameter along which, and the parameters held fixed."""
         fixed = ", ".join(f"{name}={value}" for name, value in self.others)
         return f"{self.candidate} over {self.reference} by {self.param}{' at ' if fixed else ''}{fixed}"
 

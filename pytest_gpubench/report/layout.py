@@ -18,7 +18,7 @@ NOT_UNICODE = str.maketrans({"…": "~", "─": "-", "█": "#"} | dict.fromkeys
 
 @dataclass(frozen=True)
 class Screen:
-    """What tables are printed on."""
+    """The terminal or file that tables are printed on."""
 
     width: int = WIDTH
     color: bool = False
@@ -53,7 +53,7 @@ class Column:
     rank: int = 0
     """Columns of a higher rank are left out first; those of rank 0 never are."""
     short: "Column | None" = None
-    """What takes the column's place when it is left out."""
+    """The column that takes its place when it is left out."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "header", printable(self.header))

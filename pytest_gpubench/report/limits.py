@@ -87,7 +87,7 @@ TEXTS: Mapping[str, Callable[[Any, Measurement], str]] = {
     "kernels": lambda value, item: f"kernels {value if isinstance(value, str) else ', '.join(value)}",
     "deterministic": lambda value, item: "deterministic",
 }
-"""By the kind of a limit, its text."""
+"""The text of each kind of limit."""
 
 
 def measured_text(verdict: Verdict, timing: Timing) -> str:

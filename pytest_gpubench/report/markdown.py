@@ -23,7 +23,7 @@ from pytest_gpubench.units import choose_time_unit, first_few, format_share, for
 from pytest_gpubench.verdict.ending import judged_kinds
 
 LEAST_BYTES = 30_000
-"""What the first line, the headers and the machine fit into, however long their names are."""
+"""Room for the first line, the headers and the machine, however long their names are."""
 NOTE_BYTES = 200
 """Kept free, in each part, for the line that says how much of it is left out."""
 LONGEST_SENTENCE = 600
@@ -45,7 +45,7 @@ STANDINGS = {
     "without a limit": "",
     "not measured": "",
 }
-"""What a test can have come to, the worst first, each with its sign."""
+"""The results that a test can have, the worst first, each with its sign."""
 TROUBLES = tuple(STANDINGS)[:5]
 
 
@@ -79,7 +79,7 @@ class Part:
         return "\n\n".join([title, *blocks, *filter(None, [end])])
 
     def frame(self) -> tuple[str, str]:
-        """Return what stands before and after the lines."""
+        """Return the text before the lines and the text after them."""
         if self.folded:
             return f"<details>\n<summary>{self.title}</summary>", "</details>"
         return f"### {self.title}", ""
@@ -138,13 +138,13 @@ def size(text: str) -> int:
     return len(text.encode()) + 1
 
 
-# what came of the tests
+# results of the tests
 
 
 def standings_of(
     records: Iterable[TestRecord], failures: Mapping[str, str], silent: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return what each test has come to, the worst of it."""
+    """Return the worst result of each test."""
     order = list(STANDINGS)
     found = dict.fromkeys(silent, "not judged") | dict.fromkeys(failures, "failed")
     for record in records:
@@ -159,7 +159,7 @@ def standings_of(
 
 
 def standing(verdict: Verdict) -> str:
-    """Return what a verdict alone makes of its test."""
+    """Return the result of a test with this verdict alone."""
     if verdict.outcome in (Outcome.FAIL, Outcome.INVALID) and not verdict.enforced:
         return "bad but not enforced"
     words = {Outcome.FAIL: "failed", Outcome.INVALID: "invalid", Outcome.INCONCLUSIVE: "inconclusive"}
@@ -168,7 +168,7 @@ def standing(verdict: Verdict) -> str:
 
 
 def headline(records: Sequence[TestRecord], standings: Mapping[str, str]) -> str:
-    """Return the first line: how many tests came to what, and where."""
+    """Return the first line: the number of tests with each result, and the devices."""
     numbers = Counter(standings.values())
     words = [f"{sign}{numbers[name]} {name}" for name, sign in STANDINGS.items() if numbers[name]]
     models = list(dict.fromkeys(model_text(record.device) for record in records))
@@ -179,12 +179,12 @@ def headline(records: Sequence[TestRecord], standings: Mapping[str, str]) -> str
 
 
 def model_text(device: DeviceFacts) -> str:
-    """Return what a device is called."""
+    """Return the name of a device."""
     return ("the CPU, " if device.type == "cpu" else "") + text(device.name, LONGEST_FACT)
 
 
 def rows_of(record: TestRecord) -> list[Row]:
-    """Return what is told of a test: of a function measured very often the worst, of references what was judged."""
+    """Return the rows of a test: the worst of a function measured very often, and the references that were judged."""
     alone, candidates = split(record)
     references = [Row(record, item) for item in record.measurements if item.role == "reference" and item.verdicts]
     rows = [*fold(alone), *fold(candidates), *references]
@@ -195,7 +195,7 @@ def rows_of(record: TestRecord) -> list[Row]:
 
 
 def trouble_part(rows: Sequence[Row], failures: Mapping[str, str], silent: Mapping[str, str]) -> Part:
-    """Return what failed, then what is INVALID, INCONCLUSIVE and NOT JUDGED, each with its sentence."""
+    """Return the FAIL verdicts, then INVALID, INCONCLUSIVE and NOT JUDGED, each with its sentence."""
     judged = [
         (standing(verdict), verdict_cell(verdict), row.record.nodeid, variant_text(row), one_line(verdict.sentence))
         for row in rows
@@ -272,7 +272,7 @@ def kernel_rows(timing: Timing) -> Iterator[list[str]]:
 
 
 def machine_part(run: SavedRun) -> Part:
-    """Return what was measured on what, and at which commit."""
+    """Return the devices, the versions and the commit of the run."""
     devices = [record.device for record in run.records]
     timings = [item.timing for record in run.records for item in record.measurements]
     python = run.machine_info.get("python_version")
@@ -295,7 +295,7 @@ def machine_part(run: SavedRun) -> Part:
 
 
 def listed(values: Iterable[str | None]) -> str:
-    """Return what values there are, each once, in the order of first appearance."""
+    """Return the values, each once, in the order of first appearance."""
     return text(", ".join(value for value in dict.fromkeys(values) if value), 2 * LONGEST_FACT)
 
 
@@ -339,7 +339,7 @@ def against_title(changes: Iterable[PastChange | None]) -> str:
 
 
 def change_text(change: PastChange | None) -> str:
-    """Return how a measurement compares with an older one: above 1 is slower."""
+    """Return the change since an older measurement: above 1 is slower."""
     if change is None:
         return ""
     ratio, *ends = (round_to_digits(number, 4) for number in (change.ratio, *(change.interval or ())))

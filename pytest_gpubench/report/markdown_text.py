@@ -9,9 +9,9 @@ LONGEST_NAME = 300
 BREAK = "\u200b"
 """A space without width, which `printable` leaves in no text: links and mentions are not seen across it."""
 LINKS = re.compile(r"(?<=@)(?=\w)|(?<=:)(?=//)|(?<=\bwww)(?=\.)", re.IGNORECASE)
-"""Where addresses are recognised, even within <code>."""
+"""Positions at which addresses are recognised, even within <code>."""
 REFERENCES = re.compile(r"(?<=[#!~%&$])(?=\w)|(?<=:)(?=[\w+-]+:)|(?<=\bGH-)(?=\d)", re.IGNORECASE)
-"""Where GitHub and GitLab see issues, labels, emoji and the like, though not within <code>."""
+"""Positions at which GitHub and GitLab recognise issues, labels, emoji and the like, though not within <code>."""
 ESCAPES = str.maketrans(
     {each: f"&#{ord(each)};" for each in f'&<>|`\\"#{BREAK}'}
     | {each: f"\\{each}" for each in "*[]~"}

@@ -1,4 +1,4 @@
-"""What is shown of the parts of a call: the table of phases, and a line for each region."""
+"""The parts of a call: the table of phases, and a line for each region."""
 
 from collections.abc import Sequence
 
@@ -38,7 +38,7 @@ def cells(found: Phases, time_unit: str = "auto") -> list[list[str]]:
 
 
 def phase_cells(phase: Phase, unit: str, share: str) -> list[str]:
-    """Return what the table says of a phase."""
+    """Return the cells of a phase."""
     times = [time_cell(phase.median_us, unit), interval_cell(phase.interval, unit)]
     return [phase.name, *times, share, rate_text(phase.elements_per_s), ", ".join(phase.flags)]
 
@@ -61,7 +61,7 @@ def rate_text(per_s: float | None) -> str:
 
 
 def phases_lines(found: Phases) -> list[str]:
-    """Return what a failed test's report says of its phases."""
+    """Return the lines on phases in a failed test's report."""
     if not found.measured:
         return [f"phases of {found}"]
     how = f"{count(found.rounds, 'round')}, {found.cache}, {found.timer}, seed {found.seed}"

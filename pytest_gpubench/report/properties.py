@@ -30,7 +30,7 @@ def without_examples(record: TestRecord) -> list[Measurement]:
 
 
 def values_of(item: Measurement) -> dict[str, float | str]:
-    """Return what is known of a measurement, by name; nothing where it was neither measured nor judged."""
+    """Return the facts about a measurement, by name; nothing if it was neither measured nor judged."""
     values: dict[str, float | str] = {}
     if item.timing.measured:
         values["median_us"] = round(float(item.timing.median_us), 4)
@@ -47,7 +47,7 @@ def values_of(item: Measurement) -> dict[str, float | str]:
 
 
 def change_values(change: PastChange) -> dict[str, float | str]:
-    """Return what has become of a measurement since a saved run: above 1 it is slower."""
+    """Return the change of a measurement since a saved run: above 1 is slower."""
     values: dict[str, float | str] = {
         "baseline": printable(change.baseline),
         "change_of": printable(change.metric),

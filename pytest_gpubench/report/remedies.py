@@ -9,7 +9,7 @@ from pytest_gpubench.stats.speedup import least_reps
 from pytest_gpubench.units import count, first_few, format_share
 
 MOST_CLOCK_DIFFERENCE = 0.03
-"""Of the median SM clocks of two arms: more of it is in their ratio."""
+"""Relative difference of two arms' median SM clocks: a larger one distorts the speedup."""
 MOST_CLOCK_SPREAD = 0.05
 """The standard deviation of the reps' SM clocks over their mean."""
 MOST_NAMED = 3
@@ -51,7 +51,7 @@ def named(found: dict[str, str]) -> str:
 
 
 def clock_trouble(record: TestRecord) -> str:
-    """Return how unsteady the clocks of a test were: the worst of it; empty where they were steady."""
+    """Return the largest difference or spread of a test's clocks; empty where they were steady."""
     apart = [(difference, text) for row in split(record)[1] for difference, text in clock_difference(row)]
     if apart:
         return max(apart)[1]
@@ -63,7 +63,7 @@ def clock_trouble(record: TestRecord) -> str:
 
 
 def clock_difference(row: Row) -> list[tuple[float, str]]:
-    """Return by how much the clocks of two arms differ, and in words; empty where that is little or not known."""
+    """Return the difference of two arms' clocks, as a number and in words; empty if it is small or not known."""
     own_mhz = row.timing.median_sm_clock_mhz
     other_mhz = None if row.reference is None else row.reference.median_sm_clock_mhz
     if row.reference is None or not own_mhz or not other_mhz:
@@ -81,14 +81,14 @@ def clock_spread(timing: Timing) -> float:
 
 
 def throttle_trouble(record: TestRecord) -> str:
-    """Return what throttled the GPU in a test; empty where nothing did."""
+    """Return the reasons why the GPU was throttled in a test; empty where it was not."""
     timings = [item.timing for item in record.measurements if "throttled" in item.timing.flags]
     reasons = dict.fromkeys(reason for timing in timings for reason in timing.throttle_reasons)
     return ", ".join(reasons) or (count(len(timings), "measurement") if timings else "")
 
 
 def needed_reps(record: TestRecord) -> int:
-    """Return how many reps a test's speedups need for an interval; 0 where they have one, or the test has said so."""
+    """Return the reps that a test's speedups need for an interval; 0 if they have one, or the test warned of it."""
     if record.search:  # which needs more with each example, and says itself how many
         return 0
     found = [

@@ -21,7 +21,7 @@ class Row:
     record: TestRecord
     measurement: Measurement
     reference: Timing | None = None
-    """What a candidate of a comparison was timed against; None for what is compared with nothing."""
+    """The timing of a candidate's reference; None for a measurement without one."""
     hidden: int = 0
     """Better measurements of the same function in the same test that this row stands for."""
     usual: float | None = None
@@ -46,12 +46,12 @@ class Row:
 
     @property
     def invalid(self) -> bool:
-        """Whether it has been judged that there is no number that is known to be right."""
+        """True if a verdict is INVALID: the measurement has no number that is known to be right."""
         return any(verdict.outcome is Outcome.INVALID for verdict in self.measurement.verdicts)
 
     @property
     def shown(self) -> bool:
-        """Whether there is anything to show: what was not meant to be measured has no row."""
+        """True if the row has numbers or is INVALID; no other row is printed."""
         return self.timing.measured or self.invalid
 
 
@@ -146,7 +146,7 @@ def badness(row: Row) -> tuple[bool, int, float, float]:
 
 
 def severity(measurement: Measurement) -> int:
-    """Return how bad the worst verdict of a measurement is; 0 where it was not judged."""
+    """Return the rank of a measurement's worst verdict; 0 where it was not judged."""
     return max((FROM_BEST.index(verdict.outcome) + 1 for verdict in measurement.verdicts), default=0)
 
 

@@ -1,4 +1,4 @@
-"""What a failed test's report says about its measurements."""
+"""The section on measurements in a failed test's report."""
 
 import statistics
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from pytest_gpubench.verdict.decision import judged_by
 
 
 def report_section(record: TestRecord, said: str = "") -> str:
-    """Return what a failed test's report says: its measurements, then both arms of each comparison.
+    """Return the section of a failed test's report: its measurements, then both arms of each comparison.
 
     said: the test's error, which the report shows too; a verdict that repeats it is left out where there is no number.
 
@@ -38,7 +38,7 @@ def fails(row: Row) -> bool:
 
 
 def measurement_lines(row: Row, said: str = "") -> list[str]:
-    """Return what is known of a measurement that is compared with nothing."""
+    """Return the lines on a measurement without a reference."""
     timing = row.timing
     if not timing.measured and is_told_why(row):
         return [f"{timing.label}: not measured{which(row)}", *unsaid_lines(row, said)]
@@ -50,7 +50,7 @@ def measurement_lines(row: Row, said: str = "") -> list[str]:
 
 
 def comparison_lines(row: Row, said: str = "") -> list[str]:
-    """Return what is known of a candidate and its reference, side by side."""
+    """Return the lines on a candidate and its reference, side by side."""
     speedup = row.measurement.speedup
     against = f"{row.timing.label} against {reference_label(row) or 'its reference'}{which(row)}: "
     if not row.timing.measured and row.reference is None and is_told_why(row):
@@ -72,7 +72,7 @@ def comparison_lines(row: Row, said: str = "") -> list[str]:
 
 
 def overhead_lines(row: Row) -> list[str]:
-    """Return what launching an arm costs, where that was asked for."""
+    """Return the cost of launching an arm, if it was asked for."""
     found = row.measurement.overhead
     if found is None:
         return []
@@ -123,7 +123,7 @@ def _interval_text(timing: Timing, unit: str) -> str:
 
 
 def spread_text(timing: Timing) -> str:
-    """Return where the samples of a timing lie."""
+    """Return the smallest and the largest sample of a timing, and its quartiles."""
     first, _, third = timing.quartiles_us
     return (
         f"min {format_time(timing.min_us)}, quartiles {format_time(first)} and {format_time(third)}, "
@@ -138,7 +138,7 @@ def clock_text(timing: Timing) -> str:
 
 
 def state_text(timing: Timing) -> str:
-    """Return how warm the GPU was, what it drew, and how fast its memory ran."""
+    """Return the GPU's highest temperature, its median power and its median memory clock."""
     parts = [f"up to {timing.max_temperature_c} C"] if timing.max_temperature_c is not None else []
     parts += [f"{statistics.median(timing.power_w):.0f} W"] if timing.power_w else []
     parts += [f"memory {statistics.median(timing.memory_clock_mhz):.0f} MHz"] if timing.memory_clock_mhz else []
@@ -146,7 +146,7 @@ def state_text(timing: Timing) -> str:
 
 
 def rate_text(timing: Timing) -> str:
-    """Return how fast a call moves its bytes and does its operations, as far as these are known."""
+    """Return a call's bytes and operations a second, as far as they are known."""
     if not timing.measured:
         return "-"
     rates = [(timing.gbps, "GB/s"), (timing.tflops, "TFLOP/s")]
@@ -154,13 +154,13 @@ def rate_text(timing: Timing) -> str:
 
 
 def categories_text(timing: Timing) -> str:
-    """Return what sorts of kernels a call spends its time on; nothing for one sort alone."""
+    """Return a call's time by category of kernel; nothing for a single category."""
     shares = by_category(timing)
     return ", ".join(f"{each.name} {100 * each.share:.0f} %" for each in shares) if len(shares) > 1 else "-"
 
 
 def flags_text(timing: Timing) -> str:
-    """Return what is unusual about a timing."""
+    """Return the notes on a timing."""
     return ", ".join(notes_of(timing)) or ("nothing unusual" if timing.measured else "-")
 
 
@@ -180,6 +180,6 @@ def unsaid_lines(row: Row, said: str) -> list[str]:
 
 
 def which(row: Row) -> str:
-    """Return which of many measurements it is, where one stands for all."""
+    """Return the place of a measurement that stands for many."""
     last = "the last to fail, of" if fails(row) else "the last of"
     return f" ({last} {row.hidden + 1})" if row.hidden else ""

@@ -71,7 +71,7 @@ GIVEN_UP = (
     *("function", "max", "min", "std", "mean", "kernels", "reps", "reference", "interval"),
     *("speedup", "against", "function", "test", "verdict", "flags", "against", "test", "speedup", "limit", "median"),
 )
-"""What narrower screens do without, in this order: a column's longest form, then the next, in the end the column."""
+"""The columns that narrower screens shorten, in this order: each time to the next form, in the end to none."""
 
 
 def render(records: Sequence[TestRecord], settings: Settings, screen: Screen) -> str:
@@ -150,7 +150,7 @@ def style(name: str, line: Line) -> str:
 
 
 def cell(name: str, line: Line, unit: str, brief: bool) -> str:
-    """Return what a column says of a line."""
+    """Return the cell of a line in a column."""
     if name == "verdict":
         return "" if line.verdict is None else outcome_text(line.verdict, brief)
     if name == "limit":
@@ -161,7 +161,7 @@ def cell(name: str, line: Line, unit: str, brief: bool) -> str:
 
 
 def row_cell(name: str, row: Row, unit: str, brief: bool) -> str:
-    """Return what a column says of a row, whatever its verdicts."""
+    """Return the cell of a row in a column, whatever its verdicts."""
     if name == "function":
         return variant_text(row, brief)
     if name == "reference":

@@ -81,7 +81,7 @@ def summary_lines(records: Sequence[TestRecord], settings: Settings) -> list[str
 
 
 def _unmeasured(record: TestRecord) -> list[Row]:
-    """Return what was not meant to be measured: what should have been, and has no number, is judged INVALID."""
+    """Return the measurements that were not meant to be taken; one that was, but has no number, is INVALID."""
     rows = [Row(record, item) for item in record.measurements if item.timing.unmeasured]
     return [row for row in rows if not row.invalid]
 
@@ -99,7 +99,7 @@ def warning_lines(records: Sequence[TestRecord], everything: bool) -> list[str]:
 
 
 def without_test(text: str, nodeid: str) -> str:
-    """Return what a test warns of in the words in which another test would."""
+    """Return a test's warning without the test's name, as another test may give the same one."""
     name = printable(nodeid)
     if text.startswith(f"{name} "):
         return f"the test{text.removeprefix(name)}"
@@ -180,7 +180,7 @@ def _outcome_words(outcomes: Counter[tuple[Outcome, bool]], settings: Settings, 
 
 
 def _without_gpu_words(outcomes: Mapping[Outcome, int]) -> str:
-    """Return what would become of limits if the CPU were asked for."""
+    """Return the outcomes that would count if the CPU were asked for."""
     fails = outcomes[Outcome.FAIL] + outcomes[Outcome.INVALID]
     judged = outcomes[Outcome.PASS] + outcomes[Outcome.INCONCLUSIVE] + fails
     words = f"{judged} would be judged with --gpu-bench-device=cpu, {fails or 'none'} of them would fail"
@@ -189,7 +189,7 @@ def _without_gpu_words(outcomes: Mapping[Outcome, int]) -> str:
 
 
 def _what_to_do(outcome: Outcome, settings: Settings, on_cpu: bool) -> str:
-    """Return what a verdict that decides nothing asks for."""
+    """Return the remedy for a verdict that decides nothing."""
     if outcome is Outcome.INCONCLUSIVE:
         more = "--gpu-bench-budget-s, reps= where a test gives it" if settings.reps is None else "--gpu-bench-reps"
         return f" (raise {more}, or look for what disturbs the {'CPU' if on_cpu else 'GPU'})"

@@ -21,7 +21,7 @@ MOST_KERNELS = 30
 
 
 def summary_markdown(records: Iterable[TestRecord], paths: Iterable[Path] = ()) -> str:
-    """Return what every measured call's time is made of, by category and by kernel, as Markdown.
+    """Return every measured call's time by category and by kernel, as Markdown.
 
     paths: the traces that there are, which the calls they are of are linked with.
     """
@@ -61,7 +61,7 @@ def test_blocks(record: TestRecord, names: Iterable[str]) -> Iterator[str]:
 
 
 def key_of(item: Measurement) -> tuple[str, str]:
-    """Return what the measurements of one call in a test have in common."""
+    """Return the key that all measurements of one call in a test share."""
     return item.timing.label, item.example
 
 

@@ -1,1 +1,1 @@
-"""What a run found, as typed records that outlive it: no torch, no pytest."""
+"""A run's results, as typed records that outlive it: no torch, no pytest."""

@@ -1,4 +1,4 @@
-"""Saved runs to hold a new one against: what they know of a test, or why that cannot be compared."""
+"""Saved runs to compare a new one with: the saved test, or the reason why there is none."""
 
 import re
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
@@ -24,14 +24,14 @@ _Key = TypeVar("_Key", str, _Content)
 
 @dataclass(frozen=True)
 class _Index:
-    """The tests of a baseline by what they are looked up by."""
+    """The tests of a baseline by node id, content and function."""
 
     by_nodeid: dict[str, list[PastTest]] = field(default_factory=dict)
     by_content: dict[_Content, list[PastTest]] = field(default_factory=dict)
-    """Those that may be the old name of a new test, by source and parameters."""
+    """Tests that a new one may be the new name of, by source and parameters."""
     by_function: dict[str, list[PastTest]] = field(default_factory=dict)
     devices: dict[DeviceFacts, str] = field(default_factory=dict)
-    """And the name of the run that was measured on each."""
+    """The name of the run that was measured on each."""
 
     def add(self, test: PastTest, is_gone: bool) -> None:
         self.by_nodeid.setdefault(test.nodeid, []).append(test)
@@ -54,7 +54,7 @@ class Baseline:
         self._alike: dict[tuple[object, DeviceFacts], tuple[str, ...]] = {}
 
     def encode(self) -> str:
-        """Write what is needed to compare as JSON: samples and log-ratios at full precision, no kernels or clocks."""
+        """Write the slim runs as JSON: samples and log-ratios at full precision, no kernels or clocks."""
         return msgspec.json.encode(self._runs).decode()
 
     @classmethod
@@ -98,7 +98,7 @@ class Baseline:
         params: Mapping[str, str],
         torch: str = "",
     ) -> PastTest | Missing:
-        """Return what is known of a test, or why nothing is that could be compared.
+        """Return the saved test, or the reason why there is none to compare with.
 
         torch: the version that measures now, empty where it is not known.
         """
@@ -116,7 +116,7 @@ class Baseline:
 
     @cached_property
     def spreads(self) -> dict[str, ProcessSpread]:
-        """By `speedup` and `time`, how much a test is expected to differ from process to process."""
+        """The expected spread of a test between processes, for `speedup` and for `time`."""
         return spreads_of(self.tests())
 
     @cached_property
@@ -153,7 +153,7 @@ class Baseline:
 
 
 def _another(past: PastTest, source: str, params: Mapping[str, str]) -> Missing | None:
-    """Return why a test of the same name is another one; None where it is not."""
+    """Return the reason why a test of the same name is another one; None where it is the same."""
     if past.params and params and comparable(past.params) != comparable(params):
         was = ", ".join(f"{name}={value}" for name, value in past.params.items())
         sentence = f"{printable(past.nodeid)} stood for other parameters in the baseline {past.baseline!r}: {was}"

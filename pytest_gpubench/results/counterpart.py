@@ -1,4 +1,4 @@
-"""Which measurement of a saved test a new one is compared with, or why none is."""
+"""The measurement of a saved test that a new one is compared with, or the reason why there is none."""
 
 from collections import ChainMap
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
@@ -15,7 +15,7 @@ __tracebackhide__ = True
 
 
 class MeasurementKey(NamedTuple):
-    """What a measurement is known by within its test."""
+    """The identity of a measurement within its test."""
 
     label: str
     role: str
@@ -23,20 +23,20 @@ class MeasurementKey(NamedTuple):
     """The label of what it is compared with; empty for what is compared with nothing."""
     example: str
     occurrence: int
-    """How many equal ones come before it."""
+    """The number of equal ones before it."""
 
 
 class KeyReader:
     """Name the measurements of one test by their keys, in the order in which they were taken.
 
-    by_reference: whether a measurement is known by what it is compared with, too.
+    by_reference: False leaves the label of the reference out of the keys.
     """
 
     def __init__(self, by_reference: bool = True) -> None:
         self.by_reference = by_reference
         self._seen: MutableMapping[tuple[str, str, str, str], int] = {}
         self._latest: MutableMapping[str, str] = {}
-        """By example, the label of the reference that came last."""
+        """The label of each example's last reference."""
         self._number = 0
 
     def read(self, measurements: Iterable[Measurement]) -> list[MeasurementKey]:
@@ -68,7 +68,7 @@ class KeyReader:
 
 
 def keys_of(measurements: Sequence[Measurement], by_reference: bool = True) -> list[MeasurementKey]:
-    """Return what each measurement of a test is known by; by_reference: whether by what it is compared with, too."""
+    """Return the key of each measurement of a test; by_reference: False leaves out the reference's label."""
     return KeyReader(by_reference).read(measurements)
 
 
@@ -97,7 +97,7 @@ class Missing:
 
 @dataclass(frozen=True)
 class PastTest:
-    """What a baseline knows of one test."""
+    """A test as its baseline has it."""
 
     nodeid: str
     baseline: str
@@ -108,11 +108,11 @@ class PastTest:
     source: str
     measurements: tuple[Measurement, ...]
     caveats: tuple[str, ...] = ()
-    """What differs between the two runs and may be why their times do, a sentence each."""
+    """Differences between the two runs that may be why their times differ, a sentence each."""
     earlier: tuple[tuple[Measurement, ...], ...] = ()
     """Its measurements in each earlier session of the run, oldest first."""
     spreads: Mapping[str, ProcessSpread] = field(default_factory=dict)
-    """By `speedup` and `time`, how much a test of the run is expected to differ from process to process."""
+    """The expected spread of a test between processes, for `speedup` and for `time`."""
 
     @cached_property
     def by_key(self) -> dict[MeasurementKey, Measurement]:

@@ -22,7 +22,7 @@ LONGEST = 80
 
 
 class Category(str, Enum):
-    """What a kernel does, as far as its name tells."""
+    """The kind of work that a kernel does, as far as its name tells."""
 
     COMMUNICATION = "communication"
     MEMORY = "memory"
@@ -45,7 +45,7 @@ class Share(msgspec.Struct, frozen=True, kw_only=True):
     """Short, and different for different kernels; a category's name in a breakdown by category."""
     category: Category
     kernels: int = 1
-    """How many different kernels it stands for."""
+    """The number of different kernels that it stands for."""
     launches: int
     """Launches in one call."""
     median_us: float
@@ -53,11 +53,11 @@ class Share(msgspec.Struct, frozen=True, kw_only=True):
     mean_us: float | None
     """As in `Kernel`; for a category, the sum over its kernels."""
     share: float
-    """Of the sum over all kernels: of their means, or of their medians where no means were kept."""
+    """Its share of the sum over all kernels: of their means, or of their medians if no means were kept."""
 
 
 def breakdown(timing: Timing) -> tuple[Share, ...]:
-    """Return what each kernel, copy and memset took of a call, the longest first; empty where none were seen.
+    """Return the time of each kernel, copy and memset of a call, the longest first; empty if none were seen.
 
     The means sum to the timing's mean and the shares to 1, but for float rounding; the medians sum to the timing's
     median only roughly, as the median of a sum is not the sum of the medians.
@@ -108,7 +108,7 @@ def longest(shares: Sequence[Share], most: int) -> tuple[Share, ...]:
 
 
 def by_category(timing: Timing) -> tuple[Share, ...]:
-    """Return what each category took of a call, the longest first, as `breakdown` does for each kernel."""
+    """Return the time of each category in a call, the longest first, as `breakdown` does for each kernel."""
     parts = breakdown(timing)
     found = [[part for part in parts if part.category is category] for category in Category]
     shares = [together(members, members[0].category.value, members[0].category) for members in found if members]
@@ -160,7 +160,7 @@ LAMBDA = re.compile(r"^[{\[(]?\s*(?:lambda|'lambda)|^\$_\d")
 WRAPPERS = re.compile(
     r"(?:\w*gpu_kernel\w*|gpu_index_kernel|ReduceOp|func_wrapper_t|[AB]?(?:Unary|Binary)Functor|enable_\w+)$"
 )
-"""What only passes on to one of its template arguments what a kernel does."""
+"""Templates that leave a kernel's work to one of their arguments."""
 SILENT = re.compile(
     r"""(?:float|double|int|uint|char|bool|short|long|unsigned|signed|void|size_t|u?int\d+_t|__half2?|half(?:2|_t)?|Half
         |(?:__nv_)?bfloat16\d?(?:_t)?|BFloat16|tfloat32_t|float_[eu]\w+_t|__nv_fp\w+|Float8_\w+
@@ -172,11 +172,11 @@ SILENT = re.compile(
 BLAND = frozenset({"kernel", "Kernel", "run", "main", "static_kernel"})
 """Names that say something only together with the namespace they are in."""
 SPELT_OUT = re.compile(r"(?:nvjet|cutlass|cudnn_generated|bmm|gemm|kernel_cutlass|sm\d+|ampere|volta|turing)_|fmha")
-"""How names begin in which a library spells out all of a kernel's configuration."""
+"""The beginnings of names in which a library spells out all of a kernel's configuration."""
 
 
 def short_name(name: str) -> str:
-    """Return what tells a kernel from others: its name without types, arguments and namespaces.
+    """Return a kernel's short name, without types, arguments and namespaces.
 
     `void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, ...>(int, ...)` is
     `vectorized_elementwise_kernel<CUDAFunctor_add>`. Names of copies and of Triton kernels stay as they are; a name
@@ -300,7 +300,7 @@ PURE_COPY = re.compile(r"triton_poi_fused_(?:clone|copy_?|_to_copy)(?:_\d+)?")
 COPY = re.compile(r"\b(?:direct|b?float\w*)_copy_kernel_cuda\b")
 FILL = re.compile(r"\bFillFunctor\b")
 CUTE = "kernel_cutlass_"
-"""What names of kernels in CuTe's Python begin with, whatever they do."""
+"""The beginning of all kernels' names in CuTe's Python."""
 REARRANGED = re.compile(r"catarraybatchedcopy|nchwtonhwc|nhwctonchw|reshape_and_cache|transpose_readwrite")
 COMMUNICATION = re.compile(
     r"nccl|rccl|nvshmem|mscclpp|deep_ep|multimem|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all"
@@ -330,7 +330,7 @@ def is_fill(name: str, kind: str = "kernel") -> bool:
 
 
 def category_of(name: str, kind: Literal["kernel", "memcpy", "memset"] = "kernel") -> Category:
-    """Return what a kernel does, as far as its name tells for certain."""
+    """Return a kernel's category, as far as its name tells for certain."""
     if kind != "kernel" or is_copy(name) or is_fill(name):
         return Category.MEMORY
     compiled = INDUCTOR.match(name)

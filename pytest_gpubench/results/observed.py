@@ -1,4 +1,4 @@
-"""What a call does besides its kernels: where the host waits for the GPU, and the GPU memory that it takes."""
+"""A call's waits of the host for the GPU, and its GPU memory."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,25 +21,25 @@ class Wait:
 
 @dataclass(frozen=True)
 class AllocatedMemory:
-    """What one call took from torch's caching allocator."""
+    """The memory that one call took from torch's caching allocator."""
 
     allocations: int
     allocated_bytes: int
-    """Of all allocations together, rounded up as the allocator does."""
+    """The sum of all allocations, rounded up as the allocator does."""
     peak_bytes: int
     """The most that was allocated at once, above what was before the call; outputs included, inputs not."""
     kept_bytes: int
-    """What every call adds to the memory in use though its outputs are dropped: 0 unless it leaks."""
+    """The memory that a call keeps after its outputs are dropped: 0 unless it leaks."""
 
 
 @dataclass(frozen=True)
 class Observed:
-    """What a call did on a GPU."""
+    """The waits and the memory of a call on a GPU."""
 
     waits: tuple[Wait, ...] = ()
     """Seen by torch or by Python."""
     runtime_waits: Mapping[str, int] = field(default_factory=dict)
-    """How often the call, or what it calls, waited by a function of the CUDA runtime, among them those in `waits`."""
+    """The call's waits by function of the CUDA runtime, those in `waits` among them."""
     memory: AllocatedMemory | None = None
     """None where the allocator does not count."""
     driver_allocations: Mapping[str, int] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What the parts of a call took: regions marked inside of it, and phases called by themselves."""
+"""The times of a call's parts: regions marked inside of it, and phases called by themselves."""
 
 import statistics
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ class Region(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     """Its name behind those of the regions around it: `forward/attention`."""
     calls: int
-    """How often it was entered in one call; 0 for OUTSIDE."""
+    """Its entries in one call; 0 for OUTSIDE."""
     total_ns: tuple[int, ...]
     """Per rep, with the regions nested in it."""
     own_ns: tuple[int, ...]
@@ -91,7 +91,7 @@ class Phases(Spelled, msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     device: str
     phases: tuple[Phase, ...] = ()
     whole: Phase | None = None
-    """What was called in one piece; None where it was not given."""
+    """The call of all phases in one piece; None if it was not given."""
     sum_us: float = 0.0
     """The median over the rounds of what all phases took together, in microseconds."""
     sum_interval: Interval | None = None
@@ -101,17 +101,17 @@ class Phases(Spelled, msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     ratio_interval: Interval | None = None
     """Its 95 % interval; None with fewer than six rounds."""
     rounds: int = 0
-    """How often all were called in turn, each twice."""
+    """The rounds in which all were called in turn, each twice."""
     seed: int = 0
-    """Of the order in which they were called."""
+    """The seed of the order in which they were called."""
     elements: int | None = None
-    """What a call works through, as it was given."""
+    """The elements that a call processes, as given by the test."""
     unmeasured: str | None = None
     """Why there are no numbers; None where there are."""
 
     @property
     def measured(self) -> bool:
-        """Whether there are numbers."""
+        """True if there are numbers."""
         return bool(self.phases)
 
     def __getitem__(self, name: str) -> Phase:
@@ -125,7 +125,7 @@ class Phases(Spelled, msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 
     @property
     def adds_up(self) -> bool | None:
-        """Whether the phases' sum may be within 1 % of the whole, as far as can be told; None without a whole."""
+        """True if the phases' sum may be within 1 % of the whole, as far as can be told; None without a whole."""
         if self.ratio is None:
             return None
         low, high = self.ratio_interval or (self.ratio, self.ratio)
@@ -133,14 +133,14 @@ class Phases(Spelled, msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 
     @property
     def explanation(self) -> str:
-        """What usually makes a sum differ from its whole as this one does; empty where it does not."""
+        """The usual reason for a difference such as this one between sum and whole; empty if they agree."""
         if self.ratio is None or self.adds_up:
             return ""
         return OVER_WHOLE if self.ratio > 1 else UNDER_WHOLE
 
     @property
     def sentence(self) -> str:
-        """How the sum of the phases compares with the whole; empty without a whole."""
+        """The comparison of the phases' sum with the whole, in a sentence; empty without a whole."""
         if self.whole is None or self.ratio is None:
             return ""
         ends = f" [{', '.join(round_to_digits(end, 4) for end in self.ratio_interval)}]" if self.ratio_interval else ""

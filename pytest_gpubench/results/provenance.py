@@ -1,4 +1,4 @@
-"""Where a run's numbers come from: the machine, what is installed, the time, the commit."""
+"""The provenance of a run: the machine, the installed packages, the time, the commit."""
 
 import os
 import platform
@@ -19,7 +19,7 @@ GIT_S = 10.0
 CPUINFO = Path("/proc/cpuinfo")
 
 GIT_PLACES = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY", "GIT_PREFIX")
-"""What git sets for its hooks, and would follow to another repository than the folder's."""
+"""Variables that git sets for its hooks, and that would lead it to another repository than the folder's."""
 
 
 class GitFailed(Exception):
@@ -88,7 +88,7 @@ def commit_info(folder: Path) -> CommitInfo:
 
 
 def _cpu() -> dict[str, Any]:
-    """Return what is known of the CPU, by the names that py-cpuinfo has for it."""
+    """Return facts about the CPU, named as in py-cpuinfo."""
     try:
         text = CPUINFO.read_text(errors="replace")
     except OSError:
@@ -144,7 +144,7 @@ def _answer(folder: Path, *arguments: str) -> str:
 
 
 def _git(folder: Path, *arguments: str) -> str:
-    """Return what git prints, without looking where its hooks point; raise GitFailed where it does not come to that."""
+    """Return the output of git, run without the variables of its hooks; raise GitFailed."""
     environment = {name: value for name, value in os.environ.items() if name not in GIT_PLACES}
     try:
         done = subprocess.run(
@@ -169,6 +169,6 @@ def _git(folder: Path, *arguments: str) -> str:
 
 
 def _reason(said: str) -> str:
-    """Return why git failed, without what it adds for somebody at a prompt."""
+    """Return git's error, without its advice for somebody at a prompt."""
     reason = printable(said.removeprefix("fatal: "))
     return "not in a git repository" if reason.startswith("not a git repository") else reason

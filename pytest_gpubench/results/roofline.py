@@ -1,4 +1,4 @@
-"""How near a call comes to what its GPU can do: rates, this GPU's measured peaks, and limits on both. Pure.
+"""The share of its GPU's peaks that a call reaches: rates, this GPU's measured peaks, and limits on both. Pure.
 
 The traffic of a call is the least it can be: the bytes of the distinct memory of its inputs and outputs, each once.
 That is too little where a call reads what it overwrites (in place), reads its inputs more than once, or passes data
@@ -24,7 +24,7 @@ OVER_DATASHEET = 1.02
 """No rate is above what the datasheet states by more than this, its clock considered."""
 OVER_MEASURED_MEMORY = 1.1
 OVER_MEASURED_MATMUL = 1.3
-"""How far above the measured peak a rate may be where no datasheet is known: products of zeros, or of few different
+"""The highest rate over the measured peak where no datasheet is known: products of zeros, or of few different
 numbers, take so little power that they run up to a fifth faster than those of random numbers."""
 READS_MEMORY = ("cold", "dirty")
 """The states of the cache in which every input comes from memory."""

@@ -1,4 +1,4 @@
-"""The sessions of a saved run: which runs may be sessions of one, and how much their tests differ between them."""
+"""The sessions of a saved run, and the spread of their tests between processes."""
 
 import math
 from collections import defaultdict
@@ -50,7 +50,7 @@ def earlier_by_test(run: SavedRun) -> dict[tuple[str, str], list[TestRecord]]:
 
 
 def spreads_of(tests: Iterable[PastTest]) -> dict[str, ProcessSpread]:
-    """Return what spread between processes a test of these is expected to have, by `speedup` and `time`."""
+    """Return the expected spread between processes of a test, for `speedup` and for `time`."""
     found: dict[str, list[ProcessSpread]] = {"speedup": [], "time": []}
     for test in tests:
         for key, latest in test.by_key.items() if test.earlier else ():

@@ -60,7 +60,7 @@ def page_content(run: SavedRun, baseline: SavedRun | None, history: Sequence[Sav
 
 
 def run_content(run: SavedRun) -> dict[str, Any]:
-    """Return what identifies a run."""
+    """Return the facts that identify a run."""
     commit = run.commit_info
     return {
         "name": run.name,
@@ -78,7 +78,7 @@ def short_commit(commit: CommitInfo) -> str:
 
 
 def run_facts(run: SavedRun) -> list[tuple[str, str]]:
-    """Return what a reader needs to know before any number."""
+    """Return the facts at the top of the page: devices, timers, cache states and the commit."""
     devices = [record.device for record in run.records]
     timings = [item.timing for record in run.records for item in record.measurements]
     facts = [
@@ -151,7 +151,7 @@ def _rows(index: int, record: TestRecord) -> Iterator[dict[str, Any]]:
 
 
 def reference_place(record: TestRecord, place: int) -> int | None:
-    """Return where the reference of a measurement is; None for one that is compared with nothing."""
+    """Return the index of a measurement's reference; None for one without a reference."""
     item = record.measurements[place]
     is_candidate = item.role == "candidate" or item.speedup is not None
     return reference_index(record.measurements, place) if is_candidate else None
@@ -178,7 +178,7 @@ def status_of(verdicts: Sequence[Verdict], timing: Timing) -> tuple[str, bool]:
 
 
 def test_content(record: TestRecord, measured: Measured) -> dict[str, Any]:
-    """Return what the page shows of a test."""
+    """Return the page's data for a test."""
     path, _, name = record.nodeid.partition("::")
     references = [reference_place(record, place) for place in range(len(record.measurements))]
     return {
@@ -205,7 +205,7 @@ def _points(measurements: Iterable[Measurement]) -> Iterator[Point]:
 
 
 def device_facts(record: TestRecord) -> list[tuple[str, str]]:
-    """Return what is known of the device that a test ran on."""
+    """Return the facts about the device that a test ran on."""
     device, turn = record.device, record.turn
     facts = [
         ("device", device.name),

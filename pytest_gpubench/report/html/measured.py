@@ -15,7 +15,7 @@ from pytest_gpubench.results.model import Measurement, PastChange, SavedRun, Spe
 MOST_KERNELS = 40
 """Kernels of one call that are listed; the shortest of more are left out."""
 MOST_SAMPLES = 1000
-"""Of one series."""
+"""Samples of one series on the page."""
 MOST_NUMBERS = 400_000
 """Samples, clocks and ratios of all series; of more, every series keeps every second one, or third, ..."""
 
@@ -25,13 +25,13 @@ class Measured:
 
     def __init__(self, run: SavedRun, past: OlderRuns) -> None:
         self.kernel_numbers: dict[str, int] = {}
-        """By the name of a kernel, its place in the list of names: names are long, and come often."""
+        """The index of each kernel's name in the list of names, which are long and occur often."""
         self._past = past
         series = [each for record in run.records for item in record.measurements for each in _series_of(item)]
         self._longest = max(20, min(MOST_SAMPLES, MOST_NUMBERS // max(1, len(series))))
 
     def items(self, record: TestRecord) -> Iterator[dict[str, Any]]:
-        """Yield what the page shows of each measurement of a test; what is empty is left out."""
+        """Yield the page's data for each measurement of a test, without empty entries."""
         for item, key in zip(record.measurements, keys_of(record.measurements), strict=True):
             content = self._content(item, (record.device.name, record.nodeid, key))
             yield {name: value for name, value in content.items() if value not in (None, "", [], (), {}, 0)}
@@ -130,7 +130,7 @@ class Measured:
 
 
 def _series_of(item: Measurement) -> list[Sequence[float]]:
-    """Return what is kept rep by rep, without empty series."""
+    """Return the series with a value for each rep, without empty ones."""
     series = (item.timing.samples_us, item.timing.sm_clock_mhz, item.speedup.log_ratios if item.speedup else ())
     return [each for each in series if each]
 

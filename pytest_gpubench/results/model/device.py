@@ -31,7 +31,7 @@ class MemoryPeak(msgspec.Struct, frozen=True, kw_only=True):
     """Hold the fastest rate at which so many bytes were moved, in 10^9 bytes a second."""
 
     read_share: float
-    """Of the bytes, those that were read: 1 for a reader, 0.5 for a copy, 0 for a writer."""
+    """The share of the bytes that are read: 1 for a reader, 0.5 for a copy, 0 for a writer."""
     moved_bytes: int
     gbps: float
 
@@ -40,19 +40,19 @@ class Peaks(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Hold what a GPU reached when its peaks were measured, and what its datasheet states; None stands for unknown."""
 
     copy_gbps: float | None = None
-    """Of the largest copy, bytes read and written."""
+    """The rate of the largest copy, bytes read and written."""
     read_gbps: float | None = None
-    """Of the largest reader."""
+    """The rate of the largest reader."""
     matmul_tflops: dict[str, float] = {}
-    """By dtype; float32 is `tfloat32` where torch rounds it."""
+    """Rates by dtype; float32 is `tfloat32` where torch rounds it."""
     datasheet_gbps: float | None = None
     datasheet_tflops: dict[str, float] = {}
     """Dense, by dtype."""
     datasheet: str = ""
-    """Which datasheet that is; empty where none is known."""
+    """The name of the datasheet; empty if none is known."""
     boost: float = 1.0
     """The GPU's highest clock over the one that the datasheet counts with."""
     memory: tuple[MemoryPeak, ...] = ()
     cache_bytes: int = 0
     remarks: tuple[str, ...] = ()
-    """What a reader of the peaks has to know: that there was no room for a large copy, say."""
+    """Remarks on the peaks, such as no room for a large copy."""

@@ -15,7 +15,7 @@ __tracebackhide__ = True
 
 
 class Outcome(str, Enum):
-    """What a limit's judgement came to."""
+    """The outcome of judging a limit."""
 
     PASS = "pass"
     FAIL = "fail"
@@ -40,7 +40,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     outcome: Outcome
     sentence: str
     enforced: bool = True
-    """Whether a FAIL fails the test: not on a CPU that nobody asked for by name, and not where the test was expected to
+    """True if a FAIL fails the test: not on a CPU that nobody asked for by name, and not where the test was expected to
     fail, or caught the error."""
     found: str = ""
     """The measured value with its unit, where the timing does not hold it; empty where it does, or nothing is known."""
@@ -52,7 +52,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def is_of_past(self) -> bool:
-        """Whether it is about a saved run."""
+        """True if the limit is on the change since a saved run."""
         return self.kind in ("max_regression", "compare_fail")
 
 
@@ -62,7 +62,7 @@ class Speedup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     ratio: float
     """The reference's time over the candidate's: the median over the quads; above 1 where the candidate is faster."""
     interval: Interval | None
-    """Of the ratio, right at all looks together; None where there are too few quads for alpha."""
+    """The ratio's interval, right at all looks together; None if there are too few quads for alpha."""
     quads: int
     alpha: float
     reference: str
@@ -79,19 +79,19 @@ class Overhead(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     host_us: float | None
     """The host's time for a call whose launches are only queued; None for one that waits for the GPU."""
     busy_us: float
-    """For how long at least one of its kernels ran, by the profiler."""
+    """The time in which at least one of its kernels ran, by the profiler."""
     span_us: float
     """From its first kernel's start to its last one's end, by the profiler, launched on an idle GPU."""
     eager_us: float
-    """What a caller waits for who finds the GPU idle, by events."""
+    """The time until a call on an idle GPU has ended, by events."""
     graph_us: float | None
     """The same for the replay of a graph of it; None where it cannot be captured."""
     no_graph: str = ""
-    """Why it cannot be captured; empty where it can."""
+    """The reason why it cannot be captured; empty if it can."""
 
     @property
     def gap_us(self) -> float:
-        """For how long the GPU waited inside the call, for the next launch or between its kernels."""
+        """The GPU's waiting time inside the call, for the next launch or between its kernels."""
         return max(0.0, self.span_us - self.busy_us)
 
     @property
@@ -101,45 +101,45 @@ class Overhead(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def graph_speedup(self) -> float | None:
-        """How many times as fast the replay is, both by events on an idle GPU; None where it cannot be captured."""
+        """The call's time over its replay's, both by events on an idle GPU; None if it cannot be captured."""
         return self.eager_us / self.graph_us if self.graph_us else None
 
     @property
     def is_host_bound(self) -> bool:
-        """Whether calls in a row take as long as the host needs to launch them, or the call waits for the GPU."""
+        """True if calls in a row take as long as the host needs to launch them, or the call waits for the GPU."""
         return self.host_us is None or self.host_us > self.busy_us
 
 
 class PastChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Hold what a measurement is next to the same one of a saved run."""
+    """Hold the change of a measurement since a saved run."""
 
     baseline: str
     """The saved run's name, or its file's."""
     metric: str
-    """What was compared: "speedup", "median", "mean", "q1" or "q3"."""
+    """The statistic compared: "speedup", "median", "mean", "q1" or "q3"."""
     ratio: float
     """New over old, above 1 where it is slower; of a speedup, old over new."""
     interval: Interval | None
-    """Of that ratio; None where there are too few samples for alpha."""
+    """The ratio's interval; None if there are too few samples for alpha."""
     old_us: float
     """The median time in the saved run."""
 
 
 class Measurement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Hold one timing and what its test's limits make of it."""
+    """Hold one timing and the verdicts on it."""
 
     timing: Timing
     verdicts: tuple[Verdict, ...] = ()
     speedup: Speedup | None = None
     """Against its reference, for a candidate of a comparison."""
     differences: tuple[str, ...] = ()
-    """How each of a candidate's outputs compares with the reference's: `out PASS max_diff=1.2e-07`."""
+    """The check of each of a candidate's outputs against the reference's: `out PASS max_diff=1.2e-07`."""
     role: Literal["", "reference", "candidate"] = ""
-    """What it is in a comparison, whose candidates follow their reference; empty for a measurement of its own."""
+    """Its role in a comparison, whose candidates follow their reference; empty outside of comparisons."""
     example: str = ""
-    """What hypothesis called the test with, as keywords; empty for a test that it does not call."""
+    """The arguments that hypothesis called the test with, as keywords; empty for a test without @given."""
     overhead: Overhead | None = None
-    """What launching it costs; None where `timers=` did not ask."""
+    """The cost of launching it; None without `timers=`."""
     change: PastChange | None = None
     """Against a saved run; None where it was compared with none."""
 
@@ -158,7 +158,7 @@ class Comparison(Spelled, msgspec.Struct, frozen=True, kw_only=True):
     reference: Timing
     candidates: dict[str, Measurement]
     reference_overhead: Overhead | None = None
-    """What launching the reference costs; None where `timers=` did not ask."""
+    """The cost of launching the reference; None without `timers=`."""
 
     def __str__(self) -> str:
         lines = []
@@ -195,7 +195,7 @@ class Comparison(Spelled, msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def differences(self) -> tuple[str, ...]:
-        """How each of the only candidate's outputs compares with the reference's."""
+        """The check of each output of the only candidate against the reference's."""
         return self._only().differences
 
     def _only(self) -> Measurement:

@@ -1,4 +1,4 @@
-"""What stands in JSON for a value that it has no form for."""
+"""JSON for values that it has no form for."""
 
 from numbers import Integral, Real
 from typing import Any
@@ -6,11 +6,11 @@ from typing import Any
 __tracebackhide__ = True
 
 DEEPEST = 50
-"""How deep dicts and lists in `extra_info` may be nested."""
+"""The deepest nesting of dicts and lists in `extra_info`."""
 
 
 def plain(value: Any, outer: tuple[object, ...] = ()) -> Any:
-    """Return what stands for a value in JSON: itself, the one number in an array or tensor, or its text; never raise.
+    """Return a value for JSON: itself, the one number in an array or tensor, or its text; never raise.
 
     outer: what the value was found in. What is found within itself, or too deep, is written as text.
     """

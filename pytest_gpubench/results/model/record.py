@@ -1,4 +1,4 @@
-"""What a test measured, as it travels from a worker to the controller, and what a run did."""
+"""The record of a test, as a worker sends it to the controller, and of a run."""
 
 from typing import Any
 
@@ -39,9 +39,9 @@ class TestRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     turn: Turn | None = None
     """None where the test took no turn at a GPU: on the CPU, or where nothing is measured."""
     search: str = ""
-    """What a search by hypothesis went through: `42 examples, 17 compilations (31 s)`; empty for any other test."""
+    """The extent of a search by hypothesis: `42 examples, 17 compilations (31 s)`; empty for any other test."""
     peaks: Peaks | None = None
-    """What the GPU can do; None where no test asked for it to be measured."""
+    """The GPU's peaks; None if the test did not ask for them."""
     source: str = ""
     """A hash of the test function's syntax tree, which comments and line breaks do not change; empty: not known."""
 
@@ -54,7 +54,7 @@ class CommitInfo(msgspec.Struct, frozen=True, kw_only=True):
     """When it was committed, ISO 8601."""
     author_time: str | None = None
     dirty: bool | None = None
-    """Whether files differed from the commit."""
+    """True if files differed from the commit."""
     project: str | None = None
     branch: str | None = None
     error: str | None = None
@@ -65,15 +65,15 @@ class SavedRun(msgspec.Struct, frozen=True, kw_only=True):
     """Hold what one run of pytest measured, and where."""
 
     records: tuple[TestRecord, ...]
-    """Of each test, what its latest session measured."""
+    """The latest session of each test."""
     earlier: tuple[TestRecord, ...] = ()
-    """What the same tests measured in earlier sessions, each a process of its own, oldest first."""
+    """The earlier sessions of the same tests, each a process of its own, oldest first."""
     datetime: str
     """When the run ended, ISO 8601 with its offset from UTC."""
     name: str = ""
-    """What it was saved as; empty where it was given no name."""
+    """The name that it was saved under; empty if it was given none."""
     version: str = ""
-    """Of pytest-gpubench."""
+    """The version of pytest-gpubench."""
     commit_info: CommitInfo = CommitInfo()
     machine_info: dict[str, Any] = {}
     """Host, Python, torch, Triton and CPU, with pytest-benchmark's names where it has any."""

@@ -69,12 +69,12 @@ class Timing(Spelled, msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     sm_clock_mhz: tuple[float, ...] = ()
     """Per rep, the mean clock of one multiprocessor while the call ran; empty where it could not be read."""
     stretches: tuple[Stretch, ...] = ()
-    """What NVML said of the GPU, once for all reps in a row in which it was the same; empty where nothing was read."""
+    """NVML's readings of the GPU, one for all reps in a row with the same values; empty if nothing was read."""
     throttle_reasons: tuple[str, ...] = ()
-    """What slowed the GPU down during the kept reps, as NVML names it."""
+    """NVML's reasons for throttling during the kept reps."""
     kernels: tuple[Kernel, ...] = ()
     regions: tuple[Region, ...] = ()
-    """What the regions of a call took, in reps of their own; empty where it enters none."""
+    """The times of a call's regions, in reps of their own; empty if it enters none."""
     discarded: int = 0
     """Reps thrown away, and taken again, because the GPU was throttled."""
     remeasured: int = 0
@@ -84,7 +84,7 @@ class Timing(Spelled, msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     """Host seconds the whole measurement took, warm-up included."""
     flags: tuple[str, ...] = ()
     remark: str = ""
-    """What the timer has to say of a call that it cannot time as it should; empty where it can."""
+    """The timer's warning about a call that it cannot time as it should; empty if it can."""
     moved_bytes: int | None = None
     """The least that a call has to move to and from memory; None where it is not known."""
     flops: int | None = None
@@ -94,7 +94,7 @@ class Timing(Spelled, msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 
     @property
     def measured(self) -> bool:
-        """Whether there are samples."""
+        """True if there are samples."""
         return bool(self.samples_us)
 
     @property

@@ -13,7 +13,7 @@ from pytest_gpubench.units import format_bytes, printable
 __tracebackhide__ = True
 
 SCHEMA = 3
-"""Of the `gpu_bench` block; it grows when a reader of the one before would misread it."""
+"""The version of the `gpu_bench` block: a new one where readers of the last would misread a file."""
 
 
 class Block(msgspec.Struct, kw_only=True):
@@ -107,7 +107,7 @@ def _single_session(content: dict[str, Any]) -> dict[str, Any]:
 
 
 MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _split_limits, 2: _single_session}
-"""By schema, what turns a whole file of it into one of the next."""
+"""For each schema, the function that turns a whole file of it into one of the next."""
 
 
 class Outline(msgspec.Struct):

@@ -43,7 +43,7 @@ class Stored:
     number: int
     """Counted from 1 in each device's folder."""
     name: str
-    """What it was saved as; of one that was given no name, the commit and the time."""
+    """The name that it was saved under; without one, the commit and the time."""
 
 
 class Storage:
@@ -55,10 +55,10 @@ class Storage:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.sessions: dict[Path, int] = {}
-        """How many sessions the files hold that were saved."""
+        """The sessions in each file that was saved."""
 
     def save_each(self, run: SavedRun, name: str = "", into: Sequence[Path] = ()) -> list[Path]:
-        """Write what a run measured on each GPU model into its folder under the next number, and return the files.
+        """Write a run's results to the folder of each GPU model, under the next number, and return the files.
 
         The run becomes a session of the newest run of its name where that is of the same commit and machine. The files
         are in the order of the models' first records. name: any text; empty for the commit and the time. into: the
