@@ -15,16 +15,16 @@ class Datasheet:
     words: str
     """A regular expression for the words of the GPU's name."""
     source: str
-    """Which datasheet that is."""
+    """The name of the datasheet."""
     gbps: float
     tflops: dict[str, float] = field(default_factory=dict)
-    """By dtype; empty where the datasheet does not state them."""
+    """Rates by dtype; empty if the datasheet does not state them."""
     boost_mhz: float | None = None
     """The clock that the operations are stated for; the GPU may allow a higher one."""
     on_matmuls: str = ""
-    """How the stated operations were converted."""
+    """The conversion of the stated operations."""
     on_memory: str = ""
-    """How the bytes a second were computed, where the datasheet rounds them."""
+    """The computation of the bytes a second, where the datasheet rounds them."""
 
     def __str__(self) -> str:
         notes = [self.on_matmuls, self.on_memory and f"memory: {self.on_memory}"]

@@ -32,7 +32,7 @@ class Device:
 
     @property
     def type(self) -> Literal["cuda", "cpu"]:
-        """Whether it is a GPU or the CPU."""
+        """The kind of device: a GPU or the CPU."""
         return self.facts.type
 
     @property
@@ -93,7 +93,7 @@ def required_device(wanted: Literal["auto", "cuda", "cpu"], require_gpu: bool) -
 
 
 def why_no_gpu() -> str:
-    """Return why torch sees no GPU, as far as that is known."""
+    """Return the reason why torch sees no GPU, as far as it is known."""
     import torch
 
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")

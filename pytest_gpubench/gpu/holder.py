@@ -44,12 +44,12 @@ class Holder(msgspec.Struct, frozen=True):
 
     @property
     def is_local(self) -> bool:
-        """Whether the process runs on this host and in this container, where its id means something."""
+        """True if the process runs on this host and in this container, where its id means something."""
         return self.namespace is not None and (self.host, self.namespace) == (socket.gethostname(), pid_namespace())
 
     @property
     def has_ended(self) -> bool:
-        """Whether the process has ended, even if its id is used again; False where that cannot be seen."""
+        """True if the process has ended, even if its id is used again; False if that cannot be seen."""
         return self.is_local and self.started is not None and start_of(self.pid) != self.started
 
     def __str__(self) -> str:

@@ -21,7 +21,7 @@ def ignore(sentence: str) -> None:
 
 @dataclass
 class Patience:
-    """How long to wait for others, None for ever, and who is told what is waited for."""
+    """The longest wait for others, None for ever, and the function that is told whom the wait is for."""
 
     timeout_s: float | None = None
     say: Callable[[str], None] = ignore
@@ -141,7 +141,7 @@ def _take_all(files: Sequence[LockFile], note: Holder) -> str | None:
 
 
 def describe(turn: LockFile, place: LockFile | None = None) -> str:
-    """Return which GPU a lock is of and who has its turn; where nobody has, who is next."""
+    """Return the GPU of a lock and the process that holds it; if none does, the next one."""
     gpu = turn.path.stem
     holder, verb = turn.holder(), "held"
     if place is not None and (holder is None or holder.has_ended):

@@ -21,7 +21,7 @@ HEADER = b"pytest-gpubench lock\n"
 OPEN_FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 NOTE_BYTES = 4096
 RACE_PAUSES_S = (0.0, 0.01, 0.02, 0.05, 0.1)
-"""How long another process may take between making a folder or file and setting its mode."""
+"""Pauses in which another process may set the mode of a folder or file that it has just made."""
 REMEDY = "give another with --gpu-bench-lock-folder"
 
 
@@ -60,7 +60,7 @@ class LockFile:
         return taken
 
     def write(self, note: Holder | None) -> None:
-        """Write who holds the lock, None for nobody; does nothing unless it is held."""
+        """Write the holder of the lock, None for nobody; do nothing unless it is held."""
         if self._held is None:
             return
         text = HEADER + (msgspec.json.encode(note) if note else b"")
@@ -164,7 +164,7 @@ def _open_folder(path: Path) -> int:
 
 
 def _refusal(descriptor: int) -> str | None:
-    """Return why an open file is not a lock file; None where it is one."""
+    """Return the reason why an open file is not a lock file; None if it is one."""
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode):
         return "is not a regular file"

@@ -50,7 +50,7 @@ def load_driver() -> Any:
 
 
 def persisting_bytes(driver: Any) -> int:
-    """Return how many bytes of the L2 cache the CUDA context sets aside; 0 where that is not known."""
+    """Return the bytes of the L2 cache that the CUDA context sets aside; 0 if they are not known."""
     size = ctypes.c_size_t(0)
     try:
         failed = driver.cuCtxGetLimit(ctypes.byref(size), LIMIT_PERSISTING_L2_CACHE_SIZE)

@@ -8,7 +8,7 @@ import msgspec
 from pytest_gpubench.gpu.nvml import Nvml
 
 REFRESH_S = 5e-3
-"""How long a temperature, a power and a memory clock count as unchanged."""
+"""The time for which a temperature, a power and a memory clock count as unchanged."""
 MOST_SHARE = 0.01
 """The fraction of the time that reading them may take: slow readings are taken less often."""
 

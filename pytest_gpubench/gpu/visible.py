@@ -43,7 +43,7 @@ def has_gpu_driver() -> bool:
 
 
 def visible_facts() -> "list[DeviceFacts]":
-    """Return what is known of the visible GPUs; nothing where NVML is not usable."""
+    """Return the visible GPUs as NVML knows them; nothing if NVML is not usable."""
     import socket
 
     from pytest_gpubench.results.model import DeviceFacts
@@ -129,7 +129,7 @@ def _leading_number(entry: str) -> int | None:
 
 
 def _once(entries: "list[int | None] | list[str | None]") -> list:  # type: ignore[type-arg] # of either
-    """Return what precedes the first None, or nothing if that holds an entry twice."""
+    """Return the entries before the first None, or nothing if one of them occurs twice."""
     kept = list(entries[: entries.index(None)] if None in entries else entries)
     return kept if len(set(kept)) == len(kept) else []
 

@@ -12,7 +12,7 @@ from pytest_gpubench.units import count
 __tracebackhide__ = True
 
 ATTEMPTS = 3
-"""How often a session whose records are not complete is measured before giving up."""
+"""Measurements of a session with incomplete records, before giving up."""
 NOT_COMPLETE = (IncompleteRecords, KernelsDiffer)
 MAX_PAUSE_S = 1.0
 

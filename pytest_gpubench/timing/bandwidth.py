@@ -1,4 +1,4 @@
-"""How fast this GPU moves memory: measured, with our own timer, once a process."""
+"""This GPU's memory bandwidth, measured with our own timer once a process."""
 
 from functools import cache
 

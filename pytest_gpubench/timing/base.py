@@ -1,4 +1,4 @@
-"""What every timer is: something that opens a session in which reps are taken."""
+"""The interface of timers: each opens a session in which reps are taken."""
 
 import time
 from abc import ABC, abstractmethod
@@ -15,10 +15,10 @@ class Prepared:
 
     run: Callable[[], object]
     args: tuple[object, ...] = ()
-    """What the user's function is called with in it."""
+    """The arguments of the user's function in it."""
     kwargs: dict[str, object] = field(default_factory=dict)
     made: tuple[Any, ...] = ()
-    """What else it reads, made for this rep alone: a forward run's outputs, and the gradients at them."""
+    """Its other inputs, made for this rep alone: a forward run's outputs, and the gradients at them."""
     keep: Callable[[object], object] | None = None
     """Told the output where something else runs in its place."""
 
@@ -34,9 +34,9 @@ class Call:
     label: str
     prepare: Callable[[], Prepared]
     function: Callable[..., object]
-    """What the user gave to be timed."""
+    """The user's function, which is timed."""
     prepares_on_device: bool = False
-    """Whether `prepare` may itself launch work on the GPU."""
+    """True if `prepare` may itself launch work on the GPU."""
 
 
 def call_of(label: str, function: Callable[[], object]) -> Call:
@@ -55,7 +55,7 @@ class Record:
 
     @property
     def duration_ns(self) -> int:
-        """How long it ran."""
+        """Its duration."""
         return self.end_ns - self.start_ns
 
 
@@ -67,9 +67,9 @@ class Rep:
     records: tuple[Record, ...] = ()
     sm_clock_mhz: float | None = None
     flags: tuple[str, ...] = ()
-    """What a reader of its time has to know."""
+    """Warnings about its time."""
     reading: Reading = field(default=NO_READING, kw_only=True)
-    """What NVML said right after it, some of it up to some milliseconds before."""
+    """NVML's readings right after it; some may be some milliseconds old."""
 
 
 class Session(ABC):
@@ -100,11 +100,11 @@ class Timer(ABC):
     """The step of its readings where that is coarse; 0 where it is not."""
     sees_kernels: ClassVar[bool] = False
     settles: ClassVar[bool] = True
-    """Whether calls have to be warmed up before their times mean anything."""
+    """True if calls have to be warmed up before their times mean anything."""
 
     @property
     def remarks(self) -> Mapping[str, str]:
-        """By label, what is to be said of a call that this timer cannot time as it should."""
+        """Warnings by label, about calls that this timer cannot time as it should."""
         return {}
 
     def clock_s(self) -> float:

@@ -22,7 +22,7 @@ GRADIENT_SEED = 20240229
 
 @dataclass(frozen=True)
 class Arguments:
-    """What each rep is called with: given once, or made anew by `setup`."""
+    """The arguments of each rep: given once, or made anew by `setup`."""
 
     args: tuple[object, ...]
     kwargs: dict[str, object]

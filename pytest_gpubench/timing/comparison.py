@@ -42,7 +42,7 @@ class Match:
     looks: Sequence[int] = LOOKS
     """After how many log-ratios, or rounds without a reference, to look whether all is decided."""
     least_more: int = LOOKS[0] // 2
-    """Where time is short, no fewer than these are worth another look."""
+    """The fewest that are worth another look where time is short."""
 
     def orders(self, rounds: int) -> Sequence[tuple[str, ...]]:
         """Return the order of each round: every call twice; a single call has only one order."""
@@ -128,7 +128,7 @@ def make_arms(match: Match, warmths: Mapping[str, Warmth], pacing: Pacing) -> di
 
 
 def needed_pool(match: Match, timer: Timer, warmths: Mapping[str, Warmth]) -> int:
-    """Return how many rounds make one log-ratio, so that in the closest pair the clock's ticks do not decide."""
+    """Return the rounds in one log-ratio, so that in the closest pair the clock's ticks do not decide."""
     if not match.reference:
         return 1
     reference_us = warmths[match.reference].call_us
@@ -139,7 +139,7 @@ def needed_pool(match: Match, timer: Timer, warmths: Mapping[str, Warmth]) -> in
 
 
 def pool_for(tick_us: float, call_us: float, reference_us: float, limit: float | None) -> int:
-    """Return how many rounds of a pair make one log-ratio: more where the answer seems close on a coarse clock."""
+    """Return the rounds of a pair in one log-ratio: more where the answer seems close on a coarse clock."""
     if not tick_us or not call_us or not reference_us:
         return 1
     distance = abs(math.log(reference_us / call_us / limit)) if limit else LEAST_MARGIN

@@ -1,4 +1,4 @@
-"""What is compiled, and how long that takes: Triton's kernels, and graphs of torch.compile."""
+"""The count and the time of compilations: Triton's kernels, and graphs of torch.compile."""
 
 import functools
 import sys
@@ -16,14 +16,14 @@ Hook = Callable[..., Any]
 
 
 class Graphs(NamedTuple):
-    """What torch.compile has compiled in this process."""
+    """The graphs that torch.compile has compiled in this process."""
 
     number: int
     elapsed_s: float
 
 
 class Place(NamedTuple):
-    """Where Triton looks for the functions that it calls before and after it compiles a kernel."""
+    """The place of Triton's hooks, called before and after it compiles a kernel."""
 
     owner: Any
     before: str
@@ -32,7 +32,7 @@ class Place(NamedTuple):
 
 @dataclass
 class Compilations:
-    """What has been compiled since counting began; it goes on until `counting_compilations` ends."""
+    """The compilations since counting began; they are counted until `counting_compilations` ends."""
 
     kernels: int = 0
     """Kernels that Triton made ready, compiled or read from its cache on disk."""
@@ -85,7 +85,7 @@ def counting_compilations() -> Iterator[Compilations]:
 
 
 def hook_place() -> Place | None:
-    """Return where Triton's hooks are: in `triton.knobs` from 3.4 on, in `JITFunction` before; None without Triton."""
+    """Return the place of Triton's hooks: `triton.knobs` from 3.4 on, `JITFunction` before; None without Triton."""
     runtime = getattr(sys.modules.get("triton.knobs"), "runtime", None)
     if hasattr(runtime, "jit_post_compile_hook"):
         return Place(runtime, "jit_cache_hook", "jit_post_compile_hook")
@@ -96,7 +96,7 @@ def hook_place() -> Place | None:
 
 
 def graphs_so_far() -> Graphs:
-    """Return what torch.compile has compiled in this process, by its own counters."""
+    """Return the graphs that torch.compile has compiled in this process, by its own counters."""
     utils = sys.modules.get("torch._dynamo.utils")
     counters: Any = getattr(utils, "counters", {})
     times: Any = getattr(utils, "compilation_time_metrics", {})
@@ -142,7 +142,7 @@ class _Hooks:
 
 
 def kernel_of(about: dict[str, Any]) -> object:
-    """Return which kernel a hook is told about."""
+    """Return the kernel that a hook is called for."""
     return getattr(about.get("fn"), "name", None), str(about.get("key"))
 
 

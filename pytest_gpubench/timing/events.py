@@ -32,7 +32,7 @@ HEADROOM = 2.0
 """The GPU spins so many times as long as the slowest of the last launches took."""
 REMEMBERED = 20
 ATTEMPTS = 5
-"""How often a rep is taken again before its call is given up, or refused."""
+"""Attempts at a rep before its call is given up, or refused."""
 LATE_US = 100.0
 """A GPU that is not idle so long after the second event works on a stream that the events do not see."""
 ASSUMED_CLOCK_MHZ = 2000.0
@@ -43,29 +43,29 @@ class EventsRep(Rep):
     """One timed call, and what it cost the host."""
 
     host_us: float = 0.0
-    """What the call took on the host, until it returned."""
+    """The time of the call on the host, until it returned."""
 
 
 @dataclass(frozen=True)
 class Lap:
-    """What one attempt at a rep found."""
+    """The readings of one attempt at a rep."""
 
     elapsed_us: float
     lead_us: float
     """For how long, at least, the GPU was kept busy first."""
     host_us: float
-    """What the call took on the host."""
+    """The time of the call on the host."""
     queued_us: float
-    """What it took to queue it, events included."""
+    """The time to queue it, events included."""
     ahead: bool
-    """Whether all of it was queued before the first event happened."""
+    """True if all of it was queued before the first event happened."""
     late_us: float
-    """How long after the second event the GPU was idle."""
+    """The time from the second event until the GPU was idle."""
 
 
 @dataclass
 class Lead:
-    """How long the GPU is kept busy before a call, learnt from what the host needed."""
+    """The time for which the GPU is kept busy before a call, learnt from the host's time for earlier ones."""
 
     queued_us: deque[float] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
     failed: list[Lap] = field(default_factory=list)
@@ -89,12 +89,12 @@ class Lead:
 
     @property
     def waits(self) -> bool:
-        """Whether the host's time grew with the GPU's: the call waits for the GPU."""
+        """True if the host's time grew with the GPU's: the call waits for the GPU."""
         first, last = self.failed[0], self.failed[-1]
         return last.queued_us - first.queued_us >= 0.5 * max(last.lead_us - first.lead_us, LEAST_LEAD_US)
 
     def sentence(self, label: str) -> str:
-        """Return why the host cannot keep ahead of the GPU in a call that was given up."""
+        """Return the reason why the host cannot keep ahead of the GPU in a call that was given up."""
         if self.waits:
             return (
                 f"{label!r} waits for the GPU while it is called (.item(), .cpu(), synchronize(), or more launches "
@@ -111,8 +111,8 @@ class Lead:
 class EventsTimer(Timer):
     """Read the time between two CUDA events around the call.
 
-    ahead: whether the GPU is kept busy until all of the call is queued; without, it is idle when the first event is
-    queued, and the time is what a caller waits for who finds the GPU idle.
+    ahead: True keeps the GPU busy until all of the call is queued. False starts with an idle GPU: the time is then that
+    of launching the call and waiting for its end.
 
     Reps are not batched: the device is synchronised after each, as the throttle reasons read then are to be this rep's,
     and work left on another stream is to be found. The tick is what CUDA documents for cudaEventElapsedTime, "around
@@ -133,7 +133,7 @@ class EventsTimer(Timer):
 
     @property
     def remarks(self) -> Mapping[str, str]:
-        """By label, why the host could not keep ahead of a call."""
+        """The reasons why the host could not keep ahead of calls, by label."""
         return self.unkept
 
     def session(self) -> "EventsSession":
@@ -145,7 +145,7 @@ class EventsTimer(Timer):
         return call.prepare().run
 
     def lead_of(self, call: Call) -> Lead:
-        """Return what is known about the launching of a call."""
+        """Return the lead for a call, which is learnt over its reps."""
         return self.leads.setdefault(key_of(call), Lead())
 
 
@@ -238,7 +238,7 @@ def spin(device: Device, lead_us: float) -> None:
 
 
 def key_of(call: Call) -> tuple[str, int]:
-    """Return what tells the calls of one measurement apart, though they are wrapped in others between its reps."""
+    """Return the identity of a call within its measurement, though it is wrapped in others between its reps."""
     return call.label, id(call.function)
 
 

@@ -50,7 +50,7 @@ MESSAGES = (
     (r"out of memory", MEMORY),
     (r"unjoined|uncaptured work|legacy stream|capturestreamimplicit|last recorded in a capturing stream", STREAM),
 )
-"""What the driver and torch say when only one thing can be meant."""
+"""Errors of the driver and of torch that can have one cause only, each with its remedy."""
 FRAMES = {"empty_cache": ALLOCATION, "synchronize": SYNC}
 """The functions of torch.cuda that a capture fails in."""
 
@@ -65,7 +65,7 @@ class Captured:
     graph: "torch.cuda.CUDAGraph"
     prepared: Prepared
     inputs: Sequence[object]
-    """What each argument is known by when it comes again."""
+    """The identity of each argument, by which it is recognised when it comes again."""
     output: object
 
 
@@ -104,14 +104,14 @@ def refuse_backward(backward: str) -> None:
 
 
 def inputs_of(prepared: Prepared) -> list[object]:
-    """Return what each argument is known by: a tensor by its memory, a number or text by its value, others by type."""
+    """Return the identity of each argument: a tensor's memory, a number's or text's value, the type of others."""
     from torch.utils._pytree import tree_leaves
 
     return [identity_of(leaf) for leaf in tree_leaves((prepared.args, prepared.kwargs, prepared.made))]
 
 
 def identity_of(leaf: object) -> object:
-    """Return what an argument is known by."""
+    """Return the identity of an argument."""
     import torch
 
     if isinstance(leaf, torch.Tensor):
@@ -241,7 +241,7 @@ def close_pool(index: int, pool: Any) -> None:
 
 
 def explain(error: BaseException, call: Call) -> str:
-    """Return why a capture failed, and what to do, as far as it can be told."""
+    """Return the reason why a capture failed, and the remedy, as far as they are known."""
     message = " ".join(str(each) for each in chain_of(error)).lower()
     for pattern, sentence in MESSAGES:
         if re.search(pattern, message):

@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass
 class Launches:
-    """How many kernels the interpreter ran."""
+    """The number of kernels that the interpreter ran."""
 
     number: int = 0
 

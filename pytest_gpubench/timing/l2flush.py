@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     import torch
 
 CACHES_READ = 2
-"""How many times the cache's size a flush touches: on an H200 twice was as good as 256 MiB (4.3 times)."""
+"""The size of a flush in caches: on an H200 twice the cache was as good as 256 MiB (4.3 times)."""
 
 Flush = Callable[[], object]
 
 
 def make_flush(device: Device, cache: str) -> Flush:
-    """Return what brings the cache into the state that was asked for: "cold", "dirty" or "hot"."""
+    """Return the function that brings the cache into a state: "cold", "dirty" or "hot"."""
     if cache == "hot":
         return _leave
     buffer = flush_buffer(device)

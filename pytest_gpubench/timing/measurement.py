@@ -31,7 +31,7 @@ OVERLAP = 1.005
 
 @dataclass(frozen=True)
 class Plan:
-    """How a measurement is taken; None as in the options of the same names."""
+    """The plan of a measurement; None as in the options of the same names."""
 
     cache: str
     reps: int | None
@@ -105,7 +105,7 @@ def summarise(
 
 
 def flags_of(timing: Timing, plan: Plan, warmth: Warmth) -> list[str]:
-    """Return what a reader of the number has to know."""
+    """Return the flags of a timing: throttled, unsettled, overlap, imprecise, tick."""
     flags = []
     if timing.throttle_reasons:
         flags.append("throttled")
@@ -123,7 +123,7 @@ def flags_of(timing: Timing, plan: Plan, warmth: Warmth) -> list[str]:
 
 
 def summarise_readings(reps: Sequence[Rep]) -> Iterator[Stretch]:
-    """Yield what was read, once for all reps in a row after which it was the same; nothing where nothing was."""
+    """Yield the readings, one for all reps in a row with the same values; nothing if nothing was read."""
     if all(rep.reading == NO_READING for rep in reps):
         return
     for reading, members in itertools.groupby(rep.reading for rep in reps):
@@ -137,7 +137,7 @@ def summarise_readings(reps: Sequence[Rep]) -> Iterator[Stretch]:
 
 
 def summarise_kernels(reps: Sequence[Rep]) -> list[Kernel]:
-    """Return what each kernel took of a call, in the order in which they first start."""
+    """Return the time of each kernel of a call, in the order in which they first start."""
     if not reps:
         return []
     kinds = {record.name: record.kind for record in reps[0].records}

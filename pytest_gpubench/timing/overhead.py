@@ -1,4 +1,4 @@
-"""What launching a call costs: the host's time, the gaps it leaves on the GPU, and what a CUDA graph would save."""
+"""The cost of launching a call: the host's time, the gaps on the GPU, and the time that a CUDA graph would save."""
 
 import statistics
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ SETTLING_REPS = 3
 
 
 def take_overhead(call: Call, device: Device, cache: str, reps: int = OVERHEAD_REPS) -> Overhead:
-    """Return what the launching of a warmed-up call costs, from four short sessions of so many reps.
+    """Return the cost of launching a warmed-up call, from four short sessions of so many reps.
 
     Raises MeasurementError as the timers do, but for a call that cannot be captured.
     """

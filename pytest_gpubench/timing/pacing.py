@@ -22,9 +22,9 @@ FREE_IDLE_S = 1e-4
 KEPT_CLOCK = 0.97
 """A call during which the clock stays above this part of the highest is far from the power cap."""
 LONG_CALL_US = 300.0
-"""Where the clock cannot be read, only calls longer than this are paced: shorter ones idle enough between reps."""
+"""The longest call that is not paced where the clock cannot be read: shorter ones idle enough between reps."""
 LOOKED_AT = 20
-"""How many of the last reps are looked at."""
+"""The number of last reps that are looked at."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Pacing:
     """Decide how long the device must idle before each rep."""
 
     max_clock_mhz: float | None
-    """That of the device, or what its clocks are locked at; None where that is not known."""
+    """The device's highest clock, or the one it is locked at; None if it is not known."""
 
     @classmethod
     def of(cls, device: Device) -> "Pacing":

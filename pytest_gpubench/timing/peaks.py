@@ -1,4 +1,4 @@
-"""What this GPU reaches at its best, measured once a process with our own timer."""
+"""This GPU's peaks, measured once a process with our own timer."""
 
 import warnings
 from collections.abc import Callable, Sequence
@@ -49,7 +49,7 @@ TF32_PROBE = 1 + 2.0**-12
 
 
 def measured_peaks(device: Device, dtypes: Sequence[str] = ()) -> Peaks | None:
-    """Return how fast this GPU moves memory, cold, and multiplies these dtypes; None on the CPU.
+    """Return this GPU's rates of moving cold memory and of multiplying these dtypes; None on the CPU.
 
     dtypes: names as torch's, `bfloat16`. float32 is measured as torch is set now, and called `tfloat32` where torch
     rounds it; what cannot be measured is missing, and a remark says why. Each is measured once a process and GPU, in
@@ -76,7 +76,7 @@ def measured_peaks(device: Device, dtypes: Sequence[str] = ()) -> Peaks | None:
 
 
 def memory_or_remark(device: Device) -> "MeasuredMemory":
-    """Return how fast memory is, or a remark on why that is not known."""
+    """Return the rates of memory, or a remark on why they are not known."""
     try:
         return measured_memory(device)
     except Exception as error:  # the result that is held against it was measured, and is never lost for it
@@ -84,7 +84,7 @@ def memory_or_remark(device: Device) -> "MeasuredMemory":
 
 
 def matmuls_or_remark(device: Device, dtypes: Sequence[str]) -> "dict[str, MeasuredMatmul]":
-    """Return how fast dtypes are multiplied, by their names, or remarks on why that is not known."""
+    """Return the rates of multiplying dtypes, by their names, or remarks on why they are not known."""
     found: dict[str, MeasuredMatmul] = {}
     try:
         for name in named(device, dtypes):
@@ -129,7 +129,7 @@ def plainly() -> "Iterator[None]":
 
 @dataclass(frozen=True)
 class MeasuredMemory:
-    """How fast memory was, by traffic and share of reads."""
+    """The measured rates of memory, by traffic and share of reads."""
 
     points: tuple[MemoryPeak, ...]
     remarks: tuple[str, ...]
@@ -220,7 +220,7 @@ def parts(pool: "torch.Tensor", size: int, number: int) -> "list[torch.Tensor]":
 
 
 def reading(whole: "torch.Tensor") -> Callable[[], object]:
-    """Return what reads a tensor with the kernel that flushes the cache."""
+    """Return a function that reads a tensor with the kernel that flushes the cache."""
     import torch
     import triton
 
@@ -237,7 +237,7 @@ def reading(whole: "torch.Tensor") -> Callable[[], object]:
 
 @dataclass(frozen=True)
 class MeasuredMatmul:
-    """How fast a dtype is multiplied, and what is to be said of it."""
+    """The measured rate of multiplying a dtype, and a remark on it."""
 
     tflops: float | None
     remark: str = ""
@@ -287,7 +287,7 @@ def shapes(device: Device) -> list[tuple[int, int, int]]:
 
 
 def reps_within(expected_us: float) -> int:
-    """Return how many reps of a call fit into the budget, idle time and all."""
+    """Return the number of reps of a call that fit into the budget, idle time included."""
     if not expected_us:
         return FEWEST_REPS
     return max(FEWEST_REPS, min(MOST_REPS, int(MATMUL_BUDGET_US / (1 + IDLE_PER_BUSY) / expected_us)))

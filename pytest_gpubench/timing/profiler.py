@@ -158,7 +158,7 @@ def kind_of(name: str) -> Any:
 
 
 def who_holds_cupti() -> str:
-    """Return what is known about another tool that takes the GPU's records away."""
+    """Return a hint on another tool that takes the GPU's records away."""
     found = [name for name in TOOL_VARIABLES if os.environ.get(name)]
     if found:
         return f"a tool of NVIDIA's is attached ({', '.join(found)} is set); run without it"

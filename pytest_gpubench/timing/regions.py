@@ -80,7 +80,7 @@ class region:  # it reads as what it is: `with region("forward"):`
 
 @dataclass
 class Trace:
-    """What one rep notes of the regions it enters and leaves, in the order of the process.
+    """The regions that one rep enters and leaves, in the order of the process.
 
     mark: called at every boundary; what it returns tells where the boundary is. can_mark: whether it can be, now.
     """
@@ -90,9 +90,9 @@ class Trace:
     can_mark: Callable[[], bool] = lambda: True
     marks: list[int] = field(default_factory=list)
     states: list[str] = field(default_factory=list)
-    """By boundary, the innermost region that is open after it."""
+    """The innermost region that is open after each boundary."""
     entries: Counter[str] = field(default_factory=Counter)
-    """By path, in the order in which they were first entered."""
+    """Entries by path, in the order in which they were first entered."""
     open: list[str] = field(default_factory=list)
     over: bool = False
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -188,7 +188,7 @@ class Traced:
 
 
 def take_regions(timer: Timer, device: Device, call: Call, idle_s: float, sample: Sample) -> tuple[Region, ...]:
-    """Return what the regions of a call took, in a session of its own; none where it enters none.
+    """Return the times of a call's regions, from a session of its own; none if it enters none.
 
     sample: the timed reps, whose kernels these must launch too. Timers but `profiler` and `wall` see no parts of a
     call. Raises KernelsDiffer where calls differ in their regions or kernels, IncompleteRecords where records are
@@ -384,6 +384,6 @@ def summarise_regions(label: str, traces: Sequence[Trace], own_ns: Sequence[dict
 
 
 def describe(entries: Counter[str]) -> str:
-    """Return how often each region was entered, in words."""
+    """Return the entries of each region, in words."""
     parts = [f"{number} x {path}" for path, number in entries.items()]
     return (", ".join(parts[:4]) + (", ..." if len(parts) > 4 else "")) or "none"

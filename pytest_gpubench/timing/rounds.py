@@ -32,9 +32,9 @@ class Interleaved:
 
     samples: dict[str, Sample]
     pool: int = 1
-    """How many neighbouring rounds make one log-ratio, where the ticks of the clock are too coarse for one round."""
+    """The neighbouring rounds in one log-ratio: more than one where the clock's ticks are too coarse."""
     rounds: list[dict[str, tuple[float, float]]] = field(default_factory=list)
-    """By round and arm, its two readings in microseconds."""
+    """The two readings of each arm in each round, in microseconds."""
 
     def log_ratios(self, reference: str, candidate: str) -> Sequence[float]:
         """Return a log-ratio for each pool of rounds; above 0 where the candidate was faster."""
@@ -56,7 +56,7 @@ class Turn:
 
     @property
     def throttled(self) -> bool:
-        """Whether the GPU was."""
+        """True if the GPU was throttled."""
         return bool(self.reading.throttle_mask)
 
 

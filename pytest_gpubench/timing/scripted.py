@@ -17,14 +17,14 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 REP_COST_S = 5e-5
-"""What a rep is said to cost, so that as many are taken on every machine, under any load."""
+"""The pretended cost of a rep: the number of reps is the same on every machine, under any load."""
 
 _ATTRIBUTE = "__gpu_bench_script__"
 
 
 @dataclass(frozen=True)
 class Script:
-    """What the scripted timer plays for a function."""
+    """The samples that the scripted timer plays for a function."""
 
     samples_us: tuple[float, ...]
     kernels: tuple[str, ...]
@@ -76,7 +76,7 @@ def _checked_kernels(given: object) -> tuple[str, ...]:
 
 
 def script_of(function: object) -> Script | None:
-    """Return what was attached to a function."""
+    """Return the script that is attached to a function."""
     found = getattr(function, _ATTRIBUTE, None)
     return found if isinstance(found, Script) else None
 
@@ -92,7 +92,7 @@ class ScriptedTimer(Timer):
         self.taken = 0
 
     def clock_s(self) -> float:
-        """Return what all reps so far are said to have cost."""
+        """Return the pretended cost of all reps so far."""
         return self.taken * REP_COST_S
 
     def session(self) -> "ScriptedSession":

@@ -41,7 +41,7 @@ RELIED_ON = (
     "torch.autograd.profiler.profile.__enter__",
     "torch.autograd.profiler.profile.__exit__",
 )
-"""What a measurement stands on and a test can reach, beside everything in this package."""
+"""Functions that a measurement depends on and a test can replace, beside everything in this package."""
 CODE = (FunctionType, property, staticmethod, classmethod, type(functools.cache(len)), type, ModuleType)
 PLAIN = (bool, int, float, str)
 """Types of constants that may be set to an equal value."""
@@ -58,7 +58,7 @@ def replaced() -> str | None:
 
 
 def find(name: str) -> object:
-    """Return what a dotted name stands for now."""
+    """Return the object that a dotted name stands for now."""
     first, *rest = name.split(".")
     value: object = importlib.import_module(first)
     for part in rest:

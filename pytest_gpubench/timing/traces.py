@@ -1,4 +1,4 @@
-"""What a few calls do, on the host and on the GPU, as a file for Perfetto: never of the calls that are timed."""
+"""Traces for Perfetto: a few calls on the host and on the GPU, never those that are timed."""
 
 import gzip
 import json
@@ -21,7 +21,7 @@ __tracebackhide__ = True
 TRACE_REPS = 3
 OWN_KERNELS = FLUSHES | {BEGIN, END, "gpu_bench_noop"}
 GPU_CATEGORIES = frozenset({"kernel", "gpu_memcpy", "gpu_memset", "cuda_sync", "ac2g"})
-"""What happens on the GPU, and the arrows that lead there."""
+"""The categories of work on the GPU, and of the arrows that lead there."""
 LAUNCHES = frozenset({"cuda_runtime", "cuda_driver"})
 """The categories of what puts work on the GPU, and bears the same correlation as that work."""
 
@@ -53,7 +53,7 @@ def take_trace(
 
 
 def record(call: Call, device: Device, reps: int, cache: str) -> str:
-    """Return what the profiler wrote of so many calls, each within a span of its own; raise ProfilerBusy."""
+    """Return the profiler's trace of so many calls, each within a span of its own; raise ProfilerBusy."""
     import torch
 
     wait_for_startup()
@@ -79,7 +79,7 @@ def record(call: Call, device: Device, reps: int, cache: str) -> str:
 
 
 def span_names(call: Call, reps: int) -> list[str]:
-    """Return what the calls are named in their trace."""
+    """Return the names of the calls in their trace."""
     return [f"{call.label} (call {number} of {reps})" for number in range(1, reps + 1)]
 
 
@@ -103,7 +103,7 @@ def trimmed(trace: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
 
 
 def spans_of(events: Sequence[Event], names: frozenset[str]) -> Iterator[tuple[str, tuple[float, float]]]:
-    """Yield where the host's spans of these names begin and end."""
+    """Yield the begin and the end of each of the host's spans with these names."""
     for event in events:
         if event.get("ph") == "X" and event.get("name") in names and event.get("cat") == "user_annotation":
             yield event["name"], (event["ts"], event["ts"] + event["dur"])
@@ -135,7 +135,7 @@ def is_own(event: Event) -> bool:
 
 
 def correlation_of(event: Event) -> object:
-    """Return what an event on the GPU has in common with the one on the host that launched it; None for none."""
+    """Return the id that an event on the GPU shares with its launch on the host; None if it has none."""
     if event.get("cat") == "ac2g":
         return event.get("id")
     return event.get("args", {}).get("correlation")

@@ -50,13 +50,13 @@ BURST = 50
 
 @dataclass(frozen=True)
 class Warmth:
-    """What the warm-up found out."""
+    """The result of the warm-up."""
 
     calls: int
     call_us: float
     rep_cost_s: float
     settled: bool = True
-    """Whether kernels and time came to rest."""
+    """True if kernels and time came to rest."""
     sample: Sample = field(default_factory=Sample)
     """The reps of the pass that was found at rest: taken like any other, they count."""
 
@@ -74,7 +74,7 @@ def warm_up(instrument: Instrument, device: Device, call: Call, wanted: int | No
 
 @dataclass(frozen=True)
 class PlainCall:
-    """What a call without a profiler took, on the host and, roughly, on the device."""
+    """The time of a call without a profiler, on the host and, roughly, on the device."""
 
     host_s: float
     device_us: float
@@ -166,7 +166,7 @@ class _Passes:
     difference: str = ""
     failure: MeasurementError | None = None
     rested: bool = False
-    """Whether kernels and time agree."""
+    """True if kernels and time agree."""
     clock_rested: bool = False
 
     def take(self, instrument: Instrument, call: Call, reps: int) -> None:

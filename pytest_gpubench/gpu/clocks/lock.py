@@ -60,7 +60,7 @@ class ClockLock:
         self.uuid = uuid
         self.wish = wish
         self.record: ClockRecord | None = None
-        """What was locked last; None before anything was."""
+        """The last clocks locked; None before any were."""
         self._folder = folder
         self._path = record_path(folder, uuid)
         self._say = say
@@ -68,7 +68,7 @@ class ClockLock:
 
     @property
     def held(self) -> bool:
-        """Whether this object holds the clocks."""
+        """True if this object holds the clocks."""
         return self._held is not None
 
     @property
@@ -142,7 +142,7 @@ class ClockLock:
         self.record, self._held = record, (nvml, owner)
 
     def _living_record(self, nvml: Nvml) -> ClockRecord | None:
-        """Return what others have locked; None where nobody has, after resetting clocks that were left locked."""
+        """Return the clocks that others have locked; None if nobody has, after resetting those left locked."""
         found, abandoned = look_up(self._path)
         if abandoned is None:
             return found

@@ -31,7 +31,7 @@ class Owner(msgspec.Struct, frozen=True):
 
     @property
     def lives(self) -> bool:
-        """Whether the process may still run; True where that cannot be seen, as in another container.
+        """True if the process may still run, or that cannot be seen, as in another container.
 
         The GPU is in this host, so processes of another boot have ended.
         """
@@ -67,7 +67,7 @@ def boot_id() -> str | None:
 
 
 def record_path(folder: Path, uuid: str) -> Path:
-    """Return where the record of a GPU's clocks is."""
+    """Return the path of the record of a GPU's clocks."""
     return folder / f"{uuid}{SUFFIX}"
 
 

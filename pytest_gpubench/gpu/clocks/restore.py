@@ -17,7 +17,7 @@ class Restored:
     sentence: str
     left: bool = False
     in_use: bool = False
-    """Whether they stay locked because a process that wants them so may still run."""
+    """True if they stay locked for a process that may still run."""
 
 
 def restore_abandoned(folder: Path) -> list[Restored]:

@@ -27,9 +27,9 @@ class Failure:
     traceback: str = ""
     """The user's own lines of it."""
     died: bool = False
-    """Whether the process ended without a message."""
+    """True if the process ended without a message."""
     at_s: float = field(default_factory=time.monotonic)
-    """By a clock that all processes share."""
+    """The time of the failure, by a clock that all processes share."""
 
 
 def failure_of(error: BaseException, label: str) -> Failure:

@@ -23,7 +23,7 @@ START_TIMEOUT_S = 300.0
 
 LONGEST_TIMEOUT_S = 1e6
 LOOPBACK = "127.0.0.1"
-"""Where the ranks meet: all are on this host."""
+"""The address at which the ranks meet: all are on this host."""
 
 Collective = Literal["all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "reduce"]
 BUS_FACTORS: Mapping[str, Callable[[int], float]] = {
@@ -48,7 +48,7 @@ class Rank:
 
 @dataclass(frozen=True)
 class Job:
-    """What every rank does.
+    """The work of every rank.
 
     setup: called with the rank before each call, untimed; returns its arguments as in `gpu_bench.measure`. check:
     called with the rank and what the function returned, before and after the timed reps.
@@ -62,7 +62,7 @@ class Job:
     collective: Collective | None = None
     message_bytes: int | None = None
     timed: bool = True
-    """Whether to time it; otherwise it is called, and checked, once."""
+    """True to time it; otherwise it is called, and checked, once."""
     timeout_s: float = TIMEOUT_S
 
     @property

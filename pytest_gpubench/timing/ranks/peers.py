@@ -55,7 +55,7 @@ class Peers:
         dist.all_reduce(self._on_device)
 
     def tell(self, mine: object) -> list[Any]:
-        """Return what each rank tells, in their order."""
+        """Return each rank's message, in their order."""
         import torch.distributed as dist
 
         told: list[Any] = [None] * self._world_size

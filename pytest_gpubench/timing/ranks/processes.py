@@ -26,7 +26,7 @@ __tracebackhide__ = True
 
 STARTING = "starting"
 GRACE_S = 1.0
-"""How long to wait for other news once one rank has failed: its peers may notice before it is told why."""
+"""The wait for other messages once one rank has failed: its peers may fail before its own error arrives."""
 TRACEBACK_S = 0.5
 LONGEST = 150
 """The most of what a rank says about another's failure: those are the words of a library below."""

@@ -20,7 +20,7 @@ class Ranks:
     timing: Timing
     """In each rep that of the slowest rank; its `gbps` is the bus bandwidth, where the collective is known."""
     ranks: tuple[Timing, ...] = ()
-    """That of each rank; empty where nothing was measured."""
+    """The timing of each rank; empty if nothing was measured."""
     message_bytes: int | None = None
 
     @property

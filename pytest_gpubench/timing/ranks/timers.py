@@ -39,7 +39,7 @@ class SynchronisedProfilerTimer(ProfilerTimer):
         super().__init__(device, cache)
         self.peers = peers
         self.queued_us: deque[float] = deque(maxlen=REMEMBERED)
-        """What the host took to queue each of the last calls."""
+        """The host's time to queue each of the last calls."""
 
     def session(self) -> "SynchronisedSession":
         """Return a new profiler session."""
