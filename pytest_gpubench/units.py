@@ -58,11 +58,11 @@ def format_bytes(size: int) -> str:
     return f"{rounded:.10g} {unit}"
 
 
-def format_decimal(number: float, unit: str) -> str:
-    """Write a number, to three digits, in the largest decimal multiple of its unit in which it is at least 1."""
-    place = 0 if number < 1 else int(math.log10(float(f"{number:.2e}")) / 3 + 1e-9)  # as it is printed
+def format_decimal(number: float, unit: str, digits: int = 3) -> str:
+    """Write a number in the largest decimal multiple of its unit in which it is at least 1."""
+    place = 0 if number < 1 else int(math.log10(float(f"{number:.{digits - 1}e}")) / 3 + 1e-9)  # as it is printed
     place = min(place, len(DECIMAL_PREFIXES) - 1)
-    return f"{round_to_digits(number / 1000**place, 3)} {DECIMAL_PREFIXES[place]}{unit}"
+    return f"{round_to_digits(number / 1000**place, digits)} {DECIMAL_PREFIXES[place]}{unit}"
 
 
 def grouped(value: float) -> str:

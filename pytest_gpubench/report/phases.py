@@ -5,9 +5,7 @@ from collections.abc import Sequence
 from pytest_gpubench.report.cells import interval_cell, time_cell
 from pytest_gpubench.report.layout import Column, Screen, lay_out
 from pytest_gpubench.results.phases import OUTSIDE, Phase, Phases, Region
-from pytest_gpubench.units import choose_time_unit, count, format_share, format_time, printable, round_to_digits
-
-RATE_PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+from pytest_gpubench.units import choose_time_unit, count, format_decimal, format_share, format_time, printable
 
 
 def phases_block(title: str, found: Phases, time_unit: str, screen: Screen) -> str:
@@ -52,12 +50,7 @@ def has_any(found: Phases, header: str) -> bool:
 
 def rate_text(per_s: float | None) -> str:
     """Write a rate per second to four digits with its prefix; a dash for None."""
-    if per_s is None:
-        return "-"
-    for scale, prefix in RATE_PREFIXES:
-        if float(f"{per_s:.3e}") >= scale:
-            return f"{round_to_digits(per_s / scale, 4)} {prefix}"
-    return round_to_digits(per_s, 4)
+    return "-" if per_s is None else format_decimal(per_s, "", digits=4).rstrip()
 
 
 def phases_lines(found: Phases) -> list[str]:
