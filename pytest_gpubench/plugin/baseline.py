@@ -72,13 +72,13 @@ class ComparedRun:
     def _look_up(self, test: "CurrentTest", facts: "DeviceFacts") -> "PastTest | Missing":
         """Return what the saved run knows of a test, or why there is nothing to compare with."""
         from pytest_gpubench.results.counterpart import Missing
-        from pytest_gpubench.results.provenance import torch_version
+        from pytest_gpubench.results.provenance import installed_torch
 
         if self.settings.compare is None:
             return Missing("not asked", UNJUDGED)
         if self.baseline is None:
             return Missing("no run", self._missing)
-        return self.baseline.find(test.nodeid, test.source, facts, test.params, torch_version())
+        return self.baseline.find(test.nodeid, test.source, facts, test.params, installed_torch())
 
     # hooks
 

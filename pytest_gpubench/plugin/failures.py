@@ -80,19 +80,19 @@ class Failures:
                 terminalreporter.write_line(line)
 
     def _annotations(self) -> list[str]:
-        from pytest_gpubench.report.annotations import Place, github_lines
+        from pytest_gpubench.report.annotations import Annotation, github_lines
 
         places = [
-            Place(self._places[nodeid][0], self._failed_lines[nodeid], nodeid, message)
+            Annotation(self._places[nodeid][0], self._failed_lines[nodeid], nodeid, message)
             for nodeid, message in self.messages.items()
         ]
         for record in self.results.records:
             path, line = self._places.get(record.nodeid, ("", None))
             sentences = _undecided(record) if record.nodeid not in self.messages else []
-            places += [Place(path, line, record.nodeid, sentence, "warning") for sentence in sentences]
+            places += [Annotation(path, line, record.nodeid, sentence, "warning") for sentence in sentences]
         for nodeid, reason in self.results.silent.items():
             sentence = f"the limits of the test were not judged: {reason}"
-            places.append(Place(*self._places.get(nodeid, ("", None)), nodeid, sentence, "warning"))
+            places.append(Annotation(*self._places.get(nodeid, ("", None)), nodeid, sentence, "warning"))
         return github_lines(places, os.environ.get("GITHUB_WORKSPACE") or str(self.config.rootpath))
 
 

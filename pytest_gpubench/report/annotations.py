@@ -22,7 +22,7 @@ IN_PROPERTY = {**IN_DATA, ":": "%3A", ",": "%2C"}
 
 
 @dataclass(frozen=True)
-class Place:
+class Annotation:
     """A message about one line of a checkout."""
 
     path: str
@@ -34,7 +34,7 @@ class Place:
     level: Literal["error", "warning"] = "error"
 
 
-def github_lines(failures: Iterable[Place], root: str = "") -> list[str]:
+def github_lines(failures: Iterable[Annotation], root: str = "") -> list[str]:
     """Return a workflow command for each place, errors first; one stands for all above ten of a level.
 
     root: of the checkout, which GitHub names in GITHUB_WORKSPACE; empty where it is not known. A file outside of it is
@@ -54,15 +54,15 @@ def github_lines(failures: Iterable[Place], root: str = "") -> list[str]:
     return lines
 
 
-def others(places: Sequence[Place]) -> Place:
+def others(places: Sequence[Annotation]) -> Annotation:
     """Return one place that stands for those of a level that are not shown."""
     named = first_few([place.title for place in places], MOST_NAMED)
     noun, level = ("failure" if places[0].level == "error" else "warning"), places[0].level
     sentence = f"not shown on their lines, as GitHub shows {MOST_SHOWN} at most: {named}"
-    return Place("", None, f"{count(len(places), f'more {noun}')} of GPU benchmarks", sentence, level)
+    return Annotation("", None, f"{count(len(places), f'more {noun}')} of GPU benchmarks", sentence, level)
 
 
-def command(place: Place, root: str) -> str:
+def command(place: Annotation, root: str) -> str:
     """Return the workflow command for one place."""
     inside = path_in_checkout(place.path, root)
     sentence = place.sentence or place.title

@@ -45,7 +45,7 @@ def machine_info() -> dict[str, Any]:
     }
 
 
-def torch_version() -> str:
+def installed_torch() -> str:
     """Return the version of torch that is installed; empty where none is."""
     return _installed("torch") or ""
 

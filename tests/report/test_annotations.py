@@ -6,55 +6,55 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpubench.report.annotations import LONGEST_SENTENCE, LONGEST_TITLE, Place, github_lines
+from pytest_gpubench.report.annotations import LONGEST_SENTENCE, LONGEST_TITLE, Annotation, github_lines
 
 ROOT = "/checkout"
 
 
-def place(number: int = 0, level: Literal["error", "warning"] = "error") -> Place:
-    return Place(f"{ROOT}/tests/test_{number}.py", 12, f"test_{number}", "too slow", level)
+def place(number: int = 0, level: Literal["error", "warning"] = "error") -> Annotation:
+    return Annotation(f"{ROOT}/tests/test_{number}.py", 12, f"test_{number}", "too slow", level)
 
 
 @pytest.mark.parametrize(
     ("given_place", "line"),
     [
         (
-            Place("/checkout/tests/test_a.py", 12, "test_it", "0.9x, wanted 1x: slower"),
+            Annotation("/checkout/tests/test_a.py", 12, "test_it", "0.9x, wanted 1x: slower"),
             "::error file=tests/test_a.py,line=12,title=test_it::0.9x, wanted 1x: slower",
         ),
-        (Place("tests/test_a.py", 1, "t", "s", "warning"), "::warning file=tests/test_a.py,line=1,title=t::s"),
-        (Place("./tests/../a.py", 1, "t", "s"), "::error file=a.py,line=1,title=t::s"),
-        (Place("/checkout/a.py", None, "t", "s"), "::error file=a.py,title=t::s"),
-        (Place("/checkout/a.py", 0, "t", "s"), "::error file=a.py,title=t::s"),
-        (Place("/elsewhere/a.py", 3, "t", "s"), "::error title=t::/elsewhere/a.py:3: s"),
-        (Place("/checkouts/a.py", None, "t", "s"), "::error title=t::/checkouts/a.py: s"),
-        (Place("../a.py", 3, "t", "s"), "::error title=t::../a.py:3: s"),
-        (Place("..a.py", 3, "t", "s"), "::error file=..a.py,line=3,title=t::s"),
-        (Place("", 3, "t", "s"), "::error title=t::s"),
-        (Place("", None, "", "s"), "::error::s"),
-        (Place("", None, "only a title", ""), "::error title=only a title::only a title"),
+        (Annotation("tests/test_a.py", 1, "t", "s", "warning"), "::warning file=tests/test_a.py,line=1,title=t::s"),
+        (Annotation("./tests/../a.py", 1, "t", "s"), "::error file=a.py,line=1,title=t::s"),
+        (Annotation("/checkout/a.py", None, "t", "s"), "::error file=a.py,title=t::s"),
+        (Annotation("/checkout/a.py", 0, "t", "s"), "::error file=a.py,title=t::s"),
+        (Annotation("/elsewhere/a.py", 3, "t", "s"), "::error title=t::/elsewhere/a.py:3: s"),
+        (Annotation("/checkouts/a.py", None, "t", "s"), "::error title=t::/checkouts/a.py: s"),
+        (Annotation("../a.py", 3, "t", "s"), "::error title=t::../a.py:3: s"),
+        (Annotation("..a.py", 3, "t", "s"), "::error file=..a.py,line=3,title=t::s"),
+        (Annotation("", 3, "t", "s"), "::error title=t::s"),
+        (Annotation("", None, "", "s"), "::error::s"),
+        (Annotation("", None, "only a title", ""), "::error title=only a title::only a title"),
         (
-            Place("/checkout/a,b:c.py", 2, "x[1,2]::y 5%", "5 %\r\nof: a, b"),
+            Annotation("/checkout/a,b:c.py", 2, "x[1,2]::y 5%", "5 %\r\nof: a, b"),
             "::error file=a%2Cb%3Ac.py,line=2,title=x[1%2C2]%3A%3Ay 5%25::5 %25%0D%0Aof: a, b",
         ),
-        (Place("", None, "a\nb", "c\r::error::d"), "::error title=a%0Ab::c%0D::error::d"),
-        (Place("", None, "\x1b[31m", "\ud800\u2028"), r"::error title=\x1b[31m::\ud800\u2028"),
-        (Place("", None, "%0A", "%25"), "::error title=%250A::%2525"),
+        (Annotation("", None, "a\nb", "c\r::error::d"), "::error title=a%0Ab::c%0D::error::d"),
+        (Annotation("", None, "\x1b[31m", "\ud800\u2028"), r"::error title=\x1b[31m::\ud800\u2028"),
+        (Annotation("", None, "%0A", "%25"), "::error title=%250A::%2525"),
     ],
 )
-def test_a_place_is_one_command(given_place: Place, line: str) -> None:
+def test_a_place_is_one_command(given_place: Annotation, line: str) -> None:
     assert github_lines([given_place], ROOT) == [line]
 
 
 def test_an_absolute_path_is_told_where_the_checkout_is_not_known() -> None:
-    assert github_lines([Place("/a/b.py", 3, "t", "s")]) == ["::error title=t::/a/b.py:3: s"]
+    assert github_lines([Annotation("/a/b.py", 3, "t", "s")]) == ["::error title=t::/a/b.py:3: s"]
 
 
 def test_a_checkout_behind_a_link_is_found(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
     for root, path in (("real", "link"), ("link", "real")):
-        line = github_lines([Place(str(tmp_path / path / "a.py"), 1, "t", "s")], str(tmp_path / root))
+        line = github_lines([Annotation(str(tmp_path / path / "a.py"), 1, "t", "s")], str(tmp_path / root))
         assert line == ["::error file=a.py,line=1,title=t::s"]
 
 
@@ -83,15 +83,15 @@ def test_errors_come_first_and_are_counted_alone() -> None:
 
 def test_what_is_too_long_is_cut() -> None:
     for length, title, sentence in ((LONGEST_TITLE, 255, 255), (5000, LONGEST_TITLE, LONGEST_SENTENCE)):
-        (line,) = github_lines([Place("", None, "t" * length, "s" * length)])
+        (line,) = github_lines([Annotation("", None, "t" * length, "s" * length)])
         found = re.fullmatch("::error title=(t+…?)::(s+…?)", line)
         assert found
         assert (len(found[1]), len(found[2])) == (title, sentence)
         assert line.count("…") == (2 if length > LONGEST_TITLE else 0)
 
 
-@given(st.builds(Place, st.text(), st.none() | st.integers(), st.text(), st.text()))
-def test_a_command_is_one_line_that_says_what_it_was_given(one: Place) -> None:
+@given(st.builds(Annotation, st.text(), st.none() | st.integers(), st.text(), st.text()))
+def test_a_command_is_one_line_that_says_what_it_was_given(one: Annotation) -> None:
     """The line is read back as the runner does: split at the second `::`, properties at commas, then unescaped."""
     (line,) = github_lines([one], ROOT)
     assert "\r" not in line
