@@ -113,7 +113,8 @@ def read_regular(path: Path, most_bytes: int, owners: Container[int] | None = No
     descriptor = os.open(path, os.O_RDONLY | OPEN_FLAGS)
     try:
         status = os.fstat(descriptor)
-        if owners is not None and (status.st_uid not in owners or status.st_nlink > 1):
+        linked = stat.S_ISREG(status.st_mode) and status.st_nlink > 1
+        if owners is not None and (status.st_uid not in owners or linked):
             raise ForeignFile(f"it belongs to user {status.st_uid}")
         if not stat.S_ISREG(status.st_mode):
             raise OSError("not a regular file")

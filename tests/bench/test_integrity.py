@@ -72,7 +72,7 @@ def agreement_of(
     reference: Callable[..., object], *args: object, setup: Callable[[], object] | None = None
 ) -> Agreement:
     arguments = VariedArguments.of(make_arguments(args, None, setup))
-    return Agreement(reference, arguments, Tolerance(), None, 2.0, False, "forward", torch.device("cpu"))
+    return Agreement(reference, arguments, Tolerance(), None, None, False, "forward", torch.device("cpu"))
 
 
 # the floor: 400 MB take a copy 100 us

@@ -198,7 +198,7 @@ def test_it(gpu_bench): gpu_bench.compare(product, product, (a,), names=("one", 
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ("timers=()", "compare(timers=()) is not valid: give different ones of profiler, events, graph"),
+        ("timers=()", "compare(timers=()) is not valid: give a list of different ones of profiler, events, graph"),
         ("timers='graph'", "compare(timers='graph') is not valid: *"),
         ("timers=('profiler', 'wall')", "compare(timers=('profiler', 'wall')) is not valid: *"),
         ("timers=('graph', 'graph')", "compare(timers=('graph', 'graph')) is not valid: *"),

@@ -501,18 +501,19 @@ PHASED = "gpu_bench.phases({'a': add(10.0), 'b': double}, args=(torch.ones(n),))
 
 
 def test_phases_spend_alpha_together(record_run: RecordRun) -> None:
+    """The two phases of an example share its alpha."""
     recorder = record_run(limited(PHASED, marks="max_time_us=30", given="n=st.sampled_from([1, 2, 4])"))
     (record,) = recorder.records
     assert sorted(item.example for item in record.measurements) == [f"n={n}" for n in (1, 1, 2, 2, 4, 4)]
     said = [each.sentence.rpartition(", ")[2] for item in record.measurements for each in item.verdicts]
-    assert said == [f"{percent} % interval)" for percent in (99.95, 99.95, 99.983, 99.983, 99.9917, 99.9917)]
+    assert said == [f"{percent} % interval)" for percent in (99.975, 99.975, 99.9917, 99.9917, 99.9958, 99.9958)]
 
 
 def test_phases_in_one_example_spend_one_after_the_other(record_run: RecordRun) -> None:
     body = f"{PHASED}; {PHASED}"
     recorder = record_run(limited(body, marks="max_time_us=30", given="n=st.just(1)"))
     said = [each.sentence for item in recorder.records[0].measurements for each in item.verdicts]
-    assert [each.rpartition(", ")[2] for each in said] == ["99.95 % interval)"] * 2 + ["99.983 % interval)"] * 2
+    assert [each.rpartition(", ")[2] for each in said] == ["99.975 % interval)"] * 2 + ["99.9917 % interval)"] * 2
 
 
 def test_phases_are_remembered(record_run: RecordRun) -> None:

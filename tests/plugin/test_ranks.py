@@ -8,6 +8,7 @@ import pytest
 import pytest_gpubench.bench.integrity
 import pytest_gpubench.bench.ranks
 from pytest_gpubench.results.model import Kernel, Timing
+from pytest_gpubench.stats.autocorrelation import independent_for_std
 from pytest_gpubench.stats.summary import std_interval
 from pytest_gpubench.timing.ranks import Ranks
 from tests.plugin.conftest import BenchRun, RecordRun
@@ -96,7 +97,7 @@ def test_the_spread_is_limited_over_the_reps_of_the_slowest(
     bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     take_samples(monkeypatch, NOISY_US)
-    interval = std_interval(NOISY_US, ALPHA)
+    interval = std_interval(NOISY_US, ALPHA, independent_for_std(NOISY_US))
     assert interval is not None
     mean_us = sum(NOISY_US) / len(NOISY_US)
     low, high = interval.low / mean_us, interval.high / mean_us

@@ -68,7 +68,7 @@ def request_of(
 ) -> FakeRequest:
     """Return a comparison with these ratios; limits: the speedup asked of each candidate."""
     agreement = Agreement(
-        max, VariedArguments.of(make_arguments()), Tolerance(), None, 2.0, False, "forward", DEVICE.torch_device
+        max, VariedArguments.of(make_arguments()), Tolerance(), None, None, False, "forward", DEVICE.torch_device
     )
     calls = {name: make_call(max, label=name) for name in ("ref", *ratios)}
     asked = Limits(min_speedup=limits or None)

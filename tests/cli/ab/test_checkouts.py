@@ -95,7 +95,7 @@ def test_three_dots_name_the_commit_where_head_left_a_branch(
     assert call("main...", "topic", "--rounds", "1") == 0
     assert f"BASE is main... ({left_at[:8]})" in capsys.readouterr().err
     git("switch", "--quiet", "--orphan", "other")
-    commit(git, {"us": "10"})
+    commit(git, {"us": "11"})  # of the same second, with the same files, it would be the same commit
     with pytest.raises(BadRequest, match="main and HEAD have no commit in common: fetch the whole history"):
         call("main...")
 
