@@ -1,4 +1,4 @@
-"""What a test holds in its hand: `gpu_bench`."""
+"""The object that a test gets: `gpu_bench`."""
 
 import inspect
 import threading

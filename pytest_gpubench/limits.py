@@ -1,4 +1,4 @@
-"""What a test may demand of its measurements."""
+"""The limits that a test may set on its measurements."""
 
 import math
 import re
@@ -79,7 +79,7 @@ def kernel_count(value: object) -> int:
 
 
 def forbidden_things(value: object) -> tuple[str, ...]:
-    """Return what is forbidden, each once, or raise ValueError saying what is wrong with it."""
+    """Return the forbidden operations, each once; raise ValueError for a value that is not legal."""
     legal = ", ".join(FORBIDDABLE)
     found = texts_in(value, f"of {legal}, as in ('memcpy', 'sync')")
     unknown = [each for each in found if each not in FORBIDDABLE]
@@ -103,7 +103,7 @@ def texts_in(value: object, which: str) -> tuple[str, ...]:
 
 
 def as_written(value: object) -> str:
-    """Return what a limit asks for, as a test may write it, the same in every process: sets have no order."""
+    """Return a limit as a test may write it, the same in every process: sets have no order."""
     return repr(tuple(sorted(value)) if isinstance(value, Set) else value)
 
 
@@ -157,7 +157,7 @@ def limit(check: Callable[[object], Any], help: str) -> Any:
 
 @dataclass(frozen=True)
 class Limits:
-    """What a test demands of each of its measurements; None stands for no demand."""
+    """The limits on each of a test's measurements; None is no limit."""
 
     max_rel_std: float | None = limit(
         fraction_below_one, "standard deviation of the reps over their mean, at most: 0.02 is 2 %"

@@ -46,7 +46,7 @@ class CurrentTest:
     measurements: list[Measurement] = field(default_factory=list)
     phases: list[Phases] = field(default_factory=list)
     gpus: int = 1
-    """How many it holds while it runs."""
+    """The number of GPUs that it holds while it runs."""
     source: str = ""
     extra_info: dict[str, Any] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
@@ -54,21 +54,21 @@ class CurrentTest:
     wider_scopes: list[str] = field(default_factory=list)
     """The fixtures that are being set up for more than this test, outermost first."""
     past: Callable[[DeviceFacts], BaselineLimit | None] = lambda facts: None
-    """Returns what the test is held against; None where it is held against nothing."""
+    """Returns the saved test and its tolerance; None if nothing is compared."""
     lost: list[str] = field(default_factory=list)
-    """What was raised in another thread than the test's, where pytest does not see it."""
+    """Errors raised in another thread than the test's, where pytest does not see them."""
     thread: int = field(default_factory=threading.get_ident)
-    """The one that pytest runs it in."""
+    """The thread that pytest runs it in."""
     earlier_threads: Sequence[threading.Thread] = field(
         default_factory=lambda: [each for each in threading.enumerate() if each is not threading.current_thread()]
     )
-    """Those that ran before the test began."""
+    """The threads that ran before the test began."""
     has_failed_part: bool = False
-    """Whether pytest was told of a subtest that failed."""
+    """True if pytest was told of a subtest that failed."""
     search: Search | NoSearch = field(default_factory=NoSearch)
-    """How public calls are carried out: by what examples share, where the test is under @given."""
+    """The search that carries out public calls: examples share measurements, if the test is under @given."""
     keys: KeyReader = field(default_factory=KeyReader)
-    """What its measurements are known by in a saved run."""
+    """The keys of its measurements in a saved run."""
     traces: set[Path] = field(default_factory=set)
     """The files that traces were written to."""
 
@@ -205,7 +205,7 @@ class CurrentTest:
 
     @property
     def has_numbers(self) -> bool:
-        """Whether anything was timed."""
+        """True if anything was timed."""
         return any(item.timing.measured for item in self.measurements)
 
 

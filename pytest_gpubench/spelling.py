@@ -48,11 +48,11 @@ HABITS: Mapping[str, Mapping[str, str]] = {
         "group": "--gpu-bench-group-by groups the table",
     },
 }
-"""By what was asked for the name: the answer."""
+"""The answers, by owner and by the name that does not exist."""
 
 
 def hint(owner: str, name: str, legal: Iterable[str], mark: str = "") -> str:
-    """Return what to write instead, after a colon; empty where nothing is alike.
+    """Return the right spelling, after a colon; empty if nothing is alike.
 
     mark: what a proposal ends with, `=` for keywords.
     """

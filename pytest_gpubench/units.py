@@ -13,7 +13,7 @@ BYTES_PER_UNIT = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40
 LONGEST_REPR = 300
 COLOUR = re.compile(r"(\x1b\[[0-9;]*m)")
 CI_COMMAND = re.compile(r"^:(?=:)|#(?=#\[|#vso\[)")
-"""Where GitHub Actions and Azure Pipelines find a command: `::` at the start of a line, `##[` anywhere."""
+"""The commands of GitHub Actions and Azure Pipelines: `::` at the start of a line, `##[` anywhere."""
 
 
 def round_to_digits(value: float, digits: int) -> str:

@@ -111,7 +111,7 @@ def _compare_objects(name: str, found: object, expected: object) -> Difference:
 
 
 def _tensor_problem(found: "torch.Tensor", expected: "torch.Tensor") -> str | None:
-    """Return why the elements of two tensors cannot be compared; None where they can."""
+    """Return the reason why the elements of two tensors cannot be compared; None if they can."""
     pairs = {
         "shape": (tuple(found.shape), tuple(expected.shape)),
         "dtype": (found.dtype, expected.dtype),

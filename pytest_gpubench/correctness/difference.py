@@ -31,7 +31,7 @@ class GoldenErrors:
 
 @dataclass(frozen=True)
 class Difference:
-    """How one output of the candidate differs from the reference's, or from golden where there is one."""
+    """The difference of one output of the candidate from the reference's, or from golden if it is given."""
 
     name: str
     passed: bool
@@ -49,14 +49,14 @@ class Difference:
     found: Number | None = None
     expected: Number | None = None
     unwritten: int = 0
-    """How many of the mismatched elements hold the bytes that `poison_free_memory` left."""
+    """The mismatched elements that hold the bytes that `poison_free_memory` left."""
     problem: str | None = None
     """Why nothing was subtracted: another structure, shape, dtype, device or layout, or unequal non-tensors."""
     golden: GoldenErrors | None = None
 
     @property
     def may_be_rounding(self) -> bool:
-        """Whether it fails by so little, between floats under a tolerance, that only the rounding may differ."""
+        """True if it fails by so little, between floats under a tolerance, that only the rounding may differ."""
         if self.passed or self.golden is not None or self.unwritten or not isinstance(self.found, (float, complex)):
             return False
         return bool(self.abs_diff and self.allowed and self.abs_diff <= ROUNDING_FACTOR * self.allowed)
@@ -88,7 +88,7 @@ class Difference:
 
     @property
     def sentence(self) -> str:
-        """What is wrong: how many elements, their share, the worst, where, what is allowed; `line` if it passed."""
+        """The mismatch: its elements, their share, the worst and its place, the tolerance; `line` if it passed."""
         if self.passed:
             return self.line
         if self.problem is not None:

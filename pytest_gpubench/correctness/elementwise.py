@@ -21,7 +21,7 @@ JudgedChunk = tuple["torch.Tensor", "torch.Tensor", "torch.Tensor"]
 
 @dataclass(frozen=True)
 class Rules:
-    """How the elements of all outputs are judged."""
+    """The rules for judging the elements of all outputs."""
 
     tolerance: Tolerance
     golden_factor: float

@@ -26,7 +26,7 @@ def flatten(value: object, name: str = "out") -> list[tuple[str, object]]:
 
 
 def _children(value: object) -> list[tuple[str, object]] | None:
-    """Return what a container holds, by the suffix of its name; None for a leaf."""
+    """Return the contents of a container, by the suffix of their names; None for a leaf."""
     import torch
 
     if isinstance(value, torch.Tensor):
@@ -37,7 +37,7 @@ def _children(value: object) -> list[tuple[str, object]] | None:
 
 
 def _pytree_children(value: object) -> list[tuple[str, object]] | None:
-    """Return what a container that torch knows holds; None for what torch does not know."""
+    """Return the contents of a container that torch knows; None for any other value."""
     from torch.utils import _pytree as pytree
 
     try:

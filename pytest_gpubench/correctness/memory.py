@@ -74,7 +74,7 @@ def moved_bytes(args: Sequence[object], kwargs: Mapping[str, object], outputs: o
 
 
 def length_of_union(ranges: Sequence[tuple[int, int]]) -> int:
-    """Return how many numbers lie in at least one of several ranges."""
+    """Return the count of numbers that lie in at least one of several ranges."""
     total = covered = 0
     for start, stop in sorted(ranges):
         total += max(0, stop - max(start, covered))

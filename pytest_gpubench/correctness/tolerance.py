@@ -55,7 +55,7 @@ class Tolerance:
 
     @property
     def is_default(self) -> bool:
-        """Whether each dtype has its own tolerances."""
+        """True if each dtype has its own tolerances."""
         return self.rtol is None
 
     def of(self, dtype: "torch.dtype") -> tuple[float, float]:

@@ -18,7 +18,7 @@ LEAST_OF_USE = 4
 """Fewer independent samples decide nothing, so they are not counted further."""
 MEDIAN_CAUTION = 3.0
 STD_CAUTION = 2.0
-"""By what factor an estimated excess of the autocorrelation time is widened, since few samples estimate it poorly."""
+"""The factor that widens an estimated excess of the autocorrelation time: few samples estimate it poorly."""
 
 
 def independent_for_median(samples: Sequence[float]) -> int:

@@ -1,4 +1,4 @@
-"""Where a series of runs changed its level, for good or for a while."""
+"""Changes of level in a series of runs, for good or for a while."""
 
 import math
 import random
@@ -27,13 +27,13 @@ class ChangePoint:
     """A change of level between two runs of a series."""
 
     index: int
-    """Of the first value at the new level."""
+    """The index of the first value at the new level."""
     ratio: float
     """The median of the new level over that of the one before: above 1 where values grew."""
 
 
 def change_points(values: Sequence[float], alpha: float = 0.01) -> list[ChangePoint]:
-    """Return where the level of a series changed, in order; values are positive, say medians in microseconds.
+    """Return the changes of a series' level, in order; values are positive, such as medians in microseconds.
 
     The series is halved as in e-divisive (Matteson and James, A nonparametric approach for multiple change point
     analysis of multivariate data, Journal of the American Statistical Association 109, 2014), which MongoDB looks for

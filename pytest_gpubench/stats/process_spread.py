@@ -48,9 +48,9 @@ class ProcessSpread:
 
 
 UNKNOWN_TIME = ProcessSpread(0.003, PRIOR_FREEDOM[-1])
-"""Of a time, where nothing was saved twice."""
+"""The spread of a time where nothing was saved twice."""
 UNKNOWN_SPEEDUP = ProcessSpread(0.003 * math.sqrt(2), PRIOR_FREEDOM[-1])
-"""Of a speedup: both of its arms differ."""
+"""The spread of a speedup: both of its arms differ."""
 
 
 def spread_of(*groups: Sequence[float]) -> ProcessSpread | None:

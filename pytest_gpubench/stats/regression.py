@@ -25,19 +25,19 @@ Metric = Literal["median", "mean", "q1", "q3"]
 
 QUARTERS: dict[str, int] = {"q1": 1, "median": 2, "q3": 3}
 LEAST_FOR_MEAN = 10
-"""Of fewer samples the variance says too little about a distribution that may have a tail."""
+"""The fewest samples for a mean: the variance of fewer says too little about a distribution's tail."""
 LARGEST_LOG_RATIO = 300.0
 """No two times that were measured differ by a factor of e^300."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """How many times as long a statistic of the new run is as that of the old run, and how certain that is."""
+    """The ratio of a statistic of the new run to that of the old run, with its interval."""
 
     ratio: float
     """New over old of a time, old over new of a speedup: above 1 is slower."""
     interval: Interval | None
-    """Of that ratio; None where there are too few samples for alpha."""
+    """The ratio's interval; None if there are too few samples for alpha."""
     metric: str
     alpha: float
     """The chance, at most, that the lower end is above the truth; likewise for the upper end below it."""
@@ -45,7 +45,7 @@ class Change:
     """The statistic of the old run: microseconds, or a speedup."""
     new: float = math.nan
     difference: Interval | None = None
-    """Of new less old in microseconds, as `interval`; None for speedups too."""
+    """The interval of new less old in microseconds, as `interval`; None for speedups too."""
     counts: tuple[int, int] = (0, 0)
     """The samples of the old and the new run; of several sessions, those of one."""
     sessions: tuple[int, int] = (1, 1)

@@ -1,4 +1,4 @@
-"""How much runs of the same code differ on this machine, and the smallest slowdown that can be told from that."""
+"""The spread between runs of the same code on this machine, and the smallest slowdown that stands out from it."""
 
 import math
 import statistics
@@ -18,9 +18,9 @@ class RunNoise:
     """The spread between runs of the same code."""
 
     spread: float
-    """Of the log-ratio of a pair of runs: the standard deviation in the typical measurement."""
+    """The standard deviation of the log-ratio of a pair of runs, in the typical measurement."""
     measurements: int
-    """How many it was estimated from."""
+    """The number of measurements that it was estimated from."""
 
     def smallest_change(self, pairs: int, alpha: float) -> float:
         """Return the smallest slowdown that so many pairs tell from none, 9 times in 10; infinite for a single pair.

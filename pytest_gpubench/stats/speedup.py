@@ -104,12 +104,12 @@ def pooled(log_ratios: Sequence[float], block: int) -> tuple[float, ...]:
 
 @dataclass(frozen=True)
 class SpeedupEstimate:
-    """How many times as fast as the reference a candidate is, and how certain that is."""
+    """The speedup of a candidate over the reference, with its interval."""
 
     ratio: float
     """Reference time over candidate time, the median over the quads; above 1 where the candidate is faster."""
     interval: Interval | None
-    """Of that ratio, as a verdict uses it; None where there are too few quads for alpha."""
+    """The ratio's interval, as a verdict uses it; None if there are too few quads for alpha."""
     quads: int
     """The samples it is made of: quads, or blocks of them where a coarse clock asks for it."""
     alpha: float

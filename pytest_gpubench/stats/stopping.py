@@ -24,13 +24,13 @@ MAX_TICK_US = 0.1
 
 @dataclass
 class Budget:
-    """What a measurement may take: exactly `reps`, or until all is decided within `max_time_s`."""
+    """The budget of a measurement: exactly `reps`, or until all is decided within `max_time_s`."""
 
     reps: int | None
     precision: float
     max_time_s: float
     rep_cost_s: float
-    """What one rep costs on the host, as far as it is known."""
+    """The cost of one rep on the host, as far as it is known."""
     spent_s: float = 0.0
     taken: int = 0
     """The reps that were paid for with `spent_s`."""
@@ -51,7 +51,7 @@ class Budget:
 
 
 def next_batch(budget: Budget, samples_us: Sequence[float], decided: bool) -> int:
-    """Return how many more reps to take; 0 when it is enough."""
+    """Return the number of further reps to take; 0 to stop."""
     taken = len(samples_us)
     if budget.reps is not None:
         return max(0, budget.reps - taken)

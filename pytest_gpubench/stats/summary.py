@@ -1,4 +1,4 @@
-"""What a handful of samples says about the distribution they come from."""
+"""Statistics of a few samples, and intervals for those of their distribution."""
 
 import math
 import statistics

@@ -1,4 +1,4 @@
-"""By how much a test may be slower than it was."""
+"""Tolerances for slower tests."""
 
 import math
 import re
@@ -14,7 +14,7 @@ METRICS = ("speedup", "median", "mean", "q1", "q3")
 
 @dataclass(frozen=True)
 class RegressionTolerance:
-    """By how much a statistic may be slower than in the baseline: relative or in microseconds, one of the two."""
+    """The slowdown of a statistic that is tolerated: relative or in microseconds, one of the two."""
 
     metric: str
     """One of METRICS; "speedup" stands for "median" where there is no reference."""

@@ -1,4 +1,4 @@
-"""Which of several sizes a number goes with, and how."""
+"""The size, of several, that a number depends on most, and the trend."""
 
 import math
 import statistics
@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 LEAST_POINTS = 5
 LEAST_VALUES = 3
-"""Of fewer examples, or fewer values of a size among them, nothing is said."""
+"""The fewest examples, and the fewest values of a size among them, for a trend."""
 LEAST_STRENGTH = 0.3
-"""Of a weaker rank correlation nothing is said."""
+"""The weakest rank correlation for a trend."""
 MOST_STEPS = 8
 
 

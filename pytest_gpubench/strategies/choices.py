@@ -12,14 +12,14 @@ from hypothesis.strategies import SearchStrategy
 from pytest_gpubench.strategies.arguments import check_name
 
 LAYOUTS = ("contiguous", "transposed", "sliced", "expanded", "offset", "unaligned")
-"""How a tensor can lie in memory; see `tensor` for what each means."""
+"""The layouts of a tensor in memory; `tensor` explains each."""
 
 VALUES = ("normal", "zeros", "equal_rows", "peaked", "large", "denormal", "inf", "nan")
-"""What a tensor can hold; see `tensor` for what each means."""
+"""The kinds of values in a tensor; `tensor` explains each."""
 
 FINITE_VALUES = VALUES[:-2]
 WHOLE_VALUES = ("normal", "zeros", "equal_rows", "large")
-"""What a tensor of integers or bools can hold."""
+"""The kinds of values in a tensor of integers or bools."""
 
 FLOATS = ("float32", "float16", "bfloat16", "float64", "float8_e4m3fn", "float8_e5m2")
 WHOLES = ("int8", "int16", "int32", "int64", "uint8", "bool")

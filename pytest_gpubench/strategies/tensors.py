@@ -20,21 +20,21 @@ PADDING = 16
 
 OFFSET_BYTES = 256
 PEAK = 30.0
-"""How far a row's peak is above the rest, whose softmax is then about 1e-12 in all."""
+"""The height of a row's peak above the rest, whose softmax is then about 1e-12 in all."""
 
 RARE = 1024
 """One value in so many, and at least one, is infinite or NaN."""
 
 
 class OutOfMemoryPolicy(Protocol):
-    """How a running search treats a drawn tensor that does not fit into memory."""
+    """A running search's policy for drawn tensors that do not fit into memory."""
 
     def __call__(self, text: str, sizes: Mapping[str, int], make: Callable[[], object]) -> object:
         """Return what `make` makes, or reject the example; its text and sizes are for the report."""
 
 
 out_of_memory_policies: list[OutOfMemoryPolicy] = []
-"""Those of the running searches, the innermost last."""
+"""The policies of the running searches, the innermost last."""
 
 
 @dataclass(frozen=True)

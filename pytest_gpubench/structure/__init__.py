@@ -1,4 +1,4 @@
-"""What a call does besides its kernels: where it waits for the GPU, what memory it takes, whether it repeats itself.
+"""A call beyond its kernels: its waits for the GPU, its memory, and whether its outputs repeat.
 
 All of it is counted in untimed calls.
 """

@@ -1,4 +1,4 @@
-"""What GPU memory a call takes.
+"""The GPU memory that a call takes.
 
 torch's caching allocator counts what is taken from it, on one device. Memory that other libraries take does not show in
 it; nor does what a CUDA graph of torch.compile's uses in its own pool.
@@ -45,7 +45,7 @@ class Meter:
         self.after = self._counters()
 
     def memory(self, call: Call) -> AllocatedMemory | None:
-        """Return what was taken; None where the allocator does not count."""
+        """Return the memory taken; None if the allocator does not count it."""
         if self.prepared is None or "allocation.all.allocated" not in self.after:
             return None
         grown = {name: self.after[name] - self.before.get(name, 0) for name in self.after}

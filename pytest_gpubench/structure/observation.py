@@ -1,4 +1,4 @@
-"""What a call does on a GPU, as torch, Python and the profiler's record of the CUDA runtime see it.
+"""Waits and memory of a call on a GPU, as torch, Python and the profiler's record of the CUDA runtime show them.
 
 The record has every wait and every cudaMalloc of any library and thread, but not from which line; what the profiler
 itself does is known from a session around nothing.
@@ -22,7 +22,7 @@ VERSION = re.compile(r"(?:_v\d+)?(?:_ptsz|_ptds)?$")
 
 
 def observe(call: Call, device: Device) -> Observed | None:
-    """Return what a call does on the device, from one untimed call or, where it may leak, two; None on a CPU.
+    """Return a call's waits and memory, from one untimed call or, if it may leak, two; None on a CPU.
 
     The call has to be warm. Resets torch's peak memory counters. Raises ProfilerBusy where another profiler is on.
     """
@@ -46,7 +46,7 @@ def call_watched(timed: Callable[[], object], waits: list[Wait], meter: Meter) -
 
 
 def runtime_calls(device: Device, function: Callable[[], object]) -> "Counter[str]":
-    """Return how often each function of the CUDA runtime was called, the profiler's own calls among them."""
+    """Return the calls of each function of the CUDA runtime, the profiler's own among them."""
     from pytest_gpubench.timing.profiler import open_profile, start_profile, stop_profile
     from pytest_gpubench.timing.startup import wait_for_startup
 

@@ -1,4 +1,4 @@
-"""Whether a call repeats itself, bit by bit."""
+"""The check that a call repeats itself, bit by bit."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -70,7 +70,7 @@ def differing(first: Mapping[str, object], second: Mapping[str, object]) -> list
 
 @dataclass
 class Run:
-    """What one call found and left, as checksums by name."""
+    """The inputs and outputs of one call, as checksums by name."""
 
     prepared: Prepared
     before: dict[str, object]
@@ -105,14 +105,14 @@ class Run:
 
 
 def _states_of(leaves: Sequence[tuple[str, object]]) -> dict[str, object]:
-    """Return what is remembered of leaves: checksums of tensors, plain values themselves, nothing of other objects."""
+    """Return the state of leaves: checksums of tensors, plain values themselves, nothing of other objects."""
     tensors = {name: _state_of(tensor) for name, tensor in tensors_of(leaves)}
     plain = {name: repr(leaf) for name, leaf in leaves if isinstance(leaf, (bool, int, float, complex, str, bytes))}
     return {**tensors, **plain}
 
 
 def _state_of(tensor: "torch.Tensor") -> object:
-    """Return what two tensors share that are the same bit by bit."""
+    """Return a checksum, equal for tensors that are the same bit by bit."""
     try:
         value = None if tensor.is_meta else checksum(tensor)
     except (KeyError, RuntimeError):  # a tensor of a kind that has no bits to read

@@ -1,4 +1,4 @@
-"""Where the host waits for the GPU.
+"""Waits of the host for the GPU.
 
 torch's sync debug mode sees torch's own operations wait (`.item()`, `.cpu()`, `nonzero`, `Stream.synchronize`), and the
 stack tells where. It does not see `torch.cuda.synchronize` and `Event.synchronize`: calls of those from Python are seen
