@@ -115,17 +115,15 @@ def all_rows(record: TestRecord) -> list[Row]:
     return [candidates.get(id(item)) or Row(record, item) for item in record.measurements]
 
 
-def fold(
-    rows: Iterable[Row], pick: "Callable[[Sequence[Row]], Row] | None" = None, most: float = MOST_ROWS_PER_FUNCTION
-) -> list[Row]:
-    """Return the rows of a test, one row for a function that has more than `most` rows or was called with examples.
+def fold(rows: Iterable[Row], pick: "Callable[[Sequence[Row]], Row] | None" = None) -> list[Row]:
+    """Return the rows of a test, one row for a function that has very many or was called with examples.
 
     pick: chooses that row; None is `worst`.
     """
     kept = []
     for members in repeats(rows):
         of_examples = len(members) > 1 and all(row.measurement.example for row in members)
-        if len(members) <= most and not of_examples:
+        if len(members) <= MOST_ROWS_PER_FUNCTION and not of_examples:
             kept += members
         else:
             kept.append(stand_for(members, (pick or worst)(members)))
