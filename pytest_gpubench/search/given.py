@@ -10,7 +10,6 @@ from pytest_gpubench.errors import annotate
 from pytest_gpubench.search.coverage import without_our_lines
 from pytest_gpubench.search.example import Example, example_of
 from pytest_gpubench.search.out_of_memory import ContextLost, Examples, OnOutOfMemory
-from pytest_gpubench.strategies.tensors import made_of, out_of_memory_policies
 from pytest_gpubench.timing.compilations import counting_compilations
 
 __tracebackhide__ = True
@@ -36,6 +35,8 @@ def intercepting_examples(
     if handle is None or inner is None:
         yield
         return
+
+    from pytest_gpubench.strategies.tensors import made_of, out_of_memory_policies  # imports hypothesis
 
     owner = getattr(function, "__self__", None)
     examples = Examples(on_out_of_memory)

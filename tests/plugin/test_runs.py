@@ -91,16 +91,20 @@ def test_it():
     pytester.runpytest_subprocess("-p", "no:cacheprovider").assert_outcomes(passed=1)
 
 
-def test_importing_the_plugin_loads_nothing_heavy() -> None:
-    code = """
+@pytest.mark.parametrize(
+    ("module", "expected"),
+    [("plugin.hooks", ["pytest_gpubench"]), ("running_test", ["msgspec", "pytest_gpubench"])],  # hypothesis for @given
+)
+def test_importing_loads_nothing_heavy(module: str, expected: list[str]) -> None:
+    code = f"""
 import sys, pytest
 before = set(sys.modules)
-import pytest_gpubench.plugin.hooks
-loaded = {name.split(".")[0] for name in set(sys.modules) - before}
+import pytest_gpubench.{module}
+loaded = {{name.split(".")[0] for name in set(sys.modules) - before}}
 print(sorted(loaded - sys.stdlib_module_names))
 """
     output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert output.strip() == "['pytest_gpubench']"
+    assert output.strip() == str(expected)
 
 
 def test_values_in_reports_are_plain(pytester: pytest.Pytester) -> None:
