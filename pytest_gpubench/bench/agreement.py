@@ -1,4 +1,4 @@
-"""Whether a candidate does what its reference does, before and after it is timed."""
+"""The check that a candidate agrees with its reference, before and after it is timed."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -41,13 +41,13 @@ __tracebackhide__ = True
 Function = Callable[..., object]
 Golden = Literal["float64"] | Function | None
 GOLDEN_FACTOR = 2.0
-"""How many times the reference's error a candidate may have, where the test does not say."""
+"""The multiple of the reference's error that a candidate may have by default."""
 ROUNDING_HINT = 'if only rounding differs, compare with golden="float64", or give rtol= and atol='
 
 
 @dataclass(frozen=True)
 class Ran:
-    """What a function returned, and the gradients of its inputs where they were asked for."""
+    """The outputs of a function, and the gradients of its inputs if they were asked for."""
 
     outputs: object
     gradients: dict[str, "torch.Tensor | None"]
@@ -81,11 +81,11 @@ class Agreement:
     golden: Golden
     golden_factor: float | None
     grads: bool
-    """Whether gradients have to be compared; where `backward` is timed they are, if any input requires one."""
+    """True if gradients have to be compared; where `backward` is timed they are, if any input requires one."""
     backward: Backward
     device: "torch.device"
     remarks: list[str] = field(default_factory=list)
-    """What else the functions have shown."""
+    """Remarks on the functions."""
 
     def __post_init__(self) -> None:
         if self.golden is not None and self.golden != "float64" and not callable(self.golden):
@@ -97,7 +97,7 @@ class Agreement:
 
     @property
     def variation(self) -> Variation:
-        """What gives the arguments other values."""
+        """The variation of the arguments' values."""
         return self.arguments.variation
 
     def run_reference(self) -> Ran:

@@ -31,7 +31,7 @@ from pytest_gpubench.verdict.time import Judgement
 __tracebackhide__ = True
 
 OutputLines = Mapping[str, tuple[str, ...]]
-"""By candidate, a line for each of its outputs."""
+"""A line for each output of each candidate."""
 DECLARED = [row.name for row in fields(Limits)]
 TIMERS = ("profiler", "events", "graph")
 
@@ -45,7 +45,7 @@ class Judges:
 
     @property
     def failed(self) -> bool:
-        """Whether a limit is broken."""
+        """True if a limit is broken."""
         return self.time.failed or self.speedup.failed
 
     def look(self, timing: Timing, log_ratios: Sequence[float], looks: tuple[int, ...]) -> bool:
@@ -75,7 +75,7 @@ class CompareRequest(Request[Comparison]):
 
     @property
     def remarks(self) -> Sequence[str]:
-        """What else its functions have shown."""
+        """Remarks on its functions."""
         return self.agreement.remarks
 
     @property

@@ -1,4 +1,4 @@
-"""What makes a number invalid: clocks that were tampered with, memory faster than memory is, results remembered."""
+"""Checks that make a number INVALID: replaced clocks, memory faster than its peak, remembered results."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext

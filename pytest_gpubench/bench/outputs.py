@@ -29,9 +29,9 @@ class OutputRecorder:
     last: dict[str, object] = field(default_factory=dict)
     saved: set[str] = field(default_factory=set)
     given: dict[str, tuple[tuple[object, ...], dict[str, object]]] = field(default_factory=dict)
-    """What the last timed call was called with, where that can be told."""
+    """The arguments of the last timed call, if they are known."""
     copying: bool = False
-    """Whether every output is copied before the next call: torch.compile's CUDA graphs overwrite theirs."""
+    """True to copy every output before the next call: torch.compile's CUDA graphs overwrite theirs."""
     calls: Counter[str] = field(default_factory=Counter)
     latest: str = ""
     spare: object = None

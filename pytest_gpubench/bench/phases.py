@@ -36,7 +36,7 @@ LEAST_ROUNDS = 6
 
 @dataclass(frozen=True)
 class PhasesRequest(Request[Phases]):
-    """What `phases` asks for: each phase and, as the last call, the whole."""
+    """A call of `phases`: each phase and, as the last function, the whole."""
 
     whole: str = ""
     """The label of the whole; empty where none was given."""
@@ -58,7 +58,7 @@ class PhasesRequest(Request[Phases]):
 
     @property
     def inspection(self) -> Inspection:
-        """What its calls are looked through for; their bytes and operations cannot be given."""
+        """The inspection of its calls, whose bytes and operations cannot be given."""
         return Inspection(self.settings, self.device, self.limits, takes_work=False)
 
     def measure(self, say: Say, measured: list[Measurement]) -> Phases:

@@ -29,12 +29,12 @@ LEAST_CPU_RANKS = 16
 
 @dataclass(frozen=True)
 class RanksRequest(Request[Ranks]):
-    """What `ranks` asks for: one call, in as many processes."""
+    """A call of `ranks`: one function, in several processes."""
 
     job: Job
     world_size: int
     gpus: int
-    """How many the test holds."""
+    """The number of GPUs that the test holds."""
     has_baseline = False
 
     def __post_init__(self) -> None:

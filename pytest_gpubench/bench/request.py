@@ -18,14 +18,14 @@ from pytest_gpubench.timing.interpreter import counting_launches
 __tracebackhide__ = True
 
 Say = Callable[[str], None]
-"""Told what goes on, for a progress line."""
+"""Called with the current step, for a progress line."""
 T = TypeVar("T")
-"""What the public call returns."""
+"""The type that the public call returns."""
 
 
 @dataclass(frozen=True)
 class Request(ABC, Generic[T]):
-    """What one public call asks for."""
+    """One public call: its functions, settings and limits."""
 
     settings: Settings
     device: Device
@@ -33,22 +33,22 @@ class Request(ABC, Generic[T]):
     given: object
     """The arguments of the functions, which tell it from other requests for the same ones."""
     calls: Mapping[str, Call]
-    """By label."""
+    """The calls by label."""
     role: ClassVar[Literal["", "candidate"]] = ""
     """The role of the functions that limits are judged for."""
     has_baseline: ClassVar[bool] = True
-    """Whether its measurements are compared with a saved run."""
+    """True if its measurements are compared with a saved run."""
     is_traced: ClassVar[bool] = False
-    """Whether traces of its calls are written, where traces are wanted."""
+    """True if traces of its calls are written on request."""
 
     @property
     def title(self) -> str:
-        """What messages call it."""
+        """Its name in messages."""
         return " and ".join(self.calls)
 
     @property
     def remarks(self) -> Sequence[str]:
-        """What the run should say at its end of functions that were called."""
+        """Remarks on the functions, for the end of the run."""
         return ()
 
     @property
@@ -58,7 +58,7 @@ class Request(ABC, Generic[T]):
 
     @property
     def inspection(self) -> Inspection:
-        """What its calls are looked through for."""
+        """The inspection of its calls."""
         return Inspection(self.settings, self.device, self.limits)
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""What a timed call moves and computes, known before its reps, and what it launches and waits for, seen after them."""
+"""The work of a timed call: bytes and operations before its reps, kernels and waits after them."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,15 +27,15 @@ __tracebackhide__ = True
 
 @dataclass(frozen=True)
 class Work:
-    """What a call has to do, at least; None stands for unknown."""
+    """The least work of a call; None stands for unknown."""
 
     moved_bytes: int | None = None
     """0 where all its tensors are empty."""
     read_share: float | None = None
-    """Of those bytes, the part that is read."""
+    """The share of those bytes that is read."""
     flops: int | None = None
     dtype: str | None = None
-    """What most operations multiply."""
+    """The dtype that most operations multiply."""
 
 
 def work_of(
@@ -95,22 +95,22 @@ def check_work(given_bytes: object, given_flops: object) -> None:
 
 @dataclass(frozen=True)
 class Inspection:
-    """What is looked for, by which rules."""
+    """The settings and limits that a call is inspected for."""
 
     settings: Settings
     device: Device
     limits: Limits
     takes_work: bool = True
-    """Whether bytes= and flops= can be given."""
+    """True if bytes= and flops= can be given."""
 
     @property
     def wants_bytes(self) -> bool:
-        """Whether a limit is on the bytes that a call moves in its time."""
+        """True if a limit is on a call's bytes a second."""
         return self.limits.min_gbps is not None or self.limits.min_peak_fraction is not None
 
     @property
     def wants_flops(self) -> bool:
-        """Whether a limit is on the operations of a call."""
+        """True if a limit is on a call's operations."""
         return self.limits.min_tflops is not None or self.limits.min_peak_fraction is not None
 
     def peaks(self, work: Work) -> Peaks | None:

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from pytest_gpubench.timing.base import Timer
 
 ALPHA = 0.001
-"""That of a limit, unless told otherwise."""
+"""The default of limits."""
 QUADS = 40
 AIMED_US = (2.0, 20.0, 200.0, 2000.0)
-"""How long the kernels take that are compared with themselves."""
+"""The times of the kernels that are compared with themselves."""
 EMPTY_US = 2.0
 """The time of a kernel that moves hardly any memory."""
 ELEMENT_BYTES = 4

@@ -19,7 +19,7 @@ EXAMPLES = """export latest --format csv -o run.csv
 export main --format markdown
 export 3 --format pytest-benchmark -o benchmark.json"""
 FORMULA_STARTS = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
-"""What a spreadsheet takes for the beginning of a formula, in full width too."""
+"""Characters that begin a formula in a spreadsheet, in full width too."""
 
 Cell = str | int | float | None
 

@@ -33,7 +33,7 @@ METRICS: dict[str, Callable[[Measurement], float | None]] = {
 
 
 class Key(NamedTuple):
-    """What makes measurements of several runs the same one, in the order in which they are shown."""
+    """The identity of a measurement over several runs; series are shown in the order of keys."""
 
     device: str
     nodeid: str
@@ -48,7 +48,7 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True)
 class Point:
-    """What one run says of a measurement."""
+    """A measurement in one run."""
 
     number: int
     date: str
@@ -56,7 +56,7 @@ class Point:
     measurement: Measurement
     source: str
     value: float | None
-    """Of the metric; None where there is none that is known to be right."""
+    """The metric's value; None if there is no valid one."""
 
 
 def add(commands: Commands) -> None:

@@ -1,4 +1,4 @@
-"""What a command writes: text and tables on standard output or in a file, and what it says beside them."""
+"""Output of commands: text and tables on standard output or in a file, messages on standard error."""
 
 import os
 import sys

@@ -21,7 +21,7 @@ OWN_ERRORS = "pytest_gpubench.errors."
 """The module name of our errors, which tells a reader nothing."""
 OWN_ERROR = re.compile(rf"^(E *)?{re.escape(OWN_ERRORS)}", re.MULTILINE)
 OWN_FAILURES = ("LimitBroken: ", "WrongResult: ")
-"""What begins a message whose sentence says as much."""
+"""The beginnings of messages whose sentence says enough without them."""
 
 
 class Failures:
@@ -31,9 +31,9 @@ class Failures:
         self.config = config
         self.results = results
         self.messages: dict[str, str] = {}
-        """By test that failed."""
+        """The message of each test that failed."""
         self._places: dict[str, tuple[str, int | None]] = {}
-        """By perf test: file, and line, counted from 1."""
+        """The file of each perf test, and its line, counted from 1."""
         self._failed_lines: dict[str, int | None] = {}
 
     @pytest.hookimpl(wrapper=True)

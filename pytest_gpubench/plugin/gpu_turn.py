@@ -57,11 +57,11 @@ class GpuTurns:
         self.pin = pin
         self.held: HeldGpus | None = None
         self.warnings: list[str] = []
-        """Those of the running test."""
+        """Warnings of the running test."""
         self._next_warnings = [pin.problem] if pin is not None and pin.problem is not None else []
-        """Those of the next test that takes a turn."""
+        """Warnings for the next test that takes a turn."""
         self._refusal: Exception | None = None
-        """What was raised before the running test's setup, which raises it."""
+        """The error from before the running test's setup, which raises it."""
         self._visible: tuple[str, ...] | None = None
         self._claims: dict[str, Claim] = {}
         self._ended_s = -1e9
@@ -69,7 +69,7 @@ class GpuTurns:
 
     @property
     def _measures(self) -> bool:
-        """Whether the run measures at all: nothing else needs a turn."""
+        """True if the run measures at all: nothing else needs a turn."""
         return not self.settings.disable and self.settings.timer != "scripted"
 
     @property

@@ -1,4 +1,4 @@
-"""What pytest knows of a test: whether it measures, its parameters, and a hash of its source."""
+"""Facts about a pytest item: whether it measures, its parameters, and a hash of its source."""
 
 import ast
 import hashlib

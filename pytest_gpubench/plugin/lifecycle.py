@@ -42,10 +42,10 @@ class Lifecycle:
         self._item: pytest.Item | None = None
         self._test: CurrentTest | None = None
         self._marks: MergedMarks | None = None
-        """Those of the test when they were last read: fixtures and the test itself may add some."""
+        """The test's marks when they were last read: fixtures and the test itself may add some."""
         self._phase: Literal["setup", "call", "teardown"] = "setup"
         self._in_call = False
-        """Whether the test's own function runs: what is reported then is a part of it, such as a subtest."""
+        """True while the test's own function runs: a report then is of a part of it, such as a subtest."""
         self._wider_fixtures: list[str] = []
         self._bench: GpuBench | None = None
         self._terminal = terminal.open_terminal(config)

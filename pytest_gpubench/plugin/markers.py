@@ -24,7 +24,7 @@ class MergedMarks:
     limits: Limits
     settings: dict[str, object]
     gpus: int
-    """How many GPUs the test needs for itself at once."""
+    """The number of GPUs that the test needs for itself at once."""
 
 
 def describe() -> list[str]:

@@ -25,7 +25,7 @@ class Pin:
     problem: str | None = None
     """Why CUDA shows other GPUs than these; None where it does not."""
     wide: bool = False
-    """Whether CUDA shows the other GPUs too."""
+    """True if CUDA shows the other GPUs too."""
 
     @property
     def uuids(self) -> tuple[str, ...]:

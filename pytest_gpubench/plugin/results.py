@@ -24,27 +24,27 @@ class Results:
         self.selected: set[str] = set()
         """The perf tests of the run."""
         self.silent: dict[str, str] = {}
-        """By skipped or xfailed test whose limits nothing was judged by: the reason."""
+        """For each skipped or xfailed test with limits that were not judged, the reason."""
         self._records: dict[tuple[str, str], TestRecord] = {}
-        """By test and worker."""
+        """Records by test and worker."""
         self._runs: Counter[tuple[str, str]] = Counter()
-        """How often each test was run."""
+        """The number of runs of each test."""
         self._order: dict[str, int] = {}
         self._shortfall: str | None = None
 
     @property
     def records(self) -> "list[TestRecord]":
-        """What each test measured, in the order in which pytest collected them."""
+        """The record of each test, in the order in which pytest collected them."""
         return sorted(self._records.values(), key=lambda record: self._order.get(record.nodeid, 0))
 
     @property
     def has_numbers(self) -> bool:
-        """Whether anything was timed."""
+        """True if anything was timed."""
         return any(item.timing.measured for record in self._records.values() for item in record.measurements)
 
     @property
     def has_findings(self) -> bool:
-        """Whether anything was timed or judged."""
+        """True if anything was timed or judged."""
         items = [item for record in self._records.values() for item in record.measurements]
         return any(item.timing.measured or item.verdicts for item in items)
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pytest_gpubench.results.model import SavedRun
 
 HISTORY_RUNS = 50
-"""How many saved runs of each GPU model the page shows."""
+"""The number of saved runs of each GPU model on the page."""
 NO_TRACE = "there is no trace of "
 """The beginning of the warning that a trace could not be taken."""
 
@@ -40,7 +40,7 @@ class OutputFiles:
         self._interrupted = False
         self.saved: list[Path] = []
         self._lines: list[tuple[str, bool]] = []
-        """What is said at the end, and whether it is a failure."""
+        """The lines at the end of the run, each with True for a failure."""
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Write the files; one that cannot be written fails the run after the others were tried."""

@@ -37,7 +37,7 @@ FIRST_ONLY: dict[str, Any] = {
 """The settings that only the first session follows, at what they are in the others."""
 TAIL_LINES = 15
 END_S = 10.0
-"""How long an interrupted session may take to end by itself."""
+"""The time in which an interrupted session may end by itself."""
 TESTS_RAN = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
 
 

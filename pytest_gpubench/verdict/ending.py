@@ -1,4 +1,4 @@
-"""What a limit does to its test where it ended without PASS, FAIL or INVALID: decided here and nowhere else.
+"""The effect on a test of a limit that ended without PASS, FAIL or INVALID: decided here and nowhere else.
 
 The table of `docs/ci.md` shows the same to users, and its test reads that table.
 """
@@ -18,7 +18,7 @@ Action = Literal["fail", "warn", "ignore"]
 
 
 class Ending(str, Enum):
-    """How a limit can end without PASS, FAIL or INVALID."""
+    """The ways in which a limit can end without PASS, FAIL or INVALID."""
 
     INCONCLUSIVE = "inconclusive"
     NOT_JUDGED = "not judged"
@@ -37,7 +37,7 @@ class Ending(str, Enum):
 
 @dataclass(frozen=True)
 class Rule:
-    """What an ending does to its test, and how to have it otherwise."""
+    """The effect of an ending on its test, and the setting that changes it."""
 
     action: Action
     remedy: str
@@ -58,7 +58,7 @@ MISSING = {"host": Ending.OTHER_HOST, "no run": Ending.NO_RUN, "not asked": Endi
 
 
 def rule_for(ending: Ending, settings: Settings) -> Rule:
-    """Return what an ending does to its test."""
+    """Return the effect of an ending on its test."""
     missing = settings.missing_baseline
     values: Mapping[Ending, str] = {
         Ending.INCONCLUSIVE: settings.inconclusive,

@@ -22,13 +22,13 @@ class RateRules:
     alpha: float
     enforced: bool = True
     peaks: Peaks | None = None
-    """Those of this GPU; None where they could not be measured, as on a CPU."""
+    """The peaks of this GPU; None if they could not be measured, as on a CPU."""
     dtype: str | None = None
-    """What is multiplied, as in `peak_fraction`."""
+    """The dtype that is multiplied, as in `peak_fraction`."""
     read_share: float | None = None
     """As in `peak_fraction`."""
     takes_work: bool = True
-    """Whether what measures the call takes bytes= and flops=."""
+    """True if the measuring call takes bytes= and flops=."""
 
     def judge(self, timing: Timing, limits: Limits, spent: float | None = None) -> tuple[Verdict, ...]:
         """Judge a measured timing by each limit on a rate.

@@ -1,4 +1,4 @@
-"""How a measurement has changed since an older one, and whether that is tolerated.
+"""The change of a measurement since an older one, and its verdict.
 
 Everything that compares old with new asks here: a running test, `pytest-gpubench compare`, `ab`, and the page.
 """
@@ -34,9 +34,9 @@ from pytest_gpubench.verdict.decision import OUTCOMES, judged_by
 __tracebackhide__ = True
 
 PROFILER_TICK_US = 0.032
-"""Of the clock that kernels are timed with; `needed_batch` says why it matters."""
+"""The tick of the clock that kernels are timed with; `needed_batch` says why it matters."""
 ROUNDED_US = 0.0015
-"""By how much whole nanoseconds may miss a multiple of the tick."""
+"""The distance of whole nanoseconds from a multiple of the tick, at most."""
 OTHER_REGIME = 10.0
 """By so many times both arms differ from the older run where not the candidate has changed, but all around it."""
 ENOUGH_TO_SEE_TICKS = 6
@@ -45,7 +45,7 @@ ENOUGH_TO_SEE_TICKS = 6
 
 @dataclass(frozen=True)
 class JudgedChange:
-    """How a measurement has changed, and whether that is tolerated."""
+    """The change of a measurement, with its verdict."""
 
     change: Change | None
     """None where a sample is no time."""
@@ -53,19 +53,19 @@ class JudgedChange:
     """FAIL where the whole interval is beyond the tolerance, PASS where none of it is; INVALID without a change."""
     sentence: str
     stale: str = ""
-    """That the older one is too slow to guard the new one, by as much as is tolerated; empty where it is not."""
+    """The sentence that the older one is slower by more than is tolerated, and guards nothing; empty if it is not."""
 
 
 @dataclass(frozen=True)
 class Sessions:
-    """What other processes say of a measurement."""
+    """The sessions of a measurement in other processes."""
 
     old: Sequence[Measurement] = ()
     """The same measurement in the earlier sessions of the old run."""
     new: Sequence[Measurement] = ()
     """Likewise of the new run."""
     suite: Mapping[str, ProcessSpread] = field(default_factory=dict)
-    """By `speedup` and `time`, the spread that a test of the old run is expected to have."""
+    """The expected spread of a test of the old run, for `speedup` and for `time`."""
 
 
 def compare_measurements(

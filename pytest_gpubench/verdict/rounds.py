@@ -43,7 +43,7 @@ __tracebackhide__ = True
 
 Arm = Literal["BASE", "HEAD"]
 Ended = Literal["passed", "failed", "skipped"]
-"""How a test ended; an error in its setup or teardown is a failure."""
+"""The end of a test; an error in its setup or teardown is a failure."""
 
 ARMS: tuple[Arm, Arm] = ("BASE", "HEAD")
 
@@ -56,7 +56,7 @@ class ArmRun:
     round: int
     run: SavedRun
     ended: Mapping[str, Ended]
-    """By node id, or whatever names a test in the same way in every run."""
+    """Keyed by node id, or any other name of a test that is the same in every run."""
 
     @property
     def measurements(self) -> int:
@@ -73,7 +73,7 @@ class Found:
 
     @property
     def way(self) -> tuple[str, str, str]:
-        """What must be the same for two measurements to be compared: device, timer, cache."""
+        """The device, timer and cache state, which two measurements must share to be compared."""
         timing, device = self.measurement.timing, self.record.device
         return f"{device.name} {device.uuid or ''}".strip(), f"{timing.timer} timer", f"{timing.cache} cache"
 
@@ -107,7 +107,7 @@ class Series:
 
     @cached_property
     def metric(self) -> str:
-        """What is compared: the median where not all are speedups over one reference."""
+        """The metric compared: the median unless all are speedups over one reference."""
         references = {each.measurement.speedup and each.measurement.speedup.reference for each in self.of(*ARMS)}
         is_speedup = len(references) == 1 and None not in references
         return "median" if self.wanted == "speedup" and not is_speedup else self.wanted

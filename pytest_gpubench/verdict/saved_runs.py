@@ -18,16 +18,16 @@ from pytest_gpubench.verdict.throttling import distrust_throttled
 __tracebackhide__ = True
 
 SHOWN = RegressionTolerance("speedup", margin=0.05)
-"""What is compared where nothing is demanded."""
+"""The comparison that is shown where no limit is set."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What comparing one measurement of a test with an older run found."""
+    """The result of comparing one measurement of a test with an older run."""
 
     nodeid: str
     label: str
-    """Of the measurement; empty for what is said of the test as a whole."""
+    """The measurement's label; empty for a finding about the whole test."""
     outcome: Outcome
     sentence: str
     change: Change | None = None
@@ -37,7 +37,7 @@ class Finding:
     new: Measurement | None = None
     """None where the new run lacks it."""
     notes: tuple[str, ...] = ()
-    """What else there is to know: a stale baseline, another driver, a reference that has changed too."""
+    """Further remarks: a stale baseline, another driver, a reference that has changed too."""
     missing: Missing | None = None
     """Why nothing was compared; None where it was, or where the new run has no number or no longer the test."""
 
@@ -87,13 +87,13 @@ def _throttled_note(old: Timing, baseline: str) -> str:
 
 @dataclass(frozen=True)
 class BaselineLimit:
-    """What a running test is compared with, and how much slower it may be."""
+    """The saved test that a running one is compared with, and its tolerance."""
 
     found: PastTest | Missing
     tolerance: RegressionTolerance | None
     """None where the change is shown, and not judged."""
     kind: str = ""
-    """Who asked for the tolerance: `max_regression` or `compare_fail`."""
+    """The limit or option that set the tolerance: `max_regression` or `compare_fail`."""
     asked: str = ""
     """The tolerance as it was asked for: `0.05`."""
 
@@ -250,7 +250,7 @@ def _with_past(
 ) -> Iterator[Finding]:
     sessions = [dict(zip(keys_of(each.measurements), each.measurements, strict=True)) for each in earlier]
     drifts: dict[tuple[str, str], str] = {}
-    """By label and example of a reference, that it is slower too."""
+    """The sentence that a reference is slower too, by its label and example."""
     for key, item in zip(keys_of(record.measurements), record.measurements, strict=True):
         before = [session[key] for session in sessions if key in session]
         finding = compare_with_past(record.nodeid, key, item, past, tolerance, alpha, before)

@@ -46,7 +46,7 @@ class SpeedupJudgement:
 
     @property
     def failed(self) -> bool:
-        """Whether the limit is broken: more quads, which would settle other limits, change nothing."""
+        """True if the limit is broken: more quads, which would settle other limits, change nothing."""
         return self.outcome is Outcome.FAIL
 
     def verdicts(self, speedup: Speedup, candidate_us: float, pool: int = 1) -> tuple[Verdict, ...]:

@@ -67,7 +67,7 @@ class Judgement:
 
     @property
     def failed(self) -> bool:
-        """Whether a limit is broken, or there is no number for it: reps that settle the others change nothing."""
+        """True if a limit is broken, or there is no number for it: reps that settle the others change nothing."""
         return any(verdict.outcome in (Outcome.FAIL, Outcome.INVALID) for verdict in self.verdicts)
 
 
