@@ -101,7 +101,7 @@ import sys, pytest
 before = set(sys.modules)
 import pytest_gpubench.{module}
 loaded = {{name.split(".")[0] for name in set(sys.modules) - before}}
-print(sorted(loaded - sys.stdlib_module_names))
+print(sorted(loaded - sys.stdlib_module_names - {{"typing_extensions"}}))
 """
     output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert output.strip() == str(expected)
