@@ -180,7 +180,7 @@ class CurrentTest:
         return [each for each in self._verdicts() if is_raised(each)]
 
     def record(self, worker: str, turn: Turn | None, warnings: Sequence[str]) -> TestRecord:
-        """Return what the run keeps of the test; warnings: those that are not the test's own."""
+        """Return the record of the test; warnings: those that are not the test's own."""
         device = self.device or find_device(self.settings.device)
         peaks = None
         if self.has_numbers:
@@ -210,7 +210,7 @@ class CurrentTest:
 
 
 def _came_out_of_a_call(error: BaseException) -> bool:
-    """Tell whether an error was raised by what a public call ran, the measured function above all."""
+    """Tell whether an error was raised inside a public call, above all by the measured function."""
     return any(frame.f_code is answer.__code__ for frame, _ in walk_tb(error.__traceback__))
 
 
@@ -221,7 +221,7 @@ def _missing_call(limits: Limits) -> str:
 
 
 def answer(test: CurrentTest, request: Request[T], say: Say) -> T:
-    """Return what a public call comes to: measured, compared with a saved run, kept, traced and enforced."""
+    """Carry out a public call: measure, compare with a saved run, keep, trace and enforce; return its result."""
     results: list[T] = []
 
     def obtain() -> list[Measurement]:
@@ -320,11 +320,11 @@ def trace(test: CurrentTest, request: Request[T]) -> None:
 
 
 def hold_against_past(test: CurrentTest, request: Request[T], obtain: Callable[[], list[Measurement]]) -> Compared:
-    """Measure, and hold what was measured against a saved run; measure once more where that does not come out well.
+    """Measure, and compare with a saved run; measure a second time where the first is not a PASS.
 
-    Each time spends half of alpha, and what is found the second time stands: noise has to be wrong about both. The
-    test's own limits spend theirs the first time, and are not judged again. The examples of a test under @given are
-    drawn anew in every run, and held against nothing.
+    Each comparison spends half of alpha, and the second one stands: noise has to mislead both. The test's own limits
+    spend their alpha the first time, and are not judged again. The examples of a test under @given are drawn anew in
+    every run, and are not compared.
     """
     measured = obtain()
     past = None if request.settings.disable else saved_run(test, request, measured)
@@ -349,7 +349,7 @@ def hold_against_past(test: CurrentTest, request: Request[T], obtain: Callable[[
 
 
 def saved_run(test: CurrentTest, request: Request[T], measured: Sequence[Measurement]) -> BaselineLimit | None:
-    """Return what a call is held against, None where that is nothing; warn where it was wanted."""
+    """Return the saved test to compare with, None if there is none; warn if one was wanted."""
     if not test.search.has_baseline:
         if test.limits.max_regression is not None:
             test.warn("max_regression was not judged: the examples of @given are drawn anew in every run")
@@ -369,7 +369,7 @@ def _held(test: CurrentTest, request: Request[T], past: BaselineLimit, measured:
 
 
 def as_judged_before(before: Sequence[Measurement], again: Sequence[Measurement]) -> list[Measurement]:
-    """Return what was measured a second time with what its limits came to the first time, where chance has a say."""
+    """Return the second measurements, with the first verdicts on limits that noise can break."""
     return [
         msgspec.structs.replace(new, verdicts=tuple(_before(old.verdicts, verdict) for verdict in new.verdicts))
         for old, new in zip(before, again, strict=True)

@@ -1,4 +1,4 @@
-"""What the examples of a test share: seconds to time them, and alpha, of which each judgement spends a part."""
+"""The budget that the examples of a test share: seconds, and alpha, of which each judgement spends a part."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -62,9 +62,9 @@ class AlphaBudget:
     most_limits: int = 1
     """The most noisy limits, of all candidates together, that one judgement had."""
     needed: dict[int, int] = field(default_factory=dict)
-    """By a number of reps that is too few: how many would be enough for all examples."""
+    """For each number of reps that is too few, the number that is enough for all examples."""
     open: dict[str, int] = field(default_factory=dict)
-    """By the sentence of a verdict that too few reps left INCONCLUSIVE: their number."""
+    """The reps of each verdict that too few left INCONCLUSIVE, by its sentence."""
     outdated: set[str] = field(default_factory=set)
     """Sentences about too few reps that have named too small a number."""
 

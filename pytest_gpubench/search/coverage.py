@@ -1,4 +1,4 @@
-"""What hypothesis names as the lines that only failing examples run: the test's, and not those that measure it."""
+"""The lines that only failing examples run, as hypothesis names them: the test's, not those that measure it."""
 
 import os
 import sys

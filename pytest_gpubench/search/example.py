@@ -1,4 +1,4 @@
-"""What hypothesis calls a test with: as text, by its sizes, and as what is pasted into the test."""
+"""The arguments of an example: as text, by their sizes, and as the call to paste into the test."""
 
 import math
 import re
@@ -18,22 +18,22 @@ Key = tuple[object, ...]
 
 @dataclass(frozen=True)
 class Example:
-    """What hypothesis called the test with."""
+    """One example: the arguments that hypothesis called the test with."""
 
     text: str
     """As keywords: `shape=(1, 100), seed=3`."""
     sizes: Mapping[str, int]
     """Every whole number in it by name: `shape[1]`, `x.shape[0]`, `rows`."""
     opaque: tuple[object, ...] = ()
-    """What its text may not tell from others of its kind."""
+    """Values whose text may be the same as that of other values."""
     pasted: str = ""
     """As keywords of @example, where that is not its text: without making tensors where the test is defined."""
     compilations: Compilations | None = field(default=None, compare=False, repr=False)
-    """Those of the whole search, which go on; None where nobody counts them."""
+    """The compilations of the whole search, which are still counted; None if they are not."""
 
     @property
     def key(self) -> Key:
-        """What it is remembered by: its text, and all that hypothesis has drawn for it so far.
+        """The key that it is remembered by: its text, and all that hypothesis has drawn for it so far.
 
         Where nothing was drawn, as for @example, its opaque arguments tell it apart; see `held`.
         """
@@ -41,7 +41,7 @@ class Example:
 
     @property
     def held(self) -> tuple[object, ...]:
-        """What is to be held as long as its key is: addresses in it must not come back as another's."""
+        """Objects to keep as long as its key: their addresses must not become those of others."""
         return () if choices() else self.opaque
 
 

@@ -16,7 +16,7 @@ from pytest_gpubench.units import count
 __tracebackhide__ = True
 
 MEMORY_FULL = re.compile(r"(CUDA error|Triton Error \[CUDA\]): out of memory|CUBLAS_STATUS_ALLOC_FAILED")
-"""What libraries call full memory that do not raise torch.OutOfMemoryError."""
+"""The errors for full memory of libraries that do not raise torch.OutOfMemoryError."""
 NEARLY_ALL = 0.9
 """From this share of examples without room on, the search has hardly searched."""
 T = TypeVar("T")
@@ -37,9 +37,9 @@ class Examples:
 
     on_out_of_memory: OnOutOfMemory
     rejected: dict[Key, Example] = field(default_factory=dict)
-    """Those without room in memory."""
+    """Examples that did not fit into memory."""
     failed: dict[Key, RememberedError] = field(default_factory=dict)
-    """By an error of ours or, where that is to fail, by full memory."""
+    """Examples that failed by an error of ours or, if that is to fail, by full memory."""
     passed: set[Key] = field(default_factory=set)
     held: list[object] = field(default_factory=list)
     last: Exception | None = None
@@ -92,7 +92,7 @@ class Examples:
 
     @property
     def sentence(self) -> str:
-        """How many examples did not fit into memory, and the smallest."""
+        """The number of examples that did not fit into memory, and the smallest."""
         number, total = len(self.rejected), len(self.rejected.keys() | self.passed | self.failed.keys())
         smallest = min(self.rejected.values(), key=lambda example: (size_of(example), example.text))
         which = f"(the smallest {smallest.text})" if number > 1 else f"({smallest.text})"

@@ -28,7 +28,7 @@ NEAR = 1.1
 MANY_COMPILATIONS = 10
 """From this number on, and one for every fourth example, a failure says how to have fewer."""
 DRAWN_WITHIN = "data(...)"
-"""What st.data() looks like, from which a test draws while it runs."""
+"""The text of st.data(), from which a test draws while it runs."""
 Functions = tuple[str, str, int]
 """Labels of candidate and reference, and which call of the example compares them."""
 
@@ -37,7 +37,7 @@ class NoSearch:
     """Stand in for the search of a test without @given: each call is measured as asked, and nothing is shared."""
 
     has_baseline: ClassVar[bool] = True
-    """Whether the next run makes the same calls, which can then be compared with a saved run."""
+    """True if the next run makes the same calls, which can then be compared with a saved run."""
     example_text: ClassVar[str] = ""
 
     def __str__(self) -> str:
@@ -82,12 +82,12 @@ class Search:
     calls: int = 0
     """Public calls so far in this example."""
     is_wrong: bool = False
-    """Whether an output was wrong: from then on examples are checked and not timed, right before fast."""
+    """True once an output was wrong: from then on examples are checked and not timed, right before fast."""
     known: "dict[Key, Found | RememberedError]" = field(default_factory=dict)
-    """By call, what it came to, and comes to again."""
+    """The result or error of each call, which is given again when the call is repeated."""
     points: dict[Functions, list[Point]] = field(default_factory=dict)
     failed: dict[str, Sequence[Measurement]] = field(default_factory=dict)
-    """By title, what a failed call left last."""
+    """The measurements that the last failed call of each title left."""
     examples: set[Key] = field(default_factory=set)
     """All that have begun."""
     counted: Key = ()
@@ -114,7 +114,7 @@ class Search:
 
     @property
     def example_text(self) -> str:
-        """What hypothesis called the test with."""
+        """The arguments of the current example, as text."""
         return self.example.text
 
     def obtain(self, request: Request[T], say: Say, measured: list[Measurement]) -> T:

@@ -22,7 +22,7 @@ STD_CAUTION = 2.0
 
 
 def independent_for_median(samples: Sequence[float]) -> int:
-    """Return how many independent samples would know the median as well as these, given in the order of time."""
+    """Return the number of independent samples that would give the median as precisely as these, in order of time."""
     median = statistics.median(samples)
     return _effective_count([(x > median) - (x < median) for x in samples], MEDIAN_CAUTION)
 

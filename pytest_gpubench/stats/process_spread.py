@@ -1,4 +1,4 @@
-"""How much a statistic of the same code differs from one process to the next, and what that leaves undecided.
+"""The spread of a statistic between processes that run the same code, and the changes that it hides.
 
 The samples of one process share its addresses, clocks and autotuned choices, so their interval says nothing of the next
 process. On H200s the medians of ordinary kernels in fresh processes had standard deviations of 0.14 to 0.40 %, those of
@@ -33,7 +33,7 @@ class ProcessSpread:
     freedom: int
 
     def half_width(self, alpha: float, old: int, new: int = 1) -> float:
-        """Return what `new` sessions exceed `old` ones by with chance alpha where the code is the same."""
+        """Return the excess of `new` sessions over `old` ones that the same code reaches with chance alpha."""
         return _quantile(alpha, self.freedom) * self._error(old, new)
 
     def decidable(self, alpha: float, old: int, new: int = 1) -> float:

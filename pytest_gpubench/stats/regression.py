@@ -55,7 +55,7 @@ class Change:
 def change_of_samples(
     old_us: Sequence[float], new_us: Sequence[float], metric: Metric, alpha: float, tick_us: float = 0.0
 ) -> Change:
-    """Return how the median, the mean or a quartile of times in microseconds has changed; a ratio above 1 is slower.
+    """Return the change of the median, the mean or a quartile of times in microseconds; a ratio above 1 is slower.
 
     The median and the quartiles need no more than samples that are independent of each other: exact order-statistic
     intervals (David and Nagaraja, section 7.1). The mean has Welch's t and Fieller's interval of a ratio of means.
@@ -81,7 +81,7 @@ def change_of_samples(
 
 
 def change_of_speedups(old_log_ratios: Sequence[float], new_log_ratios: Sequence[float], alpha: float) -> Change:
-    """Return how many times the median speedup of the old run is that of the new one; above 1 is slower.
+    """Return the ratio of the old run's median speedup to the new one's; above 1 is slower.
 
     What reference and candidate share, a clock that is 3 % slower today, is in neither speedup. Raises ValueError for
     log-ratios that are no numbers, or where there are none.

@@ -1,4 +1,4 @@
-"""How much faster a candidate is than its reference: in which order to time them, and when the answer is certain.
+"""The speedup of a candidate over its reference: the order of timed calls, and the interval and verdict.
 
 A quad is four calls timed one after the other, two of each arm, in the order ABBA or BAAB (A is the reference). Its
 sample is one log-ratio: noise that both arms share, and any linear drift, cancel within it, and a drift of any other

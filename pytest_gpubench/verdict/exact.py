@@ -99,7 +99,7 @@ def _judge_absence(timing: Timing, is_one: Callable[[str, str], bool], verb: str
 
 
 def _kernels_unknown(timing: Timing) -> Judged | None:
-    """Return why nothing can be said about a call's kernels; None where they were seen."""
+    """Return the reason why a call's kernels are not known; None if they are."""
     if timing.kernels:
         return None
     if timing.measured and timing.timer in ("events", "graph"):
@@ -198,7 +198,7 @@ def _not_observed(timing: Timing, limit: str) -> Judged:
 
 
 def _why_unmeasured(timing: Timing) -> str:
-    """Return why a call was not measured, after a colon; empty where it was."""
+    """Return the reason why a call was not measured, after a colon; empty if it was."""
     return "" if timing.measured else f": {timing.unmeasured}"
 
 

@@ -140,7 +140,7 @@ def change_between(old: Measurement, new: Measurement, tolerance: RegressionTole
 def _change_over_sessions(
     old: Measurement, new: Measurement, tolerance: RegressionTolerance, alpha: float, sessions: Sessions
 ) -> tuple[Change, str]:
-    """Return how a measurement has changed over all sessions, and what to do where processes leave that undecided."""
+    """Return the change of a measurement over all sessions, and the remedy if the spread of processes hides it."""
     olds, news = (
         [*(each for each in earlier if _is_alike(each, item)), item]
         for earlier, item in ((sessions.old, old), (sessions.new, new))

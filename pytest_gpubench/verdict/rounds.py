@@ -156,7 +156,7 @@ def judge_rounds(runs: Sequence[ArmRun], tolerance: RegressionTolerance, alpha: 
 
 
 def noise_between(runs: Sequence[ArmRun], metric: str) -> RunNoise | None:
-    """Return how much runs of the same code differ; None where no measurement has a whole round."""
+    """Return the spread between runs of the same code; None if no measurement has a whole round."""
     return noise_of(each.log_ratios for each in _series_of(runs, metric))
 
 
@@ -259,7 +259,7 @@ def _doubted(finding: Finding, smallest: float) -> Finding:
 
 
 def _value_of(measurement: Measurement, metric: str) -> float:
-    """Return what a run says of a measurement: a time in microseconds, or a speedup."""
+    """Return the value of a measurement in a run: a time in microseconds, or a speedup."""
     if metric == "speedup" and measurement.speedup is not None:
         return measurement.speedup.ratio
     return measurement.timing.mean_us if metric == "mean" else measurement.timing.median_us

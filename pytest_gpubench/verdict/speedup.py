@@ -94,7 +94,7 @@ def _speedup_words(ratio: float, outcome: Outcome) -> str:
 
 
 def not_asked(label: str, limits: Mapping[str, float], enforced: bool) -> Verdict:
-    """Return that a candidate has no limit where others have one."""
+    """Return the verdict that a candidate has no limit where others have one."""
     return Verdict(
         kind="min_speedup",
         asked=repr(dict(limits)),

@@ -72,7 +72,7 @@ class Judgement:
 
 
 def _standing(before: Verdict | None, now: Verdict) -> Verdict:
-    """Return what was decided before; in the numbers of now where they decide the same."""
+    """Return the earlier decision, with the present numbers if they decide the same."""
     if before is None or before.outcome in (Outcome.INCONCLUSIVE, now.outcome):
         return now
     return before
