@@ -20,9 +20,9 @@ from pytest_gpubench.verdict.saved_runs import Finding
 
 Answer = Literal["good", "bad", "skip"]
 Step = Callable[[str], tuple[Answer, Sequence[Finding]]]
-"""Told a commit; compares it with GOOD."""
+"""Called with a commit, which it compares with GOOD."""
 STATUS: dict[Answer, int] = {"good": 0, "bad": 1, "skip": 125}
-"""What `git bisect run` understands."""
+"""The exit statuses that `git bisect run` understands."""
 FIRST_BAD = re.compile(r"^([0-9a-f]{40,64}) is the first '?bad'? commit$", re.MULTILINE)
 EPILOG = """\
 GOOD is compared with BAD, then with the commits that git bisect asks for, in worktrees: about log2 of them. A commit is

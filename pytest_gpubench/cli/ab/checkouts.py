@@ -37,17 +37,17 @@ class Checkout:
     arm: Arm
     root: Path
     folder: Path
-    """Where pytest runs: the folder that `ab` was called in, in this checkout."""
+    """The folder that pytest runs in: the one that `ab` was called in, in this checkout."""
     origin: Path
     """The root of the working tree."""
     state: Path
-    """Where its runs keep what the other must not see: caches of pytest, hypothesis and torch's extensions."""
+    """The folder of caches that the other must not share: pytest's, hypothesis's and torch's extensions."""
     title: str = ""
-    """What it is, for people: `main (0756d31c)`."""
+    """Its name for people: `main (0756d31c)`."""
 
     @property
     def is_worktree(self) -> bool:
-        """Whether it was checked out for this comparison."""
+        """True if it was checked out for this comparison."""
         return self.root != self.origin
 
     def environment(self) -> dict[str, str]:

@@ -19,7 +19,7 @@ RUNS_PER_ROUND = 4
 
 @dataclass(frozen=True)
 class Plan:
-    """How to compare: by what, how certainly, and in how many rounds at most."""
+    """The plan of a comparison: tolerance, alpha, and the most rounds."""
 
     tolerance: RegressionTolerance
     alpha: float
@@ -28,7 +28,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What the runs of two checkouts showed."""
+    """The runs of two checkouts, and the findings."""
 
     runs: Sequence[ArmRun]
     findings: Sequence[Finding]
@@ -36,12 +36,12 @@ class Comparison:
 
     @property
     def rounds(self) -> int:
-        """How many whole rounds were taken."""
+        """The number of whole rounds."""
         return len(self.runs) // RUNS_PER_ROUND
 
     @property
     def noise(self) -> RunNoise | None:
-        """How much runs of the same code differ; None where nothing was measured in a whole round."""
+        """The spread between runs of the same code; None if nothing was measured in a whole round."""
         return noise_between(self.runs, self.plan.tolerance.metric)
 
     def smallest_change(self, noise: RunNoise, rounds: int) -> float:

@@ -13,7 +13,7 @@ INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Ctrl-C, what CI cancels a job with, and a terminal or an ssh connection that is gone."""
 TAIL_LINES = 15
 END_S = 10.0
-"""How long an interrupted command may take to end by itself."""
+"""The time in which an interrupted command may end by itself."""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""What a comparison of two commits writes: lines for a terminal, Markdown for a comment, JSON, and a page."""
+"""Output of a comparison of two commits: lines for a terminal, Markdown for a comment, JSON, and a page."""
 
 import json
 from collections import Counter
