@@ -1,9 +1,7 @@
 """A test's numbers as JUnit properties."""
 
-from collections.abc import Iterable
-
 from pytest_gpubench.report.rows import FROM_BEST, Row, all_rows, badness
-from pytest_gpubench.results.model import Measurement, Outcome, PastChange, TestRecord, Verdict
+from pytest_gpubench.results.model import Measurement, PastChange, TestRecord
 from pytest_gpubench.units import numbered, printable
 
 
@@ -42,7 +40,7 @@ def values_of(item: Measurement) -> dict[str, float | str]:
     if item.change is not None:
         values |= change_values(item.change)
     if item.verdicts:
-        values["verdict"] = worst(item.verdicts).value
+        values["verdict"] = max((verdict.outcome for verdict in item.verdicts), key=FROM_BEST.index).value
     return values
 
 
@@ -59,11 +57,6 @@ def change_values(change: PastChange) -> dict[str, float | str]:
     return values
 
 
-def worst(verdicts: Iterable[Verdict]) -> Outcome:
-    """Return the outcome to worry about most."""
-    return min((verdict.outcome for verdict in verdicts), key=lambda outcome: -FROM_BEST.index(outcome))
-
-
 def six_digits(value: float) -> float:
-    """Return a ratio without the digits that mean nothing, as a float and no kind of it."""
+    """Return a ratio with six digits, as a plain float: xdist carries no subclass of it."""
     return float(f"{value:.6g}")
