@@ -47,7 +47,7 @@ class Key(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Point:
+class RunPoint:
     """A measurement in one run."""
 
     number: int
@@ -79,11 +79,11 @@ def run(arguments: argparse.Namespace) -> int:
     """Write a table for each measurement of the tests; 1 where no run has any, 2 where a run cannot be read."""
     found = list_stored(arguments)
     errors: list[str] = []
-    series: dict[Key, list[Point]] = {}
+    series: dict[Key, list[RunPoint]] = {}
     for stored, saved in read_each(found, errors):
         for key, record, item in _measurements(saved, arguments.pattern):
             value = METRICS[arguments.metric](item) if not item.why_invalid else None
-            point = Point(
+            point = RunPoint(
                 stored.number, minute_text(saved.datetime), commit_text(saved) or "-", item, record.source, value
             )
             series.setdefault(key, []).append(point)
@@ -106,7 +106,7 @@ def _measurements(run: SavedRun, pattern: str) -> Iterator[tuple[Key, TestRecord
                     yield key, record, item
 
 
-def _lines(series: dict[Key, list[Point]], metric: str, alpha: float) -> Iterator[str]:
+def _lines(series: dict[Key, list[RunPoint]], metric: str, alpha: float) -> Iterator[str]:
     """Yield the lines of all series but examples of hypothesis that only one run has."""
     shown = {key: points for key, points in sorted(series.items()) if not key.example or len(points) > 1}
     for key, points in shown.items():
@@ -121,7 +121,7 @@ def _title(key: Key) -> str:
     return ": ".join(parts) + (f" (call {key.occurrence + 1})" if key.occurrence else "")
 
 
-def _series_lines(points: Sequence[Point], metric: str, alpha: float) -> list[str]:
+def _series_lines(points: Sequence[RunPoint], metric: str, alpha: float) -> list[str]:
     """Return a table of a measurement's runs, and a line that says where it changed."""
     drawn = [at for at, point in enumerate(points) if point.value is not None and point.value > 0]
     values = [points[at].value or 0.0 for at in drawn]
@@ -131,7 +131,7 @@ def _series_lines(points: Sequence[Point], metric: str, alpha: float) -> list[st
     return [*table(_columns(points, styles, notes)), _summary(len(values), changes, points, metric, alpha)]
 
 
-def _columns(points: Sequence[Point], styles: Sequence[str], notes: Sequence[str]) -> list[Column]:
+def _columns(points: Sequence[RunPoint], styles: Sequence[str], notes: Sequence[str]) -> list[Column]:
     timings = [point.measurement.timing for point in points]
     unit = choose_time_unit(timing.median_us for timing in timings)
     speedups = [speedup_text(point.measurement.speedup) for point in points]
@@ -157,7 +157,7 @@ def bar(value: float | None, longest: float, width: int) -> str:
     return "█" * (eighths // 8) + EIGHTHS[eighths % 8].strip()
 
 
-def _note(point: Point, last: Point | None, change: ChangePoint | None, metric: str) -> str:
+def _note(point: RunPoint, last: RunPoint | None, change: ChangePoint | None, metric: str) -> str:
     notes = []
     if point.value is None:
         notes.append("INVALID" if point.measurement.why_invalid else f"no {metric}")
@@ -173,7 +173,7 @@ def _change_words(ratio: float, metric: str) -> str:
     return f"{'slower' if slower > 1 else 'faster'}: {round_to_digits(ratio, 4)} x the {metric} before"
 
 
-def _summary(runs: int, changes: dict[int, ChangePoint], points: Sequence[Point], metric: str, alpha: float) -> str:
+def _summary(runs: int, changes: dict[int, ChangePoint], points: Sequence[RunPoint], metric: str, alpha: float) -> str:
     """Return where the series changed, in a sentence."""
     if not changes and runs < least_runs(alpha):
         return f"{count(runs, 'run')}: a change can be found from {least_runs(alpha)} runs on (alpha {alpha:g})"

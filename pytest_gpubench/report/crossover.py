@@ -42,7 +42,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Series:
+class SpeedupSeries:
     """One candidate along one parameter, all else the same; the steps ascend."""
 
     test: str
@@ -81,9 +81,9 @@ def crossover_lines(records: Iterable[TestRecord], everything: bool = False, gro
     return [_line(each, named=each.title in ambiguous, shown=shown) for each in shown]
 
 
-def all_series(records: Iterable[TestRecord]) -> list[Series]:
+def all_series(records: Iterable[TestRecord]) -> list[SpeedupSeries]:
     """Return every candidate along every numeric parameter that has at least two values, all else the same."""
-    steps: dict[Series, dict[float, Step]] = {}
+    steps: dict[SpeedupSeries, dict[float, Step]] = {}
     for record in records:
         for row, occurrence in _compared(record):
             assert row.measurement.speedup is not None
@@ -112,9 +112,9 @@ def _compared(record: TestRecord) -> list[tuple[Row, int]]:
     return found
 
 
-def _series(row: Row, param: str, occurrence: int) -> Series:
+def _series(row: Row, param: str, occurrence: int) -> SpeedupSeries:
     path, _, name = row.record.nodeid.partition("::")
-    return Series(
+    return SpeedupSeries(
         test=f"{path}::{name.split('[', 1)[0]}",
         candidate=row.timing.label,
         reference=reference_label(row) or "its reference",
@@ -169,7 +169,7 @@ def _stretch_words(stretch: Sequence[Step], decided: Sequence[tuple[int, Step]],
     return f"from {param}={first.value} to {last.value}"
 
 
-def _line(series: Series, named: bool, shown: Sequence[Series]) -> str:
+def _line(series: SpeedupSeries, named: bool, shown: Sequence[SpeedupSeries]) -> str:
     """Return the line of a series; with its test and where it was measured, as far as another's title is the same."""
     steps = ", ".join(map(str, series.steps))
     text = f"{series.title}, {where_faster(series.steps, series.param)}: {steps}"

@@ -50,7 +50,7 @@ TROUBLES = tuple(STANDINGS)[:5]
 
 
 @dataclass(frozen=True)
-class Line:
+class RankedLine:
     """One line of a part, and how soon it is left out."""
 
     text: str
@@ -65,7 +65,7 @@ class Part:
     title: str
     head: str
     """The head of the table; empty for a list."""
-    lines: Sequence[Line]
+    lines: Sequence[RankedLine]
     noun: str
     folded: bool = False
 
@@ -213,7 +213,9 @@ def trouble_part(rows: Sequence[Row], failures: Mapping[str, str], silent: Mappi
     ]
     found += [("not judged", f"{WARNING}NOT JUDGED", nodeid, "", one_line(why)) for nodeid, why in silent.items()]
     lines = [
-        Line(table_row([sign, code(nodeid), code(variant), text(sentence, LONGEST_SENTENCE)]), 1 + TROUBLES.index(name))
+        RankedLine(
+            table_row([sign, code(nodeid), code(variant), text(sentence, LONGEST_SENTENCE)]), 1 + TROUBLES.index(name)
+        )
         for name, sign, nodeid, variant, sentence in sorted([*found, *judged], key=lambda each: TROUBLES.index(each[0]))
     ]
     return Part("What to look at", table_head(["Verdict", "Test", "Variant", "What was found"]), lines, "verdicts")
@@ -239,7 +241,7 @@ def measurement_part(rows: Sequence[Row], standings: Mapping[str, str]) -> Part:
     wanted = {name: cells for name, cells in columns.items() if not left_out.get(name)}
     texts = map(table_row, zip(*wanted.values(), strict=True))
     ranks = [5 if standings[row.record.nodeid] in TROUBLES else 7 for row in rows]
-    lines = [Line(each, rank) for each, rank in zip(texts, ranks, strict=True)]
+    lines = [RankedLine(each, rank) for each, rank in zip(texts, ranks, strict=True)]
     right = [name for name in wanted if name.startswith(("Time", "Speedup"))]
     title = f"All measurements ({len(rows):,})"
     return Part(title, table_head(list(wanted), right), lines, "measurements", folded=True)
@@ -253,7 +255,7 @@ def kernel_part(rows: Iterable[Row]) -> Part:
         for timing in arms_of(row):
             for number, cells in enumerate(kernel_rows(timing)):
                 nodeid, label = row.record.nodeid, "" if number else timing.label
-                lines.append(Line(table_row([code("" if nodeid == last else nodeid), code(label), *cells]), 6))
+                lines.append(RankedLine(table_row([code("" if nodeid == last else nodeid), code(label), *cells]), 6))
                 last = nodeid
     head = table_head(headers, ["Launches", "Time", "Share"])
     return Part("Kernels of what failed", head, lines, "kernels", folded=True)
@@ -290,7 +292,7 @@ def machine_part(run: SavedRun) -> Part:
         "Measured": code(run.datetime, LONGEST_FACT),
         "pytest-gpubench": text(run.version, LONGEST_FACT),
     }
-    lines = [Line(f"- {name}: {value}", 0) for name, value in facts.items() if value]
+    lines = [RankedLine(f"- {name}: {value}", 0) for name, value in facts.items() if value]
     return Part("Machine and commit", "", lines, "facts")
 
 

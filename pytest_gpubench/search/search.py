@@ -64,7 +64,7 @@ class NoSearch:
 
 
 @dataclass(frozen=True)
-class Found:
+class CallResult:
     """The result of a call, and its measurements."""
 
     result: Any
@@ -83,7 +83,7 @@ class Search:
     """Public calls so far in this example."""
     is_wrong: bool = False
     """True once an output was wrong: from then on examples are checked and not timed, right before fast."""
-    known: "dict[Key, Found | RememberedError]" = field(default_factory=dict)
+    known: "dict[Key, CallResult | RememberedError]" = field(default_factory=dict)
     """The result or error of each call, which is given again when the call is repeated."""
     points: dict[Functions, list[Point]] = field(default_factory=dict)
     failed: dict[str, Sequence[Measurement]] = field(default_factory=dict)
@@ -127,7 +127,7 @@ class Search:
         measured[:] = found.measurements
         return cast(T, found.result)
 
-    def _obtain(self, request: Request[Any], say: Say, measured: list[Measurement]) -> Found:
+    def _obtain(self, request: Request[Any], say: Say, measured: list[Measurement]) -> CallResult:
         key = self._key(request)
         if key not in self.known:
             self.known[key] = self._try(request, say, measured)
@@ -146,14 +146,14 @@ class Search:
         arguments = described(request.given)
         return (self.example.text, self.calls, type(request), *request.calls, *arguments, *self.example.key)
 
-    def _try(self, request: Request[Any], say: Say, measured: list[Measurement]) -> "Found | RememberedError":
+    def _try(self, request: Request[Any], say: Say, measured: list[Measurement]) -> "CallResult | RememberedError":
         try:
             result = self._first(request, say, measured)
         except (MeasurementError, WrongResult) as error:
             self.time.has_failed = True
             clear_frames(error)
             return RememberedError(error)
-        return Found(result, tuple(msgspec.structs.replace(item, example=self.example.text) for item in measured))
+        return CallResult(result, tuple(msgspec.structs.replace(item, example=self.example.text) for item in measured))
 
     def _first(self, request: Request[Any], say: Say, measured: list[Measurement]) -> object:
         """Return the result of a call that was not made before."""

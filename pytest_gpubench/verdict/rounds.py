@@ -65,7 +65,7 @@ class ArmRun:
 
 
 @dataclass(frozen=True)
-class Found:
+class RecordedMeasurement:
     """A measurement, and the test that took it."""
 
     record: TestRecord
@@ -91,17 +91,17 @@ class Series:
     nodeid: str
     label: str
     runs: Sequence[ArmRun]
-    found: Sequence[Found | None]
+    found: Sequence[RecordedMeasurement | None]
     """It in each run; None where that lacks it."""
     wanted: str
     """The metric that was asked for."""
 
     @cached_property
-    def valid(self) -> Sequence[Found | None]:
+    def valid(self) -> Sequence[RecordedMeasurement | None]:
         """It in each run; None where that has no number that is known to be right."""
         return [each if each is not None and not each.why_invalid else None for each in self.found]
 
-    def of(self, *arms: Arm) -> list[Found]:
+    def of(self, *arms: Arm) -> list[RecordedMeasurement]:
         """Return it in the runs of these versions that measured it."""
         return [one for each, one in zip(self.runs, self.valid, strict=True) if each.arm in arms and one]
 
@@ -169,11 +169,11 @@ def _series_of(runs: Sequence[ArmRun], metric: str) -> list[Series]:
     ]
 
 
-def _table_of(run: SavedRun) -> dict[tuple[str, MeasurementKey], Found]:
+def _table_of(run: SavedRun) -> dict[tuple[str, MeasurementKey], RecordedMeasurement]:
     """Return a run's measurements by test and key, which is the same whatever their reference is called."""
-    by_test: dict[str, list[Found]] = {}
+    by_test: dict[str, list[RecordedMeasurement]] = {}
     for record in run.records:
-        by_test.setdefault(record.nodeid, []).extend(Found(record, each) for each in record.measurements)
+        by_test.setdefault(record.nodeid, []).extend(RecordedMeasurement(record, each) for each in record.measurements)
     table = {}
     for nodeid, found in by_test.items():
         keys = keys_of([each.measurement for each in found], by_reference=False)
@@ -284,7 +284,7 @@ def _log_ratio(one: tuple[Arm, float], other: tuple[Arm, float]) -> float:
     return math.log(values["HEAD"] / values["BASE"])
 
 
-def _clock_spread(found: Iterable[Found]) -> float:
+def _clock_spread(found: Iterable[RecordedMeasurement]) -> float:
     """Return the standard deviation that the ticks of the clock alone give the log-ratio of a pair.
 
     Medians a tick apart may be those of one kernel, and a few pairs that agree by chance would look certain. A tick is

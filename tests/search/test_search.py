@@ -15,7 +15,7 @@ from pytest_gpubench.results.phases import Phases
 from pytest_gpubench.search import Example, Search
 from pytest_gpubench.search.budget import TimeBudget
 from pytest_gpubench.search.example import example_of
-from pytest_gpubench.search.search import NEAR, Found
+from pytest_gpubench.search.search import NEAR, CallResult
 from pytest_gpubench.timing.compilations import Compilations, Graphs
 from tests.results.measured import verdict as verdict_on
 from tests.search.requests import WHEN_TIMED, WRONG, Harness, compared, request_of
@@ -238,11 +238,11 @@ def test_the_phases_shown_are_those_that_broke_a_limit_and_then_the_slowest(orde
     assert [(each.title, each.sum_us) for each in shown] == [("b at n=2", 7.0), ("b at n=2", 3.0)]
 
 
-def phases_of(title: str, sum_us: float, outcome: str) -> Found:
+def phases_of(title: str, sum_us: float, outcome: str) -> CallResult:
     timing = Timing(label=title, timer="scripted", cache="hot", device="CPU", samples_us=(sum_us,))
     verdict = verdict_on("max_time_us=6", Outcome(outcome))
     phases = Phases(title=title, timer="scripted", cache="hot", device="CPU", sum_us=sum_us)
-    return Found(phases, (Measurement(timing=timing, verdicts=(verdict,)),))
+    return CallResult(phases, (Measurement(timing=timing, verdicts=(verdict,)),))
 
 
 def compiled(number: int, elapsed_s: float = 31.0) -> Compilations:

@@ -3,7 +3,7 @@
 import argparse
 from typing import Any
 
-from pytest_gpubench.cli.ab.comparison import Plan
+from pytest_gpubench.cli.ab.comparison import ComparisonPlan
 from pytest_gpubench.cli.arguments import chance, checked
 from pytest_gpubench.limits import positive_number
 from pytest_gpubench.parsers import whole_number
@@ -61,10 +61,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _split_off_pytest(parser)
 
 
-def plan_of(arguments: argparse.Namespace) -> Plan:
+def plan_of(arguments: argparse.Namespace) -> ComparisonPlan:
     """Return how to compare."""
     tolerance = RegressionTolerance(arguments.metric, margin=arguments.fail_slower)
-    return Plan(tolerance, arguments.alpha, arguments.rounds)
+    return ComparisonPlan(tolerance, arguments.alpha, arguments.rounds)
 
 
 def slower(text: str) -> float:

@@ -18,7 +18,7 @@ RUNS_PER_ROUND = 4
 
 
 @dataclass(frozen=True)
-class Plan:
+class ComparisonPlan:
     """The plan of a comparison: tolerance, alpha, and the most rounds."""
 
     tolerance: RegressionTolerance
@@ -27,12 +27,12 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class CommitComparison:
     """The runs of two checkouts, and the findings."""
 
     runs: Sequence[ArmRun]
     findings: Sequence[Finding]
-    plan: Plan
+    plan: ComparisonPlan
 
     @property
     def rounds(self) -> int:
@@ -67,21 +67,24 @@ def is_open(finding: Finding) -> bool:
 
 
 def compare(
-    checkouts: Mapping[Arm, Checkout], runner: Runner, plan: Plan, is_open: Callable[[Finding], bool] = is_open
-) -> Comparison:
+    checkouts: Mapping[Arm, Checkout],
+    runner: Runner,
+    plan: ComparisonPlan,
+    is_open: Callable[[Finding], bool] = is_open,
+) -> CommitComparison:
     """Run the tests in turn until no finding is open, or all rounds are taken, or neither version measures anything."""
     runs: list[ArmRun] = []
     for round in range(plan.rounds):
         for arm in order_of(round):
             runs.append(_take(checkouts[arm], runner, round, len(runs) + 1, plan.rounds))
             if len(runs) == 2 and not any(each.measurements for each in runs):
-                return Comparison(runs, judge_rounds(runs, plan.tolerance, plan.alpha), plan)
+                return CommitComparison(runs, judge_rounds(runs, plan.tolerance, plan.alpha), plan)
         if round == 0:
-            _say(Comparison(runs, [], plan).noise_words(plan.rounds))
+            _say(CommitComparison(runs, [], plan).noise_words(plan.rounds))
         alpha = alpha_of_look(round + 1, plan.rounds, plan.alpha)
         if alpha is None:
             continue
-        found = Comparison(runs, judge_rounds(runs, plan.tolerance, alpha), plan)
+        found = CommitComparison(runs, judge_rounds(runs, plan.tolerance, alpha), plan)
         if not any(map(is_open, found.findings)):
             break
     if found.rounds < plan.rounds:

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from pytest_gpubench.cli.ab.checkouts import Checkout
-from pytest_gpubench.cli.ab.comparison import Comparison
+from pytest_gpubench.cli.ab.comparison import CommitComparison
 from pytest_gpubench.report.cells import ratio_text
 from pytest_gpubench.report.html.page import html_page
-from pytest_gpubench.report.markdown import CROSS, TICK, WARNING, Line, Part, fit
+from pytest_gpubench.report.markdown import CROSS, TICK, WARNING, Part, RankedLine, fit
 from pytest_gpubench.report.markdown_text import code, table_head, table_row, text
 from pytest_gpubench.results.model import Measurement, Outcome, SavedRun, Verdict
 from pytest_gpubench.units import count, format_time, printable, round_to_digits
@@ -58,7 +58,7 @@ def _counts(findings: Sequence[Finding]) -> str:
 # Markdown
 
 
-def markdown_text(found: Comparison, checkouts: Mapping[Arm, Checkout]) -> str:
+def markdown_text(found: CommitComparison, checkouts: Mapping[Arm, Checkout]) -> str:
     """Return the comparison as GitHub Flavored Markdown, short enough for a comment."""
     status = exit_status(found.findings)
     first = [
@@ -89,7 +89,7 @@ def stopped_text(why: str) -> str:
 def _sentences(title: str, findings: Sequence[Finding], rank: int) -> Part:
     head = table_head(["Verdict", "Test", "Function", "What was found"])
     cells = ([_word(each), code(each.nodeid), code(each.label), text(each.sentence, 600)] for each in findings)
-    return Part(title, head, [Line(table_row(row), rank) for row in cells], "findings")
+    return Part(title, head, [RankedLine(table_row(row), rank) for row in cells], "findings")
 
 
 def _table(findings: Sequence[Finding]) -> Part:
@@ -101,7 +101,7 @@ def _table(findings: Sequence[Finding]) -> Part:
     right = ["BASE", "HEAD", "Slowdown"]
     head = table_head(["Verdict", "Test", "Function", *right], right)
     title = f"All measurements ({len(rows):,})"
-    return Part(title, head, [Line(table_row(row), 3) for row in rows], "measurements", folded=True)
+    return Part(title, head, [RankedLine(table_row(row), 3) for row in rows], "measurements", folded=True)
 
 
 def _word(finding: Finding) -> str:
@@ -124,7 +124,7 @@ def _ratio(finding: Finding) -> str:
 # JSON, and the page
 
 
-def json_text(found: Comparison, checkouts: Mapping[Arm, Checkout]) -> str:
+def json_text(found: CommitComparison, checkouts: Mapping[Arm, Checkout]) -> str:
     """Return the comparison as JSON."""
     noise = found.noise
     content = {
@@ -155,7 +155,7 @@ def _plain(finding: Finding) -> dict[str, object]:
     return content | numbers | {"interval": change.interval and list(change.interval)}
 
 
-def page_text(found: Comparison, checkouts: Mapping[Arm, Checkout]) -> str:
+def page_text(found: CommitComparison, checkouts: Mapping[Arm, Checkout]) -> str:
     """Return a page of HEAD's last run with the verdicts of the comparison, beside BASE's last run."""
     base, head = ([each.run for each in found.runs if each.arm == arm][-1] for arm in checkouts)
     base = msgspec.structs.replace(base, name=checkouts["BASE"].title)

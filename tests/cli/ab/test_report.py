@@ -8,7 +8,7 @@ import pytest
 
 from pytest_gpubench.cli import main
 from pytest_gpubench.cli.ab.checkouts import Checkout
-from pytest_gpubench.cli.ab.comparison import Comparison, Plan
+from pytest_gpubench.cli.ab.comparison import CommitComparison, ComparisonPlan
 from pytest_gpubench.cli.ab.report import COMMENT_BYTES, markdown_text
 from pytest_gpubench.results.model import Measurement, Outcome, SavedRun, TestRecord, Timing
 from pytest_gpubench.stats.regression import Change
@@ -23,13 +23,13 @@ CHECKOUTS: dict[Arm, Checkout] = {
     "BASE": Checkout("BASE", HERE, HERE, HERE, HERE, "base (0123)"),
     "HEAD": Checkout("HEAD", HERE, HERE, HERE, HERE, "head (0123)"),
 }
-PLAN = Plan(RegressionTolerance("median", margin=0.03), 0.01, 4)
+PLAN = ComparisonPlan(RegressionTolerance("median", margin=0.03), 0.01, 4)
 SLOWER = Change(1.05, Interval(1.04, 1.06), "median", 0.005, 10.0, 10.5)
 LOST = Change(1.05, Interval(1.04, 1.06), "speedup", 0.005, 2.1, 2.0)
 
 
 def markdown(*findings: Finding) -> str:
-    return markdown_text(Comparison((), findings, PLAN), CHECKOUTS)
+    return markdown_text(CommitComparison((), findings, PLAN), CHECKOUTS)
 
 
 def test_the_worst_is_told_first_and_what_does_not_count_says_why() -> None:
@@ -71,7 +71,7 @@ def test_what_this_machine_can_see_is_told(spread: float, few: bool) -> None:
         timing = Timing(label="f", timer="wall", cache="cold", device="", samples_us=(10 + spread * 5 * (number % 3),))
         record = TestRecord(nodeid=NODEID, device=CPU, measurements=(Measurement(timing=timing),))
         runs.append(ArmRun(arm, number // 4, SavedRun(records=(record,), datetime=""), {}))
-    words = Comparison(runs, (), PLAN).noise_words(2)
+    words = CommitComparison(runs, (), PLAN).noise_words(2)
     share = r"\d\.\d+ %"
     assert re.match(
         f"runs of the same code differ by {share} here, so 2 rounds show a slowdown of {share} or more", words
