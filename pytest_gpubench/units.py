@@ -127,9 +127,9 @@ def numbered(names: Iterable[str], mark: str) -> list[str]:
 
 
 def first_few(texts: Sequence[str], most: int) -> str:
-    """Return the first of some texts, and how many more there are."""
+    """Return the first of some texts, printable, and how many more there are."""
     more = f" and {len(texts) - most} more" if len(texts) > most else ""
-    return ", ".join(texts[:most]) + more
+    return ", ".join(map(printable, texts[:most])) + more
 
 
 def count(number: int, noun: str) -> str:

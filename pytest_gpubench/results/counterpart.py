@@ -177,4 +177,4 @@ def _what(key: MeasurementKey) -> str:
 
 def few(names: Sequence[str]) -> str:
     """Return the first three names, printable, and how many more there are."""
-    return first_few(list(map(printable, names)), 3)
+    return first_few(names, 3)
