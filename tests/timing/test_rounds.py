@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_gpubench.errors import BadRequest, IncompleteRecords, KernelsDiffer
@@ -146,6 +146,7 @@ def test_rounds_that_a_session_cannot_hold_are_split(
     assert [len(sample.reps) for sample in taken.samples.values()] == [10] * 2
 
 
+@settings(max_examples=25)  # each takes sessions of a hundred reps
 @given(
     st.integers(1, 12),
     st.integers(2, 3),
