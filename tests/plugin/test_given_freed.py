@@ -5,7 +5,7 @@ import pytest
 from tests.plugin.conftest import HEAD
 from tests.plugin.test_given import GIVEN
 
-HELD = f"""{HEAD}{GIVEN.replace("max_examples=25", "max_examples=12, phases=[Phase.generate, Phase.shrink]")}
+HELD = f"""{HEAD}{GIVEN.replace("max_examples=25", "max_examples=12")}
 import gc
 import weakref
 from pytest_gpubench.strategies import shapes, tensors
