@@ -57,7 +57,7 @@ class GpuBench(Spelled):
         try:
             return self.measure(function, args, kwargs)
         except TypeError as error:
-            ours = [f"{name}=..." for name in kwargs if name in _keywords("measure")]
+            ours = [f"{name}=..." for name in kwargs if name in _keywords("measure") and name in str(error)]
             if not ours:
                 raise
             raise BadRequest(

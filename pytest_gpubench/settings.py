@@ -32,9 +32,9 @@ COLUMNS = (*STATISTICS, "busy", "span", "reps", "kernels", "clock", "reference",
 SORT_KEYS = ("none", "name", "median", "mean", "std", "rel_std", "min", "max")
 GROUP_KEYS = ("none", "file", "class", "function", "label", "device", "param")
 LIMIT_TIME_S = 1.0
-"""How long the reps of a measurement with an undecided limit take at most, by default."""
+"""The longest time for the reps of a measurement with an undecided limit, by default."""
 PRECISION_TIME_S = 0.1
-"""How long reps for precision alone take at most: about as long as Triton's do_bench takes for a number."""
+"""The longest time for reps that precision alone asks for: about what Triton's do_bench takes for a number."""
 LOCK_FOLDER_NAME = "pytest-gpubench-locks"
 TimerName = Literal["profiler", "events", "graph", "wall", "scripted"]
 
@@ -55,7 +55,7 @@ class SettingRow:
     parse: Callable[[str], Any]
     metavar: str
     in_marker: bool
-    """Whether the `perf` marker and the measuring calls may set it too."""
+    """True if the `perf` marker and the measuring calls may set it too."""
     optional: str | None
     """The value of the flag alone; None where the flag needs a value."""
 
@@ -285,7 +285,7 @@ STRICT = {
     "throttled": "fail",
     "require": "all",
 }
-"""What `strict` chooses for other settings."""
+"""The values that `strict` chooses for other settings."""
 
 
 def flag_name(name: str) -> str:

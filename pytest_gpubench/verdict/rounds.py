@@ -60,7 +60,7 @@ class ArmRun:
 
     @property
     def measurements(self) -> int:
-        """How many it took."""
+        """The number of measurements in it."""
         return sum(len(record.measurements) for record in self.run.records)
 
 
@@ -114,7 +114,7 @@ class Series:
 
     @cached_property
     def log_ratios(self) -> list[float]:
-        """How much slower HEAD is than BASE, pair by pair of whole rounds, as the logarithm of the ratio."""
+        """The logarithms of HEAD's time over BASE's, one for each pair of whole rounds."""
         values = [_value_of(each.measurement, self.metric) if each else None for each in self.valid]
         return pair_log_ratios(self.runs, values, self.metric)
 

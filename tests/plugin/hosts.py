@@ -85,7 +85,7 @@ class Host:
         foreign = ("PYTEST_", "GPU_BENCH_", "CUDA_", "FAKE_")
         environment = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
         if not self.real:
-            environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # looking for plugins takes a third of a small run
+            environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # workers look for them too
         pipe = subprocess.PIPE
         return subprocess.Popen(
             command, cwd=self.folder, env=environment | variables, stdout=pipe, stderr=subprocess.STDOUT, text=True
