@@ -11,7 +11,7 @@ import pytest_gpubench
 
 PACKAGE = Path(pytest_gpubench.__file__).parent
 KNOW_PYTEST = {"plugin"}
-KNOW_TORCH = {"fixture", "bench", "structure", "timing", "gpu", "correctness", "strategies", "plugin"}
+KNOW_TORCH = {"fixture", "judge", "bench", "structure", "timing", "gpu", "correctness", "strategies", "plugin"}
 LAYERS = """
     __main__ __init__
     cli
@@ -19,6 +19,7 @@ LAYERS = """
     fixture
     running_test
     search
+    judge
     bench
     structure
     timing correctness strategies report

@@ -1,0 +1,1 @@
+"""Judge a candidate that runs in a process of its own."""
