@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pytest_gpubench.bench.agreement import Agreement, Golden, VariedArguments
 from pytest_gpubench.bench.candidates import make_calls
 from pytest_gpubench.bench.comparison import CompareRequest, judging_timer
-from pytest_gpubench.bench.measure import MeasureRequest
+from pytest_gpubench.bench.measurement import MeasureRequest
 from pytest_gpubench.bench.phases import PhasesRequest, phase_calls
 from pytest_gpubench.bench.plan import clock_warnings, plan_of
 from pytest_gpubench.bench.ranks import RanksRequest

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pytest_gpubench.bench.measure import MeasureRequest
+from pytest_gpubench.bench.measurement import MeasureRequest
 from pytest_gpubench.bench.work import Inspection, Work
 from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.limits import Limits
