@@ -3,6 +3,7 @@
 A setting is looked up as: built-in default < ini < environment < `perf` marker < keyword of the call < explicit option.
 """
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, field, fields, replace
 from typing import Any, Literal, TypedDict, get_args, get_origin
@@ -315,6 +316,14 @@ def with_strict(values: Mapping[str, str]) -> dict[str, str]:
     """Return the values given at one place, as on the command line, with what `strict` chooses if it is on there."""
     is_strict = values.get("strict", "").lower() in ON
     return {**(STRICT if is_strict else {}), **values}
+
+
+def environment_settings() -> Settings:
+    """Return the settings of the environment, for code outside of pytest; raise BadRequest for one that is wrong."""
+    given = {name: text for name in ROWS if (text := os.environ.get(environment_name(name)))}
+    return Settings(
+        **{name: parse_value(name, text, environment_name(name)) for name, text in with_strict(given).items()}
+    )
 
 
 def parse_given(name: str, value: object, spelling: str) -> Any:

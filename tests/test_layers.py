@@ -16,6 +16,7 @@ LAYERS = """
     __main__ __init__
     cli
     plugin
+    engine
     fixture
     running_test
     search
@@ -32,6 +33,8 @@ LAYERS = """
 """
 """The rooms from the top down: a module imports from its own room and from lower lines."""
 HEIGHT = {room: -line for line, rooms in enumerate(LAYERS.strip().splitlines()) for room in rooms.split()}
+PUBLIC = [PACKAGE / name for name in ("__init__.py", "__main__.py", "bench/__init__.py")]
+"""Modules that name what users import, wherever it is."""
 SOURCES = sorted(path for path in PACKAGE.rglob("*.py"))
 
 
@@ -61,7 +64,7 @@ def test_imports_point_down() -> None:
 def points_up(path: Path, name: str) -> bool:
     """Tell whether a source must not import this module."""
     room, (package, *inner) = room_of(path), name.split(".")
-    if package == "pytest_gpubench" and room not in ("__init__", "__main__"):
+    if package == "pytest_gpubench" and path not in PUBLIC:
         below = inner[0] if inner else "errors"  # the package itself: its version
         return below != room and HEIGHT[below] >= HEIGHT[room]
     if package in ("pytest", "_pytest"):

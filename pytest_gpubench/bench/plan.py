@@ -14,7 +14,8 @@ from pytest_gpubench.timing.measurement import Plan
 __tracebackhide__ = True
 
 _measuring = threading.Lock()
-_measured_title = [""]
+_measured: list[object] = ["", 0]
+"""The title of the measurement, and the thread that makes it."""
 
 
 def is_enforced(settings: Settings, device: Device) -> bool:
@@ -66,14 +67,21 @@ def unmeasured(label: str, device: Device, settings: Settings, reason: str) -> T
 
 
 @contextmanager
-def one_at_a_time(title: str) -> Iterator[None]:
-    """Raise ProfilerBusy while another measurement runs in this process: each would be in the other's numbers."""
+def one_at_a_time(title: str, may_nest: bool = False) -> Iterator[None]:
+    """Raise ProfilerBusy while another measurement runs in this process: each would be in the other's numbers.
+
+    may_nest: for the measurements of an autotuner, which the first, untimed calls of the measured function make.
+    """
+    thread = threading.get_ident()
+    if may_nest and _measuring.locked() and _measured[1] == thread:
+        yield
+        return
     if not _measuring.acquire(blocking=False):
         raise ProfilerBusy(
-            f"{title!r} cannot be measured while {_measured_title[0]!r} is: gpu_bench was called inside the measured "
+            f"{title!r} cannot be measured while {_measured[0]!r} is: gpu_bench was called inside the measured "
             "function, or by two threads; measure one after the other"
         )
-    _measured_title[0] = title
+    _measured[:] = title, thread
     try:
         yield
     finally:

@@ -116,6 +116,12 @@ def read_host() -> list[HostGpu]:
     return found
 
 
+def same_gpu(uuid: str, other: str) -> bool:
+    """Tell whether two UUIDs are the same except for their prefix, which torch leaves out."""
+    bare = [each.removeprefix("GPU-").removeprefix("MIG-") for each in (uuid, other)]
+    return bool(bare[0]) and bare[0] == bare[1]
+
+
 def _instances(nvml: Nvml) -> tuple[VisibleGpu, ...]:
     handles = [nvml.ask("MigDeviceHandleByIndex", index) for index in range(nvml.ask("MaxMigDeviceCount") or 0)]
     opened = [Nvml(nvml.library, handle) for handle in handles if handle is not None]

@@ -17,7 +17,7 @@ from pytest_gpubench.parsers import ClockWish
 from pytest_gpubench.plugin import markers, terminal
 from pytest_gpubench.plugin.foreign_work import ForeignWatch
 from pytest_gpubench.plugin.items import takes_turns, uses_fixture
-from pytest_gpubench.plugin.pin import Pin, same_gpu
+from pytest_gpubench.plugin.pin import Pin
 from pytest_gpubench.plugin.workers import is_worker, run_arguments
 from pytest_gpubench.settings import Settings, ini_name
 
@@ -193,6 +193,8 @@ class GpuTurns:
 
     def _choose(self, device: "Device", count: int) -> tuple[str, ...]:
         """Return the UUIDs of the current GPU and of those after it."""
+        from pytest_gpubench.gpu.visible import same_gpu
+
         visible = self._shown()
         uuid = device.facts.uuid or "GPU-unknown"
         current = next((each for each in visible if same_gpu(each, uuid)), uuid)

@@ -91,6 +91,8 @@ def _set_current(uuid: str) -> str:
     """Make a GPU the current one of a process in which CUDA was started; return a warning."""
     import torch
 
+    from pytest_gpubench.gpu.visible import same_gpu
+
     sentence = (
         f"CUDA was started {_who_started_cuda()}, before this worker could be pinned to {uuid}: it sees every GPU, and "
         "uses what is cuda:0 to others unless it is told otherwise; start CUDA in tests or fixtures only"
@@ -108,9 +110,3 @@ def _who_started_cuda() -> str:
     conftests = [name for name in sys.modules if name == "conftest" or name.endswith(".conftest")]
     files = [str(getattr(sys.modules[name], "__file__", name)) for name in conftests]
     return f"while {' or '.join(files)} was imported" if files else "by a plugin (-p, or an installed one)"
-
-
-def same_gpu(uuid: str, other: str) -> bool:
-    """Tell whether two UUIDs are the same except for their prefix, which torch leaves out."""
-    bare = [each.removeprefix("GPU-").removeprefix("MIG-") for each in (uuid, other)]
-    return bool(bare[0]) and bare[0] == bare[1]

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from pytest_gpubench.gpu import context, visible
-from pytest_gpubench.gpu.visible import HostGpu, VisibleGpu
+from pytest_gpubench.gpu.visible import HostGpu, VisibleGpu, same_gpu
 from pytest_gpubench.plugin import workers
-from pytest_gpubench.plugin.pin import COUNT_WITHOUT_CUDA, pin_to, same_gpu
+from pytest_gpubench.plugin.pin import COUNT_WITHOUT_CUDA, pin_to
 from pytest_gpubench.settings import Settings
 from tests.plugin.conftest import BenchRun
 from tests.plugin.hosts import Host, overlaps

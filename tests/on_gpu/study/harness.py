@@ -11,16 +11,13 @@ from typing import Any, TypeVar
 
 from pytest_gpubench.fixture import GpuBench
 from pytest_gpubench.limits import Limits
-from pytest_gpubench.results.model import Timing
 from pytest_gpubench.running_test import CurrentTest
-from pytest_gpubench.settings import LIMIT_TIME_S, PRECISION_TIME_S, Resolver, Settings
-from pytest_gpubench.timing.base import Call, Timer
+from pytest_gpubench.settings import Resolver, Settings
 
 T = TypeVar("T")
 CACHE = "cold"
 COOL_S = 0.5
 """A pause after a rival, so that the throttling it caused costs the next measurement nothing."""
-FIXED_TIME_S = 5.0
 
 
 def study_test_with(limits: Limits, seed: int) -> CurrentTest:
@@ -32,27 +29,6 @@ def study_test_with(limits: Limits, seed: int) -> CurrentTest:
 def bench_of(test: CurrentTest) -> GpuBench:
     """Return the test's fixture, without pytest."""
     return GpuBench(lambda: test, Resolver(test.settings, frozenset()))
-
-
-def time_call(call: Call, timer: Timer | None = None, reps: int | None = None, warmup: int | None = None) -> Timing:
-    """Measure a call as a test does, cold; by the profiler where no timer is given."""
-    from pytest_gpubench.gpu.device import find_device
-    from pytest_gpubench.timing.measurement import Plan, measure
-    from pytest_gpubench.timing.profiler import ProfilerTimer
-
-    device = find_device("cuda")
-    times_s = (FIXED_TIME_S, FIXED_TIME_S) if reps else (LIMIT_TIME_S, PRECISION_TIME_S)
-    plan = Plan(CACHE, reps, warmup, 0.005, *times_s)
-    return measure(call, timer or ProfilerTimer(device, CACHE), device, plan, lambda _: True, lambda _: None)
-
-
-def time_function(
-    function: Callable[[], object], label: str, reps: int | None = None, warmup: int | None = None
-) -> Timing:
-    """Measure a function without arguments."""
-    from pytest_gpubench.timing.calls import make_call
-
-    return time_call(make_call(function, label=label), reps=reps, warmup=warmup)
 
 
 def do_bench_us(function: Callable[[], object]) -> float:

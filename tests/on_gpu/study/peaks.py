@@ -11,15 +11,15 @@ from dataclasses import dataclass
 import msgspec
 import torch
 
+from pytest_gpubench import bench
 from pytest_gpubench.correctness import moved_bytes
 from pytest_gpubench.correctness.flops import counted
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.results.model import Peaks, Timing
 from pytest_gpubench.results.roofline import peak_fraction, too_fast
-from pytest_gpubench.timing.calls import make_arguments, make_call
 from pytest_gpubench.timing.peaks import measured_peaks
 from pytest_gpubench.units import grouped
-from tests.on_gpu.study.harness import CACHE, cool, parser_of, print_head, print_row, start_profiler, time_call
+from tests.on_gpu.study.harness import CACHE, cool, parser_of, print_head, print_row, start_profiler
 from tests.on_gpu.study.workloads import normal
 
 LEAST_COPY = 0.95
@@ -104,7 +104,7 @@ def triton_tflops(device: Device) -> float | None:
 def timed(case: Case) -> tuple[Timing, str | None, float]:
     """Return a measurement as a test takes it, the dtype that is multiplied, and the share of reads."""
     cool()
-    timing = time_call(make_call(case.function, make_arguments(case.args), label=case.name))
+    timing = bench.measure(case.function, *case.args, label=case.name)
     returned = case.function(*case.args)
     moved = moved_bytes(case.args, {}, returned)
     written = moved_bytes((), {}, returned)

@@ -19,11 +19,10 @@ from typing import Any
 import torch
 import triton
 
-from pytest_gpubench.limits import Limits
+from pytest_gpubench import bench
 from pytest_gpubench.results.model import Comparison
-from pytest_gpubench.running_test import CurrentTest
 from pytest_gpubench.stats.summary import Interval
-from tests.on_gpu.study.harness import bench_of, parser_of, print_head, print_row, start_profiler, study_test_with
+from tests.on_gpu.study.harness import parser_of, print_head, print_row, start_profiler
 from tests.on_gpu.study.published_changes import CHANGES, Case, Change, Pair
 from tests.on_gpu.study.published_sources import Side
 
@@ -59,9 +58,9 @@ def time_by_rival(function: Callable[..., Any], pair: Pair) -> float:
     return float(triton.testing.do_bench(call, grad_to_none=leaves or None, return_mode="median"))
 
 
-def compare(pair: Pair, test: CurrentTest, **options: Any) -> Comparison:
+def compare(pair: Pair, **options: Any) -> Comparison:
     """Compare as a test would."""
-    return bench_of(test).compare(
+    return bench.compare(
         {"after": pair.candidate},
         pair.reference,
         pair.args,
@@ -76,7 +75,7 @@ def compare(pair: Pair, test: CurrentTest, **options: Any) -> Comparison:
 def measure(pair: Pair, over_torch: bool, budget_s: float | None) -> Found:
     """Compare as a test would, and by do_bench."""
     began_s = time.perf_counter()
-    comparison = compare(pair, study_test_with(Limits(), seed=0), budget_s=budget_s)
+    comparison = compare(pair, device="cuda", budget_s=budget_s)
     took_s = time.perf_counter() - began_s
     speedup = comparison["after"].speedup
     assert speedup is not None
@@ -91,9 +90,7 @@ def measure(pair: Pair, over_torch: bool, budget_s: float | None) -> Found:
 
 def check(pair: Pair) -> str:
     """Compare outputs on the CPU, in Triton's interpreter; return how they differ."""
-    test = study_test_with(Limits(), seed=0)
-    test.settings = replace(test.settings, device="cpu")
-    return ", ".join(compare(pair, test, reps=20)["after"].differences)
+    return ", ".join(compare(pair, device="cpu", reps=20)["after"].differences)
 
 
 def row_of(change: Change, case: Case, found: Found) -> str:

@@ -4,7 +4,8 @@ import itertools
 import time
 from collections.abc import Sequence
 
-from tests.on_gpu.study.harness import in_fresh_process, parser_of, print_head, print_row, time_function
+from pytest_gpubench import bench
+from tests.on_gpu.study.harness import in_fresh_process, parser_of, print_head, print_row
 
 STARTUPS = 2
 OWN_WORK_S = 4.0
@@ -35,7 +36,7 @@ def start_up(mode: str) -> dict[str, float]:
     marks_s.append(time.perf_counter())
     wait_for_startup()
     marks_s.append(time.perf_counter())
-    time_function(function, "softmax")
+    bench.measure(function)
     marks_s.append(time.perf_counter())
     took = dict(zip(STEPS, (after - before for before, after in itertools.pairwise(marks_s)), strict=True))
     return {**took, "all": marks_s[-1] - marks_s[0]}

@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from pytest_gpubench import bench
 from tests.on_gpu.study.harness import (
     cool,
     do_bench_us,
@@ -16,7 +17,6 @@ from tests.on_gpu.study.harness import (
     print_row,
     spread,
     start_profiler,
-    time_function,
 )
 from tests.on_gpu.study.workloads import WORKLOADS
 
@@ -29,8 +29,8 @@ def measure(name: str) -> dict[str, float]:
     function = WORKLOADS[name]()
     function()
     cool()
-    timing = time_function(function, name)
-    fixed = time_function(function, name, reps=FIXED_REPS, warmup=3)
+    timing = bench.measure(function)
+    fixed = bench.measure(function, reps=FIXED_REPS, warmup=3)
     started_s = time.perf_counter()
     rival_us = do_bench_us(function)
     return {

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
+from pytest_gpubench import bench
 from pytest_gpubench.errors import MeasurementError
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.results.model import Overhead, Timing
@@ -27,7 +28,6 @@ from tests.on_gpu.study.harness import (
     print_head,
     print_row,
     start_profiler,
-    time_call,
 )
 from tests.on_gpu.study.workloads import add, gelu_chain, matmul, normal, softmax
 
@@ -61,16 +61,16 @@ KERNELS: dict[str, Callable[[], Callable[[], object]]] = {
 }
 
 
-def time_by(timer: Timer, call: Call) -> Timing:
+def time_by(timer: str, function: Callable[[], object]) -> Timing:
     """Return a measurement as a test takes it."""
     cool()
-    return time_call(call, timer)
+    return bench.measure(function, timer=timer)
 
 
-def flags_of(timers: Sequence[Timer], timings: Sequence[Timing]) -> str:
+def flags_of(timings: Sequence[Timing]) -> str:
     """Return the flags of all timings, and of their reps, each with its timer."""
     found = [f"{timing.timer}: {flag}" for timing in timings for flag in timing.flags]
-    found += [remark for timer in timers if isinstance(timer, EventsTimer) for remark in timer.remarks.values()]
+    found += [timing.remark for timing in timings if timing.remark]
     return "; ".join(found) or "-"
 
 
@@ -80,8 +80,7 @@ def row(name: str, device: Device) -> list[str]:
 
     function = KERNELS[name]()
     call = make_call(function, label=name)
-    timers = [ProfilerTimer(device, CACHE), EventsTimer(device, CACHE), GraphTimer(device, CACHE)]
-    timings = [time_by(timer, call) for timer in timers]
+    timings = [time_by(timer, function) for timer in ("profiler", "events", "graph")]
     cool()
     cost = take_overhead(call, device, CACHE)
     cool()
@@ -94,7 +93,7 @@ def row(name: str, device: Device) -> list[str]:
         *cost_cells(cost),
         f"{rival_us:.2f}",
         f"{graph_rival_us:.2f}",
-        flags_of(timers, timings),
+        flags_of(timings),
     ]
 
 

@@ -9,7 +9,8 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-from tests.on_gpu.study.harness import CACHE, code_of, in_fresh_process, parser_of, print_head, print_row, time_function
+from pytest_gpubench import bench
+from tests.on_gpu.study.harness import CACHE, code_of, in_fresh_process, parser_of, print_head, print_row
 from tests.on_gpu.study.steady import measure_all
 from tests.on_gpu.study.workloads import WORKLOADS, rms_norm_chain, rms_norm_steps
 
@@ -22,8 +23,8 @@ LEFT_OUT = "matmul 8192^3 bf16"
 
 def print_steps() -> None:
     """Print the chain of six kernels kernel by kernel, each in a cold call of its own, as ncu flushes before each."""
-    chain = time_function(rms_norm_chain(), "chain")
-    alone_us = [time_function(step, "step").median_us for step in rms_norm_steps()]
+    chain = bench.measure(rms_norm_chain())
+    alone_us = [bench.measure(step).median_us for step in rms_norm_steps()]
     inside_us = [kernel.median_us for kernel in chain.kernels]
     print(
         f"rms_norm eager: in the chain {chain.median_us:.2f} us, its kernels each in a cold call {sum(alone_us):.2f} us"

@@ -1,0 +1,94 @@
+"""The engine without pytest on the real thing: beside Triton's do_bench, for its autotuner and in its tutorials."""
+
+import os
+from collections.abc import Callable
+
+import pytest
+import torch
+import triton
+import triton.testing
+
+from example_suite.kernels import matmul as matmuls
+from pytest_gpubench import GpuBench, LimitBroken, WrongResult, bench
+from pytest_gpubench.gpu.claim import claimants
+from pytest_gpubench.gpu.device import find_device
+from pytest_gpubench.gpu.lock_file import lock_folder
+from tests.on_gpu.study.workloads import add, softmax
+from tests.on_gpu.tutorials import fused_softmax, matrix_multiplication
+
+
+@pytest.mark.parametrize("make", [lambda: add(64), softmax], ids=["add", "softmax"])
+def test_do_bench_is_below_tritons_and_above_the_floor(make: Callable[[], Callable[[], object]]) -> None:
+    """Triton's includes two events and the write-back of its flush: 1.05 to 1.2 times ours at 50 us."""
+    function = make()
+    ours_ms, theirs_ms = bench.do_bench(function), triton.testing.do_bench(function)
+    assert 0.7 * theirs_ms < ours_ms < 1.02 * theirs_ms
+
+
+def test_do_bench_of_a_backward_pass_drops_gradients() -> None:
+    x = torch.randn(1024, 1024, device="cuda", requires_grad=True)
+    y = x.exp()
+    upstream = torch.ones_like(y)
+
+    def backward() -> None:
+        y.backward(upstream, retain_graph=True)  # type: ignore[no-untyped-call]
+
+    dropped, added = bench.do_bench(backward, grad_to_none=[x]), bench.do_bench(backward)
+    assert dropped < added
+
+
+@pytest.fixture
+def tuned(monkeypatch: pytest.MonkeyPatch) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
+    """Return a matrix product that is tuned by our do_bench when a size is first met."""
+    autotune = triton.autotune(matmuls.TILINGS, key=["rows", "columns", "inner"], do_bench=bench.do_bench)
+    monkeypatch.setattr(matmuls, "_matmul_kernel", autotune(matmuls._matmul_kernel.fn))
+    return matmuls.matmul
+
+
+def test_triton_tunes_with_it(tuned: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> None:
+    a = torch.randn(1024, 1024, device="cuda", dtype=torch.float16)
+    torch.testing.assert_close(tuned(a, a), a @ a, rtol=1e-2, atol=1e-1)
+    times_ms = matmuls._matmul_kernel.configs_timings
+    assert len(times_ms) == len(matmuls.TILINGS)
+    assert all(0.001 < median < 1 for median, _, _ in times_ms.values())
+
+
+def test_a_kernel_that_tunes_itself_is_measured_in_a_test(
+    gpu_bench: GpuBench, tuned: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+) -> None:
+    a = torch.randn(512, 512, device="cuda", dtype=torch.float16)
+    timing = gpu_bench(tuned, a, a)
+    assert timing.launches == 1
+
+
+def test_a_limit_and_a_wrong_result() -> None:
+    x = torch.randn(2**22, device="cuda")
+    timing = bench.measure(torch.add, x, 1, label="add", max_time_us=1000)
+    assert timing.timer == "profiler"
+    with pytest.raises(LimitBroken):
+        bench.compare(
+            {"twice": lambda x: x.add(1).sub(1).add(1)}, lambda x: x + 1, (x,), min_speedup=0.9, atol=1, rtol=1
+        )
+    with pytest.raises(WrongResult):
+        bench.compare(lambda x: x + 2, lambda x: x + 1, (x,))
+
+
+def test_the_process_has_claimed_its_gpu() -> None:
+    bench.do_bench(softmax())
+    uuid = find_device("cuda").facts.uuid
+    assert uuid is not None
+    assert os.getpid() in claimants(uuid, lock_folder(os.environ.get("GPU_BENCH_LOCK_FOLDER")))
+
+
+def test_tutorials() -> None:
+    assert 500 < fused_softmax.fn(M=4096, N=2048, provider="triton") < 10_000
+    middle, low, high = matrix_multiplication.fn(M=1024, N=1024, K=1024, provider="cublas")
+    assert 10 < low <= middle <= high < 2000
+
+
+def test_tutorials_print_their_tables(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("pandas")
+    pytest.importorskip("matplotlib")
+    fused_softmax.run(print_data=True)
+    matrix_multiplication.run(print_data=True)
+    assert "softmax-performance" in capsys.readouterr().out

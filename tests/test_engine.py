@@ -1,0 +1,203 @@
+"""The engine without pytest: `bench.measure`, `bench.compare` and `bench.do_bench` on the CPU."""
+
+import inspect
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from pytest_gpubench import BadRequest, LimitBroken, NotMeasured, ProfilerBusy, WrongResult, bench, scripted
+from pytest_gpubench.gpu.claim import claimants
+from pytest_gpubench.gpu.device import Device, cpu_device
+from pytest_gpubench.gpu.lock import GpuLock, Patience
+from pytest_gpubench.gpu.turn import turn_at
+from pytest_gpubench.results.model import DeviceFacts
+
+SAMPLES_US = (10.0, 30.0, 20.0, 40.0)
+
+
+@pytest.fixture(autouse=True)
+def scripted_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, text in {"TIMER": "scripted", "DEVICE": "cpu"}.items():
+        monkeypatch.setenv(f"GPU_BENCH_{name}", text)
+
+
+def played(*samples_us: float, result: object = 1.0) -> Callable[..., object]:
+    """Return a function that takes these times in turn."""
+    return scripted(samples_us)(lambda *args: result)
+
+
+def test_importing_it_loads_nothing_heavy() -> None:
+    code = (
+        "import sys; from pytest_gpubench import bench; assert not {'torch', 'triton', 'msgspec'} & sys.modules.keys()"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_measurement_is_a_timing() -> None:
+    assert bench.measure(played(*SAMPLES_US), reps=4).samples_us == SAMPLES_US
+
+
+def test_keywords_are_limits_settings_and_those_of_the_fixture() -> None:
+    made: list[int] = []
+    timing = bench.measure(
+        played(10), reps=20, label="mine", setup=lambda: made.append(1), max_time_us=10, bytes=10**6, min_gbps=100
+    )
+    assert (timing.label, timing.reps, timing.gbps, len(made)) == ("mine", 20, 100.0, 20)
+
+
+def test_a_limit_is_judged_as_in_a_test() -> None:
+    with pytest.raises(LimitBroken, match=r"wanted at most 9\.99 us"):
+        bench.measure(played(10), reps=20, max_time_us=9.99)
+    assert bench.compare(played(10), played(20), min_speedup=1.99).speedup == pytest.approx(2)
+    with pytest.raises(LimitBroken, match=r"wanted at least 2\.01x"):
+        bench.compare(played(10), played(20), min_speedup=2.01)
+
+
+def test_a_wrong_candidate_is_refused() -> None:
+    with pytest.raises(WrongResult):
+        bench.compare(played(10, result=1.0), played(20, result=2.0))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda f: bench.measure(f, save="main"),
+            r"bench.measure\(save=...\) is not known: save is for runs of pytest",
+        ),
+        (lambda f: bench.compare(f, f, max_regression=0.1), "max_regression is for runs of pytest"),
+        (lambda f: bench.measure(f, min_speedup=1.0), r"compares nothing: call bench.compare"),
+        (lambda f: bench.measure(f, reps=0), r"bench.measure\(reps=...\): 0 is not valid, it must be at least 1"),
+        (lambda f: bench.measure(f, max_time_us=-1), r"perf\(max_time_us=-1\): it must be above 0"),
+        (lambda f: bench.do_bench(f, return_mode="avg"), "it must be min, max, mean, median, all"),
+        (lambda f: bench.do_bench(f, quantiles=[50]), "quantiles are from 0 to 1"),
+    ],
+)
+def test_invalid_arguments_are_refused(call: Callable[[Any], object], message: str) -> None:
+    with pytest.raises(BadRequest, match=message):
+        call(played(10))
+
+
+def test_an_unknown_keyword_is_refused_with_the_right_one() -> None:
+    with pytest.raises(TypeError, match="did you mean reps="):
+        bench.measure(played(10), rep=3)
+
+
+def test_limits_are_not_enforced_on_a_cpu_that_nobody_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPU_BENCH_TIMER", "wall")
+    monkeypatch.setenv("GPU_BENCH_DEVICE", "auto")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.warns(UserWarning, match=r"perf\(max_time_us=1e-06\) is not enforced .* device='cpu'"):
+        assert bench.measure(torch.add, torch.ones(2), 1, max_time_us=1e-6, reps=3).reps == 3
+
+
+# do_bench
+
+
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [
+        ({}, 0.025),
+        ({"return_mode": "median"}, 0.025),
+        ({"return_mode": "min"}, 0.01),
+        ({"return_mode": "max"}, 0.04),
+        ({"return_mode": "all"}, [0.01, 0.03, 0.02, 0.04]),
+        ({"quantiles": [0.5, 0.0, 1.0]}, [0.025, 0.01, 0.04]),
+        ({"quantiles": (0.25,)}, 0.0175),
+        ({"quantiles": (0.25,), "return_mode": "all"}, 0.0175),
+        ({"warmup": 1, "rep": 1}, 0.025),
+    ],
+)
+def test_do_bench_returns_what_tritons_does(
+    monkeypatch: pytest.MonkeyPatch, asked: dict[str, Any], found: object
+) -> None:
+    """In milliseconds, quantiles interpolated, a single one without its list."""
+    monkeypatch.setenv("GPU_BENCH_REPS", "4")
+    assert bench.do_bench(played(*SAMPLES_US), **asked) == pytest.approx(found)
+
+
+def test_do_bench_has_the_signature_of_tritons() -> None:
+    theirs = inspect.signature(pytest.importorskip("triton.testing").do_bench).parameters.values()
+    ours = inspect.signature(bench.do_bench).parameters.values()
+    assert [(each.name, each.default) for each in ours] == [(each.name, each.default) for each in theirs]
+
+
+def test_do_bench_drops_gradients_before_each_rep(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPU_BENCH_REPS", "3")
+    x = torch.ones(2, requires_grad=True)
+    seen: list[object] = []
+
+    @scripted([10.0])
+    def backward() -> None:
+        seen.append(x.grad)
+        x.grad = torch.ones(2)
+
+    bench.do_bench(backward, grad_to_none=[x])
+    assert seen == [None] * 3
+
+
+def test_an_autotuner_may_measure_in_the_first_call_of_what_is_measured() -> None:
+    found: list[float] = []
+
+    @scripted([10.0])
+    def tuned() -> None:
+        if not found:
+            found.append(bench.do_bench(played(20)))
+
+    assert bench.measure(tuned, reps=3).median_us == 10
+    assert found == [0.02]
+
+
+def test_another_thread_may_not_measure_meanwhile() -> None:
+    errors: list[BaseException] = []
+
+    def beside() -> None:
+        try:
+            bench.do_bench(played(20))
+        except ProfilerBusy as error:
+            errors.append(error)
+
+    @scripted([10.0])
+    def busy() -> None:
+        thread = threading.Thread(target=beside)
+        thread.start()
+        thread.join()
+
+    bench.measure(busy, reps=1)
+    assert len(errors) == 1
+
+
+def test_what_runs_in_tritons_interpreter_has_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPU_BENCH_DISABLE", "1")
+    with pytest.raises(NotMeasured, match="do_bench has no number for '<lambda>': switched off"):
+        bench.do_bench(played(10))
+
+
+# the GPU's turn
+
+GPU = Device(cpu_device().torch_device, DeviceFacts(type="cuda", name="H200", host="here", uuid="GPU-of-a-script"))
+
+
+def test_a_gpu_is_held_by_the_locks_of_tests(tmp_path: Path) -> None:
+    code = f"""
+from pytest_gpubench.gpu.lock import GpuLock, Path, Patience
+GpuLock("GPU-of-a-script", Path({str(tmp_path)!r})).acquire(Patience(0))
+"""
+    with turn_at(GPU, tmp_path, 1.0, "bench.do_bench"):
+        assert claimants("GPU-of-a-script", tmp_path) == {os.getpid()}
+        with turn_at(GPU, tmp_path, 1.0, "bench.measure"):
+            other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "bench.do_bench" in other.stderr, other.stderr
+    GpuLock("GPU-of-a-script", tmp_path).acquire(Patience(0))
+
+
+def test_the_cpu_needs_no_turn(tmp_path: Path) -> None:
+    with turn_at(cpu_device(), tmp_path / "none", 1.0, "bench.measure"):
+        assert not (tmp_path / "none").exists()
