@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from pytest_gpubench.bench.switches import readings, refuse_switching
 from pytest_gpubench.correctness import (
     Difference,
     Tolerance,
@@ -164,18 +165,19 @@ class Agreement:
                 # an output of a timed call may be a copy, which has no gradient
                 gradients = self._gradients(outputs, args, kwargs, expected.outputs) if expected.gradients else {}
                 return Ran(outputs, gradients)
-        before = self._snapshot(args, kwargs)
+        before = self.snapshot(args, kwargs)
         outputs = self.golden(*args, **kwargs)
-        self._refuse_overwriting("golden=", before)
+        self.refuse_overwriting("golden=", before)
         if all(leaf is None for _, leaf in flatten(outputs)):
             raise BadRequest("golden= returns no output: let it return what the reference does, more precisely")
         return Ran(outputs, {})
 
-    def _snapshot(self, args: tuple[object, ...], kwargs: dict[str, object]) -> "Snapshot | None":
+    def snapshot(self, args: tuple[object, ...], kwargs: dict[str, object]) -> "Snapshot | None":
         """Return what the arguments hold; None where each call gets its own."""
         return snapshot(args, kwargs) if self.arguments.setup is None else None
 
-    def _refuse_overwriting(self, who: str, before: "Snapshot | None") -> None:
+    def refuse_overwriting(self, who: str, before: "Snapshot | None") -> None:
+        """Raise UnfairComparison naming the inputs that are not what they were."""
         if before is not None and (names := changed(before)):
             raise UnfairComparison(
                 f"{who} overwrote {', '.join(names)}: the next call would get other inputs; "
@@ -185,7 +187,7 @@ class Agreement:
     def _run(self, function: Function, who: str, expected: Ran | None = None) -> Ran:
         """Run a function; a candidate, for which outputs are expected, in memory poisoned at the last moment."""
         args, kwargs = self.fresh()
-        before = self._snapshot(args, kwargs)
+        before, switches = self.snapshot(args, kwargs), readings()
         if expected is not None:
             poison_free_memory(expected.outputs, self.device)
         try:
@@ -196,7 +198,8 @@ class Agreement:
             annotate(error, f"gpu_bench: raised by {who}, whose outputs were to be compared")
             raise
         refuse_lazy(outputs, name_of(function))
-        self._refuse_overwriting(who, before)
+        refuse_switching(who, switches)
+        self.refuse_overwriting(who, before)
         if expected is not None and self.arguments.setup is None and (shared := aliases(outputs, args, kwargs)):
             reference_shares = aliases(self.reference(*args, **kwargs), args, kwargs)
             if not reference_shares:
@@ -319,9 +322,9 @@ def tensors_in(value: object) -> dict[str, "torch.Tensor"]:
     return {name: leaf for name, leaf in flatten(value) if isinstance(leaf, torch.Tensor)}
 
 
-def lent_memory(who: str, output: str, other: str) -> str:
-    """Return that an output lies where the reference's does."""
+def lent_memory(who: str, output: str, other: str, whose: str = "the reference's") -> str:
+    """Return that an output lies where another arm's does."""
     return (
-        f"{output} of {who} is memory of the reference's {other}: what is in it says nothing about the candidate; "
+        f"{output} of {who} is memory of {whose} {other}: what is in it says nothing about the candidate; "
         "give each its own"
     )

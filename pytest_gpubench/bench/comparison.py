@@ -7,6 +7,7 @@ import msgspec
 
 from pytest_gpubench.bench.agreement import Agreement, Ran
 from pytest_gpubench.bench.candidates import speedup_limits
+from pytest_gpubench.bench.conduct import Conduct
 from pytest_gpubench.bench.integrity import auditing, check_floor, check_other_values, traffic_of
 from pytest_gpubench.bench.outputs import OutputRecorder, has_cuda_graphs
 from pytest_gpubench.bench.plan import is_enforced, plan_of, unmeasured_reason
@@ -130,7 +131,7 @@ class CompareRequest(Request[Comparison]):
         return self.with_measurements(Comparison(reference=measured[0].timing, candidates={}), measured)
 
     def _timed(self, lines: OutputLines, expected: Ran, say: Say, measured: list[Measurement]) -> Comparison:
-        recorder = OutputRecorder(self.agreement, swaps=self.interleave)
+        recorder = OutputRecorder(self.agreement, self.interleave, Conduct(self.agreement, list(self.calls)))
         watched = {name: recorder.watch(name, call) for name, call in self.calls.items()}
         match = Match(watched, self.reference, self.speedups, self.settings.seed, self.interleave, recorder.begin)
         timer, plan = make_timer(self.settings.timer, self.device, self.settings.cache), plan_of(self.settings)
@@ -150,6 +151,7 @@ class CompareRequest(Request[Comparison]):
         recorder.swaps = False  # what a function left there must not be right for it when the values change
         recorder.make_readable(lambda: take_once_more(match, timer, taken))
         recorder.check(self.reference, self.judged)
+        recorder.minds_sharing = True
         if self.vary:
             check_other_values(self.agreement, recorder, match, timer, taken, expected)
         self._check_floors(timings, expected)

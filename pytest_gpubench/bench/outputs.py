@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from pytest_gpubench.bench.agreement import Agreement, Ran, lent_memory, refuse_strange_tensors, tensors_in
+from pytest_gpubench.bench.conduct import Conduct
 from pytest_gpubench.correctness import aliases, compare_outputs
 from pytest_gpubench.correctness.leaves import flatten, map_leaves
 from pytest_gpubench.correctness.memory import overlaps
@@ -26,6 +27,10 @@ class OutputRecorder:
 
     agreement: Agreement
     swaps: bool = False
+    conduct: Conduct | None = None
+    """What is looked at between calls; None for calls that are not timed."""
+    minds_sharing: bool = False
+    """True to refuse, after each call, an output that is memory of another arm's."""
     last: dict[str, object] = field(default_factory=dict)
     saved: set[str] = field(default_factory=set)
     given: dict[str, tuple[tuple[object, ...], dict[str, object]]] = field(default_factory=dict)
@@ -41,22 +46,36 @@ class OutputRecorder:
         """Return the call, which keeps what it returns; all arms are given the same where `setup` is random."""
 
         def prepare() -> Prepared:
+            looked = self._look_back()
             self._make_room(name)
             self._save()
             self.agreement.seed()
             prepared = call.prepare()
+            if self.conduct is not None:
+                self.conduct.before_call()
 
             def keep(output: object) -> object:
                 self.last[name], self.given[name] = output, (prepared.args, prepared.kwargs)
                 return output
 
-            return replace(prepared, run=lambda: keep(prepared.run()), keep=keep)
+            return replace(prepared, run=lambda: keep(prepared.run()), keep=keep, on_device=looked)
 
         return replace(call, prepare=prepare)
 
     def begin(self) -> None:
         """Note that the rounds begin, in which each arm is called twice."""
         self.calls.clear()
+        if self.conduct is not None:
+            self.conduct.counting = True
+
+    def _look_back(self) -> bool:
+        """Raise for what the last call should have left alone; tell whether the look launched work on the device."""
+        if self.minds_sharing and self.latest:
+            self._refuse_shared(self.latest, [name for name in self.last if name != self.latest])
+        if self.conduct is None or not self.latest:
+            return False
+        self.conduct.after_call(self.latest)
+        return self.conduct.looks_now()
 
     def _make_room(self, name: str) -> None:
         """Free the memory that the next output of an arm is to have: its last one's, or that of the arm before it.
@@ -95,24 +114,33 @@ class OutputRecorder:
 
     def check(self, reference: str, names: Sequence[str]) -> None:
         """Raise WrongResult if a candidate was right when it was checked, and wrong when it was timed."""
+        self._look_back()
+        if self.conduct is not None:
+            self.conduct.look_at_inputs()
+            self.conduct.inputs = None  # other values come next
         if self.last[reference] is None:  # what a backward run returns
             return
         for name in names:
-            self._refuse_shared(name, reference)
+            self._refuse_shared(name, [reference, *(other for other in names if other != name)], reference)
             refuse_strange_tensors(name, self.last[name], self.last[reference])
             differences = self.agreement.compare(Ran(self.last[name], {}), Ran(self.last[reference], {}))
             self.agreement.require(name, differences, " in a timed call, though right when checked")
 
-    def _refuse_shared(self, name: str, reference: str) -> None:
-        """Raise UnfairComparison for an output that is memory of the reference's, though not of the inputs."""
-        shared = overlaps(flatten(self.last[name]), flatten(self.last[reference]))
+    def _refuse_shared(self, name: str, others: Sequence[str], reference: str = "") -> None:
+        """Raise UnfairComparison for an output that is memory of another arm's, though not of the inputs."""
+        if has_cuda_graphs():  # their outputs share a pool, and may lie where those of another lay
+            return
         arguments = self.agreement.arguments
-        args, kwargs = self.given.get(reference, (arguments.args, arguments.kwargs))
-        if shared and not aliases(self.last[reference], args, kwargs):
-            raise UnfairComparison(lent_memory(f"{name!r}", *shared[0]))
+        for other in others:
+            if shared := overlaps(flatten(self.last[name]), flatten(self.last[other])):
+                args, kwargs = self.given.get(other, (arguments.args, arguments.kwargs))
+                if not aliases(self.last[other], args, kwargs):
+                    whose = "the reference's" if other == reference else f"{other!r}, its"
+                    raise UnfairComparison(lent_memory(f"{name!r}", *shared[0], whose))
 
     def check_other_values(self, reference: str, names: Sequence[str], before: Ran) -> None:
         """Raise InvalidResult for a candidate that returns what it did before its inputs' values changed."""
+        self._look_back()
         expected = Ran(self.last[reference], {})
         for name in names:
             found = Ran(self.last[name], {})

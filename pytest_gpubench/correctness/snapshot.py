@@ -18,8 +18,8 @@ class TensorState:
     """The state of a tensor, remembered without a copy."""
 
     dtype: str
-    layout: tuple[int, tuple[int, ...], tuple[int, ...]] | None
-    """Address, shape and strides; None for a tensor without an address."""
+    layout: tuple[int, int, tuple[int, ...], tuple[int, ...]] | None
+    """Address, offset in the storage, shape and strides; None for a tensor without an address."""
     checksum: int | None
     """Over every bit and its place; None where the bits cannot be read."""
     version: int | None
@@ -33,34 +33,42 @@ class Snapshot:
     args: Sequence[object]
     kwargs: Mapping[str, object]
     states: dict[str, TensorState] = field(repr=False)
+    differentiable: list[str]
+    """The names of the tensors that require a gradient."""
 
 
 def snapshot(args: Sequence[object], kwargs: Mapping[str, object] | None = None) -> Snapshot:
     """Remember the state of every tensor among the arguments: a few numbers each, for which every byte is read."""
     kwargs = kwargs or {}
-    return Snapshot(args, kwargs, _states_of(args, kwargs))
+    return Snapshot(args, kwargs, _states_of(args, kwargs), _differentiable(args, kwargs))
 
 
 def changed(before: Snapshot) -> list[str]:
     """Return the names of the tensors that have changed since a snapshot: `args[0]`, `kwargs['out']`.
 
     A tensor has changed if it has other bits, another place in memory, shape or strides, or if it is gone from its
-    container or new in it. The bits count, not who wrote them: a Triton kernel is noticed, a write of the same values
+    container or new in it, or if it now requires a gradient, or no longer does. The bits count, not who wrote them: a Triton kernel is noticed, a write of the same values
     is not. A change of one element is always noticed, one of several except for one chance in 2**64.
     """
     after = _states_of(before.args, before.kwargs)
     names = [*before.states, *(name for name in after if name not in before.states)]
-    return [name for name in names if before.states.get(name) != after.get(name)]
+    found = [name for name in names if before.states.get(name) != after.get(name)]
+    turned = set(before.differentiable) ^ set(_differentiable(before.args, before.kwargs))
+    return found + [name for name in sorted(turned) if name not in found]
 
 
 def _states_of(args: Sequence[object], kwargs: Mapping[str, object]) -> dict[str, TensorState]:
     return {name: _state_of(tensor) for name, tensor in tensors_of(inputs_of(args, kwargs))}
 
 
+def _differentiable(args: Sequence[object], kwargs: Mapping[str, object]) -> list[str]:
+    return [name for name, leaf in inputs_of(args, kwargs) if getattr(leaf, "requires_grad", False) is True]
+
+
 def _state_of(tensor: "torch.Tensor") -> TensorState:
     try:
         value = None if tensor.is_meta else checksum(tensor)
-        layout = tensor.data_ptr(), tuple(tensor.shape), tensor.stride()
+        layout = tensor.data_ptr(), tensor.storage_offset(), tuple(tensor.shape), tensor.stride()
     except (KeyError, RuntimeError):  # a dtype or a tensor of another kind, which has no bits to read
         return TensorState(str(tensor.dtype), None, None, _version_of(tensor))
     return TensorState(str(tensor.dtype), layout, value, _version_of(tensor) if value is None else None)

@@ -21,6 +21,8 @@ class Prepared:
     """Its other inputs, made for this rep alone: a forward run's outputs, and the gradients at them."""
     keep: Callable[[object], object] | None = None
     """Told the output where something else runs in its place."""
+    on_device: bool = False
+    """True if preparing this rep, unlike others, may have launched work on the GPU."""
 
     def __call__(self) -> object:
         """Run it."""

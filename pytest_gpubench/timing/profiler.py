@@ -8,6 +8,7 @@ What was measured about measuring, on an H200 with torch 2.11: a session costs a
 import os
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from pytest_gpubench.errors import GpuBenchError, NothingRecorded, ProfilerBusy
@@ -73,7 +74,7 @@ class ProfilerSession(Session):
         timed()
         synchronize()
         timer.sentinels.end(slot + 1)
-        self.taken.append(call)
+        self.taken.append(replace(call, prepares_on_device=True) if timed.on_device else call)
 
     def __exit__(self, kind: object, error: object, trace: object, /) -> None:
         if error is not None:  # of the call, an interrupt: it counts, not what stopping may say after it

@@ -1,0 +1,167 @@
+"""What timed calls have to leave alone: switches of torch, inputs, the outputs of other arms."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from pytest_gpubench.bench import conduct
+from pytest_gpubench.bench.agreement import Agreement, VariedArguments
+from pytest_gpubench.bench.conduct import Conduct
+from pytest_gpubench.bench.outputs import OutputRecorder
+from pytest_gpubench.correctness import Tolerance
+from pytest_gpubench.errors import UnfairComparison
+from pytest_gpubench.timing.calls import make_arguments, make_call
+
+Function = Callable[..., object]
+
+
+class Rounds:
+    """Calls of arms in mirrored order, the reference first, watched as timed calls are."""
+
+    def __init__(self, arms: dict[str, Function], *args: object, setup: Callable[[], object] | None = None) -> None:
+        arguments = VariedArguments.of(make_arguments(args, None, setup))
+        self.reference, *self.names = arms
+        agreement = Agreement(
+            arms[self.reference], arguments, Tolerance(), None, None, False, "forward", torch.device("cpu")
+        )
+        self.recorder = OutputRecorder(agreement, conduct=Conduct(agreement, list(arms)))
+        self.calls = [self.recorder.watch(name, make_call(arm, arguments, label=name)) for name, arm in arms.items()]
+        self.looks: list[bool] = []
+        self.recorder.begin()
+
+    def take(self, rounds: int = 1) -> "Rounds":
+        for call in (*self.calls, *self.calls[::-1]) * rounds:
+            prepared = call.prepare()
+            self.looks.append(prepared.on_device)
+            prepared()
+        return self
+
+    def check(self) -> None:
+        self.recorder.check(self.reference, self.names)
+
+
+def double(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+def in_call(number: int, deed: Callable[..., object]) -> Function:
+    """Return a function that doubles, and in one of its calls does something else first."""
+    calls: list[int] = []
+
+    def candidate(x: torch.Tensor) -> torch.Tensor:
+        calls.append(1)
+        if len(calls) == number:
+            deed(x)
+        return x * 2
+
+    return candidate
+
+
+# inputs
+
+
+@pytest.mark.parametrize(
+    "deed",
+    [
+        lambda x: x.zero_(),
+        lambda x: x.data.fill_(3),
+        lambda x: x.resize_(2),
+        lambda x: x.t_(),
+        lambda x: x.set_(torch.ones(2, 3)),
+        lambda x: x.requires_grad_(),
+    ],
+    ids=["values", "values past torch's count", "shape", "strides", "memory", "gradient"],
+)
+@pytest.mark.parametrize("number", [1, 2, 5])
+def test_inputs_that_a_timed_call_changes(deed: Function, number: int) -> None:
+    rounds = Rounds({"torch": double, "mine": in_call(number, deed)}, torch.arange(6.0).reshape(2, 3))
+    with pytest.raises(UnfairComparison, match=r"^a timed call of 'torch' or 'mine' overwrote args\[0\]: the next"):
+        rounds.take(3).check()
+
+
+def test_a_change_that_is_undone_is_seen_by_the_rep_that_chance_chooses(monkeypatch: pytest.MonkeyPatch) -> None:
+    def flips(x: torch.Tensor) -> torch.Tensor:
+        return x.neg_() * 2
+
+    monkeypatch.setattr(conduct, "REPS_PER_LOOK", 1)
+    rounds = Rounds({"mine": flips, "torch": double}, torch.ones(3))
+    with pytest.raises(UnfairComparison, match=r"overwrote args\[0\]"):
+        rounds.take()
+
+
+def test_only_one_rep_is_looked_at_and_it_is_not_announced() -> None:
+    x = torch.arange(3.0)
+    looks = [place for _ in range(40) for place, looked in enumerate(Rounds({"a": double}, x).take(50).looks) if looked]
+    assert 20 < len(looks) <= 40
+    assert len(set(looks)) > 5
+
+
+def test_what_setup_makes_may_be_overwritten() -> None:
+    x = torch.arange(3.0)
+    rounds = Rounds({"torch": double, "mine": lambda x: x.mul_(2)}, setup=lambda: (x.clone(),))
+    rounds.take(3).check()
+
+
+# switches
+
+
+@pytest.mark.parametrize("number", [1, 2, 4])
+@pytest.mark.parametrize("setup", [True, False])
+def test_a_switch_that_a_timed_call_leaves_changed(number: int, setup: bool) -> None:
+    before = torch.get_num_threads()
+    x = torch.ones(3)
+    arms = {"torch": double, "mine": in_call(number, lambda x: torch.set_num_threads(before + 1))}
+    rounds = Rounds(arms, setup=lambda: (x,)) if setup else Rounds(arms, x)
+    with pytest.raises(UnfairComparison, match=r"^'mine' changed torch.set_num_threads from .* and left it so"):
+        rounds.take(2).check()
+    assert torch.get_num_threads() == before
+
+
+def test_a_switch_that_setup_sets_is_its_own() -> None:
+    before = torch.backends.cudnn.benchmark
+    x = torch.ones(3)
+
+    def setup() -> tuple[torch.Tensor]:
+        torch.backends.cudnn.benchmark = True
+        return (x,)
+
+    try:
+        Rounds({"torch": double, "mine": double}, setup=setup).take(2).check()
+    finally:
+        torch.backends.cudnn.benchmark = before
+
+
+def test_a_switch_that_is_put_back_is_no_change() -> None:
+    def without_gradient(x: torch.Tensor) -> torch.Tensor:
+        with torch.inference_mode(), torch.autocast("cpu", enabled=False):
+            return x * 2
+
+    Rounds({"torch": double, "mine": without_gradient}, torch.ones(3)).take(2).check()
+
+
+# outputs
+
+
+def borrowing() -> dict[str, Function]:
+    """Return arms of which the last returns what the one before it returned."""
+    kept: list[torch.Tensor] = []
+
+    def worker(x: torch.Tensor) -> torch.Tensor:
+        kept[:] = [x * 2]
+        return kept[0]
+
+    return {"torch": double, "worker": worker, "mine": lambda x: kept[0]}
+
+
+def test_an_output_that_another_candidate_made() -> None:
+    rounds = Rounds(borrowing(), torch.ones(3))
+    rounds.recorder.minds_sharing = True
+    with pytest.raises(UnfairComparison, match=r"^out of 'mine' is memory of 'worker', its out: .*; give each its own"):
+        rounds.take()
+
+
+def test_views_of_one_input_are_no_loan() -> None:
+    rounds = Rounds({"torch": lambda x: x[:2], "a": lambda x: x[:2], "b": lambda x: x[1:2]}, torch.ones(3))
+    rounds.recorder.minds_sharing = True
+    rounds.take(2)

@@ -1,0 +1,69 @@
+"""A call that leaves a switch of torch other than it found it is named, and the switch is put back."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from pytest_gpubench.bench.switches import readings, refuse_switching, switches
+from pytest_gpubench.errors import UnfairComparison
+
+
+@pytest.fixture(autouse=True)
+def put_back() -> Iterator[None]:
+    before = readings()
+    yield
+    assert readings() == before
+
+
+matmul, cuda = torch.backends.cuda.matmul, torch.backends.cuda
+CHANGES: dict[str, Callable[[], Any]] = {
+    "backends.cuda.matmul.allow_tf32": lambda: setattr(matmul, "allow_tf32", True),
+    "float32_matmul_precision": lambda: torch.set_float32_matmul_precision("medium"),
+    "backends.cudnn.allow_tf32": lambda: setattr(torch.backends.cudnn, "allow_tf32", False),
+    "backends.cudnn.benchmark": lambda: setattr(torch.backends.cudnn, "benchmark", True),
+    "backends.cuda.matmul.allow_fp16_reduced": lambda: setattr(matmul, "allow_fp16_reduced_precision_reduction", False),
+    "backends.cuda.matmul.allow_bf16_reduced": lambda: setattr(matmul, "allow_bf16_reduced_precision_reduction", False),
+    "backends.cuda.enable_flash_sdp": lambda: cuda.enable_flash_sdp(False),
+    "backends.cuda.enable_mem_efficient_sdp": lambda: cuda.enable_mem_efficient_sdp(False),
+    "backends.cuda.enable_math_sdp": lambda: cuda.enable_math_sdp(False),
+    "backends.cuda.enable_cudnn_sdp": lambda: cuda.enable_cudnn_sdp(False),
+    "use_deterministic_algorithms": lambda: torch.use_deterministic_algorithms(True, warn_only=True),
+    "set_default_dtype": lambda: torch.set_default_dtype(torch.float64),
+    "set_default_device": lambda: torch.set_default_device("meta"),
+    "set_grad_enabled": lambda: torch.set_grad_enabled(False),
+    "set_num_threads": lambda: torch.set_num_threads(torch.get_num_threads() + 1),
+    "autocast of cpu": lambda: torch.set_autocast_enabled("cpu", True),
+    "autocast of cuda": lambda: torch.set_autocast_enabled("cuda", True),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_changed_switch_is_named_and_put_back(name: str) -> None:
+    before = readings()
+    CHANGES[name]()
+    with pytest.raises(UnfairComparison, match=rf"^mine changed .*torch\.{name}.* from .* to .*, and left it so"):
+        refuse_switching("mine", before)
+
+
+def test_the_new_names_of_precision_are_noticed_too() -> None:
+    """Torch refuses to tell the old name's value after that: it cannot be read, and is put back all the same."""
+    if not hasattr(torch.backends.cuda.matmul, "fp32_precision"):
+        pytest.skip("needs torch 2.9")
+    before = readings()
+    torch.backends.cuda.matmul.fp32_precision = "tf32"
+    with pytest.raises(UnfairComparison, match="allow_tf32 from False to unreadable"):
+        refuse_switching("mine", before)
+
+
+def test_nothing_is_said_of_a_switch_that_was_put_back() -> None:
+    before = readings()
+    with torch.no_grad(), torch.autocast("cpu"), torch.device("meta"):
+        assert readings() != before
+    refuse_switching("mine", before)
+
+
+def test_each_switch_is_there_once() -> None:
+    names = [switch.name for switch in switches()]
+    assert len(names) == len(set(names)) >= 18
