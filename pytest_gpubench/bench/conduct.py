@@ -40,7 +40,7 @@ class Conduct:
         refuse_switching(f"{name!r}", self.switches)
 
     def looks_now(self) -> bool:
-        """Read the inputs if chance says so, and raise UnfairComparison if they changed; tell whether they were read."""
+        """Read the inputs if chance says so, raise UnfairComparison if they changed; tell whether they were read."""
         if not self.counting or self.looked or self.inputs is None or secrets.randbelow(REPS_PER_LOOK):
             return False
         self.looked = True

@@ -46,9 +46,10 @@ def snapshot(args: Sequence[object], kwargs: Mapping[str, object] | None = None)
 def changed(before: Snapshot) -> list[str]:
     """Return the names of the tensors that have changed since a snapshot: `args[0]`, `kwargs['out']`.
 
-    A tensor has changed if it has other bits, another place in memory, shape or strides, or if it is gone from its
-    container or new in it, or if it now requires a gradient, or no longer does. The bits count, not who wrote them: a Triton kernel is noticed, a write of the same values
-    is not. A change of one element is always noticed, one of several except for one chance in 2**64.
+    A tensor has changed if it has other bits, another place in memory, shape or strides, if it begins or ceases to
+    require a gradient, or if it is gone from its container or new in it. The bits count, not who wrote them: a Triton
+    kernel is noticed, a write of the same values is not. A change of one element is always noticed, one of several
+    except for one chance in 2**64.
     """
     after = _states_of(before.args, before.kwargs)
     names = [*before.states, *(name for name in after if name not in before.states)]
@@ -68,7 +69,7 @@ def _differentiable(args: Sequence[object], kwargs: Mapping[str, object]) -> lis
 def _state_of(tensor: "torch.Tensor") -> TensorState:
     try:
         value = None if tensor.is_meta else checksum(tensor)
-        layout = tensor.data_ptr(), tensor.storage_offset(), tuple(tensor.shape), tensor.stride()
+        layout = tensor.data_ptr(), int(tensor.storage_offset()), tuple(tensor.shape), tensor.stride()
     except (KeyError, RuntimeError):  # a dtype or a tensor of another kind, which has no bits to read
         return TensorState(str(tensor.dtype), None, None, _version_of(tensor))
     return TensorState(str(tensor.dtype), layout, value, _version_of(tensor) if value is None else None)

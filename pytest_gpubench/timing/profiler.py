@@ -18,7 +18,7 @@ from pytest_gpubench.timing.l2flush import make_flush
 from pytest_gpubench.timing.pacing import rest
 from pytest_gpubench.timing.sentinels import check_triton, sentinels_of
 from pytest_gpubench.timing.startup import begin_startup, wait_for_startup
-from pytest_gpubench.timing.windows import split_reps
+from pytest_gpubench.timing.windows import FLUSHES, split_reps
 from pytest_gpubench.units import count
 
 __tracebackhide__ = True
@@ -38,6 +38,7 @@ class ProfilerTimer(Timer):
         check_triton()
         self.device = device
         self.flush = make_flush(device, cache)
+        self.flush_kernel = FLUSHES.get(cache)
         self.sentinels = sentinels_of(device)
 
     def session(self) -> "ProfilerSession":
@@ -95,7 +96,7 @@ class ProfilerSession(Session):
             raise NothingRecorded(
                 f"the profiler recorded nothing, not even gpu_bench's own kernels: {who_holds_cupti()}"
             )
-        windows = split_reps(self.records, self.taken)
+        windows = split_reps(self.records, self.taken, self.timer.flush_kernel)
         return [
             Rep(sum(record.duration_ns for record in window) / 1e3, tuple(window), clock)
             for window, clock in zip(windows, self.clocks, strict=True)
@@ -138,14 +139,11 @@ def read_records(profile: Any) -> list[Record]:
     from torch._C._autograd import DeviceType
 
     records = []
-    host_calls = set(SYNC_RECORDS)  # more than half of the events: knowing them by name halves the reading
     for event in profile.kineto_results.events():
-        name = event.name()
-        if name in host_calls:
+        if event.device_type() != DeviceType.CUDA:  # a call of the host, whose name a kernel may have too
             continue
-        if event.device_type() != DeviceType.CUDA:
-            host_calls.add(name)
-        elif not event.is_user_annotation():
+        name = event.name()
+        if name not in SYNC_RECORDS and not event.is_user_annotation():
             start_ns = event.start_ns()
             records.append(Record(name, kind_of(name), start_ns, start_ns + event.duration_ns()))
     return sorted(records, key=lambda record: record.start_ns)
@@ -153,9 +151,9 @@ def read_records(profile: Any) -> list[Record]:
 
 def kind_of(name: str) -> Any:
     """Tell kernels from copies and memsets by name: torch before 2.12 does not pass the activity's type on."""
-    if name.startswith("Memcpy"):
+    if name.startswith("Memcpy "):  # no kernel's name has a space there
         return "memcpy"
-    return "memset" if name.startswith("Memset") else "kernel"
+    return "memset" if name.startswith("Memset ") else "kernel"
 
 
 def who_holds_cupti() -> str:

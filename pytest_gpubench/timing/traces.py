@@ -19,7 +19,7 @@ from pytest_gpubench.timing.windows import BEGIN, END, FLUSHES
 __tracebackhide__ = True
 
 TRACE_REPS = 3
-OWN_KERNELS = FLUSHES | {BEGIN, END, "gpu_bench_noop"}
+OWN_KERNELS = {*FLUSHES.values(), BEGIN, END, "gpu_bench_noop"}
 GPU_CATEGORIES = frozenset({"kernel", "gpu_memcpy", "gpu_memset", "cuda_sync", "ac2g"})
 """The categories of work on the GPU, and of the arrows that lead there."""
 LAUNCHES = frozenset({"cuda_runtime", "cuda_driver"})

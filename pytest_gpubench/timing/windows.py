@@ -9,15 +9,18 @@ from pytest_gpubench.units import count
 
 BEGIN = "gpu_bench_begin"
 END = "gpu_bench_end"
-FLUSHES = frozenset({"gpu_bench_read_flush", "gpu_bench_write_flush"})
+FLUSHES = {"cold": "gpu_bench_read_flush", "dirty": "gpu_bench_write_flush"}
+"""The kernel that flushes the cache before each rep, by the state that it leaves."""
 
 
-def split_reps(records: Sequence[Record], calls: Sequence[Call]) -> list[list[Record]]:
+def split_reps(records: Sequence[Record], calls: Sequence[Call], flush: str | None = None) -> list[list[Record]]:
     """Return the records of each rep: those between its two sentinels.
 
-    Raises IncompleteRecords where a sentinel is missing, a record has no length or lies across a sentinel, or work
-    appears outside of every rep though nothing was prepared there; NothingRecorded where every rep of a call is empty,
-    KernelsDiffer where only some are.
+    flush: the kernel that each rep needs once before it; None for a hot cache.
+
+    Raises IncompleteRecords where a sentinel or a flush is missing, a record has no length or lies across a sentinel,
+    or work appears outside of every rep though nothing was prepared there; NothingRecorded where every rep of a call is
+    empty, KernelsDiffer where only some are.
     """
     windows: list[list[Record]] = []
     outside: list[list[Record]] = [[]]
@@ -30,6 +33,7 @@ def split_reps(records: Sequence[Record], calls: Sequence[Call]) -> list[list[Re
             if done_ns > record.start_ns:
                 raise IncompleteRecords("a record from before a rep reaches into it")
             current, begun_ns = [], record.end_ns
+            _take_flush(outside[-1], flush)
         elif record.name == END and current is not None:
             if any(inner.end_ns > record.start_ns for inner in current):
                 raise IncompleteRecords("a record reaches beyond the end of its rep")
@@ -44,13 +48,22 @@ def split_reps(records: Sequence[Record], calls: Sequence[Call]) -> list[list[Re
             current.append(record)
         else:
             done_ns = max(done_ns, record.end_ns)
-            if record.name not in FLUSHES:
-                outside[-1].append(record)
+            outside[-1].append(record)
     if current is not None or len(windows) != len(calls):
         raise IncompleteRecords(f"{count(len(calls), 'rep')} taken, but {len(windows)} came back")
     _check_outside(outside, calls)
     _check_empty(windows, calls)
     return windows
+
+
+def _take_flush(before: list[Record], flush: str | None) -> None:
+    """Take a rep's flush from the records before it: one alone, as a kernel of a call's may have the same name."""
+    if flush is None:
+        return
+    found = next((record for record in before if record.name == flush), None)
+    if found is None:
+        raise IncompleteRecords("the cache was not flushed before a rep, or the profiler lost the record of that")
+    before.remove(found)
 
 
 def _check_outside(outside: Sequence[Sequence[Record]], calls: Sequence[Call]) -> None:

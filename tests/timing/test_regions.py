@@ -145,6 +145,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
 def timer_of(gpu: FakeGpu) -> ProfilerTimer:
     timer = object.__new__(ProfilerTimer)
     timer.device, timer.flush, timer.sentinels = cpu_device(), lambda: None, cast(Any, gpu)
+    timer.flush_kernel = None
     return timer
 
 

@@ -22,7 +22,7 @@ from pytest_gpubench.timing.windows import (
     split_reps,
 )
 
-FLUSH = min(FLUSHES)
+FLUSH = FLUSHES["cold"]
 
 
 def kernel(start_ns: int, end_ns: int, name: str = "add") -> Record:
@@ -49,12 +49,35 @@ def test_a_rep_is_what_lies_between_its_sentinels() -> None:
         kernel(170, 190, FLUSH),
         *rep(200, 220, second),
     ]
-    assert split_reps(records, [call("one"), call("two")]) == [[first, copy], [second]]
+    assert split_reps(records, [call("one"), call("two")], FLUSH) == [[first, copy], [second]]
 
 
 def test_no_reps_were_taken() -> None:
     assert split_reps([], []) == []
-    assert split_reps([kernel(0, 9, FLUSH)], []) == []
+    assert split_reps([], [], FLUSH) == []
+
+
+@pytest.mark.parametrize("prepares", [True, False])
+@pytest.mark.parametrize("flush", FLUSHES.values())
+def test_every_rep_needs_a_flush_of_its_own(prepares: bool, flush: str) -> None:
+    """One that the profiler lost, or that was never launched."""
+    calls, second = [call(), call(prepares_on_device=prepares)], rep(200, 220, kernel(205, 210))
+    records = [kernel(0, 100, flush), *rep(110, 160, kernel(112, 120)), kernel(170, 190, flush), *second]
+    assert len(split_reps(records, calls, flush)) == 2
+    for missing in (0, 4):
+        with pytest.raises(IncompleteRecords, match=r"^the cache was not flushed before a rep, or the profiler lost"):
+            split_reps(records[:missing] + records[missing + 1 :], calls, flush)
+
+
+@pytest.mark.parametrize("asked", [FLUSH, None], ids=["cold", "hot"])
+@pytest.mark.parametrize("name", FLUSHES.values())
+def test_no_work_is_believed_to_be_a_flush_for_its_name(name: str, asked: str | None) -> None:
+    """A kernel of a call's, which goes on after it or was launched while the next was prepared."""
+    flush = [kernel(50, 60, FLUSH)] if asked else []
+    records = [kernel(20, 30, name), *flush, *rep(110, 160, kernel(112, 120))]
+    with pytest.raises(IncompleteRecords, match=rf"outside of every rep \(({name}|{FLUSH})\)"):
+        split_reps(records, [call()], asked)
+    assert split_reps(records, [call(prepares_on_device=True)], asked) == [[kernel(112, 120)]]
 
 
 @pytest.mark.parametrize("inner", [(kernel(112, 160),), (kernel(112, 150), kernel(149, 160)), (kernel(159, 160),)])
@@ -98,7 +121,7 @@ def test_work_outside_of_the_reps_is_refused_unless_it_was_prepared_there(
     stray_ns: int, next_call: int | None, prepares: tuple[bool, bool]
 ) -> None:
     """What runs before a rep may be the preparation of that rep's call; what runs after the last is nobody's."""
-    reps = [kernel(0, 10, FLUSH), *rep(20, 40, kernel(22, 30)), *rep(60, 80, kernel(62, 70)), kernel(99, 100, FLUSH)]
+    reps = [*rep(20, 40, kernel(22, 30)), *rep(60, 80, kernel(62, 70))]
     records = sorted([*reps, kernel(stray_ns, stray_ns + 2, "stray")], key=lambda record: record.start_ns)
     calls = [call(prepares_on_device=does) for does in prepares]
     if next_call is not None and prepares[next_call]:
@@ -128,23 +151,23 @@ def test_what_runs_into_a_rep_is_refused(name: str, prepares: bool, end_ns: int)
     """It would share the GPU with the call, and be in nobody's sum."""
     records = [kernel(100, end_ns, name), kernel(101, 105, FLUSH), *rep(110, 160, kernel(112, 150))]
     with pytest.raises(IncompleteRecords, match=r"^a record from before a rep reaches into it$"):
-        split_reps(records, [call(prepares_on_device=prepares)])
+        split_reps(records, [call(prepares_on_device=prepares)], FLUSH)
 
 
 @pytest.mark.parametrize(("name", "prepares"), [(FLUSH, False), ("prepared", True)])
 def test_what_runs_until_a_rep_begins_is_not(name: str, prepares: bool) -> None:
     inner = kernel(112, 150)
     records = [kernel(100, 110, name), *rep(110, 160, inner)]
-    assert split_reps(records, [call(prepares_on_device=prepares)]) == [[inner]]
+    assert split_reps(records, [call(prepares_on_device=prepares)], None if prepares else FLUSH) == [[inner]]
 
 
 def test_what_runs_into_a_later_rep_is_refused() -> None:
     """Whatever began before one rep is not forgotten until the next."""
+    first = [kernel(0, 10, FLUSH), *rep(20, 40, kernel(22, 30))]
     records = [kernel(100, 230, FLUSH), *rep(240, 260, kernel(242, 250))]
-    late = [*rep(20, 40, kernel(22, 30)), *records]
-    assert len(split_reps(late, [call()] * 2)) == 2
+    assert len(split_reps([*first, *records], [call()] * 2, FLUSH)) == 2
     with pytest.raises(IncompleteRecords, match="reaches into it"):
-        split_reps([*rep(20, 40, kernel(22, 30)), kernel(100, 241, FLUSH), *records[1:]], [call()] * 2)
+        split_reps([*first, kernel(100, 241, FLUSH), *records[1:]], [call()] * 2, FLUSH)
 
 
 @pytest.mark.parametrize(
@@ -179,6 +202,10 @@ class Tape:
     calls: list[Call]
     records: list[Record]
     windows: list[list[Record]]
+    flush: str | None
+
+    def split(self, records: Sequence[Record], calls: Sequence[Call]) -> list[list[Record]]:
+        return split_reps(records, calls, self.flush)
 
 
 gaps, lengths = st.integers(0, 5), st.integers(1, 50)
@@ -188,7 +215,7 @@ kernels = st.lists(st.sampled_from(("add", "mul", "Memset")), min_size=1, max_si
 @st.composite
 def tapes(draw: st.DrawFn) -> Tape:
     """Make a session of a few reps, with overlapping kernels in them and preparations between them."""
-    tape, now_ns = Tape([], [], []), draw(st.integers(0, 2**62))
+    tape, now_ns = Tape([], [], [], draw(st.sampled_from([FLUSH, None]))), draw(st.integers(0, 2**62))
 
     def add(name: str) -> Record:
         nonlocal now_ns
@@ -201,8 +228,8 @@ def tapes(draw: st.DrawFn) -> Tape:
         tape.calls.append(call(draw(st.sampled_from("ab")), prepares := draw(st.booleans())))
         for _ in range(draw(st.integers(0, 2)) * prepares):
             add("prepare")
-        if draw(st.booleans()):
-            add(FLUSH)
+        if tape.flush is not None:
+            add(tape.flush)
         begin = add(BEGIN)
         window = [
             kernel(start_ns := begin.end_ns + draw(st.integers(0, 60)), start_ns + draw(lengths), name)
@@ -218,7 +245,7 @@ def tapes(draw: st.DrawFn) -> Tape:
 
 @given(tapes())
 def test_splitting_finds_the_reps_that_were_taken(tape: Tape) -> None:
-    assert split_reps(tape.records, tape.calls) == tape.windows
+    assert tape.split(tape.records, tape.calls) == tape.windows
 
 
 @given(tapes(), st.data())
@@ -227,7 +254,7 @@ def test_no_sentinel_may_be_missing(tape: Tape, data: st.DataObject) -> None:
     sentinels = [index for index, record in enumerate(tape.records) if record.name in (BEGIN, END)]
     lost = data.draw(st.sets(st.sampled_from(sentinels), min_size=1))
     with pytest.raises(IncompleteRecords):
-        split_reps([record for index, record in enumerate(tape.records) if index not in lost], tape.calls)
+        tape.split([record for index, record in enumerate(tape.records) if index not in lost], tape.calls)
 
 
 @given(tapes(), st.data())
@@ -237,7 +264,7 @@ def test_no_stretch_of_records_with_a_sentinel_may_be_missing(tape: Tape, data: 
     end = data.draw(st.integers(begin + 1, len(tape.records)))
     assume(any(record.name in (BEGIN, END) for record in tape.records[begin:end]))
     with pytest.raises(IncompleteRecords):
-        split_reps(tape.records[:begin] + tape.records[end:], tape.calls)
+        tape.split(tape.records[:begin] + tape.records[end:], tape.calls)
 
 
 @given(tapes(), st.data())
@@ -245,7 +272,7 @@ def test_no_record_may_be_without_length(tape: Tape, data: st.DataObject) -> Non
     index = data.draw(st.integers(0, len(tape.records) - 1))
     tape.records[index] = replace(tape.records[index], end_ns=tape.records[index].start_ns)
     with pytest.raises(IncompleteRecords, match="no length"):
-        split_reps(tape.records, tape.calls)
+        tape.split(tape.records, tape.calls)
 
 
 @given(tapes(), st.data())
@@ -256,14 +283,14 @@ def test_no_record_may_reach_into_a_sentinel(tape: Tape, data: st.DataObject) ->
     position = next(place for place, record in enumerate(tape.records) if record is victim)
     tape.records[position] = replace(victim, end_ns=data.draw(st.integers(end.start_ns + 1, end.start_ns + 100)))
     with pytest.raises(IncompleteRecords, match="beyond the end"):
-        split_reps(tape.records, tape.calls)
+        tape.split(tape.records, tape.calls)
 
 
 @given(tapes())
 def test_more_or_fewer_calls_than_reps_are_refused(tape: Tape) -> None:
     for calls in (tape.calls[:-1], [*tape.calls, call()]):
         with pytest.raises(IncompleteRecords):
-            split_reps(tape.records, calls)
+            tape.split(tape.records, calls)
 
 
 # sum, busy and span
