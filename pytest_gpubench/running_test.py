@@ -27,11 +27,9 @@ from pytest_gpubench.timing.traces import take_trace
 from pytest_gpubench.units import repr_of, safe_lines
 from pytest_gpubench.verdict.ending import MISSING, Ending, rule_for, unjudged
 from pytest_gpubench.verdict.saved_runs import BaselineLimit, Compared, compare_with_baseline
+from pytest_gpubench.verdict.second_measurement import as_judged_before, confirmed, same_measurements
 
 __tracebackhide__ = True
-
-DECIDED_BY_SAMPLES = ("max_rel_std", "max_time_us", "min_speedup", "min_gbps", "min_tflops", "min_peak_fraction")
-"""Limits that noise can break, each judgement with a probability of alpha; the others are exact."""
 
 
 @dataclass
@@ -55,6 +53,8 @@ class CurrentTest:
     """The fixtures that are being set up for more than this test, outermost first."""
     past: Callable[[DeviceFacts], BaselineLimit | None] = lambda facts: None
     """Returns the saved test and its tolerance; None if nothing is compared."""
+    fresh: Callable[[], TestRecord | str] | None = None
+    """Returns what a fresh process measures in the test, or why it does not; None where there is none to ask."""
     lost: list[str] = field(default_factory=list)
     """Errors raised in another thread than the test's, where pytest does not see them."""
     thread: int = field(default_factory=threading.get_ident)
@@ -80,7 +80,7 @@ class CurrentTest:
 
     def forget(self) -> None:
         """Let go of what the test's examples were made of."""
-        self.search, self.past = NoSearch(), lambda facts: None
+        self.search, self.past, self.fresh = NoSearch(), lambda facts: None, None
 
     def keep(self, measured: Sequence[Measurement]) -> None:
         """Keep measurements as the test's last: hypothesis ends with the example that it reports."""
@@ -234,7 +234,7 @@ def answer(test: CurrentTest, request: Request[T], say: Say) -> T:
                 test.warn(*request.remarks)
         return measured
 
-    held = hold_against_past(test, request, obtain)
+    held = hold_against_past(test, request, obtain, say)
     result = request.with_measurements(results[-1], held.measurements)
     test.keep(held.measurements)
     if isinstance(result, Phases):
@@ -319,12 +319,14 @@ def trace(test: CurrentTest, request: Request[T]) -> None:
             take_trace(call, request.device, path, cache=settings.cache, warn=test.warnings.append)
 
 
-def hold_against_past(test: CurrentTest, request: Request[T], obtain: Callable[[], list[Measurement]]) -> Compared:
-    """Measure, and compare with a saved run; measure a second time where the first is not a PASS.
+def hold_against_past(
+    test: CurrentTest, request: Request[T], obtain: Callable[[], list[Measurement]], say: Say = lambda text: None
+) -> Compared:
+    """Measure, and compare with a saved run; measure a second time where the first is not a PASS, a FAIL elsewhere.
 
-    Each comparison spends half of alpha, and the second one stands: noise has to mislead both. The test's own limits
-    spend their alpha the first time, and are not judged again. The examples of a test under @given are drawn anew in
-    every run, and are not compared.
+    Each comparison spends half of alpha, and the second one stands: noise has to mislead both. A FAIL is measured again
+    in a fresh process. The test's own limits spend their alpha the first time, and are not judged again. The examples
+    of a test under @given are drawn anew in every run, and are not compared.
     """
     measured = obtain()
     past = None if request.settings.disable else saved_run(test, request, measured)
@@ -336,16 +338,34 @@ def hold_against_past(test: CurrentTest, request: Request[T], obtain: Callable[[
         test.warn(*held.notes)
         return held
     try:
-        remeasured = obtain()
+        remeasured = _in_fresh_process(test, request, held, measured, say)
+        again = _held(test, request, past, as_judged_before(measured, remeasured or obtain()))
     except Exception:
         test.measurements += held.measurements  # nothing that was measured is lost
         raise
-    again = _held(test, request, past, as_judged_before(measured, remeasured))
     if held.outcome is Outcome.FAIL and again.outcome is not Outcome.FAIL:
         sentences = [each.sentence for item in held.measurements for each in item.verdicts if each.is_of_past]
-        test.warn(f"measured a second time, as the first time it came out otherwise: {sentences[0]}")
+        where = ", in a fresh process" if remeasured else ""
+        test.warn(f"measured a second time{where}, as the first time it came out otherwise: {sentences[0]}")
     test.warn(*again.notes)
-    return again
+    return confirmed(again) if remeasured else again
+
+
+def _in_fresh_process(
+    test: CurrentTest, request: Request[T], held: Compared, measured: Sequence[Measurement], say: Say
+) -> list[Measurement]:
+    """Return what a fresh process measures for a FAIL; empty where there is no need for one, or none could."""
+    is_enforced_fail = held.outcome is Outcome.FAIL and is_enforced(request.settings, request.device)
+    if not is_enforced_fail or test.fresh is None or request.settings.timer == "scripted":
+        return []
+    say("measuring a FAIL again in a fresh process")
+    record = test.fresh()
+    keys = test.keys.read_after(test.measurements, measured)
+    found = record if isinstance(record, str) else same_measurements(record, keys)
+    if isinstance(found, str):
+        test.warn(f"measured a second time in the same process, as no fresh one could: {found}")
+        return []
+    return found
 
 
 def saved_run(test: CurrentTest, request: Request[T], measured: Sequence[Measurement]) -> BaselineLimit | None:
@@ -366,22 +386,6 @@ def _held(test: CurrentTest, request: Request[T], past: BaselineLimit, measured:
     enforced = is_enforced(settings, request.device)
     keys = test.keys.read_after(test.measurements, measured)
     return compare_with_baseline(past, keys, measured, settings.alpha / 2, enforced, settings.throttled)
-
-
-def as_judged_before(before: Sequence[Measurement], again: Sequence[Measurement]) -> list[Measurement]:
-    """Return the second measurements, with the first verdicts on limits that noise can break."""
-    return [
-        msgspec.structs.replace(new, verdicts=tuple(_before(old.verdicts, verdict) for verdict in new.verdicts))
-        for old, new in zip(before, again, strict=True)
-    ]
-
-
-def _before(verdicts: Sequence[Verdict], now: Verdict) -> Verdict:
-    """Return the verdict on the same limit among these, which says so; the one of now where the limit is exact."""
-    old = next((each for each in verdicts if each.kind == now.kind), now)
-    if old is now or now.kind not in DECIDED_BY_SAMPLES:
-        return now
-    return msgspec.structs.replace(old, sentence=f"{old.sentence} (in the first of two measurements)")
 
 
 def mind_missing(test: CurrentTest, settings: Settings, device: Device, held: Compared) -> None:

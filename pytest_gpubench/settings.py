@@ -37,6 +37,8 @@ LIMIT_TIME_S = 1.0
 PRECISION_TIME_S = 0.1
 """The longest time for reps that precision alone asks for: about what Triton's do_bench takes for a number."""
 LOCK_FOLDER_NAME = "pytest-gpubench-locks"
+LISTED_TESTS = "PYTEST_GPUBENCH_TESTS"
+"""The variable that names a file with the node ids, as JSON, of the only tests to run."""
 TimerName = Literal["profiler", "events", "graph", "wall", "scripted"]
 
 
@@ -186,8 +188,8 @@ class Settings:
     save: str | None = setting(None, "save the run's results under this name in the storage", saved_name, "NAME")
     sessions: int = setting(
         1,
-        "measure a run that is saved so many times, each in a fresh process: how much processes differ decides how "
-        "small a change can be told",
+        "measure a run that is saved or compared so many times, each in a fresh process: how much processes differ "
+        "decides how small a change can be told",
         whole_number,
         "N",
     )

@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -13,7 +14,7 @@ from pytest_gpubench.bench.work import Inspection, Work
 from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.limits import Limits
 from pytest_gpubench.results.counterpart import PastTest
-from pytest_gpubench.results.model import Measurement, Outcome, Timing
+from pytest_gpubench.results.model import Measurement, Outcome, TestRecord, Timing, Verdict
 from pytest_gpubench.running_test import CurrentTest, hold_against_past, keeping_failed
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.stats.tolerance import RegressionTolerance
@@ -123,6 +124,84 @@ def test_what_raises_loses_nothing_that_was_measured(number: int) -> None:
     with pytest.raises(ValueError, match="late"):
         hold_against_past(test, request_of(), obtain)
     assert {item.timing for item in test.measurements} == {item.timing for item in taken[: number + 1]}
+
+
+# a FAIL, again in a fresh process
+
+WALL = replace(SETTINGS, timer="wall")
+UNMEASURED = Timing(label="a", timer="wall", cache="cold", device="GPU", unmeasured="off")
+
+
+def taken_at(us: float, *verdicts: Verdict) -> Measurement:
+    """Return a measurement of 40 alike reps by the wall timer."""
+    return Measurement(timing=msgspec.structs.replace(timing_of([us] * 40), timer="wall"), verdicts=verdicts)
+
+
+def confirmed_by(
+    fresh: TestRecord | str | None, first_us: float = 11.0, settings: Settings = WALL
+) -> tuple[Measurement, list[str], int]:
+    """Return what is kept of a test, its warnings, and how often this process measured it."""
+    past = held_against([10.0] * 40, "0.05")
+    assert isinstance(past.found, PastTest)
+    old = tuple(msgspec.structs.replace(each, timing=taken_at(10.0).timing) for each in past.found.measurements)
+    test = running(Limits(), replace(past, found=replace(past.found, measurements=old)), settings)
+    test.fresh = None if fresh is None else lambda: fresh
+    here = itertools.repeat(taken_at(first_us))
+    numbers: list[int] = []
+
+    def obtain() -> list[Measurement]:
+        numbers.append(1)
+        return [next(here)]
+
+    (item,) = hold_against_past(test, request_of(settings), obtain).measurements
+    return item, test.warnings, len(numbers)
+
+
+def record_of(*items: Measurement) -> TestRecord:
+    return TestRecord(nodeid="t.py::test_it", device=GPU, measurements=items)
+
+
+def test_a_fail_is_confirmed_in_a_fresh_process() -> None:
+    item, warnings, here = confirmed_by(record_of(taken_at(12.0)))
+    (found,) = item.verdicts
+    assert (found.outcome, item.timing.median_us, here, warnings) == (FAIL, 12.0, 1, [])
+    assert found.sentence.endswith("; confirmed in a fresh process")
+
+
+def test_a_fail_of_one_process_alone_is_none() -> None:
+    item, warnings, here = confirmed_by(record_of(taken_at(10.0)))
+    assert [each.outcome for each in item.verdicts] == [PASS]
+    assert (item.timing.median_us, here) == (10.0, 1)
+    (warning,) = warnings
+    assert warning.startswith("measured a second time, in a fresh process, as the first time it came out otherwise: a ")
+
+
+@pytest.mark.parametrize(
+    ("fresh", "why"),
+    [
+        ("no time is left", "no time is left"),
+        (record_of(), "a was not measured in it"),
+        (record_of(taken_at(10.0, verdict("validity=x", Outcome.INVALID, "throttled"))), "a: throttled"),
+        (record_of(Measurement(timing=UNMEASURED)), "a: off"),
+    ],
+)
+def test_where_no_fresh_process_can_the_same_one_measures_again(fresh: TestRecord | str, why: str) -> None:
+    item, (warning,), here = confirmed_by(fresh)
+    assert (item.verdicts[0].outcome, here) == (FAIL, 2)
+    assert warning == f"measured a second time in the same process, as no fresh one could: {why}"
+
+
+@pytest.mark.parametrize(
+    ("first_us", "settings"),
+    [
+        (10.5, WALL),  # at the limit: INCONCLUSIVE
+        (11.0, SETTINGS),  # scripted samples are the same in every process
+        (11.0, replace(WALL, device="auto")),  # not enforced
+    ],
+)
+def test_a_fresh_process_is_for_fails_only(first_us: float, settings: Settings) -> None:
+    _, _, here = confirmed_by(record_of(taken_at(10.0)), first_us, settings)
+    assert here == 2
 
 
 # how often it is wrong

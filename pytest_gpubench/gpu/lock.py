@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -125,6 +125,23 @@ class _Hold:
 
 
 _HOLDS: dict[Path, _Hold] = {}
+
+
+def turns_to_hand_over() -> dict[str, int]:
+    """Return the lock files of the turns that this process holds, with their descriptors, for a child to inherit."""
+    held = {path: hold.file.descriptor for path, hold in _HOLDS.items() if hold.pid == os.getpid()}
+    return {str(path): descriptor for path, descriptor in held.items() if descriptor is not None}
+
+
+def take_over_turns(turns: Mapping[str, int]) -> None:
+    """Hold the turns that the parent process holds, for as long as this one runs; ignore any that were not inherited.
+
+    The parent still releases them: it has to wait for this process.
+    """
+    for path, descriptor in turns.items():
+        file = LockFile(Path(path).parent, Path(path).name)
+        if file.take_over(descriptor):
+            _HOLDS[file.path] = _Hold(file)
 
 
 def _take_all(files: Sequence[LockFile], note: Holder) -> str | None:

@@ -59,6 +59,26 @@ class LockFile:
             self.write(note)
         return taken
 
+    def take_over(self, descriptor: int) -> bool:
+        """Hold the lock together with the process that this one inherited the descriptor from; tell whether it does.
+
+        The descriptor itself is locked: where it is no such process's, the lock is taken if it is free, or not at all.
+        """
+        try:
+            if not os.path.samestat(os.fstat(descriptor), os.stat(self.path, follow_symlinks=False)):
+                return False
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return False
+        os.set_inheritable(descriptor, False)
+        self._held = descriptor, os.getpid()
+        return True
+
+    @property
+    def descriptor(self) -> int | None:
+        """The descriptor that holds the lock; None where it is not held."""
+        return self._held and self._held[0]
+
     def write(self, note: Holder | None) -> None:
         """Write the holder of the lock, None for nobody; do nothing unless it is held."""
         if self._held is None:

@@ -11,6 +11,7 @@ from pytest_gpubench.errors import BadFile, BadRequest
 from pytest_gpubench.limits import regression_tolerance
 from pytest_gpubench.plugin import terminal
 from pytest_gpubench.plugin.results import Results
+from pytest_gpubench.plugin.sessions import EarlierSessions
 from pytest_gpubench.plugin.workers import is_worker
 from pytest_gpubench.settings import Settings, environment_name, flag_name, ini_name
 from pytest_gpubench.stats.tolerance import parse_tolerance
@@ -34,9 +35,10 @@ UNJUDGED = "max_regression was not judged, as nothing was compared: give --gpu-b
 class ComparedRun:
     """The hooks for the saved run of --gpu-bench-compare."""
 
-    def __init__(self, config: pytest.Config, settings: Settings, results: Results) -> None:
+    def __init__(self, config: pytest.Config, settings: Settings, results: Results, earlier: EarlierSessions) -> None:
         self.settings = settings
         self.results = results
+        self.earlier = earlier
         self.baseline: Baseline | None = None
         self.runs: list[SavedRun] = []
         """The runs compared with, one for each GPU model; none in a worker."""
@@ -58,16 +60,15 @@ class ComparedRun:
         from pytest_gpubench.verdict.saved_runs import BaselineLimit
 
         limit, option = test.limits.max_regression, self.settings.compare_fail
-        if limit is not None:
-            found = self._look_up(test, facts)
-            return BaselineLimit(found, regression_tolerance(limit), "max_regression", repr(limit))
-        if self.settings.compare is None:
+        if limit is None and self.settings.compare is None:
             return None
-        found = self._look_up(test, facts)
+        found, earlier = self._look_up(test, facts), self.earlier.records().get((test.nodeid, facts.name), ())
+        if limit is not None:
+            return BaselineLimit(found, regression_tolerance(limit), "max_regression", repr(limit), earlier)
         if option is not None:
-            return BaselineLimit(found, parse_tolerance(option), "compare_fail", option)
+            return BaselineLimit(found, parse_tolerance(option), "compare_fail", option, earlier)
         is_said_once = self.baseline is None and self.settings.missing_baseline != "fail"
-        return None if is_said_once else BaselineLimit(found, None)
+        return None if is_said_once else BaselineLimit(found, None, earlier=earlier)
 
     def _look_up(self, test: "CurrentTest", facts: "DeviceFacts") -> "PastTest | Missing":
         """Return what the saved run knows of a test, or why there is nothing to compare with."""

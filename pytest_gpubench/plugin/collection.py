@@ -1,5 +1,8 @@
 """The collected tests: which are perf tests, which are run, and what they are measured on."""
 
+import json
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,11 +13,14 @@ from pytest_gpubench.plugin.gpu_turn import GpuTurns
 from pytest_gpubench.plugin.items import is_perf, uses_fixture
 from pytest_gpubench.plugin.options import usage_error
 from pytest_gpubench.plugin.workers import is_worker
-from pytest_gpubench.settings import Settings
+from pytest_gpubench.settings import LISTED_TESTS, Settings
 from pytest_gpubench.units import safe_line
 
 if TYPE_CHECKING:
     from pytest_gpubench.gpu.device import Device
+
+LISTED = "gpu_bench_listed"
+"""The option, not of the command line, with the node ids of the only tests to run."""
 
 
 class Collection:
@@ -31,15 +37,19 @@ class Collection:
             item.add_marker(markers.NAME)
 
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        """Deselect the tests that --gpu-bench-only and --gpu-bench-skip leave out."""
-        if not (self.settings.only or self.settings.skip):
-            return
+        """Deselect the tests that --gpu-bench-only, --gpu-bench-skip or a list of tests leave out."""
+        listed = _read_listed(config)
         kept: list[pytest.Item] = []
         left_out: list[pytest.Item] = []
         for item in items:
-            (kept if uses_fixture(item) == self.settings.only else left_out).append(item)
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = kept
+            is_kept = not self._is_left_out(item) and (listed is None or item.nodeid in listed)
+            (kept if is_kept else left_out).append(item)
+        if left_out:
+            config.hook.pytest_deselected(items=left_out)
+            items[:] = kept
+
+    def _is_left_out(self, item: pytest.Item) -> bool:
+        return (self.settings.only or self.settings.skip) and uses_fixture(item) != self.settings.only
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
@@ -81,3 +91,23 @@ class Collection:
             from pytest_gpubench.timing.profiler import start_in_background
 
             start_in_background(device)
+
+
+def narrow_to_listed(config: pytest.Config) -> None:
+    """Collect only the files of the tests that a list in the environment names, if there is one.
+
+    The list is written by `ab` and by a run that starts a fresh process. xdist hands it on with the options.
+    """
+    path = os.environ.pop(LISTED_TESTS, None)  # not for what the tests start
+    listed = getattr(config.option, LISTED, None) if path is None else json.loads(Path(path).read_text())
+    if listed is None:
+        return
+    setattr(config.option, LISTED, listed)
+    files = dict.fromkeys(config.rootpath / nodeid.partition("::")[0] for nodeid in listed)
+    if all(file.is_file() for file in files):
+        config.args = list(map(str, files))
+
+
+def _read_listed(config: pytest.Config) -> frozenset[str] | None:
+    listed = getattr(config.option, LISTED, None)
+    return None if listed is None else frozenset(listed)

@@ -1,7 +1,6 @@
 """The plugin's entry: options, marks, the fixture, and the registration of all other hooks."""
 
 import os
-from collections.abc import Generator
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -10,16 +9,17 @@ import pytest
 from pytest_gpubench.errors import BadRequest, DeviceUnavailable
 from pytest_gpubench.plugin import markers
 from pytest_gpubench.plugin.baseline import ComparedRun
-from pytest_gpubench.plugin.collection import Collection
+from pytest_gpubench.plugin.collection import Collection, narrow_to_listed
 from pytest_gpubench.plugin.containment import Containment
 from pytest_gpubench.plugin.failures import Failures
+from pytest_gpubench.plugin.fresh_process import as_fresh_process
 from pytest_gpubench.plugin.gpu_turn import GpuTurns
 from pytest_gpubench.plugin.lifecycle import Lifecycle
 from pytest_gpubench.plugin.options import add_options, resolve, resolve_early, usage_error
 from pytest_gpubench.plugin.pin import pin_worker
 from pytest_gpubench.plugin.results import Results
 from pytest_gpubench.plugin.save import OutputFiles
-from pytest_gpubench.plugin.sessions import as_further_session, take_further_sessions
+from pytest_gpubench.plugin.sessions import EarlierSessions, refuse_useless_sessions
 from pytest_gpubench.plugin.sticky_error import JUnitFile, StickyErrors
 from pytest_gpubench.plugin.workers import Workers, auto_workers, is_becoming_worker, is_worker
 
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 INTERPRETER_VARIABLE = "TRITON_INTERPRET"
 RUN = pytest.StashKey[Lifecycle]()
-FILES = pytest.StashKey[OutputFiles]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -62,16 +61,19 @@ def pytest_configure(config: pytest.Config) -> None:
     for line in markers.describe():
         config.addinivalue_line("markers", line)
     try:
-        resolver = as_further_session(config, resolve)
+        resolver = as_fresh_process(config, resolve) or resolve(config)
+        refuse_useless_sessions(resolver)
         results = Results(config, resolver.run)
-        compared = ComparedRun(config, resolver.run, results)
+        earlier = EarlierSessions(config, resolver.run)
+        compared = ComparedRun(config, resolver.run, results, earlier)
     except BadRequest as error:
         raise usage_error(error) from None
+    narrow_to_listed(config)
     settings = resolver.run
     workers = Workers(config, settings)
     turns = GpuTurns(config, settings, workers.pin)
     failures = Failures(config, results)
-    config.stash[FILES] = files = OutputFiles(config, settings, results, compared, failures)
+    files = OutputFiles(config, settings, results, compared, failures, earlier)
     config.stash[RUN] = lifecycle = Lifecycle(config, resolver, turns, compared, results)
     plugins = {  # the hooks of the later are called first, and wrap those of the earlier
         "workers": workers,
@@ -80,6 +82,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "lifecycle": lifecycle,
         "failures": failures,
         "files": files,
+        "sessions": earlier,
         "baseline": compared,
         "results": results,
         "sticky_errors": StickyErrors(is_worker(config)),
@@ -90,13 +93,6 @@ def pytest_configure(config: pytest.Config) -> None:
         containment.contain(plugin)
         config.pluginmanager.register(plugin, f"gpu_bench_{name}")
     config.pluginmanager.register(containment, "gpu_bench_containment")
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_cmdline_main(config: pytest.Config) -> Generator[None, int | None, int | None]:
-    """Take the further sessions of a saved run once this one has ended, and its workers with it."""
-    status = yield
-    return take_further_sessions(config, config.stash[FILES], status) if FILES in config.stash else status
 
 
 @pytest.hookimpl(optionalhook=True, tryfirst=True)

@@ -11,6 +11,7 @@ import pytest
 from pytest_gpubench.errors import BadRequest, DeviceUnavailable, NotMeasured
 from pytest_gpubench.plugin import terminal
 from pytest_gpubench.plugin.baseline import ComparedRun
+from pytest_gpubench.plugin.confirmation import Confirmation
 from pytest_gpubench.plugin.containment import failing
 from pytest_gpubench.plugin.gpu_turn import GpuTurns
 from pytest_gpubench.plugin.items import FIXTURE, is_perf, parameters, source_hash, uses_fixture
@@ -39,6 +40,7 @@ class Lifecycle:
         self.turns = turns
         self.compared = compared
         self.results = results
+        self.confirmation = Confirmation(config)
         self._item: pytest.Item | None = None
         self._test: CurrentTest | None = None
         self._marks: MergedMarks | None = None
@@ -190,6 +192,7 @@ class Lifecycle:
             source=source_hash(getattr(item, "obj", None)),
         )
         test.past = functools.cache(lambda facts: self.compared.past_of(test, facts))
+        test.fresh = functools.cache(lambda: self.confirmation.measure(item.nodeid))
         return test
 
     def _settings(self, marks: MergedMarks) -> Settings:

@@ -12,6 +12,7 @@ from pytest_gpubench.plugin import terminal
 from pytest_gpubench.plugin.baseline import ComparedRun
 from pytest_gpubench.plugin.failures import Failures
 from pytest_gpubench.plugin.results import Results
+from pytest_gpubench.plugin.sessions import EarlierSessions, what_was_learnt
 from pytest_gpubench.plugin.workers import is_dry, is_worker
 from pytest_gpubench.settings import ROWS, Settings, flag_name, ini_name
 from pytest_gpubench.units import count, printable
@@ -29,18 +30,27 @@ class OutputFiles:
     """The hooks that write files at the end of the run and say so."""
 
     def __init__(
-        self, config: pytest.Config, settings: Settings, results: Results, compared: ComparedRun, failures: Failures
+        self,
+        config: pytest.Config,
+        settings: Settings,
+        results: Results,
+        compared: ComparedRun,
+        failures: Failures,
+        earlier: EarlierSessions,
     ) -> None:
         self.config = config
         self.settings = settings
         self.results = results
         self.compared = compared
         self.failures = failures
+        self.earlier = earlier
         self._ended: SavedRun | None = None
         self._interrupted = False
         self.saved: list[Path] = []
         self._lines: list[tuple[str, bool]] = []
         """The lines at the end of the run, each with True for a failure."""
+        self._learnt: list[str] = []
+        """Lines on what the sessions of the saved run show."""
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Write the files; one that cannot be written fails the run after the others were tried."""
@@ -71,6 +81,8 @@ class OutputFiles:
         """Say which files were written, and which could not be."""
         for line, failed in self._lines:
             terminal.write(terminalreporter, f"gpu_bench: {line}", red=failed)
+        for line in self._learnt:
+            terminal.write(terminalreporter, f"gpu_bench: {line}")
 
     def _has_anything(self, name: str) -> bool:
         """Tell whether there is anything to write: a run that measured nothing leaves the files of the last one."""
@@ -107,8 +119,10 @@ class OutputFiles:
 
             defaults = Settings()
             chosen = {name: getattr(self.settings, name) for name in ROWS}
+            records, earlier = tuple(self.results.records), self.earlier.records()
             self._ended = SavedRun(
-                records=tuple(self.results.records),
+                records=records,
+                earlier=tuple(old for each in records for old in earlier.get((each.nodeid, each.device.name), ())),
                 datetime=now(),
                 name=self.settings.save or "",
                 version=__version__,
@@ -134,6 +148,7 @@ class OutputFiles:
         self.saved = storage.save_each(self._run(), name)
         part = f": {self._tests()}, as the run was interrupted" if self._interrupted else ""
         names = [f"{path} (session {number})" if number > 1 else str(path) for path, number in storage.sessions.items()]
+        self._learnt = what_was_learnt(self.saved, self.settings) if self.earlier.runs else []
         return f"saved as {', '.join(names)}{part}"
 
     def _write_html(self, path: str) -> str:

@@ -1,156 +1,114 @@
-"""Further sessions of a saved run: the same tests again, each time in a fresh process, whose results join its file."""
+"""Further sessions of a run: the same tests, each time in a fresh process, before the run measures them itself."""
 
-import os
-import signal
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from pytest_gpubench.errors import BadRequest, GpuBenchError
-from pytest_gpubench.plugin.save import OutputFiles
-from pytest_gpubench.plugin.workers import is_worker
-from pytest_gpubench.settings import Resolver, Settings, flag_name, ini_name
-from pytest_gpubench.units import count, format_share, printable
+from pytest_gpubench.plugin import terminal
+from pytest_gpubench.plugin.fresh_process import run_fresh
+from pytest_gpubench.plugin.workers import is_dry, is_worker
+from pytest_gpubench.settings import Resolver, Settings, flag_name
+from pytest_gpubench.units import count, format_share
 
 if TYPE_CHECKING:
-    from pytest_gpubench.results.model import SavedRun
+    from pytest_gpubench.results.model import SavedRun, TestRecord
 
-RESULTS = "PYTEST_GPUBENCH_SESSION"
-"""The variable that names the file for the results of a further session."""
-FIRST_ONLY: dict[str, Any] = {
-    "save": None,
-    "autosave": False,
-    "sessions": 1,
-    "compare": None,
-    "compare_fail": None,
-    "html": None,
-    "markdown": None,
-    "trace": None,
-}
-"""The settings that only the first session follows, at what they are in the others."""
-TAIL_LINES = 15
-END_S = 10.0
-"""The time in which an interrupted session may end by itself."""
-TESTS_RAN = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
+SESSIONS = "gpu_bench_sessions"
+"""The key under which a worker is given the sessions."""
 
 
-class NotTaken(GpuBenchError):
-    """Raised within this module where a session has no results; its text is what is said."""
-
-
-def as_further_session(config: pytest.Config, resolve: Callable[[pytest.Config], Resolver]) -> Resolver:
-    """Read the settings, in a further session without those that only the first one follows.
-
-    Raises BadRequest where sessions are asked for and no run is saved.
-    """
-    results = None if is_worker(config) else os.environ.pop(RESULTS, None)  # not for what the tests start
-    if results is None:
-        resolver = resolve(config)
-        settings = resolver.run
-        if "sessions" in resolver.explicit and settings.sessions > 1 and not (settings.save or settings.autosave):
-            raise BadRequest(
-                f"{flag_name('sessions')}={settings.sessions} takes sessions of a run that is saved: "
-                f"give {flag_name('save')}=NAME too"
-            )
-        return resolver
-    for name in FIRST_ONLY:
-        setattr(config.option, ini_name(name), None)  # xdist hands these on to its workers
-    config.option.xmlpath = None  # JUnit's file is that of the first session
-    resolver = resolve(config)
-    return replace(resolver, run=replace(resolver.run, **FIRST_ONLY, json=results))
-
-
-def take_further_sessions(config: pytest.Config, files: OutputFiles, status: int | None) -> int | None:
-    """Take the sessions after the first one, add each to the saved run, and return pytest's exit status."""
-    settings = files.settings
-    if settings.sessions == 1 or not files.saved or status not in TESTS_RAN or is_worker(config):
-        return status
-    terminal = config.get_terminal_writer()
-    try:
-        for number in range(2, settings.sessions + 1):
-            terminal.line(f"gpu_bench: session {number} of {settings.sessions}: {_take_one(config, files)}")
-        for line in _what_was_learnt(files.saved, settings):
-            terminal.line(f"gpu_bench: {line}")
-    except KeyboardInterrupt:
-        terminal.line(f"gpu_bench: session {number} of {settings.sessions} was interrupted", red=True)
-        return pytest.ExitCode.INTERRUPTED
-    except Exception as error:  # whatever it is, the first session is saved
-        known = isinstance(error, (GpuBenchError, OSError))
-        told = str(error) if known else f"{type(error).__name__}: {error}"
-        terminal.line(f"gpu_bench: session {number} of {settings.sessions}: {told}", red=True)
-        return status or pytest.ExitCode.TESTS_FAILED
-    return status
-
-
-def _take_one(config: pytest.Config, files: OutputFiles) -> str:
-    """Run the tests in a fresh process, add what they measured to the saved run, and return what is said of it."""
-    from pytest_gpubench.results.store import Storage
-
-    began_s = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="gpubench-session-") as folder:
-        run, has_failed = _run_tests(config, Path(folder))
-    Storage(Path(files.settings.storage)).save_each(run, files.settings.save or "", files.saved)
-    failed = ", some failed" if has_failed else ""
-    return f"{count(len(run.records), 'test')}{failed}, {time.monotonic() - began_s:.0f} s"
-
-
-def _run_tests(config: pytest.Config, folder: Path) -> "tuple[SavedRun, bool]":
-    """Return what the same pytest measures in a fresh process, and whether tests failed in it; raise NotTaken."""
-    from pytest_gpubench.results.store import read_run
-
-    results, log = folder / "results.json", folder / "log"
-    given = config.invocation_params
-    command = [*_pytest(), *map(str, given.args), "-o", f"cache_dir={folder / 'cache'}"]
-    left_out = ("PYTEST_CURRENT_TEST", "GITHUB_STEP_SUMMARY")
-    environment = {name: value for name, value in os.environ.items() if name not in left_out} | {RESULTS: str(results)}
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            command,
-            cwd=given.dir,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
+def refuse_useless_sessions(resolver: Resolver) -> None:
+    """Raise BadRequest where sessions are asked for, and the run is neither saved nor compared."""
+    settings = resolver.run
+    wanted = settings.save or settings.autosave or settings.compare
+    if "sessions" in resolver.explicit and settings.sessions > 1 and not wanted:
+        raise BadRequest(
+            f"{flag_name('sessions')}={settings.sessions} takes sessions of a run that is saved or compared: "
+            f"give {flag_name('save')}=NAME or {flag_name('compare')}=NAME too"
         )
-        try:
-            status = process.wait()
-        except BaseException:
-            _end(process)
-            raise
-    run = read_run(results) if status in TESTS_RAN and results.exists() else None
-    if run is None or not any(item.timing.measured for record in run.records for item in record.measurements):
-        lines = log.read_text(errors="replace").splitlines()[-TAIL_LINES:]
-        told = "".join(f"\n    {printable(line)}" for line in lines)
-        raise NotTaken(f"nothing was measured (exit status {status}); it ended with:{told}")
-    return run, status == pytest.ExitCode.TESTS_FAILED
 
 
-def _end(process: "subprocess.Popen[bytes]") -> None:
-    """End a process as Ctrl-C would, with what it started; kill it where that takes long."""
-    process.send_signal(signal.SIGINT)
-    try:
-        process.wait(END_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+class EarlierSessions:
+    """The hooks that take the sessions before that of this process, and say what they show."""
+
+    def __init__(self, config: pytest.Config, settings: Settings) -> None:
+        self.config = config
+        self.settings = settings
+        self.runs: list[SavedRun] = []
+        """The sessions taken, oldest first."""
+        if is_worker(config) and (given := config.workerinput.get(SESSIONS)):  # type: ignore[attr-defined]
+            import msgspec
+
+            from pytest_gpubench.results.model import SavedRun as Run
+
+            self.runs = msgspec.json.decode(given, type=list[Run])
+        self._records: dict[tuple[str, str], list[TestRecord]] | None = None
+        self._has_failed = False
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionstart(self) -> None:
+        """Take the sessions, before xdist starts its workers, which are given their results."""
+        number = self.settings.sessions
+        wanted = self.settings.save or self.settings.autosave or self.settings.compare
+        if number == 1 or not wanted or self.settings.disable or is_worker(self.config) or is_dry(self.config):
+            return
+        for place in range(1, number):
+            try:
+                told = self._take_one()
+            except (GpuBenchError, OSError) as error:
+                self._has_failed = True
+                told = str(error)
+            self._say(f"session {place} of {number}: {told}", red=self._has_failed)
+            if self._has_failed:
+                return
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: object) -> None:
+        """Give a worker the sessions, which its tests are compared with a saved run by."""
+        if self.runs and self.settings.compare is not None:
+            import msgspec
+
+            from pytest_gpubench.results.baseline import slimmed
+
+            text = msgspec.json.encode(list(map(slimmed, self.runs))).decode()
+            node.workerinput[SESSIONS] = text  # type: ignore[attr-defined] # xdist's WorkerController
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Fail a run of which a session could not be taken."""
+        if self._has_failed and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def records(self) -> "dict[tuple[str, str], list[TestRecord]]":
+        """Return what the sessions measured, by test and device."""
+        if self._records is None:
+            found: dict[tuple[str, str], list[TestRecord]] = {}
+            for record in (record for run in self.runs for record in run.records):
+                found.setdefault((record.nodeid, record.device.name), []).append(record)
+            self._records = found
+        return self._records
+
+    def _take_one(self) -> str:
+        """Run the tests in a fresh process, keep what they measured, and return what is said of it."""
+        began_s = time.monotonic()
+        with tempfile.TemporaryDirectory(prefix="gpubench-session-") as folder:
+            run, has_failed = run_fresh(self.config, Path(folder))
+        self.runs.append(run)
+        failed = ", some failed" if has_failed else ""
+        return f"{count(len(run.records), 'test')}{failed}, {time.monotonic() - began_s:.0f} s"
+
+    def _say(self, line: str, red: bool) -> None:
+        reporter = self.config.pluginmanager.get_plugin("terminalreporter")
+        if reporter is not None:
+            terminal.write(reporter, f"gpu_bench: {line}", red=red)
 
 
-def _pytest() -> list[str]:
-    """Return the command that this process was started by: `python -m pytest` imports from its folder, `pytest` not."""
-    script = sys.argv[0]
-    is_script = os.path.basename(script) in ("pytest", "py.test") and os.path.isfile(script)
-    return [sys.executable, script] if is_script else [sys.executable, "-m", "pytest"]
-
-
-def _what_was_learnt(saved: list[Path], settings: Settings) -> list[str]:
-    """Return how much processes differ in each saved run, and how small a change can be told."""
+def what_was_learnt(saved: list[Path], settings: Settings) -> list[str]:
+    """Return a line on how much processes differ in each saved run, and how small a change can be told."""
     from pytest_gpubench.results.baseline import Baseline
     from pytest_gpubench.results.sessions import count_sessions
     from pytest_gpubench.results.store import read_run

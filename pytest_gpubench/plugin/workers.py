@@ -42,8 +42,9 @@ def worker_name() -> str:
 
 
 def is_dry(config: pytest.Config) -> bool:
-    """Tell whether tests are only collected or only set up."""
-    return bool(config.option.collectonly or config.getoption("setuponly", False))
+    """Tell whether no test is run: tests are only collected or set up, or fixtures or the cache are shown."""
+    names = ("collectonly", "setuponly", "setupplan", "showfixtures", "show_fixtures_per_test", "cacheshow")
+    return any(config.getoption(name, None) for name in names)
 
 
 def is_worker(config: pytest.Config) -> bool:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import msgspec
 
@@ -96,6 +97,13 @@ class BaselineLimit:
     """The limit or option that set the tolerance: `max_regression` or `compare_fail`."""
     asked: str = ""
     """The tolerance as it was asked for: `0.05`."""
+    earlier: Sequence[TestRecord] = ()
+    """The test in the earlier sessions of the running run, each a process of its own."""
+
+    @cached_property
+    def sessions(self) -> list[dict[MeasurementKey, Measurement]]:
+        """Its measurements in each of these sessions."""
+        return [dict(zip(keys_of(each.measurements), each.measurements, strict=True)) for each in self.earlier]
 
 
 @dataclass(frozen=True)
@@ -131,7 +139,8 @@ def compare_with_baseline(
     measurements, missing = [], []
     notes: list[str] = []
     for key, item in zip(keys, new, strict=True):
-        found = compare_with_past(limit.found.nodeid, key, item, limit.found, limit.tolerance or SHOWN, alpha)
+        before = [session[key] for session in limit.sessions if key in session]
+        found = compare_with_past(limit.found.nodeid, key, item, limit.found, limit.tolerance or SHOWN, alpha, before)
         if found.missing is not None:
             missing.append(found.missing)
             item = _not_judged(limit, item, found.missing, enforced)

@@ -1,16 +1,18 @@
 """GPUs that real processes contend for, wait for and die with."""
 
+import json
 import os
 import re
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from pytest_gpubench.errors import BadRequest, DeviceUnavailable
 from pytest_gpubench.gpu.holder import Holder
-from pytest_gpubench.gpu.lock import GpuLock, Patience, describe
+from pytest_gpubench.gpu.lock import GpuLock, Patience, describe, turns_to_hand_over
 from pytest_gpubench.gpu.lock_file import HEADER, LockFile
 from tests.gpu.holding import Start, hear, held, tell
 
@@ -86,6 +88,23 @@ if os.fork() == 0:
 lock.release()
 print("released", flush=True)
 os.wait()
+"""
+
+
+HEIR = """
+import json, sys
+from pathlib import Path
+from pytest_gpubench.errors import DeviceUnavailable
+from pytest_gpubench.gpu.lock import GpuLock, Patience, take_over_turns
+folder, turns = sys.argv[1:]
+take_over_turns(json.loads(turns))
+lock = GpuLock("GPU-1", Path(folder))
+try:
+    lock.acquire(Patience(0))
+    lock.release()
+    print("held")
+except DeviceUnavailable:
+    print("refused")
 """
 
 
@@ -279,3 +298,32 @@ def test_a_lock_that_is_given_back_names_nobody(folder: Path) -> None:
         assert (holder.pid, holder.has_ended, holder.is_local) == (os.getpid(), False, True)
     assert turn.holder() is None
     assert turn.path.read_bytes() == HEADER
+
+
+# handed over to a child
+
+
+def heir(folder: Path, turns: dict[str, int]) -> str:
+    """Return whether a child holds GPU-1 that is told of these lock files and inherits these descriptors."""
+    command = [sys.executable, "-c", HEIR, str(folder), json.dumps(turns)]
+    return subprocess.run(command, pass_fds=set(turns.values()), stdout=subprocess.PIPE, text=True).stdout.strip()
+
+
+def test_a_child_holds_what_its_parent_hands_over(folder: Path) -> None:
+    """The parent holds it still when the child has ended; the child takes and releases it as it likes."""
+    with held(GpuLock("GPU-1", folder)):
+        assert heir(folder, turns_to_hand_over()) == "held"
+        assert not LockFile(folder, "GPU-1.turn").try_acquire()
+        assert heir(folder, {}) == "refused"
+    assert turns_to_hand_over() == {}
+    assert is_free(folder, "GPU-1")
+
+
+def test_a_forged_turn_lets_no_two_measure_at_once(folder: Path, tmp_path: Path, start: Start) -> None:
+    """A descriptor of the lock's file that holds nothing, one of another file, and one that is not open."""
+    hold_elsewhere(start, folder, "GPU-1")
+    path = folder / "GPU-1.turn"
+    for forged in (path, tmp_path / "other"):
+        with forged.open("a") as file:
+            assert heir(folder, {str(path): file.fileno()}) == "refused"
+    assert not LockFile(folder, "GPU-1.turn").take_over(999)

@@ -226,11 +226,11 @@ def test_a_worker_needs_no_file(bench_run: BenchRun, monkeypatch: pytest.MonkeyP
             return default
 
     given = Worker(**{BASELINE: Baseline([("main", run)]).encode()})
-    worker = ComparedRun(cast(Any, given), Settings(compare="main", missing_baseline="fail"), cast(Any, None))
+    worker = ComparedRun(cast(Any, given), Settings(compare="main", missing_baseline="fail"), *[cast(Any, None)] * 2)
     assert worker.baseline is not None
     (record,) = run.records
     assert isinstance(worker.baseline.find(record.nodeid, record.source, record.device, {}), PastTest)
-    assert ComparedRun(cast(Any, Worker()), Settings(compare="main"), cast(Any, None)).baseline is None
+    assert ComparedRun(cast(Any, Worker()), Settings(compare="main"), *[cast(Any, None)] * 2).baseline is None
 
 
 def test_examples_are_held_against_nothing(bench_run: BenchRun) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_gpubench.plugin.sessions import RESULTS
+from pytest_gpubench.plugin.fresh_process import RESULTS
 from pytest_gpubench.results.model import SavedRun
 from pytest_gpubench.results.sessions import count_sessions
 from pytest_gpubench.results.store import read_run
@@ -35,16 +35,16 @@ def saved_run() -> SavedRun:
 
 
 def test_sessions_are_taken_in_fresh_processes_and_kept_whole(bench_run: BenchRun) -> None:
-    """The first one decides how the run ends and writes the other files."""
+    """The run itself is the last one: it decides how the run ends and writes the other files."""
     options = ("--gpu-bench-save=main", "--gpu-bench-sessions=2", "--junitxml=junit.xml")
-    result = bench_run(COUNTED + "    assert NUMBER != 1\n", *options)
+    result = bench_run(COUNTED + "    assert NUMBER != 2\n", *options)
     result.assert_outcomes(failed=1)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     learnt = "times differ by 0.* % from process to process, so a tolerance of * % or more can be decided"
     result.stdout.fnmatch_lines(
         [
-            "gpu_bench: saved as .gpu_benchmarks/*/0001_main.json",
-            "gpu_bench: session 2 of 2: 1 test, * s",
+            "gpu_bench: session 1 of 2: 1 test, * s",
+            "gpu_bench: saved as .gpu_benchmarks/*/0001_main.json (session 2)",
             f"gpu_bench: .gpu_benchmarks/*/0001_main.json has 2 sessions: {learnt}",
         ]
     )
@@ -52,7 +52,7 @@ def test_sessions_are_taken_in_fresh_processes_and_kept_whole(bench_run: BenchRu
     timings = [record.measurements[0].timing for record in (*run.earlier, *run.records)]
     assert [timing.median_us for timing in timings] == [10.01, 10.02]
     assert len({timing.reps for timing in timings}) == 1
-    assert "assert 1 != 1" in Path("junit.xml").read_text()
+    assert "assert 2 != 2" in Path("junit.xml").read_text()
     assert "test_it" in Path(".pytest_cache/v/cache/lastfailed").read_text()
 
 
@@ -66,10 +66,12 @@ def test_sessions_have_workers_of_their_own(bench_run: BenchRun) -> None:
 
 
 def test_a_session_that_cannot_be_taken_fails_the_run_and_loses_nothing(bench_run: BenchRun) -> None:
-    source = COUNTED + "\nif NUMBER > 1:\n    print('no more'); os._exit(7)\n"
+    source = COUNTED + "\nif NUMBER == 1:\n    print('no more'); os._exit(7)\n"
     result = bench_run(source, "--gpu-bench-save=main", "--gpu-bench-sessions=3")
+    result.assert_outcomes(passed=1)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
-    result.stdout.fnmatch_lines(["gpu_bench: session 2 of 3: nothing was measured (exit status 7); it ended with:*"])
+    result.stdout.fnmatch_lines(["gpu_bench: session 1 of 3: nothing was measured (exit status 7); it ended with:*"])
+    result.stdout.no_fnmatch_line("*session 2*")
     assert count_sessions(saved_run()) == 1
 
 
@@ -85,8 +87,26 @@ def test_a_further_session_only_measures(bench_run: BenchRun, monkeypatch: pytes
         assert not Path(name).exists()
 
 
-@pytest.mark.parametrize("options", [(), ("--gpu-bench-compare=main",)])
-def test_sessions_of_nothing_that_is_saved_are_refused(bench_run: BenchRun, options: tuple[str, ...]) -> None:
-    result = bench_run(COUNTED, "--gpu-bench-sessions=2", *options)
+def test_all_sessions_are_compared_with_all_saved_ones(bench_run: BenchRun) -> None:
+    """Two of three processes are slow: their middle is judged, and not the last one, which alone is 12 % slower."""
+    bench_run(COUNTED, "--gpu-bench-save=main")
+    slower = COUNTED.replace("10.0 + NUMBER / 100", "10.0 + (NUMBER == 3) * 1.2")
+    options = ("--gpu-bench-compare=main", "--gpu-bench-compare-fail=median:10%", "--gpu-bench-sessions=3")
+    result = bench_run(slower, *options)
+    told = "*too close to tell*in each of 3 and 1 sessions, 99.95 % interval*"
+    result.stdout.fnmatch_lines(["gpu_bench: session 2 of 3: 1 test,*", told, "*= 1 inconclusive in*"])
+    assert count_sessions(saved_run()) == 1
+
+
+def test_sessions_of_what_is_neither_saved_nor_compared_are_refused(bench_run: BenchRun) -> None:
+    result = bench_run(COUNTED, "--gpu-bench-sessions=2")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*--gpu-bench-sessions=2 takes sessions of a run that is saved: give *save=NAME too"])
+    result.stderr.fnmatch_lines(
+        ["*takes sessions of a run that is saved or compared: give *save=NAME or *compare=NAME*"]
+    )
+
+
+@pytest.mark.parametrize("option", ["--collect-only", "--fixtures", "--setup-plan", "--gpu-bench-disable"])
+def test_sessions_are_taken_only_where_tests_are_run(bench_run: BenchRun, option: str) -> None:
+    bench_run(COUNTED, "--gpu-bench-save=main", "--gpu-bench-sessions=2", option)
+    assert len(list(Path("processes").glob("*"))) <= 1

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -57,24 +57,24 @@ class Storage:
         self.sessions: dict[Path, int] = {}
         """The sessions in each file that was saved."""
 
-    def save_each(self, run: SavedRun, name: str = "", into: Sequence[Path] = ()) -> list[Path]:
+    def save_each(self, run: SavedRun, name: str = "") -> list[Path]:
         """Write a run's results to the folder of each GPU model, under the next number, and return the files.
 
         The run becomes a session of the newest run of its name where that is of the same commit and machine. The files
-        are in the order of the models' first records. name: any text; empty for the commit and the time. into: the
-        files to add it to, whatever commit they are of. Raises BadFile where nothing was measured or it cannot be
-        written.
+        are in the order of the models' first records. name: any text; empty for the commit and the time. Raises BadFile
+        where nothing was measured or it cannot be written.
         """
         if not run.records:
             raise BadFile(f"there is nothing to save in {shown(self.root)}: no test measured anything")
-        by_device: dict[str, list[TestRecord]] = {}
-        for record in run.records:
-            by_device.setdefault(device_folder(record.device.name), []).append(record)
+        records, earlier = (_by_folder(found) for found in (run.records, run.earlier))
         with explaining_os_errors(self.root, "written"):
             self._make_root()
         return [
-            self._save_one(msgspec.structs.replace(run, records=tuple(records), name=name), self.root / device, into)
-            for device, records in by_device.items()
+            self._save_one(
+                msgspec.structs.replace(run, records=tuple(found), earlier=tuple(earlier.get(device, ())), name=name),
+                self.root / device,
+            )
+            for device, found in records.items()
         ]
 
     def runs(self, device: str | None = None) -> list[Stored]:
@@ -138,12 +138,12 @@ class Storage:
             return
         (self.root / ".gitignore").write_text("*\n")
 
-    def _save_one(self, run: SavedRun, folder: Path, into: Sequence[Path]) -> Path:
+    def _save_one(self, run: SavedRun, folder: Path) -> Path:
         part = file_part(run.name) or automatic_name(run)
         with explaining_os_errors(folder, "written"):
             folder.mkdir(exist_ok=True)
             with FileLock(folder / LOCK, LOCK_TIMEOUT_S, LOCK_MODE):
-                path, older = _older_session(run, folder, into)
+                path, older = _older_session(run, folder)
                 if path is None:
                     path = folder / f"{_next_number(folder):04d}_{part}.json"
                 run = run if older is None else add_session(older, run)
@@ -152,11 +152,16 @@ class Storage:
         return path
 
 
-def _older_session(run: SavedRun, folder: Path, into: Sequence[Path]) -> tuple[Path, SavedRun] | tuple[None, None]:
+def _by_folder(records: Iterable[TestRecord]) -> dict[str, list[TestRecord]]:
+    """Return records by the folder of their GPU model."""
+    found: dict[str, list[TestRecord]] = {}
+    for record in records:
+        found.setdefault(device_folder(record.device.name), []).append(record)
+    return found
+
+
+def _older_session(run: SavedRun, folder: Path) -> tuple[Path, SavedRun] | tuple[None, None]:
     """Return the run that this one is a further session of; None where it is the first."""
-    for path in into:
-        if path.parent == folder:
-            return path, read_run(path)
     same = [one.path for one in _stored_in(folder) if run.name and part_of(one.path) == file_part(run.name)]
     if same and run.commit_info.dirty is False:
         with suppress(BadFile):  # what cannot be read is left alone

@@ -1,0 +1,49 @@
+"""A FAIL against a saved run is confirmed by a fresh process, whose addresses, clocks and choices are others."""
+
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_gpubench.plugin.fresh_process import NotTaken, run_fresh
+
+if TYPE_CHECKING:
+    from pytest_gpubench.results.model import TestRecord
+
+MOST_S = 300.0
+"""The time that all fresh processes of a run, or of an xdist worker, may take: one takes about 10 s on a GPU."""
+
+
+class Confirmation:
+    """Measures tests in fresh processes, one after the other, as long as there is time for it."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+        self._left_s = MOST_S
+
+    def measure(self, nodeid: str) -> "TestRecord | str":
+        """Return what a fresh process measures in a test, or why it does not."""
+        from pytest_gpubench.gpu.lock import turns_to_hand_over
+
+        if self._left_s <= 0:
+            return f"those of this run have taken {MOST_S:.0f} s"
+        _free_gpu_memory()
+        began_s = time.monotonic()
+        try:
+            with tempfile.TemporaryDirectory(prefix="gpubench-confirm-") as folder:
+                run, _ = run_fresh(self.config, Path(folder), [nodeid], turns_to_hand_over(), self._left_s)
+        except (NotTaken, OSError) as error:
+            return str(error)
+        finally:
+            self._left_s -= time.monotonic() - began_s
+        return next((each for each in run.records if each.nodeid == nodeid), "it did not run the test")
+
+
+def _free_gpu_memory() -> None:
+    """Give back the GPU memory that this process does not use: the same test needs as much once more."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        torch.cuda.empty_cache()

@@ -1,0 +1,155 @@
+"""The same pytest in a fresh process, which only measures and leaves its results in a file.
+
+Three variables tell it so. It removes them from its environment: they are not for what the tests start.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_gpubench.errors import GpuBenchError
+from pytest_gpubench.plugin.workers import is_worker
+from pytest_gpubench.settings import LISTED_TESTS, Resolver, ini_name
+from pytest_gpubench.units import printable
+
+if TYPE_CHECKING:
+    from pytest_gpubench.results.model import SavedRun
+
+RESULTS = "PYTEST_GPUBENCH_SESSION"
+"""The variable that names the file for the results."""
+TURNS = "PYTEST_GPUBENCH_TURNS"
+"""The variable with the lock files of the GPUs that the parent holds and their inherited descriptors, as JSON.
+
+Whatever it says, a lock is held by its descriptor: nobody measures beside another by it.
+"""
+LEFT_OUT: dict[str, Any] = {
+    "save": None,
+    "autosave": False,
+    "sessions": 1,
+    "compare": None,
+    "compare_fail": None,
+    "html": None,
+    "markdown": None,
+    "trace": None,
+}
+"""The settings that a fresh process does not follow, at what they are in it."""
+TAIL_LINES = 15
+END_S = 10.0
+"""The time in which an interrupted process may end by itself."""
+TESTS_RAN = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
+
+
+class NotTaken(GpuBenchError):
+    """Raised where a fresh process has no results; its text is what is said."""
+
+
+def as_fresh_process(config: pytest.Config, resolve: Callable[[pytest.Config], Resolver]) -> Resolver | None:
+    """Read the settings of a fresh process, without those that it does not follow; None in any other process."""
+    if is_worker(config) or (results := os.environ.pop(RESULTS, None)) is None:
+        return None
+    left_out = LEFT_OUT
+    if turns := os.environ.pop(TURNS, None):
+        from pytest_gpubench.gpu.lock import take_over_turns
+
+        take_over_turns(json.loads(turns))
+        left_out = LEFT_OUT | {"lock_clocks": None}  # the parent has locked them
+    for name in left_out:
+        setattr(config.option, ini_name(name), None)  # xdist hands these on to its workers
+    config.option.xmlpath = None  # JUnit's file is that of the first process
+    resolver = resolve(config)
+    return replace(resolver, run=replace(resolver.run, **left_out, json=results))
+
+
+def run_fresh(
+    config: pytest.Config,
+    folder: Path,
+    tests: Collection[str] = (),
+    turns: Mapping[str, int] = {},
+    timeout_s: float | None = None,
+) -> "tuple[SavedRun, bool]":
+    """Return what the same pytest measures in a fresh process, and whether tests failed in it; raise NotTaken.
+
+    folder: a temporary one, for its files. tests: the only ones to run, by node id; empty for all. turns: the locks
+    that it takes over.
+    """
+    from pytest_gpubench.results.store import read_run
+
+    results, log, listed = folder / "results.json", folder / "log", folder / "tests.json"
+    command = [*_pytest(), *map(str, config.invocation_params.args), "-o", f"cache_dir={folder / 'cache'}"]
+    variables = {RESULTS: str(results)}
+    if tests:
+        listed.write_text(json.dumps(list(tests)))
+        variables[LISTED_TESTS] = str(listed)
+        command += ["-n0"] if hasattr(config.option, "numprocesses") else []
+    if turns:
+        variables[TURNS] = json.dumps(dict(turns))
+    status = _run(command, config.invocation_params.dir, variables, log, turns.values(), timeout_s)
+    run = read_run(results) if status in TESTS_RAN and results.exists() else None
+    if run is None or not any(item.timing.measured for record in run.records for item in record.measurements):
+        lines = log.read_text(errors="replace").splitlines()[-TAIL_LINES:]
+        told = "".join(f"\n    {printable(line)}" for line in lines)
+        raise NotTaken(f"nothing was measured ({_ended(status, timeout_s)}); it ended with:{told}")
+    return run, status == pytest.ExitCode.TESTS_FAILED
+
+
+def _run(
+    command: Sequence[str],
+    folder: Path,
+    variables: Mapping[str, str],
+    log: Path,
+    descriptors: Collection[int],
+    timeout_s: float | None,
+) -> int | None:
+    """Run a command to its end and return its exit status; None where it was ended for taking too long."""
+    kept = {name: value for name, value in os.environ.items() if not _belongs_to_this_run(name)}
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command,
+            cwd=folder,
+            env={**kept, **variables},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            pass_fds=tuple(descriptors),
+        )
+        try:
+            return process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            _end(process)
+            return None
+        except BaseException:
+            _end(process)
+            raise
+
+
+def _belongs_to_this_run(name: str) -> bool:
+    return name.startswith("PYTEST_XDIST_") or name in ("PYTEST_CURRENT_TEST", "GITHUB_STEP_SUMMARY")
+
+
+def _ended(status: int | None, timeout_s: float | None) -> str:
+    return f"not within {timeout_s:.0f} s" if status is None and timeout_s is not None else f"exit status {status}"
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    """End a process as Ctrl-C would, with what it started; kill it where that takes long."""
+    process.send_signal(signal.SIGINT)
+    try:
+        process.wait(END_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _pytest() -> list[str]:
+    """Return the command that this process was started by: `python -m pytest` imports from its folder, `pytest` not."""
+    script = sys.argv[0]
+    is_script = os.path.basename(script) in ("pytest", "py.test") and os.path.isfile(script)
+    return [sys.executable, script] if is_script else [sys.executable, "-m", "pytest"]
