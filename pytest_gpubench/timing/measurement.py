@@ -14,6 +14,7 @@ from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.gpu.nvml import reason_names
 from pytest_gpubench.gpu.readings import NO_READING
 from pytest_gpubench.results.model import Kernel, Stretch, Timing
+from pytest_gpubench.stats.modes import modes_text
 from pytest_gpubench.stats.stopping import Budget, is_precise, is_tick_limited
 from pytest_gpubench.timing.base import Call, Record, Rep, Timer
 from pytest_gpubench.timing.regions import forget_regions, take_regions
@@ -105,7 +106,7 @@ def summarise(
 
 
 def flags_of(timing: Timing, plan: Plan, warmth: Warmth) -> list[str]:
-    """Return the flags of a timing: throttled, unsettled, overlap, imprecise, tick."""
+    """Return the flags of a timing: throttled, unsettled, overlap, imprecise, tick, its modes."""
     flags = []
     if timing.throttle_reasons:
         flags.append("throttled")
@@ -119,6 +120,8 @@ def flags_of(timing: Timing, plan: Plan, warmth: Warmth) -> list[str]:
         interval = timing.median_interval_us
         if interval and interval.width > plan.precision * timing.median_us:
             flags.append("tick")
+    if modes := modes_text(timing.samples_us):
+        flags.append(modes)
     return flags
 
 
