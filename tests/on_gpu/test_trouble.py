@@ -100,16 +100,17 @@ def test_out_of_memory_in_the_function(gpu_bench: GpuBench) -> None:
     check_next(gpu_bench)
 
 
-def test_out_of_memory_in_the_flush(monkeypatch: pytest.MonkeyPatch, gpu_bench: GpuBench) -> None:
-    from pytest_gpubench.timing import l2flush
+def test_out_of_memory_in_the_flush(gpu_bench: GpuBench) -> None:
+    from pytest_gpubench.timing.l2flush import flush_buffer
 
     x = torch.randn(1000, device=gpu_bench.device)
-    monkeypatch.setattr(l2flush, "CACHES_READ", 2**20)
-    l2flush.flush_buffer.cache_clear()
-    with pytest.raises(DeviceUnavailable, match=r"no room on .* asked for .* TiB, found .* free"):
+    flush_buffer.cache_clear()
+    torch.cuda.empty_cache()
+    free_bytes, _ = torch.cuda.mem_get_info()
+    taken = torch.empty(free_bytes - 2**24, dtype=torch.uint8, device=gpu_bench.device)
+    with pytest.raises(DeviceUnavailable, match=r"no room on .* asked for .* MiB, found .* free"):
         gpu_bench(x.neg)
-    monkeypatch.undo()
-    l2flush.flush_buffer.cache_clear()
+    del taken
     check_next(gpu_bench)
 
 

@@ -81,8 +81,8 @@ def test_how_many_workers(
     expected: int | None,
 ) -> None:
     monkeypatch.setattr(visible, "read_host", lambda: [HostGpu(gpu, (gpu,)) for gpu in GPUS])
-    for name in ("PYTEST_XDIST_AUTO_NUM_WORKERS", "CUDA_VISIBLE_DEVICES"):
-        monkeypatch.delenv(name, raising=False)
+    for name in ("PYTEST_XDIST_AUTO_NUM_WORKERS", "PYTEST_XDIST_WORKER", "CUDA_VISIBLE_DEVICES"):
+        monkeypatch.delenv(name, raising=False)  # a worker would pin itself here
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     number = [] if "-n" in arguments else ["-n", "auto"]
@@ -149,6 +149,7 @@ class TestPins:
 
     def test_cuda_was_started_before(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         monkeypatch.setattr(context, "cuda_was_started", lambda: True)
+        monkeypatch.setattr("torch.cuda.device_count", lambda: 0)  # this process may be one that cannot start it
         pin = pin_to(GPUS, Settings(lock_folder=str(tmp_path)))
         assert pin is not None
         assert pin.problem is not None
