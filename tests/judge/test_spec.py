@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_gpubench.errors import BadRequest
+from pytest_gpubench.errors import BadFile, BadRequest
 from pytest_gpubench.judge.spec import Spec, read_spec
 
 DOUBLE = """
@@ -54,5 +54,53 @@ def test_the_candidate_is_found_by_the_references_name_or_as_candidate(tmp_path:
 
 def test_a_candidates_file_without_the_function_is_refused(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("def twice(x):\n    return x + x\n")
-    with pytest.raises(BadRequest, match=r"mine.py must define double or candidate; it defines twice"):
+    with pytest.raises(BadRequest, match=r"mine.py must define double or candidate; it defines twice: add def double"):
         spec_of(tmp_path, DOUBLE).entry.load(tmp_path / "mine.py")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("reference = double", "", r"spec.py must define reference; it defines double, inputs: add def reference"),
+        ("def inputs(case, seed)", "def make(case, seed)", r"must define inputs; it defines double, reference, make"),
+        ("(case, seed)", "(case, number)", r"inputs\(case, number\) is not valid: write inputs\(seed\), or"),
+        ("cases = (", "sizes = (", r"has inputs\(case, seed\) and not cases: give both"),
+        ("cases = (", "cases = () and (", "give a list of dicts, one for each case"),
+        ('"rtol": 0', '"rtoll": 0', "tolerance has no 'rtoll': did you mean rtol"),
+        ('{"rtol": 0, "atol": 0}', "1e-3", "tolerance = 0.001 is not valid: give a dict, of rtol, atol"),
+        ("min_speedup", "max_regression", "limits has no 'max_regression': legal are max_rel_std"),
+        ('"min_speedup": 0.5', '"min_speedup": -1', r"perf\(min_speedup=-1\): it must be above 0"),
+    ],
+)
+def test_a_spec_that_is_not_valid_is_refused_in_a_sentence(tmp_path: Path, old: str, new: str, message: str) -> None:
+    assert old in DOUBLE
+    with pytest.raises(BadRequest, match=message):
+        spec_of(tmp_path, DOUBLE.replace(old, new))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("import nothing_of_that_name", "ModuleNotFoundError: No module"), ("def f(:", "SyntaxError")],
+)
+def test_a_spec_that_raises_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(BadFile, match=f"cannot be used as a spec, it raises {message}"):
+        spec_of(tmp_path, text)
+
+
+def test_a_spec_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadFile, match="is not there: give the path of a Python file"):
+        read_spec(tmp_path / "spec.py")
+
+
+@pytest.mark.parametrize(
+    ("inputs", "shapes"),
+    [
+        ("def inputs(seed): return torch.ones(2)", [(2,)]),
+        ("def inputs(seed): return [torch.ones(2), torch.ones(3)]", [(2,), (3,)]),
+        ("def inputs(seed, device): return (torch.ones(4, device=device),)", [(4,)]),
+    ],
+)
+def test_inputs_without_cases(tmp_path: Path, inputs: str, shapes: list[tuple[int]]) -> None:
+    spec = spec_of(tmp_path, f"import torch\ndef reference(*x): return x\n{inputs}\n")
+    assert (spec.name, spec.cases, spec.tolerance, spec.limits) == ("candidate", ({},), None, {})
+    assert [tuple(each.shape) for each in spec.inputs({}, 0, "cpu")] == shapes

@@ -1,0 +1,117 @@
+"""KernelBench problems as they are: `Model`, `get_inputs` and `get_init_inputs`; a candidate defines `ModelNew`.
+
+Both models are built on the CPU after torch.manual_seed with the same seed, new for each spec that is read, as
+KernelBench does: their parameters agree where both create them in the same order. Parameters are not copied.
+"""
+
+import copy
+import pickle
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from pytest_gpubench.errors import BadRequest
+from pytest_gpubench.judge.spec.model import Entry, Spec, digest_of, drawn
+from pytest_gpubench.judge.spec.source import MODULE_PREFIX, load_source, required
+
+if TYPE_CHECKING:
+    import torch
+
+__tracebackhide__ = True
+
+NAMES = ("Model", "get_inputs", "get_init_inputs")
+GOLDEN_FACTOR = 4.0
+"""The error allowed, as a multiple of the reference's own against a float64 run.
+
+KernelBench allows 1e-4 + 1e-4 * |reference|, which zeros keep where outputs are small, as those of a softmax are.
+"""
+
+
+class Placed:
+    """A module that moves to the device of its inputs in its first call; its parameters require no gradients."""
+
+    def __init__(self, module: "torch.nn.Module") -> None:
+        self.module = module.requires_grad_(False)
+        self._is_placed = False
+
+    def __call__(self, *inputs: Any) -> Any:
+        """Run the module."""
+        if not self._is_placed:
+            self.module.to(_device_of(inputs))
+            self._is_placed = True
+        return self.module(*inputs)
+
+
+def _device_of(inputs: object) -> Any:
+    import torch
+    from torch.utils._pytree import tree_leaves
+
+    return next((leaf.device for leaf in tree_leaves(inputs) if isinstance(leaf, torch.Tensor)), "cpu")
+
+
+@dataclass(frozen=True)
+class ModelEntry(Entry):
+    """The entry of a module: its class, what it is initialised with, and the seed of its parameters."""
+
+    arguments: tuple[Any, ...] = ()
+    seed: int = 0
+
+    def load(self, path: Path) -> Callable[..., Any]:
+        """Run the candidate's file and return its module."""
+        return Placed(built(required(load_source(path), path, *self.names), self.arguments, self.seed))
+
+
+def built(model: Callable[..., Any], arguments: tuple[Any, ...], seed: int) -> Any:
+    """Return a module whose parameters are drawn from this seed."""
+    import torch
+
+    with torch.random.fork_rng([]):
+        torch.manual_seed(seed)
+        return model(*arguments)
+
+
+def is_kernelbench(module: ModuleType) -> bool:
+    """Tell whether a module is a KernelBench problem."""
+    return hasattr(module, "Model") and hasattr(module, "get_inputs")
+
+
+def spec_of_problem(module: ModuleType, path: Path) -> Spec:
+    """Return the spec of a KernelBench problem."""
+    model, get_inputs, get_init_inputs = (required(module, path, name) for name in NAMES)
+    seed = secrets.randbits(31)
+    arguments = tuple(drawn(get_init_inputs, seed, "cpu"))
+    if MODULE_PREFIX.encode() in pickle.dumps(arguments):
+        raise BadRequest(
+            f"{path.name}: get_init_inputs() returns an object of a class that the file itself defines, which cannot "
+            "be sent to the candidate's process: return numbers, texts, tensors, lists and dicts"
+        )
+    reference = Placed(built(model, arguments, seed))
+    return Spec(
+        name="ModelNew",
+        cases=({},),
+        reference=lambda case: reference,
+        inputs=lambda case, seed, device: drawn(get_inputs, seed, device),
+        entry=ModelEntry(("ModelNew",), arguments, seed),
+        digest=digest_of(path.read_bytes()),
+        tolerance={"golden": Golden(reference), "golden_factor": GOLDEN_FACTOR},
+    )
+
+
+class Golden:
+    """A float64 copy of a module, made when it is first called."""
+
+    def __init__(self, reference: Placed) -> None:
+        self.reference = reference
+        self.wide: Placed | None = None
+
+    def __call__(self, *inputs: Any) -> Any:
+        """Run the copy on inputs in float64."""
+        from pytest_gpubench.correctness import float64_by_default, widened
+
+        if self.wide is None:
+            self.wide = Placed(copy.deepcopy(self.reference.module).double())
+        with float64_by_default():
+            return self.wide(*widened(inputs)[0])

@@ -1,0 +1,84 @@
+"""Our own specs: a Python file that defines `reference(*inputs)`, `inputs(seed)`, and where needed `cases` and more."""
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from pytest_gpubench.errors import BadRequest
+from pytest_gpubench.judge.spec.model import Case, Entry, Spec, digest_of, drawn
+from pytest_gpubench.judge.spec.source import required
+from pytest_gpubench.limits import Limits
+from pytest_gpubench.units import repr_of
+
+if TYPE_CHECKING:
+    import torch
+
+__tracebackhide__ = True
+
+TOLERANCES = ("rtol", "atol", "equal_nan", "golden", "golden_factor")
+LIMITS = [name for name in Limits.__dataclass_fields__ if name != "max_regression"]
+
+
+def spec_of_module(module: ModuleType, path: Path) -> Spec:
+    """Return the spec that a module is; raise BadRequest where something is missing or not valid."""
+    reference, inputs = required(module, path, "reference"), required(module, path, "inputs")
+    name = str(getattr(reference, "__name__", "reference"))
+    name = "candidate" if name in ("reference", "<lambda>") else name
+    tolerance, limits = getattr(module, "tolerance", None), getattr(module, "limits", {})
+    _check_keys("tolerance", {} if tolerance is None else tolerance, TOLERANCES, path)
+    _check_keys("limits", limits, LIMITS, path)
+    Limits(**limits)
+    parameters = _parameters(inputs, path)
+
+    def make(case: Case, seed: int, device: "torch.device | str") -> tuple[Any, ...]:
+        given = {"case": case, "seed": seed, "device": device}
+        return drawn(lambda: inputs(**{name: given[name] for name in parameters}), seed, device)
+
+    return Spec(
+        name=name,
+        cases=_cases(module, parameters, path),
+        reference=lambda case: reference,
+        inputs=make,
+        entry=Entry(tuple(dict.fromkeys((name, "candidate")))),
+        digest=digest_of(path.read_bytes()),
+        tolerance=tolerance,
+        limits=dict(limits),
+    )
+
+
+def _parameters(inputs: Callable[..., object], path: Path) -> list[str]:
+    """Return the names of the parameters of `inputs`, or raise BadRequest where they are others than it is given."""
+    names = list(inspect.signature(inputs).parameters)
+    if "seed" not in names or not set(names) <= {"case", "seed", "device"}:
+        raise BadRequest(
+            f"{path.name}: inputs({', '.join(names)}) is not valid: write inputs(seed), or inputs(case, seed) with "
+            "cases = [...]; a parameter device is given the device"
+        )
+    return names
+
+
+def _cases(module: ModuleType, parameters: Sequence[str], path: Path) -> tuple[Case, ...]:
+    cases = getattr(module, "cases", None)
+    if cases is None and "case" not in parameters:
+        return ({},)
+    if cases is None or "case" not in parameters:
+        there, missing = ("inputs(case, seed)", "cases") if cases is None else ("cases", "the parameter case of inputs")
+        raise BadRequest(f"{path.name} has {there} and not {missing}: give both, or neither for a single case")
+    is_list = isinstance(cases, Sequence) and cases and all(isinstance(each, Mapping) for each in cases)
+    if not is_list:
+        raise BadRequest(f"{path.name}: cases = {repr_of(cases)} is not valid: give a list of dicts, one for each case")
+    return tuple(dict(each) for each in cases)
+
+
+def _check_keys(what: str, given: object, legal: Sequence[str], path: Path) -> None:
+    """Raise BadRequest unless this is a mapping with legal keys only."""
+    if not isinstance(given, Mapping):
+        raise BadRequest(f"{path.name}: {what} = {repr_of(given)} is not valid: give a dict, of {', '.join(legal)}")
+    for key in given:
+        if key not in legal:
+            close = get_close_matches(str(key), legal, 1)
+            instead = f"did you mean {close[0]}?" if close else f"legal are {', '.join(legal)}"
+            raise BadRequest(f"{path.name}: {what} has no {key!r}: {instead}")
