@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Container
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ from pytest_gpubench.plugin import markers
 from pytest_gpubench.plugin.gpu_turn import GpuTurns
 from pytest_gpubench.plugin.items import is_perf, uses_fixture
 from pytest_gpubench.plugin.options import usage_error
-from pytest_gpubench.plugin.workers import is_worker
+from pytest_gpubench.plugin.workers import hand_on, handed_on, is_worker
 from pytest_gpubench.settings import LISTED_TESTS, Settings
 from pytest_gpubench.units import safe_line
 
@@ -20,15 +21,17 @@ if TYPE_CHECKING:
     from pytest_gpubench.gpu.device import Device
 
 LISTED = "gpu_bench_listed"
-"""The option, not of the command line, with the node ids of the only tests to run."""
+"""The key under which a worker is given the node ids of the only tests to run."""
 
 
 class Collection:
     """The hooks that mark and select perf tests, and prepare the device for them."""
 
-    def __init__(self, settings: Settings, turns: GpuTurns) -> None:
+    def __init__(self, settings: Settings, turns: GpuTurns, listed: Container[str] | None = None) -> None:
         self.settings = settings
         self.turns = turns
+        self._listed = listed
+        """The node ids of the only tests to run; None for all."""
         self._header: str | None = None
 
     def pytest_itemcollected(self, item: pytest.Item) -> None:
@@ -38,11 +41,10 @@ class Collection:
 
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
         """Deselect the tests that --gpu-bench-only, --gpu-bench-skip or a list of tests leave out."""
-        listed = _read_listed(config)
         kept: list[pytest.Item] = []
         left_out: list[pytest.Item] = []
         for item in items:
-            is_kept = not self._is_left_out(item) and (listed is None or item.nodeid in listed)
+            is_kept = not self._is_left_out(item) and (self._listed is None or item.nodeid in self._listed)
             (kept if is_kept else left_out).append(item)
         if left_out:
             config.hook.pytest_deselected(items=left_out)
@@ -93,21 +95,17 @@ class Collection:
             start_in_background(device)
 
 
-def narrow_to_listed(config: pytest.Config) -> None:
-    """Collect only the files of the tests that a list in the environment names, if there is one.
+def narrow_to_listed(config: pytest.Config) -> frozenset[str] | None:
+    """Return the tests that a list in the environment names, and collect their files only; None without a list.
 
-    The list is written by `ab` and by a run that starts a fresh process. xdist hands it on with the options.
+    The list is written by `ab`, and by a run that starts a fresh process.
     """
     path = os.environ.pop(LISTED_TESTS, None)  # not for what the tests start
-    listed = getattr(config.option, LISTED, None) if path is None else json.loads(Path(path).read_text())
+    listed = handed_on(config, LISTED) if path is None else json.loads(Path(path).read_text())
     if listed is None:
-        return
-    setattr(config.option, LISTED, listed)
+        return None
+    hand_on(config, LISTED, listed)
     files = dict.fromkeys(config.rootpath / nodeid.partition("::")[0] for nodeid in listed)
     if all(file.is_file() for file in files):
         config.args = list(map(str, files))
-
-
-def _read_listed(config: pytest.Config) -> frozenset[str] | None:
-    listed = getattr(config.option, LISTED, None)
-    return None if listed is None else frozenset(listed)
+    return frozenset(listed)

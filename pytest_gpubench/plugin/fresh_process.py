@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_gpubench.errors import GpuBenchError
-from pytest_gpubench.plugin.workers import is_worker
+from pytest_gpubench.plugin.workers import hand_on, handed_on
 from pytest_gpubench.settings import LISTED_TESTS, Resolver, ini_name
 from pytest_gpubench.units import printable
 
@@ -30,6 +30,8 @@ TURNS = "PYTEST_GPUBENCH_TURNS"
 
 Whatever it says, a lock is held by its descriptor: nobody measures beside another by it.
 """
+FRESH = "gpu_bench_fresh"
+"""The key under which the workers of a fresh process are told that they are its."""
 LEFT_OUT: dict[str, Any] = {
     "save": None,
     "autosave": False,
@@ -52,9 +54,11 @@ class NotTaken(GpuBenchError):
 
 
 def as_fresh_process(config: pytest.Config, resolve: Callable[[pytest.Config], Resolver]) -> Resolver | None:
-    """Read the settings of a fresh process, without those that it does not follow; None in any other process."""
-    if is_worker(config) or (results := os.environ.pop(RESULTS, None)) is None:
+    """Read the settings of a fresh process, and of its workers, without those that it does not follow; else None."""
+    results = os.environ.pop(RESULTS, None)
+    if results is None and not handed_on(config, FRESH):
         return None
+    hand_on(config, FRESH, True)
     left_out = LEFT_OUT
     if turns := os.environ.pop(TURNS, None):
         from pytest_gpubench.gpu.lock import take_over_turns
@@ -62,7 +66,7 @@ def as_fresh_process(config: pytest.Config, resolve: Callable[[pytest.Config], R
         take_over_turns(json.loads(turns))
         left_out = LEFT_OUT | {"lock_clocks": None}  # the parent has locked them
     for name in left_out:
-        setattr(config.option, ini_name(name), None)  # xdist hands these on to its workers
+        setattr(config.option, ini_name(name), None)
     config.option.xmlpath = None  # JUnit's file is that of the first process
     resolver = resolve(config)
     return replace(resolver, run=replace(resolver.run, **left_out, json=results))

@@ -68,7 +68,6 @@ def pytest_configure(config: pytest.Config) -> None:
         compared = ComparedRun(config, resolver.run, results, earlier)
     except BadRequest as error:
         raise usage_error(error) from None
-    narrow_to_listed(config)
     settings = resolver.run
     workers = Workers(config, settings)
     turns = GpuTurns(config, settings, workers.pin)
@@ -78,7 +77,7 @@ def pytest_configure(config: pytest.Config) -> None:
     plugins = {  # the hooks of the later are called first, and wrap those of the earlier
         "workers": workers,
         "turns": turns,
-        "collection": Collection(settings, turns),
+        "collection": Collection(settings, turns, narrow_to_listed(config)),
         "lifecycle": lifecycle,
         "failures": failures,
         "files": files,

@@ -10,7 +10,7 @@ import pytest
 from pytest_gpubench.errors import BadRequest, GpuBenchError
 from pytest_gpubench.plugin import terminal
 from pytest_gpubench.plugin.fresh_process import run_fresh
-from pytest_gpubench.plugin.workers import is_dry, is_worker
+from pytest_gpubench.plugin.workers import hand_on, handed_on, is_dry, is_worker
 from pytest_gpubench.settings import Resolver, Settings, flag_name
 from pytest_gpubench.units import count, format_share
 
@@ -40,7 +40,7 @@ class EarlierSessions:
         self.settings = settings
         self.runs: list[SavedRun] = []
         """The sessions taken, oldest first."""
-        if is_worker(config) and (given := config.workerinput.get(SESSIONS)):  # type: ignore[attr-defined]
+        if given := handed_on(config, SESSIONS):
             import msgspec
 
             from pytest_gpubench.results.model import SavedRun as Run
@@ -64,18 +64,9 @@ class EarlierSessions:
                 told = str(error)
             self._say(f"session {place} of {number}: {told}", red=self._has_failed)
             if self._has_failed:
-                return
-
-    @pytest.hookimpl(optionalhook=True)
-    def pytest_configure_node(self, node: object) -> None:
-        """Give a worker the sessions, which its tests are compared with a saved run by."""
-        if self.runs and self.settings.compare is not None:
-            import msgspec
-
-            from pytest_gpubench.results.baseline import slimmed
-
-            text = msgspec.json.encode(list(map(slimmed, self.runs))).decode()
-            node.workerinput[SESSIONS] = text  # type: ignore[attr-defined] # xdist's WorkerController
+                break
+        if self.settings.compare is not None:
+            hand_on(self.config, SESSIONS, self._encoded())
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
@@ -100,6 +91,14 @@ class EarlierSessions:
         self.runs.append(run)
         failed = ", some failed" if has_failed else ""
         return f"{count(len(run.records), 'test')}{failed}, {time.monotonic() - began_s:.0f} s"
+
+    def _encoded(self) -> str:
+        """Return the sessions as JSON, with what is compared."""
+        import msgspec
+
+        from pytest_gpubench.results.baseline import slimmed
+
+        return msgspec.json.encode(list(map(slimmed, self.runs))).decode()
 
     def _say(self, line: str, red: bool) -> None:
         reporter = self.config.pluginmanager.get_plugin("terminalreporter")

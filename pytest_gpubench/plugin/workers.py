@@ -16,6 +16,19 @@ CONTROLLER = "gpu_bench_controller"
 """The key under which a worker is told the process id and the process-id namespace of its controller."""
 
 
+HANDED_ON = pytest.StashKey[dict[str, Any]]()
+
+
+def hand_on(config: pytest.Config, key: str, value: object) -> None:
+    """Give the workers that are started later a value, made of what JSON has; they read it by `handed_on`."""
+    config.stash.setdefault(HANDED_ON, {})[key] = value
+
+
+def handed_on(config: pytest.Config, key: str) -> Any:
+    """Return what the controller gave this worker; None for nothing, and in a process that is no worker."""
+    return getattr(config, "workerinput", {}).get(key)
+
+
 def auto_workers(config: pytest.Config) -> int | None:
     """Return one worker for each visible GPU; None leaves the number to xdist, without GPUs or perf tests."""
     try:
@@ -88,10 +101,11 @@ class Workers:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
-        """Tell a worker which process is its controller."""
+        """Tell a worker which process is its controller, and what is handed on."""
         from pytest_gpubench.gpu.processes import pid_namespace
 
         node.workerinput[CONTROLLER] = [os.getpid(), pid_namespace()]
+        node.workerinput.update(self.config.stash.get(HANDED_ON, {}))
 
     def pytest_report_header(self) -> list[str]:
         """Warn of --dist=each, and of GPUs that may be mistaken for each other."""

@@ -23,7 +23,7 @@ know less: of fewer tests, and at another time.
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -57,6 +57,8 @@ class ArmRun:
     run: SavedRun
     ended: Mapping[str, Ended]
     """Keyed by node id, or any other name of a test that is the same in every run."""
+    tests: Collection[str] | None = None
+    """The only tests that it ran, by node id; None for all."""
 
     @property
     def measurements(self) -> int:
@@ -191,7 +193,8 @@ def _judge_tests(runs: Sequence[ArmRun]) -> list[Finding]:
 
 
 def _judge_test(nodeid: str, runs: Sequence[ArmRun]) -> Finding | None:
-    base, head = ([each.ended.get(nodeid) for each in runs if each.arm == arm] for arm in ARMS)
+    asked = [each for each in runs if each.tests is None or nodeid in each.tests]
+    base, head = ([each.ended.get(nodeid) for each in asked if each.arm == arm] for arm in ARMS)
     for arm, own, others in (("BASE", base, head), ("HEAD", head, base)):
         if not any(others):
             words = f"{arm} alone has it: {'removed, or renamed' if arm == 'BASE' else 'a new test'}"

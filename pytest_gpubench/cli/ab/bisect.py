@@ -73,7 +73,7 @@ def _run(arguments: argparse.Namespace) -> Answer:
             checkouts["HEAD"] = workspace.add_worktree("HEAD", commit, commit[:8])
             checkouts["HEAD"].take_tests(arguments.tests, checkouts["BASE"])
             runner.prepare(checkouts["HEAD"], arguments.setup)
-            found = compare(checkouts, runner, plan_of(arguments), is_followed)
+            found = compare(checkouts, runner, plan_of(arguments), is_followed, {nodeid for nodeid, _ in watched})
             return answer_of(found.findings, watched), found.findings
 
         good, bad = (workspace.commit(each) for each in (arguments.good, arguments.bad))

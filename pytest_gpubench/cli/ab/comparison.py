@@ -1,11 +1,11 @@
 """Compare two checkouts: run the tests of both in turn, until everything is decided."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from pytest_gpubench.cli.ab.checkouts import Checkout
-from pytest_gpubench.cli.ab.runs import Runner
+from pytest_gpubench.cli.ab.runs import Runner, by_node_id
 from pytest_gpubench.cli.output import say
 from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.stats.run_noise import RunNoise
@@ -71,12 +71,18 @@ def compare(
     runner: Runner,
     plan: ComparisonPlan,
     is_open: Callable[[Finding], bool] = is_open,
+    tests: Collection[str] | None = None,
 ) -> CommitComparison:
-    """Run the tests in turn until no finding is open, or all rounds are taken, or neither version measures anything."""
+    """Run the tests in turn until no finding is open, or all rounds are taken, or neither version measures anything.
+
+    After a look only the tests with an open finding are run again; the others keep their findings. tests: the only ones
+    to run, by node id; None for all.
+    """
     runs: list[ArmRun] = []
+    findings: list[Finding] = []
     for round in range(plan.rounds):
         for arm in order_of(round):
-            runs.append(_take(checkouts[arm], runner, round, len(runs) + 1, plan.rounds))
+            runs.append(_take(checkouts[arm], runner, round, len(runs) + 1, plan.rounds, tests))
             if len(runs) == 2 and not any(each.measurements for each in runs):
                 return CommitComparison(runs, judge_rounds(runs, plan.tolerance, plan.alpha), plan)
         if round == 0:
@@ -84,17 +90,23 @@ def compare(
         alpha = alpha_of_look(round + 1, plan.rounds, plan.alpha)
         if alpha is None:
             continue
-        found = CommitComparison(runs, judge_rounds(runs, plan.tolerance, alpha), plan)
-        if not any(map(is_open, found.findings)):
+        settled = [each for each in findings if tests is not None and each.nodeid not in tests]
+        judged = judge_rounds(by_node_id(runs), plan.tolerance, alpha)
+        findings = settled + [each for each in judged if tests is None or each.nodeid in tests]
+        found = CommitComparison(runs, findings, plan)
+        tests = {each.nodeid for each in findings if is_open(each)}
+        if not tests:
             break
     if found.rounds < plan.rounds:
         say(f"everything is decided after {count(found.rounds, 'round')}")
     return found
 
 
-def _take(checkout: Checkout, runner: Runner, round: int, number: int, rounds: int) -> ArmRun:
+def _take(
+    checkout: Checkout, runner: Runner, round: int, number: int, rounds: int, tests: Collection[str] | None
+) -> ArmRun:
     began_s = time.monotonic()
-    taken = runner.run(checkout, round)
+    taken = runner.run(checkout, round, tests)
     most = "at most " if rounds > 2 else ""
     say(
         f"run {number} of {most}{RUNS_PER_ROUND * rounds}: {checkout.arm}, {count(len(taken.ended), 'test')}, "

@@ -12,7 +12,7 @@ from pytest_gpubench.report.cells import ratio_text
 from pytest_gpubench.report.html.page import html_page
 from pytest_gpubench.report.markdown import CROSS, TICK, WARNING, Part, RankedLine, fit
 from pytest_gpubench.report.markdown_text import code, table_head, table_row, text
-from pytest_gpubench.results.model import Measurement, Outcome, SavedRun, Verdict
+from pytest_gpubench.results.model import Measurement, Outcome, SavedRun, TestRecord, Verdict
 from pytest_gpubench.units import count, format_time, printable, round_to_digits
 from pytest_gpubench.verdict.rounds import Arm
 from pytest_gpubench.verdict.saved_runs import Finding, with_change
@@ -156,11 +156,22 @@ def _plain(finding: Finding) -> dict[str, object]:
 
 
 def page_text(found: CommitComparison, checkouts: Mapping[Arm, Checkout]) -> str:
-    """Return a page of HEAD's last run with the verdicts of the comparison, beside BASE's last run."""
-    base, head = ([each.run for each in found.runs if each.arm == arm][-1] for arm in checkouts)
+    """Return a page of each test's last run of HEAD with the verdicts of the comparison, beside its last of BASE."""
+    base, head = (_last_of_each([each.run for each in found.runs if each.arm == arm]) for arm in checkouts)
     base = msgspec.structs.replace(base, name=checkouts["BASE"].title)
     judged = {id(each.new): each for each in found.findings if each.new is not None}
     return html_page(_with_verdicts(head, judged, str(found.plan.tolerance), checkouts["HEAD"].title), base)
+
+
+def _last_of_each(runs: Sequence[SavedRun]) -> SavedRun:
+    """Return the last run with the tests that earlier ones alone have."""
+    records: dict[str, list[TestRecord]] = {}
+    for run in runs:
+        found: dict[str, list[TestRecord]] = {}
+        for record in run.records:
+            found.setdefault(record.nodeid, []).append(record)
+        records |= found
+    return msgspec.structs.replace(runs[-1], records=tuple(each for taken in records.values() for each in taken))
 
 
 def _with_verdicts(run: SavedRun, judged: Mapping[int, Finding], asked: str, name: str) -> SavedRun:

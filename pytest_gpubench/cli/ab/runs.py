@@ -1,8 +1,10 @@
 """Run pytest in a checkout, and read what it measured."""
 
+import json
 import re
 import sys
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -12,6 +14,7 @@ from pytest_gpubench.cli.output import say
 from pytest_gpubench.errors import BadFile, BadRequest
 from pytest_gpubench.results.model import SavedRun
 from pytest_gpubench.results.store import read_run
+from pytest_gpubench.settings import LISTED_TESTS
 from pytest_gpubench.verdict.rounds import ArmRun, Ended
 
 NO_TESTS = 5
@@ -45,13 +48,19 @@ class Runner:
                 "what is measured is not it"
             )
 
-    def run(self, checkout: Checkout, round: int) -> ArmRun:
-        """Run pytest once; raise BadRequest where it could not run its tests."""
+    def run(self, checkout: Checkout, round: int, tests: Collection[str] | None = None) -> ArmRun:
+        """Run pytest once; raise BadRequest where it could not run its tests.
+
+        tests: the only ones to run, by node id; None for all. They are listed in a file: command lines are short.
+        """
         self.taken += 1
         place = self.folder / f"{self.taken:02}-{checkout.arm}"
         results, junit, log = (place.with_suffix(suffix) for suffix in (".json", ".xml", ".log"))
-        command = self._command(checkout, results, junit)
-        status = run_logged(command, checkout.folder, checkout.environment() | self.gpu, log)
+        command, listed = self._command(checkout, results, junit), {}
+        if tests is not None:
+            place.with_suffix(".tests").write_text(json.dumps(sorted(tests)))
+            listed = {LISTED_TESTS: str(place.with_suffix(".tests"))}
+        status = run_logged(command, checkout.folder, checkout.environment() | self.gpu | listed, log)
         if status not in TESTS_RAN:
             raise BadRequest(
                 f"pytest could not run the tests in {checkout.arm} (exit status {status}); it ended with:\n{tail(log)}"
@@ -59,7 +68,7 @@ class Runner:
         if not (results.exists() or junit.exists()) and status != NO_TESTS:
             raise BadRequest(f"the tests in {checkout.arm} left no results; pytest ended with:\n{tail(log)}")
         saved = read_run(results) if results.exists() else SavedRun(records=(), datetime="")
-        return ArmRun(checkout.arm, round, saved, read_ended(junit, saved))
+        return ArmRun(checkout.arm, round, saved, read_ended(junit, saved), tests)
 
     def _command(self, checkout: Checkout, results: Path, junit: Path) -> list[str]:
         given = [checkout.rebased(word) for word in self.arguments]
@@ -83,10 +92,20 @@ def read_ended(junit: Path, run: SavedRun) -> dict[str, Ended]:
         raise BadFile(f"pytest's own report {junit.name} cannot be read ({error})") from None
     for case in cases:
         names = case.get("classname", ""), case.get("name", "")
-        nodeid = nodeids.get(names, "::".join(name for name in names if name))
+        nodeid = nodeids.get(names, _joined(names))
         if ended.get(nodeid) != "failed":  # a test may be there twice: its call, and its teardown
             ended[nodeid] = _how_it_ended(case)
     return ended
+
+
+def by_node_id(runs: Sequence[ArmRun]) -> list[ArmRun]:
+    """Return the runs with the ends of their tests by node id, also of those that measured in other runs only."""
+    known = {_joined(junit_names(record.nodeid)): record.nodeid for each in runs for record in each.run.records}
+    return [replace(each, ended={known.get(name, name): how for name, how in each.ended.items()}) for each in runs]
+
+
+def _joined(names: tuple[str, str]) -> str:
+    return "::".join(filter(None, names))
 
 
 def junit_names(nodeid: str) -> tuple[str, str]:

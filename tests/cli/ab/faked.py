@@ -43,6 +43,19 @@ def left(tmp_path: Path) -> list[Path]:
     return list((tmp_path / "tmp").iterdir())
 
 
+def write_results(timings: Mapping[str, Timing], junit: Path, results: Path) -> None:
+    """Write the results of tests that pass, by node id; where there are none, of one that measures nothing."""
+    records = tuple(
+        TestRecord(nodeid=nodeid, device=CPU, measurements=(Measurement(timing=timing),))
+        for nodeid, timing in timings.items()
+    )
+    write_run(SavedRun(records=records, datetime="2026-01-01T00:00:00+00:00"), results)
+    cases = [
+        '<testcase classname="{}" name="{}"/>'.format(*junit_names(nodeid)) for nodeid in list(timings) or [NODEID]
+    ]
+    junit.write_text(f"<testsuites><testsuite>{''.join(cases)}</testsuite></testsuites>")
+
+
 class FakePytest:
     """Stand for pytest: write the results and the JUnit file that a tree's `us` file, a time, asks for."""
 
@@ -70,16 +83,10 @@ class FakePytest:
 
     def write(self, folder: Path, junit: Path, results: Path) -> None:
         text = (folder / "us").read_text()
-        measurements = []
+        timings = {}
         if text != "nothing":
-            timing = Timing(label="f", timer="wall", cache="cold", device="", samples_us=(float(text),))
-            measurements = [Measurement(timing=timing)]
-        record = TestRecord(nodeid=NODEID, device=CPU, measurements=tuple(measurements))
-        write_run(SavedRun(records=(record,) if measurements else (), datetime="2026-01-01T00:00:00+00:00"), results)
-        names = junit_names(NODEID)
-        junit.write_text(
-            f'<testsuites><testsuite><testcase classname="{names[0]}" name="{names[1]}"/></testsuite></testsuites>'
-        )
+            timings[NODEID] = Timing(label="f", timer="wall", cache="cold", device="", samples_us=(float(text),))
+        write_results(timings, junit, results)
 
     @property
     def arms(self) -> str:

@@ -11,6 +11,7 @@ from pytest_gpubench.cli import main
 from pytest_gpubench.cli.ab import bisect, command
 from pytest_gpubench.cli.ab.bisect import Answer, answer_of
 from pytest_gpubench.results.model import Outcome
+from pytest_gpubench.settings import LISTED_TESTS
 from pytest_gpubench.verdict.saved_runs import Finding
 from tests.cli.ab.faked import NODEID, FakePytest, Git, commit, left
 
@@ -78,6 +79,7 @@ def test_a_step_of_2_percent_among_64_commits(
     assert counts == "gpu_bench: 1 measurement compared: 1 fail"
     assert last.startswith(f"slower since {commits[slower_from][:7]} A, 1970-01-01: Change {slower_from + 1} (")
     assert len(fake.commands) == 4 * 7
+    assert [LISTED_TESTS in each for each in fake.environments] == [False] * 4 + [True] * 24  # only the slower test
     assert len(re.findall("^gpu_bench: step [1-6]: (?:good|bad): ", printed.err, re.MULTILINE)) == 6
     assert left(tmp_path) == []
     assert len(git("worktree", "list").splitlines()) == 1

@@ -1,5 +1,6 @@
 """What is run in both trees, and what goes wrong in it."""
 
+import json
 import re
 import sys
 from pathlib import Path
@@ -9,7 +10,9 @@ import pytest
 from pytest_gpubench.cli.ab.runs import junit_names, read_ended
 from pytest_gpubench.errors import BadFile, BadRequest
 from pytest_gpubench.results.model import SavedRun, TestRecord
-from tests.cli.ab.faked import CPU, FakePytest, Git, call, commit, left
+from pytest_gpubench.settings import LISTED_TESTS
+from tests.cli.ab.faked import CPU, NODEID, FakePytest, Git, call, commit, left, write_results
+from tests.results.measured import timing_of
 
 
 def test_each_run_imports_its_own_tree(git: Git, fake: FakePytest, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,6 +103,44 @@ def test_no_results_at_all(git: Git, fake: FakePytest, monkeypatch: pytest.Monke
     monkeypatch.setattr(fake, "write", lambda *places: None)
     with pytest.raises(BadRequest, match="the tests in BASE left no results; pytest ended with:\n"):
         call("main")
+
+
+def test_only_what_is_open_is_run_again(git: Git, fake: FakePytest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A steady test is decided after two rounds, one that differs from run to run is not."""
+    commit(git, {"us": "10"})
+    names = {"tests/test_a.py::test_it[4-a::b]": 0.0, "tests/test_a.py::test_steady[é [c]]": 0.001}
+    ran: list[list[str]] = []
+
+    def write(folder: Path, junit: Path, results: Path) -> None:
+        listed = fake.environments[-1].get(LISTED_TESTS)
+        ran.append([name for name in names if listed is None or name in json.loads(Path(listed).read_text())])
+        step = (-1) ** len(ran) + len(ran) % 3
+        samples = {name: (10.0 + (names[name] or 0.2) * step,) for name in ran[-1]}
+        write_results({name: timing_of(each, timer="wall") for name, each in samples.items()}, junit, results)
+
+    monkeypatch.setattr(fake, "write", write)
+    assert call("main", "HEAD", "--rounds", "4", "--html", "page.html", "--fail-slower", "1%") == 0
+    assert ran == [list(names)] * 8 + [["tests/test_a.py::test_it[4-a::b]"]] * 8
+    page = Path("page.html").read_text()
+    assert all(json.dumps(name)[1:-1] in page for name in names)
+
+
+def test_a_test_has_one_name_where_it_measured_and_where_it_failed_before(
+    git: Git, fake: FakePytest, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    commit(git, {"us": "10"})
+
+    def write(folder: Path, junit: Path, results: Path) -> None:
+        measured = {NODEID: timing_of([10.0], timer="wall")} if folder.name == "base" else {}
+        write_results(measured, junit, results)
+        if not measured:
+            classname, name = junit_names(NODEID)
+            case = f'<testcase classname="{classname}" name="{name}"><failure/></testcase>'
+            junit.write_text(f"<testsuites><testsuite>{case}</testsuite></testsuites>")
+
+    monkeypatch.setattr(fake, "write", write)
+    assert call("main", "HEAD", "--rounds", "1") == 1
+    assert f"FAIL          {NODEID}: fails in 2 of 2 runs of HEAD and in 0 of 2 of BASE" in capsys.readouterr().out
 
 
 # what pytest says of its tests in JUnit's file
