@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from pytest_gpubench.errors import BadFile, GpuBenchError
+from pytest_gpubench.judge.spec.flashinfer_trace import spec_of_definition
 from pytest_gpubench.judge.spec.kernelbench import is_kernelbench, spec_of_problem
 from pytest_gpubench.judge.spec.model import Case, Entry, Spec
 from pytest_gpubench.judge.spec.python_file import spec_of_module
@@ -20,6 +21,8 @@ def read_spec(path: "Path | str") -> Spec:
     """
     path = Path(path)
     try:
+        if path.suffix == ".json" or path.is_dir():
+            return spec_of_definition(path)
         module = load_source(path)
         return spec_of_problem(module, path) if is_kernelbench(module) else spec_of_module(module, path)
     except GpuBenchError:

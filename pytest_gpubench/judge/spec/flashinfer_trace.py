@@ -1,0 +1,264 @@
+"""flashinfer-trace as it is: a `Definition` with its `Workload`s is a spec, and a `Solution` a candidate.
+
+The schema is that of https://github.com/flashinfer-ai/flashinfer-bench (docs/flashinfer-trace).
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+import msgspec
+
+from pytest_gpubench.errors import BadFile, BadRequest
+from pytest_gpubench.judge.spec.model import Case, Entry, Spec, digest_of, drawn
+from pytest_gpubench.judge.spec.solution import Solution, solution_function
+from pytest_gpubench.judge.spec.source import required
+
+if TYPE_CHECKING:
+    import torch
+
+__tracebackhide__ = True
+
+T = TypeVar("T")
+TOLERANCE = {"rtol": 1e-2, "atol": 1e-2}
+"""The default of flashinfer-bench, which has to be exceeded both ways there."""
+INTEGERS = {"int8": (-128, 128), "int16": (-1024, 1024), "int32": (-1024, 1024), "int64": (-1024, 1024)}
+"""The values of random integers, as flashinfer-bench draws them: from the first to below the second."""
+TORCH_NAMES = {"float4_e2m1": "float4_e2m1fn_x2"}
+UUID = "workload"
+"""The key of a case that names its workload; the others are its axes."""
+
+
+class Axis(msgspec.Struct, frozen=True):
+    """A dimension: a constant, or one that each workload gives."""
+
+    type: Literal["const", "var"]
+    value: int | None = None
+
+
+class Tensor(msgspec.Struct, frozen=True):
+    """An input or output: the axes of its shape, None for a number; and its dtype."""
+
+    shape: tuple[str, ...] | None
+    dtype: str
+
+    @property
+    def torch_dtype(self) -> "torch.dtype":
+        """The dtype as torch's."""
+        import torch
+
+        found = getattr(torch, TORCH_NAMES.get(self.dtype, self.dtype), None)
+        if not isinstance(found, torch.dtype):
+            raise BadRequest(f"dtype {self.dtype!r} is not one of torch {torch.__version__}: use a newer one")
+        return found
+
+
+class Definition(msgspec.Struct, frozen=True):
+    """The definition of a kernel."""
+
+    name: str
+    op_type: str
+    axes: dict[str, Axis]
+    inputs: dict[str, Tensor]
+    outputs: dict[str, Tensor]
+    reference: str
+
+    def shape(self, tensor: Tensor, axes: Mapping[str, int]) -> tuple[int, ...]:
+        """Return a shape, in which the workload's axes have these values."""
+        sizes = {name: axis.value for name, axis in self.axes.items() if axis.value is not None} | dict(axes)
+        return tuple(sizes[name] for name in tensor.shape or ())
+
+
+class Source(msgspec.Struct, frozen=True):
+    """The source of an input's values."""
+
+    type: Literal["random", "scalar", "safetensors"]
+    value: bool | int | float | None = None
+    path: str = ""
+    tensor_key: str = ""
+
+
+class Workload(msgspec.Struct, frozen=True):
+    """The axes and inputs of a case."""
+
+    uuid: str
+    axes: dict[str, int]
+    inputs: dict[str, Source]
+
+
+class Trace(msgspec.Struct, frozen=True):
+    """A line of a file of workloads."""
+
+    definition: str
+    workload: Workload
+
+
+@dataclass(frozen=True)
+class Called:
+    """A function of a definition, which returns its outputs in a tuple, in their order."""
+
+    function: Callable[..., Any]
+    definition: Definition
+    writes_outputs: bool = False
+    """True if the outputs are given to it as its last arguments."""
+
+    def __call__(self, *inputs: Any) -> tuple[Any, ...]:
+        """Call the function."""
+        if self.writes_outputs:
+            outputs = self._allocate(inputs)
+            self.function(*inputs, *outputs)
+            return outputs
+        found = self.function(*inputs)
+        if isinstance(found, Mapping):
+            return tuple(found[name] for name in self.definition.outputs)
+        return tuple(found) if isinstance(found, (tuple, list)) else (found,)
+
+    def _allocate(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        import torch
+
+        given = [
+            (spec, value) for spec, value in zip(self.definition.inputs.values(), inputs, strict=True) if spec.shape
+        ]
+        axes = {name: size for spec, value in given for name, size in zip(spec.shape or (), value.shape, strict=True)}
+        device = given[0][1].device if given else None
+        return tuple(
+            torch.empty(self.definition.shape(each, axes), dtype=each.torch_dtype, device=device)
+            for each in self.definition.outputs.values()
+        )
+
+
+@dataclass(frozen=True)
+class SolutionEntry(Entry):
+    """The entry of a solution; its definition lacks the reference."""
+
+    definition: Definition
+
+    def load(self, path: Path) -> Callable[..., Any]:
+        """Build the solution in a `.json` file, or run a Python file that defines `run`; return its function."""
+        if path.suffix != ".json":
+            return Called(super().load(path), self.definition)
+        solution = decoded(path.read_bytes(), Solution, path)
+        if solution.definition != self.definition.name:
+            raise BadRequest(
+                f"{path.name} is a solution of {solution.definition}, and the spec defines {self.definition.name}: "
+                "give the definition that it is for"
+            )
+        return Called(solution_function(solution), self.definition, solution.spec.destination_passing_style)
+
+
+def spec_of_definition(path: Path) -> Spec:
+    """Return the spec of a definition, or of a folder with definition.json, and its workloads."""
+    path = path / "definition.json" if path.is_dir() else path
+    text = _read(path)
+    definition = decoded(text, Definition, path)
+    if definition.op_type == "sampling":
+        raise BadRequest(f"{path.name}: outputs of op_type 'sampling' are random, and are not compared one by one")
+    root, workloads_path = _workloads_path(path, definition)
+    lines = _read(workloads_path)
+    workloads = {each.uuid: each for each in _workloads(lines, definition, workloads_path)}
+    module = ModuleType(f"reference of {definition.name}")
+    exec(compile(definition.reference, f"<{module.__name__}>", "exec"), vars(module))  # the referee trusts its spec
+    reference = Called(required(module, path, "run"), definition)
+
+    def inputs(case: Case, seed: int, device: "torch.device | str") -> tuple[Any, ...]:
+        workload = workloads[str(case[UUID])]
+        return drawn(lambda: list(_values(definition, workload, root)), seed, device)
+
+    return Spec(
+        name="run",
+        cases=tuple({**each.axes, UUID: each.uuid} for each in workloads.values()),
+        reference=lambda case: reference,
+        inputs=inputs,
+        entry=SolutionEntry(("run", "candidate"), msgspec.structs.replace(definition, reference="")),
+        digest=digest_of(text, lines),
+        tolerance=TOLERANCE,
+    )
+
+
+def decoded(text: bytes, kind: type[T], path: Path) -> T:
+    """Return what a JSON text holds, or raise BadFile saying where it is not what was expected."""
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except msgspec.MsgspecError as error:
+        raise BadFile(f"{path} is no {kind.__name__} of flashinfer-trace: {error}") from None
+
+
+def _read(path: Path) -> bytes:
+    if not path.is_file():
+        raise BadFile(f"{path} is not there: give the path of a flashinfer-trace definition")
+    return path.read_bytes()
+
+
+def _workloads_path(path: Path, definition: Definition) -> tuple[Path, Path]:
+    """Return the root of a data set and its file of workloads: in its folder for them, or beside the definition."""
+    tried = [(path.parent, path.parent / name) for name in (f"{definition.name}.jsonl", "workload.jsonl")]
+    for folder in path.absolute().parents:
+        if folder.name == "definitions":
+            inner = path.absolute().relative_to(folder).with_suffix(".jsonl")
+            tried.insert(0, (folder.parent, folder.parent / "workloads" / inner))
+    for root, file in tried:
+        if file.is_file():
+            return root, file
+    looked = ", ".join(str(file) for _, file in tried)
+    raise BadFile(
+        f"{path.name} has no workloads: none of {looked} is there; lay the files out as flashinfer-trace does"
+    )
+
+
+def _workloads(lines: bytes, definition: Definition, path: Path) -> Iterator[Workload]:
+    found = False
+    for line in filter(None, map(bytes.strip, lines.splitlines())):
+        trace = decoded(line, Trace, path)
+        if trace.definition != definition.name:
+            continue
+        found = True
+        missing = sorted(
+            name for name, axis in definition.axes.items() if axis.type == "var" and name not in trace.workload.axes
+        )
+        if missing:
+            raise BadFile(f"{path}: workload {trace.workload.uuid} gives no value to the axis {missing[0]}")
+        yield trace.workload
+    if not found:
+        raise BadFile(f"{path} has no workload of {definition.name}: add one")
+
+
+def _values(definition: Definition, workload: Workload, root: Path) -> Iterator[Any]:
+    """Yield the inputs of a workload, in the order of the definition."""
+    for name, tensor in definition.inputs.items():
+        source = workload.inputs.get(name, Source("random"))
+        if source.type == "scalar":
+            yield source.value
+        elif source.type == "safetensors":
+            yield _loaded(root / source.path, source.tensor_key)
+        else:
+            value = _random(definition.shape(tensor, workload.axes), tensor)
+            yield value.item() if tensor.shape is None else value
+
+
+def _random(shape: tuple[int, ...], tensor: Tensor) -> "torch.Tensor":
+    """Return random values on torch's current device, as flashinfer-bench draws them."""
+    import torch
+
+    dtype = tensor.torch_dtype
+    if tensor.dtype == "bool":
+        return torch.randint(0, 2, shape, dtype=dtype)
+    if tensor.dtype in INTEGERS:
+        return torch.randint(*INTEGERS[tensor.dtype], shape, dtype=dtype)
+    if tensor.dtype in ("float32", "float16", "bfloat16"):
+        return torch.randn(shape, dtype=dtype)
+    return torch.randn(shape).clamp(-2, 2).to(dtype)
+
+
+def _loaded(path: Path, key: str) -> Any:
+    """Return a tensor of a safetensors file."""
+    try:
+        from safetensors import safe_open
+    except ImportError:
+        raise BadRequest(f"{path.name} is read by the package safetensors: pip install safetensors") from None
+    try:
+        with safe_open(str(path), "pt") as file:
+            return file.get_tensor(key)
+    except Exception as error:
+        raise BadFile(f"{path}: {key} cannot be read ({error}): is it a Git LFS pointer? see git lfs pull") from None
