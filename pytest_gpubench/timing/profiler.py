@@ -6,18 +6,21 @@ What was measured about measuring, on an H200 with torch 2.11: a session costs a
 """
 
 import os
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import cache as memoise
 from typing import Any
 
 from pytest_gpubench.errors import GpuBenchError, NothingRecorded, ProfilerBusy
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.timing.base import Call, Record, Rep, Session, Timer, call_of
+from pytest_gpubench.timing.events import EventsTimer
 from pytest_gpubench.timing.l2flush import make_flush
 from pytest_gpubench.timing.pacing import rest
 from pytest_gpubench.timing.sentinels import check_triton, sentinels_of
 from pytest_gpubench.timing.startup import begin_startup, wait_for_startup
+from pytest_gpubench.timing.tax import Laptimer, Taxes
 from pytest_gpubench.timing.windows import FLUSHES, split_reps
 from pytest_gpubench.units import count
 
@@ -40,10 +43,15 @@ class ProfilerTimer(Timer):
         self.flush = make_flush(device, cache)
         self.flush_kernel = FLUSHES.get(cache)
         self.sentinels = sentinels_of(device)
+        self.taxes = Taxes(laptimer_on(device, cache), lambda: tracing_gap_us(device))
 
     def session(self) -> "ProfilerSession":
         """Return a new profiler session; it starts when it is entered."""
         return ProfilerSession(self)
+
+    def calibrate(self, call: Call, reps: Sequence[Rep], idle_s: float) -> bool:
+        """Learn the tracing tax of a call, which is taken off all later reps; return whether there is one."""
+        return self.taxes.learn(call, reps, idle_s) > 0
 
 
 class ProfilerSession(Session):
@@ -97,10 +105,15 @@ class ProfilerSession(Session):
                 f"the profiler recorded nothing, not even gpu_bench's own kernels: {who_holds_cupti()}"
             )
         windows = split_reps(self.records, self.taken, self.timer.flush_kernel)
-        return [
-            Rep(sum(record.duration_ns for record in window) / 1e3, tuple(window), clock)
-            for window, clock in zip(windows, self.clocks, strict=True)
-        ]
+        taxes = map(self.timer.taxes.of, self.taken)
+        return [rep_of(*each) for each in zip(windows, self.clocks, taxes, strict=True)]
+
+
+def rep_of(window: Sequence[Record], clock_mhz: float | None, tax: float) -> Rep:
+    """Return a rep whose time is the sum of its records, less the tracing tax."""
+    traced_us = sum(record.duration_ns for record in window) / 1e3
+    flags = (f"traced +{100 * tax:.1f} %",) if tax else ()
+    return Rep(traced_us / (1 + tax), tuple(window), clock_mhz, flags)
 
 
 def open_profile() -> Any:
@@ -132,6 +145,29 @@ def start_profile(profile: Any) -> None:
 def stop_profile(profile: Any) -> None:
     """Stop it."""
     profile.__exit__(None, None, None)
+
+
+@contextmanager
+def tracing() -> Iterator[None]:
+    """Trace as a session does, and throw the records away."""
+    profile = open_profile()
+    start_profile(profile)
+    try:
+        yield
+    finally:
+        stop_profile(profile)
+
+
+def laptimer_on(device: Device, cache: str) -> Laptimer:
+    """Return what takes the laps that show the tracing tax."""
+    events = EventsTimer(device, cache)
+    return Laptimer(events.session, tracing)
+
+
+@memoise
+def tracing_gap_us(device: Device) -> float:
+    """Return what tracing adds between two kernels."""
+    return laptimer_on(device, "hot").gap_us(call_of("noop", sentinels_of(device).noop))
 
 
 def read_records(profile: Any) -> list[Record]:

@@ -36,6 +36,7 @@ from pytest_gpubench.timing.regions import (
 )
 from pytest_gpubench.timing.sampling import Sample
 from pytest_gpubench.timing.scripted import ScriptedTimer
+from pytest_gpubench.timing.tax import Taxes
 from pytest_gpubench.timing.wall import WallTimer
 from pytest_gpubench.timing.windows import BEGIN, END
 
@@ -146,6 +147,7 @@ def timer_of(gpu: FakeGpu) -> ProfilerTimer:
     timer = object.__new__(ProfilerTimer)
     timer.device, timer.flush, timer.sentinels = cpu_device(), lambda: None, cast(Any, gpu)
     timer.flush_kernel = None
+    timer.taxes = Taxes(cast(Any, None), lambda: 0.0)
     return timer
 
 

@@ -53,22 +53,16 @@ def row_statistics() -> Workload:
     return lambda: (x.sum(-1), x.amax(-1), x.norm(dim=-1), x.argmin(-1))
 
 
-def rms_norm_steps() -> list[Workload]:
-    """Return the six kernels of `rms_norm_chain`, each on inputs that are there already."""
+def rms_norm_fused() -> Workload:
     x, weight = normal(8192, 8192), normal(8192)
-    squares = x.pow(2)
-    means = squares.mean(-1, keepdim=True)
-    shifted = means + 1e-6
-    scales = torch.rsqrt(shifted)
-    scaled = x * scales
-    return [
-        lambda: x.pow(2),
-        lambda: squares.mean(-1, keepdim=True),
-        lambda: means + 1e-6,
-        lambda: torch.rsqrt(shifted),
-        lambda: x * scales,
-        lambda: scaled * weight,
-    ]
+    return lambda: torch.nn.functional.rms_norm(x, weight.shape, weight, 1e-6)
+
+
+def multiply(*shape: int) -> Workload:
+    """Return a multiplication by a column or a row, whose kernel has so many short blocks that tracing slows it."""
+    x, factor = normal(8192, 8192), normal(*shape)
+    out = torch.empty_like(x)
+    return lambda: torch.mul(x, factor, out=out)
 
 
 def layer_norm_backward() -> Workload:
@@ -97,7 +91,10 @@ WORKLOADS: dict[str, Callable[[], Workload]] = {
     "matmul 4096^3 bf16": lambda: matmul(4096),
     "row statistics eager 8192x8192 fp32": row_statistics,
     "gelu eager 8192x4096 fp32": gelu_chain,
+    "x * column 8192x8192 fp32": lambda: multiply(8192, 1),
+    "x * row 8192x8192 fp32": lambda: multiply(1, 8192),
     "rms_norm eager 8192x8192 fp32": rms_norm_chain,
+    "rms_norm fused 8192x8192 fp32": rms_norm_fused,
     "layer_norm backward 16384x4096 fp32": layer_norm_backward,
     "compiled rms_norm + silu 8192x8192 fp32": compiled_chain,
     "matmul 8192^3 bf16": lambda: matmul(8192),

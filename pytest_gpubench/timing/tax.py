@@ -1,0 +1,133 @@
+"""The tracing tax: what an open profiler adds to a call's time, and is taken off its reps.
+
+CUPTI instruments kernels while it traces, which lengthens those of many short blocks. Medians on an H200 with torch
+2.11, between two events, in a session and outside: a broadcast multiply 201.7 and 193.5 us, a chain of six kernels with
+two such multiplies 617.7 and 598.5 us, one of nine elementwise kernels 710.1 and 709.8 us.
+"""
+
+import statistics
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+
+from pytest_gpubench.errors import MeasurementError
+from pytest_gpubench.timing.base import Call, Rep, Session
+from pytest_gpubench.timing.events import HOST_BOUND, key_of
+from pytest_gpubench.timing.sampling import collection_off
+from pytest_gpubench.timing.windows import kernel_list
+
+__tracebackhide__ = True
+
+LEAST_TAX = 0.005
+"""A smaller share of the time is not taken off."""
+MOST_TAX = 0.1
+"""A larger one is not believed: tracing has not been seen to cost more than 5 %."""
+LEAST_CALL_US, MOST_CALL_US = 20.0, 50_000.0
+"""The times of calls whose tax is looked for: a shorter call's is less than the noise, a longer one's costs seconds."""
+REPS = 8
+SLOW_REPS = 3
+SLOW_CALL_US = 5_000.0
+ROUNDS = 3
+"""The rounds of reps in a session and outside: one shows whether there may be a tax, all of them how much."""
+ALIKE = 0.03
+"""Calls of the same kernels whose times differ by no more pay the same tax: it leaves their ratio alone."""
+
+
+@dataclass
+class Laps:
+    """Times of a call between two events, in a session of the profiler and outside, in microseconds."""
+
+    inside_us: list[float] = field(default_factory=list)
+    outside_us: list[float] = field(default_factory=list)
+
+    @property
+    def added_us(self) -> float:
+        """The difference of the medians."""
+        return statistics.median(self.inside_us) - statistics.median(self.outside_us)
+
+    @property
+    def are_apart(self) -> bool:
+        """True if the middle halves do not overlap."""
+        return statistics.quantiles(self.inside_us, n=4)[0] > statistics.quantiles(self.outside_us, n=4)[-1]
+
+
+@dataclass(frozen=True)
+class Laptimer:
+    """Takes laps, in a session and outside in turn."""
+
+    open_session: Callable[[], Session]
+    """Opens a session of events."""
+    tracing: Callable[[], AbstractContextManager[object]]
+    """Opens a profiler, whose records are thrown away."""
+
+    def add_round(self, laps: Laps, call: Call, reps: int, idle_s: float) -> None:
+        """Take so many reps outside and inside; raise MeasurementError for a call that events cannot time."""
+        laps.outside_us += self._times_us(call, reps, idle_s)
+        with self.tracing():
+            laps.inside_us += self._times_us(call, reps, idle_s)
+
+    def gap_us(self, noop: Call) -> float:
+        """Return what tracing adds between two kernels, which is in no record: the tax of one that does nothing."""
+        laps = Laps()
+        for _ in range(ROUNDS):
+            self.add_round(laps, noop, REPS, 0.0)
+        return max(laps.added_us, 0.0)
+
+    def _times_us(self, call: Call, reps: int, idle_s: float) -> list[float]:
+        with collection_off(), self.open_session() as session:
+            for _ in range(reps):
+                session.take(call, idle_s)
+        taken = session.reps()
+        if any(HOST_BOUND in rep.flags for rep in taken):
+            raise MeasurementError(f"the host is not ahead of the GPU in {call.label!r}")
+        return [rep.elapsed_us for rep in taken]
+
+
+@dataclass
+class Taxes:
+    """The taxes of a timer's calls, each learnt before its first timed rep."""
+
+    laptimer: Laptimer
+    gap_us: Callable[[], float]
+    """Returns what tracing adds between two kernels."""
+    shares: dict[tuple[str, int], float] = field(default_factory=dict)
+    known: list[tuple[Counter[str], float, float]] = field(default_factory=list)
+    """The kernels, the traced time and the tax of each call."""
+
+    def of(self, call: Call) -> float:
+        """Return the share of its own time that tracing adds to a call."""
+        return self.shares.get(key_of(call), 0.0)
+
+    def learn(self, call: Call, reps: Sequence[Rep], idle_s: float) -> float:
+        """Return a call's tax from now on; its traced reps, at rest, tell its length and its kernels."""
+        traced_us = statistics.median(rep.elapsed_us for rep in reps)
+        kernels = kernel_list(reps[0].records)
+        tax = self._tax_of_alike(kernels, traced_us)
+        if tax is None:
+            tax = self._measured_tax(call, traced_us, kernels.total(), idle_s)
+            self.known.append((kernels, traced_us, tax))
+        self.shares[key_of(call)] = tax
+        return tax
+
+    def _tax_of_alike(self, kernels: Counter[str], traced_us: float) -> float | None:
+        for other, other_us, tax in self.known:
+            if other == kernels and abs(other_us - traced_us) <= ALIKE * traced_us:
+                return tax
+        return None
+
+    def _measured_tax(self, call: Call, traced_us: float, kernels: int, idle_s: float) -> float:
+        if not LEAST_CALL_US <= traced_us <= MOST_CALL_US:
+            return 0.0
+        laps, added_us = Laps(), 0.0
+        try:
+            gaps_us = kernels * self.gap_us()
+            for _ in range(ROUNDS):
+                self.laptimer.add_round(laps, call, REPS if traced_us < SLOW_CALL_US else SLOW_REPS, idle_s)
+                added_us = laps.added_us - gaps_us
+                if added_us < LEAST_TAX / 2 * traced_us:
+                    return 0.0
+        except MeasurementError:  # events cannot time the call: what tracing adds to it is not known
+            return 0.0
+        tax = added_us / (traced_us - added_us)
+        return tax if laps.are_apart and LEAST_TAX <= tax <= MOST_TAX else 0.0

@@ -1,0 +1,135 @@
+"""The tracing tax: found where tracing lengthens a call, taken off its reps, and left alone where it cannot be told."""
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import pytest
+
+from pytest_gpubench.timing.base import Call, Record, Rep, Session
+from pytest_gpubench.timing.events import HOST_BOUND
+from pytest_gpubench.timing.profiler import rep_of
+from pytest_gpubench.timing.tax import ALIKE, LEAST_CALL_US, LEAST_TAX, MOST_CALL_US, MOST_TAX, REPS, Laptimer, Taxes
+from pytest_gpubench.timing.warmup import warm_up
+from tests.timing.fakes import Clock, FakeTimer, call_of, instrument_of, rep
+
+GAP_US = 0.2
+
+
+class Gpu:
+    """A GPU whose calls take 100 us between two events, and more while it is traced."""
+
+    def __init__(self, added_us: float, noise_us: float = 0.3, flags: tuple[str, ...] = ()) -> None:
+        self.added_us = added_us
+        self.noise_us = itertools.cycle([0.0, noise_us, -noise_us])
+        self.flags = flags
+        self.is_traced = False
+        self.laps = 0
+
+    @contextmanager
+    def tracing(self) -> Iterator[None]:
+        assert not self.is_traced
+        self.is_traced = True
+        yield
+        self.is_traced = False
+
+    def taxes(self) -> Taxes:
+        return Taxes(Laptimer(lambda: Events(self), self.tracing), lambda: GAP_US)
+
+
+class Events(Session):
+    def __init__(self, gpu: Gpu) -> None:
+        self.gpu = gpu
+        self.taken: list[Rep] = []
+
+    def take(self, call: Call, idle_s: float) -> None:
+        gpu = self.gpu
+        gpu.laps += 1
+        self.taken.append(Rep(100 + gpu.added_us * gpu.is_traced + next(gpu.noise_us), flags=gpu.flags))
+
+    def reps(self) -> Sequence[Rep]:
+        return self.taken
+
+
+def nothing() -> None:
+    pass
+
+
+@pytest.mark.parametrize(
+    ("traced_us", "added_us", "noise_us", "tax_us"),
+    [
+        (104, 4 + GAP_US, 0.3, 4.0),  # what lies between the kernels is in no record
+        (100, 0.0, 0.3, 0.0),
+        (100, -1.0, 0.3, 0.0),
+        (104, 4 + GAP_US, 5.0, 0.0),  # the noise hides it
+        (100, GAP_US + 101 * LEAST_TAX, 0.0, 101 * LEAST_TAX),
+        (100, GAP_US + 99 * LEAST_TAX, 0.0, 0.0),
+        (100, GAP_US + 90 * MOST_TAX, 0.0, 90 * MOST_TAX),
+        (100, GAP_US + 92 * MOST_TAX, 0.0, 0.0),
+        (1.01 * LEAST_CALL_US, 1 + GAP_US, 0.0, 1.0),
+        (0.99 * LEAST_CALL_US, 1 + GAP_US, 0.0, 0.0),
+        (0.99 * MOST_CALL_US, 4000 + GAP_US, 0.0, 4000.0),
+        (1.01 * MOST_CALL_US, 4000 + GAP_US, 0.0, 0.0),
+    ],
+)
+def test_the_tax_is_what_tracing_adds(traced_us: float, added_us: float, noise_us: float, tax_us: float) -> None:
+    taxes, call = Gpu(added_us, noise_us).taxes(), call_of(nothing)
+    tax = taxes.learn(call, [rep(traced_us)] * 5, 0.0)
+    assert traced_us / (1 + tax) == pytest.approx(traced_us - tax_us, abs=1e-6)
+    assert taxes.of(call) == tax
+    assert taxes.of(call_of(lambda: None)) == 0
+
+
+def test_each_gap_between_kernels_is_left_out() -> None:
+    assert Gpu(6 * GAP_US).taxes().learn(call_of(nothing), [rep(104, "abcdef")], 0.0) == 0
+    assert Gpu(6 * GAP_US + 4).taxes().learn(call_of(nothing), [rep(104, "abcdef")], 0.0) == pytest.approx(0.04)
+
+
+@pytest.mark.parametrize(("added_us", "laps"), [(0.0, 2 * REPS), (4.0, 6 * REPS)])
+def test_a_call_without_tax_costs_one_round(added_us: float, laps: int) -> None:
+    gpu = Gpu(added_us)
+    gpu.taxes().learn(call_of(nothing), [rep(100)], 0.0)
+    assert gpu.laps == laps
+
+
+def test_a_call_whose_host_falls_behind_has_no_tax() -> None:
+    assert Gpu(4.0, flags=(HOST_BOUND,)).taxes().learn(call_of(nothing), [rep(100)], 0.0) == 0
+
+
+@pytest.mark.parametrize(
+    ("kernels", "traced_us", "same"),
+    [("a", 104 * (1 + 0.99 * ALIKE), True), ("a", 104 / (1 - 1.01 * ALIKE), False), ("b", 104.0, False)],
+)
+def test_the_same_kernels_pay_the_same_tax(kernels: str, traced_us: float, same: bool) -> None:
+    """Two taxes of one kernel would differ by their noise, and so would the ratio of the kernel with itself."""
+    gpu = Gpu(4 + GAP_US)
+    taxes = gpu.taxes()
+    first = taxes.learn(call_of(nothing), [rep(104, "a")], 0.0)
+    gpu.added_us = 5.0
+    second = taxes.learn(call_of(lambda: None), [rep(traced_us, kernels)], 0.0)
+    assert (first == second) is same
+
+
+def test_a_rep_is_its_records_less_the_tax() -> None:
+    window = [Record("a", "kernel", 0, 104_000)]
+    assert rep_of(window, None, 0.04) == Rep(100.0, tuple(window), None, ("traced +4.0 %",))
+    assert rep_of(window, None, 0.0) == Rep(104.0, tuple(window))
+
+
+@pytest.mark.parametrize(("calibrated", "kept"), [(True, 0), (False, 5)])
+def test_reps_from_before_the_tax_was_known_are_dropped(
+    monkeypatch: pytest.MonkeyPatch, calibrated: bool, kept: int
+) -> None:
+    from pytest_gpubench.gpu.device import cpu_device
+
+    timer, told = FakeTimer(Clock()), list[int]()
+
+    def calibrate(call: Call, reps: Sequence[Rep], idle_s: float) -> bool:
+        told.append(len(reps))
+        return calibrated
+
+    monkeypatch.setattr(timer, "calibrate", calibrate)
+    function: Callable[[], None] = nothing
+    warmth = warm_up(instrument_of(timer), cpu_device(), call_of(function), None)
+    assert told == [5]
+    assert len(warmth.sample.reps) == kept
