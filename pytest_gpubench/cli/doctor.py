@@ -2,40 +2,25 @@
 
 import argparse
 import importlib
-import math
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_gpubench.cli.arguments import Commands
+from pytest_gpubench.cli.noise import SECONDS, measure_noise
 from pytest_gpubench.cli.output import write
 from pytest_gpubench.errors import BadRequest, GpuBenchError
 from pytest_gpubench.gpu.datasheets import datasheet_of
-from pytest_gpubench.results.model import DeviceFacts, Timing
+from pytest_gpubench.results.model import DeviceFacts
 from pytest_gpubench.settings import LOCK_FOLDER_NAME, environment_name
-from pytest_gpubench.stats.speedup import critical_ranks, quads_of, speedup_of
-from pytest_gpubench.units import count, format_share, format_time, printable
+from pytest_gpubench.units import count, format_share, printable
 
 if TYPE_CHECKING:
     from pytest_gpubench.gpu.device import Device
     from pytest_gpubench.gpu.nvml import Nvml
-    from pytest_gpubench.timing.base import Timer
 
-ALPHA = 0.001
-"""The default of limits."""
-QUADS = 40
-AIMED_US = (2.0, 20.0, 200.0, 2000.0)
-"""The times of the kernels that are compared with themselves."""
-EMPTY_US = 2.0
-"""The time of a kernel that moves hardly any memory."""
-ELEMENT_BYTES = 4
-LEAST_ELEMENTS = 1024
-TOLD_REPS = (20, 100)
-POWER = 0.9
-MAX_TIME_S = 20.0
 LEAST_SHARE = 0.75
 """A copy that reaches a smaller part of what the datasheet states is called slow."""
 WITHOUT_GPU = "tests measure on the CPU and show their limits; --gpu-bench-device=cpu enforces them"
@@ -47,9 +32,13 @@ FIRST_TO_LOCK = 7.0
 def add(commands: Commands) -> None:
     """Add the command to the parser of all."""
     parser = commands.add_parser("doctor", help="say what this machine can measure")
+    parser.add_argument("--quick", action="store_true", help="do not measure bandwidth")
     parser.add_argument(
-        "--quick", action="store_true", help="measure neither noise nor bandwidth (seconds of GPU time)"
+        "--noise",
+        action="store_true",
+        help=f"only measure how small a slowdown is seen here, in fresh processes (about {SECONDS} s)",
     )
+    parser.add_argument("--json", metavar="PATH", help="write what --noise finds as JSON")
     parser.add_argument(
         "--restore-clocks",
         action="store_true",
@@ -70,7 +59,11 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the facts of this machine; 0 where it can measure, 1 where it cannot, or where clocks stay locked."""
     if arguments.restore_clocks:
         return _restore_clocks(arguments.lock_folder)
+    if arguments.json and not arguments.noise:
+        raise BadRequest("--json is for what --noise finds: give --noise too")
     _need_torch()
+    if arguments.noise:
+        return measure_noise(arguments.json)
     from pytest_gpubench.gpu.device import find_device, why_no_gpu
     from pytest_gpubench.report.terminal import device_lines
 
@@ -195,11 +188,7 @@ def _measured_lines(device: "Device", quick: bool) -> Iterator[str]:
     yield f"profiler (CUPTI): {self_test(timer)}"
     if quick:
         return
-    bytes_per_us = copy_bandwidth(device)
-    yield bandwidth_line(device.facts, bytes_per_us)
-    yield f"a kernel against itself, {QUADS} quads, cold cache; told apart 9 times of 10, at alpha {ALPHA:g}:"
-    for aimed_us in AIMED_US:
-        yield f"  {noise_words(device, timer, aimed_us, bytes_per_us)}"
+    yield bandwidth_line(device.facts, copy_bandwidth(device))
 
 
 def bandwidth_line(facts: DeviceFacts, bytes_per_us: float | None) -> str:
@@ -216,94 +205,3 @@ def bandwidth_line(facts: DeviceFacts, bytes_per_us: float | None) -> str:
     share = gbps / sheet.gbps
     low = "; less than expected: is another process on it, or the memory clock low?" if share < LEAST_SHARE else ""
     return f"{line}, {format_share(share)} of {sheet.gbps:g} GB/s ({sheet.memory_source}){low}"
-
-
-def noise_words(device: "Device", timer: "Timer", aimed_us: float, bytes_per_us: float | None) -> str:
-    """Compare a kernel of about this length with itself, and describe the result."""
-    try:
-        work = flipping(device, aimed_us, bytes_per_us)
-    except RuntimeError as error:  # torch.OutOfMemoryError on a GPU
-        return f"about {format_time(aimed_us)}: not measured, no room for it ({str(error).splitlines()[0]})"
-    return describe_noise(measure_noise(device, timer, work))
-
-
-def flipping(device: "Device", aimed_us: float, bytes_per_us: float | None) -> Callable[[], object]:
-    """Return a call that reads and writes, in one kernel, as much memory as the time is long enough for.
-
-    Raises RuntimeError where there is no room for it.
-    """
-    from pytest_gpubench.timing.l2flush import flush_buffer
-
-    moved_bytes = max(aimed_us - EMPTY_US, 0.0) * (bytes_per_us or 0.0)
-    elements = max(LEAST_ELEMENTS, int(moved_bytes / 2 / ELEMENT_BYTES))
-    numbers = flush_buffer(device).new_empty(elements).random_()
-    return numbers.neg_
-
-
-@dataclass(frozen=True)
-class Noise:
-    """A kernel compared with itself."""
-
-    timing: Timing
-    log_ratios: tuple[float, ...]
-    """Per quad."""
-    tick_us: float
-    """The step of the clock; 0 where it is fine."""
-
-
-def measure_noise(device: "Device", timer: "Timer", work: Callable[[], object], quads: int = QUADS) -> Noise:
-    """Take a comparison whose two arms are one call; raise GpuBenchError where that cannot be measured."""
-    from pytest_gpubench.timing.base import call_of
-    from pytest_gpubench.timing.comparison import Match, measure_in_turn
-    from pytest_gpubench.timing.measurement import Plan
-
-    calls = {name: call_of(name, work) for name in ("first", "second")}
-    plan = Plan("cold", reps=2 * quads, warmup=None, precision=0.005, max_time_s=MAX_TIME_S)
-    match = Match(calls, "first", {}, seed=0)
-    taken, timings = measure_in_turn(match, timer, device, plan, lambda taken, looks: True, lambda sentence: None)
-    return Noise(timings["first"], tuple(taken.log_ratios("first", "second")), timer.tick_us)
-
-
-def describe_noise(noise: Noise) -> str:
-    """Return what comparing a kernel with itself says about comparing kernels of its length."""
-    found = speedup_of(noise.log_ratios, ALPHA)
-    median_us = noise.timing.median_us
-    words = f"{format_time(median_us)}: {found.ratio:.3f}x"
-    if found.interval is not None:
-        words += f" [{found.interval.low:.3f}, {found.interval.high:.3f}]"
-        if not found.interval.low <= 1 <= found.interval.high:
-            words += ", which is NOT 1: comparisons of such kernels are off by as much"
-    words += f", calls spread by {format_share(noise.timing.rel_std)}"
-    told = [(reps, least_slowdown(noise.log_ratios, reps, noise.tick_us / median_us)) for reps in TOLD_REPS]
-    known = [f"{format_share(share)} slower with {reps} reps" for reps, share in told if share is not None]
-    if noise.timing.throttle_reasons:
-        words += f", throttled by {', '.join(noise.timing.throttle_reasons)}"
-    return f"{words}; told apart: {', '.join(known)}" if known else words
-
-
-def least_slowdown(
-    log_ratios: Sequence[float], reps: int, tick: float = 0.0, alpha: float = ALPHA, power: float = POWER
-) -> float | None:
-    """Return by what part a kernel must be slower to be told from its reference, with a chance of `power` at least.
-
-    log_ratios: of quads of a kernel against itself, whose signs are chance. tick: of the clock, over the kernel's time;
-    less than it is never told apart. None where so few reps decide nothing at alpha.
-
-    A verdict needs fewer quads than its critical rank at which the slower kernel was the faster one; how many there
-    are follows the binomial distribution, its chance being the share of quads that noise moves by the slowdown.
-    """
-    quads = quads_of(reps)
-    rank = critical_ranks((quads,), alpha)[0]
-    if rank is None:
-        return None
-    sizes = sorted(abs(ratio) for ratio in log_ratios)
-    for place, size in enumerate(sizes, 1):
-        beyond = (len(sizes) - place) / (2 * len(sizes))
-        if binomial_below(rank, quads, beyond) >= power:
-            return max(math.expm1(size), tick)
-    raise ValueError("there is no noise to judge by without a quad")
-
-
-def binomial_below(rank: int, trials: int, chance: float) -> float:
-    """Return the chance that fewer than `rank` of so many trials succeed."""
-    return math.fsum(math.comb(trials, wins) * chance**wins * (1 - chance) ** (trials - wins) for wins in range(rank))

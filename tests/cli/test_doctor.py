@@ -1,7 +1,5 @@
 """The doctor: what it reads, what it makes of what it measures, and that it tries nothing."""
 
-import math
-import random
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,12 +10,11 @@ import pytest
 import torch
 
 import pytest_gpubench.gpu.device
-from pytest_gpubench import scripted
 from pytest_gpubench.cli import doctor, main
 from pytest_gpubench.errors import ProfilerBusy
-from pytest_gpubench.gpu.device import Device, cpu_device
+from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.gpu.nvml import Nvml
-from pytest_gpubench.results.model import DeviceFacts, Timing
+from pytest_gpubench.results.model import DeviceFacts
 from pytest_gpubench.timing import bandwidth, profiler
 from pytest_gpubench.timing.base import Timer
 from pytest_gpubench.timing.scripted import ScriptedTimer
@@ -85,7 +82,6 @@ def fake_gpu(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         monkeypatch.setattr(profiler, "ProfilerTimer", NoTimer)
         monkeypatch.setattr(profiler, "self_test", self_test)
         monkeypatch.setattr(bandwidth, "copy_bandwidth", lambda device: bytes_per_us)
-        monkeypatch.setattr(doctor, "noise_words", lambda device, timer, aimed_us, rate: f"noise at {aimed_us:g} us")
 
     return make
 
@@ -95,23 +91,16 @@ def test_what_is_said_of_a_gpu(fake_gpu: Callable[..., None], capsys: pytest.Cap
     assert main(["doctor"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert "name: NVIDIA H200" in lines
-    assert lines[-7:] == [
+    assert lines[-2:] == [
         "profiler (CUPTI): usable",
         "copy bandwidth, cold: 4200 GB/s, 88 % of 4800 GB/s (H200 datasheet, SXM)",
-        "a kernel against itself, 40 quads, cold cache; told apart 9 times of 10, at alpha 0.001:",
-        "  noise at 2 us",
-        "  noise at 20 us",
-        "  noise at 200 us",
-        "  noise at 2000 us",
     ]
 
 
 def test_quick_measures_nothing(fake_gpu: Callable[..., None], capsys: pytest.CaptureFixture[str]) -> None:
     fake_gpu()
     assert main(["doctor", "--quick"]) == 0
-    out = capsys.readouterr().out
-    assert out.splitlines()[-1] == "profiler (CUPTI): usable"
-    assert "noise" not in out
+    assert capsys.readouterr().out.splitlines()[-1] == "profiler (CUPTI): usable"
 
 
 def test_a_profiler_that_does_not_start_fails(
@@ -235,89 +224,3 @@ def test_a_split_gpu_is_not_held_against_the_datasheet() -> None:
 
 def test_no_room_for_a_copy() -> None:
     assert doctor.bandwidth_line(facts(), None) == "copy bandwidth: not measured, there is no room for a copy"
-
-
-# the noise
-
-
-def test_a_call_moves_what_its_time_is_long_enough_for() -> None:
-    device = cpu_device()
-    sizes = [doctor.flipping(device, aimed_us, 1e4).__self__.numel() for aimed_us in (2, 20, 200)]  # type: ignore[attr-defined]
-    assert sizes == [1024, 18 * 10_000 // 8, 198 * 10_000 // 8]
-    assert doctor.flipping(device, 200, None).__self__.numel() == 1024  # type: ignore[attr-defined]
-
-
-def test_without_room_a_size_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(device: Device, aimed_us: float, rate: float | None) -> Callable[[], object]:
-        raise RuntimeError("out of memory\nand more")
-
-    monkeypatch.setattr(doctor, "flipping", full)
-    found = doctor.noise_words(cpu_device(), ScriptedTimer(), 2000.0, 1.0)
-    assert found == "about 2.000 ms: not measured, no room for it (out of memory)"
-
-
-def test_both_arms_are_one_call_and_take_turns() -> None:
-    work = scripted([10.0, 11.0, 12.0, 13.0])(lambda: None)
-    noise = doctor.measure_noise(cpu_device(), ScriptedTimer(), work)
-    assert (noise.timing.reps, len(noise.log_ratios)) == (80, 40)
-    assert set(noise.timing.samples_us) == {10.0, 11.0, 12.0, 13.0}
-    abba = math.log(10 * 13 / 11 / 12) / 2
-    assert sorted(set(noise.log_ratios)) == pytest.approx(sorted([-abba, abba]))
-
-
-def noise_of(log_ratios: list[float], tick_us: float = 0.0, **timing: Any) -> doctor.Noise:
-    samples = (10.0, 10.1, 9.9)
-    return doctor.Noise(
-        Timing(label="f", timer="profiler", cache="cold", device="", samples_us=samples, **timing),
-        tuple(log_ratios),
-        tick_us,
-    )
-
-
-def test_the_line_of_a_size() -> None:
-    line = doctor.describe_noise(noise_of([0.001, -0.001] * 20))
-    assert line == (
-        "10.00 us: 1.000x [0.999, 1.001], calls spread by 1.0 %; "
-        "told apart: 0.10 % slower with 20 reps, 0.10 % slower with 100 reps"
-    )
-
-
-def test_a_kernel_that_differs_from_itself_is_called_out() -> None:
-    line = doctor.describe_noise(noise_of([0.01, 0.02] * 20))
-    assert "[1.010, 1.020], which is NOT 1: comparisons of such kernels are off by as much" in line
-    assert "throttled by thermal" in doctor.describe_noise(noise_of([0.0] * 40, throttle_reasons=("thermal",)))
-
-
-@pytest.mark.parametrize(("reps", "known"), [(18, False), (19, True), (20, True)])
-def test_ten_quads_are_the_fewest_that_decide(reps: int, known: bool) -> None:
-    assert (doctor.least_slowdown([0.001, -0.001], reps) is not None) == known
-
-
-def test_a_tick_is_the_least_that_is_told_apart() -> None:
-    assert doctor.least_slowdown([0.0] * 40, 20, tick=0.016) == 0.016
-    assert doctor.least_slowdown([0.5] * 40, 20, tick=0.016) == pytest.approx(math.expm1(0.5))
-
-
-@pytest.mark.parametrize("reps", [20, 100])
-def test_what_is_said_to_be_told_apart_is(reps: int) -> None:
-    """Simulated with the verdict itself, a kernel slower by so much fails 9 times of 10, one slower by 2/3 does not."""
-    from tests.stats.quads import decide
-
-    rng = random.Random(reps)
-    floor = doctor.least_slowdown([rng.gauss(0, 0.01) for _ in range(4000)], reps)
-    assert floor is not None
-
-    def found(slower: float) -> float:
-        shift = math.log1p(slower)
-        tries = [[rng.gauss(-shift, 0.01) for _ in range(reps // 2)] for _ in range(1000)]
-        return sum(decide(each, 1.0, doctor.ALPHA) == "fail" for each in tries) / len(tries)
-
-    assert 0.87 <= found(floor) <= 0.94
-    assert found(floor * 2 / 3) < 0.75
-
-
-def test_the_binomial_distribution() -> None:
-    assert doctor.binomial_below(1, 10, 0.0) == 1
-    assert doctor.binomial_below(1, 10, 0.5) == pytest.approx(2**-10)
-    assert doctor.binomial_below(11, 10, 0.3) == pytest.approx(1)
-    assert doctor.binomial_below(2, 3, 0.25) == pytest.approx(0.75**3 + 3 * 0.25 * 0.75**2)
