@@ -130,7 +130,7 @@ def _call(method: str, given: tuple[object, ...], chosen: dict[str, Any]) -> Any
     if sentence := test.why_never_judged() or test.why_refused():
         raise MeasurementError(sentence)
     if test.limits and not is_enforced(test.settings, test.device):
-        test.warn(f"perf({test.limits}) is not enforced on a CPU that nobody asked for: give device='cpu'")
+        test.warn(f"limits are not enforced on a CPU that nobody asked for: for {test.limits}, give device='cpu'")
     for sentence in test.warnings:
         warnings.warn(sentence, stacklevel=3)
     return result

@@ -94,7 +94,9 @@ def test_limits_are_not_enforced_on_a_cpu_that_nobody_asked_for(monkeypatch: pyt
     monkeypatch.setenv("GPU_BENCH_TIMER", "wall")
     monkeypatch.setenv("GPU_BENCH_DEVICE", "auto")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.warns(UserWarning, match=r"perf\(max_time_us=1e-06\) is not enforced .* device='cpu'"):
+    with pytest.warns(
+        UserWarning, match="limits are not enforced on a CPU .*: for max_time_us=1e-06, give device='cpu'"
+    ):
         assert bench.measure(torch.add, torch.ones(2), 1, max_time_us=1e-6, reps=3).reps == 3
 
 

@@ -15,6 +15,7 @@ from hypothesis import settings
 settings.register_profile("few", max_examples=1, database=None)
 settings.load_profile("few")
 """
+SCRIPT = "\n\ndef test_it_was_run_while_it_was_imported():\n    pass\n"
 QUICKLY = ("--gpu-bench-cache=hot", "--gpu-bench-warmup=0", "--gpu-bench-reps=1", "--gpu-bench-given-budget-s=1")
 PLAIN = ("-p", "no:benchmark", "-p", "no:cacheprovider")
 SHELL = {line.split("  #")[0].strip() for block in blocks("sh") for line in block.text.splitlines()}
@@ -31,8 +32,10 @@ def test_every_python_snippet_runs(pytester: pytest.Pytester, monkeypatch: pytes
     snippets = {block.file: block.text for block in blocks("python")}
     assert len(snippets) == len(blocks("python"))
     for name, text in snippets.items():
-        (pytester.path / name).write_text(text)
-    result = pytester.runpytest_subprocess(*PLAIN, "-W", "error", "--junitxml=run.xml", *QUICKLY)
+        (pytester.path / name).write_text(text if "def test_" in text else text + SCRIPT)
+    result = pytester.runpytest_subprocess(
+        *PLAIN, "-W", "error", "-W", "ignore:limits are not enforced", "--junitxml=run.xml", *QUICKLY
+    )
     assert result.ret == 0, result.stdout.str()
     cases = {case.get("classname") for case in ElementTree.parse(pytester.path / "run.xml").iter("testcase")}
     assert cases == {name.removesuffix(".py") for name in snippets}
