@@ -1,0 +1,47 @@
+"""A FAIL against a saved run, measured again by a fresh process while the test's own one holds the GPU."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CONFTEST = """
+import os
+FRESH = "PYTEST_GPUBENCH_SESSION" in os.environ
+"""
+TESTS = """
+import os
+import pytest
+import torch
+from conftest import FRESH
+
+@pytest.mark.parametrize("slow", ["here alone", "everywhere", "nowhere"])
+def test_it(gpu_bench, slow):
+    is_slow = "PLANTED" in os.environ and (slow == "everywhere" or (slow == "here alone" and not FRESH))
+    x = torch.randn(9216 if is_slow else 8192, 4096, device=gpu_bench.device)
+    gpu_bench.measure(x.neg, label="neg")
+"""
+
+
+@pytest.mark.timeout(300)
+def test_a_fail_is_one_of_two_processes(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text(CONFTEST)
+    (tmp_path / "test_planted.py").write_text(TESTS)
+
+    def run(*options: str, **variables: str) -> str:
+        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *options]
+        done = subprocess.run(
+            command, cwd=tmp_path, capture_output=True, text=True, check=False, env={**os.environ, **variables}
+        )
+        print(done.stdout, done.stderr)  # shown where this fails
+        return done.stdout
+
+    assert "3 passed" in run("--gpu-bench-save=main")
+    out = run("--gpu-bench-compare=main", "--gpu-bench-compare-fail=median:5%", PLANTED="1")
+    assert "1 failed, 2 passed" in out
+    assert "; confirmed in a fresh process" in out
+    assert "test_it[here alone]: measured a second time, in a fresh process, as the first time it came" in out
+    assert "no fresh one could" not in out
+    assert "began to compute" not in out
