@@ -22,6 +22,7 @@ MODULES = {
     "history": "history",
     "export": "export",
     "prune": "prune",
+    "judge": "judge",
     "doctor": "doctor",
     "options": "options",
     "docs": "docs",

@@ -1,1 +1,42 @@
-"""Judge a candidate that runs in a process of its own."""
+"""Judge a candidate that runs in a process of its own, for code that nobody vouches for.
+
+The referee's process owns the inputs, the reference and its outputs, the limits and the verdict. The candidate's
+process is started and warmed beforehand, limits itself as far as the kernel allows, and serves one candidate. It stands
+still (SIGSTOP) whenever the referee works: while new inputs are written to memory that both share, while outputs are
+compared and while the reference is timed. Its messages are plain data.
+
+A candidate is timed twice, each time in turn with the reference and on new inputs. *Claimed*: single calls with a cold
+cache, by the same timer as `compare`, which runs inside the candidate's process and may lie. *Attested*: batches of
+calls on different inputs, by the referee's clock. It starts before the process is let go, and stops when samples of the
+outputs have been read. The difference between a small and a large batch takes off what a message and a launch cost. On
+a GPU both arms run their batches as CUDA graphs where they can. A PASS holds for both times.
+
+`from pytest_gpubench import judge` is this module, and `judge(candidate, spec=...)` calls `judge_candidate`.
+"""
+
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pytest_gpubench.judge.judgement import Judgement
+
+__all__ = ["Judgement", "judge_candidate"]
+
+
+class _Callable(ModuleType):
+    """A module that is called like the function it is named after."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> "Judgement":
+        return self.judge_candidate(*args, **kwargs)  # type: ignore[no-any-return]
+
+
+sys.modules[__name__].__class__ = _Callable
+
+
+def __getattr__(name: str) -> Any:
+    homes = {"Judgement": "judgement", "judge_candidate": "judging"}
+    if name not in homes:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{homes[name]}"), name)

@@ -1,0 +1,216 @@
+"""The candidate as the referee uses it: inputs are written where its process sees them, outputs are read and measured.
+
+While the referee works, the candidate's process stands still. The clock starts before it is let go.
+"""
+
+import os
+import secrets
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from pytest_gpubench.errors import GpuBenchError
+from pytest_gpubench.gpu.device import Device
+from pytest_gpubench.judge.channel import Leaf, Reply
+from pytest_gpubench.judge.layout import copy_into, describe, dtype_of, extent_of, place, rebuild, view
+from pytest_gpubench.judge.memory import GpuMemory, make_file, map_file
+from pytest_gpubench.judge.process import Ended, Process
+
+if TYPE_CHECKING:
+    import torch
+
+__tracebackhide__ = True
+
+PROBE_BYTES = 4096
+PROBES = 4
+MOST_SETS = 64
+MOST_INPUT_BYTES = 2**31
+ECHOES = 20
+
+
+class Candidate:
+    """A candidate in its process, given a case's inputs."""
+
+    def __init__(self, process: Process, device: Device) -> None:
+        self.process = process
+        self.device = device
+        self.gpu = GpuMemory(device.torch_device) if device.type == "cuda" else None
+        self.structure: Any = None
+        self.outputs: list[list[Leaf]] = []
+        self._known: dict[int, list[list[Leaf]]] = {}
+        self.echo_us = self._measure_echo()
+
+    def _measure_echo(self) -> float:
+        """Return the time of a message and its reply, before the candidate is loaded."""
+        times = []
+        for _ in range(ECHOES):
+            started_s = time.perf_counter()
+            self.process.ask("echo")
+            times.append(1e6 * (time.perf_counter() - started_s))
+        return sorted(times)[len(times) // 2]
+
+    def load(self, entry: bytes, path: str) -> None:
+        """Load its file."""
+        self.process.ask("load", entry=entry.hex(), path=path)
+
+    # inputs
+
+    def begin_case(self, example: Sequence[object], sets: int) -> None:
+        """Give it memory for so many sets of inputs like these."""
+        self.node, tensors = describe(tuple(example), "the inputs")
+        self.leaves, self.set_bytes = place(tensors)
+        self.sets = sets
+        size = max(self.set_bytes * sets, 1)
+        files = []
+        handle = ""
+        if self.gpu is None:
+            files = [make_file(size)]
+            self.memory = map_file(files[0])
+        else:
+            self.memory, handle = self.gpu.allocate(size)
+        self._views = [
+            [view(self.memory, leaf, number * self.set_bytes) for leaf in self.leaves] for number in range(sets)
+        ]
+        self.fill([example])
+        self.process.ask(
+            "case",
+            files,
+            structure=self.node,
+            leaves=msgspec.to_builtins(self.leaves),
+            set_bytes=self.set_bytes,
+            sets=sets,
+            handle=handle,
+        )
+        for each in files:
+            os.close(each)
+
+    def fill(self, values: Sequence[Sequence[object]]) -> None:
+        """Write the first sets of inputs."""
+        for targets, inputs in zip(self._views, values, strict=False):
+            node, tensors = describe(tuple(inputs), "the inputs")
+            leaves, _ = place(tensors)
+            if node != self.node or leaves != self.leaves:
+                raise GpuBenchError("the inputs of a case must differ in the values of their tensors alone")
+            for target, tensor in zip(targets, tensors, strict=True):
+                copy_into(target, tensor)
+        self.device.synchronize()
+
+    # calls
+
+    def first(self) -> None:
+        """Call it once; learn what its outputs look like, and on the CPU give it memory to copy them to."""
+        reply = self.process.ask("first")
+        self.structure = reply.structure
+        self._note(reply)
+        if self.gpu is None:
+            self._make_targets()
+
+    def _make_targets(self) -> None:
+        import torch
+
+        if any(leaf.handle for leaf in self.outputs[0]):
+            return
+        try:
+            empty = [torch.empty(leaf.shape, dtype=dtype_of(leaf.dtype)) for leaf in self.outputs[0]]
+            leaves, set_bytes = place(empty)
+        except (ValueError, RuntimeError) as error:
+            raise Ended("invalid", f"the candidate's outputs cannot be read: {error}") from None
+        file = make_file(set_bytes * self.sets)
+        self.targets = map_file(file)
+        self.target_leaves, self.target_bytes = leaves, set_bytes
+        self.process.ask("targets", [file], leaves=msgspec.to_builtins(leaves), set_bytes=set_bytes, sets=self.sets)
+        os.close(file)
+
+    def call(self) -> None:
+        """Call it once more."""
+        self._note(self.process.ask("first"))
+
+    def take(self) -> None:
+        """Take a rep."""
+        self._note(self.process.ask("take"))
+
+    def run(self, batch: int) -> float:
+        """Run a batch; return the microseconds from letting the process go to the last of its outputs being there.
+
+        On a GPU samples of the outputs are read before the clock stops, so that a reply that comes too early is found.
+        """
+        process = self.process
+        process.tell("run", batch=batch)
+        started_s = time.perf_counter()
+        process.thaw()
+        message = process.hear_undecoded()
+        told_s = time.perf_counter()
+        reply = process.read(message)
+        probes: list[tuple[torch.Tensor, torch.Tensor]] = []
+        if self.gpu is not None:
+            self._note(reply, batch)
+            probes = self._probe(secrets.randbelow(batch))
+            told_s = time.perf_counter()
+        process.freeze()
+        if self.gpu is None:
+            self._note(reply, batch)
+        for place_, kept in probes:
+            if not bool((place_.cpu() == kept).all()):
+                raise Ended("invalid", "the candidate says that it is done before its outputs are there")
+        return 1e6 * (told_s - started_s)
+
+    def _probe(self, number: int) -> "list[tuple[torch.Tensor, torch.Tensor]]":
+        """Return samples of the bytes of a call's outputs, as they are now: each its place and its content."""
+        found = []
+        for leaf in self.outputs[number]:
+            memory = self._memory_of(leaf)
+            if memory is None:
+                continue
+            span = extent_of(leaf.shape, leaf.stride) * dtype_of(leaf.dtype).itemsize
+            for _ in range(PROBES if span > PROBE_BYTES else 1):
+                start = leaf.offset + secrets.randbelow(max(span - PROBE_BYTES, 0) + 1)
+                part = memory[start : start + min(PROBE_BYTES, span)]
+                found.append((part, part.cpu()))
+        return found
+
+    # outputs
+
+    def output(self, number: int) -> Any:
+        """Return what a call returned, with tensors that lie in shared memory; raise Ended where it is no output."""
+        try:
+            tensors = []
+            for index, leaf in enumerate(self.outputs[number]):
+                if leaf.handle == "elsewhere" or (self.gpu is None and leaf.handle):
+                    raise Ended("wrong", f"output {index} is not on {self.device.torch_device}")
+                if self.gpu is None:
+                    tensors.append(self._target(leaf, index, number))
+                else:
+                    memory = self._memory_of(leaf)
+                    tensors.append(view(self.memory[:0] if memory is None else memory, leaf))
+            return rebuild(self.structure, tensors)
+        except (ValueError, IndexError, TypeError, RuntimeError, GpuBenchError) as error:
+            raise Ended("invalid", f"the candidate's outputs cannot be read: {error}") from None
+
+    def _target(self, leaf: Leaf, index: int, number: int) -> "torch.Tensor":
+        target = self.target_leaves[index]
+        if (target.dtype, target.shape) != (leaf.dtype, leaf.shape):
+            raise Ended("wrong", f"output {index} has another shape or dtype than in the first call")
+        return view(self.targets, target, number * self.target_bytes)
+
+    def _memory_of(self, leaf: Leaf) -> "torch.Tensor | None":
+        """Return the memory that an output lies in; None where it needs none."""
+        assert self.gpu is not None, "outputs on the CPU are copied"
+        if leaf.handle == "inputs":
+            return self.memory
+        return self.gpu.open(leaf.handle) if leaf.handle and leaf.handle != "elsewhere" else None
+
+    def _note(self, reply: Reply, batch: int = 1) -> None:
+        if reply.outputs is not None:
+            self._known[batch] = reply.outputs
+        self.outputs = self._known.get(batch, [])
+        if len(self.outputs) < batch:
+            raise Ended("invalid", "the candidate does not say where its outputs are")
+
+    def end(self) -> None:
+        """Kill its process, and give its memory back."""
+        if self.gpu is not None:
+            self.process.freeze()
+            self.gpu.close()
+        self.process.kill()

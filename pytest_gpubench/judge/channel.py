@@ -1,0 +1,109 @@
+"""Messages between the referee and the candidate's process: JSON of bounded length over a socket.
+
+What the candidate's process sends is decoded into `Reply`, which is plain data: reading it runs nothing.
+"""
+
+import socket
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+__tracebackhide__ = True
+
+LONGEST_BYTES = 2**20
+HEADER = struct.Struct("<I")
+TICK_S = 0.05
+"""How often a wait for a message looks at the clock and at memory."""
+SEND_S = 10.0
+
+
+class Closed(Exception):
+    """Raised when the other side has closed the channel, mostly by ending."""
+
+
+class Broken(Exception):
+    """Raised for a message that is none: too long, no JSON, or with other fields."""
+
+
+class Leaf(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=True):
+    """Hold where an output tensor lies: its address in the memory of this handle, which is empty on the CPU."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+    handle: str = ""
+
+
+class Reply(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Hold what the candidate's process says; every claim in it may be a lie."""
+
+    kind: str
+    outputs: list[list[Leaf]] | None = None
+    """The tensors of each call of a batch; None where they lie where they lay before."""
+    structure: Any = None
+    samples_us: list[float] = []
+    kernels: list[tuple[str, int]] = []
+    graph: bool = False
+    isolation: dict[str, str] = {}
+    stage: str = ""
+    error: str = ""
+    text: str = ""
+    trace: str = ""
+
+
+class Channel:
+    """One end of the socket."""
+
+    def __init__(self, end: socket.socket) -> None:
+        self.socket = end
+
+    def send(self, message: Mapping[str, Any] | Reply, descriptors: Sequence[int] = ()) -> None:
+        """Send a message, with open files beside it; raise Closed where nobody reads."""
+        data = msgspec.json.encode(message)
+        data = HEADER.pack(len(data)) + data
+        try:
+            sent = socket.send_fds(self.socket, [data], descriptors) if descriptors else 0
+            self.socket.sendall(data[sent:])
+        except OSError as error:
+            raise Closed(str(error)) from None
+
+    def receive(self, look: Callable[[], object] = lambda: None) -> bytes:
+        """Return the next message undecoded; `look` is called while it waits, and may raise."""
+        (length,) = HEADER.unpack(self._read(HEADER.size, look))
+        if length > LONGEST_BYTES:
+            raise Broken(f"a message of {length} bytes")
+        return self._read(length, look)
+
+    def receive_files(self, number: int) -> tuple[bytes, list[int]]:
+        """Return the next message, which comes with so many open files or with none."""
+        head, descriptors, _, _ = socket.recv_fds(self.socket, HEADER.size, number)
+        if not head:
+            raise Closed
+        head += self._read(HEADER.size - len(head), lambda: None)
+        return self._read(HEADER.unpack(head)[0], lambda: None), list(descriptors)
+
+    def _read(self, wanted: int, look: Callable[[], object]) -> bytes:
+        parts = b""
+        while len(parts) < wanted:
+            try:
+                part = self.socket.recv(wanted - len(parts))
+            except TimeoutError:
+                look()
+                continue
+            except OSError as error:
+                raise Closed(str(error)) from None
+            if not part:
+                raise Closed
+            parts += part
+        return parts
+
+
+def decode_reply(message: bytes) -> Reply:
+    """Return what a message says, or raise Broken."""
+    try:
+        return msgspec.json.decode(message, type=Reply)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise Broken(str(error)[:200]) from None

@@ -1,0 +1,115 @@
+"""The reference, which only the referee's process holds, and the comparison of outputs with it."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pytest_gpubench.correctness import Tolerance, compare_outputs, float64_by_default, widened
+from pytest_gpubench.correctness.difference import Difference
+from pytest_gpubench.correctness.leaves import map_leaves
+from pytest_gpubench.errors import BadRequest, UnfairComparison
+from pytest_gpubench.gpu.device import Device
+from pytest_gpubench.judge.layout import copy_into, describe
+from pytest_gpubench.judge.process import Ended
+from pytest_gpubench.judge.runner import Runner
+from pytest_gpubench.judge.spec import Case, Spec
+
+__tracebackhide__ = True
+
+GOLDEN_FACTOR = 2.0
+
+
+class Reference:
+    """The reference of a case, with inputs of its own."""
+
+    def __init__(self, spec: Spec, case: Case, device: Device) -> None:
+        given = dict(spec.tolerance or {})
+        self.golden: str | Callable[..., object] | None = given.pop("golden", None)
+        self.golden_factor = given.pop("golden_factor", None) or GOLDEN_FACTOR
+        try:
+            self.tolerance = Tolerance(**given)
+        except TypeError as error:
+            raise BadRequest(f"tolerance = {spec.tolerance!r} is not valid: {error}") from None
+        self.function = spec.reference(case)
+        self.device = device
+        self.sets: list[tuple[Any, ...]] = []
+        self.runner = Runner(self.function, self.sets, device, self._deliver)
+        self._kept: list[list[Any]] = []
+
+    def begin_case(self, example: tuple[Any, ...], sets: int) -> None:
+        """Make inputs for so many calls."""
+        self.sets[:] = [_copied(example) for _ in range(sets)]
+
+    def fill(self, values: Sequence[tuple[Any, ...]]) -> None:
+        """Write the first sets of inputs."""
+        for target, source in zip(self.sets, values, strict=False):
+            for one, other in zip(describe(target, "the inputs")[1], describe(source, "the inputs")[1], strict=True):
+                copy_into(one, other)
+        self.device.synchronize()
+
+    def _deliver(self, outputs: Sequence[object]) -> None:
+        """Copy outputs on the CPU, as the candidate's process has to."""
+        if self.device.type == "cuda":
+            return
+        for number, output in enumerate(outputs):
+            if number == len(self._kept):
+                self._kept.append([_copied(each) for each in describe(output, "the output")[1]])
+            for one, other in zip(self._kept[number], describe(output, "the output")[1], strict=True):
+                one.copy_(other)
+
+    def differences(self, found: object, args: tuple[Any, ...]) -> tuple[Difference, ...]:
+        """Return how outputs differ from the reference's for these inputs."""
+        given = _copied(args)
+        expected, golden = self.function(*given), None
+        if self.golden == "float64":
+            wide, _ = widened(_copied(args), {})
+            with float64_by_default():
+                golden = self.function(*wide)
+        elif callable(self.golden):
+            golden = self.golden(*_copied(args))
+        return compare_outputs(found, expected, self.tolerance, golden=golden, golden_factor=self.golden_factor)
+
+    def require(self, found: object, args: tuple[Any, ...], when: str) -> tuple[Difference, ...]:
+        """Compare outputs with the reference's; raise Ended where they differ by more than is allowed."""
+        found_ = self.differences(found, args)
+        wrong = [each.sentence for each in found_ if not each.passed]
+        if wrong:
+            raise Ended("wrong", f"wrong {when}: {'; '.join(wrong)}")
+        return found_
+
+    def check_fair(self, first: tuple[Any, ...], second: tuple[Any, ...]) -> None:
+        """Raise UnfairComparison where a candidate need not compute: zeros, or the result of other inputs, would do."""
+        if not describe(first, "the inputs")[1]:
+            raise UnfairComparison("the spec has no tensors as inputs: a candidate may compute once and remember")
+        other = self.function(*_copied(second))
+        stale = self.differences(other, first)
+        if stale and all(each.passed for each in stale):
+            raise UnfairComparison(
+                "the reference returns the same for two seeds, within the tolerance: a candidate that remembers a "
+                "result would be right; let inputs(seed) draw other values, or tighten tolerance"
+            )
+        zeros = self.differences(map_leaves(_zeros, other), first)
+        if zeros and all(each.passed for each in zeros):
+            raise UnfairComparison(
+                "zeros are right within the tolerance: a candidate that computes nothing would pass; tighten tolerance"
+            )
+
+
+def _copied(value: Any) -> Any:
+    """Return a copy of a pytree, with the strides of its tensors."""
+    return map_leaves(_copied_leaf, value)
+
+
+def _copied_leaf(leaf: object) -> object:
+    import torch
+
+    if not isinstance(leaf, torch.Tensor):
+        return leaf
+    copy = torch.empty_strided(leaf.shape, leaf.stride(), dtype=leaf.dtype, device=leaf.device)
+    copy_into(copy, leaf.detach())
+    return copy
+
+
+def _zeros(leaf: object) -> object:
+    import torch
+
+    return torch.zeros_like(leaf) if isinstance(leaf, torch.Tensor) else leaf

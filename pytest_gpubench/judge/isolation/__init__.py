@@ -1,0 +1,135 @@
+"""What keeps the candidate's process to itself, as far as the kernel allows it without privileges."""
+
+import ctypes
+import os
+import resource
+import site
+import sys
+import sysconfig
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pytest_gpubench.judge.isolation import landlock, seccomp
+from pytest_gpubench.judge.isolation.libc import libc, syscall
+
+__tracebackhide__ = True
+
+PACKAGE = Path(__file__).parents[2]
+SYSTEM = (
+    "/usr",
+    "/lib",
+    "/lib64",
+    "/bin",
+    "/sbin",
+    "/etc",
+    "/opt",
+    "/proc",
+    "/sys",
+    "/run/nvidia-persistenced",
+    "/nix",
+)
+DEVICES = ("/dev",)
+LARGEST_FILE = 2**30
+MOST_FILES = 4096
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, SIGKILL = 1, 4, 9
+CAPSET = {"x86_64": 126, "aarch64": 91}
+NOT_AVAILABLE = "not available"
+
+
+@dataclass
+class Isolation:
+    """Limits of this process, and a report of those that hold."""
+
+    box: Path
+    """The only folder that may be written to."""
+    data_bytes: int | None
+    report: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def begin(cls, wanted: Mapping[str, Any]) -> "Isolation":
+        """Limit what a process can only limit for the threads that do not exist yet."""
+        isolation = cls(Path(wanted["box"]), wanted["memory_bytes"] if wanted["device"] == "cpu" else None)
+        libc().prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0)
+        if wanted["landlock"]:
+            isolation._try(
+                "landlock", lambda: landlock.restrict(readable_folders(), [isolation.box, *map(Path, DEVICES)])
+            )
+        else:
+            isolation.report["landlock"] = f"{NOT_AVAILABLE}: the process did not start with it"
+        return isolation
+
+    def finish(self) -> None:
+        """Limit the rest, once everything is loaded that needs more."""
+        self._try("limits", self._set_limits)
+        self._try("capabilities", _drop_capabilities)
+        self._try("seccomp", seccomp.restrict)
+
+    def _try(self, name: str, limit: Callable[[], str]) -> None:
+        try:
+            self.report[name] = limit()
+        except (OSError, ValueError, KeyError, AttributeError) as error:
+            self.report[name] = f"{NOT_AVAILABLE}: {error}"[:200]
+
+    def _set_limits(self) -> str:
+        limits = {resource.RLIMIT_CORE: 0, resource.RLIMIT_FSIZE: LARGEST_FILE, resource.RLIMIT_NOFILE: MOST_FILES}
+        if self.data_bytes is not None:
+            limits[resource.RLIMIT_DATA] = self.data_bytes + _data_bytes()
+        for kind, most in limits.items():
+            hard = resource.getrlimit(kind)[1]
+            most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+            resource.setrlimit(kind, (most, most))
+        return "files, core dumps" + (", memory" if self.data_bytes is not None else "")
+
+
+def readable_folders() -> list[Path]:
+    """Return the folders that a process needs to import and compile: not that of the spec."""
+    packages = [each for each in sys.path if Path(each).name in ("site-packages", "dist-packages")]
+    standard = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib", "include")]
+    named = [*SYSTEM, sys.prefix, sys.base_prefix, sys.exec_prefix, *packages, *standard, *site.getsitepackages()]
+    return [PACKAGE, *(Path(each) for each in dict.fromkeys(named) if each and Path(each) != Path("/"))]
+
+
+def _data_bytes() -> int:
+    """Return the memory that this process has already, as RLIMIT_DATA counts it."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next((1024 * int(line.split()[1]) for line in lines if line.startswith("VmData:")), 0)
+
+
+def _drop_capabilities() -> str:
+    import platform
+
+    header = (ctypes.c_uint32 * 2)(0x20080522, 0)
+    none = (ctypes.c_uint32 * 6)()
+    if syscall(CAPSET[platform.machine()], ctypes.byref(header), ctypes.byref(none)) != 0:
+        raise OSError(ctypes.get_errno(), "capset")
+    return "none left"
+
+
+def hide_memory(hidden: bool) -> bool:
+    """Let no other process of this user read this one's memory, or let it again; return whether it was hidden."""
+    before: int = libc().prctl(3, 0, 0, 0, 0)  # PR_GET_DUMPABLE
+    libc().prctl(PR_SET_DUMPABLE, 0 if hidden else 1, 0, 0, 0)
+    return before == 0
+
+
+def environment(box: Path) -> dict[str, str]:
+    """Return the environment of the candidate's process: its own folders, and nothing that is not needed."""
+    kept = (
+        "PATH",
+        "LD_LIBRARY_PATH",
+        "LANG",
+        "LC_ALL",
+        "VIRTUAL_ENV",
+        "OMP_NUM_THREADS",
+        "MKL_NUM_THREADS",
+        "CC",
+        "CXX",
+    )
+    begun = ("CUDA", "NVIDIA", "TRITON_PTXAS", "TRITON_INTERPRET", "TORCH_CUDA")
+    found = {name: value for name, value in os.environ.items() if name in kept or name.startswith(begun)}
+    own = ("HOME", "TMPDIR", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TORCH_EXTENSIONS_DIR", "XDG_CACHE_HOME")
+    folders = {name: str(box / name.lower().removesuffix("_dir")) for name in own}
+    python = {"PYTHONPATH": str(PACKAGE.parent), "PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": "1"}
+    return found | folders | python | {"TORCHINDUCTOR_COMPILE_THREADS": "1"}  # its pool would outlive a freeze

@@ -1,0 +1,83 @@
+"""Seccomp: system calls that the candidate's process may not make, for all its threads."""
+
+import ctypes
+import os
+import platform
+import struct
+
+from pytest_gpubench.judge.isolation.libc import libc, syscall
+
+ALLOW, ERRNO_EPERM = 0x7FFF0000, 0x00050001
+LOAD, JUMP_EQUAL, JUMP_ABOVE, RETURN = 0x20, 0x15, 0x35, 0x06
+NUMBER_AT, ARCH_AT, FIRST_AT, SECOND_AT = 0, 4, 16, 24
+"""Where struct seccomp_data holds them; of an argument the low half, little end first."""
+X32_BIT = 0x40000000
+AF_UNIX = 1
+RLIMITS_READ = 0
+
+FORBIDDEN = {
+    "x86_64": {
+        "ptrace": 101, "process_vm_readv": 310, "process_vm_writev": 311, "setsid": 112, "setpgid": 109,
+        "rt_sigqueueinfo": 129, "rt_tgsigqueueinfo": 297, "tkill": 200, "pidfd_open": 434, "pidfd_getfd": 438,
+        "pidfd_send_signal": 424, "io_uring_setup": 425, "mount": 165, "umount2": 166, "unshare": 272, "setns": 308,
+        "bpf": 321, "perf_event_open": 298, "add_key": 248, "request_key": 249, "keyctl": 250, "userfaultfd": 323,
+        "kexec_load": 246, "init_module": 175, "finit_module": 313, "chroot": 161, "reboot": 169, "setpriority": 141,
+    },
+    "aarch64": {
+        "ptrace": 117, "process_vm_readv": 270, "process_vm_writev": 271, "setsid": 157, "setpgid": 154,
+        "rt_sigqueueinfo": 138, "rt_tgsigqueueinfo": 240, "tkill": 130, "pidfd_open": 434, "pidfd_getfd": 438,
+        "pidfd_send_signal": 424, "io_uring_setup": 425, "mount": 40, "umount2": 39, "unshare": 97, "setns": 268,
+        "bpf": 280, "perf_event_open": 241, "add_key": 217, "request_key": 218, "keyctl": 219, "userfaultfd": 282,
+        "kexec_load": 104, "init_module": 105, "finit_module": 273, "chroot": 51, "reboot": 142, "setpriority": 140,
+    },
+}  # fmt: skip
+OWN_PROCESS_ONLY = {
+    "x86_64": {"kill": 62, "tgkill": 234, "prlimit64": 302, "sched_setaffinity": 203, "sched_setscheduler": 144},
+    "aarch64": {"kill": 129, "tgkill": 131, "prlimit64": 261, "sched_setaffinity": 122, "sched_setscheduler": 119},
+}
+"""Calls whose first argument is a process: the candidate's own, or 0, which means itself (of `kill`: its group)."""
+SOCKET = {"x86_64": 41, "aarch64": 198}
+ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+SET_MODE_FILTER, ALL_THREADS = 1, 1
+SECCOMP = {"x86_64": 317, "aarch64": 277}
+
+
+def program(machine: str, pid: int) -> bytes:
+    """Return the filter: forbidden calls fail with EPERM."""
+    rows = [
+        _row(LOAD, ARCH_AT),
+        _row(JUMP_EQUAL, ARCHITECTURES[machine], 1, 0),
+        _row(RETURN, ERRNO_EPERM),
+        _row(LOAD, NUMBER_AT),
+    ]
+    if machine == "x86_64":
+        rows += [_row(JUMP_ABOVE, X32_BIT, 0, 1), _row(RETURN, ERRNO_EPERM)]
+    for number in FORBIDDEN[machine].values():
+        rows += [_row(JUMP_EQUAL, number, 0, 1), _row(RETURN, ERRNO_EPERM)]
+    for number in OWN_PROCESS_ONLY[machine].values():
+        rows += [_row(JUMP_EQUAL, number, 0, 5), _row(LOAD, FIRST_AT)]
+        rows += [_row(JUMP_EQUAL, 0, 2, 0), _row(JUMP_EQUAL, pid, 1, 0), _row(RETURN, ERRNO_EPERM), _row(RETURN, ALLOW)]
+    rows += [_row(JUMP_EQUAL, SOCKET[machine], 0, 3), _row(LOAD, FIRST_AT)]
+    rows += [_row(JUMP_EQUAL, AF_UNIX, 1, 0), _row(RETURN, ERRNO_EPERM), _row(RETURN, ALLOW)]
+    return b"".join(rows)
+
+
+def _row(code: int, value: int, true: int = 0, false: int = 0) -> bytes:
+    return struct.pack("<HBBI", code, true, false, value)
+
+
+class _Program(ctypes.Structure):
+    _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.c_char_p))
+
+
+def restrict() -> str:
+    """Forbid this process, threads included, what no candidate needs; raise OSError where that cannot be done."""
+    machine = platform.machine()
+    if machine not in FORBIDDEN:
+        raise OSError(f"no list of system calls for {machine}")
+    rows = program(machine, os.getpid())
+    given = _Program(len(rows) // 8, rows)
+    libc().prctl(38, 1, 0, 0, 0)  # PR_SET_NO_NEW_PRIVS
+    if syscall(SECCOMP[machine], SET_MODE_FILTER, ALL_THREADS, ctypes.byref(given)) != 0:
+        raise OSError(ctypes.get_errno(), "seccomp")
+    return "network, other processes, new namespaces"

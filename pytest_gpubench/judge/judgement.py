@@ -1,0 +1,103 @@
+"""The judgement of a candidate, as plain data: what a program reads as JSON."""
+
+from typing import Literal, get_args
+
+import msgspec
+
+from pytest_gpubench.results.model import DeviceFacts
+from pytest_gpubench.stats.summary import Interval
+
+__tracebackhide__ = True
+
+VERSION = 1
+Status = Literal[
+    "pass",
+    "fail",
+    "inconclusive",
+    "invalid",
+    "wrong",
+    "crash",
+    "timeout",
+    "out_of_memory",
+    "compile_error",
+    "refused",
+]
+STATUSES: tuple[Status, ...] = get_args(Status)
+
+
+class Time(msgspec.Struct, frozen=True, kw_only=True):
+    """Hold a median time in microseconds, with its 95 % interval."""
+
+    median_us: float
+    interval: Interval | None
+    samples: int
+
+
+class CaseJudgement(msgspec.Struct, frozen=True, kw_only=True):
+    """Hold what was found out about one case of the spec; None stands for what was not reached."""
+
+    case: str
+    status: Status
+    reason: str
+    outputs: tuple[str, ...] = ()
+    """A line for each output of the first call that was compared."""
+    compared: int = 0
+    """The calls whose outputs were compared with the reference's."""
+    ratio: float | None = None
+    """The reference's time over the candidate's, by times that the candidate's own process claims."""
+    interval: Interval | None = None
+    attested_ratio: float | None = None
+    """The same, by the referee's clock around whole batches."""
+    attested_interval: Interval | None = None
+    claimed_us: Time | None = None
+    """One call, as the candidate's process claims."""
+    reference_us: Time | None = None
+    """One call of the reference, by the same timer in the referee's process."""
+    attested_us: Time | None = None
+    """One call more in a batch, by the referee's clock."""
+    attested_reference_us: Time | None = None
+    latency_us: float | None = None
+    """One call alone by the referee's clock, the cost of a message taken off."""
+    batches: tuple[int, int] | None = None
+    """The sizes of the two batches whose difference is the attested time."""
+    graph: bool = False
+    """True if batches ran as CUDA graphs."""
+    floor_us: float | None = None
+    """The least time in which this GPU's memory moves the inputs and outputs, what its cache may hold not counted."""
+    floor_fraction: float | None = None
+    """The floor over the attested time."""
+    kernels: tuple[str, ...] = ()
+    """What a call launches, as the candidate's process claims."""
+
+
+class Judgement(msgspec.Struct, frozen=True, kw_only=True):
+    """Hold the judgement of a candidate."""
+
+    version: int = VERSION
+    status: Status
+    reason: str
+    """A sentence."""
+    detail: str = ""
+    """A traceback, or the end of what the candidate printed."""
+    candidate: str
+    candidate_digest: str = ""
+    spec: str
+    spec_digest: str
+    limits: str = ""
+    ratio: float | None = None
+    """The smallest ratio of all cases; None where a case has none."""
+    attested_ratio: float | None = None
+    cases: tuple[CaseJudgement, ...] = ()
+    device: DeviceFacts | None = None
+    isolation: dict[str, str] = {}
+    """What limited the candidate's process; each part that the kernel does not offer says so."""
+    seconds: float = 0.0
+
+    @property
+    def passed(self) -> bool:
+        """True if the status is pass."""
+        return self.status == "pass"
+
+    def to_json(self) -> str:
+        """Return it as one line of JSON."""
+        return msgspec.json.encode(self).decode()

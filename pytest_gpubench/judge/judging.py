@@ -1,0 +1,252 @@
+"""Judge one candidate: from its file and a spec to a judgement."""
+
+import hashlib
+import pickle
+import shutil
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from pytest_gpubench.errors import DeviceUnavailable, GpuBenchError, MeasurementError
+from pytest_gpubench.gpu.device import Device, find_device
+from pytest_gpubench.gpu.lock import GpuLock, Patience
+from pytest_gpubench.gpu.lock_file import lock_folder as default_lock_folder
+from pytest_gpubench.judge.candidate import Candidate
+from pytest_gpubench.judge.isolation import hide_memory
+from pytest_gpubench.judge.judgement import STATUSES, CaseJudgement, Judgement
+from pytest_gpubench.judge.process import Ended, Process
+from pytest_gpubench.judge.spec import Spec, read_spec
+from pytest_gpubench.judge.trial import Rules, Trial, refuse_limits
+from pytest_gpubench.limits import Limits
+from pytest_gpubench.units import safe_lines
+
+__tracebackhide__ = True
+
+TIMEOUT_S = 60.0
+MEMORY_BYTES = 16 * 2**30
+
+
+@dataclass
+class Processes:
+    """Starts processes ahead of their candidates, one for each."""
+
+    device: Device
+    memory_bytes: int = MEMORY_BYTES
+    ahead: int = 1
+    _waiting: list[Process] = field(default_factory=list)
+    _template: Path | None = None
+    """Triton's cache as a warmed process leaves it before it has seen a candidate."""
+    _landlock: bool = True
+
+    def start(self) -> None:
+        """Start as many as are wanted ahead, without waiting for them."""
+        while len(self._waiting) < self.ahead:
+            self._waiting.append(self._start())
+
+    def get(self) -> Process:
+        """Return a warm process; raise MeasurementError where none comes up."""
+        process = self._waiting.pop(0) if self._waiting else self._start()
+        try:
+            process.wait_ready()
+        except MeasurementError:
+            if not self._landlock:
+                raise
+            self._landlock = False  # a library may need files that Landlock keeps from it
+            process = self._start()
+            process.wait_ready()
+        process.freeze()
+        self._keep_cache(process)
+        self.start()
+        return process
+
+    def _start(self) -> Process:
+        torch_device = self.device.torch_device
+        name = "cpu" if self.device.type == "cpu" else str(torch_device.index)
+        return Process(name, self.memory_bytes, self._landlock, self._template)
+
+    def _keep_cache(self, process: Process) -> None:
+        if self._template is None and self.device.type == "cuda":
+            import tempfile
+
+            self._template = Path(tempfile.mkdtemp(prefix="gpu_bench_judge_cache_"))
+            shutil.copytree(process.cache, self._template, dirs_exist_ok=True)
+
+    def close(self) -> None:
+        """End those that wait."""
+        for process in self._waiting:
+            process.kill()
+        self._waiting.clear()
+        if self._template is not None:
+            shutil.rmtree(self._template, ignore_errors=True)
+
+
+def judge_file(
+    path: Path, spec: Spec, spec_name: str, processes: Processes, rules: Rules, timeout_s: float
+) -> Judgement:
+    """Return the judgement of a candidate's file, whatever the candidate does."""
+    refuse_limits(rules.limits)
+    started_s = time.monotonic()
+    judgement = Judgement(
+        status="refused",
+        reason="",
+        candidate=str(path),
+        spec=spec_name,
+        spec_digest=spec.digest,
+        limits=str(rules.limits),
+        device=processes.device.facts,
+    )
+    if not path.is_file():
+        return _with(judgement, reason=f"{path} is not there: give the path of the candidate's Python file")
+    source = path.read_bytes()
+    process = processes.get()
+    isolation = {name: str(value)[:200] for name, value in process.isolation.items()}
+    judgement = _with(judgement, candidate_digest=hashlib.sha256(source).hexdigest(), isolation=isolation)
+    try:
+        copy = process.box / path.name
+        copy.write_bytes(source)
+        judgement = _judge_in(process, copy, spec, processes.device, rules, timeout_s, judgement)
+    except Ended as error:
+        judgement = _with(judgement, status=error.status, reason=error.reason, detail=error.detail)
+    finally:
+        process.kill()
+    return _with(judgement, seconds=round(time.monotonic() - started_s, 3))
+
+
+def _judge_in(
+    process: Process, path: Path, spec: Spec, device: Device, rules: Rules, timeout_s: float, judgement: Judgement
+) -> Judgement:
+    process.allow(timeout_s)
+    candidate = Candidate(process, device)
+    try:
+        candidate.load(pickle.dumps(spec.entry), str(path))
+        found: list[CaseJudgement] = []
+        for case in spec.cases:
+            process.allow(timeout_s)
+            trial = Trial(candidate, spec, case, device, rules)
+            found.append(_judge_case(trial))
+            if found[-1].status not in ("pass", "fail", "inconclusive"):
+                break
+        return _concluded(judgement, found, process)
+    finally:
+        candidate.end()
+
+
+def _judge_case(trial: Trial) -> CaseJudgement:
+    """Return the judgement of a case; what the referee itself cannot measure is invalid."""
+    try:
+        return trial.judge()
+    except (MeasurementError, DeviceUnavailable) as error:
+        return CaseJudgement(case=str(dict(trial.case)), status="invalid", reason=str(error))
+
+
+def _concluded(judgement: Judgement, found: Sequence[CaseJudgement], process: Process) -> Judgement:
+    """Return the judgement that the cases come to: the worst of them."""
+    severity = (
+        "pass",
+        "inconclusive",
+        "fail",
+        *(each for each in STATUSES if each not in ("pass", "inconclusive", "fail")),
+    )
+    worst = max(found, key=lambda each: severity.index(each.status))
+    where = f" ({worst.case})" if worst.case else ""
+    ratios = [(each.ratio, each.attested_ratio) for each in found]
+    complete = all(one is not None and other is not None for one, other in ratios)
+    detail = ""
+    if worst.status in ("crash", "invalid"):
+        with suppress(OSError):
+            detail = process.tail()
+    return _with(
+        judgement,
+        status=worst.status,
+        reason=worst.reason + where,
+        detail=detail,
+        cases=tuple(found),
+        ratio=min(one for one, _ in ratios if one is not None) if complete else None,
+        attested_ratio=min(other for _, other in ratios if other is not None) if complete else None,
+    )
+
+
+def _with(judgement: Judgement, **changes: object) -> Judgement:
+    import msgspec
+
+    for name in ("reason", "detail"):
+        if name in changes:
+            changes[name] = safe_lines(str(changes[name]))
+    return msgspec.structs.replace(judgement, **changes)
+
+
+def limits_of(spec: Spec) -> Limits:
+    """Return the limits of a spec; raise BadRequest for what is none."""
+    try:
+        return Limits(**dict(spec.limits))
+    except TypeError as error:
+        raise GpuBenchError(f"limits = {dict(spec.limits)!r} is not valid: {error}") from None
+
+
+def judge_candidate(
+    candidate: "Path | str",
+    spec: "Path | str | Spec",
+    *,
+    device: Literal["auto", "cuda", "cpu"] = "auto",
+    timeout_s: float = TIMEOUT_S,
+    memory_bytes: int = MEMORY_BYTES,
+    budget_s: float = Rules.budget_s,
+    lock_folder: "Path | str | None" = None,
+) -> Judgement:
+    """Judge a candidate's file by a spec, in a process of its own.
+
+    spec: a file, as `pytest-gpubench judge --spec` reads it, or a `Spec`. timeout_s: for loading, and for each case.
+    memory_bytes: on the CPU and on the GPU each. budget_s: for the reps of each of the two ways of timing.
+
+    Raises BadRequest, BadFile or DeviceUnavailable where the spec or the device cannot be used; whatever the candidate
+    does is in the judgement.
+    """
+    with Judge(spec, device, timeout_s, memory_bytes, budget_s, lock_folder) as judge:
+        return judge(Path(candidate))
+
+
+class Judge:
+    """Judges candidates by one spec, one after the other; the process of the next one is warmed meanwhile."""
+
+    def __init__(
+        self,
+        spec: "Path | str | Spec",
+        device: Literal["auto", "cuda", "cpu"] = "auto",
+        timeout_s: float = TIMEOUT_S,
+        memory_bytes: int = MEMORY_BYTES,
+        budget_s: float = Rules.budget_s,
+        lock_folder: "Path | str | None" = None,
+        ahead: int = 0,
+    ) -> None:
+        self.device = find_device(device)
+        self.name = spec.name if isinstance(spec, Spec) else str(spec)
+        self._processes = Processes(self.device, memory_bytes, ahead)
+        self._processes.start()
+        self.spec = spec if isinstance(spec, Spec) else read_spec(Path(spec))
+        self.rules = Rules(limits_of(self.spec), budget_s=budget_s)
+        self.timeout_s = timeout_s
+        self._lock = None
+        if self.device.type == "cuda" and self.device.facts.uuid is not None:
+            self._lock = GpuLock(self.device.facts.uuid, default_lock_folder(lock_folder))
+
+    def __call__(self, candidate: Path) -> Judgement:
+        """Judge a candidate, alone on its GPU."""
+        if self._lock is not None:
+            self._lock.acquire(Patience())
+        try:
+            return judge_file(candidate, self.spec, self.name, self._processes, self.rules, self.timeout_s)
+        finally:
+            if self._lock is not None:
+                self._lock.release()
+
+    def __enter__(self) -> "Judge":
+        self._was_hidden = hide_memory(True)
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object, /) -> None:
+        self._processes.close()
+        if not self._was_hidden:
+            hide_memory(False)

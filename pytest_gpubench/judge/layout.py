@@ -1,0 +1,116 @@
+"""Inputs and outputs as plain data: a structure in which tensors are numbers, and where each tensor lies in memory."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from pytest_gpubench.correctness.tolerance import dtype_name
+from pytest_gpubench.errors import BadRequest
+from pytest_gpubench.judge.channel import Leaf
+
+if TYPE_CHECKING:
+    import torch
+
+__tracebackhide__ = True
+
+ALIGNMENT = 512
+LARGEST = 2**48
+Node = Any
+"""A list of a letter and what it stands for: `["t", 0]` is the first tensor, `["l", [...]]` a list of nodes."""
+
+
+def describe(value: object, what: str) -> tuple[Node, list["torch.Tensor"]]:
+    """Return the structure of a pytree and its tensors, in order; raise BadRequest for what cannot be sent."""
+    tensors: list[torch.Tensor] = []
+    return _node_of(value, what, tensors), tensors
+
+
+def _node_of(value: object, what: str, tensors: list["torch.Tensor"]) -> Node:
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        if type(value) not in (torch.Tensor, torch.nn.Parameter) or value.layout is not torch.strided:
+            raise BadRequest(
+                f"{what} has a {type(value).__name__} of layout {value.layout}: only plain tensors are sent"
+            )
+        tensors.append(value.detach())
+        return ["t", len(tensors) - 1]
+    if isinstance(value, (tuple, list)):
+        kind = "u" if isinstance(value, tuple) else "l"
+        return [kind, [_node_of(each, what, tensors) for each in value]]
+    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
+        return ["d", {key: _node_of(each, what, tensors) for key, each in value.items()}]
+    if isinstance(value, torch.dtype):
+        return ["dtype", dtype_name(value)]
+    if isinstance(value, float):
+        return ["f", value.hex()]
+    if value is None or isinstance(value, (bool, int, str)):
+        return ["v", value]
+    raise BadRequest(f"{what} has a {type(value).__name__}: only tensors, numbers, texts, lists and dicts can be sent")
+
+
+def rebuild(node: Node, tensors: Sequence["torch.Tensor"]) -> Any:
+    """Return the pytree of a structure; raise ValueError for what `describe` does not write."""
+    import torch
+
+    if not isinstance(node, list) or len(node) != 2:
+        raise ValueError("no structure")
+    kind, value = node
+    if kind == "t":
+        return tensors[value]
+    if kind in ("u", "l"):
+        return (tuple if kind == "u" else list)(rebuild(each, tensors) for each in value)
+    if kind == "d":
+        return {str(key): rebuild(each, tensors) for key, each in value.items()}
+    if kind == "dtype":
+        return dtype_of(value)
+    if kind == "f":
+        return float.fromhex(value)
+    if kind == "v" and (value is None or isinstance(value, (bool, int, str))):
+        return value
+    raise ValueError(f"no structure: {torch.typename(value)}")
+
+
+def dtype_of(name: str) -> "torch.dtype":
+    """Return the dtype of a name; raise ValueError for any other name."""
+    import torch
+
+    found = getattr(torch, name, None) if isinstance(name, str) else None
+    if not isinstance(found, torch.dtype):
+        raise ValueError(f"no dtype: {name!r:.40}")
+    return found
+
+
+def extent_of(shape: Sequence[int], stride: Sequence[int]) -> int:
+    """Return how many elements lie from the first of a tensor to its last; raise ValueError for impossible numbers."""
+    numbers = [*shape, *stride]
+    if len(shape) != len(stride) or any(not 0 <= number <= LARGEST for number in numbers):
+        raise ValueError(f"no tensor: shape {tuple(shape)}, stride {tuple(stride)}"[:200])
+    if 0 in shape:
+        return 0
+    return 1 + sum((length - 1) * step for length, step in zip(shape, stride, strict=True))
+
+
+def place(tensors: Sequence["torch.Tensor"]) -> tuple[list[Leaf], int]:
+    """Return a place for each tensor in one stretch of memory, and the bytes of all."""
+    leaves, end = [], 0
+    for tensor in tensors:
+        leaves.append(Leaf(dtype_name(tensor.dtype), tuple(tensor.shape), tensor.stride(), end))
+        size = extent_of(tensor.shape, tensor.stride()) * tensor.element_size()
+        end += -(-max(size, 1) // ALIGNMENT) * ALIGNMENT
+    return leaves, end
+
+
+def view(memory: "torch.Tensor", leaf: Leaf, base: int = 0) -> "torch.Tensor":
+    """Return the tensor at a place in memory (of bytes); raise ValueError where it does not lie within."""
+    dtype, extent = dtype_of(leaf.dtype), extent_of(leaf.shape, leaf.stride)
+    start, size = base + leaf.offset, extent * dtype.itemsize
+    if start < 0 or start + size > memory.numel() or (size and (memory.data_ptr() + start) % dtype.itemsize):
+        raise ValueError(f"an output of {size} bytes at {start} is outside of its memory, {memory.numel()} bytes")
+    return memory[start : start + size].view(dtype).as_strided(leaf.shape, leaf.stride)
+
+
+def copy_into(target: "torch.Tensor", source: "torch.Tensor") -> None:
+    """Copy a tensor's memory, gaps included, as a tensor may overlap itself; both have one shape and one stride."""
+    extent = extent_of(source.shape, source.stride())
+    if extent:
+        target.as_strided((extent,), (1,)).copy_(source.as_strided((extent,), (1,)))

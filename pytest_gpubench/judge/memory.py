@@ -1,0 +1,131 @@
+"""Memory that two processes share: a sealed memory file on the CPU, CUDA IPC on a GPU."""
+
+import ctypes
+import fcntl
+import mmap
+import os
+from typing import TYPE_CHECKING, Any
+
+from pytest_gpubench.errors import MeasurementError
+from pytest_gpubench.gpu.persisting import load_driver
+
+if TYPE_CHECKING:
+    import torch
+
+__tracebackhide__ = True
+
+GRANULE = 2**21
+"""CUDA IPC shares whole blocks of 2 MiB: what is shared must not lie in one with anything else."""
+
+
+def whole_granules(size: int) -> int:
+    """Return a size rounded up to whole blocks."""
+    return -(-max(size, 1) // GRANULE) * GRANULE
+
+
+# the CPU
+
+
+def make_file(size: int) -> int:
+    """Return the descriptor of a new memory file whose size nobody can change: a shorter one would end its readers."""
+    descriptor = os.memfd_create("gpu_bench", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.ftruncate(descriptor, max(size, mmap.PAGESIZE))
+    fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
+    return descriptor
+
+
+def map_file(descriptor: int) -> "torch.Tensor":
+    """Return the bytes of a memory file."""
+    import torch
+
+    return torch.frombuffer(mmap.mmap(descriptor, os.fstat(descriptor).st_size), dtype=torch.uint8)
+
+
+# a GPU
+
+
+class _Handle(ctypes.Structure):
+    """CUipcMemHandle of cuda.h."""
+
+    _fields_ = (("reserved", ctypes.c_char * 64),)
+
+
+class GpuMemory:
+    """The driver's calls for memory that two processes share; the caller's CUDA context has to be current."""
+
+    LAZY_PEER_ACCESS = 1
+
+    def __init__(self, device: "torch.device") -> None:
+        self._driver: Any = load_driver()
+        self._device = device
+        self._opened: dict[str, torch.Tensor] = {}
+        self._exported: dict[int, str] = {}
+
+    def allocate(self, size: int) -> tuple["torch.Tensor", str]:
+        """Return new memory that lies in blocks of its own, and its handle."""
+        address = ctypes.c_uint64(0)
+        self._call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(whole_granules(size)))
+        return self._bytes_at(address.value, whole_granules(size)), self._handle_of(address.value)
+
+    def free(self, memory: "torch.Tensor") -> None:
+        """Free what `allocate` returned."""
+        self._call("cuMemFree_v2", ctypes.c_uint64(memory.data_ptr()))
+
+    def open(self, handle: str) -> "torch.Tensor":
+        """Return the memory of another process; the same for the same handle."""
+        if handle not in self._opened:
+            given = _Handle()
+            ctypes.memmove(ctypes.byref(given), bytes.fromhex(handle).ljust(64, b"\0")[:64], 64)
+            address = ctypes.c_uint64(0)
+            self._call("cuIpcOpenMemHandle_v2", ctypes.byref(address), given, ctypes.c_uint(self.LAZY_PEER_ACCESS))
+            _, size = self._range_of(address.value)
+            self._opened[handle] = self._bytes_at(address.value, size)
+        return self._opened[handle]
+
+    def close(self) -> None:
+        """Close all memory of other processes."""
+        for memory in self._opened.values():
+            self._driver.cuIpcCloseMemHandle(ctypes.c_uint64(memory.data_ptr()))
+        self._opened.clear()
+
+    def export(self, address: int) -> tuple[str, int]:
+        """Return the handle of the allocation that an address lies in, and how far into it."""
+        base, _ = self._range_of(address)
+        if base not in self._exported:
+            self._exported[base] = self._handle_of(base)
+        return self._exported[base], address - base
+
+    def _range_of(self, address: int) -> tuple[int, int]:
+        base, size = ctypes.c_uint64(0), ctypes.c_size_t(0)
+        self._call("cuMemGetAddressRange_v2", ctypes.byref(base), ctypes.byref(size), ctypes.c_uint64(address))
+        return base.value, size.value
+
+    def _handle_of(self, address: int) -> str:
+        handle = _Handle()
+        self._call("cuIpcGetMemHandle", ctypes.byref(handle), ctypes.c_uint64(address))
+        return ctypes.string_at(ctypes.byref(handle), 64).hex()
+
+    def _bytes_at(self, address: int, size: int) -> "torch.Tensor":
+        import torch
+
+        return torch.as_tensor(_Bytes(address, size), device=self._device)
+
+    def _call(self, name: str, *arguments: object) -> None:
+        code = getattr(self._driver, name)(*arguments)
+        if code:
+            text = ctypes.c_char_p()
+            self._driver.cuGetErrorName(code, ctypes.byref(text))
+            raise MeasurementError(f"{name}: {(text.value or b'').decode()} ({code})")
+
+
+class _Bytes:
+    """Memory of the GPU as torch takes it over without a copy."""
+
+    def __init__(self, address: int, size: int) -> None:
+        self.__cuda_array_interface__ = {
+            "shape": (size,),
+            "typestr": "|u1",
+            "data": (address, False),
+            "strides": None,
+            "version": 3,
+        }

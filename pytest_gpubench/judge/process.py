@@ -1,0 +1,215 @@
+"""The candidate's process as the referee sees it: start, ask, freeze, kill."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from pytest_gpubench.errors import MeasurementError
+from pytest_gpubench.judge.channel import TICK_S, Broken, Channel, Closed, Reply, decode_reply
+from pytest_gpubench.judge.isolation import environment
+from pytest_gpubench.units import format_bytes, printable
+
+__tracebackhide__ = True
+
+WARM_S = 180.0
+"""The longest that a process may take to import torch and bring CUDA up, perhaps from a cold disk."""
+TAIL_BYTES = 2000
+PAGE = os.sysconf("SC_PAGE_SIZE")
+START = "import sys; from pytest_gpubench.judge.worker import main; main(int(sys.argv[1]), sys.argv[2])"
+NO_MEMORY = ("out of memory", "can't allocate memory", "cannot allocate memory", "MemoryError", "OutOfMemoryError")
+
+
+class Ended(Exception):
+    """Raised when a candidate is over: with which status of a `Judgement`, and why."""
+
+    def __init__(self, status: str, reason: str, detail: str = "") -> None:
+        super().__init__(reason)
+        self.status, self.reason, self.detail = status, reason, detail
+
+
+class Process:
+    """A process for one candidate, in a session and a folder of its own."""
+
+    def __init__(self, device: str, memory_bytes: int, landlock: bool = True, template: Path | None = None) -> None:
+        import torch
+
+        self.memory_bytes = memory_bytes
+        self.box = Path(tempfile.mkdtemp(prefix="gpu_bench_judge_"))
+        variables = environment(self.box)
+        for name, value in variables.items():
+            if value.startswith(f"{self.box}{os.sep}") and name != "PATH":
+                Path(value).mkdir(exist_ok=True)
+        if template is not None and template.exists():
+            shutil.copytree(template, variables["TRITON_CACHE_DIR"], dirs_exist_ok=True)
+        self.cache = Path(variables["TRITON_CACHE_DIR"])
+        self.isolation: Mapping[str, str] = {}
+        self.deadline_s = time.monotonic() + WARM_S
+        self.frozen = False
+        mine, theirs = socket.socketpair()
+        mine.settimeout(TICK_S)
+        self.channel = Channel(mine)
+        wanted = {"box": str(self.box), "device": device, "memory_bytes": memory_bytes, "landlock": landlock}
+        wanted["threads"] = torch.get_num_threads()
+        self._log = (self.box / "log").open("w+b")
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", START, str(theirs.fileno()), msgspec.json.encode(wanted).decode()],
+                env=variables,
+                cwd=self.box,
+                stdin=subprocess.DEVNULL,
+                stdout=self._log,
+                stderr=self._log,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+            )
+        self.pid = self._process.pid
+
+    def wait_ready(self) -> None:
+        """Wait until it is warm; raise MeasurementError where it does not come up."""
+        try:
+            reply = self.hear()
+        except Ended as error:
+            self.kill()
+            raise MeasurementError(f"the candidate's process did not start: {error.reason} {error.detail}") from None
+        self.isolation = reply.isolation
+
+    # messages
+
+    def ask(self, do: str, descriptors: Sequence[int] = (), **message: Any) -> Reply:
+        """Thaw it, let it do something, freeze it, and return what it says; raise Ended where it cannot."""
+        self.tell(do, descriptors, **message)
+        self.thaw()
+        reply = self.hear()
+        self.freeze()
+        return reply
+
+    def tell(self, do: str, descriptors: Sequence[int] = (), **message: Any) -> None:
+        """Send a message; it is read once the process runs."""
+        try:
+            self.channel.send({"do": do, **message}, descriptors)
+        except Closed:
+            raise self._death() from None
+
+    def hear(self) -> Reply:
+        """Wait for the reply to a message, and return it; raise Ended for an error."""
+        return self.read(self.hear_undecoded())
+
+    def hear_undecoded(self) -> bytes:
+        """Wait for the reply to a message: reading it may wait too."""
+        try:
+            return self.channel.receive(self._look)
+        except Closed:
+            raise self._death() from None
+        except Broken as error:
+            raise Ended("invalid", f"the candidate wrote to the referee's channel: {error}") from None
+
+    def read(self, message: bytes) -> Reply:
+        """Decode a reply; raise Ended for an error."""
+        try:
+            reply = decode_reply(message)
+        except Broken as error:
+            raise Ended("invalid", f"the candidate wrote to the referee's channel: {error}") from None
+        if reply.kind == "failed":
+            raise ended_by(reply)
+        return reply
+
+    # running and standing still
+
+    def thaw(self) -> None:
+        """Let it run."""
+        self.frozen = False
+        self._signal(signal.SIGCONT)
+
+    def freeze(self) -> None:
+        """Stop all of its processes, and wait until it stands still."""
+        if self.frozen:
+            return
+        self._signal(signal.SIGSTOP)
+        with suppress(ChildProcessError):
+            os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+            os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOHANG)  # it is told once
+        self.frozen = True
+
+    def allow(self, seconds: float) -> None:
+        """Let it take so long from now on."""
+        self.deadline_s = time.monotonic() + seconds
+
+    def kill(self) -> None:
+        """End all of its processes, and remove its folder."""
+        self._signal(signal.SIGKILL)
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(10)
+        self.channel.socket.close()
+        self._log.close()
+        shutil.rmtree(self.box, ignore_errors=True)
+
+    def _signal(self, number: int) -> None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, number)
+
+    def _look(self) -> None:
+        if time.monotonic() > self.deadline_s:
+            raise Ended("timeout", "the candidate did not answer in time")
+        used = resident_bytes(self.pid)
+        if used > self.memory_bytes:
+            asked = format_bytes(self.memory_bytes)
+            raise Ended("out_of_memory", f"the candidate took {format_bytes(used)} of memory, and may take {asked}")
+
+    def _death(self) -> Ended:
+        """Return how it ended."""
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(2)
+        code = self._process.returncode
+        if code is None:
+            return Ended("invalid", "the candidate closed the referee's channel")
+        how = f"with exit code {code}"
+        if code < 0:
+            with suppress(ValueError):
+                how = f"by {signal.Signals(-code).name}"
+        return Ended("crash", f"the candidate's process ended {how}", self.tail())
+
+    def tail(self) -> str:
+        """Return the end of what it wrote to standard output and standard error."""
+        size = os.fstat(self._log.fileno()).st_size
+        text = os.pread(self._log.fileno(), TAIL_BYTES, max(0, size - TAIL_BYTES)).decode(errors="replace")
+        return "\n".join(map(printable, text.splitlines()))
+
+
+def ended_by(reply: Reply) -> Ended:
+    """Return the status that an error of the candidate's comes to."""
+    error, text = printable(reply.error), printable((reply.text.splitlines() or [""])[0])
+    words = f"{error}: {text}".removesuffix(": ")
+    detail = "\n".join(map(printable, reply.trace.splitlines()))
+    if reply.error == "BadRequest":
+        return Ended("refused", text, detail)
+    if any(each in f"{reply.error} {reply.text}" for each in NO_MEMORY):
+        return Ended("out_of_memory", f"the candidate ran out of memory: {words}", detail)
+    compiling = "Compil" in reply.error or any(each in reply.error for each in ("Inductor", "SyntaxError", "PTXAS"))
+    if compiling or "Error building extension" in reply.text or (reply.stage == "load" and reply.error != "SystemExit"):
+        return Ended("compile_error", f"the candidate cannot be loaded: {words}", detail)
+    if reply.error in ("KernelsDiffer", "IncompleteRecords", "NothingRecorded", "ProfilerBusy", "InvalidResult"):
+        return Ended("invalid", words, detail)
+    return Ended("crash", f"the candidate raised {words}", detail)
+
+
+def resident_bytes(group: int) -> int:
+    """Return the memory that the processes of a group hold."""
+    total = 0
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            with suppress(OSError, ValueError, IndexError):
+                fields = (folder / "stat").read_text().rpartition(")")[2].split()
+                if int(fields[2]) == group:
+                    total += PAGE * int((folder / "statm").read_text().split()[1])
+    return total

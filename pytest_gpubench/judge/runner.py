@@ -1,0 +1,139 @@
+"""Calls of one arm, alike for both: the candidate's process and the referee run the same code.
+
+Reps are single calls that a timer sees from inside. Batches are calls on inputs that all differ, one after the other,
+for a clock outside; on a GPU they are captured as one CUDA graph where that can be done: launching then costs little.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pytest_gpubench.correctness.leaves import map_leaves
+from pytest_gpubench.errors import GpuBenchError
+from pytest_gpubench.gpu.device import Device
+from pytest_gpubench.judge.layout import describe
+from pytest_gpubench.timing import make_timer
+from pytest_gpubench.timing.base import Call, Prepared, Rep, Session, call_of
+from pytest_gpubench.timing.sampling import Instrument
+from pytest_gpubench.timing.warmup import Warmth, warm_up
+
+if TYPE_CHECKING:
+    import torch
+
+__tracebackhide__ = True
+
+Deliver = Callable[[Sequence[object]], object]
+"""Told the outputs of a batch, within its time: on the CPU they are copied to where the referee reads them."""
+
+
+class Runner:
+    """A function and the sets of inputs that it is called with, which others refill."""
+
+    def __init__(
+        self, function: Callable[..., object], sets: Sequence[tuple[Any, ...]], device: Device, deliver: Deliver
+    ) -> None:
+        self.function = function
+        self.sets = sets
+        self.device = device
+        self.deliver = deliver
+        self.timer = make_timer("profiler", device, "cold")
+        self.call = Call("candidate", lambda: Prepared(self._first), self._first, prepares_on_device=True)
+        self.outputs: Sequence[object] = ()
+        """Of each call of the last batch or rep."""
+        self._session: Session | None = None
+        self._idle_s = 0.0
+        self._graphs: dict[int, tuple[Any, Sequence[object]]] = {}
+        self._copies = False
+
+    def first(self) -> None:
+        """Call once."""
+        self._first()
+        self.device.synchronize()
+
+    def _first(self) -> object:
+        output = self.function(*self.sets[0])
+        self.outputs = (output,)
+        return output
+
+    def warm(self) -> Warmth:
+        """Call until compilation is over and time has come to rest."""
+        instrument = Instrument.on(self.device, self.timer)
+        warmth = warm_up(instrument, self.device, self.call, None)
+        self._idle_s = instrument.pacing.idle_s(warmth.sample.reps)
+        return warmth
+
+    # reps, timed from inside
+
+    def begin(self) -> None:
+        """Begin a session of reps."""
+        self._session = self.timer.session()
+        self._session.__enter__()
+
+    def take(self) -> None:
+        """Take a rep."""
+        assert self._session is not None, "no session has begun"
+        self._session.take(self.call, self._idle_s)
+
+    def end(self) -> Sequence[Rep]:
+        """End the session and return its reps."""
+        assert self._session is not None, "no session has begun"
+        session, self._session = self._session, None
+        session.__exit__(None, None, None)
+        return session.reps()
+
+    # batches, timed from outside
+
+    def prepare(self, batches: Sequence[int], graph: bool) -> bool:
+        """Make ready for batches of these sizes; return whether they are CUDA graphs."""
+        self._graphs.clear()
+        self._batch(max(batches))
+        self._copies = _share_memory(self.outputs)
+        if not graph or self.device.type != "cuda":
+            return False
+        from pytest_gpubench.timing.graph import capture
+
+        try:
+            for batch in batches:
+                call = call_of("batch", lambda batch=batch: self._batch(batch))  # type: ignore[misc]
+                captured = capture(call, self.device)
+                self._graphs[batch] = captured, self.outputs
+        except (GpuBenchError, RuntimeError):
+            self._graphs.clear()
+        return bool(self._graphs)
+
+    def run(self, batch: int) -> None:
+        """Run a batch, and wait until it is done."""
+        if batch in self._graphs:
+            captured, self.outputs = self._graphs[batch]
+            captured.graph.replay()
+        else:
+            self._batch(batch)
+        self.deliver(self.outputs)
+        self.device.synchronize()
+
+    def is_graph(self, batch: int) -> bool:
+        """Tell whether a batch is a CUDA graph, whose outputs always lie in the same place."""
+        return batch in self._graphs
+
+    def _batch(self, batch: int) -> None:
+        outputs = []
+        for args in self.sets[:batch]:
+            output = self.function(*args)
+            outputs.append(map_leaves(_cloned, output) if self._copies else output)
+        self.outputs = outputs
+
+
+def _cloned(leaf: object) -> object:
+    import torch
+
+    return leaf.clone() if isinstance(leaf, torch.Tensor) else leaf
+
+
+def _share_memory(outputs: Sequence[object]) -> bool:
+    """Tell whether two calls returned the same memory, as where a function keeps its output."""
+    addresses = [each.data_ptr() for output in outputs for each in tensors_of(output) if each.numel()]
+    return len(set(addresses)) < len(addresses)
+
+
+def tensors_of(output: object) -> "list[torch.Tensor]":
+    """Return the tensors of an output, in order; raise BadRequest for what cannot be sent."""
+    return describe(output, "the output")[1]

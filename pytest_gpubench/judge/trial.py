@@ -1,0 +1,389 @@
+"""The trial of a candidate on one case: right first, then timed from inside and from outside, always on new inputs."""
+
+import gc
+import math
+import secrets
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pytest_gpubench.bench.integrity import FLOOR_SHARE
+from pytest_gpubench.correctness import moved_bytes
+from pytest_gpubench.errors import GpuBenchError
+from pytest_gpubench.gpu.device import Device
+from pytest_gpubench.judge.candidate import MOST_INPUT_BYTES, MOST_SETS, Candidate
+from pytest_gpubench.judge.correct import Reference
+from pytest_gpubench.judge.judgement import CaseJudgement, Time
+from pytest_gpubench.judge.layout import describe, place
+from pytest_gpubench.judge.process import Ended
+from pytest_gpubench.judge.spec import Case, Spec
+from pytest_gpubench.limits import Limits, limit_for_device
+from pytest_gpubench.results.model import Outcome
+from pytest_gpubench.settings import Settings
+from pytest_gpubench.stats.speedup import SpeedupEstimate, log_ratio, round_orders, speedup_of
+from pytest_gpubench.stats.summary import Interval, median_interval
+from pytest_gpubench.timing.bandwidth import copy_bandwidth
+from pytest_gpubench.units import format_time, round_to_digits
+from pytest_gpubench.verdict.decision import at_least, at_most
+from pytest_gpubench.verdict.speedup import SpeedupJudgement
+
+__tracebackhide__ = True
+
+ARMS = ("reference", "candidate")
+CHECKS = 3
+"""Calls on new inputs that are compared before anything is timed."""
+BATCH_US = {"cuda": 400.0, "cpu": 4000.0}
+"""The time that the larger batch takes, where so many calls can be made."""
+LOOKS = (12, 24, 48, 96, 192)
+"""After how many quads to look: the first is the smallest that can decide at alpha 0.001 with others to follow."""
+SMALL_CALL_US = 2000.0
+"""Below it every rep's output is compared, above it one in four."""
+LEAST_SLOPE_US = 0.01
+CLAIM_FACTOR, CLAIM_SLACK_US = 2.0, 20.0
+"""By so much may the attested time exceed the claimed one, both intervals considered: gaps between kernels."""
+OVERLAP_SLACK_US = 60.0
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The limits on a candidate, and how certain their verdict is."""
+
+    limits: Limits
+    alpha: float = Settings.alpha
+    precision: float = Settings.precision
+    budget_s: float = 1.0
+    """For the reps of each of the two ways of timing."""
+
+    @property
+    def speedups(self) -> dict[str, float]:
+        """The speedup asked of the candidate."""
+        asked = self.limits.min_speedup
+        return {"candidate": float(asked)} if isinstance(asked, (int, float)) else {}
+
+
+@dataclass
+class Trial:
+    """A candidate, the reference, and what was found out so far."""
+
+    candidate: Candidate
+    spec: Spec
+    case: Case
+    device: Device
+    rules: Rules
+    found: dict[str, Any] = field(default_factory=dict)
+    compared: int = 0
+    seed: int = field(default_factory=lambda: secrets.randbelow(2**31))
+
+    def judge(self) -> CaseJudgement:
+        """Return the judgement of this case, whatever the candidate does."""
+        try:
+            status, reason = self._judge()
+        except Ended as error:
+            status, reason = error.status, error.reason
+        return CaseJudgement(
+            case=", ".join(f"{name}={value!r}" for name, value in self.case.items()),
+            status=status,  # type: ignore[arg-type]
+            reason=reason,
+            compared=self.compared,
+            **self.found,
+        )
+
+    def _judge(self) -> tuple[str, str]:
+        self.reference = Reference(self.spec, self.case, self.device)
+        example, other = self._new(2)
+        self.reference.check_fair(example, other)
+        self.reference.begin_case(example, 1)
+        call_us = self.reference.runner.warm().call_us
+        sets = self._sets_for(example, call_us)
+        self.reference.begin_case(example, sets)
+        self.candidate.begin_case(example, sets)
+        self._check(example)
+        self.candidate.process.ask("warm")
+        self._time_inside()
+        self._time_outside(sets)
+        self._find_floor(example)
+        return self._conclude()
+
+    def _new(self, number: int) -> list[tuple[Any, ...]]:
+        """Return new inputs from seeds that nobody can know."""
+        return [self.spec.inputs(self.case, secrets.randbelow(2**31), self.device.torch_device) for _ in range(number)]
+
+    def _sets_for(self, example: tuple[Any, ...], call_us: float) -> int:
+        _, size = place(describe(example, "the inputs")[1])
+        room = max(2, MOST_INPUT_BYTES // max(size, 1))
+        return int(min(max(2, math.ceil(BATCH_US[self.device.type] / max(call_us, 0.1))), MOST_SETS, room))
+
+    # right
+
+    def _check(self, example: tuple[Any, ...]) -> None:
+        self.candidate.first()
+        self.candidate.fill([example])  # it may have overwritten them
+        self.candidate.call()
+        lines = self._require(0, example, "in its first call")
+        self.found["outputs"] = tuple(each.line for each in lines)
+        for _ in range(CHECKS):
+            (values,) = self._new(1)
+            self.candidate.fill([values])
+            self.candidate.call()
+            self._require(0, values, "on other inputs")
+
+    def _require(self, number: int, values: tuple[Any, ...], when: str) -> Sequence[Any]:
+        self.compared += 1
+        return self.reference.require(self.candidate.output(number), values, when)
+
+    # timed from inside
+
+    def _time_inside(self) -> None:
+        """Time both arms in turn by the timer inside their process: what the candidate's says is a claim."""
+        judged = SpeedupJudgement("candidate", self.rules.speedups, self.rules.alpha, self.rules.precision)
+        times: dict[str, list[float]] = {arm: [] for arm in ARMS}
+        rounds: list[Mapping[str, tuple[float, float]]] = []
+
+        def take(number: int) -> None:
+            orders = round_orders(ARMS, number, self.seed)[len(rounds) :]
+            for name, samples in self._session(orders).items():
+                times[name] += samples
+            rounds[:] = _rounds_of(times)
+
+        def look(plan: tuple[int, ...]) -> bool:
+            return judged.look([log_ratio(each["reference"], each["candidate"]) for each in rounds], plan)
+
+        self._look_by_look(take, look)
+        assert judged.latest is not None, "nothing was looked at"
+        self.claimed = judged
+        self.found |= {"ratio": judged.latest.ratio, "interval": judged.latest.interval}
+        self.found["claimed_us"] = _time_of(times["candidate"])
+        self.found["reference_us"] = _time_of(times["reference"])
+
+    def _session(self, orders: Sequence[Sequence[str]]) -> dict[str, list[float]]:
+        process, reference = self.candidate.process, self.reference
+        process.ask("begin")
+        gc.collect()
+        gc.disable()
+        try:
+            reference.runner.begin()
+            for order in orders:
+                values = self._new(2)
+                turns = {arm: iter(values) for arm in ARMS}
+                for name in order:
+                    self._take(name, next(turns[name]))
+            reference.runner.take()  # the comparisons after the last rep have to lie before one
+            reps = reference.runner.end()[:-1]
+        finally:
+            gc.enable()
+        reply = process.ask("end")
+        claimed = [each for each in reply.samples_us if 0 < each < math.inf]
+        if len(claimed) != len(reps):
+            raise Ended("invalid", f"the candidate's process claims {len(claimed)} times for {len(reps)} calls")
+        self.found["kernels"] = tuple(f"{number} x {name[:80]}" for name, number in reply.kernels[:20])
+        return {"reference": [rep.elapsed_us for rep in reps], "candidate": claimed}
+
+    def _take(self, name: str, values: tuple[Any, ...]) -> None:
+        if name == "reference":
+            self.reference.fill([values])
+            self.reference.runner.take()
+            return
+        self.candidate.fill([values])
+        self.candidate.take()
+        reference_us = self.found["reference_us"].median_us if "reference_us" in self.found else 0.0
+        if reference_us < SMALL_CALL_US or not secrets.randbelow(4):
+            self._require(0, values, "in a timed call")
+
+    # timed from outside
+
+    def _time_outside(self, sets: int) -> None:
+        """Time batches of both arms in turn by the referee's clock."""
+        self.small, self.large = 1, sets
+        self._make_batches()
+        times: dict[str, dict[int, list[float]]] = {arm: {1: [], sets: []} for arm in ARMS}
+        ratios: list[float] = []
+        limits = self.rules.speedups
+
+        def take(number: int) -> None:
+            for order in round_orders(ARMS, number, self.seed)[len(ratios) :]:
+                slopes: dict[str, list[float]] = {arm: [] for arm in ARMS}
+                for name in order:
+                    slopes[name].append(self._slope(name, times[name]))
+                ratios.append(log_ratio(slopes["reference"], slopes["candidate"]))
+
+        def look(plan: tuple[int, ...]) -> bool:
+            self.attested: SpeedupEstimate = speedup_of(ratios, self.rules.alpha, plan)
+            interval = self.attested.interval
+            if not limits:
+                return interval is not None and interval.width / self.attested.ratio <= 4 * self.rules.precision
+            return at_least(interval, limits["candidate"]) is not Outcome.INCONCLUSIVE
+
+        self._look_by_look(take, look)
+        self.found |= {"attested_ratio": self.attested.ratio, "attested_interval": self.attested.interval}
+        self.found["batches"] = (self.small, self.large)
+        for arm, name in (("candidate", "attested_us"), ("reference", "attested_reference_us")):
+            self.found[name] = _time_of([self._per_call(*pair) for pair in zip(*times[arm].values(), strict=True)])
+        self._find_overlap(times)
+
+    def _make_batches(self) -> None:
+        """Make both arms ready in the same way: as CUDA graphs, or call by call."""
+        process, batches = self.candidate.process, [self.small, self.large]
+        values = self._new(self.large)
+        self.candidate.fill(values)
+        self.reference.fill(values)
+        graph = self.reference.runner.prepare(batches, True)
+        if process.ask("prepare", batches=batches, graph=graph).graph != graph:
+            graph = self.reference.runner.prepare(batches, False)
+        self.found["graph"] = graph
+
+    def _slope(self, name: str, times: Mapping[int, list[float]]) -> float:
+        for batch in (self.small, self.large):
+            times[batch].append(self._run(name, batch))
+        return self._per_call(times[self.small][-1], times[self.large][-1])
+
+    def _per_call(self, small_us: float, large_us: float) -> float:
+        return max((large_us - small_us) / (self.large - self.small), LEAST_SLOPE_US)
+
+    def _run(self, name: str, batch: int) -> float:
+        values = self._new(batch)
+        runner = self.reference.runner
+        if name == "reference":
+            self.reference.fill(values)
+            self._flush()
+            started_s = time.perf_counter()
+            runner.run(batch)
+            return 1e6 * (time.perf_counter() - started_s)
+        self.candidate.fill(values)
+        self._flush()
+        elapsed_us = self.candidate.run(batch)
+        for number in {secrets.randbelow(batch), batch - 1}:
+            self._require(number, values[number], "in a batch")
+        return elapsed_us
+
+    def _flush(self) -> None:
+        """Let every batch begin with a cold cache; on the CPU nothing is to be gained by it."""
+        if self.device.type == "cuda":
+            self.reference.runner.timer.flush()  # type: ignore[attr-defined] # of the profiler's timer
+            self.device.synchronize()
+
+    def _find_overlap(self, times: Mapping[str, Mapping[int, list[float]]]) -> None:
+        """Take the time of a call alone for the attested one where the calls of a batch overlap each other."""
+        alone = {arm: statistics.median(times[arm][self.small]) for arm in ARMS}
+        latency_us = max(alone["candidate"] - self.candidate.echo_us, 0.0)
+        self.found["latency_us"] = latency_us
+        each_us, reference_us = self.found["attested_us"].median_us, self.found["attested_reference_us"].median_us
+        usual_us = 2 * max(alone["reference"] - reference_us, 0.0) + 0.5 * each_us + OVERLAP_SLACK_US
+        self.overlaps = self.found["graph"] and latency_us - each_us > usual_us
+
+    # the end
+
+    def _look_by_look(self, take: Any, look: Any) -> None:
+        """Add rounds until all is decided or the time is spent."""
+        started_s = time.monotonic()
+        done: tuple[int, ...] = ()
+        for number, following in zip(LOOKS, [*LOOKS[1:], None], strict=True):
+            began_s = time.monotonic()
+            take(number)
+            each_s = (time.monotonic() - began_s) / (number - (done[-1] if done else 0))
+            done = (*done, number)
+            left_s = self.rules.budget_s - (time.monotonic() - started_s)
+            affordable = following is not None and each_s * (following - number) <= max(left_s, 0.0)
+            if look((*done, following) if affordable else done) or not affordable:
+                return
+
+    def _find_floor(self, example: tuple[Any, ...]) -> None:
+        """Find the least time that memory allows; raise Ended where the candidate took less."""
+        if self.device.type != "cuda":
+            return
+        bandwidth = copy_bandwidth(self.device)
+        moved = moved_bytes(example, {}, self.candidate.output(0))
+        least = max(0, moved - self.device.cache_bytes)
+        if bandwidth is None or not least:
+            return
+        floor_us = least / bandwidth
+        attested_us = self.found["attested_us"].median_us
+        self.found |= {"floor_us": floor_us, "floor_fraction": floor_us / attested_us}
+        known = self.found["reference_us"].median_us >= floor_us  # else not all of the inputs matter
+        for name in ("claimed_us", "attested_us"):
+            if known and self.found[name].median_us < FLOOR_SHARE * floor_us:
+                time_us = format_time(self.found[name].median_us)
+                raise Ended(
+                    "invalid",
+                    f"faster than memory allows: {time_us} ({name}), and a copy takes {format_time(floor_us)}",
+                )
+
+    def _conclude(self) -> tuple[str, str]:
+        claimed_us, attested_us = (self.found[name].median_us for name in ("claimed_us", "attested_us"))
+        if not self._is_believable() and (self.found["graph"] or self.device.type == "cpu"):
+            return "invalid", (
+                f"its process claims {format_time(claimed_us)} for a call, and by the referee's clock each call of a "
+                f"batch takes {format_time(attested_us)}"
+            )
+        if self.overlaps:
+            latency_us = self.found["latency_us"]
+            return "invalid", (
+                f"the calls of a batch overlap: {format_time(attested_us)} each, and {format_time(latency_us)} alone"
+            )
+        verdicts = [*self._judge_speedup(), *self._judge_time()]
+        for status in ("fail", "inconclusive"):
+            if found := [reason for each, reason in verdicts if each == status]:
+                return status, found[0]
+        return "pass", "; ".join(reason for _, reason in verdicts) or self._words()
+
+    def _is_believable(self) -> bool:
+        """Tell whether the claimed times may be true."""
+        claimed, attested = self.found["claimed_us"].interval, self.found["attested_us"].interval
+        return attested is None or claimed is None or attested.low <= CLAIM_FACTOR * claimed.high + CLAIM_SLACK_US
+
+    def _judge_speedup(self) -> list[tuple[str, str]]:
+        if not self.rules.speedups:
+            return []
+        wanted = self.rules.speedups["candidate"]
+        claimed, attested = self.claimed.outcome, at_least(self.attested.interval, wanted)
+        words = f"{self._words()}, wanted at least {wanted:g}x"
+        if claimed is Outcome.FAIL or (claimed is Outcome.PASS is attested):
+            return [(claimed.value, words)]
+        undecided = "too close to tell" if claimed is Outcome.INCONCLUSIVE else "claimed, but not attested"
+        return [("inconclusive", f"{undecided}: {words}")]
+
+    def _words(self) -> str:
+        claimed = _ratio_words(self.found["ratio"], self.found["interval"])
+        attested = _ratio_words(self.found["attested_ratio"], self.found["attested_interval"])
+        return f"{claimed} as fast as the reference by its own timer, {attested} by the referee's clock"
+
+    def _judge_time(self) -> list[tuple[str, str]]:
+        most = self.rules.limits.max_time_us
+        wanted = None if most is None else limit_for_device(most, self.device.facts.name)
+        if wanted is None:
+            return []
+        words, outcomes = [], []
+        for name in ("claimed_us", "attested_us"):
+            found: Time = self.found[name]
+            outcomes.append(at_most(found.interval, wanted))
+            words.append(f"{format_time(found.median_us)} ({name.removesuffix('_us')})")
+        both = Outcome.PASS if outcomes == [Outcome.PASS, Outcome.PASS] else Outcome.INCONCLUSIVE
+        status = Outcome.FAIL if outcomes[0] is Outcome.FAIL else both
+        return [(status.value, f"a call takes {', '.join(words)}, wanted at most {wanted:g} us")]
+
+
+def _rounds_of(times: Mapping[str, Sequence[float]]) -> list[Mapping[str, tuple[float, float]]]:
+    pairs = {arm: list(zip(times[arm][::2], times[arm][1::2], strict=True)) for arm in ARMS}
+    return [dict(zip(ARMS, both, strict=True)) for both in zip(*(pairs[arm] for arm in ARMS), strict=True)]
+
+
+def _time_of(samples_us: Sequence[float]) -> Time:
+    return Time(
+        median_us=statistics.median(samples_us), interval=median_interval(samples_us, 0.05), samples=len(samples_us)
+    )
+
+
+def _ratio_words(ratio: float, interval: Interval | None) -> str:
+    ends = "" if interval is None else f" [{', '.join(round_to_digits(each, 4) for each in interval)}]"
+    return f"{round_to_digits(ratio, 4)}x{ends}"
+
+
+def refuse_limits(limits: Limits) -> None:
+    """Raise GpuBenchError for limits that cannot be judged from outside."""
+    odd = [name for name in limits.__dataclass_fields__ if getattr(limits, name) is not None]
+    odd = [name for name in odd if name not in ("min_speedup", "max_time_us")]
+    if odd:
+        raise GpuBenchError(f"judge cannot judge {', '.join(odd)}: only min_speedup and max_time_us")
+    if isinstance(limits.min_speedup, Mapping):
+        raise GpuBenchError("judge needs one min_speedup: there is one candidate")

@@ -1,0 +1,245 @@
+"""The candidate's process: warmed before the candidate is loaded, it does what the referee's messages ask for.
+
+It is trusted until `load`; from then on the candidate may have changed anything in it.
+"""
+
+import gc
+import os
+import pickle
+import socket
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from pytest_gpubench.errors import BadRequest
+from pytest_gpubench.judge.channel import Channel, Closed, Leaf, Reply
+from pytest_gpubench.judge.isolation import Isolation
+
+if TYPE_CHECKING:
+    import torch
+
+    from pytest_gpubench.judge.memory import GpuMemory
+    from pytest_gpubench.judge.runner import Runner
+
+__tracebackhide__ = True
+
+LONGEST_TEXT = 2000
+
+
+def main(descriptor: int, settings: str) -> None:
+    """Serve the referee until it goes away."""
+    wanted = msgspec.json.decode(settings)
+    channel = Channel(socket.socket(fileno=descriptor))
+    isolation = Isolation.begin(wanted)
+    worker = Worker(channel, wanted["device"], wanted["memory_bytes"], wanted["threads"])
+    isolation.finish()
+    channel.send(Reply(kind="ready", isolation=isolation.report))
+    while True:
+        try:
+            message, files = channel.receive_files(1)
+        except Closed:
+            os._exit(0)
+        worker.answer(msgspec.json.decode(message), files)
+
+
+class Worker:
+    """What the process has made ready so far."""
+
+    def __init__(self, channel: Channel, device: str, memory_bytes: int, threads: int) -> None:
+        import torch
+
+        from pytest_gpubench.correctness import flatten
+        from pytest_gpubench.gpu.device import cpu_device, cuda_device
+        from pytest_gpubench.judge.memory import GpuMemory
+
+        torch.set_num_threads(threads)
+        self.channel = channel
+        self.device = cpu_device() if device == "cpu" else cuda_device(int(device))
+        self.gpu: GpuMemory | None = None
+        self.runner: Runner | None = None
+        self.function: Callable[..., Any] | None = None
+        self.targets: list[list[torch.Tensor]] = []
+        """On the CPU, where the outputs of each call of a batch are copied to."""
+        self.told: set[int] = set()
+        """The batches whose outputs lie where they lay when they were told of."""
+        self.reply = Reply(kind="done")
+        flatten(0)  # imports torch's pytree
+        if self.device.type == "cuda":
+            self.gpu = _warm_gpu(self.device, memory_bytes)
+        else:
+            _warm_cpu(self.device)
+
+    def answer(self, message: dict[str, Any], files: Sequence[int]) -> None:
+        """Do what a message asks for, and reply."""
+        stage = message.pop("do")
+        self.reply = Reply(kind="done")
+        try:
+            getattr(self, f"do_{stage}")(*files, **message)
+        except BaseException as error:
+            self.reply = _failed(stage, error)
+        self.channel.send(self.reply)
+
+    def do_echo(self) -> None:
+        """Do nothing."""
+
+    def do_load(self, entry: str, path: str) -> None:
+        """Load the candidate's file."""
+        self.function = pickle.loads(bytes.fromhex(entry)).load(Path(path))
+
+    def do_case(
+        self, *files: int, structure: Any, leaves: list[Any], set_bytes: int, sets: int, handle: str = ""
+    ) -> None:
+        """Take over the inputs of a case."""
+        from pytest_gpubench.judge.layout import rebuild, view
+        from pytest_gpubench.judge.memory import map_file
+        from pytest_gpubench.judge.runner import Runner
+
+        memory = map_file(files[0]) if self.gpu is None else self.gpu.open(handle)
+        given = [msgspec.convert(each, Leaf) for each in leaves]
+        inputs = [
+            rebuild(structure, [view(memory, leaf, number * set_bytes) for leaf in given]) for number in range(sets)
+        ]
+        assert self.function is not None, "nothing was loaded"
+        self.inputs = memory
+        self.targets = []
+        self.runner = Runner(self.function, inputs, self.device, self._deliver)
+
+    def do_targets(self, file: int, leaves: list[Any], set_bytes: int, sets: int) -> None:
+        """Take over the memory that outputs are copied to."""
+        from pytest_gpubench.judge.layout import view
+        from pytest_gpubench.judge.memory import map_file
+
+        memory, given = map_file(file), [msgspec.convert(each, Leaf) for each in leaves]
+        self.targets = [[view(memory, leaf, number * set_bytes) for leaf in given] for number in range(sets)]
+
+    def do_first(self) -> None:
+        """Call once, and say what outputs look like."""
+        from pytest_gpubench.judge.layout import describe
+
+        runner = self._runner()
+        runner.first()
+        self.reply.structure, _ = describe(runner.outputs[0], "the output")
+        self._deliver(runner.outputs)
+        self._send_outputs()
+
+    def do_warm(self) -> None:
+        """Call until nothing is compiled any more and the time is at rest."""
+        self.reply.samples_us = [self._runner().warm().call_us]
+
+    def do_begin(self) -> None:
+        """Begin a session."""
+        gc.collect()
+        gc.disable()
+        self._runner().begin()
+
+    def do_take(self) -> None:
+        """Take a rep."""
+        runner = self._runner()
+        runner.take()
+        self._deliver(runner.outputs)
+        self._send_outputs()
+
+    def do_end(self) -> None:
+        """End the session and claim its times."""
+        from pytest_gpubench.timing.windows import kernel_list
+
+        reps = self._runner().end()
+        gc.enable()
+        self.reply.samples_us = [rep.elapsed_us for rep in reps]
+        self.reply.kernels = list(kernel_list(reps[0].records).items())[:50] if reps else []
+
+    def do_prepare(self, batches: list[int], graph: bool) -> None:
+        """Make ready for batches."""
+        self.reply.graph = self._runner().prepare(batches, graph)
+        self.told.clear()
+
+    def do_run(self, batch: int) -> None:
+        """Run a batch."""
+        runner = self._runner()
+        runner.run(batch)
+        if batch not in self.told:
+            self._send_outputs()
+        if runner.is_graph(batch):
+            self.told.add(batch)
+
+    def _runner(self) -> "Runner":
+        assert self.runner is not None, "there is no case"
+        return self.runner
+
+    def _deliver(self, outputs: Sequence[object]) -> None:
+        """Copy outputs to where the referee reads them; on a GPU it reads them where they are."""
+        from pytest_gpubench.judge.runner import tensors_of
+
+        for output, targets in zip(outputs, self.targets, strict=False):
+            for target, tensor in zip(targets, tensors_of(output), strict=False):
+                if target.shape == tensor.shape:
+                    target.copy_(tensor)
+
+    def _send_outputs(self) -> None:
+        """Say where the outputs of each call lie."""
+        from pytest_gpubench.judge.runner import tensors_of
+
+        self.reply.outputs = [[self._leaf(each) for each in tensors_of(one)] for one in self._runner().outputs]
+
+    def _leaf(self, tensor: "torch.Tensor") -> Leaf:
+        from pytest_gpubench.correctness.tolerance import dtype_name
+
+        dtype, shape, stride = dtype_name(tensor.dtype), tuple(tensor.shape), tensor.stride()
+        if self.gpu is None or not tensor.numel() or tensor.device.type != "cuda":
+            return Leaf(dtype, shape, stride, 0, "" if tensor.device.type == self.device.type else "elsewhere")
+        start = tensor.data_ptr() - self.inputs.data_ptr()
+        if 0 <= start < self.inputs.numel():
+            return Leaf(dtype, shape, stride, start, "inputs")
+        handle, offset = self.gpu.export(tensor.data_ptr())
+        return Leaf(dtype, shape, stride, offset, handle)
+
+
+def _warm_gpu(device: Any, memory_bytes: int) -> "GpuMemory":
+    """Bring CUDA, Triton and the profiler up."""
+    import torch
+
+    from pytest_gpubench.judge.memory import GpuMemory
+    from pytest_gpubench.timing import graph  # noqa: F401
+    from pytest_gpubench.timing.profiler import ProfilerTimer, take_reps_of_noop
+
+    torch.cuda.set_device(device.torch_device)
+    share = memory_bytes / torch.cuda.get_device_properties(device.torch_device).total_memory
+    torch.cuda.set_per_process_memory_fraction(min(1.0, share), device.torch_device)
+    take_reps_of_noop(ProfilerTimer(device, "cold"), 3)
+    torch.matmul(torch.ones(64, 64, device=device.torch_device), torch.ones(64, 64, device=device.torch_device))
+    device.synchronize()
+    return GpuMemory(device.torch_device)
+
+
+def _warm_cpu(device: Any) -> None:
+    """Load what the first calls would load."""
+    import torch
+
+    from pytest_gpubench.judge import runner  # noqa: F401
+    from pytest_gpubench.timing.l2flush import make_flush
+
+    make_flush(device, "cold")()
+    torch.matmul(torch.ones(64, 64), torch.ones(64, 64)).sum().item()
+
+
+def _failed(stage: str, error: BaseException) -> Reply:
+    """Return the reply that tells of an error."""
+    refused = isinstance(error, BadRequest)
+    text, trace = "", ""
+    try:
+        text = str(error)[:LONGEST_TEXT]
+        trace = "".join(traceback.format_exception(error))[-LONGEST_TEXT:]
+    except Exception:
+        text = text or "its text cannot be read"
+    name = "BadRequest" if refused else type(error).__name__[:100]
+    return Reply(kind="failed", stage=stage, error=name, text=text, trace=trace)
+
+
+if __name__ == "__main__":
+    tempfile.tempdir = None
+    main(int(sys.argv[1]), sys.argv[2])
