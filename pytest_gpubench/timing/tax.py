@@ -8,7 +8,7 @@ two such multiplies 617.7 and 598.5 us, one of nine elementwise kernels 710.1 an
 import statistics
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 from pytest_gpubench.errors import MeasurementError
@@ -61,17 +61,18 @@ class Laptimer:
     tracing: Callable[[], AbstractContextManager[object]]
     """Opens a profiler, whose records are thrown away."""
 
-    def add_round(self, laps: Laps, call: Call, reps: int, idle_s: float) -> None:
-        """Take so many reps outside and inside; raise MeasurementError for a call that events cannot time."""
-        laps.outside_us += self._times_us(call, reps, idle_s)
-        with self.tracing():
-            laps.inside_us += self._times_us(call, reps, idle_s)
+    def add_round(self, number: int, laps: Laps, call: Call, reps: int, idle_s: float) -> None:
+        """Take so many reps outside and inside, in turn first; raise MeasurementError where events cannot time them."""
+        for outside in (number % 2 == 0, number % 2 == 1):
+            with nullcontext() if outside else self.tracing():
+                times_us = self._times_us(call, reps, idle_s)
+            (laps.outside_us if outside else laps.inside_us).extend(times_us)
 
     def gap_us(self, noop: Call) -> float:
         """Return what tracing adds between two kernels, which is in no record: the tax of one that does nothing."""
         laps = Laps()
-        for _ in range(ROUNDS):
-            self.add_round(laps, noop, REPS, 0.0)
+        for number in range(ROUNDS):
+            self.add_round(number, laps, noop, REPS, 0.0)
         return max(laps.added_us, 0.0)
 
     def _times_us(self, call: Call, reps: int, idle_s: float) -> list[float]:
@@ -122,8 +123,8 @@ class Taxes:
         laps, added_us = Laps(), 0.0
         try:
             gaps_us = kernels * self.gap_us()
-            for _ in range(ROUNDS):
-                self.laptimer.add_round(laps, call, REPS if traced_us < SLOW_CALL_US else SLOW_REPS, idle_s)
+            for number in range(ROUNDS):
+                self.laptimer.add_round(number, laps, call, REPS if traced_us < SLOW_CALL_US else SLOW_REPS, idle_s)
                 added_us = laps.added_us - gaps_us
                 if added_us < LEAST_TAX / 2 * traced_us:
                     return 0.0
