@@ -20,6 +20,7 @@ from pytest_gpubench.correctness import (
     widened,
 )
 from pytest_gpubench.correctness.chunks import blocks_of
+from pytest_gpubench.correctness.flatness import extents_of
 from pytest_gpubench.correctness.memory import overlaps
 from pytest_gpubench.correctness.snapshot import Snapshot
 from pytest_gpubench.correctness.variation import Way
@@ -43,6 +44,10 @@ Function = Callable[..., object]
 Golden = Literal["float64"] | Function | None
 GOLDEN_FACTOR = 2.0
 """The multiple of the reference's error that a candidate may have by default."""
+UNVARIED = (
+    "{} returned the same when the values of its inputs were to change, so a candidate that remembers its result would "
+    "not be noticed: pass tensors with differing elements as args=, not in a closure"
+)
 ROUNDING_HINT = 'if only rounding differs, compare with golden="float64", or give rtol= and atol='
 
 
@@ -107,6 +112,18 @@ class Agreement:
         if all(leaf is None for _, leaf in flatten(expected.outputs)):
             raise BadRequest("there is nothing to compare: the reference returns no output; let it return its results")
         return expected
+
+    def refuse_flat(self, expected: Ran) -> None:
+        """Raise UnfairComparison if one number is within the tolerance of all outputs; remark if it is of some."""
+        if self.golden is not None:
+            return
+        extents = extents_of(expected.outputs, self.tolerance)
+        flat = [each.sentence for each in extents if each.is_flat]
+        if flat and all(each.is_flat or (each.is_constant and each.allows_zeros) for each in extents):
+            raise UnfairComparison(
+                f'a candidate that computes nothing would pass: {"; ".join(flat)} (or golden="float64")'
+            )
+        self.remarks.extend(f"a candidate that computes nothing would pass there: {sentence}" for sentence in flat)
 
     def check(self, name: str, candidate: Function, expected: Ran) -> tuple[Difference, ...]:
         """Run a candidate in poisoned memory; return how each of its outputs differs, or raise WrongResult."""
@@ -239,26 +256,76 @@ class Agreement:
     def other_values(self, expected: Ran) -> Iterator[bool]:
         """Give every call other values in the same memory; yield whether the reference then returns something else.
 
-        Not so where it refuses them, returns numbers that are not finite, or there is nothing to vary.
+        Not so where it refuses them, returns numbers that are not finite though it did before, or there is nothing to
+        vary; that is a remark. Raises UnfairComparison where the tolerance is what hides a change.
         """
         try:
-            yield any(self._are_other_values(way, expected) for way in Variation.WAYS)
+            hidden: list[str] = []
+            told = any(self._are_other_values(way, expected, hidden) for way in Variation.WAYS)
+            if hidden and not told:
+                raise UnfairComparison(hidden[0])
+            if not told:
+                self.remarks.append(UNVARIED.format(name_of(self.reference)))
+            yield told
         finally:
             self.variation.end()
 
-    def _are_other_values(self, way: Way, expected: Ran) -> bool:
-        try:
+    def vary(self, way: Way) -> None:
+        """Give every call other values in the same memory, until the variation ends."""
+        if self.arguments.setup is None:
             self.variation.begin(way, self.fresh(), self.fresh())
+        else:
+            self.variation.begin_with_setup(way, self._plain_arguments)
+
+    def _plain_arguments(self) -> tuple[object, ...]:
+        self.seed()
+        return super(VariedArguments, self.arguments).fresh()
+
+    def _are_other_values(self, way: Way, expected: Ran, hidden: list[str]) -> bool:
+        """Tell whether the reference returns something else; note where only the tolerance hides that it does."""
+        try:
+            self.vary(way)
             args, kwargs = self.fresh()
             outputs = self.reference(*args, **kwargs)
             differences = compare_outputs(outputs, expected.outputs, self.tolerance)
-            usable = all(is_finite(found) for found in tensors_in(outputs).values() if found.is_floating_point())
+            usable = self._is_comparable(outputs, expected.outputs)
         except Exception:  # whatever the reference has against these values, it is not the candidate's fault
             usable, differences = False, ()
         found = usable and any(not each.passed for each in differences)
+        if usable and not found:
+            hidden += self._hidden_changes(outputs, expected.outputs)
         if not found:
             self.variation.end()
         return found
+
+    def _is_comparable(self, outputs: object, expected: object) -> bool:
+        """Tell whether outputs are finite, or not so only where the reference's were not finite to begin with."""
+        before = tensors_in(expected)
+        for name, found in tensors_in(outputs).items():
+            if found.is_floating_point() and not is_finite(found):
+                allowed = self.tolerance.equal_nan or not has_nan(found)
+                if not allowed or name not in before or is_finite(before[name]):
+                    return False
+        return True
+
+    def _hidden_changes(self, outputs: object, expected: object) -> list[str]:
+        """Return a sentence for each output that changed, by more than rounding can, within a tolerance that was given.
+
+        A tolerance that was not given, and golden, are not what hides it.
+        """
+        if self.tolerance.is_default or self.golden is not None:
+            return []
+        rtol, atol = self.tolerance.rtol, self.tolerance.atol
+        told = {
+            each.name for each in compare_outputs(outputs, expected) if not each.passed and not each.may_be_rounding
+        }
+        return [
+            f"{each.name} of the reference changes by {each.max_abs_diff:.3g} when the values of its inputs change, "
+            f"which rtol={rtol:g} and atol={atol:g} allow: a result for other inputs would pass; give a smaller "
+            'tolerance (the dtype\'s own would tell), or golden="float64"'
+            for each in compare_outputs(outputs, expected, self.tolerance)
+            if each.name in told
+        ]
 
     def seed(self) -> None:
         """Let the next call draw what the last one drew, in its `setup` and in itself: dropout, say."""
@@ -300,6 +367,11 @@ def differentiable(leaves: Sequence[tuple[str, object]]) -> list[tuple[str, Any]
 def is_finite(tensor: "torch.Tensor") -> bool:
     """Tell whether all elements of a tensor are finite."""
     return all(bool(tensor[block].isfinite().all()) for block in blocks_of(tensor))
+
+
+def has_nan(tensor: "torch.Tensor") -> bool:
+    """Tell whether an element of a tensor is NaN."""
+    return any(bool(tensor[block].isnan().any()) for block in blocks_of(tensor))
 
 
 def refuse_strange_tensors(name: str, outputs: object, expected: object) -> None:

@@ -117,6 +117,7 @@ class CompareRequest(Request[Comparison]):
         return Comparison(reference=reference.timing, candidates=named, reference_overhead=reference.overhead)
 
     def _check(self, expected: Ran) -> OutputLines:
+        self.agreement.refuse_flat(expected)
         differences = {name: self.agreement.check(name, self.calls[name].function, expected) for name in self.judged}
         return {name: tuple(each.line for each in found) for name, found in differences.items()}
 

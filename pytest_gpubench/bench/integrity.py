@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from pytest_gpubench.bench.agreement import Agreement, Ran
 from pytest_gpubench.bench.outputs import OutputRecorder
+from pytest_gpubench.bench.pace import Pace
 from pytest_gpubench.correctness import moved_bytes
 from pytest_gpubench.correctness.probing import least_share, needed_share
 from pytest_gpubench.correctness.variation import variable_tensors
@@ -53,7 +54,7 @@ def check_clocks(settings: Settings) -> None:
 def check_other_values(
     agreement: Agreement, recorder: OutputRecorder, match: Match, timer: Timer, taken: Interleaved, expected: Ran
 ) -> None:
-    """Raise InvalidResult for a candidate that remembers results, which one more round with other values shows.
+    """Raise InvalidResult for a candidate that remembers results, as one more round with other values shows.
 
     The round is timed like any other, so that no candidate can tell; its inputs are the same objects in the same
     memory. Raises WrongResult for one that computes, but is wrong.
@@ -65,7 +66,7 @@ def check_other_values(
         if not differ:
             return
         try:
-            take_once_more(match, timer, taken)
+            varied = take_once_more(match, timer, taken)
         except KernelsDiffer as error:
             raise InvalidResult(
                 f"when the values of the inputs changed, {error}; does it remember results? If what it launches may "
@@ -77,6 +78,7 @@ def check_other_values(
             annotate(error, f"gpu_bench: its inputs were {agreement.variation.way}; vary=False leaves that out")
             raise
         recorder.check_other_values(match.reference, names, expected)
+        Pace(agreement, match, timer, taken).check(names, varied)
 
 
 @dataclass(frozen=True)

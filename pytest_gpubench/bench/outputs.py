@@ -95,7 +95,7 @@ class OutputRecorder:
             self.saved.discard(before)
             self.given.pop(before, None)
 
-    def make_readable(self, take_again: Callable[[], None]) -> None:
+    def make_readable(self, take_again: Callable[[], object]) -> None:
         """Have the last calls taken again where there is no output of one, or a CUDA graph has overwritten it."""
         if len(self.last) < len(self.calls):
             self.swaps = False

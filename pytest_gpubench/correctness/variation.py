@@ -1,59 +1,94 @@
 """Vary the inputs: put other values into the same memory, so that a function that remembers results is wrong."""
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pytest_gpubench.correctness.chunks import CHUNK_ELEMENTS
 from pytest_gpubench.correctness.leaves import flatten
+from pytest_gpubench.correctness.snapshot import checksum
 
 if TYPE_CHECKING:
     import torch
 
 __tracebackhide__ = True
 
-Way = Literal["as given", "turned round", "partly turned round", "partly levelled"]
+Way = Literal[
+    "as given", "turned round", "partly turned round", "partly levelled", "turned round integer", "levelled integer"
+]
 Undo = Callable[[], object]
 TensorPlace = tuple[int, tuple[int, ...], tuple[int, ...]]
 """Address, shape and strides."""
+INTEGER_WAYS: tuple[Way, ...] = ("turned round integer", "levelled integer")
 
 
 @dataclass
 class Variation:
-    """Vary the floating-point tensors among a call's arguments in place, and undo it exactly.
+    """Vary the tensors among a call's arguments in place, and undo it exactly.
 
-    "turned round" reverses the order of their rows; "partly turned round" does so for every second tensor; "partly
-    levelled" makes some rows equal to the first. No value appears that was not there: a kernel that checks its inputs
-    may take the process down. Integers stay as they are, as they may be indices; so do tensors that overlap themselves,
-    and all that are no plain dense tensors. torch's count of writes to a tensor does not change.
+    "turned round" reverses the order of the rows of floating-point tensors; "partly turned round" does so for every
+    second tensor; "partly levelled" makes some rows equal to the first. Integers and bools may be indices or masks:
+    only the last two ways vary them, along their longest dimension, and nothing else. No value appears that was not
+    there: a kernel that checks its inputs may take the process down. Integers in ascending order stay as they are, as
+    they may be offsets; so do tensors that overlap themselves other than by being expanded, and all that are no plain
+    dense tensors. torch's count of writes to a tensor does not change.
     """
 
-    WAYS: ClassVar[tuple[Way, ...]] = ("turned round", "partly turned round", "partly levelled")
+    WAYS: ClassVar[tuple[Way, ...]] = (
+        "turned round",
+        "partly turned round",
+        "partly levelled",
+        "turned round integer",
+        "levelled integer",
+    )
 
     way: Way = "as given"
     lasting: dict[TensorPlace, Undo] = field(default_factory=dict)
     """How to put back the tensors that every call is given again; they stay varied until `end`."""
+    left: set[TensorPlace] = field(default_factory=set)
+    """The tensors that `setup` fills in part: they are not varied."""
 
     def begin(self, way: Way, first: Sequence[object], second: Sequence[object]) -> None:
         """Vary the tensors that the arguments of two calls have in common, until `end`; `apply` varies the others."""
         self.end()
-        again = {_place_of(tensor) for tensor in variable_tensors(second)}
+        again = {_place_of(tensor) for tensor in tensors_for(way, second)}
         self.way = way
-        for number, tensor in enumerate(variable_tensors(first)):
+        for number, tensor in enumerate(tensors_for(way, first)):
             if _place_of(tensor) in again and _place_of(tensor) not in self.lasting:
                 self.lasting[_place_of(tensor)] = vary(tensor, way, number)
 
+    def begin_with_setup(self, way: Way, fresh: Callable[[], Sequence[object]]) -> None:
+        """Vary as `begin` does, where `fresh` makes the arguments of each call, and may fill the same memory again."""
+        first = fresh()
+        again = {_place_of(tensor) for tensor in tensors_in(fresh())}
+        common = [tensor for tensor in tensors_for(way, first) if _place_of(tensor) in again]
+        given = {_place_of(tensor): (checksum(tensor), _dense(tensor).clone()) for tensor in common}
+        self.begin(way, first, common)
+        varied = {_place_of(tensor): checksum(tensor) for tensor in common}
+        for tensor in tensors_in(fresh()):
+            place = _place_of(tensor)
+            if place in self.lasting and (now := checksum(tensor)) != varied[place]:
+                del self.lasting[place]
+                before, values = given[place]
+                if now != before:
+                    self.left.add(place)
+                    with _writing(tensor):
+                        _dense(tensor).data.copy_(values)
+
     def apply(self, arguments: Sequence[object]) -> None:
-        """Vary the arguments that were made for one call alone; they are not put back."""
-        if self.way != "as given":
-            for number, tensor in enumerate(variable_tensors(arguments)):
-                if _place_of(tensor) not in self.lasting:
-                    vary(tensor, self.way, number)
+        """Vary the arguments that were made, or filled, for one call alone; they are not put back."""
+        if self.way == "as given":
+            return
+        for number, tensor in enumerate(tensors_for(self.way, arguments)):
+            if _place_of(tensor) not in self.lasting and _place_of(tensor) not in self.left:
+                vary(tensor, self.way, number)
 
     def end(self) -> None:
         """Put the tensors back, and vary nothing more."""
         while self.lasting:
             self.lasting.popitem()[1]()
+        self.left.clear()
         self.way = "as given"
 
 
@@ -61,24 +96,64 @@ def _place_of(tensor: "torch.Tensor") -> TensorPlace:
     return tensor.data_ptr(), tuple(tensor.shape), tensor.stride()
 
 
-def variable_tensors(arguments: Sequence[object]) -> list["torch.Tensor"]:
-    """Return the tensors among arguments that can be varied, each once."""
+def tensors_in(arguments: Sequence[object]) -> list["torch.Tensor"]:
+    """Return the plain dense tensors among arguments, each once."""
     import torch
 
     leaves = {id(leaf): leaf for _, leaf in flatten(tuple(arguments)) if isinstance(leaf, torch.Tensor)}
-    return [leaf for leaf in leaves.values() if is_variable(leaf)]
+    return [leaf for leaf in leaves.values() if _is_plain(leaf)]
+
+
+def tensors_for(way: Way, arguments: Sequence[object]) -> list["torch.Tensor"]:
+    """Return the tensors among arguments that can be varied in a way, each once."""
+    found = [tensor for tensor in tensors_in(arguments) if _is_writable(_dense(tensor))]
+    if way in INTEGER_WAYS:
+        return [tensor for tensor in found if not _has_fractions(tensor) and not _is_ascending(_dense(tensor))]
+    return [tensor for tensor in found if _has_fractions(tensor)]
+
+
+def variable_tensors(arguments: Sequence[object]) -> list["torch.Tensor"]:
+    """Return the floating-point tensors among arguments that can be written line by line, each once."""
+    return [tensor for tensor in tensors_in(arguments) if is_variable(tensor)]
 
 
 def is_variable(tensor: "torch.Tensor") -> bool:
     """Tell whether a tensor is dense, of floating-point numbers, and can be written element by element."""
+    if not _is_plain(tensor) or tensor.is_inference() or (tensor.is_floating_point() and tensor.element_size() == 1):
+        return False
+    return _has_fractions(tensor) and _is_writable(tensor)
+
+
+def _is_plain(tensor: "torch.Tensor") -> bool:
     import torch
 
-    if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or tensor.layout is not torch.strided:
+    plain = type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout is torch.strided
+    return plain and not (tensor.is_meta or tensor.is_quantized or tensor.is_conj())
+
+
+def _has_fractions(tensor: "torch.Tensor") -> bool:
+    return tensor.is_complex() or tensor.is_floating_point()
+
+
+def _is_writable(tensor: "torch.Tensor") -> bool:
+    return tensor.numel() >= 2 and not _may_overlap_itself(tensor)
+
+
+def _is_ascending(tensor: "torch.Tensor") -> bool:
+    """Tell whether integers never decrease along any dimension: offsets of sequences do not, nor do positions."""
+    import torch
+
+    if tensor.dtype is torch.bool:
         return False
-    if tensor.is_meta or tensor.is_inference() or tensor.is_quantized or tensor.is_conj() or tensor.numel() < 2:
-        return False
-    has_values = tensor.is_complex() or (tensor.is_floating_point() and tensor.element_size() > 1)
-    return has_values and not _may_overlap_itself(tensor)
+    if tensor.dtype in (torch.uint16, torch.uint32, torch.uint64):  # torch cannot compare these everywhere
+        tensor = tensor.to(torch.int64)
+    pairs = [(tensor.narrow(at, 0, size - 1), tensor.narrow(at, 1, size - 1)) for at, size in enumerate(tensor.shape)]
+    return all(bool((low <= high).all()) for low, high in pairs)
+
+
+def _dense(tensor: "torch.Tensor") -> "torch.Tensor":
+    """Return a tensor without the dimensions that it was expanded by: one element for each address."""
+    return tensor[tuple(slice(0, 1) if stride == 0 else slice(None) for stride in tensor.stride())]
 
 
 def _may_overlap_itself(tensor: "torch.Tensor") -> bool:
@@ -94,22 +169,44 @@ def _may_overlap_itself(tensor: "torch.Tensor") -> bool:
 
 def vary(tensor: "torch.Tensor", way: Way, number: int) -> Undo:
     """Change a tensor in place, the one of this number among the arguments; return what changes it back."""
-    values = tensor.data  # writes to it are not counted as the tensor's
-    rows = values.transpose(0, _first_long_dimension(values))
-    if way == "partly levelled":
-        return _level(rows)
     if way == "partly turned round" and number % 2:
         return lambda: None
-    turn_round(rows)
-    return lambda: turn_round(rows)
+    with _writing(tensor):
+        rows = _rows_of(tensor, way)
+        undo = _level(rows) if way in ("partly levelled", "levelled integer") else turn_round(rows)
+
+    def put_back() -> None:
+        with _writing(tensor):
+            undo()
+
+    return put_back
+
+
+def _writing(tensor: "torch.Tensor") -> AbstractContextManager[Any]:
+    """Return the context in which a tensor may be written to."""
+    import torch
+
+    return torch.inference_mode() if tensor.is_inference() else nullcontext()
+
+
+def _rows_of(tensor: "torch.Tensor", way: Way) -> "torch.Tensor":
+    """Return a view whose rows are to change places: along the first dimension, of integers along the longest."""
+    import torch
+
+    values = _dense(tensor).data  # writes to it are not counted as the tensor's
+    if values.element_size() == 1 or not _has_fractions(values):  # of some dtypes torch moves the bits alone
+        words = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+        values = values.view(words[values.element_size()])
+    lengths = list(values.shape)
+    return values.transpose(0, lengths.index(max(lengths)) if way in INTEGER_WAYS else _first_long_dimension(values))
 
 
 def _first_long_dimension(tensor: "torch.Tensor") -> int:
     return next(dimension for dimension, length in enumerate(tensor.shape) if length > 1)
 
 
-def turn_round(rows: "torch.Tensor") -> None:
-    """Reverse the order of the rows in place, a chunk at a time; a second call puts them back."""
+def turn_round(rows: "torch.Tensor") -> Undo:
+    """Reverse the order of the rows in place, a chunk at a time; return what puts them back: the same."""
     number = rows.shape[0]
     step = max(1, CHUNK_ELEMENTS * number // rows.numel())
     for start in range(0, number // 2, step):
@@ -118,6 +215,7 @@ def turn_round(rows: "torch.Tensor") -> None:
         kept = front.flip(0)
         front.copy_(back.flip(0))
         back.copy_(kept)
+    return lambda: turn_round(rows)
 
 
 def _level(rows: "torch.Tensor") -> Undo:

@@ -96,8 +96,8 @@ def _take_looks(
     return taken
 
 
-def take_once_more(match: Match, timer: Timer, taken: Interleaved) -> None:
-    """Take one more round, whose times do not count; raise KernelsDiffer where it launches other kernels.
+def take_once_more(match: Match, timer: Timer, taken: Interleaved) -> Interleaved:
+    """Return one more round, whose times do not count; raise KernelsDiffer where it launches other kernels.
 
     The calls cannot tell it from those that count.
     """
@@ -105,6 +105,7 @@ def take_once_more(match: Match, timer: Timer, taken: Interleaved) -> None:
     again = Interleaved({name: Sample(sample.reps[:1]) for name, sample in taken.samples.items()})
     unwatched = Instrument(timer, lambda: NO_READING, Pacing(None))
     take_rounds(unwatched, arms, match.orders(1), again, 0.0, again=False)
+    return again
 
 
 def next_look(match: Match, plan: Plan, taken: int, cost_s: float, left_s: float) -> int | None:

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -24,6 +24,7 @@ from pytest_gpubench.bench.integrity import (
     traffic_of,
 )
 from pytest_gpubench.bench.outputs import OutputRecorder
+from pytest_gpubench.bench.pace import Pace
 from pytest_gpubench.bench.work import check_work
 from pytest_gpubench.correctness import Tolerance, Variation
 from pytest_gpubench.correctness.memory import length_of_union, moved_bytes
@@ -631,10 +632,17 @@ def test_other_values(make: Callable[..., object], raised: type[Exception] | Non
         (torch.abs, torch.ones(4), None),
         (torch.sum, torch.zeros(4), None),
         (torch.sum, torch.ones(4), None),
-        (torch.log, torch.tensor([0.0, 1.0, 2.0]), None),  # not finite, whatever the order
+        (torch.log, torch.tensor([0.0, 1.0, 2.0]), "turned round"),  # as infinite as before
+        (lambda x: 1 / (x - x[0] + 1), torch.tensor([2.0, 1.0, 3.0]), "turned round"),
+        (lambda x: x / (x[0] - 2), torch.tensor([1.0, 1.0, 2.0]), "partly levelled"),  # turned round it is infinite
         (torch.linalg.cholesky, torch.eye(3), None),  # turned round or levelled it is not positive
-        (double, torch.arange(4), None),
+        (double, torch.arange(4), None),  # offsets, maybe
+        (double, torch.tensor([3, 1, 2]), "turned round integer"),
+        (lambda x: x.sort().values, torch.tensor([3, 1, 2]), "levelled integer"),
+        (lambda x: x + 0, torch.tensor([True, False]), "turned round integer"),
         (double, torch.ones(4, dtype=torch.float8_e4m3fn), None),
+        (double, torch.arange(4.0).to(torch.float8_e4m3fn), "turned round"),
+        (double, torch.arange(4.0).view(4, 1).expand(4, 4), "turned round"),
         (lambda x: x.shape[0], torch.arange(4.0), None),
         (lambda x: x.nonzero(), torch.arange(4.0), "turned round"),
     ],
@@ -729,3 +737,130 @@ def test_what_has_no_number_is_noted(error: Exception, noted: bool) -> None:
     assert found == ({"a": [Outcome.INVALID], "b": [Outcome.INVALID]} if noted else {})
     assert all(each.role == "candidate" and each.timing.unmeasured == "no" for each in test.measurements)
     assert all(verdict.sentence == "no" for each in test.measurements for verdict in each.verdicts)
+
+
+# tolerances that hide a change
+
+
+@pytest.mark.parametrize(
+    ("function", "tolerance", "raised"),
+    [
+        (lambda x: x.mean() * 100, Tolerance(0.5, 1000), True),
+        (lambda x: x.mean() * 100, Tolerance(0, 1e-5), False),
+        (lambda x: x.amax() + 0 * x.sum(), Tolerance(0.5, 1000), False),  # nothing changes
+        (lambda x: x.mean() * 1e-7, Tolerance(), False),  # the dtype's own
+        (double, Tolerance(0.5, 1000), True),
+    ],
+)
+def test_a_tolerance_that_hides_other_values(
+    function: Callable[..., object], tolerance: Tolerance, raised: bool
+) -> None:
+    agreement = replace(agreement_of(function, torch.tensor([4.0, 1.0, 1.0])), tolerance=tolerance)
+    with (
+        pytest.raises(
+            UnfairComparison, match=r"^out of the reference changes by .*, which rtol=0.5 and atol=1000 allow"
+        )
+        if raised
+        else nullcontext(),
+        agreement.other_values(agreement.run_reference()),
+    ):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("function", "inputs", "noted"),
+    [
+        (double, torch.arange(4.0), False),
+        (torch.abs, torch.ones(4), True),
+        (lambda x: torch.ones(2), torch.ones(4), True),
+    ],
+)
+def test_inputs_that_cannot_be_varied_are_a_remark(
+    function: Callable[..., object], inputs: torch.Tensor, noted: bool
+) -> None:
+    agreement = agreement_of(function, inputs)
+    with agreement.other_values(agreement.run_reference()) as differ:
+        assert differ is not noted
+    assert bool(agreement.remarks) is noted
+    assert all("returned the same when the values of its inputs were to change" in each for each in agreement.remarks)
+
+
+@pytest.mark.parametrize(
+    ("outputs", "raised", "noted"),
+    [
+        (torch.full((3,), 1e-6), True, False),
+        ((torch.full((3,), 1e-6), torch.zeros(2)), True, False),
+        ((torch.full((3,), 1e-6), torch.ones(2)), False, True),
+        ((torch.full((3,), 1e-6), torch.arange(2)), False, True),
+        (torch.zeros(3), False, False),
+        (torch.ones(3), False, False),
+        (torch.arange(3.0), False, False),
+        (3, False, False),
+    ],
+)
+def test_outputs_that_zeros_would_match(outputs: object, raised: bool, noted: bool) -> None:
+    agreement = agreement_of(lambda: outputs)
+    with (
+        pytest.raises(
+            UnfairComparison, match=r"^a candidate that computes nothing would pass: .* would tell \(or golden"
+        )
+        if raised
+        else nullcontext()
+    ):
+        agreement.refuse_flat(agreement.run_reference())
+    assert bool(agreement.remarks) is noted
+    replace(agreement, golden="float64").refuse_flat(agreement.run_reference())
+
+
+# the pace with other values
+
+
+def pace_of(play: Callable[[str, bool, int], float]) -> tuple[Pace, Interleaved]:
+    """Return the pace of calls that take so long, by arm, whether values are varied, and the number of that change."""
+    x = torch.arange(4.0)
+    agreement = agreement_of(double, x)
+    agreement.vary("turned round")
+    changes: list[tuple[bool, int]] = []
+
+    def take(name: str, number: int) -> Rep:
+        varied = x[0].item() == 3
+        if not changes or changes[-1][0] is not varied:
+            changes.append((varied, 0))
+        is_first = changes[-1][1] < 2
+        changes[-1] = (varied, changes[-1][1] + 1)
+        return rep(play(name, is_first, len(changes)), "ab")
+
+    timer, match = ArmsTimer(Clock(), take), match_of()
+    taken = taken_before()
+    return Pace(agreement, match, timer, taken), take_once_more(match, timer, taken)
+
+
+@pytest.mark.parametrize(
+    ("play", "raised"),
+    [
+        (lambda name, is_first, change: 100.0, False),
+        (lambda name, is_first, change: 120.0 if name == "c" and is_first else 100.0, False),
+        (lambda name, is_first, change: 130.0 if name == "c" and is_first else 100.0, True),
+        (lambda name, is_first, change: 130.0 if name == "c" else 100.0, False),  # it has become slower for good
+        (lambda name, is_first, change: 130.0 if name == "c" and change == 1 else 100.0, False),  # by chance
+        (lambda name, is_first, change: 130.0 if name == "c" and change < 4 else 100.0, False),
+        (lambda name, is_first, change: 130.0 if is_first else 100.0, False),  # the reference too
+        (lambda name, is_first, change: 1000.0 if name == "r" and is_first else 100.0, False),
+    ],
+)
+def test_a_candidate_that_is_slower_whenever_its_inputs_change(play: Any, raised: bool) -> None:
+    pace, varied = pace_of(play)
+    with (
+        pytest.raises(InvalidResult, match=r"^c took 130.0 us when the values of its inputs had changed, and usually")
+        if raised
+        else nullcontext()
+    ):
+        pace.check(["c"], varied)
+
+
+@pytest.mark.parametrize(("call_us", "raised"), [(1.9, False), (2.4, True)])
+def test_a_microsecond_more_is_no_suspicion(call_us: float, raised: bool) -> None:
+    pace, varied = pace_of(lambda name, is_first, change: call_us if name == "c" and is_first else 1.0)
+    pace = replace(pace, taken=Interleaved({name: Sample([rep(1, "ab")] * 40) for name in "rc"}))
+    with pytest.raises(InvalidResult) if raised else nullcontext():
+        pace.check(["c"], varied)

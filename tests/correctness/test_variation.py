@@ -11,12 +11,22 @@ from hypothesis import strategies as st
 from pytest_gpubench.bench.agreement import VariedArguments
 from pytest_gpubench.correctness import variation
 from pytest_gpubench.correctness.snapshot import checksum
-from pytest_gpubench.correctness.variation import Variation, Way, is_variable, turn_round, variable_tensors, vary
-from tests.correctness.samples import COMPLEX, FLOAT8, FLOATS, INTEGERS, layouts, names, shapes
+from pytest_gpubench.correctness.variation import (
+    INTEGER_WAYS,
+    Variation,
+    Way,
+    is_variable,
+    tensors_for,
+    turn_round,
+    variable_tensors,
+    vary,
+)
+from tests.correctness.samples import COMPLEX, FLOATS, INTEGERS, layouts, names, shapes
 
 WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-ways = st.sampled_from(Variation.WAYS)
-"""All ways to vary."""
+FRACTION_WAYS: tuple[Way, ...] = tuple(way for way in Variation.WAYS if way not in INTEGER_WAYS)
+ways = st.sampled_from(FRACTION_WAYS)
+"""All ways to vary floating-point tensors."""
 
 
 class Own(torch.Tensor):
@@ -174,7 +184,7 @@ def test_no_value_appears_that_was_not_there(
     assert set(tensor.flatten().tolist()) <= set(before)
 
 
-@pytest.mark.parametrize("way", Variation.WAYS)
+@pytest.mark.parametrize("way", FRACTION_WAYS)
 @pytest.mark.parametrize(
     "views",
     [
@@ -198,7 +208,7 @@ def test_inputs_that_share_memory_are_put_back(way: Way, views: Callable[[torch.
 def test_a_leaf_that_requires_a_gradient_is_varied_unseen() -> None:
     x = torch.randn(6, requires_grad=True)
     product = (x * x).sum()
-    varied, way = Variation(), Variation.WAYS[-1]
+    varied, way = Variation(), FRACTION_WAYS[-1]
     varied.begin(way, (x,), (x,))
     product.backward()  # type: ignore[no-untyped-call] # torch would refuse, had it seen a write
     assert x.grad is not None
@@ -223,24 +233,18 @@ def test_nan_moves_with_its_row(way: Way, where: list[int], dtype: torch.dtype) 
 # what is left alone
 
 
-def inference_tensor() -> torch.Tensor:
-    with torch.inference_mode():
-        return torch.randn(4)
-
-
 @pytest.mark.parametrize(
     "tensor",
     [
-        *[torch.ones(4, dtype=torch.float32).to(dtype) for dtype in (*INTEGERS, *FLOAT8, torch.bool)],
+        *[torch.arange(4).to(dtype) for dtype in INTEGERS],
+        torch.arange(4, dtype=torch.int32).reshape(2, 2).t(),
         torch.randn(1),
         torch.randn(()),
         torch.randn(0),
         torch.randn(1, 1).expand(1, 4),
-        torch.randn(4, 1).expand(4, 4),
         torch.randn(4, device="meta"),
         torch.randn(4).to_sparse(),
         torch.randn(4).as_subclass(Own),
-        inference_tensor(),
     ],
     ids=lambda tensor: f"{type(tensor).__name__}-{tensor.dtype}-{tuple(tensor.shape)}-{tensor.layout}",
 )
@@ -297,6 +301,122 @@ def test_what_overlaps_itself_is_untouched(tensor: torch.Tensor, way: Way) -> No
 def test_what_is_varied(tensor: torch.Tensor) -> None:
     assert is_variable(tensor)
     assert len(variable_tensors((tensor, [tensor], {"again": {"and": tensor}}))) == 1
+
+
+def made_in_inference_mode() -> torch.Tensor:
+    with torch.inference_mode():
+        return torch.arange(4.0)
+
+
+UNUSUAL: dict[str, Callable[[], torch.Tensor]] = {
+    "float8": lambda: torch.tensor([0.0, 1, 2, 3]).to(torch.float8_e4m3fn),
+    "expanded": lambda: torch.arange(4.0).view(4, 1).expand(4, 3),
+    "expanded twice": lambda: torch.arange(4.0).view(1, 4, 1).expand(2, 4, 3),
+    "inference": made_in_inference_mode,
+    "expanded float8": lambda: torch.tensor([0.0, 1, 2, 3]).to(torch.float8_e5m2).view(4, 1).expand(4, 2),
+}
+
+
+@pytest.mark.parametrize("kind", UNUSUAL)
+@pytest.mark.parametrize("way", FRACTION_WAYS)
+def test_unusual_tensors_are_varied_and_put_back(kind: str, way: Way) -> None:
+    tensor = UNUSUAL[kind]()
+    before = tensor.float().tolist()
+    varied = Variation()
+    varied.begin(way, (tensor,), (tensor,))
+    dimension = tensor.shape.index(4)
+    first = [torch.select(tensor.float(), dimension, at).reshape(-1)[0].item() for at in range(4)]
+    assert first == ([0, 0, 0, 0] if way == "partly levelled" else [3, 2, 1, 0])
+    varied.end()
+    assert tensor.float().tolist() == before
+
+
+@pytest.mark.parametrize("dtype", [*INTEGERS, torch.bool])
+@pytest.mark.parametrize(
+    ("way", "expected"),
+    [
+        ("turned round", [1, 0, 1, 0, 0]),
+        ("partly levelled", [1, 0, 1, 0, 0]),
+        ("turned round integer", [0, 0, 1, 0, 1]),
+        ("levelled integer", [1, 1, 1, 1, 1]),
+    ],
+)
+def test_integers_and_bools_have_ways_of_their_own(dtype: torch.dtype, way: Way, expected: list[int]) -> None:
+    tensor, floats = torch.tensor([1, 0, 1, 0, 0]).to(dtype), torch.arange(5.0)
+    varied = Variation()
+    varied.begin(way, (tensor, floats), (tensor, floats))
+    assert tensor.tolist() == expected
+    assert (floats.tolist() == [0, 1, 2, 3, 4]) is (way in INTEGER_WAYS)
+    varied.end()
+    assert tensor.tolist() == [1, 0, 1, 0, 0]
+
+
+@pytest.mark.parametrize("shape", [(2, 5), (5, 2)])
+def test_integers_change_places_along_their_longest_dimension(shape: tuple[int, int]) -> None:
+    """Rows and columns of a sparse matrix are two rows of indices, or two columns: neither may get the other's."""
+    indices = torch.stack([torch.tensor([3, 1, 4, 1, 5]), torch.tensor([92, 65, 35, 89, 79])])
+    indices = indices if shape[0] == 2 else indices.t().contiguous()
+    for way in INTEGER_WAYS:
+        turned = indices.clone()
+        vary(turned, way, 0)
+        rows = turned if shape[0] == 2 else turned.t()
+        assert set(rows[0].tolist()) <= {1, 3, 4, 5}
+        assert not torch.equal(turned, indices)
+
+
+@pytest.mark.parametrize(
+    ("tensor", "is_left"),
+    [
+        (torch.tensor([0, 3, 3, 9], dtype=torch.int32), True),
+        (torch.tensor([0, 3, 2, 9], dtype=torch.int32), False),
+        (torch.tensor([[0, 1], [1, 2]]), True),
+        (torch.tensor([[0, 1], [2, 1]]), False),
+        (torch.tensor([2, 1], dtype=torch.uint32), False),
+        (torch.tensor([False, True]), False),
+        (torch.tensor(3), True),
+    ],
+)
+def test_integers_that_may_be_offsets_are_left_alone(tensor: torch.Tensor, is_left: bool) -> None:
+    assert (not tensors_for("turned round integer", (tensor,))) is is_left
+
+
+# what setup fills again
+
+
+@pytest.mark.parametrize("returns", ["the buffer", "nothing"])
+def test_a_buffer_that_setup_fills_is_varied_in_every_call(returns: str) -> None:
+    x, buffer, fixed = torch.arange(4.0), torch.empty(4), torch.arange(3.0)
+
+    def refill() -> object:
+        buffer.copy_(x)
+        return (buffer, fixed) if returns == "the buffer" else None
+
+    arguments = VariedArguments(() if returns == "the buffer" else (buffer, fixed), {}, refill)
+    arguments.variation.begin_with_setup("turned round", lambda: super(VariedArguments, arguments).fresh())
+    for _ in range(3):
+        arguments.fresh()
+        assert (buffer.tolist(), fixed.tolist()) == ([3, 2, 1, 0], [2, 1, 0])
+        buffer.mul_(2)  # in place, as the function may
+    arguments.variation.end()
+    arguments.fresh()
+    assert (buffer.tolist(), fixed.tolist()) == ([0, 1, 2, 3], [0, 1, 2])
+
+
+def test_a_buffer_that_setup_fills_in_part_is_left_alone() -> None:
+    """Turned round again and again, every second call would get other values than the first."""
+    buffer = torch.arange(4.0)
+
+    def refill() -> tuple[torch.Tensor]:
+        buffer[:1].zero_()
+        return (buffer,)
+
+    arguments = VariedArguments((), {}, refill)
+    arguments.variation.begin_with_setup("turned round", lambda: super(VariedArguments, arguments).fresh())
+    for _ in range(3):
+        arguments.fresh()
+        assert buffer.tolist() == [0, 1, 2, 3]
+    arguments.variation.end()
+    assert buffer.tolist() == [0, 1, 2, 3]
 
 
 # call by call

@@ -1,0 +1,74 @@
+"""The pace of a candidate whose inputs hold other values: one that knows its inputs again is slower for new ones."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pytest_gpubench.bench.agreement import Agreement
+from pytest_gpubench.errors import InvalidResult
+from pytest_gpubench.timing.base import Timer
+from pytest_gpubench.timing.comparison import Match, take_once_more
+from pytest_gpubench.timing.rounds import Interleaved
+from pytest_gpubench.units import format_time
+
+__tracebackhide__ = True
+
+SLOWER = 1.25
+"""A first call with other values that takes more than so many times the usual is suspected, and tried again."""
+SLACK_US = 1.0
+TRIALS = 3
+"""Trials after the first, all of which have to be slower: chance makes one slow, and not each."""
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Compare the first call of each arm after its inputs changed with its other calls."""
+
+    agreement: Agreement
+    match: Match
+    timer: Timer
+    taken: Interleaved
+
+    def check(self, names: Sequence[str], varied: Interleaved) -> None:
+        """Raise InvalidResult for a candidate that takes longer whenever the values of its inputs change.
+
+        varied: the round that was taken right after they changed.
+        """
+        if not self.timer.sees_kernels:
+            return
+        usual_us = {name: _usual_us(sample.samples_us) for name, sample in self.taken.samples.items()}
+        found_us = _first_us(varied)
+        for name in names:
+            if self._is_slower(name, found_us, usual_us) and all(self._is_slower_again(name) for _ in range(TRIALS)):
+                raise InvalidResult(
+                    f"{name} took {format_time(found_us[name])} when the values of its inputs had changed, and usually "
+                    f"takes {format_time(usual_us[name])}: does it remember results on the GPU? If its time depends on "
+                    "the values, give vary=False"
+                )
+
+    def _is_slower(self, name: str, found_us: dict[str, float], usual_us: dict[str, float]) -> bool:
+        """Tell whether a candidate slowed down by more than the reference did."""
+        reference = self.match.reference
+        allowed = SLOWER * max(1.0, found_us[reference] / usual_us[reference])
+        return found_us[name] > allowed * usual_us[name] + SLACK_US
+
+    def _is_slower_again(self, name: str) -> bool:
+        """Compare a first call with other values with a first call with values that were there before."""
+        variation = self.agreement.variation
+        way = variation.way
+        variation.end()
+        self._take()
+        usual_us = self._take()
+        self.agreement.vary(way)
+        return self._is_slower(name, self._take(), usual_us)
+
+    def _take(self) -> dict[str, float]:
+        return _first_us(take_once_more(self.match, self.timer, self.taken))
+
+
+def _first_us(taken: Interleaved) -> dict[str, float]:
+    return {name: first for name, (first, _) in taken.rounds[0].items()}
+
+
+def _usual_us(samples_us: Sequence[float]) -> float:
+    """Return the time that nine of ten calls do not exceed."""
+    return sorted(samples_us)[9 * (len(samples_us) - 1) // 10]

@@ -1,0 +1,95 @@
+"""Outputs that a single number matches within the tolerance: a function that computes nothing would pass."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pytest_gpubench.correctness.chunks import blocks_of
+from pytest_gpubench.correctness.leaves import flatten, tensors_of
+from pytest_gpubench.correctness.tolerance import Tolerance, is_exact
+
+if TYPE_CHECKING:
+    import torch
+
+__tracebackhide__ = True
+
+
+@dataclass(frozen=True)
+class Extent:
+    """The least and the largest element of an output, and its tolerance."""
+
+    name: str
+    low: float
+    high: float
+    rtol: float
+    atol: float
+
+    @property
+    def is_constant(self) -> bool:
+        """True if all elements are equal."""
+        return self.low == self.high
+
+    @property
+    def allows_zeros(self) -> bool:
+        """True if zeros would pass."""
+        return max(abs(self.low), abs(self.high)) * (1 - self.rtol) <= self.atol
+
+    @property
+    def is_flat(self) -> bool:
+        """True if one number would pass for all elements, though they are not all equal, or for none of them is 0."""
+        if self.is_constant:
+            return self.allows_zeros and self.low != 0
+        return self._highest_allowed() >= self._lowest_allowed()
+
+    def _highest_allowed(self) -> float:
+        return self.low + self.atol + self.rtol * abs(self.low)
+
+    def _lowest_allowed(self) -> float:
+        return self.high - self.atol - self.rtol * abs(self.high)
+
+    @property
+    def sentence(self) -> str:
+        """What passes, and a tolerance that it would not."""
+        number = 0.0 if self.allows_zeros else (self._highest_allowed() + self._lowest_allowed()) / 2
+        spread = max(abs(self.low), abs(self.high)) if self.allows_zeros else self.high - self.low
+        return (
+            f"{self.name} lies between {self.low:.3g} and {self.high:.3g}, so that {number:.3g} everywhere is within "
+            f"rtol={self.rtol:.2g} and atol={self.atol:.2g}; rtol=0, atol={spread / 10:.1g} would tell"
+        )
+
+
+def extents_of(outputs: object, tolerance: Tolerance) -> list[Extent]:
+    """Return the extent of each floating-point output that is finite and not empty, and of each integer one."""
+    return list(_extents(outputs, tolerance))
+
+
+def _extents(outputs: object, tolerance: Tolerance) -> Iterator[Extent]:
+    leaves = flatten(outputs)
+    for name, leaf in leaves:
+        if isinstance(leaf, float):
+            import torch
+
+            yield Extent(name, leaf, leaf, *tolerance.of(torch.float64))
+    for name, tensor in tensors_of(leaves):
+        if tensor.numel() and not tensor.is_meta:
+            limits = (0.0, 0.0) if is_exact(tensor.dtype) else tolerance.of(tensor.dtype)
+            yield Extent(name, *_least_and_largest(tensor), *limits)
+
+
+def _least_and_largest(tensor: "torch.Tensor") -> tuple[float, float]:
+    """Return the least and the largest element; NaN for both if there is one, as of no number."""
+    import torch
+
+    dense = torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
+    pairs = [torch.aminmax(_comparable(dense[block])) for block in blocks_of(dense)]
+    low, high = torch.stack([pair.min for pair in pairs]).min(), torch.stack([pair.max for pair in pairs]).max()
+    return float(low), float(high)
+
+
+def _comparable(chunk: "torch.Tensor") -> "torch.Tensor":
+    """Return a chunk in a dtype that torch can compare in."""
+    import torch
+
+    if chunk.dtype.is_floating_point:
+        return chunk.to(torch.float32) if chunk.element_size() == 1 else chunk
+    return chunk.to(torch.float64)
