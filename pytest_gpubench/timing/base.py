@@ -113,9 +113,9 @@ class Timer(ABC):
         """Return the time in seconds that reps are paid with: a measurement takes as many as its budget allows."""
         return time.perf_counter()
 
-    def calibrate(self, call: Call, reps: Sequence[Rep], idle_s: float) -> bool:
-        """Learn from a call's reps at rest how the timer itself changes its time; return whether later reps differ."""
-        return False
+    def calibrate(self, call: Call, reps: Sequence[Rep], idle_s: float) -> Sequence[Rep]:
+        """Learn, given a call's reps at rest, what the timer adds to its time; return them as they are without that."""
+        return reps
 
     @abstractmethod
     def session(self) -> Session:

@@ -20,7 +20,7 @@ from pytest_gpubench.timing.l2flush import make_flush
 from pytest_gpubench.timing.pacing import rest
 from pytest_gpubench.timing.sentinels import check_triton, sentinels_of
 from pytest_gpubench.timing.startup import begin_startup, wait_for_startup
-from pytest_gpubench.timing.tax import Laptimer, Taxes
+from pytest_gpubench.timing.tax import Laptimer, Taxes, untaxed
 from pytest_gpubench.timing.windows import FLUSHES, split_reps
 from pytest_gpubench.units import count
 
@@ -49,9 +49,10 @@ class ProfilerTimer(Timer):
         """Return a new profiler session; it starts when it is entered."""
         return ProfilerSession(self)
 
-    def calibrate(self, call: Call, reps: Sequence[Rep], idle_s: float) -> bool:
-        """Learn the tracing tax of a call, which is taken off all later reps; return whether there is one."""
-        return self.taxes.learn(call, reps, idle_s) > 0
+    def calibrate(self, call: Call, reps: Sequence[Rep], idle_s: float) -> Sequence[Rep]:
+        """Learn the tracing tax of a call, which is taken off these reps and all later ones."""
+        tax = self.taxes.learn(call, reps, idle_s)
+        return [untaxed(rep, tax) for rep in reps]
 
 
 class ProfilerSession(Session):
@@ -105,15 +106,11 @@ class ProfilerSession(Session):
                 f"the profiler recorded nothing, not even gpu_bench's own kernels: {who_holds_cupti()}"
             )
         windows = split_reps(self.records, self.taken, self.timer.flush_kernel)
-        taxes = map(self.timer.taxes.of, self.taken)
-        return [rep_of(*each) for each in zip(windows, self.clocks, taxes, strict=True)]
-
-
-def rep_of(window: Sequence[Record], clock_mhz: float | None, tax: float) -> Rep:
-    """Return a rep whose time is the sum of its records, less the tracing tax."""
-    traced_us = sum(record.duration_ns for record in window) / 1e3
-    flags = (f"traced +{100 * tax:.1f} %",) if tax else ()
-    return Rep(traced_us / (1 + tax), tuple(window), clock_mhz, flags)
+        traced = [
+            Rep(sum(record.duration_ns for record in window) / 1e3, tuple(window), clock)
+            for window, clock in zip(windows, self.clocks, strict=True)
+        ]
+        return [untaxed(rep, self.timer.taxes.of(call)) for rep, call in zip(traced, self.taken, strict=True)]
 
 
 def open_profile() -> Any:

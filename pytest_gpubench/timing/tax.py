@@ -9,7 +9,7 @@ import statistics
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pytest_gpubench.errors import MeasurementError
 from pytest_gpubench.timing.base import Call, Rep, Session
@@ -32,6 +32,13 @@ ROUNDS = 3
 """The rounds of reps in a session and outside: one shows whether there may be a tax, all of them how much."""
 ALIKE = 0.03
 """Calls of the same kernels whose times differ by no more pay the same tax: it leaves their ratio alone."""
+
+
+def untaxed(rep: Rep, tax: float) -> Rep:
+    """Return a traced rep less its tax, a share of the time without; its records stay as traced."""
+    if not tax:
+        return rep
+    return replace(rep, elapsed_us=rep.elapsed_us / (1 + tax), flags=(*rep.flags, f"traced +{100 * tax:.1f} %"))
 
 
 @dataclass

@@ -202,10 +202,11 @@ def pass_until_rest(instrument: Instrument, call: Call, plain: Warmth) -> Warmth
             passes.take(instrument, call, PROBE_REPS if passes.call_us < SLOW_CALL_US else SLOW_PASS_REPS)
             if passes.rested and passes.clock_rested:
                 break
-        reps = passes.sample.reps
-        calibrated = passes.rested and instrument.timer.calibrate(call, reps, instrument.pacing.idle_s(reps))
+        if passes.rested:
+            reps = passes.sample.reps
+            passes.sample.reps = [*instrument.timer.calibrate(call, reps, instrument.pacing.idle_s(reps))]
     if passes.rested:
-        sample = Sample() if passes.sample.throttle_mask or calibrated else passes.sample
+        sample = Sample() if passes.sample.throttle_mask else passes.sample
         return Warmth(passes.calls, passes.call_us, passes.cost_s, sample=sample)
     if isinstance(passes.failure, IncompleteRecords):
         raise passes.failure

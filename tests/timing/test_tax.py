@@ -1,15 +1,26 @@
 """The tracing tax: found where tracing lengthens a call, taken off its reps, and left alone where it cannot be told."""
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 
-from pytest_gpubench.timing.base import Call, Record, Rep, Session
+from pytest_gpubench.gpu.device import cpu_device
+from pytest_gpubench.timing.base import Call, Rep, Session
 from pytest_gpubench.timing.events import HOST_BOUND
-from pytest_gpubench.timing.profiler import rep_of
-from pytest_gpubench.timing.tax import ALIKE, LEAST_CALL_US, LEAST_TAX, MOST_CALL_US, MOST_TAX, REPS, Laptimer, Taxes
+from pytest_gpubench.timing.tax import (
+    ALIKE,
+    LEAST_CALL_US,
+    LEAST_TAX,
+    MOST_CALL_US,
+    MOST_TAX,
+    REPS,
+    Laptimer,
+    Taxes,
+    untaxed,
+)
 from pytest_gpubench.timing.warmup import warm_up
 from tests.timing.fakes import Clock, FakeTimer, call_of, instrument_of, rep
 
@@ -121,25 +132,12 @@ def test_the_same_kernels_pay_the_same_tax(kernels: str, traced_us: float, same:
 
 
 def test_a_rep_is_its_records_less_the_tax() -> None:
-    window = [Record("a", "kernel", 0, 104_000)]
-    assert rep_of(window, None, 0.04) == Rep(100.0, tuple(window), None, ("traced +4.0 %",))
-    assert rep_of(window, None, 0.0) == Rep(104.0, tuple(window))
+    assert untaxed(rep(104.0), 0.04) == replace(rep(104.0), elapsed_us=100.0, flags=("traced +4.0 %",))
+    assert untaxed(rep(104.0), 0.0) == rep(104.0)
 
 
-@pytest.mark.parametrize(("calibrated", "kept"), [(True, 0), (False, 5)])
-def test_reps_from_before_the_tax_was_known_are_dropped(
-    monkeypatch: pytest.MonkeyPatch, calibrated: bool, kept: int
-) -> None:
-    from pytest_gpubench.gpu.device import cpu_device
-
-    timer, told = FakeTimer(Clock()), list[int]()
-
-    def calibrate(call: Call, reps: Sequence[Rep], idle_s: float) -> bool:
-        told.append(len(reps))
-        return calibrated
-
-    monkeypatch.setattr(timer, "calibrate", calibrate)
-    function: Callable[[], None] = nothing
-    warmth = warm_up(instrument_of(timer), cpu_device(), call_of(function), None)
-    assert told == [5]
-    assert len(warmth.sample.reps) == kept
+def test_the_reps_at_rest_are_calibrated_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    timer = FakeTimer(Clock(), play=lambda number: rep(104.0))
+    monkeypatch.setattr(timer, "calibrate", lambda call, reps, idle_s: [untaxed(each, 0.04) for each in reps])
+    warmth = warm_up(instrument_of(timer), cpu_device(), call_of(nothing), None)
+    assert warmth.sample.samples_us == (100.0,) * 5
