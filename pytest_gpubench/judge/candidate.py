@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from pytest_gpubench.errors import GpuBenchError
+from pytest_gpubench.errors import GpuBenchError, MeasurementError
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.judge.channel import Leaf, Reply
 from pytest_gpubench.judge.layout import copy_into, describe, dtype_of, extent_of, place, rebuild, view
@@ -40,10 +40,45 @@ class Candidate:
         self.structure: Any = None
         self.outputs: list[list[Leaf]] = []
         self._known: dict[int, list[list[Leaf]]] = {}
+        self.echo_us = 0.0
+        """The time of a message and its reply."""
+
+    def practise(self) -> None:
+        """Do all that a trial does with a function of ours; raise where something of it does not work here.
+
+        Nothing of the candidate's is in the process yet.
+        """
+        import torch
+
+        given = torch.arange(2.0**12, device=self.device.torch_device)
+        self.process.ask("practise")
+        self.begin_case((given,), 2)
+        self.first()
+        self.fill([(given,), (given + 1,)])
+        for do in ("first", "begin", "take"):
+            reply = self.process.ask(do)
+        self._note(reply)
+        self._check_practice(0, given)
+        self.process.ask("end")
+        self.forget()
+        self.process.ask("prepare", batches=[1, 2], graph=True)
+        for batch in (1, 2, 2):
+            self.run(batch)
+        self._check_practice(1, given + 1)
+        self.forget()
         self.echo_us = self._measure_echo()
 
+    def _check_practice(self, number: int, given: "torch.Tensor") -> None:
+        if not bool((self.output(number) == 2 * given).all()):
+            raise MeasurementError("what the candidate's process writes cannot be read here")
+
+    def forget(self) -> None:
+        """Close the memory of earlier outputs, which the candidate's process may free."""
+        self._known.clear()
+        if self.gpu is not None:
+            self.gpu.close()
+
     def _measure_echo(self) -> float:
-        """Return the time of a message and its reply, before the candidate is loaded."""
         times = []
         for _ in range(ECHOES):
             started_s = time.perf_counter()
@@ -59,6 +94,7 @@ class Candidate:
 
     def begin_case(self, example: Sequence[object], sets: int) -> None:
         """Give it memory for so many sets of inputs like these."""
+        self.forget()
         self.node, tensors = describe(tuple(example), "the inputs")
         self.leaves, self.set_bytes = place(tensors)
         self.sets = sets
@@ -125,10 +161,12 @@ class Candidate:
 
     def call(self) -> None:
         """Call it once more."""
+        self.forget()
         self._note(self.process.ask("first"))
 
     def take(self) -> None:
         """Take a rep."""
+        self.forget()
         self._note(self.process.ask("take"))
 
     def run(self, batch: int) -> float:
@@ -146,7 +184,10 @@ class Candidate:
         probes: list[tuple[torch.Tensor, torch.Tensor]] = []
         if self.gpu is not None:
             self._note(reply, batch)
-            probes = self._probe(secrets.randbelow(batch))
+            try:
+                probes = self._probe(secrets.randbelow(batch))
+            except (ValueError, RuntimeError) as error:
+                raise Ended("invalid", f"the candidate's outputs cannot be read: {error}") from None
             told_s = time.perf_counter()
         process.freeze()
         if self.gpu is None:
@@ -163,6 +204,7 @@ class Candidate:
             memory = self._memory_of(leaf)
             if memory is None:
                 continue
+            view(memory, leaf)  # refuses what lies outside
             span = extent_of(leaf.shape, leaf.stride) * dtype_of(leaf.dtype).itemsize
             for _ in range(PROBES if span > PROBE_BYTES else 1):
                 start = leaf.offset + secrets.randbelow(max(span - PROBE_BYTES, 0) + 1)
@@ -199,7 +241,12 @@ class Candidate:
         assert self.gpu is not None, "outputs on the CPU are copied"
         if leaf.handle == "inputs":
             return self.memory
-        return self.gpu.open(leaf.handle) if leaf.handle and leaf.handle != "elsewhere" else None
+        if not leaf.handle or leaf.handle == "elsewhere":
+            return None
+        try:
+            return self.gpu.open(leaf.handle)
+        except (ValueError, GpuBenchError) as error:
+            raise Ended("invalid", f"the candidate's outputs cannot be read: {error}") from None
 
     def _note(self, reply: Reply, batch: int = 1) -> None:
         if reply.outputs is not None:

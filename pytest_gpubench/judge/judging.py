@@ -15,7 +15,7 @@ from pytest_gpubench.gpu.device import Device, find_device
 from pytest_gpubench.gpu.lock import GpuLock, Patience
 from pytest_gpubench.gpu.lock_file import lock_folder as default_lock_folder
 from pytest_gpubench.judge.candidate import Candidate
-from pytest_gpubench.judge.isolation import hide_memory
+from pytest_gpubench.judge.isolation import PARTS, hide_memory
 from pytest_gpubench.judge.judgement import STATUSES, CaseJudgement, Judgement
 from pytest_gpubench.judge.process import Ended, Process
 from pytest_gpubench.judge.spec import Spec, read_spec
@@ -39,33 +39,49 @@ class Processes:
     _waiting: list[Process] = field(default_factory=list)
     _template: Path | None = None
     """Triton's cache as a warmed process leaves it before it has seen a candidate."""
-    _landlock: bool = True
+    _parts: tuple[str, ...] = PARTS
+    """The parts of the isolation that CUDA works with here."""
 
-    def start(self) -> None:
-        """Start as many as are wanted ahead, without waiting for them."""
-        while len(self._waiting) < self.ahead:
+    def start(self, number: int) -> None:
+        """Start so many ahead, without waiting for them."""
+        while len(self._waiting) < number:
             self._waiting.append(self._start())
 
-    def get(self) -> Process:
-        """Return a warm process; raise MeasurementError where none comes up."""
+    def get(self) -> Candidate:
+        """Return a warm process, for a candidate; raise MeasurementError where none comes up."""
         process = self._waiting.pop(0) if self._waiting else self._start()
+        while True:
+            try:
+                candidate = self._warmed(process)
+                break
+            except MeasurementError:
+                if not self._parts:
+                    raise
+            self.close()
+            self._parts = self._parts[1:]
+            process = self._start()
+        self._keep_cache(process)
+        self.start(self.ahead)
+        return candidate
+
+    def _warmed(self, process: Process) -> Candidate:
+        """Return a process that can do all that a trial needs; raise MeasurementError where it cannot."""
         try:
             process.wait_ready()
-        except MeasurementError:
-            if not self._landlock:
-                raise
-            self._landlock = False  # a library may need files that Landlock keeps from it
-            process = self._start()
-            process.wait_ready()
-        process.freeze()
-        self._keep_cache(process)
-        self.start()
-        return process
+            candidate = Candidate(process, self.device)
+            candidate.practise()
+        except Ended as error:
+            process.kill()
+            raise MeasurementError(f"the candidate's process does not work: {error.reason} {error.detail}") from None
+        except Exception:
+            process.kill()
+            raise
+        return candidate
 
     def _start(self) -> Process:
         torch_device = self.device.torch_device
         name = "cpu" if self.device.type == "cpu" else str(torch_device.index)
-        return Process(name, self.memory_bytes, self._landlock, self._template)
+        return Process(name, self.memory_bytes, self._parts, self._template)
 
     def _keep_cache(self, process: Process) -> None:
         if self._template is None and self.device.type == "cuda":
@@ -101,45 +117,47 @@ def judge_file(
     if not path.is_file():
         return _with(judgement, reason=f"{path} is not there: give the path of the candidate's Python file")
     source = path.read_bytes()
-    process = processes.get()
+    trials = [Trial(spec, case, processes.device, rules) for case in spec.cases]
+    candidate = processes.get()
+    process = candidate.process
     isolation = {name: str(value)[:200] for name, value in process.isolation.items()}
     judgement = _with(judgement, candidate_digest=hashlib.sha256(source).hexdigest(), isolation=isolation)
     try:
         copy = process.box / path.name
         copy.write_bytes(source)
-        judgement = _judge_in(process, copy, spec, processes.device, rules, timeout_s, judgement)
+        judgement = _judge_in(candidate, copy, spec, trials, timeout_s, judgement)
     except Ended as error:
         judgement = _with(judgement, status=error.status, reason=error.reason, detail=error.detail)
     finally:
-        process.kill()
+        candidate.end()
     return _with(judgement, seconds=round(time.monotonic() - started_s, 3))
 
 
 def _judge_in(
-    process: Process, path: Path, spec: Spec, device: Device, rules: Rules, timeout_s: float, judgement: Judgement
+    candidate: Candidate, path: Path, spec: Spec, trials: Sequence[Trial], timeout_s: float, judgement: Judgement
 ) -> Judgement:
-    process.allow(timeout_s)
-    candidate = Candidate(process, device)
     try:
-        candidate.load(pickle.dumps(spec.entry), str(path))
-        found: list[CaseJudgement] = []
-        for case in spec.cases:
-            process.allow(timeout_s)
-            trial = Trial(candidate, spec, case, device, rules)
-            found.append(_judge_case(trial))
-            if found[-1].status not in ("pass", "fail", "inconclusive"):
-                break
-        return _concluded(judgement, found, process)
-    finally:
-        candidate.end()
+        for trial in trials:
+            trial.prepare()
+    except MeasurementError as error:
+        return _with(judgement, status="invalid", reason=str(error))
+    candidate.process.allow(timeout_s)
+    candidate.load(pickle.dumps(spec.entry), str(path))
+    found: list[CaseJudgement] = []
+    for trial in trials:
+        candidate.process.allow(timeout_s)
+        found.append(_judge_case(trial, candidate))
+        if found[-1].status not in ("pass", "fail", "inconclusive"):
+            break
+    return _concluded(judgement, found, candidate.process)
 
 
-def _judge_case(trial: Trial) -> CaseJudgement:
+def _judge_case(trial: Trial, candidate: Candidate) -> CaseJudgement:
     """Return the judgement of a case; what the referee itself cannot measure is invalid."""
     try:
-        return trial.judge()
+        return trial.judge(candidate)
     except (MeasurementError, DeviceUnavailable) as error:
-        return CaseJudgement(case=str(dict(trial.case)), status="invalid", reason=str(error))
+        return CaseJudgement(case=trial.name, status="invalid", reason=str(error))
 
 
 def _concluded(judgement: Judgement, found: Sequence[CaseJudgement], process: Process) -> Judgement:
@@ -224,7 +242,7 @@ class Judge:
         self.device = find_device(device)
         self.name = spec.name if isinstance(spec, Spec) else str(spec)
         self._processes = Processes(self.device, memory_bytes, ahead)
-        self._processes.start()
+        self._processes.start(1)
         self.spec = spec if isinstance(spec, Spec) else read_spec(Path(spec))
         self.rules = Rules(limits_of(self.spec), budget_s=budget_s)
         self.timeout_s = timeout_s

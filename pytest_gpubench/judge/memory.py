@@ -44,6 +44,10 @@ def map_file(descriptor: int) -> "torch.Tensor":
 # a GPU
 
 
+RANGE_SIZE = 12
+"""CU_POINTER_ATTRIBUTE_RANGE_SIZE of cuda.h."""
+
+
 class _Handle(ctypes.Structure):
     """CUipcMemHandle of cuda.h."""
 
@@ -59,7 +63,6 @@ class GpuMemory:
         self._driver: Any = load_driver()
         self._device = device
         self._opened: dict[str, torch.Tensor] = {}
-        self._exported: dict[int, str] = {}
 
     def allocate(self, size: int) -> tuple["torch.Tensor", str]:
         """Return new memory that lies in blocks of its own, and its handle."""
@@ -78,7 +81,7 @@ class GpuMemory:
             ctypes.memmove(ctypes.byref(given), bytes.fromhex(handle).ljust(64, b"\0")[:64], 64)
             address = ctypes.c_uint64(0)
             self._call("cuIpcOpenMemHandle_v2", ctypes.byref(address), given, ctypes.c_uint(self.LAZY_PEER_ACCESS))
-            _, size = self._range_of(address.value)
+            size = self._size_of(address.value)
             self._opened[handle] = self._bytes_at(address.value, size)
         return self._opened[handle]
 
@@ -90,15 +93,17 @@ class GpuMemory:
 
     def export(self, address: int) -> tuple[str, int]:
         """Return the handle of the allocation that an address lies in, and how far into it."""
-        base, _ = self._range_of(address)
-        if base not in self._exported:
-            self._exported[base] = self._handle_of(base)
-        return self._exported[base], address - base
-
-    def _range_of(self, address: int) -> tuple[int, int]:
         base, size = ctypes.c_uint64(0), ctypes.c_size_t(0)
         self._call("cuMemGetAddressRange_v2", ctypes.byref(base), ctypes.byref(size), ctypes.c_uint64(address))
-        return base.value, size.value
+        return self._handle_of(base.value), address - base.value
+
+    def _size_of(self, address: int) -> int:
+        """Return the size of an allocation of another process, which only the driver may say."""
+        base, size = ctypes.c_uint64(0), ctypes.c_size_t(0)
+        found = (ctypes.byref(base), ctypes.byref(size), ctypes.c_uint64(address))
+        if self._driver.cuMemGetAddressRange_v2(*found):
+            self._call("cuPointerGetAttribute", ctypes.byref(size), ctypes.c_int(RANGE_SIZE), ctypes.c_uint64(address))
+        return size.value
 
     def _handle_of(self, address: int) -> str:
         handle = _Handle()

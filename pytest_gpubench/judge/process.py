@@ -17,7 +17,7 @@ import msgspec
 
 from pytest_gpubench.errors import MeasurementError
 from pytest_gpubench.judge.channel import TICK_S, Broken, Channel, Closed, Reply, decode_reply
-from pytest_gpubench.judge.isolation import environment
+from pytest_gpubench.judge.isolation import PARTS, environment
 from pytest_gpubench.units import format_bytes, printable
 
 __tracebackhide__ = True
@@ -41,7 +41,9 @@ class Ended(Exception):
 class Process:
     """A process for one candidate, in a session and a folder of its own."""
 
-    def __init__(self, device: str, memory_bytes: int, landlock: bool = True, template: Path | None = None) -> None:
+    def __init__(
+        self, device: str, memory_bytes: int, parts: Sequence[str] = PARTS, template: Path | None = None
+    ) -> None:
         import torch
 
         self.memory_bytes = memory_bytes
@@ -59,7 +61,7 @@ class Process:
         mine, theirs = socket.socketpair()
         mine.settimeout(TICK_S)
         self.channel = Channel(mine)
-        wanted = {"box": str(self.box), "device": device, "memory_bytes": memory_bytes, "landlock": landlock}
+        wanted = {"box": str(self.box), "device": device, "memory_bytes": memory_bytes, "parts": list(parts)}
         wanted["threads"] = torch.get_num_threads()
         self._log = (self.box / "log").open("w+b")
         with theirs:

@@ -44,6 +44,8 @@ LEAST_SLOPE_US = 0.01
 CLAIM_FACTOR, CLAIM_SLACK_US = 2.0, 20.0
 """By so much may the attested time exceed the claimed one, both intervals considered: gaps between kernels."""
 OVERLAP_SLACK_US = 60.0
+SLOWED, SLOWED_SLACK_US = 1.3, 3.0
+"""By so much may the reference be slower than before the candidate was loaded: the clock may have sunk."""
 
 
 @dataclass(frozen=True)
@@ -65,9 +67,8 @@ class Rules:
 
 @dataclass
 class Trial:
-    """A candidate, the reference, and what was found out so far."""
+    """A case of a spec, and what was found out so far."""
 
-    candidate: Candidate
     spec: Spec
     case: Case
     device: Device
@@ -76,14 +77,31 @@ class Trial:
     compared: int = 0
     seed: int = field(default_factory=lambda: secrets.randbelow(2**31))
 
-    def judge(self) -> CaseJudgement:
+    def prepare(self) -> None:
+        """Make the reference ready and time it, before the candidate's process has loaded anything of the candidate's.
+
+        Raises UnfairComparison where a candidate need not compute to be right.
+        """
+        self.reference = Reference(self.spec, self.case, self.device)
+        self.example, other = self._new(2)
+        self.reference.check_fair(self.example, other)
+        self.reference.begin_case(self.example, 1)
+        self.before_us = self.reference.runner.warm().call_us
+
+    @property
+    def name(self) -> str:
+        """The parameters of the case in words."""
+        return ", ".join(f"{name}={value!r}" for name, value in self.case.items())
+
+    def judge(self, candidate: Candidate) -> CaseJudgement:
         """Return the judgement of this case, whatever the candidate does."""
+        self.candidate = candidate
         try:
             status, reason = self._judge()
         except Ended as error:
             status, reason = error.status, error.reason
         return CaseJudgement(
-            case=", ".join(f"{name}={value!r}" for name, value in self.case.items()),
+            case=self.name,
             status=status,  # type: ignore[arg-type]
             reason=reason,
             compared=self.compared,
@@ -91,18 +109,16 @@ class Trial:
         )
 
     def _judge(self) -> tuple[str, str]:
-        self.reference = Reference(self.spec, self.case, self.device)
-        example, other = self._new(2)
-        self.reference.check_fair(example, other)
-        self.reference.begin_case(example, 1)
-        call_us = self.reference.runner.warm().call_us
-        sets = self._sets_for(example, call_us)
+        example = self.example
+        sets = self._sets_for(example, self.before_us)
         self.reference.begin_case(example, sets)
         self.candidate.begin_case(example, sets)
         self._check(example)
         self.candidate.process.ask("warm")
+        self.candidate.forget()
         self._time_inside()
         self._time_outside(sets)
+        self._check_reference()
         self._find_floor(example)
         return self._conclude()
 
@@ -228,10 +244,14 @@ class Trial:
         values = self._new(self.large)
         self.candidate.fill(values)
         self.reference.fill(values)
+        self.candidate.forget()
         graph = self.reference.runner.prepare(batches, True)
         if process.ask("prepare", batches=batches, graph=graph).graph != graph:
             graph = self.reference.runner.prepare(batches, False)
         self.found["graph"] = graph
+        for batch in batches:  # once untimed
+            self._run("reference", batch)
+            self._run("candidate", batch)
 
     def _slope(self, name: str, times: Mapping[int, list[float]]) -> float:
         for batch in (self.small, self.large):
@@ -273,6 +293,16 @@ class Trial:
         self.overlaps = self.found["graph"] and latency_us - each_us > usual_us
 
     # the end
+
+    def _check_reference(self) -> None:
+        """Raise Ended where the reference became slower than before the candidate was loaded."""
+        now_us = self.found["reference_us"].median_us
+        if self.device.type == "cuda" and now_us > SLOWED * self.before_us + SLOWED_SLACK_US:
+            raise Ended(
+                "invalid",
+                f"the reference takes {format_time(now_us)} beside the candidate's process, and took "
+                f"{format_time(self.before_us)} before the candidate was loaded: something keeps the GPU busy",
+            )
 
     def _look_by_look(self, take: Any, look: Any) -> None:
         """Add rounds until all is decided or the time is spent."""

@@ -6,7 +6,7 @@ import resource
 import site
 import sys
 import sysconfig
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -34,8 +34,12 @@ DEVICES = ("/dev",)
 LARGEST_FILE = 2**30
 MOST_FILES = 4096
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, SIGKILL = 1, 4, 9
+ALLOCATION = dict.fromkeys(("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"), "expandable_segments:False")
+"""Expandable segments have no handle that CUDA IPC knows."""
 CAPSET = {"x86_64": 126, "aarch64": 91}
 NOT_AVAILABLE = "not available"
+PARTS = ("landlock", "capabilities", "seccomp")
+"""What a process can do without, where CUDA does not work with it."""
 
 
 @dataclass
@@ -45,19 +49,17 @@ class Isolation:
     box: Path
     """The only folder that may be written to."""
     data_bytes: int | None
+    parts: Sequence[str]
+    """Those of PARTS that are wanted."""
     report: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def begin(cls, wanted: Mapping[str, Any]) -> "Isolation":
         """Limit what a process can only limit for the threads that do not exist yet."""
-        isolation = cls(Path(wanted["box"]), wanted["memory_bytes"] if wanted["device"] == "cpu" else None)
+        data_bytes = wanted["memory_bytes"] if wanted["device"] == "cpu" else None
+        isolation = cls(Path(wanted["box"]), data_bytes, wanted["parts"])
         libc().prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0)
-        if wanted["landlock"]:
-            isolation._try(
-                "landlock", lambda: landlock.restrict(readable_folders(), [isolation.box, *map(Path, DEVICES)])
-            )
-        else:
-            isolation.report["landlock"] = f"{NOT_AVAILABLE}: the process did not start with it"
+        isolation._try("landlock", isolation._limit_files)
         return isolation
 
     def finish(self) -> None:
@@ -67,10 +69,16 @@ class Isolation:
         self._try("seccomp", seccomp.restrict)
 
     def _try(self, name: str, limit: Callable[[], str]) -> None:
+        if name in PARTS and name not in self.parts:
+            self.report[name] = f"{NOT_AVAILABLE}: the process did not work with it"
+            return
         try:
             self.report[name] = limit()
         except (OSError, ValueError, KeyError, AttributeError) as error:
             self.report[name] = f"{NOT_AVAILABLE}: {error}"[:200]
+
+    def _limit_files(self) -> str:
+        return landlock.restrict(readable_folders(), [self.box, *map(Path, DEVICES)])
 
     def _set_limits(self) -> str:
         limits = {resource.RLIMIT_CORE: 0, resource.RLIMIT_FSIZE: LARGEST_FILE, resource.RLIMIT_NOFILE: MOST_FILES}
@@ -132,4 +140,4 @@ def environment(box: Path) -> dict[str, str]:
     own = ("HOME", "TMPDIR", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TORCH_EXTENSIONS_DIR", "XDG_CACHE_HOME")
     folders = {name: str(box / name.lower().removesuffix("_dir")) for name in own}
     python = {"PYTHONPATH": str(PACKAGE.parent), "PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": "1"}
-    return found | folders | python | {"TORCHINDUCTOR_COMPILE_THREADS": "1"}  # its pool would outlive a freeze
+    return found | folders | python | ALLOCATION | {"TORCHINDUCTOR_COMPILE_THREADS": "1"}
