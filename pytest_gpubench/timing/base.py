@@ -113,8 +113,11 @@ class Timer(ABC):
         """Return the time in seconds that reps are paid with: a measurement takes as many as its budget allows."""
         return time.perf_counter()
 
-    def calibrate(self, call: Call, reps: Sequence[Rep], idle_s: float) -> Sequence[Rep]:
-        """Learn, given a call's reps at rest, what the timer adds to its time; return them as they are without that."""
+    def calibrate(self, call: Call, reps: Sequence[Rep], idle_s: float, rep_s: float) -> Sequence[Rep]:
+        """Learn, given a call's reps at rest, what the timer adds to its time; return them as they are without that.
+
+        rep_s: what a rep takes on the host.
+        """
         return reps
 
     @abstractmethod

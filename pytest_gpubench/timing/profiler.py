@@ -49,9 +49,9 @@ class ProfilerTimer(Timer):
         """Return a new profiler session; it starts when it is entered."""
         return ProfilerSession(self)
 
-    def calibrate(self, call: Call, reps: Sequence[Rep], idle_s: float) -> Sequence[Rep]:
+    def calibrate(self, call: Call, reps: Sequence[Rep], idle_s: float, rep_s: float) -> Sequence[Rep]:
         """Learn the tracing tax of a call, which is taken off these reps and all later ones."""
-        tax = self.taxes.learn(call, reps, idle_s)
+        tax = self.taxes.learn(call, reps, idle_s, rep_s)
         return [untaxed(rep, tax) for rep in reps]
 
 

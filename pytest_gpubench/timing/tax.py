@@ -23,11 +23,13 @@ LEAST_TAX = 0.005
 """A smaller share of the time is not taken off."""
 MOST_TAX = 0.1
 """A larger one is not believed: tracing has not been seen to cost more than 5 %."""
-LEAST_CALL_US, MOST_CALL_US = 20.0, 50_000.0
-"""The times of calls whose tax is looked for: a shorter call's is less than the noise, a longer one's costs seconds."""
-REPS = 8
-SLOW_REPS = 3
-SLOW_CALL_US = 5_000.0
+LEAST_CALL_US = 20.0
+"""The tax of a shorter call is less than the noise, and is not looked for."""
+MOST_REP_S = 0.1
+"""Nor is that of a call whose reps take longer, with all that is prepared for them: it would cost seconds."""
+LAP_S = 0.03
+LEAST_REPS, MOST_REPS = 3, 8
+"""The reps of a lap: as many as fit into its time."""
 ROUNDS = 3
 """The rounds of reps in a session and outside: one shows whether there may be a tax, all of them how much."""
 ALIKE = 0.03
@@ -79,7 +81,7 @@ class Laptimer:
         """Return what tracing adds between two kernels, which is in no record: the tax of one that does nothing."""
         laps = Laps()
         for number in range(ROUNDS):
-            self.add_round(number, laps, noop, REPS, 0.0)
+            self.add_round(number, laps, noop, MOST_REPS, 0.0)
         return max(laps.added_us, 0.0)
 
     def _times_us(self, call: Call, reps: int, idle_s: float) -> list[float]:
@@ -107,13 +109,18 @@ class Taxes:
         """Return the share of its own time that tracing adds to a call."""
         return self.shares.get(key_of(call), 0.0)
 
-    def learn(self, call: Call, reps: Sequence[Rep], idle_s: float) -> float:
-        """Return a call's tax from now on; its traced reps, at rest, tell its length and its kernels."""
+    def learn(self, call: Call, reps: Sequence[Rep], idle_s: float, rep_s: float) -> float:
+        """Return a call's tax from now on; its traced reps, at rest, tell its length and its kernels.
+
+        rep_s: what a rep takes on the host.
+        """
         traced_us = statistics.median(rep.elapsed_us for rep in reps)
         kernels = kernel_list(reps[0].records)
         tax = self._tax_of_alike(kernels, traced_us)
         if tax is None:
-            tax = self._measured_tax(call, traced_us, kernels.total(), idle_s)
+            is_measurable = traced_us >= LEAST_CALL_US and rep_s <= MOST_REP_S
+            lap_reps = min(max(LEAST_REPS, int(LAP_S / rep_s)), MOST_REPS)
+            tax = self._measured_tax(call, traced_us, kernels.total(), idle_s, lap_reps) if is_measurable else 0.0
             self.known.append((kernels, traced_us, tax))
         self.shares[key_of(call)] = tax
         return tax
@@ -124,14 +131,12 @@ class Taxes:
                 return tax
         return None
 
-    def _measured_tax(self, call: Call, traced_us: float, kernels: int, idle_s: float) -> float:
-        if not LEAST_CALL_US <= traced_us <= MOST_CALL_US:
-            return 0.0
+    def _measured_tax(self, call: Call, traced_us: float, kernels: int, idle_s: float, reps: int) -> float:
         laps, added_us = Laps(), 0.0
         try:
             gaps_us = kernels * self.gap_us()
             for number in range(ROUNDS):
-                self.laptimer.add_round(number, laps, call, REPS if traced_us < SLOW_CALL_US else SLOW_REPS, idle_s)
+                self.laptimer.add_round(number, laps, call, reps, idle_s)
                 added_us = laps.added_us - gaps_us
                 if added_us < LEAST_TAX / 2 * traced_us:
                     return 0.0

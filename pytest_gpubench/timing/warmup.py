@@ -203,8 +203,8 @@ def pass_until_rest(instrument: Instrument, call: Call, plain: Warmth) -> Warmth
             if passes.rested and passes.clock_rested:
                 break
         if passes.rested:
-            reps = passes.sample.reps
-            passes.sample.reps = [*instrument.timer.calibrate(call, reps, instrument.pacing.idle_s(reps))]
+            reps, idle_s = passes.sample.reps, instrument.pacing.idle_s(passes.sample.reps)
+            passes.sample.reps = [*instrument.timer.calibrate(call, reps, idle_s, passes.cost_s)]
     if passes.rested:
         sample = Sample() if passes.sample.throttle_mask else passes.sample
         return Warmth(passes.calls, passes.call_us, passes.cost_s, sample=sample)

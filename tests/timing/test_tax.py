@@ -12,11 +12,13 @@ from pytest_gpubench.timing.base import Call, Rep, Session
 from pytest_gpubench.timing.events import HOST_BOUND
 from pytest_gpubench.timing.tax import (
     ALIKE,
+    LAP_S,
     LEAST_CALL_US,
+    LEAST_REPS,
     LEAST_TAX,
-    MOST_CALL_US,
+    MOST_REP_S,
+    MOST_REPS,
     MOST_TAX,
-    REPS,
     Laptimer,
     Taxes,
     untaxed,
@@ -71,50 +73,55 @@ def nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("traced_us", "added_us", "noise_us", "tax_us"),
+    ("traced_us", "added_us", "noise_us", "rep_s", "tax_us"),
     [
-        (104, 4 + GAP_US, 0.3, 4.0),  # what lies between the kernels is in no record
-        (100, 0.0, 0.3, 0.0),
-        (100, -1.0, 0.3, 0.0),
-        (104, 4 + GAP_US, 5.0, 0.0),  # the noise hides it
-        (100, GAP_US + 101 * LEAST_TAX, 0.0, 101 * LEAST_TAX),
-        (100, GAP_US + 99 * LEAST_TAX, 0.0, 0.0),
-        (100, GAP_US + 90 * MOST_TAX, 0.0, 90 * MOST_TAX),
-        (100, GAP_US + 92 * MOST_TAX, 0.0, 0.0),
-        (1.01 * LEAST_CALL_US, 1 + GAP_US, 0.0, 1.0),
-        (0.99 * LEAST_CALL_US, 1 + GAP_US, 0.0, 0.0),
-        (0.99 * MOST_CALL_US, 4000 + GAP_US, 0.0, 4000.0),
-        (1.01 * MOST_CALL_US, 4000 + GAP_US, 0.0, 0.0),
+        (104, 4 + GAP_US, 0.3, 1e-3, 4.0),  # what lies between the kernels is in no record
+        (100, 0.0, 0.3, 1e-3, 0.0),
+        (100, -1.0, 0.3, 1e-3, 0.0),
+        (104, 4 + GAP_US, 5.0, 1e-3, 0.0),  # the noise hides it
+        (100, GAP_US + 101 * LEAST_TAX, 0.0, 1e-3, 101 * LEAST_TAX),
+        (100, GAP_US + 99 * LEAST_TAX, 0.0, 1e-3, 0.0),
+        (100, GAP_US + 90 * MOST_TAX, 0.0, 1e-3, 90 * MOST_TAX),
+        (100, GAP_US + 92 * MOST_TAX, 0.0, 1e-3, 0.0),
+        (1.01 * LEAST_CALL_US, 1 + GAP_US, 0.0, 1e-3, 1.0),
+        (0.99 * LEAST_CALL_US, 1 + GAP_US, 0.0, 1e-3, 0.0),
+        (104, 4 + GAP_US, 0.3, MOST_REP_S, 4.0),
+        (104, 4 + GAP_US, 0.3, 1.01 * MOST_REP_S, 0.0),
     ],
 )
-def test_the_tax_is_what_tracing_adds(traced_us: float, added_us: float, noise_us: float, tax_us: float) -> None:
+def test_the_tax_is_what_tracing_adds(
+    traced_us: float, added_us: float, noise_us: float, rep_s: float, tax_us: float
+) -> None:
     taxes, call = Gpu(added_us, noise_us).taxes(), call_of(nothing)
-    tax = taxes.learn(call, [rep(traced_us)] * 5, 0.0)
+    tax = taxes.learn(call, [rep(traced_us)] * 5, 0.0, rep_s)
     assert traced_us / (1 + tax) == pytest.approx(traced_us - tax_us, abs=1e-6)
     assert taxes.of(call) == tax
     assert taxes.of(call_of(lambda: None)) == 0
 
 
 def test_each_gap_between_kernels_is_left_out() -> None:
-    assert Gpu(6 * GAP_US).taxes().learn(call_of(nothing), [rep(104, "abcdef")], 0.0) == 0
-    assert Gpu(6 * GAP_US + 4).taxes().learn(call_of(nothing), [rep(104, "abcdef")], 0.0) == pytest.approx(0.04)
+    assert Gpu(6 * GAP_US).taxes().learn(call_of(nothing), [rep(104, "abcdef")], 0.0, 1e-3) == 0
+    assert Gpu(6 * GAP_US + 4).taxes().learn(call_of(nothing), [rep(104, "abcdef")], 0.0, 1e-3) == pytest.approx(0.04)
 
 
 def test_a_drift_is_no_tax() -> None:
     gpu = Gpu(0.0)
     gpu.drift_us = 0.08  # a tenth of a per cent more from the reps outside to those inside
-    assert gpu.taxes().learn(call_of(nothing), [rep(100)], 0.0) == 0
+    assert gpu.taxes().learn(call_of(nothing), [rep(100)], 0.0, 1e-3) == 0
 
 
-@pytest.mark.parametrize(("added_us", "laps"), [(0.0, 2 * REPS), (4.0, 6 * REPS)])
-def test_a_call_without_tax_costs_one_round(added_us: float, laps: int) -> None:
+@pytest.mark.parametrize(
+    ("added_us", "rep_s", "laps"),
+    [(0.0, 1e-3, 2 * MOST_REPS), (4.0, 1e-3, 6 * MOST_REPS), (0.0, LAP_S / 5, 10), (0.0, LAP_S, 2 * LEAST_REPS)],
+)
+def test_a_call_without_tax_costs_one_round(added_us: float, rep_s: float, laps: int) -> None:
     gpu = Gpu(added_us)
-    gpu.taxes().learn(call_of(nothing), [rep(100)], 0.0)
+    gpu.taxes().learn(call_of(nothing), [rep(100)], 0.0, rep_s)
     assert gpu.laps == laps
 
 
 def test_a_call_whose_host_falls_behind_has_no_tax() -> None:
-    assert Gpu(4.0, flags=(HOST_BOUND,)).taxes().learn(call_of(nothing), [rep(100)], 0.0) == 0
+    assert Gpu(4.0, flags=(HOST_BOUND,)).taxes().learn(call_of(nothing), [rep(100)], 0.0, 1e-3) == 0
 
 
 @pytest.mark.parametrize(
@@ -125,9 +132,9 @@ def test_the_same_kernels_pay_the_same_tax(kernels: str, traced_us: float, same:
     """Two taxes of one kernel would differ by their noise, and so would the ratio of the kernel with itself."""
     gpu = Gpu(4 + GAP_US)
     taxes = gpu.taxes()
-    first = taxes.learn(call_of(nothing), [rep(104, "a")], 0.0)
+    first = taxes.learn(call_of(nothing), [rep(104, "a")], 0.0, 1e-3)
     gpu.added_us = 5.0
-    second = taxes.learn(call_of(lambda: None), [rep(traced_us, kernels)], 0.0)
+    second = taxes.learn(call_of(lambda: None), [rep(traced_us, kernels)], 0.0, 1e-3)
     assert (first == second) is same
 
 
@@ -138,6 +145,6 @@ def test_a_rep_is_its_records_less_the_tax() -> None:
 
 def test_the_reps_at_rest_are_calibrated_too(monkeypatch: pytest.MonkeyPatch) -> None:
     timer = FakeTimer(Clock(), play=lambda number: rep(104.0))
-    monkeypatch.setattr(timer, "calibrate", lambda call, reps, idle_s: [untaxed(each, 0.04) for each in reps])
+    monkeypatch.setattr(timer, "calibrate", lambda call, reps, *_: [untaxed(each, 0.04) for each in reps])
     warmth = warm_up(instrument_of(timer), cpu_device(), call_of(nothing), None)
     assert warmth.sample.samples_us == (100.0,) * 5
