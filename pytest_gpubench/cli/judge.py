@@ -1,6 +1,7 @@
 """`pytest-gpubench judge`: judge candidates in processes of their own."""
 
 import argparse
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -76,7 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.memory,
         arguments.budget,
         arguments.lock_folder,
-        ahead=int(arguments.jsonl),
+        ahead=min(4, 1 + (os.cpu_count() or 1) // 4) if arguments.jsonl else 0,
     ) as judge:
         if arguments.jsonl:
             passed = [_show_line(judge(each)) for each in _candidates()]
