@@ -23,7 +23,7 @@ from pytest_gpubench.correctness.chunks import blocks_of
 from pytest_gpubench.correctness.flatness import extents_of
 from pytest_gpubench.correctness.memory import overlaps
 from pytest_gpubench.correctness.snapshot import Snapshot
-from pytest_gpubench.correctness.variation import Way
+from pytest_gpubench.correctness.variation import Way, is_expanded
 from pytest_gpubench.errors import (
     BadRequest,
     GpuBenchError,
@@ -125,12 +125,12 @@ class Agreement:
             )
         self.remarks.extend(f"a candidate that computes nothing would pass there: {sentence}" for sentence in flat)
 
-    def check(self, name: str, candidate: Function, expected: Ran) -> tuple[Difference, ...]:
+    def check(self, name: str, candidate: Function, expected: Ran, when: str = "") -> tuple[Difference, ...]:
         """Run a candidate in poisoned memory; return how each of its outputs differs, or raise WrongResult."""
         found = self._run(candidate, f"{name!r}", expected=expected)
         refuse_strange_tensors(name, found.outputs, expected.outputs)
         differences = self.compare(found, expected, poisoned=True)
-        self.require(name, differences)
+        self.require(name, differences, when)
         return differences
 
     def require(self, name: str, differences: Sequence[Difference], when: str = "") -> None:
@@ -375,16 +375,36 @@ def has_nan(tensor: "torch.Tensor") -> bool:
 
 
 def refuse_strange_tensors(name: str, outputs: object, expected: object) -> None:
-    """Raise InvalidResult for an output that is a tensor of a class of its own: it may compute when it is looked at."""
+    """Refuse an output that is no plain tensor of its own.
+
+    Raises InvalidResult for one that may compute when it is looked at, or let go of: a class or attributes of its own;
+    UnfairComparison for one that is expanded where the reference's is not.
+    """
     import torch
 
-    known = {torch.Tensor, torch.nn.Parameter} | {type(tensor) for tensor in tensors_in(expected).values()}
+    others = tensors_in(expected)
+    known = {torch.Tensor, torch.nn.Parameter} | {type(tensor) for tensor in others.values()}
     for output, tensor in tensors_in(outputs).items():
         if type(tensor) not in known:
             raise InvalidResult(
                 f"{output} of {name!r} is a {type(tensor).__name__}, which may compute later, when it is looked at: "
                 "return a plain torch.Tensor, or what the reference returns"
             )
+        if added := attributes_of(tensor) - attributes_of(others.get(output)):
+            raise InvalidResult(
+                f"{output} of {name!r} has an attribute of its own, {min(added)!r}, which may compute later: return a "
+                "tensor without"
+            )
+        if output in others and is_expanded(tensor) and not is_expanded(others[output]):
+            raise UnfairComparison(
+                f"{output} of {name!r} is expanded: several of its elements are one in memory, those of the "
+                "reference's are not; return .contiguous()"
+            )
+
+
+def attributes_of(tensor: object) -> set[str]:
+    """Return the names that were set on a tensor, other than by torch.compile."""
+    return {name for name in getattr(tensor, "__dict__", {}) if not name.startswith("_dynamo")}
 
 
 def tensors_in(value: object) -> dict[str, "torch.Tensor"]:

@@ -152,6 +152,7 @@ class CompareRequest(Request[Comparison]):
         recorder.swaps = False  # what a function left there must not be right for it when the values change
         recorder.make_readable(lambda: take_once_more(match, timer, taken))
         recorder.check(self.reference, self.judged)
+        self._check_gradients_again(recorder, expected)
         recorder.minds_sharing = True
         if self.vary:
             check_other_values(self.agreement, recorder, match, timer, taken, expected)
@@ -161,6 +162,12 @@ class CompareRequest(Request[Comparison]):
         measured += [self._candidate(name, each, timings, taken, lines[name]) for name, each in judges.items()]
         self._inspect(measured)
         return self._comparison(measured)
+
+    def _check_gradients_again(self, recorder: OutputRecorder, expected: Ran) -> None:
+        """Check the gradients of calls that were timed without; a timed backward run has left its own."""
+        if self.agreement.grads and not recorder.passes:
+            for name in self.judged:
+                self.agreement.check(name, self.calls[name].function, expected, " after it was timed")
 
     def _judges(self, on_time: Mapping[str, Judgement]) -> dict[str, Judges]:
         alpha, precision = self.settings.alpha, self.settings.precision

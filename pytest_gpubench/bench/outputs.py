@@ -1,17 +1,30 @@
 """Keep what the last timed call of each function returned, to check it too."""
 
+import secrets
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
-from pytest_gpubench.bench.agreement import Agreement, Ran, lent_memory, refuse_strange_tensors, tensors_in
+from pytest_gpubench.bench.agreement import (
+    Agreement,
+    Ran,
+    differentiable,
+    lent_memory,
+    refuse_strange_tensors,
+    tensors_in,
+)
 from pytest_gpubench.bench.conduct import Conduct
-from pytest_gpubench.correctness import aliases, compare_outputs
-from pytest_gpubench.correctness.leaves import flatten, map_leaves
+from pytest_gpubench.correctness import Difference, aliases, compare_outputs
+from pytest_gpubench.correctness.leaves import flatten, inputs_of, map_leaves
 from pytest_gpubench.correctness.memory import overlaps
 from pytest_gpubench.errors import InvalidResult, UnfairComparison
 from pytest_gpubench.timing.base import Call, Prepared
+from pytest_gpubench.timing.calls import BackwardPass, backward_of
+
+if TYPE_CHECKING:
+    import torch
 
 __tracebackhide__ = True
 
@@ -41,9 +54,15 @@ class OutputRecorder:
     latest: str = ""
     spare: object = None
     """Memory that the next call is not to have."""
+    passes: dict[str, BackwardPass] = field(default_factory=dict)
+    """The backward passes by arm: what counts as their output is the gradient of each input."""
+    earlier: dict[str, object] = field(default_factory=dict)
+    """Their outputs before the upstream gradients changed."""
 
     def watch(self, name: str, call: Call) -> Call:
         """Return the call, which keeps what it returns; all arms are given the same where `setup` is random."""
+        if (backward := backward_of(call)) is not None:
+            self.passes[name] = backward
 
         def prepare() -> Prepared:
             looked = self._look_back()
@@ -54,13 +73,26 @@ class OutputRecorder:
             if self.conduct is not None:
                 self.conduct.before_call()
 
+            inputs = self._inputs_of_gradients(name)
+
             def keep(output: object) -> object:
+                output = {each: leaf.grad for each, leaf in inputs.items()} if output is None and inputs else output
                 self.last[name], self.given[name] = output, (prepared.args, prepared.kwargs)
                 return output
 
             return replace(prepared, run=lambda: keep(prepared.run()), keep=keep, on_device=looked)
 
         return replace(call, prepare=prepare)
+
+    def _inputs_of_gradients(self, name: str) -> dict[str, "torch.Tensor"]:
+        """Return the inputs that a backward pass gives a gradient, which they have not yet."""
+        if name not in self.passes:
+            return {}
+        leaves = differentiable(inputs_of(*self.passes[name].given))
+        found = {each: leaf for each, leaf in leaves if leaf.is_leaf}
+        for leaf in found.values():
+            leaf.grad = None
+        return found
 
     def begin(self) -> None:
         """Note that the rounds begin, in which each arm is called twice."""
@@ -118,13 +150,22 @@ class OutputRecorder:
         if self.conduct is not None:
             self.conduct.look_at_inputs()
             self.conduct.inputs = None  # other values come next
-        if self.last[reference] is None:  # what a backward run returns
+        if self.last[reference] is None:  # a backward run without an input that requires a gradient
             return
         for name in names:
             self._refuse_shared(name, [reference, *(other for other in names if other != name)], reference)
             refuse_strange_tensors(name, self.last[name], self.last[reference])
-            differences = self.agreement.compare(Ran(self.last[name], {}), Ran(self.last[reference], {}))
+            differences = self._differences(name, reference)
             self.agreement.require(name, differences, " in a timed call, though right when checked")
+
+    def _differences(self, name: str, reference: str) -> tuple[Difference, ...]:
+        """Return how the last outputs of two arms differ; gradients where those were timed, which golden has not."""
+        if name not in self.passes:
+            return self.agreement.compare(Ran(self.last[name], {}), Ran(self.last[reference], {}))
+        if self.agreement.golden is not None:
+            return ()
+        found, expected = (as_gradients(self.last[each]) for each in (name, reference))
+        return self.agreement.compare(Ran(None, found), Ran(None, expected))
 
     def _refuse_shared(self, name: str, others: Sequence[str], reference: str = "") -> None:
         """Raise UnfairComparison for an output that is memory of another arm's, though not of the inputs."""
@@ -138,16 +179,21 @@ class OutputRecorder:
                     whose = "the reference's" if other == reference else f"{other!r}, its"
                     raise UnfairComparison(lent_memory(f"{name!r}", *shared[0], whose))
 
+    def change_upstream(self) -> None:
+        """Give every backward pass other upstream gradients, the same for all arms."""
+        self.earlier = {name: self.last[name] for name in self.passes}
+        seed = secrets.randbits(31)
+        for backward in self.passes.values():
+            backward.redraw(seed)
+
     def check_other_values(self, reference: str, names: Sequence[str], before: Ran) -> None:
         """Raise InvalidResult for a candidate that returns what it did before its inputs' values changed."""
         self._look_back()
-        expected = Ran(self.last[reference], {})
         for name in names:
-            found = Ran(self.last[name], {})
-            differences = self.agreement.compare(found, expected)
+            differences = self._differences(name, reference)
             if all(each.passed for each in differences):
                 continue
-            stays = compare_outputs(found.outputs, before.outputs, self.agreement.tolerance)
+            stays = compare_outputs(self.last[name], self.earlier.get(name, before.outputs), self.agreement.tolerance)
             if all(each.passed for each in stays):
                 raise InvalidResult(
                     f"{name} returns what it had computed before: when the values of its inputs changed, in the same "
@@ -155,6 +201,12 @@ class OutputRecorder:
                 )
             way = self.agreement.variation.way
             self.agreement.require(name, differences, f" for other values ({way} inputs; vary=False leaves them out)")
+
+
+def as_gradients(output: object) -> dict[str, "torch.Tensor | None"]:
+    """Return the gradients that were kept as the output of a backward run."""
+    assert isinstance(output, dict), "a backward run keeps gradients"
+    return output
 
 
 def has_cuda_graphs() -> bool:

@@ -2,6 +2,7 @@
 
 import math
 from functools import partial
+from numbers import Number as AnyNumber
 from typing import TYPE_CHECKING, Any
 
 from pytest_gpubench.correctness.difference import Difference, GoldenErrors, Number
@@ -102,12 +103,18 @@ def _compare_objects(name: str, found: object, expected: object) -> Difference:
     kinds = ["a tensor" if isinstance(one, torch.Tensor) else type(one).__name__ for one in (found, expected)]
     if "a tensor" in kinds:
         return Difference(name, passed=False, problem=f"found {kinds[0]}, expected {kinds[1]}")
+    comparable = type(found) is type(expected) or (_is_number(found) and _is_number(expected))
     try:
-        equal: Any = found == expected
+        equal: Any = comparable and found == expected
         passed = bool(equal.all() if hasattr(equal, "all") else equal)
     except Exception as error:
         return Difference(name, passed=False, problem=f"{kinds[0]} and {kinds[1]} cannot be compared: {error}")
     return Difference(name, passed, problem=None if passed else f"found {found!r:.80}, expected {expected!r:.80}")
+
+
+def _is_number(value: object) -> bool:
+    """Tell whether a value is a number of Python's or NumPy's own: one of another class may be equal to anything."""
+    return isinstance(value, AnyNumber) and type(value).__module__ in ("builtins", "numpy")
 
 
 def _tensor_problem(found: "torch.Tensor", expected: "torch.Tensor") -> str | None:

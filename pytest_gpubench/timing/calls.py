@@ -139,10 +139,12 @@ class BackwardPass:
     with_forward: bool
     leaves: list["torch.Tensor"] | None = None
     upstream: dict[int, "torch.Tensor"] = field(default_factory=dict)
+    given: tuple[tuple[object, ...], dict[str, object]] = ((), {})
+    """The arguments of the last rep that was prepared."""
 
     def prepare(self) -> Prepared:
         """Run forward, untimed; return the backward run, or both."""
-        args, kwargs = self.arguments.fresh()
+        self.given = args, kwargs = self.arguments.fresh()
         if not self.with_forward or self.leaves is None:
             outputs = self.forward(args, kwargs)
             gradients = self.gradients(outputs)
@@ -186,6 +188,11 @@ class BackwardPass:
             if known is None or known.shape != output.shape or known.dtype != output.dtype:
                 self.upstream[index] = upstream_gradient(output, GRADIENT_SEED + index)
         return [self.upstream[index] for index in range(len(outputs))]
+
+    def redraw(self, seed: int) -> None:
+        """Draw other upstream gradients, in the same memory."""
+        for index, known in self.upstream.items():
+            known.copy_(upstream_gradient(known, seed + index))
 
     def drop_gradients(self) -> None:
         """Drop what the last rep accumulated, so that no rep pays for an addition."""

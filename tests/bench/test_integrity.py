@@ -487,6 +487,32 @@ def test_an_output_of_a_class_of_its_own(outputs: object, expected: object, name
         refuse_strange_tensors("mine", outputs, expected)
 
 
+def with_attribute(name: str) -> torch.Tensor:
+    tensor = torch.ones(2)
+    setattr(tensor, name, lambda: None)
+    return tensor
+
+
+@pytest.mark.parametrize(
+    ("outputs", "expected", "error", "sentence"),
+    [
+        (with_attribute("later"), torch.ones(2), InvalidResult, "^out of 'mine' has an attribute of its own, 'later'"),
+        ([with_attribute("later")], [torch.ones(2)], InvalidResult, r"^out\[0\] of 'mine' has an attribute"),
+        (with_attribute("later"), with_attribute("later"), None, ""),
+        (with_attribute("_dynamo_dynamic_indices"), torch.ones(2), None, ""),
+        (torch.ones(1, 3).expand(2, 3), torch.ones(2, 3), UnfairComparison, "^out of 'mine' is expanded: several"),
+        (torch.ones(1, 3).expand(2, 3), torch.ones(1, 3).expand(2, 3), None, ""),
+        (torch.ones(1, 3).expand(1, 3), torch.ones(1, 3), None, ""),
+        (torch.ones(3, 2).t(), torch.ones(2, 3), None, ""),
+    ],
+)
+def test_an_output_that_is_no_plain_tensor_of_its_own(
+    outputs: object, expected: object, error: type[Exception] | None, sentence: str
+) -> None:
+    with nullcontext() if error is None else pytest.raises(error, match=sentence):
+        refuse_strange_tensors("mine", outputs, expected)
+
+
 # what was returned by timed calls
 
 

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy
 import pytest
 import torch
 
@@ -136,6 +137,40 @@ class TestLimits:
         bits, dtype = torch.tensor([127, 128], dtype=torch.uint8), getattr(torch, name)
         assert compare(bits.view(dtype), bits.view(dtype)).passed
         assert compare(bits.view(dtype), bits.flip(0).view(dtype)).mismatched == 2
+
+
+class EqualToAll:
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class EqualInteger(int):
+    __eq__ = EqualToAll.__eq__
+    __hash__ = int.__hash__
+
+
+@pytest.mark.parametrize(
+    ("found", "expected", "passes"),
+    [
+        (EqualToAll(), 2.5, False),
+        (EqualToAll(), 2, False),
+        (EqualToAll(), None, False),
+        (EqualToAll(), "text", False),
+        (EqualInteger(1), 2, False),
+        (EqualToAll(), EqualToAll(), True),
+        (2, 2.0, True),
+        (True, 1, True),
+        (numpy.int64(2), 2, True),
+        (numpy.float32(2), 2, True),
+        (numpy.int64(3), 2, False),
+    ],
+)
+def test_an_object_of_another_class_is_not_asked_whether_it_is_equal(
+    found: object, expected: object, passes: bool
+) -> None:
+    assert compare_outputs(found, expected)[0].passed is passes
 
 
 class TestStructure:

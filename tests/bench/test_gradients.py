@@ -1,0 +1,143 @@
+"""Gradients of timed backward runs: compared with the reference's, and once more under other upstream gradients."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from pytest_gpubench.bench.agreement import Agreement, Ran, VariedArguments
+from pytest_gpubench.bench.outputs import OutputRecorder
+from pytest_gpubench.correctness import Tolerance
+from pytest_gpubench.errors import InvalidResult, WrongResult
+from pytest_gpubench.timing.calls import Backward, make_arguments, make_call
+
+Function = Callable[..., Any]
+
+
+def double(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+class Cached(torch.autograd.Function):
+    """Double; return the gradient of an earlier call."""
+
+    kept: list[torch.Tensor] = []  # noqa: RUF012
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+        if not Cached.kept:
+            Cached.kept.append(grad * 2)
+        return Cached.kept[0].clone()
+
+
+class LaterWrong(torch.autograd.Function):
+    """Double; from the second call on the gradient is wrong."""
+
+    calls = 0
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+        LaterWrong.calls += 1
+        return grad * (2 if LaterWrong.calls == 1 else 3)
+
+
+@pytest.fixture(autouse=True)
+def forget() -> None:
+    Cached.kept.clear()
+    LaterWrong.calls = 0
+
+
+class Runs:
+    """Timed backward runs of two arms, and their agreement."""
+
+    def __init__(self, candidate: Function, backward: Backward, *args: object, setup: Function | None = None) -> None:
+        arguments = VariedArguments.of(make_arguments(args, None, setup))
+        self.agreement = Agreement(double, arguments, Tolerance(), None, None, False, backward, torch.device("cpu"))
+        self.recorder = OutputRecorder(self.agreement)
+        arms = {"torch": double, "mine": candidate}
+        self.calls = [
+            self.recorder.watch(name, make_call(arm, arguments, backward, name)) for name, arm in arms.items()
+        ]
+        self.expected = self.agreement.run_reference()
+        self.agreement.check("mine", candidate, self.expected)
+
+    def take(self) -> None:
+        for call in (*self.calls, *self.calls[::-1]):
+            call.prepare()()
+
+
+def leaf() -> torch.Tensor:
+    return torch.arange(1.0, 5.0, requires_grad=True)
+
+
+@pytest.mark.parametrize("backward", ["backward", "both"])
+def test_a_gradient_that_is_wrong_when_it_is_timed(backward: Backward) -> None:
+    runs = Runs(LaterWrong.apply, backward, leaf())
+    runs.take()
+    with pytest.raises(WrongResult, match=r"^mine is wrong in a timed call, though right when checked: grad args\[0\]"):
+        runs.recorder.check("torch", ["mine"])
+
+
+@pytest.mark.parametrize("backward", ["backward", "both"])
+@pytest.mark.parametrize("candidate", [double, lambda x: x + x])
+def test_right_gradients(candidate: Function, backward: Backward) -> None:
+    runs = Runs(candidate, backward, leaf())
+    runs.take()
+    runs.recorder.check("torch", ["mine"])
+    runs.recorder.change_upstream()
+    runs.take()
+    runs.recorder.check_other_values("torch", ["mine"], Ran(None, {}))
+
+
+@pytest.mark.parametrize("backward", ["backward", "both"])
+def test_a_gradient_that_is_remembered(backward: Backward) -> None:
+    """That of a linear function depends on no input: the upstream gradient has to change."""
+    runs = Runs(Cached.apply, backward, leaf())
+    runs.take()
+    runs.recorder.check("torch", ["mine"])
+    runs.recorder.change_upstream()
+    runs.take()
+    with pytest.raises(InvalidResult, match=r"^mine returns what it had computed before"):
+        runs.recorder.check_other_values("torch", ["mine"], runs.expected)
+
+
+def test_a_gradient_that_is_missing_is_not_the_references() -> None:
+    """Both arms accumulate into the same input: what the reference left there is none of the candidate's."""
+    calls: list[int] = []
+
+    def forgetting(x: torch.Tensor) -> torch.Tensor:
+        calls.append(1)
+        return x * 2 if len(calls) == 1 else (x.detach() * 2).requires_grad_()
+
+    runs = Runs(forgetting, "backward", leaf())
+    runs.take()
+    with pytest.raises(WrongResult, match=r"^mine is wrong in a timed call.*grad args\[0\]: found NoneType"):
+        runs.recorder.check("torch", ["mine"])
+
+
+def test_inputs_that_setup_makes() -> None:
+    runs = Runs(LaterWrong.apply, "backward", setup=lambda: (leaf(),))
+    runs.take()
+    with pytest.raises(WrongResult, match="in a timed call"):
+        runs.recorder.check("torch", ["mine"])
+
+
+def test_inputs_in_a_closure_have_no_gradient_to_compare() -> None:
+    weight = leaf()
+    arguments = VariedArguments.of(make_arguments())
+    agreement = Agreement(
+        lambda: weight * 2, arguments, Tolerance(), None, None, False, "backward", torch.device("cpu")
+    )
+    recorder = OutputRecorder(agreement)
+    for name in ("torch", "mine"):
+        recorder.watch(name, make_call(agreement.reference, arguments, "backward", name)).prepare()()
+    recorder.check("torch", ["mine"])
