@@ -8,7 +8,13 @@ import msgspec
 from pytest_gpubench.bench.agreement import Agreement, Ran
 from pytest_gpubench.bench.candidates import speedup_limits
 from pytest_gpubench.bench.conduct import Conduct
-from pytest_gpubench.bench.integrity import auditing, check_floor, check_other_values, traffic_of
+from pytest_gpubench.bench.integrity import (
+    auditing,
+    check_floor,
+    check_other_values,
+    keeping_operations,
+    traffic_of,
+)
 from pytest_gpubench.bench.outputs import OutputRecorder, has_cuda_graphs
 from pytest_gpubench.bench.plan import is_enforced, plan_of, unmeasured_reason
 from pytest_gpubench.bench.request import Request, Say
@@ -96,14 +102,15 @@ class CompareRequest(Request[Comparison]):
 
     def measure(self, say: Say, measured: list[Measurement]) -> Comparison:
         """Check every candidate, then time all, then check what was timed."""
-        with self.agreement.own_random_numbers():
+        with self.agreement.own_random_numbers(), keeping_operations(self.settings):
             with counting_launches() as launches:
                 expected = lasting(self.agreement.run_reference())
                 lines = self._check(expected)
             if reason := unmeasured_reason(self.settings, self.device, launches.number):
                 return self._untimed(lines, reason, measured)
-            with auditing(self.settings, self.device):
-                return self._timed(lines, expected, say, measured)
+            with auditing(self.settings, self.device) as check_cache:
+                conduct = Conduct(self.agreement, list(self.calls), check_cache)
+                return self._timed(lines, expected, conduct, say, measured)
 
     def call_only(self, reason: str, measured: list[Measurement]) -> Comparison:
         """Check every candidate, and time none."""
@@ -131,8 +138,10 @@ class CompareRequest(Request[Comparison]):
     def _comparison(self, measured: Sequence[Measurement]) -> Comparison:
         return self.with_measurements(Comparison(reference=measured[0].timing, candidates={}), measured)
 
-    def _timed(self, lines: OutputLines, expected: Ran, say: Say, measured: list[Measurement]) -> Comparison:
-        recorder = OutputRecorder(self.agreement, self.interleave, Conduct(self.agreement, list(self.calls)))
+    def _timed(
+        self, lines: OutputLines, expected: Ran, conduct: Conduct, say: Say, measured: list[Measurement]
+    ) -> Comparison:
+        recorder = OutputRecorder(self.agreement, self.interleave, conduct)
         watched = {name: recorder.watch(name, call) for name, call in self.calls.items()}
         match = Match(watched, self.reference, self.speedups, self.settings.seed, self.interleave, recorder.begin)
         timer, plan = make_timer(self.settings.timer, self.device, self.settings.cache), plan_of(self.settings)

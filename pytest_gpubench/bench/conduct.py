@@ -1,7 +1,7 @@
 """What the timed calls of a comparison must leave alone: torch's switches, the inputs, the outputs of other arms."""
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from pytest_gpubench.bench.agreement import Agreement
@@ -20,6 +20,8 @@ class Conduct:
 
     agreement: Agreement
     arms: Sequence[str]
+    check_cache: Callable[[], None] = lambda: None
+    """Raises InvalidResult where cache is set aside for persisting data."""
     switches: Readings = field(default_factory=readings)
     inputs: Snapshot | None = None
     """The inputs as they were; None where `setup` makes them for each call."""
@@ -36,8 +38,9 @@ class Conduct:
             self.switches = readings()
 
     def after_call(self, name: str) -> None:
-        """Raise UnfairComparison if the call of an arm changed a switch."""
+        """Raise UnfairComparison if the call of an arm changed a switch, InvalidResult if it set cache aside."""
         refuse_switching(f"{name!r}", self.switches)
+        self.check_cache()
 
     def looks_now(self) -> bool:
         """Read the inputs if chance says so, raise UnfairComparison if they changed; tell whether they were read."""

@@ -19,7 +19,7 @@ from pytest_gpubench.timing.bandwidth import copy_bandwidth
 from pytest_gpubench.timing.base import Timer
 from pytest_gpubench.timing.comparison import Match, take_once_more
 from pytest_gpubench.timing.rounds import Interleaved
-from pytest_gpubench.timing.tampering import replaced
+from pytest_gpubench.timing.tampering import operations, replaced, replaced_operation
 from pytest_gpubench.units import format_bytes, format_time
 
 __tracebackhide__ = True
@@ -31,13 +31,31 @@ FLOOR_SHARE = 0.8
 
 
 @contextmanager
-def auditing(settings: Settings, device: Device) -> Iterator[None]:
-    """Raise InvalidResult where measuring relies on something that a test has replaced; let no cached data persist."""
+def auditing(settings: Settings, device: Device) -> Iterator[Callable[[], None]]:
+    """Raise InvalidResult where measuring relies on something that a test has replaced; let no cached data persist.
+
+    Yields the check that none does, to be made between calls.
+    """
     check_clocks(settings)
     on_gpu = device.type == "cuda" and settings.timer != "scripted"
-    with nothing_persists() if on_gpu and settings.cache != "hot" else nullcontext():
-        yield
+    with nothing_persists() if on_gpu and settings.cache != "hot" else nullcontext(lambda: None) as check_cache:
+        yield check_cache
     check_clocks(settings)
+
+
+@contextmanager
+def keeping_operations(settings: Settings) -> Iterator[None]:
+    """Raise InvalidResult where a call replaces a function of torch, as the calls of other arms use them too."""
+    if settings.timer == "scripted":
+        yield
+        return
+    before = operations()
+    yield
+    if (name := replaced_operation(before)) is not None:
+        raise InvalidResult(
+            f"{name} was replaced while the functions were compared, and each of them may call it: leave torch's "
+            "functions as they are"
+        )
 
 
 def check_clocks(settings: Settings) -> None:

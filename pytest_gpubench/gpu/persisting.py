@@ -5,7 +5,7 @@ evict them: the limit must be 0 too, which makes them ordinary lines.
 """
 
 import ctypes
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,25 +17,30 @@ LIMIT_PERSISTING_L2_CACHE_SIZE = 6
 
 
 @contextmanager
-def nothing_persists(driver: Any = None) -> Iterator[None]:
+def nothing_persists(driver: Any = None) -> Iterator[Callable[[], None]]:
     """Let no data persist in the L2 cache during a block; raise InvalidResult if the block sets cache aside.
 
-    driver: the CUDA driver's library; None loads it. Does nothing where the driver has no such limit.
+    driver: the CUDA driver's library; None loads it. Does nothing where the driver has no such limit. Yields the check,
+    for calls that give back what they set aside before the block ends.
     """
     driver = driver or load_driver()
     before = persisting_bytes(driver)
     if before and driver.cuCtxSetLimit(LIMIT_PERSISTING_L2_CACHE_SIZE, ctypes.c_size_t(0)):
-        yield
+        yield lambda: None
         return
-    try:
-        if before:
-            driver.cuCtxResetPersistingL2Cache()
-        yield
+
+    def check() -> None:
         if kept := persisting_bytes(driver):
             raise InvalidResult(
                 f"{format_bytes(kept)} of the L2 cache were set aside for persisting data while it was measured, "
                 "and no flush reaches them: the cache is not cold; leave the limit alone, or measure with cache='hot'"
             )
+
+    try:
+        if before:
+            driver.cuCtxResetPersistingL2Cache()
+        yield check
+        check()
     finally:
         if persisting_bytes(driver) != before:
             driver.cuCtxSetLimit(LIMIT_PERSISTING_L2_CACHE_SIZE, ctypes.c_size_t(before))

@@ -29,6 +29,9 @@ IMPRECISE = 2.0
 OVERLAP = 1.005
 """The sum of the records over their union from which on kernels are said to overlap."""
 
+IDLE_GAP_US = 25.0
+"""The mean gap between two kernels from which on the GPU waits for more than a launch, which takes the host 5 to 10."""
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -106,7 +109,7 @@ def summarise(
 
 
 def flags_of(timing: Timing, plan: Plan, warmth: Warmth) -> list[str]:
-    """Return the flags of a timing: throttled, unsettled, overlap, imprecise, tick, its modes."""
+    """Return the flags of a timing: throttled, unsettled, overlap, idle, imprecise, tick, its modes."""
     flags = []
     if timing.throttle_reasons:
         flags.append("throttled")
@@ -114,6 +117,8 @@ def flags_of(timing: Timing, plan: Plan, warmth: Warmth) -> list[str]:
         flags.append("unsettled")
     if timing.busy_us and sum(timing.samples_us) > OVERLAP * sum(timing.busy_us):
         flags.append("overlap")
+    if is_idle(timing):
+        flags.append("idle")
     if plan.reps is None and not is_precise(timing.samples_us, IMPRECISE * plan.precision):
         flags.append("imprecise")
     elif plan.reps is None and is_tick_limited(timing.samples_us):
@@ -123,6 +128,15 @@ def flags_of(timing: Timing, plan: Plan, warmth: Warmth) -> list[str]:
     if modes := modes_text(timing.samples_us):
         flags.append(modes)
     return flags
+
+
+def is_idle(timing: Timing) -> bool:
+    """Tell whether the GPU waits for most of a call, and for longer than the next launches take: the host works."""
+    if not timing.busy_us or not timing.span_us:
+        return False
+    busy_us, span_us = statistics.median(timing.busy_us), statistics.median(timing.span_us)
+    launches = sum(kernel.launches for kernel in timing.kernels)
+    return span_us > 2 * busy_us and span_us - busy_us > IDLE_GAP_US * max(1, launches - 1)
 
 
 def summarise_readings(reps: Sequence[Rep]) -> Iterator[Stretch]:

@@ -57,6 +57,31 @@ def replaced() -> str | None:
     return library or _package.replaced()
 
 
+OPERATIONS = ("torch", "torch.Tensor", "torch.nn.functional", "torch.linalg", "torch.fft")
+"""Where torch's functions are that a reference calls."""
+
+
+def operations() -> dict[str, object]:
+    """Return torch's functions by name."""
+    return {
+        f"{path}.{name}": value
+        for path, owner in ((path, find(path)) for path in OPERATIONS)
+        for name, value in (_members(owner) if isinstance(owner, type) else vars(owner)).items()
+        if callable(value)
+    }
+
+
+def _members(owner: type) -> dict[str, object]:
+    """Return the attributes of a class, inherited ones too."""
+    return {name: value for kind in reversed(owner.__mro__) for name, value in vars(kind).items()}
+
+
+def replaced_operation(before: Mapping[str, object]) -> str | None:
+    """Return the name of a function of torch that a test has replaced; None if there is none."""
+    now = operations()
+    return next((name for name in before if now.get(name) is not before[name] and is_foreign(now.get(name))), None)
+
+
 def find(name: str) -> object:
     """Return the object that a dotted name stands for now."""
     first, *rest = name.split(".")

@@ -121,6 +121,16 @@ def test_what_is_set_aside_meanwhile_makes_it_invalid(before: int) -> None:
     assert driver.size == before
 
 
+def test_what_is_given_back_before_the_end_is_seen_between_calls() -> None:
+    driver = FakeDriver(0)
+    with nothing_persists(driver) as check:
+        check()
+        driver.size = 2 * MIB
+        with pytest.raises(InvalidResult, match="were set aside for persisting data"):
+            check()
+        driver.size = 0
+
+
 def test_an_error_goes_through_and_the_limit_is_set_back() -> None:
     driver = FakeDriver(8 * MIB)
 

@@ -27,8 +27,10 @@ from pytest_gpubench.timing.tampering import (
     find,
     is_foreign,
     is_library_file,
+    operations,
     own_modules,
     replaced,
+    replaced_operation,
 )
 from pytest_gpubench.verdict import exact
 from pytest_gpubench.verdict import speedup as verdict
@@ -321,3 +323,27 @@ def test_modules_of_other_packages_are_not_looked_at(monkeypatch: pytest.MonkeyP
     setattr(module, "measure", nothing)  # noqa: B010
     monkeypatch.setitem(sys.modules, module.__name__, module)
     assert replaced() is None
+
+
+# functions of torch that a reference calls
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["torch.matmul", "torch.Tensor.matmul", "torch.Tensor.__add__", "torch.nn.functional.softmax", "torch.fft.fft"],
+)
+@pytest.mark.parametrize("value", [nothing, Callable0(), mock.MagicMock()], ids=["function", "object", "mock"])
+def test_a_replaced_operation_is_named(monkeypatch: pytest.MonkeyPatch, name: str, value: object) -> None:
+    before = operations()
+    assert name in before
+    owner, _, last = name.rpartition(".")
+    monkeypatch.setattr(find(owner), last, value)
+    assert replaced_operation(before) == name
+    assert replaced_operation(operations()) is None  # it was so before: it is the same for all
+
+
+def test_an_operation_that_a_library_wraps_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = operations()
+    monkeypatch.setattr(torch, "matmul", torch.compiler.disable(torch.mm))
+    monkeypatch.setattr(torch, "of_a_library", torch.mm, raising=False)
+    assert replaced_operation(before) is None
