@@ -344,6 +344,6 @@ def test_a_replaced_operation_is_named(monkeypatch: pytest.MonkeyPatch, name: st
 
 def test_an_operation_that_a_library_wraps_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     before = operations()
-    monkeypatch.setattr(torch, "matmul", torch.compiler.disable(torch.mm))
+    monkeypatch.setattr(torch, "matmul", torch.compiler.disable(torch.mm))  # type: ignore[no-untyped-call]
     monkeypatch.setattr(torch, "of_a_library", torch.mm, raising=False)
     assert replaced_operation(before) is None
