@@ -104,3 +104,9 @@ def test_inputs_without_cases(tmp_path: Path, inputs: str, shapes: list[tuple[in
     spec = spec_of(tmp_path, f"import torch\ndef reference(*x): return x\n{inputs}\n")
     assert (spec.name, spec.cases, spec.tolerance, spec.limits) == ("candidate", ({},), None, {})
     assert [tuple(each.shape) for each in spec.inputs({}, 0, "cpu")] == shapes
+
+
+def test_inputs_that_raise_are_the_specs_fault(tmp_path: Path) -> None:
+    spec = spec_of(tmp_path, DOUBLE.replace("torch.randn(", "torch.random("))
+    with pytest.raises(BadRequest, match="the spec's inputs cannot be made, TypeError: 'module' object"):
+        spec.inputs(spec.cases[0], 0, "cpu")

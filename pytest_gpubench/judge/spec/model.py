@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.judge.spec.source import load_source, required
 
 if TYPE_CHECKING:
@@ -65,6 +66,18 @@ def drawn(make: Callable[[], Any], seed: int, device: "torch.device | str") -> t
     gpus = [torch.device(device)] if torch.device(device).type == "cuda" else []
     with torch.random.fork_rng(gpus), torch.device(device):
         torch.manual_seed(seed)
-        made = make()
+        made = _made(make)
     placed = tree_map_only(torch.Tensor, lambda tensor: tensor.to(device), made)
     return tuple(placed) if isinstance(placed, (tuple, list)) else (placed,)
+
+
+def _made(make: Callable[[], Any]) -> Any:
+    """Return what a spec's function makes; raise BadRequest where it raises, unless the memory is full."""
+    import torch
+
+    try:
+        return make()
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:
+        raise BadRequest(f"the spec's inputs cannot be made, {type(error).__name__}: {error}") from error
