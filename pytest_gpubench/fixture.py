@@ -112,8 +112,13 @@ class GpuBench(Spelled):
         where no number can be given; whatever the function raises goes through.
         """
         rules = self._rules("measure", chosen, backward)
-        call = make_call(function, make_arguments(args, kwargs, setup), backward, label)
-        return self._answer(MeasureRequest(*rules, (args, kwargs), {call.label: call}, bytes, flops))
+
+        def request(args: Sequence[object], kwargs: Mapping[str, object] | None) -> MeasureRequest:
+            call = make_call(function, make_arguments(args, kwargs, setup), backward, label)
+            remake = None if setup else request
+            return MeasureRequest(*rules, (args, kwargs), {call.label: call}, bytes, flops, remake=remake)
+
+        return self._answer(request(args, kwargs))
 
     def compare(
         self,
@@ -164,15 +169,19 @@ class GpuBench(Spelled):
         check_flags("compare", equal_nan=equal_nan, grads=grads, interleave=interleave, vary=vary)
         chosen["timer"] = judging_timer(chosen.get("timer"), timers)
         rules = self._rules("compare", chosen, backward)
-        arguments, tolerance = VariedArguments.of(make_arguments(args, kwargs, setup)), Tolerance(rtol, atol, equal_nan)
-        calls = make_calls(candidate, reference, names, arguments, backward)
-        agreement = Agreement(
-            reference, arguments, tolerance, golden, golden_factor, grads, backward, rules[1].torch_device
-        )
+        tolerance, device = Tolerance(rtol, atol, equal_nan), rules[1].torch_device
         overheads = len(timers or ()) > 1
-        return self._answer(
-            CompareRequest(*rules, (args, kwargs), calls, agreement, interleave, vary, bytes, flops, overheads)
-        )
+
+        def request(args: Sequence[object], kwargs: Mapping[str, object] | None) -> CompareRequest:
+            arguments = VariedArguments.of(make_arguments(args, kwargs, setup))
+            calls = make_calls(candidate, reference, names, arguments, backward)
+            agreement = Agreement(reference, arguments, tolerance, golden, golden_factor, grads, backward, device)
+            remake, given = None if setup else request, (args, kwargs)
+            return CompareRequest(
+                *rules, given, calls, agreement, interleave, vary, bytes, flops, overheads, remake=remake
+            )
+
+        return self._answer(request(args, kwargs))
 
     def region(self, name: str) -> region:
         """Name a part of the measured call: `with gpu_bench.region("forward"):`; see `pytest_gpubench.region`."""

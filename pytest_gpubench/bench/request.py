@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Generic, Literal, TypeVar
 
 from pytest_gpubench.bench.plan import unmeasured, unmeasured_reason
@@ -34,10 +34,16 @@ class Request(ABC, Generic[T]):
     """The arguments of the functions, which tell it from other requests for the same ones."""
     calls: Mapping[str, Call]
     """The calls by label."""
+    remake: "Callable[[Sequence[object], Mapping[str, object] | None], Request[T]] | None" = field(
+        default=None, kw_only=True
+    )
+    """Returns the request for other arguments; None where `setup` makes them, or they are none."""
     role: ClassVar[Literal["", "candidate"]] = ""
     """The role of the functions that limits are judged for."""
     has_baseline: ClassVar[bool] = True
     """True if its measurements are compared with a saved run."""
+    is_movable: ClassVar[bool] = False
+    """True if it can be measured again with its memory at other addresses."""
     is_traced: ClassVar[bool] = False
     """True if traces of its calls are written on request."""
 

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, cast
 import msgspec
 
 from pytest_gpubench.bench.comparison import CompareRequest
+from pytest_gpubench.bench.placement import measure_confirmed
 from pytest_gpubench.bench.request import Request, Say, T
 from pytest_gpubench.errors import MeasurementError, WrongResult, annotate
 from pytest_gpubench.limits import Limits
@@ -45,7 +46,7 @@ class NoSearch:
 
     def obtain(self, request: Request[T], say: Say, measured: list[Measurement]) -> T:
         """Return the result of a call."""
-        return request.measure(say, measured)
+        return measure_confirmed(request, say, measured)
 
     def replaced(self, title: str, measured: Sequence[Measurement]) -> Sequence[Measurement]:
         """Return the measurements that these replace, which a failed call left."""
@@ -185,7 +186,7 @@ class Search:
                 return quick
             measured.clear()
         settings = self.alpha.spend(request.settings, noisy_limits(request.limits, len(request.judged)))
-        result = replace(request, settings=settings).measure(say, measured)
+        result = measure_confirmed(replace(request, settings=settings), say, measured)
         self.alpha.note(settings, [each for item in measured for each in item.verdicts])
         return result
 

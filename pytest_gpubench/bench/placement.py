@@ -1,0 +1,145 @@
+"""A second placement: before a limit fails closely, the call is measured again with its memory at other addresses.
+
+On H200s a kernel with contended atomics took 157 or 173 us by where its tensors lay, each with an interval of 0.3 %;
+other kernels differ by up to 1 %. A FAIL that other addresses do not confirm says nothing about the code.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+import msgspec
+
+from pytest_gpubench.bench.request import Request, Say, T
+from pytest_gpubench.correctness.leaves import flatten, map_leaves
+from pytest_gpubench.report.limits import number_for
+from pytest_gpubench.results.model import Measurement, Outcome, Verdict
+
+if TYPE_CHECKING:
+    from typing import TypeGuard
+
+    import torch
+
+__tracebackhide__ = True
+
+CLOSE = 0.05
+"""A limit that is missed by this part or more is not broken by the placement alone."""
+ON_SPEED = ("max_time_us", "min_speedup", "min_gbps", "min_tflops", "min_peak_fraction")
+OFFSET_BYTES = 2**16 + 512
+"""By so much a moved tensor lies further from the start of its memory; a multiple of what torch aligns to."""
+
+
+def measure_confirmed(request: Request[T], say: Say, measured: list[Measurement]) -> T:
+    """Measure a request; a close FAIL is INCONCLUSIVE unless the same request fails at other addresses too."""
+    result = request.measure(say, measured)
+    is_fixed = request.settings.reps is not None or not request.is_movable
+    if is_fixed or not on_gpu(request) or not _fails_closely(measured):
+        return result
+    say(f"measuring {request.title} again, with memory at other addresses")
+    again: list[Measurement] = []
+    try:
+        with elsewhere(request) as other:
+            other.measure(say, again)
+    except Exception:  # no room, or code that relies on its addresses: the first measurement stands
+        return result
+    measured[:] = [confirmed(one, other) for one, other in zip(measured, again, strict=True)]
+    return request.with_measurements(result, measured)
+
+
+def on_gpu(request: Request[Any]) -> bool:
+    """Tell whether a request's times are those of a GPU, which depend on where memory lies."""
+    return request.device.type == "cuda" and request.settings.timer != "scripted"
+
+
+def _fails_closely(measured: Sequence[Measurement]) -> bool:
+    """Tell whether only limits on speed are broken, each by little."""
+    outcomes = (Outcome.FAIL, Outcome.INVALID)
+    broken = [(item, each) for item in measured for each in item.verdicts if each.outcome in outcomes and each.enforced]
+    return bool(broken) and all(is_close_fail(each, item) for item, each in broken)
+
+
+def is_close_fail(verdict: Verdict, item: Measurement) -> bool:
+    """Tell whether a limit on the speed is broken by little, or by a part that is not known."""
+    if verdict.outcome is not Outcome.FAIL or verdict.kind not in ON_SPEED:
+        return False
+    found = {
+        "max_time_us": 1 / item.timing.median_us,
+        "min_speedup": item.speedup and item.speedup.ratio,
+        "min_gbps": item.timing.gbps,
+        "min_tflops": item.timing.tflops,
+    }.get(verdict.kind)
+    limit = number_for(verdict.asked, item.timing)
+    if not found or not limit:
+        return True
+    return (1 / limit if verdict.kind == "max_time_us" else limit) < (1 + CLOSE) * found
+
+
+def confirmed(item: Measurement, other: Measurement) -> Measurement:
+    """Return a measurement whose close FAILs are INCONCLUSIVE where the other one's limits are not broken."""
+    there = {each.kind: each for each in other.verdicts}
+    verdicts = tuple(
+        _confirmed(each, there.get(each.kind)) if is_close_fail(each, item) else each for each in item.verdicts
+    )
+    return msgspec.structs.replace(item, verdicts=verdicts)
+
+
+def _confirmed(verdict: Verdict, other: Verdict | None) -> Verdict:
+    if other is None or other.outcome not in (Outcome.PASS, Outcome.INCONCLUSIVE):
+        return verdict
+    sentence = f"the place of its memory decides: {verdict.sentence}; at other addresses: {other.sentence}"
+    return msgspec.structs.replace(verdict, outcome=Outcome.INCONCLUSIVE, sentence=sentence)
+
+
+# other addresses
+
+
+@contextmanager
+def elsewhere(request: Request[T]) -> Iterator[Request[T]]:
+    """Give the request with copies of its arguments' tensors, while the memory of its outputs is taken."""
+    import torch
+
+    prepared = [call.prepare() for call in request.calls.values()]
+    held: list[object] = [each() for each in prepared]
+    other = request
+    if request.remake is not None:
+        copies: dict[int, torch.Tensor] = {}
+        args, kwargs = cast(Any, map_leaves(partial(_copied, copies, request.device.type), request.given))
+        held += [
+            torch.empty_like(each) for _, each in flatten((args, kwargs)) if is_plain(each) and each.requires_grad
+        ]  # for gradients
+        other = replace(request.remake(args, kwargs), settings=request.settings, limits=request.limits)
+    yield other
+    del prepared, held
+
+
+def _copied(copies: "dict[int, torch.Tensor]", device: str, leaf: object) -> object:
+    """Return a tensor's copy at another address, in a copy of its whole storage: views of one memory stay so.
+
+    copies: the memory of the copies, by the address of their originals.
+    """
+    import torch
+
+    if not is_plain(leaf) or leaf.device.type != device:
+        return leaf
+    storage = leaf.untyped_storage()
+    if storage.data_ptr() not in copies:
+        memory = torch.empty(OFFSET_BYTES + storage.nbytes(), dtype=torch.uint8, device=leaf.device)
+        memory[OFFSET_BYTES:].copy_(memory.new_empty(0).set_(storage))
+        copies[storage.data_ptr()] = memory
+    place = OFFSET_BYTES // leaf.element_size() + leaf.storage_offset()
+    copy = torch.empty(0, dtype=leaf.dtype, device=leaf.device)
+    copy.set_(copies[storage.data_ptr()].untyped_storage(), place, leaf.size(), leaf.stride())
+    made = torch.nn.Parameter(copy, False) if isinstance(leaf, torch.nn.Parameter) else copy
+    return made.requires_grad_(leaf.requires_grad)
+
+
+def is_plain(leaf: object) -> "TypeGuard[torch.Tensor]":
+    """Tell whether a leaf is a dense tensor that nothing else belongs to: no class, graph or attribute of its own."""
+    import torch
+
+    if not isinstance(leaf, torch.Tensor) or type(leaf) not in (torch.Tensor, torch.nn.Parameter):
+        return False
+    special = leaf.is_meta or leaf.is_quantized or leaf.is_inference() or leaf.is_conj() or leaf.is_neg()
+    return leaf.layout is torch.strided and leaf.is_leaf and not special and not vars(leaf)

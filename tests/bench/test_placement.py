@@ -1,0 +1,237 @@
+"""A limit that fails closely is measured again at other addresses, and fails only if it does there too."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from pytest_gpubench.bench import placement
+from pytest_gpubench.bench.measurement import MeasureRequest
+from pytest_gpubench.bench.placement import OFFSET_BYTES, elsewhere, is_close_fail
+from pytest_gpubench.gpu.device import cpu_device
+from pytest_gpubench.limits import Limits
+from pytest_gpubench.results.model import Measurement, Outcome, Speedup, Timing, Verdict
+from pytest_gpubench.settings import Settings
+from pytest_gpubench.timing.calls import make_arguments, make_call
+
+
+def item(
+    kind: str, asked: str, outcome: Outcome = Outcome.FAIL, median_us: float = 100.0, ratio: float = 1.0, **more: Any
+) -> Measurement:
+    timing = Timing(label="f", timer="profiler", cache="cold", device="NVIDIA H200", samples_us=(median_us,), **more)
+    speedup = Speedup(ratio=ratio, interval=None, quads=20, alpha=0.001, reference="g", reference_us=100.0, seed=0)
+    verdict = Verdict(kind=kind, asked=asked, outcome=outcome, sentence=f"{kind} {outcome.value}")
+    return Measurement(timing=timing, verdicts=(verdict,), speedup=speedup)
+
+
+@pytest.mark.parametrize(
+    ("measurement", "is_close"),
+    [
+        (item("max_time_us", "96"), True),
+        (item("max_time_us", "95"), False),
+        (item("max_time_us", "{'A100': 90, 'H200': 96}"), True),
+        (item("min_speedup", "1.049"), True),
+        (item("min_speedup", "1.05"), False),
+        (item("min_speedup", "{'f': 1.04, 'g': 2}"), True),
+        (item("min_gbps", "1040", moved_bytes=10**8), True),
+        (item("min_gbps", "1060", moved_bytes=10**8), False),
+        (item("min_tflops", "1.04", flops=10**8), True),
+        (item("min_tflops", "1.06", flops=10**8), False),
+        (item("min_peak_fraction", "0.8"), True),
+        (item("max_rel_std", "0.02"), False),
+        (item("max_kernels", "1"), False),
+        (item("max_time_us", "96", Outcome.INCONCLUSIVE), False),
+        (item("max_time_us", "96", Outcome.INVALID), False),
+    ],
+)
+def test_a_close_fail(measurement: Measurement, is_close: bool) -> None:
+    assert is_close_fail(measurement.verdicts[0], measurement) == is_close
+
+
+@pytest.mark.parametrize(
+    ("there", "outcome"),
+    [
+        (Outcome.FAIL, Outcome.FAIL),
+        (Outcome.PASS, Outcome.INCONCLUSIVE),
+        (Outcome.INCONCLUSIVE, Outcome.INCONCLUSIVE),
+        (Outcome.INVALID, Outcome.FAIL),
+        (Outcome.NOT_JUDGED, Outcome.FAIL),
+    ],
+)
+def test_a_close_fail_needs_both_placements(there: Outcome, outcome: Outcome) -> None:
+    found = placement.confirmed(item("max_time_us", "96"), item("max_time_us", "96", there))
+    assert found.verdicts[0].outcome is outcome
+    if outcome is Outcome.INCONCLUSIVE:
+        assert found.verdicts[0].sentence == (
+            f"the place of its memory decides: max_time_us fail; at other addresses: max_time_us {there.value}"
+        )
+
+
+def test_what_is_broken_by_much_is_not_confirmed() -> None:
+    found = placement.confirmed(item("max_time_us", "50"), item("max_time_us", "50", Outcome.PASS))
+    assert found.verdicts[0].outcome is Outcome.FAIL
+
+
+# other addresses
+
+
+def request_of(
+    args: Sequence[object], kwargs: Mapping[str, object] | None = None, setup: Callable[[], object] | None = None
+) -> MeasureRequest:
+    """Return a request whose call returns its arguments."""
+    call = make_call(lambda *args, **kwargs: (args, kwargs), make_arguments(args, kwargs, setup))
+    remake = None if setup else request_of
+    return MeasureRequest(Settings(), cpu_device(), Limits(), (args, kwargs), {"f": call}, remake=remake)
+
+
+def given_elsewhere(request: MeasureRequest) -> Any:
+    """Return the arguments that the call gets at other addresses."""
+    with elsewhere(request) as other:
+        return other.calls["f"].prepare()()
+
+
+def test_tensors_lie_elsewhere_with_the_same_values() -> None:
+    x = torch.rand(64, 32)
+    rows = torch.arange(64)
+    (moved, (again, text)), found = given_elsewhere(request_of((x, (rows, "text")), {"mask": x.t()[1:]}))
+    assert text == "text"
+    for one, other in ((x, moved), (rows, again), (x.t()[1:], found["mask"])):
+        assert torch.equal(one, other)
+        assert (one.stride(), one.dtype) == (other.stride(), other.dtype)
+        assert one.data_ptr() != other.data_ptr()
+    assert moved.data_ptr() == moved.untyped_storage().data_ptr() + OFFSET_BYTES
+    assert found["mask"].data_ptr() == moved.data_ptr() + x.element_size(), "views of one memory stay so"
+
+
+def test_what_requires_gradients_still_does() -> None:
+    weight, x = torch.nn.Parameter(torch.rand(3)), torch.rand(3, requires_grad=True)
+    (moved, other), _ = given_elsewhere(request_of((weight, x)))
+    assert isinstance(moved, torch.nn.Parameter)
+    assert moved.requires_grad
+    assert (other.is_leaf, other.requires_grad) == (True, True)
+    assert moved.data_ptr() != weight.data_ptr()
+
+
+@pytest.mark.parametrize(
+    "leaf",
+    [
+        torch.rand(3, requires_grad=True) * 2,
+        torch.eye(3).to_sparse(),
+        torch.empty(3, device="meta"),
+        torch.rand(2, dtype=torch.complex64).conj(),
+        torch.nn.Linear(2, 2),
+        "text",
+        None,
+    ],
+    ids=["of a graph", "sparse", "meta", "conjugate", "module", "text", "none"],
+)
+def test_what_cannot_be_copied_stays(leaf: object) -> None:
+    (found,), _ = given_elsewhere(request_of((leaf,)))
+    assert found is leaf
+
+
+def test_a_tensor_with_attributes_stays() -> None:
+    x = torch.rand(3)
+    x.scale = 2.0  # type: ignore[attr-defined]
+    (found,), _ = given_elsewhere(request_of((x,)))
+    assert found is x
+
+
+def test_what_setup_makes_is_left_to_it() -> None:
+    made = torch.rand(3)
+    request = request_of((), setup=lambda: (made,))
+    with elsewhere(request) as other:
+        assert other is request
+
+
+def test_settings_and_limits_stay() -> None:
+    request = replace(request_of((torch.rand(3),)), settings=Settings(alpha=0.1), limits=Limits(max_time_us=5.0))
+    with elsewhere(request) as other:
+        assert other is not request
+        assert (other.settings, other.limits) == (request.settings, request.limits)
+
+
+# a test with a limit
+
+HEAD = """
+import pytest, torch
+from hypothesis import given, strategies as st
+from itertools import cycle
+from pytest_gpubench import scripted
+from pytest_gpubench.timing.scripted import script_of
+
+def placed(at_home, elsewhere=None):
+    "Return a function that takes these times, by where its argument lies."
+    @scripted([at_home])
+    def f(x):
+        script_of(f).last[:] = [cycle([at_home if elsewhere is None or x.data_ptr() == home else elsewhere])]
+        return x * 2
+    return f
+
+x = torch.ones(1000)
+home = x.data_ptr()
+"""
+MEASURE = "gpu_bench.measure(placed({}), (x,), label='f')"
+COMPARE = "gpu_bench.compare({{'f': placed({})}}, placed(10.0), (x,))"
+
+
+@pytest.fixture
+def outcomes(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[dict[str, int], str]]:
+    """Return a function that runs a call in a marked test, as if it were on a GPU."""
+
+    def run(
+        mark: str, call: str, *options: str, on_gpu: bool = True, drawn: str = "gpu_bench"
+    ) -> tuple[dict[str, int], str]:
+        monkeypatch.setattr(placement, "on_gpu", lambda request: on_gpu)
+        body = f"@pytest.mark.perf({mark})\ndef test_it({drawn}):\n    {call}\n"
+        pytester.makepyfile(HEAD + body)
+        result = pytester.runpytest_inprocess("--gpu-bench-timer=scripted", "-p", "no:benchmark", *options)
+        return result.parseoutcomes(), result.stdout.str()
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("mark", "call", "outcome"),
+    [
+        ("max_time_us=10.0", MEASURE.format("10.2"), "failed"),
+        ("max_time_us=10.0", MEASURE.format("10.2, 10.1"), "failed"),
+        ("max_time_us=10.0", MEASURE.format("10.2, 9.9"), "inconclusive"),
+        ("max_time_us=10.0", MEASURE.format("10.6, 9.9"), "failed"),
+        ("max_time_us=10.0", MEASURE.format("9.9, 10.2"), "passed"),
+        ("max_time_us=10.0, kernels='other'", MEASURE.format("10.2, 9.9"), "failed"),
+        ("min_speedup=1.0", COMPARE.format("10.2"), "failed"),
+        ("min_speedup=1.0", COMPARE.format("10.2, 9.9"), "inconclusive"),
+        ("min_speedup=1.0", COMPARE.format("10.6, 9.9"), "failed"),
+        ("min_speedup=1.0", COMPARE.format("9.9, 10.2"), "passed"),
+    ],
+)
+def test_a_fail_that_other_addresses_do_not_confirm(
+    mark: str, call: str, outcome: str, outcomes: Callable[..., tuple[dict[str, int], str]]
+) -> None:
+    found, printed = outcomes(mark, call)
+    assert found == {outcome: 1}, printed
+    assert ("the place of its memory decides: f is" in printed) == (outcome == "inconclusive")
+    assert ("at other addresses: f is" in printed) == (outcome == "inconclusive")
+
+
+@pytest.mark.parametrize(("options", "on_gpu"), [(["--gpu-bench-reps=40"], True), ([], False)])
+def test_fixed_reps_and_a_cpu_have_one_placement(
+    options: list[str], on_gpu: bool, outcomes: Callable[..., tuple[dict[str, int], str]]
+) -> None:
+    assert outcomes("max_time_us=10.0", MEASURE.format("10.2, 9.9"), *options, on_gpu=on_gpu)[0] == {"failed": 1}
+
+
+def test_what_cannot_be_measured_elsewhere_fails(outcomes: Callable[..., tuple[dict[str, int], str]]) -> None:
+    call = "f = placed(10.2, 9.9); gpu_bench.measure(scripted([10.2])(lambda x: 1 / (x.data_ptr() == home)), (x,))"
+    found, printed = outcomes("max_time_us=10.0", call)
+    assert found == {"failed": 1}
+    assert "LimitBroken" in printed
+
+
+def test_an_example_of_given_is_confirmed_too(outcomes: Callable[..., tuple[dict[str, int], str]]) -> None:
+    found, printed = outcomes("min_speedup=1.0)\n@given(st.just(1)", COMPARE.format("10.2, 9.9"), drawn="gpu_bench, n")
+    assert found == {"inconclusive": 1}
+    assert "the place of its memory decides" in printed
