@@ -3,6 +3,7 @@
 import argparse
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -85,9 +86,9 @@ def run(arguments: argparse.Namespace) -> int:
         return int(not _show(judge(arguments.candidate), arguments.json))
 
 
-def _candidates() -> "list[Path]":
-    """Return the candidates that standard input names."""
-    return [_path_of(line.strip()) for line in sys.stdin if line.strip()]
+def _candidates() -> Iterator[Path]:
+    """Yield the candidates that standard input names, as it does."""
+    return (_path_of(line.strip()) for line in sys.stdin if line.strip())
 
 
 def _path_of(line: str) -> Path:

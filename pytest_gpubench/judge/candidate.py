@@ -40,6 +40,7 @@ class Candidate:
         self.structure: Any = None
         self.outputs: list[list[Leaf]] = []
         self._known: dict[int, list[list[Leaf]]] = {}
+        self._allocated: list[torch.Tensor] = []
         self.echo_us = 0.0
         """The time of a message and its reply."""
 
@@ -106,6 +107,7 @@ class Candidate:
             self.memory = map_file(files[0])
         else:
             self.memory, handle = self.gpu.allocate(size)
+            self._allocated.append(self.memory)
         self._views = [
             [view(self.memory, leaf, number * self.set_bytes) for leaf in self.leaves] for number in range(sets)
         ]
@@ -227,7 +229,7 @@ class Candidate:
                     memory = self._memory_of(leaf)
                     tensors.append(view(self.memory[:0] if memory is None else memory, leaf))
             return rebuild(self.structure, tensors)
-        except (ValueError, IndexError, TypeError, RuntimeError, GpuBenchError) as error:
+        except (ValueError, IndexError, TypeError, AttributeError, RuntimeError, GpuBenchError) as error:
             raise Ended("invalid", f"the candidate's outputs cannot be read: {error}") from None
 
     def _target(self, leaf: Leaf, index: int, number: int) -> "torch.Tensor":
@@ -261,3 +263,7 @@ class Candidate:
             self.process.freeze()
             self.gpu.close()
         self.process.kill()
+        for memory in self._allocated:
+            assert self.gpu is not None, "memory files are freed by themselves"
+            self.gpu.free(memory)
+        self._allocated.clear()

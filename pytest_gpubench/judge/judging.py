@@ -39,8 +39,9 @@ class Processes:
     _waiting: list[Process] = field(default_factory=list)
     _template: Path | None = None
     """Triton's cache as a warmed process leaves it before it has seen a candidate."""
-    _parts: tuple[str, ...] = PARTS
-    """The parts of the isolation that CUDA works with here."""
+    _levels: list[tuple[str, ...]] = field(default_factory=lambda: [PARTS, PARTS[1:], ()])
+    """The parts of the isolation, less of them in turn where CUDA does not work with all."""
+    _problem: str = ""
 
     def start(self, number: int) -> None:
         """Start so many ahead, without waiting for them."""
@@ -54,12 +55,17 @@ class Processes:
             try:
                 candidate = self._warmed(process)
                 break
-            except MeasurementError:
-                if not self._parts:
+            except MeasurementError as error:
+                if len(self._levels) == 1:
                     raise
+                self._problem = str(error)
             self.close()
-            self._parts = self._parts[1:]
+            self._levels.pop(0)
+            if len(self._levels) == 1:
+                hide_memory(False)
             process = self._start()
+        if self._problem:
+            process.isolation["problem"] = self._problem
         self._keep_cache(process)
         self.start(self.ahead)
         return candidate
@@ -81,7 +87,7 @@ class Processes:
     def _start(self) -> Process:
         torch_device = self.device.torch_device
         name = "cpu" if self.device.type == "cpu" else str(torch_device.index)
-        return Process(name, self.memory_bytes, self._parts, self._template)
+        return Process(name, self.memory_bytes, self._levels[0], self._template)
 
     def _keep_cache(self, process: Process) -> None:
         if self._template is None and self.device.type == "cuda":
@@ -97,6 +103,7 @@ class Processes:
         self._waiting.clear()
         if self._template is not None:
             shutil.rmtree(self._template, ignore_errors=True)
+            self._template = None
 
 
 def judge_file(
@@ -120,7 +127,7 @@ def judge_file(
     trials = [Trial(spec, case, processes.device, rules) for case in spec.cases]
     candidate = processes.get()
     process = candidate.process
-    isolation = {name: str(value)[:200] for name, value in process.isolation.items()}
+    isolation = {name: str(value)[:500] for name, value in process.isolation.items()}
     judgement = _with(judgement, candidate_digest=hashlib.sha256(source).hexdigest(), isolation=isolation)
     try:
         copy = process.box / path.name
@@ -243,8 +250,12 @@ class Judge:
         self.name = spec.name if isinstance(spec, Spec) else str(spec)
         self._processes = Processes(self.device, memory_bytes, ahead)
         self._processes.start(1)
-        self.spec = spec if isinstance(spec, Spec) else read_spec(Path(spec))
-        self.rules = Rules(limits_of(self.spec), budget_s=budget_s)
+        try:
+            self.spec = spec if isinstance(spec, Spec) else read_spec(Path(spec))
+            self.rules = Rules(limits_of(self.spec), budget_s=budget_s)
+        except GpuBenchError:
+            self._processes.close()
+            raise
         self.timeout_s = timeout_s
         self._lock = None
         if self.device.type == "cuda" and self.device.facts.uuid is not None:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -55,7 +55,7 @@ class Process:
         if template is not None and template.exists():
             shutil.copytree(template, variables["TRITON_CACHE_DIR"], dirs_exist_ok=True)
         self.cache = Path(variables["TRITON_CACHE_DIR"])
-        self.isolation: Mapping[str, str] = {}
+        self.isolation: dict[str, str] = {}
         self.deadline_s = time.monotonic() + WARM_S
         self.frozen = False
         mine, theirs = socket.socketpair()
@@ -79,6 +79,7 @@ class Process:
 
     def wait_ready(self) -> None:
         """Wait until it is warm; raise MeasurementError where it does not come up."""
+        self.allow(WARM_S)
         try:
             reply = self.hear()
         except Ended as error:

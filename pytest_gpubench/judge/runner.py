@@ -80,6 +80,13 @@ class Runner:
         session.__exit__(None, None, None)
         return session.reps()
 
+    def stop(self) -> None:
+        """End a session that an error left open."""
+        if self._session is not None:
+            session, self._session = self._session, None
+            error = RuntimeError("left")
+            session.__exit__(type(error), error, None)
+
     # batches, timed from outside
 
     def prepare(self, batches: Sequence[int], graph: bool) -> bool:

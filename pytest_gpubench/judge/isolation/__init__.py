@@ -39,7 +39,7 @@ ALLOCATION = dict.fromkeys(("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"), "e
 CAPSET = {"x86_64": 126, "aarch64": 91}
 NOT_AVAILABLE = "not available"
 PARTS = ("landlock", "capabilities", "seccomp")
-"""What a process can do without, where CUDA does not work with it."""
+"""What a process does without where CUDA does not work with it."""
 
 
 @dataclass
@@ -95,7 +95,17 @@ def readable_folders() -> list[Path]:
     """Return the folders that a process needs to import and compile: not that of the spec."""
     packages = [each for each in sys.path if Path(each).name in ("site-packages", "dist-packages")]
     standard = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib", "include")]
-    named = [*SYSTEM, sys.prefix, sys.base_prefix, sys.exec_prefix, *packages, *standard, *site.getsitepackages()]
+    libraries = os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)
+    named = [
+        *SYSTEM,
+        *libraries,
+        sys.prefix,
+        sys.base_prefix,
+        sys.exec_prefix,
+        *packages,
+        *standard,
+        *site.getsitepackages(),
+    ]
     return [PACKAGE, *(Path(each) for each in dict.fromkeys(named) if each and Path(each) != Path("/"))]
 
 
@@ -139,5 +149,10 @@ def environment(box: Path) -> dict[str, str]:
     found = {name: value for name, value in os.environ.items() if name in kept or name.startswith(begun)}
     own = ("HOME", "TMPDIR", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TORCH_EXTENSIONS_DIR", "XDG_CACHE_HOME")
     folders = {name: str(box / name.lower().removesuffix("_dir")) for name in own}
-    python = {"PYTHONPATH": str(PACKAGE.parent), "PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": "1"}
+    python = {
+        "PYTHONPATH": str(PACKAGE.parent),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONUNBUFFERED": "1",
+        "USER": "candidate",
+    }
     return found | folders | python | ALLOCATION | {"TORCHINDUCTOR_COMPILE_THREADS": "1"}
