@@ -3,6 +3,7 @@
 import inspect
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from pytest_gpubench.bench.agreement import Agreement, Golden, VariedArguments
@@ -10,7 +11,7 @@ from pytest_gpubench.bench.candidates import make_calls
 from pytest_gpubench.bench.comparison import CompareRequest, judging_timer
 from pytest_gpubench.bench.measurement import MeasureRequest
 from pytest_gpubench.bench.phases import PhasesRequest, phase_calls
-from pytest_gpubench.bench.plan import clock_warnings, plan_of
+from pytest_gpubench.bench.plan import clock_warnings, drawn_seed, plan_of
 from pytest_gpubench.bench.ranks import RanksRequest
 from pytest_gpubench.bench.request import Request, T
 from pytest_gpubench.correctness import Tolerance
@@ -254,6 +255,8 @@ class GpuBench(Spelled):
             refuse_backward(backward)
         device = self._device(test)
         test.warn(*clock_warnings(settings, device))
+        if settings.seed is None:
+            settings = replace(settings, seed=drawn_seed(settings.timer))
         return settings, device, test.limits
 
     def _answer(self, request: Request[T]) -> T:

@@ -146,9 +146,10 @@ class Settings:
         "SECONDS",
         in_marker=True,
     )
-    seed: int = setting(
-        0,
-        "draw the order in which functions are timed in turn from this seed",
+    seed: int | None = setting(
+        None,
+        "draw the order in which functions are timed in turn from this seed; unset, from another one in each run, "
+        "which is shown",
         whole_number_or_zero,
         "N",
         in_marker=True,

@@ -23,7 +23,8 @@ from pytest_gpubench.correctness.leaves import map_leaves
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.limits import Limits
 from pytest_gpubench.results.model import Comparison, Measurement, Overhead, Speedup, Timing, Verdict
-from pytest_gpubench.settings import TimerName
+from pytest_gpubench.settings import Settings, TimerName
+from pytest_gpubench.stats.speedup import LOOKS, Quad, log_ratio
 from pytest_gpubench.timing import make_timer
 from pytest_gpubench.timing.base import Call
 from pytest_gpubench.timing.comparison import Match, measure_in_turn, take_once_more
@@ -41,6 +42,8 @@ OutputLines = Mapping[str, tuple[str, ...]]
 """A line for each output of each candidate."""
 DECLARED = [row.name for row in fields(Limits)]
 TIMERS = ("profiler", "events", "graph")
+LASTING_QUADS = 21
+"""The fewest quads of a comparison that is saved or compared: 12 decide a change of the speedup at alpha 0.0005."""
 
 
 @dataclass(frozen=True)
@@ -55,9 +58,9 @@ class Judges:
         """True if a limit is broken."""
         return self.time.failed or self.speedup.failed
 
-    def look(self, timing: Timing, log_ratios: Sequence[float], looks: tuple[int, ...]) -> bool:
+    def look(self, timing: Timing, quads: Sequence[Quad], looks: tuple[int, ...]) -> bool:
         """Return whether all limits of the candidate are decided."""
-        return all([self.time.look(timing), self.speedup.look(log_ratios, looks)])
+        return all([self.time.look(timing), self.speedup.look(quads, looks)])
 
 
 @dataclass(frozen=True)
@@ -142,9 +145,11 @@ class CompareRequest(Request[Comparison]):
     def _timed(
         self, lines: OutputLines, expected: Ran, conduct: Conduct, say: Say, measured: list[Measurement]
     ) -> Comparison:
-        recorder = OutputRecorder(self.agreement, self.interleave, conduct)
+        shares_memory = self.interleave and self.settings.timer != "scripted"
+        recorder = OutputRecorder(self.agreement, len(self.calls) if shares_memory else 0, conduct)
         watched = {name: recorder.watch(name, call) for name, call in self.calls.items()}
-        match = Match(watched, self.reference, self.speedups, self.settings.seed, self.interleave, recorder.begin)
+        seed, looks = self.settings.seed or 0, looks_of(self.settings)
+        match = Match(watched, self.reference, seed, self.interleave, recorder.begin, looks)
         timer, plan = make_timer(self.settings.timer, self.device, self.settings.cache), plan_of(self.settings)
         call, wants_flops = self.calls[self.reference], self.inspection.wants_flops and self.flops is None
         args, kwargs = self.agreement.fresh()
@@ -155,12 +160,11 @@ class CompareRequest(Request[Comparison]):
             decided = []
             for name, each in judges.items():
                 so_far = samples_of(self.calls[name], timer, self.device, plan, taken.samples[name])
-                decided.append(each.look(so_far, taken.log_ratios(self.reference, name), looks))
+                decided.append(each.look(so_far, taken.quads(self.reference, name), looks))
             return all(decided) or any(each.failed for each in judges.values())
 
         taken, timings = measure_in_turn(match, timer, self.device, plan, look, say)
-        recorder.swaps = False  # what a function left there must not be right for it when the values change
-        recorder.make_readable(lambda: take_once_more(match, timer, taken))
+        recorder.keep_all(lambda: take_once_more(match, timer, taken))
         recorder.check(self.reference, self.judged)
         self._check_gradients_again(recorder, expected)
         recorder.minds_sharing = True
@@ -205,10 +209,10 @@ class CompareRequest(Request[Comparison]):
             alpha=found.alpha,
             reference=reference.label,
             reference_us=reference.median_us,
-            seed=self.settings.seed,
-            log_ratios=tuple(taken.log_ratios(self.reference, name)),
+            seed=self.settings.seed or 0,
+            log_ratios=tuple(log_ratio(*quad) for quad in taken.quads(self.reference, name)),
         )
-        on_speedup = judges.speedup.verdicts(speedup, timings[name].median_us, taken.pool)
+        on_speedup = judges.speedup.verdicts(speedup, timings[name].median_us)
         verdicts = as_declared([*judges.time.verdicts, *on_speedup])
         return Measurement(
             timing=timings[name], verdicts=verdicts, speedup=speedup, differences=lines, role="candidate"
@@ -227,6 +231,12 @@ class CompareRequest(Request[Comparison]):
         if not self.wants_overhead or self.device.type != "cuda" or self.settings.timer == "scripted":
             return None
         return take_overhead(call, self.device, self.settings.cache)
+
+
+def looks_of(settings: Settings) -> tuple[int, ...]:
+    """Return after how many quads to look: later, for a narrower interval, where a saved run is made or compared."""
+    lasts = settings.save or settings.autosave or settings.compare or settings.json
+    return tuple(look for look in LOOKS if look >= LASTING_QUADS or not lasts)
 
 
 def judging_timer(timer: TimerName | None, timers: Sequence[TimerName] | None) -> TimerName | None:

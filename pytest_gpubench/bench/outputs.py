@@ -2,7 +2,6 @@
 
 import secrets
 import sys
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -33,13 +32,14 @@ __tracebackhide__ = True
 class OutputRecorder:
     """Keep what the last timed call of each arm returned, to check it too.
 
-    swaps: whether the arms of a round write their outputs to each other's memory by turns. Where each kept its own, the
-    same kernel as both arms was told apart in 40 of 40 comparisons at 1024 x 1024 fp32 on an H200, and found 6 %
-    apart at 1 us, for where its outputs lay; with swaps in none.
+    arms: the number of functions whose calls of a round all write their outputs to the same memory, and those of the
+    next round to another; 0 leaves every function its own. Where each kept its own, the same kernel as both arms was
+    told apart in 40 of 40 comparisons at 1024 x 1024 fp32 on an H200, and found 6 % apart at 1 us, for where its
+    outputs lay. What a function left there may be right for another: outputs are checked in a round of their own.
     """
 
     agreement: Agreement
-    swaps: bool = False
+    arms: int = 0
     conduct: Conduct | None = None
     """What is looked at between calls; None for calls that are not timed."""
     minds_sharing: bool = False
@@ -50,10 +50,11 @@ class OutputRecorder:
     """The arguments of the last timed call, if they are known."""
     copying: bool = False
     """True to copy every output before the next call: torch.compile's CUDA graphs overwrite theirs."""
-    calls: Counter[str] = field(default_factory=Counter)
+    calls: int = 0
+    """Calls in the rounds so far."""
     latest: str = ""
     spare: object = None
-    """Memory that the next call is not to have."""
+    """The last output of the round before, whose memory the calls of this round are not to have."""
     passes: dict[str, BackwardPass] = field(default_factory=dict)
     """The backward passes by arm: what counts as their output is the gradient of each input."""
     earlier: dict[str, object] = field(default_factory=dict)
@@ -96,7 +97,7 @@ class OutputRecorder:
 
     def begin(self) -> None:
         """Note that the rounds begin, in which each arm is called twice."""
-        self.calls.clear()
+        self.calls = 0
         if self.conduct is not None:
             self.conduct.counting = True
 
@@ -110,27 +111,26 @@ class OutputRecorder:
         return self.conduct.looks_now()
 
     def _make_room(self, name: str) -> None:
-        """Free the memory that the next output of an arm is to have: its last one's, or that of the arm before it.
+        """Free the memory that the next output is to have: that of the call before it, or its own last one's."""
+        self.latest = name
+        if self.arms:
+            if self.calls % (2 * self.arms) == 0:
+                self.spare = next(iter(self.last.values()), None)
+            self.calls += 1
+            self._forget(*self.last)
+        else:
+            self._forget(name)
 
-        An arm's first call of a round takes the memory of the arm before it, which is called again in that round.
-        """
-        before, self.latest = self.latest, name
-        is_first = self.calls[name] % 2 == 0
-        self.calls[name] += 1
-        self.given.pop(name, None)
-        self.saved.discard(name)
-        freed = self.last.pop(name, None)
-        self.spare = None
-        if self.swaps and is_first and before not in ("", name) and freed is not None:
-            self.spare = freed
-            self.last.pop(before, None)
-            self.saved.discard(before)
-            self.given.pop(before, None)
+    def _forget(self, *names: str) -> None:
+        for name in names:
+            self.last.pop(name, None)
+            self.given.pop(name, None)
+            self.saved.discard(name)
 
-    def make_readable(self, take_again: Callable[[], object]) -> None:
-        """Have the last calls taken again where there is no output of one, or a CUDA graph has overwritten it."""
-        if len(self.last) < len(self.calls):
-            self.swaps = False
+    def keep_all(self, take_again: Callable[[], object]) -> None:
+        """Have the last calls taken again, each in memory of its own, where not all outputs are there and readable."""
+        if self.arms:
+            self.arms, self.spare = 0, None
             take_again()
         if has_cuda_graphs() and not all(map(is_readable, self.last.values())):
             self.copying = True

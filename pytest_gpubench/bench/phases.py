@@ -16,7 +16,6 @@ from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.limits import check_count
 from pytest_gpubench.results.model import Measurement, Timing
 from pytest_gpubench.results.phases import Phase, Phases
-from pytest_gpubench.stats.speedup import LOOKS
 from pytest_gpubench.stats.stopping import is_precise
 from pytest_gpubench.stats.summary import median_interval
 from pytest_gpubench.timing import make_timer
@@ -32,6 +31,8 @@ __tracebackhide__ = True
 
 LEAST_ROUNDS = 6
 """Taken even without time for them: the fewest that give the ratio an interval."""
+LOOKS = (20, 40, 80, 160, 320, 640)
+"""After how many rounds to look whether every median is precise."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ class PhasesRequest(Request[Phases]):
             timer = make_timer(settings.timer, device, settings.cache)
             works = {label: work_of_call(call, self.inspection, None, None) for label, call in self.calls.items()}
             judgements = {label: self.inspection.judgement(work, single=True) for label, work in works.items()}
-            taken, timings = take_phases(self.calls, timer, device, plan_of(settings), settings.seed, say)
+            taken, timings = take_phases(self.calls, timer, device, plan_of(settings), settings.seed or 0, say)
             timings = {label: with_work(timing, works[label]) for label, timing in timings.items()}
             self._judge(timings, judgements, measured)
         return self.summarise(taken, timings)
@@ -118,7 +119,7 @@ class PhasesRequest(Request[Phases]):
             sum_interval=median_interval(sums_us),
             sum_elements_per_s=self._rate(sum_us),
             rounds=len(taken.rounds),
-            seed=self.settings.seed,
+            seed=self.settings.seed or 0,
             elements=self.elements,
         )
         if not self.whole:

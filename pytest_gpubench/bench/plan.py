@@ -1,5 +1,7 @@
 """Measurement plan: whether calls are timed, how many reps are taken, and one measurement at a time."""
 
+import os
+import secrets
 import sys
 import threading
 from collections.abc import Iterator
@@ -28,6 +30,14 @@ def plan_of(settings: Settings) -> Plan:
     limit_time_s = settings.budget_s or LIMIT_TIME_S
     precision_time_s = settings.budget_s or PRECISION_TIME_S
     return Plan(settings.cache, settings.reps, settings.warmup, settings.precision, limit_time_s, precision_time_s)
+
+
+def drawn_seed(timer: str) -> int:
+    """Return another seed for each call, so that the errors of verdicts are independent of each other.
+
+    The scripted timer has one seed, and so have processes of a group, which have to call in the same order.
+    """
+    return 0 if timer == "scripted" or "WORLD_SIZE" in os.environ else secrets.randbelow(10**6)
 
 
 def clock_warnings(settings: Settings, device: Device) -> list[str]:

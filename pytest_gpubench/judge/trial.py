@@ -22,7 +22,7 @@ from pytest_gpubench.judge.spec import Case, Spec
 from pytest_gpubench.limits import Limits, limit_for_device
 from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.settings import Settings
-from pytest_gpubench.stats.speedup import SpeedupEstimate, log_ratio, round_orders, speedup_of
+from pytest_gpubench.stats.speedup import Quad, SpeedupEstimate, round_orders, speedup_of
 from pytest_gpubench.stats.summary import Interval, median_interval
 from pytest_gpubench.timing.bandwidth import copy_bandwidth
 from pytest_gpubench.units import format_time, round_to_digits
@@ -36,8 +36,8 @@ CHECKS = 3
 """Calls on new inputs that are compared before anything is timed."""
 BATCH_US = {"cuda": 400.0, "cpu": 4000.0}
 """The time that the larger batch takes, where so many calls can be made."""
-LOOKS = (12, 24, 48, 96, 192)
-"""After how many quads to look: the first is the smallest that can decide at alpha 0.001 with others to follow."""
+LOOKS = (24, 48, 96, 192)
+"""After how many quads to look: the first has intervals that tell the two clocks apart."""
 SMALL_CALL_US = 2000.0
 """Below it every rep's output is compared, above it one in four."""
 LEAST_SLOPE_US = 0.01
@@ -164,7 +164,7 @@ class Trial:
             rounds[:] = _rounds_of(times)
 
         def look(plan: tuple[int, ...]) -> bool:
-            return judged.look([log_ratio(each["reference"], each["candidate"]) for each in rounds], plan)
+            return judged.look([Quad(each["reference"], each["candidate"]) for each in rounds], plan)
 
         self._look_by_look(take, look)
         assert judged.latest is not None, "nothing was looked at"
@@ -215,18 +215,18 @@ class Trial:
         self.small, self.large = 1, sets
         self._make_batches()
         times: dict[str, dict[int, list[float]]] = {arm: {1: [], sets: []} for arm in ARMS}
-        ratios: list[float] = []
+        quads: list[Quad] = []
         limits = self.rules.speedups
 
         def take(number: int) -> None:
-            for order in round_orders(ARMS, number, self.seed)[len(ratios) :]:
+            for order in round_orders(ARMS, number, self.seed)[len(quads) :]:
                 slopes: dict[str, list[float]] = {arm: [] for arm in ARMS}
                 for name in order:
                     slopes[name].append(self._slope(name, times[name]))
-                ratios.append(log_ratio(slopes["reference"], slopes["candidate"]))
+                quads.append(Quad(*((first, second) for first, second in slopes.values())))
 
         def look(plan: tuple[int, ...]) -> bool:
-            self.attested: SpeedupEstimate = speedup_of(ratios, self.rules.alpha, plan)
+            self.attested: SpeedupEstimate = speedup_of(quads, self.rules.alpha, plan)
             interval = self.attested.interval
             if not limits:
                 return interval is not None and interval.width / self.attested.ratio <= 4 * self.rules.precision

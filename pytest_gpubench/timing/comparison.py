@@ -1,14 +1,14 @@
 """Several calls timed in turn, from warm-up to timings: rounds are added until every question is decided."""
 
-import math
+import random
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.gpu.readings import NO_READING
 from pytest_gpubench.results.model import Timing
-from pytest_gpubench.stats.speedup import LOOKS, needed_batch, quads_of, round_orders
+from pytest_gpubench.stats.speedup import LOOKS, quads_of, round_orders
 from pytest_gpubench.timing.base import Call, Timer
 from pytest_gpubench.timing.measurement import Plan, summarise
 from pytest_gpubench.timing.pacing import Pacing
@@ -17,10 +17,6 @@ from pytest_gpubench.timing.sampling import Instrument, Sample
 from pytest_gpubench.timing.warmup import Warmth, warm_up
 
 __tracebackhide__ = True
-
-LEAST_MARGIN = 0.005
-"""No finer than this are short kernels resolved by pooling: 0.5 %, as the default precision."""
-MAX_POOL = 32
 
 Decided = Callable[[Interleaved, tuple[int, ...]], bool]
 """Told the rounds so far and the planned looks, one of which has as many rounds; returns whether all is decided."""
@@ -33,14 +29,12 @@ class Match:
     calls: Mapping[str, Call]
     reference: str
     """The call that the others are compared with; empty where none is."""
-    limits: Mapping[str, float] = field(default_factory=dict)
-    """The speedup asked of each candidate that a limit is set for."""
     seed: int = 0
     interleave: bool = True
     begin: Callable[[], None] = lambda: None
     """Called when warming up is over."""
     looks: Sequence[int] = LOOKS
-    """After how many log-ratios, or rounds without a reference, to look whether all is decided."""
+    """After how many rounds to look whether all is decided."""
     least_more: int = LOOKS[0] // 2
     """The fewest that are worth another look where time is short."""
 
@@ -78,19 +72,18 @@ def _take_looks(
 ) -> Interleaved:
     """Add rounds, look by look, until all is decided or the time is spent."""
     timer, arms = instrument.timer, make_arms(match, warmths, instrument.pacing)
-    # a number of reps leaves none to spare for pooling
-    pool = 1 if plan.reps is not None else needed_pool(match, timer, warmths)
-    taken = Interleaved({name: Sample() for name in match.calls}, pool)
+    tick_us = timer.tick_us if match.reference else 0.0
+    taken = Interleaved({name: Sample() for name in match.calls}, tick_us, random.Random(match.seed))
     deadline_s = timer.clock_s() + plan.max_time_s
     looks: tuple[int, ...] = ()
     following = next_look(match, plan, 0, 0.0, plan.max_time_s)
     while following is not None:
-        orders = match.orders(pool * following)[len(taken.rounds) :]
+        orders = match.orders(following)[len(taken.rounds) :]
         began_s = timer.clock_s()
         take_rounds(instrument, arms, orders, taken, deadline_s - began_s, match.interleave)
         ended_s = timer.clock_s()
         looks = (*looks, following)
-        following = next_look(match, plan, looks[-1], pool * (ended_s - began_s) / len(orders), deadline_s - ended_s)
+        following = next_look(match, plan, looks[-1], (ended_s - began_s) / len(orders), deadline_s - ended_s)
         if decided(taken, looks if following is None else (*looks, following)):
             break
     return taken
@@ -109,7 +102,7 @@ def take_once_more(match: Match, timer: Timer, taken: Interleaved) -> Interleave
 
 
 def next_look(match: Match, plan: Plan, taken: int, cost_s: float, left_s: float) -> int | None:
-    """Return after how many log-ratios to look next; None when enough are taken, or no time is left.
+    """Return after how many rounds to look next; None when enough are taken, or no time is left.
 
     cost_s: what one takes. The first look is always taken. A number of reps asks for one look: two reps of each call
     make a round. Where time is too short for the next planned look, the last one is at what it is long enough for.
@@ -126,22 +119,3 @@ def next_look(match: Match, plan: Plan, taken: int, cost_s: float, left_s: float
 def make_arms(match: Match, warmths: Mapping[str, Warmth], pacing: Pacing) -> dict[str, Arm]:
     """Return the arms, each idling before its reps as it has to."""
     return {name: Arm(call, pacing.idle_s(warmths[name].sample.reps)) for name, call in match.calls.items()}
-
-
-def needed_pool(match: Match, timer: Timer, warmths: Mapping[str, Warmth]) -> int:
-    """Return the rounds in one log-ratio, so that in the closest pair the clock's ticks do not decide."""
-    if not match.reference:
-        return 1
-    reference_us = warmths[match.reference].call_us
-    candidates = [name for name in match.calls if name != match.reference]
-    return max(
-        pool_for(timer.tick_us, warmths[name].call_us, reference_us, match.limits.get(name)) for name in candidates
-    )
-
-
-def pool_for(tick_us: float, call_us: float, reference_us: float, limit: float | None) -> int:
-    """Return the rounds of a pair in one log-ratio: more where the answer seems close on a coarse clock."""
-    if not tick_us or not call_us or not reference_us:
-        return 1
-    distance = abs(math.log(reference_us / call_us / limit)) if limit else LEAST_MARGIN
-    return min(needed_batch(tick_us, min(call_us, reference_us), max(distance, LEAST_MARGIN)), MAX_POOL)

@@ -1,5 +1,6 @@
-"""Several calls timed in turn, so that what disturbs one of them disturbs all: rounds of mirrored orders."""
+"""Several calls timed in turn, so that what disturbs one of them disturbs all: rounds of shuffled orders."""
 
+import random
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -7,7 +8,7 @@ from functools import partial
 
 from pytest_gpubench.errors import IncompleteRecords, annotating
 from pytest_gpubench.gpu.readings import NO_READING, Reading
-from pytest_gpubench.stats.speedup import log_ratio, pooled
+from pytest_gpubench.stats.speedup import Quad, dithered
 from pytest_gpubench.timing.attempts import NOT_COMPLETE, Pauses, until_complete
 from pytest_gpubench.timing.base import Call, Rep, Session
 from pytest_gpubench.timing.sampling import Instrument, Sample, check_same_kernels, collection_off
@@ -31,14 +32,22 @@ class Interleaved:
     """The rounds taken so far."""
 
     samples: dict[str, Sample]
-    pool: int = 1
-    """The neighbouring rounds in one log-ratio: more than one where the clock's ticks are too coarse."""
+    tick_us: float = 0.0
+    """The step of the clock, by which readings are dithered in `rounds`; 0 leaves them."""
+    chance: random.Random = field(default_factory=lambda: random.Random(0))
     rounds: list[dict[str, tuple[float, float]]] = field(default_factory=list)
     """The two readings of each arm in each round, in microseconds."""
 
-    def log_ratios(self, reference: str, candidate: str) -> Sequence[float]:
-        """Return a log-ratio for each pool of rounds; above 0 where the candidate was faster."""
-        return pooled([log_ratio(times[reference], times[candidate]) for times in self.rounds], self.pool)
+    def quads(self, reference: str, candidate: str) -> list[Quad]:
+        """Return the readings of two arms, round by round."""
+        return [Quad(times[reference], times[candidate]) for times in self.rounds]
+
+    def add_round(self, readings: Mapping[str, Sequence[float]]) -> None:
+        """Add the two readings of each arm."""
+        self.rounds.append({name: (self._dithered(one), self._dithered(two)) for name, (one, two) in readings.items()})
+
+    def _dithered(self, reading_us: float) -> float:
+        return dithered(reading_us, self.tick_us, self.chance) if self.tick_us else reading_us
 
     def count_again(self) -> None:
         """Count a session that is measured again."""
@@ -155,7 +164,7 @@ def _keep_rounds(reps: Taken, taken: Interleaved, wanted: int) -> None:
         for turn, rep in members:
             readings.setdefault(turn.name, []).append(rep.elapsed_us)
             taken.samples[turn.name].keep(rep, turn.reading)
-        taken.rounds.append({name: (first, second) for name, (first, second) in readings.items()})
+        taken.add_round(readings)
     for members in ordered[wanted:]:
         for turn, _ in members:
             taken.samples[turn.name].discarded += 1

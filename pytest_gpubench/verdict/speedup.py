@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from pytest_gpubench.results.model import Outcome, Speedup, Verdict
-from pytest_gpubench.stats.speedup import SpeedupEstimate, least_reps, speedup_of
+from pytest_gpubench.stats.speedup import Quad, SpeedupEstimate, least_reps, speedup_of
 from pytest_gpubench.units import choose_time_unit, count, format_time, round_to_digits
 from pytest_gpubench.verdict.decision import at_least, judged_by
 
@@ -32,9 +32,9 @@ class SpeedupJudgement:
         self._decisive: SpeedupEstimate | None = None
         """The latest estimate that says the same as the first decision."""
 
-    def look(self, log_ratios: Sequence[float], looks: tuple[int, ...]) -> bool:
+    def look(self, quads: Sequence[Quad], looks: tuple[int, ...]) -> bool:
         """Return whether the limit is decided; where no candidate has a limit, whether the ratio is precise."""
-        self.latest = found = speedup_of(log_ratios, self.alpha, looks)
+        self.latest = found = speedup_of(quads, self.alpha, looks)
         if not self.limits:
             return found.interval is not None and found.interval.width / found.ratio <= 2 * self.precision
         if self.name not in self.limits:
@@ -49,10 +49,10 @@ class SpeedupJudgement:
         """True if the limit is broken: more quads, which would settle other limits, change nothing."""
         return self.outcome is Outcome.FAIL
 
-    def verdicts(self, speedup: Speedup, candidate_us: float, pool: int = 1) -> tuple[Verdict, ...]:
+    def verdicts(self, speedup: Speedup, candidate_us: float) -> tuple[Verdict, ...]:
         """Return the verdict on the candidate's limit; NOT_JUDGED where only other candidates have one.
 
-        speedup: by all quads. pool: the quads in each log-ratio.
+        speedup: by all quads.
         """
         if not self.limits:
             return ()
@@ -60,7 +60,7 @@ class SpeedupJudgement:
             return (not_asked(self.name, self.limits, self.enforced),)
         by = self._decisive or self.latest
         assert by is not None, "nothing was looked at"
-        judged = msgspec.structs.replace(speedup, ratio=by.ratio, interval=by.interval, quads=by.quads * pool)
+        judged = msgspec.structs.replace(speedup, ratio=by.ratio, interval=by.interval, quads=by.quads)
         return (judge_speedup(self.name, judged, candidate_us, self.limits[self.name], self.enforced),)
 
 

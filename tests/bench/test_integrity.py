@@ -1,6 +1,5 @@
 """What makes a number invalid: the floor of memory, a cache that is kept, throttling, results that were remembered."""
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
@@ -34,6 +33,7 @@ from pytest_gpubench.limits import Limits
 from pytest_gpubench.results.model import DeviceFacts, Outcome, Timing
 from pytest_gpubench.running_test import CurrentTest, enforce, keeping_failed
 from pytest_gpubench.settings import Settings
+from pytest_gpubench.stats.speedup import round_orders
 from pytest_gpubench.timing.base import Rep, call_of
 from pytest_gpubench.timing.calls import make_arguments, make_call
 from pytest_gpubench.timing.comparison import Match, take_once_more
@@ -531,40 +531,38 @@ def double(x: torch.Tensor) -> torch.Tensor:
     return x * 2
 
 
-@pytest.mark.parametrize("swaps", [True, False])
-def test_arms_write_to_each_others_memory_by_turns(swaps: bool) -> None:
-    """What an arm may not have is its own last output; then the other's is free, and it is free again afterwards."""
+@given(rounds=st.integers(2, 6), arms=st.integers(2, 3), seed=st.integers(0, 1000))
+def test_all_calls_of_a_round_write_to_the_same_memory(rounds: int, arms: int, seed: int) -> None:
+    """Whatever their order; those of the next round to that of the round before it."""
     agreement = agreement_of(double, torch.ones(4))
-    recorder = OutputRecorder(agreement, swaps=swaps)
-    calls = {name: recorder.watch(name, make_call(double, agreement.arguments, label=name)) for name in "ab"}
+    recorder, names = OutputRecorder(agreement, arms=arms), "abc"[:arms]
+    calls = {name: recorder.watch(name, make_call(double, agreement.arguments, label=name)) for name in names}
     recorder.begin()
-    swapped: Counter[str] = Counter()
-    for name in "abbabaababbabaab":
-        own = recorder.last.get(name)
-        timed = calls[name].prepare()
-        if recorder.spare is not None:
-            assert recorder.spare is own
-            assert not recorder.last
-            swapped[name] += 1
-        timed()
-    assert set(swapped) == (set("ab") if swaps else set())
-    assert sum(swapped.values()) == (3 if swaps else 0)  # in every round but the first
+    for number, order in enumerate(round_orders(names, rounds, seed)):
+        before = next(iter(recorder.last.values()), None)
+        for name in order:
+            timed = calls[name].prepare()
+            assert not recorder.last  # so the memory of the call before is free
+            assert recorder.spare is before
+            timed()
+        assert (recorder.spare is None) is (number == 0)
 
 
 @pytest.mark.parametrize("names", [("a", "b"), ("a", "b", "c")])
-@given(rounds=st.integers(1, 5), data=st.data())
-def test_every_arm_has_an_output_after_every_round(names: tuple[str, ...], rounds: int, data: st.DataObject) -> None:
+def test_every_arm_has_an_output_of_its_own_in_the_end(names: tuple[str, ...]) -> None:
     agreement = agreement_of(double, torch.ones(4))
-    recorder = OutputRecorder(agreement, swaps=True)
+    recorder = OutputRecorder(agreement, arms=len(names))
     calls = {name: recorder.watch(name, make_call(double, agreement.arguments, label=name)) for name in names}
-    for name in data.draw(st.lists(st.sampled_from(names), max_size=6)):
-        calls[name].prepare()()
-    recorder.begin()
-    for _ in range(rounds):
-        order = data.draw(st.permutations(names))
-        for name in (*order, *order[::-1]):
+
+    def take() -> None:
+        for name in (*names, *names):
             calls[name].prepare()()
-        assert recorder.last.keys() == set(names)
+
+    take()
+    assert len(recorder.last) == 1
+    recorder.keep_all(take)
+    assert recorder.last.keys() == set(names)
+    assert len({id(output) for output in recorder.last.values()}) == len(names)
 
 
 def test_an_output_that_is_the_references_in_a_timed_call() -> None:
@@ -712,7 +710,7 @@ def test_values_are_put_back_when_the_round_goes_wrong() -> None:
 
 def match_of(seed: int = 0) -> Match:
     calls = {name: call_of(name, lambda: None) for name in "rc"}
-    return Match(calls, "r", {}, seed)
+    return Match(calls, "r", seed)
 
 
 def taken_before() -> Interleaved:
@@ -846,14 +844,14 @@ def pace_of(play: Callable[[str, bool, int], float]) -> tuple[Pace, Interleaved]
     x = torch.arange(4.0)
     agreement = agreement_of(double, x)
     agreement.vary("turned round")
-    changes: list[tuple[bool, int]] = []
+    changes: list[tuple[bool, list[str]]] = []
 
     def take(name: str, number: int) -> Rep:
         varied = x[0].item() == 3
         if not changes or changes[-1][0] is not varied:
-            changes.append((varied, 0))
-        is_first = changes[-1][1] < 2
-        changes[-1] = (varied, changes[-1][1] + 1)
+            changes.append((varied, []))
+        is_first = name not in changes[-1][1]
+        changes[-1][1].append(name)
         return rep(play(name, is_first, len(changes)), "ab")
 
     timer, match = ArmsTimer(Clock(), take), match_of()

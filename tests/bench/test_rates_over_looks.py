@@ -110,7 +110,7 @@ def compared(play: Play, settings: Settings, rep_s: float) -> Session:
             patch.setattr(module, "time", clock)
         timer = ArmsTimer(clock, played, cost_s=rep_s, max_reps=20_000)
         _, timings = measure_in_turn(
-            Match(calls, "reference", {}, 0), timer, cpu_device(), plan_of(settings), look, lambda text: None
+            Match(calls, "reference"), timer, cpu_device(), plan_of(settings), look, lambda text: None
         )
     return Session(judgement.verdicts[0].outcome, timings["candidate"].reps, judgement.looks)
 

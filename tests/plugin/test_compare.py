@@ -98,30 +98,31 @@ def test_a_comparison_without_a_limit_ends_when_it_is_precise(bench_run: BenchRu
     body = """comparison = gpu_bench.compare(add, double, (x,))
     assert comparison.speedup == pytest.approx(2)
     assert comparison.interval.low <= comparison.speedup <= comparison.interval.high
-    assert comparison["add"].speedup.quads == 20
+    quads = comparison["add"].speedup.quads
+    assert 6 < quads < 640
     assert gpu_bench.compare(shaky, double, (x,))["shaky"].speedup.quads == 640
-    assert gpu_bench.compare(shaky, double, (x,), precision=0.1)["shaky"].speedup.quads == 20
-    assert (comparison.timing.reps, comparison.reference.reps) == (40, 40)
+    assert gpu_bench.compare(shaky, double, (x,), precision=0.1)["shaky"].speedup.quads == 6
+    assert (comparison.timing.reps, comparison.reference.reps) == (2 * quads, 2 * quads)
     assert comparison.timing.median_us == pytest.approx(10, abs=0.1)
     assert (comparison.verdicts, comparison.differences) == ((), ("out PASS max_diff=0",))"""
     bench_run(unlimited(body)).assert_outcomes(passed=1)
 
 
 def test_a_look_that_others_may_follow_spends_its_part_of_alpha(bench_run: BenchRun) -> None:
-    """Of 20 quads 4 are below the limit: enough at alpha 0.01 for one look at all, not for the first of five."""
+    """Of 30 votes of 6 quads 4 are below the limit: enough at alpha 0.01 for one look, not for the first of many."""
     source = f"""{FUNCTIONS}
 @scripted([20.0])
 def steady(): return 1
-@scripted([12.5] * 8 + [10.0] * 32)
+@scripted([10.6, 10.0, 10.0, 10.0, 10.6] + [10.0] * 7)
 def faster(): return 1
 
 @pytest.mark.perf(min_speedup=1.9, alpha=0.01)
-def test_one_look(gpu_bench): assert gpu_bench.compare(faster, steady, reps=40)["faster"].verdicts[0].outcome == "pass"
+def test_one_look(gpu_bench): assert gpu_bench.compare(faster, steady, reps=12)["faster"].verdicts[0].outcome == "pass"
 
 @pytest.mark.perf(min_speedup=1.9, alpha=0.01)
 def test_looks(gpu_bench):
     found = gpu_bench.compare(faster, steady)["faster"]
-    assert (found.speedup.quads, found.verdicts[0].outcome) == (40, "pass")
+    assert (found.speedup.quads, found.verdicts[0].outcome) == (9, "pass")
 """
     bench_run(source).assert_outcomes(passed=2)
 
@@ -289,7 +290,7 @@ def test_the_order_is_drawn_from_the_seed_which_is_recorded(record_run: RecordRu
         order = record.extra_info["order"]
         quads = re.findall("....", order)
         assert len(quads) == 20
-        assert quads.count("ABBA") == quads.count("BAAB") == 10
+        assert {"".join(sorted(quad)) for quad in quads} == {"AABB"}
         assert record.measurements[1].speedup is not None
         assert record.measurements[1].speedup.seed == int(seed)
         assert orders.setdefault(seed, order) == order
@@ -314,12 +315,12 @@ def test_a_number_of_reps_is_one_look_at_half_as_many_quads(bench_run: BenchRun,
     assert (comparison.timing.reps, comparison.reference.reps) == ({2 * quads}, {2 * quads})"""
     result = bench_run(limited("1.96", body), f"--gpu-bench-reps={reps}")
     assert result.parseoutcomes() == {"inconclusive": 1}
-    by = "too few for the 99.9 % interval: take at least 20 reps" if quads < 10 else "99.9 % interval"
+    by = "too few for the 99.9 % interval: take at least 10 reps" if quads < 5 else "99.9 % interval"
     noun = "quad" if quads == 1 else "quads"
     result.stdout.fnmatch_lines([f"*warning: *: shaky is too close to tell *, {quads} {noun}, {by})"])
 
 
-@pytest.mark.parametrize(("reps", "outcome"), [(18, "inconclusive"), (19, "pass")])
+@pytest.mark.parametrize(("reps", "outcome"), [(8, "inconclusive"), (9, "pass")])
 def test_as_few_reps_as_the_sentence_says_decide(bench_run: BenchRun, reps: int, outcome: str) -> None:
     result = bench_run(limited("1.9", "gpu_bench.compare(add, double, (x,))"), f"--gpu-bench-reps={reps}")
     result.stdout.fnmatch_lines([f"gpu_bench: limits: 1 {outcome}*"])
@@ -856,19 +857,19 @@ def test_without_a_comparison_there_is_no_column_for_it(bench_run: BenchRun) -> 
 def test_the_report_of_a_broken_limit_shows_both_arms(bench_run: BenchRun) -> None:
     result = bench_run(limited("2.5", "gpu_bench.compare(add, double, (x,))"), "--gpu-bench-seed=5")
     sentence = (
-        "add is not fast enough against double: 2.000x [[]2.000, 2.000], wanted at least 2.5x "
-        "(10.00 us against 20.00 us, 20 quads, 99.9 % interval)"
+        "add is not fast enough against double: 2.000x [[]1.960, 2.040], wanted at least 2.5x "
+        "(10.00 us against 20.00 us, 6 quads, 99.9 % interval)"
     )
     result.stdout.fnmatch_lines(
         [
             ">       gpu_bench.compare(add, double, (x,))",
             f"E       LimitBroken: {sentence}",
             "*- gpu_bench -*",
-            "add against double: 2.000x [[]2.000, 2.000] (20 quads, 99.9 % interval, seed 5)",
+            "add against double: 2.000x [[]1.960, 2.040] (6 quads, 99.9 % interval, seed 5)",
             " * add  *  double",
             "  median * 10.00 us *  20.00 us",
             "  95 % * [[]*] us *  [[]*] us",
-            "  reps  * 40 *  40",
+            "  reps  * 12 *  12",
             "  notes * nothing unusual * nothing unusual",
             "  kernels of add:",
             "* 5.000 us  50.0 % 1 x load",

@@ -12,8 +12,8 @@ PHASES = f"gpu_bench.phases(dict(a={KERNEL}), args=(torch.ones(n),))"
 TWICE = f"{MEASURE}; {MEASURE.replace('1000.0', '10.0')}"
 CASES = [
     (MEASURE, "max_time_us=20", 31),
-    (COMPARE, "min_speedup=1.2", 60),
-    (COMPARE, "min_speedup=1.2, max_time_us=20", 62),
+    (COMPARE, "min_speedup=1.2", 30),
+    (COMPARE, "min_speedup=1.2, max_time_us=20", 32),
     (PHASES, "max_time_us=20", 31),
     (TWICE, "max_time_us=20", 33),
 ]

@@ -138,7 +138,7 @@ def test_a_warning_names_three_tests(number: int, more: str) -> None:
 
 @pytest.mark.parametrize(
     ("quads", "interval", "reps"),
-    [(3, False, 20), (20, True, None)],
+    [(3, False, 10), (20, True, None)],
 )
 def test_too_few_reps_say_how_many_it_takes(quads: int, interval: bool, reps: int | None) -> None:
     pair = arms(timing("a", 10.0), timing("eager", 20.0), quads=quads, interval=interval)

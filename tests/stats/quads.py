@@ -1,17 +1,21 @@
 """Two arms in quads, as a comparison of one candidate takes and judges them."""
 
+import math
 from collections.abc import Sequence
 
-from pytest_gpubench.stats.speedup import Decision, compare, round_orders, speedup_of
+from pytest_gpubench.stats.speedup import Decision, Quad, compare, round_orders, speedup_of
 
 
 def orders(quads: int, seed: int) -> tuple[str, ...]:
-    """Return the order of each quad, "ABBA" or "BAAB"."""
+    """Return the order of each quad: "ABBA", "AABB" and so on."""
     return tuple("".join(order) for order in round_orders("AB", quads, seed))
 
 
-def decide(
-    log_ratios: Sequence[float], limit_ratio: float, alpha: float, looks: tuple[int, ...] | None = None
-) -> Decision:
+def steady(log_ratios: Sequence[float]) -> list[Quad]:
+    """Return quads without noise of these log-ratios, so all five votes of each are the same."""
+    return [Quad((100 * math.exp(ratio),) * 2, (100.0, 100.0)) for ratio in log_ratios]
+
+
+def decide(quads: Sequence[Quad], limit_ratio: float, alpha: float, looks: tuple[int, ...] | None = None) -> Decision:
     """Return what the interval at this look says of a limit."""
-    return compare(speedup_of(log_ratios, alpha, looks).interval, limit_ratio)
+    return compare(speedup_of(quads, alpha, looks).interval, limit_ratio)

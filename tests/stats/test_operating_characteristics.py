@@ -2,7 +2,7 @@
 
 Run as a module (`python -m tests.stats.test_operating_characteristics [trials]`) it prints its tables as Markdown,
 first the short one of all rules, from 2,000 sessions of each noise unless told otherwise. pytest tries 400 sessions of
-each, and with `-m slow` 100,000.
+a few, and with `-m slow` 20,000 of each.
 """
 
 import math
@@ -11,18 +11,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import accumulate
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 
-from pytest_gpubench.stats.speedup import (
-    LOOKS,
-    critical_ranks,
-    log_ratio,
-    needed_batch,
-)
+from pytest_gpubench.stats.speedup import LOOKS, Quad, critical_ranks
 from tests.stats.quads import decide, orders
 
 Floats = npt.NDArray[np.float64]
@@ -31,8 +26,8 @@ Ints = npt.NDArray[np.int64]
 
 ALPHA = 0.001
 TRIALS = 400
-MANY_TRIALS = 100_000
-CHUNK = 2_000
+MANY_TRIALS = 20_000
+CHUNK = 1_000
 SIGMAS = 4
 """By how many standard errors of the simulation a rate may miss what it is held against; the seeds are fixed."""
 LAUNCHES = 4 * LOOKS[-1]
@@ -88,13 +83,37 @@ def fast(rng: np.random.Generator, trials: int) -> Floats:
     return jitter(rng, trials) + 0.02 * autoregressive(rng, (trials, LAUNCHES), 0.7)
 
 
-def modes(rng: np.random.Generator, trials: int) -> Floats:
-    """Switch between two speeds that are 2.5 % apart, after 2 to 10 calls each time."""
-    switches = np.zeros((trials, LAUNCHES + 1), int)
-    ends = rng.integers(2, 11, (trials, LAUNCHES // 2)).cumsum(axis=1)
-    np.put_along_axis(switches, np.minimum(ends, LAUNCHES), 1, axis=1)
-    switches[:, 0] = rng.integers(0, 2, trials)
-    return jitter(rng, trials) + 0.025 * (switches.cumsum(axis=1)[:, :LAUNCHES] % 2)
+def modes(rng: np.random.Generator, trials: int, dwell: float = 3) -> Floats:
+    """Switch between two speeds that are 2.5 % apart, each of which lasts so many calls on average."""
+    switches = rng.random((trials, LAUNCHES)) < 1 / dwell
+    switches[:, 0] = rng.random(trials) < 0.5
+    return jitter(rng, trials) + 0.025 * (switches.cumsum(axis=1) % 2)
+
+
+def heavy(rng: np.random.Generator, trials: int) -> Floats:
+    """Noise whose variance is infinite: Student's t of two degrees of freedom."""
+    return 0.003 * rng.standard_t(2, (trials, LAUNCHES))
+
+
+def skewed(rng: np.random.Generator, trials: int) -> Floats:
+    return 0.01 * rng.exponential(1.0, (trials, LAUNCHES))
+
+
+def bursts(rng: np.random.Generator, trials: int) -> Floats:
+    """Ten calls in a row take half as long again, again and again."""
+    begun = (rng.random((trials, LAUNCHES)) < 0.01).cumsum(axis=1)
+    before = np.concatenate([np.zeros((trials, 10)), begun[:, :-10]], axis=1)
+    return jitter(rng, trials) + 0.4 * (begun > before)
+
+
+def periodic(rng: np.random.Generator, trials: int, period: int) -> Floats:
+    """Swing by 1 %, once in so many calls."""
+    return jitter(rng, trials) + 0.01 * np.sin(2 * np.pi * (np.arange(LAUNCHES) / period + rng.random((trials, 1))))
+
+
+def rhythm(rng: np.random.Generator, trials: int) -> Floats:
+    """Four calls take 2 % longer, the next four do not."""
+    return jitter(rng, trials) + 0.02 * ((np.arange(LAUNCHES) + rng.integers(0, 8, (trials, 1))) // 4 % 2)
 
 
 def wander(rng: np.random.Generator, trials: int) -> Floats:
@@ -112,33 +131,46 @@ class Model:
     name: str
     draw: Draw
     tick: float = 0.0
-    pools: bool = False
     alone: Draw | None = None
     """What disturbs the candidate only, so that the ratio itself changes from call to call."""
-
-    def pool(self, limit: float) -> int:
-        return needed_batch(self.tick, 1, 1 - limit) if self.pools else 1
 
 
 MODELS = [
     Model("quiet: 0.3 % jitter", jitter),
+    Model("3 % AR(1) drift", drift),
+    Model("32 ns tick at 1.5 us", jitter, tick=0.032 / 1.5),
+    Model("period of 5 calls", partial(periodic, period=5)),
+    Model("candidate wanders by 0.5 %", jitter, alone=wander),
+    Model("shared GPU: drift, 2 % jitter", shared),
+    Model("heavy tails: t(2)", heavy),
+    Model("skewed: exponential", skewed),
     Model("3 % ramp", ramp),
     Model("3 % slot effect", slot),
     Model("1 to 5 % outliers of 1.5x", outliers),
-    Model("3 % AR(1) drift", drift),
-    Model("shared GPU: drift, 2 % jitter", shared),
-    Model("32 ns tick at 2 us", jitter, tick=0.016),
-    Model("5 % tick", jitter, tick=0.05),
-    Model("32 ns tick at 2 us, pooled", jitter, tick=0.016, pools=True),
-    Model("5 % tick, pooled", jitter, tick=0.05, pools=True),
+    Model("bursts of ten calls", bursts),
     Model("2 % AR(1) noise", fast),
-    Model("two speeds, 2.5 % apart", modes),
-    Model("candidate wanders by 0.5 %", jitter, alone=wander),
+    Model("two speeds, dwell 3", modes),
+    Model("two speeds, dwell 10", partial(modes, dwell=10)),
+    Model("period of 3 calls", partial(periodic, period=3)),
+    Model("period of 8 calls", partial(periodic, period=8)),
+    Model("period of 20 calls", partial(periodic, period=20)),
+    Model("rhythm of 4 and 4", rhythm),
+    Model("32 ns tick at 1.5 us, calm", partial(jitter, std=0.0003), tick=0.032 / 1.5),
+    Model("5 % tick", jitter, tick=0.05),
+    Model("candidate is noisy alone", partial(jitter, std=0.0005), alone=partial(jitter, std=0.02)),
 ]
-FINE = [model for model in MODELS if not model.tick and not model.alone]
-"""The models whose log-ratios are continuous, and independent of each other."""
-TELLING = [model for model in MODELS if not model.tick or model.pools]
-"""The models whose clock can tell a slowdown: pools are for the others."""
+PROMISED = [model for model in MODELS if model.alone is not wander]
+"""The models whose ratio is one."""
+TELLING = [model for model in PROMISED if model.draw is not shared]
+DRIFTING = [model for model in PROMISED if not model.tick and not model.alone]
+
+
+def some(models: Sequence[Model], cheap: int = 4) -> list[Any]:
+    """Return models as parameters, all but the first few of them slow."""
+    return [
+        pytest.param(model, id=model.name, marks=[pytest.mark.slow] if number >= cheap else [])
+        for number, model in enumerate(models)
+    ]
 
 
 class Scenario(NamedTuple):
@@ -162,15 +194,13 @@ SCENARIOS = {
 # what the clock reads
 
 
-@lru_cache(maxsize=1)
-def candidate_comes() -> Bools:
-    """Return, for many seeds, which calls of a session of quads are the candidate's."""
-    letters = [[letter == "B" for order in orders(LOOKS[-1], seed) for letter in order] for seed in range(200)]
-    return np.array(letters)
+SIX = np.array([[letter == "B" for letter in order] for order in sorted(set(orders(100, 0)))])
 
 
 def in_quads(trials: int) -> Bools:
-    return candidate_comes()[np.arange(trials) % len(candidate_comes())]
+    """Return which calls are the candidate's, in orders drawn as `round_orders` draws them."""
+    drawn = np.random.default_rng([trials, 7]).integers(0, len(SIX), (trials, LOOKS[-1]))
+    return SIX[drawn].reshape(trials, LAUNCHES)
 
 
 def one_after_the_other(trials: int) -> Bools:
@@ -182,35 +212,34 @@ def alternating(trials: int) -> Bools:
 
 
 class Noise(NamedTuple):
-    """What disturbs the calls, what disturbs the candidate's, and where in a tick of the clock each begins."""
+    """What disturbs the calls, what disturbs the candidate's, where in a tick each begins, and its dither in ticks."""
 
     factors: Floats
     alone: Floats
     phases: Floats
+    dither: Floats
 
 
 def log_readings(model: Model, noise: Noise, is_candidate: Bools, scenario: Scenario) -> Floats:
-    """Return the log of the time the clock reads for each call; one of the reference would take 1 without noise.
-
-    The calls of a pool are as one: noise, which might differ between them, does not, but each has a phase of its own.
-    """
+    """Return the log of the time the clock reads for each call; one of the reference would take 1 without noise."""
     calls = is_candidate.shape[1]
     logs: Floats = noise.factors[:, :calls] - math.log(scenario.ratio) * is_candidate
     if model.alone:
         logs += noise.alone[:, :calls] * is_candidate
     if not model.tick:
         return logs
-    ticks, pool = np.exp(logs) / model.tick, model.pool(scenario.limit)
-    phases = (np.roll(noise.phases, (37 * call, 101 * call), (0, 1))[:, :calls] for call in range(pool))
-    read: Floats = sum((np.log(np.floor(phase + ticks)) for phase in phases), np.zeros_like(logs)) / pool
-    return read + math.log(model.tick)
+    read: Floats = np.floor(noise.phases[:, :calls] + np.exp(logs) / model.tick) + noise.dither[:, :calls]
+    return np.log(read * model.tick)
 
 
-def log_ratios(logs: Floats, is_candidate: Bools) -> Floats:
-    """Return `log_ratio` of each quad."""
-    signed = np.where(is_candidate, -logs, logs)
-    means: Floats = signed.reshape(len(logs), -1, 4).sum(axis=2) / 2
-    return means
+def votes_of(logs: Floats, is_candidate: Bools) -> Floats:
+    """Return the votes of each quad."""
+    shape = (len(logs), -1, 2)
+    ours, theirs = logs[~is_candidate].reshape(shape), logs[is_candidate].reshape(shape)
+    pairs = (ours[..., :, None] - theirs[..., None, :]).reshape(*ours.shape[:2], 4)
+    mean = (ours.sum(axis=2) - theirs.sum(axis=2)) / 2
+    votes: Floats = np.concatenate([pairs, mean[..., None]], axis=2)
+    return votes
 
 
 # the verdict
@@ -224,14 +253,15 @@ class Verdicts(NamedTuple):
     quads: Ints
 
 
-def verdicts(samples: Floats, limit: float, alpha: float, looks: tuple[int, ...] = LOOKS) -> Verdicts:
+def verdicts(votes: Floats, limit: float, alpha: float, looks: tuple[int, ...] = LOOKS) -> Verdicts:
     """Return what `decide` says of each row, at the first look at which it is not open."""
-    failed, passed = np.zeros(len(samples), bool), np.zeros(len(samples), bool)
-    quads = np.full(len(samples), looks[-1])
+    failed, passed = np.zeros(len(votes), bool), np.zeros(len(votes), bool)
+    quads = np.full(len(votes), looks[-1])
+    against = (votes < math.log(limit)).sum(axis=2).cumsum(axis=1)
     for look, rank in zip(looks, critical_ranks(looks, alpha), strict=True):
-        bad = (samples[:, :look] < math.log(limit)).sum(axis=1)
+        bad = against[:, look - 1]
         undecided = ~(failed | passed)
-        failed |= undecided & (look - bad < (rank or 0))
+        failed |= undecided & (5 * look - bad < (rank or 0))
         passed |= undecided & (bad < (rank or 0))
         quads[undecided & (failed | passed)] = look
     return Verdicts(failed, passed, quads)
@@ -325,6 +355,7 @@ def noise_of(model: Model, rng: np.random.Generator, trials: int) -> Noise:
         model.draw(rng, trials),
         model.alone(rng, trials) if model.alone else nothing,
         rng.random((trials, LAUNCHES)) if model.tick else nothing,
+        rng.triangular(-1, 0, 1, (trials, LAUNCHES)) if model.tick else nothing,
     )
 
 
@@ -338,7 +369,7 @@ def sessions(model: Model, trials: int) -> Iterator[Noise]:
 
 def samples_of(model: Model, noise: Noise, scenario: Scenario) -> Floats:
     is_candidate = in_quads(len(noise.factors))
-    return log_ratios(log_readings(model, noise, is_candidate, scenario), is_candidate)
+    return votes_of(log_readings(model, noise, is_candidate, scenario), is_candidate)
 
 
 def rivals_fail(model: Model, noise: Noise, scenario: Scenario) -> list[float]:
@@ -419,33 +450,43 @@ def percent(share: float) -> str:
 # the twins are equal to the functions
 
 
-def test_the_twin_of_log_ratio_is_equal() -> None:
+def quads_in(logs: Sequence[float], is_candidate: Sequence[bool]) -> list[Quad]:
+    """Return the quads of a session."""
+    found = []
+    for start in range(0, len(logs), 4):
+        calls = range(start, start + 4)
+        arms = ([math.exp(logs[call]) for call in calls if is_candidate[call] is arm] for arm in (False, True))
+        found.append(Quad(*((first, second) for first, second in arms)))
+    return found
+
+
+def test_the_twin_of_the_votes_is_equal() -> None:
     logs, is_candidate = np.random.default_rng(1).normal(0, 0.1, (3, LAUNCHES)), in_quads(3)
-    found = log_ratios(logs, is_candidate)
-    for times, candidates, row_of in zip(np.exp(logs).tolist(), is_candidate.tolist(), found.tolist(), strict=True):
-        for quad, expected in enumerate(row_of):
-            calls = range(4 * quad, 4 * quad + 4)
-            reference = [times[call] for call in calls if not candidates[call]]
-            candidate = [times[call] for call in calls if candidates[call]]
-            assert log_ratio(reference, candidate) == pytest.approx(expected, abs=1e-12)
+    for row, candidates, found in zip(logs, is_candidate, votes_of(logs, is_candidate), strict=True):
+        expected = [quad.votes for quad in quads_in(row.tolist(), candidates.tolist())]
+        assert np.allclose(found, expected, atol=1e-12)
 
 
-def decide_look_by_look(samples: Sequence[float], limit: float, alpha: float) -> tuple[str, int]:
+def decide_look_by_look(quads: Sequence[Quad], limit: float, alpha: float) -> tuple[str, int]:
     """Return the verdict and the quads taken, as a session would find them."""
     for look in LOOKS:
-        decision = decide(samples[:look], limit, alpha, LOOKS)
+        decision = decide(quads[:look], limit, alpha, LOOKS)
         if decision != "open":
             return decision, look
     return "open", LOOKS[-1]
 
 
 @pytest.mark.parametrize("alpha", [0.001, 0.05])
-@pytest.mark.parametrize("shift", [0.0, 0.02, -0.03, 0.2])
-def test_the_twin_of_the_verdict_is_equal(shift: float, alpha: float) -> None:
-    samples = np.random.default_rng(2).normal(shift, 0.1, (40, LOOKS[-1]))
-    found = verdicts(samples, 1.0, alpha)
+@pytest.mark.parametrize("slower", [0.02, -0.03, 0.2])
+def test_the_twin_of_the_verdict_is_equal(slower: float, alpha: float) -> None:
+    is_candidate = in_quads(20)
+    logs = np.random.default_rng(2).normal(0, 0.03, (20, LAUNCHES)) + slower * is_candidate
+    found = verdicts(votes_of(logs, is_candidate), 1.0, alpha)
     words = np.where(found.failed, "fail", np.where(found.passed, "pass", "open")).tolist()
-    expected = [decide_look_by_look(row_of, 1.0, alpha) for row_of in samples.tolist()]
+    expected = [
+        decide_look_by_look(quads_in(*rows), 1.0, alpha)
+        for rows in zip(logs.tolist(), is_candidate.tolist(), strict=True)
+    ]
     assert list(zip(words, found.quads.tolist(), strict=True)) == expected
 
 
@@ -488,75 +529,73 @@ def check_at_limit(model: Model, trials: int) -> None:
     assert all(found.failed <= rival for name, rival in rivals.items() if not name.startswith("nvbench"))
 
 
-@pytest.mark.parametrize("model", MODELS, ids=lambda model: model.name)
+@pytest.mark.parametrize("model", some(PROMISED))
 def test_equal_arms_do_not_fail(model: Model) -> None:
     """In fewer than 0.1 % of the sessions, and never more often than a rival finds the candidate slower."""
     check_equal_arms(model, TRIALS)
 
 
-@pytest.mark.parametrize("model", FINE, ids=lambda model: model.name)
+@pytest.mark.parametrize("model", some(PROMISED))
 def test_a_ratio_at_the_limit_fails_as_seldom_as_promised(model: Model) -> None:
-    """At most alpha, drift or not: the order is random, so that drift pushes a quad up as often as down."""
+    """At most alpha, drift, period or not: the order is random, so noise favours either arm as often."""
     check_at_limit(model, TRIALS)
 
 
-@lru_cache(maxsize=len(FINE))
-def quads_of_equal_arms(model: Model) -> Floats:
-    """Return the log-ratios of so many sessions that a rate is seen from both sides."""
+@lru_cache(maxsize=1)
+def votes_of_equal_arms(model: Model) -> Floats:
+    """Return the votes of so many sessions that a rate is seen from both sides."""
     return samples_of(model, next(sessions(model, CHUNK)), EQUAL)
 
 
-@pytest.mark.parametrize("model", FINE, ids=lambda model: model.name)
-def test_a_ratio_at_the_limit_fails_in_five_percent_at_alpha_five_percent(model: Model) -> None:
-    """Large enough an alpha to be seen from both sides: the promise is kept, and nothing is given away."""
-    samples = quads_of_equal_arms(model) + math.log(AT_LIMIT.ratio)
-    failed = verdicts(samples, AT_LIMIT.limit, 0.05).failed.mean()
-    assert 0.03 - slack(0.03, CHUNK) <= failed <= 0.05 + slack(0.05, CHUNK)
+@pytest.mark.parametrize("model", some(PROMISED, 1))
+def test_a_ratio_at_the_limit_at_alpha_five_percent(model: Model) -> None:
+    """Large enough an alpha to be seen from both sides: the promise is kept, and little is given away."""
+    votes = votes_of_equal_arms(model) + math.log(AT_LIMIT.ratio)
+    failed = verdicts(votes, AT_LIMIT.limit, 0.05).failed.mean()
+    assert 0.02 - slack(0.02, CHUNK) <= failed <= 0.05 + slack(0.05, CHUNK)
 
 
-@pytest.mark.parametrize("tick", [0.016, 0.05, pytest.param(0.3, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("limit", [0.97, 0.9834, 0.9911])
+@pytest.mark.slow
+@pytest.mark.parametrize("tick", [0.008, 0.016, 0.032 / 1.5, 0.05])
+@pytest.mark.parametrize("limit", [0.97, 0.9834, 0.9911, 1.0])
 @pytest.mark.parametrize("std", [0.0, 0.003])
-def test_a_sixth_of_the_margin_from_the_limit_the_clock_does_not_decide(limit: float, tick: float, std: float) -> None:
-    """Above it no more sessions fail than promised, below it no more pass, wherever the steps of the clock are."""
-    model = Model("pooled", partial(jitter, std=std), tick=tick, pools=True)
-    for above in (-1, 1):
-        scenario = Scenario(limit + above * (1 - limit) / 6, limit)
-        found = verdicts(samples_of(model, noise_of(model, np.random.default_rng(5), 400), scenario), limit, ALPHA)
-        wrong = found.failed if above == 1 else found.passed
-        assert wrong.mean() <= ALPHA + slack(ALPHA, 400)
-
-
-def few_quads(model: Model) -> int:
-    """Return how many quads, in the mean, are few where the arms are 1 % from the limit."""
-    busy: dict[Draw, int] = {shared: 150, fast: 60, modes: 40}
-    return busy.get(model.draw, 35 if model.tick else 25)
-
-
-@pytest.mark.parametrize("model", TELLING, ids=lambda model: model.name)
-@pytest.mark.parametrize("percent_slower", [2, 3, 5])
-def test_a_slower_candidate_does_not_pass(model: Model, percent_slower: int) -> None:
-    assert rates(model, TRIALS)[SLOWER[percent_slower]].passed <= ALPHA / 10 + slack(ALPHA / 10, TRIALS)
+def test_the_clock_does_not_decide(limit: float, tick: float, std: float) -> None:
+    """At the limit no more sessions fail than promised, and no more pass, wherever the steps of the clock are."""
+    model = Model("ticking", partial(jitter, std=std), tick=tick)
+    noise = noise_of(model, np.random.default_rng(5), 1000)
+    found = verdicts(samples_of(model, noise, Scenario(limit, limit)), limit, ALPHA)
+    for wrong in (found.failed, found.passed):
+        assert wrong.mean() <= ALPHA + slack(ALPHA, 1000)
 
 
 @pytest.mark.parametrize("percent_slower", [2, 3, 5])
-@pytest.mark.parametrize(
-    "model", [model for model in TELLING if model.draw is not shared], ids=lambda model: model.name
-)
+@pytest.mark.parametrize("model", some(TELLING))
 def test_slowdowns_are_found(model: Model, percent_slower: int) -> None:
     found = rates(model, TRIALS)[SLOWER[percent_slower]]
     assert found.failed == 1
-    assert found.quads < few_quads(model)
+    assert found.quads < MOST_QUADS[percent_slower]
 
 
-@pytest.mark.parametrize("model", TELLING, ids=lambda model: model.name)
-@pytest.mark.parametrize("scenario", [EQUAL, EQUAL_STRICT], ids=SCENARIOS.get)
-def test_equal_arms_pass(model: Model, scenario: Scenario) -> None:
-    found = rates(model, TRIALS)[scenario]
-    assert found.passed > 0.999
-    assert found.quads < few_quads(model)
+MOST_QUADS = {2: 75, 3: 35, 5: 20}
+"""The mean quads until a verdict on a candidate that is 1, 2 or 4 % beyond its limit, in all noises."""
 
 
+@pytest.mark.parametrize("model", some(PROMISED, 2))
+def test_equal_arms_pass(model: Model) -> None:
+    found = rates(model, TRIALS)
+    assert found[EQUAL].passed > 0.999
+    assert found[EQUAL].quads < 75 or model.draw is shared
+
+
+@pytest.mark.parametrize("model", some(PROMISED))
+def test_ten_percent_slower_is_told_in_24_calls(model: Model) -> None:
+    """Half of the sessions need the first look alone; today's GPUs are far quieter than most of the noises."""
+    if model.draw is not shared:
+        votes = samples_of(model, next(sessions(model, TRIALS)), Scenario(1 / 1.1, 0.99))
+        assert np.median(verdicts(votes, 0.99, ALPHA).quads) == LOOKS[0]
+
+
+@pytest.mark.slow
 def test_a_shared_gpu_takes_longer() -> None:
     found = rates(next(model for model in MODELS if model.draw is shared), TRIALS)
     assert found[SLOWER[5]].failed > 0.999
@@ -567,38 +606,49 @@ def test_a_shared_gpu_takes_longer() -> None:
 
 def test_the_rivals_fail_equal_arms() -> None:
     """Otherwise it would be easy to be no worse."""
-    by_draw = {model.draw: rival_rates(model, TRIALS, EQUAL) for model in FINE}
+    by_draw = {model.draw: rival_rates(model, TRIALS, EQUAL) for model in MODELS if model.draw in (jitter, drift)}
     assert by_draw[jitter]["U test"] > 0.02
-    assert by_draw[ramp]["U test"] == by_draw[slot]["U test, ABAB"] == by_draw[slot]["medians, ABAB"] == 1
     assert by_draw[drift]["medians"] > 0.05
-    assert by_draw[shared]["medians"] > 0.05
 
 
-# neighbours that resemble each other
-
-
-@pytest.mark.parametrize("model", FINE, ids=lambda model: model.name)
-def test_quads_of_a_gpu_that_drifts_do_not_resemble_their_neighbours(model: Model) -> None:
-    """They are as independent as those of a quiet one: what both arms share cancels, and the order is random."""
-    samples = quads_of_equal_arms(model)
-    above = np.where(samples > 0, 1, -1)
-    assert np.mean(above[:, :-1] * above[:, 1:]) == pytest.approx(0, abs=SIGMAS / math.sqrt(samples.size))
-
-
-@pytest.mark.parametrize("model", [model for model in MODELS if model.alone], ids=lambda model: model.name)
-def test_a_ratio_that_wanders_is_judged_by_what_was_seen_of_it(model: Model) -> None:
-    """No promise is kept at the limit, which the ratio keeps crossing; but away from it, as other tests show."""
+@pytest.mark.slow
+def test_a_ratio_that_wanders_is_judged_by_what_was_seen_of_it() -> None:
+    """No promise is kept at the limit, which the ratio keeps crossing."""
+    [model] = [model for model in MODELS if model.alone is wander]
     found = rates(model, TRIALS)[AT_LIMIT]
     assert found.failed > 0.1
     assert found.passed > 0.1
 
 
-@pytest.mark.parametrize("memory", [0.5, 0.9, 0.999])
-def test_drift_of_any_pace_keeps_the_promise(memory: float) -> None:
-    """Fast, slow and hardly moving, and with no jitter to hide it."""
-    noise = Noise(0.03 * autoregressive(np.random.default_rng(6), (CHUNK, LAUNCHES), memory), *[np.empty((0, 0))] * 2)
-    failed = verdicts(samples_of(MODELS[0], noise, AT_LIMIT), AT_LIMIT.limit, 0.05).failed.mean()
-    assert 0.03 - slack(0.03, CHUNK) <= failed <= 0.05 + slack(0.05, CHUNK)
+# a busy host
+
+
+def preempted(rng: np.random.Generator, is_candidate: Bools, call_ms: float, slower: float, share: float) -> Floats:
+    """Return the log times of calls, a share of which waits for 4 to 12 ms while others have the core."""
+    own_ms = call_ms * np.where(is_candidate, slower, 1.0) * np.exp(0.01 * rng.standard_normal(is_candidate.shape))
+    waiting = rng.random(is_candidate.shape) < share
+    logs: Floats = np.log(own_ms + waiting * rng.uniform(4, 12, is_candidate.shape))
+    return logs
+
+
+@pytest.mark.parametrize(
+    ("share", "call_ms", "most_quads"),
+    [(0.1, 0.3, 14), (0.1, 2.0, 12), (0.3, 0.3, 50), (0.3, 2.0, 20), (0.5, 0.3, 200), (0.5, 2.0, 60)],
+)
+def test_four_times_as_slow_on_a_busy_host(share: float, call_ms: float, most_quads: int) -> None:
+    """Against min_speedup=0.9: it fails."""
+    is_candidate = in_quads(200)
+    logs = preempted(np.random.default_rng(8), is_candidate, call_ms, 4.0, share)
+    found = verdicts(votes_of(logs, is_candidate), 0.9, ALPHA)
+    assert found.failed.all()
+    assert found.quads.mean() < most_quads
+
+
+@pytest.mark.parametrize("trials", [200, pytest.param(MANY_TRIALS, marks=pytest.mark.slow)])
+def test_as_fast_on_a_busy_host(trials: int) -> None:
+    is_candidate = in_quads(trials)
+    logs = preempted(np.random.default_rng(9), is_candidate, 0.5, 1.0, 0.3)
+    assert verdicts(votes_of(logs, is_candidate), 1.0, ALPHA).failed.mean() <= ALPHA + slack(ALPHA, trials)
 
 
 # many trials
@@ -606,7 +656,7 @@ def test_drift_of_any_pace_keeps_the_promise(memory: float) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("check", [check_equal_arms, check_at_limit])
-@pytest.mark.parametrize("model", FINE, ids=lambda model: model.name)
+@pytest.mark.parametrize("model", PROMISED, ids=lambda model: model.name)
 def test_false_fails_are_rare_in_many_trials(model: Model, check: Callable[[Model, int], None]) -> None:
     check(model, MANY_TRIALS)
 

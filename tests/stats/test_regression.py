@@ -20,7 +20,7 @@ from pytest_gpubench.stats.regression import (
     least_samples,
     low_rank,
 )
-from pytest_gpubench.stats.speedup import LOOKS, Decision, log_ratio
+from pytest_gpubench.stats.speedup import LOOKS, Decision, Quad, log_ratio
 from pytest_gpubench.stats.summary import Interval, least_count, median_interval, quartiles
 from tests.stats.quads import decide as decide_speedup
 
@@ -419,15 +419,18 @@ def test_a_clock_that_drifts_between_runs_misleads_the_median_and_not_the_speedu
     assert seen["hidden speedup", "fail"] == 200
 
 
+LASTING_LOOKS = LOOKS[4:]
+"""The looks of a comparison that is saved."""
+
+
 def until_decided(rng: np.random.Generator, true: float, limit: float) -> Sequence[float]:
     """Return the log-ratios of a comparison that stops where its own limit is decided."""
-    drawn: list[float] = (math.log(true) + 0.02 * rng.standard_normal(LOOKS[3])).tolist()
-    looks: tuple[int, ...] = ()
-    for look in LOOKS[:4]:
-        looks = (*looks, look)
-        if decide_speedup(drawn[:look], limit, 0.001, LOOKS) != "open":
+    times_us = np.exp(0.02 * rng.standard_normal((LASTING_LOOKS[3], 4))).tolist()
+    drawn = [Quad((true * a, true * b), (c, d)) for a, b, c, d in times_us]
+    for look in LASTING_LOOKS[:4]:
+        if decide_speedup(drawn[:look], limit, 0.001, LASTING_LOOKS) != "open":
             break
-    return drawn[: looks[-1]]
+    return [log_ratio(*quad) for quad in drawn[:look]]
 
 
 def test_comparisons_that_stopped_when_decided_are_as_rarely_wrong() -> None:

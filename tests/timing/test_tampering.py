@@ -123,10 +123,10 @@ def test_an_own_function_that_was_replaced_is_named(
 
 
 def test_an_own_method_that_was_replaced_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rounds.Interleaved, "log_ratios", nothing)
+    monkeypatch.setattr(rounds.Interleaved, "quads", nothing)
     found = replaced()
     monkeypatch.undo()
-    assert found == "pytest_gpubench.timing.rounds.Interleaved.log_ratios"
+    assert found == "pytest_gpubench.timing.rounds.Interleaved.quads"
 
 
 class Equal:
@@ -161,8 +161,8 @@ CHANGES: dict[str, tuple[Change, str]] = {
         "running_test.enforce",
     ),
     "the code of a method": (
-        lambda patch: patch.setattr(rounds.Interleaved.log_ratios, "__code__", nothing.__code__),
-        "timing.rounds.Interleaved.log_ratios",
+        lambda patch: patch.setattr(rounds.Interleaved.quads, "__code__", nothing.__code__),
+        "timing.rounds.Interleaved.quads",
     ),
     "the code of a context manager": (
         lambda patch: patch.setattr(integrity.auditing.__wrapped__, "__code__", nothing.__code__),  # type: ignore[attr-defined]

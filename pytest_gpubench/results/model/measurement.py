@@ -60,7 +60,7 @@ class Speedup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Hold how many times as fast as its reference a candidate is."""
 
     ratio: float
-    """The reference's time over the candidate's: the median over the quads; above 1 where the candidate is faster."""
+    """The reference's time over the candidate's, the median over all pairs of calls in a quad and the quads' means."""
     interval: Interval | None
     """The ratio's interval, right at all looks together; None if there are too few quads for alpha."""
     quads: int
@@ -69,7 +69,7 @@ class Speedup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     reference_us: float
     seed: int
     log_ratios: tuple[float, ...] = ()
-    """Per quad, the logarithm of the reference's time over the candidate's; empty in what kept none."""
+    """Per quad, the mean logarithm of the reference's time over the candidate's; empty in what kept none."""
 
 
 class Overhead(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
