@@ -43,6 +43,7 @@ def measure_confirmed(request: Request[T], say: Say, measured: list[Measurement]
         with elsewhere(request) as other:
             other.measure(say, again)
     except Exception:  # no room, or code that relies on its addresses: the first measurement stands
+        request.device.synchronize()  # raises an error that the process does not survive
         return result
     measured[:] = [confirmed(one, other) for one, other in zip(measured, again, strict=True)]
     return request.with_measurements(result, measured)
