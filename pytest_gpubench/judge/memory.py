@@ -113,7 +113,9 @@ class GpuMemory:
     def _bytes_at(self, address: int, size: int) -> "torch.Tensor":
         import torch
 
-        return torch.as_tensor(_Bytes(address, size), device=self._device)
+        # public ways, such as __cuda_array_interface__, need numpy
+        storage: Any = torch._C._construct_storage_from_data_pointer(address, self._device, size)
+        return torch.empty(0, dtype=torch.uint8, device=self._device).set_(storage, 0, (size,), (1,))
 
     def _call(self, name: str, *arguments: object) -> None:
         code = getattr(self._driver, name)(*arguments)
@@ -121,16 +123,3 @@ class GpuMemory:
             text = ctypes.c_char_p()
             self._driver.cuGetErrorName(code, ctypes.byref(text))
             raise MeasurementError(f"{name}: {(text.value or b'').decode()} ({code})")
-
-
-class _Bytes:
-    """Memory of the GPU as torch takes it over without a copy."""
-
-    def __init__(self, address: int, size: int) -> None:
-        self.__cuda_array_interface__ = {
-            "shape": (size,),
-            "typestr": "|u1",
-            "data": (address, False),
-            "strides": None,
-            "version": 3,
-        }
