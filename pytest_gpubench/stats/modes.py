@@ -57,7 +57,7 @@ def modes_text(samples_us: Sequence[float]) -> str:
     modes = modes_of(samples_us)
     if not modes:
         return ""
-    unit = choose_time_unit(mode.median_us for mode in modes)
+    unit = choose_time_unit([modes[0].median_us])
     usual = max(modes, key=lambda mode: mode.share)
     times = [f"{round_to_digits(mode.median_us / MICROSECONDS_PER_UNIT[unit], 3)} {unit}" for mode in modes]
     shares = ["" if mode is usual else f" ({100 * mode.share:.0f} %)" for mode in modes]

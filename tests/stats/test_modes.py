@@ -24,6 +24,7 @@ def near(*modes: tuple[float, int]) -> list[float]:
         (near((157, 9), (173, 41)), "two modes: 157 us (18 %), 173 us"),
         (near((173, 30), (157, 10)), "two modes: 157 us (25 %), 173 us"),
         (near((3162, 30), (3740, 20)), "two modes: 3.17 ms, 3.75 ms (40 %)"),
+        (near((91.5, 40), (1150, 5)), "two modes: 91.6 us, 1150 us (11 %)"),
         (near((157, 10), (160, 10), (173, 20)), "three modes: 157 us (25 %), 160 us (25 %), 173 us"),
         (near((100, 10), (102, 10), (130, 10), (133, 10)), "4 modes: *"),
         (near((100, 50)), ""),
