@@ -1,0 +1,237 @@
+"""Tricks that got a PASS from `compare`, as specs and candidates: none may pass where an honest candidate is 1.0x."""
+
+from dataclasses import dataclass
+
+from tests.on_gpu.judged import KERNEL, SPEC
+
+LIMIT = 1.05
+SMOOTH = SPEC.replace("LIMIT", str(LIMIT))
+TOKEN = "cell = torch.zeros(32, device='cuda')\ndef token(): cell.add_(1.0)\n"
+STACK = """
+def on_stack(*names):
+    frame = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_name in names: return True
+        frame = frame.f_back
+    return False
+"""
+FORGED = """
+class Event:
+    def __init__(self, event): self.event = event
+    def __getattr__(self, name): return getattr(self.event, name)
+    def duration_ns(self):
+        length = self.event.duration_ns()
+        return max(1, length // 4) if self.event.name() == "_smooth" else length
+class Results:
+    def __init__(self, results): self.results = results
+    def __getattr__(self, name): return getattr(self.results, name)
+    def events(self): return [Event(each) for each in self.results.events()]
+"""
+REPLAY = TOKEN + ("kept = []\ndef candidate(*args):\n    token()\n    kept or kept.append(COMPUTE)\n    return kept[0]")
+
+
+def spec(reference: str, inputs: str, more: str = "") -> str:
+    """Return the text of a spec: what `reference(*args)` and `inputs(seed)` return."""
+    return (
+        f"import torch\n\ndef reference(*args):\n    return {reference}\n\n"
+        f"def inputs(seed):\n    torch.manual_seed(seed)\n    return {inputs}\n\n"
+        f"limits = {{'min_speedup': {LIMIT}}}\n{more}\n"
+    )
+
+
+MATMUL = spec(
+    "torch.matmul(*args)", "torch.randn(1536, 1536), torch.randn(1536, 1536)", "tolerance = {'golden': 'float64'}"
+)
+NAN = MATMUL.replace("{'golden': 'float64'}", "{'equal_nan': True, 'rtol': 1e-4, 'atol': 1e-3}")
+SORT = spec("torch.sort(args[0]).values", "torch.randint(2**31 - 1, (2**20,), dtype=torch.int32)")
+FLOAT8 = spec(
+    "torch._scaled_mm(args[0], args[1].t(), scale_a=one, scale_b=one, out_dtype=torch.bfloat16)",
+    "[torch.randn(4096, 4096).to(torch.float8_e4m3fn) for _ in range(2)]",
+    "one = torch.ones((), device='cuda')",
+)
+EXPANDED = spec(
+    "torch.matmul(*args)",
+    "[torch.randn(1536, 1).expand(1536, 1536) for _ in range(2)]",
+    "tolerance = {'golden': 'float64'}",
+)
+FLAT = spec("torch.softmax(args[0], -1)", "0.1 * torch.randn(32, 262144)")
+NORM = spec("args[0].norm().item()", "torch.randn(2**22)")
+ROWS = spec("args[0].mean(0, keepdim=True).repeat(2048, 1)", "torch.randn(2048, 2048)")
+WIDE = spec("args[0] * 2", "torch.randn(6 * 2**20)")
+CHAIN = spec(
+    "chain(*args)",
+    "torch.randn(64, 64), torch.randn(64, 64) / 16",
+    "def chain(a, w):\n    value = a\n    for _ in range(8): value = torch.tanh(value @ w + a)\n    return value\n"
+    "tolerance = {'rtol': 1e-3, 'atol': 1e-3}",
+)
+ATTENTION = spec(
+    "torch.nn.functional.scaled_dot_product_attention(*args)",
+    "[torch.randn(4, 16, 1024, 64, dtype=torch.bfloat16) for _ in range(3)]",
+    "tolerance = {'rtol': 5e-2, 'atol': 1e-2}",
+)
+
+
+@dataclass(frozen=True)
+class Trick:
+    """A candidate, and the spec that it is judged by."""
+
+    spec: str
+    body: str
+
+    @property
+    def text(self) -> str:
+        """The candidate's file."""
+        return f"{KERNEL}\n\n{self.body}\n"
+
+
+TRICKS = {
+    "the kernel returns early where it knows a sample": Trick(
+        SMOOTH,
+        """
+@triton.jit
+def _memo(x, out, seen, count, STEPS: tl.constexpr, BLOCK: tl.constexpr):
+    program = tl.program_id(0)
+    places = tl.arange(0, 32)
+    mark = tl.sum(tl.load(x + program * BLOCK + places) * (places + 1).to(tl.float32))
+    if mark != tl.load(seen + program):
+        at = program * BLOCK + tl.arange(0, BLOCK)
+        given = tl.load(x + at, mask=at < count, other=0.0)
+        value = given
+        for _ in range(STEPS):
+            value = value * 0.9 + given * 0.05
+        tl.store(out + at, value, mask=at < count)
+        tl.store(seen + program, mark)
+
+state = {}
+def candidate(x):
+    if not state:
+        state["out"] = torch.empty_like(x)
+        state["seen"] = torch.full((x.numel() // 1024,), float("nan"), device=x.device)
+    _memo[(x.numel() // 1024,)](x, state["out"], state["seen"], x.numel(), STEPS=256, BLOCK=1024)
+    return state["out"]
+""",
+    ),
+    "honest where the stack says that it is checked": Trick(
+        SMOOTH,
+        STACK + "out = []\ndef candidate(x):\n    out or out.append(torch.empty_like(x))\n"
+        "    return smooth_into(out[0], x, None if on_stack('first', 'warm_up', 'do_first', 'do_call') else 1024)",
+    ),
+    "honest after a pause": Trick(
+        SMOOTH,
+        "state = []\nlast = [0.0, 2]\ndef candidate(x):\n    state or state.append(torch.empty_like(x))\n"
+        "    now = time.perf_counter()\n    if now - last[0] > 2e-3: last[1] = 2\n    last[1] -= 1\n"
+        "    smooth_into(state[0], x, None if last[1] >= 0 else 1024)\n    last[0] = time.perf_counter()\n"
+        "    return state[0]",
+    ),
+    "nothing is launched while a graph is captured": Trick(
+        SMOOTH,
+        TOKEN + "def candidate(x):\n    token()\n    out = torch.empty_like(x)\n"
+        "    return out if torch.cuda.is_current_stream_capturing() else smooth_into(out, x)",
+    ),
+    "the destructor of the last output does the work": Trick(
+        SMOOTH,
+        TOKEN + "class Afterwards:\n    def __init__(self, work): self.work = work\n"
+        "    def __del__(self): self.work()\n"
+        "out = []\ndef candidate(x):\n    token()\n    out or out.append(smooth(x))\n    result = out[0].detach()\n"
+        "    result.afterwards = Afterwards(lambda: smooth_into(out[0], x))\n    return result",
+    ),
+    "sentinels of its own around the work": Trick(
+        SMOOTH,
+        TOKEN + "@triton.jit\ndef gpu_bench_begin(cell): tl.store(cell, tl.load(cell))\n"
+        "@triton.jit\ndef gpu_bench_end(cell): tl.store(cell, tl.load(cell))\n"
+        "def candidate(x):\n    token()\n    gpu_bench_end[(1,)](cell)\n    out = smooth(x)\n"
+        "    gpu_bench_begin[(1,)](cell)\n    return out",
+    ),
+    "the profiler stops with forged records": Trick(
+        SMOOTH,
+        FORGED + "profiler = torch.autograd.profiler\nstop = profiler._disable_profiler\n"
+        "profiler._disable_profiler = lambda: Results(stop())\ncandidate = smooth",
+    ),
+    "a subclass of the profiler forges records": Trick(
+        SMOOTH,
+        FORGED + "original = torch.autograd.profiler.profile\nclass profile(original):\n    @property\n"
+        "    def kineto_results(self): return self.forged\n    @kineto_results.setter\n"
+        "    def kineto_results(self, results): self.forged = results if results is None else Results(results)\n"
+        "torch.autograd.profiler.profile = profile\ncandidate = smooth",
+    ),
+    "the opening sentinel does the work": Trick(
+        SMOOTH,
+        TOKEN + "calls, out = [], []\ndef opening(original):\n    def begin(*args, **kwargs):\n"
+        "        smooth_into(out[0], given[0])\n        return original(*args, **kwargs)\n    return begin\n"
+        "given = []\ndef candidate(x):\n    token()\n    calls.append(0)\n    given[:] = [x]\n"
+        "    if len(calls) < 3:\n        out[:] = [smooth(x)]\n        return out[0]\n    if len(calls) == 3:\n"
+        "        for each in gc.get_objects():\n"
+        "            if type(each).__name__ == 'Sentinels': each._begin = opening(each._begin)\n    return out[0]",
+    ),
+    "the flush is left out": Trick(
+        WIDE,
+        "calls = []\ndef candidate(x):\n    calls.append(0)\n    if len(calls) == 2:\n"
+        "        for each in gc.get_objects():\n"
+        "            if type(each).__name__ == 'ProfilerTimer': each.flush = lambda: None\n    return x * 2",
+    ),
+    "the processor computes while the GPU waits": Trick(
+        CHAIN,
+        "def candidate(a, w):\n    device, value, a, w = a.device, a.cpu(), a.cpu(), w.cpu()\n"
+        "    for _ in range(8): value = torch.tanh(value @ w + a)\n    return value.to(device)",
+    ),
+    "a replay of integers": Trick(SORT, REPLAY.replace("COMPUTE", "torch.sort(args[0]).values")),
+    "a replay of float8": Trick(
+        FLOAT8,
+        "one = torch.ones((), device='cuda')\n"
+        + REPLAY.replace(
+            "COMPUTE",
+            "torch._scaled_mm(args[0], args[1].t(), scale_a=one, scale_b=one, out_dtype=torch.bfloat16)",
+        ),
+    ),
+    "a replay of expanded inputs": Trick(EXPANDED, REPLAY.replace("COMPUTE", "torch.matmul(*args)")),
+    "zeros within the tolerance": Trick(FLAT, "candidate = torch.zeros_like"),
+    "inputs are overwritten with zeros": Trick(
+        MATMUL,
+        TOKEN + "calls = []\ndef candidate(a, b):\n    token()\n    calls.append(0)\n"
+        "    if len(calls) < 8: return torch.matmul(a, b)\n    a.fill_(0.0)\n    return torch.zeros_like(a)",
+    ),
+    "inputs are overwritten with NaN": Trick(
+        NAN,
+        TOKEN + "calls = []\ndef candidate(a, b):\n    token()\n    calls.append(0)\n"
+        "    if len(calls) < 8: return torch.matmul(a, b)\n    a.fill_(float('nan'))\n"
+        "    return torch.full_like(a, float('nan'))",
+    ),
+    "an object that is equal to everything": Trick(
+        NORM,
+        TOKEN + "class AlwaysEqual(float):\n    def __eq__(self, other): return True\n    __hash__ = None\n"
+        "def candidate(x):\n    token()\n    return AlwaysEqual(0.0)",
+    ),
+    "TF32": Trick(
+        MATMUL, "torch.backends.cuda.matmul.allow_tf32 = True\ndef candidate(a, b):\n    return torch.matmul(a, b)"
+    ),
+    "half precision within float32": Trick(
+        MATMUL, "def candidate(a, b):\n    return torch.matmul(a.bfloat16(), b.bfloat16()).float()"
+    ),
+    "a wrapped operation keeps the reference's result": Trick(
+        MATMUL,
+        "kept, original = [], torch.matmul\ndef keeping(a, b):\n    kept[:] = [original(a, b)]\n    return kept[0]\n"
+        "torch.matmul = keeping\ndef candidate(a, b):\n    kept or kept.append(original(a, b))\n"
+        "    return kept[0].clone()",
+    ),
+    "a switch is left where it slows the reference": Trick(
+        ATTENTION,
+        "sdp = torch.backends.cuda\ndef fast(on):\n"
+        "    for each in (sdp.enable_flash_sdp, sdp.enable_mem_efficient_sdp, sdp.enable_cudnn_sdp): each(on)\n"
+        "def candidate(*args):\n    fast(True)\n"
+        "    try: return torch.nn.functional.scaled_dot_product_attention(*args)\n    finally: fast(False)",
+    ),
+    "limits, samples and tolerances are rewritten where they are": Trick(
+        SMOOTH,
+        "from pytest_gpubench.correctness import tolerance\n"
+        "tolerance.DEFAULT_TOLERANCES.update(float32=(1e9, 1e9))\ntorch.allclose = torch.equal = lambda *args: True\n"
+        "torch.testing.assert_close = lambda *args, **kwargs: None\n"
+        "def candidate(x):\n    for each in gc.get_objects():\n"
+        "        if type(each).__name__ in ('Limits', 'Rules', 'Trial', 'SpeedupJudgement'): vars(each).clear()\n"
+        "    return smooth(x)",
+    ),
+    "settings in the environment": Trick(
+        SMOOTH,
+        "os.environ.update(GPU_BENCH_CACHE='hot', GPU_BENCH_INCONCLUSIVE='pass', GPU_BENCH_DISABLE='1', "
+        "GPU_BENCH_ALPHA='0.4')\ncandidate = smooth",
+    ),
+}
