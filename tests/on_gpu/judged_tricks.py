@@ -235,3 +235,38 @@ def candidate(x):
         "GPU_BENCH_ALPHA='0.4')\ncandidate = smooth",
     ),
 }
+
+PARENT = r"""
+#include <cuda_runtime.h>
+
+__global__ void hidden_work(const float* x, float* out, int count) {
+  int at = blockIdx.x * blockDim.x + threadIdx.x;
+  if (at >= count) return;
+  float given = x[at], value = given;
+  for (int step = 0; step < 256; ++step) value = value * 0.9f + given * 0.05f;
+  out[at] = value;
+}
+
+__global__ void parent(const float* x, float* out, int count) {
+  hidden_work<<<(count + 255) / 256, 256, 0, cudaStreamFireAndForget>>>(x, out, count);
+}
+
+extern "C" int launch(const float* x, float* out, int count, cudaStream_t stream) {
+  parent<<<1, 1, 0, stream>>>(x, out, count);
+  return cudaGetLastError();
+}
+"""
+"""A kernel of one thread that launches the work: the profiler may record the parent alone."""
+LAUNCHED_BY_THE_GPU = """
+import base64, tempfile
+path = tempfile.mktemp(suffix=".so")
+open(path, "wb").write(base64.b64decode(LIBRARY))
+library = ctypes.CDLL(path)
+
+def candidate(x):
+    out = torch.empty_like(x)
+    stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+    pointers = ctypes.c_void_p(x.data_ptr()), ctypes.c_void_p(out.data_ptr())
+    if error := library.launch(*pointers, x.numel(), stream): raise RuntimeError(f"CUDA error {error}")
+    return out
+"""
