@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from pytest_gpubench.bench.request import Request, Say, T
-from pytest_gpubench.correctness.leaves import flatten, map_leaves
+from pytest_gpubench.correctness.leaves import map_leaves
 from pytest_gpubench.report.limits import number_for
 from pytest_gpubench.results.model import Measurement, Outcome, Verdict
 
@@ -98,21 +98,28 @@ def _confirmed(verdict: Verdict, other: Verdict | None) -> Verdict:
 
 @contextmanager
 def elsewhere(request: Request[T]) -> Iterator[Request[T]]:
-    """Give the request with copies of its arguments' tensors, while the memory of its outputs is taken."""
-    import torch
-
-    prepared = [call.prepare() for call in request.calls.values()]
-    held: list[object] = [each() for each in prepared]
+    """Give the request with copies of its arguments' tensors, while the free memory that its calls used is taken."""
+    taken = _free_memory(request.device.torch_device)
     other = request
     if request.remake is not None:
-        copies: dict[int, torch.Tensor] = {}
-        args, kwargs = cast(Any, map_leaves(partial(_copied, copies, request.device.type), request.given))
-        held += [
-            torch.empty_like(each) for _, each in flatten((args, kwargs)) if is_plain(each) and each.requires_grad
-        ]  # for gradients
+        args, kwargs = cast(Any, map_leaves(partial(_copied, {}, request.device.type), request.given))
         other = replace(request.remake(args, kwargs), settings=request.settings, limits=request.limits)
     yield other
-    del prepared, held
+    del taken
+
+
+def _free_memory(device: "torch.device") -> "list[torch.Tensor]":
+    """Return tensors in every block that torch would hand out to outputs and temporaries on the current stream."""
+    import torch
+
+    if device.type != "cuda":
+        return []
+    stream = torch.cuda.current_stream(device).cuda_stream
+    segments = torch.cuda.memory_snapshot()  # type: ignore[no-untyped-call]
+    own = [each for each in segments if (each["device"], each["stream"]) == (device.index, stream)]
+    blocks = [block for each in own if not any(each.get("segment_pool_id", ())) for block in each["blocks"]]
+    sizes = sorted((block["size"] for block in blocks if block["state"] == "inactive"), reverse=True)
+    return [torch.empty(size, dtype=torch.uint8, device=device) for size in sizes]
 
 
 def _copied(copies: "dict[int, torch.Tensor]", device: str, leaf: object) -> object:

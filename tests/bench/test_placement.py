@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -144,6 +145,28 @@ def test_what_setup_makes_is_left_to_it() -> None:
     request = request_of((), setup=lambda: (made,))
     with elsewhere(request) as other:
         assert other is request
+
+
+def test_free_memory_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks of other streams, devices and pools stay free: torch would not hand them out."""
+
+    def segment(*blocks: tuple[int, str], **other: Any) -> dict[str, Any]:
+        about = {"device": 0, "stream": 7, "segment_pool_id": (0, 0)} | other
+        return about | {"blocks": [{"size": size, "state": state} for size, state in blocks]}
+
+    segments = [
+        segment((512, "inactive"), (1024, "active_allocated"), (4096, "inactive")),
+        segment((2**21, "inactive")),
+        segment((1, "inactive"), device=1),
+        segment((2, "inactive"), stream=0),
+        segment((3, "inactive"), segment_pool_id=(0, 1)),
+    ]
+    taken: list[int] = []
+    monkeypatch.setattr(torch.cuda, "memory_snapshot", lambda: segments)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: SimpleNamespace(cuda_stream=7))
+    monkeypatch.setattr(torch, "empty", lambda size, dtype, device: taken.append(size))
+    placement._free_memory(torch.device("cuda", 0))
+    assert taken == [2**21, 4096, 512], "the largest first: each finds a block of its own size"
 
 
 def test_settings_and_limits_stay() -> None:
