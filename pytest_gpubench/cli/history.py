@@ -3,6 +3,7 @@
 import argparse
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 from pytest_gpubench.cli.arguments import Commands, add_parser, add_storage, chance, checked
@@ -11,18 +12,22 @@ from pytest_gpubench.cli.saved import commit_text, list_stored, nothing_saved, r
 from pytest_gpubench.cli.show import matches
 from pytest_gpubench.report.cells import interval_cell, speedup_text, time_cell
 from pytest_gpubench.report.layout import Column
+from pytest_gpubench.results.baseline import differences, torch_version
 from pytest_gpubench.results.counterpart import keys_of
 from pytest_gpubench.results.model import Measurement, SavedRun, TestRecord
 from pytest_gpubench.results.provenance import minute_text
-from pytest_gpubench.stats.changepoints import ChangePoint, change_points, least_runs
-from pytest_gpubench.units import choose_time_unit, count, printable, round_to_digits
+from pytest_gpubench.stats.changepoints import LEAST_SERIES, ChangePoint, change_points, smallest_step
+from pytest_gpubench.units import choose_time_unit, count, format_share, printable, round_to_digits
 
 EXAMPLES = """history test_rms_norm
 history 'test_softmax[*-float16]' --device h200
-history softmax --metric speedup --alpha 0.001"""
-BAR_WIDTHS = (24, 12)
+history softmax --metric median --alpha 0.001
+history '*' --brief"""
 NOTE_WIDTH = 36
-EIGHTHS = " ▏▎▍▌▋▊▉"
+LEVELS = "▁▂▃▄▅▆▇█"
+MOST_DRAWN = 60
+LEAST_RANGE = 0.06
+"""The height of a line as a share of its value, at least: noise is no mountain."""
 METRICS: dict[str, Callable[[Measurement], float | None]] = {
     "median": lambda item: item.timing.median_us,
     "mean": lambda item: item.timing.mean_us,
@@ -54,16 +59,27 @@ class RunPoint:
     date: str
     commit: str
     measurement: Measurement
-    source: str
-    value: float | None
-    """The metric's value; None if there is no valid one."""
+    record: TestRecord
+    torch: str
+
+    def value(self, metric: str) -> float | None:
+        """Return the metric's value; None where there is no valid one, or it is no time."""
+        value = None if self.measurement.why_invalid else METRICS[metric](self.measurement)
+        return value if value is not None and value > 0 else None
 
 
 def add(commands: Commands) -> None:
     """Add the command to the parser of all."""
     parser = add_parser(commands, "history", "show a test over all saved runs, and where it changed", EXAMPLES)
     parser.add_argument("pattern", metavar="TEST_PATTERN", help="a part of the test's id; * and ? stand for others")
-    parser.add_argument("--metric", choices=tuple(METRICS), default="median", help="what is drawn, and may change")
+    parser.add_argument(
+        "--metric",
+        choices=tuple(METRICS),
+        default="speedup",
+        help="what is drawn, and may change: the speedup over a test's reference in the same run where it has one, "
+        "else its median (default: speedup)",
+    )
+    parser.add_argument("--brief", action="store_true", help="write a line for each test, and no tables")
     parser.add_argument(
         "--alpha",
         type=checked(chance),
@@ -76,23 +92,21 @@ def add(commands: Commands) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write a table for each measurement of the tests; 1 where no run has any, 2 where a run cannot be read."""
+    """Write the history of each measurement of the tests; 1 where no run has any, 2 where a run cannot be read."""
     found = list_stored(arguments)
     errors: list[str] = []
     series: dict[Key, list[RunPoint]] = {}
     for stored, saved in read_each(found, errors):
         for key, record, item in _measurements(saved, arguments.pattern):
-            value = METRICS[arguments.metric](item) if not item.why_invalid else None
-            point = RunPoint(
-                stored.number, minute_text(saved.datetime), commit_text(saved) or "-", item, record.source, value
-            )
+            date, commit = minute_text(saved.datetime), commit_text(saved) or "-"
+            point = RunPoint(stored.number, date, commit, item, record, torch_version(saved.machine_info))
             series.setdefault(key, []).append(point)
     if not series:
         nothing = f"no saved run has a test with {arguments.pattern!r} in its id" if found else nothing_saved(arguments)
         complain("history", [*errors, nothing])
         return 2 if errors else 1
     complain("history", errors)
-    write("\n".join(_lines(series, arguments.metric, arguments.alpha)))
+    write("\n".join(_lines(series, arguments.metric, arguments.alpha, arguments.brief)))
     return 2 if errors else 0
 
 
@@ -106,11 +120,14 @@ def _measurements(run: SavedRun, pattern: str) -> Iterator[tuple[Key, TestRecord
                     yield key, record, item
 
 
-def _lines(series: dict[Key, list[RunPoint]], metric: str, alpha: float) -> Iterator[str]:
+def _lines(series: dict[Key, list[RunPoint]], wanted: str, alpha: float, brief: bool) -> Iterator[str]:
     """Yield the lines of all series but examples of hypothesis that only one run has."""
     shown = {key: points for key, points in sorted(series.items()) if not key.example or len(points) > 1}
     for key, points in shown.items():
-        yield from (printable(_title(key)), *_series_lines(points, metric, alpha), "")
+        has_speedup = any(point.value("speedup") for point in points)
+        history = History(points, "median" if wanted == "speedup" and not has_speedup else wanted, alpha)
+        lines = [history.summary()] if brief else [*history.table(), history.summary(), ""]
+        yield from (printable(_title(key)), *lines)
     if len(shown) < len(series):
         yield f"{count(len(series) - len(shown), 'example')} of hypothesis not shown: only one run had each"
 
@@ -121,63 +138,108 @@ def _title(key: Key) -> str:
     return ": ".join(parts) + (f" (call {key.occurrence + 1})" if key.occurrence else "")
 
 
-def _series_lines(points: Sequence[RunPoint], metric: str, alpha: float) -> list[str]:
-    """Return a table of a measurement's runs, and a line that says where it changed."""
-    drawn = [at for at, point in enumerate(points) if point.value is not None and point.value > 0]
-    values = [points[at].value or 0.0 for at in drawn]
-    changes = {drawn[found.index]: found for found in change_points(values, alpha)}
-    notes = [_note(point, points[at - 1] if at else None, changes.get(at), metric) for at, point in enumerate(points)]
-    styles = ["yellow" if at in changes else "" for at in range(len(points))]
-    return [*table(_columns(points, styles, notes)), _summary(len(values), changes, points, metric, alpha)]
+@dataclass(frozen=True)
+class History:
+    """A measurement over its runs, and where it changed."""
+
+    points: Sequence[RunPoint]
+    metric: str
+    alpha: float
+
+    @cached_property
+    def values(self) -> list[float | None]:
+        """The metric in each run."""
+        return [point.value(self.metric) for point in self.points]
+
+    @cached_property
+    def changes(self) -> dict[int, ChangePoint]:
+        """The changes by the index of the first run at the new level."""
+        return _changes(self.values, self.alpha)
+
+    @cached_property
+    def shared_changes(self) -> dict[int, ChangePoint]:
+        """The changes of the median that are not the test's own, as its reference has them too."""
+        if self.metric != "speedup":
+            return {}
+        found = _changes([point.value("median") for point in self.points], self.alpha)
+        return {at: each for at, each in found.items() if not self.changes.keys() & {at - 1, at, at + 1}}
+
+    def table(self) -> list[str]:
+        """Return a line for each run."""
+        points, timings = self.points, [point.measurement.timing for point in self.points]
+        styles = ["yellow" if at in self.changes else "" for at in range(len(points))]
+        unit = choose_time_unit(timing.median_us for timing in timings)
+        medians = [time_cell(timing.median_us, unit) for timing in timings]
+        speedups = [speedup_text(point.measurement.speedup) for point in points]
+        intervals = [interval_cell(timing.median_interval_us, unit) for timing in timings]
+        columns = [
+            Column("Run", [f"{point.number:04}" for point in points], styles),
+            Column("Date", [point.date for point in points], styles),
+            Column("Commit", [point.commit for point in points], styles, rank=2),
+            Column(f"Median ({unit})", medians, styles, right=True),
+            Column("95 % interval", intervals, styles, rank=3),
+        ]
+        columns += [Column("Speedup", [text or "-" for text in speedups], styles, rank=1)] if any(speedups) else []
+        return table([*columns, Column("", list(map(self._note, range(len(points)))), styles, least=NOTE_WIDTH)])
+
+    def _note(self, at: int) -> str:
+        """Return what is to be said of a run: why it has no value, a change, and what else is new in it."""
+        point, notes = self.points[at], []
+        if self.values[at] is None:
+            notes.append("INVALID" if point.measurement.why_invalid else f"no {self.metric}")
+        if at in self.changes:
+            notes.append(f"<- {_change_words(self.changes[at].ratio, self.metric)}")
+        if at in self.shared_changes:
+            notes.append(f"{_change_words(self.shared_changes[at].ratio, 'median')}, as its reference")
+        return ", ".join([*notes, *(_news(self.points[at - 1], point) if at else ())])
+
+    def summary(self) -> str:
+        """Return the line of its values, and where they changed."""
+        runs, words = sum(value is not None for value in self.values), "no change found"
+        if runs < LEAST_SERIES:
+            words = f"changes are looked for from {LEAST_SERIES} runs on"
+        elif step := smallest_step([value for value in self.values if value], self.alpha):
+            words += f", and one by {format_share(step)} three runs ago would be, 9 times in 10"
+        if self.changes:
+            words = "; ".join(self._since(at, each, self.metric) for at, each in self.changes.items())
+            words = f"{count(len(self.changes), 'change')}: {words}"
+        shared = [f"; with its reference {self._since(*each, 'median')}" for each in self.shared_changes.items()]
+        return f"{sparkline(self.values)} {count(runs, 'run')} (alpha {self.alpha:g}): {words}{''.join(shared)}"
+
+    def _since(self, at: int, change: ChangePoint, metric: str) -> str:
+        return f"from run {self.points[at].number:04} on {_change_words(change.ratio, metric)}"
 
 
-def _columns(points: Sequence[RunPoint], styles: Sequence[str], notes: Sequence[str]) -> list[Column]:
-    timings = [point.measurement.timing for point in points]
-    unit = choose_time_unit(timing.median_us for timing in timings)
-    speedups = [speedup_text(point.measurement.speedup) for point in points]
-    longest = max((point.value for point in points if point.value is not None), default=0.0)
-    long, short = ([bar(point.value, longest, width) for point in points] for width in BAR_WIDTHS)
-    columns = [
-        Column("Run", [f"{point.number:04}" for point in points], styles),
-        Column("Date", [point.date for point in points], styles),
-        Column("Commit", [point.commit for point in points], styles, rank=2),
-        Column(f"Median ({unit})", [time_cell(timing.median_us, unit) for timing in timings], styles, right=True),
-        Column("95 % interval", [interval_cell(timing.median_interval_us, unit) for timing in timings], styles, rank=4),
-    ]
-    columns += [Column("Speedup", [text or "-" for text in speedups], styles, rank=1)] if any(speedups) else []
-    columns.append(Column("", long, styles, rank=5, short=Column("", short, styles, rank=3)))
-    return [*columns, Column("", notes, styles, least=NOTE_WIDTH)]
+def _changes(values: Sequence[float | None], alpha: float) -> dict[int, ChangePoint]:
+    """Return changes by their index among all values, of which some are missing."""
+    places = [at for at, value in enumerate(values) if value is not None]
+    return {places[each.index]: each for each in change_points([value for value in values if value], alpha)}
 
 
-def bar(value: float | None, longest: float, width: int) -> str:
-    """Return a bar from 0, so many letters long at most, to an eighth of one."""
-    if value is None or not 0 < value <= longest:
+def _news(last: RunPoint, point: RunPoint) -> Iterator[str]:
+    """Yield what a run has that is not as in the one before."""
+    if last.record.source and point.record.source and last.record.source != point.record.source:
+        yield "the test's source changed"
+    one, other = last.record.device, point.record.device
+    for what, was, now in (*differences(one, other, last.torch, point.torch), ("host", one.host, other.host)):
+        if was and now and was != now:
+            yield printable(f"{what} {was} -> {now}")
+    if one.uuid and other.uuid and one.uuid != other.uuid:
+        yield "another card"
+
+
+def sparkline(values: Sequence[float | None]) -> str:
+    """Return the latest values as a line of blocks, blank where there is none."""
+    drawn = values[-MOST_DRAWN:]
+    known = [value for value in drawn if value]
+    if not known:
         return ""
-    eighths = max(1, round(8 * width * value / longest))
-    return "█" * (eighths // 8) + EIGHTHS[eighths % 8].strip()
-
-
-def _note(point: RunPoint, last: RunPoint | None, change: ChangePoint | None, metric: str) -> str:
-    notes = []
-    if point.value is None:
-        notes.append("INVALID" if point.measurement.why_invalid else f"no {metric}")
-    if change is not None:
-        notes.append(f"<- {_change_words(change.ratio, metric)}")
-    if last is not None and point.source and last.source and point.source != last.source:
-        notes.append("the test's source changed")
-    return ", ".join(notes)
+    low, high = min(known), max(known)
+    middle, reach = (low + high) / 2, max(high - low, LEAST_RANGE * high) / 2
+    places = [None if not value else (value - middle + reach) / (2 * reach) for value in drawn]
+    return "".join(" " if place is None else LEVELS[min(int(place * len(LEVELS)), len(LEVELS) - 1)] for place in places)
 
 
 def _change_words(ratio: float, metric: str) -> str:
     slower = ratio if metric != "speedup" else 1 / ratio
     return f"{'slower' if slower > 1 else 'faster'}: {round_to_digits(ratio, 4)} x the {metric} before"
-
-
-def _summary(runs: int, changes: dict[int, ChangePoint], points: Sequence[RunPoint], metric: str, alpha: float) -> str:
-    """Return where the series changed, in a sentence."""
-    if not changes and runs < least_runs(alpha):
-        return f"{count(runs, 'run')}: a change can be found from {least_runs(alpha)} runs on (alpha {alpha:g})"
-    if not changes:
-        return f"{count(runs, 'run')}: no change found (alpha {alpha:g})"
-    words = [f"from run {points[at].number:04} on {_change_words(each.ratio, metric)}" for at, each in changes.items()]
-    return f"{count(runs, 'run')}, {count(len(changes), 'change')} (alpha {alpha:g}): {'; '.join(words)}"

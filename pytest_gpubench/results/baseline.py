@@ -230,17 +230,25 @@ def is_same_model(one: DeviceFacts, other: DeviceFacts) -> bool:
 
 def caveats(past: PastTest, device: DeviceFacts, torch: str = "") -> Iterator[str]:
     """Give a sentence for everything that differs and may be why times do."""
+    for what, was, now in differences(past.device, device, past.torch, torch):
+        yield f"{what} was {was} in the baseline {past.baseline!r} and is {now} now"
+
+
+def differences(
+    one: DeviceFacts, other: DeviceFacts, one_torch: str = "", other_torch: str = ""
+) -> Iterator[tuple[str, str, str]]:
+    """Give what differs between two measurements of one GPU model, as it was and as it is, where both are known."""
     rows = (
-        ("driver", past.device.driver, device.driver, ""),
-        ("torch", past.torch or None, torch or None, ""),
-        ("CUDA", past.device.cuda, device.cuda, ""),
-        ("maximum SM clock", past.device.max_sm_clock_mhz, device.max_sm_clock_mhz, " MHz"),
-        ("maximum memory clock", past.device.max_memory_clock_mhz, device.max_memory_clock_mhz, " MHz"),
-        ("power limit", past.device.power_limit_w, device.power_limit_w, " W"),
+        ("driver", one.driver, other.driver, ""),
+        ("torch", one_torch or None, other_torch or None, ""),
+        ("CUDA", one.cuda, other.cuda, ""),
+        ("maximum SM clock", one.max_sm_clock_mhz, other.max_sm_clock_mhz, " MHz"),
+        ("maximum memory clock", one.max_memory_clock_mhz, other.max_memory_clock_mhz, " MHz"),
+        ("power limit", one.power_limit_w, other.power_limit_w, " W"),
     )
     for what, was, now, unit in rows:
         if was is not None and now is not None and was != now:
-            yield f"{what} was {_plain(was)}{unit} in the baseline {past.baseline!r} and is {_plain(now)}{unit} now"
+            yield what, f"{_plain(was)}{unit}", f"{_plain(now)}{unit}"
 
 
 def _plain(value: str | float) -> str:

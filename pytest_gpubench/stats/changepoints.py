@@ -3,17 +3,24 @@
 import math
 import random
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import accumulate, islice, pairwise
-from operator import mul, sub
+from itertools import accumulate, count, islice, pairwise
+from operator import itemgetter, mul, sub
 
 from pytest_gpubench.errors import BadRequest
+from pytest_gpubench.stats.student import detectable_errors, student_t
 
 LEAST_RUNS = 3
 """A level has at least so many runs: one or two slow nights are no change."""
-PERMUTATIONS = 999
+LEAST_SERIES = 2 * LEAST_RUNS
+"""In fewer runs no change is looked for."""
+SHORT_SERIES = 15
+"""Fewer runs have too few random orders, so that nothing stands out from them: Student's t decides."""
+LARGEST_TICK = 0.03
+"""The tick of the profiler's clock as a share of the shortest kernels' times."""
+PERMUTATIONS = 399
 SEED = 20200325
 FARTHEST = 4.0
 """Robust standard deviations from the middle of a segment beyond which a value counts as that far, and no farther."""
@@ -45,14 +52,17 @@ def change_points(values: Sequence[float], alpha: float = 0.01) -> list[ChangePo
     (Olshen et al., Circular binary segmentation for the analysis of array-based DNA copy number data, Biostatistics 5,
     2004), without which a regression that was repaired hides itself.
 
-    alpha: the chance, at most, that anything is found in a series of exchangeable values, whatever their distribution.
-    Values that drift or depend on the one before are not exchangeable: slow drift is found as steps.
+    Of fewer than 15 values Student's two-sample t is compared with its quantile for all places together (Bonferroni's).
+
+    alpha: the chance, at most, that anything is found in a series of exchangeable values, whatever their distribution;
+    of a short series, if they are spread normally. Values that drift or depend on the one before are not exchangeable:
+    slow drift is found as steps.
     Raises BadRequest for values that are not positive and finite.
     """
     if not all(math.isfinite(value) and value > 0 for value in values):
         raise BadRequest("change points are looked for in positive, finite values")
     logs = [math.log(value) for value in values]
-    found = _settle(logs, sorted(_search(logs, 0, alpha, random.Random(SEED))))
+    found = _settle(logs, sorted(_search(logs, 0, alpha)))
     levels = _levels(logs, found)
     return [
         ChangePoint(index, math.exp(after - before))
@@ -60,20 +70,24 @@ def change_points(values: Sequence[float], alpha: float = 0.01) -> list[ChangePo
     ]
 
 
-def least_runs(alpha: float) -> int:
-    """Return from how many runs on a change can be found: of fewer, too many random orders divide as well."""
-    runs = 2 * LEAST_RUNS
-    while 2 / math.comb(runs, runs // 2) > alpha / 2:
-        runs += 1
-    return runs
+def smallest_step(values: Sequence[float], alpha: float) -> float | None:
+    """Return by what share the last three of these values must differ from the others to be found 9 times in 10.
+
+    values: a series without a change. None where it is too short for any, or so long that random orders decide.
+    """
+    if not LEAST_SERIES <= len(values) < SHORT_SERIES:
+        return None
+    spread = statistics.stdev(map(math.log, values))
+    error = spread * math.sqrt(1 / LEAST_RUNS + 1 / (len(values) - LEAST_RUNS))
+    return math.expm1(detectable_errors(_least_t(len(values), alpha), len(values) - 2) * error)
 
 
-def _search(logs: Sequence[float], offset: int, alpha: float, chance: random.Random) -> list[int]:
+def _search(logs: Sequence[float], offset: int, alpha: float) -> list[int]:
     """Return the places, counted with the offset, that divide a segment, and those that divide its parts."""
-    places = _divide(logs, alpha, chance) if len(logs) >= 2 * LEAST_RUNS else []
+    places = _divide(logs, alpha) if len(logs) >= LEAST_SERIES else []
     ends = [0, *places, len(logs)]
     parts = pairwise(ends) if places else ()
-    inner = [place for begin, end in parts for place in _search(logs[begin:end], offset + begin, alpha, chance)]
+    inner = [place for begin, end in parts for place in _search(logs[begin:end], offset + begin, alpha)]
     return [offset + place for place in places] + inner
 
 
@@ -98,39 +112,78 @@ def _is_clearly_at(value: float, level: float, other: float) -> bool:
     return abs(value - level) < abs(value - other) / 4
 
 
-def _divide(logs: Sequence[float], alpha: float, chance: random.Random) -> list[int]:
+def _divide(logs: Sequence[float], alpha: float) -> list[int]:
     """Return the place, or the two, where a segment divides best; empty where that may be chance."""
+    if len(logs) < SHORT_SERIES:
+        return _divide_short(logs, alpha)
     centred = _draw_in(logs)
     for best in (_best_step, _best_stretch):
-        strength, places = best(centred)
-        if places and strength > 0 and _is_rare(centred, best, strength, alpha / 2, chance):
+        strength, places = best(_sums(centred))
+        if places and strength > 0 and _is_rare(centred, best, strength, alpha / 2):
             return places
     return []
+
+
+def _divide_short(logs: Sequence[float], alpha: float) -> list[int]:
+    strengths = {place: _student(logs[:place], logs[place:]) for place in range(LEAST_RUNS, len(logs) - LEAST_RUNS + 1)}
+    place = max(strengths, key=strengths.__getitem__)
+    return [place] if strengths[place] > _least_t(len(logs), alpha) else []
+
+
+def _least_t(total: int, alpha: float) -> float:
+    """Return what Student's t exceeds at any place of so many values, to either side, with chance alpha at most."""
+    return student_t(alpha / 2 / (total - LEAST_SERIES + 1), total - 2)
+
+
+def _student(before: Sequence[float], after: Sequence[float]) -> float:
+    """Return Student's t of two samples, above 0; values that are a tick apart may be one."""
+    ordered = sorted((*before, *after))
+    tick = min((two - one for one, two in pairwise(ordered) if two > one), default=LARGEST_TICK)
+    squares = sum(statistics.variance(part) * (len(part) - 1) for part in (before, after))
+    variance = max(squares / (len(ordered) - 2), min(tick, LARGEST_TICK) ** 2 / 12)
+    error = math.sqrt(variance * (1 / len(before) + 1 / len(after)))
+    return abs(statistics.fmean(after) - statistics.fmean(before)) / error
 
 
 Divided = tuple[float, list[int]]
 
 
 def _is_rare(
-    values: Sequence[float],
-    best: Callable[[Sequence[float]], Divided],
-    strength: float,
-    alpha: float,
-    chance: random.Random,
+    values: Sequence[float], best: Callable[[Sequence[float]], Divided], strength: float, alpha: float
 ) -> bool:
     """Tell whether at most a share alpha of random orders, the given one counted, divides as well.
 
     It stops at the order that settles it against a change: most series have none, and cost little.
     """
-    orders = max(PERMUTATIONS + 1, math.ceil(2 / alpha))
-    allowed = int(alpha * orders) - 1
-    shuffled, as_good = list(values), 0
-    for _ in range(orders - 1):
-        chance.shuffle(shuffled)
-        as_good += best(shuffled)[0] >= strength * (1 - 1e-12)
+    orders = max(PERMUTATIONS + 1, math.ceil(1 / alpha))
+    allowed, as_good = int(alpha * orders + 1e-9) - 1, 0
+    least = strength * math.sqrt(LEAST_RUNS * (len(values) - LEAST_RUNS)) / (1 if best is _best_step else 2)
+    for order in islice(_random_orders(len(values)), orders - 1):
+        sums = _sums(order(values))
+        if max(sums) < least and min(sums) > -least:  # nor is any part of it as far from the others
+            continue
+        as_good += best(sums)[0] >= strength * (1 - 1e-12)
         if as_good > allowed:
             return False
     return True
+
+
+Order = Callable[[Sequence[float]], tuple[float, ...]]
+
+
+def _random_orders(length: int) -> Iterator[Order]:
+    """Yield random orders of so many values, the same ones each time: to make one takes longer than to use it."""
+    made, places, chance = _orders_made(length)
+    for number in count():
+        if number == len(made):
+            chance.shuffle(places)
+            made.append(itemgetter(*places))
+        yield made[number]
+
+
+@lru_cache(maxsize=64)
+def _orders_made(length: int) -> tuple[list[Order], list[int], random.Random]:
+    return [], list(range(length)), random.Random(SEED + length)
 
 
 def _draw_in(logs: Sequence[float]) -> list[float]:
@@ -152,21 +205,25 @@ def _scatter(logs: Sequence[float]) -> float:
     return min(after - before for before, after in zip(ordered, ordered[third:], strict=False)) / THIRD_OF_NORMAL
 
 
-def _best_step(centred: Sequence[float]) -> Divided:
+def _sums(values: Sequence[float]) -> list[float]:
+    """Return the sum of the first 0, 1, 2, ... values."""
+    return list(accumulate(values, initial=0.0))
+
+
+def _best_step(sums: Sequence[float]) -> Divided:
     """Return how far the means before and after differ, in standard errors but for a factor, and where most."""
-    total = len(centred)
-    sums = islice(accumulate(centred), LEAST_RUNS - 1, total - LEAST_RUNS)
-    strengths = list(map(mul, map(abs, sums), _weights(total)))
+    total = len(sums) - 1
+    inner = sums[LEAST_RUNS : total - LEAST_RUNS + 1]
+    strengths = list(map(mul, map(abs, inner), _weights(total)))
     strongest = max(strengths)
     return strongest, [strengths.index(strongest) + LEAST_RUNS]
 
 
-def _best_stretch(centred: Sequence[float]) -> Divided:
+def _best_stretch(sums: Sequence[float]) -> Divided:
     """Return how far the mean of a stretch differs from that of all around it, and where it begins and ends."""
-    total, strongest, places = len(centred), 0.0, list[int]()
-    sums = list(accumulate(centred, initial=0.0))
-    for length in _lengths(total - 2 * LEAST_RUNS):
-        inner = sums[LEAST_RUNS : total - LEAST_RUNS + 1]
+    total, strongest, places = len(sums) - 1, 0.0, list[int]()
+    inner = sums[LEAST_RUNS : total - LEAST_RUNS + 1]
+    for length in _lengths(total - LEAST_SERIES):
         gains = list(map(abs, map(sub, inner[length:], inner)))
         strength = max(gains) / math.sqrt(length * (total - length))
         if strength > strongest:

@@ -5,12 +5,9 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from pytest_gpubench.stats.student import student_t
+from pytest_gpubench.stats.student import detectable_errors, student_t
 
 __tracebackhide__ = True
-
-POWER_Z = statistics.NormalDist().inv_cdf(0.9)
-"""A slowdown can be seen where it is found in 9 of 10 comparisons."""
 
 
 @dataclass(frozen=True)
@@ -23,15 +20,10 @@ class RunNoise:
     """The number of measurements that it was estimated from."""
 
     def smallest_change(self, pairs: int, alpha: float) -> float:
-        """Return the smallest slowdown that so many pairs tell from none, 9 times in 10; infinite for a single pair.
-
-        The power of Student's t by its normal approximation (Abramowitz and Stegun, 26.7.10).
-        """
+        """Return the smallest slowdown that so many pairs tell from none, 9 times in 10; infinite for a single pair."""
         if pairs < 2:
             return math.inf
-        freedom = pairs - 1
-        t = student_t(alpha, freedom)
-        errors = t * (1 - 1 / (4 * freedom)) + POWER_Z * math.sqrt(1 + t**2 / (2 * freedom))
+        errors = detectable_errors(student_t(alpha, pairs - 1), pairs - 1)
         return math.expm1(errors * self.spread / math.sqrt(pairs))
 
 

@@ -1,6 +1,9 @@
 """Quantiles of Student's t distribution."""
 
 import math
+import statistics
+
+POWER_Z = statistics.NormalDist().inv_cdf(0.9)
 
 
 def student_quantile(z: float, freedom: int) -> float:
@@ -28,6 +31,14 @@ def student_t(alpha: float, freedom: int) -> float:
         middle = (low + high) / 2
         low, high = (middle, high) if _upper_tail(middle, freedom) > alpha else (low, middle)
     return math.sqrt(freedom) * math.tan(low)
+
+
+def detectable_errors(t: float, freedom: int) -> float:
+    """Return the standard errors that a difference must have so that Student's t exceeds `t` 9 times in 10.
+
+    By the normal approximation of the noncentral t (Abramowitz and Stegun, 26.7.10).
+    """
+    return t * (1 - 1 / (4 * freedom)) + POWER_Z * math.sqrt(1 + t**2 / (2 * freedom))
 
 
 def _upper_tail(angle: float, freedom: int) -> float:

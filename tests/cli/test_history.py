@@ -1,10 +1,11 @@
+import re
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from pytest_gpubench.cli.history import bar
-from pytest_gpubench.results.model import VALIDITY, Outcome, Verdict
+from pytest_gpubench.cli.history import sparkline
+from pytest_gpubench.results.model import VALIDITY, Outcome, SavedRun, Verdict
 from pytest_gpubench.results.store import Storage
 from pytest_gpubench.units import round_to_digits
 from tests.cli.stored import Command, dated, fill
@@ -25,7 +26,7 @@ def test_a_change_is_marked_at_the_first_run_that_has_it(command: Command) -> No
     assert len(marked) == 1
     assert marked[0].startswith("0009  2026-03-09 12:30 UTC  00000009")
     assert "<- slower: 1.099 x the median before" in marked[0]
-    assert "14 runs, 1 change (alpha 0.01): from run 0009 on slower" in out
+    assert "14 runs (alpha 0.01): 1 change: from run 0009 on slower" in out
 
 
 def test_the_numbers_are_those_of_the_runs(command: Command) -> None:
@@ -48,13 +49,14 @@ def test_every_metric_finds_it(metric: str, command: Command) -> None:
 def test_no_change_is_said_too(command: Command) -> None:
     fill(ROOT, days=12)
     _, out, _ = command("history", "test_plain")
-    assert "12 runs: no change found (alpha 0.01)" in out
+    told = r"12 runs \(alpha 0.01\): no change found, and one by [\d.]+ % three runs ago would be, 9 times in 10$"
+    assert re.search(told, out, re.MULTILINE)
     assert "<-" not in out
 
 
 def test_few_runs_are_shown_without_a_search(command: Command) -> None:
     fill(ROOT, days=5)
-    assert "5 runs: a change can be found from 11 runs on (alpha 0.01)" in command("history", "test_plain")[1]
+    assert "5 runs (alpha 0.01): changes are looked for from 6 runs on" in command("history", "test_plain")[1]
 
 
 def test_each_device_has_a_history_of_its_own(command: Command) -> None:
@@ -77,7 +79,7 @@ def test_other_timers_and_caches_are_other_histories(command: Command) -> None:
     _, out, _ = command("history", "test_plain")
     assert "profiler timer, cold cache" in out
     assert "profiler timer, hot cache" in out
-    assert "2 runs: " in out
+    assert "2 runs (alpha" in out
 
 
 def test_a_change_after_what_is_invalid_is_marked_where_it_is(command: Command) -> None:
@@ -88,7 +90,7 @@ def test_a_change_after_what_is_invalid_is_marked_where_it_is(command: Command) 
         record = msgspec.structs.replace(run.records[4], measurements=(kept,))
         Storage(ROOT).save_each(dated(msgspec.structs.replace(run, records=(record,)), day), "")
     _, out, _ = command("history", "test_plain")
-    assert "13 runs, 1 change (alpha 0.01): from run 0009 on" in out
+    assert "13 runs (alpha 0.01): 1 change: from run 0009 on" in out
     assert next(line for line in out.splitlines() if "<-" in line).startswith("0009")
 
 
@@ -102,7 +104,7 @@ def test_what_is_invalid_counts_for_nothing(command: Command) -> None:
     Storage(ROOT).save_each(dated(msgspec.structs.replace(run, records=(record,)), 9), "")
     _, out, _ = command("history", "test_plain")
     assert "  INVALID" in out
-    assert "8 runs: a change can be found from 11 runs on" in out
+    assert "8 runs (alpha 0.01): no change found" in out
 
 
 def test_a_changed_source_is_marked(command: Command) -> None:
@@ -135,14 +137,60 @@ def test_a_damaged_run_is_told_and_the_others_shown(command: Command) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "longest", "drawn"),
+    ("values", "drawn"),
     [
-        (1.0, 1.0, "█" * 24),
-        (0.5, 1.0, "█" * 12),
-        (1e-9, 1.0, "▏"),
-        (None, 1.0, ""),
-        (1.0, 0.0, ""),
+        ([1.0, 2.0], "▁█"),
+        ([100.0, 101.0, 100.0], "▄▅▄"),  # of 6 % of its height
+        ([100.0], "▅"),
+        ([1.0, None, 3.0, 2.0], "▁ █▅"),
+        ([None], ""),
+        ([1.0] + [2.0] * 60, "▅" * 60),
     ],
 )
-def test_bars(value: float | None, longest: float, drawn: str) -> None:
-    assert bar(value, longest, 24) == drawn
+def test_lines(values: list[float | None], drawn: str) -> None:
+    assert sparkline(values) == drawn
+
+
+# a test with a reference
+
+
+def compared(day: int, slower: float = 1.0, machine: float = 1.0, **device: str) -> SavedRun:
+    """Return a run of a test with a reference: it alone may be slower, or the machine that both run on."""
+    run = make_run(tests=1, seed=day)
+    (record,) = run.records
+    reference, item = record.measurements
+    assert item.speedup is not None
+    item = msgspec.structs.replace(
+        item,
+        timing=msgspec.structs.replace(
+            item.timing, samples_us=tuple(slower * machine * us for us in item.timing.samples_us)
+        ),
+        speedup=msgspec.structs.replace(item.speedup, ratio=item.speedup.ratio / slower),
+    )
+    device_now = msgspec.structs.replace(record.device, **device)
+    record = msgspec.structs.replace(record, measurements=(reference, item), device=device_now)
+    return dated(msgspec.structs.replace(run, records=(record,)), day)
+
+
+def test_a_new_machine_is_no_change_of_a_test_with_a_reference(command: Command) -> None:
+    for day in range(1, 15):
+        is_new = day >= 9
+        driver, uuid = ("999.1", "GPU-2") if is_new else ("570.1", "GPU-1")
+        Storage(ROOT).save_each(compared(day, machine=1.1 if is_new else 1.0, driver=driver, uuid=uuid), "")
+    _, out, _ = command("history", "softmax")
+    assert "14 runs (alpha 0.01): no change found" in out
+    assert "; with its reference from run 0009 on slower: 1." in out
+    (line,) = [line for line in out.splitlines() if line.startswith("0009")]
+    assert "slower: 1." in line
+    assert line.endswith("999.1, another card")
+    assert ": 1 change: from run 0009 on slower: 1." in command("history", "softmax", "--metric", "median")[1]
+
+
+def test_a_change_against_its_reference_is_the_tests_own(command: Command) -> None:
+    for day in range(1, 11):
+        Storage(ROOT).save_each(compared(day, slower=1.1 if day >= 8 else 1.0), "")
+    _, out, _ = command("history", "softmax", "--brief")
+    title, summary = out.splitlines()
+    assert title.endswith("profiler timer, cold cache")
+    assert "10 runs (alpha 0.01): 1 change: from run 0008 on slower: 0.9" in summary
+    assert "with its reference" not in summary

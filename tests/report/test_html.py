@@ -280,7 +280,8 @@ def series(times_us: list[float], **old: Any) -> dict[str, Any]:
         ([100] * 8 + [110] * 8, [(7, 8, 1.1)]),
         ([110] * 8 + [100] * 8, [(7, 8, 1 / 1.1)]),
         ([100] * 8 + [100.5] * 8, []),  # less than is worth telling
-        ([100] * 5 + [110] * 5, []),  # in so few runs it may be chance
+        ([100] * 5 + [110] * 5, [(4, 5, 1.1)]),
+        ([100] * 2 + [110] * 3, []),  # too few runs
         ([100] * 16, []),
     ],
 )
@@ -294,7 +295,7 @@ def test_changes_of_the_history_name_the_runs_between_which_they_are(
 
 @pytest.mark.parametrize("other", [{"timer": "events"}, {"cache": "hot"}, {"samples_us": (0.0,) * 30}])
 def test_times_of_another_kind_are_not_in_the_history(other: dict[str, Any]) -> None:
-    assert series([100, 100], **other) == {"past": [], "changes": []}
+    assert series([100, 100], **other) == {"past": [], "by": "", "changes": []}
 
 
 def test_the_trend_is_the_mean_of_all_ratios_to_this_run() -> None:

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_gpubench.errors import BadRequest
-from pytest_gpubench.stats.changepoints import LEAST_RUNS, ChangePoint, change_points, least_runs
+from pytest_gpubench.stats.changepoints import LEAST_RUNS, LEAST_SERIES, ChangePoint, change_points, smallest_step
 
 Noise = Callable[[random.Random], float]
 NOISES: dict[str, Noise] = {
@@ -145,11 +145,51 @@ def test_a_constant_series_has_no_change() -> None:
     assert change_points([2.016] * 50) == []
 
 
+# short series: Student's t
+
+
 @pytest.mark.parametrize("alpha", [0.05, 0.01, 0.001])
-def test_a_plain_change_is_found_from_so_many_runs_on(alpha: float) -> None:
-    """Where fewer runs cannot tell, that is known; a strict alpha takes more random orders."""
-    least = least_runs(alpha)
-    values = [100.0 + at / 1000 for at in range(least + 1)]
-    changed = [value * (1.5 if 2 * at > least else 1.0) for at, value in enumerate(values)]
-    assert len(change_points(changed, alpha)) == 1
-    assert change_points(changed[1:-2], alpha) == []
+@pytest.mark.parametrize("length", [LEAST_SERIES, 14])
+def test_a_plain_change_is_found_from_six_runs_on(length: int, alpha: float) -> None:
+    values = [100.0 + at % 3 / 1000 for at in range(length)]
+    changed = [value * (1.5 if at >= length - 3 else 1.0) for at, value in enumerate(values)]
+    assert [point.index for point in change_points(changed, alpha)] == [length - 3]
+    assert change_points([*values[:-1], 150.0], alpha) == []
+
+
+@pytest.mark.parametrize(("length", "least"), [(6, 0.6), (8, 0.65), (10, 0.7), (12, 0.8)])
+def test_a_step_three_runs_ago_is_found_in_short_series(length: int, least: float) -> None:
+    """By 2 %, where values scatter by 0.5 %; its first run may be off by one."""
+    series = [
+        make_series(seed, length, lambda chance: math.exp(chance.gauss(0, 0.005)), {length - 3: 1.02})
+        for seed in range(100)
+    ]
+    found = [change_points(values) for values in series]
+    assert sum(len(each) == 1 and abs(each[0].index - length + 3) <= 1 for each in found) >= 100 * least
+
+
+@pytest.mark.parametrize(
+    ("values", "found"),
+    [
+        ([2.016] * 3 + [2.048] * 3, False),  # the two may be one tick apart
+        ([2.016] * 5 + [2.048] * 5, True),
+        ([2.0] * 3 + [4.0] * 3, True),  # no tick is as long
+    ],
+)
+def test_times_that_are_a_tick_apart(values: list[float], found: bool) -> None:
+    assert bool(change_points(values)) is found
+
+
+@pytest.mark.parametrize("length", [5, 6, 14, 15])
+def test_the_smallest_step_is_known_of_short_series(length: int) -> None:
+    """A step of its size three runs ago is found in about nine of ten others like it."""
+    number, steady = 100, NOISES["normal"]
+    steps = [smallest_step(make_series(seed, length, steady, {}), 0.01) for seed in range(number)]
+    if length in (5, 15):
+        assert set(steps) == {None}
+        return
+    found = [
+        bool(change_points(make_series(seed + number, length, steady, {length - 3: 1 + (step or 0.0)})))
+        for seed, step in enumerate(steps)
+    ]
+    assert 0.7 * number <= sum(found) <= 0.97 * number

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from pytest_gpubench.report.html.history import ALPHA, OlderRuns, older_runs, trend
+from pytest_gpubench.report.html.history import OlderRuns, older_runs, trend
 from pytest_gpubench.report.html.measured import Measured
 from pytest_gpubench.report.html.sizes import sizes_in
 from pytest_gpubench.report.rows import FROM_BEST, Row, fold, reference_index, split
@@ -20,7 +20,7 @@ from pytest_gpubench.results.model import (
     Verdict,
     plain,
 )
-from pytest_gpubench.stats.changepoints import least_runs
+from pytest_gpubench.stats.changepoints import LEAST_SERIES
 from pytest_gpubench.stats.trend import Point, size_that_matters
 from pytest_gpubench.units import format_bytes, printable, shortened
 
@@ -46,7 +46,7 @@ def page_content(run: SavedRun, baseline: SavedRun | None, history: Sequence[Sav
         "gone": gone_tests(run, baseline),
         "runs": [run_content(each) for each in (*older, run)],
         "trend": trend([item for test in tests for item in test["items"]], len(older)),
-        "least_runs": least_runs(ALPHA),
+        "least_runs": LEAST_SERIES,
         "devices": sorted({record.device.name for record in run.records}),
         "kernels": [
             list(dict.fromkeys((short, name))) for name, short in distinct_names(measured.kernel_numbers).items()

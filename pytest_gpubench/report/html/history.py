@@ -10,7 +10,7 @@ from pytest_gpubench.report.cells import WORTH_TELLING
 from pytest_gpubench.report.html.numbers import five_digits, rounded
 from pytest_gpubench.results.counterpart import RunKey, by_run_key
 from pytest_gpubench.results.model import Measurement, SavedRun
-from pytest_gpubench.stats.changepoints import change_points, least_runs
+from pytest_gpubench.stats.changepoints import change_points
 
 MOST_OLDER_RUNS = 100
 ALPHA = 0.005
@@ -36,22 +36,27 @@ class OlderRuns:
         return cls(by_run_key(baseline) if baseline else None, [by_run_key(each) for each in older])
 
     def series(self, item: Measurement, key: RunKey) -> dict[str, Any]:
-        """Return a measurement's points in older runs, and the numbers of the runs that it changed with."""
+        """Return a measurement's points in older runs, and the numbers of the runs that it changed with.
+
+        The changes are those of the time against the reference of the same run where all have one, as the data say with
+        `by`: a new driver or card then is no change.
+        """
         found = [(number, run[key]) for number, run in enumerate(self.runs) if key in run]
         points = [(number, old) for number, old in found if _is_comparable(old, item)]
-        changes = []
-        if _is_number(item) and len(points) + 1 >= least_runs(ALPHA):
-            numbers = [*(number for number, _ in points), len(self.runs)]
-            values = [*(old.timing.median_us for _, old in points), item.timing.median_us]
-            changes = [
-                (numbers[each.index - 1], numbers[each.index], each.ratio) for each in change_points(values, ALPHA)
-            ]
+        past = [[number, *_numbers(old)] for number, old in points]
+        if not points or not _is_number(item):
+            return {"past": past, "by": "", "changes": []}
+        numbers, known = [*(number for number, _ in points), len(self.runs)], [*(old for _, old in points), item]
+        ratios = [each.speedup.ratio for each in known if each.speedup and 0 < each.speedup.ratio < math.inf]
+        has_ratios = len(ratios) == len(known)
+        values = [1 / ratio for ratio in ratios] if has_ratios else [each.timing.median_us for each in known]
         return {
-            "past": [[number, *_numbers(old)] for number, old in points],
+            "past": past,
+            "by": "speedup" if has_ratios else "",
             "changes": [
-                [before, first, five_digits(ratio)]
-                for before, first, ratio in changes
-                if abs(math.log(ratio)) > math.log(1 + WORTH_TELLING)
+                [numbers[each.index - 1], numbers[each.index], five_digits(each.ratio)]
+                for each in change_points(values, ALPHA)
+                if abs(math.log(each.ratio)) > math.log(1 + WORTH_TELLING)
             ],
         }
 
@@ -76,12 +81,15 @@ def _numbers(old: Measurement) -> list[float | int | None]:
 def trend(items: Sequence[Mapping[str, Any]], own: int) -> list[list[Any]]:
     """Return for each run its number, how many times it shares with this run, and their ratio to those of this run.
 
-    The ratio is the geometric mean, with its quartiles. own: the number of this run, the last. Empty without history.
+    The ratio is the geometric mean, with its quartiles; of times against the reference where these are known. own: the
+    number of this run, the last. Empty without history.
     """
     logs: dict[int, list[float]] = {}
     for item in items:
-        for number, median_us, *_ in item.get("past", ()):
-            if item.get("median", 0) > 0:
+        for number, median_us, _, _, *speedup in item.get("past", ()):
+            if item.get("by"):
+                logs.setdefault(number, []).append(math.log(item["speedup"]["ratio"] / speedup[0]))
+            elif item.get("median", 0) > 0:
                 logs.setdefault(number, []).append(math.log(median_us / item["median"]))
     points = [[number, len(found), *_middle(found)] for number, found in sorted(logs.items())]
     return [*points, [own, max(map(len, logs.values())), 1, 1, 1]] if points else []

@@ -52,7 +52,7 @@ function historyFigure(item) {
   const found = changes.map(([before, first, ratio]) => `${signed(ratio)} in ${range(runs[before], runs[first])}`).join("; ");
   const nothing = points.length < content.least_runs ? `A change can be found from ${content.least_runs} runs on.` : "No change found.";
   return figure("history", `History, ${range(runs[xs[0]], runs[own])}`, el("div", { class: panels.length > 1 ? "two" : "" }, panels), {
-    full: true, note: `${plural(points.length, "run")}, the last is this one. ${found ? `Changes of the time: ${found}.` : nothing}`,
+    full: true, note: `${plural(points.length, "run")}, the last is this one. ${found ? `Changes of the time${item.by ? " against its reference" : ""}: ${found}.` : nothing}`,
   });
 }
 

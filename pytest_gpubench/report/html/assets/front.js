@@ -180,7 +180,7 @@ function trendCard() {
   });
   return el("section", { class: "card trend" },
     el("div", {}, el("h2", {}, "All tests over the saved runs", el("span", { class: "soft" }, `${plural(trend.length, "run")}, ${range(runs[trend[0][0]], runs[own])}`)), picture,
-      el("p", { class: "note" }, "Line: the geometric mean of all times. Area: the middle half of them. Drag to zoom.")),
+      el("p", { class: "note" }, "Line: the geometric mean of all times, against the reference where a test has one. Area: the middle half of them. Drag to zoom.")),
     el("div", {}, el("h2", {}, "Changes"), changeList(changed)));
 }
 

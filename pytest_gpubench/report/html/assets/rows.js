@@ -69,12 +69,12 @@ function marginBar(row) {
       : el("span", { class: "span", style: { left: `${low}%`, width: `max(4px, ${high - low}%)` } }));
 }
 
-// A measurement's times in the saved runs and in this one, as wide in all rows; a dot is a change.
+// A measurement's times, against its reference where it has one, in the saved runs and in this one; a dot is a change.
 function sparkline(item) {
-  const points = pointsOf(item), width = 110, height = 26;
+  const points = pointsOf(item).map(([run, us, , , ratio]) => [run, item.by ? 1 / ratio : us]), width = 110, height = 26;
   if (points.length < 2) return null;
   const x = scaleOf([0, own], [3, width - 4]);
-  const y = scaleOf(padded([...points.map((point) => point[1]), item.median * 0.97, item.median * 1.03], false, 0.02), [height - 3, 3]);
+  const last = points.at(-1)[1], y = scaleOf(padded([...points.map((point) => point[1]), last * 0.97, last * 1.03], false, 0.02), [height - 3, 3]);
   const at = ([run, us]) => `${x(run).toFixed(1)} ${y(us).toFixed(1)}`;
   const changes = (item.changes || []).map(([, first, ratio]) => [points.find(([run]) => run === first), ratio]);
   const words = changes.map(([point, ratio]) => `${signed(ratio)} from ${shortName(content.runs[point[0]])} on`);
