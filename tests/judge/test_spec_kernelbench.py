@@ -42,6 +42,13 @@ def test_inputs_are_drawn_from_the_seed_and_leave_torchs_own_alone(tmp_path: Pat
     assert state.equal(torch.get_rng_state())
 
 
+def test_a_problem_may_have_limits_and_a_tolerance_of_its_own(tmp_path: Path) -> None:
+    path, _ = PROBLEMS["relu"].write(tmp_path)
+    path.write_text(path.read_text() + "limits = {'min_speedup': 1.2}\ntolerance = {'rtol': 1e-4, 'atol': 1e-4}\n")
+    spec = read_spec(path)
+    assert (spec.limits, spec.tolerance) == ({"min_speedup": 1.2}, {"rtol": 1e-4, "atol": 1e-4})
+
+
 def test_parameters_are_new_for_each_spec(tmp_path: Path) -> None:
     path, _ = PROBLEMS["convolution"].write(tmp_path, smaller=16)
     x = read_spec(path).inputs({}, 1, "cpu")[0]

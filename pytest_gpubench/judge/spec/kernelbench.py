@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.judge.spec.model import Entry, Spec, digest_of, drawn
+from pytest_gpubench.judge.spec.python_file import rules_of
 from pytest_gpubench.judge.spec.source import MODULE_PREFIX, load_source, required
 
 if TYPE_CHECKING:
@@ -81,6 +82,7 @@ def is_kernelbench(module: ModuleType) -> bool:
 def spec_of_problem(module: ModuleType, path: Path) -> Spec:
     """Return the spec of a KernelBench problem."""
     model, get_inputs, get_init_inputs = (required(module, path, name) for name in NAMES)
+    tolerance, limits = rules_of(module, path)
     seed = secrets.randbits(31)
     arguments = tuple(drawn(get_init_inputs, seed, "cpu"))
     if MODULE_PREFIX.encode() in pickle.dumps(arguments):
@@ -96,7 +98,8 @@ def spec_of_problem(module: ModuleType, path: Path) -> Spec:
         inputs=lambda case, seed, device: drawn(get_inputs, seed, device),
         entry=ModelEntry(("ModelNew",), arguments, seed),
         digest=digest_of(path.read_bytes()),
-        tolerance={"golden": Golden(reference), "golden_factor": GOLDEN_FACTOR},
+        tolerance=tolerance or {"golden": Golden(reference), "golden_factor": GOLDEN_FACTOR},
+        limits=limits,
     )
 
 

@@ -27,10 +27,7 @@ def spec_of_module(module: ModuleType, path: Path) -> Spec:
     reference, inputs = required(module, path, "reference"), required(module, path, "inputs")
     name = str(getattr(reference, "__name__", "reference"))
     name = "candidate" if name in ("reference", "<lambda>") else name
-    tolerance, limits = getattr(module, "tolerance", None), getattr(module, "limits", {})
-    _check_keys("tolerance", {} if tolerance is None else tolerance, TOLERANCES, path)
-    _check_keys("limits", limits, LIMITS, path)
-    Limits(**limits)
+    tolerance, limits = rules_of(module, path)
     parameters = _parameters(inputs, path)
 
     def make(case: Case, seed: int, device: "torch.device | str") -> tuple[Any, ...]:
@@ -45,8 +42,17 @@ def spec_of_module(module: ModuleType, path: Path) -> Spec:
         entry=Entry(tuple(dict.fromkeys((name, "candidate")))),
         digest=digest_of(path.read_bytes()),
         tolerance=tolerance,
-        limits=dict(limits),
+        limits=limits,
     )
+
+
+def rules_of(module: ModuleType, path: Path) -> tuple[Mapping[str, Any] | None, Mapping[str, Any]]:
+    """Return the tolerance and the limits that a module defines; raise BadRequest where they are not valid."""
+    tolerance, limits = getattr(module, "tolerance", None), getattr(module, "limits", {})
+    _check_keys("tolerance", {} if tolerance is None else tolerance, TOLERANCES, path)
+    _check_keys("limits", limits, LIMITS, path)
+    Limits(**limits)
+    return tolerance, limits
 
 
 def _parameters(inputs: Callable[..., object], path: Path) -> list[str]:
