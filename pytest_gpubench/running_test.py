@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from pytest_gpubench.bench.exits import refusing_exit
 from pytest_gpubench.bench.plan import is_enforced, one_at_a_time, unmeasured
 from pytest_gpubench.bench.request import Request, Say, T
 from pytest_gpubench.bench.work import peaks_for
@@ -150,17 +151,13 @@ class CurrentTest:
         return None
 
     def why_not_left(self, error: BaseException) -> str | None:
-        """Return why a test fails that is being skipped, or called an expected failure; None where that stands.
-
-        error: what pytest would see. A test that skips itself before it measures is none of our business.
-        """
-        is_limited = self.limits or (self.settings.compare is not None and self.settings.compare_fail is not None)
-        is_judged = is_limited and self.device is not None and is_enforced(self.settings, self.device)
-        rule = rule_for(Ending.LEFT, self.settings)
-        if not is_judged or self.settings.disable or rule.action != "fail" or not _came_out_of_a_call(error):
+        """Return why a test fails that its measured code left by an error of pytest's; None where that stands."""
+        rule, settings = rule_for(Ending.LEFT, self.settings), self.settings
+        if self.device is None or not is_enforced(settings, self.device) or settings.disable:
             return None
-        reason = safe_lines(repr_of(error))
-        return f"the measured code ended its test, whose limits were not judged: {reason} ({rule.remedy})"
+        if rule.action != "fail" or not _came_out_of_a_call(error):  # a test may skip itself before it measures
+            return None
+        return f"the measured code ended its test: {safe_lines(repr_of(error))} ({rule.remedy})"
 
     def ending(self) -> Ending | None:
         """Return how a passed test is counted apart from those that kept their limits; None where it is one of them."""
@@ -226,7 +223,7 @@ def answer(test: CurrentTest, request: Request[T], say: Say) -> T:
 
     def obtain() -> list[Measurement]:
         measured: list[Measurement] = []
-        with one_at_a_time(request.title), keeping_failed(test, request, measured):
+        with one_at_a_time(request.title), refusing_exit(), keeping_failed(test, request, measured):
             try:
                 results.append(test.search.obtain(request, say, measured))
             finally:

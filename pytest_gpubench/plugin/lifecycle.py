@@ -116,7 +116,7 @@ class Lifecycle:
         try:
             with self._intercepting_examples(item):
                 result = yield
-        except (Exception, pytest.fail.Exception, pytest.skip.Exception) as error:
+        except (Exception, pytest.fail.Exception, pytest.skip.Exception, pytest.exit.Exception) as error:
             self._distrust_disturbed()
             if sentence := self._why_not_left(item, error):
                 pytest.fail(sentence, pytrace=False)
@@ -250,10 +250,10 @@ class Lifecycle:
         return None if test is None else test.why_never_judged() or test.why_refused()
 
     def _why_not_left(self, item: pytest.Item, error: BaseException) -> str | None:
-        """Return why a test fails that is being skipped or called an expected failure; None where that stands."""
+        """Return why a test fails that is left by its measured code: skipped, xfailed, or with the run; else None."""
         if isinstance(error, NotMeasured):
             return self._why_failed(item)
-        leaves = isinstance(error, (pytest.skip.Exception, pytest.xfail.Exception, SkipTest))
+        leaves = isinstance(error, (pytest.skip.Exception, pytest.xfail.Exception, pytest.exit.Exception, SkipTest))
         return self._test.why_not_left(error) if leaves and self._test is not None else None
 
     def _has_silent_limits(self, item: pytest.Item) -> bool:

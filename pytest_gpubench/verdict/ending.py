@@ -32,7 +32,7 @@ class Ending(str, Enum):
     CAUGHT = "caught"
     """The limit is broken, and the test caught the error."""
     LEFT = "left"
-    """The measured code itself skipped the test, or called it an expected failure."""
+    """The measured code itself skipped the test, called it an expected failure, or ended the run."""
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,10 @@ CASES = {
     ],
     "a test is marked xfail, and breaks its limit": [Case(limited("max_time_us=5", above=XFAIL))],
     "a test is marked xfail, and fails before it measures": [Case(limited("max_time_us=5", "assert 0", XFAIL))],
-    "the measured code calls `pytest.skip` or `pytest.xfail`": [
+    "the measured code calls `pytest.skip`, `pytest.xfail`, `pytest.exit` or `os._exit(0)`": [
+        Case("def test_it(gpu_bench): gpu_bench(lambda: __import__('pytest').skip('no'))"),
+        Case(limited("max_time_us=15", "gpu_bench(lambda: pytest.exit('no', returncode=0))")),
+        Case(limited("max_time_us=15", "gpu_bench(lambda: __import__('os')._exit(0))")),
         Case(limited("max_time_us=15", "gpu_bench(lambda: pytest.skip('no'))")),
         Case(limited("max_time_us=15", "gpu_bench(lambda: pytest.xfail('no'))")),
     ],
