@@ -1,5 +1,6 @@
 """The check that a candidate agrees with its reference, before and after it is timed."""
 
+import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -92,6 +93,8 @@ class Agreement:
     device: "torch.device"
     remarks: list[str] = field(default_factory=list)
     """Remarks on the functions."""
+    other_seed: int = field(default_factory=lambda: secrets.randbits(31))
+    """The seed of the random numbers that calls draw while values are varied: nobody can know it beforehand."""
 
     def __post_init__(self) -> None:
         if self.golden is not None and self.golden != "float64" and not callable(self.golden):
@@ -331,7 +334,7 @@ class Agreement:
         """Let the next call draw what the last one drew, in its `setup` and in itself: dropout, say."""
         import torch
 
-        number = GRADIENT_SEED + (self.variation.way != "as given")
+        number = GRADIENT_SEED if self.variation.way == "as given" else self.other_seed
         torch.default_generator.manual_seed(number)
         if self.device.type == "cuda":
             torch.cuda.manual_seed(number)

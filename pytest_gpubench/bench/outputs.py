@@ -1,6 +1,5 @@
 """Keep what the last timed call of each function returned, to check it too."""
 
-import secrets
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -182,9 +181,8 @@ class OutputRecorder:
     def change_upstream(self) -> None:
         """Give every backward pass other upstream gradients, the same for all arms."""
         self.earlier = {name: self.last[name] for name in self.passes}
-        seed = secrets.randbits(31)
         for backward in self.passes.values():
-            backward.redraw(seed)
+            backward.redraw(self.agreement.other_seed)
 
     def check_other_values(self, reference: str, names: Sequence[str], before: Ran) -> None:
         """Raise InvalidResult for a candidate that returns what it did before its inputs' values changed."""
