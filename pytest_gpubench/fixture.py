@@ -4,6 +4,7 @@ import inspect
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from pytest_gpubench.bench.agreement import Agreement, Golden, VariedArguments
@@ -17,7 +18,7 @@ from pytest_gpubench.bench.request import Request, T
 from pytest_gpubench.correctness import Tolerance
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.gpu.device import Device, required_device
-from pytest_gpubench.limits import Limits, check_flags
+from pytest_gpubench.limits import Limits, check_flags, memory_size
 from pytest_gpubench.results.model import Comparison, Timing
 from pytest_gpubench.results.phases import Phases
 from pytest_gpubench.running_test import CurrentTest, answer
@@ -31,6 +32,8 @@ from pytest_gpubench.timing.regions import region
 if TYPE_CHECKING:
     import torch
     from typing_extensions import Unpack
+
+    from pytest_gpubench.judge.judgement import Judgement
 
 __tracebackhide__ = True
 
@@ -183,6 +186,39 @@ class GpuBench(Spelled):
             )
 
         return self._answer(request(args, kwargs))
+
+    def judge(
+        self,
+        candidate: "Path | str",
+        reference: Callable[..., object],
+        inputs: Callable[[int], Any],
+        *,
+        tolerance: Mapping[str, Any] | None = None,
+        timeout_s: float = 60.0,
+        memory: int | str = "16GiB",
+        **chosen: "Unpack[CallSettings]",
+    ) -> "Judgement":
+        """Judge a candidate's file, in a process of its own, by the limits of the test's `perf` marker.
+
+        candidate: a Python file that defines a function of the reference's name, or `candidate`.
+        inputs: called with a seed, another each time, on the device; returns a tuple of inputs, as many and as large.
+        tolerance: keywords of `compare`: rtol, atol, equal_nan, golden, golden_factor.
+        timeout_s: for loading, and for judging. memory: at most, on the host and on the GPU each.
+        chosen: as in `measure`; only budget_s counts, for the reps of each of the two ways of timing.
+
+        Raises LimitBroken where a limit is broken, WrongResult for wrong outputs, InvalidResult for times that cannot
+        be true, MeasurementError for a candidate that crashes, hangs or cannot be loaded.
+        """
+        from pytest_gpubench.judge.request import JudgeRequest, spec_of
+
+        path, rules = Path(candidate), self._rules("judge", chosen)
+        try:
+            memory_bytes = memory_size(memory)
+        except ValueError as error:
+            raise BadRequest(f"judge(memory={memory!r:.80}) is not valid: {error}") from None
+        spec = spec_of(reference, inputs, tolerance)
+        calls = {path.stem: make_call(reference, label=path.stem)}
+        return self._answer(JudgeRequest(*rules, (path,), calls, path, spec, timeout_s, memory_bytes))
 
     def region(self, name: str) -> region:
         """Name a part of the measured call: `with gpu_bench.region("forward"):`; see `pytest_gpubench.region`."""

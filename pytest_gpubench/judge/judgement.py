@@ -4,7 +4,7 @@ from typing import Literal, get_args
 
 import msgspec
 
-from pytest_gpubench.results.model import DeviceFacts
+from pytest_gpubench.results.model import DeviceFacts, Verdict
 from pytest_gpubench.stats.summary import Interval
 
 __tracebackhide__ = True
@@ -30,7 +30,7 @@ class Time(msgspec.Struct, frozen=True, kw_only=True):
 
     median_us: float
     interval: Interval | None
-    samples: int
+    samples_us: tuple[float, ...]
 
 
 class CaseJudgement(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,6 +39,8 @@ class CaseJudgement(msgspec.Struct, frozen=True, kw_only=True):
     case: str
     status: Status
     reason: str
+    verdicts: tuple[Verdict, ...] = ()
+    """On each limit; empty where no time was found."""
     outputs: tuple[str, ...] = ()
     """A line for each output of the first call that was compared."""
     compared: int = 0

@@ -15,11 +15,12 @@ from pytest_gpubench.gpu.device import Device, find_device
 from pytest_gpubench.gpu.lock import GpuLock, Patience
 from pytest_gpubench.gpu.lock_file import lock_folder as default_lock_folder
 from pytest_gpubench.judge.candidate import Candidate
+from pytest_gpubench.judge.conclusion import refuse_limits
 from pytest_gpubench.judge.isolation import PARTS, hide_memory
 from pytest_gpubench.judge.judgement import STATUSES, CaseJudgement, Judgement
 from pytest_gpubench.judge.process import Ended, Process
 from pytest_gpubench.judge.spec import Spec, read_spec
-from pytest_gpubench.judge.trial import Rules, Trial, refuse_limits
+from pytest_gpubench.judge.trial import Rules, Trial
 from pytest_gpubench.limits import Limits
 from pytest_gpubench.units import safe_lines
 

@@ -5,28 +5,35 @@ import math
 import secrets
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from pytest_gpubench.bench.integrity import FLOOR_SHARE
 from pytest_gpubench.correctness import moved_bytes
-from pytest_gpubench.errors import GpuBenchError
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.judge.candidate import MOST_INPUT_BYTES, MOST_SETS, Candidate
+from pytest_gpubench.judge.conclusion import (
+    is_believable,
+    judge_speedup,
+    judge_time,
+    overlap,
+    ratio_words,
+    time_of,
+    worst_of,
+)
 from pytest_gpubench.judge.correct import Reference
-from pytest_gpubench.judge.judgement import CaseJudgement, Time
+from pytest_gpubench.judge.judgement import CaseJudgement, Status
 from pytest_gpubench.judge.layout import describe, place
 from pytest_gpubench.judge.process import Ended
 from pytest_gpubench.judge.spec import Case, Spec
-from pytest_gpubench.limits import Limits, limit_for_device
-from pytest_gpubench.results.model import Outcome
+from pytest_gpubench.limits import Limits
+from pytest_gpubench.results.model import Outcome, Verdict
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.stats.speedup import Quad, SpeedupEstimate, round_orders, speedup_of
-from pytest_gpubench.stats.summary import Interval, median_interval
 from pytest_gpubench.timing.bandwidth import copy_bandwidth
-from pytest_gpubench.units import format_time, round_to_digits
-from pytest_gpubench.verdict.decision import at_least, at_most
+from pytest_gpubench.units import format_time
+from pytest_gpubench.verdict.decision import at_least
 from pytest_gpubench.verdict.speedup import SpeedupJudgement
 
 __tracebackhide__ = True
@@ -41,9 +48,6 @@ LOOKS = (24, 48, 96, 192)
 SMALL_CALL_US = 2000.0
 """Below it every rep's output is compared, above it one in four."""
 LEAST_SLOPE_US = 0.01
-CLAIM_FACTOR, CLAIM_SLACK_US = 2.0, 20.0
-"""By so much may the attested time exceed the claimed one, both intervals considered: gaps between kernels."""
-OVERLAP_SLACK_US = 60.0
 SLOWED, SLOWED_SLACK_US = 1.3, 3.0
 """By so much may the reference be slower than before the candidate was loaded: the clock may have sunk."""
 
@@ -96,6 +100,7 @@ class Trial:
     def judge(self, candidate: Candidate) -> CaseJudgement:
         """Return the judgement of this case, whatever the candidate does."""
         self.candidate = candidate
+        status: str
         try:
             status, reason = self._judge()
         except Ended as error:
@@ -108,7 +113,7 @@ class Trial:
             **self.found,
         )
 
-    def _judge(self) -> tuple[str, str]:
+    def _judge(self) -> tuple[Status, str]:
         example = self.example
         sets = self._sets_for(example, self.before_us)
         self.reference.begin_case(example, sets)
@@ -170,8 +175,8 @@ class Trial:
         assert judged.latest is not None, "nothing was looked at"
         self.claimed = judged
         self.found |= {"ratio": judged.latest.ratio, "interval": judged.latest.interval}
-        self.found["claimed_us"] = _time_of(times["candidate"])
-        self.found["reference_us"] = _time_of(times["reference"])
+        self.found["claimed_us"] = time_of(times["candidate"])
+        self.found["reference_us"] = time_of(times["reference"])
 
     def _session(self, orders: Sequence[Sequence[str]]) -> dict[str, list[float]]:
         process, reference = self.candidate.process, self.reference
@@ -236,8 +241,8 @@ class Trial:
         self.found |= {"attested_ratio": self.attested.ratio, "attested_interval": self.attested.interval}
         self.found["batches"] = (self.small, self.large)
         for arm, name in (("candidate", "attested_us"), ("reference", "attested_reference_us")):
-            self.found[name] = _time_of([self._per_call(*pair) for pair in zip(*times[arm].values(), strict=True)])
-        self._find_overlap(times)
+            self.found[name] = time_of([self._per_call(*pair) for pair in zip(*times[arm].values(), strict=True)])
+        self._find_latency(times)
 
     def _make_batches(self) -> None:
         """Make both arms ready: as CUDA graphs, or call by call where an arm cannot be captured.
@@ -288,14 +293,11 @@ class Trial:
             self.reference.runner.timer.flush()  # type: ignore[attr-defined] # of the profiler's timer
             self.device.synchronize()
 
-    def _find_overlap(self, times: Mapping[str, Mapping[int, list[float]]]) -> None:
-        """Take the time of a call alone for the attested one where the calls of a batch overlap each other."""
+    def _find_latency(self, times: Mapping[str, Mapping[int, list[float]]]) -> None:
+        """Find what a call alone takes, and by how much that is more for the reference than one more in a batch."""
         alone = {arm: statistics.median(times[arm][self.small]) for arm in ARMS}
-        latency_us = max(alone["candidate"] - self.candidate.echo_us, 0.0)
-        self.found["latency_us"] = latency_us
-        each_us, reference_us = self.found["attested_us"].median_us, self.found["attested_reference_us"].median_us
-        usual_us = 2 * max(alone["reference"] - reference_us, 0.0) + 0.5 * each_us + OVERLAP_SLACK_US
-        self.overlaps = self.found["graph"] and latency_us - each_us > usual_us
+        self.found["latency_us"] = max(alone["candidate"] - self.candidate.echo_us, 0.0)
+        self.usual_us = alone["reference"] - self.found["attested_reference_us"].median_us
 
     # the end
 
@@ -344,81 +346,33 @@ class Trial:
                     f"faster than memory allows: {time_us} ({name}), and a copy takes {format_time(floor_us)}",
                 )
 
-    def _conclude(self) -> tuple[str, str]:
-        claimed_us, attested_us = (self.found[name].median_us for name in ("claimed_us", "attested_us"))
-        if not self._is_believable() and (self.found["graph"] or self.device.type == "cpu"):
+    def _conclude(self) -> tuple[Status, str]:
+        claimed, attested = self.found["claimed_us"], self.found["attested_us"]
+        if not is_believable(claimed, attested) and (self.found["graph"] or self.device.type == "cpu"):
             return "invalid", (
-                f"its process claims {format_time(claimed_us)} for a call, and by the referee's clock each call of a "
-                f"batch takes {format_time(attested_us)}"
+                f"its process claims {format_time(claimed.median_us)} for a call, and by the referee's clock each call "
+                f"of a batch takes {format_time(attested.median_us)}"
             )
-        if self.overlaps:
-            latency_us = self.found["latency_us"]
+        latency_us = self.found["latency_us"]
+        if self.found["graph"] and overlap(latency_us, attested.median_us, self.usual_us):
             return "invalid", (
-                f"the calls of a batch overlap: {format_time(attested_us)} each, and {format_time(latency_us)} alone"
+                f"the calls of a batch overlap: {format_time(attested.median_us)} each, and "
+                f"{format_time(latency_us)} alone"
             )
-        verdicts = [*self._judge_speedup(), *self._judge_time()]
-        for status in ("fail", "inconclusive"):
-            if found := [reason for each, reason in verdicts if each == status]:
-                return status, found[0]
-        return "pass", "; ".join(reason for _, reason in verdicts) or self._words()
+        assert self.claimed.latest is not None, "nothing was looked at"
+        words = ratio_words(self.claimed.latest, self.attested)
+        self.found["verdicts"] = tuple(self._verdicts(words))
+        return worst_of(self.found["verdicts"], words)
 
-    def _is_believable(self) -> bool:
-        """Tell whether the claimed times may be true."""
-        claimed, attested = self.found["claimed_us"].interval, self.found["attested_us"].interval
-        return attested is None or claimed is None or attested.low <= CLAIM_FACTOR * claimed.high + CLAIM_SLACK_US
-
-    def _judge_speedup(self) -> list[tuple[str, str]]:
-        if not self.rules.speedups:
-            return []
-        wanted = self.rules.speedups["candidate"]
-        claimed, attested = self.claimed.outcome, at_least(self.attested.interval, wanted)
-        words = f"{self._words()}, wanted at least {wanted:g}x"
-        if claimed is Outcome.FAIL or (claimed is Outcome.PASS is attested):
-            return [(claimed.value, words)]
-        undecided = "too close to tell" if claimed is Outcome.INCONCLUSIVE else "claimed, but not attested"
-        return [("inconclusive", f"{undecided}: {words}")]
-
-    def _words(self) -> str:
-        claimed = _ratio_words(self.found["ratio"], self.found["interval"])
-        attested = _ratio_words(self.found["attested_ratio"], self.found["attested_interval"])
-        return f"{claimed} as fast as the reference by its own timer, {attested} by the referee's clock"
-
-    def _judge_time(self) -> list[tuple[str, str]]:
-        most = self.rules.limits.max_time_us
-        wanted = None if most is None else limit_for_device(most, self.device.facts.name)
-        if wanted is None:
-            return []
-        words, outcomes = [], []
-        for name in ("claimed_us", "attested_us"):
-            found: Time = self.found[name]
-            outcomes.append(at_most(found.interval, wanted))
-            words.append(f"{format_time(found.median_us)} ({name.removesuffix('_us')})")
-        both = Outcome.PASS if outcomes == [Outcome.PASS, Outcome.PASS] else Outcome.INCONCLUSIVE
-        status = Outcome.FAIL if outcomes[0] is Outcome.FAIL else both
-        return [(status.value, f"a call takes {', '.join(words)}, wanted at most {wanted:g} us")]
+    def _verdicts(self, words: str) -> Iterator[Verdict]:
+        limits, found = self.rules.limits, self.found
+        if isinstance(limits.min_speedup, (int, float)):
+            yield judge_speedup(self.claimed.outcome, self.attested.interval, limits.min_speedup, words)
+        if limits.max_time_us is not None:
+            name = self.device.facts.name
+            yield judge_time(found["claimed_us"], found["attested_us"], limits.max_time_us, name, self.rules.alpha)
 
 
 def _rounds_of(times: Mapping[str, Sequence[float]]) -> list[Mapping[str, tuple[float, float]]]:
     pairs = {arm: list(zip(times[arm][::2], times[arm][1::2], strict=True)) for arm in ARMS}
     return [dict(zip(ARMS, both, strict=True)) for both in zip(*(pairs[arm] for arm in ARMS), strict=True)]
-
-
-def _time_of(samples_us: Sequence[float]) -> Time:
-    return Time(
-        median_us=statistics.median(samples_us), interval=median_interval(samples_us, 0.05), samples=len(samples_us)
-    )
-
-
-def _ratio_words(ratio: float, interval: Interval | None) -> str:
-    ends = "" if interval is None else f" [{', '.join(round_to_digits(each, 4) for each in interval)}]"
-    return f"{round_to_digits(ratio, 4)}x{ends}"
-
-
-def refuse_limits(limits: Limits) -> None:
-    """Raise GpuBenchError for limits that cannot be judged from outside."""
-    odd = [name for name in limits.__dataclass_fields__ if getattr(limits, name) is not None]
-    odd = [name for name in odd if name not in ("min_speedup", "max_time_us")]
-    if odd:
-        raise GpuBenchError(f"judge cannot judge {', '.join(odd)}: only min_speedup and max_time_us")
-    if isinstance(limits.min_speedup, Mapping):
-        raise GpuBenchError("judge needs one min_speedup: there is one candidate")

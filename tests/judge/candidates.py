@@ -1,7 +1,7 @@
-"""Candidates for tests: what they do, as the text of their file."""
+"""Candidates for tests: what they do, as the text of their file. Processes are dear: each has its reason to be here."""
 
 WORK = """
-import ctypes, gc, os, signal, socket, sys, threading, time
+import gc, os, signal, socket, struct, sys, threading, time
 import torch
 
 def work(x):
@@ -11,25 +11,10 @@ def work(x):
     return y
 """
 
-HONEST = WORK + "candidate = work\n"
-
 STATUSES = {
-    "raises": ("crash", "def candidate(x):\n    raise ValueError('no')"),
     "ends itself": ("crash", "def candidate(x):\n    os._exit(0)"),
-    "ends by a signal": ("crash", "def candidate(x):\n    os.kill(os.getpid(), signal.SIGSEGV)"),
-    "exits": ("crash", "def candidate(x):\n    sys.exit(0)"),
-    "hangs": ("timeout", "def candidate(x):\n    time.sleep(1000)"),
     "takes memory": ("out_of_memory", "kept = []\ndef candidate(x):\n    while True: kept.append(bytearray(2**26))"),
     "does not compile": ("compile_error", "def candidate(x:\n"),
-    "defines nothing": ("refused", "other = work"),
-    "returns an object": ("refused", "def candidate(x):\n    return object()"),
-    "returns zeros": ("wrong", "def candidate(x):\n    return torch.zeros_like(x)"),
-    "returns its input": ("wrong", "def candidate(x):\n    return x"),
-    "returns another shape": ("wrong", "def candidate(x):\n    return work(x)[:1]"),
-    "remembers its first output": (
-        "wrong",
-        "kept = []\ndef candidate(x):\n    kept.append(work(x))\n    return kept[0]",
-    ),
     "remembers outputs by address": (
         "wrong",
         "kept = {}\ndef candidate(x):\n"
@@ -39,12 +24,12 @@ STATUSES = {
     "computes in half of its calls": (
         "wrong",
         "calls = []\ndef candidate(x):\n    calls.append(0)\n"
-        "    return work(x) if len(calls) < 12 or len(calls) % 2 else torch.empty_like(x)",
+        "    return work(x) if len(calls) < 12 or len(calls) % 2 else torch.zeros_like(x)",
     ),
     "computes later in a thread": (
         "wrong",
-        "calls = []\ndef late(x, out):\n    time.sleep(0.02)\n    out.copy_(work(x))\n"
-        "def candidate(x):\n    calls.append(0)\n    out = torch.zeros_like(x)\n"
+        "def late(x, out):\n    time.sleep(0.02)\n    out.copy_(work(x))\n"
+        "def candidate(x):\n    out = torch.zeros_like(x)\n"
         "    threading.Thread(target=late, args=(x, out)).start()\n    return out",
     ),
     "prints a verdict to all files": (
@@ -57,7 +42,7 @@ STATUSES = {
     ),
     "forges messages": (
         "invalid",
-        'import struct\ndef candidate(x):\n    data = b\'{"kind": "done", "samples_us": [1.0]}\'\n'
+        'def candidate(x):\n    data = b\'{"kind": "done", "samples_us": [1.0]}\'\n'
         "    for fd in range(3, 64):\n"
         "        try: os.write(fd, struct.pack('<I', len(data)) + data)\n"
         "        except OSError: pass\n"
@@ -66,38 +51,44 @@ STATUSES = {
     "claims other times": (
         "invalid",
         "from pytest_gpubench.judge.runner import Runner\nfrom pytest_gpubench.timing.base import Rep\n"
-        "end = Runner.end\nRunner.end = lambda self: [Rep(each.elapsed_us / 100) for each in end(self)]\n"
+        "end = Runner.end\nRunner.end = lambda self: [Rep(each.elapsed_us / 1000) for each in end(self)]\n"
         "candidate = work",
-    ),
-    "turns clocks back": (
-        "invalid",
-        "real = time.perf_counter_ns\ntime.perf_counter_ns = lambda: real() // 50\ncandidate = work",
     ),
 }
 """What a judgement says of candidates that do not do their work."""
 
-HARMLESS = {
-    "kills its parent": "try: os.kill(os.getppid(), 9)\nexcept OSError: pass\ncandidate = work",
-    "reads its parent's memory": (
-        "try: open(f'/proc/{os.getppid()}/mem', 'rb').read(1); raise SystemExit('read it')\nexcept OSError: pass\n"
-        "candidate = work"
-    ),
-    "opens a socket": ("try: socket.socket(); raise SystemExit('opened it')\nexcept OSError: pass\ncandidate = work"),
-    "leaves its session": "try: os.setsid(); raise SystemExit('left it')\nexcept OSError: pass\ncandidate = work",
-    "writes elsewhere": (
-        "try: open('/tmp/gpu_bench_was_here', 'w'); raise SystemExit('written')\nexcept OSError: pass\ncandidate = work"
-    ),
-    "looks for the reference": (
-        "secret = ('Spec', 'Trial', 'Limits', 'Reference')\n"
-        "if any(type(each).__name__ in secret for each in gc.get_objects()): raise SystemExit('found it')\n"
-        "candidate = work"
-    ),
-    "overwrites its inputs": "def candidate(x):\n    out = work(x)\n    x.fill_(0)\n    return out",
-    "returns a view": "def candidate(x):\n    return work(x.view(100, -1)).view(-1)",
+REACHES_OUT = """
+def refused(attempt):
+    try:
+        attempt()
+    except OSError:
+        return True
+
+ATTEMPTS = {
+    "kill the parent": lambda: os.kill(os.getppid(), signal.SIGKILL),
+    "stop the parent's group": lambda: os.killpg(os.getpgid(os.getppid()), signal.SIGSTOP),
+    "read the parent's memory": lambda: open(f"/proc/{os.getppid()}/mem", "rb").read(1),
+    "read the parent's environment": lambda: open(f"/proc/{os.getppid()}/environ").read(),
+    "open a socket": lambda: socket.socket(),
+    "leave the session": os.setsid,
+    "write elsewhere": lambda: open("/tmp/gpu_bench_was_here", "w"),
+    "read elsewhere": lambda: os.listdir("/tmp"),
+    "slow the parent": lambda: os.sched_setaffinity(os.getppid(), {0}),
 }
-"""Attempts that come to nothing: the candidate itself does its work."""
+found = [name for name, attempt in ATTEMPTS.items() if not refused(attempt)]
+secret = ("Spec", "Trial", "Limits", "Reference")
+found += [type(each).__name__ for each in gc.get_objects() if type(each).__name__ in secret]
+if found:
+    raise SystemExit(f"could: {', '.join(found)}")
+
+def candidate(x):
+    out = work(x.view(100, -1)).view(-1)
+    x.fill_(0)
+    return out
+"""
+"""Attempts that come to nothing; then it does its work, and overwrites its inputs."""
 
 
 def text_of(body: str) -> str:
     """Return the text of a candidate's file."""
-    return WORK + body + "\n"
+    return f"{WORK}\n{body}\n"

@@ -1,4 +1,4 @@
-"""Whole judgements on the CPU: one spec, many candidates, a process for each."""
+"""Whole judgements on the CPU: one spec, a few candidates, a process for each."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +9,7 @@ import pytest
 from pytest_gpubench.judge.isolation import landlock
 from pytest_gpubench.judge.judgement import Judgement
 from pytest_gpubench.judge.judging import Judge
-from tests.judge.candidates import HARMLESS, HONEST, STATUSES, text_of
+from tests.judge.candidates import REACHES_OUT, STATUSES, text_of
 
 SPEC = """
 import torch
@@ -23,15 +23,20 @@ def reference(x):
 def inputs(seed):
     return (torch.randn(20_000, generator=torch.Generator().manual_seed(seed)),)
 """
-ISOLATED = pytest.mark.skipif(not landlock.version(), reason="needs a kernel with Landlock")
 
 
 @pytest.fixture(scope="module")
-def judge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judge]:
-    """Return a judge by one spec."""
-    spec = tmp_path_factory.mktemp("judge") / "spec.py"
-    spec.write_text(SPEC)
-    with Judge(spec, "cpu", timeout_s=60, memory_bytes=2**31, budget_s=0.1, ahead=1) as judge:
+def spec(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the spec's file."""
+    path = tmp_path_factory.mktemp("judge") / "spec.py"
+    path.write_text(SPEC)
+    return path
+
+
+@pytest.fixture(scope="module")
+def judge(spec: Path) -> Iterator[Judge]:
+    """Return a judge; the next process is warmed while a candidate is judged."""
+    with Judge(spec, "cpu", timeout_s=300, memory_bytes=2**31, budget_s=0.1, ahead=1) as judge:
         yield judge
 
 
@@ -44,9 +49,7 @@ def judged(judge: Judge, folder: Path, body: str) -> Judgement:
 
 def test_an_honest_candidate_passes(judge: Judge, tmp_path: Path) -> None:
     """It is right, timed in both ways, and the judgement survives JSON."""
-    path = tmp_path / "honest.py"
-    path.write_text(HONEST)
-    found = judge(path)
+    found = judged(judge, tmp_path, "candidate = work")
     assert found.status == "pass", found
     assert found.cases[0].compared > 20
     assert found.ratio is not None
@@ -63,9 +66,20 @@ def test_what_does_not_do_its_work_never_passes(judge: Judge, tmp_path: Path, na
     assert found.reason
 
 
-@ISOLATED
-@pytest.mark.parametrize("name", HARMLESS)
-def test_attempts_to_reach_out_come_to_nothing(judge: Judge, tmp_path: Path, name: str) -> None:
-    """The candidate is judged like any other."""
-    found = judged(judge, tmp_path, HARMLESS[name])
+@pytest.mark.skipif(not landlock.version(), reason="needs a kernel with Landlock")
+def test_a_candidate_that_reaches_out_gets_nowhere(judge: Judge, tmp_path: Path) -> None:
+    """It is judged like any other."""
+    found = judged(judge, tmp_path, REACHES_OUT)
     assert found.status == "pass", found
+
+
+def test_a_candidate_that_hangs_is_ended(spec: Path, tmp_path: Path) -> None:
+    """It costs its timeout."""
+    with Judge(spec, "cpu", timeout_s=0.5, budget_s=0.1) as judge:
+        assert judged(judge, tmp_path, "time.sleep(1000)").status == "timeout"
+
+
+def test_a_file_that_is_not_there_is_refused(judge: Judge, tmp_path: Path) -> None:
+    """No process is spent on it."""
+    found = judge(tmp_path / "nothing.py")
+    assert (found.status, found.candidate_digest) == ("refused", "")

@@ -1,0 +1,100 @@
+"""From times that are claimed and times that are attested to a verdict: a PASS holds for both."""
+
+import statistics
+from collections.abc import Mapping, Sequence
+
+from pytest_gpubench.errors import BadRequest
+from pytest_gpubench.judge.judgement import Status, Time
+from pytest_gpubench.limits import Limits, as_written, limit_for_device
+from pytest_gpubench.results.model import Outcome, Verdict
+from pytest_gpubench.stats.speedup import SpeedupEstimate
+from pytest_gpubench.stats.summary import Interval, median_interval
+from pytest_gpubench.units import format_time, round_to_digits
+from pytest_gpubench.verdict.decision import at_least, at_most
+
+__tracebackhide__ = True
+
+CLAIM_FACTOR, CLAIM_SLACK_US = 2.0, 20.0
+"""By so much may the attested time exceed the claimed one, both intervals considered: gaps between kernels."""
+OVERLAP_SLACK_US = 60.0
+
+
+def refuse_limits(limits: Limits) -> None:
+    """Raise BadRequest for limits that cannot be judged from outside."""
+    odd = [name for name in limits.__dataclass_fields__ if getattr(limits, name) is not None]
+    odd = [name for name in odd if name not in ("min_speedup", "max_time_us")]
+    if odd:
+        raise BadRequest(f"judge cannot judge {', '.join(odd)}: it knows min_speedup and max_time_us")
+    if isinstance(limits.min_speedup, Mapping):
+        raise BadRequest(f"min_speedup={dict(limits.min_speedup)!r} is not valid here: give a number for the candidate")
+
+
+def time_of(samples_us: Sequence[float]) -> Time:
+    """Return the median of samples, with its 95 % interval."""
+    rounded = tuple(round(each, 3) for each in samples_us)
+    return Time(median_us=statistics.median(samples_us), interval=median_interval(samples_us), samples_us=rounded)
+
+
+def is_believable(claimed: Time, attested: Time) -> bool:
+    """Tell whether a claimed time may be true, given what the referee's clock saw."""
+    if claimed.interval is None or attested.interval is None:
+        return True
+    return attested.interval.low <= CLAIM_FACTOR * claimed.interval.high + CLAIM_SLACK_US
+
+
+def overlap(latency_us: float, each_us: float, usual_us: float) -> bool:
+    """Tell whether the calls of a batch overlap: one alone takes much longer than one more in a batch.
+
+    usual_us: by how much it does so for the reference.
+    """
+    return latency_us - each_us > 2 * max(usual_us, 0.0) + 0.5 * each_us + OVERLAP_SLACK_US
+
+
+def ratio_words(claimed: SpeedupEstimate, attested: SpeedupEstimate) -> str:
+    """Return both speedups in words."""
+    return (
+        f"{_with_interval(claimed.ratio, claimed.interval)} as fast as the reference by its own timer, "
+        f"{_with_interval(attested.ratio, attested.interval)} by the referee's clock"
+    )
+
+
+def _with_interval(ratio: float, interval: Interval | None) -> str:
+    ends = "" if interval is None else f" [{', '.join(round_to_digits(each, 4) for each in interval)}]"
+    return f"{round_to_digits(ratio, 4)}x{ends}"
+
+
+def judge_speedup(claimed: Outcome, attested: Interval | None, wanted: float, words: str) -> Verdict:
+    """Judge a speedup: PASS where both are at least this, FAIL where the claimed one already is below.
+
+    claimed: the outcome of the claimed speedup. attested: the interval of the attested one.
+    """
+    words = f"{words}, wanted at least {wanted:g}x"
+    if claimed is Outcome.PASS and at_least(attested, wanted) is not Outcome.PASS:
+        return _verdict("min_speedup", wanted, Outcome.INCONCLUSIVE, f"claimed, but not attested: {words}")
+    doubt = "too close to tell: " if claimed is Outcome.INCONCLUSIVE else ""
+    return _verdict("min_speedup", wanted, claimed, f"{doubt}{words}")
+
+
+def judge_time(claimed: Time, attested: Time, most: float | Mapping[str, float], device: str, alpha: float) -> Verdict:
+    """Judge a time: PASS where both medians are at most this, FAIL where the claimed one already is above."""
+    wanted = limit_for_device(most, device)
+    if wanted is None:
+        return _verdict("max_time_us", most, Outcome.INCONCLUSIVE, f"there is no max_time_us for {device}")
+    outcomes = [at_most(median_interval(each.samples_us, alpha), wanted) for each in (claimed, attested)]
+    outcome = Outcome.PASS if outcomes == [Outcome.PASS, Outcome.PASS] else Outcome.INCONCLUSIVE
+    if outcomes[0] is Outcome.FAIL:
+        outcome = Outcome.FAIL
+    times = f"{format_time(claimed.median_us)} by its own timer, {format_time(attested.median_us)} by the referee's"
+    return _verdict("max_time_us", most, outcome, f"a call takes {times}, wanted at most {wanted:g} us")
+
+
+def _verdict(kind: str, asked: object, outcome: Outcome, sentence: str) -> Verdict:
+    return Verdict(kind=kind, asked=as_written(asked), outcome=outcome, sentence=sentence)
+
+
+def worst_of(verdicts: Sequence[Verdict], words: str) -> tuple[Status, str]:
+    """Return what verdicts come to: a status and its reason. words: the reason where there are none."""
+    for outcome, status in ((Outcome.FAIL, "fail"), (Outcome.INCONCLUSIVE, "inconclusive")):
+        if found := [each.sentence for each in verdicts if each.outcome is outcome]:
+            return status, found[0]  # type: ignore[return-value] # both are statuses
+    return "pass", "; ".join(each.sentence for each in verdicts) or words

@@ -1,0 +1,128 @@
+"""A judgement inside a test: `gpu_bench.judge`, by the limits of the test's `perf` mark."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pytest_gpubench.bench.request import Request, Say
+from pytest_gpubench.errors import BadRequest, InvalidResult, MeasurementError, WrongResult, annotate
+from pytest_gpubench.judge.conclusion import refuse_limits
+from pytest_gpubench.judge.isolation import hide_memory
+from pytest_gpubench.judge.judgement import CaseJudgement, Judgement
+from pytest_gpubench.judge.judging import Processes, judge_file
+from pytest_gpubench.judge.spec import Entry, Spec
+from pytest_gpubench.judge.spec.model import digest_of, drawn
+from pytest_gpubench.judge.trial import Rules
+from pytest_gpubench.results.model import Measurement, Speedup, Timing
+from pytest_gpubench.timing.calls import name_of
+
+if TYPE_CHECKING:
+    import torch
+
+__tracebackhide__ = True
+
+ERRORS: Mapping[str, type[Exception]] = {"wrong": WrongResult, "invalid": InvalidResult}
+"""What a test raises, by status; MeasurementError for all others without a verdict."""
+
+
+@dataclass(frozen=True)
+class JudgeRequest(Request[Judgement]):
+    """A request of `judge`: a candidate's file, and what it is judged by."""
+
+    path: Path
+    spec: Spec
+    timeout_s: float
+    memory_bytes: int
+    role = "candidate"
+    has_baseline = False
+
+    def __post_init__(self) -> None:
+        refuse_limits(self.limits)
+
+    def measure(self, say: Say, measured: list[Measurement]) -> Judgement:
+        """Judge the candidate; raise an error where it has no time to be judged by."""
+        say(f"judging {self.path.name}")
+        budget_s = self.settings.budget_s or Rules.budget_s
+        rules = Rules(self.limits, self.settings.alpha, self.settings.precision, budget_s)
+        processes = Processes(self.device, self.memory_bytes, ahead=0)
+        was_hidden = hide_memory(True)
+        try:
+            judgement = judge_file(self.path, self.spec, self.spec.name, processes, rules, self.timeout_s)
+        finally:
+            hide_memory(was_hidden)
+            processes.close()
+        if judgement.status not in ("pass", "fail", "inconclusive"):
+            raise _error_of(judgement)
+        measured[:] = [item for case in judgement.cases for item in self._measured(case)]
+        return judgement
+
+    def call_only(self, reason: str, measured: list[Measurement]) -> Judgement:
+        """Judge nothing: a candidate in a process of its own is not called without being judged."""
+        measured[:] = self.without_time(reason)
+        return Judgement(
+            status="inconclusive", reason=reason, candidate=str(self.path), spec=self.spec.name, spec_digest=""
+        )
+
+    def _measured(self, case: CaseJudgement) -> list[Measurement]:
+        """Return the measurements of a case, the reference's first."""
+        assert case.claimed_us is not None, "it was timed"
+        assert case.reference_us is not None, "it was timed"
+        assert case.ratio is not None, "it was timed"
+        speedup = Speedup(
+            ratio=case.ratio,
+            interval=case.interval,
+            quads=len(case.claimed_us.samples_us) // 2,
+            alpha=self.settings.alpha,
+            reference=self.spec.name,
+            reference_us=case.reference_us.median_us,
+            seed=0,
+        )
+        (label,) = self.calls
+        return [
+            Measurement(timing=self._timing(self.spec.name, case.reference_us.samples_us), role="reference"),
+            Measurement(
+                timing=self._timing(label, case.claimed_us.samples_us),
+                verdicts=case.verdicts,
+                speedup=speedup,
+                differences=case.outputs,
+                role="candidate",
+            ),
+        ]
+
+    def _timing(self, label: str, samples_us: tuple[float, ...]) -> Timing:
+        timer = "wall" if self.device.type == "cpu" else "profiler"
+        return Timing(label=label, timer=timer, cache="cold", device=self.device.facts.name, samples_us=samples_us)
+
+
+def _error_of(judgement: Judgement) -> Exception:
+    """Return the error that a candidate without a verdict raises in a test."""
+    kind = ERRORS.get(judgement.status, MeasurementError)
+    error = kind(f"{Path(judgement.candidate).name} ({judgement.status}): {judgement.reason}")
+    if judgement.detail:
+        annotate(error, judgement.detail)
+    return error
+
+
+def spec_of(
+    reference: Callable[..., object], inputs: Callable[[int], Any], tolerance: Mapping[str, Any] | None
+) -> Spec:
+    """Return a spec made of functions; raise BadRequest for what is none."""
+    for name, given in (("reference", reference), ("inputs", inputs)):
+        if not callable(given):
+            raise BadRequest(f"judge({name}={given!r:.80}) is not valid: it must be a function")
+
+    def made(case: object, seed: int, device: "torch.device | str") -> tuple[Any, ...]:
+        return drawn(lambda: inputs(seed), seed, device)
+
+    name = name_of(reference)
+    names = tuple(dict.fromkeys((name, "candidate")))
+    return Spec(name, ({},), lambda case: reference, made, Entry(names), digest_of(_source_of(reference)), tolerance)
+
+
+def _source_of(function: Callable[..., object]) -> bytes:
+    try:
+        return inspect.getsource(function).encode()
+    except (OSError, TypeError):
+        return repr(function).encode()

@@ -1,0 +1,73 @@
+"""From two times, one claimed and one attested, to a verdict."""
+
+import pytest
+
+from pytest_gpubench import BadRequest
+from pytest_gpubench.judge.conclusion import (
+    is_believable,
+    judge_speedup,
+    judge_time,
+    overlap,
+    refuse_limits,
+    time_of,
+    worst_of,
+)
+from pytest_gpubench.limits import Limits
+from pytest_gpubench.results.model import Outcome
+from pytest_gpubench.stats.summary import Interval
+
+PASS, FAIL, INCONCLUSIVE = Outcome.PASS, Outcome.FAIL, Outcome.INCONCLUSIVE
+
+
+@pytest.mark.parametrize(
+    ("claimed", "attested", "outcome"),
+    [
+        (PASS, Interval(1.5, 1.7), PASS),
+        (PASS, Interval(1.49, 1.7), INCONCLUSIVE),
+        (PASS, Interval(0.9, 1.1), INCONCLUSIVE),
+        (PASS, None, INCONCLUSIVE),
+        (INCONCLUSIVE, Interval(2.0, 3.0), INCONCLUSIVE),
+        (FAIL, Interval(2.0, 3.0), FAIL),
+    ],
+)
+def test_a_speedup_passes_if_both_do(claimed: Outcome, attested: Interval | None, outcome: Outcome) -> None:
+    assert judge_speedup(claimed, attested, 1.5, "words").outcome is outcome
+
+
+@pytest.mark.parametrize(
+    ("claimed_us", "attested_us", "outcome"),
+    [(10.0, 10.0, PASS), (10.0, 10.1, INCONCLUSIVE), (10.1, 10.1, FAIL), (10.1, 9.0, FAIL)],
+)
+def test_a_time_passes_if_both_do(claimed_us: float, attested_us: float, outcome: Outcome) -> None:
+    claimed, attested = time_of([claimed_us] * 40), time_of([attested_us] * 40)
+    assert judge_time(claimed, attested, 10.0, "H200", 0.001).outcome is outcome
+
+
+def test_a_limit_for_another_gpu_is_no_pass() -> None:
+    time = time_of([1.0] * 40)
+    assert judge_time(time, time, {"A100": 10.0}, "H200", 0.001).outcome is INCONCLUSIVE
+
+
+@pytest.mark.parametrize(("attested_us", "believable"), [(39.9, True), (40.1, False)])
+def test_claims_are_held_against_what_was_seen(attested_us: float, believable: bool) -> None:
+    """Twice the claim and 20 us are allowed."""
+    assert is_believable(time_of([10.0] * 20), time_of([attested_us] * 20)) is believable
+
+
+@pytest.mark.parametrize(("latency_us", "overlaps"), [(124.0, False), (126.0, True)])
+def test_calls_that_overlap_are_found(latency_us: float, overlaps: bool) -> None:
+    """10 us each, and the reference takes 25 us more alone: 10 + 2 * 25 + 5 + 60."""
+    assert overlap(latency_us, 10.0, 25.0) is overlaps
+
+
+@pytest.mark.parametrize("limits", [Limits(max_kernels=1), Limits(min_speedup={"a": 1.0})])
+def test_limits_that_cannot_be_judged_are_refused(limits: Limits) -> None:
+    with pytest.raises(BadRequest):
+        refuse_limits(limits)
+
+
+def test_the_worst_verdict_counts() -> None:
+    """A FAIL before an INCONCLUSIVE before a PASS; without limits a right candidate passes."""
+    verdicts = [judge_speedup(each, Interval(2.0, 3.0), 1.5, each.value) for each in (PASS, INCONCLUSIVE, FAIL)]
+    assert [worst_of(verdicts[:number], "words")[0] for number in range(4)] == ["pass", "pass", "inconclusive", "fail"]
+    assert worst_of([], "words") == ("pass", "words")

@@ -1,0 +1,154 @@
+"""What comes from the candidate's process: messages, structures, places in memory."""
+
+import math
+import socket
+from contextlib import suppress
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pytest_gpubench import BadRequest
+from pytest_gpubench.judge.channel import HEADER, Broken, Channel, Closed, Leaf, Reply, decode_reply
+from pytest_gpubench.judge.isolation import seccomp
+from pytest_gpubench.judge.layout import describe, place, rebuild, view
+from pytest_gpubench.judge.process import ended_by
+
+
+def test_messages_arrive() -> None:
+    one, other = socket.socketpair()
+    with one, other:
+        Channel(one).send(Reply(kind="done", samples_us=[1.0]))
+        assert decode_reply(Channel(other).receive()) == Reply(kind="done", samples_us=[1.0])
+        one.close()
+        with pytest.raises(Closed):
+            Channel(other).receive()
+
+
+@given(data=st.binary(max_size=200))
+def test_no_message_does_more_than_fail(data: bytes) -> None:
+    """Whatever a candidate writes is a reply, or Broken, or Closed."""
+    one, other = socket.socketpair()
+    with other:
+        with one:
+            one.sendall(data)
+        with suppress(Broken, Closed):
+            assert isinstance(decode_reply(Channel(other).receive()), Reply)
+
+
+def test_a_message_that_is_too_long_is_not_waited_for() -> None:
+    one, other = socket.socketpair()
+    with one, other:
+        one.sendall(HEADER.pack(2**30))
+        with pytest.raises(Broken):
+            Channel(other).receive()
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**40), 2**40) | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.tuples(inner, inner) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=30)
+@given(value=VALUES)
+def test_a_structure_comes_back(value: Any) -> None:
+    node, tensors = describe(value, "it")
+    assert rebuild(node, tensors) == value
+
+
+def test_tensors_come_back() -> None:
+    """With their strides, and in their places; dtypes and NaN too."""
+    given = {"a": [torch.arange(6.0).view(2, 3).t(), torch.ones(3).bool()], "b": (torch.zeros(0), torch.float16)}
+    node, tensors = describe(given, "it")
+    leaves, size = place(tensors)
+    memory = torch.zeros(size, dtype=torch.uint8)
+    views = [view(memory, leaf) for leaf in leaves]
+    for one, other in zip(views, tensors, strict=True):
+        one.copy_(other)
+    found = rebuild(node, views)
+    assert found["a"][0].stride() == (1, 3)
+    assert all(torch.equal(one, other) for one, other in zip(describe(found, "it")[1], tensors, strict=True))
+    assert found["b"][1] is torch.float16
+    assert math.isnan(rebuild(*describe(math.nan, "it")))
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        None,
+        [],
+        ["t", 5],
+        ["t", "a"],
+        ["l", 3],
+        ["d", []],
+        ["f", 1],
+        ["dtype", "nn"],
+        ["v", {}],
+        ["x", 0],
+    ],
+)
+def test_a_structure_that_is_none_is_an_error_that_is_known(node: Any) -> None:
+    """`Candidate.output` catches these."""
+    with pytest.raises((ValueError, IndexError, TypeError, AttributeError)):
+        rebuild(node, [torch.ones(1)])
+
+
+@pytest.mark.parametrize(
+    "leaf",
+    [
+        Leaf("float32", (17,), (1,), 0),
+        Leaf("float32", (4,), (1,), 52),
+        Leaf("float32", (4,), (1,), -4),
+        Leaf("float32", (2,), (2**47,), 0),
+        Leaf("float32", (2, 2), (1,), 0),
+        Leaf("float32", (-1,), (1,), 0),
+        Leaf("float32", (1,), (1,), 1),
+        Leaf("nothing", (1,), (1,), 0),
+    ],
+)
+def test_no_output_reaches_out_of_its_memory(leaf: Leaf) -> None:
+    memory = torch.zeros(64, dtype=torch.uint8)
+    assert view(memory, Leaf("float32", (16,), (1,), 0)).numel() == 16
+    with pytest.raises(ValueError, match=r"outside|no tensor|no dtype"):
+        view(memory, leaf)
+
+
+@pytest.mark.parametrize(
+    "value", [object(), torch.ones(2).to_sparse(), {1: 2}, torch.ones(1).as_subclass(type("Lazy", (torch.Tensor,), {}))]
+)
+def test_what_is_no_plain_data_is_refused(value: object) -> None:
+    with pytest.raises(BadRequest):
+        describe(value, "it")
+
+
+@pytest.mark.parametrize(
+    ("error", "text", "stage", "status"),
+    [
+        ("BadRequest", "a.py must define f", "load", "refused"),
+        ("SyntaxError", "x", "load", "compile_error"),
+        ("CompilationError", "at 3:4", "first", "compile_error"),
+        ("OutOfMemoryError", "CUDA out of memory", "first", "out_of_memory"),
+        ("RuntimeError", "DefaultCPUAllocator: can't allocate memory", "take", "out_of_memory"),
+        ("RuntimeError", "CUDA error: an illegal memory access was encountered", "first", "crash"),
+        ("KernelsDiffer", "one more", "warm", "invalid"),
+        ("SystemExit", "0", "load", "crash"),
+    ],
+)
+def test_an_error_has_a_status(error: str, text: str, stage: str, status: str) -> None:
+    assert ended_by(Reply(kind="failed", error=error, text=text, stage=stage)).status == status
+
+
+@pytest.mark.parametrize("machine", seccomp.FORBIDDEN)
+def test_the_filter_stays_within_itself(machine: str) -> None:
+    """No jump leads past the end, and the last row returns."""
+    import struct
+
+    rows = list(struct.iter_unpack("<HBBI", seccomp.program(machine, 1234)))
+    assert rows[-1][0] == seccomp.RETURN
+    for place_, (code, true, false, _) in enumerate(rows):
+        if code in (seccomp.JUMP_EQUAL, seccomp.JUMP_ABOVE):
+            assert place_ + 1 + max(true, false) < len(rows)
