@@ -24,6 +24,7 @@ from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.limits import Limits
 from pytest_gpubench.results.model import Comparison, Measurement, Overhead, Speedup, Timing, Verdict
 from pytest_gpubench.settings import Settings, TimerName
+from pytest_gpubench.stats.autocorrelation import LEAST_TO_TELL
 from pytest_gpubench.stats.speedup import LOOKS, Quad, log_ratio
 from pytest_gpubench.timing import make_timer
 from pytest_gpubench.timing.base import Call
@@ -42,6 +43,7 @@ OutputLines = Mapping[str, tuple[str, ...]]
 """A line for each output of each candidate."""
 DECLARED = [row.name for row in fields(Limits)]
 TIMERS = ("profiler", "events", "graph")
+OF_ONE_ARM = ("max_time_us", "max_rel_std", "min_gbps", "min_tflops", "min_peak_fraction")
 LASTING_QUADS = 21
 """The fewest quads of a comparison that is saved or compared: 12 decide a change of the speedup at alpha 0.0005."""
 
@@ -148,7 +150,7 @@ class CompareRequest(Request[Comparison]):
         shares_memory = self.interleave and self.settings.timer != "scripted"
         recorder = OutputRecorder(self.agreement, len(self.calls) if shares_memory else 0, conduct)
         watched = {name: recorder.watch(name, call) for name, call in self.calls.items()}
-        seed, looks = self.settings.seed or 0, looks_of(self.settings)
+        seed, looks = self.settings.seed or 0, looks_of(self.settings, self.limits)
         match = Match(watched, self.reference, seed, self.interleave, recorder.begin, looks)
         timer, plan = make_timer(self.settings.timer, self.device, self.settings.cache), plan_of(self.settings)
         call, wants_flops = self.calls[self.reference], self.inspection.wants_flops and self.flops is None
@@ -187,7 +189,7 @@ class CompareRequest(Request[Comparison]):
         alpha, precision = self.settings.alpha, self.settings.precision
         enforced = is_enforced(self.settings, self.device)
         return {
-            name: Judges(each, SpeedupJudgement(name, self.speedups, alpha, precision, enforced))
+            name: Judges(each, SpeedupJudgement(name, self.speedups, alpha, precision, enforced, self.pass_alpha))
             for name, each in on_time.items()
         }
 
@@ -233,10 +235,16 @@ class CompareRequest(Request[Comparison]):
         return take_overhead(call, self.device, self.settings.cache)
 
 
-def looks_of(settings: Settings) -> tuple[int, ...]:
-    """Return after how many quads to look: later, for a narrower interval, where a saved run is made or compared."""
+def looks_of(settings: Settings, limits: Limits) -> tuple[int, ...]:
+    """Return after how many quads to look.
+
+    The first looks are left out for a narrower interval where a saved run is made or compared, and where a limit is on
+    the candidate alone: whether its reps resemble their neighbours cannot be told from fewer.
+    """
     lasts = settings.save or settings.autosave or settings.compare or settings.json
-    return tuple(look for look in LOOKS if look >= LASTING_QUADS or not lasts)
+    has_own = any(getattr(limits, name) is not None for name in OF_ONE_ARM)
+    least = LASTING_QUADS if lasts else LEAST_TO_TELL // 2 if has_own else 0
+    return tuple(look for look in LOOKS if look >= least)
 
 
 def judging_timer(timer: TimerName | None, timers: Sequence[TimerName] | None) -> TimerName | None:

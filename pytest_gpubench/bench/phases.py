@@ -60,7 +60,7 @@ class PhasesRequest(Request[Phases]):
     @property
     def inspection(self) -> Inspection:
         """The inspection of its calls, whose bytes and operations cannot be given."""
-        return Inspection(self.settings, self.device, self.limits, takes_work=False)
+        return Inspection(self.settings, self.device, self.limits, takes_work=False, pass_alpha=self.pass_alpha)
 
     def measure(self, say: Say, measured: list[Measurement]) -> Phases:
         """Return what the phases took, each judged by the test's limits."""

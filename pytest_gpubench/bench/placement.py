@@ -103,7 +103,8 @@ def elsewhere(request: Request[T]) -> Iterator[Request[T]]:
     other = request
     if request.remake is not None:
         args, kwargs = cast(Any, map_leaves(partial(_copied, {}, request.device.type), request.given))
-        other = replace(request.remake(args, kwargs), settings=request.settings, limits=request.limits)
+        same = {name: getattr(request, name) for name in ("settings", "limits", "pass_alpha")}
+        other = replace(request.remake(args, kwargs), **same)
     yield other
     del taken
 

@@ -38,6 +38,8 @@ class Request(ABC, Generic[T]):
         default=None, kw_only=True
     )
     """Returns the request for other arguments; None where `setup` makes them, or they are none."""
+    pass_alpha: float | None = field(default=None, kw_only=True)
+    """The chance, at most, that a broken limit passes; None is the alpha of its settings, as for a false FAIL."""
     role: ClassVar[Literal["", "candidate"]] = ""
     """The role of the functions that limits are judged for."""
     has_baseline: ClassVar[bool] = True
@@ -65,7 +67,7 @@ class Request(ABC, Generic[T]):
     @property
     def inspection(self) -> Inspection:
         """The inspection of its calls."""
-        return Inspection(self.settings, self.device, self.limits)
+        return Inspection(self.settings, self.device, self.limits, pass_alpha=self.pass_alpha)
 
     @abstractmethod
     def measure(self, say: Say, measured: list[Measurement]) -> T:

@@ -1,7 +1,7 @@
 """The work of a timed call: bytes and operations before its reps, kernels and waits after them."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -102,6 +102,8 @@ class Inspection:
     limits: Limits
     takes_work: bool = True
     """True if bytes= and flops= can be given."""
+    pass_alpha: float | None = None
+    """As in `Request`."""
 
     @property
     def wants_bytes(self) -> bool:
@@ -131,11 +133,11 @@ class Inspection:
         alpha, enforced = self.settings.alpha, is_enforced(self.settings, self.device)
         rules = RateRules(alpha, enforced, self.peaks(work), work.dtype, work.read_share, self.takes_work)
 
-        def rates(timing: Timing, spent: float) -> tuple[Verdict, ...]:
-            return rules.judge(with_work(timing, work), self.limits, spent)
+        def rates(timing: Timing, alpha: float, spent: float) -> tuple[Verdict, ...]:
+            return replace(rules, alpha=alpha).judge(with_work(timing, work), self.limits, spent)
 
         single = single or self.settings.reps is not None
-        return {name: Judgement(self.limits, alpha, enforced, single, rates) for name in names}
+        return {name: Judgement(self.limits, alpha, enforced, single, rates, self.pass_alpha) for name in names}
 
     def conclude(
         self, timing: Timing, call: Call, verdicts: Sequence[Verdict], others: Sequence[Timing] = ()

@@ -186,7 +186,9 @@ class Search:
                 return quick
             measured.clear()
         settings = self.alpha.spend(request.settings, noisy_limits(request.limits, len(request.judged)))
-        result = measure_confirmed(replace(request, settings=settings), say, measured)
+        result = measure_confirmed(
+            replace(request, settings=settings, pass_alpha=request.settings.alpha), say, measured
+        )
         self.alpha.note(settings, [each for item in measured for each in item.verdicts])
         return result
 

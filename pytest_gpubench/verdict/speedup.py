@@ -16,17 +16,25 @@ class SpeedupJudgement:
     """Judge a candidate's speedup while quads are added, look by look; a decision stands, whatever later looks find.
 
     limits: the speedup asked of each candidate that has a limit; empty where no candidate has one. precision: how wide
-    an interval may be, to either side, to end a comparison without limits.
+    an interval may be, to either side, to end a comparison without limits. pass_alpha: the chance, at most, that a
+    broken limit passes; None is alpha, the chance that a kept one fails.
     """
 
     def __init__(
-        self, name: str, limits: Mapping[str, float], alpha: float, precision: float, enforced: bool = True
+        self,
+        name: str,
+        limits: Mapping[str, float],
+        alpha: float,
+        precision: float,
+        enforced: bool = True,
+        pass_alpha: float | None = None,
     ) -> None:
         self.name = name
         self.limits = limits
         self.alpha = alpha
         self.precision = precision
         self.enforced = enforced
+        self.pass_alpha = pass_alpha
         self.outcome = Outcome.INCONCLUSIVE
         self.latest: SpeedupEstimate | None = None
         self._decisive: SpeedupEstimate | None = None
@@ -40,6 +48,10 @@ class SpeedupJudgement:
         if self.name not in self.limits:
             return True
         outcome = at_least(found.interval, self.limits[self.name])
+        if outcome is Outcome.INCONCLUSIVE and self.pass_alpha is not None:
+            lenient = speedup_of(quads, self.pass_alpha, looks)
+            if at_least(lenient.interval, self.limits[self.name]) is Outcome.PASS:
+                self.latest, found, outcome = lenient, lenient, Outcome.PASS
         if outcome is not Outcome.INCONCLUSIVE and self.outcome in (Outcome.INCONCLUSIVE, outcome):
             self.outcome, self._decisive = outcome, found
         return self.outcome is not Outcome.INCONCLUSIVE

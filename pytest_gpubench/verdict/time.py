@@ -11,11 +11,11 @@ from pytest_gpubench.verdict.decision import Judged, at_most, certainty, verdict
 
 __tracebackhide__ = True
 
-Rates = Callable[[Timing, float], tuple[Verdict, ...]]
-"""Told a timing and the part of alpha that this look at it takes; returns the verdicts on its rates."""
+Rates = Callable[[Timing, float, float], tuple[Verdict, ...]]
+"""Told a timing, alpha and the part of it that this look takes; returns the verdicts on its rates."""
 
 
-def no_rates(timing: Timing, spent: float) -> tuple[Verdict, ...]:
+def no_rates(timing: Timing, alpha: float, spent: float) -> tuple[Verdict, ...]:
     """Return no verdicts: no limit is on a rate."""
     return ()
 
@@ -42,33 +42,53 @@ class Judgement:
     The k-th look spends alpha / (k (k + 1)), which sums to alpha however many looks there are (Bonferroni); a
     `single` look spends all of it. A rate is work over time: a limit on it is judged at the same looks as one on time.
     What a look decides stands, whatever later ones find that others asked for.
+
+    pass_alpha: the chance, at most, that a broken limit passes; None is alpha, the chance that a kept one fails.
     """
 
     def __init__(
-        self, limits: Limits, alpha: float, enforced: bool = True, single: bool = False, rates: Rates = no_rates
+        self,
+        limits: Limits,
+        alpha: float,
+        enforced: bool = True,
+        single: bool = False,
+        rates: Rates = no_rates,
+        pass_alpha: float | None = None,
     ) -> None:
         self.limits = limits
         self.alpha = alpha
         self.enforced = enforced
         self.single = single
         self.rates = rates
+        self.pass_alpha = pass_alpha
         self.looks = 0
         self.verdicts: tuple[Verdict, ...] = ()
 
     def look(self, timing: Timing) -> bool:
         """Judge the timing as it is now; return whether every limit is decided, or the test fails anyhow."""
         self.looks += 1
-        spent = self.alpha if self.single else self.alpha / (self.looks * (self.looks + 1))
-        on_time = judge(timing, self.limits, self.alpha, self.enforced, spent)
+        found = self._judged(timing, self.alpha)
+        if self.pass_alpha is not None:
+            found = tuple(map(_passed, found, self._judged(timing, self.pass_alpha)))
         before = {verdict.kind: verdict for verdict in self.verdicts}
-        found = (*on_time, *self.rates(timing, spent))
         self.verdicts = tuple(_standing(before.get(verdict.kind), verdict) for verdict in found)
         return self.failed or all(verdict.outcome is not Outcome.INCONCLUSIVE for verdict in self.verdicts)
+
+    def _judged(self, timing: Timing, alpha: float) -> tuple[Verdict, ...]:
+        spent = alpha if self.single else alpha / (self.looks * (self.looks + 1))
+        on_time = judge(timing, self.limits, alpha, self.enforced, spent)
+        return (*on_time, *self.rates(timing, alpha, spent))
 
     @property
     def failed(self) -> bool:
         """True if a limit is broken, or there is no number for it: reps that settle the others change nothing."""
         return any(verdict.outcome in (Outcome.FAIL, Outcome.INVALID) for verdict in self.verdicts)
+
+
+def _passed(verdict: Verdict, lenient: Verdict) -> Verdict:
+    """Return the verdict at the larger alpha where it passes what the smaller one leaves undecided."""
+    undecided = verdict.outcome is Outcome.INCONCLUSIVE
+    return lenient if undecided and lenient.outcome is Outcome.PASS else verdict
 
 
 def _standing(before: Verdict | None, now: Verdict) -> Verdict:

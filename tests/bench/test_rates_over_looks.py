@@ -241,7 +241,7 @@ def test_what_more_reps_cannot_settle_asks_for_none() -> None:
         judgement = Judgement(
             Limits(),
             0.01,
-            rates=lambda seen, spent: RateRules(0.01, peaks=peaks).judge(seen, Limits(min_gbps=1.0), spent),
+            rates=lambda seen, alpha, spent: RateRules(alpha, peaks=peaks).judge(seen, Limits(min_gbps=1.0), spent),
         )
         assert judgement.look(timing)
         assert [item.outcome for item in judgement.verdicts] == [Outcome.INVALID]

@@ -76,7 +76,7 @@ def test_an_open_rate_asks_for_more_reps(record_run: RecordRun, marks: str, give
 
 @pytest.mark.parametrize(("marks", "given"), ON_THE_LIMIT)
 def test_an_open_rate_of_a_candidate_asks_for_more_quads(record_run: RecordRun, marks: str, given: str) -> None:
-    """The speedup is known after 6 quads."""
+    """The speedup is known after few quads."""
     source = OPEN.format(marks=marks, call=f"compare(close, slower, (1,){given})")
     measurement = record_run(source).records[0].measurements[1]
     assert (measurement.timing.reps > 40) is bool(marks)
@@ -498,7 +498,8 @@ def test_a_comparison_ends_when_a_limit_is_broken(record_run: RecordRun, marks: 
     (record,) = recorder.records
     outcomes = [each.outcome for item in record.measurements for each in item.verdicts]
     assert Outcome.FAIL in outcomes
-    assert {item.speedup.quads for item in record.measurements if item.speedup} == {6}
+    first = 6 if marks.count("=") == 1 else 16  # a limit on one arm alone needs more reps
+    assert {item.speedup.quads for item in record.measurements if item.speedup} == {first}
     assert [report.outcome for report in recorder.reports if report.when == "call"] == ["failed"]
 
 

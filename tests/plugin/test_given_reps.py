@@ -78,3 +78,11 @@ def test_a_test_of_its_own_says_what_it_needs(record_run: RecordRun) -> None:
     (record,) = record_run(source).records
     (warning,) = record.warnings
     assert warning.startswith("fast cannot be judged")
+
+
+@pytest.mark.parametrize(("body", "marks"), [(MEASURE, "max_time_us=20"), (COMPARE, "min_speedup=1.2")])
+def test_examples_that_keep_their_limit_need_no_more_reps(record_run: RecordRun, body: str, marks: str) -> None:
+    """All of alpha decides a PASS: the last example has as many reps as the first one."""
+    (record,) = record_run(limited(body.replace("1000.0", "10.0"), marks=marks), "--gpu-bench-reps=12").records
+    assert record.warnings == ()
+    assert {each.outcome.value for item in record.measurements for each in item.verdicts} == {"pass"}

@@ -252,6 +252,16 @@ def test_a_look_ends_it_when_the_limit_is_decided(ratios: Sequence[float], outco
     assert verdict_of(judgement).outcome is outcome
 
 
+@pytest.mark.parametrize(("ratios", "outcome"), [(FASTER, PASS), (SLOWER, INCONCLUSIVE)])
+def test_a_limit_that_shares_alpha_passes_at_all_of_it(ratios: Sequence[float], outcome: Outcome) -> None:
+    """As under @given: what fails needs more quads than what passes."""
+    judgement = SpeedupJudgement("one", {"one": 1.0}, 1e-6, precision=0.005, pass_alpha=0.001)
+    assert look(judgement, ratios) is (outcome is PASS)
+    verdict = verdict_of(judgement)
+    assert verdict.outcome is outcome
+    assert (judgement.latest is not None and judgement.latest.alpha == 0.001) is (outcome is PASS)
+
+
 def test_without_limits_a_look_ends_it_when_the_ratio_is_precise() -> None:
     judgement = judgement_of({})
     assert not look(judgement, WAVERING)

@@ -443,7 +443,7 @@ def test_it_is_decided_when_every_rate_is(outcome: Outcome, single: bool) -> Non
     """Rates are looked at when times are, with the same part of alpha, and come after them."""
     seen: list[tuple[Timing, float]] = []
 
-    def rates(found: Timing, spent: float) -> tuple[Verdict, ...]:
+    def rates(found: Timing, alpha: float, spent: float) -> tuple[Verdict, ...]:
         seen.append((found, spent))
         return (verdict_on("min_gbps=1", outcome),)
 
@@ -474,7 +474,7 @@ def test_each_limit_keeps_what_was_decided_of_it(outcome: Outcome) -> None:
     """One is decided at the first look, and would be open at the second; the other the other way round."""
     outcomes = iter([(outcome, INCONCLUSIVE), (INCONCLUSIVE, PASS), (INCONCLUSIVE, INCONCLUSIVE)])
 
-    def rates(found: Timing, spent: float) -> tuple[Verdict, ...]:
+    def rates(found: Timing, alpha: float, spent: float) -> tuple[Verdict, ...]:
         names = ("min_gbps=1", "min_tflops=1")
         return tuple(map(verdict_on, names, next(outcomes)))
 
@@ -568,3 +568,14 @@ def test_looking_often_does_not_fail_in_many_trials(
     """In units of alpha; that of the standard deviation is approximate, and so is what a look at it spends."""
     most = factors[alpha] * alpha
     assert false_fails_of_looks(draw, bounds, alpha, 200_000) <= most + SIGMAS * standard_error(most, 200_000)
+
+
+def test_a_limit_that_shares_alpha_passes_at_all_of_it() -> None:
+    """As under @given: what fails needs more reps than what passes."""
+    reps = timing(tuple(float(x) for x in range(100, 112)))  # twelve decide at alpha 0.0005, not at 1e-6
+    for most, outcome in ((120.0, PASS), (90.0, INCONCLUSIVE)):
+        judgement = Judgement(Limits(max_time_us=most), 1e-6, single=True, pass_alpha=0.001)
+        judgement.look(reps)
+        [verdict] = judgement.verdicts
+        assert verdict.outcome is outcome
+        assert ("99.9 % interval" in verdict.sentence) is (outcome is PASS)
