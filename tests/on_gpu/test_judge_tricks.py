@@ -4,6 +4,7 @@ import base64
 import shutil
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,9 @@ import torch
 
 from pytest_gpubench.judge.judging import Judge
 from pytest_gpubench.judge.spec import read_spec
-from tests.on_gpu.judged_tricks import LAUNCHED_BY_THE_GPU, PARENT, SMOOTH, TRICKS, Trick
+from pytest_gpubench.limits import Limits
+from tests.on_gpu.judged_honest import HONEST
+from tests.on_gpu.judged_tricks import LAUNCHED_BY_THE_GPU, LIMIT, PARENT, SMOOTH, TRICKS, Trick
 
 
 @pytest.fixture(scope="module")
@@ -23,8 +26,9 @@ def judge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judge]:
         yield judge
 
 
-def status_of(judge: Judge, folder: Path, trick: Trick) -> str:
+def status_of(judge: Judge, folder: Path, trick: Trick, limit: float = LIMIT) -> str:
     """Return the status of a candidate, and why."""
+    judge.rules = replace(judge.rules, limits=Limits(min_speedup=limit))
     (folder / "spec.py").write_text(trick.spec)
     (folder / "candidate.py").write_text(trick.text)
     judge.spec = read_spec(folder / "spec.py")
@@ -53,3 +57,9 @@ def test_work_that_the_gpu_launches_itself(judge: Judge, tmp_path: Path) -> None
     library = base64.b64encode((tmp_path / "parent.so").read_bytes())
     trick = Trick(SMOOTH, f"LIBRARY = {library!r}\n{LAUNCHED_BY_THE_GPU}")
     assert not status_of(judge, tmp_path, trick).startswith("pass")
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_what_is_honest_passes(judge: Judge, tmp_path: Path, name: str) -> None:
+    """The limit is one that nobody breaks: any other status is a false alarm."""
+    assert status_of(judge, tmp_path, HONEST[name], limit=0.01).startswith("pass")
