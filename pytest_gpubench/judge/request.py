@@ -12,6 +12,7 @@ from pytest_gpubench.judge.conclusion import refuse_limits
 from pytest_gpubench.judge.isolation import hide_memory
 from pytest_gpubench.judge.judgement import CaseJudgement, Judgement
 from pytest_gpubench.judge.judging import Processes, judge_file
+from pytest_gpubench.judge.runner import cache_of
 from pytest_gpubench.judge.spec import Entry, Spec
 from pytest_gpubench.judge.spec.model import digest_of, drawn
 from pytest_gpubench.judge.trial import Rules
@@ -93,7 +94,9 @@ class JudgeRequest(Request[Judgement]):
 
     def _timing(self, label: str, samples_us: tuple[float, ...]) -> Timing:
         timer = "wall" if self.device.type == "cpu" else "profiler"
-        return Timing(label=label, timer=timer, cache="cold", device=self.device.facts.name, samples_us=samples_us)
+        return Timing(
+            label=label, timer=timer, cache=cache_of(self.device), device=self.device.facts.name, samples_us=samples_us
+        )
 
 
 def _error_of(judgement: Judgement) -> Exception:

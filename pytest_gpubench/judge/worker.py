@@ -72,7 +72,7 @@ class Worker:
         if self.device.type == "cuda":
             self.gpu = _warm_gpu(self.device, memory_bytes)
         else:
-            _warm_cpu(self.device)
+            _warm_cpu()
 
     def answer(self, message: dict[str, Any], files: Sequence[int]) -> None:
         """Do what a message asks for, and reply."""
@@ -220,14 +220,12 @@ def _warm_gpu(device: Any, memory_bytes: int) -> "GpuMemory":
     return GpuMemory(device.torch_device)
 
 
-def _warm_cpu(device: Any) -> None:
+def _warm_cpu() -> None:
     """Load what the first calls would load."""
     import torch
 
     from pytest_gpubench.judge import runner  # noqa: F401
-    from pytest_gpubench.timing.l2flush import make_flush
 
-    make_flush(device, "cold")()
     torch.matmul(torch.ones(64, 64), torch.ones(64, 64)).sum().item()
 
 
