@@ -15,7 +15,7 @@ from tests.judge.test_spec_flashinfer import REFERENCE, WRITES, solution, write
 def judge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judge]:
     """Return a judge, whose spec each test replaces: the next process is warmed while one is judged."""
     spec, _ = PROBLEMS["relu"].write(tmp_path_factory.mktemp("relu"))
-    with Judge(spec, "cuda", budget_s=0.5, ahead=1) as judge:
+    with Judge(spec, "cuda", budget_s=0.5, ahead=4) as judge:
         yield judge
 
 

@@ -22,7 +22,7 @@ def judge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judge]:
     """Return a judge, whose spec each test replaces: the next process is warmed while one is judged."""
     spec = tmp_path_factory.mktemp("spec") / "spec.py"
     spec.write_text(SMOOTH)
-    with Judge(spec, "cuda", timeout_s=20, budget_s=0.5, ahead=2) as judge:
+    with Judge(spec, "cuda", timeout_s=20, budget_s=0.3, ahead=4) as judge:
         yield judge
 
 
