@@ -51,9 +51,9 @@ def test_a_suite_of_tests_alike_is_known_well_and_a_mixed_one_is_not(std: float)
     assert spread_of_suite([each for each in mixed if each], UNKNOWN_TIME).freedom <= 4
 
 
-def test_a_small_suite_counts_no_more_than_its_own_sessions() -> None:
-    assert spread_of_suite([ProcessSpread(0.003, 1)], UNKNOWN_TIME).freedom == PRIOR_FREEDOM[0]
-    assert spread_of_suite([ProcessSpread(0.003, 4)] * 3, UNKNOWN_TIME).freedom == 12
+def test_a_small_suite_counts_no_more_than_the_sessions_of_the_others() -> None:
+    assert spread_of_suite([ProcessSpread(0.003, 4)], UNKNOWN_TIME).freedom == PRIOR_FREEDOM[0]
+    assert spread_of_suite([ProcessSpread(0.003, 4)] * 3, UNKNOWN_TIME).freedom == 8
     assert spread_of_suite([ProcessSpread(0.003, 4)] * 50, UNKNOWN_TIME).freedom == PRIOR_FREEDOM[-1]
 
 
@@ -89,3 +89,27 @@ def test_sessions_together_have_the_mean_and_a_wider_interval() -> None:
 def test_a_session_of_too_few_samples_leaves_no_interval() -> None:
     none = Change(1.0, None, "median", 0.001, 10.0, 10.0)
     assert change_across([change(1.0, 0.9, 1.1), none], 0.01).interval is None
+
+
+def false_fails(std: float, tests: int, number: int, alpha: float) -> float:
+    """Return the share of tests beyond a tolerance that is just kept: five saved processes, one new, alike in all."""
+    rng, failed = np.random.default_rng(20261122), 0
+    for logs in (std * rng.standard_normal((number // tests, tests, 6))).tolist():
+        owns = [spread_of(each[:5]) for each in logs]
+        suite = spread_of_suite([own for own in owns if own], UNKNOWN_TIME)
+        for own, each in zip(owns, logs, strict=True):
+            failed += each[5] - statistics.fmean(each[:5]) > shrunk(own, suite).half_width(alpha, 5)
+    return failed / number
+
+
+@pytest.mark.parametrize("std", [0.003, 0.008])
+def test_a_test_alone_fails_as_seldom_as_is_asked(std: float) -> None:
+    assert false_fails(std, 1, 400, 0.05) <= 0.05 + 3 * math.sqrt(0.05 / 400)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("std", [0.003, 0.008])
+@pytest.mark.parametrize("tests", [1, 2, 3])
+def test_a_small_suite_calls_two_in_a_thousand_slower_at_most(tests: int, std: float) -> None:
+    """At the tolerance, by processes alone: what samples add leaves more undecided."""
+    assert false_fails(std, tests, 12000, 0.0005) <= 0.002
