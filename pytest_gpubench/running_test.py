@@ -26,7 +26,7 @@ from pytest_gpubench.search.budget import TimeBudget
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.timing.traces import take_trace
 from pytest_gpubench.units import repr_of, safe_lines
-from pytest_gpubench.verdict.ending import MISSING, Ending, rule_for, unjudged
+from pytest_gpubench.verdict.ending import MISSING, Ending, drawn_anew, rule_for, unjudged
 from pytest_gpubench.verdict.saved_runs import BaselineLimit, Compared, compare_with_baseline
 from pytest_gpubench.verdict.second_measurement import as_judged_before, confirmed, same_measurements
 
@@ -144,7 +144,7 @@ class CurrentTest:
         caught = [f"a limit is broken, and the test caught the error: {each.sentence}" for each in self._raised()]
         looked_up = {each.sentence for each in self._verdicts() if each.is_of_past}  # `mind_missing` has seen to them
         silent = [each for each in unjudged(self.limits, self._verdicts()) if each not in looked_up]
-        for ending, sentences in ((Ending.CAUGHT, caught), (Ending.NOT_JUDGED, silent)):
+        for ending, sentences in ((Ending.CAUGHT, caught), (Ending.NOT_JUDGED, [*self.why_uncompared, *silent])):
             rule = rule_for(ending, self.settings)
             if sentences and rule.action == "fail":
                 return safe_lines(f"{sentences[0]} ({rule.remedy})")
@@ -168,7 +168,12 @@ class CurrentTest:
         ignored = {each.sentence for each in verdicts if each.is_of_past} - set(self.warnings)
         loose = bool(verdicts) and not any(each.enforced for each in verdicts)
         silent = loose or set(unjudged(self.limits, verdicts)) - ignored
-        return Ending.NOT_JUDGED if silent and not self.settings.disable else None
+        return Ending.NOT_JUDGED if (silent or self.why_uncompared) and not self.settings.disable else None
+
+    @property
+    def why_uncompared(self) -> list[str]:
+        """A sentence where a change since a saved run should be judged, and the test is under @given."""
+        return [] if self.search.has_baseline or not self.has_numbers else drawn_anew(self.limits, self.settings)
 
     def _verdicts(self) -> list[Verdict]:
         return [each for item in self.measurements for each in item.verdicts]
@@ -368,8 +373,7 @@ def _in_fresh_process(
 def saved_run(test: CurrentTest, request: Request[T], measured: Sequence[Measurement]) -> BaselineLimit | None:
     """Return the saved test to compare with, None if there is none; warn if one was wanted."""
     if not test.search.has_baseline:
-        if test.limits.max_regression is not None:
-            test.warn("max_regression was not judged: the examples of @given are drawn anew in every run")
+        test.warn(*test.why_uncompared)
         return None
     past = test.past(request.device.facts)
     if past is not None and not request.has_baseline:

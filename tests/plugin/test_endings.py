@@ -15,6 +15,13 @@ PLAIN = "\ndef test_plain(gpu_bench): gpu_bench(fast)\n"
 REGRESSION = MEASURES.replace("def test_it", "@pytest.mark.perf(max_regression=0.05)\ndef test_it")
 COMPARED = ("--gpu-bench-compare=main", "--gpu-bench-compare-fail=median:5%")
 IN_INI = "gpu_bench_compare = main\ngpu_bench_compare_fail = median:5%\n"
+GIVEN = f"""{SPEEDS}
+from hypothesis import given, settings, strategies as st
+{{mark}}
+@settings(max_examples=2, database=None)
+@given(st.integers(0, 1))
+def test_it(gpu_bench, x): gpu_bench(candidate, x)
+"""
 MEASURES_ONE = f"{SPEEDS}\nONE = candidate\ndef test_it(gpu_bench): gpu_bench(ONE)\n"
 COMPARES_ONE = f"{SPEEDS}\nONE = reference\ndef test_it(gpu_bench): gpu_bench.compare(candidate, ONE)\n"
 
@@ -83,6 +90,10 @@ CASES = {
     "the saved run lacks a measurement, or its reference": [
         compared(MEASURES_ONE.replace("ONE = candidate", "ONE = reference"), MEASURES_ONE),
         compared(COMPARES_ONE.replace("ONE = reference", "ONE = slow"), COMPARES_ONE),
+    ],
+    "the change since a saved run should be judged, and the test is under `@given`": [
+        compared(GIVEN.format(mark=""), MEASURES),
+        Case(GIVEN.format(mark="@pytest.mark.perf(max_regression=0.05)"), COMPARED[:1], MEASURES),
     ],
     "the saved run is of another GPU, timer or cache state": [compared(COMPARES, COMPARES, "--gpu-bench-cache=hot")],
     "`--gpu-bench-disable`": [Case(limited("max_time_us=5"), ("--gpu-bench-disable",))],
