@@ -109,7 +109,7 @@ class AlphaBudget:
 
 
 def noisy_limits(limits: Limits, candidates: int) -> int:
-    """Return how many limits that noise may break are judged, of so many candidates together."""
+    """Return the number of limits that noise may break, of so many candidates together."""
     return candidates * sum(getattr(limits, kind) is not None for kind in ("min_speedup", "max_rel_std", *ON_MEDIAN))
 
 
@@ -123,7 +123,7 @@ def least_reps(verdict: Verdict, alpha: float) -> int:
 
 
 def max_examples() -> int:
-    """Return how many examples hypothesis tries in the running test."""
+    """Return the number of examples that hypothesis tries in the running test."""
     import hypothesis
 
     return hypothesis.settings().max_examples

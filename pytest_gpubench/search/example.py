@@ -46,7 +46,7 @@ class Example:
 
 
 def choices() -> Key:
-    """Return what hypothesis has drawn so far for the example that runs, whatever its text leaves out; else nothing."""
+    """Return hypothesis's choices so far for the example that runs, whatever its text leaves out; else nothing."""
     control: Any = sys.modules.get("hypothesis.control")
     context = getattr(getattr(control, "_current_build_context", None), "value", None)
     drawn = getattr(getattr(context, "data", None), "choices", ())
@@ -119,5 +119,5 @@ def is_told(value: object) -> bool:
 
 
 def described(arguments: object) -> list[str]:
-    """Return what arguments look like."""
+    """Return the text of each argument."""
     return [f"{name}={text_of(leaf)}" for name, leaf in flatten(arguments, "arguments")]

@@ -126,7 +126,7 @@ def give_back(error: Exception) -> None:
 
 
 def _key_of(kind: str, example: Example) -> Key:
-    """Return what an example is remembered by; something drawn, by its text alone, which says how it is made."""
+    """Return the key of an example; of something drawn its text alone, which says how it is made."""
     return (kind, example.text) if kind == "draw" else (kind, *example.key)
 
 

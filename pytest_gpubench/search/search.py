@@ -141,7 +141,7 @@ class Search:
         return known
 
     def _key(self, request: Request[Any]) -> Key:
-        """Return what the next call of this example is remembered by."""
+        """Return the key of the next call of this example."""
         self.calls += 1
         self._count()
         arguments = described(request.given)
@@ -254,7 +254,7 @@ class Search:
             annotate(error, note)
 
     def explain(self, candidate: str, reference: str) -> str:
-        """Return how the ratio goes with the sizes of the examples, and what was compiled."""
+        """Return the trend of the ratio over the sizes of the examples, and what was compiled."""
         lines = []
         points = self.points.get((candidate, reference, self.calls), [])
         if size := size_that_matters(points):

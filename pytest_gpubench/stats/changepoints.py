@@ -131,7 +131,7 @@ def _divide_short(logs: Sequence[float], alpha: float) -> list[int]:
 
 
 def _least_t(total: int, alpha: float) -> float:
-    """Return what Student's t exceeds at any place of so many values, to either side, with chance alpha at most."""
+    """Return the t that any place of so many values exceeds, to either side, with chance alpha at most."""
     return student_t(alpha / 2 / (total - LEAST_SERIES + 1), total - 2)
 
 
@@ -211,7 +211,7 @@ def _sums(values: Sequence[float]) -> list[float]:
 
 
 def _best_step(sums: Sequence[float]) -> Divided:
-    """Return how far the means before and after differ, in standard errors but for a factor, and where most."""
+    """Return the largest difference of the means before and after, as a multiple of its error, and its place."""
     total = len(sums) - 1
     inner = sums[LEAST_RUNS : total - LEAST_RUNS + 1]
     strengths = list(map(mul, map(abs, inner), _weights(total)))
@@ -220,7 +220,7 @@ def _best_step(sums: Sequence[float]) -> Divided:
 
 
 def _best_stretch(sums: Sequence[float]) -> Divided:
-    """Return how far the mean of a stretch differs from that of all around it, and where it begins and ends."""
+    """Return the largest difference between the mean of a stretch and that of all around it, and its ends."""
     total, strongest, places = len(sums) - 1, 0.0, list[int]()
     inner = sums[LEAST_RUNS : total - LEAST_RUNS + 1]
     for length in _lengths(total - LEAST_SERIES):

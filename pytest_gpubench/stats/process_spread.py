@@ -92,7 +92,7 @@ def shrunk(own: ProcessSpread | None, suite: ProcessSpread) -> ProcessSpread:
 
 
 def change_across(changes: Sequence[Change], half: float) -> Change:
-    """Return what pairs of an old and a new session show together, with an interval that holds for further processes.
+    """Return the change over all pairs of an old and a new session, with an interval that holds for further processes.
 
     changes: one for each pair, of one metric. half: what processes alone leave undecided, as a share. The distances of
     an end by the samples and by the processes do not depend on each other, and are added as squares (Zou and Donner
@@ -129,7 +129,7 @@ def _unbiased_log(spread: ProcessSpread) -> float:
 
 @lru_cache(maxsize=256)
 def _log_bias(freedom: int) -> float:
-    """Return by how much the logarithm of a variance is expected to differ from that of the true one: below 0."""
+    """Return the expected difference of the logarithm of a variance from that of the true one: below 0."""
     half, step = freedom / 2, 1e-4
     return (math.lgamma(half + step) - math.lgamma(half - step)) / (2 * step) - math.log(half)
 

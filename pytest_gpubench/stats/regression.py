@@ -99,7 +99,7 @@ def change_of_speedups(old_log_ratios: Sequence[float], new_log_ratios: Sequence
 
 
 def change_of_pairs(log_ratios: Sequence[float], metric: str, alpha: float, least_spread: float = 0.0) -> Change:
-    """Return how much slower HEAD is, with an interval each end of which is wrong with a chance of at most alpha.
+    """Return HEAD's slowdown, with an interval each end of which is wrong with a chance of at most alpha.
 
     least_spread: the standard deviation that the pairs are taken to have at least. No interval with a single pair.
     """
@@ -192,7 +192,7 @@ def _ends(ordered: Sequence[float], quarter: int, alpha: float, tick_us: float) 
 
 
 def _ratio_interval(old: Interval, new: Interval) -> Interval | None:
-    """Return what new over old may be; None where ticks leave nothing above 0."""
+    """Return the interval of new over old; None where ticks leave nothing above 0."""
     return Interval(new.low / old.high, new.high / old.low) if min(new.low, old.low) > 0 else None
 
 

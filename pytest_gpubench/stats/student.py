@@ -21,7 +21,7 @@ def student_quantile(z: float, freedom: int) -> float:
 
 
 def student_t(alpha: float, freedom: int) -> float:
-    """Return what Student's t with so many degrees of freedom exceeds with chance alpha, below one half.
+    """Return the t that so many degrees of freedom exceed with chance alpha, below one half.
 
     The distribution in closed form (Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.3 and 26.7.4), in
     time that grows with the degrees of freedom; for many of them take `student_quantile`.

@@ -48,13 +48,13 @@ def verdicts_of(
 
 
 def words_for(outcome: Outcome, interval: Interval | None, kept: str, broken: str) -> str:
-    """Return what a sentence says of an outcome: these words, or why nothing was decided."""
+    """Return the words of a sentence on an outcome: these, or the reason why nothing was decided."""
     undecided = "cannot be judged" if interval is None else "is too close to tell"
     return {Outcome.PASS: kept, Outcome.FAIL: broken}.get(outcome, undecided)
 
 
 def certainty(reps: int, independent: int, least: int, alpha: float) -> str:
-    """Return by how many reps and which interval a limit is judged.
+    """Return the number of reps and the interval that a limit is judged by.
 
     independent: how many independent reps they are worth, which is said where it is half of them or fewer.
     least: the fewest that can decide the limit.

@@ -124,7 +124,7 @@ def judge_change(
 
 
 def change_between(old: Measurement, new: Measurement, tolerance: RegressionTolerance, alpha: float) -> Change:
-    """Return how what the tolerance asks for has changed; the median where it asks for a speedup and one has none.
+    """Return the change of the metric of the tolerance; of the median where that is a speedup and one has none.
 
     Raises ValueError where a sample is no time.
     """
@@ -188,7 +188,7 @@ def outcome_of(change: Change, tolerance: RegressionTolerance) -> Outcome:
 
 
 def _other_regime(old: Measurement, new: Measurement, change: Change, where: str) -> str:
-    """Return that both arms of a comparison run in another regime than in the older run; empty where they do not."""
+    """Return the words for two arms that run in another regime than in the older run; empty where they do not."""
     if change.metric != "speedup" or old.speedup is None or new.speedup is None:
         return ""
     factors = (new.timing.median_us / old.timing.median_us, new.speedup.reference_us / old.speedup.reference_us)
@@ -220,7 +220,7 @@ def _stale_note(change: Change, tolerance: RegressionTolerance, label: str, wher
 
 
 def _comparison(change: Change, outcome: Outcome) -> tuple[str, str, str]:
-    """Return what a change is, the word between that and the older run, and what follows them."""
+    """Return the words for a change, the word between them and the older run, and a remark."""
     interval = change.interval
     if outcome is Outcome.INCONCLUSIVE:
         return "cannot be judged" if interval is None else "is too close to tell", "from what it was", ""
@@ -234,7 +234,7 @@ def _comparison(change: Change, outcome: Outcome) -> tuple[str, str, str]:
 
 
 def _unknown(interval: Interval | None) -> str:
-    """Return that an interval says next to nothing, as where two noisy runs were compared; empty where it does."""
+    """Return the words for an interval that says next to nothing, as of two noisy runs; empty for any other."""
     return " [not known to a factor of 10]" if interval and interval.high > 100 * interval.low else ""
 
 

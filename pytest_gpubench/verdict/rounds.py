@@ -122,13 +122,13 @@ class Series:
 
 
 def order_of(round: int) -> tuple[Arm, ...]:
-    """Return whose turn it is in the four runs of a round, counted from 0: ABBA, then BAAB, and so on."""
+    """Return the versions of the four runs of a round, counted from 0: ABBA, then BAAB, and so on."""
     first, second = ARMS if round % 2 == 0 else ARMS[::-1]
     return first, second, second, first
 
 
 def alpha_of_look(taken: int, rounds: int, alpha: float) -> float | None:
-    """Return what the look after so many rounds may spend; None where none is taken: a single round shows no spread.
+    """Return the alpha of the look after so many rounds; None where none is taken: a single round shows no spread.
 
     rounds: how many there are at most.
     """
