@@ -21,6 +21,7 @@ from pytest_gpubench.plugin.results import Results
 from pytest_gpubench.plugin.save import OutputFiles
 from pytest_gpubench.plugin.sessions import EarlierSessions, refuse_useless_sessions
 from pytest_gpubench.plugin.sticky_error import JUnitFile, StickyErrors
+from pytest_gpubench.plugin.unfinished import UnfinishedRuns
 from pytest_gpubench.plugin.workers import Workers, auto_workers, is_becoming_worker, is_worker
 
 if TYPE_CHECKING:
@@ -86,6 +87,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "results": results,
         "sticky_errors": StickyErrors(is_worker(config)),
         "junit": JUnitFile(config),
+        "unfinished": UnfinishedRuns(config),
     }
     containment = Containment(config)
     for name, plugin in plugins.items():

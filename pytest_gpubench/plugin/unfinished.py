@@ -1,0 +1,65 @@
+"""A run that ended in the midst of a perf test, without a report: the next run in the same folder says so.
+
+`os._exit(0)` called from C, or a kill, leaves an exit status that says nothing about the tests that did not run.
+"""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from pytest_gpubench.gpu.processes import start_of
+from pytest_gpubench.plugin import terminal
+from pytest_gpubench.plugin.items import is_perf
+from pytest_gpubench.plugin.workers import is_dry, is_worker
+
+FOLDER = "gpu_bench_running"
+"""The folder of pytest's cache that has a file for each run that has not ended."""
+
+
+class UnfinishedRuns:
+    """The hooks that note which perf test runs, and say what an earlier run noted last and never took back.
+
+    Workers of xdist need none: their controller sees them die.
+    """
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+        self._note: Path | None = None
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Say which earlier runs never ended, and begin a note if this one measures."""
+        cache = getattr(self.config, "cache", None)
+        if cache is None or is_worker(self.config) or is_dry(self.config) or not any(map(is_perf, session.items)):
+            return
+        folder = cache.mkdir(FOLDER)
+        for path in sorted(folder.iterdir()):
+            if sentence := _sentence_about(path):
+                terminal.say(self.config, f"warning: {sentence}")
+        self._note = folder / str(os.getpid())
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        """Note the test that begins."""
+        if self._note is not None:
+            self._note.write_text(json.dumps({"test": nodeid, "started": start_of(os.getpid())}))
+
+    def pytest_sessionfinish(self) -> None:
+        """Take the note back: the run has ended, whatever came of it."""
+        if self._note is not None:
+            self._note.unlink(missing_ok=True)
+
+
+def _sentence_about(path: Path) -> str:
+    """Return what is to be said of the note of a run, and remove it; nothing while that run goes on."""
+    try:
+        note = json.loads(path.read_text())
+        goes_on = int(path.name) == os.getpid() or start_of(int(path.name)) == note["started"] is not None
+    except (OSError, ValueError, KeyError, TypeError):
+        note, goes_on = {}, False
+    if goes_on:
+        return ""
+    path.unlink(missing_ok=True)
+    where = note.get("test", "a perf test")
+    return f"an earlier run ended in the midst of {where} without a report: whatever its exit status, it proves nothing"

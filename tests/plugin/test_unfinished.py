@@ -1,0 +1,80 @@
+"""A run that ends in the midst of a test is named by the next one."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from pytest_gpubench.gpu.processes import start_of
+from pytest_gpubench.plugin.unfinished import FOLDER
+from tests.plugin.conftest import BenchRun
+
+SAYS = "*gpu_bench: warning: an earlier run ended in the midst of {} without a report: whatever its exit status*"
+
+
+@pytest.fixture
+def notes(pytester: pytest.Pytester) -> Path:
+    return pytester.path / ".pytest_cache" / "d" / FOLDER
+
+
+def test_a_process_that_ends_well_in_the_midst_of_a_test(pytester: pytest.Pytester, notes: Path) -> None:
+    """Called from C, nothing can refuse it."""
+    path = pytester.makepyfile("""
+        import ctypes
+        def test_it(gpu_bench): gpu_bench(lambda: ctypes.CDLL(None)._exit(0))
+    """)
+    options = ("--gpu-bench-device=cpu", "--gpu-bench-timer=scripted")
+    assert pytester.runpytest_subprocess(path, *options).ret == 0  # which is why
+    assert len(list(notes.iterdir())) == 1
+    path.write_text("def test_it(gpu_bench): gpu_bench(lambda: 0)")
+    again = pytester.runpytest_subprocess(path, *options, "--gpu-bench-disable")
+    again.stdout.fnmatch_lines([SAYS.format(f"{path.name}::test_it")])
+    assert list(notes.iterdir()) == []
+
+
+@pytest.mark.parametrize("body", ["gpu_bench(fast)", "assert 0", "raise KeyboardInterrupt", "pytest.exit('now')"])
+def test_a_run_that_ends_leaves_no_note(bench_run: BenchRun, notes: Path, body: str) -> None:
+    bench_run(f"def test_it(gpu_bench):\n    {body}", interrupted="Keyboard" in body)
+    assert list(notes.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        (str(os.getppid()), json.dumps({"test": "a.py::test", "started": start_of(os.getppid())}), None),
+        (str(os.getppid()), json.dumps({"test": "a.py::test", "started": 1}), "a.py::test"),
+        ("999999999", json.dumps({"test": "a.py::test", "started": 1}), "a.py::test"),
+        ("999999999", "", "a perf test"),
+        ("999999999", "[]", "a perf test"),
+        ("text", "{}", "a perf test"),
+    ],
+    ids=["goes on", "another process", "gone", "empty", "odd", "named oddly"],
+)
+def test_what_notes_say(bench_run: BenchRun, notes: Path, name: str, text: str, said: str | None) -> None:
+    notes.mkdir(parents=True)
+    (notes / name).write_text(text)
+    for expected in (said, None):  # once is enough
+        result = bench_run("def test_it(gpu_bench): gpu_bench(fast)")
+        if expected is None:
+            result.stdout.no_fnmatch_line(SAYS.format("*"))
+        else:
+            result.stdout.fnmatch_lines([SAYS.format(expected)])
+    assert (notes / name).exists() is (said is None)
+
+
+@pytest.mark.parametrize(
+    ("source", "options"),
+    [
+        ("def test_it(gpu_bench): gpu_bench(fast)", ["--collect-only"]),
+        ("def test_it(gpu_bench): gpu_bench(fast)", ["-p", "no:cacheprovider"]),
+        ("def test_it(): pass", []),
+    ],
+)
+def test_runs_that_measure_nothing_say_and_note_nothing(
+    bench_run: BenchRun, notes: Path, source: str, options: list[str]
+) -> None:
+    notes.mkdir(parents=True)
+    (notes / "999999999").write_text("{}")
+    bench_run(source, *options).stdout.no_fnmatch_line(SAYS.format("*"))
+    assert [path.name for path in notes.iterdir()] == ["999999999"]
