@@ -1,16 +1,17 @@
 """Switches of torch that a call has to leave as it found them: the next arm's call runs under them too."""
 
+import functools
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 from pytest_gpubench.errors import UnfairComparison
 
 __tracebackhide__ = True
 
+HALVES = ("fp16", "bf16")
 UNREADABLE = "unreadable"
 """The reading of a switch that torch refuses to tell, as after its old and its new names were mixed."""
 
@@ -23,26 +24,17 @@ class Switch:
     read: Callable[[], object]
     write: Callable[[Any], object]
 
-    def reading(self) -> object:
-        """Return its value."""
-        try:
-            return self.read()
-        except RuntimeError:
-            return UNREADABLE
 
-
-@cache
+@functools.cache
 def switches() -> tuple[Switch, ...]:
-    """Return the switches that change what a call computes, or how fast; torch before 2.7 lacks some."""
+    """Return the switches that change what a call computes, or how fast."""
     import torch
     from torch.backends import cuda
 
     return (
-        *_attributes("backends.cuda.matmul", "allow_tf32", "allow_fp16_accumulation"),
-        *_attributes(
-            "backends.cuda.matmul", *(f"allow_{each}_reduced_precision_reduction" for each in ("fp16", "bf16"))
-        ),
-        *_attributes("backends.cudnn", "enabled", "benchmark", "deterministic", "allow_tf32"),
+        *_attributes("backends.cuda.matmul", "cublas", "allow_tf32", "allow_fp16_accumulation"),
+        *_attributes("backends.cuda.matmul", "", *(f"allow_{half}_reduced_precision_reduction" for half in HALVES)),
+        *_attributes("backends.cudnn", "cudnn", "enabled", "benchmark", "deterministic", "allow_tf32"),
         Switch("float32_matmul_precision", torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
         Switch("backends.cuda.enable_flash_sdp", cuda.flash_sdp_enabled, cuda.enable_flash_sdp),
         Switch("backends.cuda.enable_mem_efficient_sdp", cuda.mem_efficient_sdp_enabled, cuda.enable_mem_efficient_sdp),
@@ -62,24 +54,27 @@ def switches() -> tuple[Switch, ...]:
     )
 
 
-def _attributes(path: str, *names: str) -> Sequence[Switch]:
-    """Return the switches that are attributes of a part of torch, those that it has."""
+def _attributes(path: str, library: str, *names: str) -> list[Switch]:
+    """Return the switches that are attributes of a part of torch, those that it has.
+
+    library: in the name of torch's own functions that read them, which take a tenth of the attribute's time; this is
+    done after every call.
+    """
     import torch
 
     owner: Any = torch
     for part in path.split("."):
         owner = getattr(owner, part)
-
-    def switch(name: str) -> Switch:
-        return Switch(f"{path}.{name}", lambda: getattr(owner, name), lambda value: setattr(owner, name, value))
-
-    found = [switch(name) for name in names]
-    with_attribute = []
-    for each in found:
-        with suppress(AttributeError):
-            each.reading()
-            with_attribute.append(each)
-    return with_attribute
+    found = []
+    for name in names:
+        read = getattr(torch._C, f"_get_{library}_{name}", functools.partial(getattr, owner, name))
+        with suppress(RuntimeError):  # refused now, and told at another time
+            try:
+                read()
+            except AttributeError:  # torch before 2.7 lacks some
+                continue
+        found.append(Switch(f"{path}.{name}", read, functools.partial(setattr, owner, name)))
+    return found
 
 
 def _determinism() -> tuple[bool, bool]:
@@ -115,9 +110,24 @@ Readings = tuple[object, ...]
 """The value of each switch."""
 
 
+@functools.cache
+def _readers() -> tuple[Callable[[], object], ...]:
+    return tuple(switch.read for switch in switches())
+
+
 def readings() -> Readings:
     """Return the value of each switch."""
-    return tuple(switch.reading() for switch in switches())
+    try:
+        return tuple([read() for read in _readers()])
+    except RuntimeError:
+        return tuple(_reading(read) for read in _readers())
+
+
+def _reading(read: Callable[[], object]) -> object:
+    try:
+        return read()
+    except RuntimeError:
+        return UNREADABLE
 
 
 def refuse_switching(who: str, before: Readings) -> None:

@@ -53,6 +53,8 @@ def test_the_new_names_of_precision_are_noticed_too() -> None:
         pytest.skip("needs torch 2.9")
     before = readings()
     torch.backends.cuda.matmul.fp32_precision = "tf32"
+    switches.cache_clear()
+    assert len(switches()) == len(before)
     with pytest.raises(UnfairComparison, match="allow_tf32 from False to unreadable"):
         refuse_switching("mine", before)
 
