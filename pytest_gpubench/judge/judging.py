@@ -4,7 +4,7 @@ import hashlib
 import pickle
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +20,7 @@ from pytest_gpubench.judge.isolation import PARTS, hide_memory
 from pytest_gpubench.judge.judgement import STATUSES, CaseJudgement, Judgement
 from pytest_gpubench.judge.process import Ended, Process
 from pytest_gpubench.judge.spec import Spec, read_spec
-from pytest_gpubench.judge.trial import Rules, Trial
+from pytest_gpubench.judge.trial import ReadyCase, Rules, Trial
 from pytest_gpubench.limits import Limits
 from pytest_gpubench.units import safe_lines
 
@@ -108,7 +108,13 @@ class Processes:
 
 
 def judge_file(
-    path: Path, spec: Spec, spec_name: str, processes: Processes, rules: Rules, timeout_s: float
+    path: Path,
+    spec: Spec,
+    spec_name: str,
+    processes: Processes,
+    rules: Rules,
+    timeout_s: float,
+    ready: Callable[[], Sequence[ReadyCase]],
 ) -> Judgement:
     """Return the judgement of a candidate's file, whatever the candidate does."""
     refuse_limits(rules.limits)
@@ -125,7 +131,10 @@ def judge_file(
     if not path.is_file():
         return _with(judgement, reason=f"{path} is not there: give the path of the candidate's Python file")
     source = path.read_bytes()
-    trials = [Trial(spec, case, processes.device, rules) for case in spec.cases]
+    try:
+        cases = ready()
+    except MeasurementError as error:
+        return _with(judgement, status="invalid", reason=str(error))
     candidate = processes.get()
     process = candidate.process
     isolation = {name: str(value)[:500] for name, value in process.isolation.items()}
@@ -133,7 +142,9 @@ def judge_file(
     try:
         copy = process.box / path.name
         copy.write_bytes(source)
-        judgement = _judge_in(candidate, copy, spec, trials, timeout_s, judgement)
+        candidate.process.allow(timeout_s)
+        candidate.load(pickle.dumps(spec.entry), str(copy))
+        judgement = _judge_cases(candidate, cases, rules, timeout_s, judgement)
     except Ended as error:
         judgement = _with(judgement, status=error.status, reason=error.reason, detail=error.detail)
     finally:
@@ -141,31 +152,19 @@ def judge_file(
     return _with(judgement, seconds=round(time.monotonic() - started_s, 3))
 
 
-def _judge_in(
-    candidate: Candidate, path: Path, spec: Spec, trials: Sequence[Trial], timeout_s: float, judgement: Judgement
+def _judge_cases(
+    candidate: Candidate, cases: Sequence[ReadyCase], rules: Rules, timeout_s: float, judgement: Judgement
 ) -> Judgement:
-    try:
-        for trial in trials:
-            trial.prepare()
-    except MeasurementError as error:
-        return _with(judgement, status="invalid", reason=str(error))
-    candidate.process.allow(timeout_s)
-    candidate.load(pickle.dumps(spec.entry), str(path))
     found: list[CaseJudgement] = []
-    for trial in trials:
+    for case in cases:
         candidate.process.allow(timeout_s)
-        found.append(_judge_case(trial, candidate))
+        try:
+            found.append(Trial(candidate, case, rules).judge())
+        except (MeasurementError, DeviceUnavailable) as error:  # what the referee itself cannot measure
+            found.append(CaseJudgement(case=case.name, status="invalid", reason=str(error)))
         if found[-1].status not in ("pass", "fail", "inconclusive"):
             break
     return _concluded(judgement, found, candidate.process)
-
-
-def _judge_case(trial: Trial, candidate: Candidate) -> CaseJudgement:
-    """Return the judgement of a case; what the referee itself cannot measure is invalid."""
-    try:
-        return trial.judge(candidate)
-    except (MeasurementError, DeviceUnavailable) as error:
-        return CaseJudgement(case=trial.name, status="invalid", reason=str(error))
 
 
 def _concluded(judgement: Judgement, found: Sequence[CaseJudgement], process: Process) -> Judgement:
@@ -202,6 +201,11 @@ def _with(judgement: Judgement, **changes: object) -> Judgement:
         if name in changes:
             changes[name] = safe_lines(str(changes[name]))
     return msgspec.structs.replace(judgement, **changes)
+
+
+def ready_cases(spec: Spec, device: Device) -> Sequence[ReadyCase]:
+    """Return the cases of a spec, made ready; raise UnfairComparison where a candidate need not compute."""
+    return [ReadyCase.of(spec, case, device) for case in spec.cases]
 
 
 def limits_of(spec: Spec) -> Limits:
@@ -258,6 +262,7 @@ class Judge:
             self._processes.close()
             raise
         self.timeout_s = timeout_s
+        self._cases: Sequence[ReadyCase] = ()
         self._lock = None
         if self.device.type == "cuda" and self.device.facts.uuid is not None:
             self._lock = GpuLock(self.device.facts.uuid, default_lock_folder(lock_folder))
@@ -267,10 +272,18 @@ class Judge:
         if self._lock is not None:
             self._lock.acquire(Patience())
         try:
-            return judge_file(candidate, self.spec, self.name, self._processes, self.rules, self.timeout_s)
+            return judge_file(
+                candidate, self.spec, self.name, self._processes, self.rules, self.timeout_s, self._ready_cases
+            )
         finally:
             if self._lock is not None:
                 self._lock.release()
+
+    def _ready_cases(self) -> Sequence[ReadyCase]:
+        """Return the cases of the spec, made ready once."""
+        if not self._cases:
+            self._cases = ready_cases(self.spec, self.device)
+        return self._cases
 
     def __enter__(self) -> "Judge":
         self._was_hidden = hide_memory(True)

@@ -11,7 +11,7 @@ from pytest_gpubench.errors import BadRequest, InvalidResult, MeasurementError, 
 from pytest_gpubench.judge.conclusion import refuse_limits
 from pytest_gpubench.judge.isolation import hide_memory
 from pytest_gpubench.judge.judgement import CaseJudgement, Judgement
-from pytest_gpubench.judge.judging import Processes, judge_file
+from pytest_gpubench.judge.judging import Processes, judge_file, ready_cases
 from pytest_gpubench.judge.runner import cache_of
 from pytest_gpubench.judge.spec import Entry, Spec
 from pytest_gpubench.judge.spec.model import digest_of, drawn
@@ -48,9 +48,18 @@ class JudgeRequest(Request[Judgement]):
         budget_s = self.settings.budget_s or Rules.budget_s
         rules = Rules(self.limits, self.settings.alpha, self.settings.precision, budget_s)
         processes = Processes(self.device, self.memory_bytes, ahead=0)
+        processes.start(1)
         was_hidden = hide_memory(True)
         try:
-            judgement = judge_file(self.path, self.spec, self.spec.name, processes, rules, self.timeout_s)
+            judgement = judge_file(
+                self.path,
+                self.spec,
+                self.spec.name,
+                processes,
+                rules,
+                self.timeout_s,
+                lambda: ready_cases(self.spec, self.device),
+            )
         finally:
             hide_memory(was_hidden)
             processes.close()

@@ -69,44 +69,60 @@ class Rules:
         return {"candidate": float(asked)} if isinstance(asked, (int, float)) else {}
 
 
-@dataclass
-class Trial:
-    """A case of a spec, and what was found out so far."""
+@dataclass(frozen=True)
+class ReadyCase:
+    """A case whose reference was made ready and timed before anything of a candidate's was loaded."""
 
     spec: Spec
     case: Case
     device: Device
-    rules: Rules
-    found: dict[str, Any] = field(default_factory=dict)
-    compared: int = 0
-    seed: int = field(default_factory=lambda: secrets.randbelow(2**31))
+    reference: Reference
+    example: tuple[Any, ...]
+    before_us: float
 
-    def prepare(self) -> None:
-        """Make the reference ready and time it, before the candidate's process has loaded anything of the candidate's.
-
-        Raises UnfairComparison where a candidate need not compute to be right.
-        """
-        self.reference = Reference(self.spec, self.case, self.device)
-        self.example, other = self._new(2)
-        self.reference.check_fair(self.example, other)
-        self.reference.begin_case(self.example, 1)
-        self.before_us = self.reference.runner.warm().call_us
+    @classmethod
+    def of(cls, spec: Spec, case: Case, device: Device) -> "ReadyCase":
+        """Make a case ready; raise UnfairComparison where a candidate need not compute to be right."""
+        reference = Reference(spec, case, device)
+        example, other = _new_inputs(spec, case, device, 2)
+        reference.check_fair(example, other)
+        reference.begin_case(example, 1)
+        return cls(spec, case, device, reference, example, reference.runner.warm().call_us)
 
     @property
     def name(self) -> str:
         """The parameters of the case in words."""
         return ", ".join(f"{name}={value!r}" for name, value in self.case.items())
 
-    def judge(self, candidate: Candidate) -> CaseJudgement:
+
+def _new_inputs(spec: Spec, case: Case, device: Device, number: int) -> list[tuple[Any, ...]]:
+    """Return new inputs from seeds that nobody can know."""
+    return [spec.inputs(case, secrets.randbelow(2**31), device.torch_device) for _ in range(number)]
+
+
+@dataclass
+class Trial:
+    """A candidate and a case, and what was found out so far."""
+
+    candidate: Candidate
+    ready: ReadyCase
+    rules: Rules
+    found: dict[str, Any] = field(default_factory=dict)
+    compared: int = 0
+    seed: int = field(default_factory=lambda: secrets.randbelow(2**31))
+
+    def __post_init__(self) -> None:
+        self.device, self.reference = self.ready.device, self.ready.reference
+
+    def judge(self) -> CaseJudgement:
         """Return the judgement of this case, whatever the candidate does."""
-        self.candidate = candidate
         status: str
         try:
             status, reason = self._judge()
         except Ended as error:
             status, reason = error.status, error.reason
         return CaseJudgement(
-            case=self.name,
+            case=self.ready.name,
             status=status,  # type: ignore[arg-type]
             reason=reason,
             compared=self.compared,
@@ -114,8 +130,8 @@ class Trial:
         )
 
     def _judge(self) -> tuple[Status, str]:
-        example = self.example
-        sets = self._sets_for(example, self.before_us)
+        example = self.ready.example
+        sets = self._sets_for(example, self.ready.before_us)
         self.reference.begin_case(example, sets)
         self.candidate.begin_case(example, sets)
         self._check(example)
@@ -128,8 +144,7 @@ class Trial:
         return self._conclude()
 
     def _new(self, number: int) -> list[tuple[Any, ...]]:
-        """Return new inputs from seeds that nobody can know."""
-        return [self.spec.inputs(self.case, secrets.randbelow(2**31), self.device.torch_device) for _ in range(number)]
+        return _new_inputs(self.ready.spec, self.ready.case, self.device, number)
 
     def _sets_for(self, example: tuple[Any, ...], call_us: float) -> int:
         _, size = place(describe(example, "the inputs")[1])
@@ -304,11 +319,11 @@ class Trial:
     def _check_reference(self) -> None:
         """Raise Ended where the reference became slower than before the candidate was loaded."""
         now_us = self.found["reference_us"].median_us
-        if self.device.type == "cuda" and now_us > SLOWED * self.before_us + SLOWED_SLACK_US:
+        if self.device.type == "cuda" and now_us > SLOWED * self.ready.before_us + SLOWED_SLACK_US:
             raise Ended(
                 "invalid",
                 f"the reference takes {format_time(now_us)} beside the candidate's process, and took "
-                f"{format_time(self.before_us)} before the candidate was loaded: something keeps the GPU busy",
+                f"{format_time(self.ready.before_us)} before the candidate was loaded: something keeps the GPU busy",
             )
 
     def _look_by_look(self, take: Any, look: Any) -> None:
