@@ -24,10 +24,8 @@ from pytest_gpubench.settings import MARKER_SETTINGS, ROWS, Resolver, Settings, 
 from pytest_gpubench.timing.calls import make_arguments, make_call
 from pytest_gpubench.units import repr_of
 
-IN_SCRIPTS = {*MARKER_SETTINGS, "device", "require_gpu", "lock_timeout", "lock_folder"} - {
-    "given_budget_s",
-    "given_oom",
-}
+_OF_THE_DEVICE = {"device", "require_gpu", "lock_timeout", "lock_folder"}
+IN_SCRIPTS = _OF_THE_DEVICE | {name for name in MARKER_SETTINGS if not name.startswith("given")}
 """The settings that a call outside of a test may choose."""
 ONLY_IN_TESTS = (ROWS.keys() | {"max_regression"}) - IN_SCRIPTS
 STATISTICS: Mapping[str, Callable[[Sequence[float]], Any]] = {
@@ -46,7 +44,7 @@ def measure(function: Callable[..., object], /, *args: object, **chosen: Any) ->
     chosen: the keywords of `gpu_bench.measure` (kwargs, setup, backward, ...), limits of the `perf` mark
     (max_time_us, ...) and settings (reps, timer, device, ...), which are otherwise read from GPU_BENCH_* variables.
 
-    Raises what `gpu_bench.measure` raises. Other warnings are Python's.
+    Raises what `gpu_bench.measure` raises, and warns by Python's warnings of what a test would warn of.
     """
     if "min_speedup" in chosen:
         raise BadRequest("bench.measure(min_speedup=...) compares nothing: call bench.compare(candidate, reference)")
@@ -78,7 +76,7 @@ def do_bench(
     """Return the time of `fn()` in milliseconds, with the arguments and results of triton.testing.do_bench.
 
     warmup: ignored; calls are warmed up until kernels and time are steady.
-    rep: the milliseconds after which no more reps are taken; fewer are where the median is precise before.
+    rep: the milliseconds after which no more reps are taken; fewer are taken where the median is precise before.
     grad_to_none: tensors whose gradients are dropped before each rep.
     quantiles: return these instead, a list, or a number for a single one.
     return_mode: the statistic to return; "all" returns a list.
