@@ -21,7 +21,7 @@ def read_spec(path: "Path | str") -> Spec:
     """
     path = Path(path)
     try:
-        if path.suffix == ".json" or path.is_dir():
+        if path.suffix == ".json":
             return spec_of_definition(path)
         module = load_source(path)
         return spec_of_problem(module, path) if is_kernelbench(module) else spec_of_module(module, path)

@@ -149,8 +149,7 @@ class SolutionEntry(Entry):
 
 
 def spec_of_definition(path: Path) -> Spec:
-    """Return the spec of a definition, or of a folder with definition.json, and its workloads."""
-    path = path / "definition.json" if path.is_dir() else path
+    """Return the spec of a definition and its workloads."""
     text = _read(path)
     definition = decoded(text, Definition, path)
     if definition.op_type == "sampling":
@@ -193,7 +192,7 @@ def _read(path: Path) -> bytes:
 
 def _workloads_path(path: Path, definition: Definition) -> tuple[Path, Path]:
     """Return the root of a data set and its file of workloads: in its folder for them, or beside the definition."""
-    tried = [(path.parent, path.parent / name) for name in (f"{definition.name}.jsonl", "workload.jsonl")]
+    tried = [(path.parent, path.parent / f"{definition.name}.jsonl")]
     for folder in path.absolute().parents:
         if folder.name == "definitions":
             inner = path.absolute().relative_to(folder).with_suffix(".jsonl")
