@@ -61,25 +61,22 @@ OPERATIONS = ("torch", "torch.Tensor", "torch.nn.functional", "torch.linalg", "t
 """Where torch's functions are that a reference calls."""
 
 
-def operations() -> dict[str, object]:
-    """Return torch's functions by name."""
-    return {
-        f"{path}.{name}": value
-        for path, owner in ((path, find(path)) for path in OPERATIONS)
-        for name, value in (_members(owner) if isinstance(owner, type) else vars(owner)).items()
-        if callable(value)
-    }
+def operations() -> dict[str, dict[str, object]]:
+    """Return what is in torch's namespaces now."""
+    return {path: dict(vars(find(path))) for path in OPERATIONS}
 
 
-def _members(owner: type) -> dict[str, object]:
-    """Return the attributes of a class, inherited ones too."""
-    return {name: value for kind in reversed(owner.__mro__) for name, value in vars(kind).items()}
-
-
-def replaced_operation(before: Mapping[str, object]) -> str | None:
-    """Return the name of a function of torch that a test has replaced; None if there is none."""
-    now = operations()
-    return next((name for name in before if now.get(name) is not before[name] and is_foreign(now.get(name))), None)
+def replaced_operation(before: Mapping[str, Mapping[str, object]]) -> str | None:
+    """Return the name of a function of torch that a test has replaced since; None if there is none."""
+    for path, earlier in before.items():
+        owner: Any = find(path)
+        inherited = [vars(kind) for kind in getattr(owner, "__mro__", (owner,))[1:]]
+        for name, value in list(vars(owner).items()):
+            if value is earlier.get(name) or not any(name in names for names in (earlier, *inherited)):
+                continue
+            if callable(value) and is_foreign(value):
+                return f"{path}.{name}"
+    return None
 
 
 def find(name: str) -> object:
