@@ -4,8 +4,16 @@ import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
+from pytest_gpubench.bench.output_rules import (
+    differentiable,
+    has_nan,
+    is_finite,
+    lent_memory,
+    refuse_strange_tensors,
+    tensors_in,
+)
 from pytest_gpubench.bench.switches import readings, refuse_switching
 from pytest_gpubench.correctness import (
     Difference,
@@ -20,15 +28,13 @@ from pytest_gpubench.correctness import (
     snapshot,
     widened,
 )
-from pytest_gpubench.correctness.chunks import blocks_of
 from pytest_gpubench.correctness.flatness import extents_of
 from pytest_gpubench.correctness.memory import overlaps
 from pytest_gpubench.correctness.snapshot import Snapshot
-from pytest_gpubench.correctness.variation import Way, is_expanded
+from pytest_gpubench.correctness.variation import Way
 from pytest_gpubench.errors import (
     BadRequest,
     GpuBenchError,
-    InvalidResult,
     UnfairComparison,
     WrongResult,
     annotate,
@@ -358,68 +364,3 @@ class Agreement:
             return True
         first, second = tensors_in(self.fresh()), tensors_in(self.fresh())
         return all(each.passed for each in compare_outputs(first, second, Tolerance(0, 0, equal_nan=True)))
-
-
-def differentiable(leaves: Sequence[tuple[str, object]]) -> list[tuple[str, Any]]:
-    """Return the tensors that require a gradient."""
-    import torch
-
-    return [(name, leaf) for name, leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
-
-
-def is_finite(tensor: "torch.Tensor") -> bool:
-    """Tell whether all elements of a tensor are finite."""
-    return all(bool(tensor[block].isfinite().all()) for block in blocks_of(tensor))
-
-
-def has_nan(tensor: "torch.Tensor") -> bool:
-    """Tell whether an element of a tensor is NaN."""
-    return any(bool(tensor[block].isnan().any()) for block in blocks_of(tensor))
-
-
-def refuse_strange_tensors(name: str, outputs: object, expected: object) -> None:
-    """Refuse an output that is no plain tensor of its own.
-
-    Raises InvalidResult for one that may compute when it is looked at, or let go of: a class or attributes of its own;
-    UnfairComparison for one that is expanded where the reference's is not.
-    """
-    import torch
-
-    others = tensors_in(expected)
-    known = {torch.Tensor, torch.nn.Parameter} | {type(tensor) for tensor in others.values()}
-    for output, tensor in tensors_in(outputs).items():
-        if type(tensor) not in known:
-            raise InvalidResult(
-                f"{output} of {name!r} is a {type(tensor).__name__}, which may compute later, when it is looked at: "
-                "return a plain torch.Tensor, or what the reference returns"
-            )
-        if added := attributes_of(tensor) - attributes_of(others.get(output)):
-            raise InvalidResult(
-                f"{output} of {name!r} has an attribute of its own, {min(added)!r}, which may compute later: return a "
-                "tensor without"
-            )
-        if output in others and is_expanded(tensor) and not is_expanded(others[output]):
-            raise UnfairComparison(
-                f"{output} of {name!r} is expanded: several of its elements are one in memory, those of the "
-                "reference's are not; return .contiguous()"
-            )
-
-
-def attributes_of(tensor: object) -> set[str]:
-    """Return the names that were set on a tensor, other than by torch.compile."""
-    return {name for name in getattr(tensor, "__dict__", {}) if not name.startswith("_dynamo")}
-
-
-def tensors_in(value: object) -> dict[str, "torch.Tensor"]:
-    """Return the tensors of a pytree by name."""
-    import torch
-
-    return {name: leaf for name, leaf in flatten(value) if isinstance(leaf, torch.Tensor)}
-
-
-def lent_memory(who: str, output: str, other: str, whose: str = "the reference's") -> str:
-    """Return that an output lies where another arm's does."""
-    return (
-        f"{output} of {who} is memory of {whose} {other}: what is in it says nothing about the candidate; "
-        "give each its own"
-    )

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_gpubench.bench import integrity
-from pytest_gpubench.bench.agreement import Agreement, VariedArguments, refuse_strange_tensors
+from pytest_gpubench.bench.agreement import Agreement, VariedArguments
 from pytest_gpubench.bench.candidates import checked_names, name_functions
 from pytest_gpubench.bench.comparison import CompareRequest
 from pytest_gpubench.bench.integrity import (
@@ -22,6 +22,7 @@ from pytest_gpubench.bench.integrity import (
     check_traffic,
     traffic_of,
 )
+from pytest_gpubench.bench.output_rules import refuse_strange_tensors
 from pytest_gpubench.bench.outputs import OutputRecorder
 from pytest_gpubench.bench.pace import Pace
 from pytest_gpubench.bench.work import check_work
