@@ -27,6 +27,8 @@ if TYPE_CHECKING:
         WrongResult,
     )
     from pytest_gpubench.fixture import GpuBench
+    from pytest_gpubench.judge import judge_candidate as judge
+    from pytest_gpubench.judge.judgement import Judgement
     from pytest_gpubench.results.model import (
         Comparison,
         DeviceFacts,
@@ -52,6 +54,7 @@ __all__ = [
     "GpuBenchError",
     "IncompleteRecords",
     "InvalidResult",
+    "Judgement",
     "Kernel",
     "KernelsDiffer",
     "LimitBroken",
@@ -71,6 +74,7 @@ __all__ = [
     "UnfairComparison",
     "Verdict",
     "WrongResult",
+    "judge",
     "region",
     "scripted",
 ]
@@ -82,6 +86,7 @@ _HOMES = {
     "PastChange": "pytest_gpubench.results.model",
     "Speedup": "pytest_gpubench.results.model",
     "DeviceFacts": "pytest_gpubench.results.model",
+    "Judgement": "pytest_gpubench.judge.judgement",
     "Kernel": "pytest_gpubench.results.model",
     "Timing": "pytest_gpubench.results.model",
     "Verdict": "pytest_gpubench.results.model",
@@ -99,6 +104,8 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib
 
+    if name == "judge":  # a folder of the same name: importing it would put it in the function's place
+        return importlib.import_module("pytest_gpubench.judge")
     return getattr(importlib.import_module(_HOMES.get(name, "pytest_gpubench.errors")), name)
 
 

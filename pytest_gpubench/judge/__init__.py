@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pytest_gpubench.judge.judgement import Judgement
+    from pytest_gpubench.judge.judging import judge_candidate
 
 __all__ = ["Judgement", "judge_candidate"]
 

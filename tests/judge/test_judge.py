@@ -6,6 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+import pytest_gpubench
 from pytest_gpubench.judge.isolation import landlock
 from pytest_gpubench.judge.judgement import Judgement
 from pytest_gpubench.judge.judging import Judge
@@ -79,7 +80,7 @@ def test_a_candidate_that_hangs_is_ended(spec: Path, tmp_path: Path) -> None:
         assert judged(judge, tmp_path, "time.sleep(1000)").status == "timeout"
 
 
-def test_a_file_that_is_not_there_is_refused(judge: Judge, tmp_path: Path) -> None:
-    """No process is spent on it."""
-    found = judge(tmp_path / "nothing.py")
+def test_a_file_that_is_not_there_is_refused(spec: Path, tmp_path: Path) -> None:
+    """No process is spent on it; the package's name is the function."""
+    found = pytest_gpubench.judge(tmp_path / "nothing.py", spec=spec, device="cpu")
     assert (found.status, found.candidate_digest) == ("refused", "")
