@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pytest_gpubench.cli.arguments import Commands, add_parser, checked
 from pytest_gpubench.cli.output import write, write_raw
 from pytest_gpubench.limits import memory_size
-from pytest_gpubench.parsers import positive
+from pytest_gpubench.parsers import positive, whole_number_or_zero
 from pytest_gpubench.results.files import write_text
 
 if TYPE_CHECKING:
@@ -60,6 +60,13 @@ def add(commands: Commands) -> None:
         metavar="SECONDS",
         help="for the reps of each way of timing (1)",
     )
+    parser.add_argument(
+        "--search",
+        type=checked(whole_number_or_zero),
+        default=0,
+        metavar="N",
+        help="if all else passes, draw N cases by the spec's strategy `search`, and compare their outputs",
+    )
     parser.add_argument("--lock-folder", metavar="DIR", help="as --gpu-bench-lock-folder")
     parser.set_defaults(run=run)
 
@@ -78,6 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.memory,
         arguments.budget,
         arguments.lock_folder,
+        drawn=arguments.search,
         ahead=min(4, 1 + (os.cpu_count() or 1) // 4) if arguments.jsonl else 0,
     ) as judge:
         if arguments.jsonl:

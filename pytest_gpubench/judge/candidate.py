@@ -123,6 +123,7 @@ class Candidate:
         )
         for each in files:
             os.close(each)
+        self._free(self._allocated[:-1])
 
     def fill(self, values: Sequence[Sequence[object]]) -> None:
         """Write the first sets of inputs."""
@@ -263,7 +264,11 @@ class Candidate:
             self.process.freeze()
             self.gpu.close()
         self.process.kill()
-        for memory in self._allocated:
+        self._free(self._allocated[:])
+
+    def _free(self, memories: "Sequence[torch.Tensor]") -> None:
+        """Free memory of the GPU that no process uses any more."""
+        for memory in memories:
             assert self.gpu is not None, "memory files are freed by themselves"
             self.gpu.free(memory)
-        self._allocated.clear()
+        del self._allocated[: len(memories)]

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from pytest_gpubench.errors import DeviceUnavailable, GpuBenchError, MeasurementError
+from pytest_gpubench.errors import BadRequest, DeviceUnavailable, GpuBenchError, MeasurementError
 from pytest_gpubench.gpu.device import Device, find_device
 from pytest_gpubench.gpu.lock import GpuLock, Patience
 from pytest_gpubench.gpu.lock_file import lock_folder as default_lock_folder
@@ -19,6 +19,7 @@ from pytest_gpubench.judge.conclusion import refuse_limits
 from pytest_gpubench.judge.isolation import PARTS, hide_memory
 from pytest_gpubench.judge.judgement import STATUSES, CaseJudgement, Judgement
 from pytest_gpubench.judge.process import Ended, Process
+from pytest_gpubench.judge.search import search
 from pytest_gpubench.judge.spec import Spec, read_spec
 from pytest_gpubench.judge.trial import ReadyCase, Rules, Trial
 from pytest_gpubench.limits import Limits
@@ -164,6 +165,9 @@ def _judge_cases(
             found.append(CaseJudgement(case=case.name, status="invalid", reason=str(error)))
         if found[-1].status not in ("pass", "fail", "inconclusive"):
             break
+    passed = all(each.status == "pass" for each in found)
+    if passed and rules.drawn and (wrong := search(candidate, cases[0].spec, cases[0].device, rules)) is not None:
+        found.append(wrong)
     return _concluded(judgement, found, candidate.process)
 
 
@@ -225,16 +229,18 @@ def judge_candidate(
     memory_bytes: int = MEMORY_BYTES,
     budget_s: float = Rules.budget_s,
     lock_folder: "Path | str | None" = None,
+    search: int = 0,
 ) -> Judgement:
     """Judge a candidate's file by a spec, in a process of its own.
 
     spec: a file, as `pytest-gpubench judge --spec` reads it, or a `Spec`. timeout_s: for loading, and for each case.
     memory_bytes: on the CPU and on the GPU each. budget_s: for the reps of each of the two ways of timing.
+    search: how many cases to draw by the spec's strategy, if all others pass, to compare their outputs.
 
     Raises BadRequest, BadFile or DeviceUnavailable where the spec or the device cannot be used; whatever the candidate
     does is in the judgement.
     """
-    with Judge(spec, device, timeout_s, memory_bytes, budget_s, lock_folder) as judge:
+    with Judge(spec, device, timeout_s, memory_bytes, budget_s, lock_folder, drawn=search) as judge:
         return judge(Path(candidate))
 
 
@@ -250,6 +256,7 @@ class Judge:
         budget_s: float = Rules.budget_s,
         lock_folder: "Path | str | None" = None,
         ahead: int = 0,
+        drawn: int = 0,
     ) -> None:
         self.device = find_device(device)
         self.name = spec.name if isinstance(spec, Spec) else str(spec)
@@ -257,7 +264,11 @@ class Judge:
         self._processes.start(1)
         try:
             self.spec = spec if isinstance(spec, Spec) else read_spec(Path(spec))
-            self.rules = Rules(limits_of(self.spec), budget_s=budget_s)
+            self.rules = Rules(limits_of(self.spec), budget_s=budget_s, drawn=drawn)
+            if drawn and self.spec.search is None:
+                raise BadRequest(
+                    f"{drawn} cases are to be drawn, and the spec has no strategy for them: give it search = ..."
+                )
         except GpuBenchError:
             self._processes.close()
             raise

@@ -5,8 +5,8 @@ import math
 import secrets
 import statistics
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pytest_gpubench.bench.integrity import FLOOR_SHARE
@@ -61,6 +61,8 @@ class Rules:
     precision: float = Settings.precision
     budget_s: float = 1.0
     """For the reps of each of the two ways of timing."""
+    drawn: int = 0
+    """How many cases are drawn beside those of the spec, to compare their outputs."""
 
     @property
     def speedups(self) -> dict[str, float]:
@@ -83,11 +85,18 @@ class ReadyCase:
     @classmethod
     def of(cls, spec: Spec, case: Case, device: Device) -> "ReadyCase":
         """Make a case ready; raise UnfairComparison where a candidate need not compute to be right."""
+        ready = cls.untimed(spec, case, device)
+        (other,) = _new_inputs(spec, case, device, 1)
+        ready.reference.check_fair(ready.example, other)
+        return replace(ready, before_us=ready.reference.runner.warm().call_us)
+
+    @classmethod
+    def untimed(cls, spec: Spec, case: Case, device: Device) -> "ReadyCase":
+        """Make a case ready whose outputs alone are to be compared."""
         reference = Reference(spec, case, device)
-        example, other = _new_inputs(spec, case, device, 2)
-        reference.check_fair(example, other)
+        (example,) = _new_inputs(spec, case, device, 1)
         reference.begin_case(example, 1)
-        return cls(spec, case, device, reference, example, reference.runner.warm().call_us)
+        return cls(spec, case, device, reference, example, 0.0)
 
     @property
     def name(self) -> str:
@@ -116,9 +125,22 @@ class Trial:
 
     def judge(self) -> CaseJudgement:
         """Return the judgement of this case, whatever the candidate does."""
+        return self._judged(self._judge)
+
+    def check(self) -> CaseJudgement:
+        """Return the judgement of this case by its outputs alone."""
+
+        def checked() -> tuple[Status, str]:
+            self.candidate.begin_case(self.ready.example, 1)
+            self._check(self.ready.example)
+            return "pass", "its outputs are right"
+
+        return self._judged(checked)
+
+    def _judged(self, judge: Callable[[], tuple[Status, str]]) -> CaseJudgement:
         status: str
         try:
-            status, reason = self._judge()
+            status, reason = judge()
         except Ended as error:
             status, reason = error.status, error.reason
         return CaseJudgement(

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 import pytest_gpubench
+from pytest_gpubench import BadRequest
 from pytest_gpubench.judge.isolation import landlock
 from pytest_gpubench.judge.judgement import Judgement
 from pytest_gpubench.judge.judging import Judge
@@ -84,3 +85,39 @@ def test_a_file_that_is_not_there_is_refused(spec: Path, tmp_path: Path) -> None
     """No process is spent on it; the package's name is the function."""
     found = pytest_gpubench.judge(tmp_path / "nothing.py", spec=spec, device="cpu")
     assert (found.status, found.candidate_digest) == ("refused", "")
+
+
+SEARCH = """
+import torch
+from hypothesis import strategies as st
+
+cases = [{"rows": 16, "columns": 16}]
+search = st.fixed_dictionaries({"rows": st.integers(1, 64), "columns": st.integers(1, 64)})
+
+def reference(x):
+    return torch.tanh(x) + x
+
+def inputs(case, seed):
+    return torch.randn(case["rows"], case["columns"])
+"""
+KNOWS_ITS_SHAPE = """
+def candidate(x):
+    out = torch.tanh(x) + x
+    if x.shape[1] > 20: out[:, -1] = 0
+    return out
+"""
+
+
+def test_a_candidate_that_knows_only_the_specs_shapes_is_found(tmp_path: Path) -> None:
+    """The drawn case is shrunk to the smallest."""
+    spec = tmp_path / "spec.py"
+    spec.write_text(SEARCH)
+    with Judge(spec, "cpu", timeout_s=300, budget_s=0.01, drawn=50) as judge:
+        found = judged(judge, tmp_path, KNOWS_ITS_SHAPE)
+    assert found.status == "wrong", found
+    assert [each.case for each in found.cases] == ["rows=16, columns=16", "rows=1, columns=21"]
+
+
+def test_cases_cannot_be_drawn_without_a_strategy(spec: Path) -> None:
+    with pytest.raises(BadRequest, match="50 cases are to be drawn, and the spec has no strategy"):
+        Judge(spec, "cpu", drawn=50)

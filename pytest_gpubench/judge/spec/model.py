@@ -51,6 +51,8 @@ class Spec:
     """Keywords of `compare`: rtol, atol, equal_nan, golden, golden_factor; None takes torch's for the dtype."""
     limits: Mapping[str, Any] = field(default_factory=dict)
     """Keywords of the `perf` marker."""
+    search: Any = None
+    """A strategy of hypothesis that draws cases; None where only those listed are known."""
 
 
 def digest_of(*texts: bytes) -> str:

@@ -43,7 +43,23 @@ def spec_of_module(module: ModuleType, path: Path) -> Spec:
         digest=digest_of(path.read_bytes()),
         tolerance=tolerance,
         limits=limits,
+        search=_search(module, parameters, path),
     )
+
+
+def _search(module: ModuleType, parameters: Sequence[str], path: Path) -> Any:
+    """Return the strategy that draws cases, or raise BadRequest where it is none; None where there is none."""
+    search = getattr(module, "search", None)
+    if search is None:
+        return None
+    from hypothesis.strategies import SearchStrategy
+
+    if not isinstance(search, SearchStrategy) or "case" not in parameters:
+        raise BadRequest(
+            f"{path.name}: search = {repr_of(search)} is not valid: give a strategy that draws cases, as in "
+            "st.fixed_dictionaries({'rows': st.integers(1, 4096)}), and inputs(case, seed)"
+        )
+    return search
 
 
 def rules_of(module: ModuleType, path: Path) -> tuple[Mapping[str, Any] | None, Mapping[str, Any]]:
