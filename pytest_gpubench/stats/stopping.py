@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pytest_gpubench.stats.summary import median_interval
+from pytest_gpubench.stats.summary import median_interval, quartiles
 
 CONFIDENCE_ALPHA = 0.05
 """The interval that `precision` is about is the 95 % one."""
@@ -18,6 +18,8 @@ MAX_REPS = 10_000
 LEAST_REPS = 12
 """Taken even where `budget_s` is too short for them: the fewest that decide a limit at alpha 0.001, at a first look."""
 MAX_GROWTH = 2.0
+HELD_UP = 3.0
+"""Reps whose third quartile is so many times the first are held up by others, as by busy processes on one core."""
 MAX_TICK_US = 0.1
 """Readings further apart than this are not neighbouring ticks: CUPTI's clock ticks every 32 ns on an H200."""
 
@@ -55,7 +57,7 @@ def next_batch(budget: Budget, samples_us: Sequence[float], decided: bool) -> in
     taken = len(samples_us)
     if budget.reps is not None:
         return max(0, budget.reps - taken)
-    worth_s = budget.precision_time_s - budget.spent_s if decided else math.inf
+    worth_s = budget.precision_time_s - budget.spent_s if decided and not is_held_up(samples_us) else math.inf
     affordable = int(min(budget.left_s, worth_s) / budget.rep_cost_s)
     if taken < LEAST_REPS:  # a warm-up or a probe took them: they belong to the first batch
         worthwhile = min(max(MIN_REPS, int(FIRST_BATCH_S / budget.rep_cost_s)), MAX_FIRST_REPS)
@@ -84,6 +86,14 @@ def is_precise(samples_us: Sequence[float], precision: float) -> bool:
     if interval.width <= precision * (interval.low + interval.high) / 2:
         return True
     return is_tick_limited(samples_us)
+
+
+def is_held_up(samples_us: Sequence[float]) -> bool:
+    """Tell whether many reps waited for others, so that few of them say little."""
+    if len(samples_us) < LEAST_REPS:
+        return False
+    first, _, third = quartiles(samples_us)
+    return third > HELD_UP * first
 
 
 def is_tick_limited(samples_us: Sequence[float]) -> bool:

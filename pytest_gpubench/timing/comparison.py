@@ -9,6 +9,7 @@ from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.gpu.readings import NO_READING
 from pytest_gpubench.results.model import Timing
 from pytest_gpubench.stats.speedup import LOOKS, quads_of, round_orders
+from pytest_gpubench.stats.stopping import is_held_up
 from pytest_gpubench.timing.base import Call, Timer
 from pytest_gpubench.timing.measurement import Plan, summarise
 from pytest_gpubench.timing.pacing import Pacing
@@ -17,6 +18,9 @@ from pytest_gpubench.timing.sampling import Instrument, Sample
 from pytest_gpubench.timing.warmup import Warmth, warm_up
 
 __tracebackhide__ = True
+
+PATIENCE = 5
+"""So many times the time for an undecided limit is spent where calls are held up by others."""
 
 Decided = Callable[[Interleaved, tuple[int, ...]], bool]
 """Told the rounds so far and the planned looks, one of which has as many rounds; returns whether all is decided."""
@@ -74,7 +78,7 @@ def _take_looks(
     timer, arms = instrument.timer, make_arms(match, warmths, instrument.pacing)
     tick_us = timer.tick_us if match.reference else 0.0
     taken = Interleaved({name: Sample() for name in match.calls}, tick_us, random.Random(match.seed))
-    deadline_s = timer.clock_s() + plan.max_time_s
+    deadline_s, is_patient = timer.clock_s() + plan.max_time_s, False
     looks: tuple[int, ...] = ()
     following = next_look(match, plan, 0, 0.0, plan.max_time_s)
     while following is not None:
@@ -83,6 +87,8 @@ def _take_looks(
         take_rounds(instrument, arms, orders, taken, deadline_s - began_s, match.interleave)
         ended_s = timer.clock_s()
         looks = (*looks, following)
+        if not is_patient and any(is_held_up(each.samples_us) for each in taken.samples.values()):
+            deadline_s, is_patient = deadline_s + (PATIENCE - 1) * plan.max_time_s, True
         following = next_look(match, plan, looks[-1], (ended_s - began_s) / len(orders), deadline_s - ended_s)
         if decided(taken, looks if following is None else (*looks, following)):
             break

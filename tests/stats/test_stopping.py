@@ -18,6 +18,7 @@ from pytest_gpubench.stats.stopping import (
     MIN_REPS,
     Budget,
     growth,
+    is_held_up,
     is_precise,
     is_tick_limited,
     next_batch,
@@ -328,3 +329,25 @@ def test_the_precision_asked_for_is_reached() -> None:
     assert interval.width <= 0.003 * statistics.median(samples)
     assert 450 < len(samples) < 2_000
     assert len(batches) < 12
+
+
+@pytest.mark.parametrize(
+    ("samples_us", "held_up"),
+    [
+        ([1.0] * 11, False),  # too few
+        ([1.0] * 12, False),
+        ([1.0] * 9 + [8.0] * 3, False),
+        ([1.0] * 8 + [8.0] * 4, True),
+        ([1.0] * 6 + [1.4] * 6, False),
+        ([8.0] * 12, False),
+    ],
+)
+def test_reps_that_others_hold_up(samples_us: list[float], held_up: bool) -> None:
+    assert is_held_up(samples_us) is held_up
+
+
+def test_reps_that_are_held_up_are_worth_the_time_of_a_limit() -> None:
+    """Precision alone would have ended it; the median of a few of them says nothing."""
+    for samples_us, more in (([1.0] * 6 + [8.0] * 10, True), ([1.0] * 15 + [8.0], False)):
+        budget = Budget(None, 0.005, 1.0, 0.01, spent_s=0.2, taken=16, precision_time_s=0.1)
+        assert (next_batch(budget, samples_us, decided=True) > 0) is more

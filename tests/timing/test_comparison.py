@@ -165,6 +165,14 @@ def test_the_plan_ends_with_the_time(clock: Clock, rounds_of_time: float, looks:
     assert len(taken.rounds) == looks[-1]
 
 
+def test_calls_that_others_hold_up_have_five_times_as_long(clock: Clock) -> None:
+    judge = Judge()
+    held_up = ArmsTimer(clock, lambda name, number: rep(1000.0 if number % 2 else 100.0))
+    taken, _ = compared(held_up, plan(max_time_s=8.1 * ROUND_S), judge=judge)
+    assert judge.rounds == [6, 9, 12, 16, 21, 28, 37, 40]
+    assert len(taken.rounds) == 40
+
+
 @given(st.floats(0, 400), st.sampled_from([0.0, 0.5, 5.0]))
 def test_looks_spend_alpha_as_they_were_told_to(rounds_of_time: float, unsteady: float) -> None:
     """Each look's rank is that of the plan that was carried out, whatever was still planned at the time."""
