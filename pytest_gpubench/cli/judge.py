@@ -16,6 +16,8 @@ from pytest_gpubench.results.files import write_text
 if TYPE_CHECKING:
     from pytest_gpubench.judge.judgement import Judgement
 
+MOST_AHEAD = 8
+"""A process takes some seconds to warm up, and 0.5 GiB of the GPU; a judgement takes a second."""
 PROMISE = """
 A candidate runs in a process of its own, which never holds the reference, its outputs, the limits or the seeds. It is
 given the values of its inputs when a call has been announced, and outputs are compared in the referee's process. Times
@@ -86,7 +88,7 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.budget,
         arguments.lock_folder,
         drawn=arguments.search,
-        ahead=min(4, 1 + (os.cpu_count() or 1) // 4) if arguments.jsonl else 0,
+        ahead=min(MOST_AHEAD, max(1, (os.cpu_count() or 1) // 2)) if arguments.jsonl else 0,
     ) as judge:
         if arguments.jsonl:
             passed = [_show_line(judge(each)) for each in _candidates()]

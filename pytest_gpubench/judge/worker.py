@@ -7,8 +7,6 @@ import gc
 import os
 import pickle
 import socket
-import sys
-import tempfile
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -244,8 +242,3 @@ def _failed(stage: str, error: BaseException) -> Reply:
         text = text or "its text cannot be read"
     name = "BadRequest" if refused else type(error).__name__[:100]
     return Reply(kind="failed", stage=stage, error=name, text=text, trace=trace)
-
-
-if __name__ == "__main__":
-    tempfile.tempdir = None
-    main(int(sys.argv[1]), sys.argv[2])
