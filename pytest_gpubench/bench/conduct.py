@@ -30,7 +30,8 @@ class Conduct:
     looked: bool = False
 
     def __post_init__(self) -> None:
-        self.inputs = self.agreement.snapshot(*self.agreement.fresh())
+        if self.agreement.arguments.setup is None:
+            self.inputs = self.agreement.snapshot(*self.agreement.fresh())
 
     def before_call(self) -> None:
         """Note the switches where `setup` may have set them."""

@@ -66,7 +66,6 @@ class OutputRecorder:
             prepared = call.prepare()
             if self.conduct is not None:
                 self.conduct.before_call()
-
             inputs = self._inputs_of_gradients(name)
 
             def keep(output: object) -> object:

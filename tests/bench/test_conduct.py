@@ -165,3 +165,14 @@ def test_views_of_one_input_are_no_loan() -> None:
     rounds = Rounds({"torch": lambda x: x[:2], "a": lambda x: x[:2], "b": lambda x: x[1:2]}, torch.ones(3))
     rounds.recorder.minds_sharing = True
     rounds.take(2)
+
+
+def test_setup_is_not_called_for_a_look() -> None:
+    calls: list[int] = []
+
+    def setup() -> tuple[torch.Tensor]:
+        calls.append(1)
+        return (torch.ones(3),)
+
+    Rounds({"torch": double}, setup=setup).take(3).check()
+    assert len(calls) == 6
