@@ -101,6 +101,8 @@ class Agreement:
     """Remarks on the functions."""
     other_seed: int = field(default_factory=lambda: secrets.randbits(31))
     """The seed of the random numbers that calls draw while values are varied: nobody can know it beforehand."""
+    known: list[Snapshot] = field(default_factory=list)
+    """The inputs as they were before the first call, if each call is given the same."""
 
     def __post_init__(self) -> None:
         if self.golden is not None and self.golden != "float64" and not callable(self.golden):
@@ -191,16 +193,20 @@ class Agreement:
                 # an output of a timed call may be a copy, which has no gradient
                 gradients = self._gradients(outputs, args, kwargs, expected.outputs) if expected.gradients else {}
                 return Ran(outputs, gradients)
-        before = self.snapshot(args, kwargs)
+        before = self.inputs_as_given()
         outputs = self.golden(*args, **kwargs)
         self.refuse_overwriting("golden=", before)
         if all(leaf is None for _, leaf in flatten(outputs)):
             raise BadRequest("golden= returns no output: let it return what the reference does, more precisely")
         return Ran(outputs, {})
 
-    def snapshot(self, args: tuple[object, ...], kwargs: dict[str, object]) -> "Snapshot | None":
-        """Return what the arguments hold; None where each call gets its own."""
-        return snapshot(args, kwargs) if self.arguments.setup is None else None
+    def inputs_as_given(self) -> Snapshot | None:
+        """Return what the arguments hold while they are not varied; None where each call gets its own."""
+        if self.arguments.setup is not None or self.variation.way != "as given":
+            return None
+        if not self.known:
+            self.known.append(snapshot(self.arguments.args, self.arguments.kwargs))
+        return self.known[0]
 
     def refuse_overwriting(self, who: str, before: "Snapshot | None") -> None:
         """Raise UnfairComparison naming the inputs that are not what they were."""
@@ -213,7 +219,7 @@ class Agreement:
     def _run(self, function: Function, who: str, expected: Ran | None = None) -> Ran:
         """Run a function; a candidate, for which outputs are expected, in memory poisoned at the last moment."""
         args, kwargs = self.fresh()
-        before, switches = self.snapshot(args, kwargs), readings()
+        before, switches = self.inputs_as_given(), readings()
         if expected is not None:
             poison_free_memory(expected.outputs, self.device)
         try:

@@ -30,8 +30,7 @@ class Conduct:
     looked: bool = False
 
     def __post_init__(self) -> None:
-        if self.agreement.arguments.setup is None:
-            self.inputs = self.agreement.snapshot(*self.agreement.fresh())
+        self.inputs = self.agreement.inputs_as_given()
 
     def before_call(self) -> None:
         """Note the switches where `setup` may have set them."""

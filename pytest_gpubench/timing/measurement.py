@@ -29,7 +29,7 @@ IMPRECISE = 2.0
 OVERLAP = 1.005
 """The sum of the records over their union from which on kernels are said to overlap."""
 
-IDLE_GAP_US = 25.0
+IDLE_GAP_US = 50.0
 """The mean gap between two kernels from which on the GPU waits for more than a launch, which takes the host 5 to 10."""
 
 
