@@ -2,6 +2,7 @@
 
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -111,12 +112,14 @@ def what_was_learnt(saved: list[Path], settings: Settings) -> list[str]:
     from pytest_gpubench.results.baseline import Baseline
     from pytest_gpubench.results.sessions import count_sessions
     from pytest_gpubench.results.store import read_run
+    from pytest_gpubench.stats.process_spread import shrunk
 
     lines = []
     for path in saved:
         run = read_run(path)
         sessions, spread = count_sessions(run), Baseline([(run.name, run)]).spreads["time"]
-        least = spread.decidable(settings.alpha / 2, sessions)
+        usual = shrunk(replace(spread, freedom=sessions - 1), spread)  # of a test as most are
+        least = usual.decidable(settings.alpha / 2, sessions)
         lines.append(
             f"{path} has {count(sessions, 'session')}: times differ by {format_share(spread.std)} from process to "
             f"process, so a tolerance of {format_share(least)} or more can be decided"

@@ -19,12 +19,14 @@ from pytest_gpubench.stats.summary import Interval
 
 LEAST_STD = 0.0005
 """Sessions that agree better by chance, or by the ticks of a clock, say nothing more."""
-PRIOR_FREEDOM = range(1, 21)
-"""A suite counts as so many further sessions of a test: those of its other tests, at most, as one may differ from all.
+LEAST_FREEDOM = 5
+"""What is known of GPUs fills a test's own degrees of freedom up to so many, and counts as one at least.
 
-What is known of GPUs counts as one: a test alone in its suite that differs by 0.8 % and not by 0.3 % then fails at the
-tolerance 0.13 % of the time, and 0.4 % where its own sessions counted for the suite too.
+A test alone in its suite, with five sessions that differ by 0.8 % and not by 0.3 %, then fails at the tolerance 0.13 %
+of the time; it was 0.4 % where its own sessions counted for the suite too.
 """
+MOST_PRIOR_FREEDOM = 20
+"""A suite counts as so many further sessions of a test, at most: one may differ from all others."""
 POWER = 0.9
 """The chance with which a decidable change is decided."""
 
@@ -51,9 +53,9 @@ class ProcessSpread:
         return self.std * math.sqrt(1 / old + 1 / new)
 
 
-UNKNOWN_TIME = ProcessSpread(0.003, PRIOR_FREEDOM[-1])
+UNKNOWN_TIME = ProcessSpread(0.003, MOST_PRIOR_FREEDOM)
 """The spread of a time where nothing was saved twice."""
-UNKNOWN_SPEEDUP = ProcessSpread(0.003 * math.sqrt(2), PRIOR_FREEDOM[-1])
+UNKNOWN_SPEEDUP = ProcessSpread(0.003 * math.sqrt(2), MOST_PRIOR_FREEDOM)
 """The spread of a speedup: both of its arms differ."""
 
 
@@ -76,8 +78,9 @@ def spread_of_suite(tests: Sequence[ProcessSpread], unknown: ProcessSpread) -> P
     logs = [_unbiased_log(test) for test in (*tests, unknown)]
     by_chance = statistics.fmean(_trigamma(test.freedom / 2) for test in tests) * len(tests) / len(logs)
     between = statistics.variance(logs) - by_chance
-    others = sum(test.freedom for test in tests) - max(test.freedom for test in tests)
-    known = max(PRIOR_FREEDOM[0], min(PRIOR_FREEDOM[-1], others))
+    own = max(test.freedom for test in tests)
+    others = sum(test.freedom for test in tests) - own
+    known = max(1, LEAST_FREEDOM - own, min(MOST_PRIOR_FREEDOM, others))
     freedom = max((each for each in range(1, known + 1) if _trigamma(each / 2) >= between), default=1)
     variance = math.exp(statistics.fmean(logs) + _log_bias(freedom))
     return ProcessSpread(math.sqrt(variance), freedom)

@@ -63,6 +63,8 @@ def test_sessions_have_workers_of_their_own(bench_run: BenchRun) -> None:
     run = saved_run()
     assert count_sessions(run) == 2
     assert [record.worker for record in (*run.earlier, *run.records)] == ["gw0", "gw0"]
+    options = ("--gpu-bench-compare=main", "--gpu-bench-compare-fail=median:0.1%", "--gpu-bench-sessions=2", "-n1")
+    bench_run(COUNTED, *options).stdout.fnmatch_lines(["*reps in each of 2 and 2 sessions*"])
 
 
 def test_a_session_that_cannot_be_taken_fails_the_run_and_loses_nothing(bench_run: BenchRun) -> None:

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from pytest_gpubench.stats.process_spread import (
+    LEAST_FREEDOM,
     LEAST_STD,
-    PRIOR_FREEDOM,
+    MOST_PRIOR_FREEDOM,
     UNKNOWN_TIME,
     ProcessSpread,
     change_across,
@@ -46,15 +47,16 @@ def test_a_suite_of_tests_alike_is_known_well_and_a_mixed_one_is_not(std: float)
     alike = [spread_of(list(each)) for each in std * rng.standard_normal((200, 5))]
     mixed = [spread_of(list(std * 3 ** (place % 3) * each)) for place, each in enumerate(rng.standard_normal((200, 5)))]
     found = spread_of_suite([each for each in alike if each], UNKNOWN_TIME)
-    assert found.freedom >= PRIOR_FREEDOM[-1] / 2
+    assert found.freedom >= MOST_PRIOR_FREEDOM / 2
     assert found.std == pytest.approx(std, rel=0.1)
     assert spread_of_suite([each for each in mixed if each], UNKNOWN_TIME).freedom <= 4
 
 
 def test_a_small_suite_counts_no_more_than_the_sessions_of_the_others() -> None:
-    assert spread_of_suite([ProcessSpread(0.003, 4)], UNKNOWN_TIME).freedom == PRIOR_FREEDOM[0]
+    for own, freedom in ((1, LEAST_FREEDOM - 1), (4, 1), (9, 1)):
+        assert spread_of_suite([ProcessSpread(0.003, own)], UNKNOWN_TIME).freedom == freedom
     assert spread_of_suite([ProcessSpread(0.003, 4)] * 3, UNKNOWN_TIME).freedom == 8
-    assert spread_of_suite([ProcessSpread(0.003, 4)] * 50, UNKNOWN_TIME).freedom == PRIOR_FREEDOM[-1]
+    assert spread_of_suite([ProcessSpread(0.003, 4)] * 50, UNKNOWN_TIME).freedom == MOST_PRIOR_FREEDOM
 
 
 def test_a_test_is_shrunk_towards_its_suite() -> None:
