@@ -358,7 +358,7 @@ def _in_fresh_process(
 ) -> list[Measurement]:
     """Return what a fresh process measures for a FAIL; empty where there is no need for one, or none could."""
     is_enforced_fail = held.outcome is Outcome.FAIL and is_enforced(request.settings, request.device)
-    if not is_enforced_fail or test.fresh is None or request.settings.timer == "scripted":
+    if not is_enforced_fail or test.fresh is None:
         return []
     say("measuring a FAIL again in a fresh process")
     record = test.fresh()

@@ -195,7 +195,6 @@ def test_where_no_fresh_process_can_the_same_one_measures_again(fresh: TestRecor
     ("first_us", "settings"),
     [
         (10.5, WALL),  # at the limit: INCONCLUSIVE
-        (11.0, SETTINGS),  # scripted samples are the same in every process
         (11.0, replace(WALL, device="auto")),  # not enforced
     ],
 )

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from pytest_gpubench.results.model import TestRecord
     from pytest_gpubench.running_test import CurrentTest
 
+SAME_IN_EVERY_PROCESS = ("scripted",)
+"""Timers whose samples a fresh process cannot confirm."""
+
 
 class Lifecycle:
     """The hooks around a test: they give the fixture its `CurrentTest`, and the test's report what was measured."""
@@ -192,7 +195,8 @@ class Lifecycle:
             source=source_hash(getattr(item, "obj", None)),
         )
         test.past = functools.cache(lambda facts: self.compared.past_of(test, facts))
-        test.fresh = functools.cache(lambda: self.confirmation.measure(item.nodeid))
+        if test.settings.timer not in SAME_IN_EVERY_PROCESS:
+            test.fresh = functools.cache(lambda: self.confirmation.measure(item.nodeid))
         return test
 
     def _settings(self, marks: MergedMarks) -> Settings:

@@ -1,4 +1,4 @@
-"""A FAIL against a saved run, confirmed or not by a fresh process that takes over the GPUs."""
+"""A FAIL against a saved run, confirmed or not by a fresh process."""
 
 from pathlib import Path
 
@@ -6,49 +6,41 @@ import pytest
 
 from tests.plugin.conftest import BenchRun
 
-SLEEPS = """
-import os, time
+SPEEDS = """
+import os
 from pathlib import Path
 
-def sleep(): time.sleep(float(Path(f"sleep-{os.environ.get('FRESH', 'here')}").read_text()))
+@scripted([float(Path(os.environ.get("FRESH", "here")).read_text())] * 20)
+def candidate(): return 0
 
 @pytest.mark.parametrize("case", ["a::b", "[c]"])
 def test_it(gpu_bench, case):
     with open("ran", "a") as ran:
         print(case, file=ran)
-    gpu_bench.measure(sleep, reps=12)
+    gpu_bench(candidate)
 """
 CONFTEST = """
 import os
 if "PYTEST_GPUBENCH_SESSION" in os.environ:
     os.environ["FRESH"] = "fresh"
 """
+COMPARED = ("--gpu-bench-compare=main", "--gpu-bench-compare-fail=median:5%", "--gpu-bench-missing-baseline=ignore")
 
 
-@pytest.mark.parametrize(
-    ("fresh_s", "outcome", "workers"),
-    [(0.05, "failed", ()), (0.001, "passed", ()), pytest.param(0.001, "passed", ("-n1",), marks=pytest.mark.slow)],
-)
+@pytest.mark.parametrize(("fresh_us", "outcome"), [(12, "failed"), (10, "passed")])
 def test_a_fail_is_one_in_a_fresh_process_too(
-    bench_run: BenchRun, fresh_s: float, outcome: str, workers: tuple[str, ...]
+    bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch, fresh_us: float, outcome: str
 ) -> None:
-    """The fresh process runs the failed test alone."""
+    """The fresh process runs the failed test alone. Here scripted samples stand for times, and differ."""
+    monkeypatch.setattr("pytest_gpubench.plugin.lifecycle.SAME_IN_EVERY_PROCESS", ())
     Path("conftest.py").write_text(CONFTEST)
-    Path("sleep-here").write_text("0.001")
-    options = ("--gpu-bench-device=cpu", "--gpu-bench-cache=hot")
-    bench_run(SLEEPS, "--gpu-bench-save=main", *options, "-k", "[c]", timer="wall").assert_outcomes(
-        passed=1, deselected=1
-    )
-    Path("sleep-here").write_text("0.05")
-    Path("sleep-fresh").write_text(str(fresh_s))
+    Path("here").write_text("10")
+    bench_run(SPEEDS, "--gpu-bench-save=main", "-k", "[c]").assert_outcomes(passed=1, deselected=1)
+    Path("here").write_text("11")
+    Path("fresh").write_text(str(fresh_us))
     Path("ran").unlink()
-    compared = (
-        "--gpu-bench-compare=main",
-        "--gpu-bench-compare-fail=median:900%",
-        "--gpu-bench-missing-baseline=ignore",
-    )
-    result = bench_run(SLEEPS, *options, *compared, *workers, timer="wall")
+    result = bench_run(SPEEDS, *COMPARED)
     result.assert_outcomes(**{outcome: 1, "passed": 1 + (outcome == "passed")})
-    told = "*; confirmed in a fresh process" if outcome == "failed" else "*measured a second time, in a fresh process*"
+    told = "*12.00 us against 10.00 us*; confirmed in a fresh process" if fresh_us == 12 else "*in a fresh process, as*"
     result.stdout.fnmatch_lines([told])
     assert Path("ran").read_text().splitlines() == ["a::b", "[c]", "[c]"]
