@@ -36,6 +36,8 @@ LIMIT_TIME_S = 1.0
 """The longest time for the reps of a measurement with an undecided limit, by default."""
 PRECISION_TIME_S = 0.1
 """The longest time for reps that precision alone asks for: about what Triton's do_bench takes for a number."""
+HELD_UP_TIME_S = 5.0
+"""The longest time for reps that are held up by others, as on a busy host, by default."""
 LOCK_FOLDER_NAME = "pytest-gpubench-locks"
 LISTED_TESTS = "PYTEST_GPUBENCH_TESTS"
 """The variable that names a file with the node ids, as JSON, of the only tests to run."""
@@ -141,7 +143,7 @@ class Settings:
     budget_s: float | None = setting(
         None,
         f"stop taking reps after so many seconds (12 are taken anyhow); unset, {LIMIT_TIME_S:g} where a limit is "
-        f"undecided, else {PRECISION_TIME_S:g}",
+        f"undecided, up to {HELD_UP_TIME_S:g} where busy processes hold up the calls, else {PRECISION_TIME_S:g}",
         positive,
         "SECONDS",
         in_marker=True,

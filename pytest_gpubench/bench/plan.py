@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pytest_gpubench.errors import ProfilerBusy
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.results.model import Timing
-from pytest_gpubench.settings import LIMIT_TIME_S, PRECISION_TIME_S, Settings
+from pytest_gpubench.settings import HELD_UP_TIME_S, LIMIT_TIME_S, PRECISION_TIME_S, Settings
 from pytest_gpubench.timing.measurement import Plan
 
 __tracebackhide__ = True
@@ -29,7 +29,8 @@ def plan_of(settings: Settings) -> Plan:
     """Return how many reps to take, and in how much time."""
     limit_time_s = settings.budget_s or LIMIT_TIME_S
     precision_time_s = settings.budget_s or PRECISION_TIME_S
-    return Plan(settings.cache, settings.reps, settings.warmup, settings.precision, limit_time_s, precision_time_s)
+    times_s = (limit_time_s, precision_time_s, settings.budget_s or HELD_UP_TIME_S)
+    return Plan(settings.cache, settings.reps, settings.warmup, settings.precision, *times_s)
 
 
 def drawn_seed(timer: str) -> int:

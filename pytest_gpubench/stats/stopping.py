@@ -20,6 +20,8 @@ LEAST_REPS = 12
 MAX_GROWTH = 2.0
 HELD_UP = 3.0
 """Reps whose third quartile is so many times the first are held up by others, as by busy processes on one core."""
+HELD_UP_REPS = 40
+"""So many of them have an interval of the first quartile, too."""
 MAX_TICK_US = 0.1
 """Readings further apart than this are not neighbouring ticks: CUPTI's clock ticks every 32 ns on an H200."""
 
@@ -38,6 +40,8 @@ class Budget:
     """The reps that were paid for with `spent_s`."""
     precision_time_s: float = math.inf
     """The time after which precision alone is worth no more reps."""
+    held_up_time_s: float = 0.0
+    """The time instead of `max_time_s`, where it is longer, for reps that are held up by others."""
 
     @property
     def left_s(self) -> float:
@@ -57,8 +61,11 @@ def next_batch(budget: Budget, samples_us: Sequence[float], decided: bool) -> in
     taken = len(samples_us)
     if budget.reps is not None:
         return max(0, budget.reps - taken)
-    worth_s = budget.precision_time_s - budget.spent_s if decided and not is_held_up(samples_us) else math.inf
-    affordable = int(min(budget.left_s, worth_s) / budget.rep_cost_s)
+    held_up = is_held_up(samples_us)
+    is_enough = decided and not (held_up and taken < HELD_UP_REPS)
+    worth_s = budget.precision_time_s - budget.spent_s if is_enough else math.inf
+    left_s = max(budget.left_s, budget.held_up_time_s - budget.spent_s) if held_up else budget.left_s
+    affordable = int(min(left_s, worth_s) / budget.rep_cost_s)
     if taken < LEAST_REPS:  # a warm-up or a probe took them: they belong to the first batch
         worthwhile = min(max(MIN_REPS, int(FIRST_BATCH_S / budget.rep_cost_s)), MAX_FIRST_REPS)
         return max(min(worthwhile - taken, affordable), LEAST_REPS - taken)

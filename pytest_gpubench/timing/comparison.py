@@ -19,9 +19,6 @@ from pytest_gpubench.timing.warmup import Warmth, warm_up
 
 __tracebackhide__ = True
 
-PATIENCE = 5
-"""So many times the time for an undecided limit is spent where calls are held up by others."""
-
 Decided = Callable[[Interleaved, tuple[int, ...]], bool]
 """Told the rounds so far and the planned looks, one of which has as many rounds; returns whether all is decided."""
 
@@ -78,7 +75,7 @@ def _take_looks(
     timer, arms = instrument.timer, make_arms(match, warmths, instrument.pacing)
     tick_us = timer.tick_us if match.reference else 0.0
     taken = Interleaved({name: Sample() for name in match.calls}, tick_us, random.Random(match.seed))
-    deadline_s, is_patient = timer.clock_s() + plan.max_time_s, False
+    started_s, deadline_s = timer.clock_s(), timer.clock_s() + plan.max_time_s
     looks: tuple[int, ...] = ()
     following = next_look(match, plan, 0, 0.0, plan.max_time_s)
     while following is not None:
@@ -87,8 +84,8 @@ def _take_looks(
         take_rounds(instrument, arms, orders, taken, deadline_s - began_s, match.interleave)
         ended_s = timer.clock_s()
         looks = (*looks, following)
-        if not is_patient and any(is_held_up(each.samples_us) for each in taken.samples.values()):
-            deadline_s, is_patient = deadline_s + (PATIENCE - 1) * plan.max_time_s, True
+        if any(is_held_up(each.samples_us) for each in taken.samples.values()):
+            deadline_s = max(deadline_s, started_s + plan.held_up_time_s)
         following = next_look(match, plan, looks[-1], (ended_s - began_s) / len(orders), deadline_s - ended_s)
         if decided(taken, looks if following is None else (*looks, following)):
             break

@@ -44,6 +44,8 @@ class Plan:
     max_time_s: float
     precision_time_s: float = math.inf
     """The time after which precision alone is worth no more reps."""
+    held_up_time_s: float = 0.0
+    """The time instead of `max_time_s`, where it is longer, for calls that are held up by others."""
 
 
 def measure(
@@ -61,7 +63,12 @@ def measure(
     warmth = warm_up(instrument, device, call, plan.warmup)
     say(f"{call.label}: measuring")
     budget = Budget(
-        plan.reps, plan.precision, plan.max_time_s, warmth.rep_cost_s, precision_time_s=plan.precision_time_s
+        plan.reps,
+        plan.precision,
+        plan.max_time_s,
+        warmth.rep_cost_s,
+        precision_time_s=plan.precision_time_s,
+        held_up_time_s=plan.held_up_time_s,
     )
 
     def look(sample: Sample) -> bool:

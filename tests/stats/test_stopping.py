@@ -346,8 +346,19 @@ def test_reps_that_others_hold_up(samples_us: list[float], held_up: bool) -> Non
     assert is_held_up(samples_us) is held_up
 
 
-def test_reps_that_are_held_up_are_worth_the_time_of_a_limit() -> None:
-    """Precision alone would have ended it; the median of a few of them says nothing."""
-    for samples_us, more in (([1.0] * 6 + [8.0] * 10, True), ([1.0] * 15 + [8.0], False)):
-        budget = Budget(None, 0.005, 1.0, 0.01, spent_s=0.2, taken=16, precision_time_s=0.1)
-        assert (next_batch(budget, samples_us, decided=True) > 0) is more
+@pytest.mark.parametrize(
+    ("held_up", "decided", "reps", "spent_s", "more"),
+    [
+        (True, True, 16, 1.2, True),
+        (True, True, 16, 4.9, False),
+        (True, True, 40, 1.2, False),  # precision alone is worth no more than a few
+        (True, False, 40, 1.2, True),
+        (True, False, 40, 4.9, False),
+        (False, True, 16, 0.2, False),
+        (False, False, 16, 1.2, False),
+    ],
+)
+def test_reps_that_are_held_up_have_longer(held_up: bool, decided: bool, reps: int, spent_s: float, more: bool) -> None:
+    samples_us = [1.0, 8.0 if held_up else 1.2] * (reps // 2)
+    spent = Budget(None, 0.005, 1.0, 0.01, spent_s, reps, precision_time_s=0.1, held_up_time_s=5.0)
+    assert (next_batch(spent, samples_us, decided) > 0) is more
