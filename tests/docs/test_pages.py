@@ -89,6 +89,13 @@ def test_every_link_leads_somewhere(path: Path) -> None:
         assert not anchor or anchor in anchors(there.read_text(encoding="utf-8")), target
 
 
+def test_what_was_tried_is_in_files_that_exist() -> None:
+    named = re.findall(r"`(?:tests/\w+/)?(\w+\.py)`", TEXTS["judging"].split("## What was tried")[1])
+    there = {path.name for path in README.with_name("tests").rglob("*.py")}
+    assert named
+    assert set(named) <= there
+
+
 @pytest.mark.parametrize("page", TEXTS)
 def test_prose_is_wrapped(page: str) -> None:
     prose = FENCED.sub("", TEXTS[page])

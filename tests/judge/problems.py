@@ -4,6 +4,11 @@ import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from pytest_gpubench.judge.judgement import Judgement
+from pytest_gpubench.judge.judging import Judge
+from pytest_gpubench.judge.spec import read_spec
+from pytest_gpubench.limits import Limits
+
 TEXT = '''import torch
 import torch.nn as nn
 
@@ -60,6 +65,13 @@ class Problem:
         spec.write_text(text)
         candidate.write_text(text.replace("Model", "ModelNew"))
         return spec, candidate
+
+
+def judge_by(judge: Judge, spec: Path, candidate: Path) -> Judgement:
+    """Return the judgement of a candidate by another spec than the judge was made with, in its warm processes."""
+    judge.spec, judge._cases = read_spec(spec), ()
+    judge.rules = replace(judge.rules, limits=Limits(**judge.spec.limits))
+    return judge(candidate)
 
 
 PROBLEMS = {

@@ -4,22 +4,20 @@ import base64
 import shutil
 import subprocess
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
 from pytest_gpubench.judge.judging import Judge
-from pytest_gpubench.judge.spec import read_spec
-from pytest_gpubench.limits import Limits
+from tests.judge.problems import judge_by
 from tests.on_gpu.judged_honest import HONEST
 from tests.on_gpu.judged_tricks import LAUNCHED_BY_THE_GPU, LIMIT, PARENT, SMOOTH, TRICKS, Trick
 
 
 @pytest.fixture(scope="module")
 def judge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judge]:
-    """Return a judge, whose spec each test replaces: the next process is warmed while one is judged."""
+    """Return a judge: the next processes are warmed while one is used."""
     spec = tmp_path_factory.mktemp("spec") / "spec.py"
     spec.write_text(SMOOTH)
     with Judge(spec, "cuda", timeout_s=20, budget_s=0.3, ahead=4) as judge:
@@ -28,11 +26,9 @@ def judge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judge]:
 
 def status_of(judge: Judge, folder: Path, trick: Trick, limit: float = LIMIT) -> str:
     """Return the status of a candidate, and why."""
-    judge.rules = replace(judge.rules, limits=Limits(min_speedup=limit))
-    (folder / "spec.py").write_text(trick.spec)
+    (folder / "spec.py").write_text(f"{trick.spec}\nlimits = {{'min_speedup': {limit}}}\n")
     (folder / "candidate.py").write_text(trick.text)
-    judge.spec = read_spec(folder / "spec.py")
-    found = judge(folder / "candidate.py")
+    found = judge_by(judge, folder / "spec.py", folder / "candidate.py")
     print(found.to_json())
     return f"{found.status}: {found.reason} {found.detail[-300:]}"
 
