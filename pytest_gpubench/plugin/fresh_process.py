@@ -87,7 +87,9 @@ def run_fresh(
     from pytest_gpubench.results.store import read_run
 
     results, log, listed = folder / "results.json", folder / "log", folder / "tests.json"
-    command = [*_pytest(), *map(str, config.invocation_params.args), "-o", f"cache_dir={folder / 'cache'}"]
+    command = [*_pytest(), *map(str, config.invocation_params.args)]
+    if config.pluginmanager.hasplugin("cacheprovider"):  # without it the key is unknown
+        command += ["-o", f"cache_dir={folder / 'cache'}"]
     variables = {RESULTS: str(results)}
     if tests:
         listed.write_text(json.dumps(list(tests)))

@@ -27,9 +27,12 @@ if "PYTEST_GPUBENCH_SESSION" in os.environ:
 COMPARED = ("--gpu-bench-compare=main", "--gpu-bench-compare-fail=median:5%", "--gpu-bench-missing-baseline=ignore")
 
 
-@pytest.mark.parametrize(("fresh_us", "outcome"), [(12, "failed"), (10, "passed")])
+@pytest.mark.parametrize(
+    ("fresh_us", "outcome", "options"),
+    [(12, "failed", ()), (10, "passed", ("-p", "no:cacheprovider", "-W", "error", "--strict-config", "-x"))],
+)
 def test_a_fail_is_one_in_a_fresh_process_too(
-    bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch, fresh_us: float, outcome: str
+    bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch, fresh_us: float, outcome: str, options: tuple[str, ...]
 ) -> None:
     """The fresh process runs the failed test alone. Here scripted samples stand for times, and differ."""
     monkeypatch.setattr("pytest_gpubench.plugin.lifecycle.SAME_IN_EVERY_PROCESS", ())
@@ -39,7 +42,7 @@ def test_a_fail_is_one_in_a_fresh_process_too(
     Path("here").write_text("11")
     Path("fresh").write_text(str(fresh_us))
     Path("ran").unlink()
-    result = bench_run(SPEEDS, *COMPARED)
+    result = bench_run(SPEEDS, *COMPARED, *options)
     result.assert_outcomes(**{outcome: 1, "passed": 1 + (outcome == "passed")})
     told = "*12.00 us against 10.00 us*; confirmed in a fresh process" if fresh_us == 12 else "*in a fresh process, as*"
     result.stdout.fnmatch_lines([told])

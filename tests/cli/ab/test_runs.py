@@ -46,6 +46,13 @@ def test_a_seed_that_is_given_stays(git: Git, fake: FakePytest) -> None:
     commit(git, {"us": "10"})
     call("main", "--rounds", "1", "--", "--hypothesis-seed=7")
     assert [word for word in fake.commands[0] if word.startswith("--hypothesis-seed")] == ["--hypothesis-seed=7"]
+    assert any(word.startswith("cache_dir=") for word in fake.commands[0])
+
+
+def test_without_its_cache_pytest_knows_no_place_for_it(git: Git, fake: FakePytest) -> None:
+    commit(git, {"us": "10"})
+    call("main", "--rounds", "1", "--", "-p", "no:cacheprovider")
+    assert not any(word.startswith("cache_dir=") for word in fake.commands[0])
 
 
 def test_setup_runs_once_in_each_worktree(git: Git, fake: FakePytest) -> None:
