@@ -20,7 +20,7 @@ from pytest_gpubench.timing.l2flush import make_flush
 from pytest_gpubench.timing.pacing import rest
 from pytest_gpubench.timing.sentinels import check_triton, sentinels_of
 from pytest_gpubench.timing.startup import begin_startup, wait_for_startup
-from pytest_gpubench.timing.tax import Laptimer, Taxes, untaxed
+from pytest_gpubench.timing.tax import Known, Laptimer, Taxes, untaxed
 from pytest_gpubench.timing.windows import FLUSHES, split_reps
 from pytest_gpubench.units import count
 
@@ -43,7 +43,7 @@ class ProfilerTimer(Timer):
         self.flush = make_flush(device, cache)
         self.flush_kernel = FLUSHES.get(cache)
         self.sentinels = sentinels_of(device)
-        self.taxes = Taxes(laptimer_on(device, cache), lambda: tracing_gap_us(device))
+        self.taxes = Taxes(Laptimer(EventsTimer(device, cache).session, tracing), known_taxes(device, cache))
 
     def session(self) -> "ProfilerSession":
         """Return a new profiler session; it starts when it is entered."""
@@ -155,16 +155,10 @@ def tracing() -> Iterator[None]:
         stop_profile(profile)
 
 
-def laptimer_on(device: Device, cache: str) -> Laptimer:
-    """Return what takes the laps that show the tracing tax."""
-    events = EventsTimer(device, cache)
-    return Laptimer(events.session, tracing)
-
-
 @memoise
-def tracing_gap_us(device: Device) -> float:
-    """Return what tracing adds between two kernels."""
-    return laptimer_on(device, "hot").gap_us(call_of("noop", sentinels_of(device).noop))
+def known_taxes(device: Device, cache: str) -> Known:
+    """Return the tracing taxes that this process knows, for more to be added."""
+    return []
 
 
 def read_records(profile: Any) -> list[Record]:

@@ -8,7 +8,7 @@ two such multiplies 617.7 and 598.5 us, one of nine elementwise kernels 710.1 an
 import statistics
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 
 from pytest_gpubench.errors import MeasurementError
@@ -23,17 +23,20 @@ LEAST_TAX = 0.005
 """A smaller share of the time is not taken off."""
 MOST_TAX = 0.1
 """A larger one is not believed: tracing has not been seen to cost more than 5 %."""
+GAP_US = 0.2
+"""What tracing adds between two kernels, which is in no record: 0.16 to 0.25 us on an H200."""
 LEAST_CALL_US = 20.0
 """The tax of a shorter call is less than the noise, and is not looked for."""
-MOST_REP_S = 0.1
+MOST_REP_S = 0.05
 """Nor is that of a call whose reps take longer, with all that is prepared for them: it would cost seconds."""
-LAP_S = 0.03
-LEAST_REPS, MOST_REPS = 3, 8
-"""The reps of a lap: as many as fit into its time."""
-ROUNDS = 3
-"""The rounds of reps in a session and outside: one shows whether there may be a tax, all of them how much."""
+LAP_S = 0.02
+LEAST_REPS, MOST_REPS = 2, 4
+"""The reps of the first laps, as many as fit into their time: they show whether twice as many more are worth it."""
 ALIKE = 0.03
 """Calls of the same kernels whose times differ by no more pay the same tax: it leaves their ratio alone."""
+
+Known = list[tuple[Counter[str], float, float]]
+"""The kernels, the traced time and the tax of each call that a process has looked at."""
 
 
 def untaxed(rep: Rep, tax: float) -> Rep:
@@ -56,33 +59,35 @@ class Laps:
         return statistics.median(self.inside_us) - statistics.median(self.outside_us)
 
     @property
-    def are_apart(self) -> bool:
-        """True if the middle halves do not overlap."""
-        return statistics.quantiles(self.inside_us, n=4)[0] > statistics.quantiles(self.outside_us, n=4)[-1]
+    def apart_us(self) -> float:
+        """The distance between the middle halves; negative where they overlap."""
+        return statistics.quantiles(self.inside_us, n=4)[0] - statistics.quantiles(self.outside_us, n=4)[-1]
 
 
 @dataclass(frozen=True)
 class Laptimer:
-    """Takes laps, in a session and outside in turn."""
+    """Takes laps, in a session and outside."""
 
     open_session: Callable[[], Session]
     """Opens a session of events."""
     tracing: Callable[[], AbstractContextManager[object]]
     """Opens a profiler, whose records are thrown away."""
 
-    def add_round(self, number: int, laps: Laps, call: Call, reps: int, idle_s: float) -> None:
-        """Take so many reps outside and inside, in turn first; raise MeasurementError where events cannot time them."""
-        for outside in (number % 2 == 0, number % 2 == 1):
-            with nullcontext() if outside else self.tracing():
-                times_us = self._times_us(call, reps, idle_s)
-            (laps.outside_us if outside else laps.inside_us).extend(times_us)
+    def take(self, call: Call, reps: int, idle_s: float, is_worth_more: Callable[[Laps], bool]) -> Laps:
+        """Return laps of so many reps outside and inside, and of twice as many more where the first are worth it.
 
-    def gap_us(self, noop: Call) -> float:
-        """Return what tracing adds between two kernels, which is in no record: the tax of one that does nothing."""
-        laps = Laps()
-        for number in range(ROUNDS):
-            self.add_round(number, laps, noop, MOST_REPS, 0.0)
-        return max(laps.added_us, 0.0)
+        Those outside are taken before and after the others, so that a drift is no tax. Raises MeasurementError where
+        events cannot time the call.
+        """
+        laps = Laps(outside_us=self._times_us(call, reps, idle_s))
+        with self.tracing():
+            laps.inside_us += self._times_us(call, reps, idle_s)
+            more = is_worth_more(laps)
+            if more:
+                laps.inside_us += self._times_us(call, 2 * reps, idle_s)
+        if more:
+            laps.outside_us += self._times_us(call, 2 * reps, idle_s)
+        return laps
 
     def _times_us(self, call: Call, reps: int, idle_s: float) -> list[float]:
         with collection_off(), self.open_session() as session:
@@ -99,11 +104,9 @@ class Taxes:
     """The taxes of a timer's calls, each learnt before its first timed rep."""
 
     laptimer: Laptimer
-    gap_us: Callable[[], float]
-    """Returns what tracing adds between two kernels."""
+    known: Known
+    """Those of calls before, of other timers too."""
     shares: dict[tuple[str, int], float] = field(default_factory=dict)
-    known: list[tuple[Counter[str], float, float]] = field(default_factory=list)
-    """The kernels, the traced time and the tax of each call."""
 
     def of(self, call: Call) -> float:
         """Return the share of its own time that tracing adds to a call."""
@@ -132,15 +135,15 @@ class Taxes:
         return None
 
     def _measured_tax(self, call: Call, traced_us: float, kernels: int, idle_s: float, reps: int) -> float:
-        laps, added_us = Laps(), 0.0
+        gaps_us = kernels * GAP_US
+
+        def may_be_taxed(laps: Laps) -> bool:
+            return laps.added_us - gaps_us >= LEAST_TAX / 2 * traced_us
+
         try:
-            gaps_us = kernels * self.gap_us()
-            for number in range(ROUNDS):
-                self.laptimer.add_round(number, laps, call, reps, idle_s)
-                added_us = laps.added_us - gaps_us
-                if added_us < LEAST_TAX / 2 * traced_us:
-                    return 0.0
-        except MeasurementError:  # events cannot time the call: what tracing adds to it is not known
+            laps = self.laptimer.take(call, reps, idle_s, may_be_taxed)
+        except MeasurementError:  # what tracing adds to the call cannot be known
             return 0.0
-        tax = added_us / (traced_us - added_us)
-        return tax if laps.are_apart and LEAST_TAX <= tax <= MOST_TAX else 0.0
+        tax_us = laps.added_us - gaps_us
+        tax = tax_us / (traced_us - tax_us)
+        return tax if laps.apart_us > gaps_us and LEAST_TAX <= tax <= MOST_TAX else 0.0
