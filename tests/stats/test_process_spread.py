@@ -115,3 +115,13 @@ def test_a_test_alone_fails_as_seldom_as_is_asked(std: float) -> None:
 def test_a_small_suite_calls_two_in_a_thousand_slower_at_most(tests: int, std: float) -> None:
     """At the tolerance, by processes alone: what samples add leaves more undecided."""
     assert false_fails(std, tests, 12000, 0.0005) <= 0.002
+
+
+def test_one_odd_process_in_fifty_fails_nothing_in_two_processes() -> None:
+    """By processes alone: one saved, one that compares, and the fresh one that a FAIL is confirmed in."""
+    rng, number = np.random.default_rng(20261122), 200_000
+    odd = 0.05 * (rng.random((3, number)) < 0.02)
+    saved, first, fresh = 0.003 * rng.standard_normal((3, number)) + odd
+    fails = [each - saved > math.log1p(0.01) + UNKNOWN_TIME.half_width(0.0005, 1) for each in (first, fresh)]
+    assert np.mean(fails[0]) == pytest.approx(0.02, abs=0.002)
+    assert np.mean(fails[0] & fails[1]) <= 0.0005
