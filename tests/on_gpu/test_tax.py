@@ -36,7 +36,7 @@ def test_a_fused_kernel_looks_no_better_than_it_is(gpu_bench: GpuBench) -> None:
     """Traced, the two multiplications of the chain take 16 us longer, and the fused kernel nothing."""
     fused, chain = rms_norm_fused(), rms_norm_chain()
     expected = untraced_us(chain, 6) / untraced_us(fused, 1)
-    assert gpu_bench.compare(fused, chain).speedup == pytest.approx(expected, rel=0.005)
+    assert gpu_bench.compare(fused, chain).speedup == pytest.approx(expected, rel=0.01)
 
 
 @pytest.mark.perf(min_speedup=0.99)
