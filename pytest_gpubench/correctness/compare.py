@@ -32,6 +32,7 @@ def compare_outputs(
     golden: object = None,
     golden_factor: float = 2.0,
     poisoned: bool = False,
+    briefly: bool = False,
 ) -> tuple[Difference, ...]:
     """Compare what two functions returned, leaf by leaf; return a difference for each, passed or not.
 
@@ -53,9 +54,11 @@ def compare_outputs(
     poisoned: whether `poison_free_memory` filled free memory before the candidate ran; wrong elements that still hold
     those bytes are counted.
 
+    briefly: whether only `passed` is to be right, for which a part of a wrong output is enough.
+
     Raises BadRequest for a golden that does not fit, a factor below 1, and rtol or atol beside golden.
     """
-    rules = Rules(tolerance or Tolerance(), golden_factor, golden is not None, poisoned)
+    rules = Rules(tolerance or Tolerance(), golden_factor, golden is not None, poisoned, briefly)
     found, expected = dict(flatten(candidate)), dict(flatten(reference))
     truths = {} if golden is None else golden_leaves(golden, expected, rules)
     differences: list[Difference] = []
@@ -137,7 +140,8 @@ def _compare_parts(name: str, pair: Pair) -> Difference:
     if problem is not None:
         return Difference(name, passed=False, elements=pair.found.numel(), problem=problem)
     if pair.golden is None:
-        seen = judge_chunks(pair.found, partial(judge_by_tolerance, pair), pair.rules.poisoned)
+        judge = partial(judge_by_tolerance, pair)
+        seen = judge_chunks(pair.found, judge, pair.rules.poisoned, pair.rules.briefly)
         return _make_difference(name, pair, seen, None)
     if is_exact(pair.found.dtype):
         seen = judge_chunks(pair.found, partial(judge_exactly, pair, pair.golden), pair.rules.poisoned)

@@ -27,6 +27,8 @@ class Rules:
     golden_factor: float
     has_golden: bool
     poisoned: bool
+    briefly: bool = False
+    """True to look no further than the first chunk with a mismatch, where only whether there is one counts."""
 
 
 @dataclass(frozen=True)
@@ -64,13 +66,20 @@ class Totals:
             self.where, self.abs_diff, self.allowed = where(int(place)), abs_diff, allowed
 
 
-def judge_chunks(found: "torch.Tensor", judge: Callable[[ChunkRange], JudgedChunk], poisoned: bool = False) -> Totals:
-    """Judge a tensor chunk by chunk, with one wait for the device per chunk."""
+def judge_chunks(
+    found: "torch.Tensor",
+    judge: Callable[[ChunkRange], JudgedChunk],
+    poisoned: bool = False,
+    briefly: bool = False,
+) -> Totals:
+    """Judge a tensor chunk by chunk, with one wait for the device per chunk; see `Rules`."""
     totals = Totals()
     for block in blocks_of(found):
         chunk = found[block]
         numbers = _count(judge(block), chunk if poisoned else None)
         totals.add(numbers, partial(index_in, block, tuple(chunk.shape)))
+        if briefly and totals.mismatched:
+            break
     return totals
 
 

@@ -6,6 +6,7 @@ import numpy
 import pytest
 import torch
 
+from pytest_gpubench.correctness import chunks
 from pytest_gpubench.correctness.compare import compare_outputs
 from pytest_gpubench.correctness.tolerance import DEFAULT_TOLERANCES, EXACT_FLOATS, Tolerance
 from tests.correctness.samples import COMPLEX, FLOATS, INTEGERS, compare
@@ -273,3 +274,13 @@ class TestStructure:
     def test_gradients_are_no_obstacle(self) -> None:
         x = torch.ones(3, requires_grad=True)
         assert compare(x * 2, x * 2, golden=(x * 2).double()).passed
+
+
+@pytest.mark.parametrize("wrong", [(), (0,), (9,), (0, 9)])
+def test_briefly_a_part_of_a_wrong_output_is_enough(monkeypatch: pytest.MonkeyPatch, wrong: tuple[int, ...]) -> None:
+    monkeypatch.setattr(chunks, "CHUNK_ELEMENTS", 2)
+    found, expected = torch.zeros(10), torch.zeros(10)
+    found[list(wrong)] = 1
+    (whole,), (brief,) = (compare_outputs(found, expected, briefly=briefly) for briefly in (False, True))
+    assert whole.passed == brief.passed == (not wrong)
+    assert (whole.mismatched, brief.mismatched) == (len(wrong), min(len(wrong), 1))
