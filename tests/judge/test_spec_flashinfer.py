@@ -10,9 +10,7 @@ import pytest
 import torch
 
 from pytest_gpubench.errors import BadFile, BadRequest
-from pytest_gpubench.judge.judging import Judge
 from pytest_gpubench.judge.spec import Spec, read_spec
-from tests.judge.problems import PROBLEMS, judge_by
 
 REFERENCE = """
 import torch
@@ -194,14 +192,3 @@ def test_a_solution_of_another_definition_is_refused(spec: Spec, tmp_path: Path)
     path.write_text(path.read_text().replace("rmsnorm_h64", "gemm"))
     with pytest.raises(BadRequest, match=r"is a solution of gemm, and the spec defines rmsnorm_h64"):
         spec.entry.load(path)
-
-
-def test_candidates_of_both_formats_are_judged(tmp_path: Path) -> None:
-    """Each by its spec, and each in a process of its own."""
-    problem, module = PROBLEMS["relu"].write(tmp_path, smaller=16)
-    with Judge(problem, "cpu", budget_s=0.01, ahead=1) as judge:
-        assert judge_by(judge, problem, module).passed
-        candidate = solution(tmp_path, {"main.py": WRITES, "parts.py": REFERENCE})
-        found = judge_by(judge, write(tmp_path), candidate)
-    assert found.passed, found
-    assert [each.case for each in found.cases] == ["batch_size=2, workload='w2'", "batch_size=5, workload='w5'"]
