@@ -16,7 +16,7 @@ from pytest_gpubench.gpu.lock import GpuLock, Patience
 from pytest_gpubench.gpu.lock_file import lock_folder as default_lock_folder
 from pytest_gpubench.judge.candidate import Candidate
 from pytest_gpubench.judge.conclusion import refuse_limits
-from pytest_gpubench.judge.isolation import PARTS, hide_memory
+from pytest_gpubench.judge.isolation import LEVELS, hide_memory
 from pytest_gpubench.judge.judgement import STATUSES, CaseJudgement, Judgement
 from pytest_gpubench.judge.process import Ended, Process
 from pytest_gpubench.judge.search import search
@@ -41,8 +41,8 @@ class Processes:
     _waiting: list[Process] = field(default_factory=list)
     _template: Path | None = None
     """Triton's cache as a warmed process leaves it before it has seen a candidate."""
-    _levels: list[tuple[str, ...]] = field(default_factory=lambda: [PARTS, PARTS[1:], ()])
-    """The parts of the isolation, less of them in turn where CUDA does not work with all."""
+    _levels: list[tuple[str, ...]] = field(default_factory=lambda: list(LEVELS))
+    """Those levels of isolation that were not found not to work."""
     _problem: str = ""
 
     def start(self, number: int) -> None:
@@ -60,7 +60,7 @@ class Processes:
             except MeasurementError as error:
                 if len(self._levels) == 1:
                     raise
-                self._problem = str(error)
+                self._problem = " ".join(str(error).split())[-300:]
             self.close()
             self._levels.pop(0)
             if len(self._levels) == 1:

@@ -17,7 +17,7 @@ import msgspec
 
 from pytest_gpubench.errors import MeasurementError
 from pytest_gpubench.judge.channel import TICK_S, Broken, Channel, Closed, Reply, decode_reply
-from pytest_gpubench.judge.isolation import PARTS, environment
+from pytest_gpubench.judge.isolation import PARTS, environment, library_folders
 from pytest_gpubench.units import format_bytes, printable
 
 __tracebackhide__ = True
@@ -62,7 +62,7 @@ class Process:
         mine.settimeout(TICK_S)
         self.channel = Channel(mine)
         wanted = {"box": str(self.box), "device": device, "memory_bytes": memory_bytes, "parts": list(parts)}
-        wanted["threads"] = torch.get_num_threads()
+        wanted |= {"threads": torch.get_num_threads(), "folders": library_folders()}
         self._log = (self.box / "log").open("w+b")
         with theirs:
             self._process = subprocess.Popen(

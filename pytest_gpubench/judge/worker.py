@@ -82,9 +82,6 @@ class Worker:
             self.reply = _failed(stage, error)
         self.channel.send(self.reply)
 
-    def do_echo(self) -> None:
-        """Do nothing."""
-
     def do_practise(self) -> None:
         """Take a function of ours instead of a candidate."""
         self.function = _double

@@ -48,16 +48,19 @@ def test_a_limit_for_another_gpu_is_no_pass() -> None:
     assert judge_time(time, time, {"A100": 10.0}, "H200", 0.001).outcome is INCONCLUSIVE
 
 
-@pytest.mark.parametrize(("attested_us", "believable"), [(39.9, True), (40.1, False)])
-def test_claims_are_held_against_what_was_seen(attested_us: float, believable: bool) -> None:
-    """Twice the claim and 20 us are allowed."""
-    assert is_believable(time_of([10.0] * 20), time_of([attested_us] * 20)) is believable
+@pytest.mark.parametrize(
+    ("device", "attested_us", "believable"),
+    [("cuda", 22.4, True), ("cuda", 22.6, False), ("cpu", 39.9, True), ("cpu", 40.1, False)],
+)
+def test_claims_are_held_against_what_was_seen(device: str, attested_us: float, believable: bool) -> None:
+    """A quarter more than the claim and 10 us are allowed on a GPU."""
+    assert is_believable(time_of([10.0] * 20), time_of([attested_us] * 20), device) is believable
 
 
-@pytest.mark.parametrize(("latency_us", "overlaps"), [(124.0, False), (126.0, True)])
+@pytest.mark.parametrize(("latency_us", "overlaps"), [(164.0, False), (166.0, True)])
 def test_calls_that_overlap_are_found(latency_us: float, overlaps: bool) -> None:
-    """10 us each, and the reference takes 25 us more alone: 10 + 2 * 25 + 5 + 60."""
-    assert overlap(latency_us, 10.0, 25.0) is overlaps
+    """10 us each in a batch: one alone may take 15 us, and 150 us for waking up."""
+    assert overlap(latency_us, 10.0) is overlaps
 
 
 @pytest.mark.parametrize("limits", [Limits(max_kernels=1), Limits(min_speedup={"a": 1.0})])

@@ -8,7 +8,7 @@ import pytest
 
 import pytest_gpubench
 from pytest_gpubench import BadRequest
-from pytest_gpubench.judge.isolation import landlock
+from pytest_gpubench.judge.isolation import LEVELS, landlock
 from pytest_gpubench.judge.judgement import Judgement
 from pytest_gpubench.judge.judging import Judge
 from tests.judge.candidates import REACHES_OUT, STATUSES, text_of
@@ -69,10 +69,17 @@ def test_what_does_not_do_its_work_never_passes(judge: Judge, tmp_path: Path, na
 
 
 @pytest.mark.skipif(not landlock.version(), reason="needs a kernel with Landlock")
-def test_a_candidate_that_reaches_out_gets_nowhere(judge: Judge, tmp_path: Path) -> None:
+@pytest.mark.parametrize("level", LEVELS[:2], ids=["early", "late"])
+def test_a_candidate_that_reaches_out_gets_nowhere(
+    judge: Judge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, level: tuple[str, ...]
+) -> None:
     """It is judged like any other."""
+    monkeypatch.setattr(judge._processes, "_levels", [level])
+    judge._processes.close()
     found = judged(judge, tmp_path, REACHES_OUT)
+    judge._processes.close()
     assert found.status == "pass", found
+    assert ("CUDA's own threads" in found.isolation["landlock"]) == (level is LEVELS[1])
 
 
 def test_a_candidate_that_hangs_is_ended(spec: Path, tmp_path: Path) -> None:

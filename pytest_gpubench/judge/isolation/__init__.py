@@ -17,20 +17,9 @@ from pytest_gpubench.judge.isolation.libc import libc, syscall
 __tracebackhide__ = True
 
 PACKAGE = Path(__file__).parents[2]
-SYSTEM = (
-    "/usr",
-    "/lib",
-    "/lib64",
-    "/bin",
-    "/sbin",
-    "/etc",
-    "/opt",
-    "/proc",
-    "/sys",
-    "/run/nvidia-persistenced",
-    "/nix",
-)
-DEVICES = ("/dev",)
+SYSTEM = ("/usr", "/lib", "/lib64", "/bin", "/sbin", "/etc", "/opt", "/proc", "/sys", "/run", "/nix")
+WRITTEN = ("/dev", "/proc/self")
+"""The driver of a GPU is talked to through device files, and names its threads in /proc/self."""
 LARGEST_FILE = 2**30
 MOST_FILES = 4096
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, SIGKILL = 1, 4, 9
@@ -38,8 +27,13 @@ ALLOCATION = dict.fromkeys(("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"), "e
 """Expandable segments have no handle that CUDA IPC knows."""
 CAPSET = {"x86_64": 126, "aarch64": 91}
 NOT_AVAILABLE = "not available"
+LEFT_OUT = f"{NOT_AVAILABLE}: the process did not work with it"
 PARTS = ("landlock", "capabilities", "seccomp")
-"""What a process does without where CUDA does not work with it."""
+LEVELS = (PARTS, ("late landlock", *PARTS[1:]), PARTS[1:], ())
+"""The parts of the isolation that a process tries in turn, where CUDA does not work with all of them.
+
+Landlock limits the thread that asks for it and those that it starts: late, it leaves out those of CUDA itself.
+"""
 
 
 @dataclass
@@ -50,27 +44,34 @@ class Isolation:
     """The only folder that may be written to."""
     data_bytes: int | None
     parts: Sequence[str]
-    """Those of PARTS that are wanted."""
+    """One of LEVELS."""
+    folders: Sequence[Path]
+    """Those that libraries of the referee's process were loaded from."""
     report: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def begin(cls, wanted: Mapping[str, Any]) -> "Isolation":
         """Limit what a process can only limit for the threads that do not exist yet."""
         data_bytes = wanted["memory_bytes"] if wanted["device"] == "cpu" else None
-        isolation = cls(Path(wanted["box"]), data_bytes, wanted["parts"])
+        isolation = cls(Path(wanted["box"]), data_bytes, wanted["parts"], [Path(each) for each in wanted["folders"]])
         libc().prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0)
-        isolation._try("landlock", isolation._limit_files)
+        if "landlock" in isolation.parts:
+            isolation._try("landlock", isolation._limit_files)
         return isolation
 
     def finish(self) -> None:
         """Limit the rest, once everything is loaded that needs more."""
+        if "late landlock" in self.parts:
+            self._try("landlock", lambda: f"{self._limit_files()}, but not for CUDA's own threads")
+        elif "landlock" not in self.parts:
+            self.report["landlock"] = LEFT_OUT
         self._try("limits", self._set_limits)
         self._try("capabilities", _drop_capabilities)
         self._try("seccomp", seccomp.restrict)
 
     def _try(self, name: str, limit: Callable[[], str]) -> None:
-        if name in PARTS and name not in self.parts:
-            self.report[name] = f"{NOT_AVAILABLE}: the process did not work with it"
+        if name in ("capabilities", "seccomp") and name not in self.parts:
+            self.report[name] = LEFT_OUT
             return
         try:
             self.report[name] = limit()
@@ -78,7 +79,7 @@ class Isolation:
             self.report[name] = f"{NOT_AVAILABLE}: {error}"[:200]
 
     def _limit_files(self) -> str:
-        return landlock.restrict(readable_folders(), [self.box, *map(Path, DEVICES)])
+        return landlock.restrict([*readable_folders(), *self.folders], [self.box, *map(Path, WRITTEN)])
 
     def _set_limits(self) -> str:
         limits = {resource.RLIMIT_CORE: 0, resource.RLIMIT_FSIZE: LARGEST_FILE, resource.RLIMIT_NOFILE: MOST_FILES}
@@ -107,6 +108,14 @@ def readable_folders() -> list[Path]:
         *site.getsitepackages(),
     ]
     return [PACKAGE, *(Path(each) for each in dict.fromkeys(named) if each and Path(each) != Path("/"))]
+
+
+def library_folders() -> list[str]:
+    """Return the folders that shared libraries of this process were loaded from: drivers lie in many places."""
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    paths = [Path(line.split(maxsplit=5)[5]) for line in lines if ".so" in line and "/" in line]
+    own = Path.cwd()  # a spec may lie there, beside a library of its own
+    return sorted({str(each.parent) for each in paths if each.parent != Path("/") and own not in each.parents})
 
 
 def _data_bytes() -> int:
