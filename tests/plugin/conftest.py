@@ -1,10 +1,14 @@
+import os
+import shutil
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 import torch  # noqa: F401 # before the garbage collector is told to pass over what is imported
 
 from pytest_gpubench.results.model import TestRecord
+from tests.plugin import stub_torch
 
 RunResult = pytest.RunResult
 BenchRun = Callable[..., RunResult]
@@ -23,8 +27,6 @@ def slow(*args): return 0
 
 @pytest.fixture(autouse=True)
 def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    import os
-
     for name in os.environ:
         if name.startswith("GPU_BENCH_") or (name == "CUDA_VISIBLE_DEVICES" and os.environ[name]):
             monkeypatch.delenv(name)  # an empty list of GPUs stays: it hides those of this machine
@@ -40,6 +42,16 @@ def without_autoload(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     monkeypatch.setenv("PYTEST_PLUGINS", "pytest_gpubench.plugin.hooks")
     monkeypatch.setenv("PYTEST_ADDOPTS", "-W 'ignore:Module already imported so cannot be rewritten'")
+
+
+@pytest.fixture
+def stubbed_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let processes that are started import a torch that is there at once: scripted functions need none."""
+    folder = tmp_path / "stub"
+    folder.mkdir()
+    shutil.copy(stub_torch.__file__, folder / "torch.py")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")]))
+    monkeypatch.setenv("GPU_BENCH_DEVICE", "cpu")
 
 
 def plugins_for(source: str, arguments: Sequence[str]) -> list[str]:

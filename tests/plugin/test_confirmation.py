@@ -6,6 +6,8 @@ import pytest
 
 from tests.plugin.conftest import BenchRun
 
+pytestmark = pytest.mark.usefixtures("stubbed_torch")
+
 SPEEDS = """
 import os
 from pathlib import Path
