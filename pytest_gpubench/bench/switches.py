@@ -68,7 +68,7 @@ def _attributes(path: str, library: str, *names: str) -> list[Switch]:
     found = []
     for name in names:
         read = getattr(torch._C, f"_get_{library}_{name}", functools.partial(getattr, owner, name))
-        with suppress(RuntimeError):  # refused now, and told at another time
+        with suppress(RuntimeError, Warning):  # refused now, and told at another time
             try:
                 read()
             except AttributeError:  # torch before 2.7 lacks some
@@ -119,8 +119,10 @@ def readings() -> Readings:
     """Return the value of each switch."""
     try:
         return tuple([read() for read in _readers()])
-    except RuntimeError:
-        return tuple(_reading(read) for read in _readers())
+    except (RuntimeError, Warning):  # torch may warn of its old names, and warnings may be errors
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return tuple(_reading(read) for read in _readers())
 
 
 def _reading(read: Callable[[], object]) -> object:

@@ -1,11 +1,14 @@
 """A call that leaves a switch of torch other than it found it is named, and the switch is put back."""
 
+import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 
+from pytest_gpubench.bench import switches as module
 from pytest_gpubench.bench.switches import readings, refuse_switching, switches
 from pytest_gpubench.errors import UnfairComparison
 
@@ -57,6 +60,21 @@ def test_the_new_names_of_precision_are_noticed_too() -> None:
     assert len(switches()) == len(before)
     with pytest.raises(UnfairComparison, match="allow_tf32 from False to unreadable"):
         refuse_switching("mine", before)
+
+
+def test_a_warning_that_is_an_error_is_no_obstacle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some torch versions warn once, where TF32 is on, that its switch has a new name."""
+    before, place = readings(), [switch.name for switch in switches()].index("backends.cuda.matmul.allow_tf32")
+
+    def warns() -> bool:
+        warnings.warn("Please use the new API settings", UserWarning, stacklevel=1)
+        return True
+
+    changed = list(switches())
+    changed[place] = replace(changed[place], read=warns)
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "_readers", lambda: tuple(switch.read for switch in changed))
+        assert readings() == (*before[:place], True, *before[place + 1 :])
 
 
 def test_nothing_is_said_of_a_switch_that_was_put_back() -> None:

@@ -15,6 +15,8 @@ from pytest_gpubench.bench.switches import readings, refuse_switching
 from pytest_gpubench.gpu.persisting import LIMIT_PERSISTING_L2_CACHE_SIZE, load_driver, persisting_bytes
 from tests.on_gpu.doubling import double, double_into
 
+pytestmark = pytest.mark.filterwarnings("ignore:Please use the new API settings:UserWarning")
+
 SMALL, BLOCK = 2**20, 1024
 REMEMBERED = "returns what it had computed before: when the values of its inputs changed, in the same memory"
 
@@ -27,7 +29,7 @@ def _slow(x, out, seen, count, MEMO: tl.constexpr, BLOCK: tl.constexpr):  # type
     given = tl.load(x + at, mask=at < count, other=0.0)
     mark = tl.sum(tl.load(x + program * BLOCK + tl.arange(0, 32)))
     known = tl.load(seen + program)
-    if (mark != known) | (not MEMO):
+    if (mark != known) | (program * 0 >= MEMO):
         value = given
         for _ in range(256):
             value = value * 0.9 + given * 0.05
@@ -214,7 +216,7 @@ def test_a_result_that_another_candidate_made(
         token()
         return kept[0]
 
-    with pytest.raises(UnfairComparison, match="out of 'borrowing' is memory of 'worker'"):
+    with pytest.raises(UnfairComparison, match=r"out of '(borrowing|worker)' is memory of '(worker|borrowing)'"):
         gpu_bench.compare({"worker": worker, "borrowing": borrowing}, torch_double, (x,), reps=20)
 
 
@@ -236,7 +238,7 @@ def test_a_kernel_that_knows_its_input_again(gpu_bench: GpuBench, x: torch.Tenso
     out, blocks = torch.empty_like(x), triton.cdiv(SMALL, BLOCK)
 
     def slow(out: torch.Tensor, x: torch.Tensor, seen: torch.Tensor, memo: bool) -> torch.Tensor:
-        _slow[(blocks,)](x, out, seen, SMALL, MEMO=memo, BLOCK=BLOCK)
+        _slow[(blocks,)](x, out, seen, SMALL, MEMO=int(memo), BLOCK=BLOCK)
         return out
 
     own, others = (torch.full((blocks,), float("nan"), device=x.device) for _ in range(2))
@@ -265,7 +267,7 @@ def test_work_between_the_reps_under_the_name_of_the_flush(
     def deferring(x: torch.Tensor) -> torch.Tensor:
         token()
         result = out[:]
-        weakref.finalize(result, launch, gpu_bench_read_flush, x, out)
+        weakref.finalize(result, launch, gpu_bench_read_flush, x, out).atexit = False
         return result
 
     with pytest.raises(IncompleteRecords, match=r"outside of every rep \(gpu_bench_read_flush\)"):
@@ -306,11 +308,11 @@ def test_cache_set_aside_in_the_candidates_calls_and_given_back_in_the_reference
 
 
 def test_a_gpu_that_waits_for_the_host_is_flagged(gpu_bench: GpuBench) -> None:
-    a, w = (torch.randn(64, 64, device=gpu_bench.device) / 8 for _ in range(2))
+    a, w = (torch.randn(64, 64, device=gpu_bench.device) / 32 for _ in range(2))
 
     def steps(a: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
         value = a
-        for _ in range(8):
+        for _ in range(40):
             value = torch.tanh(value @ w + a)
         return value
 
