@@ -36,7 +36,8 @@ class Confirmation:
             with tempfile.TemporaryDirectory(prefix="gpubench-confirm-") as folder:
                 run, _ = run_fresh(self.config, Path(folder), [nodeid], turns_to_hand_over(), self._left_s)
         except (NotTaken, OSError) as error:
-            return str(error)
+            lines = str(error).splitlines()
+            return " ".join(map(str.strip, [*lines[:1], *lines[1:][-1:]]))
         finally:
             self._left_s -= time.monotonic() - began_s
         return next((each for each in run.records if each.nodeid == nodeid), "it did not run the test")

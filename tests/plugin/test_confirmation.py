@@ -1,10 +1,16 @@
 """A FAIL against a saved run, confirmed or not by a fresh process."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
+from pytest_gpubench.plugin.confirmation import MOST_S, Confirmation
+from pytest_gpubench.plugin.fresh_process import NotTaken
+from pytest_gpubench.results.model import SavedRun, TestRecord
 from tests.plugin.conftest import BenchRun
+from tests.report.records import GPU
 
 pytestmark = pytest.mark.usefixtures("stubbed_torch")
 
@@ -49,3 +55,38 @@ def test_a_fail_is_one_in_a_fresh_process_too(
     told = "*12.00 us against 10.00 us*; confirmed in a fresh process" if fresh_us == 12 else "*in a fresh process, as*"
     result.stdout.fnmatch_lines([told])
     assert Path("ran").read_text().splitlines() == ["a::b", "[c]", "[c]"]
+
+
+def confirmation(monkeypatch: pytest.MonkeyPatch, run: Callable[..., object]) -> Confirmation:
+    monkeypatch.setattr("pytest_gpubench.plugin.confirmation.run_fresh", run)
+    return Confirmation(cast(Any, None))
+
+
+def test_why_there_is_no_fresh_measurement_is_said_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*arguments: object) -> None:
+        raise NotTaken("nothing was measured (exit status 7); it ended with:\n    a line\n    the last one")
+
+    found = confirmation(monkeypatch, fail).measure("test_a.py::test_it")
+    assert found == "nothing was measured (exit status 7); it ended with: the last one"
+    run = SavedRun(records=(TestRecord(nodeid="test_b", device=GPU),), datetime="")
+    assert confirmation(monkeypatch, lambda *_: (run, False)).measure("test_a") == "it did not run the test"
+    assert confirmation(monkeypatch, lambda *_: (run, False)).measure("test_b") is run.records[0]
+
+
+@pytest.mark.parametrize(("taken_s", "is_taken"), [(MOST_S - 1, True), (MOST_S, False)])
+def test_fresh_processes_have_so_much_time_together(
+    monkeypatch: pytest.MonkeyPatch, taken_s: float, is_taken: bool
+) -> None:
+    now_s = iter([0.0, taken_s, 0.0, 0.0])
+    monkeypatch.setattr("pytest_gpubench.plugin.confirmation.time.monotonic", lambda: next(now_s))
+    left_s: list[float] = []
+
+    def run(*arguments: float) -> tuple[SavedRun, bool]:
+        left_s.append(arguments[-1])
+        return SavedRun(records=(), datetime=""), False
+
+    fresh = confirmation(monkeypatch, run)
+    fresh.measure("test_a")
+    found = fresh.measure("test_a")
+    assert left_s == [MOST_S, 1.0][: 1 + is_taken]
+    assert (found == "those of this run have taken 300 s") is not is_taken
