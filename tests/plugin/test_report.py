@@ -243,11 +243,11 @@ def test_the_table_fits_the_terminal(bench_run: BenchRun, columns: int, monkeypa
 def test_too_few_reps_for_a_speedup_are_said_once(bench_run: BenchRun) -> None:
     source = COMPARED.replace("@pytest.mark.perf(min_speedup=1.5)", '@pytest.mark.parametrize("n", range(5))')
     source = source.replace("gpu_bench):", "gpu_bench, n):")
-    text = bench_run(source, "--gpu-bench-reps=18").stdout.str()
+    text = bench_run(source, "--gpu-bench-reps=8").stdout.str()
     path = "test_too_few_reps_for_a_speedup_are_said_once.py"
-    names = ", ".join(f"{path}::test_it[{n}] (at least 20 reps)" for n in range(3))
+    names = ", ".join(f"{path}::test_it[{n}] (at least 10 reps)" for n in range(3))
     assert re.findall("gpu_bench: warning: (.*)", text) == [
-        f"too few reps for an interval of the speedup in {names} and 2 more: take 20 (--gpu-bench-reps=20), "
+        f"too few reps for an interval of the speedup in {names} and 2 more: take 10 (--gpu-bench-reps=10), "
         "or give them time (--gpu-bench-budget-s)"
     ]
     assert "warning" not in bench_run(source, "--gpu-bench-reps=20").stdout.str()
