@@ -279,7 +279,7 @@ class Agreement:
             told = any(self._are_other_values(way, expected, hidden) for way in Variation.WAYS)
             if hidden and not told:
                 raise UnfairComparison(hidden[0])
-            if not told:
+            if not told and self.backward == "forward":  # upstream gradients are varied too
                 self.remarks.append(UNVARIED.format(name_of(self.reference)))
             yield told
         finally:

@@ -808,6 +808,9 @@ def test_inputs_that_cannot_be_varied_are_a_remark(
         assert differ is not noted
     assert bool(agreement.remarks) is noted
     assert all("returned the same when the values of its inputs were to change" in each for each in agreement.remarks)
+    timed_backward = replace(agreement, backward="backward", remarks=[])
+    with timed_backward.other_values(agreement.run_reference()):
+        assert timed_backward.remarks == []
 
 
 @pytest.mark.parametrize(
