@@ -4,8 +4,8 @@ import hashlib
 import pickle
 import shutil
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -106,6 +106,20 @@ class Processes:
         if self._template is not None:
             shutil.rmtree(self._template, ignore_errors=True)
             self._template = None
+
+
+@contextmanager
+def one_thread(device: Device) -> Iterator[None]:
+    """Let torch compute with one thread on the CPU, as the candidate's process does: two that spin stop each other."""
+    import torch
+
+    before = torch.get_num_threads()
+    if device.type == "cpu":
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def judge_file(
@@ -283,9 +297,10 @@ class Judge:
         if self._lock is not None:
             self._lock.acquire(Patience())
         try:
-            return judge_file(
-                candidate, self.spec, self.name, self._processes, self.rules, self.timeout_s, self._ready_cases
-            )
+            with one_thread(self.device):
+                return judge_file(
+                    candidate, self.spec, self.name, self._processes, self.rules, self.timeout_s, self._ready_cases
+                )
         finally:
             if self._lock is not None:
                 self._lock.release()

@@ -62,7 +62,7 @@ class Process:
         mine.settimeout(TICK_S)
         self.channel = Channel(mine)
         wanted = {"box": str(self.box), "device": device, "memory_bytes": memory_bytes, "parts": list(parts)}
-        wanted |= {"threads": torch.get_num_threads(), "folders": library_folders()}
+        wanted |= {"threads": 1 if device == "cpu" else torch.get_num_threads(), "folders": library_folders()}
         self._log = (self.box / "log").open("w+b")
         with theirs:
             self._process = subprocess.Popen(

@@ -11,7 +11,7 @@ from pytest_gpubench.errors import BadRequest, InvalidResult, MeasurementError, 
 from pytest_gpubench.judge.conclusion import refuse_limits
 from pytest_gpubench.judge.isolation import hide_memory
 from pytest_gpubench.judge.judgement import CaseJudgement, Judgement
-from pytest_gpubench.judge.judging import Processes, judge_file, ready_cases
+from pytest_gpubench.judge.judging import Processes, judge_file, one_thread, ready_cases
 from pytest_gpubench.judge.runner import cache_of
 from pytest_gpubench.judge.spec import Entry, Spec
 from pytest_gpubench.judge.spec.model import digest_of, drawn
@@ -51,20 +51,21 @@ class JudgeRequest(Request[Judgement]):
         processes.start(1)
         was_hidden = hide_memory(True)
         try:
-            judgement = judge_file(
-                self.path,
-                self.spec,
-                self.spec.name,
-                processes,
-                rules,
-                self.timeout_s,
-                lambda: ready_cases(self.spec, self.device),
-            )
+            with one_thread(self.device):
+                judgement = judge_file(
+                    self.path,
+                    self.spec,
+                    self.spec.name,
+                    processes,
+                    rules,
+                    self.timeout_s,
+                    lambda: ready_cases(self.spec, self.device),
+                )
         finally:
             hide_memory(was_hidden)
             processes.close()
         if judgement.status not in ("pass", "fail", "inconclusive"):
-            raise _error_of(judgement)
+            raise error_of(judgement)
         measured[:] = [item for case in judgement.cases for item in self._measured(case)]
         return judgement
 
@@ -108,7 +109,7 @@ class JudgeRequest(Request[Judgement]):
         )
 
 
-def _error_of(judgement: Judgement) -> Exception:
+def error_of(judgement: Judgement) -> Exception:
     """Return the error that a candidate without a verdict raises in a test."""
     kind = ERRORS.get(judgement.status, MeasurementError)
     error = kind(f"{Path(judgement.candidate).name} ({judgement.status}): {judgement.reason}")

@@ -1,7 +1,7 @@
 """Candidates for tests: what they do, as the text of their file. Processes are dear: each has its reason to be here."""
 
 WORK = """
-import gc, os, signal, socket, struct, sys, threading, time
+import gc, os, signal, socket, time
 import torch
 
 def work(x):
@@ -15,36 +15,16 @@ STATUSES = {
     "ends itself": ("crash", "def candidate(x):\n    os._exit(0)"),
     "takes memory": ("out_of_memory", "kept = []\ndef candidate(x):\n    while True: kept.append(bytearray(2**26))"),
     "does not compile": ("compile_error", "def candidate(x:\n"),
-    "remembers outputs by address": (
-        "wrong",
-        "kept = {}\ndef candidate(x):\n"
-        "    if x.data_ptr() not in kept: kept[x.data_ptr()] = work(x)\n"
-        "    return kept[x.data_ptr()]",
-    ),
     "computes in half of its calls": (
         "wrong",
         "calls = []\ndef candidate(x):\n    calls.append(0)\n"
         "    return work(x) if len(calls) < 12 or len(calls) % 2 else torch.zeros_like(x)",
-    ),
-    "computes later in a thread": (
-        "wrong",
-        "def late(x, out):\n    time.sleep(0.02)\n    out.copy_(work(x))\n"
-        "def candidate(x):\n    out = torch.zeros_like(x)\n"
-        "    threading.Thread(target=late, args=(x, out)).start()\n    return out",
     ),
     "prints a verdict to all files": (
         "invalid",
         "def candidate(x):\n"
         "    for fd in range(1, 64):\n"
         '        try: os.write(fd, b\'{"status": "pass", "ratio": 9.0}\\n\')\n'
-        "        except OSError: pass\n"
-        "    return work(x)",
-    ),
-    "forges messages": (
-        "invalid",
-        'def candidate(x):\n    data = b\'{"kind": "done", "samples_us": [1.0]}\'\n'
-        "    for fd in range(3, 64):\n"
-        "        try: os.write(fd, struct.pack('<I', len(data)) + data)\n"
         "        except OSError: pass\n"
         "    return work(x)",
     ),

@@ -38,7 +38,7 @@ def spec(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def judge(spec: Path) -> Iterator[Judge]:
     """Return a judge; the next process is warmed while a candidate is judged."""
-    with Judge(spec, "cpu", timeout_s=300, memory_bytes=2**31, budget_s=0.1, ahead=1) as judge:
+    with Judge(spec, "cpu", timeout_s=300, memory_bytes=2**30, budget_s=0.1, ahead=1) as judge:
         yield judge
 
 

@@ -1,5 +1,10 @@
 """`gpu_bench.judge`: a candidate's file, by the limits of the test's mark."""
 
+import pytest
+
+from pytest_gpubench import InvalidResult, MeasurementError, WrongResult
+from pytest_gpubench.judge.judgement import Judgement, Status
+from pytest_gpubench.judge.request import error_of
 from tests.plugin.conftest import BenchRun
 
 SOURCE = """
@@ -24,9 +29,6 @@ def test_kept(gpu_bench, tmp_path):
 def test_broken(gpu_bench, tmp_path):
     judge(gpu_bench, tmp_path, "x + x")
 
-def test_wrong(gpu_bench, tmp_path):
-    judge(gpu_bench, tmp_path, "x + x + 1")
-
 @pytest.mark.perf(max_kernels=1)
 def test_unknown(gpu_bench, tmp_path):
     judge(gpu_bench, tmp_path, "x + x")
@@ -34,13 +36,26 @@ def test_unknown(gpu_bench, tmp_path):
 
 
 def test_limits_of_the_mark_apply(bench_run: BenchRun) -> None:
-    """A limit that is kept passes; broken, wrong and not to be judged fail at the user's line."""
+    """A limit that is kept passes; broken and not to be judged fail at the user's line."""
     result = bench_run(SOURCE, "--gpu-bench-device=cpu", timer="wall")
-    result.assert_outcomes(passed=1, failed=3)
+    result.assert_outcomes(passed=1, failed=2)
     result.stdout.fnmatch_lines(
         [
             "*LimitBroken: a call takes * by its own timer, * by the referee's, wanted at most 0.001 us",
-            "*WrongResult: candidate.py (wrong): wrong in its first call: out: *",
             "*BadRequest: judge cannot judge max_kernels: it knows min_speedup and max_time_us",
         ]
     )
+
+
+@pytest.mark.parametrize(
+    ("status", "error"), [("wrong", WrongResult), ("invalid", InvalidResult), ("crash", MeasurementError)]
+)
+def test_a_candidate_without_a_verdict_raises(status: Status, error: type[Exception]) -> None:
+    """With its reason, and what it printed as a note."""
+    judgement = Judgement(
+        status=status, reason="a reason", detail="printed", candidate="a/b.py", spec="s", spec_digest="d"
+    )
+    raised = error_of(judgement)
+    assert type(raised) is error
+    assert str(raised) == f"b.py ({status}): a reason"
+    assert raised.__notes__ == ["printed"]  # type: ignore[attr-defined] # before Python 3.11
