@@ -66,9 +66,7 @@ def test_a_limit_and_a_wrong_result() -> None:
     timing = bench.measure(torch.add, x, 1, label="add", max_time_us=1000)
     assert timing.timer == "profiler"
     with pytest.raises(LimitBroken):
-        bench.compare(
-            {"twice": lambda x: x.add(1).sub(1).add(1)}, lambda x: x + 1, (x,), min_speedup=0.9, atol=1, rtol=1
-        )
+        bench.compare({"copying": lambda x: x.clone().add(1).clone()}, lambda x: x + 1, (x,), min_speedup=0.9)
     with pytest.raises(WrongResult):
         bench.compare(lambda x: x + 2, lambda x: x + 1, (x,))
 
