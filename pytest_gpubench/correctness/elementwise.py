@@ -71,12 +71,16 @@ def judge_chunks(
     judge: Callable[[ChunkRange], JudgedChunk],
     poisoned: bool = False,
     briefly: bool = False,
+    with_squares: bool = True,
 ) -> Totals:
-    """Judge a tensor chunk by chunk, with one wait for the device per chunk; see `Rules`."""
+    """Judge a tensor chunk by chunk, with one wait for the device per chunk; see `Rules`.
+
+    with_squares: whether the squares of the differences are added up, which only golden asks for.
+    """
     totals = Totals()
     for block in blocks_of(found):
         chunk = found[block]
-        numbers = _count(judge(block), chunk if poisoned else None)
+        numbers = _count(judge(block), chunk if poisoned else None, with_squares)
         totals.add(numbers, partial(index_in, block, tuple(chunk.shape)))
         if briefly and totals.mismatched:
             break
@@ -91,7 +95,7 @@ def judge_by_tolerance(pair: Pair, block: ChunkRange) -> JudgedChunk:
     return distances(found, expected, pair.rules.tolerance.equal_nan), magnitude, atol + rtol * magnitude
 
 
-def _count(judged: JudgedChunk, poisoned: "torch.Tensor | None") -> list[float]:
+def _count(judged: JudgedChunk, poisoned: "torch.Tensor | None", with_squares: bool) -> list[float]:
     """Return the numbers of a chunk, all in float64, which is exact for counts and places."""
     import torch
 
@@ -99,13 +103,14 @@ def _count(judged: JudgedChunk, poisoned: "torch.Tensor | None") -> list[float]:
     off = ~((diff <= allowed) & diff.isfinite())
     worst = torch.where(off, diff.nan_to_num(nan=math.inf, posinf=math.inf), -1.0).argmax()
     relative = torch.where(diff == 0, 0.0, diff / magnitude)
+    squares = torch.where(diff.isfinite(), diff, 0.0).square().sum() if with_squares else diff.new_zeros(())
     unwritten = off.new_zeros(()) if poisoned is None else (off & holds_poison(poisoned)).sum()
     numbers = [
         off.sum(),
         unwritten,
         diff.max(),
         relative.max(),
-        torch.where(diff.isfinite(), diff, 0.0).square().sum(),
+        squares,
         worst,
         diff.take(worst),
         allowed.take(worst),
