@@ -16,7 +16,9 @@ __tracebackhide__ = True
 
 CLAIM_FACTOR = {"cuda": 1.25, "cpu": 2.0}
 CLAIM_SLACK_US = {"cuda": 10.0, "cpu": 20.0}
-"""By so much may the attested time exceed the claimed one, both intervals considered: gaps between kernels."""
+"""By so much may the attested time exceed the claimed one, both intervals considered."""
+GAP_US = 1.5
+"""And by so much for each kernel: the gap before it, which no record holds."""
 OVERLAP_SLACK_US = 150.0
 """A process that was stopped needs some 0.4 ms to wake up and launch, more or less."""
 
@@ -37,11 +39,15 @@ def time_of(samples_us: Sequence[float]) -> Time:
     return Time(median_us=statistics.median(samples_us), interval=median_interval(samples_us), samples_us=rounded)
 
 
-def is_believable(claimed: Time, attested: Time, device: str) -> bool:
-    """Tell whether a claimed time may be true, given what the referee's clock saw."""
+def is_believable(claimed: Time, attested: Time, device: str, launches: int = 0) -> bool:
+    """Tell whether a claimed time may be true, given what the referee's clock saw.
+
+    launches: how many kernels a call launches, as its process claims. A lie about them does not let it pass.
+    """
     if claimed.interval is None or attested.interval is None:
         return True
-    return attested.interval.low <= CLAIM_FACTOR[device] * claimed.interval.high + CLAIM_SLACK_US[device]
+    slack_us = CLAIM_SLACK_US[device] + GAP_US * launches
+    return attested.interval.low <= CLAIM_FACTOR[device] * claimed.interval.high + slack_us
 
 
 def overlap(latency_us: float, each_us: float) -> bool:

@@ -236,6 +236,7 @@ class Trial:
         claimed = [each for each in reply.samples_us if 0 < each < math.inf]
         if len(claimed) != len(reps):
             raise Ended("invalid", f"the candidate's process claims {len(claimed)} times for {len(reps)} calls")
+        self.launches = sum(number for _, number in reply.kernels)
         self.found["kernels"] = tuple(f"{number} x {name[:80]}" for name, number in reply.kernels[:20])
         return {"reference": [rep.elapsed_us for rep in reps], "candidate": claimed}
 
@@ -384,7 +385,7 @@ class Trial:
 
     def _conclude(self) -> tuple[Status, str]:
         claimed, attested = self.found["claimed_us"], self.found["attested_us"]
-        if not is_believable(claimed, attested, self.device.type) and (
+        if not is_believable(claimed, attested, self.device.type, self.launches) and (
             self.found["graph"] or self.device.type == "cpu"
         ):
             return "invalid", (
