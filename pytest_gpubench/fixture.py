@@ -176,7 +176,7 @@ class GpuBench(Spelled):
         tolerance, device = Tolerance(rtol, atol, equal_nan), rules[1].torch_device
         overheads = len(timers or ()) > 1
 
-        def request(args: Sequence[object], kwargs: Mapping[str, object] | None) -> CompareRequest:
+        def request(args: Sequence[object], kwargs: Mapping[str, object] | None, vary: bool = False) -> CompareRequest:
             arguments = VariedArguments.of(make_arguments(args, kwargs, setup))
             calls = make_calls(candidate, reference, names, arguments, backward)
             agreement = Agreement(reference, arguments, tolerance, golden, golden_factor, grads, backward, device)
@@ -185,7 +185,7 @@ class GpuBench(Spelled):
                 *rules, given, calls, agreement, interleave, vary, bytes, flops, overheads, remake=remake
             )
 
-        return self._answer(request(args, kwargs))
+        return self._answer(request(args, kwargs, vary))
 
     def judge(
         self,
