@@ -7,8 +7,8 @@ the logarithm of the ratio of a pair. What drifts from run to run cancels betwee
 left of it widens the interval; therefore a round that is not whole is left out.
 
 Where alpha and the number of pairs allow it, the interval is made of order statistics of the pairs (8 pairs, four
-rounds, at alpha 0.005), which assumes nothing about their distribution. With fewer it is Student's t interval of their
-mean, which assumes that the pairs are spread normally.
+rounds, at alpha 0.005), which assumes only that the pairs are independent. With fewer it is Student's t interval of
+their mean, which assumes that the pairs are spread normally.
 
 The runs can end early: there is a look after each round from the second on, the last one spends half of alpha and the
 others share the rest, so all looks together are wrong with a chance of at most alpha. Simulated with 0.5 % of spread

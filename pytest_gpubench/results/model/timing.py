@@ -140,7 +140,7 @@ class Timing(Spelled, msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 
     @cached_property
     def median_interval_us(self) -> Interval | None:
-        """The exact 95 % confidence interval of the median; None with fewer than six reps."""
+        """The 95 % confidence interval of the median, exact for independent reps; None with fewer than six."""
         return summary.median_interval(self._samples())
 
     @property
