@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_gpubench.cli import main
+from pytest_gpubench.cli import main, noise
 from pytest_gpubench.gpu.datasheets import datasheet_of
 from pytest_gpubench.gpu.device import find_device
 from pytest_gpubench.timing.bandwidth import copy_bandwidth
@@ -25,8 +25,11 @@ def test_quick_is_only_the_beginning(capsys: pytest.CaptureFixture[str]) -> None
     assert "copy bandwidth" not in capsys.readouterr().out
 
 
-def test_how_small_a_slowdown_is_seen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A call is as fast as itself in every process; 3 % is seen in calls of 20 us and more."""
+def test_how_small_a_slowdown_is_seen(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """3 % is seen in calls of 20 us and more; two of the five processes suffice to show it."""
+    monkeypatch.setattr(noise, "PROCESSES", 2)
     path = tmp_path / "noise.json"
     assert main(["doctor", "--noise", "--json", str(path)]) == 0
     print(capsys.readouterr().out)
@@ -34,7 +37,7 @@ def test_how_small_a_slowdown_is_seen(tmp_path: Path, capsys: pytest.CaptureFixt
     assert len(calls) == 4
     for call, aimed_us in zip(calls, (2, 20, 200, 2000), strict=True):
         assert aimed_us / 3 < call["median_us"] < 3 * aimed_us
-        assert len(call["medians_us"]) == 5
+        assert len(call["medians_us"]) == 2
         assert 0 < call["slowdown_seen"] < (0.2 if aimed_us < 10 else 0.03)
 
 
