@@ -8,6 +8,7 @@ import secrets
 import statistics
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -254,7 +255,8 @@ class Candidate:
     def end(self) -> None:
         """Kill its process, and give its memory back."""
         if self.gpu is not None:
-            self.process.freeze()
+            with suppress(Ended):
+                self.process.freeze()
             self.gpu.close()
         self.process.kill()
         self._free(self._allocated[:])

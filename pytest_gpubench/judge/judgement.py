@@ -59,7 +59,7 @@ class CaseJudgement(msgspec.Struct, frozen=True, kw_only=True):
     """One call more in a batch, by the referee's clock."""
     attested_reference_us: Time | None = None
     latency_us: float | None = None
-    """One call alone by the referee's clock, the cost of a message taken off."""
+    """One call alone by the referee's clock, less what a call of ours takes that does next to nothing."""
     batches: tuple[int, int] | None = None
     """The sizes of the two batches whose difference is the attested time."""
     graph: bool = False

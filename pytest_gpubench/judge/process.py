@@ -24,6 +24,8 @@ __tracebackhide__ = True
 
 WARM_S = 180.0
 """The longest that a process may take to import torch and bring CUDA up, perhaps from a cold disk."""
+STOP_S = 5.0
+"""It stops within a millisecond, unless it is stuck in a driver."""
 TAIL_BYTES = 2000
 PAGE = os.sysconf("SC_PAGE_SIZE")
 START = "import sys; from pytest_gpubench.judge.worker import main; main(int(sys.argv[1]), sys.argv[2])"
@@ -139,8 +141,11 @@ class Process:
         if self.frozen:
             return
         self._signal(signal.SIGSTOP)
+        until_s = time.monotonic() + STOP_S
         with suppress(ChildProcessError):
-            os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+            while os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
+                if time.monotonic() > until_s:
+                    raise Ended("invalid", "the candidate's process cannot be stopped")
             os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOHANG)  # it is told once
         self.frozen = True
 
