@@ -324,11 +324,10 @@ def trace(test: CurrentTest, request: Request[T]) -> None:
 def hold_against_past(
     test: CurrentTest, request: Request[T], obtain: Callable[[], list[Measurement]], say: Say = lambda text: None
 ) -> Compared:
-    """Measure, and compare with a saved run; measure a second time where the first is not a PASS, a FAIL elsewhere.
+    """Measure, and compare with a saved run; measure a second time what is no PASS, in a fresh process what is a FAIL.
 
-    Each comparison spends half of alpha, and the second one stands: noise has to mislead both. A FAIL is measured again
-    in a fresh process. The test's own limits spend their alpha the first time, and are not judged again. The examples
-    of a test under @given are drawn anew in every run, and are not compared.
+    Each comparison spends half of alpha, and the second one stands: noise has to mislead both. The test's own limits
+    spend their alpha the first time, and are not judged again. Examples of @given are drawn anew, and not compared.
     """
     measured = obtain()
     past = None if request.settings.disable else saved_run(test, request, measured)
@@ -347,8 +346,8 @@ def hold_against_past(
         raise
     if held.outcome is Outcome.FAIL and again.outcome is not Outcome.FAIL:
         sentences = [each.sentence for item in held.measurements for each in item.verdicts if each.is_of_past]
-        where = ", in a fresh process" if remeasured else ""
-        test.warn(f"measured a second time{where}, as the first time it came out otherwise: {sentences[0]}")
+        second = "second time, in a fresh process" if remeasured else "second time"
+        test.warn(f"measured a {second}, as the first time it came out otherwise: {sentences[0]}")
     test.warn(*again.notes)
     return confirmed(again) if remeasured else again
 
@@ -361,9 +360,7 @@ def _in_fresh_process(
     if not is_enforced_fail or test.fresh is None:
         return []
     say("measuring a FAIL again in a fresh process")
-    record = test.fresh()
-    keys = test.keys.read_after(test.measurements, measured)
-    found = record if isinstance(record, str) else same_measurements(record, keys)
+    found = same_measurements(test.fresh(), test.keys.read_after(test.measurements, measured))
     if isinstance(found, str):
         test.warn(f"measured a second time in the same process, as no fresh one could: {found}")
         return []

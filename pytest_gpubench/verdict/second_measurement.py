@@ -16,8 +16,13 @@ DECIDED_BY_SAMPLES = ("max_rel_std", "max_time_us", "min_speedup", "min_gbps", "
 """Limits that noise can break, each judgement with a probability of alpha; the others are exact."""
 
 
-def same_measurements(record: TestRecord, keys: Sequence[MeasurementKey]) -> list[Measurement] | str:
-    """Return the measurements of a fresh process by their keys, or why one of them is no number to judge."""
+def same_measurements(record: TestRecord | str, keys: Sequence[MeasurementKey]) -> list[Measurement] | str:
+    """Return the measurements of a fresh process by their keys, or the reason why one of them is no number to judge.
+
+    record: of the test in that process, or the reason why there is none.
+    """
+    if isinstance(record, str):
+        return record
     there = dict(zip(keys_of(record.measurements), record.measurements, strict=True))
     for key in keys:
         item = there.get(key)
