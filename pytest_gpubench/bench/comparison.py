@@ -25,7 +25,7 @@ from pytest_gpubench.limits import Limits
 from pytest_gpubench.results.model import Comparison, Measurement, Overhead, Speedup, Timing, Verdict
 from pytest_gpubench.settings import Settings, TimerName
 from pytest_gpubench.stats.autocorrelation import LEAST_TO_TELL
-from pytest_gpubench.stats.speedup import LOOKS, Quad, log_ratio
+from pytest_gpubench.stats.speedup import LOOKS, Quad, log_ratios
 from pytest_gpubench.timing import make_timer
 from pytest_gpubench.timing.base import Call
 from pytest_gpubench.timing.comparison import Match, measure_in_turn, take_once_more
@@ -212,7 +212,7 @@ class CompareRequest(Request[Comparison]):
             reference=reference.label,
             reference_us=reference.median_us,
             seed=self.settings.seed or 0,
-            log_ratios=tuple(log_ratio(*quad) for quad in taken.quads(self.reference, name)),
+            log_ratios=log_ratios(taken.quads(self.reference, name), fastest=reference.timer == "wall"),
         )
         on_speedup = judges.speedup.verdicts(speedup, timings[name].median_us)
         verdicts = as_declared([*judges.time.verdicts, *on_speedup])

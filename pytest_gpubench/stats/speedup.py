@@ -75,6 +75,16 @@ def log_ratio(reference_us: Sequence[float], candidate_us: Sequence[float]) -> f
     return (math.fsum(_logs(reference_us)) - math.fsum(_logs(candidate_us))) / len(reference_us)
 
 
+def log_ratios(quads: Sequence[Quad], fastest: bool = False) -> tuple[float, ...]:
+    """Return the log-ratio of each quad: of its mean times, or of its fastest ones.
+
+    On a busy host a call waits now and then for longer than it takes: hardly a quad has none of that in its mean, and
+    most have none in their fastest calls.
+    """
+    chosen = [tuple((min(times),) if fastest else times for times in quad) for quad in quads]
+    return tuple(log_ratio(*times) for times in chosen)
+
+
 def _logs(times_us: Sequence[float]) -> list[float]:
     for elapsed_us in times_us:
         if not 0 < elapsed_us < math.inf:

@@ -7,6 +7,7 @@ a few, and with `-m slow` 20,000 of each.
 
 import math
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -17,7 +18,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from pytest_gpubench.stats.speedup import LOOKS, Quad, critical_ranks
+from pytest_gpubench.stats.regression import change_of_speedups
+from pytest_gpubench.stats.regression import decide as decide_change
+from pytest_gpubench.stats.speedup import LOOKS, Quad, critical_ranks, log_ratios
 from tests.stats.quads import decide, orders
 
 Floats = npt.NDArray[np.float64]
@@ -642,6 +645,21 @@ def test_four_times_as_slow_on_a_busy_host(share: float, call_ms: float, most_qu
     found = verdicts(votes_of(logs, is_candidate), 0.9, ALPHA)
     assert found.failed.all()
     assert found.quads.mean() < most_quads
+
+
+@pytest.mark.parametrize(("share", "least"), [(0.1, 1.0), (0.2, 0.97), (0.3, 0.7)])
+def test_four_times_as_slow_as_a_saved_run_on_a_busy_host(share: float, least: float) -> None:
+    """By the fastest calls of a quad it fails, where both runs are held up; by the means it is seldom decided."""
+    failed, rng = Counter[bool](), np.random.default_rng(10)
+    for session in range(100):
+        is_candidate = in_quads(session + 1)[-1:, : 4 * 28]
+        runs = [preempted(rng, is_candidate, 0.5, slower, share)[0].tolist() for slower in (1.0, 4.0)]
+        old, new = (quads_in(logs, is_candidate[0].tolist()) for logs in runs)
+        for fastest in (True, False):
+            change = change_of_speedups(log_ratios(old, fastest), log_ratios(new, fastest), ALPHA / 2)
+            failed[fastest] += decide_change(change, 0.5) == "fail"
+    assert failed[True] / 100 >= least
+    assert failed[False] < failed[True] or share < 0.2
 
 
 @pytest.mark.parametrize("trials", [200, pytest.param(MANY_TRIALS, marks=pytest.mark.slow)])

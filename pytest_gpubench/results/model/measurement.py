@@ -69,7 +69,8 @@ class Speedup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     reference_us: float
     seed: int
     log_ratios: tuple[float, ...] = ()
-    """Per quad, the mean logarithm of the reference's time over the candidate's; empty in what kept none."""
+    """Per quad, the mean logarithm of the reference's time over the candidate's, of its fastest calls where the host's
+    clock measures; empty in what kept none."""
 
 
 class Overhead(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
