@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from pytest_gpubench.errors import GpuBenchError, MeasurementError
+from pytest_gpubench.errors import BadRequest, GpuBenchError, MeasurementError
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.judge.channel import Leaf, Reply
 from pytest_gpubench.judge.layout import copy_into, describe, dtype_of, extent_of, place, rebuild, view
@@ -125,7 +125,7 @@ class Candidate:
             node, tensors = describe(tuple(inputs), "the inputs")
             leaves, _ = place(tensors)
             if node != self.node or leaves != self.leaves:
-                raise GpuBenchError("the inputs of a case must differ in the values of their tensors alone")
+                raise BadRequest("the spec's inputs differ from seed to seed in more than the values of their tensors")
             for target, tensor in zip(targets, tensors, strict=True):
                 copy_into(target, tensor)
         self.device.synchronize()

@@ -171,7 +171,11 @@ class Trial:
     def _sets_for(self, example: tuple[Any, ...], call_us: float) -> int:
         _, size = place(describe(example, "the inputs")[1])
         room = max(2, MOST_INPUT_BYTES // max(size, 1))
-        return int(min(max(2, math.ceil(BATCH_US[self.device.type] / max(call_us, 0.1))), MOST_SETS, room))
+        return min(self._calls_in(call_us), MOST_SETS, room)
+
+    def _calls_in(self, call_us: float) -> int:
+        """Return how many calls of this length the larger batch has."""
+        return max(2, math.ceil(BATCH_US[self.device.type] / max(call_us, 0.1)))
 
     # right
 
@@ -255,9 +259,9 @@ class Trial:
 
     def _time_outside(self, sets: int) -> None:
         """Time batches of both arms in turn by the referee's clock."""
-        self.small, self.large = 1, sets
+        self.small, self.large = 1, min(sets, self._calls_in(self.found["claimed_us"].median_us))
         self._make_batches()
-        times: dict[str, dict[int, list[float]]] = {arm: {1: [], sets: []} for arm in ARMS}
+        times: dict[str, dict[int, list[float]]] = {arm: {1: [], self.large: []} for arm in ARMS}
         quads: list[Quad] = []
         limits = self.rules.speedups
 
