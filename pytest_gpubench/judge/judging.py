@@ -19,9 +19,10 @@ from pytest_gpubench.judge.conclusion import refuse_limits
 from pytest_gpubench.judge.isolation import LEVELS, hide_memory
 from pytest_gpubench.judge.judgement import STATUSES, CaseJudgement, Judgement
 from pytest_gpubench.judge.process import Ended, Process
+from pytest_gpubench.judge.ready_case import ReadyCase
 from pytest_gpubench.judge.search import search
 from pytest_gpubench.judge.spec import Spec, read_spec
-from pytest_gpubench.judge.trial import ReadyCase, Rules, Trial
+from pytest_gpubench.judge.trial import Rules, Trial
 from pytest_gpubench.limits import Limits
 from pytest_gpubench.units import safe_lines
 

@@ -4,8 +4,9 @@ from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.judge.candidate import Candidate
 from pytest_gpubench.judge.judgement import CaseJudgement
 from pytest_gpubench.judge.process import Ended
+from pytest_gpubench.judge.ready_case import ReadyCase
 from pytest_gpubench.judge.spec import Case, Spec
-from pytest_gpubench.judge.trial import ReadyCase, Rules, Trial
+from pytest_gpubench.judge.trial import Rules, Trial
 
 __tracebackhide__ = True
 

@@ -6,12 +6,11 @@ import secrets
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from pytest_gpubench.bench.integrity import FLOOR_SHARE
 from pytest_gpubench.correctness import moved_bytes
-from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.judge.candidate import MOST_INPUT_BYTES, MOST_SETS, Candidate
 from pytest_gpubench.judge.conclusion import (
     is_believable,
@@ -22,11 +21,10 @@ from pytest_gpubench.judge.conclusion import (
     time_of,
     worst_of,
 )
-from pytest_gpubench.judge.correct import Reference
 from pytest_gpubench.judge.judgement import CaseJudgement, Status
 from pytest_gpubench.judge.layout import describe, place
 from pytest_gpubench.judge.process import Ended
-from pytest_gpubench.judge.spec import Case, Spec
+from pytest_gpubench.judge.ready_case import ReadyCase, new_inputs
 from pytest_gpubench.limits import Limits
 from pytest_gpubench.results.model import Outcome, Verdict
 from pytest_gpubench.settings import Settings
@@ -69,44 +67,6 @@ class Rules:
         """The speedup asked of the candidate."""
         asked = self.limits.min_speedup
         return {"candidate": float(asked)} if isinstance(asked, (int, float)) else {}
-
-
-@dataclass(frozen=True)
-class ReadyCase:
-    """A case whose reference was made ready and timed before anything of a candidate's was loaded."""
-
-    spec: Spec
-    case: Case
-    device: Device
-    reference: Reference
-    example: tuple[Any, ...]
-    before_us: float
-
-    @classmethod
-    def of(cls, spec: Spec, case: Case, device: Device) -> "ReadyCase":
-        """Make a case ready; raise UnfairComparison where a candidate need not compute to be right."""
-        ready = cls.untimed(spec, case, device)
-        (other,) = _new_inputs(spec, case, device, 1)
-        ready.reference.check_fair(ready.example, other)
-        return replace(ready, before_us=ready.reference.runner.warm().call_us)
-
-    @classmethod
-    def untimed(cls, spec: Spec, case: Case, device: Device) -> "ReadyCase":
-        """Make a case ready whose outputs alone are to be compared."""
-        reference = Reference(spec, case, device)
-        (example,) = _new_inputs(spec, case, device, 1)
-        reference.begin_case(example, 1)
-        return cls(spec, case, device, reference, example, 0.0)
-
-    @property
-    def name(self) -> str:
-        """The parameters of the case in words."""
-        return ", ".join(f"{name}={value!r}" for name, value in self.case.items())
-
-
-def _new_inputs(spec: Spec, case: Case, device: Device, number: int) -> list[tuple[Any, ...]]:
-    """Return new inputs from seeds that nobody can know."""
-    return [spec.inputs(case, secrets.randbelow(2**31), device.torch_device) for _ in range(number)]
 
 
 @dataclass
@@ -166,7 +126,7 @@ class Trial:
         return self._conclude()
 
     def _new(self, number: int) -> list[tuple[Any, ...]]:
-        return _new_inputs(self.ready.spec, self.ready.case, self.device, number)
+        return new_inputs(self.ready.spec, self.ready.case, self.device, number)
 
     def _sets_for(self, example: tuple[Any, ...], call_us: float) -> int:
         _, size = place(describe(example, "the inputs")[1])
