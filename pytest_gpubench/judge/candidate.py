@@ -227,6 +227,11 @@ class Candidate:
         except (ValueError, IndexError, TypeError, AttributeError, RuntimeError, GpuBenchError) as error:
             raise Ended("invalid", f"the candidate's outputs cannot be read: {error}") from None
 
+    @property
+    def output_bytes(self) -> int:
+        """The size of the outputs of a call."""
+        return sum(extent_of(leaf.shape, leaf.stride) * dtype_of(leaf.dtype).itemsize for leaf in self.outputs[0])
+
     def _target(self, leaf: Leaf, index: int, number: int) -> "torch.Tensor":
         target = self.target_leaves[index]
         if (target.dtype, target.shape) != (leaf.dtype, leaf.shape):

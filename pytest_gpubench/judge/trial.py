@@ -43,6 +43,8 @@ BATCH_US = {"cuda": 2000.0, "cpu": 4000.0}
 """The time that the larger batch takes, where so many calls can be made."""
 LOOKS = (24, 48, 96, 192)
 """After how many quads to look: the first has intervals that tell the two clocks apart."""
+OUTPUT_COPIES = 6
+"""The outputs of a batch lie in memory this often, at most: in graphs, outside of them, and half is left free."""
 SMALL_CALL_US = 2000.0
 """Below it every rep's output is compared, above it one in four."""
 LEAST_SLOPE_US = 0.01
@@ -219,7 +221,8 @@ class Trial:
 
     def _time_outside(self, sets: int) -> None:
         """Time batches of both arms in turn by the referee's clock."""
-        self.small, self.large = 1, min(sets, self._calls_in(self.found["claimed_us"].median_us))
+        room = max(2, self.candidate.process.memory_bytes // (OUTPUT_COPIES * max(self.candidate.output_bytes, 1)))
+        self.small, self.large = 1, min(sets, room, self._calls_in(self.found["claimed_us"].median_us))
         self._make_batches()
         times: dict[str, dict[int, list[float]]] = {arm: {1: [], self.large: []} for arm in ARMS}
         quads: list[Quad] = []
