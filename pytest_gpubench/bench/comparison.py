@@ -60,9 +60,9 @@ class Judges:
         """True if a limit is broken."""
         return self.time.failed or self.speedup.failed
 
-    def look(self, timing: Timing, quads: Sequence[Quad], looks: tuple[int, ...]) -> bool:
+    def look(self, timing: Timing, quads: Sequence[Quad], looks: tuple[int, ...], tick_us: float) -> bool:
         """Return whether all limits of the candidate are decided."""
-        return all([self.time.look(timing), self.speedup.look(quads, looks)])
+        return all([self.time.look(timing), self.speedup.look(quads, looks, tick_us)])
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,7 @@ class CompareRequest(Request[Comparison]):
             decided = []
             for name, each in judges.items():
                 so_far = samples_of(self.calls[name], timer, self.device, plan, taken.samples[name])
-                decided.append(each.look(so_far, taken.quads(self.reference, name), looks))
+                decided.append(each.look(so_far, taken.quads(self.reference, name), looks, taken.tick_us))
             return all(decided) or any(each.failed for each in judges.values())
 
         taken, timings = measure_in_turn(match, timer, self.device, plan, look, say)

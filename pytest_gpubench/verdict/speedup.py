@@ -40,16 +40,16 @@ class SpeedupJudgement:
         self._decisive: SpeedupEstimate | None = None
         """The latest estimate that says the same as the first decision."""
 
-    def look(self, quads: Sequence[Quad], looks: tuple[int, ...]) -> bool:
+    def look(self, quads: Sequence[Quad], looks: tuple[int, ...], tick_us: float = 0.0) -> bool:
         """Return whether the limit is decided; where no candidate has a limit, whether the ratio is precise."""
-        self.latest = found = speedup_of(quads, self.alpha, looks)
+        self.latest = found = speedup_of(quads, self.alpha, looks, tick_us)
         if not self.limits:
             return found.interval is not None and found.interval.width / found.ratio <= 2 * self.precision
         if self.name not in self.limits:
             return True
         outcome = at_least(found.interval, self.limits[self.name])
         if outcome is Outcome.INCONCLUSIVE and self.pass_alpha is not None:
-            lenient = speedup_of(quads, self.pass_alpha, looks)
+            lenient = speedup_of(quads, self.pass_alpha, looks, tick_us)
             if at_least(lenient.interval, self.limits[self.name]) is Outcome.PASS:
                 self.latest, found, outcome = lenient, lenient, Outcome.PASS
         if outcome is not Outcome.INCONCLUSIVE and self.outcome in (Outcome.INCONCLUSIVE, outcome):

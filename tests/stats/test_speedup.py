@@ -306,6 +306,14 @@ def test_an_early_look_is_no_narrower_than_the_last(samples: list[float], alpha:
         assert early.low <= last.low <= last.high <= early.high
 
 
+def test_a_part_of_a_tick_widens_the_interval() -> None:
+    """Of the shortest time."""
+    quads_of_10_us = [Quad((20.0, 20.0), (10.0, 10.0))] * 20
+    found = speedup_of(quads_of_10_us, 0.001, tick_us=1.0)
+    assert found.interval == pytest.approx((2 * math.exp(-0.005), 2 * math.exp(0.005)))
+    assert found.ratio == pytest.approx(2)
+
+
 def test_no_quads_have_no_speedup() -> None:
     with pytest.raises(ValueError, match="without a quad"):
         speedup_of((), 0.001)
