@@ -37,7 +37,7 @@ COMPARED = ("--gpu-bench-compare=main", "--gpu-bench-compare-fail=median:5%", "-
 
 @pytest.mark.parametrize(
     ("fresh_us", "outcome", "options"),
-    [(12, "failed", ()), (10, "passed", ("-p", "no:cacheprovider", "-W", "error", "--strict-config", "-x"))],
+    [(12, "failed", ()), (10, "passed", ("-p", "no:cacheprovider", "--strict-config", "-x"))],
 )
 def test_a_fail_is_one_in_a_fresh_process_too(
     bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch, fresh_us: float, outcome: str, options: tuple[str, ...]
