@@ -119,10 +119,9 @@ class GpuBench(Spelled):
 
         def request(args: Sequence[object], kwargs: Mapping[str, object] | None) -> MeasureRequest:
             call = make_call(function, make_arguments(args, kwargs, setup), backward, label)
-            remake = None if setup else request
-            return MeasureRequest(*rules, (args, kwargs), {call.label: call}, bytes, flops, remake=remake)
+            return MeasureRequest(*rules, (args, kwargs), {call.label: call}, bytes, flops)
 
-        return self._answer(request(args, kwargs))
+        return self._answer(replace(request(args, kwargs), remake=None if setup else request))
 
     def compare(
         self,
@@ -180,12 +179,10 @@ class GpuBench(Spelled):
             arguments = VariedArguments.of(make_arguments(args, kwargs, setup))
             calls = make_calls(candidate, reference, names, arguments, backward)
             agreement = Agreement(reference, arguments, tolerance, golden, golden_factor, grads, backward, device)
-            remake, given = None if setup else request, (args, kwargs)
-            return CompareRequest(
-                *rules, given, calls, agreement, interleave, vary, bytes, flops, overheads, remake=remake
-            )
+            given = args, kwargs
+            return CompareRequest(*rules, given, calls, agreement, interleave, vary, bytes, flops, overheads)
 
-        return self._answer(request(args, kwargs, vary))
+        return self._answer(replace(request(args, kwargs, vary), remake=None if setup else request))
 
     def judge(
         self,
