@@ -277,3 +277,13 @@ def test_an_example_of_given_is_confirmed_too(outcomes: Callable[..., tuple[dict
     found, printed = outcomes("min_speedup=1.0)\n@given(st.just(1)", COMPARE.format("10.2, 9.9"), drawn="gpu_bench, n")
     assert found == {"inconclusive": 1}
     assert "the place of its memory decides" in printed
+
+
+@pytest.mark.parametrize("call", ["gpu_bench.measure(f, (x,))", "gpu_bench.compare({'f': f}, placed(10.0), (x,))"])
+def test_a_measured_function_is_freed_at_once(call: str, outcomes: Callable[..., tuple[dict[str, int], str]]) -> None:
+    """No request refers to itself: what a function holds is not left to the garbage collector."""
+    body = (
+        f"import gc, weakref; gc.disable(); f = scripted([9.9])(lambda x: x * 2); seen = weakref.ref(f); {call}; del f"
+    )
+    found, printed = outcomes("max_time_us=10.0", f"{body}; gc.enable(); assert seen() is None")
+    assert found == {"passed": 1}, printed
