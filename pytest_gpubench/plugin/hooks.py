@@ -1,4 +1,8 @@
-"""The plugin's entry: options, marks, the fixture, and the registration of all other hooks."""
+"""The plugin's entry: options, marks, the fixture, and the registration of all other hooks.
+
+PYTEST_DONT_REWRITE: it asserts nothing, and pytest before 9.2 warns where it is loaded by name and from an editable
+installation.
+"""
 
 import os
 from contextlib import suppress

@@ -1,6 +1,7 @@
 """Workers on real GPUs: pinned, by turns, and what is left when one breaks; each test says how many GPUs it needs."""
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -43,6 +44,13 @@ def need_gpus(number: int) -> None:
     found = len(find_visible())
     if found < number:
         pytest.skip(f"needs {number} GPUs, found {found}: nothing here is proved by this run")
+
+
+def strangers(output: str) -> set[int]:
+    """Return the processes that a run took for foreign, but for this one, which may have a CUDA context itself."""
+    return {int(pid) for line in output.splitlines() if " comput" in line for pid in re.findall(r"pid (\d+)", line)} - {
+        os.getpid()
+    }
 
 
 class RealHost:
@@ -93,8 +101,9 @@ def uuids() -> list[str]:
 def test_four_workers_hold_four_gpus(host: RealHost, uuids: list[str]) -> None:
     need_gpus(4)
     host.write("", tests=24)
-    status, output = host.run("-n", "auto", "--gpu-bench-busy=fail", gpus=uuids[:4])
+    status, output = host.run("-n", "auto", gpus=uuids[:4])
     assert status == 0, output
+    assert strangers(output) == set()
     assert "created: 4/4 workers" in output
     records = host.records()
     assert len(records) == 24
@@ -113,8 +122,9 @@ def test_more_workers_than_gpus(host: RealHost, uuids: list[str], workers: int) 
     need_gpus(1)
     gpus = uuids[: max(1, min(2, len(uuids), workers - 1))]
     host.write("", tests=16)
-    status, output = host.run(f"-n{workers}", "--gpu-bench-busy=fail", gpus=gpus)
+    status, output = host.run(f"-n{workers}", gpus=gpus)
     assert status == 0, output
+    assert strangers(output) == set()
     assert len(host.records()) == 16
     assert set(turns_by_gpu(host.records())) == set(gpus)
     assert overlaps(host.records()) == []
@@ -123,10 +133,11 @@ def test_more_workers_than_gpus(host: RealHost, uuids: list[str], workers: int) 
 def test_two_runs_at_once_on_one_gpu(host: RealHost, uuids: list[str]) -> None:
     need_gpus(1)
     host.write("")
-    runs = [host.start("--gpu-bench-busy=fail", *mode, gpus=uuids[:1]) for mode in ([], ["-n2"])]
+    runs = [host.start(*mode, gpus=uuids[:1]) for mode in ([], ["-n2"])]
     for run in runs:
         output, _ = run.communicate(timeout=400)
         assert run.returncode == 0, output
+        assert strangers(output) == set()
     assert len(host.records()) == 16
     assert overlaps(host.records()) == []
 

@@ -100,17 +100,29 @@ def test_out_of_memory_in_the_function(gpu_bench: GpuBench) -> None:
     check_next(gpu_bench)
 
 
+def fill_memory() -> list[torch.Tensor]:
+    """Take all memory of the GPU, in ever smaller blocks down to 2 MiB."""
+    blocks, size = [], 2**36
+    while size >= 2**21:
+        try:
+            blocks.append(torch.empty(size, dtype=torch.uint8, device="cuda"))
+        except torch.OutOfMemoryError:
+            size //= 2
+    return blocks
+
+
 def test_out_of_memory_in_the_flush(gpu_bench: GpuBench) -> None:
     from pytest_gpubench.timing.l2flush import flush_buffer
 
     x = torch.randn(1000, device=gpu_bench.device)
     flush_buffer.cache_clear()
-    torch.cuda.empty_cache()
-    free_bytes, _ = torch.cuda.mem_get_info()
-    taken = torch.empty(free_bytes - 2**24, dtype=torch.uint8, device=gpu_bench.device)
-    with pytest.raises(DeviceUnavailable, match=r"no room on .* asked for .* MiB, found .* free"):
-        gpu_bench(x.neg)
-    del taken
+    blocks = fill_memory()
+    try:
+        with pytest.raises(DeviceUnavailable, match=r"no room on .* asked for .* MiB, found .* free"):
+            gpu_bench(x.neg)
+    finally:
+        blocks.clear()
+        torch.cuda.empty_cache()
     check_next(gpu_bench)
 
 

@@ -35,13 +35,9 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def without_autoload(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Load our plugin and no other that is installed: looking for them takes a quarter of a small run.
-
-    Before 9.2, pytest warns of a plugin that the outer run has loaded from an editable installation.
-    """
+    """Load our plugin and no other that is installed: looking for them takes a quarter of a small run."""
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     monkeypatch.setenv("PYTEST_PLUGINS", "pytest_gpubench.plugin.hooks")
-    monkeypatch.setenv("PYTEST_ADDOPTS", "-W 'ignore:Module already imported so cannot be rewritten'")
 
 
 @pytest.fixture
