@@ -174,10 +174,10 @@ class History:
         intervals = [interval_cell(timing.median_interval_us, unit) for timing in timings]
         columns = [
             Column("Run", [f"{point.number:04}" for point in points], styles),
-            Column("Date", [point.date for point in points], styles),
-            Column("Commit", [point.commit for point in points], styles, rank=2),
+            Column("Date", [point.date for point in points], styles, rank=2),
+            Column("Commit", [point.commit for point in points], styles, rank=3),
             Column(f"Median ({unit})", medians, styles, right=True),
-            Column("95 % interval", intervals, styles, rank=3),
+            Column("95 % interval", intervals, styles, rank=4),
         ]
         columns += [Column("Speedup", [text or "-" for text in speedups], styles, rank=1)] if any(speedups) else []
         return table([*columns, Column("", list(map(self._note, range(len(points)))), styles, least=NOTE_WIDTH)])
