@@ -3,6 +3,8 @@
 import sys
 from pathlib import Path
 
+from pytest_gpubench.judge.judgement import Judgement
+
 KERNEL = """
 import ctypes, gc, os, sys, threading, time
 import torch
@@ -149,6 +151,22 @@ CHEATS = {
     "kills its parent": "import signal\nos.kill(os.getppid(), signal.SIGKILL)\ncandidate = torch.zeros_like",
 }
 """None may pass at a speedup of 1.2."""
+
+
+def told(found: Judgement) -> str:
+    """Return what a failed assertion shows of a judgement: why, and the times without their samples."""
+    lines = [f"{found.status} in {found.seconds} s: {found.reason}", str(found.isolation)]
+    for case in found.cases:
+        names = ("claimed_us", "reference_us", "attested_us", "attested_reference_us")
+        times = {name: time for name in names if (time := getattr(case, name)) is not None}
+        lines += [
+            f"case {case.case!r}: {case.status}: {case.reason}",
+            f"claimed {case.ratio} {case.interval}, attested {case.attested_ratio} {case.attested_interval}",
+            *(f"{name} {time.median_us} {time.interval}: {time.samples_us[:8]}" for name, time in times.items()),
+            f"batches {case.batches}, graph {case.graph}, latency {case.latency_us}, floor {case.floor_us}, "
+            f"compared {case.compared}, kernels {case.kernels}",
+        ]
+    return "\n".join([*lines, found.detail[-500:]])
 
 
 def write(folder: Path) -> None:

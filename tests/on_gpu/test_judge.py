@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from pytest_gpubench.judge.judging import Judge
-from tests.on_gpu.judged import CHEATS, HONEST, KEEPS_ITS_OUTPUT, KERNEL, SPEC
+from tests.on_gpu.judged import CHEATS, HONEST, KEEPS_ITS_OUTPUT, KERNEL, SPEC, told
 
 AHEAD = 3
 
@@ -40,18 +40,18 @@ def written(folder: Path, body: str) -> Path:
 def test_honest_candidates_pass(lenient: Judge, tmp_path: Path, name: str) -> None:
     """Its time is attested: the claim is not much below what the referee's clock saw."""
     found = lenient(written(tmp_path, HONEST[name]))
-    assert found.status == "pass", found.to_json()
+    assert found.status == "pass", told(found)
 
 
 def test_an_output_that_is_kept_is_copied(lenient: Judge, tmp_path: Path) -> None:
     """It is not wrong; the copies may cost it the attested time."""
     found = lenient(written(tmp_path, KEEPS_ITS_OUTPUT))
-    assert found.status in ("pass", "inconclusive"), found.to_json()
+    assert found.status in ("pass", "inconclusive"), told(found)
 
 
 @pytest.mark.parametrize("name", CHEATS)
 def test_cheats_do_not_pass(strict: Judge, tmp_path: Path, name: str) -> None:
     """Each costs only itself."""
     found = strict(written(tmp_path, CHEATS[name]))
-    assert found.status != "pass", found.to_json()
+    assert found.status != "pass", told(found)
     assert found.reason

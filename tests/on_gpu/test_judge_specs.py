@@ -8,6 +8,7 @@ import pytest
 from pytest_gpubench.judge.judging import Judge
 from tests.judge.problems import PROBLEMS, judge_by
 from tests.judge.test_spec_flashinfer import REFERENCE, WRITES, solution, write
+from tests.on_gpu.judged import told
 
 
 @pytest.fixture(scope="module")
@@ -22,11 +23,11 @@ def judge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judge]:
 def test_a_kernelbench_problem_is_as_fast_as_itself(judge: Judge, tmp_path: Path, name: str) -> None:
     spec, candidate = PROBLEMS[name].write(tmp_path)
     found = judge_by(judge, spec, candidate)
-    assert found.passed, found
-    assert found.ratio == pytest.approx(1, abs=0.02), found
+    assert found.passed, told(found)
+    assert found.ratio == pytest.approx(1, abs=0.02), told(found)
 
 
 def test_a_solution_of_a_flashinfer_definition_is_judged(judge: Judge, tmp_path: Path) -> None:
     found = judge_by(judge, write(tmp_path), solution(tmp_path, {"main.py": WRITES, "parts.py": REFERENCE}))
-    assert found.passed, found
+    assert found.passed, told(found)
     assert [each.case for each in found.cases] == ["batch_size=2, workload='w2'", "batch_size=5, workload='w5'"]

@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from pytest_gpubench.judge.judgement import Judgement
 from pytest_gpubench.judge.judging import Judge
 from tests.judge.problems import judge_by
+from tests.on_gpu.judged import told
 from tests.on_gpu.judged_honest import HONEST
 from tests.on_gpu.judged_tricks import LAUNCHED_BY_THE_GPU, LIMIT, PARENT, SMOOTH, TRICKS, Trick
 
@@ -24,18 +26,17 @@ def judge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judge]:
         yield judge
 
 
-def status_of(judge: Judge, folder: Path, trick: Trick, limit: float = LIMIT) -> str:
-    """Return the status of a candidate, and why."""
+def judged(judge: Judge, folder: Path, trick: Trick, limit: float = LIMIT) -> Judgement:
+    """Return the judgement of a trick."""
     (folder / "spec.py").write_text(f"{trick.spec}\nlimits = {{'min_speedup': {limit}}}\n")
     (folder / "candidate.py").write_text(trick.text)
-    found = judge_by(judge, folder / "spec.py", folder / "candidate.py")
-    print(found.to_json())
-    return f"{found.status}: {found.reason} {found.detail[-300:]}"
+    return judge_by(judge, folder / "spec.py", folder / "candidate.py")
 
 
 @pytest.mark.parametrize("name", TRICKS)
 def test_no_trick_passes(judge: Judge, tmp_path: Path, name: str) -> None:
-    assert not status_of(judge, tmp_path, TRICKS[name]).startswith("pass")
+    found = judged(judge, tmp_path, TRICKS[name])
+    assert not found.passed, told(found)
 
 
 def test_work_that_the_gpu_launches_itself(judge: Judge, tmp_path: Path) -> None:
@@ -52,10 +53,12 @@ def test_work_that_the_gpu_launches_itself(judge: Judge, tmp_path: Path) -> None
         pytest.skip(f"needs an nvcc that links cudadevrt: {done.stderr[:200]}")
     library = base64.b64encode((tmp_path / "parent.so").read_bytes())
     trick = Trick(SMOOTH, f"LIBRARY = {library!r}\n{LAUNCHED_BY_THE_GPU}")
-    assert not status_of(judge, tmp_path, trick).startswith("pass")
+    found = judged(judge, tmp_path, trick)
+    assert not found.passed, told(found)
 
 
 @pytest.mark.parametrize("name", HONEST)
 def test_what_is_honest_passes(judge: Judge, tmp_path: Path, name: str) -> None:
     """The limit is one that nobody breaks: any other status is a false alarm."""
-    assert status_of(judge, tmp_path, HONEST[name], limit=0.01).startswith("pass")
+    found = judged(judge, tmp_path, HONEST[name], limit=0.01)
+    assert found.passed, told(found)
