@@ -58,8 +58,8 @@ class Process:
             shutil.copytree(template, variables["TRITON_CACHE_DIR"], dirs_exist_ok=True)
         self.cache = Path(variables["TRITON_CACHE_DIR"])
         self.isolation: dict[str, str] = {}
-        self.deadline_s = time.monotonic() + WARM_S
         self.frozen = False
+        self.allow(WARM_S)
         mine, theirs = socket.socketpair()
         mine.settimeout(TICK_S)
         self.channel = Channel(mine)
@@ -132,7 +132,9 @@ class Process:
     # running and standing still
 
     def thaw(self) -> None:
-        """Let it run."""
+        """Let it run; the time that it stood still does not count."""
+        if self.frozen:
+            self.deadline_s += time.monotonic() - self._frozen_s
         self.frozen = False
         self._signal(signal.SIGCONT)
 
@@ -147,11 +149,12 @@ class Process:
                 if time.monotonic() > until_s:
                     raise Ended("invalid", "the candidate's process cannot be stopped")
             os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOHANG)  # it is told once
-        self.frozen = True
+        self.frozen, self._frozen_s = True, time.monotonic()
 
     def allow(self, seconds: float) -> None:
-        """Let it take so long from now on."""
-        self.deadline_s = time.monotonic() + seconds
+        """Let it run for so long from now on."""
+        self.allowed_s, self._frozen_s = seconds, time.monotonic()
+        self.deadline_s = self._frozen_s + seconds
 
     def kill(self) -> None:
         """End all of its processes, and remove its folder."""
@@ -168,7 +171,7 @@ class Process:
 
     def _look(self) -> None:
         if time.monotonic() > self.deadline_s:
-            raise Ended("timeout", "the candidate did not answer in time")
+            raise Ended("timeout", f"the candidate did not answer within {self.allowed_s:g} s")
         used = resident_bytes(self.pid)
         if used > self.memory_bytes:
             asked = format_bytes(self.memory_bytes)
