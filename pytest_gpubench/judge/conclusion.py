@@ -3,6 +3,8 @@
 import statistics
 from collections.abc import Mapping, Sequence
 
+import msgspec
+
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.judge.judgement import Status, Time
 from pytest_gpubench.limits import Limits, as_written, limit_for_device
@@ -19,6 +21,8 @@ CLAIM_SLACK_US = {"cuda": 10.0, "cpu": 20.0}
 """By so much may the attested time exceed the claimed one, both intervals considered."""
 GAP_US = 1.5
 """And by so much for each kernel: the gap before it, which no record holds."""
+OVERLAP_FACTOR = {True: 1.5, False: 2.5}
+"""By this factor may a call alone exceed one more in a batch: in a CUDA graph, and launched one by one."""
 OVERLAP_SLACK_US = 150.0
 """A process that was stopped needs some 0.4 ms to wake up and launch, more or less."""
 
@@ -50,9 +54,16 @@ def is_believable(claimed: Time, attested: Time, device: str, launches: int = 0)
     return attested.interval.low <= CLAIM_FACTOR[device] * claimed.interval.high + slack_us
 
 
-def overlap(latency_us: float, each_us: float) -> bool:
-    """Tell whether the calls of a batch overlap: one alone takes much longer than one more in a batch."""
-    return latency_us > 1.5 * each_us + OVERLAP_SLACK_US
+def overlap(latency_us: float, each_us: float, graph: bool) -> bool:
+    """Tell whether the calls of a batch may overlap: one alone takes much longer than one more in a batch."""
+    return latency_us > OVERLAP_FACTOR[graph] * each_us + OVERLAP_SLACK_US
+
+
+def unattested(verdict: Verdict, reason: str) -> Verdict:
+    """Return a verdict that is INCONCLUSIVE for this reason where it was PASS."""
+    if verdict.outcome is not Outcome.PASS:
+        return verdict
+    return msgspec.structs.replace(verdict, outcome=Outcome.INCONCLUSIVE, sentence=f"{reason}; {verdict.sentence}")
 
 
 def ratio_words(claimed: SpeedupEstimate, attested: SpeedupEstimate) -> str:

@@ -10,6 +10,7 @@ from pytest_gpubench.judge.conclusion import (
     overlap,
     refuse_limits,
     time_of,
+    unattested,
     worst_of,
 )
 from pytest_gpubench.limits import Limits
@@ -66,10 +67,21 @@ def test_claims_are_held_against_what_was_seen(
     assert is_believable(time_of([10.0] * 20), time_of([attested_us] * 20), device, launches) is believable
 
 
-@pytest.mark.parametrize(("latency_us", "overlaps"), [(164.0, False), (166.0, True)])
-def test_calls_that_overlap_are_found(latency_us: float, overlaps: bool) -> None:
-    """10 us each in a batch: one alone may take 15 us, and 150 us for waking up."""
-    assert overlap(latency_us, 10.0) is overlaps
+@pytest.mark.parametrize(
+    ("latency_us", "graph", "overlaps"),
+    [(164.0, True, False), (166.0, True, True), (174.0, False, False), (176.0, False, True)],
+)
+def test_calls_that_overlap_are_found(latency_us: float, graph: bool, overlaps: bool) -> None:
+    """10 us each in a batch: one alone may take 15 us, 25 us if it is launched alone, and 150 us for waking up."""
+    assert overlap(latency_us, 10.0, graph) is overlaps
+
+
+@pytest.mark.parametrize(("claimed", "outcome"), [(PASS, INCONCLUSIVE), (INCONCLUSIVE, INCONCLUSIVE), (FAIL, FAIL)])
+def test_calls_that_overlap_do_not_pass(claimed: Outcome, outcome: Outcome) -> None:
+    """The verdict says why; a FAIL stays one."""
+    verdict = unattested(judge_speedup(claimed, Interval(2.0, 3.0), 1.5, "words"), "they overlap")
+    assert verdict.outcome is outcome
+    assert verdict.sentence.startswith("they overlap; ") is (claimed is PASS)
 
 
 @pytest.mark.parametrize("limits", [Limits(max_kernels=1), Limits(min_speedup={"a": 1.0})])
