@@ -78,11 +78,22 @@ def inputs_of(args: Sequence[object], kwargs: Mapping[str, object] | None) -> li
 
 
 def tensors_of(leaves: Sequence[tuple[str, object]]) -> list[tuple[str, "torch.Tensor"]]:
-    """Return the dense tensors among leaves by name, detached."""
+    """Return the tensors that hold the memory of those among leaves by name, detached."""
     import torch
 
     tensors = [(name, leaf.detach()) for name, leaf in leaves if isinstance(leaf, torch.Tensor)]
-    return [part for name, tensor in tensors for part in components(name, tensor)]
+    return [part for name, tensor in tensors for part in _stored(name, tensor)]
+
+
+def _stored(name: str, tensor: "torch.Tensor") -> list[tuple[str, "torch.Tensor"]]:
+    """Return the components of a tensor in its own memory, where `components` may return copies."""
+    import torch
+
+    if tensor.is_quantized:
+        return [(name, tensor)]
+    if tensor.layout is torch.sparse_coo:
+        return [(f"{name}.indices()", tensor._indices()), (f"{name}.values()", tensor._values())]
+    return components(name, tensor)
 
 
 def components(name: str, tensor: "torch.Tensor") -> list[tuple[str, "torch.Tensor"]]:

@@ -83,7 +83,7 @@ def checksum(tensor: "torch.Tensor") -> int:
     """Return a number that depends on every bit of a tensor and its place."""
     import torch
 
-    tensor = _as_words(tensor)
+    tensor = _as_words(tensor.int_repr() if tensor.is_quantized else tensor)
     total = torch.zeros((), dtype=torch.int64, device=tensor.device)
     first = 0
     for block in blocks_of(tensor):

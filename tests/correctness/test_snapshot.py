@@ -6,6 +6,7 @@ import math
 import pytest
 import torch
 
+from pytest_gpubench.correctness.memory import aliases
 from pytest_gpubench.correctness.snapshot import changed, checksum, snapshot
 from tests.correctness.samples import COMPLEX, FLOAT8, FLOATS, INTEGERS, State
 
@@ -92,6 +93,21 @@ class TestChanged:
         assert changed(before) == ["args[0]", "args[1]"]
         sparse.values().mul_(2) if sparse.is_coalesced() else sparse._values().mul_(2)
         assert "args[3].values()" in changed(before)
+
+    @pytest.mark.filterwarnings("ignore:.*quantized tensor creation functions.*deprecated:UserWarning")
+    def test_tensors_whose_values_torch_copies(self) -> None:
+        """Their copies lie elsewhere each time; copies that are freed must not look like one memory either."""
+        x, where = torch.ones(64), torch.tensor([[0, 0, 1]])
+        twice = torch.sparse_coo_tensor(where, torch.ones(3), (2,), check_invariants=True)
+        args = torch.quantize_per_tensor(x, 0.1, 0, torch.qint8), twice
+        before = snapshot(args)
+        kept = torch.ones(64), torch.ones(3)  # where copies lay before
+        assert changed(before) == []
+        assert aliases(args, (torch.quantize_per_tensor(x, 0.1, 0, torch.qint8), twice.clone())) == []
+        assert aliases(args[:1], args[:1]) == [("out[0]", "args[0]")]
+        args[0].copy_(2 * kept[0])
+        twice._values().mul_(2)
+        assert changed(before) == ["args[0]", "args[1].values()"]
 
     @pytest.mark.parametrize("dtype", COMPLEX)
     @pytest.mark.parametrize("elements", [3, 4])
