@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pytest_gpubench.correctness.chunks import blocks_of
-from pytest_gpubench.correctness.leaves import flatten, tensors_of
+from pytest_gpubench.correctness.leaves import components, flatten
 from pytest_gpubench.correctness.tolerance import Tolerance, is_exact
 
 if TYPE_CHECKING:
@@ -64,16 +64,16 @@ def extents_of(outputs: object, tolerance: Tolerance) -> list[Extent]:
 
 
 def _extents(outputs: object, tolerance: Tolerance) -> Iterator[Extent]:
-    leaves = flatten(outputs)
-    for name, leaf in leaves:
-        if isinstance(leaf, float):
-            import torch
+    import torch
 
-            yield Extent(name, leaf, leaf, *tolerance.of(torch.float64))
-    for name, tensor in tensors_of(leaves):
-        if tensor.numel() and not tensor.is_meta:
-            limits = (0.0, 0.0) if is_exact(tensor.dtype) else tolerance.of(tensor.dtype)
-            yield Extent(name, *_least_and_largest(tensor), *limits)
+    for name, leaf in flatten(outputs):
+        if isinstance(leaf, (int, float)):
+            yield Extent(name, leaf, leaf, *((0.0, 0.0) if isinstance(leaf, int) else tolerance.of(torch.float64)))
+        parts = components(name, leaf.detach()) if isinstance(leaf, torch.Tensor) else []
+        for part, tensor in parts:
+            if tensor.numel() and not tensor.is_meta:
+                limits = (0.0, 0.0) if is_exact(tensor.dtype) else tolerance.of(tensor.dtype)
+                yield Extent(part, *_least_and_largest(tensor), *limits)
 
 
 def _least_and_largest(tensor: "torch.Tensor") -> tuple[float, float]:

@@ -36,6 +36,9 @@ numbers = st.floats(-1e6, 1e6, width=32)
         (torch.tensor([2.0**-10, 2.0**-9]).to(torch.float8_e4m3fn), Tolerance(), True),
         (3e-8, Tolerance(), True),
         (3e-7, Tolerance(), False),
+        (torch.tensor([0.0, 1e-6], requires_grad=True), Tolerance(), True),
+        (1, Tolerance(), False),  # exact, as are integer tensors
+        (0, Tolerance(), False),
     ],
 )
 def test_which_outputs_are_flat(outputs: object, tolerance: Tolerance, flat: bool) -> None:
@@ -82,4 +85,4 @@ def test_the_sentence_names_a_tolerance_that_would_tell(extent: Extent, sentence
 
 def test_every_output_is_looked_at_but_empty_ones() -> None:
     outputs = {"a": torch.ones(2), "b": [torch.empty(0), 2.0, "text", None, 3], "c": torch.arange(3)}
-    assert [each.name for each in extents_of(outputs, Tolerance())] == ["out['b'][1]", "out['a']", "out['c']"]
+    assert [each.name for each in extents_of(outputs, Tolerance())] == ["out['a']", "out['b'][1]", "out['b'][4]", "out['c']"]
