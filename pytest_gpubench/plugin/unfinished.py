@@ -5,6 +5,7 @@
 
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -34,21 +35,24 @@ class UnfinishedRuns:
         cache = getattr(self.config, "cache", None)
         if cache is None or is_worker(self.config) or is_dry(self.config) or not any(map(is_perf, session.items)):
             return
-        folder = cache.mkdir(FOLDER)
-        for path in sorted(folder.iterdir()):
-            if sentence := _sentence_about(path):
-                terminal.say(self.config, f"warning: {sentence}")
-        self._note = folder / str(os.getpid())
+        with suppress(OSError):  # a folder that nobody may write to
+            folder = cache.mkdir(FOLDER)
+            for path in sorted(folder.iterdir()):
+                if sentence := _sentence_about(path):
+                    terminal.say(self.config, f"warning: {sentence}")
+            self._note = folder / str(os.getpid())
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         """Note the test that begins."""
         if self._note is not None:
-            self._note.write_text(json.dumps({"test": nodeid, "started": start_of(os.getpid())}))
+            with suppress(OSError):  # the folder may be gone, or the disk full
+                self._note.write_text(json.dumps({"test": nodeid, "started": start_of(os.getpid())}))
 
     def pytest_sessionfinish(self) -> None:
         """Take the note back: the run has ended, whatever came of it."""
         if self._note is not None:
-            self._note.unlink(missing_ok=True)
+            with suppress(OSError):
+                self._note.unlink()
 
 
 def _sentence_about(path: Path) -> str:

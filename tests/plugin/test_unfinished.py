@@ -63,6 +63,22 @@ def test_what_notes_say(bench_run: BenchRun, notes: Path, name: str, text: str, 
     assert (notes / name).exists() is (said is None)
 
 
+def test_a_folder_that_nobody_may_write_to(bench_run: BenchRun, pytester: pytest.Pytester) -> None:
+    (pytester.path / "file").touch()
+    options = ("-o", "cache_dir=file/cache", "-W", "ignore::pytest.PytestCacheWarning")
+    result = bench_run("def test_it(gpu_bench): gpu_bench(fast)", *options)
+    assert result.ret == 0
+    result.stdout.no_fnmatch_line("*error of its own*")
+
+
+def test_a_test_that_removes_the_folder(bench_run: BenchRun, notes: Path) -> None:
+    body = "shutil.rmtree(request.config.cache.mkdir('x').parents[1])\n    gpu_bench(fast)"
+    source = f"import shutil\ndef test_one(gpu_bench, request):\n    {body}\ndef test_two(gpu_bench): gpu_bench(fast)"
+    result = bench_run(source)
+    assert result.ret == 0
+    result.stdout.no_fnmatch_line("*error of its own*")
+
+
 @pytest.mark.parametrize(
     ("source", "options"),
     [
