@@ -289,8 +289,7 @@ def enforce(test: CurrentTest, settings: Settings, verdicts: Sequence[Verdict]) 
         if raised:
             raise (InvalidResult if verdict.outcome is Outcome.INVALID else LimitBroken)(safe_lines(verdict.sentence))
         not_judged = verdict.outcome is Outcome.NOT_JUDGED and not verdict.is_of_past  # those are of `mind_missing`
-        unsaid = not_judged or (undecided and rule.action == "warn")
-        if verdict.enforced and unsaid:
+        if verdict.enforced and (not_judged or (undecided and rule.action == "warn")):
             test.warn(verdict.sentence)
 
 
@@ -380,9 +379,8 @@ def saved_run(test: CurrentTest, request: Request[T], measured: Sequence[Measure
 
 
 def _held(test: CurrentTest, request: Request[T], past: BaselineLimit, measured: Sequence[Measurement]) -> Compared:
-    settings = request.settings
+    settings, keys = request.settings, test.keys.read_after(test.measurements, measured)
     enforced = is_enforced(settings, request.device)
-    keys = test.keys.read_after(test.measurements, measured)
     return compare_with_baseline(past, keys, measured, settings.alpha / 2, enforced, settings.throttled)
 
 
