@@ -85,4 +85,9 @@ def test_the_sentence_names_a_tolerance_that_would_tell(extent: Extent, sentence
 
 def test_every_output_is_looked_at_but_empty_ones() -> None:
     outputs = {"a": torch.ones(2), "b": [torch.empty(0), 2.0, "text", None, 3], "c": torch.arange(3)}
-    assert [each.name for each in extents_of(outputs, Tolerance())] == ["out['a']", "out['b'][1]", "out['b'][4]", "out['c']"]
+    assert [each.name for each in extents_of(outputs, Tolerance())] == [
+        "out['a']",
+        "out['b'][1]",
+        "out['b'][4]",
+        "out['c']",
+    ]
