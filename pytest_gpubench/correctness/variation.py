@@ -78,8 +78,6 @@ class Variation:
 
     def apply(self, arguments: Sequence[object]) -> None:
         """Vary the arguments that were made, or filled, for one call alone; they are not put back."""
-        if self.way == "as given":
-            return
         for number, tensor in enumerate(tensors_for(self.way, arguments)):
             if _place_of(tensor) not in self.lasting and _place_of(tensor) not in self.left:
                 vary(tensor, self.way, number)
@@ -106,6 +104,8 @@ def tensors_in(arguments: Sequence[object]) -> list["torch.Tensor"]:
 
 def tensors_for(way: Way, arguments: Sequence[object]) -> list["torch.Tensor"]:
     """Return the tensors among arguments that can be varied in a way, each once."""
+    if way == "as given":
+        return []
     found = [tensor for tensor in tensors_in(arguments) if _is_writable(_dense(tensor))]
     if way in INTEGER_WAYS:
         return [tensor for tensor in found if not _has_fractions(tensor) and not _is_ascending(_dense(tensor))]

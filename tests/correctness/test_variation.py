@@ -428,6 +428,8 @@ def test_as_given_nothing_is_varied() -> None:
     varied.apply((x,))
     varied.end()
     assert (varied.way, x.tolist()) == ("as given", [0, 1, 2, 3])
+    varied.begin("as given", (x,), (x,))  # where the reference refused all other values
+    assert x.tolist() == [0, 1, 2, 3]
 
 
 def test_every_call_gets_the_same_other_values_until_the_end() -> None:
