@@ -47,6 +47,7 @@ class Reply(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fie
     samples_us: list[float] = []
     kernels: list[tuple[str, int]] = []
     graph: bool = False
+    copies: bool = False
     isolation: dict[str, str] = {}
     stage: str = ""
     error: str = ""

@@ -54,9 +54,14 @@ def is_believable(claimed: Time, attested: Time, device: str, launches: int = 0)
     return attested.interval.low <= CLAIM_FACTOR[device] * claimed.interval.high + slack_us
 
 
-def overlap(latency_us: float, each_us: float, graph: bool) -> bool:
-    """Tell whether the calls of a batch may overlap: one alone takes much longer than one more in a batch."""
-    return latency_us > OVERLAP_FACTOR[graph] * each_us + OVERLAP_SLACK_US
+def overlap(latency_us: float, each_us: float, device: str, graph: bool) -> str:
+    """Return that the calls of a batch may overlap, if one alone takes much longer than one more in a batch; or ""."""
+    if device == "cpu" or latency_us <= OVERLAP_FACTOR[graph] * each_us + OVERLAP_SLACK_US:
+        return ""
+    return (
+        f"the calls of a batch may overlap, so that their time is not attested: {format_time(each_us)} each, and "
+        f"{format_time(latency_us)} alone"
+    )
 
 
 def unattested(verdict: Verdict, reason: str) -> Verdict:

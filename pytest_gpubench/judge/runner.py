@@ -42,7 +42,8 @@ class Runner:
         self._session: Session | None = None
         self._idle_s = 0.0
         self._graphs: dict[int, tuple[Any, Sequence[object]]] = {}
-        self._copies = False
+        self.copies = False
+        """True if a batch copies its outputs, as calls return the same memory."""
 
     def first(self) -> None:
         """Call once."""
@@ -93,7 +94,7 @@ class Runner:
         """Make ready for batches of these sizes; return whether they are CUDA graphs."""
         self._graphs.clear()
         self._batch(max(batches))
-        self._copies = _share_memory(self.outputs)
+        self.copies = _share_memory(self.outputs)
         if not graph or self.device.type != "cuda":
             return False
         from pytest_gpubench.timing.graph import capture
@@ -125,7 +126,7 @@ class Runner:
         outputs = []
         for args in self.sets[:batch]:
             output = self.function(*args)
-            outputs.append(map_leaves(_cloned, output) if self._copies else output)
+            outputs.append(map_leaves(_cloned, output) if self.copies else output)
         self.outputs = outputs
 
 

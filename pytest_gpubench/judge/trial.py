@@ -266,7 +266,8 @@ class Trial:
         self.candidate.forget()
         is_graph = self.reference.runner.prepare(batches, True)
         self.most_us = math.inf if is_graph or self.device.type == "cpu" else self.found["reference_us"].median_us
-        self.found["graph"] = process.ask("prepare", batches=batches, graph=True).graph
+        reply = process.ask("prepare", batches=batches, graph=True)
+        self.found["graph"], self.copies = reply.graph, reply.copies
         for batch in batches:  # once untimed
             self._run("reference", batch, values)
             self._run("candidate", batch, values)
@@ -354,30 +355,28 @@ class Trial:
                 )
 
     def _conclude(self) -> tuple[Status, str]:
-        claimed, attested = self.found["claimed_us"], self.found["attested_us"]
-        if not is_believable(claimed, attested, self.device.type, self.launches) and (
-            self.found["graph"] or self.device.type == "cpu"
-        ):
-            return "invalid", (
-                f"its process claims {format_time(claimed.median_us)} for a call, and by the referee's clock each call "
-                f"of a batch takes {format_time(attested.median_us)}"
-            )
+        unbelievable = self._unbelievable()
+        if unbelievable and not self.copies:
+            return "invalid", unbelievable
         assert self.claimed.latest is not None, "nothing was looked at"
         words = ratio_words(self.claimed.latest, self.attested)
         verdicts = tuple(self._verdicts(words))
-        doubt = self._overlap()
+        latency_us, each_us = self.found["latency_us"], self.found["attested_us"].median_us
+        doubt = unbelievable or overlap(latency_us, each_us, self.device.type, self.found["graph"])
         self.found["verdicts"] = tuple(unattested(each, doubt) for each in verdicts) if doubt else verdicts
         status, reason = worst_of(self.found["verdicts"], words)
         return ("inconclusive", f"{doubt}; {reason}") if doubt and status == "pass" else (status, reason)
 
-    def _overlap(self) -> str:
-        """Return how the calls of a batch seem to overlap; empty where they do not."""
-        latency_us, each_us = self.found["latency_us"], self.found["attested_us"].median_us
-        if self.device.type == "cpu" or not overlap(latency_us, each_us, self.found["graph"]):
+    def _unbelievable(self) -> str:
+        """Return how the claimed time is too small for the attested one; empty where it is not."""
+        claimed, attested = self.found["claimed_us"], self.found["attested_us"]
+        is_launched = self.device.type == "cuda" and not self.found["graph"]  # what that takes is in no claim
+        if is_launched or is_believable(claimed, attested, self.device.type, self.launches):
             return ""
+        copied = ", which copies outputs, as calls return the same memory," if self.copies else ""
         return (
-            f"the calls of a batch may overlap, so that their time is not attested: {format_time(each_us)} each, and "
-            f"{format_time(latency_us)} alone"
+            f"its process claims {format_time(claimed.median_us)} for a call, and by the referee's clock each call "
+            f"of a batch{copied} takes {format_time(attested.median_us)}"
         )
 
     def _verdicts(self, words: str) -> Iterator[Verdict]:

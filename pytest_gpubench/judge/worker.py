@@ -155,6 +155,7 @@ class Worker:
     def do_prepare(self, batches: list[int], graph: bool) -> None:
         """Make ready for batches."""
         self.reply.graph = self._runner().prepare(batches, graph)
+        self.reply.copies = self._runner().copies
         self.told.clear()
 
     def do_run(self, batch: int) -> None:

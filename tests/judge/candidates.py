@@ -11,6 +11,10 @@ def work(x):
     return y
 """
 
+FORGES = (
+    "from pytest_gpubench.judge.runner import Runner\nfrom pytest_gpubench.timing.base import Rep\n"
+    "end = Runner.end\nRunner.end = lambda self: [Rep(each.elapsed_us / 1000) for each in end(self)]\n"
+)
 STATUSES = {
     "ends itself": ("crash", "def candidate(x):\n    os._exit(0)"),
     "takes memory": ("out_of_memory", "kept = []\ndef candidate(x):\n    while True: kept.append(bytearray(2**26))"),
@@ -28,11 +32,11 @@ STATUSES = {
         "        except OSError: pass\n"
         "    return work(x)",
     ),
-    "claims other times": (
-        "invalid",
-        "from pytest_gpubench.judge.runner import Runner\nfrom pytest_gpubench.timing.base import Rep\n"
-        "end = Runner.end\nRunner.end = lambda self: [Rep(each.elapsed_us / 1000) for each in end(self)]\n"
-        "candidate = work",
+    "claims other times": ("invalid", f"{FORGES}candidate = work"),
+    "claims other times, and keeps its output": (
+        "inconclusive",
+        f"{FORGES}kept = []\ndef candidate(x):\n    kept or kept.append(torch.empty_like(x))\n"
+        "    return kept[0].copy_(work(x))",
     ),
 }
 """What a judgement says of candidates that do not do their work."""

@@ -73,7 +73,8 @@ def test_claims_are_held_against_what_was_seen(
 )
 def test_calls_that_overlap_are_found(latency_us: float, graph: bool, overlaps: bool) -> None:
     """10 us each in a batch: one alone may take 15 us, 25 us if it is launched alone, and 150 us for waking up."""
-    assert overlap(latency_us, 10.0, graph) is overlaps
+    assert bool(overlap(latency_us, 10.0, "cuda", graph)) is overlaps
+    assert not overlap(latency_us, 10.0, "cpu", graph)
 
 
 @pytest.mark.parametrize(("claimed", "outcome"), [(PASS, INCONCLUSIVE), (INCONCLUSIVE, INCONCLUSIVE), (FAIL, FAIL)])
