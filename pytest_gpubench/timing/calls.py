@@ -149,6 +149,8 @@ class BackwardPass:
             outputs = self.forward(args, kwargs)
             gradients = self.gradients(outputs)
             self.leaves = leaves_of(outputs) if self.leaves is None else self.leaves
+            if self.with_forward:  # that run may have overwritten them
+                self.given = args, kwargs = self.arguments.fresh()
         self.drop_gradients()
         if self.with_forward:
             mark_step()

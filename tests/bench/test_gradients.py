@@ -141,3 +141,10 @@ def test_inputs_in_a_closure_have_no_gradient_to_compare() -> None:
     for name in ("torch", "mine"):
         recorder.watch(name, make_call(agreement.reference, arguments, "backward", name)).prepare()()
     recorder.check("torch", ["mine"])
+
+
+def test_a_function_that_overwrites_what_setup_made() -> None:
+    """Before the first timed call, a run forward tells which tensors have gradients: it has arguments of its own."""
+    call = make_call(torch.relu_, make_arguments((), None, lambda: (leaf() * 1,)), "both")
+    for _ in range(2):
+        call.prepare()()
