@@ -189,7 +189,7 @@ class CurrentTest:
             with suppress(Exception):  # peaks are only shown: a record without them is better than none
                 peaks = peaks_for(self.settings, device, self.limits)
         if peaks is not None and not peaks.memory and self.limits.min_peak_fraction is None:
-            self.warn(f"not held against what the GPU can do at most: {'; '.join(peaks.remarks)}")
+            self.warn(f"not compared with what the GPU can do at most: {'; '.join(peaks.remarks)}")
         return TestRecord(
             nodeid=self.nodeid,
             device=device.facts,

@@ -50,7 +50,7 @@ def refuse_strange_tensors(name: str, outputs: object, expected: object) -> None
         if added := attributes_of(tensor) - attributes_of(others.get(output)):
             raise InvalidResult(
                 f"{output} of {name!r} has an attribute of its own, {min(added)!r}, which may compute later: return a "
-                "tensor without"
+                "tensor without it"
             )
         if output in others and is_expanded(tensor) and not is_expanded(others[output]):
             raise UnfairComparison(

@@ -1,4 +1,4 @@
-"""The pace of a candidate whose inputs hold other values: one that knows its inputs again is slower for new ones."""
+"""The pace of a candidate whose inputs hold other values: one that recognises its inputs is slower for new ones."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

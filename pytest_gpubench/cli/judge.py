@@ -21,7 +21,7 @@ MOST_AHEAD = 8
 PROMISE = """
 A candidate runs in a process of its own, which never holds the reference, its outputs, the limits or the seeds. It is
 given the values of its inputs when a call has been announced, and outputs are compared in the referee's process. Times
-that its process claims are held against the referee's own clock; a pass holds for both.
+that its process claims are compared with the referee's own clock; a pass holds for both.
 
 Not promised: protection of the machine (a GPU's driver is shared, and isolation is what the kernel allows, as the
 judgement says); that calls of less than 150 us do not overlap in a batch; that a tolerance is not too wide.

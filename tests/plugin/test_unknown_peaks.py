@@ -80,7 +80,7 @@ def test_another_limit_is_judged_all_the_same(record_run: RecordRun) -> None:
     """It needs no peak; that no physics stood behind it is said."""
     recorder = record_run(source("min_gbps=98", MEASURE.format(work="bytes=10**6")), "--gpu-bench-reps=60")
     assert verdicts(recorder)["min_gbps=98"][0] == "PASS"
-    sentence = "not held against what the GPU can do at most: memory: not measured, busy"
+    sentence = "not compared with what the GPU can do at most: memory: not measured, busy"
     assert recorder.records[0].warnings == (sentence,)
 
 
