@@ -11,8 +11,8 @@ from pytest_gpubench.bench.output_rules import (
     has_nan,
     is_finite,
     lent_memory,
+    named_tensors,
     refuse_strange_tensors,
-    tensors_in,
 )
 from pytest_gpubench.bench.switches import readings, refuse_switching
 from pytest_gpubench.correctness import (
@@ -315,8 +315,8 @@ class Agreement:
 
     def _is_comparable(self, outputs: object, expected: object) -> bool:
         """Tell whether outputs are finite, or not so only where the reference's were not finite to begin with."""
-        before = tensors_in(expected)
-        for name, found in tensors_in(outputs).items():
+        before = named_tensors(expected)
+        for name, found in named_tensors(outputs).items():
             if found.is_floating_point() and not is_finite(found):
                 allowed = self.tolerance.equal_nan or not has_nan(found)
                 if not allowed or name not in before or is_finite(before[name]):
@@ -368,5 +368,5 @@ class Agreement:
         """Tell whether `setup` makes the same tensors again."""
         if self.arguments.setup is None:
             return True
-        first, second = tensors_in(self.fresh()), tensors_in(self.fresh())
+        first, second = named_tensors(self.fresh()), named_tensors(self.fresh())
         return all(each.passed for each in compare_outputs(first, second, Tolerance(0, 0, equal_nan=True)))

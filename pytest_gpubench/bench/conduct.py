@@ -1,4 +1,4 @@
-"""What the timed calls of a comparison must leave alone: torch's switches, the inputs, the outputs of other arms."""
+"""Checks on what timed calls must leave alone: torch's switches, the inputs, the outputs of other arms."""
 
 import secrets
 from collections.abc import Callable, Sequence

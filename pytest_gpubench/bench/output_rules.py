@@ -39,9 +39,9 @@ def refuse_strange_tensors(name: str, outputs: object, expected: object) -> None
     """
     import torch
 
-    others = tensors_in(expected)
+    others = named_tensors(expected)
     known = {torch.Tensor, torch.nn.Parameter} | {type(tensor) for tensor in others.values()}
-    for output, tensor in tensors_in(outputs).items():
+    for output, tensor in named_tensors(outputs).items():
         if type(tensor) not in known:
             raise InvalidResult(
                 f"{output} of {name!r} is a {type(tensor).__name__}, which may compute later, when it is looked at: "
@@ -64,7 +64,7 @@ def attributes_of(tensor: object) -> set[str]:
     return {name for name in getattr(tensor, "__dict__", {}) if not name.startswith("_dynamo")}
 
 
-def tensors_in(value: object) -> dict[str, "torch.Tensor"]:
+def named_tensors(value: object) -> dict[str, "torch.Tensor"]:
     """Return the tensors of a pytree by name."""
     import torch
 

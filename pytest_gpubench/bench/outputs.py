@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pytest_gpubench.bench.agreement import Agreement, Ran
 from pytest_gpubench.bench.conduct import Conduct
-from pytest_gpubench.bench.output_rules import differentiable, lent_memory, refuse_strange_tensors, tensors_in
+from pytest_gpubench.bench.output_rules import differentiable, lent_memory, named_tensors, refuse_strange_tensors
 from pytest_gpubench.correctness import Difference, aliases, compare_outputs
 from pytest_gpubench.correctness.leaves import flatten, inputs_of, map_leaves
 from pytest_gpubench.correctness.memory import overlaps
@@ -34,7 +34,7 @@ class OutputRecorder:
     agreement: Agreement
     arms: int = 0
     conduct: Conduct | None = None
-    """What is looked at between calls; None for calls that are not timed."""
+    """The checks between calls; None for calls that are not timed."""
     minds_sharing: bool = False
     """True to refuse, after each call, an output that is memory of another arm's."""
     last: dict[str, object] = field(default_factory=dict)
@@ -208,7 +208,7 @@ def has_cuda_graphs() -> bool:
 def is_readable(output: object) -> bool:
     """Tell whether all tensors of an output still hold it: torch refuses access to what a CUDA graph overwrote."""
     try:
-        for tensor in tensors_in(output).values():
+        for tensor in named_tensors(output).values():
             tensor.data_ptr()
     except RuntimeError:
         return False

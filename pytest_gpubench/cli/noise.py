@@ -40,7 +40,7 @@ SECONDS = 60
 SHORT_US = 10.0
 """Shorter calls are worse to tell apart, for the ticks of a GPU's clock."""
 ROUND_SHARES = (0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.3, 0.5)
-"""What a limit may leave to noise."""
+"""Room for noise that a limit may leave."""
 WIDTH = 80
 LEGEND = (
     "Within: the standard deviation of the reps of a process. Between: that of the medians of processes. "
@@ -65,7 +65,7 @@ class CallNoise:
     slowdown_seen: float
     """The smallest slowdown that default limits see; infinite where too few reps were taken."""
     least_margin: float
-    """What a limit on the speedup must leave to a call that is as fast as its reference."""
+    """Room that a limit on the speedup must leave to a call that is as fast as its reference."""
     least_tolerance: float
     """The smallest tolerance against a saved run of one process that the same code passes, 9 times in 10."""
 

@@ -49,7 +49,7 @@ class Extent:
 
     @property
     def sentence(self) -> str:
-        """What passes, and a tolerance that it would not."""
+        """A constant that passes, and a tolerance that would tell it."""
         number = 0.0 if self.allows_zeros else (self._highest_allowed() + self._lowest_allowed()) / 2
         spread = max(abs(self.low), abs(self.high)) if self.allows_zeros else self.high - self.low
         return (

@@ -33,7 +33,7 @@ MOST_SETS = 64
 MOST_INPUT_BYTES = 2**30
 PRACTICE_RUNS = 20
 PRACTICE_PAUSE_S = 0.01
-"""How long the process stands still before each, about as in a trial: it wakes the later the longer it stood."""
+"""The pause of the process before each, about as in a trial: after a longer one it wakes later."""
 
 
 class Candidate:

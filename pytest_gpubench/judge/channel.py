@@ -15,7 +15,7 @@ __tracebackhide__ = True
 LONGEST_BYTES = 2**20
 HEADER = struct.Struct("<I")
 TICK_S = 0.05
-"""How often a wait for a message looks at the clock and at memory."""
+"""The pause between two looks at the clock and at memory, while a message is waited for."""
 SEND_S = 10.0
 
 

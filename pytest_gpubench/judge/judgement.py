@@ -69,7 +69,7 @@ class CaseJudgement(msgspec.Struct, frozen=True, kw_only=True):
     floor_fraction: float | None = None
     """The floor over the attested time."""
     kernels: tuple[str, ...] = ()
-    """What a call launches, as the candidate's process claims."""
+    """Kernels of a call, as the candidate's process claims."""
 
 
 class Judgement(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,7 +92,7 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
     cases: tuple[CaseJudgement, ...] = ()
     device: DeviceFacts | None = None
     isolation: dict[str, str] = {}
-    """What limited the candidate's process; each part that the kernel does not offer says so."""
+    """Limits on the candidate's process; each part that the kernel does not offer says so."""
     seconds: float = 0.0
 
     @property

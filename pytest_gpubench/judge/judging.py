@@ -232,7 +232,7 @@ def limits_of(spec: Spec) -> Limits:
     try:
         return Limits(**dict(spec.limits))
     except TypeError as error:
-        raise GpuBenchError(f"limits = {dict(spec.limits)!r} is not valid: {error}") from None
+        raise BadRequest(f"limits = {dict(spec.limits)!r} is not valid: {error}") from None
 
 
 def judge_candidate(

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __tracebackhide__ = True
 
 ERRORS: Mapping[str, type[Exception]] = {"wrong": WrongResult, "invalid": InvalidResult}
-"""What a test raises, by status; MeasurementError for all others without a verdict."""
+"""Errors that a test raises, by status; MeasurementError for all others without a verdict."""
 
 
 @dataclass(frozen=True)

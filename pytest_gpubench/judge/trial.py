@@ -65,7 +65,7 @@ class Rules:
     budget_s: float = 1.0
     """For the reps timed from inside; batches timed from outside may take more while nothing is decided."""
     drawn: int = 0
-    """How many cases are drawn beside those of the spec, to compare their outputs."""
+    """Number of cases drawn beside those of the spec, to compare their outputs."""
 
     @property
     def speedups(self) -> dict[str, float]:

@@ -46,7 +46,7 @@ def main(descriptor: int, settings: str) -> None:
 
 
 class Worker:
-    """What the process has made ready so far."""
+    """The state of the process: what was made ready so far."""
 
     def __init__(self, channel: Channel, device: str, memory_bytes: int, threads: int) -> None:
         import torch

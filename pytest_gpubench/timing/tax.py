@@ -24,7 +24,7 @@ LEAST_TAX = 0.005
 MOST_TAX = 0.1
 """A larger one is not believed: tracing has not been seen to cost more than 5 %."""
 GAP_US = 0.2
-"""What tracing adds between two kernels, which is in no record: 0.16 to 0.25 us on an H200."""
+"""Time that tracing adds between two kernels, in no record: 0.16 to 0.25 us on an H200."""
 LEAST_CALL_US = 20.0
 """The tax of a shorter call is less than the noise, and is not looked for."""
 MOST_REP_S = 0.05

@@ -1,4 +1,4 @@
-"""What keeps the candidate's process to itself, as far as the kernel allows it without privileges."""
+"""Isolation of the candidate's process, as far as the kernel allows it without privileges."""
 
 import ctypes
 import os

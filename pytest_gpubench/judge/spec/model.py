@@ -34,7 +34,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Spec:
-    """What a candidate is judged by. Only the referee's process may hold one."""
+    """The rules that a candidate is judged by. Only the referee's process may hold one."""
 
     name: str
     """The function that the candidate's file has to define; "candidate" works too."""

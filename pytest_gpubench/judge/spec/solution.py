@@ -26,7 +26,7 @@ class SourceFile(msgspec.Struct, frozen=True):
 
 
 class Build(msgspec.Struct, frozen=True):
-    """How a solution is built and called."""
+    """The build and the entry point of a solution."""
 
     language: str
     entry_point: str
