@@ -1,4 +1,4 @@
-"""A second placement: before a limit fails closely, the call is measured again with its memory at other addresses.
+"""Placements: before a limit fails closely, the call is measured again with its memory at other addresses.
 
 On H200s a kernel with contended atomics took 137 to 155 us by where its memory lay, each with an interval of 0.4 %;
 other kernels differ by up to 1 %. A limit that is missed by less than placements differ by says nothing about the code.
@@ -6,7 +6,7 @@ other kernels differ by up to 1 %. A limit that is missed by less than placement
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -17,6 +17,8 @@ from pytest_gpubench.bench.request import Request, Say, T
 from pytest_gpubench.correctness.leaves import map_leaves
 from pytest_gpubench.report.limits import number_for
 from pytest_gpubench.results.model import Measurement, Outcome, Verdict
+from pytest_gpubench.stats.summary import Interval
+from pytest_gpubench.units import format_time, repr_of, round_to_digits
 
 if TYPE_CHECKING:
     from typing import TypeGuard
@@ -27,6 +29,10 @@ __tracebackhide__ = True
 
 CLOSE = {"max_time_us": 0.2, "min_gbps": 0.2, "min_tflops": 0.2, "min_peak_fraction": 0.2, "min_speedup": 0.05}
 """The part from which on a limit is missed by more than the placement explains; arms in turn share most of that."""
+LEAST_PLACEMENTS = 3
+"""The placements that agree before a limit fails: two of a call with a few modes often do by chance."""
+MOST_PLACEMENTS = 5
+"""The placements after which a limit fails where they differ by less than the fastest misses it by."""
 OFFSET_BYTES = 2**16 + 512
 """By so much a moved tensor lies further from the start of its memory; a multiple of what torch aligns to."""
 
@@ -37,15 +43,7 @@ def measure_confirmed(request: Request[T], say: Say, measured: list[Measurement]
     is_fixed = request.settings.reps is not None or not request.is_movable
     if is_fixed or not on_gpu(request) or not _fails_closely(measured):
         return result
-    say(f"measuring {request.title} again, with memory at other addresses")
-    again: list[Measurement] = []
-    try:
-        with elsewhere(request) as other:
-            other.measure(say, again)
-    except Exception:  # no room, or code that relies on its addresses: the first measurement stands
-        request.device.synchronize()  # raises an error that the process does not survive
-        return result
-    measured[:] = [confirmed(one, other) for one, other in zip(measured, again, strict=True)]
+    measured[:] = _measured_elsewhere(request, say, measured)
     return request.with_measurements(result, measured)
 
 
@@ -59,6 +57,32 @@ def _fails_closely(measured: Sequence[Measurement]) -> bool:
     outcomes = (Outcome.FAIL, Outcome.INVALID)
     broken = [(item, each) for item in measured for each in item.verdicts if each.outcome in outcomes and each.enforced]
     return bool(broken) and all(is_close_fail(each, item) for item, each in broken)
+
+
+def _measured_elsewhere(request: Request[Any], say: Say, measured: Sequence[Measurement]) -> list[Measurement]:
+    """Measure at other placements until they tell; return the first measurements with the verdicts of all."""
+    placements = [list(measured)]
+    why_not = ""
+    with ExitStack() as held:  # the memory of all placements, so that each gets other memory
+        while not why_not and any(_is_open(items) for items in zip(*placements, strict=True)):
+            say(f"measuring {request.title} again, with memory at other addresses")
+            again: list[Measurement] = []
+            try:
+                held.enter_context(elsewhere(request)).measure(say, again)
+            except Exception as error:  # no room, or code that relies on its addresses
+                request.device.synchronize()  # raises an error that the process does not survive
+                why_not = f"at other addresses it raised {repr_of(error)}"
+            else:
+                placements.append(again)
+    return [confirmed(items, why_not) for items in zip(*placements, strict=True)]
+
+
+def _is_open(items: Sequence[Measurement]) -> bool:
+    """Tell whether another placement may tell more of a close FAIL."""
+    if len(items) >= MOST_PLACEMENTS:
+        return False
+    close = [each for each in items[0].verdicts if is_close_fail(each, items[0]) and not _doubt(each, items)]
+    return any(len(items) < LEAST_PLACEMENTS or _distance(each.kind, items) > 0 for each in close)
 
 
 def is_close_fail(verdict: Verdict, item: Measurement) -> bool:
@@ -80,27 +104,57 @@ def _miss(verdict: Verdict, item: Measurement) -> float:
     return limit / found - 1 if limit and found else math.nan
 
 
-def confirmed(item: Measurement, other: Measurement) -> Measurement:
-    """Return a measurement whose close FAILs are INCONCLUSIVE where the other one, at other addresses, doubts them."""
-    there = {each.kind: each for each in other.verdicts}
-    verdicts = [
-        _doubted(each, item, there[each.kind], other) if each.kind in there and is_close_fail(each, item) else each
-        for each in item.verdicts
-    ]
-    return msgspec.structs.replace(item, verdicts=tuple(verdicts))
+def confirmed(items: Sequence[Measurement], why_not: str = "") -> Measurement:
+    """Return the first measurement; its close FAILs are INCONCLUSIVE where those at other addresses doubt them.
+
+    why_not: why there are no more placements, for the FAILs that stand.
+    """
+    first = items[0]
+    verdicts = [_told(each, items, why_not) if is_close_fail(each, first) else each for each in first.verdicts]
+    return msgspec.structs.replace(first, verdicts=tuple(verdicts))
 
 
-def _doubted(verdict: Verdict, item: Measurement, there: Verdict, other: Measurement) -> Verdict:
-    """Return a FAIL, INCONCLUSIVE where the other placement does not fail, or they differ by more than the miss."""
-    misses = _miss(verdict, item), _miss(there, other)
-    if there.outcome in (Outcome.PASS, Outcome.INCONCLUSIVE):
-        why = "the place of its memory decides"
-    elif there.outcome is Outcome.FAIL and max(misses) > 2 * min(misses):
-        why = "the place of its memory matters as much"
-    else:
-        return verdict
-    sentence = f"{why}: {verdict.sentence}; at other addresses: {there.sentence}"
-    return msgspec.structs.replace(verdict, outcome=Outcome.INCONCLUSIVE, sentence=sentence)
+def _told(verdict: Verdict, items: Sequence[Measurement], why_not: str) -> Verdict:
+    """Return a close FAIL with what other placements make of it."""
+    if why := _doubt(verdict, items):
+        others = ", ".join(_found(verdict.kind, item) for item in items[1:])
+        sentence = f"{why}: {verdict.sentence}; at other addresses {others}"
+        return msgspec.structs.replace(verdict, outcome=Outcome.INCONCLUSIVE, sentence=sentence)
+    return msgspec.structs.replace(verdict, sentence=f"{verdict.sentence}; {why_not}") if why_not else verdict
+
+
+def _doubt(verdict: Verdict, items: Sequence[Measurement]) -> str:
+    """Return why a FAIL at the first placement is not one, empty where it is."""
+    there = [each.outcome for item in items for each in item.verdicts if each.kind == verdict.kind]
+    if Outcome.PASS in there or Outcome.INCONCLUSIVE in there:
+        return "the place of its memory decides"
+    least = min(_miss(verdict, item) for item in _failing(verdict.kind, items))
+    return "the place of its memory matters as much" if _distance(verdict.kind, items) > least else ""
+
+
+def _distance(kind: str, items: Sequence[Measurement]) -> float:
+    """Return by what part the times of placements differ, beyond their intervals; 0 or less where they agree."""
+    intervals = [_time_interval(kind, item) for item in _failing(kind, items)]
+    return max(each.low for each in intervals) / min(each.high for each in intervals) - 1
+
+
+def _failing(kind: str, items: Sequence[Measurement]) -> list[Measurement]:
+    """Return the measurements that break a limit; one that is INVALID says nothing of a time."""
+    return [item for item in items if (kind, Outcome.FAIL) in [(each.kind, each.outcome) for each in item.verdicts]]
+
+
+def _time_interval(kind: str, item: Measurement) -> Interval:
+    """Return the interval of the time that a limit is on, of `min_speedup` over the reference's."""
+    if kind == "min_speedup" and item.speedup:
+        ratios = item.speedup.interval or Interval(item.speedup.ratio, item.speedup.ratio)
+        return Interval(1 / ratios.high, 1 / ratios.low)
+    return item.timing.median_interval_us or Interval(item.timing.median_us, item.timing.median_us)
+
+
+def _found(kind: str, item: Measurement) -> str:
+    if kind == "min_speedup" and item.speedup:
+        return f"{round_to_digits(item.speedup.ratio, 4)}x"
+    return format_time(item.timing.median_us)
 
 
 # other addresses
