@@ -1,7 +1,9 @@
 """Snapshots of a call's arguments: checksums that show which tensors it changed."""
 
+import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import TYPE_CHECKING
 
 from pytest_gpubench.correctness.chunks import blocks_of, raw_bits
@@ -11,6 +13,11 @@ if TYPE_CHECKING:
     import torch
 
 __tracebackhide__ = True
+
+SEED = secrets.randbits(62)
+"""The seed of the words' weights, which nobody can know beforehand."""
+CHUNK_FACTOR = 0x61C8864680B583EB
+"""An odd number by which the sum of each chunk is multiplied once more than that of the next."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +56,7 @@ def changed(before: Snapshot) -> list[str]:
     A tensor has changed if it has other bits, another place in memory, shape or strides, if it begins or ceases to
     require a gradient, or if it is gone from its container or new in it. The bits count, not who wrote them: a Triton
     kernel is noticed, a write of the same values is not. A change of one element is always noticed, one of several
-    except for one chance in 2**64.
+    except for one chance in 2**32 or less.
     """
     after = _states_of(before.args, before.kwargs)
     names = [*before.states, *(name for name in after if name not in before.states)]
@@ -80,42 +87,33 @@ def _version_of(tensor: "torch.Tensor") -> int | None:
 
 
 def checksum(tensor: "torch.Tensor") -> int:
-    """Return a number that depends on every bit of a tensor and its place."""
-    import torch
+    """Return a number that depends on every bit of a tensor and its place, for this process alone.
 
-    tensor = _as_words(tensor.int_repr() if tensor.is_quantized else tensor)
-    total = torch.zeros((), dtype=torch.int64, device=tensor.device)
-    first = 0
-    for block in blocks_of(tensor):
-        bits = raw_bits(tensor[block]).reshape(-1).to(torch.int64)
-        total += _mix(bits, first).sum()
-        first += bits.numel()
-    return int(total)
-
-
-def _as_words(tensor: "torch.Tensor") -> "torch.Tensor":
-    """Return the tensor's memory as words of eight bytes where it can be read so: fewer elements to read."""
-    import torch
-
-    plain = tensor.is_contiguous() and not (tensor.is_complex() or tensor.is_neg())
-    if plain and tensor.numel() * tensor.element_size() % 8 == 0 and tensor.data_ptr() % 8 == 0:
-        start = tensor.storage_offset() * tensor.element_size()
-        return tensor.reshape(-1).view(torch.int64) if start % 8 == 0 else tensor
-    return tensor
-
-
-def _mix(bits: "torch.Tensor", first: int) -> "torch.Tensor":
-    """Return for each word a number that depends on it and its place, one to one in the word.
-
-    The steps are splitmix64's: a weighted sum would miss two float64 that change places, as their low bits are all 0.
+    It is a sum of the words, each times an odd number of 64 bits drawn for its place, so that one word that changes
+    always changes it. Words of 32 bits make that so of several too: the low bits of a float64 are all 0, and products
+    with them have as many zeros at the end.
     """
     import torch
 
-    places = torch.arange(first, first + bits.numel(), device=bits.device)
-    mixed = bits * -0x61C8864680B583EB  # the odd number next to 2**64 over the golden ratio, less 2**64
-    mixed += places.mul_(-0x4B47D0C5A2A5A653)
-    mixed ^= mixed >> 32
-    mixed *= -0x40A7B892E31B1A47
-    mixed ^= mixed >> 29
-    mixed *= -0x6B2FB644ECCEEE15
-    return mixed.bitwise_xor_(mixed >> 32)
+    tensor = _as_words(tensor.int_repr() if tensor.is_quantized else tensor)
+    generator = torch.Generator(tensor.device).manual_seed(SEED)
+    sums, weights = [], torch.empty(0, dtype=torch.int64, device=tensor.device)
+    for block in blocks_of(tensor):
+        bits = raw_bits(tensor[block]).reshape(-1)
+        bits = bits.contiguous().view(torch.int32) if bits.element_size() == 8 else bits
+        if len(weights) < len(bits):
+            weights = weights.new_empty(len(bits)).random_(generator=generator).bitwise_or_(1)
+        sums.append((bits * weights[: len(bits)]).sum())
+    numbers = torch.stack(sums).tolist() if sums else []
+    return reduce(lambda total, number: (CHUNK_FACTOR * total + number) % 2**64, numbers, 0)
+
+
+def _as_words(tensor: "torch.Tensor") -> "torch.Tensor":
+    """Return the tensor's memory as words of four bytes where it can be read so: fewer elements to read."""
+    import torch
+
+    plain = tensor.is_contiguous() and not (tensor.is_complex() or tensor.is_neg())
+    if plain and tensor.numel() * tensor.element_size() % 4 == 0 and tensor.data_ptr() % 4 == 0:
+        start = tensor.storage_offset() * tensor.element_size()
+        return tensor.reshape(-1).view(torch.int32) if start % 4 == 0 else tensor
+    return tensor

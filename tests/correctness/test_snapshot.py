@@ -6,6 +6,7 @@ import math
 import pytest
 import torch
 
+from pytest_gpubench.correctness import chunks
 from pytest_gpubench.correctness.memory import aliases
 from pytest_gpubench.correctness.snapshot import changed, checksum, snapshot
 from tests.correctness.samples import COMPLEX, FLOAT8, FLOATS, INTEGERS, State
@@ -36,8 +37,12 @@ class TestChanged:
 
     @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.int64, torch.bfloat16])
     @pytest.mark.parametrize("distance", [1, 8, 2**11, 2**15])
-    def test_two_elements_change_places(self, dtype: torch.dtype, distance: int) -> None:
-        """Numbers whose low bits are 0, at a distance that is a power of two: a weighted sum would be the same."""
+    @pytest.mark.parametrize("chunk", [2**9, 2**22])
+    def test_two_elements_change_places(
+        self, dtype: torch.dtype, distance: int, chunk: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Numbers whose low bits are 0, in one chunk or in two, at a distance that is a power of two."""
+        monkeypatch.setattr(chunks, "CHUNK_ELEMENTS", chunk)
         x = torch.zeros(2**16, dtype=dtype)
         x[0], x[distance] = 1, 2
         before = snapshot([x])
