@@ -179,7 +179,6 @@ def _make_difference(name: str, pair: Pair, seen: Totals, golden: GoldenErrors |
         name,
         passed=not seen.mismatched and (golden is None or golden.rms_diff <= golden.allowed_rms_diff),
         max_abs_diff=seen.max_abs_diff,
-        max_rel_diff=seen.max_rel_diff,
         mismatched=seen.mismatched,
         elements=pair.found.numel(),
         unwritten=seen.unwritten,

@@ -37,8 +37,6 @@ class Difference:
     passed: bool
     max_abs_diff: float | None = None
     """The largest over all elements; NaN where a NaN was found or expected, None where nothing could be subtracted."""
-    max_rel_diff: float | None = None
-    """The largest difference over the expected magnitude; inf where 0 was expected."""
     mismatched: int = 0
     elements: int = 0
     where: tuple[int, ...] | None = None

@@ -1,10 +1,9 @@
 """Two tensors element by element: how far apart they are, how many elements are too far, and which is the worst."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pytest_gpubench.correctness.chunks import ChunkRange, blocks_of, index_in
 from pytest_gpubench.correctness.poison import holds_poison
@@ -15,8 +14,8 @@ if TYPE_CHECKING:
 
 __tracebackhide__ = True
 
-JudgedChunk = tuple["torch.Tensor", "torch.Tensor", "torch.Tensor"]
-"""For each element of a chunk: the difference (0 where it counts for none), the magnitude expected, what is allowed."""
+JudgedChunk = tuple["torch.Tensor", "torch.Tensor"]
+"""For each element of a chunk: the difference (0 where it counts for none), and what is allowed."""
 
 
 @dataclass(frozen=True)
@@ -48,22 +47,10 @@ class Totals:
     mismatched: int = 0
     unwritten: int = 0
     max_abs_diff: float = 0.0
-    max_rel_diff: float = 0.0
     squares: float = 0.0
     where: tuple[int, ...] | None = None
     abs_diff: float = -1.0
     allowed: float = 0.0
-
-    def add(self, chunk: Sequence[float], where: Callable[[int], tuple[int, ...]]) -> None:
-        """Add the numbers of a chunk, in the order of `_count`."""
-        mismatched, unwritten, max_abs_diff, max_rel_diff, squares, place, abs_diff, allowed = chunk
-        self.mismatched += int(mismatched)
-        self.unwritten += int(unwritten)
-        self.max_abs_diff = _largest(self.max_abs_diff, max_abs_diff)
-        self.max_rel_diff = _largest(self.max_rel_diff, max_rel_diff)
-        self.squares += squares
-        if mismatched and _badness(abs_diff) > _badness(self.abs_diff):
-            self.where, self.abs_diff, self.allowed = where(int(place)), abs_diff, allowed
 
 
 def judge_chunks(
@@ -73,49 +60,73 @@ def judge_chunks(
     briefly: bool = False,
     with_squares: bool = True,
 ) -> Totals:
-    """Judge a tensor chunk by chunk, with one wait for the device per chunk; see `Rules`.
+    """Judge a tensor chunk by chunk, with one wait for the device, and one more per chunk with a mismatch; see `Rules`.
 
     with_squares: whether the squares of the differences are added up, which only golden asks for.
     """
-    totals = Totals()
+    blocks: list[ChunkRange] = []
+    sums: list[torch.Tensor] = []
     for block in blocks_of(found):
-        chunk = found[block]
-        numbers = _count(judge(block), chunk if poisoned else None, with_squares)
-        totals.add(numbers, partial(index_in, block, tuple(chunk.shape)))
-        if briefly and totals.mismatched:
+        blocks.append(block)
+        sums.append(_sums_of(*judge(block), with_squares))
+        if briefly and sums[-1][0]:
             break
+    totals = Totals()
+    for block, (mismatched, max_abs_diff, squares) in zip(blocks, _read(sums), strict=True):
+        totals.mismatched += int(mismatched)
+        totals.max_abs_diff = _largest(totals.max_abs_diff, max_abs_diff)
+        totals.squares += squares
+        if mismatched:
+            _add_mismatches(totals, found, judge, poisoned, block)
     return totals
+
+
+def _sums_of(diff: "torch.Tensor", allowed: "torch.Tensor", with_squares: bool) -> "torch.Tensor":
+    """Return the mismatches of a chunk, its largest difference and the sum of squares, in float64: exact for counts."""
+    import torch
+
+    squares = torch.where(diff.isfinite(), diff, 0.0).square().sum() if with_squares else diff.new_zeros(())
+    return torch.stack([_is_off(diff, allowed).sum().to(torch.float64), diff.max(), squares])
+
+
+def _is_off(diff: "torch.Tensor", allowed: "torch.Tensor") -> "torch.Tensor":
+    return ~((diff <= allowed) & (diff < math.inf))
+
+
+def _add_mismatches(
+    totals: Totals,
+    found: "torch.Tensor",
+    judge: Callable[[ChunkRange], JudgedChunk],
+    poisoned: bool,
+    block: ChunkRange,
+) -> None:
+    """Add the unwritten elements of a chunk, and its worst one if none before is worse."""
+    import torch
+
+    chunk = found[block]
+    diff, allowed = (one.reshape(-1) for one in judge(block))
+    off = _is_off(diff, allowed)
+    if poisoned:
+        totals.unwritten += int((off & holds_poison(chunk)).sum())
+    worst = torch.where(off, diff.nan_to_num(nan=math.inf, posinf=math.inf), -1.0).argmax()
+    place, abs_diff, limit = _read([worst.to(torch.float64), diff.take(worst), allowed.take(worst)])
+    if _badness(abs_diff) > _badness(totals.abs_diff):
+        totals.where = index_in(block, tuple(chunk.shape), int(place))
+        totals.abs_diff, totals.allowed = abs_diff, limit
+
+
+def _read(tensors: "list[torch.Tensor]") -> list[Any]:
+    """Return the numbers of small tensors of one shape, with one wait for the device."""
+    import torch
+
+    return torch.stack(tensors).tolist() if tensors else []
 
 
 def judge_by_tolerance(pair: Pair, block: ChunkRange) -> JudgedChunk:
     """Allow `atol + rtol * |reference|`."""
     found, expected = pair.found[block], pair.expected[block]
     rtol, atol = pair.rules.tolerance.of(found.dtype)
-    magnitude = magnitudes(expected)
-    return distances(found, expected, pair.rules.tolerance.equal_nan), magnitude, atol + rtol * magnitude
-
-
-def _count(judged: JudgedChunk, poisoned: "torch.Tensor | None", with_squares: bool) -> list[float]:
-    """Return the numbers of a chunk, all in float64, which is exact for counts and places."""
-    import torch
-
-    diff, magnitude, allowed = (one.reshape(-1) for one in judged)
-    off = ~((diff <= allowed) & diff.isfinite())
-    worst = torch.where(off, diff.nan_to_num(nan=math.inf, posinf=math.inf), -1.0).argmax()
-    relative = torch.where(diff == 0, 0.0, diff / magnitude)
-    squares = torch.where(diff.isfinite(), diff, 0.0).square().sum() if with_squares else diff.new_zeros(())
-    unwritten = off.new_zeros(()) if poisoned is None else (off & holds_poison(poisoned)).sum()
-    numbers = [
-        off.sum(),
-        unwritten,
-        diff.max(),
-        relative.max(),
-        squares,
-        worst,
-        diff.take(worst),
-        allowed.take(worst),
-    ]
-    return [float(number) for number in torch.stack([one.to(torch.float64) for one in numbers]).tolist()]
+    return distances(found, expected, pair.rules.tolerance.equal_nan), atol + rtol * magnitudes(expected)
 
 
 def _largest(one: float, other: float) -> float:
@@ -154,7 +165,7 @@ def distances(found: "torch.Tensor", expected: "torch.Tensor", equal_nan: bool) 
     equal = one == other
     if equal_nan:
         equal |= one.isnan() & other.isnan()
-    return (one - other).abs().masked_fill(equal, 0.0)
+    return (one - other).abs().masked_fill_(equal, 0.0)
 
 
 def _distances_of_int64(found: "torch.Tensor", expected: "torch.Tensor") -> "torch.Tensor":

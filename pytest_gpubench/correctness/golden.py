@@ -126,14 +126,14 @@ def judge_exactly(pair: Pair, golden: "torch.Tensor", block: ChunkRange) -> Judg
     truth = golden[block].to(device=found.device, dtype=found.dtype)
     diff = distances(found, expected, pair.rules.tolerance.equal_nan)
     diff = diff.masked_fill(distances(found, truth, pair.rules.tolerance.equal_nan) == 0, 0.0)
-    return diff, magnitudes(expected), diff.new_zeros(()).expand_as(diff)
+    return diff, diff.new_zeros(()).expand_as(diff)
 
 
 def judge_reference(pair: Pair, golden: "torch.Tensor", block: ChunkRange) -> JudgedChunk:
     """Return the reference's errors; 0 where an error means nothing, so that it excuses no other element."""
     found, truth = as_numbers(pair.expected[block]), as_numbers(golden[block].to(pair.expected.device))
     diff = distances(found, truth, equal_nan=True).masked_fill(_is_beyond(pair.found.dtype, found, truth), 0.0)
-    return diff, magnitudes(truth), diff
+    return diff, diff
 
 
 def judge_by_golden(pair: Pair, golden: "torch.Tensor", reference_max: float, block: ChunkRange) -> JudgedChunk:
@@ -145,8 +145,7 @@ def judge_by_golden(pair: Pair, golden: "torch.Tensor", reference_max: float, bl
     same = (distances(found, expected, equal_nan) == 0) | (distances(found, rounded, equal_nan) == 0)
     beyond = _is_beyond(pair.found.dtype, found, truth)
     diff = distances(found, truth, equal_nan).masked_fill(beyond & same, 0.0)
-    magnitude = magnitudes(truth)
-    return diff, magnitude, pair.rules.golden_factor * reference_max + last_places(pair.found.dtype, magnitude)
+    return diff, pair.rules.golden_factor * reference_max + last_places(pair.found.dtype, magnitudes(truth))
 
 
 def _is_beyond(dtype: "torch.dtype", found: "torch.Tensor", truth: "torch.Tensor") -> "torch.Tensor":
@@ -160,8 +159,7 @@ def rms_of_last_place(pair: Pair, golden: "torch.Tensor") -> float:
     """Return the RMS, over all elements, of one unit in the last place."""
 
     def judge(block: ChunkRange) -> JudgedChunk:
-        magnitude = magnitudes(golden[block].to(pair.found.device))
-        units = last_places(pair.found.dtype, magnitude)
-        return units, magnitude, units
+        units = last_places(pair.found.dtype, magnitudes(golden[block].to(pair.found.device)))
+        return units, units
 
     return math.sqrt(judge_chunks(golden, judge).squares / max(golden.numel(), 1))

@@ -32,7 +32,7 @@ class TestElements:
             patch.setattr(chunks, "CHUNK_ELEMENTS", data.draw(chunk_sizes))
             difference, same = compare(found, kept), compare(layouts(expected)[data.draw(names)], kept)
         assert same.passed
-        assert (same.max_abs_diff, same.max_rel_diff, same.mismatched) == (0.0, 0.0, 0)
+        assert (same.max_abs_diff, same.mismatched) == (0.0, 0)
         assert (difference.passed, difference.where, difference.mismatched) == (False, where, 1)
         assert (difference.max_abs_diff, difference.abs_diff) == (1.0, 1.0)
         assert difference.elements == expected.numel()
@@ -80,12 +80,7 @@ class TestElements:
         scale = 2.0**power
         one = compare(found, expected, tolerance=Tolerance(rtol, 0.05))
         other = compare(found * scale, expected * scale, tolerance=Tolerance(rtol, 0.05 * scale))
-        assert (one.passed, one.mismatched, one.where, one.max_rel_diff) == (
-            other.passed,
-            other.mismatched,
-            other.where,
-            other.max_rel_diff,
-        )
+        assert (one.passed, one.mismatched, one.where) == (other.passed, other.mismatched, other.where)
         assert one.max_abs_diff is not None
         assert other.max_abs_diff == one.max_abs_diff * scale
 
