@@ -41,6 +41,8 @@ HELD_UP_TIME_S = 5.0
 LOCK_FOLDER_NAME = "pytest-gpubench-locks"
 LISTED_TESTS = "PYTEST_GPUBENCH_TESTS"
 """The variable that names a file with the node ids, as JSON, of the only tests to run."""
+TURN_SOCKET = "PYTEST_GPUBENCH_TURN_SOCKET"
+"""The variable with the descriptor of an inherited socket, at which a run waits for its turn before its first test."""
 TimerName = Literal["profiler", "events", "graph", "wall", "scripted"]
 
 

@@ -24,6 +24,7 @@ from pytest_gpubench.plugin.pin import pin_worker
 from pytest_gpubench.plugin.results import Results
 from pytest_gpubench.plugin.save import OutputFiles
 from pytest_gpubench.plugin.sessions import EarlierSessions, refuse_useless_sessions
+from pytest_gpubench.plugin.started_ahead import StartedAhead
 from pytest_gpubench.plugin.sticky_error import JUnitFile, StickyErrors
 from pytest_gpubench.plugin.unfinished import UnfinishedRuns
 from pytest_gpubench.plugin.workers import Workers, auto_workers, is_becoming_worker, is_worker
@@ -92,6 +93,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "sticky_errors": StickyErrors(is_worker(config)),
         "junit": JUnitFile(config),
         "unfinished": UnfinishedRuns(config),
+        "started_ahead": StartedAhead(config),
     }
     containment = Containment(config)
     for name, plugin in plugins.items():

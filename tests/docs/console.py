@@ -15,6 +15,7 @@ import pytest
 from pytest_gpubench.cli import main
 from pytest_gpubench.gpu.device import find_device
 from pytest_gpubench.results.store.names import device_folder
+from tests.cli.ab.faked import replace_processes
 
 CPU = "AMD EPYC"
 """The CPU of the pages."""
@@ -88,7 +89,7 @@ class Console:
     ) -> None:
         self.pytester, self.capsys, self.monkeypatch = pytester, capsys, monkeypatch
         monkeypatch.setenv("COLUMNS", "120")
-        monkeypatch.setattr("pytest_gpubench.cli.ab.runs.run_logged", self.run_of_ab)
+        replace_processes(monkeypatch, self.run_of_ab)
         setup = Path(__file__).with_name(f"{page}.sh")
         if setup.exists():
             self.shell(f"bash {setup}")

@@ -1,7 +1,8 @@
 """Compare two checkouts: run the tests of both in turn, until everything is decided."""
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 
 from pytest_gpubench.cli.ab.checkouts import Checkout
@@ -81,10 +82,12 @@ def compare(
     runs: list[ArmRun] = []
     findings: list[Finding] = []
     for round in range(plan.rounds):
-        for arm in order_of(round):
-            runs.append(_take(checkouts[arm], runner, round, len(runs) + 1, plan.rounds, tests))
-            if len(runs) == 2 and not any(each.measurements for each in runs):
-                return CommitComparison(runs, judge_rounds(runs, plan.tolerance, plan.alpha), plan)
+        order = [checkouts[arm] for arm in order_of(round)]
+        with closing(runner.run_in_turn(order, round, tests)) as turns:
+            for taken in _told(turns, len(runs), plan.rounds):
+                runs.append(taken)
+                if len(runs) == 2 and not any(each.measurements for each in runs):
+                    return CommitComparison(runs, judge_rounds(runs, plan.tolerance, plan.alpha), plan)
         if round == 0:
             _say(CommitComparison(runs, [], plan).noise_words(plan.rounds))
         alpha = alpha_of_look(round + 1, plan.rounds, plan.alpha)
@@ -102,17 +105,17 @@ def compare(
     return found
 
 
-def _take(
-    checkout: Checkout, runner: Runner, round: int, number: int, rounds: int, tests: Collection[str] | None
-) -> ArmRun:
-    began_s = time.monotonic()
-    taken = runner.run(checkout, round, tests)
+def _told(turns: Iterator[ArmRun], before: int, rounds: int) -> Iterator[ArmRun]:
+    """Say of each run what it measured; before: the number of runs of earlier rounds."""
     most = "at most " if rounds > 2 else ""
-    say(
-        f"run {number} of {most}{RUNS_PER_ROUND * rounds}: {checkout.arm}, {count(len(taken.ended), 'test')}, "
-        f"{count(taken.measurements, 'measurement')}, {time.monotonic() - began_s:.0f} s"
-    )
-    return taken
+    began_s = time.monotonic()
+    for number, taken in enumerate(turns, before + 1):
+        say(
+            f"run {number} of {most}{RUNS_PER_ROUND * rounds}: {taken.arm}, {count(len(taken.ended), 'test')}, "
+            f"{count(taken.measurements, 'measurement')}, {time.monotonic() - began_s:.0f} s"
+        )
+        yield taken
+        began_s = time.monotonic()
 
 
 def _say(sentence: str) -> None:

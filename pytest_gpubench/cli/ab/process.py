@@ -1,12 +1,15 @@
 """Run a command so that an interrupt ends it with all that it started."""
 
 import os
+import select
 import signal
+import socket
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from pytest_gpubench.settings import TURN_SOCKET
 from pytest_gpubench.units import printable
 
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -14,6 +17,8 @@ INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 TAIL_LINES = 15
 END_S = 10.0
 """The time in which an interrupted command may end by itself."""
+READY_S = 60.0
+"""The time in which runs that are started together may start; one that takes longer starts beside the others."""
 
 
 @contextmanager
@@ -36,6 +41,18 @@ def raise_interrupt(number: int, frame: object) -> None:
 
 def run_logged(command: Sequence[str], folder: Path, environment: Mapping[str, str], log: Path) -> int:
     """Run a command in a session of its own and return its exit status; an interrupt ends it and all it started."""
+    with logged_process(command, folder, environment, log) as process:
+        return process.wait()
+
+
+@contextmanager
+def logged_process(
+    command: Sequence[str], folder: Path, environment: Mapping[str, str], log: Path, descriptors: Sequence[int] = ()
+) -> Iterator["subprocess.Popen[bytes]"]:
+    """Start a command in a session of its own; one that was not waited for is ended with all it started.
+
+    descriptors: what it inherits.
+    """
     interrupts: list[int] = []
 
     def note(number: int, frame: object) -> None:  # raised while the process starts, it would leave it running
@@ -50,14 +67,45 @@ def run_logged(command: Sequence[str], folder: Path, environment: Mapping[str, s
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            pass_fds=descriptors,
         )
     try:
         if interrupts:
             raise KeyboardInterrupt
-        return process.wait()
-    except BaseException:
-        _end_group(process)
-        raise
+        yield process
+    finally:
+        if process.returncode is None:
+            _end_group(process)
+
+
+class WaitingProcess:
+    """A run of pytest that has been started, and waits for its turn before its first test."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]", connection: socket.socket) -> None:
+        self._process = process
+        self._connection = connection
+
+    def wait_until_ready(self) -> None:
+        """Return once it waits for its turn, or has ended; after READY_S in any case, as it may wait for others."""
+        select.select([self._connection], [], [], READY_S)
+
+    def run(self) -> int:
+        """Let it run its tests, and return its exit status."""
+        with suppress(OSError):  # it has ended before its first test
+            self._connection.sendall(b"!")
+        return self._process.wait()
+
+
+@contextmanager
+def waiting_process(
+    command: Sequence[str], folder: Path, environment: Mapping[str, str], log: Path
+) -> Iterator[WaitingProcess]:
+    """Start a run of pytest that waits for its turn; leaving this context ends it."""
+    own, other = socket.socketpair()
+    variables = {**environment, TURN_SOCKET: str(other.fileno())}
+    with own, other, logged_process(command, folder, variables, log, [other.fileno()]) as process:
+        other.close()
+        yield WaitingProcess(process, own)
 
 
 def tail(log: Path) -> str:

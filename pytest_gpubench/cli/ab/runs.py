@@ -3,13 +3,14 @@
 import json
 import re
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Generator, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from xml.etree import ElementTree
 
 from pytest_gpubench.cli.ab.checkouts import Checkout
-from pytest_gpubench.cli.ab.process import run_logged, tail
+from pytest_gpubench.cli.ab.process import WaitingProcess, run_logged, tail, waiting_process
 from pytest_gpubench.cli.output import say
 from pytest_gpubench.errors import BadFile, BadRequest
 from pytest_gpubench.results.model import SavedRun
@@ -48,27 +49,35 @@ class Runner:
                 "what is measured is not it"
             )
 
-    def run(self, checkout: Checkout, round: int, tests: Collection[str] | None = None) -> ArmRun:
-        """Run pytest once; raise BadRequest where it could not run its tests.
+    def run_in_turn(
+        self, checkouts: Sequence[Checkout], round: int, tests: Collection[str] | None = None
+    ) -> Generator[ArmRun, None, None]:
+        """Start pytest in each checkout, then let one after the other run its tests; closing this ends the others.
 
-        tests: the only ones to run, by node id; None for all. They are listed in a file: command lines are short.
+        tests: the only ones to run, by node id; None for all. Raises BadRequest where a run could not run its tests.
         """
-        self.taken += 1
-        place = self.folder / f"{self.taken:02}-{checkout.arm}"
-        results, junit, log = (place.with_suffix(suffix) for suffix in (".json", ".xml", ".log"))
-        command, listed = self._command(checkout, results, junit), {}
+        with ExitStack() as stack:
+            started = []
+            for checkout in checkouts:
+                self.taken += 1
+                place = self.folder / f"{self.taken:02}-{checkout.arm}"
+                process = stack.enter_context(self._start(checkout, place, tests))
+                started.append((checkout, place, process))
+            for _, _, process in started:
+                process.wait_until_ready()
+            for checkout, place, process in started:
+                yield ArmRun(checkout.arm, round, *_read(checkout, place, process.run()), tests)
+
+    def _start(
+        self, checkout: Checkout, place: Path, tests: Collection[str] | None
+    ) -> AbstractContextManager[WaitingProcess]:
+        """Start pytest, which writes files of this name; tests are listed in one, as command lines are short."""
+        variables = checkout.environment() | self.gpu
         if tests is not None:
             place.with_suffix(".tests").write_text(json.dumps(sorted(tests)))
-            listed = {LISTED_TESTS: str(place.with_suffix(".tests"))}
-        status = run_logged(command, checkout.folder, checkout.environment() | self.gpu | listed, log)
-        if status not in TESTS_RAN:
-            raise BadRequest(
-                f"pytest could not run the tests in {checkout.arm} (exit status {status}); it ended with:\n{tail(log)}"
-            )
-        if not (results.exists() or junit.exists()) and status != NO_TESTS:
-            raise BadRequest(f"the tests in {checkout.arm} left no results; pytest ended with:\n{tail(log)}")
-        saved = read_run(results) if results.exists() else SavedRun(records=(), datetime="")
-        return ArmRun(checkout.arm, round, saved, read_ended(junit, saved), tests)
+            variables[LISTED_TESTS] = str(place.with_suffix(".tests"))
+        command = self._command(checkout, place.with_suffix(".json"), place.with_suffix(".xml"))
+        return waiting_process(command, checkout.folder, variables, place.with_suffix(".log"))
 
     def _command(self, checkout: Checkout, results: Path, junit: Path) -> list[str]:
         given = [checkout.rebased(word) for word in self.arguments]
@@ -81,6 +90,19 @@ class Runner:
             f"--junitxml={junit}",
             f"--gpu-bench-json={results}",
         ]
+
+
+def _read(checkout: Checkout, place: Path, status: int) -> tuple[SavedRun, dict[str, Ended]]:
+    """Return what a run measured, and how its tests ended; raise BadRequest where it could not run its tests."""
+    results, junit, log = (place.with_suffix(suffix) for suffix in (".json", ".xml", ".log"))
+    if status not in TESTS_RAN:
+        raise BadRequest(
+            f"pytest could not run the tests in {checkout.arm} (exit status {status}); it ended with:\n{tail(log)}"
+        )
+    if not (results.exists() or junit.exists()) and status != NO_TESTS:
+        raise BadRequest(f"the tests in {checkout.arm} left no results; pytest ended with:\n{tail(log)}")
+    saved = read_run(results) if results.exists() else SavedRun(records=(), datetime="")
+    return saved, read_ended(junit, saved)
 
 
 def read_ended(junit: Path, run: SavedRun) -> dict[str, Ended]:

@@ -3,6 +3,7 @@
 import argparse
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,25 @@ def write_results(timings: Mapping[str, Timing], junit: Path, results: Path) -> 
     junit.write_text(f"<testsuites><testsuite>{''.join(cases)}</testsuite></testsuites>")
 
 
+class ReadyProcess:
+    """Stand for a process that waits for its turn, and is run by this function then."""
+
+    def __init__(self, run: Callable[[], int]) -> None:
+        self.run = run
+
+    def wait_until_ready(self) -> None:
+        """It is ready at once."""
+
+
+def replace_processes(monkeypatch: pytest.MonkeyPatch, run: Callable[..., int]) -> None:
+    """Let `ab` call a function in place of each process that it starts."""
+    monkeypatch.setattr("pytest_gpubench.cli.ab.runs.run_logged", run)
+    monkeypatch.setattr(
+        "pytest_gpubench.cli.ab.runs.waiting_process",
+        lambda *started: nullcontext(ReadyProcess(lambda: run(*started))),
+    )
+
+
 class FakePytest:
     """Stand for pytest: write the results and the JUnit file that a tree's `us` file, a time, asks for."""
 
@@ -66,7 +86,7 @@ class FakePytest:
         self.status = 0
         self.output = "line\n" * 30 + "the last line\n"
         self.interrupt_at: int | None = None
-        monkeypatch.setattr("pytest_gpubench.cli.ab.runs.run_logged", self.run)
+        replace_processes(monkeypatch, self.run)
         monkeypatch.setattr("pytest_gpubench.cli.ab.command.one_gpu", dict)
 
     def run(self, command: Sequence[str], folder: Path, environment: Mapping[str, str], log: Path) -> int:

@@ -114,9 +114,16 @@ def test_the_margin_is_the_options(git: Git, fake: FakePytest, words: list[str],
 
 
 TESTS = """
+import os
 import pytest
 from kernels.fast import SPEED
 from pytest_gpubench import scripted
+
+def note(word):
+    with open(os.environ["NOTES"], "a") as notes:
+        print(word, file=notes)
+
+note("collected")
 
 @scripted([10.0 * SPEED])
 def kernel(x): return x
@@ -129,7 +136,9 @@ def reference(x): return x
 
 @pytest.mark.parametrize("size", ["4/8"])
 def test_slower(gpu_bench, size): gpu_bench(kernel, 1)
-def test_as_before(gpu_bench): gpu_bench(steady, 1)
+def test_as_before(gpu_bench):
+    note(os.path.basename(os.getcwd()))
+    gpu_bench(steady, 1)
 """
 COMPARES = """
 def test_speedup(gpu_bench):
@@ -142,11 +151,12 @@ def test_speedup(gpu_bench):
 def test_two_commits_with_pytest_itself(
     compares: bool, git: Git, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The package is on the path of the working tree, too, and both commits import their own all the same.
+    """Runs start together and measure in turn; each imports its own commit, though the working tree is on the path.
 
     Only a comparison needs torch itself, which each of the four runs would import.
     """
     source = TESTS + COMPARES * compares
+    monkeypatch.setenv("NOTES", str(tmp_path / "notes"))
     if not compares:
         shutil.copy(stub_torch.__file__, tmp_path / "torch.py")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, (Path.cwd(), tmp_path, Path(__file__).parents[3]))))
@@ -173,6 +183,7 @@ def test_two_commits_with_pytest_itself(
         r"^PASS +tests\S*test_as_before \[steady\]: steady is as fast as in BASE: 1\.000x", out, re.MULTILINE
     )
     assert re.search(r"^NOT JUDGED +tests\S*test_new\S*: HEAD alone has it: a new test", out, re.MULTILINE)
+    assert (tmp_path / "notes").read_text().split() == ["collected"] * 4 + ["base", "head", "head", "base"]
     assert left(tmp_path) == []
     assert Path("kernels/fast.py").read_text() == "SPEED = 100.0"
 

@@ -16,7 +16,7 @@ from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.stats.tolerance import RegressionTolerance
 from pytest_gpubench.verdict.rounds import Arm, ArmRun, order_of
 from pytest_gpubench.verdict.saved_runs import Finding
-from tests.cli.ab.faked import CPU, NODEID, FakePytest, Git, commit
+from tests.cli.ab.faked import CPU, NODEID, FakePytest, Git, commit, replace_processes
 
 HERE = Path()
 CHECKOUTS: dict[Arm, Checkout] = {
@@ -124,7 +124,7 @@ def test_heads_tests_run_on_both(git: Git, fake: FakePytest, tmp_path: Path) -> 
         return fake.run(command, folder, environment, log)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pytest_gpubench.cli.ab.runs.run_logged", look)
+        replace_processes(patch, look)
         assert main(["ab", "main", "--rounds", "1", "--tests", "tests"]) == 0
     assert seen[0] == ("base", ["test_a.py"], "new")
 

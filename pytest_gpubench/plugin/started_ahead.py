@@ -1,0 +1,43 @@
+"""A run that `ab` starts ahead: it waits before its first test, until the runs before it are over."""
+
+import os
+
+import pytest
+
+from pytest_gpubench.plugin.workers import is_distributing
+from pytest_gpubench.settings import TURN_SOCKET
+
+
+class StartedAhead:
+    """The hooks that wait once, when all that comes before the first test is done."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+        self._socket = int(os.environ.pop(TURN_SOCKET, -1))
+        """The descriptor of the parent's socket; -1 for none, and after the wait."""
+        if self._socket >= 0:
+            os.set_inheritable(self._socket, False)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionstart(self) -> None:
+        """Wait before xdist starts its workers, which would start while others measure."""
+        if is_distributing(self.config):
+            self._wait()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self) -> None:
+        """Wait with the tests collected and the profiler started."""
+        self._wait()
+
+    def _wait(self) -> None:
+        from pytest_gpubench.timing.startup import wait_for_startup
+
+        place, self._socket = self._socket, -1
+        if place < 0:
+            return
+        wait_for_startup()
+        os.write(place, b"ready")
+        may_begin = os.read(place, 1)
+        os.close(place)
+        if not may_begin:
+            pytest.exit("the comparison that started this run has ended", returncode=pytest.ExitCode.INTERRUPTED)

@@ -1,0 +1,35 @@
+"""A run that is started ahead waits for its turn before its first test."""
+
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from pytest_gpubench.settings import TURN_SOCKET
+
+
+@pytest.fixture
+def connection(monkeypatch: pytest.MonkeyPatch, pytester: pytest.Pytester) -> Iterator[socket.socket]:
+    """Return the parent's end of the socket."""
+    own, other = socket.socketpair()
+    monkeypatch.setenv(TURN_SOCKET, str(other.detach()))  # the run closes it
+    pytester.makepyfile("import os\ndef test_it(): assert 'PYTEST_GPUBENCH_TURN_SOCKET' not in os.environ")
+    with own:
+        yield own
+
+
+@pytest.mark.parametrize("options", [[], pytest.param(["-p", "xdist", "-n1"], marks=pytest.mark.slow)])
+def test_it_says_that_it_is_ready_and_begins_when_told(
+    pytester: pytest.Pytester, connection: socket.socket, options: list[str]
+) -> None:
+    connection.sendall(b"!")
+    pytester.runpytest_inprocess(*options).assert_outcomes(passed=1)
+    assert connection.recv(9) == b"ready"
+
+
+def test_it_ends_with_the_process_that_waits_for_it(pytester: pytest.Pytester, connection: socket.socket) -> None:
+    connection.shutdown(socket.SHUT_WR)
+    result = pytester.runpytest_inprocess()
+    assert result.ret == pytest.ExitCode.INTERRUPTED
+    result.stdout.fnmatch_lines("*the comparison that started this run has ended*")
+    result.assert_outcomes()
