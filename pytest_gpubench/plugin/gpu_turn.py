@@ -125,6 +125,10 @@ class GpuTurns:
         if sentence is not None and self.config.getoption(ini_name("lock_clocks"), None) is not None:
             raise DeviceUnavailable(sentence)
 
+    def follow_others(self) -> None:
+        """Take the GPU's utilisation of this moment for that of a run that has just ended."""
+        self._ended_s = time.monotonic()
+
     def record(self) -> "Turn | None":
         """Return what is kept of the turn; None where there was none."""
         from pytest_gpubench.results.model import Turn

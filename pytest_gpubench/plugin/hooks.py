@@ -93,7 +93,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "sticky_errors": StickyErrors(is_worker(config)),
         "junit": JUnitFile(config),
         "unfinished": UnfinishedRuns(config),
-        "started_ahead": StartedAhead(config),
+        "started_ahead": StartedAhead(config, turns),
     }
     containment = Containment(config)
     for name, plugin in plugins.items():

@@ -1,9 +1,11 @@
 """A run that `ab` starts ahead: it waits before its first test, until the runs before it are over."""
 
 import os
+from contextlib import suppress
 
 import pytest
 
+from pytest_gpubench.plugin.gpu_turn import GpuTurns
 from pytest_gpubench.plugin.workers import is_distributing
 from pytest_gpubench.settings import TURN_SOCKET
 
@@ -11,8 +13,9 @@ from pytest_gpubench.settings import TURN_SOCKET
 class StartedAhead:
     """The hooks that wait once, when all that comes before the first test is done."""
 
-    def __init__(self, config: pytest.Config) -> None:
+    def __init__(self, config: pytest.Config, turns: GpuTurns) -> None:
         self.config = config
+        self.turns = turns
         self._socket = int(os.environ.pop(TURN_SOCKET, -1))
         """The descriptor of the parent's socket; -1 for none, and after the wait."""
         if self._socket >= 0:
@@ -36,8 +39,10 @@ class StartedAhead:
         if place < 0:
             return
         wait_for_startup()
-        os.write(place, b"ready")
+        with suppress(BrokenPipeError):
+            os.write(place, b"ready")
         may_begin = os.read(place, 1)
         os.close(place)
         if not may_begin:
             pytest.exit("the comparison that started this run has ended", returncode=pytest.ExitCode.INTERRUPTED)
+        self.turns.follow_others()

@@ -28,7 +28,7 @@ def test_it_says_that_it_is_ready_and_begins_when_told(
 
 
 def test_it_ends_with_the_process_that_waits_for_it(pytester: pytest.Pytester, connection: socket.socket) -> None:
-    connection.shutdown(socket.SHUT_WR)
+    connection.close()
     result = pytester.runpytest_inprocess()
     assert result.ret == pytest.ExitCode.INTERRUPTED
     result.stdout.fnmatch_lines("*the comparison that started this run has ended*")
