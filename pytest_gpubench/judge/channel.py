@@ -16,7 +16,6 @@ LONGEST_BYTES = 2**20
 HEADER = struct.Struct("<I")
 TICK_S = 0.05
 """The pause between two looks at the clock and at memory, while a message is waited for."""
-SEND_S = 10.0
 
 
 class Closed(Exception):
@@ -72,7 +71,7 @@ class Channel:
             raise Closed(str(error)) from None
 
     def receive(self, look: Callable[[], object] = lambda: None) -> bytes:
-        """Return the next message undecoded; `look` is called while it waits, and may raise."""
+        """Return the next message undecoded; `look` is called while parts of it are missing, and may raise."""
         (length,) = HEADER.unpack(self._read(HEADER.size, look))
         if length > LONGEST_BYTES:
             raise Broken(f"a message of {length} bytes")
@@ -99,6 +98,8 @@ class Channel:
             if not part:
                 raise Closed
             parts += part
+            if len(parts) < wanted:
+                look()
         return parts
 
 

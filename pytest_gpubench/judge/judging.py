@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
-from pytest_gpubench.errors import BadRequest, DeviceUnavailable, GpuBenchError, MeasurementError
+from pytest_gpubench.errors import BadRequest, GpuBenchError, MeasurementError
 from pytest_gpubench.gpu.device import Device, find_device
 from pytest_gpubench.gpu.lock import GpuLock, Patience
 from pytest_gpubench.gpu.lock_file import lock_folder as default_lock_folder
@@ -28,6 +28,7 @@ from pytest_gpubench.units import safe_lines
 
 __tracebackhide__ = True
 
+Found = TypeVar("Found", bound=CaseJudgement | None)
 TIMEOUT_S = 60.0
 MEMORY_BYTES = 16 * 2**30
 
@@ -45,6 +46,8 @@ class Processes:
     _levels: list[tuple[str, ...]] = field(default_factory=lambda: list(LEVELS))
     """Those levels of isolation that were not found not to work."""
     _problem: str = ""
+    _worked: bool = False
+    """True once a process worked: if another does not, a candidate took its memory; less isolation would not help."""
 
     def start(self, number: int) -> None:
         """Start so many ahead, without waiting for them."""
@@ -53,25 +56,33 @@ class Processes:
 
     def get(self) -> Candidate:
         """Return a warm process, for a candidate; raise MeasurementError where none comes up."""
-        process = self._waiting.pop(0) if self._waiting else self._start()
-        while True:
+        candidate = None
+        while candidate is None:
+            is_new = not self._waiting
+            process = self._start() if is_new else self._waiting.pop(0)
             try:
                 candidate = self._warmed(process)
-                break
             except MeasurementError as error:
-                if len(self._levels) == 1:
+                may_retry = not is_new if self._worked else self._lower(str(error))
+                if not may_retry:
                     raise
-                self._problem = " ".join(str(error).split())[-300:]
-            self.close()
-            self._levels.pop(0)
-            if len(self._levels) == 1:
-                hide_memory(False)
-            process = self._start()
+        self._worked = True
         if self._problem:
             process.isolation["problem"] = self._problem
         self._keep_cache(process)
         self.start(self.ahead)
         return candidate
+
+    def _lower(self, problem: str) -> bool:
+        """Take the next level of isolation; return False where there is none."""
+        self.close()
+        if len(self._levels) == 1:
+            return False
+        self._problem = " ".join(problem.split())[-300:]
+        self._levels.pop(0)
+        if len(self._levels) == 1:
+            hide_memory(False)
+        return True
 
     def _warmed(self, process: Process) -> Candidate:
         """Return a process that can do all that a trial needs; raise MeasurementError where it cannot."""
@@ -79,12 +90,12 @@ class Processes:
             process.wait_ready()
             candidate = Candidate(process, self.device)
             candidate.practise()
-        except Ended as error:
+        except BaseException as error:
             process.kill()
-            raise MeasurementError(f"the candidate's process does not work: {error.reason} {error.detail}") from None
-        except Exception:
-            process.kill()
-            raise
+            if not isinstance(error, (Ended, RuntimeError)):
+                raise
+            detail = error.detail if isinstance(error, Ended) else ""
+            raise MeasurementError(f"the candidate's process does not work: {error} {detail}".strip()) from None
         return candidate
 
     def _start(self) -> Process:
@@ -149,9 +160,9 @@ def judge_file(
     source = path.read_bytes()
     try:
         cases = ready()
+        candidate = processes.get()
     except MeasurementError as error:
         return _with(judgement, status="invalid", reason=str(error))
-    candidate = processes.get()
     process = candidate.process
     isolation = {name: str(value)[:500] for name, value in process.isolation.items()}
     judgement = _with(judgement, candidate_digest=hashlib.sha256(source).hexdigest(), isolation=isolation)
@@ -174,16 +185,26 @@ def _judge_cases(
     found: list[CaseJudgement] = []
     for case in cases:
         candidate.process.allow(timeout_s)
-        try:
-            found.append(Trial(candidate, case, rules).judge())
-        except (MeasurementError, DeviceUnavailable) as error:  # what the referee itself cannot measure
-            found.append(CaseJudgement(case=case.name, status="invalid", reason=str(error)))
+        trial = Trial(candidate, case, rules)
+        found.append(_guarded(case.name, trial.judge))
         if found[-1].status not in ("pass", "fail", "inconclusive"):
             break
     passed = all(each.status == "pass" for each in found)
-    if passed and rules.drawn and (wrong := search(candidate, cases[0].spec, cases[0].device, rules)) is not None:
-        found.append(wrong)
+    if passed and rules.drawn:
+        wrong = _guarded("drawn", lambda: search(candidate, cases[0].spec, cases[0].device, rules))
+        found += [] if wrong is None else [wrong]
     return _concluded(judgement, found, candidate.process)
+
+
+def _guarded(case: str, judge: Callable[[], Found]) -> Found | CaseJudgement:
+    """Return a judgement; an error in the referee, which a candidate may have provoked, costs that candidate only."""
+    try:
+        return judge()
+    except BadRequest:
+        raise
+    except Exception as error:
+        reason = str(error) if isinstance(error, GpuBenchError) else f"{type(error).__name__} in the referee: {error}"
+        return CaseJudgement(case=case, status="invalid", reason=reason)
 
 
 def _concluded(judgement: Judgement, found: Sequence[CaseJudgement], process: Process) -> Judgement:

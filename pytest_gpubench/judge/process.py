@@ -15,7 +15,6 @@ from typing import Any
 
 import msgspec
 
-from pytest_gpubench.errors import MeasurementError
 from pytest_gpubench.judge.channel import TICK_S, Broken, Channel, Closed, Reply, decode_reply
 from pytest_gpubench.judge.isolation import PARTS, environment, library_folders
 from pytest_gpubench.units import format_bytes, printable
@@ -80,14 +79,9 @@ class Process:
         self.pid = self._process.pid
 
     def wait_ready(self) -> None:
-        """Wait until it is warm; raise MeasurementError where it does not come up."""
+        """Wait until it is warm; raise Ended where it does not come up."""
         self.allow(WARM_S)
-        try:
-            reply = self.hear()
-        except Ended as error:
-            self.kill()
-            raise MeasurementError(f"the candidate's process did not start: {error.reason} {error.detail}") from None
-        self.isolation = reply.isolation
+        self.isolation = self.hear().isolation
 
     # messages
 
@@ -163,7 +157,7 @@ class Process:
             self._process.wait(10)
         self.channel.socket.close()
         self._log.close()
-        shutil.rmtree(self.box, ignore_errors=True)
+        remove(self.box)
 
     def _signal(self, number: int) -> None:
         with suppress(ProcessLookupError, PermissionError):
@@ -195,6 +189,15 @@ class Process:
         size = os.fstat(self._log.fileno()).st_size
         text = os.pread(self._log.fileno(), TAIL_BYTES, max(0, size - TAIL_BYTES)).decode(errors="replace")
         return "\n".join(map(printable, text.splitlines()))
+
+
+def remove(folder: Path) -> None:
+    """Remove a folder of a candidate's, though it may be too deep for Python, or closed to its owner."""
+    with suppress(RecursionError):
+        shutil.rmtree(folder, ignore_errors=True)
+    if folder.exists():
+        subprocess.run(["chmod", "-R", "u+rwx", folder], check=False, capture_output=True)
+        subprocess.run(["rm", "-rf", folder], check=False, capture_output=True)
 
 
 def ended_by(reply: Reply) -> Ended:

@@ -1,0 +1,112 @@
+"""Candidates that end, hang, take memory or forge a verdict: each costs only itself, on the CPU."""
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_gpubench.errors import MeasurementError
+from pytest_gpubench.gpu.device import cpu_device
+from pytest_gpubench.judge.channel import HEADER, Channel
+from pytest_gpubench.judge.isolation import LEVELS
+from pytest_gpubench.judge.judging import Judge, Processes
+from pytest_gpubench.judge.process import remove
+from tests.judge.hostile import HONEST, SPEC, hostile
+
+ALL = hostile(on_gpu=False)
+FEW = ("ends: segfault, first", "forges: replies to come, loaded", "returns: a deep list")
+
+
+@pytest.fixture(scope="module")
+def judge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judge]:
+    """Return a judge whose limit an honest candidate keeps."""
+    spec = tmp_path_factory.mktemp("hostile") / "spec.py"
+    spec.write_text(SPEC.replace("LIMIT", "0.01"))
+    with Judge(spec, "cpu", timeout_s=20, memory_bytes=2**30, budget_s=0.01, ahead=1) as judge:
+        yield judge
+
+
+@pytest.mark.parametrize("name", [each if each in FEW else pytest.param(each, marks=pytest.mark.slow) for each in ALL])
+def test_hostile_candidates_cost_only_themselves(judge: Judge, tmp_path: Path, name: str) -> None:
+    path = tmp_path / "candidate.py"
+    path.write_text(ALL[name].text)
+    found = judge(path)
+    assert found.status in ALL[name].statuses, found
+
+
+def test_the_next_is_judged_right(judge: Judge, tmp_path: Path) -> None:
+    path = tmp_path / "candidate.py"
+    path.write_text(HONEST)
+    assert judge(path).status == "pass"
+
+
+class FakeProcesses(Processes):
+    """Processes of which those work that the test lists."""
+
+    def __init__(self, works: list[bool]) -> None:
+        super().__init__(cpu_device(), ahead=2)
+        self.works = works
+
+    def _start(self) -> Any:
+        works = self.works.pop(0)
+
+        class Fake:
+            isolation: dict[str, str] = {}  # noqa: RUF012
+
+            def kill(self) -> None: ...
+
+        fake = Fake()
+        fake.works = works  # type: ignore[attr-defined]
+        return fake
+
+    def _warmed(self, process: Any) -> Any:
+        if not process.works:
+            raise MeasurementError("no memory")
+        return process
+
+
+def test_processes_that_a_candidate_broke_are_replaced_at_the_same_isolation() -> None:
+    """Before one has worked, the isolation may be what does not work: then the next level is taken."""
+    processes = FakeProcesses([True, False, False, True, True, True])
+    processes.get()
+    processes.get()
+    assert processes._levels == list(LEVELS)
+    processes = FakeProcesses([False, True, True, True])
+    processes.get()
+    assert processes._levels == list(LEVELS[1:])
+
+
+@pytest.mark.parametrize("works", [[False] * 4, [True, False, False, False]])
+def test_an_error_is_raised_where_no_process_works(works: list[bool]) -> None:
+    processes = FakeProcesses(works)
+    if works[0]:
+        processes.get()
+    with pytest.raises(MeasurementError, match="no memory"):
+        processes.get()
+
+
+def test_a_reply_that_trickles_in_is_not_waited_for() -> None:
+    """The clock is looked at whenever a part is missing."""
+    one, other = socket.socketpair()
+    with one, other:
+        one.sendall(HEADER.pack(100) + b" ")
+        with pytest.raises(RuntimeError, match="late"):
+            Channel(other).receive(look=_late)
+
+
+def _late() -> None:
+    raise RuntimeError("late")
+
+
+def test_a_folder_too_deep_for_python_is_removed(tmp_path: Path) -> None:
+    """And one that is closed to its owner."""
+    box = tmp_path / "box"
+    deep = box
+    for _ in range(3):
+        deep = deep.joinpath(*["d"] * 400)
+        deep.mkdir(parents=True)
+    (box / "shut").mkdir(mode=0)
+    remove(box)
+    assert not box.exists()
