@@ -68,13 +68,14 @@ def find_device(wanted: str) -> Any:
 
 
 def install() -> None:
+    from pytest_gpubench import running_test
     from pytest_gpubench.gpu import context, device, visible
     from pytest_gpubench.plugin import sticky_error
 
     sys.modules["pynvml"] = FakeNvml()  # type: ignore[assignment]
     visible.DRIVER_FILES = ("/", "/", "/")
     context.cuda_was_started = lambda modules=None: STARTED
-    device.find_device = find_device
+    device.find_device = running_test.find_device = find_device  # type: ignore[attr-defined] # its import
     sticky_error.context_error = lambda: os.environ.get("FAKE_CONTEXT_ERROR")  # type: ignore[attr-defined] # its import
 
 

@@ -1,4 +1,4 @@
-"""Runs on a host with GPUs that are not there: real pytest processes, real locks, a fake NVML and a stub of torch."""
+"""Runs on a host with GPUs that are not there: pytest in processes, real locks, a fake NVML and a stub of torch."""
 
 import itertools
 import json
@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pytest_gpubench.results.model import TestRecord, Turn, decode
+from tests.plugin.fork_server import Forked, server
 
 HERE = Path(__file__).parent
 
@@ -60,8 +61,6 @@ class Host:
         self.folder = folder
         self.real = real
         shutil.copy(HERE / "fake_gpus.py", folder)
-        if not real:
-            shutil.copy(HERE / "stub_torch.py", folder / "torch.py")
         (folder / "conftest.py").write_text(KEEP)
         self.list_processes({uuid: [] for uuid in gpus})
 
@@ -73,20 +72,21 @@ class Host:
         """Write the tests."""
         (self.folder / "test_it.py").write_text(HEAD + source)
 
-    def start(self, *arguments: str, **variables: str) -> "subprocess.Popen[str]":
+    def start(self, *arguments: str, **variables: str) -> "Forked | subprocess.Popen[str]":
         """Start a run of its own."""
         plugins = ["fake_gpus", "no:cacheprovider"]
         plugins += ["no:benchmark"] if self.real else ["pytest_gpubench.plugin.hooks"]
         if not self.real and any(each.startswith(("-n", "--dist")) for each in arguments):
             plugins.append("xdist.plugin")
         fixed = [*(f"-p{name}" for name in plugins), "--assert=plain", "--tb=short", "-rs"]
-        ours = ["--gpu-bench-startup=lazy", f"--gpu-bench-lock-folder={self.folder / 'locks'}"]
-        command = [sys.executable, "-m", "pytest", *fixed, *ours, "--gpu-bench-columns=median", *arguments]
+        ours = ["--gpu-bench-startup=lazy", "--gpu-bench-reps=20", f"--gpu-bench-lock-folder={self.folder / 'locks'}"]
+        options = [*fixed, *ours, "--gpu-bench-columns=median", *arguments]
         foreign = ("PYTEST_", "GPU_BENCH_", "CUDA_", "FAKE_")
         environment = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
         if not self.real:
             environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # workers look for them too
-        pipe = subprocess.PIPE
+            return Forked(server(), options, self.folder, environment | variables)
+        command, pipe = [sys.executable, "-m", "pytest", *options], subprocess.PIPE
         return subprocess.Popen(
             command, cwd=self.folder, env=environment | variables, stdout=pipe, stderr=subprocess.STDOUT, text=True
         )
@@ -95,7 +95,7 @@ class Host:
         """Run to the end; return the exit code and what was printed."""
         process = self.start(*arguments, **variables)
         output, _ = process.communicate(timeout=120)
-        return process.returncode, output
+        return process.wait(), output
 
     def records(self) -> list[TestRecord]:
         """Return what all runs have measured so far."""
