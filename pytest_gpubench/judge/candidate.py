@@ -5,7 +5,6 @@ While the referee works, the candidate's process stands still. The clock starts 
 
 import os
 import secrets
-import statistics
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -16,9 +15,10 @@ import msgspec
 from pytest_gpubench.errors import BadRequest, GpuBenchError, MeasurementError
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.judge.channel import Leaf, Reply
-from pytest_gpubench.judge.layout import copy_into, describe, dtype_of, extent_of, place, rebuild, view
+from pytest_gpubench.judge.layout import describe, dtype_of, extent_of, place, rebuild, span_of, view
 from pytest_gpubench.judge.memory import GpuMemory, make_file, map_file
 from pytest_gpubench.judge.process import Ended, Process
+from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.timing.l2flush import make_flush
 
 if TYPE_CHECKING:
@@ -32,8 +32,6 @@ PROBES = 4
 MOST_SETS = 64
 MOST_INPUT_BYTES = 2**30
 PRACTICE_RUNS = 20
-PRACTICE_PAUSE_S = 0.01
-"""The pause of the process before each, about as in a trial: after a longer one it wakes later."""
 
 
 class Candidate:
@@ -43,12 +41,13 @@ class Candidate:
         self.process = process
         self.device = device
         self.gpu = GpuMemory(device.torch_device) if device.type == "cuda" else None
+        self.flush = make_flush(device, "hot" if self.gpu is None else "cold")
         self.structure: Any = None
         self.outputs: list[list[Leaf]] = []
         self._known: dict[int, list[list[Leaf]]] = {}
         self._allocated: list[torch.Tensor] = []
-        self.fixed_us = 0.0
-        """The time of a batch of one call that takes no time: a message, waking up, launching, reading samples."""
+        self.fixed_us = Interval(0.0, 0.0)
+        """The time of a batch of one call that takes next to none: a message, launching, reading samples."""
 
     def practise(self) -> None:
         """Do all that a trial does with a function of ours; raise where something of it does not work here.
@@ -69,24 +68,12 @@ class Candidate:
         self.process.ask("end")
         self.forget()
         self.process.ask("prepare", batches=[1, 2], graph=True)
-        for batch in (1, 2, 2):
-            self.run(batch)
+        for values in ([(given,)], [(given,), (given + 1,)], [(given,), (given + 1,)]):
+            self.run(values)
         self._check_practice(1, given + 1)
-        self.fixed_us = self._find_fixed(given)
+        times_us = sorted(self.run([(given,)]) for _ in range(PRACTICE_RUNS))
+        self.fixed_us = Interval(times_us[0], times_us[-3])
         self.forget()
-
-    def _find_fixed(self, given: "torch.Tensor") -> float:
-        """Run batches of one call as a trial does: the process has stood still, and the GPU worked for the referee."""
-        flush = make_flush(self.device, "hot" if self.gpu is None else "cold")
-        times_us = []
-        for _ in range(PRACTICE_RUNS):
-            self.fill([(given,)])
-            until_s = time.perf_counter() + (0.0 if self.gpu is None else PRACTICE_PAUSE_S)
-            while time.perf_counter() < until_s:
-                flush()
-                self.device.synchronize()
-            times_us.append(self.run(1))
-        return statistics.median(times_us)
 
     def _check_practice(self, number: int, given: "torch.Tensor") -> None:
         if not bool((self.output(number) == 2 * given).all()):
@@ -119,8 +106,9 @@ class Candidate:
         else:
             self.memory, handle = self.gpu.allocate(size)
             self._allocated.append(self.memory)
-        self._views = [
-            [view(self.memory, leaf, number * self.set_bytes) for leaf in self.leaves] for number in range(sets)
+        self._spans = [
+            [span_of(view(self.memory, leaf, number * self.set_bytes)) for leaf in self.leaves]
+            for number in range(sets)
         ]
         self.fill([example])
         self.process.ask(
@@ -138,13 +126,17 @@ class Candidate:
 
     def fill(self, values: Sequence[Sequence[object]]) -> None:
         """Write the first sets of inputs."""
-        for targets, inputs in zip(self._views, values, strict=False):
+        import torch
+
+        sources: list[torch.Tensor] = []
+        for inputs in values:
             node, tensors = describe(tuple(inputs), "the inputs")
             leaves, _ = place(tensors)
             if node != self.node or leaves != self.leaves:
                 raise BadRequest("the spec's inputs differ from seed to seed in more than the values of their tensors")
-            for target, tensor in zip(targets, tensors, strict=True):
-                copy_into(target, tensor)
+            sources += map(span_of, tensors)
+        if sources:
+            torch._foreach_copy_([span for spans in self._spans[: len(values)] for span in spans], sources)
         self.device.synchronize()
 
     # calls
@@ -183,46 +175,50 @@ class Candidate:
         self.forget()
         self._note(self.process.ask("take"))
 
-    def run(self, batch: int) -> float:
-        """Run a batch; return the microseconds from letting the process go to the last of its outputs being there.
+    def run(self, values: Sequence[Sequence[object]]) -> float:
+        """Run a batch on these inputs; return the microseconds from letting the process go to having its outputs.
 
+        The process answers once before it stands still and is given them: else it wakes up later, the longer it stood.
         On a GPU samples of the outputs are read before the clock stops, so that a reply that comes too early is found.
         """
-        process = self.process
+        process, batch = self.process, len(values)
+        process.ask("wake")
+        self.fill(values)
+        self.flush()
+        self.device.synchronize()
         process.tell("run", batch=batch)
         started_s = time.perf_counter()
         process.thaw()
         message = process.hear_undecoded()
         told_s = time.perf_counter()
         reply = process.read(message)
-        probes: list[tuple[torch.Tensor, torch.Tensor]] = []
-        if self.gpu is not None:
-            self._note(reply, batch)
-            try:
-                probes = self._probe(secrets.randbelow(batch))
-            except (ValueError, RuntimeError) as error:
-                raise Ended("invalid", f"the candidate's outputs cannot be read: {error}") from None
-            told_s = time.perf_counter()
-        process.freeze()
         if self.gpu is None:
+            process.freeze()
             self._note(reply, batch)
-        else:
-            self._open_outputs()
-        for place_, kept in probes:
-            if not bool((place_.cpu() == kept).all()):
-                raise Ended("invalid", "the candidate says that it is done before its outputs are there")
+            return 1e6 * (told_s - started_s)
+        self._note(reply, batch)
+        try:
+            places = self._places(secrets.randbelow(batch))
+            kept = torch.cat(places)
+            self.device.synchronize()
+        except (ValueError, RuntimeError) as error:
+            raise Ended("invalid", f"the candidate's outputs cannot be read: {error}") from None
+        told_s = time.perf_counter()
+        process.freeze()
+        self._open_outputs()
+        if not torch.equal(torch.cat(places), kept):
+            raise Ended("invalid", "the candidate says that it is done before its outputs are there")
         return 1e6 * (told_s - started_s)
 
-    def _probe(self, number: int) -> "list[tuple[torch.Tensor, torch.Tensor]]":
-        """Return samples of the bytes of a call's outputs, as they are now: each its place and its content."""
-        found = []
+    def _places(self, number: int) -> "list[torch.Tensor]":
+        """Return the memory of samples of a call's outputs."""
+        found = [self.memory[:0]]
         placed = [(leaf, memory) for leaf in self.outputs[number] if (memory := self._memory_of(leaf)) is not None]
         for leaf, memory in (secrets.choice(placed) for _ in range(PROBES if placed else 0)):
             view(memory, leaf)  # refuses what lies outside
             span = extent_of(leaf.shape, leaf.stride) * dtype_of(leaf.dtype).itemsize
             start = leaf.offset + secrets.randbelow(max(span - PROBE_BYTES, 0) + 1)
-            part = memory[start : start + min(PROBE_BYTES, span)]
-            found.append((part, part.cpu()))
+            found.append(memory[start : start + min(PROBE_BYTES, span)])
         return found
 
     def _open_outputs(self) -> None:

@@ -1,5 +1,6 @@
 """The judgement of a candidate, as plain data: what a program reads as JSON."""
 
+import time
 from typing import Literal, get_args
 
 import msgspec
@@ -23,6 +24,19 @@ Status = Literal[
     "refused",
 ]
 STATUSES: tuple[Status, ...] = get_args(Status)
+
+
+class Stopwatch:
+    """The seconds of phases that follow each other."""
+
+    def __init__(self) -> None:
+        self.laps_s: dict[str, float] = {}
+        self._last_s = time.monotonic()
+
+    def lap(self, phase: str) -> None:
+        """End a phase, and begin the next."""
+        now_s = time.monotonic()
+        self.laps_s[phase], self._last_s = round(now_s - self._last_s, 4), now_s
 
 
 class Time(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,7 +73,7 @@ class CaseJudgement(msgspec.Struct, frozen=True, kw_only=True):
     """One call more in a batch, by the referee's clock."""
     attested_reference_us: Time | None = None
     latency_us: float | None = None
-    """One call alone by the referee's clock, less what a call of ours takes that does next to nothing."""
+    """The shortest call alone by the referee's clock, less the shortest of ours that does next to nothing."""
     batches: tuple[int, int] | None = None
     """The sizes of the two batches whose difference is the attested time."""
     graph: bool = False
@@ -70,6 +84,8 @@ class CaseJudgement(msgspec.Struct, frozen=True, kw_only=True):
     """The floor over the attested time."""
     kernels: tuple[str, ...] = ()
     """Kernels of a call, as the candidate's process claims."""
+    phases_s: dict[str, float] = {}
+    """The seconds that each phase took: checking, warming up, timing inside and outside of its process."""
 
 
 class Judgement(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,6 +110,8 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
     isolation: dict[str, str] = {}
     """Limits on the candidate's process; each part that the kernel does not offer says so."""
     seconds: float = 0.0
+    phases_s: dict[str, float] = {}
+    """The seconds that each phase took: waiting for a warm process, loading, all cases, ending the process."""
 
     @property
     def passed(self) -> bool:

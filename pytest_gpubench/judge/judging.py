@@ -17,7 +17,7 @@ from pytest_gpubench.gpu.lock_file import lock_folder as default_lock_folder
 from pytest_gpubench.judge.candidate import Candidate
 from pytest_gpubench.judge.conclusion import refuse_limits
 from pytest_gpubench.judge.isolation import LEVELS, hide_memory
-from pytest_gpubench.judge.judgement import STATUSES, CaseJudgement, Judgement
+from pytest_gpubench.judge.judgement import STATUSES, CaseJudgement, Judgement, Stopwatch
 from pytest_gpubench.judge.process import Ended, Process
 from pytest_gpubench.judge.ready_case import ReadyCase
 from pytest_gpubench.judge.search import search
@@ -160,9 +160,11 @@ def judge_file(
     source = path.read_bytes()
     try:
         cases = ready()
+        stopwatch = Stopwatch()
         candidate = processes.get()
     except MeasurementError as error:
         return _with(judgement, status="invalid", reason=str(error))
+    stopwatch.lap("process")
     process = candidate.process
     isolation = {name: str(value)[:500] for name, value in process.isolation.items()}
     judgement = _with(judgement, candidate_digest=hashlib.sha256(source).hexdigest(), isolation=isolation)
@@ -171,12 +173,15 @@ def judge_file(
         copy.write_bytes(source)
         candidate.process.allow(timeout_s)
         candidate.load(pickle.dumps(spec.entry), str(copy))
+        stopwatch.lap("loading")
         judgement = _judge_cases(candidate, cases, rules, timeout_s, judgement)
     except Ended as error:
         judgement = _with(judgement, status=error.status, reason=error.reason, detail=error.detail)
     finally:
+        stopwatch.lap("cases")
         candidate.end()
-    return _with(judgement, seconds=round(time.monotonic() - started_s, 3))
+        stopwatch.lap("ending")
+    return _with(judgement, seconds=round(time.monotonic() - started_s, 3), phases_s=stopwatch.laps_s)
 
 
 def _judge_cases(

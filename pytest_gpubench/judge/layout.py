@@ -109,8 +109,11 @@ def view(memory: "torch.Tensor", leaf: Leaf, base: int = 0) -> "torch.Tensor":
     return memory[start : start + size].view(dtype).as_strided(leaf.shape, leaf.stride)
 
 
+def span_of(tensor: "torch.Tensor") -> "torch.Tensor":
+    """Return the elements of a tensor's memory, gaps included: those of a tensor that overlaps itself come once."""
+    return tensor.as_strided((extent_of(tensor.shape, tensor.stride()),), (1,))
+
+
 def copy_into(target: "torch.Tensor", source: "torch.Tensor") -> None:
-    """Copy a tensor's memory, gaps included, as a tensor may overlap itself; both have one shape and one stride."""
-    extent = extent_of(source.shape, source.stride())
-    if extent:
-        target.as_strided((extent,), (1,)).copy_(source.as_strided((extent,), (1,)))
+    """Copy a tensor's memory; both have one shape and one stride."""
+    span_of(target).copy_(span_of(source))

@@ -22,7 +22,7 @@ from pytest_gpubench.judge.conclusion import (
     unattested,
     worst_of,
 )
-from pytest_gpubench.judge.judgement import CaseJudgement, Status
+from pytest_gpubench.judge.judgement import CaseJudgement, Status, Stopwatch
 from pytest_gpubench.judge.layout import describe, place
 from pytest_gpubench.judge.process import Ended
 from pytest_gpubench.judge.ready_case import ReadyCase, new_inputs
@@ -42,7 +42,7 @@ CHECKS = 3
 """Calls on new inputs that are compared before anything is timed."""
 BATCH_US = {"cuda": 2000.0, "cpu": 4000.0}
 """The time that the larger batch takes, where so many calls can be made."""
-LOOKS = (24, 48, 96, 192)
+LOOKS = (12, 24, 48, 96, 192)
 """After how many quads to look: the first has intervals that tell the two clocks apart."""
 ATTESTED_BUDGETS = 3
 """The referee's clock is the noisier one: it may take so many times the budget while nothing is decided."""
@@ -83,6 +83,7 @@ class Trial:
     rules: Rules
     found: dict[str, Any] = field(default_factory=dict)
     compared: int = 0
+    stopwatch: Stopwatch = field(default_factory=Stopwatch)
     seed: int = field(default_factory=lambda: secrets.randbelow(2**31))
 
     def __post_init__(self) -> None:
@@ -113,6 +114,7 @@ class Trial:
             status=status,  # type: ignore[arg-type]
             reason=reason,
             compared=self.compared,
+            phases_s=self.stopwatch.laps_s,
             **self.found,
         )
 
@@ -122,10 +124,14 @@ class Trial:
         self.reference.begin_case(example, sets)
         self.candidate.begin_case(example, sets)
         self._check(example)
+        self.stopwatch.lap("checking")
         self.candidate.process.ask("warm")
         self.candidate.forget()
+        self.stopwatch.lap("warming up")
         self._time_inside()
+        self.stopwatch.lap("inside")
         self._time_outside(sets)
+        self.stopwatch.lap("outside")
         self._check_reference()
         self._find_floor(example)
         return self._conclude()
@@ -225,21 +231,20 @@ class Trial:
     def _time_outside(self, sets: int) -> None:
         """Time batches of both arms in turn by the referee's clock."""
         room = max(2, self.candidate.process.memory_bytes // (OUTPUT_COPIES * max(self.candidate.output_bytes, 1)))
-        self.small, self.large = 1, min(sets, room, self._calls_in(self.found["claimed_us"].median_us))
+        self.large = min(sets, room, self._calls_in(self.found["claimed_us"].median_us))
         self._make_batches()
-        times: dict[str, dict[int, list[float]]] = {arm: {1: [], self.large: []} for arm in ARMS}
-        quads: list[Quad] = []
+        self.batches: dict[str, dict[int, list[float]]] = {arm: {1: [], self.large: []} for arm in ARMS}
         limits = self.rules.speedups
 
         def take(number: int) -> None:
-            for order in round_orders(ARMS, number, self.seed)[len(quads) :]:
-                slopes: dict[str, list[float]] = {arm: [] for arm in ARMS}
-                values = [{batch: self._new(batch) for batch in (self.small, self.large)} for _ in range(2)]
+            for order in round_orders(ARMS, number, self.seed)[len(self.batches["reference"][1]) // 2 :]:
                 for name in order:
-                    slopes[name].append(self._slope(name, times[name], values[len(slopes[name])]))
-                quads.append(Quad(*((first, second) for first, second in slopes.values())))
+                    for batch, times_us in self.batches[name].items():
+                        times_us.append(self._run(name, batch))
 
         def look(plan: tuple[int, ...]) -> bool:
+            each_us = [self._each_us(arm) for arm in ARMS]
+            quads = [Quad(*pairs) for pairs in zip(*map(_pairs, each_us), strict=True)]
             self.attested: SpeedupEstimate = speedup_of(quads, self.rules.alpha, plan)
             interval = self.attested.interval
             if not limits:
@@ -248,18 +253,18 @@ class Trial:
 
         self._look_by_look(take, look, ATTESTED_BUDGETS * self.rules.budget_s)
         self.found |= {"attested_ratio": self.attested.ratio, "attested_interval": self.attested.interval}
-        self.found["batches"] = (self.small, self.large)
-        for arm, name in (("candidate", "attested_us"), ("reference", "attested_reference_us")):
-            self.found[name] = time_of([self._per_call(*pair) for pair in zip(*times[arm].values(), strict=True)])
-        self._find_latency(times)
+        self.found["batches"] = (1, self.large)
+        self.found["attested_us"] = time_of(self._each_us("candidate"))
+        self.found["attested_reference_us"] = time_of(self._each_us("reference"))
+        self.found["latency_us"] = max(min(self.batches["candidate"][1]) - self.candidate.fixed_us.low, 0.0)
 
     def _make_batches(self) -> None:
         """Make both arms ready: as CUDA graphs, or call by call where an arm cannot be captured.
 
         The reference is a graph whatever the candidate is. Where it cannot be, what launching costs it is no merit of
-        the candidate's: it takes no longer than its kernels.
+        the candidate's: it takes no longer than its kernels. Its inputs stay the same from batch to batch.
         """
-        process, batches = self.candidate.process, [self.small, self.large]
+        process, batches = self.candidate.process, [1, self.large]
         values = self._new(self.large)
         self.candidate.fill(values)
         self.reference.fill(values)
@@ -268,44 +273,35 @@ class Trial:
         self.most_us = math.inf if is_graph or self.device.type == "cpu" else self.found["reference_us"].median_us
         reply = process.ask("prepare", batches=batches, graph=True)
         self.found["graph"], self.copies = reply.graph, reply.copies
-        for batch in batches:  # once untimed
-            self._run("reference", batch, values)
-            self._run("candidate", batch, values)
+        for name in ARMS:  # once untimed
+            for batch in batches:
+                self._run(name, batch)
 
-    def _slope(self, name: str, times: Mapping[int, list[float]], values: Mapping[int, list[tuple[Any, ...]]]) -> float:
-        for batch in (self.small, self.large):
-            times[batch].append(self._run(name, batch, values[batch]))
-        each_us = self._per_call(times[self.small][-1], times[self.large][-1])
-        return min(each_us, self.most_us) if name == "reference" else each_us
+    def _each_us(self, name: str) -> list[float]:
+        """Return the time of a call in each of the larger batches: what a batch of one call takes is taken off.
 
-    def _per_call(self, small_us: float, large_us: float) -> float:
-        return max((large_us - small_us) / (self.large - self.small), LEAST_SLOPE_US)
+        The candidate may be slow there on purpose: no more is taken off than the call and our own function's batch.
+        """
+        alone_us, larger_us = self.batches[name].values()
+        most_us = statistics.median(larger_us) / self.large + self.candidate.fixed_us.high
+        fixed_us = statistics.median(alone_us)
+        if name == "candidate":
+            fixed_us = min(fixed_us, most_us)
+        each_us = [max((time_us - fixed_us) / (self.large - 1), LEAST_SLOPE_US) for time_us in larger_us]
+        return [min(time_us, self.most_us) for time_us in each_us] if name == "reference" else each_us
 
-    def _run(self, name: str, batch: int, values: list[tuple[Any, ...]]) -> float:
-        runner = self.reference.runner
+    def _run(self, name: str, batch: int) -> float:
         if name == "reference":
-            self.reference.fill(values)
-            self._flush()
+            self.candidate.flush()
+            self.device.synchronize()
             started_s = time.perf_counter()
-            runner.run(batch)
+            self.reference.runner.run(batch)
             return 1e6 * (time.perf_counter() - started_s)
-        self.candidate.fill(values)
-        self._flush()
-        elapsed_us = self.candidate.run(batch)
+        values = self._new(batch)
+        elapsed_us = self.candidate.run(values)
         for number in {secrets.randbelow(batch), batch - 1}:
             self._require(number, values[number], "in a batch")
         return elapsed_us
-
-    def _flush(self) -> None:
-        """Let every batch begin with a cold cache; on the CPU nothing is to be gained by it."""
-        if self.device.type == "cuda":
-            self.reference.runner.timer.flush()  # type: ignore[attr-defined] # of the profiler's timer
-            self.device.synchronize()
-
-    def _find_latency(self, times: Mapping[str, Mapping[int, list[float]]]) -> None:
-        """Find what a call alone takes."""
-        alone = {arm: statistics.median(times[arm][self.small]) for arm in ARMS}
-        self.found["latency_us"] = max(alone["candidate"] - self.candidate.fixed_us, 0.0)
 
     # the end
 
@@ -389,5 +385,8 @@ class Trial:
 
 
 def _rounds_of(times: Mapping[str, Sequence[float]]) -> list[Mapping[str, tuple[float, float]]]:
-    pairs = {arm: list(zip(times[arm][::2], times[arm][1::2], strict=True)) for arm in ARMS}
-    return [dict(zip(ARMS, both, strict=True)) for both in zip(*(pairs[arm] for arm in ARMS), strict=True)]
+    return [dict(zip(ARMS, both, strict=True)) for both in zip(*(_pairs(times[arm]) for arm in ARMS), strict=True)]
+
+
+def _pairs(times_us: Sequence[float]) -> list[tuple[float, float]]:
+    return list(zip(times_us[::2], times_us[1::2], strict=True))

@@ -86,6 +86,9 @@ class Worker:
         """Take a function of ours instead of a candidate."""
         self.function = _double
 
+    def do_wake(self) -> None:
+        """Be awake."""
+
     def do_load(self, entry: str, path: str) -> None:
         """Load the candidate's file."""
         self.function = pickle.loads(bytes.fromhex(entry)).load(Path(path))
