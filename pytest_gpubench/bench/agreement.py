@@ -157,8 +157,10 @@ class Agreement:
             hint = [ROUNDING_HINT] if all(difference.may_be_rounding for difference in failed) else []
             raise WrongResult(f"{name} is wrong{when}: " + "; ".join([*wrong, *hint]))
 
-    def compare(self, found: Ran, expected: Ran, poisoned: bool = False) -> tuple[Difference, ...]:
-        """Return the differences of outputs and gradients."""
+    def compare(
+        self, found: Ran, expected: Ran, poisoned: bool = False, briefly: bool = False
+    ) -> tuple[Difference, ...]:
+        """Return the differences of outputs and gradients; see `compare_outputs`."""
         golden, factor = self._run_golden(expected), GOLDEN_FACTOR if self.golden_factor is None else self.golden_factor
         differences = compare_outputs(
             found.outputs,
@@ -167,6 +169,7 @@ class Agreement:
             golden=golden and golden.outputs,
             golden_factor=factor,
             poisoned=poisoned,
+            briefly=briefly,
         )
         self.remarks[:] = dict.fromkeys([*self.remarks, *filter(None, (each.doubt for each in differences))])
         return differences + tuple(
@@ -178,6 +181,7 @@ class Agreement:
                 self.tolerance,
                 golden=golden and golden.gradients.get(name),
                 golden_factor=factor,
+                briefly=briefly,
             )
         )
 
@@ -369,4 +373,5 @@ class Agreement:
         if self.arguments.setup is None:
             return True
         first, second = named_tensors(self.fresh()), named_tensors(self.fresh())
-        return all(each.passed for each in compare_outputs(first, second, Tolerance(0, 0, equal_nan=True)))
+        exactly = Tolerance(0, 0, equal_nan=True)
+        return all(each.passed for each in compare_outputs(first, second, exactly, briefly=True))

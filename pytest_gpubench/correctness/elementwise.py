@@ -7,12 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_gpubench.correctness.chunks import ChunkRange, blocks_of, index_in
 from pytest_gpubench.correctness.poison import holds_poison
-from pytest_gpubench.correctness.tolerance import Tolerance
+from pytest_gpubench.correctness.tolerance import Tolerance, is_exact
 
 if TYPE_CHECKING:
     import torch
 
 __tracebackhide__ = True
+
+MARGIN = 1 - 2**-20
+"""The part of a tolerance that is sure to be allowed, whatever the steps in float32 round."""
+LEAST_TOLERANCE = 1e-30
+"""From here to its inverse float32 rounds to so many digits; subnormal numbers have fewer."""
 
 JudgedChunk = tuple["torch.Tensor", "torch.Tensor"]
 """For each element of a chunk: the difference (0 where it counts for none), and what is allowed."""
@@ -27,7 +32,7 @@ class Rules:
     has_golden: bool
     poisoned: bool
     briefly: bool = False
-    """True to look no further than the first chunk with a mismatch, where only whether there is one counts."""
+    """True where only whether there is a mismatch counts: nothing is looked at after the first chunk that has one."""
 
 
 @dataclass(frozen=True)
@@ -120,6 +125,31 @@ def _read(tensors: "list[torch.Tensor]") -> list[Any]:
     import torch
 
     return torch.stack(tensors).tolist() if tensors else []
+
+
+def is_surely_within(pair: Pair) -> bool:
+    """Tell whether all elements are within the tolerance by more than float32 rounds: False may mean either.
+
+    It takes a third of the time of judging in float64, as five steps of half the width do it.
+    """
+    dtype = pair.found.dtype
+    rtol, atol = pair.rules.tolerance.of(dtype)
+    telling = all(LEAST_TOLERANCE <= each <= 1 / LEAST_TOLERANCE for each in (rtol or atol, atol))
+    if is_exact(dtype) or dtype.is_complex or dtype.itemsize > 4 or not telling:
+        return False
+    return all(
+        _is_within(pair.found[block], pair.expected[block], MARGIN * rtol, MARGIN * atol)
+        for block in blocks_of(pair.found)
+    )
+
+
+def _is_within(found: "torch.Tensor", expected: "torch.Tensor", rtol: float, atol: float) -> bool:
+    """Tell whether no element is further off than allowed; False where one is NaN or infinite."""
+    import torch
+
+    one, other = found.to(torch.float32), expected.to(torch.float32)
+    excess = (one - other).abs_().sub_(other.abs(), alpha=rtol)
+    return bool(excess.max() <= atol)
 
 
 def judge_by_tolerance(pair: Pair, block: ChunkRange) -> JudgedChunk:
