@@ -59,8 +59,10 @@ def matches(nodeid: str, pattern: str) -> bool:
 
 def _tables(run: SavedRun, verbose: bool) -> str:
     settings = Settings(verbose=verbose)
-    table = render(run.records, settings, Screen.current(has_colour()))
-    return "\n".join(["", *([table, ""] if table else []), *summary_lines(run.records, settings)])
+    screen = Screen.current(has_colour())
+    table = render(run.records, settings, screen)
+    lines = [line for sentence in summary_lines(run.records, settings) for line in screen.wrapped(sentence)]
+    return "\n".join(["", *([table, ""] if table else []), *lines])
 
 
 def _select(run: SavedRun, pattern: str | None) -> SavedRun:

@@ -102,7 +102,7 @@ class ComparedRun:
     def pytest_terminal_summary(self, terminalreporter: "pytest.TerminalReporter") -> None:
         """Say why no test was compared."""
         if sentence := self._why_uncompared():
-            terminal.write(terminalreporter, f"gpu_bench: {sentence}", yellow=True)
+            terminal.write_sentence(terminalreporter, f"gpu_bench: {sentence}", yellow=True)
 
     def _why_uncompared(self) -> str | None:
         """Return why no test was compared although that was asked for; None where one was."""

@@ -175,7 +175,8 @@ class Lifecycle:
             self._explain(report, self._test)
         if ends_test and report.skipped and not self._in_call and self._has_silent_limits(item):
             reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longreprtext
-            report.gpu_bench_silent = getattr(report, "wasxfail", "") or reason  # type: ignore[attr-defined]
+            reason = getattr(report, "wasxfail", "") or reason.removeprefix("Skipped: ")
+            report.gpu_bench_silent = reason  # type: ignore[attr-defined]
 
     def _begin(self, item: pytest.Item | None) -> None:
         """Let go of the last test, and know the next; None between tests."""

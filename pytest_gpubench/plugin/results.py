@@ -117,9 +117,9 @@ class Results:
         if self.records:
             self._show(terminalreporter)
         if self.silent:
-            terminal.write(terminalreporter, self._silent_line(), yellow=True)
+            terminal.write_sentence(terminalreporter, self._silent_line(), yellow=True)
         if self._shortfall is not None:
-            terminal.write(terminalreporter, f"gpu_bench: {self._shortfall}", red=True)
+            terminal.write_sentence(terminalreporter, f"gpu_bench: {self._shortfall}", red=True)
 
     def _show(self, terminalreporter: "pytest.TerminalReporter") -> None:
         from pytest_gpubench.report.layout import Screen
@@ -133,7 +133,7 @@ class Results:
             for line in [*text.split("\n"), ""] if text else []:
                 terminal.write(terminalreporter, line, screen.color)
         for line in summary_lines(self.records, self.settings):
-            terminal.write(terminalreporter, line)
+            terminal.write_sentence(terminalreporter, line)
 
     def _silent_line(self) -> str:
         from pytest_gpubench.report.remedies import named

@@ -80,9 +80,9 @@ class OutputFiles:
     def pytest_terminal_summary(self, terminalreporter: "pytest.TerminalReporter") -> None:
         """Say which files were written, and which could not be."""
         for line, failed in self._lines:
-            terminal.write(terminalreporter, f"gpu_bench: {line}", red=failed)
+            terminal.write_sentence(terminalreporter, f"gpu_bench: {line}", red=failed)
         for line in self._learnt:
-            terminal.write(terminalreporter, f"gpu_bench: {line}")
+            terminal.write_sentence(terminalreporter, f"gpu_bench: {line}")
 
     def _has_anything(self, name: str) -> bool:
         """Tell whether there is anything to write: a run that measured nothing leaves the files of the last one."""

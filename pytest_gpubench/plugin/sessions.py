@@ -104,7 +104,7 @@ class EarlierSessions:
     def _say(self, line: str, red: bool) -> None:
         reporter = self.config.pluginmanager.get_plugin("terminalreporter")
         if reporter is not None:
-            terminal.write(reporter, f"gpu_bench: {line}", red=red)
+            terminal.write_sentence(reporter, f"gpu_bench: {line}", red=red)
 
 
 def what_was_learnt(saved: list[Path], settings: Settings) -> list[str]:

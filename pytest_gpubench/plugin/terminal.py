@@ -16,12 +16,20 @@ def write(reporter: "pytest.TerminalReporter", line: str, coloured: bool = False
     reporter.write_line(safe_line(line, coloured), **markup)
 
 
+def write_sentence(reporter: "pytest.TerminalReporter", sentence: str, **markup: bool) -> None:
+    """Write a sentence of ours, in lines that fit the terminal."""
+    from pytest_gpubench.report.layout import Screen
+
+    for line in Screen.current(color=False).wrapped(sentence):
+        write(reporter, line, **markup)
+
+
 def say(config: pytest.Config, sentence: str) -> None:
     """Write a line now; a worker writes it to the stderr that it shares with its controller."""
     reporter = config.pluginmanager.get_plugin("terminalreporter")
     if not is_worker(config) and reporter is not None:
         reporter.ensure_newline()
-        write(reporter, f"gpu_bench: {sentence}")
+        write_sentence(reporter, f"gpu_bench: {sentence}")
         return
     capture = config.pluginmanager.get_plugin("capturemanager")
     if capture is not None:

@@ -3,6 +3,7 @@
 import io
 import shutil
 import sys
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -37,6 +38,12 @@ class Screen:
         except UnicodeEncodeError:
             return text.translate(NOT_UNICODE).encode(self.encoding, "replace").decode(self.encoding)
         return text
+
+    def wrapped(self, sentence: str) -> list[str]:
+        """Return a sentence in lines that fit, broken between words."""
+        return textwrap.wrap(
+            printable(sentence), self.width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+        )
 
 
 @dataclass(frozen=True)

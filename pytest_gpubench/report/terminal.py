@@ -7,7 +7,7 @@ from pytest_gpubench import __version__
 from pytest_gpubench.report.cells import change_word, past_verdict
 from pytest_gpubench.report.crossover import crossover_lines
 from pytest_gpubench.report.remedies import MOST_NAMED, remedy_lines
-from pytest_gpubench.report.rows import Row
+from pytest_gpubench.report.rows import Row, fold, split
 from pytest_gpubench.report.section import report_section as report_section
 from pytest_gpubench.results.model import DeviceFacts, Outcome, TestRecord, Timing
 from pytest_gpubench.settings import Settings
@@ -71,8 +71,9 @@ def summary_lines(records: Sequence[TestRecord], settings: Settings) -> list[str
     outcomes = Counter(
         (verdict.outcome, verdict.enforced)
         for record in records
-        for measurement in record.measurements
-        for verdict in measurement.verdicts
+        for half in split(record)
+        for row in fold(half)
+        for verdict in row.measurement.verdicts
     )
     if outcomes:
         on_cpu = all(record.device.type == "cpu" for record in records)

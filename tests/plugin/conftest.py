@@ -30,7 +30,7 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in os.environ:
         if name.startswith("GPU_BENCH_") or (name == "CUDA_VISIBLE_DEVICES" and os.environ[name]):
             monkeypatch.delenv(name)  # an empty list of GPUs stays: it hides those of this machine
-    monkeypatch.setenv("COLUMNS", "200")  # not those of whoever runs the tests
+    monkeypatch.setenv("COLUMNS", "1000")  # no sentence is broken into lines
 
 
 @pytest.fixture(autouse=True)

@@ -123,9 +123,9 @@ def test_left_out(gpu_bench): pytest.skip("not today")
     )
     result.stdout.fnmatch_lines(
         [
-            "gpu_bench: 1 test with limits skipped or xfailed, not judged: *::test_left_out (Skipped: not today)",
+            "gpu_bench: 1 test with limits skipped or xfailed, not judged: *::test_left_out (not today)",
             "::warning file=*test_elsewhere::fast: no max_time_us for *, only for H200",
-            "::warning file=*test_left_out::the limits of the test were not judged: Skipped: not today",
+            "::warning file=*test_left_out::the limits of the test were not judged: not today",
             "*=== 1 skipped, 1 not judged in *",
         ]
     )

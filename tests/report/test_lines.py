@@ -70,6 +70,16 @@ def test_without_a_gpu_one_line_counts_what_would_fail(outcomes: tuple[Outcome, 
     assert summary_lines([raised], Settings())[-1].endswith("or look for what disturbs the CPU)")
 
 
+def test_examples_of_a_search_count_as_one() -> None:
+    examples = [
+        Measurement(timing=timing("a", 10.0), verdicts=(verdict("min_speedup=2", outcome),), example=f"n={number}")
+        for number, outcome in enumerate([Outcome.PASS, Outcome.FAIL, Outcome.FAIL])
+    ]
+    assert summary_lines([record(*examples)], Settings())[-1] == "gpu_bench: limits: 1 fail"
+    repeated = [msgspec.structs.replace(each, example="") for each in examples]
+    assert summary_lines([record(*repeated)], Settings())[-1] == "gpu_bench: limits: 1 pass, 2 fail"
+
+
 def test_what_is_invalid_is_not_said_to_be_unmeasured() -> None:
     broken = Measurement(timing=unmeasured("a", "too fast"), verdicts=(verdict("min_speedup=2", Outcome.INVALID),))
     skipped = Measurement(timing=unmeasured("b", "switched off"))

@@ -388,6 +388,12 @@ def test_the_width_is_that_of_the_terminal(columns: str | None, width: int, monk
     assert Screen.current(color=False).width == width
 
 
+def test_a_sentence_is_broken_between_words() -> None:
+    name = "test_a.py::test_longer_than-a-line"
+    assert Screen(20).wrapped(f"gpu_bench: too few reps in {name}") == ["gpu_bench: too few", "  reps in", f"  {name}"]
+    assert Screen(20).wrapped("a\x1bb\nc") == ["a\\x1bb\\nc"]
+
+
 @pytest.mark.parametrize(("text", "short"), [("abc", "abc"), ("abcdefgh", "ab…gh"), ("名前名前名前", "名…前")])
 def test_a_long_name_loses_its_middle(text: str, short: str) -> None:
     assert shorten(text, 5) == short
