@@ -3,14 +3,13 @@
 `os._exit(0)` called from C, or a kill, leaves an exit status that says nothing about the tests that did not run.
 """
 
-import json
 import os
+import socket
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from pytest_gpubench.gpu.processes import start_of
 from pytest_gpubench.plugin import terminal
 from pytest_gpubench.plugin.items import is_perf
 from pytest_gpubench.plugin.workers import is_dry, is_worker
@@ -40,13 +39,13 @@ class UnfinishedRuns:
             for path in sorted(folder.iterdir()):
                 if sentence := _sentence_about(path):
                     terminal.say(self.config, f"warning: {sentence}")
-            self._note = folder / str(os.getpid())
+            self._note = folder / f"{socket.gethostname()}-{os.getpid()}"
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         """Note the test that begins."""
         if self._note is not None:
             with suppress(OSError):  # the folder may be gone, or the disk full
-                self._note.write_text(json.dumps({"test": nodeid, "started": start_of(os.getpid())}))
+                self._note.write_bytes(_note_on(nodeid))
 
     def pytest_sessionfinish(self) -> None:
         """Take the note back: the run has ended, whatever came of it."""
@@ -55,15 +54,29 @@ class UnfinishedRuns:
                 self._note.unlink()
 
 
+def _note_on(nodeid: str) -> bytes:
+    """Return a note that this process runs a test."""
+    import msgspec
+
+    from pytest_gpubench.gpu.holder import Holder
+
+    return msgspec.json.encode(msgspec.structs.replace(Holder.of_this_process(), test=nodeid))
+
+
 def _sentence_about(path: Path) -> str:
-    """Return what is to be said of the note of a run, and remove it; nothing while that run goes on."""
-    try:
-        note = json.loads(path.read_text())
-        goes_on = int(path.name) == os.getpid() or start_of(int(path.name)) == note["started"] is not None
-    except (OSError, ValueError, KeyError, TypeError):
-        note, goes_on = {}, False
-    if goes_on:
-        return ""
+    """Return what is to be said of the note of a run, and remove it; nothing where that run may go on.
+
+    Hosts and containers may share the folder: the note of another one is left to it.
+    """
+    import msgspec
+
+    from pytest_gpubench.gpu.holder import Holder
+
+    test = "a perf test"
+    with suppress(OSError, msgspec.DecodeError):
+        note = msgspec.json.decode(path.read_bytes(), type=Holder)
+        if not note.has_ended:
+            return ""
+        test = note.test
     path.unlink(missing_ok=True)
-    where = note.get("test", "a perf test")
-    return f"an earlier run ended in the midst of {where} without a report: whatever its exit status, it proves nothing"
+    return f"an earlier run ended in the midst of {test} without a report: whatever its exit status, it proves nothing"

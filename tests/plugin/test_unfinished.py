@@ -1,12 +1,11 @@
 """A run that ends in the midst of a test is named by the next one."""
 
-import json
-import os
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from pytest_gpubench.gpu.processes import start_of
+from pytest_gpubench.gpu.holder import Holder
 from pytest_gpubench.plugin.unfinished import FOLDER
 from tests.plugin.conftest import BenchRun
 
@@ -39,28 +38,34 @@ def test_a_run_that_ends_leaves_no_note(bench_run: BenchRun, notes: Path, body: 
     assert list(notes.iterdir()) == []
 
 
+def note(**changes: object) -> bytes:
+    return msgspec.json.encode(msgspec.structs.replace(Holder.of_this_process("a.py::test"), **changes))
+
+
 @pytest.mark.parametrize(
-    ("name", "text", "said"),
+    ("text", "said"),
     [
-        (str(os.getppid()), json.dumps({"test": "a.py::test", "started": start_of(os.getppid())}), None),
-        (str(os.getppid()), json.dumps({"test": "a.py::test", "started": 1}), "a.py::test"),
-        ("999999999", json.dumps({"test": "a.py::test", "started": 1}), "a.py::test"),
-        ("999999999", "", "a perf test"),
-        ("999999999", "[]", "a perf test"),
-        ("text", "{}", "a perf test"),
+        (note(), None),
+        (note(started=1), "a.py::test"),
+        (note(pid=999999999), "a.py::test"),
+        (note(pid=999999999, host="elsewhere"), None),
+        (note(pid=999999999, namespace="pid:[1]"), None),
+        (b"", "a perf test"),
+        (b"[]", "a perf test"),
+        (b"\xff{}", "a perf test"),
     ],
-    ids=["goes on", "another process", "gone", "empty", "odd", "named oddly"],
+    ids=["goes on", "another process", "gone", "another host", "another container", "empty", "odd", "no text"],
 )
-def test_what_notes_say(bench_run: BenchRun, notes: Path, name: str, text: str, said: str | None) -> None:
+def test_what_notes_say(bench_run: BenchRun, notes: Path, text: bytes, said: str | None) -> None:
     notes.mkdir(parents=True)
-    (notes / name).write_text(text)
+    (notes / "here-1").write_bytes(text)
     for expected in (said, None):  # once is enough
         result = bench_run("def test_it(gpu_bench): gpu_bench(fast)")
         if expected is None:
             result.stdout.no_fnmatch_line(SAYS.format("*"))
         else:
             result.stdout.fnmatch_lines([SAYS.format(expected)])
-    assert (notes / name).exists() is (said is None)
+    assert (notes / "here-1").exists() is (said is None)
 
 
 def test_a_folder_that_nobody_may_write_to(bench_run: BenchRun, pytester: pytest.Pytester) -> None:
