@@ -87,6 +87,8 @@ def do_bench(
         raise BadRequest(f"do_bench(return_mode={return_mode!r}) is not known: it must be {', '.join(STATISTICS)}")
     if not all(0 <= share <= 1 for share in quantiles or ()):
         raise BadRequest(f"do_bench(quantiles={repr_of(quantiles)}) is not valid: quantiles are from 0 to 1")
+    if not isinstance(rep, (int, float)) or not 0 <= rep < math.inf:
+        raise BadRequest(f"do_bench(rep={repr_of(rep)}) is not valid: it must be a number of milliseconds")
     settings = replace(environment_settings(), budget_s=max(rep, 1) / 1e3)
     device = required_device(settings.device, settings.require_gpu)
     setup = None if grad_to_none is None else functools.partial(_drop_gradients, grad_to_none)

@@ -78,6 +78,9 @@ def test_a_wrong_candidate_is_refused() -> None:
         (lambda f: bench.measure(f, max_time_us=-1), r"perf\(max_time_us=-1\): it must be above 0"),
         (lambda f: bench.do_bench(f, return_mode="avg"), "it must be min, max, mean, median, all"),
         (lambda f: bench.do_bench(f, quantiles=[50]), "quantiles are from 0 to 1"),
+        (lambda f: bench.do_bench(f, rep=-1), r"rep=-1\) is not valid: it must be a number of milliseconds"),
+        (lambda f: bench.do_bench(f, rep=float("nan")), "must be a number of milliseconds"),
+        (lambda f: bench.do_bench(f, rep="1 s"), "must be a number of milliseconds"),  # type: ignore[arg-type]
     ],
 )
 def test_invalid_arguments_are_refused(call: Callable[[Any], object], message: str) -> None:
@@ -115,6 +118,7 @@ def test_limits_are_not_enforced_on_a_cpu_that_nobody_asked_for(monkeypatch: pyt
         ({"quantiles": (0.25,)}, 0.0175),
         ({"quantiles": (0.25,), "return_mode": "all"}, 0.0175),
         ({"warmup": 1, "rep": 1}, 0.025),
+        ({"rep": 0}, 0.025),
     ],
 )
 def test_do_bench_returns_what_tritons_does(
