@@ -31,7 +31,7 @@ from pytest_gpubench.correctness import (
 from pytest_gpubench.correctness.flatness import extents_of
 from pytest_gpubench.correctness.memory import overlaps
 from pytest_gpubench.correctness.snapshot import Snapshot
-from pytest_gpubench.correctness.variation import Way
+from pytest_gpubench.correctness.variation import Way, tensors_in
 from pytest_gpubench.errors import (
     BadRequest,
     GpuBenchError,
@@ -283,11 +283,17 @@ class Agreement:
             told = any(self._are_other_values(way, expected, hidden) for way in Variation.WAYS)
             if hidden and not told:
                 raise UnfairComparison(hidden[0])
-            if not told and self.backward == "forward":  # upstream gradients are varied too
+            # upstream gradients are varied too; single numbers, as a search draws them, have no order to change
+            if not told and self.backward == "forward" and not self._has_single_numbers():
                 self.remarks.append(UNVARIED.format(name_of(self.reference)))
             yield told
         finally:
             self.variation.end()
+
+    def _has_single_numbers(self) -> bool:
+        """Tell whether the arguments' tensors have one element each, or none."""
+        tensors = tensors_in(self.fresh())
+        return bool(tensors) and all(tensor.numel() < 2 for tensor in tensors)
 
     def vary(self, way: Way) -> None:
         """Give every call other values in the same memory, until the variation ends."""

@@ -813,6 +813,14 @@ def test_inputs_that_cannot_be_varied_are_a_remark(
         assert timed_backward.remarks == []
 
 
+@pytest.mark.parametrize(("numbers", "noted"), [(0, False), (1, False), (2, True)])
+def test_a_search_may_draw_single_numbers(numbers: int, noted: bool) -> None:
+    agreement = agreement_of(double, torch.ones(numbers))
+    with agreement.other_values(agreement.run_reference()) as differ:
+        assert not differ
+    assert bool(agreement.remarks) is noted
+
+
 @pytest.mark.parametrize(
     ("outputs", "raised", "noted"),
     [
