@@ -63,7 +63,7 @@ FORMS = {
     "function": ((False, 0), (True, 16), (True, 8)),
     "speedup": ((False, 0), (True, 0)),
     "against": ((False, 0), (True, 0)),
-    "limit": ((False, 20), (False, 10)),
+    "limit": ((False, 22), (False, 10)),
     "flags": ((False, 12),),
 }
 """A column's forms, the longest first: whether its cells are brief, and the width to which they may be shortened."""
