@@ -12,6 +12,7 @@ from pytest_gpubench.bench.output_rules import (
     is_finite,
     lent_memory,
     named_tensors,
+    refuse_opaque_tensors,
     refuse_strange_tensors,
 )
 from pytest_gpubench.bench.switches import readings, refuse_switching
@@ -234,6 +235,7 @@ class Agreement:
             annotate(error, f"gpu_bench: raised by {who}, whose outputs were to be compared")
             raise
         refuse_lazy(outputs, name_of(function))
+        refuse_opaque_tensors(who, outputs)
         refuse_switching(who, switches)
         self.refuse_overwriting(who, before)
         if expected is not None and self.arguments.setup is None and (shared := aliases(outputs, args, kwargs)):

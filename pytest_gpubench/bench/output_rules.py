@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_gpubench.correctness import flatten
 from pytest_gpubench.correctness.chunks import blocks_of
 from pytest_gpubench.correctness.variation import is_expanded
-from pytest_gpubench.errors import InvalidResult, UnfairComparison
+from pytest_gpubench.errors import BadRequest, InvalidResult, UnfairComparison
 
 if TYPE_CHECKING:
     import torch
@@ -29,6 +29,12 @@ def is_finite(tensor: "torch.Tensor") -> bool:
 def has_nan(tensor: "torch.Tensor") -> bool:
     """Tell whether an element of a tensor is NaN."""
     return any(bool(tensor[block].isnan().any()) for block in blocks_of(tensor))
+
+
+def refuse_opaque_tensors(who: str, outputs: object) -> None:
+    """Raise BadRequest for a tensor whose elements only MKL-DNN can read."""
+    if names := [name for name, tensor in named_tensors(outputs).items() if tensor.is_mkldnn]:
+        raise BadRequest(f"{names[0]} of {who} has the layout of MKL-DNN, which cannot be compared: return .to_dense()")
 
 
 def refuse_strange_tensors(name: str, outputs: object, expected: object) -> None:

@@ -514,6 +514,12 @@ def test_an_output_that_is_no_plain_tensor_of_its_own(
         refuse_strange_tensors("mine", outputs, expected)
 
 
+def test_an_output_in_the_layout_of_mkldnn() -> None:
+    agreement = agreement_of(torch.Tensor.to_mkldnn, torch.ones(2))
+    with pytest.raises(BadRequest, match=r"^out of the reference '.*' has the layout of MKL-DNN, .*: return .to_dense"):
+        agreement.run_reference()
+
+
 # what was returned by timed calls
 
 
