@@ -126,9 +126,12 @@ class Process:
     # running and standing still
 
     def thaw(self) -> None:
-        """Let it run; the time that it stood still does not count."""
+        """Let it run; the time that it stood still does not count. Raise Ended where it did not stand still."""
         if self.frozen:
             self.deadline_s += time.monotonic() - self._frozen_s
+            with suppress(ChildProcessError):
+                if os.waitid(os.P_PID, self.pid, os.WCONTINUED | os.WSTOPPED | os.WNOHANG) is not None:
+                    raise Ended("invalid", "the candidate's process ran while it had to stand still")
         self.frozen = False
         self._signal(signal.SIGCONT)
 

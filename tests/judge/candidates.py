@@ -42,10 +42,18 @@ STATUSES = {
 """What a judgement says of candidates that do not do their work."""
 
 REACHES_OUT = """
+import ctypes, fcntl, platform, subprocess
+libc = ctypes.CDLL(None, use_errno=True)
+numbers = {"x86_64": (222, 56, 435), "aarch64": (107, 220, 435)}[platform.machine()]
+pipe = os.pipe()
+
+def call(number, *arguments):
+    if libc.syscall(ctypes.c_long(number), *map(ctypes.c_long, arguments)) < 0: raise OSError(ctypes.get_errno(), '')
+
 def refused(attempt):
     try:
         attempt()
-    except OSError:
+    except PermissionError:
         return True
 
 ATTEMPTS = {
@@ -57,11 +65,16 @@ ATTEMPTS = {
     "leave the session": os.setsid,
     "write elsewhere": lambda: open("/tmp/gpu_bench_was_here", "w"),
     "read elsewhere": lambda: os.listdir("/tmp"),
+    "wake itself by a timer": lambda: call(numbers[0], 1, 0, 0),
+    "let a pipe kill the parent": lambda: fcntl.fcntl(pipe[0], fcntl.F_SETOWN, os.getppid()),
+    "let a pipe send any signal": lambda: fcntl.fcntl(pipe[0], 10, signal.SIGCONT),
+    "start a process in a new namespace": lambda: call(numbers[1], 0x10000000 | signal.SIGCHLD, 0),
     "slow the parent": lambda: os.sched_setaffinity(os.getppid(), {0}),
 }
 found = [name for name, attempt in ATTEMPTS.items() if not refused(attempt)]
 secret = ("Spec", "Trial", "Limits", "Reference")
 found += [type(each).__name__ for each in gc.get_objects() if type(each).__name__ in secret]
+found += [] if subprocess.run(["true"]).returncode == 0 else ["no process of its own"]
 if found:
     raise SystemExit(f"could: {', '.join(found)}")
 

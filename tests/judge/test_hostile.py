@@ -1,6 +1,9 @@
 """Candidates that end, hang, take memory or forge a verdict: each costs only itself, on the CPU."""
 
+import os
+import signal
 import socket
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +15,7 @@ from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.judge.channel import HEADER, Channel
 from pytest_gpubench.judge.isolation import LEVELS
 from pytest_gpubench.judge.judging import Judge, Processes
-from pytest_gpubench.judge.process import remove
+from pytest_gpubench.judge.process import Ended, Process, remove
 from tests.judge.hostile import HONEST, SPEC, hostile
 
 ALL = hostile(on_gpu=False)
@@ -98,6 +101,27 @@ def test_a_reply_that_trickles_in_is_not_waited_for() -> None:
 
 def _late() -> None:
     raise RuntimeError("late")
+
+
+def test_a_process_that_did_not_stand_still_is_found_out() -> None:
+    """Whatever woke it, and though it stopped itself again."""
+    with subprocess.Popen(["sleep", "1000"], start_new_session=True) as sleeper:
+        process = Process.__new__(Process)
+        process.pid, process.frozen = sleeper.pid, False
+        process.allow(100)
+        for _ in range(2):
+            process.freeze()
+            process.thaw()
+        for signals in ([signal.SIGCONT], [signal.SIGCONT, signal.SIGSTOP]):
+            process.freeze()
+            for number in signals:
+                os.killpg(sleeper.pid, number)
+            until_stopped = os.WSTOPPED | os.WCONTINUED | os.WNOWAIT
+            assert os.waitid(os.P_PID, sleeper.pid, until_stopped) is not None
+            with pytest.raises(Ended, match="had to stand still"):
+                process.thaw()
+            process.thaw()
+        sleeper.kill()
 
 
 def test_a_folder_too_deep_for_python_is_removed(tmp_path: Path) -> None:

@@ -7,13 +7,18 @@ import struct
 
 from pytest_gpubench.judge.isolation.libc import libc, syscall
 
-ALLOW, ERRNO_EPERM = 0x7FFF0000, 0x00050001
-LOAD, JUMP_EQUAL, JUMP_ABOVE, RETURN = 0x20, 0x15, 0x35, 0x06
+ALLOW, ERRNO_EPERM, ERRNO_ENOSYS = 0x7FFF0000, 0x00050001, 0x00050026
+LOAD, AND, JUMP_EQUAL, JUMP_ABOVE, RETURN = 0x20, 0x54, 0x15, 0x35, 0x06
 NUMBER_AT, ARCH_AT, FIRST_AT, SECOND_AT = 0, 4, 16, 24
 """Where struct seccomp_data holds them; of an argument the low half, little end first."""
 X32_BIT = 0x40000000
 AF_UNIX = 1
-RLIMITS_READ = 0
+CLONE3 = 435
+"""Its flags are out of the filter's reach; the C library takes `clone` where the kernel seems to have no clone3."""
+NEW_NAMESPACES = 0x7E020000
+F_SETOWN, F_SETSIG, F_SETOWN_EX = 8, 10, 15
+FIOSETOWN, SIOCSPGRP = 0x8901, 0x8902
+"""By these a file sends any signal to any process; a timer or a queue sends SIGCONT to one that stands still."""
 
 FORBIDDEN = {
     "x86_64": {
@@ -22,6 +27,7 @@ FORBIDDEN = {
         "pidfd_send_signal": 424, "io_uring_setup": 425, "mount": 165, "umount2": 166, "unshare": 272, "setns": 308,
         "bpf": 321, "perf_event_open": 298, "add_key": 248, "request_key": 249, "keyctl": 250, "userfaultfd": 323,
         "kexec_load": 246, "init_module": 175, "finit_module": 313, "chroot": 161, "reboot": 169, "setpriority": 141,
+        "timer_create": 222, "mq_notify": 244,
     },
     "aarch64": {
         "ptrace": 117, "process_vm_readv": 270, "process_vm_writev": 271, "setsid": 157, "setpgid": 154,
@@ -29,6 +35,7 @@ FORBIDDEN = {
         "pidfd_send_signal": 424, "io_uring_setup": 425, "mount": 40, "umount2": 39, "unshare": 97, "setns": 268,
         "bpf": 280, "perf_event_open": 241, "add_key": 217, "request_key": 218, "keyctl": 219, "userfaultfd": 282,
         "kexec_load": 104, "init_module": 105, "finit_module": 273, "chroot": 51, "reboot": 142, "setpriority": 140,
+        "timer_create": 107, "mq_notify": 184,
     },
 }  # fmt: skip
 OWN_PROCESS_ONLY = {
@@ -36,6 +43,12 @@ OWN_PROCESS_ONLY = {
     "aarch64": {"kill": 129, "tgkill": 131, "prlimit64": 261, "sched_setaffinity": 122, "sched_setscheduler": 119},
 }
 """Calls whose first argument is a process: the candidate's own, or 0, which means itself (of `kill`: its group)."""
+SECOND_ARGUMENTS = {
+    "x86_64": {72: (F_SETOWN, F_SETSIG, F_SETOWN_EX), 16: (FIOSETOWN, SIOCSPGRP)},
+    "aarch64": {25: (F_SETOWN, F_SETSIG, F_SETOWN_EX), 29: (FIOSETOWN, SIOCSPGRP)},
+}
+"""Of fcntl and ioctl, those that are forbidden."""
+CLONE = {"x86_64": 56, "aarch64": 220}
 SOCKET = {"x86_64": 41, "aarch64": 198}
 ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 SET_MODE_FILTER, ALL_THREADS = 1, 1
@@ -57,6 +70,13 @@ def program(machine: str, pid: int) -> bytes:
     for number in OWN_PROCESS_ONLY[machine].values():
         rows += [_row(JUMP_EQUAL, number, 0, 5), _row(LOAD, FIRST_AT)]
         rows += [_row(JUMP_EQUAL, 0, 2, 0), _row(JUMP_EQUAL, pid, 1, 0), _row(RETURN, ERRNO_EPERM), _row(RETURN, ALLOW)]
+    for number, forbidden in SECOND_ARGUMENTS[machine].items():
+        rows += [_row(JUMP_EQUAL, number, 0, 2 * len(forbidden) + 2), _row(LOAD, SECOND_AT)]
+        rows += [row for each in forbidden for row in (_row(JUMP_EQUAL, each, 0, 1), _row(RETURN, ERRNO_EPERM))]
+        rows += [_row(RETURN, ALLOW)]
+    rows += [_row(JUMP_EQUAL, CLONE3, 0, 1), _row(RETURN, ERRNO_ENOSYS)]
+    rows += [_row(JUMP_EQUAL, CLONE[machine], 0, 5), _row(LOAD, FIRST_AT), _row(AND, NEW_NAMESPACES)]
+    rows += [_row(JUMP_EQUAL, 0, 1, 0), _row(RETURN, ERRNO_EPERM), _row(RETURN, ALLOW)]
     rows += [_row(JUMP_EQUAL, SOCKET[machine], 0, 3), _row(LOAD, FIRST_AT)]
     rows += [_row(JUMP_EQUAL, AF_UNIX, 1, 0), _row(RETURN, ERRNO_EPERM), _row(RETURN, ALLOW)]
     return b"".join(rows)
