@@ -1,23 +1,28 @@
 """`pytest-gpubench judge`: judge candidates in processes of their own."""
 
 import argparse
+import json
 import os
+import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from pytest_gpubench.cli.arguments import Commands, add_parser, checked
 from pytest_gpubench.cli.output import write, write_raw
 from pytest_gpubench.limits import memory_size
-from pytest_gpubench.parsers import positive, whole_number_or_zero
+from pytest_gpubench.parsers import positive, whole_number, whole_number_or_zero
 from pytest_gpubench.results.files import write_text
 
 if TYPE_CHECKING:
     from pytest_gpubench.judge.judgement import Judgement
 
-MOST_AHEAD = 8
-"""A process takes some seconds to warm up, and 0.5 GiB of the GPU; a judgement takes a second."""
+COMMAND = (sys.executable, "-m", "pytest_gpubench", "judge", "--jsonl")
+MOST_AHEAD = 16
+WARM_BYTES = 4 * 2**30
+"""The memory of the host that has to be there for each process that is warmed ahead."""
+SPARE_CORES = 2
 PROMISE = """
 A candidate runs in a process of its own, which never holds the reference, its outputs, the limits or the seeds. It is
 given the values of its inputs when a call has been announced, and outputs are compared in the referee's process. Times
@@ -70,30 +75,92 @@ def add(commands: Commands) -> None:
         help="if all else passes, draw N cases by the spec's strategy `search`, and compare their outputs",
     )
     parser.add_argument("--lock-folder", metavar="DIR", help="as --gpu-bench-lock-folder")
+    parser.add_argument(
+        "-n", dest="referees", type=checked(_number_or_auto), metavar="N", help="with --jsonl: on N GPUs; auto: on all"
+    )
+    parser.add_argument(
+        "--ahead",
+        type=checked(whole_number),
+        metavar="N",
+        help="with --jsonl: warm N processes ahead on each GPU; a process takes about 8 s to warm up and 0.5 GiB of "
+        "the GPU (default: as many as there are cores and memory, at most 16)",
+    )
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Judge; return 0 if every candidate passes."""
     from pytest_gpubench.errors import BadRequest
-    from pytest_gpubench.judge.judging import Judge
 
     if (arguments.candidate is None) != arguments.jsonl:
         raise BadRequest("give one candidate, or --jsonl to read many from standard input")
+    if arguments.referees and not arguments.jsonl:
+        raise BadRequest("-n shares many candidates out among GPUs: give --jsonl, and the candidates on standard input")
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # both leave nothing behind
+    try:
+        gpus = _gpus(arguments)
+        return _judge_on(arguments, gpus) if len(gpus) > 1 else _judge_here(arguments)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _judge_here(arguments: argparse.Namespace) -> int:
+    from pytest_gpubench.judge.judging import Judge
+
     with Judge(
         arguments.spec,
-        arguments.device,
-        arguments.timeout,
-        arguments.memory,
-        arguments.budget,
-        arguments.lock_folder,
-        drawn=arguments.search,
-        ahead=min(MOST_AHEAD, max(1, (os.cpu_count() or 1) // 2)) if arguments.jsonl else 0,
+        device=arguments.device,
+        timeout_s=arguments.timeout,
+        memory_bytes=arguments.memory,
+        budget_s=arguments.budget,
+        lock_folder=arguments.lock_folder,
+        search=arguments.search,
+        ahead=_ahead(arguments, 1) if arguments.jsonl else 0,
     ) as judge:
         if arguments.jsonl:
             passed = [_show_line(judge(each)) for each in _candidates()]
             return int(not all(passed))
         return int(not _show(judge(arguments.candidate), arguments.json))
+
+
+def _judge_on(arguments: argparse.Namespace, gpus: Sequence[str | None]) -> int:
+    """Judge candidates in as many processes as there are GPUs: this command for each."""
+    from pytest_gpubench.judge.referees import judge_lines
+
+    words = ["--spec", arguments.spec, "--device", arguments.device, "--timeout", arguments.timeout]
+    words += ["--memory", f"{arguments.memory}B", "--budget", arguments.budget, "--search", arguments.search]
+    words += ["--ahead", _ahead(arguments, len(gpus))]
+    words += ["--lock-folder", arguments.lock_folder] if arguments.lock_folder else []
+    passed = []
+
+    def show(line: str) -> None:
+        passed.append(json.loads(line)["status"] == "pass")
+        write_raw(line)
+
+    lines = (json.dumps({"candidate": str(each)}) for each in _candidates())
+    judge_lines([*COMMAND, *map(str, words)], gpus, lines, show)
+    return int(not all(passed))
+
+
+def _gpus(arguments: argparse.Namespace) -> Sequence[str | None]:
+    """Return the GPU of each referee by its UUID; None leaves it to the referee."""
+    from pytest_gpubench.gpu.visible import find_visible
+
+    visible = [] if arguments.device == "cpu" or arguments.referees is None else find_visible()
+    number = len(visible) if arguments.referees == "auto" else arguments.referees or 1
+    return [visible[each % len(visible)].uuid if visible else None for each in range(number)]
+
+
+def _number_or_auto(text: str) -> "int | Literal['auto']":
+    return "auto" if text == "auto" else whole_number(text)
+
+
+def _ahead(arguments: argparse.Namespace, referees: int) -> int:
+    """Return how many processes a referee warms ahead."""
+    memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    cores = len(os.sched_getaffinity(0))
+    afforded = min(cores // referees - SPARE_CORES, memory_bytes // WARM_BYTES // referees, MOST_AHEAD)
+    return int(arguments.ahead or max(1, afforded))
 
 
 def _candidates() -> Iterator[Path]:
@@ -102,8 +169,6 @@ def _candidates() -> Iterator[Path]:
 
 
 def _path_of(line: str) -> Path:
-    import json
-
     from pytest_gpubench.errors import BadRequest
 
     if not line.startswith("{"):

@@ -66,8 +66,8 @@ class Device:
             torch.cuda.synchronize(self.torch_device)
 
 
-def find_device(wanted: Literal["auto", "cuda", "cpu"]) -> Device:
-    """Return the device of a setting; raise DeviceUnavailable if it is the GPU and there is none."""
+def find_device(wanted: Literal["auto", "cuda", "cpu"], option: str = "--gpu-bench-device") -> Device:
+    """Return the device of an option; raise DeviceUnavailable if it is the GPU and there is none."""
     try:
         import torch
     except (ImportError, OSError) as error:
@@ -77,7 +77,7 @@ def find_device(wanted: Literal["auto", "cuda", "cpu"]) -> Device:
     if torch.cuda.is_available():
         return cuda_device(torch.cuda.current_device())
     if wanted == "cuda":
-        raise DeviceUnavailable(f"asked for device cuda, but {why_no_gpu()}: use --gpu-bench-device=auto or cpu")
+        raise DeviceUnavailable(f"asked for device cuda, but {why_no_gpu()}: use {option}=auto or cpu")
     return cpu_device()
 
 

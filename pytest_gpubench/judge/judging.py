@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from pytest_gpubench.errors import BadRequest, GpuBenchError, MeasurementError
 from pytest_gpubench.gpu.device import Device, find_device
@@ -261,56 +261,50 @@ def limits_of(spec: Spec) -> Limits:
         raise BadRequest(f"limits = {dict(spec.limits)!r} is not valid: {error}") from None
 
 
-def judge_candidate(
-    candidate: "Path | str",
-    spec: "Path | str | Spec",
-    *,
-    device: Literal["auto", "cuda", "cpu"] = "auto",
-    timeout_s: float = TIMEOUT_S,
-    memory_bytes: int = MEMORY_BYTES,
-    budget_s: float = Rules.budget_s,
-    lock_folder: "Path | str | None" = None,
-    search: int = 0,
-) -> Judgement:
+def judge_candidate(candidate: "Path | str", spec: "Path | str | Spec", **keywords: Any) -> Judgement:
     """Judge a candidate's file by a spec, in a process of its own.
 
-    spec: a file, as `pytest-gpubench judge --spec` reads it, or a `Spec`. timeout_s: for loading, and for each case.
-    memory_bytes: on the CPU and on the GPU each. budget_s: for the reps of each of the two ways of timing.
-    search: how many cases to draw by the spec's strategy, if all others pass, to compare their outputs.
+    spec: a file, as `pytest-gpubench judge --spec` reads it, or a `Spec`. keywords: those of `Judge`.
 
     Raises BadRequest, BadFile or DeviceUnavailable where the spec or the device cannot be used; whatever the candidate
     does is in the judgement.
     """
-    with Judge(spec, device, timeout_s, memory_bytes, budget_s, lock_folder, drawn=search) as judge:
+    with Judge(spec, **keywords) as judge:
         return judge(Path(candidate))
 
 
 class Judge:
-    """Judges candidates by one spec, one after the other; the process of the next one is warmed meanwhile."""
+    """Judges candidates by one spec, one after the other; processes of the next ones are warmed meanwhile.
+
+    timeout_s: for loading, and for each case. memory_bytes: on the CPU and on the GPU each. budget_s: for the reps of
+    each of the two ways of timing. search: how many cases to draw by the spec's strategy, if all others pass, to
+    compare their outputs. ahead: how many processes to warm while a candidate is judged.
+    """
 
     def __init__(
         self,
         spec: "Path | str | Spec",
         device: Literal["auto", "cuda", "cpu"] = "auto",
+        *,
         timeout_s: float = TIMEOUT_S,
         memory_bytes: int = MEMORY_BYTES,
         budget_s: float = Rules.budget_s,
         lock_folder: "Path | str | None" = None,
+        search: int = 0,
         ahead: int = 0,
-        drawn: int = 0,
     ) -> None:
-        self.device = find_device(device)
+        self.device = find_device(device, "--device")
         self.name = spec.name if isinstance(spec, Spec) else str(spec)
         self._processes = Processes(self.device, memory_bytes, ahead)
-        self._processes.start(1)
+        self._processes.start(max(1, ahead))
         try:
             self.spec = spec if isinstance(spec, Spec) else read_spec(Path(spec))
-            self.rules = Rules(limits_of(self.spec), budget_s=budget_s, drawn=drawn)
-            if drawn and self.spec.search is None:
+            self.rules = Rules(limits_of(self.spec), budget_s=budget_s, drawn=search)
+            if search and self.spec.search is None:
                 raise BadRequest(
-                    f"{drawn} cases are to be drawn, and the spec has no strategy for them: give it search = ..."
+                    f"{search} cases are to be drawn, and the spec has no strategy for them: give it search = ..."
                 )
-        except GpuBenchError:
+        except BaseException:
             self._processes.close()
             raise
         self.timeout_s = timeout_s

@@ -119,7 +119,7 @@ def test_a_candidate_that_knows_only_the_specs_shapes_is_found(tmp_path: Path) -
     """The drawn case is shrunk to the smallest."""
     spec = tmp_path / "spec.py"
     spec.write_text(SEARCH)
-    with Judge(spec, "cpu", timeout_s=300, budget_s=0.01, drawn=50) as judge:
+    with Judge(spec, "cpu", timeout_s=300, budget_s=0.01, search=50) as judge:
         found = judged(judge, tmp_path, KNOWS_ITS_SHAPE)
     assert found.status == "wrong", found
     assert [each.case for each in found.cases] == ["rows=16, columns=16", "rows=1, columns=21"]
@@ -127,4 +127,4 @@ def test_a_candidate_that_knows_only_the_specs_shapes_is_found(tmp_path: Path) -
 
 def test_cases_cannot_be_drawn_without_a_strategy(spec: Path) -> None:
     with pytest.raises(BadRequest, match="50 cases are to be drawn, and the spec has no strategy"):
-        Judge(spec, "cpu", drawn=50)
+        Judge(spec, "cpu", search=50)

@@ -51,7 +51,7 @@ class FakeNvml:
         return [SimpleNamespace(pid=pid, usedGpuMemory=None) for pid in host()[handle]]
 
 
-def find_device(wanted: str) -> Any:
+def find_device(wanted: str, option: str = "") -> Any:
     import torch
 
     from pytest_gpubench.gpu import visible
