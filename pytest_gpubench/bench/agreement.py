@@ -158,10 +158,8 @@ class Agreement:
             hint = [ROUNDING_HINT] if all(difference.may_be_rounding for difference in failed) else []
             raise WrongResult(f"{name} is wrong{when}: " + "; ".join([*wrong, *hint]))
 
-    def compare(
-        self, found: Ran, expected: Ran, poisoned: bool = False, briefly: bool = False
-    ) -> tuple[Difference, ...]:
-        """Return the differences of outputs and gradients; see `compare_outputs`."""
+    def compare(self, found: Ran, expected: Ran, poisoned: bool = False) -> tuple[Difference, ...]:
+        """Return the differences of outputs and gradients."""
         golden, factor = self._run_golden(expected), GOLDEN_FACTOR if self.golden_factor is None else self.golden_factor
         differences = compare_outputs(
             found.outputs,
@@ -170,7 +168,6 @@ class Agreement:
             golden=golden and golden.outputs,
             golden_factor=factor,
             poisoned=poisoned,
-            briefly=briefly,
         )
         self.remarks[:] = dict.fromkeys([*self.remarks, *filter(None, (each.doubt for each in differences))])
         return differences + tuple(
@@ -182,7 +179,6 @@ class Agreement:
                 self.tolerance,
                 golden=golden and golden.gradients.get(name),
                 golden_factor=factor,
-                briefly=briefly,
             )
         )
 
@@ -381,5 +377,4 @@ class Agreement:
         if self.arguments.setup is None:
             return True
         first, second = named_tensors(self.fresh()), named_tensors(self.fresh())
-        exactly = Tolerance(0, 0, equal_nan=True)
-        return all(each.passed for each in compare_outputs(first, second, exactly, briefly=True))
+        return all(each.passed for each in compare_outputs(first, second, Tolerance(0, 0, equal_nan=True)))

@@ -23,12 +23,12 @@ def differentiable(leaves: Sequence[tuple[str, object]]) -> list[tuple[str, Any]
 
 def is_finite(tensor: "torch.Tensor") -> bool:
     """Tell whether all elements of a tensor are finite."""
-    return all(bool(tensor[block].isfinite().all()) for block in blocks_of(tensor))
+    return all(bool(tensor[block].isfinite().all()) for block in blocks_of(tensor, temporaries=16))
 
 
 def has_nan(tensor: "torch.Tensor") -> bool:
     """Tell whether an element of a tensor is NaN."""
-    return any(bool(tensor[block].isnan().any()) for block in blocks_of(tensor))
+    return any(bool(tensor[block].isnan().any()) for block in blocks_of(tensor, temporaries=16))
 
 
 def refuse_opaque_tensors(who: str, outputs: object) -> None:

@@ -151,19 +151,13 @@ class OutputRecorder:
             self.agreement.require(name, differences, " in a timed call, though right when checked")
 
     def _differences(self, name: str, reference: str) -> tuple[Difference, ...]:
-        """Return how the last outputs of two arms differ, in detail if one fails.
-
-        Where gradients were timed they are what is compared, but not with golden, which has none.
-        """
-        backward = name in self.passes
-        if backward and self.agreement.golden is not None:
+        """Return how the last outputs of two arms differ; gradients where those were timed, which golden has not."""
+        if name not in self.passes:
+            return self.agreement.compare(Ran(self.last[name], {}), Ran(self.last[reference], {}))
+        if self.agreement.golden is not None:
             return ()
-        lasts = [self.last[each] for each in (name, reference)]
-        found, expected = (Ran(None, as_gradients(last)) if backward else Ran(last, {}) for last in lasts)
-        differences = self.agreement.compare(found, expected, briefly=True)
-        if all(each.passed for each in differences):
-            return differences
-        return self.agreement.compare(found, expected)
+        found, expected = (as_gradients(self.last[each]) for each in (name, reference))
+        return self.agreement.compare(Ran(None, found), Ran(None, expected))
 
     def _refuse_shared(self, name: str, others: Sequence[str], reference: str = "") -> None:
         """Raise UnfairComparison for an output that is memory of another arm's, though not of the inputs."""
@@ -190,8 +184,7 @@ class OutputRecorder:
             differences = self._differences(name, reference)
             if all(each.passed for each in differences):
                 continue
-            earlier = self.earlier.get(name, before.outputs)
-            stays = compare_outputs(self.last[name], earlier, self.agreement.tolerance, briefly=True)
+            stays = compare_outputs(self.last[name], self.earlier.get(name, before.outputs), self.agreement.tolerance)
             if all(each.passed for each in stays):
                 raise InvalidResult(
                     f"{name} returns what it had computed before: when the values of its inputs changed, in the same "

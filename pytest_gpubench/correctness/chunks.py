@@ -10,16 +10,19 @@ if TYPE_CHECKING:
 __tracebackhide__ = True
 
 CHUNK_ELEMENTS = 2**22
-"""The elements of a chunk. Comparing one takes about 64 bytes of temporaries for each: 256 MiB for any output."""
+"""The elements of a chunk that takes 64 bytes of temporaries for each, as comparing does: 256 MiB for any output."""
 
 ChunkRange = tuple[slice, ...]
 """The index range of a chunk."""
 
 
-def blocks_of(tensor: "torch.Tensor") -> Iterator[ChunkRange]:
-    """Yield the chunks of a tensor; none where it is empty."""
+def blocks_of(tensor: "torch.Tensor", temporaries: int = 64) -> Iterator[ChunkRange]:
+    """Yield the chunks of a tensor; none where it is empty.
+
+    temporaries: the bytes that working on a chunk takes for each of its elements.
+    """
     if tensor.numel():
-        yield from blocks(tensor.shape, CHUNK_ELEMENTS)
+        yield from blocks(tensor.shape, CHUNK_ELEMENTS * 64 // temporaries)
 
 
 def blocks(shape: Sequence[int], limit: int) -> Iterator[ChunkRange]:

@@ -11,9 +11,9 @@ from pytest_gpubench.correctness.elementwise import (
     Rules,
     Totals,
     as_numbers,
-    is_surely_within,
     judge_by_tolerance,
     judge_chunks,
+    largest_within,
 )
 from pytest_gpubench.correctness.golden import (
     golden_components,
@@ -62,7 +62,7 @@ def compare_outputs(
     poisoned: whether `poison_free_memory` filled free memory before the candidate ran; wrong elements that still hold
     those bytes are counted.
 
-    briefly: whether only `passed` is to be right, which takes less time.
+    briefly: whether only `passed` is to be right, for which a part of a wrong output is enough.
 
     Raises BadRequest for a golden that does not fit, a factor below 1, and rtol or atol beside golden.
     """
@@ -148,8 +148,8 @@ def _compare_parts(name: str, pair: Pair) -> Difference:
     if problem is not None:
         return Difference(name, passed=False, elements=pair.found.numel(), problem=problem)
     if pair.golden is None:
-        if pair.rules.briefly and is_surely_within(pair):
-            return Difference(name, passed=True, elements=pair.found.numel())
+        if (largest := largest_within(pair)) is not None:
+            return Difference(name, passed=True, max_abs_diff=largest, elements=pair.found.numel())
         judge = partial(judge_by_tolerance, pair)
         seen = judge_chunks(pair.found, judge, pair.rules.poisoned, pair.rules.briefly, with_squares=False)
         return _make_difference(name, pair, seen, None)

@@ -36,7 +36,8 @@ class Difference:
     name: str
     passed: bool
     max_abs_diff: float | None = None
-    """The largest over all elements; NaN where a NaN was found or expected, None where nothing could be subtracted."""
+    """The largest over all elements, in float32 if they pass; NaN where a NaN was found or expected, None where nothing
+    could be subtracted."""
     mismatched: int = 0
     elements: int = 0
     where: tuple[int, ...] | None = None

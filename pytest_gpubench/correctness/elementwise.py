@@ -127,29 +127,33 @@ def _read(tensors: "list[torch.Tensor]") -> list[Any]:
     return torch.stack(tensors).tolist() if tensors else []
 
 
-def is_surely_within(pair: Pair) -> bool:
-    """Tell whether all elements are within the tolerance by more than float32 rounds: False may mean either.
+def largest_within(pair: Pair) -> float | None:
+    """Return the largest difference, in float32, if all elements are within the tolerance by more than that rounds.
 
-    It takes a third of the time of judging in float64, as five steps of half the width do it.
+    None says nothing: judge the tensors in float64 then, which takes four times as long.
     """
     dtype = pair.found.dtype
     rtol, atol = pair.rules.tolerance.of(dtype)
     telling = all(LEAST_TOLERANCE <= each <= 1 / LEAST_TOLERANCE for each in (rtol or atol, atol))
     if is_exact(dtype) or dtype.is_complex or dtype.itemsize > 4 or not telling:
-        return False
-    return all(
-        _is_within(pair.found[block], pair.expected[block], MARGIN * rtol, MARGIN * atol)
-        for block in blocks_of(pair.found)
-    )
+        return None
+    largest = 0.0
+    for block in blocks_of(pair.found, temporaries=16):
+        diff, excess = _largest_in_float32(pair.found[block], pair.expected[block], MARGIN * rtol)
+        if not excess <= MARGIN * atol:
+            return None
+        largest = max(largest, diff)
+    return largest
 
 
-def _is_within(found: "torch.Tensor", expected: "torch.Tensor", rtol: float, atol: float) -> bool:
-    """Tell whether no element is further off than allowed; False where one is NaN or infinite."""
+def _largest_in_float32(found: "torch.Tensor", expected: "torch.Tensor", rtol: float) -> list[float]:
+    """Return the largest difference of a chunk and the largest less what rtol allows; NaN where an element is none."""
     import torch
 
     one, other = found.to(torch.float32), expected.to(torch.float32)
-    excess = (one - other).abs_().sub_(other.abs(), alpha=rtol)
-    return bool(excess.max() <= atol)
+    diff = (one - other).abs_()
+    largest = diff.max()
+    return _read([largest, diff.sub_(other.abs(), alpha=rtol).max()])
 
 
 def judge_by_tolerance(pair: Pair, block: ChunkRange) -> JudgedChunk:

@@ -81,7 +81,7 @@ def _least_and_largest(tensor: "torch.Tensor") -> tuple[float, float]:
     import torch
 
     dense = torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
-    pairs = [torch.aminmax(_comparable(dense[block])) for block in blocks_of(dense)]
+    pairs = [torch.aminmax(_comparable(dense[block])) for block in blocks_of(dense, temporaries=16)]
     low, high = torch.stack([pair.min for pair in pairs]).min(), torch.stack([pair.max for pair in pairs]).max()
     return float(low), float(high)
 

@@ -98,7 +98,7 @@ def checksum(tensor: "torch.Tensor") -> int:
     tensor = _as_words(tensor.int_repr() if tensor.is_quantized else tensor)
     generator = torch.Generator(tensor.device).manual_seed(SEED)
     sums, weights = [], torch.empty(0, dtype=torch.int64, device=tensor.device)
-    for block in blocks_of(tensor):
+    for block in blocks_of(tensor, temporaries=16):
         bits = raw_bits(tensor[block]).reshape(-1)
         bits = bits.contiguous().view(torch.int32) if bits.element_size() == 8 else bits
         if len(weights) < len(bits):
