@@ -7,6 +7,7 @@ import site
 import sys
 import sysconfig
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,10 @@ __tracebackhide__ = True
 
 PACKAGE = Path(__file__).parents[2]
 SYSTEM = ("/usr", "/lib", "/lib64", "/bin", "/sbin", "/etc", "/opt", "/proc", "/sys", "/run", "/nix")
-WRITTEN = ("/dev", "/proc/self")
-"""The driver of a GPU is talked to through device files, and names its threads in /proc/self."""
+WRITTEN = ("/proc/self", "/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/dxg")
+"""CUDA names its threads in /proc/self. Of /dev, no terminals or discs, and no shared memory: it outlives a process."""
+DRIVERS = "nvidia*"
+"""The device files of a GPU's driver."""
 LARGEST_FILE = 2**30
 MOST_FILES = 4096
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, SIGKILL = 1, 4, 9
@@ -55,6 +58,8 @@ class Isolation:
         data_bytes = wanted["memory_bytes"] if wanted["device"] == "cpu" else None
         isolation = cls(Path(wanted["box"]), data_bytes, wanted["parts"], [Path(each) for each in wanted["folders"]])
         libc().prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0)
+        with suppress(OSError):
+            Path("/proc/self/oom_score_adj").write_text("1000")  # where the machine's memory is full, it is ended first
         if "landlock" in isolation.parts:
             isolation._try("landlock", isolation._limit_files)
         return isolation
@@ -79,7 +84,8 @@ class Isolation:
             self.report[name] = f"{NOT_AVAILABLE}: {error}"[:200]
 
     def _limit_files(self) -> str:
-        return landlock.restrict([*readable_folders(), *self.folders], [self.box, *map(Path, WRITTEN)])
+        written = [self.box, *map(Path, WRITTEN), *Path("/dev").glob(DRIVERS)]
+        return landlock.restrict([*readable_folders(), *self.folders], written)
 
     def _set_limits(self) -> str:
         limits = {resource.RLIMIT_CORE: 0, resource.RLIMIT_FSIZE: LARGEST_FILE, resource.RLIMIT_NOFILE: MOST_FILES}
