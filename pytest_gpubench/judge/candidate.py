@@ -29,8 +29,6 @@ __tracebackhide__ = True
 PROBE_BYTES = 4096
 PROBES = 4
 """In each batch, however many outputs a call has: every probe takes its time."""
-MOST_SETS = 64
-MOST_INPUT_BYTES = 2**30
 PRACTICE_RUNS = 20
 
 

@@ -16,6 +16,7 @@ from pytest_gpubench.verdict.decision import at_least, at_most
 
 __tracebackhide__ = True
 
+LEAST_US = 0.01
 CLAIM_FACTOR = {"cuda": 1.25, "cpu": 2.0}
 CLAIM_SLACK_US = {"cuda": 10.0, "cpu": 20.0}
 """By so much may the attested time exceed the claimed one, both intervals considered."""
@@ -41,6 +42,17 @@ def time_of(samples_us: Sequence[float]) -> Time:
     """Return the median of samples, with its 95 % interval."""
     rounded = tuple(round(each, 3) for each in samples_us)
     return Time(median_us=statistics.median(samples_us), interval=median_interval(samples_us), samples_us=rounded)
+
+
+def per_call(alone_us: Sequence[float], larger_us: Sequence[float], calls: int, fixed_us: float) -> list[float]:
+    """Return the time of a call in each larger batch: what a batch of one call takes is taken off.
+
+    fixed_us: what that is for a function of ours. No more than this and the time of a call are taken off, as a
+    candidate may be slow on purpose where it is called once.
+    """
+    most_us = statistics.median(larger_us) / calls + fixed_us
+    taken_off_us = min(statistics.median(alone_us), most_us)
+    return [max((time_us - taken_off_us) / (calls - 1), LEAST_US) for time_us in larger_us]
 
 
 def is_believable(claimed: Time, attested: Time, device: str, launches: int = 0) -> bool:

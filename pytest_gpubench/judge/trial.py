@@ -3,7 +3,6 @@
 import gc
 import math
 import secrets
-import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,12 +10,13 @@ from typing import Any
 
 from pytest_gpubench.bench.integrity import FLOOR_SHARE
 from pytest_gpubench.correctness import moved_bytes
-from pytest_gpubench.judge.candidate import MOST_INPUT_BYTES, MOST_SETS, Candidate
+from pytest_gpubench.judge.candidate import Candidate
 from pytest_gpubench.judge.conclusion import (
     is_believable,
     judge_speedup,
     judge_time,
     overlap,
+    per_call,
     ratio_words,
     time_of,
     unattested,
@@ -46,11 +46,13 @@ LOOKS = (12, 24, 48, 96, 192)
 """After how many quads to look: the first has intervals that tell the two clocks apart."""
 ATTESTED_BUDGETS = 3
 """The referee's clock is the noisier one: it may take so many times the budget while nothing is decided."""
+MOST_SETS = 64
+INPUT_SHARE = 8
+"""The inputs of a batch take no more than this part of the candidate's memory."""
 OUTPUT_COPIES = 6
 """The outputs of a batch lie in memory this often, at most: in graphs, outside of them, and half is left free."""
 SMALL_CALL_US = 2000.0
 """Below it every rep's output is compared, above it one in four."""
-LEAST_SLOPE_US = 0.01
 SLOWED, SLOWED_SLACK_US = 1.3, 3.0
 """By so much may the reference be slower than before the candidate was loaded: the clock may have sunk."""
 
@@ -141,7 +143,7 @@ class Trial:
 
     def _sets_for(self, example: tuple[Any, ...], call_us: float) -> int:
         _, size = place(describe(example, "the inputs")[1])
-        room = max(2, MOST_INPUT_BYTES // max(size, 1))
+        room = max(2, self.candidate.process.memory_bytes // (INPUT_SHARE * max(size, 1)))
         return min(self._calls_in(call_us), MOST_SETS, room)
 
     def _calls_in(self, call_us: float) -> int:
@@ -278,16 +280,8 @@ class Trial:
                 self._run(name, batch)
 
     def _each_us(self, name: str) -> list[float]:
-        """Return the time of a call in each of the larger batches: what a batch of one call takes is taken off.
-
-        The candidate may be slow there on purpose: no more is taken off than the call and our own function's batch.
-        """
-        alone_us, larger_us = self.batches[name].values()
-        most_us = statistics.median(larger_us) / self.large + self.candidate.fixed_us.high
-        fixed_us = statistics.median(alone_us)
-        if name == "candidate":
-            fixed_us = min(fixed_us, most_us)
-        each_us = [max((time_us - fixed_us) / (self.large - 1), LEAST_SLOPE_US) for time_us in larger_us]
+        fixed_us = self.candidate.fixed_us.high if name == "candidate" else math.inf
+        each_us = per_call(*self.batches[name].values(), self.large, fixed_us)
         return [min(time_us, self.most_us) for time_us in each_us] if name == "reference" else each_us
 
     def _run(self, name: str, batch: int) -> float:

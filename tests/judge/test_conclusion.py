@@ -8,6 +8,7 @@ from pytest_gpubench.judge.conclusion import (
     judge_speedup,
     judge_time,
     overlap,
+    per_call,
     refuse_limits,
     time_of,
     unattested,
@@ -65,6 +66,21 @@ def test_claims_are_held_against_what_was_seen(
 ) -> None:
     """A quarter more than the claim, 10 us, and 1.5 us a kernel are allowed on a GPU."""
     assert is_believable(time_of([10.0] * 20), time_of([attested_us] * 20), device, launches) is believable
+
+
+@pytest.mark.parametrize(
+    ("alone_us", "fixed_us", "each_us"),
+    [
+        ([110.0, 110.0, 900.0], 100.0, 10.0),
+        ([400.0, 400.0, 400.0], 100.0, 10.0),
+        ([400.0, 400.0, 400.0], 1e9, 2.93),
+        ([9e9, 9e9, 9e9], 1e9, 0.01),
+    ],
+)
+def test_what_a_batch_of_one_takes_is_taken_off(alone_us: list[float], fixed_us: float, each_us: float) -> None:
+    """42 calls of 10 us in 520 us, and 100 us for the batch: no more than that is taken off for a slow start."""
+    found = per_call(alone_us, [520.0, 520.0, 520.0], 42, fixed_us)
+    assert found == pytest.approx([each_us] * 3, rel=0.01)
 
 
 @pytest.mark.parametrize(
