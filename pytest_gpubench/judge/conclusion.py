@@ -22,10 +22,9 @@ CLAIM_SLACK_US = {"cuda": 10.0, "cpu": 20.0}
 """By so much may the attested time exceed the claimed one, both intervals considered."""
 GAP_US = 1.5
 """And by so much for each kernel: the gap before it, which no record holds."""
-OVERLAP_FACTOR = {True: 1.5, False: 2.5}
-"""By this factor may a call alone exceed one more in a batch: in a CUDA graph, and launched one by one."""
-OVERLAP_SLACK_US = 150.0
-"""A process that was stopped needs some 0.4 ms to wake up and launch, more or less."""
+OVERLAP_FACTOR = 1.3
+OVERLAP_SLACK_US = {True: 150.0, False: 300.0}
+"""By so much may the shortest call alone exceed one more in a batch: in a CUDA graph, and launched one by one."""
 
 
 def refuse_limits(limits: Limits) -> None:
@@ -68,7 +67,7 @@ def is_believable(claimed: Time, attested: Time, device: str, launches: int = 0)
 
 def overlap(latency_us: float, each_us: float, device: str, graph: bool) -> str:
     """Return that the calls of a batch may overlap, if one alone takes much longer than one more in a batch; or ""."""
-    if device == "cpu" or latency_us <= OVERLAP_FACTOR[graph] * each_us + OVERLAP_SLACK_US:
+    if device == "cpu" or latency_us <= OVERLAP_FACTOR * each_us + OVERLAP_SLACK_US[graph]:
         return ""
     return (
         f"the calls of a batch may overlap, so that their time is not attested: {format_time(each_us)} each, and "

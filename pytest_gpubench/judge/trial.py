@@ -40,10 +40,11 @@ __tracebackhide__ = True
 ARMS = ("reference", "candidate")
 CHECKS = 3
 """Calls on new inputs that are compared before anything is timed."""
-BATCH_US = {"cuda": 2000.0, "cpu": 4000.0}
+BATCH_US = 4000.0
 """The time that the larger batch takes, where so many calls can be made."""
-LOOKS = (12, 24, 48, 96, 192)
-"""After how many quads to look: the first has intervals that tell the two clocks apart."""
+LEAST_CALLS = 3
+LOOKS = (8, 16, 32, 64, 128, 192)
+"""After how many quads to look."""
 ATTESTED_BUDGETS = 3
 """The referee's clock is the noisier one: it may take so many times the budget while nothing is decided."""
 MOST_SETS = 64
@@ -143,12 +144,12 @@ class Trial:
 
     def _sets_for(self, example: tuple[Any, ...], call_us: float) -> int:
         _, size = place(describe(example, "the inputs")[1])
-        room = max(2, self.candidate.process.memory_bytes // (INPUT_SHARE * max(size, 1)))
+        room = max(LEAST_CALLS, self.candidate.process.memory_bytes // (INPUT_SHARE * max(size, 1)))
         return min(self._calls_in(call_us), MOST_SETS, room)
 
     def _calls_in(self, call_us: float) -> int:
         """Return how many calls of this length the larger batch has."""
-        return max(2, math.ceil(BATCH_US[self.device.type] / max(call_us, 0.1)))
+        return max(LEAST_CALLS, math.ceil(BATCH_US / max(call_us, 0.1)))
 
     # right
 
@@ -195,7 +196,6 @@ class Trial:
     def _session(self, orders: Sequence[Sequence[str]]) -> dict[str, list[float]]:
         process, reference = self.candidate.process, self.reference
         process.ask("begin")
-        gc.collect()
         gc.disable()
         try:
             reference.runner.begin()
@@ -232,7 +232,9 @@ class Trial:
 
     def _time_outside(self, sets: int) -> None:
         """Time batches of both arms in turn by the referee's clock."""
-        room = max(2, self.candidate.process.memory_bytes // (OUTPUT_COPIES * max(self.candidate.output_bytes, 1)))
+        room = max(
+            LEAST_CALLS, self.candidate.process.memory_bytes // (OUTPUT_COPIES * max(self.candidate.output_bytes, 1))
+        )
         self.large = min(sets, room, self._calls_in(self.found["claimed_us"].median_us))
         self._make_batches()
         self.batches: dict[str, dict[int, list[float]]] = {arm: {1: [], self.large: []} for arm in ARMS}

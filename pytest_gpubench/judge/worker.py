@@ -36,6 +36,8 @@ def main(descriptor: int, settings: str) -> None:
     isolation = Isolation.begin(wanted)
     worker = Worker(channel, wanted["device"], wanted["memory_bytes"], wanted["threads"])
     isolation.finish()
+    gc.collect()
+    gc.freeze()  # what is here already need not be looked at again
     channel.send(Reply(kind="ready", isolation=isolation.report))
     while True:
         try:
