@@ -45,7 +45,7 @@ class Candidate:
         self._known: dict[int, list[list[Leaf]]] = {}
         self._allocated: list[torch.Tensor] = []
         self.fixed_us = Interval(0.0, 0.0)
-        """The time of a batch of one call that takes next to none: a message, launching, reading samples."""
+        """The time of a batch of one call that takes next to none: the shortest, and the third quartile."""
 
     def practise(self) -> None:
         """Do all that a trial does with a function of ours; raise where something of it does not work here.
@@ -70,7 +70,7 @@ class Candidate:
             self.run(values)
         self._check_practice(1, given + 1)
         times_us = sorted(self.run([(given,)]) for _ in range(PRACTICE_RUNS))
-        self.fixed_us = Interval(times_us[0], times_us[-3])
+        self.fixed_us = Interval(times_us[0], times_us[3 * PRACTICE_RUNS // 4])
         self.forget()
 
     def _check_practice(self, number: int, given: "torch.Tensor") -> None:

@@ -43,14 +43,17 @@ def time_of(samples_us: Sequence[float]) -> Time:
     return Time(median_us=statistics.median(samples_us), interval=median_interval(samples_us), samples_us=rounded)
 
 
-def per_call(alone_us: Sequence[float], larger_us: Sequence[float], calls: int, fixed_us: float) -> list[float]:
+def per_call(
+    alone_us: Sequence[float], larger_us: Sequence[float], calls: int, fixed_us: float | None = None
+) -> list[float]:
     """Return the time of a call in each larger batch: what a batch of one call takes is taken off.
 
     fixed_us: what that is for a function of ours. No more than this and the time of a call are taken off, as a
     candidate may be slow on purpose where it is called once.
     """
-    most_us = statistics.median(larger_us) / calls + fixed_us
-    taken_off_us = min(statistics.median(alone_us), most_us)
+    taken_off_us, median_us = statistics.median(alone_us), statistics.median(larger_us)
+    if fixed_us is not None:
+        taken_off_us = min(taken_off_us, fixed_us + (median_us - fixed_us) / calls)
     return [max((time_us - taken_off_us) / (calls - 1), LEAST_US) for time_us in larger_us]
 
 

@@ -282,9 +282,10 @@ class Trial:
                 self._run(name, batch)
 
     def _each_us(self, name: str) -> list[float]:
-        fixed_us = self.candidate.fixed_us.high if name == "candidate" else math.inf
-        each_us = per_call(*self.batches[name].values(), self.large, fixed_us)
-        return [min(time_us, self.most_us) for time_us in each_us] if name == "reference" else each_us
+        alone_us, larger_us = self.batches[name].values()
+        if name == "candidate":
+            return per_call(alone_us, larger_us, self.large, self.candidate.fixed_us.high)
+        return [min(each_us, self.most_us) for each_us in per_call(alone_us, larger_us, self.large)]
 
     def _run(self, name: str, batch: int) -> float:
         if name == "reference":

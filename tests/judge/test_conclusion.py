@@ -72,15 +72,15 @@ def test_claims_are_held_against_what_was_seen(
     ("alone_us", "fixed_us", "each_us"),
     [
         ([110.0, 110.0, 900.0], 100.0, 10.0),
+        ([90.0, 90.0, 90.0], 100.0, 10.488),
         ([400.0, 400.0, 400.0], 100.0, 10.0),
-        ([400.0, 400.0, 400.0], 1e9, 2.93),
-        ([9e9, 9e9, 9e9], 1e9, 0.01),
+        ([400.0, 400.0, 400.0], None, 2.927),
+        ([9e9, 9e9, 9e9], None, 0.01),
     ],
 )
-def test_what_a_batch_of_one_takes_is_taken_off(alone_us: list[float], fixed_us: float, each_us: float) -> None:
-    """42 calls of 10 us in 520 us, and 100 us for the batch: no more than that is taken off for a slow start."""
-    found = per_call(alone_us, [520.0, 520.0, 520.0], 42, fixed_us)
-    assert found == pytest.approx([each_us] * 3, rel=0.01)
+def test_what_a_batch_of_one_takes_is_taken_off(alone_us: list[float], fixed_us: float | None, each_us: float) -> None:
+    """42 calls of 10 us, and 100 us for the batch: no more than that is taken off where one call is slow."""
+    assert per_call(alone_us, [520.0, 520.0, 520.0], 42, fixed_us) == pytest.approx([each_us] * 3, rel=1e-3)
 
 
 @pytest.mark.parametrize(

@@ -70,6 +70,19 @@ ATTENTION = spec(
     "tolerance = {'rtol': 5e-2, 'atol': 1e-2}",
 )
 
+FEW_BLOCKS = (
+    "def long(x):\n    out = torch.empty_like(x)\n"
+    "    _smooth[(triton.cdiv(x.numel(), 1024),)](x, out, x.numel(), STEPS=2**17, BLOCK=1024)\n    return out\n"
+)
+"""600 us on an H200, on half of its multiprocessors: calls may overlap."""
+LONG = SMOOTH.replace("4 * 2**20", "2**16").replace(
+    "def reference(x):\n    return smooth(x)", f"{FEW_BLOCKS}reference = long"
+)
+LIES = (
+    "from pytest_gpubench.judge.runner import Runner\nfrom dataclasses import replace\nend = Runner.end\n"
+    "Runner.end = lambda self: [replace(each, elapsed_us=each.elapsed_us / 4) for each in end(self)]\n"
+)
+
 
 @dataclass(frozen=True)
 class Trick:
@@ -168,6 +181,21 @@ def candidate(x):
         "calls = []\ndef candidate(x):\n    calls.append(0)\n    if len(calls) == 2:\n"
         "        for each in gc.get_objects():\n"
         "            if type(each).__name__ == 'ProfilerTimer': each.flush = lambda: None\n    return x * 2",
+    ),
+    "the calls of a batch overlap": Trick(
+        LONG,
+        f"{FEW_BLOCKS}{LIES}streams = [torch.cuda.Stream() for _ in range(4)]\n"
+        "def batch(self, number):\n    current, self.outputs = torch.cuda.current_stream(), []\n"
+        "    for each in streams: each.wait_stream(current)\n"
+        "    for place, args in enumerate(self.sets[:number]):\n"
+        "        with torch.cuda.stream(streams[place % 4]): self.outputs.append(long(*args))\n"
+        "    for each in streams: current.wait_stream(each)\n"
+        "Runner._batch = batch\ncandidate = long",
+    ),
+    "a call alone is slow on purpose": Trick(
+        SMOOTH,
+        f"{LIES}run = Runner.run\ndef slower(self, batch):\n    run(self, batch)\n"
+        "    if batch == 1: time.sleep(0.002)\nRunner.run = slower\ncandidate = smooth",
     ),
     "the processor computes while the GPU waits": Trick(
         CHAIN,
