@@ -50,6 +50,8 @@ ATTESTED_BUDGETS = 3
 MOST_SETS = 64
 INPUT_SHARE = 8
 """The inputs of a batch take no more than this part of the candidate's memory."""
+WAKING_SLACK_US = 100.0
+"""A candidate's process may take so much longer to wake up than it did when it practised."""
 OUTPUT_COPIES = 6
 """The outputs of a batch lie in memory this often, at most: in graphs, outside of them, and half is left free."""
 SMALL_CALL_US = 2000.0
@@ -284,7 +286,7 @@ class Trial:
     def _each_us(self, name: str) -> list[float]:
         alone_us, larger_us = self.batches[name].values()
         if name == "candidate":
-            return per_call(alone_us, larger_us, self.large, self.candidate.fixed_us.high)
+            return per_call(alone_us, larger_us, self.large, self.candidate.fixed_us.high + WAKING_SLACK_US)
         return [min(each_us, self.most_us) for each_us in per_call(alone_us, larger_us, self.large)]
 
     def _run(self, name: str, batch: int) -> float:
