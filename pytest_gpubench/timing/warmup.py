@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol, runtime_checkable
 
 from pytest_gpubench.errors import (
@@ -44,6 +45,8 @@ REST_SLACK_US = 0.2
 
 AWAKE_S = 0.2
 """An idle GPU is kept busy for no longer before its clock is taken as it is."""
+FIRST_BURST = 10
+"""Flushes before the first look at the clock, which shows a GPU that is awake in 0.4 ms."""
 BURST = 50
 """Flushes from one look at the clock to the next: about 2 ms."""
 
@@ -126,31 +129,33 @@ def wake(instrument: Instrument, device: Device) -> None:
         return
     with suppress(DeviceUnavailable):  # no room to flush, which a timer with a hot cache does without
         flush, sentinels = make_flush(device, "cold"), timer.sentinels
-        raise_clock(lambda: clock_of_burst(sentinels, flush, device.synchronize), instrument.pacing.max_clock_mhz)
+        look = partial(clock_of_burst, sentinels, flush, device.synchronize)
+        raise_clock(look, instrument.pacing.max_clock_mhz)
 
 
-def clock_of_burst(sentinels: Sentinels, flush: Flush, synchronize: Callable[[], None]) -> float | None:
+def clock_of_burst(sentinels: Sentinels, flush: Flush, synchronize: Callable[[], None], flushes: int) -> float | None:
     """Return the mean clock in MHz during some flushes in a row; None where it cannot be told."""
     synchronize()
     sentinels.begin(0)
-    for _ in range(BURST):
+    for _ in range(flushes):
         flush()
     sentinels.end(1)
     synchronize()
     return sentinels.read_clocks(1)[0]
 
 
-def raise_clock(clock_under_load: Callable[[], float | None], highest_mhz: float | None) -> None:
+def raise_clock(clock_under_load: Callable[[int], float | None], highest_mhz: float | None) -> None:
     """Put load on the GPU until the clock is near the highest, or near what it was before, or cannot be told."""
     until_s = time.perf_counter() + AWAKE_S
     before_mhz: float | None = None
+    flushes = FIRST_BURST
     while time.perf_counter() < until_s:
-        clock_mhz = clock_under_load()
+        clock_mhz = clock_under_load(flushes)
         if clock_mhz is None or (highest_mhz is not None and clock_mhz >= KEPT_CLOCK * highest_mhz):
             return
         if before_mhz is not None and is_same_clock(before_mhz, clock_mhz):
             return
-        before_mhz = clock_mhz
+        before_mhz, flushes = clock_mhz if flushes == BURST else None, BURST
 
 
 @dataclass

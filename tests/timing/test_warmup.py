@@ -28,6 +28,7 @@ from pytest_gpubench.timing.scripted import ScriptedTimer, scripted
 from pytest_gpubench.timing.warmup import (
     AWAKE_S,
     BURST,
+    FIRST_BURST,
     MAX_CALLS,
     MAX_PASSES,
     MIN_CALLS,
@@ -257,12 +258,12 @@ def test_a_last_pass_without_records_is_not_at_rest(clock: Clock) -> None:
     [
         ([1980], 1980, 1),
         ([KEPT_CLOCK * 1980], 1980, 1),
-        ([KEPT_CLOCK * 1980 - 1], 1980, 2),
+        ([KEPT_CLOCK * 1980 - 1], 1980, 3),
         ([345, 700, 1400, 1700, 1700], 1980, 5),
         ([345, 700, 1400, 1980, 1980], 1980, 4),
         ([345, 700, 1400, 1980], None, 5),
-        ([1000 * (1 - REST_RATIO) + 1, 1000], None, 2),
-        ([1000 * (1 - REST_RATIO) - 1, 1000], None, 3),
+        ([345, 1000 * (1 - REST_RATIO) + 1, 1000], None, 3),
+        ([345, 1000 * (1 - REST_RATIO) - 1, 1000], None, 4),
         ([345, None], 1980, 2),
         ([1410], 1410, 1),
     ],
@@ -272,7 +273,7 @@ def test_a_gpu_is_kept_busy_until_its_clock_is_steady(
 ) -> None:
     asked = playing(clock, clocks_mhz)
     raise_clock(asked, highest_mhz)
-    assert asked.calls == looks
+    assert asked.flushes == [FIRST_BURST, *[BURST] * (looks - 1)]
 
 
 def test_a_gpu_whose_clock_never_rests_is_not_kept_busy_for_ever(clock: Clock) -> None:
@@ -285,12 +286,13 @@ class playing:
     """Tell the n-th clock in the n-th look, each of which takes 2 ms."""
 
     def __init__(self, clock: Clock, clocks_mhz: Sequence[float | None]) -> None:
-        self.clock, self.clocks_mhz, self.calls = clock, clocks_mhz, 0
+        self.clock, self.clocks_mhz = clock, clocks_mhz
+        self.flushes: list[int] = []
 
-    def __call__(self) -> float | None:
+    def __call__(self, flushes: int) -> float | None:
         self.clock.now_s += 2e-3
-        self.calls += 1
-        return self.clocks_mhz[min(self.calls, len(self.clocks_mhz)) - 1]
+        self.flushes.append(flushes)
+        return self.clocks_mhz[min(len(self.flushes), len(self.clocks_mhz)) - 1]
 
 
 class FakeSentinels:
@@ -311,8 +313,8 @@ class FakeSentinels:
 def test_a_burst_is_flushes_between_sentinels() -> None:
     log: list[str] = []
     sentinels: Any = FakeSentinels(log)
-    assert clock_of_burst(sentinels, lambda: log.append("flush"), lambda: log.append("wait")) == 1980
-    assert log == ["wait", "begin 0", *["flush"] * BURST, "end 1", "wait", "read"]
+    assert clock_of_burst(sentinels, lambda: log.append("flush"), lambda: log.append("wait"), 7) == 1980
+    assert log == ["wait", "begin 0", *["flush"] * 7, "end 1", "wait", "read"]
 
 
 @pytest.mark.parametrize(
@@ -331,7 +333,7 @@ def test_only_a_gpu_whose_reps_are_marked_is_woken(
     monkeypatch.setattr(Device, "synchronize", lambda self: None)
     monkeypatch.setattr(Device, "stopwatch", lambda self: lambda: 100.0)
     device = Device(torch.device("cpu"), DeviceFacts(type=kind, name="a GPU", host="here"))
-    monkeypatch.setattr(warmup, "raise_clock", lambda look, highest_mhz: look())
+    monkeypatch.setattr(warmup, "raise_clock", lambda look, highest_mhz: look(BURST))
     warm_up(instrument_of(timer), device, call_of(lambda: None), wanted)
     assert log.count("read") == bursts
     assert log.count("cold") == bursts * BURST
