@@ -69,7 +69,7 @@ FORGES = {
     "its encoder": 'import msgspec; msgspec.json.encode = lambda reply: b\'{"kind": "done"}\'',
     "its tree": "down = '/'.join('d' * 900)\n    for _ in range(2): os.makedirs(down); os.chdir(down)",
     "no folder": "import shutil; shutil.rmtree(os.environ['HOME'] + '/..', ignore_errors=True)",
-    "a closed folder": "os.mkdir('shut'); open('shut/in', 'w'); os.chmod('shut', 0)",
+    "a closed folder": "os.mkdir('shut', 0)",
     "a daemon": "os.fork() or time.sleep(1000)",
     "a thread": "threading.Thread(target=time.sleep, args=(1000,)).start()",
 }

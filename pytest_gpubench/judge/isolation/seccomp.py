@@ -7,7 +7,7 @@ import struct
 
 from pytest_gpubench.judge.isolation.libc import libc, syscall
 
-ALLOW, ERRNO_EPERM, ERRNO_ENOSYS = 0x7FFF0000, 0x00050001, 0x00050026
+ALLOW, ERRNO_0, ERRNO_EPERM, ERRNO_ENOSYS = 0x7FFF0000, 0x00050000, 0x00050001, 0x00050026
 LOAD, AND, JUMP_EQUAL, JUMP_ABOVE, RETURN = 0x20, 0x54, 0x15, 0x35, 0x06
 NUMBER_AT, ARCH_AT, FIRST_AT, SECOND_AT = 0, 4, 16, 24
 """Where struct seccomp_data holds them; of an argument the low half, little end first."""
@@ -26,7 +26,8 @@ FORBIDDEN = {
         "pidfd_send_signal": 424, "io_uring_setup": 425, "mount": 165, "umount2": 166, "unshare": 272, "setns": 308,
         "bpf": 321, "perf_event_open": 298, "add_key": 248, "request_key": 249, "keyctl": 250, "userfaultfd": 323,
         "kexec_load": 246, "init_module": 175, "finit_module": 313, "chroot": 161, "reboot": 169, "setpriority": 141,
-        "timer_create": 222, "mq_notify": 244, "socket": 41,
+        "timer_create": 222, "mq_notify": 244, "socket": 41, "ioprio_set": 251,
+        "shmget": 29, "semget": 64, "msgget": 68, "mq_open": 240,
     },
     "aarch64": {
         "ptrace": 117, "process_vm_readv": 270, "process_vm_writev": 271, "setsid": 157, "setpgid": 154,
@@ -34,13 +35,28 @@ FORBIDDEN = {
         "pidfd_send_signal": 424, "io_uring_setup": 425, "mount": 40, "umount2": 39, "unshare": 97, "setns": 268,
         "bpf": 280, "perf_event_open": 241, "add_key": 217, "request_key": 218, "keyctl": 219, "userfaultfd": 282,
         "kexec_load": 104, "init_module": 105, "finit_module": 273, "chroot": 51, "reboot": 142, "setpriority": 140,
-        "timer_create": 107, "mq_notify": 184, "socket": 198,
+        "timer_create": 107, "mq_notify": 184, "socket": 198, "ioprio_set": 30,
+        "shmget": 194, "semget": 190, "msgget": 186, "mq_open": 180,
     },
 }  # fmt: skip
+MODES = {
+    "x86_64": {
+        "chmod": 90, "fchmod": 91, "fchmodat": 268, "fchmodat2": 452,
+        "chown": 92, "fchown": 93, "lchown": 94, "fchownat": 260,
+    },
+    "aarch64": {"fchmod": 52, "fchmodat": 53, "fchmodat2": 452, "fchown": 55, "fchownat": 54},
+}  # fmt: skip
+"""Calls that do nothing and seem to work, as tools give up otherwise: with Landlock, too, they reach any file."""
 OWN_PROCESS_ONLY = {
-    "x86_64": {"kill": 62, "tgkill": 234, "prlimit64": 302, "sched_setaffinity": 203, "sched_setscheduler": 144},
-    "aarch64": {"kill": 129, "tgkill": 131, "prlimit64": 261, "sched_setaffinity": 122, "sched_setscheduler": 119},
-}
+    "x86_64": {
+        "kill": 62, "tgkill": 234, "prlimit64": 302, "sched_setaffinity": 203, "sched_setscheduler": 144,
+        "sched_setparam": 142, "sched_setattr": 314,
+    },
+    "aarch64": {
+        "kill": 129, "tgkill": 131, "prlimit64": 261, "sched_setaffinity": 122, "sched_setscheduler": 119,
+        "sched_setparam": 118, "sched_setattr": 274,
+    },
+}  # fmt: skip
 """Calls whose first argument is a process: the candidate's own, or 0, which means itself (of `kill`: its group)."""
 SECOND_ARGUMENTS = {
     "x86_64": {72: (F_SETOWN, F_SETSIG, F_SETOWN_EX), 16: (FIOSETOWN, SIOCSPGRP)},
@@ -63,8 +79,9 @@ def program(machine: str, pid: int) -> bytes:
     ]
     if machine == "x86_64":
         rows += [_row(JUMP_ABOVE, X32_BIT, 0, 1), _row(RETURN, ERRNO_EPERM)]
-    for number in FORBIDDEN[machine].values():
-        rows += [_row(JUMP_EQUAL, number, 0, 1), _row(RETURN, ERRNO_EPERM)]
+    for numbers, answer in ((FORBIDDEN, ERRNO_EPERM), (MODES, ERRNO_0)):
+        for number in numbers[machine].values():
+            rows += [_row(JUMP_EQUAL, number, 0, 1), _row(RETURN, answer)]
     for number in OWN_PROCESS_ONLY[machine].values():
         rows += [_row(JUMP_EQUAL, number, 0, 5), _row(LOAD, FIRST_AT)]
         rows += [_row(JUMP_EQUAL, 0, 2, 0), _row(JUMP_EQUAL, pid, 1, 0), _row(RETURN, ERRNO_EPERM), _row(RETURN, ALLOW)]
