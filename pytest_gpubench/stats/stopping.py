@@ -19,7 +19,10 @@ LEAST_REPS = 12
 """Taken even where `budget_s` is too short for them: the fewest that decide a limit at alpha 0.001, at a first look."""
 MAX_GROWTH = 2.0
 HELD_UP = 3.0
-"""Reps whose third quartile is so many times the first are held up by others, as by busy processes on one core."""
+"""Reps whose third quartile is so many times the fastest are held up by others, as by busy processes on one core.
+
+Not so many times the first quartile: with two busy processes on each core, most reps are held up.
+"""
 HELD_UP_REPS = 40
 """So many of them have an interval of the first quartile, too."""
 MAX_TICK_US = 0.1
@@ -69,7 +72,7 @@ def next_batch(budget: Budget, samples_us: Sequence[float], decided: bool) -> in
     if taken < LEAST_REPS:  # a warm-up or a probe took them: they belong to the first batch
         worthwhile = min(max(MIN_REPS, int(FIRST_BATCH_S / budget.rep_cost_s)), MAX_FIRST_REPS)
         return max(min(worthwhile - taken, affordable), LEAST_REPS - taken)
-    if decided and is_precise(samples_us, budget.precision):
+    if is_enough and is_precise(samples_us, budget.precision):
         return 0
     wanted = int(taken * (growth(samples_us, budget.precision) - 1)) if decided else taken
     more = min(max(wanted, MIN_REPS), affordable, MAX_REPS - taken)
@@ -99,8 +102,7 @@ def is_held_up(samples_us: Sequence[float]) -> bool:
     """Tell whether many reps waited for others, so that few of them say little."""
     if len(samples_us) < LEAST_REPS:
         return False
-    first, _, third = quartiles(samples_us)
-    return third > HELD_UP * first
+    return quartiles(samples_us)[2] > HELD_UP * min(samples_us)
 
 
 def is_tick_limited(samples_us: Sequence[float]) -> bool:

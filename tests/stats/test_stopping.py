@@ -338,6 +338,8 @@ def test_the_precision_asked_for_is_reached() -> None:
         ([1.0] * 12, False),
         ([1.0] * 9 + [8.0] * 3, False),
         ([1.0] * 8 + [8.0] * 4, True),
+        ([1.0] + [3.0] * 11, False),
+        ([1.0] + [3.1] * 11, True),
         ([1.0] * 6 + [1.4] * 6, False),
         ([8.0] * 12, False),
     ],
@@ -362,3 +364,10 @@ def test_reps_that_are_held_up_have_longer(held_up: bool, decided: bool, reps: i
     samples_us = [1.0, 8.0 if held_up else 1.2] * (reps // 2)
     spent = Budget(None, 0.005, 1.0, 0.01, spent_s, reps, precision_time_s=0.1, held_up_time_s=5.0)
     assert (next_batch(spent, samples_us, decided) > 0) is more
+
+
+@pytest.mark.parametrize(("reps", "more"), [(24, True), (40, False)])
+def test_reps_that_agree_because_all_are_held_up_are_not_enough(reps: int, more: bool) -> None:
+    """The slices of a busy host's scheduler are as long as each other."""
+    spent = Budget(None, 0.005, 1.0, 0.01, 0.3, reps, precision_time_s=0.1, held_up_time_s=5.0)
+    assert (next_batch(spent, [1.0] + [12.0] * (reps - 1), decided=True) > 0) is more
