@@ -117,6 +117,18 @@ def test_a_small_suite_calls_two_in_a_thousand_slower_at_most(tests: int, std: f
     assert false_fails(std, tests, 12000, 0.0005) <= 0.002
 
 
+@pytest.mark.parametrize(("std", "same", "at_tolerance"), [(0.003, 0.0, 0.0), (0.008, 0.0014, 0.022)])
+def test_one_saved_session_fails_more_where_processes_differ_by_more_than_is_usual(
+    std: float, same: float, at_tolerance: float
+) -> None:
+    """By processes alone, at a tolerance of 1 %: one saved, one that compares, and the fresh one that confirms."""
+    saved, first, fresh = std * np.random.default_rng(20261122).standard_normal((3, 400_000))
+    slower = np.minimum(first, fresh) - saved
+    half_width = UNKNOWN_TIME.half_width(0.0005, 1)
+    assert np.mean(slower > math.log1p(0.01) + half_width) == pytest.approx(same, abs=0.0003)
+    assert np.mean(slower > half_width) == pytest.approx(at_tolerance, abs=0.001)
+
+
 def test_one_odd_process_in_fifty_fails_nothing_in_two_processes() -> None:
     """By processes alone: one saved, one that compares, and the fresh one that a FAIL is confirmed in."""
     rng, number = np.random.default_rng(20261122), 200_000
