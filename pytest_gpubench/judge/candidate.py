@@ -179,6 +179,8 @@ class Candidate:
         The process answers once before it stands still and is given them: else it wakes up later, the longer it stood.
         On a GPU samples of the outputs are read before the clock stops, so that a reply that comes too early is found.
         """
+        import torch
+
         process, batch = self.process, len(values)
         process.ask("wake")
         self.fill(values)
