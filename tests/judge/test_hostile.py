@@ -4,6 +4,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,44 @@ def test_the_next_is_judged_right(judge: Judge, tmp_path: Path) -> None:
     path = tmp_path / "candidate.py"
     path.write_text(HONEST)
     assert judge(path).status == "pass"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_leaves_verdicts_and_nothing_else(tmp_path: Path, number: signal.Signals) -> None:
+    """The process of the candidate that hangs is gone, as are those that wait, and their folders."""
+    (tmp_path / "spec.py").write_text(SPEC.replace("LIMIT", "0.01"))
+    (tmp_path / "hangs.py").write_text(ALL["hangs: sleeps, first"].text)
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    words = ["judge", "--jsonl", "--device", "cpu", "--spec", "spec.py", "--ahead", "1"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "pytest_gpubench", *words],
+        cwd=tmp_path,
+        env=os.environ | {"TMPDIR": str(folder)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as judging:
+        assert judging.stdin is not None
+        assert judging.stdout is not None
+        judging.stdin.write("nothing.py\nhangs.py\n")
+        judging.stdin.flush()
+        assert '"refused"' in judging.stdout.readline()
+        while not list(folder.glob("gpu_bench_judge_*/hangs.py")):
+            pass
+        judging.send_signal(number)
+        assert judging.stdout.read() == ""
+        assert judging.wait() == 130
+    assert not list(folder.iterdir())
+    assert not [each for each in Path("/proc").glob("[0-9]*/cmdline") if str(folder) in _text_of(each)]
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
 
 
 class FakeProcesses(Processes):
