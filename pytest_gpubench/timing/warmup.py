@@ -174,20 +174,30 @@ class _Passes:
     """True if kernels and time agree."""
     clock_rested: bool = False
 
-    def take(self, instrument: Instrument, call: Call, reps: int) -> None:
-        """Take a pass of so many reps; one whose records are not complete agrees with no other."""
+    def take(self, instrument: Instrument, call: Call) -> None:
+        """Take a pass, or two in one session where there is none to compare with.
+
+        Those whose records are not complete agree with no other; nor do those that should have been paced and were not.
+        """
+        reps = PROBE_REPS if self.call_us < SLOW_CALL_US else SLOW_PASS_REPS
+        wanted = reps if self.kernels is not None else 2 * reps
         idle_s = instrument.pacing.idle_s(self.sample.reps)
         self.sample, self.failure, started_s = Sample(), None, time.perf_counter()
-        self.calls += reps
+        self.calls += wanted
         try:
-            take_batch(instrument, call, reps, idle_s, self.sample, 0.0, attempts=1)
+            take_batch(instrument, call, wanted, idle_s, self.sample, 0.0, attempts=1)
         except NOT_COMPLETE as error:
             self.kernels, self.difference, self.failure, self.rested = None, str(error), error, False
-        else:
-            self.cost_s = (time.perf_counter() - started_s) / reps
-            self._compare(kernel_list(self.sample.reps[0].records))
+            return
+        self.cost_s = (time.perf_counter() - started_s) / wanted
+        taken = self.sample.reps
+        for start in range(0, len(taken), reps):
+            self.sample.reps = taken[start : start + reps]
+            self._compare()
+        self.rested &= idle_s > 0 or not instrument.pacing.idle_s(self.sample.reps)
 
-    def _compare(self, kernels: Counter[str]) -> None:
+    def _compare(self) -> None:
+        kernels = kernel_list(self.sample.reps[0].records)
         call_us, clock_mhz = statistics.median(self.sample.samples_us), median_clock_mhz(self.sample)
         self.rested = kernels == self.kernels and abs(call_us - self.call_us) <= REST_RATIO * call_us + REST_SLACK_US
         self.clock_rested = is_same_clock(self.clock_mhz, clock_mhz)
@@ -204,7 +214,7 @@ def pass_until_rest(instrument: Instrument, call: Call, plain: Warmth) -> Warmth
     passes = _Passes(plain.calls, plain.call_us, plain.rep_cost_s)
     with annotating(lambda: f"gpu_bench: which was in a warm-up pass, after {plain.calls} calls"):
         for _ in range(MAX_PASSES):
-            passes.take(instrument, call, PROBE_REPS if passes.call_us < SLOW_CALL_US else SLOW_PASS_REPS)
+            passes.take(instrument, call)
             if passes.rested and passes.clock_rested:
                 break
         if passes.rested:
