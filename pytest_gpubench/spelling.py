@@ -75,4 +75,4 @@ class Spelled:
             owner = "gpu_bench" if type(self).__name__ == "GpuBench" else type(self).__name__.lower()
             legal = [each for each in dir(type(self)) if not each.startswith("_")]
             said = "" if name.startswith("_") else hint(owner, name, legal)
-            raise AttributeError(f"there is no {owner}.{name}{said}", name=name, obj=self)
+            raise AttributeError(f"there is no {owner}.{name}{said}", name=name)  # with obj, Python would suggest too
