@@ -69,7 +69,12 @@ def serve_on_loopback() -> Any:
     with socket.create_server((LOOPBACK, 0)) as server:
         port = server.getsockname()[1]
         return dist.TCPStore(  # type: ignore[attr-defined] # public, though its home is C++
-            LOOPBACK, port, is_master=True, wait_for_workers=False, master_listen_fd=server.detach()
+            LOOPBACK,
+            port,
+            is_master=True,
+            wait_for_workers=False,
+            master_listen_fd=server.detach(),
+            use_libuv=False,  # which takes no descriptor in torch 2.6
         )
 
 
