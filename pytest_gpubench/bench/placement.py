@@ -1,7 +1,8 @@
 """Placements: before a limit fails closely, the call is measured again with its memory at other addresses.
 
-On H200s a kernel with contended atomics took 137 to 155 us by where its memory lay, each with an interval of 0.4 %;
-other kernels differ by up to 1 %. A limit that is missed by less than placements differ by says nothing about the code.
+On H200s a kernel with contended atomics took 133 to 203 us by where the sums lay that it adds to, each time with an
+interval of 0.4 %; other kernels differ by up to 1 %. A limit that is missed by less than placements differ by says
+nothing about the code.
 """
 
 import math
@@ -27,10 +28,9 @@ if TYPE_CHECKING:
 
 __tracebackhide__ = True
 
-CLOSE = {"max_time_us": 0.2, "min_gbps": 0.2, "min_tflops": 0.2, "min_peak_fraction": 0.2, "min_speedup": 0.05}
-"""The part from which on a limit is missed by more than the placement explains; arms in turn share most of that."""
-LEAST_PLACEMENTS = 3
-"""The placements that agree before a limit fails: two of a call with a few modes often do by chance."""
+ON_SPEED = ("max_time_us", "min_gbps", "min_tflops", "min_peak_fraction", "min_speedup")
+CLOSE = 0.5
+"""The part from which on a limit is missed by more than the placement explains."""
 MOST_PLACEMENTS = 5
 """The placements after which a limit fails where they differ by less than the fastest misses it by."""
 OFFSET_BYTES = 2**16 + 512
@@ -82,13 +82,13 @@ def _is_open(items: Sequence[Measurement]) -> bool:
     if len(items) >= MOST_PLACEMENTS:
         return False
     close = [each for each in items[0].verdicts if is_close_fail(each, items[0]) and not _doubt(each, items)]
-    return any(len(items) < LEAST_PLACEMENTS or _distance(each.kind, items) > 0 for each in close)
+    return any(len(items) == 1 or _distance(each.kind, items) > 0 for each in close)
 
 
 def is_close_fail(verdict: Verdict, item: Measurement) -> bool:
     """Tell whether a limit on the speed is missed by little, or by a part that is not known."""
-    is_fail = verdict.outcome is Outcome.FAIL and verdict.kind in CLOSE
-    return is_fail and not _miss(verdict, item) >= CLOSE[verdict.kind]
+    is_fail = verdict.outcome is Outcome.FAIL and verdict.kind in ON_SPEED
+    return is_fail and not _miss(verdict, item) >= CLOSE
 
 
 def _miss(verdict: Verdict, item: Measurement) -> float:
@@ -125,22 +125,23 @@ def _told(verdict: Verdict, items: Sequence[Measurement], why_not: str) -> Verdi
 
 def _doubt(verdict: Verdict, items: Sequence[Measurement]) -> str:
     """Return why a FAIL at the first placement is not one, empty where it is."""
-    there = [each.outcome for item in items for each in item.verdicts if each.kind == verdict.kind]
-    if Outcome.PASS in there or Outcome.INCONCLUSIVE in there:
+    least = min(_miss(verdict, item) for item in _judged(verdict.kind, items))
+    passes = any((each.kind, each.outcome) == (verdict.kind, Outcome.PASS) for item in items for each in item.verdicts)
+    if passes or least <= 0:
         return "the place of its memory decides"
-    least = min(_miss(verdict, item) for item in _failing(verdict.kind, items))
     return "the place of its memory matters as much" if _distance(verdict.kind, items) > least else ""
 
 
 def _distance(kind: str, items: Sequence[Measurement]) -> float:
     """Return by what part the times of placements differ, beyond their intervals; 0 or less where they agree."""
-    intervals = [_time_interval(kind, item) for item in _failing(kind, items)]
+    intervals = [_time_interval(kind, item) for item in _judged(kind, items)]
     return max(each.low for each in intervals) / min(each.high for each in intervals) - 1
 
 
-def _failing(kind: str, items: Sequence[Measurement]) -> list[Measurement]:
-    """Return the measurements that break a limit; one that is INVALID says nothing of a time."""
-    return [item for item in items if (kind, Outcome.FAIL) in [(each.kind, each.outcome) for each in item.verdicts]]
+def _judged(kind: str, items: Sequence[Measurement]) -> list[Measurement]:
+    """Return the measurements that a limit could be judged by; one that is INVALID says nothing of a time."""
+    outcomes = (Outcome.PASS, Outcome.FAIL, Outcome.INCONCLUSIVE)
+    return [item for item in items if any(each.kind == kind and each.outcome in outcomes for each in item.verdicts)]
 
 
 def _time_interval(kind: str, item: Measurement) -> Interval:

@@ -32,16 +32,16 @@ def item(
 @pytest.mark.parametrize(
     ("measurement", "is_close"),
     [
-        (item("max_time_us", "84"), True),
-        (item("max_time_us", "83"), False),
+        (item("max_time_us", "67"), True),
+        (item("max_time_us", "66"), False),
         (item("max_time_us", "{'A100': 80, 'H200': 96}"), True),
-        (item("min_speedup", "1.049"), True),
-        (item("min_speedup", "1.05"), False),
+        (item("min_speedup", "1.49"), True),
+        (item("min_speedup", "1.5"), False),
         (item("min_speedup", "{'f': 1.04, 'g': 2}"), True),
-        (item("min_gbps", "1190", moved_bytes=10**8), True),
-        (item("min_gbps", "1210", moved_bytes=10**8), False),
-        (item("min_tflops", "1.19", flops=10**8), True),
-        (item("min_tflops", "1.21", flops=10**8), False),
+        (item("min_gbps", "1490", moved_bytes=10**8), True),
+        (item("min_gbps", "1510", moved_bytes=10**8), False),
+        (item("min_tflops", "1.49", flops=10**8), True),
+        (item("min_tflops", "1.51", flops=10**8), False),
         (item("min_peak_fraction", "0.8"), True),
         (item("max_rel_std", "0.02"), False),
         (item("max_kernels", "1"), False),
@@ -56,19 +56,20 @@ def test_a_close_fail(measurement: Measurement, is_close: bool) -> None:
 @pytest.mark.parametrize(
     ("there", "outcome"),
     [
-        (Outcome.FAIL, Outcome.FAIL),
-        (Outcome.PASS, Outcome.INCONCLUSIVE),
-        (Outcome.INCONCLUSIVE, Outcome.INCONCLUSIVE),
-        (Outcome.INVALID, Outcome.FAIL),
-        (Outcome.NOT_JUDGED, Outcome.FAIL),
+        ((Outcome.FAIL, 99.0), Outcome.FAIL),
+        ((Outcome.PASS, 95.0), Outcome.INCONCLUSIVE),
+        ((Outcome.INCONCLUSIVE, 96.0), Outcome.INCONCLUSIVE),
+        ((Outcome.INCONCLUSIVE, 99.0), Outcome.FAIL),
+        ((Outcome.INVALID, 95.0), Outcome.FAIL),
+        ((Outcome.NOT_JUDGED, 95.0), Outcome.FAIL),
     ],
 )
-def test_a_close_fail_needs_both_placements(there: Outcome, outcome: Outcome) -> None:
-    found = placement.confirmed((item("max_time_us", "96"), item("max_time_us", "96", there, 99.0)))
+def test_a_close_fail_needs_both_placements(there: tuple[Outcome, float], outcome: Outcome) -> None:
+    found = placement.confirmed((item("max_time_us", "96"), item("max_time_us", "96", *there)))
     assert found.verdicts[0].outcome is outcome
     if outcome is Outcome.INCONCLUSIVE:
         assert found.verdicts[0].sentence == (
-            "the place of its memory decides: max_time_us fail; at other addresses 99.00 us"
+            f"the place of its memory decides: max_time_us fail; at other addresses {there[1]:.2f} us"
         )
 
 
@@ -116,21 +117,21 @@ def speedup_in(*ratios: float) -> Measurement:
     ("intervals", "is_open"),
     [
         ([(0.975, 0.985)], True),
-        ([(0.975, 0.985), (0.98, 0.99)], True),
-        ([(0.975, 0.985), (0.98, 0.99), (0.984, 0.986)], False),
+        ([(0.975, 0.985), (0.98, 0.99)], False),
+        ([(0.975, 0.985), (0.986, 0.99)], True),
         ([(0.975, 0.985), (0.98, 0.99), (0.986, 0.988)], True),
         ([(0.975, 0.985), (0.98, 0.99), (0.986, 0.988), (0.98, 0.99)], True),
         ([(0.975, 0.985), (0.98, 0.99), (0.986, 0.988), (0.98, 0.99), (0.98, 0.99)], False),
         ([(0.959, 0.961), (0.981, 0.982)], False),
     ],
-    ids=["one", "two", "three that agree", "three that differ", "four", "five", "far apart"],
+    ids=["one", "two that agree", "two that differ", "three", "four", "five", "far apart"],
 )
 def test_placements_are_added_until_they_tell(intervals: Sequence[tuple[float, float]], is_open: bool) -> None:
     assert placement._is_open([speedup_in(*each) for each in intervals]) == is_open
 
 
 def test_what_is_broken_by_much_is_not_confirmed() -> None:
-    found = placement.confirmed((item("max_time_us", "50"), item("max_time_us", "50", Outcome.PASS)))
+    found = placement.confirmed((item("max_time_us", "50"), item("max_time_us", "50", Outcome.PASS, 49.0)))
     assert found.verdicts[0].outcome is Outcome.FAIL
 
 
@@ -282,13 +283,14 @@ def outcomes(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Call
         ("max_time_us=10.0", MEASURE.format("10.2, 10.1"), "failed"),
         ("max_time_us=10.0", MEASURE.format("10.3, 10.1"), "inconclusive"),
         ("max_time_us=10.0", MEASURE.format("10.2, 9.9"), "inconclusive"),
-        ("max_time_us=10.0", MEASURE.format("10.6, 9.9"), "inconclusive"),
-        ("max_time_us=10.0", MEASURE.format("12.1, 9.9"), "failed"),
+        ("max_time_us=10.0", MEASURE.format("14.9, 9.9"), "inconclusive"),
+        ("max_time_us=10.0", MEASURE.format("15.1, 9.9"), "failed"),
         ("max_time_us=10.0", MEASURE.format("9.9, 10.2"), "passed"),
         ("max_time_us=10.0, kernels='other'", MEASURE.format("10.2, 9.9"), "failed"),
         ("min_speedup=1.0", COMPARE.format("10.2"), "failed"),
         ("min_speedup=1.0", COMPARE.format("10.2, 9.9"), "inconclusive"),
-        ("min_speedup=1.0", COMPARE.format("10.6, 9.9"), "failed"),
+        ("min_speedup=1.0", COMPARE.format("14.9, 9.9"), "inconclusive"),
+        ("min_speedup=1.0", COMPARE.format("15.1, 9.9"), "failed"),
         ("min_speedup=1.0", COMPARE.format("9.9, 10.2"), "passed"),
     ],
 )
@@ -297,8 +299,9 @@ def test_a_fail_that_other_addresses_do_not_confirm(
 ) -> None:
     found, printed = outcomes(mark, call)
     assert found == {outcome: 1}, printed
-    assert ("the place of its memory" in printed) == (outcome == "inconclusive")
-    assert ("; at other addresses" in printed) == (outcome == "inconclusive")
+    told = " ".join(printed.split())
+    assert ("the place of its memory" in told) == (outcome == "inconclusive")
+    assert ("; at other addresses" in told) == (outcome == "inconclusive")
 
 
 @pytest.mark.parametrize(("options", "on_gpu"), [(["--gpu-bench-reps=40"], True), ([], False)])
