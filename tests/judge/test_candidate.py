@@ -1,0 +1,78 @@
+"""A batch as on a GPU, where outputs stay in the memory of the candidate's process: without a process, on the CPU."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from pytest_gpubench.gpu.device import cpu_device
+from pytest_gpubench.judge.candidate import Candidate
+from pytest_gpubench.judge.channel import Leaf, Reply
+from pytest_gpubench.judge.process import Ended
+
+VALUES = [(torch.full((100,), float(number)),) for number in range(3)]
+
+
+class Process:
+    """Stands for the candidate's process: its outputs are its inputs, and some come late."""
+
+    def __init__(self, late: bool) -> None:
+        self.memory = torch.zeros(0)
+        self.late = late
+        self.done: list[str] = []
+        self.given: list[float] = []
+
+    def ask(self, do: str, *files: int, **message: Any) -> Reply:
+        self.done.append(do)
+        return Reply(kind="done")
+
+    def tell(self, do: str, **message: Any) -> None:
+        self.done.append(do)
+
+    def thaw(self) -> None:
+        self.given = self.memory.view(torch.float32)[:: 512 // 4].tolist()
+
+    def hear_undecoded(self) -> bytes:
+        return b""
+
+    def read(self, message: bytes) -> Reply:
+        return Reply(
+            kind="done", outputs=[[Leaf("float32", (100,), (1,), 512 * number, "inputs")] for number in range(3)]
+        )
+
+    def freeze(self) -> None:
+        if self.late:
+            self.memory.add_(1)
+
+
+class Memory:
+    """Stands for memory of a GPU."""
+
+    def allocate(self, size: int) -> tuple[torch.Tensor, str]:
+        return torch.zeros(size, dtype=torch.uint8), "handle"
+
+    def close(self) -> None:
+        pass
+
+
+def candidate_of(process: Process) -> Candidate:
+    candidate = Candidate(process, cpu_device())  # type: ignore[arg-type]
+    candidate.gpu = Memory()  # type: ignore[assignment]
+    candidate.begin_case(VALUES[0], len(VALUES))
+    process.memory = candidate.memory
+    return candidate
+
+
+def test_a_batch_is_run_on_new_inputs() -> None:
+    """They are written after the process was woken, and before it is let go."""
+    process = Process(late=False)
+    candidate = candidate_of(process)
+    assert candidate.run(VALUES) > 0
+    assert process.done == ["case", "wake", "run"]
+    assert process.given == [0.0, 1.0, 2.0]
+    assert candidate.outputs[2][0].offset == 1024
+
+
+def test_a_reply_that_comes_before_the_outputs_is_found() -> None:
+    with pytest.raises(Ended, match="before its outputs are there"):
+        candidate_of(Process(late=True)).run(VALUES)
