@@ -30,6 +30,8 @@ PROBE_BYTES = 4096
 PROBES = 4
 """In each batch, however many outputs a call has: every probe takes its time."""
 PRACTICE_RUNS = 20
+PAUSE_S = 1e-3
+"""The time that the process stands still before a batch, unless writing its inputs takes longer."""
 
 
 class Candidate:
@@ -105,8 +107,7 @@ class Candidate:
             self.memory, handle = self.gpu.allocate(size)
             self._allocated.append(self.memory)
         self._spans = [
-            [span_of(view(self.memory, leaf, number * self.set_bytes)) for leaf in self.leaves]
-            for number in range(sets)
+            span_of(view(self.memory, leaf, number * self.set_bytes)) for number in range(sets) for leaf in self.leaves
         ]
         self.fill([example])
         self.process.ask(
@@ -124,17 +125,23 @@ class Candidate:
 
     def fill(self, values: Sequence[Sequence[object]]) -> None:
         """Write the first sets of inputs."""
-        import torch
+        self._write(self._spans_of(values))
 
-        sources: list[torch.Tensor] = []
+    def _spans_of(self, values: Sequence[Sequence[object]]) -> "list[torch.Tensor]":
+        spans: list[torch.Tensor] = []
         for inputs in values:
             node, tensors = describe(tuple(inputs), "the inputs")
             leaves, _ = place(tensors)
             if node != self.node or leaves != self.leaves:
                 raise BadRequest("the spec's inputs differ from seed to seed in more than the values of their tensors")
-            sources += map(span_of, tensors)
-        if sources:
-            torch._foreach_copy_([span for spans in self._spans[: len(values)] for span in spans], sources)
+            spans += map(span_of, tensors)
+        return spans
+
+    def _write(self, spans: "list[torch.Tensor]") -> None:
+        import torch
+
+        if spans:
+            torch._foreach_copy_(self._spans[: len(spans)], spans)
         self.device.synchronize()
 
     # calls
@@ -176,16 +183,20 @@ class Candidate:
     def run(self, values: Sequence[Sequence[object]]) -> float:
         """Run a batch on these inputs; return the microseconds from letting the process go to having its outputs.
 
-        The process answers once before it stands still and is given them: else it wakes up later, the longer it stood.
-        On a GPU samples of the outputs are read before the clock stops, so that a reply that comes too early is found.
+        The process answers once, stands still, and is given them: each time for as long, as it wakes up later, the
+        longer it stood. On a GPU samples of the outputs are read before the clock stops, so that a reply that comes too
+        early is found.
         """
         import torch
 
-        process, batch = self.process, len(values)
+        process, batch, spans = self.process, len(values), self._spans_of(values)
         process.ask("wake")
-        self.fill(values)
+        stood_s = time.perf_counter()
+        self._write(spans)
         self.flush()
         self.device.synchronize()
+        while time.perf_counter() < stood_s + PAUSE_S:
+            pass
         process.tell("run", batch=batch)
         started_s = time.perf_counter()
         process.thaw()
