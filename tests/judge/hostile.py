@@ -4,6 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import product
 
+from tests.judge.candidates import REACHES_OUT, text_of
+
 HEAD = """
 import ctypes, json, os, signal, struct, sys, threading, time
 import torch
@@ -168,6 +170,8 @@ def hostile(on_gpu: bool) -> dict[str, Hostile]:
         found[f"returns: {name}"] = Hostile(
             "returns", (*lost, "refused", "timeout"), f"{HEAD.replace('BODY', 'pass')}{body}"
         )
+    reaching = REACHES_OUT.partition("def candidate")[0] + "candidate = torch.zeros_like"
+    found["reaches out"] = Hostile("reaches", ("wrong",), text_of(reaching))
     for name, (status, text) in TEXTS.items():
         found[f"text: {name}"] = Hostile("text", (status,), text)
     return found
