@@ -56,6 +56,8 @@ def test_an_honest_candidate_passes(judge: Judge, tmp_path: Path) -> None:
     assert found.cases[0].compared > 20
     assert found.ratio is not None
     assert found.attested_ratio is not None
+    assert list(found.phases_s) == ["process", "loading", "cases", "ending"]
+    assert list(found.cases[0].phases_s) == ["checking", "warming up", "inside", "outside"]
     assert msgspec.json.decode(found.to_json(), type=Judgement) == found
 
 
