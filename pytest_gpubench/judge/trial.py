@@ -40,9 +40,8 @@ __tracebackhide__ = True
 ARMS = ("reference", "candidate")
 CHECKS = 3
 """Calls on new inputs that are compared before anything is timed."""
-BATCH_US = 4000.0
-"""The time that the larger batch takes, where so many calls can be made."""
-LEAST_CALLS = 3
+BATCH_US, LEAST_CALLS = 4000.0, 3
+"""The time that the larger batch takes, and its calls at least, where there is room for their inputs."""
 LOOKS = (8, 16, 32, 64, 128, 192)
 """After how many quads to look."""
 ATTESTED_BUDGETS = 3
@@ -146,7 +145,7 @@ class Trial:
 
     def _sets_for(self, example: tuple[Any, ...], call_us: float) -> int:
         _, size = place(describe(example, "the inputs")[1])
-        room = max(LEAST_CALLS, self.candidate.process.memory_bytes // (INPUT_SHARE * max(size, 1)))
+        room = max(2, self.candidate.process.memory_bytes // (INPUT_SHARE * max(size, 1)))
         return min(self._calls_in(call_us), MOST_SETS, room)
 
     def _calls_in(self, call_us: float) -> int:
@@ -234,9 +233,7 @@ class Trial:
 
     def _time_outside(self, sets: int) -> None:
         """Time batches of both arms in turn by the referee's clock."""
-        room = max(
-            LEAST_CALLS, self.candidate.process.memory_bytes // (OUTPUT_COPIES * max(self.candidate.output_bytes, 1))
-        )
+        room = max(2, self.candidate.process.memory_bytes // (OUTPUT_COPIES * max(self.candidate.output_bytes, 1)))
         self.large = min(sets, room, self._calls_in(self.found["claimed_us"].median_us))
         self._make_batches()
         self.batches: dict[str, dict[int, list[float]]] = {arm: {1: [], self.large: []} for arm in ARMS}
