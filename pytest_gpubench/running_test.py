@@ -323,10 +323,10 @@ def trace(test: CurrentTest, request: Request[T]) -> None:
 def hold_against_past(
     test: CurrentTest, request: Request[T], obtain: Callable[[], list[Measurement]], say: Say = lambda text: None
 ) -> Compared:
-    """Measure, and compare with a saved run; measure a second time what is no PASS, in a fresh process what is a FAIL.
+    """Measure, and compare with a saved run; measure again what is no PASS, in a fresh process what is a FAIL.
 
-    Each comparison spends half of alpha, and the second one stands: noise has to mislead both. The test's own limits
-    spend their alpha the first time, and are not judged again. Examples of @given are drawn anew, and not compared.
+    Each comparison spends half of alpha, and the last one stands: noise has to mislead two. The test's own limits spend
+    their alpha the first time, and are not judged again. Examples of @given are drawn anew, and not compared.
     """
     measured = obtain()
     past = None if request.settings.disable else saved_run(test, request, measured)
@@ -340,13 +340,14 @@ def hold_against_past(
     try:
         remeasured = _in_fresh_process(test, request, held, measured, say)
         again = _held(test, request, past, as_judged_before(measured, remeasured or obtain()))
+        if held.outcome is not Outcome.FAIL and (remeasured := _in_fresh_process(test, request, again, measured, say)):
+            again = _held(test, request, past, as_judged_before(measured, remeasured))
     except Exception:
         test.measurements += held.measurements  # nothing that was measured is lost
         raise
     if held.outcome is Outcome.FAIL and again.outcome is not Outcome.FAIL:
-        sentences = [each.sentence for item in held.measurements for each in item.verdicts if each.is_of_past]
-        second = "second time, in a fresh process" if remeasured else "second time"
-        test.warn(f"measured a {second}, as the first time it came out otherwise: {sentences[0]}")
+        where, first = ", in a fresh process" if remeasured else "", held.verdicts[0].sentence
+        test.warn(f"measured a second time{where}, as the first time it came out otherwise: {first}")
     test.warn(*again.notes)
     return confirmed(again) if remeasured else again
 
@@ -355,8 +356,7 @@ def _in_fresh_process(
     test: CurrentTest, request: Request[T], held: Compared, measured: Sequence[Measurement], say: Say
 ) -> list[Measurement]:
     """Return what a fresh process measures for a FAIL; empty where there is no need for one, or none could."""
-    is_enforced_fail = held.outcome is Outcome.FAIL and is_enforced(request.settings, request.device)
-    if not is_enforced_fail or test.fresh is None:
+    if held.outcome is not Outcome.FAIL or test.fresh is None or not is_enforced(request.settings, request.device):
         return []
     say("measuring a FAIL again in a fresh process")
     found = same_measurements(test.fresh(), test.keys.read_after(test.measurements, measured))

@@ -138,7 +138,7 @@ def taken_at(us: float, *verdicts: Verdict) -> Measurement:
 
 
 def confirmed_by(
-    fresh: TestRecord | str | None, first_us: float = 11.0, settings: Settings = WALL
+    fresh: TestRecord | str | None, first_us: float = 11.0, settings: Settings = WALL, second_us: float = 0.0
 ) -> tuple[Measurement, list[str], int]:
     """Return what is kept of a test, its warnings, and how often this process measured it."""
     past = held_against([10.0] * 40, "0.05")
@@ -146,7 +146,7 @@ def confirmed_by(
     old = tuple(msgspec.structs.replace(each, timing=taken_at(10.0).timing) for each in past.found.measurements)
     test = running(Limits(), replace(past, found=replace(past.found, measurements=old)), settings)
     test.fresh = None if fresh is None else lambda: fresh
-    here = itertools.repeat(taken_at(first_us))
+    here = itertools.chain([taken_at(first_us)], itertools.repeat(taken_at(second_us or first_us)))
     numbers: list[int] = []
 
     def obtain() -> list[Measurement]:
@@ -174,6 +174,14 @@ def test_a_fail_of_one_process_alone_is_none() -> None:
     assert (item.timing.median_us, here) == (10.0, 1)
     (warning,) = warnings
     assert warning.startswith("measured a second time, in a fresh process, as the first time it came out otherwise: a ")
+
+
+@pytest.mark.parametrize(("fresh_us", "outcome"), [(12.0, FAIL), (10.0, PASS), (10.5, INCONCLUSIVE)])
+def test_a_fail_of_the_second_measurement_is_confirmed_too(fresh_us: float, outcome: Outcome) -> None:
+    """One process that is slow may come to INCONCLUSIVE first."""
+    item, warnings, here = confirmed_by(record_of(taken_at(fresh_us)), first_us=10.5, second_us=11.0)
+    assert (item.verdicts[0].outcome, item.timing.median_us, here, warnings) == (outcome, fresh_us, 2, [])
+    assert item.verdicts[0].sentence.endswith("; confirmed in a fresh process") == (outcome is FAIL)
 
 
 @pytest.mark.parametrize(

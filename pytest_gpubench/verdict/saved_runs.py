@@ -115,9 +115,14 @@ class Compared:
     notes: tuple[str, ...] = ()
 
     @property
+    def verdicts(self) -> list[Verdict]:
+        """The verdicts on the change since the saved run."""
+        return [verdict for item in self.measurements for verdict in item.verdicts if verdict.is_of_past]
+
+    @property
     def outcome(self) -> Outcome:
         """The worst of the verdicts; PASS where there is none."""
-        outcomes = {verdict.outcome for item in self.measurements for verdict in item.verdicts if verdict.is_of_past}
+        outcomes = {verdict.outcome for verdict in self.verdicts}
         return next((each for each in (Outcome.FAIL, Outcome.INCONCLUSIVE) if each in outcomes), Outcome.PASS)
 
 
