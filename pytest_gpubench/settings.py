@@ -284,8 +284,6 @@ GROUPS = {
 }
 """The groups of settings, by their first."""
 MARKER_SETTINGS = tuple(name for name, row in ROWS.items() if row.in_marker)
-RENAMED = {"max_time": "budget_s", "given_budget": "given_budget_s"}
-"""The names that settings had before."""
 STRICT = {
     "inconclusive": "fail",
     "missing_baseline": "fail",

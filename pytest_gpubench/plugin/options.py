@@ -2,7 +2,6 @@
 
 import argparse
 import os
-from collections.abc import Mapping
 from typing import Any, cast
 
 import pytest
@@ -11,7 +10,6 @@ from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.parsers import switch
 from pytest_gpubench.settings import (
     GROUPS,
-    RENAMED,
     ROWS,
     CallSettings,
     Resolver,
@@ -39,13 +37,10 @@ def add_options(parser: pytest.Parser) -> None:
         help = f"{row.help} [{default}]" if (default := _default_text(row)) else row.help
         group.addoption(flag_name(name), dest=ini_name(name), default=None, help=help, **spelling)
         parser.addini(ini_name(name), f"as {flag_name(name)}", default=None)
-    for name in RENAMED:
-        group.addoption(flag_name(name), dest=ini_name(name), default=None, help=argparse.SUPPRESS)
 
 
 def resolve(config: pytest.Config, flags: argparse.Namespace | None = None) -> Resolver:
     """Read flags, environment and ini; raise BadRequest naming the spelling that is wrong."""
-    _refuse_renamed(config)
     options = flags or config.option
     places = (
         (flag_name, {name: getattr(options, ini_name(name), None) for name in ROWS}),
@@ -72,27 +67,11 @@ def _in_file(config: pytest.Config, name: str) -> str | None:
     try:
         return cast("str | None", config.getini(name))
     except (TypeError, pytest.UsageError):
-        value = getattr(_file_content(config)[name], "value", None)
+        keys = config._inicfg if hasattr(config, "_inicfg") else config.inicfg  # which pytest 9.1 deprecates
+        value = getattr(keys[name], "value", None)
     if isinstance(value, bool):
         return str(value).lower()
     return ",".join(map(str, value)) if isinstance(value, list) else str(value)
-
-
-def _file_content(config: pytest.Config) -> Mapping[str, object]:
-    """Return the keys of the ini file; the attribute that has them in pytest 8 and 9.0 is deprecated since."""
-    return config._inicfg if hasattr(config, "_inicfg") else config.inicfg
-
-
-def _refuse_renamed(config: pytest.Config) -> None:
-    """Raise BadRequest for the old name of a setting, with the new one."""
-    in_file = _file_content(config)
-    for old, new in RENAMED.items():
-        if getattr(config.option, ini_name(old), None) is not None:
-            raise BadRequest(f"{flag_name(old)} is now {flag_name(new)}")
-        if environment_name(old) in os.environ:
-            raise BadRequest(f"{environment_name(old)} is now {environment_name(new)}")
-        if ini_name(old) in in_file:
-            raise BadRequest(f"ini key {ini_name(old)} is now {ini_name(new)}")
 
 
 def usage_error(error: Exception) -> pytest.UsageError:

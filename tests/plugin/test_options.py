@@ -253,18 +253,6 @@ def test_a_bad_environment_or_ini_names_its_spelling(monkeypatch: pytest.MonkeyP
         resolved()
 
 
-def test_the_old_name_of_a_setting_is_answered_with_the_new(
-    monkeypatch: pytest.MonkeyPatch, bench_run: BenchRun
-) -> None:
-    with pytest.raises(BadRequest, match=r"^--gpu-bench-max-time is now --gpu-bench-budget-s$"):
-        resolved(["--gpu-bench-max-time=3"])
-    result = bench_run("def test_never(): pass", "-ogpu_bench_given_budget=3")
-    result.stderr.fnmatch_lines(["ERROR: ini key gpu_bench_given_budget is now gpu_bench_given_budget_s"])
-    monkeypatch.setenv("GPU_BENCH_MAX_TIME", "3")
-    with pytest.raises(BadRequest, match=r"^GPU_BENCH_MAX_TIME is now GPU_BENCH_BUDGET_S$"):
-        resolved()
-
-
 @pytest.mark.parametrize("name", MARKER_SETTINGS)
 def test_an_explicit_option_overrules_a_marker(name: str) -> None:
     _, value = OTHER_VALUES[name]
