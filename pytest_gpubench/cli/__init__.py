@@ -24,7 +24,6 @@ MODULES = {
     "prune": "prune",
     "judge": "judge",
     "doctor": "doctor",
-    "options": "options",
     "docs": "docs",
 }
 OF_FILES = ("list", "show", "compare", "merge", "history", "export", "prune")

@@ -7,6 +7,7 @@ from pytest_gpubench.cli.arguments import Commands, add_parser, add_storage
 from pytest_gpubench.cli.output import complain, table, write
 from pytest_gpubench.cli.saved import commit_text, list_stored, nothing_saved, read_each
 from pytest_gpubench.report.layout import Column
+from pytest_gpubench.report.rows import verdicts_of
 from pytest_gpubench.results.model import Outcome, SavedRun
 from pytest_gpubench.results.provenance import minute_text
 from pytest_gpubench.results.sessions import count_sessions
@@ -46,5 +47,5 @@ def _devices(run: SavedRun) -> str:
 
 def _outcomes(run: SavedRun) -> str:
     """Return how many verdicts of each outcome a run has."""
-    found = Counter(each.outcome for record in run.records for item in record.measurements for each in item.verdicts)
+    found = Counter(each.outcome for each in verdicts_of(run.records))
     return ", ".join(f"{found[outcome]} {outcome.value}" for outcome in Outcome if found[outcome])

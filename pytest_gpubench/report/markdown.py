@@ -15,7 +15,7 @@ from pytest_gpubench.report.cells import (
     variant_text,
 )
 from pytest_gpubench.report.markdown_text import code, one_line, table_head, table_row, text
-from pytest_gpubench.report.rows import Row, fold, reference_label, split
+from pytest_gpubench.report.rows import Row, reference_label, rows_of
 from pytest_gpubench.results.baseline import torch_version
 from pytest_gpubench.results.kernels import breakdown, longest
 from pytest_gpubench.results.model import DeviceFacts, Outcome, PastChange, SavedRun, TestRecord, Timing, Verdict
@@ -181,14 +181,6 @@ def headline(records: Sequence[TestRecord], standings: Mapping[str, str]) -> str
 def model_text(device: DeviceFacts) -> str:
     """Return the name of a device."""
     return ("the CPU, " if device.type == "cpu" else "") + text(device.name, LONGEST_FACT)
-
-
-def rows_of(record: TestRecord) -> list[Row]:
-    """Return the rows of a test: the worst of a function measured very often, and the references that were judged."""
-    alone, candidates = split(record)
-    references = [Row(record, item) for item in record.measurements if item.role == "reference" and item.verdicts]
-    rows = [*fold(alone), *fold(candidates), *references]
-    return [row for row in rows if row.shown or row.measurement.verdicts]
 
 
 # the parts

@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from pytest_gpubench.results.model import Measurement, Outcome, Speedup, TestRecord, Timing
+from pytest_gpubench.results.model import Measurement, Outcome, Speedup, TestRecord, Timing, Verdict
 
 MOST_ROWS_PER_FUNCTION = 8
 """Measurements of one function in one test that are shown without --gpu-bench-verbose; the worst is."""
@@ -107,6 +107,19 @@ def choose_rows(record: TestRecord, everything: bool) -> list[Row]:
     if everything:
         return [row for row in all_rows(record) if row.shown]
     return [row for half in split(record) for row in fold(row for row in half if row.shown)]
+
+
+def rows_of(record: TestRecord) -> list[Row]:
+    """Return the rows of a test: the worst of a function measured very often, and the references that were judged."""
+    alone, candidates = split(record)
+    references = [Row(record, item) for item in record.measurements if item.role == "reference" and item.verdicts]
+    rows = [*fold(alone), *fold(candidates), *references]
+    return [row for row in rows if row.shown or row.measurement.verdicts]
+
+
+def verdicts_of(records: Iterable[TestRecord]) -> list[Verdict]:
+    """Return the verdicts on tests; the examples of a search count as one."""
+    return [verdict for record in records for row in rows_of(record) for verdict in row.measurement.verdicts]
 
 
 def all_rows(record: TestRecord) -> list[Row]:

@@ -7,7 +7,7 @@ from pytest_gpubench import __version__
 from pytest_gpubench.report.cells import change_word, past_verdict
 from pytest_gpubench.report.crossover import crossover_lines
 from pytest_gpubench.report.remedies import MOST_NAMED, remedy_lines
-from pytest_gpubench.report.rows import Row, fold, split
+from pytest_gpubench.report.rows import Row, verdicts_of
 from pytest_gpubench.report.section import report_section as report_section
 from pytest_gpubench.results.model import DeviceFacts, Outcome, TestRecord, Timing
 from pytest_gpubench.settings import Settings
@@ -68,13 +68,7 @@ def summary_lines(records: Sequence[TestRecord], settings: Settings) -> list[str
     lines += [f"gpu_bench: warning: {text}" for text in dict.fromkeys([*warnings, *remedy_lines(records)])]
     lines += compared_lines(records)
     lines += [f"gpu_bench: {line}" for line in crossover_lines(records, settings.verbose, settings.group_by)]
-    outcomes = Counter(
-        (verdict.outcome, verdict.enforced)
-        for record in records
-        for half in split(record)
-        for row in fold(half)
-        for verdict in row.measurement.verdicts
-    )
+    outcomes = Counter((verdict.outcome, verdict.enforced) for verdict in verdicts_of(records))
     if outcomes:
         on_cpu = all(record.device.type == "cpu" for record in records)
         lines.append(f"gpu_bench: limits: {_outcome_words(outcomes, settings, on_cpu)}")
