@@ -46,8 +46,8 @@ class Snapshot:
 
 def snapshot(args: Sequence[object], kwargs: Mapping[str, object] | None = None) -> Snapshot:
     """Remember the state of every tensor among the arguments: a few numbers each, for which every byte is read."""
-    kwargs = kwargs or {}
-    return Snapshot(args, kwargs, _states_of(args, kwargs), _differentiable(args, kwargs))
+    leaves = inputs_of(args, kwargs)
+    return Snapshot(args, kwargs or {}, _states_of(leaves), _differentiable(leaves))
 
 
 def changed(before: Snapshot) -> list[str]:
@@ -58,19 +58,20 @@ def changed(before: Snapshot) -> list[str]:
     kernel is noticed, a write of the same values is not. A change of one element is always noticed, one of several
     except for one chance in 2**32 or less.
     """
-    after = _states_of(before.args, before.kwargs)
+    leaves = inputs_of(before.args, before.kwargs)
+    after = _states_of(leaves)
     names = [*before.states, *(name for name in after if name not in before.states)]
     found = [name for name in names if before.states.get(name) != after.get(name)]
-    turned = set(before.differentiable) ^ set(_differentiable(before.args, before.kwargs))
+    turned = set(before.differentiable) ^ set(_differentiable(leaves))
     return found + [name for name in sorted(turned) if name not in found]
 
 
-def _states_of(args: Sequence[object], kwargs: Mapping[str, object]) -> dict[str, TensorState]:
-    return {name: _state_of(tensor) for name, tensor in tensors_of(inputs_of(args, kwargs))}
+def _states_of(leaves: Sequence[tuple[str, object]]) -> dict[str, TensorState]:
+    return {name: _state_of(tensor) for name, tensor in tensors_of(leaves)}
 
 
-def _differentiable(args: Sequence[object], kwargs: Mapping[str, object]) -> list[str]:
-    return [name for name, leaf in inputs_of(args, kwargs) if getattr(leaf, "requires_grad", False) is True]
+def _differentiable(leaves: Sequence[tuple[str, object]]) -> list[str]:
+    return [name for name, leaf in leaves if getattr(leaf, "requires_grad", False) is True]
 
 
 def _state_of(tensor: "torch.Tensor") -> TensorState:
