@@ -195,8 +195,7 @@ class Candidate:
         self._write(spans)
         self.flush()
         self.device.synchronize()
-        while time.perf_counter() < stood_s + PAUSE_S:
-            pass
+        time.sleep(max(0.0, stood_s + PAUSE_S - time.perf_counter()))
         process.tell("run", batch=batch)
         started_s = time.perf_counter()
         process.thaw()

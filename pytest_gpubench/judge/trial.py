@@ -10,7 +10,7 @@ from typing import Any
 
 from pytest_gpubench.bench.integrity import FLOOR_SHARE
 from pytest_gpubench.correctness import moved_bytes
-from pytest_gpubench.judge.candidate import Candidate
+from pytest_gpubench.judge.candidate import PAUSE_S, Candidate
 from pytest_gpubench.judge.conclusion import (
     is_believable,
     judge_speedup,
@@ -290,6 +290,7 @@ class Trial:
         if name == "reference":
             self.candidate.flush()
             self.device.synchronize()
+            time.sleep(PAUSE_S)
             started_s = time.perf_counter()
             self.reference.runner.run(batch)
             return 1e6 * (time.perf_counter() - started_s)
