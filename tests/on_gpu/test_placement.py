@@ -58,7 +58,7 @@ def _column_sums(x, sums, columns, BLOCK: tl.constexpr):  # type: ignore[no-unty
 
 
 def test_contended_atomics_by_placement(gpu_bench: GpuBench) -> None:
-    """The table of the run shows what each placement takes; no two differ by a half."""
+    """The table of the run shows what each placement takes; none takes twice as long as another."""
     x = torch.rand(4096, 4096, device=gpu_bench.device, dtype=torch.bfloat16)
     held: list[torch.Tensor] = []
 
@@ -71,4 +71,4 @@ def test_contended_atomics_by_placement(gpu_bench: GpuBench) -> None:
     for number in range(5):
         medians_us.append(gpu_bench.measure(column_sums, (x,), label=f"placement {number}").median_us)
         held += [torch.empty(4096, device=x.device) for _ in range(7)]
-    assert max(medians_us) < 1.5 * min(medians_us), medians_us
+    assert max(medians_us) < 2 * min(medians_us), medians_us
