@@ -10,6 +10,8 @@ import _pytest.pytester
 import pytest
 from hypothesis import settings
 
+from tests import fork_server
+
 pytest_plugins = ["pytester"]
 
 EXAMPLES = 100 if "CI" in os.environ else 25
@@ -56,6 +58,12 @@ class Snapshot(_pytest.pytester.SysModulesSnapshot):
 @pytest.fixture(autouse=True)
 def imported_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_pytest.pytester, "SysModulesSnapshot", Snapshot)
+
+
+@pytest.fixture
+def forked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fork Python's processes, xdist workers too, from one in which torch and our plugin are imported."""
+    monkeypatch.setattr("subprocess.Popen", fork_server.PopenWithTorch)
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pytest_gpubench.results.model import TestRecord, Turn, decode
-from tests.plugin.fork_server import Forked, server
+from tests import fork_server
 
 HERE = Path(__file__).parent
 
@@ -72,7 +72,7 @@ class Host:
         """Write the tests."""
         (self.folder / "test_it.py").write_text(HEAD + source)
 
-    def start(self, *arguments: str, **variables: str) -> "Forked | subprocess.Popen[str]":
+    def start(self, *arguments: str, **variables: str) -> "subprocess.Popen[str]":
         """Start a run of its own."""
         plugins = ["fake_gpus", "no:cacheprovider"]
         plugins += ["no:benchmark"] if self.real else ["pytest_gpubench.plugin.hooks"]
@@ -80,14 +80,13 @@ class Host:
             plugins.append("xdist.plugin")
         fixed = [*(f"-p{name}" for name in plugins), "--assert=plain", "--tb=short", "-rs"]
         ours = ["--gpu-bench-startup=lazy", "--gpu-bench-reps=20", f"--gpu-bench-lock-folder={self.folder / 'locks'}"]
-        options = [*fixed, *ours, "--gpu-bench-columns=median", *arguments]
+        command = [sys.executable, "-m", "pytest", *fixed, *ours, "--gpu-bench-columns=median", *arguments]
         foreign = ("PYTEST_", "GPU_BENCH_", "CUDA_", "FAKE_")
         environment = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
         if not self.real:
             environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # workers look for them too
-            return Forked(server(), options, self.folder, environment | variables)
-        command, pipe = [sys.executable, "-m", "pytest", *options], subprocess.PIPE
-        return subprocess.Popen(
+        start, pipe = subprocess.Popen if self.real else fork_server.Popen, subprocess.PIPE
+        return start(
             command, cwd=self.folder, env=environment | variables, stdout=pipe, stderr=subprocess.STDOUT, text=True
         )
 
@@ -95,7 +94,7 @@ class Host:
         """Run to the end; return the exit code and what was printed."""
         process = self.start(*arguments, **variables)
         output, _ = process.communicate(timeout=120)
-        return process.wait(), output
+        return process.returncode, output
 
     def records(self) -> list[TestRecord]:
         """Return what all runs have measured so far."""

@@ -139,6 +139,7 @@ def test_a_change_that_is_only_shown_needs_no_run(bench_run: BenchRun) -> None:
     result.stderr.fnmatch_lines(["ERROR: --gpu-bench-compare=main: there is no saved run*=warn goes on without)"])
 
 
+@pytest.mark.usefixtures("forked")
 @pytest.mark.parametrize("workers", [(), ("-n1",)])
 def test_a_run_that_the_ini_file_names_fails_the_tests_it_limits(
     bench_run: BenchRun, pytester: pytest.Pytester, workers: tuple[str, ...]
@@ -195,6 +196,7 @@ def test_a_baseline_that_guards_nothing_any_more_is_called_stale(
     result.stdout.fnmatch_lines(["gpu_bench: warning: *baseline stale: candidate is faster than the baseline*"])
 
 
+@pytest.mark.usefixtures("forked")
 @pytest.mark.usefixtures("save")
 def test_workers_are_given_what_to_compare_with(bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FACTOR", "1.05")

@@ -884,6 +884,7 @@ def test_the_report_of_a_broken_limit_shows_both_arms(bench_run: BenchRun) -> No
     assert not re.search(r"(fixture|verdict|rounds|comparison)\.py", result.stdout.str())
 
 
+@pytest.mark.usefixtures("forked")
 @pytest.mark.parametrize("arguments", [(), ("-n1",)])
 def test_speedups_reach_junit_and_the_controller(
     pytester: pytest.Pytester, bench_run: BenchRun, arguments: tuple[str, ...]

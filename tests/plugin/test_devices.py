@@ -162,6 +162,7 @@ def test_a_test_without_a_baseline_is_named_where_that_is_not_enforced(bench_run
     asked.assert_outcomes(failed=1)
 
 
+@pytest.mark.usefixtures("forked")
 @pytest.mark.parametrize(
     ("options", "words"),
     [

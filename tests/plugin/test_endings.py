@@ -106,6 +106,7 @@ def test_every_row_is_run() -> None:
     assert [row[0] for row in ROWS] == list(CASES)
 
 
+@pytest.mark.usefixtures("forked")
 @pytest.mark.parametrize("strict", [False, True], ids=["", "strict"])
 @pytest.mark.parametrize(
     ("row", "case"),

@@ -247,6 +247,7 @@ def test_two_comparisons_in_one_example(bench_run: BenchRun) -> None:
     assert not any(word in result.stdout.str() for word in TROUBLE)
 
 
+@pytest.mark.usefixtures("forked")
 def test_workers(bench_run: BenchRun) -> None:
     result = bench_run(LOSES, "-n1")
     result.assert_outcomes(failed=1)

@@ -75,6 +75,7 @@ FAILING = [
 ]
 
 
+@pytest.mark.usefixtures("forked")
 def test_nothing_is_held_after_a_test(pytester: pytest.Pytester) -> None:
     """In a process of its own: what runs pytest within a test keeps all that its hooks are given."""
     bodies = [

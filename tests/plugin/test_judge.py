@@ -35,6 +35,7 @@ def test_unknown(gpu_bench, tmp_path):
 """
 
 
+@pytest.mark.usefixtures("forked")
 def test_limits_of_the_mark_apply(bench_run: BenchRun) -> None:
     """A limit that is kept passes; broken and not to be judged fail at the user's line."""
     result = bench_run(SOURCE, "--gpu-bench-device=cpu", timer="wall")

@@ -16,6 +16,7 @@ def test_it(case):
 """
 
 
+@pytest.mark.usefixtures("forked")
 @pytest.mark.parametrize("arguments", [(), ("there/test_other.py", "."), ("-n1",)], ids=["", "paths", "xdist"])
 def test_only_listed_tests_are_run(
     bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]

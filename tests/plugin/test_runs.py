@@ -66,6 +66,7 @@ def test_collecting_only_measures_and_starts_nothing(bench_run: BenchRun, argume
     assert "gpu_bench:" not in result.stdout.str()
 
 
+@pytest.mark.usefixtures("forked")
 def test_workers_send_their_results_to_the_controller(bench_run: BenchRun) -> None:
     result = bench_run(THREE, "-n1", "--gpu-bench-columns=median")
     result.assert_outcomes(passed=2, failed=1)
@@ -157,6 +158,7 @@ pytest.main(sys.argv[1:])
 """
 
 
+@pytest.mark.usefixtures("forked")
 def test_a_terminal_is_told_what_takes_long_though_output_is_captured(pytester: pytest.Pytester) -> None:
     """On a terminal of its own, as a user has it; what is no terminal is told nothing."""
     pytester.makepyfile(test_slow=SLEEPER)  # a short name leaves room on the line

@@ -17,6 +17,7 @@ def notes(pytester: pytest.Pytester) -> Path:
     return pytester.path / ".pytest_cache" / "d" / FOLDER
 
 
+@pytest.mark.usefixtures("forked")
 def test_a_process_that_ends_well_in_the_midst_of_a_test(pytester: pytest.Pytester, notes: Path) -> None:
     """Called from C, nothing can refuse it."""
     path = pytester.makepyfile("""

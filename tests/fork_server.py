@@ -1,0 +1,220 @@
+"""`subprocess.Popen` that forks Python's processes from one in which pytest, our plugin and torch are imported.
+
+A new interpreter takes a second for pytest and our plugin, and three more for torch; a stub of torch takes none. A
+forked run of pytest has a server of its own: its xdist workers are its descendants, and share none of its state.
+"""
+
+import atexit
+import fcntl
+import functools
+import gc
+import importlib.util
+import inspect
+import json
+import os
+import runpy
+import select
+import socket
+import subprocess
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+PRELOADED = (
+    "_pytest.config",
+    "execnet.gateway_base",
+    "execnet.gateway_bootstrap",
+    "pytest",
+    "pytest_gpubench.fixture",
+    "pytest_gpubench.plugin.hooks",
+    "pytest_gpubench.report.table",
+    "rich.console",
+)
+RealPopen = subprocess.Popen
+HIGH = 200
+"""Descriptors are moved so high before they become those that a process expects."""
+
+
+class ForkingPopen(subprocess.Popen[Any]):
+    """Have a server fork what is an interpreter of ours, with -c or -m."""
+
+    connect: Callable[[], socket.socket]
+    _status: int | None = None
+
+    def _execute_child(self, args: Any, *others: Any) -> None:
+        start = super()._execute_child  # type: ignore[misc]
+        if not isinstance(args, Sequence) or args[0] != sys.executable:
+            start(args, *others)
+            return
+        given = inspect.signature(start).bind(args, *others).arguments
+        standard = [given["p2cread"], given["c2pwrite"], given["errwrite"]]
+        files = [number if each == -1 else each for number, each in enumerate(standard)] + list(given["pass_fds"])
+        self._status, told = os.pipe()
+        request = {
+            "arguments": [str(each) for each in args[1:]],
+            "cwd": str(given["cwd"] or Path.cwd()),
+            "env": dict(os.environ if given["env"] is None else given["env"]),
+            "numbers": [0, 1, 2, *given["pass_fds"]],
+            "own_session": bool(given["start_new_session"]),
+        }
+        socket.send_fds(type(self).connect(), [json.dumps(request).encode()], [told, *files])
+        os.close(told)
+        self.pid = int.from_bytes(os.read(self._status, 8), "little")
+        self._child_created = True
+        pipes = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
+        self._close_pipe_fds(*(given[name] for name in pipes))  # type: ignore[attr-defined]
+
+    def _try_wait(self, wait_flags: int) -> tuple[int, int]:
+        if self._status is None:
+            return super()._try_wait(wait_flags)  # type: ignore[misc,no-any-return]
+        if wait_flags and not select.select([self._status], [], [], 0)[0]:
+            return 0, 0
+        ended = int.from_bytes(os.read(self._status, 8), "little")
+        os.close(self._status)
+        return self.pid, ended
+
+    def _internal_poll(self, *others: Any, **more: Any) -> int | None:
+        if self._status is None:
+            return super()._internal_poll(*others, **more)  # type: ignore[misc,no-any-return]
+        if self.returncode is None:
+            pid, status = self._try_wait(os.WNOHANG)
+            if pid:
+                self._handle_exitstatus(status)  # type: ignore[attr-defined]
+        return self.returncode
+
+
+def forking(connect: Callable[[], socket.socket]) -> type[ForkingPopen]:
+    """Return a class in the place of `subprocess.Popen` whose processes this server forks."""
+    return type("Popen", (ForkingPopen,), {"connect": staticmethod(connect)})
+
+
+@functools.cache
+def server(torch: str) -> socket.socket:
+    """Return the connection to a server of this process, with "stub" or "real" torch; closed, it ends."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    command = [sys.executable, "-m", __name__, torch, str(theirs.fileno())]
+    root = Path(__file__).parents[1]
+    with theirs:
+        process = RealPopen(command, cwd=root, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()])
+    atexit.register(process.wait)
+    atexit.register(ours.close)  # first
+    return ours
+
+
+Popen = forking(functools.partial(server, "stub"))
+PopenWithTorch = forking(functools.partial(server, "real"))
+
+
+# the server
+
+
+def serve(link: socket.socket) -> Callable[[], object]:
+    """Fork a process for each request and tell when it ends; in the process, return what it does."""
+    running: dict[int, tuple[int, int]] = {}
+    while True:
+        ready, _, _ = select.select([link.fileno(), *running], [], [])
+        for ended in running.keys() & set(ready):
+            pid, told = running.pop(ended)
+            os.write(told, os.waitpid(pid, 0)[1].to_bytes(8, "little"))
+            os.close(ended)
+            os.close(told)
+        if link.fileno() not in ready:
+            continue
+        message, received, _, _ = socket.recv_fds(link, 2**20, 30)
+        if not message:
+            os._exit(0)
+        told, *files = received
+        pid = os.fork()
+        if not pid:
+            link.close()
+            return functools.partial(become, files, **json.loads(message))
+        for each in files:
+            os.close(each)
+        os.write(told, pid.to_bytes(8, "little"))
+        running[os.pidfd_open(pid)] = (pid, told)
+
+
+def become(
+    files: Sequence[int],
+    arguments: list[str],
+    cwd: str,
+    env: dict[str, str],
+    numbers: Sequence[int],
+    own_session: bool,
+) -> None:
+    """Be the process that was asked for, with these files and no others."""
+    moved = [fcntl.fcntl(each, fcntl.F_DUPFD, HIGH) for each in files]
+    os.closerange(3, HIGH)
+    for each, number in zip(moved, numbers, strict=True):
+        os.dup2(each, number)
+        os.close(each)
+    if own_session:
+        os.setsid()
+    os.chdir(cwd)
+    os.environ.clear()
+    os.environ.update(env)
+    sys.path[0:1] = [cwd, *filter(None, env.get("PYTHONPATH", "").split(os.pathsep))]
+    interpret([each for each in arguments if each not in ("-u", "-B")])
+
+
+def interpret(arguments: list[str]) -> None:
+    """Do what `python -c CODE ...`, `python -m MODULE ...` or `python -mMODULE ...` does."""
+    what, rest = arguments[0][2:] or arguments[1], arguments[1 if arguments[0][2:] else 2 :]
+    sys.argv[:] = [arguments[0][:2], *rest]
+    if arguments[0] == "-c":
+        exec(what, {"__name__": "__main__"})
+    else:
+        ours = fork_server()
+        subprocess.Popen = forking(lambda: ours)  # type: ignore[misc,assignment]
+        runpy.run_module(what, run_name="__main__", alter_sys=True)
+
+
+def fork_server() -> socket.socket:
+    """Return the connection to a new server."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    if not os.fork():
+        ours.close()
+        end_with(serve(theirs))
+    theirs.close()
+    return ours
+
+
+def end_with(work: Callable[[], object]) -> NoReturn:
+    """Work and end as an interpreter does, but for freeing all that is imported, which takes longer than most runs."""
+    status = 0
+    try:
+        work()
+    except SystemExit as error:
+        status = error.code if isinstance(error.code, int) else int(error.code is not None)
+        if not isinstance(error.code, int | None):
+            print(error.code, file=sys.stderr)
+    except BaseException:
+        traceback.print_exc()
+        status = 1
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    for each in (sys.stdout, sys.stderr):
+        each.flush()
+    os._exit(status)
+
+
+def preload(torch: str) -> None:
+    """Import what a run needs, perhaps with a stub in the place of torch."""
+    if torch == "stub":
+        spec = importlib.util.spec_from_file_location("torch", Path(__file__).parent / "plugin/stub_torch.py")
+        assert spec is not None
+        assert spec.loader is not None
+        sys.modules["torch"] = stub = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(stub)
+    for name in (*PRELOADED, "torch"):
+        importlib.import_module(name)
+    gc.collect()
+    gc.freeze()
+
+
+if __name__ == "__main__":
+    preload(sys.argv[1])
+    end_with(serve(socket.socket(fileno=int(sys.argv[2]))))
