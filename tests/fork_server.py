@@ -5,6 +5,7 @@ forked run of pytest has a server of its own: its xdist workers are its descenda
 """
 
 import atexit
+import ctypes
 import fcntl
 import functools
 import gc
@@ -13,7 +14,7 @@ import inspect
 import json
 import os
 import runpy
-import select
+import signal
 import socket
 import subprocess
 import sys
@@ -33,6 +34,9 @@ PRELOADED = (
     "pytest_gpubench.report.table",
     "rich.console",
 )
+CLONE_PARENT = 0x8000
+CLONE = {"x86_64": 56, "aarch64": 220}
+"""The number of the system call, by machine."""
 RealPopen = subprocess.Popen
 HIGH = 200
 """Descriptors are moved so high before they become those that a process expects."""
@@ -42,7 +46,6 @@ class ForkingPopen(subprocess.Popen[Any]):
     """Have a server fork what is an interpreter of ours, with -c or -m."""
 
     connect: Callable[[], socket.socket]
-    _status: int | None = None
 
     def _execute_child(self, args: Any, *others: Any) -> None:
         start = super()._execute_child  # type: ignore[misc]
@@ -52,7 +55,7 @@ class ForkingPopen(subprocess.Popen[Any]):
         given = inspect.signature(start).bind(args, *others).arguments
         standard = [given["p2cread"], given["c2pwrite"], given["errwrite"]]
         files = [number if each == -1 else each for number, each in enumerate(standard)] + list(given["pass_fds"])
-        self._status, told = os.pipe()
+        answer, told = os.pipe()
         request = {
             "arguments": [str(each) for each in args[1:]],
             "cwd": str(given["cwd"] or Path.cwd()),
@@ -62,28 +65,11 @@ class ForkingPopen(subprocess.Popen[Any]):
         }
         socket.send_fds(type(self).connect(), [json.dumps(request).encode()], [told, *files])
         os.close(told)
-        self.pid = int.from_bytes(os.read(self._status, 8), "little")
+        with open(answer) as reader:
+            self.pid = int(reader.read())
         self._child_created = True
         pipes = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
         self._close_pipe_fds(*(given[name] for name in pipes))  # type: ignore[attr-defined]
-
-    def _try_wait(self, wait_flags: int) -> tuple[int, int]:
-        if self._status is None:
-            return super()._try_wait(wait_flags)  # type: ignore[misc,no-any-return]
-        if wait_flags and not select.select([self._status], [], [], 0)[0]:
-            return 0, 0
-        ended = int.from_bytes(os.read(self._status, 8), "little")
-        os.close(self._status)
-        return self.pid, ended
-
-    def _internal_poll(self, *others: Any, **more: Any) -> int | None:
-        if self._status is None:
-            return super()._internal_poll(*others, **more)  # type: ignore[misc,no-any-return]
-        if self.returncode is None:
-            pid, status = self._try_wait(os.WNOHANG)
-            if pid:
-                self._handle_exitstatus(status)  # type: ignore[attr-defined]
-        return self.returncode
 
 
 def forking(connect: Callable[[], socket.socket]) -> type[ForkingPopen]:
@@ -112,29 +98,28 @@ PopenWithTorch = forking(functools.partial(server, "real"))
 
 
 def serve(link: socket.socket) -> Callable[[], object]:
-    """Fork a process for each request and tell when it ends; in the process, return what it does."""
-    running: dict[int, tuple[int, int]] = {}
+    """Fork a process for each request; in the process, return what it does."""
     while True:
-        ready, _, _ = select.select([link.fileno(), *running], [], [])
-        for ended in running.keys() & set(ready):
-            pid, told = running.pop(ended)
-            os.write(told, os.waitpid(pid, 0)[1].to_bytes(8, "little"))
-            os.close(ended)
-            os.close(told)
-        if link.fileno() not in ready:
-            continue
-        message, received, _, _ = socket.recv_fds(link, 2**20, 30)
+        message, files, _, _ = socket.recv_fds(link, 2**20, 30)
         if not message:
             os._exit(0)
-        told, *files = received
-        pid = os.fork()
-        if not pid:
+        if not fork_sibling():
             link.close()
             return functools.partial(become, files, **json.loads(message))
         for each in files:
             os.close(each)
-        os.write(told, pid.to_bytes(8, "little"))
-        running[os.pidfd_open(pid)] = (pid, told)
+
+
+def fork_sibling() -> int:
+    """Return what `os.fork` does; the new process is a child of this one's parent, which can wait for it."""
+    python, libc = ctypes.pythonapi, ctypes.PyDLL(None)
+    python.PyOS_BeforeFork()
+    pid = libc.syscall(CLONE[os.uname().machine], CLONE_PARENT | signal.SIGCHLD, 0, 0, 0, 0)
+    if pid:
+        python.PyOS_AfterFork_Parent()
+    else:
+        python.PyOS_AfterFork_Child()
+    return int(pid)
 
 
 def become(
@@ -145,14 +130,16 @@ def become(
     numbers: Sequence[int],
     own_session: bool,
 ) -> None:
-    """Be the process that was asked for, with these files and no others."""
-    moved = [fcntl.fcntl(each, fcntl.F_DUPFD, HIGH) for each in files]
+    """Be the process that was asked for, with these files and no others; the first takes its number."""
+    told, *moved = [fcntl.fcntl(each, fcntl.F_DUPFD, HIGH) for each in files]
     os.closerange(3, HIGH)
     for each, number in zip(moved, numbers, strict=True):
         os.dup2(each, number)
         os.close(each)
     if own_session:
         os.setsid()
+    os.write(told, b"%d" % os.getpid())
+    os.close(told)
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(env)
@@ -168,7 +155,7 @@ def interpret(arguments: list[str]) -> None:
         exec(what, {"__name__": "__main__"})
     else:
         ours = fork_server()
-        subprocess.Popen = forking(lambda: ours)  # type: ignore[misc,assignment]
+        subprocess.Popen = forking(lambda: ours)  # type: ignore[misc]
         runpy.run_module(what, run_name="__main__", alter_sys=True)
 
 

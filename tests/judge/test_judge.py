@@ -11,6 +11,7 @@ from pytest_gpubench import BadRequest
 from pytest_gpubench.judge.isolation import LEVELS, landlock
 from pytest_gpubench.judge.judgement import Judgement
 from pytest_gpubench.judge.judging import Judge
+from tests import fork_server
 from tests.judge.candidates import REACHES_OUT, STATUSES, text_of
 
 SPEC = """
@@ -75,7 +76,8 @@ def test_what_does_not_do_its_work_never_passes(judge: Judge, tmp_path: Path, na
 def test_a_candidate_that_reaches_out_gets_nowhere(
     judge: Judge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, level: tuple[str, ...]
 ) -> None:
-    """It is judged like any other."""
+    """It is judged like any other, in a process that was not forked."""
+    monkeypatch.setattr("subprocess.Popen", fork_server.RealPopen)
     monkeypatch.setattr(judge._processes, "_levels", [level])
     judge._processes.close()
     found = judged(judge, tmp_path, REACHES_OUT)
