@@ -1,5 +1,6 @@
 """A run that is interrupted ends with all that it started."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_gpubench.cli.ab.process import raise_interrupt, signals_handled
+from pytest_gpubench.cli.ab.process import raise_interrupt, signals_handled, waiting_process
 
 
 @pytest.mark.parametrize("name", ["TERM", "HUP"])
@@ -33,6 +34,27 @@ except KeyboardInterrupt:
             return
         time.sleep(0.01)
     pytest.fail("what the command started goes on")
+
+
+def test_a_process_that_ends_before_its_turn(tmp_path: Path) -> None:
+    with waiting_process(["sh", "-c", "exit 3"], tmp_path, {}, tmp_path / "log") as process:
+        process.wait_until_ready()
+        assert process.run() == 3
+
+
+def test_a_process_that_never_has_its_turn_is_ended(tmp_path: Path) -> None:
+    script = """
+import os, time
+with open("pid", "w") as file: file.write(str(os.getpid()))
+os.write(int(os.environ["PYTEST_GPUBENCH_TURN_SOCKET"]), b"ready")
+time.sleep(60)
+"""
+    command = [sys.executable, "-c", script]
+    with waiting_process(command, tmp_path, {}, tmp_path / "log") as process:
+        process.wait_until_ready()
+        pid = int((tmp_path / "pid").read_text())
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
 
 
 def test_an_ignored_hangup_stays_ignored() -> None:
