@@ -72,8 +72,7 @@ class GpuTurns:
         """True if the run measures at all: nothing else needs a turn."""
         return not self.settings.disable and self.settings.timer != "scripted"
 
-    @property
-    def _folder(self) -> "Path":
+    def _folder(self) -> "Path":  # no property: pytest 8.0 reads those when a plugin is registered
         from pytest_gpubench.gpu.lock_file import lock_folder
 
         return lock_folder(self.settings.lock_folder)
@@ -227,7 +226,7 @@ class GpuTurns:
         from pytest_gpubench.gpu.lock import GpuLock, Patience
 
         note = Holder.of_this_process(nodeid, command_line(run_arguments(self.config)))
-        lock = GpuLock(gpus, self._folder, note)
+        lock = GpuLock(gpus, self._folder(), note)
         patience = Patience(self.settings.lock_timeout, self._say)
         if is_worker(self.config):
             patience.say_after_s = WORKER_SAYS_AFTER_S
@@ -245,7 +244,7 @@ class GpuTurns:
         for uuid in gpus:
             if uuid not in self._claims and uuid != own:
                 gpu = VisibleGpu(uuid, None, "")
-                self._claims[uuid] = claim_gpu([gpu], self._folder)
+                self._claims[uuid] = claim_gpu([gpu], self._folder())
 
     # clocks
 
@@ -253,13 +252,13 @@ class GpuTurns:
         from pytest_gpubench.gpu.clocks import ClockLock
 
         for uuid in held.uuids:
-            held.cleanup.enter_context(ClockLock(uuid, wish, self._folder, self._warn))
+            held.cleanup.enter_context(ClockLock(uuid, wish, self._folder(), self._warn))
 
     def _restore_clocks(self) -> None:
         """Reset the clocks that another run left locked when it died."""
         from pytest_gpubench.gpu.clocks import restore_abandoned
 
-        for found in restore_abandoned(self._folder):
+        for found in restore_abandoned(self._folder()):
             if not found.in_use:
                 self._say(found.sentence)
                 self._next_warnings.append(found.sentence)
