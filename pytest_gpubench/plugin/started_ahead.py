@@ -33,11 +33,11 @@ class StartedAhead:
         self._wait()
 
     def _wait(self) -> None:
-        from pytest_gpubench.timing.startup import wait_for_startup
-
         place, self._socket = self._socket, -1
         if place < 0:
             return
+        from pytest_gpubench.timing.startup import wait_for_startup
+
         wait_for_startup()
         with suppress(BrokenPipeError):
             os.write(place, b"ready")
