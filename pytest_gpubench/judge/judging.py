@@ -134,56 +134,6 @@ def one_thread(device: Device) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def judge_file(
-    path: Path,
-    spec: Spec,
-    spec_name: str,
-    processes: Processes,
-    rules: Rules,
-    timeout_s: float,
-    ready: Callable[[], Sequence[ReadyCase]],
-) -> Judgement:
-    """Return the judgement of a candidate's file, whatever the candidate does."""
-    refuse_limits(rules.limits)
-    started_s = time.monotonic()
-    judgement = Judgement(
-        status="refused",
-        reason="",
-        candidate=str(path),
-        spec=spec_name,
-        spec_digest=spec.digest,
-        limits=str(rules.limits),
-        device=processes.device.facts,
-    )
-    if not path.is_file():
-        return _with(judgement, reason=f"{path} is not there: give the path of the candidate's Python file")
-    source = path.read_bytes()
-    try:
-        cases = ready()
-        stopwatch = Stopwatch()
-        candidate = processes.get()
-    except MeasurementError as error:
-        return _with(judgement, status="invalid", reason=str(error))
-    stopwatch.lap("process")
-    process = candidate.process
-    isolation = {name: str(value)[:500] for name, value in process.isolation.items()}
-    judgement = _with(judgement, candidate_digest=hashlib.sha256(source).hexdigest(), isolation=isolation)
-    try:
-        copy = process.box / path.name
-        copy.write_bytes(source)
-        candidate.process.allow(timeout_s)
-        candidate.load(pickle.dumps(spec.entry), str(copy))
-        stopwatch.lap("loading")
-        judgement = _judge_cases(candidate, cases, rules, timeout_s, judgement)
-    except Ended as error:
-        judgement = _with(judgement, status=error.status, reason=error.reason, detail=error.detail)
-    finally:
-        stopwatch.lap("cases")
-        candidate.end()
-        stopwatch.lap("ending")
-    return _with(judgement, seconds=round(time.monotonic() - started_s, 3), phases_s=stopwatch.laps_s)
-
-
 def _judge_cases(
     candidate: Candidate, cases: Sequence[ReadyCase], rules: Rules, timeout_s: float, judgement: Judgement
 ) -> Judgement:
@@ -248,11 +198,6 @@ def _with(judgement: Judgement, **changes: object) -> Judgement:
     return msgspec.structs.replace(judgement, **changes)
 
 
-def ready_cases(spec: Spec, device: Device) -> Sequence[ReadyCase]:
-    """Return the cases of a spec, made ready; raise UnfairComparison where a candidate need not compute."""
-    return [ReadyCase.of(spec, case, device) for case in spec.cases]
-
-
 def limits_of(spec: Spec) -> Limits:
     """Return the limits of a spec; raise BadRequest for what is none."""
     try:
@@ -284,7 +229,7 @@ class Judge:
     def __init__(
         self,
         spec: "Path | str | Spec",
-        device: Literal["auto", "cuda", "cpu"] = "auto",
+        device: "Device | Literal['auto', 'cuda', 'cpu']" = "auto",
         *,
         timeout_s: float = TIMEOUT_S,
         memory_bytes: int = MEMORY_BYTES,
@@ -293,13 +238,14 @@ class Judge:
         search: int = 0,
         ahead: int = 0,
     ) -> None:
-        self.device = find_device(device, "--device")
+        self.device = device if isinstance(device, Device) else find_device(device, "--device")
         self.name = spec.name if isinstance(spec, Spec) else str(spec)
         self._processes = Processes(self.device, memory_bytes, ahead)
         self._processes.start(max(1, ahead))
         try:
             self.spec = spec if isinstance(spec, Spec) else read_spec(Path(spec))
             self.rules = Rules(limits_of(self.spec), budget_s=budget_s, drawn=search)
+            refuse_limits(self.rules.limits)
             if search and self.spec.search is None:
                 raise BadRequest(
                     f"{search} cases are to be drawn, and the spec has no strategy for them: give it search = ..."
@@ -314,22 +260,59 @@ class Judge:
             self._lock = GpuLock(self.device.facts.uuid, default_lock_folder(lock_folder))
 
     def __call__(self, candidate: Path) -> Judgement:
-        """Judge a candidate, alone on its GPU."""
+        """Judge a candidate's file, alone on its GPU, whatever the candidate does."""
         if self._lock is not None:
             self._lock.acquire(Patience())
         try:
             with one_thread(self.device):
-                return judge_file(
-                    candidate, self.spec, self.name, self._processes, self.rules, self.timeout_s, self._ready_cases
-                )
+                return self._judge(candidate)
         finally:
             if self._lock is not None:
                 self._lock.release()
 
+    def _judge(self, path: Path) -> Judgement:
+        started_s = time.monotonic()
+        judgement = Judgement(
+            status="refused",
+            reason="",
+            candidate=str(path),
+            spec=self.name,
+            spec_digest=self.spec.digest,
+            limits=str(self.rules.limits),
+            device=self.device.facts,
+        )
+        if not path.is_file():
+            return _with(judgement, reason=f"{path} is not there: give the path of the candidate's Python file")
+        source = path.read_bytes()
+        try:
+            cases = self._ready_cases()
+            stopwatch = Stopwatch()
+            candidate = self._processes.get()
+        except MeasurementError as error:
+            return _with(judgement, status="invalid", reason=str(error))
+        stopwatch.lap("process")
+        process = candidate.process
+        isolation = {name: str(value)[:500] for name, value in process.isolation.items()}
+        judgement = _with(judgement, candidate_digest=hashlib.sha256(source).hexdigest(), isolation=isolation)
+        try:
+            copy = process.box / path.name
+            copy.write_bytes(source)
+            process.allow(self.timeout_s)
+            candidate.load(pickle.dumps(self.spec.entry), str(copy))
+            stopwatch.lap("loading")
+            judgement = _judge_cases(candidate, cases, self.rules, self.timeout_s, judgement)
+        except Ended as error:
+            judgement = _with(judgement, status=error.status, reason=error.reason, detail=error.detail)
+        finally:
+            stopwatch.lap("cases")
+            candidate.end()
+            stopwatch.lap("ending")
+        return _with(judgement, seconds=round(time.monotonic() - started_s, 3), phases_s=stopwatch.laps_s)
+
     def _ready_cases(self) -> Sequence[ReadyCase]:
-        """Return the cases of the spec, made ready once."""
+        """Return the cases of the spec, made ready once; raise UnfairComparison where a candidate need not compute."""
         if not self._cases:
-            self._cases = ready_cases(self.spec, self.device)
+            self._cases = [ReadyCase.of(self.spec, case, self.device) for case in self.spec.cases]
         return self._cases
 
     def __enter__(self) -> "Judge":

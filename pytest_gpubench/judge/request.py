@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 from pytest_gpubench.bench.request import Request, Say
 from pytest_gpubench.errors import BadRequest, InvalidResult, MeasurementError, WrongResult, annotate
 from pytest_gpubench.judge.conclusion import refuse_limits
-from pytest_gpubench.judge.isolation import hide_memory
 from pytest_gpubench.judge.judgement import CaseJudgement, Judgement
-from pytest_gpubench.judge.judging import Processes, judge_file, one_thread, ready_cases
+from pytest_gpubench.judge.judging import Judge
 from pytest_gpubench.judge.runner import cache_of
 from pytest_gpubench.judge.spec import Entry, Spec
 from pytest_gpubench.judge.spec.model import digest_of, drawn
@@ -46,24 +45,16 @@ class JudgeRequest(Request[Judgement]):
         """Judge the candidate; raise an error where it has no time to be judged by."""
         say(f"judging {self.path.name}")
         budget_s = self.settings.budget_s or Rules.budget_s
-        rules = Rules(self.limits, self.settings.alpha, self.settings.precision, budget_s)
-        processes = Processes(self.device, self.memory_bytes, ahead=0)
-        processes.start(1)
-        was_hidden = hide_memory(True)
-        try:
-            with one_thread(self.device):
-                judgement = judge_file(
-                    self.path,
-                    self.spec,
-                    self.spec.name,
-                    processes,
-                    rules,
-                    self.timeout_s,
-                    lambda: ready_cases(self.spec, self.device),
-                )
-        finally:
-            hide_memory(was_hidden)
-            processes.close()
+        judge = Judge(
+            self.spec,
+            self.device,
+            timeout_s=self.timeout_s,
+            memory_bytes=self.memory_bytes,
+            lock_folder=self.settings.lock_folder,
+        )
+        judge.rules = Rules(self.limits, self.settings.alpha, self.settings.precision, budget_s)
+        with judge:
+            judgement = judge(self.path)
         if judgement.status not in ("pass", "fail", "inconclusive"):
             raise error_of(judgement)
         measured[:] = [item for case in judgement.cases for item in self._measured(case)]
