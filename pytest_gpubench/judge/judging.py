@@ -31,6 +31,8 @@ __tracebackhide__ = True
 Found = TypeVar("Found", bound=CaseJudgement | None)
 TIMEOUT_S = 60.0
 MEMORY_BYTES = 16 * 2**30
+AHEAD_BYTES = 8 * 2**30
+"""The memory that a GPU has to have for each process that is warmed ahead, which takes 0.5 GiB of it."""
 
 
 @dataclass
@@ -240,6 +242,8 @@ class Judge:
     ) -> None:
         self.device = device if isinstance(device, Device) else find_device(device, "--device")
         self.name = spec.name if isinstance(spec, Spec) else str(spec)
+        if self.device.type == "cuda":
+            ahead = min(ahead, (self.device.facts.memory_bytes or 0) // AHEAD_BYTES)
         self._processes = Processes(self.device, memory_bytes, ahead)
         self._processes.start(max(1, ahead))
         try:
