@@ -11,7 +11,6 @@ from pytest_gpubench.errors import UnfairComparison
 
 __tracebackhide__ = True
 
-HALVES = ("fp16", "bf16")
 UNREADABLE = "unreadable"
 """The reading of a switch that torch refuses to tell, as after its old and its new names were mixed."""
 
@@ -32,8 +31,14 @@ def switches() -> tuple[Switch, ...]:
     from torch.backends import cuda
 
     return (
-        *_attributes("backends.cuda.matmul", "cublas", "allow_tf32", "allow_fp16_accumulation"),
-        *_attributes("backends.cuda.matmul", "", *(f"allow_{half}_reduced_precision_reduction" for half in HALVES)),
+        *_attributes(
+            "backends.cuda.matmul",
+            "cublas",
+            "allow_tf32",
+            "allow_fp16_accumulation",
+            "allow_fp16_reduced_precision_reduction",
+            "allow_bf16_reduced_precision_reduction",
+        ),
         *_attributes("backends.cudnn", "cudnn", "enabled", "benchmark", "deterministic", "allow_tf32"),
         Switch("float32_matmul_precision", torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
         Switch("backends.cuda.enable_flash_sdp", cuda.flash_sdp_enabled, cuda.enable_flash_sdp),
