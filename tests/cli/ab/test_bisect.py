@@ -1,19 +1,25 @@
 """The commit that made a test slower: the search over real commits with a step that is given, and all of it."""
 
+import math
 import re
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from pytest_gpubench.cli import main
 from pytest_gpubench.cli.ab import bisect, command
 from pytest_gpubench.cli.ab.bisect import Answer, answer_of
-from pytest_gpubench.results.model import Outcome
+from pytest_gpubench.cli.ab.comparison import ComparisonPlan, compare
+from pytest_gpubench.results.model import Measurement, Outcome, SavedRun, TestRecord
 from pytest_gpubench.settings import LISTED_TESTS
+from pytest_gpubench.stats.tolerance import RegressionTolerance
+from pytest_gpubench.verdict.rounds import ARMS, Arm, ArmRun
 from pytest_gpubench.verdict.saved_runs import Finding
-from tests.cli.ab.faked import NODEID, FakePytest, Git, commit, left
+from tests.cli.ab.faked import CPU, NODEID, FakePytest, Git, commit, left
+from tests.results.measured import timing_of
 
 
 def finding(outcome: Outcome, label: str = "f") -> Finding:
@@ -176,6 +182,54 @@ def test_the_tests_of_the_newest_commit_run_in_all(
     """Here the file of the times stands for a test: BAD's is taken everywhere, so nothing is slower."""
     commits = planted(git, tmp_path, slower_from=3, total=5)
     assert main(["bisect", commits[0], "main", "--tests", "us", *_FINE]) == 0
+
+
+# how surely it finds a commit
+
+
+class NoisyRunner:
+    """Stand for pytest: runs of one test whose times differ from run to run; HEAD may be slower."""
+
+    def __init__(self, std: float, seed: int) -> None:
+        self.slower = 1.0
+        self.taken = 0
+        self._noise = std * np.random.default_rng(seed).standard_normal(1000)
+
+    def run_in_turn(self, checkouts: Sequence[Arm], round: int, tests: object = None) -> Generator[ArmRun, None, None]:
+        for arm in checkouts:
+            us = 100.0 * math.exp(self._noise[self.taken]) * (self.slower if arm == "HEAD" else 1.0)
+            self.taken += 1
+            record = TestRecord(nodeid=NODEID, device=CPU, measurements=(Measurement(timing=timing_of([us])),))
+            yield ArmRun(arm, round, SavedRun(records=(record,), datetime=""), {NODEID: "passed"})
+
+
+def answers_of(std: float, slower_from: int, commits: int = 64) -> list[tuple[Answer, Answer]]:
+    """Return what the comparisons of a search for a step of 2 % came to, each with the right answer."""
+    runner, plan = NoisyRunner(std, slower_from), ComparisonPlan(RegressionTolerance("median", margin=0.01), 0.01, 4)
+    answers: list[tuple[Answer, Answer]] = []
+
+    def ask(number: int) -> None:
+        is_slower = number >= slower_from
+        runner.slower = 1.02 if is_slower else 1.0
+        found = compare({arm: arm for arm in ARMS}, runner, plan)  # type: ignore[arg-type, misc] # stand-ins
+        answers.append((answer_of(found.findings, None), "bad" if is_slower else "good"))
+
+    good, bad = 0, commits
+    ask(bad)
+    while bad - good > 1:
+        middle = (good + bad) // 2
+        ask(middle)
+        good, bad = (good, middle) if middle >= slower_from else (middle, bad)
+    return answers
+
+
+@pytest.mark.parametrize("std", [0.002, 0.004])
+def test_noise_skips_commits_and_misleads_nobody(std: float) -> None:
+    """With 0.2 % from run to run seven comparisons find the step; with 0.4 % some skip their commit."""
+    found = [answers_of(std, step) for step in range(1, 65, 6)]
+    assert {len(answers) for answers in found} == {7}
+    wrong = {told for answers in found for told, right in answers if told != right}
+    assert wrong == (set() if std == 0.002 else {"skip"})
 
 
 # all of it
