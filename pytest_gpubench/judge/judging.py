@@ -2,11 +2,9 @@
 
 import hashlib
 import pickle
-import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -16,9 +14,10 @@ from pytest_gpubench.gpu.lock import GpuLock, Patience
 from pytest_gpubench.gpu.lock_file import lock_folder as default_lock_folder
 from pytest_gpubench.judge.candidate import Candidate
 from pytest_gpubench.judge.conclusion import refuse_limits
-from pytest_gpubench.judge.isolation import LEVELS, hide_memory
+from pytest_gpubench.judge.isolation import hide_memory
 from pytest_gpubench.judge.judgement import STATUSES, CaseJudgement, Judgement, Stopwatch
 from pytest_gpubench.judge.process import Ended, Process
+from pytest_gpubench.judge.processes import MEMORY_BYTES, Processes
 from pytest_gpubench.judge.ready_case import ReadyCase
 from pytest_gpubench.judge.search import search
 from pytest_gpubench.judge.spec import Spec, read_spec
@@ -30,96 +29,8 @@ __tracebackhide__ = True
 
 Found = TypeVar("Found", bound=CaseJudgement | None)
 TIMEOUT_S = 60.0
-MEMORY_BYTES = 16 * 2**30
 AHEAD_BYTES = 8 * 2**30
 """The memory that a GPU has to have for each process that is warmed ahead, which takes 0.5 GiB of it."""
-
-
-@dataclass
-class Processes:
-    """Starts processes ahead of their candidates, one for each."""
-
-    device: Device
-    memory_bytes: int = MEMORY_BYTES
-    ahead: int = 1
-    _waiting: list[Process] = field(default_factory=list)
-    _template: Path | None = None
-    """Triton's cache as a warmed process leaves it before it has seen a candidate."""
-    _levels: list[tuple[str, ...]] = field(default_factory=lambda: list(LEVELS))
-    """Those levels of isolation that were not found not to work."""
-    _problem: str = ""
-    _worked: bool = False
-    """True once a process worked: if another does not, a candidate took its memory; less isolation would not help."""
-
-    def start(self, number: int) -> None:
-        """Start so many ahead, without waiting for them."""
-        while len(self._waiting) < number:
-            self._waiting.append(self._start())
-
-    def get(self) -> Candidate:
-        """Return a warm process, for a candidate; raise MeasurementError where none comes up."""
-        candidate = None
-        while candidate is None:
-            is_new = not self._waiting
-            process = self._start() if is_new else self._waiting.pop(0)
-            try:
-                candidate = self._warmed(process)
-            except MeasurementError as error:
-                may_retry = not is_new if self._worked else self._lower(str(error))
-                if not may_retry:
-                    raise
-        self._worked = True
-        if self._problem:
-            process.isolation["problem"] = self._problem
-        self._keep_cache(process)
-        self.start(self.ahead)
-        return candidate
-
-    def _lower(self, problem: str) -> bool:
-        """Take the next level of isolation; return False where there is none."""
-        self.close()
-        if len(self._levels) == 1:
-            return False
-        self._problem = " ".join(problem.split())[-300:]
-        self._levels.pop(0)
-        if len(self._levels) == 1:
-            hide_memory(False)
-        return True
-
-    def _warmed(self, process: Process) -> Candidate:
-        """Return a process that can do all that a trial needs; raise MeasurementError where it cannot."""
-        try:
-            process.wait_ready()
-            candidate = Candidate(process, self.device)
-            candidate.practise()
-        except BaseException as error:
-            process.kill()
-            if not isinstance(error, (Ended, RuntimeError)):
-                raise
-            detail = error.detail if isinstance(error, Ended) else ""
-            raise MeasurementError(f"the candidate's process does not work: {error} {detail}".strip()) from None
-        return candidate
-
-    def _start(self) -> Process:
-        torch_device = self.device.torch_device
-        name = "cpu" if self.device.type == "cpu" else str(torch_device.index)
-        return Process(name, self.memory_bytes, self._levels[0], self._template)
-
-    def _keep_cache(self, process: Process) -> None:
-        if self._template is None and self.device.type == "cuda":
-            import tempfile
-
-            self._template = Path(tempfile.mkdtemp(prefix="gpu_bench_judge_cache_"))
-            shutil.copytree(process.cache, self._template, dirs_exist_ok=True)
-
-    def close(self) -> None:
-        """End those that wait."""
-        for process in self._waiting:
-            process.kill()
-        self._waiting.clear()
-        if self._template is not None:
-            shutil.rmtree(self._template, ignore_errors=True)
-            self._template = None
 
 
 @contextmanager

@@ -15,8 +15,9 @@ from pytest_gpubench.errors import MeasurementError
 from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.judge.channel import HEADER, Channel
 from pytest_gpubench.judge.isolation import LEVELS
-from pytest_gpubench.judge.judging import Judge, Processes
+from pytest_gpubench.judge.judging import Judge
 from pytest_gpubench.judge.process import Ended, Process, remove
+from pytest_gpubench.judge.processes import Processes
 from tests.judge.hostile import HONEST, SPEC, hostile
 
 ALL = hostile(on_gpu=False)
