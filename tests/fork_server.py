@@ -148,15 +148,22 @@ def become(
 
 
 def interpret(arguments: list[str]) -> None:
-    """Do what `python -c CODE ...`, `python -m MODULE ...` or `python -mMODULE ...` does."""
-    what, rest = arguments[0][2:] or arguments[1], arguments[1 if arguments[0][2:] else 2 :]
-    sys.argv[:] = [arguments[0][:2], *rest]
-    if arguments[0] == "-c":
-        exec(what, {"__name__": "__main__"})
+    """Do what `python -c CODE ...`, `python -m MODULE ...`, `python -mMODULE ...` or `python SCRIPT ...` does."""
+    first, *rest = arguments
+    if first in ("-c", "-m"):
+        what, *rest = rest
     else:
-        ours = fork_server()
-        subprocess.Popen = forking(lambda: ours)  # type: ignore[misc]
+        what = first.removeprefix("-m")
+    sys.argv[:] = [first, *rest]
+    if first == "-c":
+        exec(what, {"__name__": "__main__"})
+        return
+    ours = fork_server()
+    subprocess.Popen = forking(lambda: ours)  # type: ignore[misc]
+    if first.startswith("-m"):
         runpy.run_module(what, run_name="__main__", alter_sys=True)
+    else:
+        runpy.run_path(what, run_name="__main__")
 
 
 def fork_server() -> socket.socket:

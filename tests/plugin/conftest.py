@@ -1,14 +1,12 @@
 import os
-import shutil
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, cast
 
 import pytest
 import torch  # noqa: F401 # before the garbage collector is told to pass over what is imported
 
 from pytest_gpubench.results.model import TestRecord
-from tests.plugin import stub_torch
+from tests import fork_server
 
 RunResult = pytest.RunResult
 BenchRun = Callable[..., RunResult]
@@ -41,12 +39,9 @@ def without_autoload(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def stubbed_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let processes that are started import a torch that is there at once: scripted functions need none."""
-    folder = tmp_path / "stub"
-    folder.mkdir()
-    shutil.copy(stub_torch.__file__, folder / "torch.py")
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")]))
+def stubbed_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let processes that are started have a torch that is there at once: scripted functions need none."""
+    monkeypatch.setattr("subprocess.Popen", fork_server.Popen)
     monkeypatch.setenv("GPU_BENCH_DEVICE", "cpu")
 
 

@@ -2,7 +2,6 @@
 
 import os
 import re
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,8 @@ from pytest_gpubench.cli.ab.report import exit_status, report_lines
 from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.stats.regression import Change
 from pytest_gpubench.verdict.saved_runs import Finding
+from tests import fork_server
 from tests.cli.ab.faked import NODEID, FakePytest, Git, call, commit, left, parse
-from tests.plugin import stub_torch
 
 # the command line
 
@@ -158,7 +157,7 @@ def test_two_commits_with_pytest_itself(
     source = TESTS + COMPARES * compares
     monkeypatch.setenv("NOTES", str(tmp_path / "notes"))
     if not compares:
-        shutil.copy(stub_torch.__file__, tmp_path / "torch.py")
+        monkeypatch.setattr("subprocess.Popen", fork_server.Popen)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, (Path.cwd(), tmp_path, Path(__file__).parents[3]))))
     commit(git, {"kernels/__init__.py": "", "kernels/fast.py": "SPEED = 1.0", "tests/test_a.py": source})
     git("tag", "old")
