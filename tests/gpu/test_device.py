@@ -42,6 +42,8 @@ def test_a_missing_gpu() -> None:
     assert find_device("auto").type == "cpu"
     with pytest.raises(DeviceUnavailable, match=r"asked for device cuda, but .*: use --gpu-bench-device=auto or cpu"):
         find_device("cuda")
+    with pytest.raises(DeviceUnavailable, match="use --device=auto or cpu"):
+        find_device("cuda", "--device")
 
 
 @pytest.mark.parametrize(
