@@ -1,12 +1,11 @@
 """The content of a run's file: what only this plugin reads, beside what has pytest-benchmark's form."""
 
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
 from pytest_gpubench.errors import BadFile
-from pytest_gpubench.results.model import VALIDITY, CommitInfo, SavedRun, TestRecord, plain
+from pytest_gpubench.results.model import CommitInfo, SavedRun, TestRecord, plain
 from pytest_gpubench.results.store.benchmarks import PYTEST_BENCHMARK, benchmark_entries
 from pytest_gpubench.units import format_bytes, printable
 
@@ -67,13 +66,16 @@ def encode_run(run: SavedRun) -> bytes:
 
 
 def decode(data: bytes) -> File:
-    """Decode a file of any schema; raise BadFile with the rest of a sentence that begins with its name."""
+    """Decode a file; raise BadFile with the rest of a sentence that begins with its name."""
     try:
         try:
             file = msgspec.json.decode(data, type=File)
-        except msgspec.ValidationError as error:
-            return _decode_other(data, error)
-        return file if file.gpu_bench.schema == SCHEMA else _decode_other(data, None)
+        except msgspec.ValidationError:
+            _refuse_other_schema(data)
+            raise
+        if file.gpu_bench.schema != SCHEMA:
+            _refuse_other_schema(data)
+        return file
     except msgspec.ValidationError as error:
         raise BadFile(f"has a field that is not as it should be: {error}; save the run again") from error
     except msgspec.DecodeError as error:
@@ -90,26 +92,6 @@ def decode(data: bytes) -> File:
 # other schemas
 
 
-def _split_limits(content: dict[str, Any]) -> dict[str, Any]:
-    """Migrate schema 1, whose verdicts have the limit in one text: `max_time_us=40`."""
-    for record in content["gpu_bench"]["records"]:
-        for measurement in record.get("measurements", ()):
-            for verdict in measurement.get("verdicts", ()):
-                limit = verdict.pop("limit")
-                kind, equals, asked = limit.partition("=")
-                verdict |= {"kind": kind, "asked": asked} if equals else {"kind": VALIDITY, "asked": limit}
-    return content
-
-
-def _single_session(content: dict[str, Any]) -> dict[str, Any]:
-    """Migrate schema 2, whose runs have one session."""
-    return content
-
-
-MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _split_limits, 2: _single_session}
-"""For each schema, the function that turns a whole file of it into one of the next."""
-
-
 class Outline(msgspec.Struct):
     """Hold as much of a file as tells what kind of file it is."""
 
@@ -124,24 +106,13 @@ class BlockOutline(msgspec.Struct):
     schema: Any = None
 
 
-def _decode_other(data: bytes, found: msgspec.ValidationError | None) -> File:
-    """Decode a file of an older schema; raise BadFile for a foreign or newer one, else what was found."""
+def _refuse_other_schema(data: bytes) -> None:
+    """Raise BadFile for a foreign file, and for one of another schema."""
     schema = _schema(data)
     if schema > SCHEMA:
-        raise BadFile(
-            f"was written by a newer pytest-gpubench (schema {schema}, this one reads up to {SCHEMA}): update it"
-        )
-    if schema == SCHEMA and found is not None:
-        raise found
-    content = msgspec.json.decode(data)
-    for step in range(schema, SCHEMA):
-        if step not in MIGRATIONS:
-            raise BadFile(f"has schema {schema}, which no pytest-gpubench wrote: save the run again")
-        try:
-            content = MIGRATIONS[step](content)
-        except (KeyError, TypeError, AttributeError, IndexError) as error:
-            raise BadFile(f"is damaged: as schema {schema} it lacks what belongs there; save the run again") from error
-    return msgspec.convert(content, type=File)
+        raise BadFile(f"was written by a newer pytest-gpubench (schema {schema}, this one reads {SCHEMA}): update it")
+    if schema < SCHEMA:
+        raise BadFile(f"has schema {schema}, and this pytest-gpubench reads {SCHEMA}: save the run again")
 
 
 def _schema(data: bytes) -> int:
