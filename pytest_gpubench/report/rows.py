@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from pytest_gpubench.results.model import Measurement, Outcome, Speedup, TestRecord, Timing, Verdict
+from pytest_gpubench.results.model import Measurement, Outcome, TestRecord, Timing, Verdict
 
 MOST_ROWS_PER_FUNCTION = 8
 """Measurements of one function in one test that are shown without --gpu-bench-verbose; the worst is."""
@@ -67,39 +67,24 @@ SORT_VALUES: dict[str, Callable[[Timing], float]] = {
 
 def split(record: TestRecord) -> tuple[list[Row], list[Row]]:
     """Return a test's measurements that belong to no comparison, and the candidates of its comparisons."""
-    candidates, arms = [], set()
+    alone = [Row(record, item) for item in record.measurements if not item.role]
+    candidates = []
     for index, item in enumerate(record.measurements):
-        if item.role == "candidate" or item.speedup is not None:
+        if item.role == "candidate":
             found = reference_index(record.measurements, index)
             candidates.append(Row(record, item, None if found is None else record.measurements[found].timing))
-            arms |= {index, found}
-        elif item.role == "reference":
-            arms.add(index)
-    alone = [Row(record, item) for index, item in enumerate(record.measurements) if index not in arms]
     return alone, candidates
 
 
-def reference_index(measurements: Sequence[Measurement], candidate: int) -> int | None:
-    """Return where the reference of a candidate is: the nearest before it that can be meant; None where there is none.
-
-    Where nothing says that it is a reference, its label and its median have to be those that the speedup names.
-    """
-    found = measurements[candidate].speedup
-    for index in range(candidate - 1, -1, -1):
-        item = measurements[index]
-        if found is not None and item.timing.label != found.reference:
-            continue
-        if item.example != measurements[candidate].example:
-            continue
-        if item.role == "reference" or (found is not None and can_be_reference(item, found)):
-            return index
+def reference_index(measurements: Sequence[Measurement], index: int) -> int | None:
+    """Return where the reference of a candidate is, the nearest before it; None where there is none."""
+    candidate = measurements[index]
+    for before in range(index - 1, -1, -1):
+        item = measurements[before]
+        is_named = candidate.speedup is None or item.timing.label == candidate.speedup.reference
+        if item.role == "reference" and item.example == candidate.example and is_named:
+            return before
     return None
-
-
-def can_be_reference(item: Measurement, found: Speedup) -> bool:
-    """Tell whether a measurement that says nothing of its role can be what a speedup was found against."""
-    plain = item.role == "" and item.speedup is None and item.timing.measured
-    return plain and item.timing.median_us == found.reference_us
 
 
 def choose_rows(record: TestRecord, everything: bool) -> list[Row]:

@@ -1,7 +1,5 @@
 """Records made by hand."""
 
-from typing import Literal
-
 from pytest_gpubench.results.model import (
     DeviceFacts,
     Kernel,
@@ -51,19 +49,15 @@ def speedup(reference: Timing, ratio: float, quads: int = 20, interval: bool = T
     )
 
 
-def arms(
-    candidate: Timing, reference: Timing, *verdicts: Verdict, roles: bool = True, **others: object
-) -> tuple[Measurement, Measurement]:
+def arms(candidate: Timing, reference: Timing, *verdicts: Verdict, **others: object) -> tuple[Measurement, Measurement]:
     """Return the measurements of a comparison; others are the speedup's, of which there is one where both are timed."""
     found = None
     if candidate.measured and reference.measured:
         found = speedup(reference, reference.median_us / candidate.median_us, **others)  # type: ignore[arg-type]
-    first: Literal["", "reference"] = "reference" if roles else ""
-    second: Literal["", "candidate"] = "candidate" if roles else ""
     lines = ("out PASS max_diff=0",)
     return (
-        Measurement(timing=reference, role=first),
-        Measurement(timing=candidate, speedup=found, verdicts=verdicts, differences=lines, role=second),
+        Measurement(timing=reference, role="reference"),
+        Measurement(timing=candidate, speedup=found, verdicts=verdicts, differences=lines, role="candidate"),
     )
 
 

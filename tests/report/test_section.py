@@ -40,6 +40,8 @@ def test_what_launching_costs(host_us: float | None, graph_us: float | None, no_
         label="a", host_us=host_us, busy_us=4.0, span_us=10.0, eager_us=50.0, graph_us=graph_us, no_graph=no_graph
     )
     reference = timing("b", 10.0)
-    candidate = Measurement(timing=timing("a", 10.0), speedup=speedup(reference, 1.0), overhead=overhead)
+    candidate = Measurement(
+        timing=timing("a", 10.0), speedup=speedup(reference, 1.0), overhead=overhead, role="candidate"
+    )
     found = report_section(record(Measurement(timing=reference, role="reference"), candidate))
     assert [line.strip() for line in found.splitlines() if "launching" in line] == [sentence]

@@ -152,8 +152,7 @@ def _rows(index: int, record: TestRecord) -> Iterator[dict[str, Any]]:
 
 def reference_place(record: TestRecord, place: int) -> int | None:
     """Return the index of a measurement's reference; None for one without a reference."""
-    item = record.measurements[place]
-    is_candidate = item.role == "candidate" or item.speedup is not None
+    is_candidate = record.measurements[place].role == "candidate"
     return reference_index(record.measurements, place) if is_candidate else None
 
 
