@@ -100,7 +100,9 @@ class Runner:
         from pytest_gpubench.timing.graph import capture
 
         try:
-            for batch in batches:
+            for batch in sorted(
+                batches, reverse=True
+            ):  # a capture frees what the allocator has kept of the calls before
                 call = call_of("batch", lambda batch=batch: self._batch(batch))  # type: ignore[misc]
                 captured = capture(call, self.device)
                 self._graphs[batch] = captured, self.outputs

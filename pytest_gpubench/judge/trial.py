@@ -42,7 +42,7 @@ CHECKS = 3
 """Calls on new inputs that are compared before anything is timed."""
 BATCH_US, LEAST_CALLS = 4000.0, 3
 """The time that the larger batch takes, and its calls at least, where there is room for their inputs."""
-LOOKS = (8, 16, 32, 64, 128, 192)
+LOOKS = (6, 12, 24, 48, 96, 192)
 """After how many quads to look."""
 ATTESTED_BUDGETS = 3
 """The referee's clock is the noisier one: it may take so many times the budget while nothing is decided."""
@@ -51,6 +51,8 @@ INPUT_SHARE = 8
 """The inputs of a batch take no more than this part of the candidate's memory."""
 WAKING_SLACK_US = 100.0
 """A candidate's process may take so much longer to wake up than it did when it practised."""
+ATTESTED_PRECISION = 0.1
+"""So wide may the interval of the attested speedup be, in parts of it, where there is no limit."""
 OUTPUT_COPIES = 6
 """The outputs of a batch lie in memory this often, at most: in graphs, outside of them, and half is left free."""
 SMALL_CALL_US = 2000.0
@@ -251,7 +253,7 @@ class Trial:
             self.attested: SpeedupEstimate = speedup_of(quads, self.rules.alpha, plan)
             interval = self.attested.interval
             if not limits:
-                return interval is not None and interval.width / self.attested.ratio <= 4 * self.rules.precision
+                return interval is not None and interval.width / self.attested.ratio <= ATTESTED_PRECISION
             return at_least(interval, limits["candidate"]) is not Outcome.INCONCLUSIVE
 
         self._look_by_look(take, look, ATTESTED_BUDGETS * self.rules.budget_s)

@@ -58,7 +58,7 @@ HONEST = {
         "    return out"
     ),
 }
-"""As fast as the reference."""
+"""As fast as the reference; in a graph, a stream that waits and is waited for takes 3 us more."""
 
 KEEPS_ITS_OUTPUT = (
     "kept = []\ndef candidate(x):\n    kept or kept.append(torch.empty_like(x))\n    return smooth_into(kept[0], x)"
@@ -172,7 +172,7 @@ def told(found: Judgement) -> str:
 def write(folder: Path) -> None:
     """Write specs, candidates, and a list of each kind."""
     folder.mkdir(parents=True, exist_ok=True)
-    for name, limit, bodies in (("honest", 0.9, HONEST), ("cheats", 1.2, CHEATS)):
+    for name, limit, bodies in (("honest", 0.8, HONEST), ("cheats", 1.2, CHEATS)):
         (folder / f"spec_{name}.py").write_text(SPEC.replace("LIMIT", str(limit)))
         paths = []
         for title, body in bodies.items():

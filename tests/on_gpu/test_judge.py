@@ -21,7 +21,7 @@ def judges(folder: Path, limit: float) -> Iterator[Judge]:
 @pytest.fixture(scope="module")
 def lenient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judge]:
     """Return a judge whose limit an honest candidate keeps."""
-    yield from judges(tmp_path_factory.mktemp("lenient"), 0.9)
+    yield from judges(tmp_path_factory.mktemp("lenient"), 0.8)
 
 
 @pytest.fixture(scope="module")
