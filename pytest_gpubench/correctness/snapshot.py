@@ -102,9 +102,9 @@ def checksum(tensor: "torch.Tensor") -> int:
     for block in blocks_of(tensor, temporaries=16):
         bits = raw_bits(tensor[block]).reshape(-1)
         bits = bits.contiguous().view(torch.int32) if bits.element_size() == 8 else bits
-        if len(weights) < len(bits):
-            weights = weights.new_empty(len(bits)).random_(generator=generator).bitwise_or_(1)
-        sums.append((bits * weights[: len(bits)]).sum())
+        if weights.numel() < bits.numel():
+            weights = weights.new_empty(bits.numel()).random_(generator=generator).bitwise_or_(1)
+        sums.append((bits * weights[: bits.numel()]).sum())
     numbers = torch.stack(sums).tolist() if sums else []
     return reduce(lambda total, number: (CHUNK_FACTOR * total + number) % 2**64, numbers, 0)
 
