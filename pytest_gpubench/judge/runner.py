@@ -100,11 +100,9 @@ class Runner:
         from pytest_gpubench.timing.graph import capture
 
         try:
-            for batch in sorted(
-                batches, reverse=True
-            ):  # a capture frees what the allocator has kept of the calls before
+            for batch in sorted(batches, reverse=True):  # the other way round memory is allocated twice
                 call = call_of("batch", lambda batch=batch: self._batch(batch))  # type: ignore[misc]
-                captured = capture(call, self.device)
+                captured = capture(call, self.device, explained=False)
                 self._graphs[batch] = captured, self.outputs
         except (GpuBenchError, RuntimeError):
             self._graphs.clear()
