@@ -184,8 +184,15 @@ def reference(x):
     return torch.softmax(x, -1)
 
 def inputs(seed, device):
-    return (torch.randn(256, 512, generator=torch.Generator(device).manual_seed(seed), device=device),)
+    return (torch.randn(SHAPE, generator=torch.Generator(device).manual_seed(seed), device=device),)
 
 limits = {"min_speedup": LIMIT}
 """
+
+
+def spec_text(shape: tuple[int, int], limit: float) -> str:
+    """Return the text of the spec, for inputs of this shape."""
+    return SPEC.replace("SHAPE", str(shape)).replace("LIMIT", str(limit))
+
+
 HONEST = "import torch\ndef candidate(x):\n    return torch.softmax(x, -1)\n"

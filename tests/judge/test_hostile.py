@@ -18,7 +18,7 @@ from pytest_gpubench.judge.isolation import LEVELS
 from pytest_gpubench.judge.judging import Judge
 from pytest_gpubench.judge.process import Ended, Process, remove
 from pytest_gpubench.judge.processes import Processes
-from tests.judge.hostile import HONEST, SPEC, hostile
+from tests.judge.hostile import HONEST, hostile, spec_text
 
 ALL = hostile(on_gpu=False)
 FEW = ("ends: segfault, first", "forges: replies to come, loaded", "returns: a deep list")
@@ -28,7 +28,7 @@ FEW = ("ends: segfault, first", "forges: replies to come, loaded", "returns: a d
 def judge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judge]:
     """Return a judge whose limit an honest candidate keeps."""
     spec = tmp_path_factory.mktemp("hostile") / "spec.py"
-    spec.write_text(SPEC.replace("LIMIT", "0.01"))
+    spec.write_text(spec_text((64, 256), 0.01))
     with Judge(spec, "cpu", timeout_s=20, memory_bytes=2**30, budget_s=0.01, ahead=1) as judge:
         yield judge
 
@@ -51,7 +51,7 @@ def test_the_next_is_judged_right(judge: Judge, tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_leaves_verdicts_and_nothing_else(tmp_path: Path, number: signal.Signals) -> None:
     """The process of the candidate that hangs is gone, as are those that wait, and their folders."""
-    (tmp_path / "spec.py").write_text(SPEC.replace("LIMIT", "0.01"))
+    (tmp_path / "spec.py").write_text(spec_text((64, 256), 0.01))
     (tmp_path / "hangs.py").write_text(ALL["hangs: sleeps, first"].text)
     folder = tmp_path / "folder"
     folder.mkdir()

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from pytest_gpubench.judge.judging import Judge
-from tests.judge.hostile import HONEST, SPEC, hostile
+from tests.judge.hostile import HONEST, hostile, spec_text
 from tests.on_gpu.judged import told
 
 ALL = hostile(on_gpu=True)
@@ -18,7 +18,7 @@ EACH = 7
 def judge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judge]:
     """Return a judge whose limit an honest candidate keeps."""
     spec = tmp_path_factory.mktemp("hostile") / "spec.py"
-    spec.write_text(SPEC.replace("LIMIT", "0.5"))
+    spec.write_text(spec_text((4096, 4096), 0.5))
     with Judge(spec, "cuda", timeout_s=5, memory_bytes=8 * 2**30, budget_s=0.3, ahead=8) as judge:
         yield judge
 
