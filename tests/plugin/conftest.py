@@ -45,12 +45,16 @@ def stubbed_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GPU_BENCH_DEVICE", "cpu")
 
 
+UNUSED = ("doctest", "faulthandler", "pastebin", "setuponly", "setupplan", "stepwise")
+"""Plugins of pytest's own that no test is about: to register them takes a tenth of a small run."""
+
+
 def plugins_for(source: str, arguments: Sequence[str]) -> list[str]:
-    """Return the options that load the plugins which a run needs beside ours."""
+    """Return the options that load the plugins which a run needs beside ours, and those that leave others out."""
     needed = ["_hypothesis_pytestplugin"] if "hypothesis" in source else []
     if any(each.startswith("-n") for each in arguments):
         needed.append("xdist")
-    return [part for name in needed for part in ("-p", name)]
+    return [f"-p{name}" for name in needed] + [f"-pno:{name}" for name in UNUSED]
 
 
 @pytest.fixture
