@@ -25,6 +25,7 @@ def test_quick_is_only_the_beginning(capsys: pytest.CaptureFixture[str]) -> None
     assert "copy bandwidth" not in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_how_small_a_slowdown_is_seen(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

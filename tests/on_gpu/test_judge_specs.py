@@ -19,7 +19,13 @@ def judge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judge]:
         yield judge
 
 
-@pytest.mark.parametrize("name", PROBLEMS)
+SOME = ("square_matmul", "relu", "softmax", "layer_norm", "convolution")
+"""Judged by default: each takes two seconds."""
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in SOME else pytest.param(name, marks=pytest.mark.slow) for name in PROBLEMS]
+)
 def test_a_kernelbench_problem_is_as_fast_as_itself(judge: Judge, tmp_path: Path, name: str) -> None:
     spec, candidate = PROBLEMS[name].write(tmp_path)
     found = judge_by(judge, spec, candidate)
