@@ -77,9 +77,9 @@ def split(record: TestRecord) -> tuple[list[Row], list[Row]]:
 
 
 def reference_index(measurements: Sequence[Measurement], index: int) -> int | None:
-    """Return where the reference of a candidate is, the nearest before it; None where there is none."""
+    """Return where the reference of a candidate is, the nearest before it; None for what is no candidate."""
     candidate = measurements[index]
-    for before in range(index - 1, -1, -1):
+    for before in range(index - 1, -1, -1) if candidate.role == "candidate" else ():
         item = measurements[before]
         is_named = candidate.speedup is None or item.timing.label == candidate.speedup.reference
         if item.role == "reference" and item.example == candidate.example and is_named:

@@ -215,8 +215,6 @@ def comparable(params: Mapping[str, str]) -> dict[str, str]:
 def torch_version(machine_info: Mapping[str, Any]) -> str:
     """Return the version of torch that a run was measured with; empty where it is not known."""
     found = machine_info.get("torch")
-    if isinstance(found, Mapping):
-        found = found.get("version")
     return found if isinstance(found, str) else ""
 
 

@@ -1,26 +1,18 @@
 """Check the arguments of strategies: raise InvalidArgument in the caller's words."""
 
-import re
 from collections.abc import Sequence
 
 from hypothesis.errors import InvalidArgument
 
-BYTES_PER_SUFFIX = {
-    "": 1,
-    "b": 1,
-    **{f"{letter}b": 1000**power for power, letter in enumerate("kmgt", 1)},
-    **{f"{letter}ib": 1024**power for power, letter in enumerate("kmgt", 1)},
-}
+from pytest_gpubench.limits import memory_size
 
 
 def parse_bytes(asked: object, name: str) -> int:
-    """Return a number of bytes given as an int or as text such as `64MiB` (B, KB, MB, GB, TB, KiB, MiB, GiB, TiB)."""
-    if isinstance(asked, str):
-        found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", asked.lower())
-        if found is None or found[2] not in BYTES_PER_SUFFIX:
-            raise InvalidArgument(f"{name}={asked!r} is no size: write a number of bytes, or text such as '64MiB'")
-        return int(float(found[1]) * BYTES_PER_SUFFIX[found[2]])
-    return check_count(asked, name)
+    """Return a number of bytes given as an int or as text such as `64MiB`."""
+    try:
+        return memory_size(asked)
+    except ValueError as error:
+        raise InvalidArgument(f"{name}={asked!r} is no size: {error}") from None
 
 
 def check_count(asked: object, name: str, *, least: int = 0) -> int:

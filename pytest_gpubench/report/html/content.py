@@ -142,18 +142,12 @@ def _rows(index: int, record: TestRecord) -> Iterator[dict[str, Any]]:
     used = set()
     for row in [each for half in split(record) for each in fold(half)]:
         place = places[id(row.measurement)]
-        reference = reference_place(record, place)
+        reference = reference_index(record.measurements, place)
         used |= {place, reference}
         yield row_content(index, row, place, reference)
     for place, item in enumerate(record.measurements):
         if item.role == "reference" and item.verdicts and place not in used:
             yield row_content(index, Row(record, item), place, None)
-
-
-def reference_place(record: TestRecord, place: int) -> int | None:
-    """Return the index of a measurement's reference; None for one without a reference."""
-    is_candidate = record.measurements[place].role == "candidate"
-    return reference_index(record.measurements, place) if is_candidate else None
 
 
 def row_content(index: int, row: Row, place: int, reference: int | None) -> dict[str, Any]:
@@ -179,7 +173,7 @@ def status_of(verdicts: Sequence[Verdict], timing: Timing) -> tuple[str, bool]:
 def test_content(record: TestRecord, measured: Measured) -> dict[str, Any]:
     """Return the page's data for a test."""
     path, _, name = record.nodeid.partition("::")
-    references = [reference_place(record, place) for place in range(len(record.measurements))]
+    references = [reference_index(record.measurements, place) for place in range(len(record.measurements))]
     return {
         "id": record.nodeid,
         "file": path if name else "",
