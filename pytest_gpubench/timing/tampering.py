@@ -162,12 +162,16 @@ class _Package:
         return None if self._is_unchanged() else self._look()
 
     def _is_unchanged(self) -> bool:
-        if list(sys.modules) == self._loaded:
+        loaded = list(sys.modules)
+        if loaded == self._loaded:
             modules = [sys.modules[module.__name__] for module in self._modules]
         else:
             modules = own_modules()
         same = len(modules) == len(self._modules) and all(map(is_, modules, self._modules))
-        return same and bool(modules) and self._objects.are_the_same()
+        if not same or not modules or not self._objects.are_the_same():
+            return False
+        self._loaded = loaded  # modules of others alone came: the next look need not find ours among them
+        return True
 
     def _look(self) -> str | None:
         """Look closely at the modules in which something changed; remember all of them if everything is fine."""
