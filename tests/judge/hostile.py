@@ -53,9 +53,9 @@ ENDS = {
     "closes its files": "os.closerange(3, 4096); sys.stderr.close()",
     "closes its sockets": "[os.close(fd) for fd in sockets()]; time.sleep(1000)",
     "writes elsewhere": "open('/tmp/gpu_bench_was_here', 'w')",
-    "fills its log": "b = b'x' * 2**24\n    while True: os.write(1, b)",
 }
 TAKES = {
+    "fills its log": "b = b'x' * 2**24\n    while True: os.write(1, b)",
     "memory": "kept = []\n    while True: kept.append(b'x' * 2**26)",
     "all memory at once": "bytearray(2**50)",
     "memory in processes": "kept = []\n    while True: os.fork(); kept.append(b'x' * 2**24)",
@@ -98,6 +98,7 @@ GPU_ENDS = {
     ),
 }
 GPU_TAKES = {
+    "fills its log": "b = b'x' * 2**24\n    while True: os.write(1, b)",
     "GPU memory": "kept = []\n    while True: kept.append(torch.empty(2**28, device='cuda'))",
     "GPU memory past torch": (
         "cuda = ctypes.CDLL('libcuda.so.1'); at = ctypes.c_uint64(0); size = 2**34\n"
