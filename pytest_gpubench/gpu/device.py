@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pytest_gpubench.errors import DeviceUnavailable
 from pytest_gpubench.gpu.nvml import Nvml
 from pytest_gpubench.results.model import DeviceFacts
+from pytest_gpubench.results.provenance import cpu_info
 
 if TYPE_CHECKING:
     import torch
@@ -141,7 +142,8 @@ def cpu_device() -> Device:
 
 def cpu_facts() -> DeviceFacts:
     """Return the facts about the CPU, which need no torch."""
-    return DeviceFacts(type="cpu", name=_cpu_name(), host=socket.gethostname(), cache_bytes=_cpu_cache_bytes())
+    name = cpu_info()["brand_raw"] or "CPU"
+    return DeviceFacts(type="cpu", name=name, host=socket.gethostname(), cache_bytes=_cpu_cache_bytes())
 
 
 def _open_by_uuid(bare: object) -> tuple[str | None, Nvml | None, str | None]:
@@ -155,14 +157,6 @@ def _open_by_uuid(bare: object) -> tuple[str | None, Nvml | None, str | None]:
         except RuntimeError as error:
             errors.append(str(error))
     return f"GPU-{bare}", None, errors[0]
-
-
-def _cpu_name() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return "CPU"
-    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "CPU")
 
 
 def _cpu_cache_bytes() -> int | None:

@@ -39,7 +39,7 @@ def machine_info() -> dict[str, Any]:
         "python_build": list(platform.python_build()),
         "release": platform.release(),
         "system": platform.system(),
-        "cpu": _cpu(),
+        "cpu": cpu_info(),
         "torch": _installed("torch"),
         "triton": _installed("triton"),
     }
@@ -87,7 +87,7 @@ def commit_info(folder: Path) -> CommitInfo:
     )
 
 
-def _cpu() -> dict[str, Any]:
+def cpu_info() -> dict[str, Any]:
     """Return facts about the CPU, named as in py-cpuinfo."""
     try:
         text = CPUINFO.read_text(errors="replace")

@@ -87,7 +87,7 @@ def test_every_number_of_a_row_is_the_stored_one_to_five_digits() -> None:
 def test_the_front_page_says_where_and_when(page: str) -> None:
     assert dict(content_in(page)["facts"]) == {
         "Device": "NVIDIA H200", "Host": "gpu-host-3", "Driver": "570.86.15", "CUDA": "12.8",
-        "Timer": "profiler", "Cache": "cold", "Commit": "fedcba987 on main, dirty",
+        "Timer": "profiler", "Cache": "cold", "Commit": "fedcba98 on main, dirty",
     }  # fmt: skip
 
 
@@ -252,7 +252,7 @@ def test_examples_that_the_baseline_lacks_are_not_called_new() -> None:
 def test_history_is_in_order_and_knows_its_commits() -> None:
     saved, older = showcase(), history(5)
     content = page_content(saved, None, [*older, saved])
-    assert [each["commit"] for each in content["runs"]] == [f"{day:02x}ab34cd1" for day in range(5)] + ["fedcba987"]
+    assert [each["commit"] for each in content["runs"]] == [f"{day:02x}ab34cd" for day in range(5)] + ["fedcba98"]
     assert [each["dirty"] for each in content["runs"]] == [False, False, False, True, False, True]
     past = content["tests"][0]["items"][1]["past"]
     stored = older[-1].records[0].measurements[1]

@@ -74,7 +74,7 @@ def run_content(run: SavedRun) -> dict[str, Any]:
 
 def short_commit(commit: CommitInfo) -> str:
     """Return the first digits of a commit; empty where none is known."""
-    return (commit.id or "")[:9]
+    return (commit.id or "")[:8]
 
 
 def run_facts(run: SavedRun) -> list[tuple[str, str]]:
