@@ -36,8 +36,10 @@ class Reference:
         self._kept: list[list[Any]] = []
 
     def begin_case(self, example: tuple[Any, ...], sets: int) -> None:
-        """Make inputs for so many calls."""
-        self.sets[:] = [_copied(example) for _ in range(sets)]
+        """Make inputs for so many calls, unless there are: the graphs that read them are kept too."""
+        if len(self.sets) != sets:
+            self.runner.forget()
+            self.sets[:] = [_copied(example) for _ in range(sets)]
 
     def fill(self, values: Sequence[tuple[Any, ...]]) -> None:
         """Write the first sets of inputs."""

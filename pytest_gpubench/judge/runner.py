@@ -92,7 +92,9 @@ class Runner:
 
     def prepare(self, batches: Sequence[int], graph: bool) -> bool:
         """Make ready for batches of these sizes; return whether they are CUDA graphs."""
-        self._graphs.clear()
+        if graph and set(batches) == set(self._graphs):
+            return True
+        self.forget()
         self._batch(max(batches))
         self.copies = _share_memory(self.outputs)
         if not graph or self.device.type != "cuda":
@@ -107,6 +109,10 @@ class Runner:
         except (GpuBenchError, RuntimeError):
             self._graphs.clear()
         return bool(self._graphs)
+
+    def forget(self) -> None:
+        """Forget the graphs, which read the inputs that were there."""
+        self._graphs.clear()
 
     def run(self, batch: int) -> None:
         """Run a batch, and wait until it is done."""

@@ -42,6 +42,8 @@ CHECKS = 3
 """Calls on new inputs that are compared before anything is timed."""
 BATCH_US, LEAST_CALLS = 4000.0, 3
 """The time that the larger batch takes, and its calls at least, where there is room for their inputs."""
+SLOW = 4.0
+"""By this factor may a candidate be slower than the reference before its batches have fewer calls."""
 LOOKS = (6, 12, 24, 48, 96, 192)
 """After how many quads to look."""
 ATTESTED_BUDGETS = 3
@@ -236,7 +238,8 @@ class Trial:
     def _time_outside(self, sets: int) -> None:
         """Time batches of both arms in turn by the referee's clock."""
         room = max(2, self.candidate.process.memory_bytes // (OUTPUT_COPIES * max(self.candidate.output_bytes, 1)))
-        self.large = min(sets, room, self._calls_in(self.found["claimed_us"].median_us))
+        call_us = max(self.ready.before_us, self.found["claimed_us"].median_us / SLOW)
+        self.large = min(sets, room, self._calls_in(call_us))
         self._make_batches()
         self.batches: dict[str, dict[int, list[float]]] = {arm: {1: [], self.large: []} for arm in ARMS}
         limits = self.rules.speedups
