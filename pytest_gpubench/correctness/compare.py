@@ -151,7 +151,7 @@ def _compare_parts(name: str, pair: Pair) -> Difference:
         if (largest := largest_within(pair)) is not None:
             return Difference(name, passed=True, max_abs_diff=largest, elements=pair.found.numel())
         judge = partial(judge_by_tolerance, pair)
-        seen = judge_chunks(pair.found, judge, pair.rules.poisoned, pair.rules.briefly, with_squares=False)
+        seen = judge_chunks(pair.found, judge, pair.rules.poisoned, pair.rules.briefly)
         return _make_difference(name, pair, seen, None)
     if is_exact(pair.found.dtype):
         seen = judge_chunks(pair.found, partial(judge_exactly, pair, pair.golden), pair.rules.poisoned)

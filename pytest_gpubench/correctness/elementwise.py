@@ -63,17 +63,13 @@ def judge_chunks(
     judge: Callable[[ChunkRange], JudgedChunk],
     poisoned: bool = False,
     briefly: bool = False,
-    with_squares: bool = True,
 ) -> Totals:
-    """Judge a tensor chunk by chunk, with one wait for the device, and one more per chunk with a mismatch; see `Rules`.
-
-    with_squares: whether the squares of the differences are added up, which only golden asks for.
-    """
+    """Judge a tensor chunk by chunk, with one wait for the device and one per chunk with a mismatch; see `Rules`."""
     blocks: list[ChunkRange] = []
     sums: list[torch.Tensor] = []
     for block in blocks_of(found):
         blocks.append(block)
-        sums.append(_sums_of(*judge(block), with_squares))
+        sums.append(_sums_of(*judge(block)))
         if briefly and sums[-1][0]:
             break
     totals = Totals()
@@ -86,11 +82,11 @@ def judge_chunks(
     return totals
 
 
-def _sums_of(diff: "torch.Tensor", allowed: "torch.Tensor", with_squares: bool) -> "torch.Tensor":
+def _sums_of(diff: "torch.Tensor", allowed: "torch.Tensor") -> "torch.Tensor":
     """Return the mismatches of a chunk, its largest difference and the sum of squares, in float64: exact for counts."""
     import torch
 
-    squares = torch.where(diff.isfinite(), diff, 0.0).square().sum() if with_squares else diff.new_zeros(())
+    squares = torch.where(diff.isfinite(), diff, 0.0).square().sum()
     return torch.stack([_is_off(diff, allowed).sum().to(torch.float64), diff.max(), squares])
 
 
@@ -176,7 +172,7 @@ def as_numbers(chunk: "torch.Tensor") -> "torch.Tensor":
     """Return a chunk in float64 or complex128.
 
     Every float, and every integer of 32 bits or fewer, is exact there, and so is whether two differ; float32 would
-    round away differences that are judged. It costs no more time: a chunk is bound by memory on data-centre GPUs.
+    round away differences that are judged.
     """
     import torch
 
