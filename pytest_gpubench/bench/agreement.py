@@ -39,6 +39,7 @@ from pytest_gpubench.errors import (
     UnfairComparison,
     WrongResult,
     annotate,
+    annotating,
 )
 from pytest_gpubench.timing.calls import GRADIENT_SEED, Arguments, Backward, name_of, refuse_lazy, upstream_gradient
 from pytest_gpubench.units import repr_of
@@ -266,7 +267,8 @@ class Agreement:
             for index, (_, root) in enumerate(differentiable(flatten(like)))
         ]
         upstream = [one.to(root.dtype) for one, root in zip(drawn, roots, strict=True)]
-        found = torch.autograd.grad(roots, list(leaves.values()), upstream, allow_unused=True)
+        with annotating(lambda: "gpu_bench: raised by torch.autograd.grad, with which gradients are compared"):
+            found = torch.autograd.grad(roots, list(leaves.values()), upstream, allow_unused=True)
         return dict(zip(leaves, found, strict=True))
 
     @contextmanager

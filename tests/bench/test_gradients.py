@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils.checkpoint import checkpoint
 
 from pytest_gpubench.bench.agreement import Agreement, Ran, VariedArguments
 from pytest_gpubench.bench.outputs import OutputRecorder
@@ -148,3 +149,14 @@ def test_a_function_that_overwrites_what_setup_made() -> None:
     call = make_call(torch.relu_, make_arguments((), None, lambda: (leaf() * 1,)), "both")
     for _ in range(2):
         call.prepare()()
+
+
+def test_an_error_in_the_gradients_says_who_asked_for_them() -> None:
+    def checkpointed(x: torch.Tensor) -> Any:
+        return checkpoint(double, x, use_reentrant=True)
+
+    with pytest.raises(RuntimeError, match="set use_reentrant=False") as raised:
+        Runs(checkpointed, "backward", torch.ones(3, requires_grad=True))
+    assert getattr(raised.value, "__notes__", []) == [
+        "gpu_bench: raised by torch.autograd.grad, with which gradients are compared"
+    ]
