@@ -44,6 +44,8 @@ class Reply(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fie
     """The tensors of each call of a batch; None where they lie where they lay before."""
     structure: Any = None
     samples_us: list[float] = []
+    tax: float = 0.0
+    """The share of these times that tracing added, which was taken off."""
     kernels: list[tuple[str, int]] = []
     graph: bool = False
     copies: bool = False

@@ -11,6 +11,7 @@ from pytest_gpubench.limits import Limits, as_written, limit_for_device
 from pytest_gpubench.results.model import Outcome, Verdict
 from pytest_gpubench.stats.speedup import SpeedupEstimate
 from pytest_gpubench.stats.summary import Interval, median_interval
+from pytest_gpubench.timing.tax import ALIKE
 from pytest_gpubench.units import format_time, round_to_digits
 from pytest_gpubench.verdict.decision import at_least, at_most
 
@@ -55,6 +56,20 @@ def per_call(
     if fixed_us is not None:
         taken_off_us = min(taken_off_us, fixed_us + (median_us - fixed_us) / calls)
     return [max((time_us - taken_off_us) / (calls - 1), LEAST_US) for time_us in larger_us]
+
+
+def less_the_same_tax(
+    claimed_us: Sequence[float], tax: float, reference_us: Sequence[float], reference_tax: float
+) -> list[float]:
+    """Return the claimed times of the reference's kernels, less what the reference pays for tracing, where it may be.
+
+    Each process has measured its tax for itself, with noise that the ratio of two like calls need not have.
+    """
+    traced_us = [each * (1 + tax) for each in claimed_us]
+    like_us = statistics.median(reference_us) * (1 + reference_tax)
+    if not traced_us or abs(statistics.median(traced_us) - like_us) > ALIKE * like_us:
+        return [*claimed_us]
+    return [each / (1 + reference_tax) for each in traced_us]
 
 
 def is_believable(claimed: Time, attested: Time, device: str, launches: int = 0) -> bool:

@@ -13,6 +13,7 @@ from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.judge.layout import describe
 from pytest_gpubench.timing import make_timer
 from pytest_gpubench.timing.base import Call, Prepared, Rep, Session, call_of
+from pytest_gpubench.timing.profiler import ProfilerTimer
 from pytest_gpubench.timing.sampling import Instrument
 from pytest_gpubench.timing.warmup import Warmth, warm_up
 
@@ -61,6 +62,11 @@ class Runner:
         warmth = warm_up(instrument, self.device, self.call, None)
         self._idle_s = instrument.pacing.idle_s(warmth.sample.reps)
         return warmth
+
+    @property
+    def tax(self) -> float:
+        """The share of its own time that tracing adds to a call, which is taken off its reps."""
+        return self.timer.taxes.of(self.call) if isinstance(self.timer, ProfilerTimer) else 0.0
 
     # reps, timed from inside
 

@@ -154,6 +154,7 @@ class Worker:
 
         reps = self._runner().end()
         gc.enable()
+        self.reply.tax = self._runner().tax
         self.reply.samples_us = [rep.elapsed_us for rep in reps]
         self.reply.kernels = list(kernel_list(reps[0].records).items())[:50] if reps else []
 

@@ -7,6 +7,7 @@ from pytest_gpubench.judge.conclusion import (
     is_believable,
     judge_speedup,
     judge_time,
+    less_the_same_tax,
     overlap,
     per_call,
     refuse_limits,
@@ -48,6 +49,16 @@ def test_a_time_passes_if_both_do(claimed_us: float, attested_us: float, outcome
 def test_a_limit_for_another_gpu_is_no_pass() -> None:
     time = time_of([1.0] * 40)
     assert judge_time(time, time, {"A100": 10.0}, "H200", 0.001).outcome is INCONCLUSIVE
+
+
+@pytest.mark.parametrize(
+    ("claimed_us", "tax", "found_us"),
+    [(102.0, 0.0, 100.0), (100.0, 0.04, 104 / 1.02), (100.0, 0.06, 100.0), (90.0, 0.0, 90.0)],
+)
+def test_like_calls_pay_the_same_tax(claimed_us: float, tax: float, found_us: float) -> None:
+    """The reference takes 102 us as traced, 2 % of it tracing; a candidate is like it within 3 %."""
+    found = less_the_same_tax([claimed_us, claimed_us], tax, [100.0, 100.0, 100.0], 0.02)
+    assert found == pytest.approx([found_us] * 2)
 
 
 @pytest.mark.parametrize(
