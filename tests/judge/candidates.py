@@ -42,7 +42,7 @@ STATUSES = {
 """What a judgement says of candidates that do not do their work."""
 
 REACHES_OUT = """
-import ctypes, fcntl, platform, subprocess
+import ctypes, fcntl, platform, subprocess, sys
 libc = ctypes.CDLL(None, use_errno=True)
 numbers = {"x86_64": (222, 56, 314, 29), "aarch64": (107, 220, 274, 194)}[platform.machine()]
 pipe = os.pipe()
@@ -82,6 +82,10 @@ found += [type(each).__name__ for each in gc.get_objects() if type(each).__name_
 open("own", "w")
 os.chmod("own", 0)
 found += [] if os.stat("own").st_mode & 0o777 else ["close files"]
+group = os.getpgid(0)
+child = subprocess.Popen(["sleep", "0"], process_group=0) if sys.version_info >= (3, 11) else subprocess.Popen(["true"])
+found += [] if os.getpgid(child.pid) == group else ["leave the group"]
+child.wait()
 found += [] if subprocess.run(["true"]).returncode == 0 else ["no process of its own"]
 if found:
     raise SystemExit(f"could: {', '.join(found)}")
