@@ -31,6 +31,10 @@ __tracebackhide__ = True
 ON_SPEED = ("max_time_us", "min_gbps", "min_tflops", "min_peak_fraction", "min_speedup")
 CLOSE = 0.5
 """The part from which on a limit is missed by more than the placement explains."""
+CLOSE_IN_TURN = 0.05
+"""The same for a speedup over the same kernels, which the placement slows as much."""
+LEAST_PLACEMENTS = 3
+"""The placements that agree before a limit fails, as two may by chance; two for a speedup over the same kernels."""
 MOST_PLACEMENTS = 5
 """The placements after which a limit fails where they differ by less than the fastest misses it by."""
 OFFSET_BYTES = 2**16 + 512
@@ -56,7 +60,7 @@ def _fails_closely(measured: Sequence[Measurement]) -> bool:
     """Tell whether only limits on speed are broken, each by little."""
     outcomes = (Outcome.FAIL, Outcome.INVALID)
     broken = [(item, each) for item in measured for each in item.verdicts if each.outcome in outcomes and each.enforced]
-    return bool(broken) and all(is_close_fail(each, item) for item, each in broken)
+    return bool(broken) and all(is_close_fail(each, item, measured[0]) for item, each in broken)
 
 
 def _measured_elsewhere(request: Request[Any], say: Say, measured: Sequence[Measurement]) -> list[Measurement]:
@@ -64,7 +68,7 @@ def _measured_elsewhere(request: Request[Any], say: Say, measured: Sequence[Meas
     placements = [list(measured)]
     why_not = ""
     with ExitStack() as held:  # the memory of all placements, so that each gets other memory
-        while not why_not and any(_is_open(items) for items in zip(*placements, strict=True)):
+        while not why_not and any(_is_open(items, measured[0]) for items in zip(*placements, strict=True)):
             say(f"measuring {request.title} again, with memory at other addresses")
             again: list[Measurement] = []
             try:
@@ -74,21 +78,32 @@ def _measured_elsewhere(request: Request[Any], say: Say, measured: Sequence[Meas
                 why_not = f"at other addresses it raised {repr_of(error)}"
             else:
                 placements.append(again)
-    return [confirmed(items, why_not) for items in zip(*placements, strict=True)]
+    return [confirmed(items, measured[0], why_not) for items in zip(*placements, strict=True)]
 
 
-def _is_open(items: Sequence[Measurement]) -> bool:
+def _is_open(items: Sequence[Measurement], reference: Measurement) -> bool:
     """Tell whether another placement may tell more of a close FAIL."""
     if len(items) >= MOST_PLACEMENTS:
         return False
-    close = [each for each in items[0].verdicts if is_close_fail(each, items[0]) and not _doubt(each, items)]
-    return any(len(items) == 1 or _distance(each.kind, items) > 0 for each in close)
+    first = items[0]
+    close = [each for each in first.verdicts if is_close_fail(each, first, reference) and not _doubt(each, items)]
+    return any(len(items) < _least(each, first, reference) or _distance(each.kind, items) > 0 for each in close)
 
 
-def is_close_fail(verdict: Verdict, item: Measurement) -> bool:
+def _least(verdict: Verdict, item: Measurement, reference: Measurement) -> int:
+    return 2 if _is_shared(verdict, item, reference) else LEAST_PLACEMENTS
+
+
+def is_close_fail(verdict: Verdict, item: Measurement, reference: Measurement) -> bool:
     """Tell whether a limit on the speed is missed by little, or by a part that is not known."""
     is_fail = verdict.outcome is Outcome.FAIL and verdict.kind in ON_SPEED
-    return is_fail and not _miss(verdict, item) >= CLOSE
+    return is_fail and not _miss(verdict, item) >= (CLOSE_IN_TURN if _is_shared(verdict, item, reference) else CLOSE)
+
+
+def _is_shared(verdict: Verdict, item: Measurement, reference: Measurement) -> bool:
+    """Tell whether the placement slows both sides of a limit as much: a speedup over the same kernels."""
+    ours, theirs = ([kernel.name for kernel in each.timing.kernels] for each in (item, reference))
+    return verdict.kind == "min_speedup" and bool(ours) and ours == theirs
 
 
 def _miss(verdict: Verdict, item: Measurement) -> float:
@@ -104,13 +119,16 @@ def _miss(verdict: Verdict, item: Measurement) -> float:
     return limit / found - 1 if limit and found else math.nan
 
 
-def confirmed(items: Sequence[Measurement], why_not: str = "") -> Measurement:
+def confirmed(items: Sequence[Measurement], reference: Measurement, why_not: str = "") -> Measurement:
     """Return the first measurement; its close FAILs are INCONCLUSIVE where those at other addresses doubt them.
 
+    reference: the first measurement that the call made.
     why_not: why there are no more placements, for the FAILs that stand.
     """
     first = items[0]
-    verdicts = [_told(each, items, why_not) if is_close_fail(each, first) else each for each in first.verdicts]
+    verdicts = [
+        _told(each, items, why_not) if is_close_fail(each, first, reference) else each for each in first.verdicts
+    ]
     return msgspec.structs.replace(first, verdicts=tuple(verdicts))
 
 

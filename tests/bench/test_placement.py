@@ -14,7 +14,7 @@ from pytest_gpubench.bench.measurement import MeasureRequest
 from pytest_gpubench.bench.placement import OFFSET_BYTES, elsewhere, is_close_fail
 from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.limits import Limits
-from pytest_gpubench.results.model import Measurement, Outcome, Speedup, Timing, Verdict
+from pytest_gpubench.results.model import Kernel, Measurement, Outcome, Speedup, Timing, Verdict
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.timing.calls import make_arguments, make_call
@@ -50,7 +50,25 @@ def item(
     ],
 )
 def test_a_close_fail(measurement: Measurement, is_close: bool) -> None:
-    assert is_close_fail(measurement.verdicts[0], measurement) == is_close
+    assert is_close_fail(measurement.verdicts[0], measurement, item("min_speedup", "1")) == is_close
+
+
+@pytest.mark.parametrize(
+    ("kind", "asked", "kernel", "is_close"),
+    [
+        ("min_speedup", "1.049", "add", True),
+        ("min_speedup", "1.05", "add", False),
+        ("min_speedup", "1.05", "other", True),
+        ("max_time_us", "80", "add", True),
+    ],
+)
+def test_a_close_fail_of_the_same_kernels(kind: str, asked: str, kernel: str, is_close: bool) -> None:
+    ours, theirs = (
+        item(kind, asked, kernels=(Kernel(name=name, kind="kernel", launches=1, median_us=100.0),))
+        for name in ("add", kernel)
+    )
+    assert is_close_fail(ours.verdicts[0], ours, theirs) == is_close
+    assert placement._least(ours.verdicts[0], ours, theirs) == (2 if asked.startswith("1.0") and kernel == "add" else 3)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +83,8 @@ def test_a_close_fail(measurement: Measurement, is_close: bool) -> None:
     ],
 )
 def test_a_close_fail_needs_both_placements(there: tuple[Outcome, float], outcome: Outcome) -> None:
-    found = placement.confirmed((item("max_time_us", "96"), item("max_time_us", "96", *there)))
+    first = item("max_time_us", "96")
+    found = placement.confirmed((first, item("max_time_us", "96", *there)), first)
     assert found.verdicts[0].outcome is outcome
     if outcome is Outcome.INCONCLUSIVE:
         assert found.verdicts[0].sentence == (
@@ -84,7 +103,8 @@ def test_a_close_fail_needs_both_placements(there: tuple[Outcome, float], outcom
     ],
 )
 def test_placements_that_differ_by_more_than_the_miss(first_us: float, second_us: float, outcome: Outcome) -> None:
-    found = placement.confirmed([item("max_time_us", "100", median_us=each) for each in (first_us, second_us)])
+    places = [item("max_time_us", "100", median_us=each) for each in (first_us, second_us)]
+    found = placement.confirmed(places, places[0])
     (verdict,) = found.verdicts
     assert verdict.outcome is outcome
     assert verdict.sentence.startswith("the place of its memory matters as much") == (outcome is Outcome.INCONCLUSIVE)
@@ -103,7 +123,7 @@ def test_several_placements(medians_us: Sequence[float], outcome: Outcome) -> No
     """The fastest of them counts: it misses the limit by more than they differ."""
     limits = [Outcome.FAIL if each > 100 else Outcome.PASS for each in medians_us]
     places = [item("max_time_us", "100", *each) for each in zip(limits, medians_us, strict=True)]
-    assert placement.confirmed(places).verdicts[0].outcome is outcome
+    assert placement.confirmed(places, places[0]).verdicts[0].outcome is outcome
 
 
 def speedup_in(*ratios: float) -> Measurement:
@@ -117,21 +137,23 @@ def speedup_in(*ratios: float) -> Measurement:
     ("intervals", "is_open"),
     [
         ([(0.975, 0.985)], True),
-        ([(0.975, 0.985), (0.98, 0.99)], False),
-        ([(0.975, 0.985), (0.986, 0.99)], True),
+        ([(0.975, 0.985), (0.98, 0.99)], True),
+        ([(0.975, 0.985), (0.98, 0.99), (0.984, 0.986)], False),
         ([(0.975, 0.985), (0.98, 0.99), (0.986, 0.988)], True),
         ([(0.975, 0.985), (0.98, 0.99), (0.986, 0.988), (0.98, 0.99)], True),
         ([(0.975, 0.985), (0.98, 0.99), (0.986, 0.988), (0.98, 0.99), (0.98, 0.99)], False),
         ([(0.959, 0.961), (0.981, 0.982)], False),
     ],
-    ids=["one", "two that agree", "two that differ", "three", "four", "five", "far apart"],
+    ids=["one", "two", "three that agree", "three that differ", "four", "five", "far apart"],
 )
 def test_placements_are_added_until_they_tell(intervals: Sequence[tuple[float, float]], is_open: bool) -> None:
-    assert placement._is_open([speedup_in(*each) for each in intervals]) == is_open
+    places = [speedup_in(*each) for each in intervals]
+    assert placement._is_open(places, places[0]) == is_open
 
 
 def test_what_is_broken_by_much_is_not_confirmed() -> None:
-    found = placement.confirmed((item("max_time_us", "50"), item("max_time_us", "50", Outcome.PASS, 49.0)))
+    first = item("max_time_us", "50")
+    found = placement.confirmed((first, item("max_time_us", "50", Outcome.PASS, 49.0)), first)
     assert found.verdicts[0].outcome is Outcome.FAIL
 
 
@@ -258,6 +280,7 @@ home = x.data_ptr()
 """
 MEASURE = "gpu_bench.measure(placed({}), (x,), label='f')"
 COMPARE = "gpu_bench.compare({{'f': placed({})}}, placed(10.0), (x,))"
+OTHER_KERNELS = "gpu_bench.compare({{'f': placed({})}}, scripted([10.0], ['other'])(lambda x: x * 2), (x,))"
 
 
 @pytest.fixture
@@ -289,8 +312,9 @@ def outcomes(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Call
         ("max_time_us=10.0, kernels='other'", MEASURE.format("10.2, 9.9"), "failed"),
         ("min_speedup=1.0", COMPARE.format("10.2"), "failed"),
         ("min_speedup=1.0", COMPARE.format("10.2, 9.9"), "inconclusive"),
-        ("min_speedup=1.0", COMPARE.format("14.9, 9.9"), "inconclusive"),
-        ("min_speedup=1.0", COMPARE.format("15.1, 9.9"), "failed"),
+        ("min_speedup=1.0", COMPARE.format("10.6, 9.9"), "failed"),
+        ("min_speedup=1.0", OTHER_KERNELS.format("14.9, 9.9"), "inconclusive"),
+        ("min_speedup=1.0", OTHER_KERNELS.format("15.1, 9.9"), "failed"),
         ("min_speedup=1.0", COMPARE.format("9.9, 10.2"), "passed"),
     ],
 )
