@@ -43,13 +43,13 @@ HIGH = 200
 
 
 class ForkingPopen(subprocess.Popen[Any]):
-    """Have a server fork what is an interpreter of ours, with -c or -m."""
+    """Have a server fork what is an interpreter of ours with -c, -m or a script."""
 
     connect: Callable[[], socket.socket]
 
     def _execute_child(self, args: Any, *others: Any) -> None:
         start = super()._execute_child  # type: ignore[misc]
-        if not isinstance(args, Sequence) or args[0] != sys.executable:
+        if not isinstance(args, Sequence) or args[0] != sys.executable or args[1][:2] in ("-E", "-I", "-S", "-X"):
             start(args, *others)
             return
         given = inspect.signature(start).bind(args, *others).arguments
@@ -144,7 +144,7 @@ def become(
     os.environ.clear()
     os.environ.update(env)
     sys.path[0:1] = [cwd, *filter(None, env.get("PYTHONPATH", "").split(os.pathsep))]
-    interpret([each for each in arguments if each not in ("-u", "-B")])
+    interpret(arguments[1:] if arguments[0] == "-u" else arguments)
 
 
 def interpret(arguments: list[str]) -> None:
