@@ -45,8 +45,8 @@ def stubbed_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GPU_BENCH_DEVICE", "cpu")
 
 
-UNUSED = ("doctest", "faulthandler", "pastebin", "setuponly", "setupplan", "stepwise")
-"""Plugins of pytest's own that no test is about: to register them takes a tenth of a small run."""
+UNUSED = ("doctest", "faulthandler", "pastebin", "stepwise")
+"""Plugins of pytest's own that no test is about: to register them takes a part of a small run."""
 
 
 def plugins_for(source: str, arguments: Sequence[str]) -> list[str]:
