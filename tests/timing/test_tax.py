@@ -12,6 +12,7 @@ from pytest_gpubench.timing.base import Call, Rep, Session
 from pytest_gpubench.timing.events import HOST_BOUND
 from pytest_gpubench.timing.tax import (
     ALIKE,
+    ATTEMPTS,
     GAP_US,
     LAP_S,
     LEAST_CALL_US,
@@ -41,6 +42,8 @@ class Gpu:
         self.known: Known = []
         self.drift_us = 0.0
         """By so much each lap takes longer than the one before."""
+        self.spoilt_laps = 0
+        """In so many laps, at first, the host is not ahead."""
 
     @contextmanager
     def tracing(self) -> Iterator[None]:
@@ -61,9 +64,8 @@ class Events(Session):
     def take(self, call: Call, idle_s: float) -> None:
         gpu = self.gpu
         gpu.laps += 1
-        self.taken.append(
-            Rep(100 + gpu.added_us * gpu.is_traced + gpu.drift_us * gpu.laps + next(gpu.noise_us), flags=gpu.flags)
-        )
+        elapsed_us = 100 + gpu.added_us * gpu.is_traced + gpu.drift_us * gpu.laps + next(gpu.noise_us)
+        self.taken.append(Rep(elapsed_us, flags=(HOST_BOUND,) if gpu.laps <= gpu.spoilt_laps else gpu.flags))
 
     def reps(self) -> Sequence[Rep]:
         return self.taken
@@ -119,6 +121,13 @@ def test_a_call_without_tax_costs_a_few_laps(added_us: float, rep_s: float, laps
     gpu = Gpu(added_us)
     gpu.taxes().learn(call_of(nothing), [rep(100)], 0.0, rep_s)
     assert gpu.laps == laps
+
+
+@pytest.mark.parametrize(("failures", "tax"), [(ATTEMPTS - 1, 0.04), (ATTEMPTS, 0.0)])
+def test_laps_that_the_host_spoils_are_taken_again(failures: int, tax: float) -> None:
+    gpu = Gpu(4.0 + GAP_US)
+    gpu.spoilt_laps = failures * MOST_REPS
+    assert gpu.taxes().learn(call_of(nothing), [rep(104)], 0.0, 1e-3) == pytest.approx(tax)
 
 
 def test_a_call_whose_host_falls_behind_has_no_tax() -> None:
