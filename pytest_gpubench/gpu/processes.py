@@ -22,12 +22,12 @@ def pid_namespace() -> str | None:
 
 
 def command_of(pid: int) -> str | None:
-    """Return the command line of a process; None where there is no such process in this container."""
+    """Return the command line of a process; None where there is no such process in this container, or it is ending."""
     try:
         command = Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return None
-    return printable(command.replace(b"\0", b" ").decode(errors="replace").strip())[:60]
+    return printable(command.replace(b"\0", b" ").decode(errors="replace").strip())[:60] or None
 
 
 def family(roots: Iterable[int]) -> frozenset[int]:

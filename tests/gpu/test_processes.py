@@ -29,3 +29,13 @@ def test_a_family_is_all_that_descends_and_who_waits() -> None:
 @pytest.mark.parametrize(("find", "known"), [(os.getpid, True), (lambda: 2**30, False)])
 def test_a_process_is_known_by_its_command(find: Callable[[], int], known: bool) -> None:
     assert (command_of(find()) is not None) == known
+
+
+def test_a_process_that_is_ending_has_no_command() -> None:
+    """NVML may list it still; nothing runs in it."""
+    child = subprocess.Popen([sys.executable, "-c", ""], stdout=subprocess.PIPE)
+    assert child.stdout is not None
+    child.stdout.read()
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    assert command_of(child.pid) is None
+    child.communicate()
