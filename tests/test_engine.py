@@ -201,7 +201,9 @@ GpuLock("GPU-of-a-script", Path({str(tmp_path)!r})).acquire(Patience(0))
         with turn_at(GPU, tmp_path, 1.0, "bench.measure"):
             other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "bench.do_bench" in other.stderr, other.stderr
-    GpuLock("GPU-of-a-script", tmp_path).acquire(Patience(0))
+    lock = GpuLock("GPU-of-a-script", tmp_path)
+    lock.acquire(Patience(0))
+    lock.release()
 
 
 def test_the_cpu_needs_no_turn(tmp_path: Path) -> None:

@@ -30,7 +30,10 @@ def test_a_kernelbench_problem_is_as_fast_as_itself(judge: Judge, tmp_path: Path
     spec, candidate = PROBLEMS[name].write(tmp_path)
     found = judge_by(judge, spec, candidate)
     assert found.passed, told(found)
-    assert found.ratio == pytest.approx(1, abs=0.02), told(found)
+    interval = found.cases[0].interval
+    assert interval is not None, told(found)
+    assert interval.low <= 1.01, told(found)
+    assert interval.high >= 0.99, told(found)
 
 
 def test_a_solution_of_a_flashinfer_definition_is_judged(judge: Judge, tmp_path: Path) -> None:
