@@ -96,6 +96,10 @@ def run(arguments: argparse.Namespace) -> int:
         raise BadRequest("give one candidate, or --jsonl to read many from standard input")
     if arguments.referees and not arguments.jsonl:
         raise BadRequest("-n shares many candidates out among GPUs: give --jsonl, and the candidates on standard input")
+    if arguments.ahead and not arguments.jsonl:
+        raise BadRequest(
+            "--ahead warms processes for many candidates: give --jsonl, and the candidates on standard input"
+        )
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # both leave nothing behind
     try:
         gpus = _gpus(arguments)

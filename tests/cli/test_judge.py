@@ -136,6 +136,15 @@ def test_candidates_are_not_read_for_ever_where_all_referees_have_ended(monkeypa
     assert main(["judge", "--jsonl", "--spec", "spec.py", "-n", "2"]) == 2
 
 
-def test_one_candidate_needs_one_gpu(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["judge", "a.py", "--spec", "spec.py", "-n", "2"]) == 2
-    assert "-n shares many candidates out among GPUs: give --jsonl" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ("-n", "-n shares many candidates out among GPUs: give --jsonl"),
+        ("--ahead", "--ahead warms processes for many candidates: give --jsonl"),
+    ],
+)
+def test_one_candidate_needs_one_gpu_and_one_process(
+    capsys: pytest.CaptureFixture[str], option: str, words: str
+) -> None:
+    assert main(["judge", "a.py", "--spec", "spec.py", option, "2"]) == 2
+    assert words in capsys.readouterr().err
