@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from pytest_gpubench import GpuBench
+from pytest_gpubench.timing.tax import MOST_TAX
 from tests.on_gpu.doubling import double
 
 ELEMENTS = 2**20
@@ -217,4 +218,5 @@ def test_the_means_of_the_kernels_sum_to_the_mean(gpu_bench: GpuBench, x: torch.
     found = gpu_bench.measure(lambda x: torch.softmax(x @ x, -1).sum(), args=(x,))
     means_us = [kernel.mean_us for kernel in found.kernels if kernel.mean_us is not None]
     assert len(means_us) >= 3
-    assert sum(means_us) == pytest.approx(found.mean_us, rel=1e-9)
+    is_taxed = any(flag.startswith("traced +") for flag in found.flags)
+    assert sum(means_us) == pytest.approx(found.mean_us, rel=MOST_TAX if is_taxed else 1e-9)

@@ -222,6 +222,14 @@ def test_a_tool_that_takes_the_records_is_named(pytester: pytest.Pytester) -> No
     ncu = shutil.which("ncu")
     if ncu is None:
         pytest.skip("ncu is not on the PATH")
-    command = [ncu, "--target-processes", "all", sys.executable, "-m", "pytest_gpubench", "doctor"]
+    command = [
+        ncu,
+        "--metrics=gpu__time_duration.sum",
+        "--target-processes=all",
+        sys.executable,
+        "-m",
+        "pytest_gpubench",
+        "doctor",
+    ]
     result = pytester.run(*command, timeout=120)
     result.stdout.fnmatch_lines(["*profiler (CUPTI): NOT usable: *"])
