@@ -4,6 +4,7 @@ import argparse
 import re
 import subprocess
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import Literal
 
 from pytest_gpubench.cli.ab.arguments import add_arguments, plan_of
@@ -66,14 +67,13 @@ def _run(arguments: argparse.Namespace) -> Answer:
             write("\n".join(report_lines(ends)))
             return answer
 
-        def is_followed(finding: Finding) -> bool:
-            return is_open(finding) and _name(finding) in watched
+        still_open = partial(watched_open_tests, watched=watched)
 
         def step(commit: str) -> tuple[Answer, Sequence[Finding]]:
             checkouts["HEAD"] = workspace.add_worktree("HEAD", commit, commit[:8])
             checkouts["HEAD"].take_tests(arguments.tests, checkouts["BASE"])
             runner.prepare(checkouts["HEAD"], arguments.setup)
-            found = compare(checkouts, runner, plan_of(arguments), is_followed, {nodeid for nodeid, _ in watched})
+            found = compare(checkouts, runner, plan_of(arguments), still_open, {nodeid for nodeid, _ in watched})
             return answer_of(found.findings, watched), found.findings
 
         good, bad = (workspace.commit(each) for each in (arguments.good, arguments.bad))
@@ -88,6 +88,13 @@ def answer_of(findings: Sequence[Finding], watched: Collection[tuple[str, str]] 
         return "bad"
     is_whole = watched is None or set(map(_name, counted)) == set(watched)
     return "good" if is_whole and {each.outcome for each in counted} == {Outcome.PASS} else "skip"
+
+
+def watched_open_tests(findings: Sequence[Finding], watched: Collection[tuple[str, str]]) -> set[str]:
+    """Return the watched tests that more rounds may decide: none where one is slower, which is enough."""
+    if answer_of(findings, watched) == "bad":
+        return set()
+    return {each.nodeid for each in findings if is_open(each) and _name(each) in watched}
 
 
 def search(workspace: Workspace, good: str, bad: str, ends: Sequence[Finding], step: Step) -> Answer:
@@ -108,7 +115,11 @@ def search(workspace: Workspace, good: str, bad: str, ends: Sequence[Finding], s
                 f"git cannot search between {good[:8]} and {bad[:8]}: {last_line(answer.stderr or answer.stdout)}"
             )
         commit = workspace.git("rev-parse", "BISECT_HEAD", folder=workspace.folder / "base").stdout.strip()
-        verdict, findings[commit] = _try(step, commit)
+        try:
+            verdict, findings[commit] = _try(step, commit)
+        except KeyboardInterrupt:
+            say(_what_is_left(workspace, len(findings)))
+            raise
         (title,) = _titles(workspace, [commit])
         say(f"step {len(findings) - 1}: {verdict}: {title}")
         answer = _git(workspace, verdict, commit)
@@ -124,6 +135,13 @@ def _try(step: Step, commit: str) -> tuple[Answer, Sequence[Finding]]:
     except GpuBenchError as error:
         say(f"skipped: {str(error).splitlines()[0]}")
         return "skip", ()
+
+
+def _what_is_left(workspace: Workspace, comparisons: int) -> str:
+    """Return what the comparisons so far leave to search."""
+    left = workspace.git("log", "--bisect", "--format=%h", folder=workspace.folder / "base").stdout.split()
+    commits = f"{count(len(left), 'commit')}, {left[-1]} to {left[0]}" if left else "no commit"
+    return f"interrupted after {count(comparisons, 'comparison')}: slower since one of {commits}"
 
 
 def _name(finding: Finding) -> tuple[str, str]:

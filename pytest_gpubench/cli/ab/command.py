@@ -1,13 +1,13 @@
 """`pytest-gpubench ab`: its arguments, the order of its steps, and what it writes."""
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 from pytest_gpubench.cli.ab.arguments import add_arguments, plan_of
 from pytest_gpubench.cli.ab.checkouts import Checkout, Workspace
-from pytest_gpubench.cli.ab.comparison import compare
+from pytest_gpubench.cli.ab.comparison import CommitComparison, ComparisonInterrupted, compare
 from pytest_gpubench.cli.ab.process import INTERRUPTS, raise_interrupt, signals_handled
 from pytest_gpubench.cli.ab.report import exit_status, json_text, markdown_text, page_text, report_lines, stopped_text
 from pytest_gpubench.cli.ab.runs import Runner
@@ -25,7 +25,7 @@ Each run imports its own tree, which comes first on PYTHONPATH. A worktree holds
 nor build outputs nor data that git ignores; make them with --setup, in place (`python setup.py build_ext --inplace`,
 `git submodule update --init`): a `pip install` would change the environment of both commits.
 A test whose own source or parameters HEAD changes is not compared; --tests PATH runs HEAD's tests on both commits.
-Exit status: 0 no regression, 1 a regression or an INVALID measurement, 2 nothing was compared.
+Exit status: 0 no regression, 1 a regression or an INVALID measurement, 2 nothing was compared, 130 interrupted.
 """
 
 
@@ -56,14 +56,30 @@ def run(arguments: argparse.Namespace) -> int:
         with prepared(arguments, arguments.base, arguments.head) as (_, checkouts, runner):
             found = compare(checkouts, runner, plan_of(arguments))
     except GpuBenchError as error:
-        if arguments.markdown:  # a comment that is updated in place would keep an older verdict
-            write_text(stopped_text(str(error)), Path(arguments.markdown))
+        _write_stopped(str(error), arguments.markdown)
         raise
+    except ComparisonInterrupted as interrupt:
+        found = interrupt.found
+        say(found.interrupted_words)
+        if found.findings:
+            _write_report(found, checkouts, arguments)
+        else:
+            _write_stopped(found.interrupted_words, arguments.markdown)
+        raise
+    _write_report(found, checkouts, arguments)
+    return exit_status(found.findings)
+
+
+def _write_report(found: CommitComparison, checkouts: Mapping[Arm, Checkout], arguments: argparse.Namespace) -> None:
     write("\n".join(report_lines(found.findings)))
     for path, form in ((arguments.markdown, markdown_text), (arguments.json, json_text), (arguments.html, page_text)):
         if path:
             write_text(form(found, checkouts), Path(path))
-    return exit_status(found.findings)
+
+
+def _write_stopped(why: str, markdown: str | None) -> None:
+    if markdown:  # a comment that is updated in place would keep an older verdict
+        write_text(stopped_text(why), Path(markdown))
 
 
 @contextmanager

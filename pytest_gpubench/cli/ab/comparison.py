@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pytest_gpubench.cli.ab.checkouts import Checkout
 from pytest_gpubench.cli.ab.runs import Runner, by_node_id
@@ -34,11 +34,24 @@ class CommitComparison:
     runs: Sequence[ArmRun]
     findings: Sequence[Finding]
     plan: ComparisonPlan
+    interrupted: bool = False
+    """True where an interrupt ended it: the findings are those of the last look before."""
 
     @property
     def rounds(self) -> int:
         """The number of whole rounds."""
         return len(self.runs) // RUNS_PER_ROUND
+
+    @property
+    def most_runs(self) -> str:
+        """The number of runs of all rounds, of which some may not be needed."""
+        return f"{'at most ' if self.plan.rounds > 2 else ''}{RUNS_PER_ROUND * self.plan.rounds}"
+
+    @property
+    def interrupted_words(self) -> str:
+        """How many runs there were before the interrupt."""
+        verdicts = "the verdicts are those so far" if self.findings else "nothing is decided yet"
+        return f"interrupted after {len(self.runs)} of {self.most_runs} runs: {verdicts}"
 
     @property
     def noise(self) -> RunNoise | None:
@@ -62,62 +75,84 @@ class CommitComparison:
         )
 
 
+class ComparisonInterrupted(KeyboardInterrupt):
+    """An interrupt, with what was found before it."""
+
+    def __init__(self, found: CommitComparison) -> None:
+        super().__init__()
+        self.found = found
+
+
 def is_open(finding: Finding) -> bool:
     """Tell whether more rounds may decide a measurement; a test that fails now and then is not one."""
     return finding.outcome is Outcome.INCONCLUSIVE and finding.label != ""
+
+
+def open_tests(findings: Sequence[Finding]) -> set[str]:
+    """Return the tests that more rounds may decide."""
+    return {each.nodeid for each in findings if is_open(each)}
 
 
 def compare(
     checkouts: Mapping[Arm, Checkout],
     runner: Runner,
     plan: ComparisonPlan,
-    is_open: Callable[[Finding], bool] = is_open,
+    still_open: Callable[[Sequence[Finding]], Collection[str]] = open_tests,
     tests: Collection[str] | None = None,
 ) -> CommitComparison:
-    """Run the tests in turn until no finding is open, or all rounds are taken, or neither version measures anything.
+    """Run the tests in turn until none is open, or all rounds are taken, or neither version measures anything.
 
-    After a look only the tests with an open finding are run again; the others keep their findings. tests: the only ones
-    to run, by node id; None for all.
+    After a look only the open tests are run again; the others keep their findings. tests: the only ones to run, by node
+    id; None for all. Raises ComparisonInterrupted.
     """
-    runs: list[ArmRun] = []
-    findings: list[Finding] = []
-    for round in range(plan.rounds):
-        order = [checkouts[arm] for arm in order_of(round)]
-        with closing(runner.run_in_turn(order, round, tests)) as turns:
-            for taken in _told(turns, len(runs), plan.rounds):
-                runs.append(taken)
-                if len(runs) == 2 and not any(each.measurements for each in runs):
-                    return CommitComparison(runs, judge_rounds(runs, plan.tolerance, plan.alpha), plan)
-        if round == 0:
-            _say(CommitComparison(runs, [], plan).noise_words(plan.rounds))
-        alpha = alpha_of_look(round + 1, plan.rounds, plan.alpha)
-        if alpha is None:
-            continue
-        settled = [each for each in findings if tests is not None and each.nodeid not in tests]
-        judged = judge_rounds(by_node_id(runs), plan.tolerance, alpha)
-        findings = settled + [each for each in judged if tests is None or each.nodeid in tests]
-        found = CommitComparison(runs, findings, plan)
-        tests = {each.nodeid for each in findings if is_open(each)}
-        if not tests:
-            break
+    found = CommitComparison([], [], plan)
+    try:
+        for rounds, alpha in _looks(plan):
+            turns = [(checkouts[arm], round) for round in rounds for arm in order_of(round)]
+            with closing(runner.run_in_turn(turns, tests)) as taken:
+                for longer in _told(taken, found):
+                    found = longer
+                    if len(found.runs) == 2 and not any(each.measurements for each in found.runs):
+                        return replace(found, findings=judge_rounds(found.runs, plan.tolerance, plan.alpha))
+            found = replace(found, findings=_findings_of_look(found, alpha, tests))
+            tests = still_open(found.findings)
+            if not tests:
+                break
+    except KeyboardInterrupt:
+        raise ComparisonInterrupted(replace(found, interrupted=True)) from None
     if found.rounds < plan.rounds:
         say(f"everything is decided after {count(found.rounds, 'round')}")
     return found
 
 
-def _told(turns: Iterator[ArmRun], before: int, rounds: int) -> Iterator[ArmRun]:
-    """Say of each run what it measured; before: the number of runs of earlier rounds."""
-    most = "at most " if rounds > 2 else ""
+def _looks(plan: ComparisonPlan) -> Iterator[tuple[Sequence[int], float]]:
+    """Yield the alpha of each look, with the rounds since the last one: they start together."""
+    rounds: list[int] = []
+    for round in range(plan.rounds):
+        rounds.append(round)
+        alpha = alpha_of_look(round + 1, plan.rounds, plan.alpha)
+        if alpha is not None:
+            yield rounds, alpha
+            rounds = []
+
+
+def _findings_of_look(found: CommitComparison, alpha: float, tests: Collection[str] | None) -> list[Finding]:
+    """Judge the tests that were run since the last look; the others keep their findings."""
+    settled = [each for each in found.findings if tests is not None and each.nodeid not in tests]
+    judged = judge_rounds(by_node_id(found.runs), found.plan.tolerance, alpha)
+    return settled + [each for each in judged if tests is None or each.nodeid in tests]
+
+
+def _told(turns: Iterator[ArmRun], found: CommitComparison) -> Iterator[CommitComparison]:
+    """Yield the comparison with each run added, and say what it measured; after a round, what the noise is."""
     began_s = time.monotonic()
-    for number, taken in enumerate(turns, before + 1):
+    for taken in turns:
+        found = replace(found, runs=[*found.runs, taken])
         say(
-            f"run {number} of {most}{RUNS_PER_ROUND * rounds}: {taken.arm}, {count(len(taken.ended), 'test')}, "
+            f"run {len(found.runs)} of {found.most_runs}: {taken.arm}, {count(len(taken.ended), 'test')}, "
             f"{count(taken.measurements, 'measurement')}, {time.monotonic() - began_s:.0f} s"
         )
-        yield taken
+        if len(found.runs) == RUNS_PER_ROUND and (words := found.noise_words(found.plan.rounds)):
+            say(words)
+        yield found
         began_s = time.monotonic()
-
-
-def _say(sentence: str) -> None:
-    if sentence:
-        say(sentence)

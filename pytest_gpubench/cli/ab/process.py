@@ -95,6 +95,10 @@ class WaitingProcess:
             self._connection.sendall(b"!")
         return self._process.wait()
 
+    def dismiss(self) -> None:
+        """Let it end if it still waits for its turn."""
+        self._connection.close()
+
 
 @contextmanager
 def waiting_process(

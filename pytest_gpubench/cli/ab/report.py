@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from pytest_gpubench.cli import INTERRUPTED
 from pytest_gpubench.cli.ab.checkouts import Checkout
 from pytest_gpubench.cli.ab.comparison import CommitComparison
 from pytest_gpubench.report.cells import ratio_text
@@ -60,13 +61,14 @@ def _counts(findings: Sequence[Finding]) -> str:
 
 def markdown_text(found: CommitComparison, checkouts: Mapping[Arm, Checkout]) -> str:
     """Return the comparison as GitHub Flavored Markdown, short enough for a comment."""
-    status = exit_status(found.findings)
+    status = INTERRUPTED if found.interrupted else exit_status(found.findings)
     first = [
         f"{TITLE}: {CROSS if status else TICK}{_counts(found.findings)}",
         "",
         *(f"- {arm}: {text(checkout.title)}" for arm, checkout in checkouts.items()),
         f"- tolerance {found.plan.tolerance}, alpha {found.plan.alpha:g}, {count(found.rounds, 'round')}",
         *(f"- {words}" for words in [found.noise_words(found.rounds)] if words),
+        *([f"- {found.interrupted_words}"] if found.interrupted else []),
     ]
     findings = _worst_first(found.findings)
     trouble = [each for each in findings if each.outcome in WORST_FIRST[:3]]
@@ -128,7 +130,9 @@ def json_text(found: CommitComparison, checkouts: Mapping[Arm, Checkout]) -> str
     """Return the comparison as JSON."""
     noise = found.noise
     content = {
-        "exit_status": exit_status(found.findings),
+        "exit_status": INTERRUPTED if found.interrupted else exit_status(found.findings),
+        "interrupted": found.interrupted,
+        "runs": len(found.runs),
         "base": checkouts["BASE"].title,
         "head": checkouts["HEAD"].title,
         "tolerance": str(found.plan.tolerance),

@@ -50,22 +50,25 @@ class Runner:
             )
 
     def run_in_turn(
-        self, checkouts: Sequence[Checkout], round: int, tests: Collection[str] | None = None
+        self, turns: Sequence[tuple[Checkout, int]], tests: Collection[str] | None = None
     ) -> Generator[ArmRun, None, None]:
         """Start pytest in each checkout, then let one after the other run its tests; closing this ends the others.
 
-        tests: the only ones to run, by node id; None for all. Raises BadRequest where a run could not run its tests.
+        turns: the checkouts, each with the number of its round. tests: the only ones to run, by node id; None for all.
+        Raises BadRequest where a run could not run its tests.
         """
         with ExitStack() as stack:
             started = []
-            for checkout in checkouts:
+            for checkout, round in turns:
                 self.taken += 1
                 place = self.folder / f"{self.taken:02}-{checkout.arm}"
                 process = stack.enter_context(self._start(checkout, place, tests))
-                started.append((checkout, place, process))
-            for _, _, process in started:
+                started.append((checkout, round, place, process))
+            for *_, process in started:
+                stack.callback(process.dismiss)  # all end at once, which takes each a second
+            for *_, process in started:
                 process.wait_until_ready()
-            for checkout, place, process in started:
+            for checkout, round, place, process in started:
                 yield ArmRun(checkout.arm, round, *_read(checkout, place, process.run()), tests)
 
     def _start(

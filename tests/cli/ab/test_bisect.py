@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pytest_gpubench.cli import main
+from pytest_gpubench.cli import INTERRUPTED, main
 from pytest_gpubench.cli.ab import bisect, command
-from pytest_gpubench.cli.ab.bisect import Answer, answer_of
+from pytest_gpubench.cli.ab.bisect import Answer, answer_of, watched_open_tests
 from pytest_gpubench.cli.ab.comparison import ComparisonPlan, compare
 from pytest_gpubench.results.model import Measurement, Outcome, SavedRun, TestRecord
 from pytest_gpubench.settings import LISTED_TESTS
@@ -48,6 +48,19 @@ def test_what_a_comparison_says_of_a_commit(
     findings = [finding(outcome, label) for label, outcome in outcomes.items()]
     names = None if watched is None else {("test_a", label) for label in watched}
     assert answer_of(findings, names) == answer
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "open"),
+    [
+        ({"f": Outcome.PASS, "g": Outcome.INCONCLUSIVE}, {"test_a"}),
+        ({"f": Outcome.FAIL, "g": Outcome.INCONCLUSIVE}, set()),
+        ({"f": Outcome.PASS, "g": Outcome.PASS, "h": Outcome.INCONCLUSIVE}, set()),
+    ],
+)
+def test_one_slower_function_ends_a_comparison(outcomes: dict[str, Outcome], open: set[str]) -> None:
+    findings = [finding(outcome, label) for label, outcome in outcomes.items()]
+    assert watched_open_tests(findings, {("test_a", "f"), ("test_a", "g")}) == open
 
 
 # the search
@@ -114,6 +127,19 @@ def test_a_commit_that_does_not_run_is_skipped(
     printed = capsys.readouterr()
     assert "gpu_bench: skipped: --setup failed in HEAD (exit status 1)" in printed.err
     assert "Change 13 (" in printed.out.splitlines()[-1]
+
+
+def test_an_interrupt_says_what_is_left(
+    git: Git, fake: FakePytest, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of eight commits the first comparison leaves four."""
+    commits = planted(git, tmp_path, slower_from=3, total=9)
+    fake.interrupt_at = 4 * 2 + 1
+    assert main(["bisect", commits[0], "main", "--fail-slower", "1%", "--rounds", "1"]) == INTERRUPTED
+    left = f"4 commits, {commits[1][:7]} to {commits[4][:7]}"
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        f"gpu_bench: interrupted after 2 comparisons: slower since one of {left}"
+    )
 
 
 def test_a_bisection_of_the_users_own_goes_on(git: Git, fake: FakePytest, tmp_path: Path) -> None:
@@ -195,8 +221,8 @@ class NoisyRunner:
         self.taken = 0
         self._noise = std * np.random.default_rng(seed).standard_normal(1000)
 
-    def run_in_turn(self, checkouts: Sequence[Arm], round: int, tests: object = None) -> Generator[ArmRun, None, None]:
-        for arm in checkouts:
+    def run_in_turn(self, turns: Sequence[tuple[Arm, int]], tests: object = None) -> Generator[ArmRun, None, None]:
+        for arm, round in turns:
             us = 100.0 * math.exp(self._noise[self.taken]) * (self.slower if arm == "HEAD" else 1.0)
             self.taken += 1
             record = TestRecord(nodeid=NODEID, device=CPU, measurements=(Measurement(timing=timing_of([us])),))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from pytest_gpubench.cli import INTERRUPTED, main
 from pytest_gpubench.cli.ab.runs import junit_names, read_ended
 from pytest_gpubench.errors import BadFile, BadRequest
 from pytest_gpubench.results.model import SavedRun, TestRecord
@@ -112,24 +113,68 @@ def test_no_results_at_all(git: Git, fake: FakePytest, monkeypatch: pytest.Monke
         call("main")
 
 
-def test_only_what_is_open_is_run_again(git: Git, fake: FakePytest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A steady test is decided after two rounds, one that differs from run to run is not."""
+STEADY = "tests/test_a.py::test_steady[é [c]]"
+
+
+@pytest.fixture
+def ran(git: Git, fake: FakePytest, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """The tests of each run: a steady one, decided after two rounds, and one that differs from run to run."""
     commit(git, {"us": "10"})
-    names = {"tests/test_a.py::test_it[4-a::b]": 0.0, "tests/test_a.py::test_steady[é [c]]": 0.001}
+    names = {NODEID: 0.2, STEADY: 0.001}
     ran: list[list[str]] = []
 
     def write(folder: Path, junit: Path, results: Path) -> None:
         listed = fake.environments[-1].get(LISTED_TESTS)
         ran.append([name for name in names if listed is None or name in json.loads(Path(listed).read_text())])
         step = (-1) ** len(ran) + len(ran) % 3
-        samples = {name: (10.0 + (names[name] or 0.2) * step,) for name in ran[-1]}
+        samples = {name: (10.0 + names[name] * step,) for name in ran[-1]}
         write_results({name: timing_of(each, timer="wall") for name, each in samples.items()}, junit, results)
 
     monkeypatch.setattr(fake, "write", write)
+    return ran
+
+
+def test_only_what_is_open_is_run_again(ran: list[list[str]]) -> None:
     assert call("main", "HEAD", "--rounds", "4", "--html", "page.html", "--fail-slower", "1%") == 0
-    assert ran == [list(names)] * 8 + [["tests/test_a.py::test_it[4-a::b]"]] * 8
+    assert ran == [[NODEID, STEADY]] * 8 + [[NODEID]] * 8
     page = Path("page.html").read_text()
-    assert all(json.dumps(name)[1:-1] in page for name in names)
+    assert all(json.dumps(name)[1:-1] in page for name in (NODEID, STEADY))
+
+
+WRITTEN = ("--markdown", "found.md", "--json", "found.json")
+
+
+def test_an_interrupt_reports_what_is_decided(
+    ran: list[list[str]], fake: FakePytest, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake.interrupt_at = 10
+    assert main(["ab", "main", "HEAD", "--fail-slower", "1%", *WRITTEN]) == INTERRUPTED
+    printed = capsys.readouterr()
+    words = "interrupted after 9 of at most 16 runs: the verdicts are those so far"
+    assert printed.err.splitlines()[-1] == f"gpu_bench: {words}"
+    assert [line.split(":")[0] for line in printed.out.splitlines()] == [
+        "INCONCLUSIVE  tests/test_a.py",
+        "PASS          tests/test_a.py",
+        "gpu_bench",
+    ]
+    told = Path("found.md").read_text()
+    assert told.startswith("## Performance of HEAD against BASE: ❌ 2 measurements compared: 1 inconclusive, 1 pass\n")
+    assert f"\n- {words}\n" in told
+    found = json.loads(Path("found.json").read_text())
+    assert (found["exit_status"], found["interrupted"], found["runs"]) == (130, True, 9)
+
+
+def test_an_interrupt_before_anything_is_decided(
+    ran: list[list[str]], fake: FakePytest, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake.interrupt_at = 8
+    assert main(["ab", "main", "HEAD", *WRITTEN]) == INTERRUPTED
+    printed = capsys.readouterr()
+    words = "interrupted after 7 of at most 16 runs: nothing is decided yet"
+    assert printed.err.splitlines()[-1] == f"gpu_bench: {words}"
+    assert printed.out == ""
+    assert words in Path("found.md").read_text()
+    assert not Path("found.json").exists()
 
 
 def test_a_test_has_one_name_where_it_measured_and_where_it_failed_before(
