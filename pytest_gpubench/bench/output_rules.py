@@ -1,10 +1,12 @@
 """Rules for single outputs: plain finite tensors in memory of their own."""
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from pytest_gpubench.correctness import flatten
 from pytest_gpubench.correctness.chunks import blocks_of
+from pytest_gpubench.correctness.flatness import least_and_largest
 from pytest_gpubench.correctness.variation import is_expanded
 from pytest_gpubench.errors import BadRequest, InvalidResult, UnfairComparison
 
@@ -23,7 +25,7 @@ def differentiable(leaves: Sequence[tuple[str, object]]) -> list[tuple[str, Any]
 
 def is_finite(tensor: "torch.Tensor") -> bool:
     """Tell whether all elements of a tensor are finite."""
-    return all(bool(tensor[block].isfinite().all()) for block in blocks_of(tensor, temporaries=16))
+    return not tensor.numel() or all(map(math.isfinite, least_and_largest(tensor)))
 
 
 def has_nan(tensor: "torch.Tensor") -> bool:

@@ -73,10 +73,10 @@ def _extents(outputs: object, tolerance: Tolerance) -> Iterator[Extent]:
         for part, tensor in parts:
             if tensor.numel() and not tensor.is_meta:
                 limits = (0.0, 0.0) if is_exact(tensor.dtype) else tolerance.of(tensor.dtype)
-                yield Extent(part, *_least_and_largest(tensor), *limits)
+                yield Extent(part, *least_and_largest(tensor), *limits)
 
 
-def _least_and_largest(tensor: "torch.Tensor") -> tuple[float, float]:
+def least_and_largest(tensor: "torch.Tensor") -> tuple[float, float]:
     """Return the least and the largest element; NaN for both if there is one, as of no number."""
     import torch
 
