@@ -38,6 +38,8 @@ STEADY_SLACK_S = 1e-4
 SLOW_PASS_REPS = 3
 SLOW_CALL_US = 500
 """From this time on a pass has fewer reps: idling before each costs three times the call."""
+SLOW_PASS_US = 3000
+"""The time that such a pass may take; one rep is the least."""
 MAX_PASSES = 12
 REST_RATIO = 0.03
 """Two passes in a row whose medians differ by no more than this: time and clock have come to rest."""
@@ -158,6 +160,11 @@ def raise_clock(clock_under_load: Callable[[int], float | None], highest_mhz: fl
         before_mhz, flushes = clock_mhz if flushes == BURST else None, BURST
 
 
+def pass_reps(call_us: float) -> int:
+    """Return the reps of a pass."""
+    return PROBE_REPS if call_us < SLOW_CALL_US else max(1, min(SLOW_PASS_REPS, int(SLOW_PASS_US / call_us)))
+
+
 @dataclass
 class _Passes:
     """Short passes with the timer: what the last one found, and whether the one before it found the same."""
@@ -179,7 +186,7 @@ class _Passes:
 
         Those whose records are not complete agree with no other; nor do those that should have been paced and were not.
         """
-        reps = PROBE_REPS if self.call_us < SLOW_CALL_US else SLOW_PASS_REPS
+        reps = pass_reps(self.call_us)
         wanted = reps if self.kernels is not None else 2 * reps
         idle_s = instrument.pacing.idle_s(self.sample.reps)
         self.sample, self.failure, started_s = Sample(), None, time.perf_counter()

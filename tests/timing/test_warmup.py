@@ -35,7 +35,6 @@ from pytest_gpubench.timing.warmup import (
     REST_RATIO,
     REST_SLACK_US,
     SLOW_CALL_US,
-    SLOW_PASS_REPS,
     STEADY_RATIO,
     STEADY_SLACK_S,
     Warmth,
@@ -201,12 +200,13 @@ def test_it_rests_when_two_passes_agree(
     assert warmth.sample.reps == timer.sessions[-1].taken[-PROBE_REPS:]
 
 
-@pytest.mark.parametrize("call_us", [SLOW_CALL_US - 1, SLOW_CALL_US])
-def test_slow_calls_are_passed_with_fewer_reps(clock: Clock, call_us: float) -> None:
+@pytest.mark.parametrize(
+    ("call_us", "reps"), [(SLOW_CALL_US - 1, 5), (SLOW_CALL_US, 3), (1000, 3), (1001, 2), (1501, 1), (1e6, 1)]
+)
+def test_slow_calls_are_passed_with_fewer_reps(clock: Clock, call_us: float, reps: int) -> None:
     """And each after idle time, once a pass has shown that they need it."""
     timer = by_pass(clock, [call_us])
     warmth = passes(timer, call_us)
-    reps = PROBE_REPS if call_us < SLOW_CALL_US else SLOW_PASS_REPS
     idle_s = 3e-6 * call_us - 1e-4
     assert [session.idles_s for session in timer.sessions] == [[0.0] * 2 * reps, pytest.approx([idle_s] * reps)]
     assert len(warmth.sample.reps) == reps
