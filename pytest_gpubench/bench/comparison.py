@@ -11,7 +11,7 @@ from pytest_gpubench.bench.conduct import Conduct
 from pytest_gpubench.bench.integrity import (
     auditing,
     check_floor,
-    check_other_values,
+    check_timed_calls,
     keeping_operations,
     traffic_of,
 )
@@ -28,7 +28,7 @@ from pytest_gpubench.stats.autocorrelation import LEAST_TO_TELL
 from pytest_gpubench.stats.speedup import LOOKS, Quad, log_ratios
 from pytest_gpubench.timing import make_timer
 from pytest_gpubench.timing.base import Call
-from pytest_gpubench.timing.comparison import Match, measure_in_turn, take_once_more
+from pytest_gpubench.timing.comparison import Match, measure_in_turn
 from pytest_gpubench.timing.interpreter import counting_launches
 from pytest_gpubench.timing.measurement import samples_of
 from pytest_gpubench.timing.overhead import take_overhead
@@ -166,12 +166,8 @@ class CompareRequest(Request[Comparison]):
             return all(decided) or any(each.failed for each in judges.values())
 
         taken, timings = measure_in_turn(match, timer, self.device, plan, look, say)
-        recorder.keep_all(lambda: take_once_more(match, timer, taken))
-        recorder.check(self.reference, self.judged)
+        check_timed_calls(recorder, match, timer, taken, expected, self.vary)
         self._check_gradients_again(recorder, expected)
-        recorder.minds_sharing = True
-        if self.vary:
-            check_other_values(self.agreement, recorder, match, timer, taken, expected)
         self._check_floors(timings, expected)
         timings = {name: with_work(timing, work) for name, timing in timings.items()}
         measured[:] = [Measurement(timing=timings[self.reference], role="reference")]

@@ -119,10 +119,21 @@ class OutputRecorder:
             self.given.pop(name, None)
             self.saved.discard(name)
 
-    def keep_all(self, take_again: Callable[[], object]) -> None:
-        """Have the last calls taken again, each in memory of its own, where not all outputs are there and readable."""
-        if self.arms:
-            self.arms, self.spare = 0, None
+    def end(self) -> None:
+        """Note that the rounds are over: each arm gets memory of its own, and inputs may hold other values."""
+        self.arms, self.spare = 0, None
+        if self.conduct is not None:
+            self.conduct.counting = False
+
+    def look_at_inputs(self) -> None:
+        """Raise UnfairComparison if timed calls changed the inputs, which are as given again."""
+        if self.conduct is not None:
+            self.conduct.look_at_inputs()
+
+    def keep_all(self, take_again: Callable[[], object], anew: bool) -> None:
+        """Have calls made again, each in memory of its own, where not all outputs are there and readable."""
+        self.minds_sharing = False  # `check` does, and says whose memory it is
+        if anew:
             take_again()
         if has_cuda_graphs() and not all(map(is_readable, self.last.values())):
             self.copying = True
@@ -139,19 +150,17 @@ class OutputRecorder:
     def check(self, reference: str, names: Sequence[str]) -> None:
         """Raise WrongResult if a candidate was right when it was checked, and wrong when it was timed."""
         self._look_back()
-        if self.conduct is not None:
-            self.conduct.look_at_inputs()
-            self.conduct.inputs = None  # other values come next
+        self.look_at_inputs()
         if self.last[reference] is None:  # a backward run without an input that requires a gradient
             return
         for name in names:
             self._refuse_shared(name, [reference, *(other for other in names if other != name)], reference)
-            refuse_strange_tensors(name, self.last[name], self.last[reference])
             differences = self._differences(name, reference)
             self.agreement.require(name, differences, " in a timed call, though right when checked")
 
     def _differences(self, name: str, reference: str) -> tuple[Difference, ...]:
         """Return how the last outputs of two arms differ; gradients where those were timed, which golden has not."""
+        refuse_strange_tensors(name, self.last[name], self.last[reference])
         if name not in self.passes:
             return self.agreement.compare(Ran(self.last[name], {}), Ran(self.last[reference], {}))
         if self.agreement.golden is not None:

@@ -1,6 +1,6 @@
 """The pace of a candidate whose inputs hold other values: one that recognises its inputs is slower for new ones."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pytest_gpubench.bench.agreement import Agreement
@@ -28,15 +28,14 @@ class Pace:
     timer: Timer
     taken: Interleaved
 
-    def check(self, names: Sequence[str], varied: Interleaved) -> None:
+    def check(self, names: Sequence[str], found_us: Mapping[str, float]) -> None:
         """Raise InvalidResult for a candidate that takes longer whenever the values of its inputs change.
 
-        varied: the round that was taken right after they changed.
+        found_us: the time of each arm's first call after they changed.
         """
         if not self.timer.sees_kernels:
             return
         usual_us = {name: _usual_us(sample.samples_us) for name, sample in self.taken.samples.items()}
-        found_us = _first_us(varied)
         for name in names:
             if self._is_slower(name, found_us, usual_us) and all(self._is_slower_again(name) for _ in range(TRIALS)):
                 raise InvalidResult(
@@ -45,7 +44,7 @@ class Pace:
                     "the values, give vary=False"
                 )
 
-    def _is_slower(self, name: str, found_us: dict[str, float], usual_us: dict[str, float]) -> bool:
+    def _is_slower(self, name: str, found_us: Mapping[str, float], usual_us: Mapping[str, float]) -> bool:
         """Tell whether a candidate slowed down by more than the reference did."""
         reference = self.match.reference
         allowed = SLOWER * max(1.0, found_us[reference] / usual_us[reference])
@@ -62,11 +61,7 @@ class Pace:
         return self._is_slower(name, self._take(), usual_us)
 
     def _take(self) -> dict[str, float]:
-        return _first_us(take_once_more(self.match, self.timer, self.taken))
-
-
-def _first_us(taken: Interleaved) -> dict[str, float]:
-    return {name: first for name, (first, _) in taken.rounds[0].items()}
+        return take_once_more(self.match, self.timer, self.taken)
 
 
 def _usual_us(samples_us: Sequence[float]) -> float:

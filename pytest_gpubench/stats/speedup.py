@@ -19,7 +19,7 @@ from pytest_gpubench.stats.summary import Interval
 
 Arm = TypeVar("Arm")
 Decision = Literal["pass", "fail", "open"]
-Times = tuple[float, float]
+Times = tuple[float, ...]
 
 LOOKS = (6, 9, 12, 16, 21, 28, 37, 50, 66, 88, 118, 157, 210, 280, 370, 490, 640)
 """After how many quads to look, unless told otherwise; `critical_ranks` says what each look may decide."""

@@ -92,16 +92,16 @@ def _take_looks(
     return taken
 
 
-def take_once_more(match: Match, timer: Timer, taken: Interleaved) -> Interleaved:
-    """Return one more round, whose times do not count; raise KernelsDiffer where it launches other kernels.
+def take_once_more(match: Match, timer: Timer, taken: Interleaved) -> dict[str, float]:
+    """Make one more call of each arm, which does not count; raise KernelsDiffer where it launches other kernels.
 
-    The calls cannot tell it from those that count.
+    Returns the times in microseconds. The calls cannot tell that they do not count.
     """
     arms = {name: Arm(replace(call, prepares_on_device=True)) for name, call in match.calls.items()}
     again = Interleaved({name: Sample(sample.reps[:1]) for name, sample in taken.samples.items()})
     unwatched = Instrument(timer, lambda: NO_READING, Pacing(None))
-    take_rounds(unwatched, arms, match.orders(1), again, 0.0, again=False)
-    return again
+    take_rounds(unwatched, arms, [tuple(dict.fromkeys(match.orders(1)[0]))], again, 0.0, again=False)
+    return {name: time_us for name, (time_us,) in again.rounds[0].items()}
 
 
 def next_look(match: Match, plan: Plan, taken: int, cost_s: float, left_s: float) -> int | None:

@@ -16,7 +16,7 @@ from pytest_gpubench.timing.sampling import Instrument, Sample, check_same_kerne
 __tracebackhide__ = True
 
 Order = Sequence[str]
-"""The arms of a round by name, each twice."""
+"""The arms of a round by name, each twice; once in a round that does not count."""
 
 
 @dataclass(frozen=True)
@@ -35,16 +35,16 @@ class Interleaved:
     tick_us: float = 0.0
     """The step of the clock, by which readings are dithered in `rounds`; 0 leaves them."""
     chance: random.Random = field(default_factory=lambda: random.Random(0))
-    rounds: list[dict[str, tuple[float, float]]] = field(default_factory=list)
-    """The two readings of each arm in each round, in microseconds."""
+    rounds: list[dict[str, tuple[float, ...]]] = field(default_factory=list)
+    """The readings of each arm in each round, in microseconds."""
 
     def quads(self, reference: str, candidate: str) -> list[Quad]:
         """Return the readings of two arms, round by round."""
         return [Quad(times[reference], times[candidate]) for times in self.rounds]
 
     def add_round(self, readings: Mapping[str, Sequence[float]]) -> None:
-        """Add the two readings of each arm."""
-        self.rounds.append({name: (self._dithered(one), self._dithered(two)) for name, (one, two) in readings.items()})
+        """Add the readings of each arm."""
+        self.rounds.append({name: tuple(map(self._dithered, times)) for name, times in readings.items()})
 
     def _dithered(self, reading_us: float) -> float:
         return dithered(reading_us, self.tick_us, self.chance) if self.tick_us else reading_us

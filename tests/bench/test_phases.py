@@ -147,7 +147,10 @@ def test_a_whole_that_is_called_like_a_phase() -> None:
 
 
 def test_the_ratio_is_that_of_each_round() -> None:
-    times = [{"a": (1.0, 3.0), "b": (2.0, 2.0), "w": (3.0, 5.0)}, {"a": (8.0, 8.0), "b": (4.0, 4.0), "w": (6.0, 6.0)}]
+    times: list[dict[str, tuple[float, ...]]] = [
+        {"a": (1.0, 3.0), "b": (2.0, 2.0), "w": (3.0, 5.0)},
+        {"a": (8.0, 8.0), "b": (4.0, 4.0), "w": (6.0, 6.0)},
+    ]
     request = request_of({"a": encoder, "b": decoder}, named("w"))
     timings = {
         name: Timing(label=name, timer="t", cache="c", device="d", samples_us=(median_us,))
