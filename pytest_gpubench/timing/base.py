@@ -54,6 +54,8 @@ class Record:
     kind: Literal["kernel", "memcpy", "memset"]
     start_ns: int
     end_ns: int
+    launch: int = 0
+    """CUPTI's number of the call that launched it, which grows from one call of the process to the next."""
 
     @property
     def duration_ns(self) -> int:

@@ -172,7 +172,8 @@ def read_records(profile: Any) -> list[Record]:
         name = event.name()
         if name not in SYNC_RECORDS and not event.is_user_annotation():
             start_ns = event.start_ns()
-            records.append(Record(name, kind_of(name), start_ns, start_ns + event.duration_ns()))
+            end_ns, launch = start_ns + event.duration_ns(), event.correlation_id()
+            records.append(Record(name, kind_of(name), start_ns, end_ns, launch))
     return sorted(records, key=lambda record: record.start_ns)
 
 

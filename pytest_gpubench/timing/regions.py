@@ -16,17 +16,16 @@ import threading
 import time
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
 
 from pytest_gpubench.errors import BadRequest, IncompleteRecords, KernelsDiffer
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.results.phases import OUTSIDE, Region, ancestors_of, in_tree_order
 from pytest_gpubench.timing.attempts import until_complete
 from pytest_gpubench.timing.base import Call, Prepared, Record, Rep, Session, Timer
-from pytest_gpubench.timing.profiler import SYNC_RECORDS, ProfilerSession, ProfilerTimer, kind_of
+from pytest_gpubench.timing.profiler import ProfilerTimer
 from pytest_gpubench.timing.sampling import Sample, check_same_kernels, collection_off
 from pytest_gpubench.timing.wall import WallTimer
 from pytest_gpubench.timing.windows import BEGIN, END
@@ -233,9 +232,10 @@ def regions_by_clock(timer: Timer, device: Device, call: Call, idle_s: float, re
 def regions_by_launch(timer: ProfilerTimer, call: Call, idle_s: float, reps: int, sample: Sample) -> tuple[Region, ...]:
     """Return regions by the numbers of their launches."""
     traces: list[Trace] = []
-    with collection_off(), MarkedSession(timer) as session:
+    with collection_off(), timer.session() as session:
         fill(session, replace(call, prepare=partial(prepare_marked, timer, call, traces)), idle_s, reps)
-    windows = session.windows()
+    windows = [rep.records for rep in session.reps()]
+    check_launches(session.records, windows)
     parts = [times_by_launch(trace, window) for trace, window in zip(traces, windows, strict=True)]
     rest = [Rep(0.0, tuple(each for each in window if each.name != MARK)) for window in windows]
     check_same_kernels(call, [*sample.reps[:1], *rest])
@@ -271,55 +271,7 @@ def fill(session: Session, call: Call, idle_s: float, reps: int) -> None:
 # whose time it is
 
 
-@dataclass(frozen=True)
-class Launched(Record):
-    """A record that knows which launch it comes from."""
-
-    launch: int = 0
-    """CUPTI's number of the call that launched it, which grows from one call of the process to the next."""
-
-
-class MarkedSession(ProfilerSession):
-    """A session whose records know their launches."""
-
-    def __enter__(self) -> "MarkedSession":
-        super().__enter__()
-        return self
-
-    def __exit__(self, kind: object, error: object, trace: object, /) -> None:
-        profile = self.profile
-        super().__exit__(kind, error, trace)
-        if error is None:
-            self.records = [*read_launched(profile.kineto_results.events())]
-
-    def windows(self) -> list[list[Launched]]:
-        """Return the records of each rep, marks included; raise IncompleteRecords unless launches are in order."""
-        windows = [list(map(as_launched, rep.records)) for rep in self.reps()]
-        check_launches(list(map(as_launched, self.records)), windows)
-        return windows
-
-
-def read_launched(events: Iterable[Any]) -> list[Launched]:
-    """Return the kernels, copies and memsets of a stopped session, in the order they started."""
-    from torch._C._autograd import DeviceType
-
-    records = []
-    for event in events:
-        if event.device_type() != DeviceType.CUDA or event.is_user_annotation() or event.name() in SYNC_RECORDS:
-            continue
-        name, start_ns = event.name(), event.start_ns()
-        end_ns = start_ns + event.duration_ns()
-        records.append(Launched(name, kind_of(name), start_ns, end_ns, event.correlation_id()))
-    return sorted(records, key=lambda record: record.start_ns)
-
-
-def as_launched(record: Record) -> Launched:
-    """Return a record as what it is."""
-    assert isinstance(record, Launched)
-    return record
-
-
-def check_launches(records: Sequence[Launched], windows: Sequence[Sequence[Launched]]) -> None:
+def check_launches(records: Sequence[Record], windows: Sequence[Sequence[Record]]) -> None:
     """Raise IncompleteRecords unless everything in a rep was launched after its begin and before its end, by number.
 
     The device was idle at both: where the numbers say otherwise, they do not tell the order of the launches.
@@ -335,7 +287,7 @@ def check_launches(records: Sequence[Launched], windows: Sequence[Sequence[Launc
                 )
 
 
-def times_by_launch(trace: Trace, window: Sequence[Launched]) -> dict[str, int]:
+def times_by_launch(trace: Trace, window: Sequence[Record]) -> dict[str, int]:
     """Return the nanoseconds of each region's own records; raise IncompleteRecords where a mark is missing."""
     marks = sorted(record.launch for record in window if record.name == MARK)
     if len(marks) != len(trace.states):

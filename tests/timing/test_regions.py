@@ -18,13 +18,12 @@ from pytest_gpubench.errors import BadRequest, IncompleteRecords, KernelsDiffer
 from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.results.phases import OUTSIDE, Region
 from pytest_gpubench.timing import profiler, regions
-from pytest_gpubench.timing.base import Rep
+from pytest_gpubench.timing.base import Record, Rep
 from pytest_gpubench.timing.calls import make_call
 from pytest_gpubench.timing.profiler import ProfilerTimer
 from pytest_gpubench.timing.regions import (
     MARK,
     REGION_REPS,
-    Launched,
     Trace,
     Traced,
     forget_regions,
@@ -158,7 +157,7 @@ def regions_on(gpu: FakeGpu, function: Function, kernels: str = "", reps: int = 
         session.take(call, 0)
     (rep,) = session.reps()
     if kernels:
-        rep = Rep(1.0, tuple(Launched(name, "kernel", 0, 1, 1) for name in kernels))
+        rep = Rep(1.0, tuple(Record(name, "kernel", 0, 1, 1) for name in kernels))
     return take_regions(timer, cpu_device(), call, 0.0, Sample([rep] * reps))
 
 
@@ -548,13 +547,13 @@ nodes: st.SearchStrategy[Node] = st.recursive(
 @given(st.lists(nodes, max_size=4))
 def test_own_times_add_up_to_the_whole_for_any_nesting(tree: list[Node]) -> None:
     expected: Counter[str] = Counter()
-    window: list[Launched] = []
+    window: list[Record] = []
     number = 0
 
     def mark() -> int:
         nonlocal number
         number += 1
-        window.append(Launched(MARK, "kernel", number, number + 1, number))
+        window.append(Record(MARK, "kernel", number, number + 1, number))
         return number * 10
 
     def run(node: Node, path: str) -> None:
@@ -562,7 +561,7 @@ def test_own_times_add_up_to_the_whole_for_any_nesting(tree: list[Node]) -> None
         name, length, inner = node
         with region(name):
             number += 1
-            window.append(Launched("k", "kernel", number, number + length, number))
+            window.append(Record("k", "kernel", number, number + length, number))
             expected[f"{path}{name}"] += length
             for each in inner:
                 run(each, f"{path}{name}/")

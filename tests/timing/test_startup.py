@@ -124,6 +124,7 @@ def event(name: str, start_ns: int, on_gpu: bool = True, annotation: bool = Fals
         name=lambda: name,
         start_ns=lambda: start_ns,
         duration_ns=lambda: 10,
+        correlation_id=lambda: 1,
         device_type=lambda: DeviceType.CUDA if on_gpu else DeviceType.CPU,
         is_user_annotation=lambda: annotation,
     )
