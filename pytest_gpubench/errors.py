@@ -104,6 +104,20 @@ def annotate(error: BaseException, note: str) -> None:
     setattr(error, "__notes__", notes)  # noqa: B010 # type checkers know the attribute from Python 3.11 on
 
 
+def causes_of(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an error, and those that it was raised from or while handling; nothing for None."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of what an error says; its kind where it says nothing."""
+    return next(iter(str(error).splitlines()), type(error).__name__)
+
+
 @contextmanager
 def annotating(note: Callable[[], str]) -> Iterator[None]:
     """Add a note to what is raised in the context, unless it is an error of ours: those say where they come from."""

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
+from pytest_gpubench.errors import causes_of, first_line
 from pytest_gpubench.units import printable
 
 SUSPICIOUS = re.compile(r"cuda|cublas|cudnn|nccl|accelerator", re.IGNORECASE)
@@ -44,7 +45,7 @@ def context_error() -> str | None:
         if torch is not None and torch.cuda.is_initialized():
             torch.cuda.synchronize()
     except RuntimeError as error:
-        return printable((str(error).splitlines() or [type(error).__name__])[0])
+        return printable(first_line(error))
     except AttributeError:  # a torch that is being imported
         pass
     return None
@@ -52,11 +53,6 @@ def context_error() -> str | None:
 
 def may_be_cuda_error(error: BaseException | None) -> bool:
     """Tell whether an error or one of its causes may come from CUDA, so that it is worth waiting for CUDA to ask it."""
-    seen: set[int] = set()
     with suppress(Exception):  # of a foreign `__str__` or `__cause__`: CUDA's errors have none of their own
-        while error is not None and id(error) not in seen:
-            seen.add(id(error))
-            if SUSPICIOUS.search(f"{type(error).__name__}: {error}"):
-                return True
-            error = error.__cause__ or error.__context__
+        return any(SUSPICIOUS.search(f"{type(each).__name__}: {each}") for each in causes_of(error))
     return False

@@ -2,6 +2,8 @@
 
 import traceback
 
+from pytest_gpubench.errors import causes_of
+
 __tracebackhide__ = True
 
 
@@ -20,16 +22,11 @@ class RememberedError:
 
 def origin_of(error: Exception) -> tuple[object, ...]:
     """Return the kind of an error, and the file and line that raised it."""
-    last = error.__traceback__
-    while last is not None and last.tb_next is not None:
-        last = last.tb_next
-    return (type(error), *((last.tb_frame.f_code.co_filename, last.tb_lineno) if last is not None else ()))
+    last = list(traceback.walk_tb(error.__traceback__))[-1:]
+    return (type(error), *((frame.f_code.co_filename, line) for frame, line in last))
 
 
-def clear_frames(error: BaseException | None) -> None:
+def clear_frames(error: BaseException) -> None:
     """Drop what the frames of an error and of its causes hold."""
-    seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        traceback.clear_frames(error.__traceback__)
-        error = error.__cause__ or error.__context__
+    for each in causes_of(error):
+        traceback.clear_frames(each.__traceback__)

@@ -9,9 +9,10 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from traceback import walk_tb
 from typing import TYPE_CHECKING, Any
 
-from pytest_gpubench.errors import BadRequest, MeasurementError, NothingRecorded
+from pytest_gpubench.errors import BadRequest, MeasurementError, NothingRecorded, causes_of, first_line
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.timing.base import Call, Prepared
 from pytest_gpubench.timing.events import EventsTimer, key_of
@@ -244,7 +245,7 @@ def close_pool(index: int, pool: Any) -> None:
 
 def explain(error: BaseException, call: Call) -> str:
     """Return the reason why a capture failed, and the remedy, as far as they are known."""
-    message = " ".join(str(each) for each in chain_of(error)).lower()
+    message = " ".join(str(each) for each in causes_of(error)).lower()
     for pattern, sentence in MESSAGES:
         if re.search(pattern, message):
             return sentence
@@ -260,28 +261,11 @@ def explain(error: BaseException, call: Call) -> str:
     return f"{type(error).__name__}: {first_line(error)}"
 
 
-def chain_of(error: BaseException) -> Iterator[BaseException]:
-    """Yield an error and those it was raised from, or while handling."""
-    seen: set[int] = set()
-    current: BaseException | None = error
-    while current is not None and id(current) not in seen:
-        seen.add(id(current))
-        yield current
-        current = current.__cause__ or current.__context__
-
-
 def frames_of(error: BaseException) -> Iterator[str]:
     """Yield the names of the functions of torch.cuda that an error came through."""
-    trace = error.__traceback__
-    while trace is not None:
-        if str(trace.tb_frame.f_globals.get("__name__", "")).startswith("torch.cuda"):
-            yield trace.tb_frame.f_code.co_name
-        trace = trace.tb_next
-
-
-def first_line(error: BaseException) -> str:
-    """Return the first line of what an error says."""
-    return (str(error).splitlines() or [""])[0]
+    for frame, _ in walk_tb(error.__traceback__):
+        if str(frame.f_globals.get("__name__", "")).startswith("torch.cuda"):
+            yield frame.f_code.co_name
 
 
 def first_obstacle(timed: Callable[[], object]) -> str:

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from pytest_gpubench.errors import MeasurementError
+from pytest_gpubench.errors import MeasurementError, first_line
 from pytest_gpubench.gpu.datasheets import boost_of, datasheet_of
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.gpu.nvml import reason_names
 from pytest_gpubench.results.model import MemoryPeak, Peaks
 from pytest_gpubench.timing.attempts import until_complete
 from pytest_gpubench.timing.base import Call, Rep, call_of
-from pytest_gpubench.timing.l2flush import flush_buffer
+from pytest_gpubench.timing.l2flush import flush_buffer, reading
 from pytest_gpubench.timing.pacing import IDLE_PER_BUSY
 from pytest_gpubench.timing.profiler import ProfilerTimer
 from pytest_gpubench.timing.sampling import collection_off
@@ -204,7 +204,7 @@ def trials_of(pool: "torch.Tensor", size: int) -> list[Trial]:
         ("copy", 0.5, 2 * nbytes(source), lambda: target.copy_(source)),
         ("neg", 0.5, 2 * nbytes(source), lambda: torch.neg(source, out=target)),
         ("add", 2 / 3, 3 * nbytes(out), lambda: torch.add(first, second, out=out)),
-        ("read", 1.0, nbytes(whole), reading(whole)),
+        ("read", 1.0, nbytes(whole), reading(whole.view(torch.int32))),
         ("sum", 1.0, nbytes(whole), lambda: torch.sum(whole)),
         ("zero", 0.0, nbytes(whole), whole.zero_),
         ("fill", 0.0, nbytes(whole), lambda: whole.fill_(1.0)),
@@ -217,19 +217,6 @@ def parts(pool: "torch.Tensor", size: int, number: int) -> "list[torch.Tensor]":
     step = ALIGNMENT_BYTES // pool.element_size()
     each = size // pool.element_size() // number // step * step
     return [pool[place * each : (place + 1) * each] for place in range(number)]
-
-
-def reading(whole: "torch.Tensor") -> Callable[[], object]:
-    """Return a function that reads a tensor with the kernel that flushes the cache."""
-    import torch
-    import triton
-
-    from pytest_gpubench.timing import kernels
-
-    numbers, out = whole.view(torch.int32), whole.new_zeros(1, dtype=torch.int32)
-    elements = numbers.numel()
-    launch: Any = kernels.gpu_bench_read_flush[(triton.cdiv(elements, kernels.FLUSH_BLOCK),)]
-    return lambda: launch(numbers, out, elements, 1, BLOCK=kernels.FLUSH_BLOCK, num_warps=8)
 
 
 # matmuls
@@ -364,8 +351,3 @@ def take(device: Device, calls: Sequence[Call], reps: int, idle_s: float) -> tup
                 session.take(call, idle_s)
                 masks.append(watch())
     return session.reps(), masks
-
-
-def first_line(error: BaseException) -> str:
-    """Return the first line of what an error says."""
-    return next(iter(str(error).splitlines()), type(error).__name__)
