@@ -6,6 +6,7 @@ from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.timing.base import call_of
 from pytest_gpubench.timing.l2flush import flush_buffer
 from pytest_gpubench.timing.profiler import ProfilerTimer
+from pytest_gpubench.timing.sampling import reps_of
 
 __tracebackhide__ = True
 
@@ -35,8 +36,5 @@ def measured_bandwidth(device: Device) -> float:
     copied_bytes = max(LEAST_COPIED_BYTES, 4 * device.cache_bytes)
     source = torch.zeros(copied_bytes // 4, dtype=torch.int32, device=device.torch_device)
     target = torch.empty_like(source)
-    with ProfilerTimer(device, "cold").session() as session:
-        call = call_of("copy", lambda: target.copy_(source))
-        for _ in range(REPS):
-            session.take(call, 0)
-    return 2 * copied_bytes / min(rep.elapsed_us for rep in session.reps())
+    reps = reps_of(ProfilerTimer(device, "cold").session(), call_of("copy", lambda: target.copy_(source)), REPS)
+    return 2 * copied_bytes / min(rep.elapsed_us for rep in reps)

@@ -30,7 +30,7 @@ def make_flush(device: Device, cache: str) -> Flush:
     buffer = flush_buffer(device)
     if device.type == "cpu":
         return _reading_on_cpu(buffer) if cache == "cold" else (lambda: buffer.zero_())
-    return _compiled(_reading(buffer) if cache == "cold" else _writing(buffer))
+    return _compiled(reading(buffer) if cache == "cold" else _writing(buffer))
 
 
 @memoise
@@ -60,7 +60,8 @@ def _reading_on_cpu(buffer: "torch.Tensor") -> Flush:
     return lambda: words.sum()
 
 
-def _reading(buffer: "torch.Tensor") -> Flush:
+def reading(buffer: "torch.Tensor") -> Flush:
+    """Return the function that reads a buffer of int32."""
     import triton
 
     from pytest_gpubench.timing import kernels

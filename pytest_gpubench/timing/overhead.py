@@ -10,7 +10,7 @@ from pytest_gpubench.timing.base import Call, Rep, Timer
 from pytest_gpubench.timing.events import HOST_BOUND, EventsRep, EventsTimer
 from pytest_gpubench.timing.graph import GraphTimer
 from pytest_gpubench.timing.profiler import ProfilerTimer
-from pytest_gpubench.timing.sampling import collection_off
+from pytest_gpubench.timing.sampling import reps_of
 from pytest_gpubench.timing.windows import busy_ns, span_ns
 
 __tracebackhide__ = True
@@ -39,10 +39,7 @@ def take_overhead(call: Call, device: Device, cache: str, reps: int = OVERHEAD_R
 
 def take_reps(timer: Timer, call: Call, reps: int) -> Sequence[Rep]:
     """Return so many reps of a session, after a few that do not count."""
-    with collection_off(), timer.session() as session:
-        for _ in range(SETTLING_REPS + reps):
-            session.take(call, 0.0)
-    return session.reps()[SETTLING_REPS:]
+    return reps_of(timer.session(), call, SETTLING_REPS + reps)[SETTLING_REPS:]
 
 
 def overhead_of(

@@ -24,9 +24,9 @@ from pytest_gpubench.errors import BadRequest, IncompleteRecords, KernelsDiffer
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.results.phases import OUTSIDE, Region, ancestors_of, in_tree_order
 from pytest_gpubench.timing.attempts import until_complete
-from pytest_gpubench.timing.base import Call, Prepared, Record, Rep, Session, Timer
+from pytest_gpubench.timing.base import Call, Prepared, Record, Rep, Timer
 from pytest_gpubench.timing.profiler import ProfilerTimer
-from pytest_gpubench.timing.sampling import Sample, check_same_kernels, collection_off
+from pytest_gpubench.timing.sampling import Sample, check_same_kernels, reps_of
 from pytest_gpubench.timing.wall import WallTimer
 from pytest_gpubench.timing.windows import BEGIN, END
 from pytest_gpubench.units import count, printable
@@ -223,8 +223,7 @@ def regions_by_clock(timer: Timer, device: Device, call: Call, idle_s: float, re
 
         return Prepared(Traced(call.prepare(), trace, lambda: stamps.append(now_ns()), end))
 
-    with collection_off(), timer.session() as session:
-        fill(session, replace(call, prepare=prepare), idle_s, reps)
+    reps_of(timer.session(), replace(call, prepare=prepare), reps, idle_s)
     parts = [times_by_clock(trace, *both) for trace, both in zip(traces, ends, strict=True)]
     return summarise_regions(call.label, traces, parts)
 
@@ -232,9 +231,8 @@ def regions_by_clock(timer: Timer, device: Device, call: Call, idle_s: float, re
 def regions_by_launch(timer: ProfilerTimer, call: Call, idle_s: float, reps: int, sample: Sample) -> tuple[Region, ...]:
     """Return regions by the numbers of their launches."""
     traces: list[Trace] = []
-    with collection_off(), timer.session() as session:
-        fill(session, replace(call, prepare=partial(prepare_marked, timer, call, traces)), idle_s, reps)
-    windows = [rep.records for rep in session.reps()]
+    session, marked = timer.session(), replace(call, prepare=partial(prepare_marked, timer, call, traces))
+    windows = [rep.records for rep in reps_of(session, marked, reps, idle_s)]
     check_launches(session.records, windows)
     parts = [times_by_launch(trace, window) for trace, window in zip(traces, windows, strict=True)]
     rest = [Rep(0.0, tuple(each for each in window if each.name != MARK)) for window in windows]
@@ -260,12 +258,6 @@ def is_not_capturing(device: Device) -> bool:
     import torch
 
     return not torch.cuda.is_current_stream_capturing()
-
-
-def fill(session: Session, call: Call, idle_s: float, reps: int) -> None:
-    """Take so many reps."""
-    for _ in range(reps):
-        session.take(call, idle_s)
 
 
 # whose time it is

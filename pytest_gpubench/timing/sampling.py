@@ -123,6 +123,14 @@ def _fill_session(
     return readings
 
 
+def reps_of(session: Session, call: Call, number: int, idle_s: float = 0.0) -> Sequence[Rep]:
+    """Return so many reps of a call from a session of their own, throttled or not."""
+    with collection_off(), session:
+        for _ in range(number):
+            session.take(call, idle_s)
+    return session.reps()
+
+
 def check_same_kernels(call: Call, reps: Sequence[Rep]) -> None:
     """Raise KernelsDiffer unless every rep launched the same kernels equally often."""
     if not reps:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pytest_gpubench.errors import MeasurementError
 from pytest_gpubench.timing.base import Call, Rep, Session
 from pytest_gpubench.timing.events import HOST_BOUND, key_of
-from pytest_gpubench.timing.sampling import collection_off
+from pytest_gpubench.timing.sampling import reps_of
 from pytest_gpubench.timing.windows import kernel_list
 
 __tracebackhide__ = True
@@ -92,10 +92,7 @@ class Laptimer:
         return laps
 
     def _times_us(self, call: Call, reps: int, idle_s: float) -> list[float]:
-        with collection_off(), self.open_session() as session:
-            for _ in range(reps):
-                session.take(call, idle_s)
-        taken = session.reps()
+        taken = reps_of(self.open_session(), call, reps, idle_s)
         if any(HOST_BOUND in rep.flags for rep in taken):
             raise MeasurementError(f"the host is not ahead of the GPU in {call.label!r}")
         return [rep.elapsed_us for rep in taken]
