@@ -60,7 +60,6 @@ def run(arguments: argparse.Namespace) -> int:
         raise
     except ComparisonInterrupted as interrupt:
         found = interrupt.found
-        say(found.interrupted_words)
         if found.findings:
             _write_report(found, checkouts, arguments)
         else:

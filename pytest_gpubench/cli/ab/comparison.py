@@ -119,6 +119,7 @@ def compare(
             if not tests:
                 break
     except KeyboardInterrupt:
+        say(found.interrupted_words)
         raise ComparisonInterrupted(replace(found, interrupted=True)) from None
     if found.rounds < plan.rounds:
         say(f"everything is decided after {count(found.rounds, 'round')}")

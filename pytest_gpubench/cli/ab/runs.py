@@ -65,8 +65,6 @@ class Runner:
                 process = stack.enter_context(self._start(checkout, place, tests))
                 started.append((checkout, round, place, process))
             for *_, process in started:
-                stack.callback(process.dismiss)  # all end at once, which takes each a second
-            for *_, process in started:
                 process.wait_until_ready()
             for checkout, round, place, process in started:
                 yield ArmRun(checkout.arm, round, *_read(checkout, place, process.run()), tests)

@@ -66,9 +66,6 @@ class ReadyProcess:
     def wait_until_ready(self) -> None:
         """It is ready at once."""
 
-    def dismiss(self) -> None:
-        """It was never started."""
-
 
 def replace_processes(monkeypatch: pytest.MonkeyPatch, run: Callable[..., int]) -> None:
     """Let `ab` call a function in place of each process that it starts."""
