@@ -17,6 +17,12 @@ DECIMAL_UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 UNITS = {unit.upper(): (unit, size) for unit, size in (BYTES_PER_UNIT | DECIMAL_UNITS).items()}
 
 
+ON_MEDIAN = ("max_time_us", "min_gbps", "min_tflops", "min_peak_fraction")
+"""The limits that the median of the reps decides."""
+OF_ONE_FUNCTION = ("max_rel_std", *ON_MEDIAN)
+ON_SPEED = ("min_speedup", *ON_MEDIAN)
+BROKEN_BY_NOISE = ("min_speedup", *OF_ONE_FUNCTION)
+"""The limits that noise can break, each judgement with a probability of alpha; the others are exact."""
 MOST_COUNTED = 2**63
 """No call moves more bytes, does more operations or works through more elements."""
 

@@ -130,7 +130,7 @@ class Agreement:
         """Raise UnfairComparison if one number is within the tolerance of all outputs; remark if it is of some."""
         if self.golden is not None:
             return
-        extents = extents_of(expected.outputs, self.tolerance)
+        extents = list(extents_of(expected.outputs, self.tolerance))
         flat = [each.sentence for each in extents if each.is_flat]
         if flat and all(each.is_flat or (each.is_constant and each.allows_zeros) for each in extents):
             raise UnfairComparison(

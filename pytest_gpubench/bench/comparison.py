@@ -21,7 +21,7 @@ from pytest_gpubench.bench.request import Request, Say
 from pytest_gpubench.bench.work import check_work, with_work, work_of
 from pytest_gpubench.correctness.leaves import map_leaves
 from pytest_gpubench.errors import BadRequest
-from pytest_gpubench.limits import Limits
+from pytest_gpubench.limits import OF_ONE_FUNCTION, Limits
 from pytest_gpubench.results.model import Comparison, Measurement, Overhead, Speedup, Timing, Verdict
 from pytest_gpubench.settings import Settings, TimerName
 from pytest_gpubench.stats.autocorrelation import LEAST_TO_TELL
@@ -43,7 +43,6 @@ OutputLines = Mapping[str, tuple[str, ...]]
 """A line for each output of each candidate."""
 DECLARED = [row.name for row in fields(Limits)]
 TIMERS = ("profiler", "events", "graph")
-OF_ONE_ARM = ("max_time_us", "max_rel_std", "min_gbps", "min_tflops", "min_peak_fraction")
 LASTING_QUADS = 21
 """The fewest quads of a comparison that is saved or compared: 12 decide a change of the speedup at alpha 0.0005."""
 
@@ -238,7 +237,7 @@ def looks_of(settings: Settings, limits: Limits) -> tuple[int, ...]:
     the candidate alone: whether its reps resemble their neighbours cannot be told from fewer.
     """
     lasts = settings.save or settings.autosave or settings.compare or settings.json
-    has_own = any(getattr(limits, name) is not None for name in OF_ONE_ARM)
+    has_own = any(getattr(limits, name) is not None for name in OF_ONE_FUNCTION)
     least = LASTING_QUADS if lasts else LEAST_TO_TELL // 2 if has_own else 0
     return tuple(look for look in LOOKS if look >= least)
 

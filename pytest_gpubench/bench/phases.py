@@ -10,7 +10,7 @@ import msgspec
 from pytest_gpubench.bench.integrity import auditing
 from pytest_gpubench.bench.plan import plan_of
 from pytest_gpubench.bench.request import Request, Say
-from pytest_gpubench.bench.work import Inspection, with_work, work_of_call
+from pytest_gpubench.bench.work import with_work, work_of_call
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.limits import check_count
@@ -42,6 +42,7 @@ class PhasesRequest(Request[Phases]):
     whole: str = ""
     """The label of the whole; empty where none was given."""
     elements: int | None = None
+    takes_work = False
 
     def __post_init__(self) -> None:
         if self.elements is not None:
@@ -56,11 +57,6 @@ class PhasesRequest(Request[Phases]):
     def title(self) -> str:
         """The whole, or all phases where there is none."""
         return self.whole or ", ".join(self.phases)
-
-    @property
-    def inspection(self) -> Inspection:
-        """The inspection of its calls, whose bytes and operations cannot be given."""
-        return Inspection(self.settings, self.device, self.limits, takes_work=False, pass_alpha=self.pass_alpha)
 
     def measure(self, say: Say, measured: list[Measurement]) -> Phases:
         """Return what the phases took, each judged by the test's limits."""

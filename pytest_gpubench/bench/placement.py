@@ -16,6 +16,7 @@ import msgspec
 
 from pytest_gpubench.bench.request import Request, Say, T
 from pytest_gpubench.correctness.leaves import map_leaves
+from pytest_gpubench.limits import ON_SPEED
 from pytest_gpubench.report.limits import number_for
 from pytest_gpubench.results.model import Measurement, Outcome, Verdict
 from pytest_gpubench.stats.summary import Interval
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
 __tracebackhide__ = True
 
-ON_SPEED = ("max_time_us", "min_gbps", "min_tflops", "min_peak_fraction", "min_speedup")
 CLOSE = 0.5
 """The part from which on a limit is missed by more than the placement explains."""
 CLOSE_IN_TURN = 0.05

@@ -46,6 +46,8 @@ class Request(ABC, Generic[T]):
     """True if its measurements are compared with a saved run."""
     is_movable: ClassVar[bool] = False
     """True if it can be measured again with its memory at other addresses."""
+    takes_work: ClassVar[bool] = True
+    """True if bytes= and flops= can be given."""
     is_traced: ClassVar[bool] = False
     """True if traces of its calls are written on request."""
 
@@ -67,7 +69,7 @@ class Request(ABC, Generic[T]):
     @property
     def inspection(self) -> Inspection:
         """The inspection of its calls."""
-        return Inspection(self.settings, self.device, self.limits, pass_alpha=self.pass_alpha)
+        return Inspection(self.settings, self.device, self.limits, self.takes_work, self.pass_alpha)
 
     @abstractmethod
     def measure(self, say: Say, measured: list[Measurement]) -> T:

@@ -101,9 +101,8 @@ class Inspection:
     device: Device
     limits: Limits
     takes_work: bool = True
-    """True if bytes= and flops= can be given."""
     pass_alpha: float | None = None
-    """As in `Request`."""
+    """This and the one before as in `Request`."""
 
     @property
     def wants_bytes(self) -> bool:

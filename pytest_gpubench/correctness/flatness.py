@@ -58,12 +58,8 @@ class Extent:
         )
 
 
-def extents_of(outputs: object, tolerance: Tolerance) -> list[Extent]:
-    """Return the extent of each floating-point output that is finite and not empty, and of each integer one."""
-    return list(_extents(outputs, tolerance))
-
-
-def _extents(outputs: object, tolerance: Tolerance) -> Iterator[Extent]:
+def extents_of(outputs: object, tolerance: Tolerance) -> Iterator[Extent]:
+    """Yield the extent of each floating-point output that is finite and not empty, and of each integer one."""
     import torch
 
     for name, leaf in flatten(outputs):

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from pytest_gpubench.gpu.processes import pid_namespace, start_of
-from pytest_gpubench.units import printable
+from pytest_gpubench.units import printable, shortened
 
 LONGEST_TEXT = 80
 
@@ -74,8 +74,7 @@ def command_line(arguments: Sequence[str]) -> str:
 
 def shorten(text: str) -> str:
     """Return a text that fits into a line of a message, with an ellipsis where it is cut."""
-    text = printable(text)
-    return text if len(text) <= LONGEST_TEXT else f"{text[: LONGEST_TEXT - 1]}…"
+    return shortened(printable(text), LONGEST_TEXT)
 
 
 def _user_name() -> str:

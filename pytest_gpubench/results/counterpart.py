@@ -72,6 +72,11 @@ def keys_of(measurements: Sequence[Measurement], by_reference: bool = True) -> l
     return KeyReader(by_reference).read(measurements)
 
 
+def by_key(measurements: Sequence[Measurement]) -> dict[MeasurementKey, Measurement]:
+    """Return the measurements of a test by their keys."""
+    return dict(zip(keys_of(measurements), measurements, strict=True))
+
+
 RunKey = tuple[str, str, MeasurementKey]
 """The device's name, the test, and the measurement within it."""
 
@@ -81,7 +86,7 @@ def by_run_key(run: SavedRun) -> dict[RunKey, Measurement]:
     return {
         (record.device.name, record.nodeid, key): item
         for record in run.records
-        for key, item in zip(keys_of(record.measurements), record.measurements, strict=True)
+        for key, item in by_key(record.measurements).items()
     }
 
 
@@ -116,8 +121,8 @@ class PastTest:
 
     @cached_property
     def by_key(self) -> dict[MeasurementKey, Measurement]:
-        """Its measurements by what they are known by."""
-        return dict(zip(keys_of(self.measurements), self.measurements, strict=True))
+        """Its measurements by their keys."""
+        return by_key(self.measurements)
 
     def earlier_of(self, key: MeasurementKey) -> list[Measurement]:
         """Return the same measurement in the earlier sessions that have it."""
@@ -125,7 +130,7 @@ class PastTest:
 
     @cached_property
     def _earlier_by_key(self) -> list[dict[MeasurementKey, Measurement]]:
-        return [dict(zip(keys_of(found), found, strict=True)) for found in self.earlier]
+        return [by_key(found) for found in self.earlier]
 
     def measurement(
         self, label: str, role: str = "", reference: str = "", example: str = "", occurrence: int = 0

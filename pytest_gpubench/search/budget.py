@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from pytest_gpubench.limits import Limits
+from pytest_gpubench.limits import BROKEN_BY_NOISE, ON_MEDIAN, Limits
 from pytest_gpubench.results.model import Outcome, Verdict
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.stats import speedup
@@ -18,7 +18,6 @@ __tracebackhide__ = True
 
 SHRINKING = 1000
 """Judgements beside the test's max_examples, to shrink what fails: planted defects took up to 658 calls in all."""
-ON_MEDIAN = ("max_time_us", "min_gbps", "min_tflops", "min_peak_fraction")
 
 
 @dataclass
@@ -110,7 +109,7 @@ class AlphaBudget:
 
 def noisy_limits(limits: Limits, candidates: int) -> int:
     """Return the number of limits that noise may break, of so many candidates together."""
-    return candidates * sum(getattr(limits, kind) is not None for kind in ("min_speedup", "max_rel_std", *ON_MEDIAN))
+    return candidates * sum(getattr(limits, kind) is not None for kind in BROKEN_BY_NOISE)
 
 
 def least_reps(verdict: Verdict, alpha: float) -> int:

@@ -7,7 +7,7 @@ from functools import cached_property
 import msgspec
 
 from pytest_gpubench.results.baseline import Baseline, torch_version
-from pytest_gpubench.results.counterpart import MeasurementKey, Missing, PastTest, keys_of
+from pytest_gpubench.results.counterpart import MeasurementKey, Missing, PastTest, by_key, keys_of
 from pytest_gpubench.results.model import Measurement, Outcome, PastChange, SavedRun, TestRecord, Timing, Verdict
 from pytest_gpubench.results.sessions import earlier_by_test
 from pytest_gpubench.stats.regression import Change
@@ -103,7 +103,7 @@ class BaselineLimit:
     @cached_property
     def sessions(self) -> list[dict[MeasurementKey, Measurement]]:
         """Its measurements in each of these sessions."""
-        return [dict(zip(keys_of(each.measurements), each.measurements, strict=True)) for each in self.earlier]
+        return [by_key(each.measurements) for each in self.earlier]
 
 
 @dataclass(frozen=True)
@@ -262,10 +262,10 @@ def _without_past(record: TestRecord, missing: Missing) -> Iterator[Finding]:
 def _with_past(
     record: TestRecord, past: PastTest, tolerance: RegressionTolerance, alpha: float, earlier: Sequence[TestRecord]
 ) -> Iterator[Finding]:
-    sessions = [dict(zip(keys_of(each.measurements), each.measurements, strict=True)) for each in earlier]
+    sessions = [by_key(each.measurements) for each in earlier]
     drifts: dict[tuple[str, str], str] = {}
     """The sentence that a reference is slower too, by its label and example."""
-    for key, item in zip(keys_of(record.measurements), record.measurements, strict=True):
+    for key, item in by_key(record.measurements).items():
         before = [session[key] for session in sessions if key in session]
         finding = compare_with_past(record.nodeid, key, item, past, tolerance, alpha, before)
         if key.role == "reference":

@@ -5,15 +5,13 @@ from dataclasses import replace
 
 import msgspec
 
-from pytest_gpubench.results.counterpart import MeasurementKey, keys_of
+from pytest_gpubench.limits import BROKEN_BY_NOISE
+from pytest_gpubench.results.counterpart import MeasurementKey, by_key
 from pytest_gpubench.results.model import Measurement, Outcome, TestRecord, Verdict
 from pytest_gpubench.units import printable
 from pytest_gpubench.verdict.saved_runs import Compared
 
 __tracebackhide__ = True
-
-DECIDED_BY_SAMPLES = ("max_rel_std", "max_time_us", "min_speedup", "min_gbps", "min_tflops", "min_peak_fraction")
-"""Limits that noise can break, each judgement with a probability of alpha; the others are exact."""
 
 
 def same_measurements(record: TestRecord | str, keys: Sequence[MeasurementKey]) -> list[Measurement] | str:
@@ -23,7 +21,7 @@ def same_measurements(record: TestRecord | str, keys: Sequence[MeasurementKey]) 
     """
     if isinstance(record, str):
         return record
-    there = dict(zip(keys_of(record.measurements), record.measurements, strict=True))
+    there = by_key(record.measurements)
     for key in keys:
         item = there.get(key)
         if item is None:
@@ -59,6 +57,6 @@ def as_judged_before(before: Sequence[Measurement], again: Sequence[Measurement]
 def _before(verdicts: Sequence[Verdict], now: Verdict) -> Verdict:
     """Return the verdict on the same limit among these, which says so; the one of now where the limit is exact."""
     old = next((each for each in verdicts if each.kind == now.kind), now)
-    if old is now or now.kind not in DECIDED_BY_SAMPLES:
+    if old is now or now.kind not in BROKEN_BY_NOISE:
         return now
     return msgspec.structs.replace(old, sentence=f"{old.sentence} (in the first of two measurements)")

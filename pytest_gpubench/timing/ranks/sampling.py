@@ -3,6 +3,8 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 
 from pytest_gpubench.errors import MeasurementError, NothingRecorded
 from pytest_gpubench.stats.stopping import Budget, next_batch
@@ -88,14 +90,6 @@ class RankSampler:
             for index, (each, _) in enumerate(told):
                 if each is not None:
                     raise type(each)(f"rank {index}: {each}")
-            return reps, [combined(column) for column in zip(*(each for _, each in told), strict=True)]
+            return reps, [reduce(or_, column) for column in zip(*(each for _, each in told), strict=True)]
 
         return until_complete(take, again=sample.count_again, errors=(*NOT_COMPLETE, NothingRecorded))
-
-
-def combined(masks: Sequence[int]) -> int:
-    """Return the throttle reasons of all ranks together."""
-    whole = 0
-    for mask in masks:
-        whole |= mask
-    return whole
