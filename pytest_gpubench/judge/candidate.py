@@ -49,6 +49,8 @@ class Candidate:
         self._allocated: list[torch.Tensor] = []
         self.fixed_us = Interval(0.0, 0.0)
         """The time of a batch of one call that takes next to none: the shortest, and the third quartile."""
+        self.worked_us = 0.0
+        """The time for which the process ran on processors in the last batch."""
 
     def practise(self) -> None:
         """Do all that a trial does with a function of ours; raise where something of it does not work here.
@@ -204,6 +206,7 @@ class Candidate:
         self.device.synchronize()
         time.sleep(max(0.0, stood_s + PAUSE_S - time.perf_counter()))
         process.tell("run", batch=batch)
+        worked_s = process.cpu_s
         started_s = time.perf_counter()
         process.thaw()
         message = process.hear_undecoded()
@@ -211,6 +214,7 @@ class Candidate:
         reply = process.read(message)
         if self.gpu is None:
             process.freeze()
+            self.worked_us = 1e6 * (process.cpu_s - worked_s)
             self._note(reply, batch)
             return 1e6 * (told_s - started_s)
         self._note(reply, batch)

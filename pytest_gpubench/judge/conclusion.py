@@ -108,6 +108,11 @@ def ratio_words(claimed: SpeedupEstimate, attested: SpeedupEstimate) -> str:
     )
 
 
+def fail_on_cpu(claimed: Interval, wanted: float) -> Outcome:
+    """Return FAIL where a speedup is below the limit by more than two processes that do the same may differ."""
+    return at_least(Interval(claimed.low, claimed.high * CLAIM_FACTOR["cpu"]), wanted)
+
+
 def _with_interval(ratio: float, interval: Interval | None) -> str:
     ends = "" if interval is None else f" [{', '.join(round_to_digits(each, 4) for each in interval)}]"
     return f"{round_to_digits(ratio, 4)}x{ends}"

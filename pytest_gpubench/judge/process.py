@@ -26,6 +26,8 @@ WARM_S = 180.0
 STOP_S = 5.0
 """It stops within a millisecond, unless it is stuck in a driver."""
 TAIL_BYTES = 2000
+PROCESS_CLOCK = 2
+"""With the complement of a process's number it makes the id of its clock: clock_getcpuclockid(3)."""
 PAGE = os.sysconf("SC_PAGE_SIZE")
 START = "import sys; from pytest_gpubench.judge.worker import main; main(int(sys.argv[1]), sys.argv[2])"
 NO_MEMORY = ("out of memory", "can't allocate memory", "cannot allocate memory", "MemoryError", "OutOfMemoryError")
@@ -147,6 +149,11 @@ class Process:
                     raise Ended("invalid", "the candidate's process cannot be stopped")
             os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOHANG)  # it is told once
         self.frozen, self._frozen_s = True, time.monotonic()
+
+    @property
+    def cpu_s(self) -> float:
+        """The seconds that its threads have run on processors, by the kernel."""
+        return time.clock_gettime(~self.pid << 3 | PROCESS_CLOCK)
 
     def allow(self, seconds: float) -> None:
         """Let it run for so long from now on."""

@@ -37,7 +37,7 @@ class Runner:
         self.device = device
         self.deliver = deliver
         self.timer = make_timer("profiler", device, cache_of(device))
-        self.call = Call("candidate", lambda: Prepared(self._first), self._first, prepares_on_device=True)
+        self.call = Call("candidate", self._prepare, self._first, prepares_on_device=True)
         self.outputs: Sequence[object] = ()
         """Of each call of the last batch or rep."""
         self._session: Session | None = None
@@ -50,6 +50,11 @@ class Runner:
         """Call once."""
         self._first()
         self.device.synchronize()
+
+    def _prepare(self) -> Prepared:
+        if self.device.type == "cpu":  # a process that has just woken up runs its first call slowly
+            self.function(*self.sets[-1])
+        return Prepared(self._first)
 
     def _first(self) -> object:
         output = self.function(*self.sets[0])

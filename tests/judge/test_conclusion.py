@@ -4,6 +4,7 @@ import pytest
 
 from pytest_gpubench import BadRequest
 from pytest_gpubench.judge.conclusion import (
+    fail_on_cpu,
     is_believable,
     judge_speedup,
     judge_time,
@@ -35,6 +36,12 @@ PASS, FAIL, INCONCLUSIVE = Outcome.PASS, Outcome.FAIL, Outcome.INCONCLUSIVE
 )
 def test_a_speedup_passes_if_both_do(claimed: Outcome, attested: Interval | None, outcome: Outcome) -> None:
     assert judge_speedup(claimed, attested, 1.5, "words").outcome is outcome
+
+
+@pytest.mark.parametrize(("high", "outcome"), [(0.49, FAIL), (0.51, INCONCLUSIVE), (0.9, INCONCLUSIVE)])
+def test_a_speedup_on_a_cpu_fails_if_it_is_half_of_the_limit(high: float, outcome: Outcome) -> None:
+    """Two processes that do the same may differ by a factor of two there."""
+    assert fail_on_cpu(Interval(0.3, high), 1.0) is outcome
 
 
 @pytest.mark.parametrize(
