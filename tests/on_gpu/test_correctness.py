@@ -13,6 +13,7 @@ from pytest_gpubench.correctness import (
     poison_free_memory,
     snapshot,
 )
+from pytest_gpubench.correctness.snapshot import checksum
 from tests.correctness.samples import unwritten
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.int32)
@@ -80,6 +81,20 @@ def test_a_kernel_that_writes_its_input_is_noticed() -> None:
     assert x._version == 0
     assert changed(before) == ["args[0]"]
     assert aliases((x[5:], x + 1), (x,), {"out": y}) == [("out[0]", "args[0]")]
+
+
+@pytest.mark.parametrize("words", [2, 4096, 4097, 2**24 + 5])
+def test_a_checksum_tells_every_word_and_its_place(words: int) -> None:
+    x = torch.randint(-(2**31), 2**31 - 1, (words,), dtype=torch.int32, device="cuda")
+    found = [checksum(x)]
+    for place in sorted({0, words // 2, words - 1}):
+        x[place] ^= 1
+        found.append(checksum(x))
+    x[[0, -1]] ^= -(2**31)  # two signs
+    found.append(checksum(x))
+    x[[0, -1]] = x[[-1, 0]]
+    assert len({*found, checksum(x)}) == len(found) + 1
+    assert checksum(x.clone()) == checksum(x)
 
 
 @pytest.mark.parametrize("dtype", [*DTYPES, *WIDER], ids=str)
