@@ -31,6 +31,12 @@ def add_storage(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", metavar="NAME", help="only runs on devices with this in their name: h200")
 
 
+def add_alpha(parser: argparse.ArgumentParser, default: float, meaning: str) -> None:
+    """Add the option of an error probability; meaning: of what."""
+    help = f"{meaning} (default: {default:g})"
+    parser.add_argument("--alpha", type=checked(chance), default=default, metavar="FRACTION", help=help)
+
+
 def checked(parse: Callable[[str], Any]) -> Callable[[str], Any]:
     """Return a parser of an option whose ValueError is argparse's error."""
 

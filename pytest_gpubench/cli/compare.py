@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from pytest_gpubench.cli.arguments import RUN_HELP, Commands, add_parser, add_storage, chance, checked
+from pytest_gpubench.cli.arguments import RUN_HELP, Commands, add_alpha, add_parser, add_storage
 from pytest_gpubench.cli.output import complain, table, write
 from pytest_gpubench.cli.saved import find_paths, run_title
 from pytest_gpubench.errors import BadRequest
@@ -39,13 +39,7 @@ def add(commands: Commands) -> None:
         "--fail-slower", metavar="SHARE", default="3%", help="how much slower is too slow: 3%%, 5us (default: 3%%)"
     )
     parser.add_argument("--metric", choices=METRICS, default="median", help="what is compared (default: median)")
-    parser.add_argument(
-        "--alpha",
-        type=checked(chance),
-        default=0.001,
-        metavar="FRACTION",
-        help="the chance of a wrong FAIL (default: 0.001)",
-    )
+    add_alpha(parser, 0.001, "the chance of a wrong FAIL")
     parser.add_argument("--sort", action="store_true", help="the slowest first, not in the order of the new run")
     parser.add_argument("--only-changes", action="store_true", help="leave out what is not known to have changed")
     parser.add_argument("--verbose", action="store_true", help="all notes, and what was not judged")

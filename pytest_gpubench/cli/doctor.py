@@ -65,10 +65,11 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.noise:
         return measure_noise(arguments.json)
     from pytest_gpubench.gpu.device import find_device, why_no_gpu
-    from pytest_gpubench.report.terminal import device_lines
+    from pytest_gpubench.report.facts import device_facts
 
     device = find_device("auto")
-    write("\n".join(map(printable, device_lines(device.facts))))
+    facts = {"name": device.facts.name} | device_facts(device.facts)
+    write("\n".join(printable(f"{name}: {value}") for name, value in facts.items()))
     if device.type == "cpu":
         write(f"GPU: none, {why_no_gpu()}")
         write(WITHOUT_GPU)

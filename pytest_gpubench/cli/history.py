@@ -1,19 +1,20 @@
 """`pytest-gpubench history`: a test over all saved runs, and where it changed."""
 
 import argparse
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from pytest_gpubench.cli.arguments import Commands, add_parser, add_storage, chance, checked
+from pytest_gpubench.cli.arguments import Commands, add_alpha, add_parser, add_storage
 from pytest_gpubench.cli.output import complain, table, write
 from pytest_gpubench.cli.saved import commit_text, list_stored, nothing_saved, read_each
 from pytest_gpubench.cli.show import matches
 from pytest_gpubench.report.cells import interval_cell, speedup_text, time_cell
 from pytest_gpubench.report.layout import Column
+from pytest_gpubench.report.rows import STATISTICS
 from pytest_gpubench.results.baseline import differences, torch_version
-from pytest_gpubench.results.counterpart import keys_of
+from pytest_gpubench.results.counterpart import MeasurementKey, by_key
 from pytest_gpubench.results.model import Measurement, SavedRun, TestRecord
 from pytest_gpubench.results.provenance import minute_text
 from pytest_gpubench.stats.changepoints import LEAST_SERIES, ChangePoint, change_points, smallest_step
@@ -28,13 +29,7 @@ LEVELS = "▁▂▃▄▅▆▇█"
 MOST_DRAWN = 60
 LEAST_RANGE = 0.06
 """The height of a line as a share of its value, at least: noise is no mountain."""
-METRICS: dict[str, Callable[[Measurement], float | None]] = {
-    "median": lambda item: item.timing.median_us,
-    "mean": lambda item: item.timing.mean_us,
-    "q1": lambda item: item.timing.quartiles_us[0],
-    "q3": lambda item: item.timing.quartiles_us[2],
-    "speedup": lambda item: None if item.speedup is None else item.speedup.ratio,
-}
+METRICS = ("median", "mean", "q1", "q3", "speedup")
 
 
 class Key(NamedTuple):
@@ -42,11 +37,7 @@ class Key(NamedTuple):
 
     device: str
     nodeid: str
-    label: str
-    role: str
-    reference: str
-    example: str
-    occurrence: int
+    known: MeasurementKey
     timer: str
     cache: str
 
@@ -64,8 +55,12 @@ class RunPoint:
 
     def value(self, metric: str) -> float | None:
         """Return the metric's value; None where there is no valid one, or it is no time."""
-        value = None if self.measurement.why_invalid else METRICS[metric](self.measurement)
-        return value if value is not None and value > 0 else None
+        item = self.measurement
+        if metric == "speedup":
+            value = None if item.speedup is None else item.speedup.ratio
+        else:
+            value = STATISTICS[metric](item.timing)
+        return value if value is not None and value > 0 and not item.why_invalid else None
 
 
 def add(commands: Commands) -> None:
@@ -74,19 +69,13 @@ def add(commands: Commands) -> None:
     parser.add_argument("pattern", metavar="TEST_PATTERN", help="a part of the test's id; * and ? stand for others")
     parser.add_argument(
         "--metric",
-        choices=tuple(METRICS),
+        choices=METRICS,
         default="speedup",
         help="what is drawn, and may change: the speedup over a test's reference in the same run where it has one, "
         "else its median (default: speedup)",
     )
     parser.add_argument("--brief", action="store_true", help="write a line for each test, and no tables")
-    parser.add_argument(
-        "--alpha",
-        type=checked(chance),
-        default=0.01,
-        metavar="FRACTION",
-        help="the chance that a series without a change is said to have one (default: 0.01)",
-    )
+    add_alpha(parser, 0.01, "the chance that a series without a change is said to have one")
     add_storage(parser)
     parser.set_defaults(run=run)
 
@@ -114,15 +103,15 @@ def _measurements(run: SavedRun, pattern: str) -> Iterator[tuple[Key, TestRecord
     """Yield what a run measured in the tests that are meant, without references."""
     for record in run.records:
         if matches(record.nodeid, pattern):
-            for known, item in zip(keys_of(record.measurements), record.measurements, strict=True):
+            for known, item in by_key(record.measurements).items():
                 if item.role != "reference" and item.timing.measured:
-                    key = Key(record.device.name, record.nodeid, *known, item.timing.timer, item.timing.cache)
+                    key = Key(record.device.name, record.nodeid, known, item.timing.timer, item.timing.cache)
                     yield key, record, item
 
 
 def _lines(series: dict[Key, list[RunPoint]], wanted: str, alpha: float, brief: bool) -> Iterator[str]:
     """Yield the lines of all series but examples of hypothesis that only one run has."""
-    shown = {key: points for key, points in sorted(series.items()) if not key.example or len(points) > 1}
+    shown = {key: points for key, points in sorted(series.items()) if not key.known.example or len(points) > 1}
     for key, points in shown.items():
         has_speedup = any(point.value("speedup") for point in points)
         history = History(points, "median" if wanted == "speedup" and not has_speedup else wanted, alpha)
@@ -133,9 +122,10 @@ def _lines(series: dict[Key, list[RunPoint]], wanted: str, alpha: float, brief: 
 
 
 def _title(key: Key) -> str:
-    parts = [key.nodeid, key.label + (f" at {key.example}" if key.example else "")]
+    label, _, _, example, occurrence = key.known
+    parts = [key.nodeid, label + (f" at {example}" if example else "")]
     parts.append(f"{key.device}, {key.timer} timer, {key.cache} cache")
-    return ": ".join(parts) + (f" (call {key.occurrence + 1})" if key.occurrence else "")
+    return ": ".join(parts) + (f" (call {occurrence + 1})" if occurrence else "")
 
 
 @dataclass(frozen=True)

@@ -85,12 +85,11 @@ def _merge_records(sources: Sequence[Source], keep: str | None) -> list[TestReco
     kept: dict[tuple[str, str], list[TestRecord]] = {}
     for path, run in sources:
         for record in run.records:
-            key = (record.nodeid, record.device.name)
-            owner = owners.get(key)
+            owner = owners.get(record.key)
             if owner is None or (owner != path and keep == "last"):
-                owners[key], kept[key] = path, [record]
+                owners[record.key], kept[record.key] = path, [record]
             elif owner == path:
-                kept[key].append(record)
+                kept[record.key].append(record)
             elif keep is None:
                 raise BadRequest(
                     f"{printable(record.nodeid)} was measured on {record.device.name} in {owner} and in {path}: "
@@ -103,8 +102,8 @@ def _merge_earlier(sources: Sequence[Source], kept: Sequence[TestRecord]) -> Ite
     """Yield what the kept tests measured in earlier sessions of their runs."""
     own = set(map(id, kept))
     for _, run in sources:
-        tests = {(record.nodeid, record.device.name) for record in run.records if id(record) in own}
-        yield from (record for record in run.earlier if (record.nodeid, record.device.name) in tests)
+        tests = {record.key for record in run.records if id(record) in own}
+        yield from (record for record in run.earlier if record.key in tests)
 
 
 def _merge_commits(sources: Sequence[Source], any_commit: bool) -> CommitInfo:

@@ -298,7 +298,7 @@ class Lifecycle:
 
     def _explain(self, report: pytest.TestReport, test: "CurrentTest") -> None:
         """Show what a failed test, or a failed part of it, measured."""
-        from pytest_gpubench.report.terminal import report_section
+        from pytest_gpubench.report.section import report_section
 
         if report.failed:
             report.sections.append(("gpu_bench", report_section(self._record(test), report.longreprtext)))

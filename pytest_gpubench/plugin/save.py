@@ -122,7 +122,7 @@ class OutputFiles:
             records, earlier = tuple(self.results.records), self.earlier.records()
             self._ended = SavedRun(
                 records=records,
-                earlier=tuple(old for each in records for old in earlier.get((each.nodeid, each.device.name), ())),
+                earlier=tuple(old for each in records for old in earlier.get(each.key, ())),
                 datetime=now(),
                 name=self.settings.save or "",
                 version=__version__,

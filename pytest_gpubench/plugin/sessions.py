@@ -78,10 +78,9 @@ class EarlierSessions:
     def records(self) -> "dict[tuple[str, str], list[TestRecord]]":
         """Return what the sessions measured, by test and device."""
         if self._records is None:
-            found: dict[tuple[str, str], list[TestRecord]] = {}
-            for record in (record for run in self.runs for record in run.records):
-                found.setdefault((record.nodeid, record.device.name), []).append(record)
-            self._records = found
+            from pytest_gpubench.results.sessions import by_test
+
+            self._records = by_test(record for run in self.runs for record in run.records)
         return self._records
 
     def _take_one(self) -> str:

@@ -14,6 +14,7 @@ from pytest_gpubench.report.cells import (
     timing_cell,
     variant_text,
 )
+from pytest_gpubench.report.facts import run_facts
 from pytest_gpubench.report.markdown_text import code, one_line, table_head, table_row, text
 from pytest_gpubench.report.rows import Row, reference_label, rows_of
 from pytest_gpubench.results.baseline import torch_version
@@ -267,18 +268,10 @@ def kernel_rows(timing: Timing) -> Iterator[list[str]]:
 
 def machine_part(run: SavedRun) -> Part:
     """Return the devices, the versions and the commit of the run."""
-    devices = [record.device for record in run.records]
-    timings = [item.timing for record in run.records for item in record.measurements]
     python = run.machine_info.get("python_version")
-    facts = {
-        "Device": listed(device.name for device in devices),
-        "Driver": listed(device.driver for device in devices),
-        "CUDA": listed(device.cuda for device in devices),
-        "Host": listed(device.host for device in devices),
+    facts = {name: text(", ".join(values), 2 * LONGEST_FACT) for name, values in run_facts(run).items()} | {
         "torch": text(torch_version(run.machine_info), LONGEST_FACT),
         "Python": text(python, LONGEST_FACT) if isinstance(python, str) else "",
-        "Timer": listed(timing.timer for timing in timings if timing.measured),
-        "Cache": listed(timing.cache for timing in timings if timing.measured),
         "Options": options_text(run.settings),
         "Commit": commit_text(run),
         "Measured": code(run.datetime, LONGEST_FACT),
@@ -286,11 +279,6 @@ def machine_part(run: SavedRun) -> Part:
     }
     lines = [RankedLine(f"- {name}: {value}", 0) for name, value in facts.items() if value]
     return Part("Machine and commit", "", lines, "facts")
-
-
-def listed(values: Iterable[str | None]) -> str:
-    """Return the values, each once, in the order of first appearance."""
-    return text(", ".join(value for value in dict.fromkeys(values) if value), 2 * LONGEST_FACT)
 
 
 def options_text(settings: Mapping[str, str]) -> str:

@@ -45,24 +45,24 @@ class Row:
         return f"{path.rpartition('/')[2]}::{name}"
 
     @property
-    def invalid(self) -> bool:
-        """True if a verdict is INVALID: the measurement has no number that is known to be right."""
-        return any(verdict.outcome is Outcome.INVALID for verdict in self.measurement.verdicts)
-
-    @property
     def shown(self) -> bool:
         """True if the row has numbers or is INVALID; no other row is printed."""
-        return self.timing.measured or self.invalid
+        return self.timing.measured or bool(self.measurement.why_invalid)
 
 
-SORT_VALUES: dict[str, Callable[[Timing], float]] = {
+STATISTICS: dict[str, Callable[[Timing], float | None]] = {
     "median": lambda timing: timing.median_us,
     "mean": lambda timing: timing.mean_us,
-    "std": lambda timing: timing.std_us,
-    "rel_std": lambda timing: timing.rel_std,
+    "std": lambda timing: timing.std_us if timing.reps > 1 else None,
     "min": lambda timing: timing.min_us,
+    "q1": lambda timing: timing.quartiles_us[0],
+    "q3": lambda timing: timing.quartiles_us[2],
     "max": lambda timing: timing.max_us,
+    "busy": lambda timing: timing.median_busy_us,
+    "span": lambda timing: timing.median_span_us,
+    "rel_std": lambda timing: timing.rel_std if timing.reps > 1 else None,
 }
+"""By the names of columns, keys and metrics; all but the last are times in microseconds."""
 
 
 def split(record: TestRecord) -> tuple[list[Row], list[Row]]:
@@ -198,7 +198,7 @@ def sort(rows: Sequence[Row], key: str) -> list[Row]:
         return sorted(rows, key=lambda row: row.name)
     measured = [row for row in rows if row.timing.measured]
     others = [row for row in rows if not row.timing.measured]
-    return sorted(measured, key=lambda row: SORT_VALUES[key](row.timing)) + others
+    return sorted(measured, key=lambda row: STATISTICS[key](row.timing) or 0.0) + others
 
 
 def names_of_tests(rows: Sequence[Row]) -> list[str]:

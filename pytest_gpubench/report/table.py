@@ -1,6 +1,6 @@
 """The table at the end of a run: a row for each measurement, its verdicts first."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pytest_gpubench.report.cells import (
@@ -21,22 +21,12 @@ from pytest_gpubench.report.cells import (
 from pytest_gpubench.report.layout import Column, Screen, lay_out
 from pytest_gpubench.report.limits import limit_text
 from pytest_gpubench.report.phases import phases_block, region_lines
-from pytest_gpubench.report.rows import Row, choose_rows, group, names_of_tests, reference_label, sort
+from pytest_gpubench.report.rows import STATISTICS, Row, choose_rows, group, names_of_tests, reference_label, sort
 from pytest_gpubench.results.model import TestRecord, Timing, Verdict
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.units import choose_time_unit, format_share, printable
 
-TIMES: dict[str, tuple[str, Callable[[Timing], float | None]]] = {
-    "median": ("Median", lambda timing: timing.median_us),
-    "mean": ("Mean", lambda timing: timing.mean_us),
-    "std": ("Std", lambda timing: timing.std_us if timing.reps > 1 else None),
-    "min": ("Min", lambda timing: timing.min_us),
-    "q1": ("Q1", lambda timing: timing.quartiles_us[0]),
-    "q3": ("Q3", lambda timing: timing.quartiles_us[2]),
-    "max": ("Max", lambda timing: timing.max_us),
-    "busy": ("Busy", lambda timing: timing.median_busy_us),
-    "span": ("Span", lambda timing: timing.median_span_us),
-}
+TIMES = ("median", "mean", "std", "min", "q1", "q3", "max", "busy", "span")
 HEADERS = {
     "verdict": "Verdict",
     "test": "Test",
@@ -138,7 +128,7 @@ def header(name: str, lines: Sequence[Line], unit: str) -> str:
         return against_title([line.row.measurement for line in lines])
     if name == "reference":
         return f"Reference ({unit})"
-    return f"{TIMES[name][0]} ({unit})" if name in TIMES else HEADERS[name]
+    return f"{name.capitalize()} ({unit})" if name in TIMES else HEADERS[name]
 
 
 def style(name: str, line: Line) -> str:
@@ -178,7 +168,7 @@ def row_cell(name: str, row: Row, unit: str, brief: bool) -> str:
 def plain_cell(name: str, timing: Timing, unit: str) -> str:
     """Return a number of a timing as the table prints it."""
     if name in TIMES:
-        return time_cell(TIMES[name][1](timing), unit)
+        return time_cell(STATISTICS[name](timing), unit)
     if name == "interval":
         return interval_cell(timing.median_interval_us, unit)
     if name == "rel_std":

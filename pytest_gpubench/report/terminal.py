@@ -7,11 +7,10 @@ from pytest_gpubench import __version__
 from pytest_gpubench.report.cells import change_word, past_verdict
 from pytest_gpubench.report.crossover import crossover_lines
 from pytest_gpubench.report.remedies import MOST_NAMED, remedy_lines
-from pytest_gpubench.report.rows import Row, verdicts_of
-from pytest_gpubench.report.section import report_section as report_section
+from pytest_gpubench.report.rows import verdicts_of
 from pytest_gpubench.results.model import DeviceFacts, Outcome, TestRecord, Timing
 from pytest_gpubench.settings import Settings
-from pytest_gpubench.units import count, first_few, format_bytes, printable, safe_line
+from pytest_gpubench.units import count, first_few, printable, safe_line
 
 CACHE_WORDS = {"cold": "cold L2", "dirty": "dirty L2", "hot": "hot L2"}
 MOST_WARNINGS = 3
@@ -38,31 +37,11 @@ def header_line(facts: DeviceFacts | None, settings: Settings, gpus: int = 1) ->
     return safe_line(f"gpu_bench: {', '.join([*parts, cache, timer])}")
 
 
-def device_lines(facts: DeviceFacts) -> list[str]:
-    """Return all that is known about a device, a line each."""
-    known = {
-        "name": facts.name,
-        "host": facts.host,
-        "UUID": facts.uuid,
-        "compute capability": facts.compute_capability,
-        "multiprocessors": facts.multiprocessors,
-        "last-level cache": facts.cache_bytes and format_bytes(facts.cache_bytes),
-        "memory": facts.memory_bytes and format_bytes(facts.memory_bytes),
-        "driver": facts.driver,
-        "CUDA (torch)": facts.cuda,
-        "highest SM clock": facts.max_sm_clock_mhz and f"{facts.max_sm_clock_mhz} MHz",
-        "highest memory clock": facts.max_memory_clock_mhz and f"{facts.max_memory_clock_mhz} MHz",
-        "power cap": facts.power_limit_w and f"{facts.power_limit_w:g} W",
-        "MIG": None if facts.mig is None else ("on" if facts.mig else "off"),
-        "NVML": facts.nvml_error or ("usable" if facts.type == "cuda" else None),
-    }
-    return [f"{name}: {value}" for name, value in known.items() if value is not None]
-
-
 def summary_lines(records: Sequence[TestRecord], settings: Settings) -> list[str]:
     """Return the lines that say what was measured on what, what was not, what to mind, and, last, the verdicts."""
     lines = [_measured_line(where, timings) for where, timings in _devices(records).items()]
-    reasons = Counter(row.timing.unmeasured for record in records for row in _unmeasured(record))
+    items = (item for record in records for item in record.measurements)
+    reasons = Counter(item.timing.unmeasured for item in items if item.timing.unmeasured and not item.why_invalid)
     lines += [f"gpu_bench: not measured: {count(number, 'call')}, {reason}" for reason, number in reasons.items()]
     warnings = warning_lines(records, settings.verbose)
     lines += [f"gpu_bench: warning: {text}" for text in dict.fromkeys([*warnings, *remedy_lines(records)])]
@@ -73,12 +52,6 @@ def summary_lines(records: Sequence[TestRecord], settings: Settings) -> list[str
         on_cpu = all(record.device.type == "cpu" for record in records)
         lines.append(f"gpu_bench: limits: {_outcome_words(outcomes, settings, on_cpu)}")
     return lines
-
-
-def _unmeasured(record: TestRecord) -> list[Row]:
-    """Return the measurements that were not meant to be taken; one that was, but has no number, is INVALID."""
-    rows = [Row(record, item) for item in record.measurements if item.timing.unmeasured]
-    return [row for row in rows if not row.invalid]
 
 
 def warning_lines(records: Sequence[TestRecord], everything: bool) -> list[str]:

@@ -10,7 +10,7 @@ import msgspec
 
 from pytest_gpubench.results.counterpart import Missing, PastTest, few
 from pytest_gpubench.results.model import DeviceFacts, Measurement, Outcome, SavedRun, TestRecord, Timing
-from pytest_gpubench.results.sessions import earlier_by_test, spreads_of
+from pytest_gpubench.results.sessions import by_test, spreads_of
 from pytest_gpubench.stats.process_spread import ProcessSpread
 from pytest_gpubench.units import printable
 
@@ -72,11 +72,11 @@ class Baseline:
     def tests(self) -> Iterator[PastTest]:
         """Give every test, in the order in which they were measured."""
         for run in self._runs:
-            earlier = earlier_by_test(run)
+            earlier = by_test(run.earlier)
             for record in run.records:
                 sessions = (
                     each.measurements
-                    for each in earlier.get((record.nodeid, record.device.name), ())
+                    for each in earlier.get(record.key, ())
                     if _content(each.source, each.params) == _content(record.source, record.params)
                 )
                 yield PastTest(

@@ -28,9 +28,9 @@ def is_same_code_and_machine(older: SavedRun, newer: SavedRun) -> bool:
 
 def add_session(older: SavedRun, newer: SavedRun) -> SavedRun:
     """Return the newer run with an older one as its earlier sessions; tests that only that has stay as they are."""
-    measured = set(map(_test_of, newer.records))
-    again = [record for record in older.records if _test_of(record) in measured]
-    kept = [record for record in older.records if _test_of(record) not in measured]
+    measured = {record.key for record in newer.records}
+    again = [record for record in older.records if record.key in measured]
+    kept = [record for record in older.records if record.key not in measured]
     return msgspec.structs.replace(
         newer, records=(*kept, *newer.records), earlier=(*older.earlier, *again, *newer.earlier), name=older.name
     )
@@ -38,14 +38,14 @@ def add_session(older: SavedRun, newer: SavedRun) -> SavedRun:
 
 def count_sessions(run: SavedRun) -> int:
     """Return the most sessions that a test of the run has."""
-    return 1 + max(map(len, earlier_by_test(run).values()), default=0)
+    return 1 + max(map(len, by_test(run.earlier).values()), default=0)
 
 
-def earlier_by_test(run: SavedRun) -> dict[tuple[str, str], list[TestRecord]]:
-    """Return the records of earlier sessions by test and device."""
+def by_test(records: Iterable[TestRecord]) -> dict[tuple[str, str], list[TestRecord]]:
+    """Return the records of each test on each device, by its key."""
     found: dict[tuple[str, str], list[TestRecord]] = defaultdict(list)
-    for record in run.earlier:
-        found[_test_of(record)].append(record)
+    for record in records:
+        found[record.key].append(record)
     return found
 
 
@@ -68,10 +68,6 @@ def _log_times(items: Sequence[Measurement]) -> list[float]:
 
 def _log_speedups(items: Sequence[Measurement]) -> list[float]:
     return [math.log(each.speedup.ratio) for each in items if each.speedup is not None]
-
-
-def _test_of(record: TestRecord) -> tuple[str, str]:
-    return record.nodeid, record.device.name
 
 
 def _devices(run: SavedRun) -> set[DeviceFacts]:

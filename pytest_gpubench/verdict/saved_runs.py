@@ -9,7 +9,7 @@ import msgspec
 from pytest_gpubench.results.baseline import Baseline, torch_version
 from pytest_gpubench.results.counterpart import MeasurementKey, Missing, PastTest, by_key, keys_of
 from pytest_gpubench.results.model import Measurement, Outcome, PastChange, SavedRun, TestRecord, Timing, Verdict
-from pytest_gpubench.results.sessions import earlier_by_test
+from pytest_gpubench.results.sessions import by_test
 from pytest_gpubench.stats.regression import Change
 from pytest_gpubench.stats.tolerance import RegressionTolerance
 from pytest_gpubench.units import printable, round_to_digits
@@ -238,7 +238,7 @@ def compare_runs(
     torch = torch_version(new.machine_info)
     findings: list[Finding] = []
     renamed: set[str] = set()
-    earlier = earlier_by_test(new)
+    earlier = by_test(new.earlier)
     for record in new.records:
         past = baseline.find(record.nodeid, record.source, record.device, record.params, torch)
         if isinstance(past, Missing):
@@ -246,7 +246,7 @@ def compare_runs(
                 renamed.update(past.nodeids)
             findings += _without_past(record, past)
         else:
-            findings += _with_past(record, past, tolerance, alpha, earlier.get((record.nodeid, record.device.name), ()))
+            findings += _with_past(record, past, tolerance, alpha, earlier.get(record.key, ()))
             there = set(keys_of(record.measurements))
             findings += [_gone(past, item, new_name) for key, item in past.by_key.items() if key not in there]
     gone = (past for past in baseline.tests() if past.nodeid not in others and past.nodeid not in renamed)

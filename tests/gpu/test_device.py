@@ -66,12 +66,13 @@ def test_why_there_is_no_gpu(
 
 
 def test_facts_without_nvml_say_so() -> None:
-    from pytest_gpubench.report.terminal import device_lines, header_line
+    from pytest_gpubench.report.facts import device_facts
+    from pytest_gpubench.report.terminal import header_line
     from pytest_gpubench.settings import Settings
 
     facts = DeviceFacts(type="cuda", name="NVIDIA H200", host="h", nvml_error="NVML does not start (no driver)")
     assert "clocks and throttling not watched: NVML does not start" in header_line(facts, Settings())
-    assert device_lines(facts)[-1] == "NVML: NVML does not start (no driver)"
+    assert device_facts(facts)["NVML"] == "NVML does not start (no driver)"
     assert header_line(facts, Settings(), gpus=2).startswith("gpu_bench: 0.1.0, 2 x NVIDIA H200, ")
 
 

@@ -10,8 +10,8 @@ from pytest_gpubench.results.counterpart import MeasurementKey, PastTest
 from pytest_gpubench.results.model import CommitInfo, SavedRun
 from pytest_gpubench.results.sessions import (
     add_session,
+    by_test,
     count_sessions,
-    earlier_by_test,
     is_same_code_and_machine,
 )
 from pytest_gpubench.stats.process_spread import UNKNOWN_SPEEDUP, UNKNOWN_TIME
@@ -59,7 +59,7 @@ def test_each_session_keeps_what_it_measured() -> None:
     assert (whole.datetime, whole.name) == ("5", "main")
     assert count_sessions(whole) == 3
     assert count_sessions(first) == 1
-    assert list(earlier_by_test(whole)) == [(TEST, GPU.name)]
+    assert list(by_test(whole.earlier)) == [(TEST, GPU.name)]
 
 
 def test_a_test_is_found_with_its_earlier_sessions() -> None:

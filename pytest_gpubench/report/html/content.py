@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from pytest_gpubench.report.facts import device_facts, run_facts
 from pytest_gpubench.report.html.history import OlderRuns, older_runs, trend
 from pytest_gpubench.report.html.measured import Measured
 from pytest_gpubench.report.html.sizes import sizes_in
@@ -22,7 +23,7 @@ from pytest_gpubench.results.model import (
 )
 from pytest_gpubench.stats.changepoints import LEAST_SERIES
 from pytest_gpubench.stats.trend import Point, size_that_matters
-from pytest_gpubench.units import format_bytes, printable, shortened
+from pytest_gpubench.units import printable, shortened
 
 MOST_GONE = 200
 LONGEST_EXTRA = 2000
@@ -38,7 +39,7 @@ def page_content(run: SavedRun, baseline: SavedRun | None, history: Sequence[Sav
         "name": run.name,
         "datetime": run.datetime,
         "version": run.version,
-        "facts": run_facts(run),
+        "facts": facts_of(run),
         "machine": pairs(run.machine_info),
         "settings": pairs(run.settings),
         "baseline": baseline and run_content(baseline),
@@ -77,25 +78,10 @@ def short_commit(commit: CommitInfo) -> str:
     return (commit.id or "")[:8]
 
 
-def run_facts(run: SavedRun) -> list[tuple[str, str]]:
+def facts_of(run: SavedRun) -> list[tuple[str, str]]:
     """Return the facts at the top of the page: devices, timers, cache states and the commit."""
-    devices = [record.device for record in run.records]
-    timings = [item.timing for record in run.records for item in record.measurements]
-    facts = [
-        ("Device", listed(device.name for device in devices)),
-        ("Host", listed(device.host for device in devices)),
-        ("Driver", listed(device.driver for device in devices)),
-        ("CUDA", listed(device.cuda for device in devices)),
-        ("Timer", listed(timing.timer for timing in timings)),
-        ("Cache", listed(timing.cache for timing in timings)),
-        ("Commit", commit_text(run.commit_info)),
-    ]
-    return [(name, text) for name, text in facts if text]
-
-
-def listed(values: Iterable[str | None]) -> str:
-    """Return each value once, in the order of first appearance."""
-    return ", ".join(printable(value) for value in dict.fromkeys(values) if value)
+    facts = {name: ", ".join(map(printable, values)) for name, values in run_facts(run).items()}
+    return [(name, text) for name, text in (facts | {"Commit": commit_text(run.commit_info)}).items() if text]
 
 
 def commit_text(commit: CommitInfo) -> str:
@@ -179,7 +165,7 @@ def test_content(record: TestRecord, measured: Measured) -> dict[str, Any]:
         "file": path if name else "",
         "name": name or path,
         "device": record.device.name,
-        "facts": device_facts(record),
+        "facts": test_facts(record),
         "params": record.params,
         "warnings": record.warnings,
         "extra": pairs(record.extra_info),
@@ -197,25 +183,13 @@ def _points(measurements: Iterable[Measurement]) -> Iterator[Point]:
             yield Point(sizes_in(item.example), item.timing.median_us)
 
 
-def device_facts(record: TestRecord) -> list[tuple[str, str]]:
-    """Return the facts about the device that a test ran on."""
-    device, turn = record.device, record.turn
-    facts = [
-        ("device", device.name),
-        ("UUID", device.uuid),
-        ("host", device.host),
-        ("worker", record.worker),
-        ("driver", device.driver),
-        ("CUDA", device.cuda),
-        ("compute capability", device.compute_capability),
-        ("multiprocessors", device.multiprocessors),
-        ("highest SM clock", device.max_sm_clock_mhz and f"{device.max_sm_clock_mhz} MHz"),
-        ("power limit", device.power_limit_w and f"{device.power_limit_w:g} W"),
-        ("L2 cache", device.cache_bytes and format_bytes(device.cache_bytes)),
-        ("memory", device.memory_bytes and format_bytes(device.memory_bytes)),
-        ("MIG", device.mig and "yes"),
-        ("NVML", device.nvml_error),
-        ("source", record.source[:12]),
-        ("waited for the GPU", turn and f"{turn.waited_s:.1f} s"),
-    ]
-    return [(name, str(value)) for name, value in facts if value]
+def test_facts(record: TestRecord) -> list[tuple[str, str]]:
+    """Return the facts about a test and the device that it ran on."""
+    facts = {
+        "device": record.device.name,
+        **device_facts(record.device),
+        "worker": record.worker,
+        "source": record.source[:12],
+        "waited for the GPU": f"{record.turn.waited_s:.1f} s" if record.turn else "",
+    }
+    return [(name, value) for name, value in facts.items() if value]

@@ -9,7 +9,7 @@ from pytest_gpubench.report.html.history import OlderRuns
 from pytest_gpubench.report.html.numbers import five_digits, rounded, thin
 from pytest_gpubench.report.html.sizes import sizes_in
 from pytest_gpubench.report.limits import measured_text, number_for
-from pytest_gpubench.results.counterpart import RunKey, keys_of
+from pytest_gpubench.results.counterpart import RunKey, by_key
 from pytest_gpubench.results.model import Measurement, PastChange, SavedRun, Speedup, TestRecord, Timing, Verdict
 
 MOST_KERNELS = 40
@@ -32,7 +32,7 @@ class Measured:
 
     def items(self, record: TestRecord) -> Iterator[dict[str, Any]]:
         """Yield the page's data for each measurement of a test, without empty entries."""
-        for item, key in zip(record.measurements, keys_of(record.measurements), strict=True):
+        for key, item in by_key(record.measurements).items():
             content = self._content(item, (record.device.name, record.nodeid, key))
             yield {name: value for name, value in content.items() if value not in (None, "", [], (), {}, 0)}
 

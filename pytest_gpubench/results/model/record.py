@@ -45,6 +45,11 @@ class TestRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     source: str = ""
     """A hash of the test function's syntax tree, which comments and line breaks do not change; empty: not known."""
 
+    @property
+    def key(self) -> tuple[str, str]:
+        """Its node id and the name of its device: what tells the tests of a run apart."""
+        return self.nodeid, self.device.name
+
 
 class CommitInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Describe the commit that was measured, with pytest-benchmark's names; None stands for what is not known."""

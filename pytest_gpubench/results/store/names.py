@@ -7,6 +7,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from pytest_gpubench.results.model import SavedRun, text_of
+from pytest_gpubench.results.provenance import moment
 
 __tracebackhide__ = True
 
@@ -48,8 +49,7 @@ def automatic_name(run: SavedRun) -> str:
     """Return the name of a run that was given none: its commit, its time in UTC and whether files differed."""
     commit = re.sub(r"\W", "", run.commit_info.id or "")[:8] or "unversioned"
     try:
-        ended = datetime.fromisoformat(run.datetime.replace("Z", "+00:00"))
+        ended = moment(run.datetime)
     except ValueError:
         ended = datetime.now(timezone.utc)
-    moment = ended.astimezone(timezone.utc).strftime("%Y%m%d_%H%M%S")
-    return f"{commit}_{moment}" + ("_dirty" if run.commit_info.dirty else "")
+    return f"{commit}_{ended.astimezone(timezone.utc):%Y%m%d_%H%M%S}" + ("_dirty" if run.commit_info.dirty else "")
