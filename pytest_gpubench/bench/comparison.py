@@ -150,7 +150,8 @@ class CompareRequest(Request[Comparison]):
         recorder = OutputRecorder(self.agreement, len(self.calls) if shares_memory else 0, conduct)
         watched = {name: recorder.watch(name, call) for name, call in self.calls.items()}
         seed, looks = self.settings.seed or 0, looks_of(self.settings, self.limits)
-        match = Match(watched, self.reference, seed, self.interleave, recorder.begin, looks)
+        made = int(self.agreement.backward == "forward")  # each was called when it was checked
+        match = Match(watched, self.reference, seed, self.interleave, recorder.begin, looks, made=made)
         timer, plan = make_timer(self.settings.timer, self.device, self.settings.cache), plan_of(self.settings)
         call, wants_flops = self.calls[self.reference], self.inspection.wants_flops and self.flops is None
         args, kwargs = self.agreement.fresh()

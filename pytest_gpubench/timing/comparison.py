@@ -38,6 +38,8 @@ class Match:
     """After how many rounds to look whether all is decided."""
     least_more: int = LOOKS[0] // 2
     """The fewest that are worth another look where time is short."""
+    made: int = 0
+    """The calls of each that were made before."""
 
     def orders(self, rounds: int) -> Sequence[tuple[str, ...]]:
         """Return the order of each round: every call twice; a single call has only one order."""
@@ -54,7 +56,7 @@ def measure_in_turn(
     warmths: dict[str, Warmth] = {}
     for name, call in match.calls.items():
         say(f"{name}: compiling and warming up")
-        warmths[name] = warm_up(instrument, device, call, plan.warmup)
+        warmths[name] = warm_up(instrument, device, call, plan.warmup, match.made)
     say(f"{'comparing' if match.reference else 'measuring'} {', '.join(match.calls)}")
     match.begin()
     taken = _take_looks(match, instrument, plan, warmths, decided)

@@ -66,13 +66,16 @@ class Warmth:
     """The reps of the pass that was found at rest: taken like any other, they count."""
 
 
-def warm_up(instrument: Instrument, device: Device, call: Call, wanted: int | None) -> Warmth:
-    """Call until rest, or exactly as often as wanted; raise KernelsDiffer where the kernels never come to rest."""
+def warm_up(instrument: Instrument, device: Device, call: Call, wanted: int | None, made: int = 0) -> Warmth:
+    """Call until rest, or exactly as often as wanted; raise KernelsDiffer where the kernels never come to rest.
+
+    made: the calls that were made before.
+    """
     if not instrument.timer.settles:
         return Warmth(0, 0.0, 1e-6)
     if wanted is not None:
         return call_times(device, call, wanted)
-    plain = call_until_steady(device, call)
+    plain = call_until_steady(device, call, made)
     wake(instrument, device)
     return pass_until_rest(instrument, call, plain)
 
@@ -105,14 +108,14 @@ def call_times(device: Device, call: Call, wanted: int) -> Warmth:
     return Warmth(wanted, calls[-1].device_us, calls[-1].host_s)
 
 
-def call_until_steady(device: Device, call: Call) -> Warmth:
+def call_until_steady(device: Device, call: Call, made: int = 0) -> Warmth:
     """Call until the host's time shows that nothing is compiled any more."""
     calls: list[PlainCall] = []
     while len(calls) < MAX_CALLS:
         calls.append(plain_call(device, call, len(calls) + 1))
         fastest_s = min(call.host_s for call in calls)
         last_s = max(call.host_s for call in calls[-2:])
-        if len(calls) >= MIN_CALLS and last_s <= STEADY_RATIO * fastest_s + STEADY_SLACK_S:
+        if len(calls) >= max(2, MIN_CALLS - made) and last_s <= STEADY_RATIO * fastest_s + STEADY_SLACK_S:
             break
     return Warmth(len(calls), min(call.device_us for call in calls), fastest_s)
 

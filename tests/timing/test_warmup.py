@@ -124,6 +124,12 @@ def test_calls_are_made_until_nothing_is_compiled_any_more(
     assert warmth.call_us == pytest.approx(1e6 * shortest_s)
 
 
+@pytest.mark.parametrize(("made", "calls"), [(0, 3), (1, 2), (9, 2)])
+def test_calls_that_were_made_before_need_not_be_made_again(clock: Clock, made: int, calls: int) -> None:
+    assert call_until_steady(cpu_device(), lasting(clock, [1e-3]), made).calls == calls
+    assert call_until_steady(cpu_device(), lasting(clock, [30, 1e-3]), made).calls == 3
+
+
 @pytest.mark.parametrize("wanted", [None, 9])
 def test_an_exception_says_in_which_call_it_was_raised(clock: Clock, wanted: int | None) -> None:
     error = ValueError("broken")
