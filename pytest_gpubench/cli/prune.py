@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pytest_gpubench.cli.arguments import Commands, add_parser, add_storage
 from pytest_gpubench.cli.output import complain, write
-from pytest_gpubench.cli.saved import is_wanted, list_stored, open_storage, read_each
+from pytest_gpubench.cli.saved import list_stored, read_each
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.parsers import whole_number
 from pytest_gpubench.results.provenance import moment
@@ -52,16 +52,10 @@ def run(arguments: argparse.Namespace) -> int:
     errors: list[str] = []
     aged = _read_ages(arguments, errors)
     old = [one.path for one in _beyond(aged, keep or 0, arguments.named) if oldest is None or one.ended < oldest]
-    temporary = [path for path in open_storage(arguments).abandoned() if is_wanted(path.parent.name, arguments.device)]
-    removed, left = (
-        [path for path in paths if arguments.dry_run or _remove(path, errors)] for paths in (old, temporary)
-    )
+    removed = [path for path in old if arguments.dry_run or _remove(path, errors)]
     verb = "would remove" if arguments.dry_run else "removed"
     lines = [f"{verb} {printable(str(path))}" for path in removed]
-    lines += [f"{verb} {printable(str(path))}, of a run that was killed" for path in left]
-    counts = [(len(removed), "run"), (len(left), "temporary file")]
-    found = " and ".join(count(number, noun) for number, noun in counts if number)
-    write("\n".join([*lines, f"{verb} {found}" if found else "nothing to remove"]))
+    write("\n".join([*lines, f"{verb} {count(len(removed), 'run')}" if removed else "nothing to remove"]))
     complain("prune", errors)
     return 2 if errors else 0
 

@@ -18,7 +18,7 @@ def open_storage(arguments: argparse.Namespace) -> Storage:
 def list_stored(arguments: argparse.Namespace) -> list[Stored]:
     """Return the saved runs of the devices asked for, oldest first; raise BadRequest where only others have some."""
     found = open_storage(arguments).runs()
-    kept = [stored for stored in found if is_wanted(stored.device, arguments.device)]
+    kept = [stored for stored in found if _is_wanted(stored.device, arguments.device)]
     if found and not kept:
         folders = ", ".join(sorted({stored.device for stored in found}))
         raise BadRequest(f"--device={arguments.device}: {arguments.storage} has runs of {folders} only")
@@ -41,7 +41,7 @@ def nothing_saved(arguments: argparse.Namespace) -> str:
     return f"{arguments.storage}: there are no saved runs; pytest --gpu-bench-save=NAME saves one"
 
 
-def is_wanted(folder: str, device: str | None) -> bool:
+def _is_wanted(folder: str, device: str | None) -> bool:
     """Tell whether a device's folder is that of the device asked for, in any spelling; None asks for any."""
     return device is None or _letters(device) in _letters(folder)
 
@@ -54,7 +54,7 @@ def find_paths(which: str, arguments: argparse.Namespace) -> list[Path]:
     found = open_storage(arguments).find(which)
     if found == [Path(which)]:
         return found
-    kept = [path for path in found if is_wanted(path.parent.name, arguments.device)]
+    kept = [path for path in found if _is_wanted(path.parent.name, arguments.device)]
     if not kept:
         folders = ", ".join(path.parent.name for path in found)
         raise BadRequest(f"--device={arguments.device}: {which} is a run of {folders or 'no device'} only")

@@ -5,7 +5,6 @@ import os
 import re
 import secrets
 import stat
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -54,15 +53,6 @@ def append_text(text: str, path: Path) -> None:
             raise
 
 
-def abandoned(folder: Path, now_s: float | None = None) -> list[Path]:
-    """Return the temporary files that killed processes left in a folder; raise OSError where it cannot be read.
-
-    now_s: seconds since the epoch; None takes this host's clock.
-    """
-    oldest_s = (time.time() if now_s is None else now_s) - ABANDONED_S
-    return sorted(path for path in folder.iterdir() if _is_temporary(path.name) and _written_at_s(path) < oldest_s)
-
-
 @contextmanager
 def explaining_os_errors(path: Path, done: str) -> Iterator[None]:
     """Turn the operating system's errors into BadFile: "PATH cannot be DONE" and why."""
@@ -96,10 +86,15 @@ def _replace(target: Path, data: bytes) -> None:
 
 
 def _remove_abandoned(written: Path) -> None:
-    """Remove temporary files older than a file that was just written, by the clock of its file system."""
+    """Remove the temporary files that killed processes left beside a file that was just written.
+
+    Their age is told by the clock of the file system: that of a host may be ahead.
+    """
     with suppress(OSError):  # the file is written; the rest is housekeeping
-        for path in abandoned(written.parent, written.stat().st_mtime):
-            path.unlink(missing_ok=True)
+        oldest_s = written.stat().st_mtime - ABANDONED_S
+        for path in written.parent.iterdir():
+            if _is_temporary(path.name) and _written_at_s(path) < oldest_s:
+                path.unlink(missing_ok=True)
 
 
 def _is_temporary(name: str) -> bool:

@@ -95,3 +95,14 @@ def test_ages_that_cannot_be_meant(text: str) -> None:
 
 def test_nothing_saved_is_nothing_to_remove(command: Command) -> None:
     assert command("prune", "--keep=1") == (0, "nothing to remove\n", "")
+
+
+def test_what_cannot_be_removed_is_told(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path, missing_ok: bool = False) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    (old,) = fill((9, ""))
+    monkeypatch.setattr(Path, "unlink", refuse)
+    status, out, err = command("prune", "--older-than=1d")
+    assert (status, out) == (2, "nothing to remove\n")
+    assert f"{old} cannot be removed: Permission denied" in err

@@ -13,7 +13,7 @@ import msgspec
 from filelock import FileLock
 
 from pytest_gpubench.errors import BadFile
-from pytest_gpubench.results.files import abandoned, explaining_os_errors, shown, write_file
+from pytest_gpubench.results.files import explaining_os_errors, shown, write_file
 from pytest_gpubench.results.model import SavedRun, TestRecord
 from pytest_gpubench.results.sessions import add_session, count_sessions, is_same_code_and_machine
 from pytest_gpubench.results.store.names import automatic_name, device_folder, file_part, part_of
@@ -107,11 +107,6 @@ class Storage:
         if os.path.isfile(which):
             return [Path(which)]
         raise BadFile(self._not_there(which, stored))
-
-    def abandoned(self) -> list[Path]:
-        """Return the temporary files of runs that were killed while they were saved; raise BadFile."""
-        with explaining_os_errors(self.root, "read"):
-            return [path for folder in self._folders() for path in abandoned(folder)]
 
     def _folders(self) -> list[Path]:
         return sorted(path for path in self.root.iterdir() if path.is_dir()) if self.root.exists() else []
