@@ -128,5 +128,5 @@ def test_it(gpu_bench):
         result = bench_run(source, option, "--gpu-bench-reps=1", "--gpu-bench-quiet", "--gpu-bench-json=run.json")
         result.assert_outcomes(passed=1)
 
-    measure(24, "--gpu-bench-save=many")
-    assert_linear(measure, few=6)
+    measure(16, "--gpu-bench-save=many")
+    assert_linear(measure, few=4)

@@ -51,35 +51,30 @@ class TestClass:
     result.stdout.fnmatch_lines(["*fast is unsteady: relative std*wanted at most 0.010 %*"])
 
 
-@pytest.mark.parametrize(
-    ("mark", "sentence"),
-    [
-        ("perf(max_tim_us=3)", "perf(max_tim_us=...) is not known: did you mean max_time_us=[?]"),
-        ("perf(odd=3)", "perf(odd=...) is not known; legal are the limits max_rel_std, max_time_us, *"),
-        ("perf(max_time=40)", "*: did you mean max_time_us=[?] (the time that a test may measure is budget_s=)"),
-        ("perf(given_budget=9)", "perf(given_budget=...) is not known: did you mean given_budget_s=[?]"),
-        ("perf(3)", "perf() takes keywords only, found 1 positional argument: 3"),
-        ("perf(device='cpu')", "perf(device=...) can only be set for the whole run*"),
-        ("perf(max_time_us=0)", "perf(max_time_us=0): it must be above 0 and finite"),
-        ("perf(max_time_us='3')", "perf(max_time_us='3'): it must be a number"),
-        ("perf(max_time_us={})", "perf(max_time_us={}): a mapping must name GPUs*"),
-        ("perf(max_rel_std=float('nan'))", "perf(max_rel_std=nan): it must be above 0 and finite"),
-        ("perf(reps=0)", "perf(reps=...): 0 is not valid, it must be at least 1"),
-        ("perf(reps='3')", "perf(reps=...): '3' is not valid, it must be a number, not a text"),
-        ("perf(precision='2%')", "perf(precision=...): '2%' is not valid, it must be a number, not a text"),
-        ("perf(max_rel_std=5)", "perf(max_rel_std=5): that is 500 %, and it must be a fraction below 1: 0.05 is 5 %"),
-        ("perf(timer='sundial')", "perf(timer=...): 'sundial' is not valid, it must be one of *"),
-    ],
-)
-def test_a_bad_mark_fails_that_test_only(bench_run: BenchRun, mark: str, sentence: str) -> None:
-    source = f"""
-@pytest.mark.{mark}
-def test_bad(gpu_bench): gpu_bench(fast)
-def test_good(gpu_bench): gpu_bench(fast)
-"""
-    result = bench_run(source)
-    result.assert_outcomes(passed=1, errors=1)
-    result.stdout.fnmatch_lines([sentence])
+BAD_MARKS = {
+    "perf(max_tim_us=3)": "perf(max_tim_us=...) is not known: did you mean max_time_us=[?]",
+    "perf(odd=3)": "perf(odd=...) is not known; legal are the limits max_rel_std, max_time_us, *",
+    "perf(max_time=40)": "*: did you mean max_time_us=[?] (the time that a test may measure is budget_s=)",
+    "perf(given_budget=9)": "perf(given_budget=...) is not known: did you mean given_budget_s=[?]",
+    "perf(3)": "perf() takes keywords only, found 1 positional argument: 3",
+    "perf(device='cpu')": "perf(device=...) can only be set for the whole run*",
+    "perf(max_time_us=0)": "perf(max_time_us=0): it must be above 0 and finite",
+    "perf(max_time_us='3')": "perf(max_time_us='3'): it must be a number",
+    "perf(max_time_us={})": "perf(max_time_us={}): a mapping must name GPUs*",
+    "perf(max_rel_std=float('nan'))": "perf(max_rel_std=nan): it must be above 0 and finite",
+    "perf(reps=0)": "perf(reps=...): 0 is not valid, it must be at least 1",
+    "perf(reps='3')": "perf(reps=...): '3' is not valid, it must be a number, not a text",
+    "perf(precision='2%')": "perf(precision=...): '2%' is not valid, it must be a number, not a text",
+    "perf(max_rel_std=5)": "perf(max_rel_std=5): that is 500 %, and it must be a fraction below 1: 0.05 is 5 %",
+    "perf(timer='sundial')": "perf(timer=...): 'sundial' is not valid, it must be one of *",
+}
+
+
+def test_a_bad_mark_fails_that_test_only(bench_run: BenchRun) -> None:
+    bad = [f"@pytest.mark.{mark}\ndef test_bad_{at}(gpu_bench): gpu_bench(fast)" for at, mark in enumerate(BAD_MARKS)]
+    result = bench_run("\n".join([*bad, "def test_good(gpu_bench): gpu_bench(fast)"]))
+    result.assert_outcomes(passed=1, errors=len(bad))
+    result.stdout.fnmatch_lines(list(BAD_MARKS.values()))
     assert "INTERNALERROR" not in result.stdout.str()
 
 

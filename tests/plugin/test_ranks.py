@@ -72,25 +72,32 @@ def outcome(
     return kind, result.stdout.str()
 
 
+def outcomes(record_run: RecordRun, *marks: str, **chosen: object) -> list[tuple[str, str]]:
+    """Return the outcome and the error of a test with each of these limits, all of one run."""
+    head, _, test = SOURCE.partition("@")
+    given = {"world_size": 2, "link": LINK} | chosen
+    tests = [f"@{test.format(marks=each, **given)}".replace("test_it", f"test_{at}") for at, each in enumerate(marks)]
+    reports = record_run(head + "\n".join(tests), *ON_CPU).reports
+    return [(each.outcome, each.longreprtext) for each in reports if each.when == "call"]
+
+
+LIMITS = {
+    "max_time_us=10": ("max_time_us=9.999", "work is too slow: median 10.00 us"),
+    "max_time_us={'H200': 10}": ("max_time_us={'H200': 9.999, 'A100': 99}", "work is too slow: median 10.00 us"),
+    "min_gbps=10": ("min_gbps=10.001", "work is too slow: 10.00 GB/s"),
+    "max_kernels=2": ("max_kernels=1", "work launches 2 kernels, wanted at most 1"),
+    "kernels='nccl*'": ("kernels='gloo*'", "work launches no kernel named gloo*"),
+    "forbid='memset'": ("forbid='memcpy'", "work copies memory 1 time, wanted none"),
+}
+
+
 @pytest.mark.usefixtures("take")
-@pytest.mark.parametrize(
-    ("kept", "broken", "sentence"),
-    [
-        ("max_time_us=10", "max_time_us=9.999", "work is too slow: median 10.00 us"),
-        ("max_time_us={'H200': 10}", "max_time_us={'H200': 9.999, 'A100': 99}", "work is too slow: median 10.00 us"),
-        ("min_gbps=10", "min_gbps=10.001", "work is too slow: 10.00 GB/s"),
-        ("max_kernels=2", "max_kernels=1", "work launches 2 kernels, wanted at most 1"),
-        ("kernels='nccl*'", "kernels='gloo*'", "work launches no kernel named gloo*"),
-        ("forbid='memset'", "forbid='memcpy'", "work copies memory 1 time, wanted none"),
-    ],
-)
-def test_a_limit_holds_just_inside_and_breaks_just_outside(
-    bench_run: BenchRun, kept: str, broken: str, sentence: str
-) -> None:
-    assert outcome(bench_run, kept)[0] == "passed"
-    kind, text = outcome(bench_run, broken)
-    assert (kind, sentence in text) == ("failed", True), text
-    assert "LimitBroken" in text
+def test_a_limit_holds_just_inside_and_breaks_just_outside(record_run: RecordRun) -> None:
+    kept = outcomes(record_run, *LIMITS)
+    assert [outcome for outcome, _ in kept] == ["passed"] * len(LIMITS)
+    broken = outcomes(record_run, *(marks for marks, _ in LIMITS.values()))
+    for (outcome, text), (_, sentence) in zip(broken, LIMITS.values(), strict=True):
+        assert (outcome, f"LimitBroken: {sentence}" in text) == ("failed", True), text
 
 
 def test_the_spread_is_limited_over_the_reps_of_the_slowest(
@@ -129,27 +136,26 @@ def test_a_throttled_gpu_breaks_no_limit_on_time_but_keeps_none_open(
     assert ("InvalidResult: the GPU was throttled" in text) == (kind == "failed")
 
 
+REFUSED = {
+    "max_memory='1GiB'": "max_memory",
+    "max_memory=0": "max_memory",
+    "deterministic=True": "deterministic",
+    "min_peak_fraction=0.5": "min_peak_fraction",
+    "max_regression=0.05": "max_regression",
+    "forbid='sync'": "forbid sync or alloc",
+    "forbid=('memset', 'alloc')": "forbid sync or alloc",
+    "min_tflops=1": "min_tflops",
+}
+
+
 @pytest.mark.usefixtures("take")
-@pytest.mark.parametrize(
-    ("marks", "sentence"),
-    [
-        ("max_memory='1GiB'", "BadRequest: ranks() cannot be held to max_memory: leave it out"),
-        ("max_memory=0", "BadRequest: ranks() cannot be held to max_memory: leave it out"),
-        ("deterministic=True", "BadRequest: ranks() cannot be held to deterministic: leave it out"),
-        ("min_peak_fraction=0.5", "BadRequest: ranks() cannot be held to min_peak_fraction: leave it out"),
-        ("max_regression=0.05", "BadRequest: ranks() cannot be held to max_regression: leave it out"),
-        ("forbid='sync'", "BadRequest: ranks() cannot be held to forbid sync or alloc: leave it out"),
-        ("forbid=('memset', 'alloc')", "BadRequest: ranks() cannot be held to forbid sync or alloc: leave it out"),
-        ("min_tflops=1", "BadRequest: ranks() cannot be held to min_tflops: leave it out"),
-        (
-            "min_speedup=1.0",
-            "perf(min_speedup=1.0) was never judged: the test compared nothing; call gpu_bench.compare",
-        ),
-    ],
-)
-def test_a_limit_that_says_nothing_of_ranks_is_refused(bench_run: BenchRun, marks: str, sentence: str) -> None:
-    kind, text = outcome(bench_run, marks)
-    assert (kind, sentence in text) == ("failed", True), text
+def test_a_limit_that_says_nothing_of_ranks_is_refused(record_run: RecordRun) -> None:
+    *refused, (speedup, unjudged) = outcomes(record_run, *REFUSED, "min_speedup=1.0")
+    for (outcome, text), limit in zip(refused, REFUSED.values(), strict=True):
+        sentence = f"BadRequest: ranks() cannot be held to {limit}: leave it out"
+        assert (outcome, sentence in text) == ("failed", True), text
+    sentence = "perf(min_speedup=1.0) was never judged: the test compared nothing; call gpu_bench.compare"
+    assert (speedup, sentence in unjudged) == ("failed", True), unjudged
 
 
 @pytest.mark.usefixtures("take")
@@ -159,12 +165,12 @@ def test_what_need_not_be_deterministic_is_measured(bench_run: BenchRun) -> None
 
 @pytest.mark.usefixtures("take")
 @pytest.mark.parametrize("link", ["", "collective='all_reduce'", "message_bytes=100_000"])
-def test_a_bandwidth_needs_the_collective_and_its_bytes(bench_run: BenchRun, link: str) -> None:
+def test_a_bandwidth_needs_the_collective_and_its_bytes(record_run: RecordRun, link: str) -> None:
     """It is said before anything is measured; without the limit neither is needed."""
-    kind, text = outcome(bench_run, "min_gbps=1", link=link)
+    (kind, text), (without, _) = outcomes(record_run, "min_gbps=1", "max_time_us=10", link=link)
     sentence = "BadRequest: ranks() under min_gbps=1 needs collective= and message_bytes=, which say what each rank's"
     assert (kind, sentence in text) == ("failed", True), text
-    assert outcome(bench_run, "max_time_us=10", link=link)[0] == "passed"
+    assert without == "passed"
 
 
 @pytest.mark.usefixtures("take")

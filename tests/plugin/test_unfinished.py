@@ -39,34 +39,33 @@ def test_a_run_that_ends_leaves_no_note(bench_run: BenchRun, notes: Path, body: 
     assert list(notes.iterdir()) == []
 
 
-def note(**changes: object) -> bytes:
-    return msgspec.json.encode(msgspec.structs.replace(Holder.of_this_process("a.py::test"), **changes))
+def note(number: str, **changes: object) -> bytes:
+    return msgspec.json.encode(msgspec.structs.replace(Holder.of_this_process(f"a.py::test_{number}"), **changes))
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        (note(), None),
-        (note(started=1), "a.py::test"),
-        (note(pid=999999999), "a.py::test"),
-        (note(pid=999999999, host="elsewhere"), None),
-        (note(pid=999999999, namespace="pid:[1]"), None),
-        (b"", "a perf test"),
-        (b"[]", "a perf test"),
-        (b"\xff{}", "a perf test"),
-    ],
-    ids=["goes on", "another process", "gone", "another host", "another container", "empty", "odd", "no text"],
-)
-def test_what_notes_say(bench_run: BenchRun, notes: Path, text: bytes, said: str | None) -> None:
+NOTES = {
+    "1 goes on": (note("1"), False),
+    "2 another process": (note("2", started=1), True),
+    "3 gone": (note("3", pid=999999999), True),
+    "4 another host": (note("4", pid=999999999, host="elsewhere"), False),
+    "5 another container": (note("5", pid=999999999, namespace="pid:[1]"), False),
+    "6 empty": (b"", True),
+    "7 odd": (b"[]", True),
+    "8 no text": (b"\xff{}", True),
+}
+
+
+def test_what_notes_say(bench_run: BenchRun, notes: Path) -> None:
+    """Each is told once; those of runs that may go on stay, and are told by nobody."""
     notes.mkdir(parents=True)
-    (notes / "here-1").write_bytes(text)
-    for expected in (said, None):  # once is enough
-        result = bench_run("def test_it(gpu_bench): gpu_bench(fast)")
-        if expected is None:
-            result.stdout.no_fnmatch_line(SAYS.format("*"))
-        else:
-            result.stdout.fnmatch_lines([SAYS.format(expected)])
-    assert (notes / "here-1").exists() is (said is None)
+    for name, (text, _) in NOTES.items():
+        (notes / name).write_bytes(text)
+    result = bench_run("def test_it(gpu_bench): gpu_bench(fast)")
+    said = [line for line in result.stdout.lines if "in the midst of" in line]
+    tests = ["a.py::test_2", "a.py::test_3", "a perf test", "a perf test", "a perf test"]
+    assert [line.partition("in the midst of ")[2].partition(" without")[0] for line in said] == tests
+    assert sorted(path.name for path in notes.iterdir()) == [name for name, (_, told) in NOTES.items() if not told]
+    bench_run("def test_it(gpu_bench): gpu_bench(fast)").stdout.no_fnmatch_line(SAYS.format("*"))
 
 
 def test_a_folder_that_nobody_may_write_to(bench_run: BenchRun, pytester: pytest.Pytester) -> None:
