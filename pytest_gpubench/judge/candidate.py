@@ -1,6 +1,7 @@
 """The candidate as the referee uses it: inputs are written where its process sees them, outputs are read and measured.
 
-While the referee works, the candidate's process stands still. The clock starts before it is let go.
+While the referee works, the candidate's process stands still. The clock starts before it is let go, on a GPU before
+inputs are written.
 """
 
 import os
@@ -19,6 +20,7 @@ from pytest_gpubench.judge.layout import describe, dtype_of, extent_of, place, r
 from pytest_gpubench.judge.memory import GpuMemory, make_file, map_file
 from pytest_gpubench.judge.process import Ended, Process
 from pytest_gpubench.stats.summary import Interval
+from pytest_gpubench.timing.bandwidth import copy_bandwidth
 from pytest_gpubench.timing.l2flush import make_flush
 
 if TYPE_CHECKING:
@@ -32,7 +34,7 @@ PROBES = 4
 PRACTICE_RUNS, PRACTICE_PAUSE_S = 16, 5e-3
 """The pause before each is about as long as in a trial, where inputs are drawn: without it they take 0.1 ms less."""
 PAUSE_S = 1e-3
-"""The time that the process stands still before a batch, unless writing its inputs takes longer."""
+"""The time between the process's last answer and its next batch."""
 
 
 class Candidate:
@@ -43,6 +45,7 @@ class Candidate:
         self.device = device
         self.gpu = GpuMemory(device.torch_device) if device.type == "cuda" else None
         self.flush = make_flush(device, "hot" if self.gpu is None else "cold")
+        self.bandwidth = None if self.gpu is None else copy_bandwidth(device)
         self.structure: Any = None
         self.outputs: list[list[Leaf]] = []
         self._known: dict[int, list[list[Leaf]]] = {}
@@ -102,6 +105,8 @@ class Candidate:
 
     def begin_case(self, example: Sequence[object], sets: int) -> None:
         """Give it memory for so many sets of inputs like these."""
+        import torch
+
         self.forget()
         self.node, tensors = describe(tuple(example), "the inputs")
         self.leaves, self.set_bytes = place(tensors)
@@ -115,9 +120,10 @@ class Candidate:
         else:
             self.memory, handle = self.gpu.allocate(size)
             self._allocated.append(self.memory)
-        self._spans = [
-            span_of(view(self.memory, leaf, number * self.set_bytes)) for number in range(sets) for leaf in self.leaves
-        ]
+        self._spans = self._spans_in(self.memory)
+        if self.gpu is not None:
+            self._staged = torch.empty_like(self.memory)
+            self._staged_spans = self._spans_in(self._staged)
         self.fill([example])
         self.process.ask(
             "case",
@@ -132,9 +138,15 @@ class Candidate:
             os.close(each)
         self._free(self._allocated[:-1])
 
+    def _spans_in(self, memory: "torch.Tensor") -> "list[torch.Tensor]":
+        """Return the memory of each input of each set."""
+        return [
+            span_of(view(memory, leaf, number * self.set_bytes)) for number in range(self.sets) for leaf in self.leaves
+        ]
+
     def fill(self, values: Sequence[Sequence[object]]) -> None:
         """Write the first sets of inputs."""
-        self._write(self._spans_of(values))
+        self._write(self._spans, self._spans_of(values))
 
     def _spans_of(self, values: Sequence[Sequence[object]]) -> "list[torch.Tensor]":
         spans: list[torch.Tensor] = []
@@ -146,11 +158,11 @@ class Candidate:
             spans += map(span_of, tensors)
         return spans
 
-    def _write(self, spans: "list[torch.Tensor]") -> None:
+    def _write(self, targets: "list[torch.Tensor]", spans: "list[torch.Tensor]") -> None:
         import torch
 
         if spans:
-            torch._foreach_copy_(self._spans[: len(spans)], spans)
+            torch._foreach_copy_(targets[: len(spans)], spans)
         self.device.synchronize()
 
     # calls
@@ -190,25 +202,16 @@ class Candidate:
         self._note(self.process.ask("take"))
 
     def run(self, values: Sequence[Sequence[object]]) -> float:
-        """Run a batch on these inputs; return the microseconds from letting the process go to having its outputs.
+        """Run a batch on these inputs; return the microseconds from revealing them to having its outputs.
 
-        The process answers once, stands still, and is given them: each time for as long, as it wakes up later, the
-        longer it stood. On a GPU samples of the outputs are read before the clock stops, so that a reply that comes too
-        early is found.
+        The process answers once before, as it wakes up later, the longer it stood still. On a GPU inputs are written
+        once the clock has started, and what memory needs to write them is taken off. Samples of the outputs are read
+        before the clock stops, so that a reply that comes too early is found.
         """
         import torch
 
         process, batch, spans = self.process, len(values), self._spans_of(values)
-        process.ask("wake")
-        stood_s = time.perf_counter()
-        self._write(spans)
-        self.flush()
-        self.device.synchronize()
-        time.sleep(max(0.0, stood_s + PAUSE_S - time.perf_counter()))
-        process.tell("run", batch=batch)
-        worked_s = process.cpu_s
-        started_s = time.perf_counter()
-        process.thaw()
+        worked_s, started_s = (self._begin if self.gpu is None else self._begin_on_gpu)(batch, spans)
         message = process.hear_undecoded()
         told_s = time.perf_counter()
         reply = process.read(message)
@@ -229,7 +232,35 @@ class Candidate:
         self._open_outputs()
         if not torch.equal(torch.cat(places), kept):
             raise Ended("invalid", "the candidate says that it is done before its outputs are there")
-        return 1e6 * (told_s - started_s)
+        writing_us = 2 * batch * self.set_bytes / self.bandwidth if self.bandwidth else 0.0
+        return 1e6 * (told_s - started_s) - writing_us
+
+    def _begin(self, batch: int, spans: "list[torch.Tensor]") -> tuple[float, float]:
+        """Write inputs while the process stands still, and let it go; return its clock and ours when we did."""
+        self.process.ask("wake")
+        self._write(self._spans, spans)
+        time.sleep(PAUSE_S)
+        self.process.tell("run", batch=batch)
+        worked_s, started_s = self.process.cpu_s, time.perf_counter()
+        self.process.thaw()
+        return worked_s, started_s
+
+    def _begin_on_gpu(self, batch: int, spans: "list[torch.Tensor]") -> tuple[float, float]:
+        """Wake the process, start the clock, write inputs, flush the cache and tell it; return when the clock started.
+
+        Kernels of the process's may wait for the inputs: they do not stand still.
+        """
+        self._write(self._staged_spans, spans)
+        self.process.tell("wake")
+        self.process.thaw()
+        self.process.hear()
+        time.sleep(PAUSE_S)
+        started_s, size = time.perf_counter(), batch * self.set_bytes
+        self.memory[:size].copy_(self._staged[:size])
+        self.flush()
+        self.device.synchronize()
+        self.process.tell("run", batch=batch)
+        return 0.0, started_s
 
     def _places(self, number: int) -> "list[torch.Tensor]":
         """Return the memory of samples of a call's outputs."""

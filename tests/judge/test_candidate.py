@@ -21,6 +21,7 @@ class Process:
         self.late = late
         self.done: list[str] = []
         self.given: list[float] = []
+        self.before: list[float] = []
 
     def ask(self, do: str, *files: int, **message: Any) -> Reply:
         self.done.append(do)
@@ -28,9 +29,16 @@ class Process:
 
     def tell(self, do: str, **message: Any) -> None:
         self.done.append(do)
+        self.given = self._inputs()
+
+    def _inputs(self) -> list[float]:
+        return self.memory.view(torch.float32)[:: 512 // 4].tolist()
 
     def thaw(self) -> None:
-        self.given = self.memory.view(torch.float32)[:: 512 // 4].tolist()
+        self.before = self._inputs()
+
+    def hear(self) -> Reply:
+        return Reply(kind="done")
 
     def hear_undecoded(self) -> bytes:
         return b""
@@ -64,11 +72,12 @@ def candidate_of(process: Process) -> Candidate:
 
 
 def test_a_batch_is_run_on_new_inputs() -> None:
-    """They are written after the process was woken, and before it is let go."""
+    """They are written after the process was woken and has answered, when the clock has started."""
     process = Process(late=False)
     candidate = candidate_of(process)
     assert candidate.run(VALUES) > 0
     assert process.done == ["case", "wake", "run"]
+    assert process.before == [0.0, 0.0, 0.0]
     assert process.given == [0.0, 1.0, 2.0]
     assert candidate.outputs[2][0].offset == 1024
 

@@ -14,7 +14,7 @@ from pytest_gpubench.judge.judging import Judge
 from tests.judge.problems import judge_by
 from tests.on_gpu.judged import told
 from tests.on_gpu.judged_honest import HONEST
-from tests.on_gpu.judged_tricks import LAUNCHED_BY_THE_GPU, LIMIT, PARENT, SMOOTH, TRICKS, Trick
+from tests.on_gpu.judged_tricks import LAUNCHED_BY_THE_GPU, LIMIT, PARENT, SMOOTH, TRICKS, WAITS, Trick
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +54,13 @@ def test_work_that_the_gpu_launches_itself(judge: Judge, tmp_path: Path) -> None
     library = base64.b64encode((tmp_path / "parent.so").read_bytes())
     trick = Trick(SMOOTH, f"LIBRARY = {library!r}\n{LAUNCHED_BY_THE_GPU}")
     found = judged(judge, tmp_path, trick)
+    assert not found.passed, told(found)
+
+
+@pytest.mark.parametrize("cycles", [0, 150_000])
+def test_work_that_waits_for_inputs_gains_little(judge: Judge, tmp_path: Path, cycles: int) -> None:
+    """Inputs are written once the clock runs: it may save what waking the process takes, no more."""
+    found = judged(judge, tmp_path, Trick(SMOOTH, WAITS.replace("SLEEP", str(cycles))), limit=1.2)
     assert not found.passed, told(found)
 
 
