@@ -152,7 +152,7 @@ def test_two_commits_with_pytest_itself(
 ) -> None:
     """Runs start together and measure in turn; each imports its own commit, though the working tree is on the path.
 
-    Only a comparison needs torch itself, which each of the four runs would import.
+    Only a comparison needs torch itself, which each of the eight runs would import.
     """
     source = TESTS + COMPARES * compares
     monkeypatch.setenv("NOTES", str(tmp_path / "notes"))
@@ -171,7 +171,7 @@ def test_two_commits_with_pytest_itself(
     )
     Path("kernels/fast.py").write_text("SPEED = 100.0")
     options = ["--gpu-bench-timer=scripted", "--gpu-bench-device=cpu", "-p", "no:benchmark", "-p", "no:randomly"]
-    assert call("old", "main", "--rounds", "1", "--", "tests", *options) == 1
+    assert call("old", "main", "--rounds", "2", "--", "tests", *options) == 1
     out = capsys.readouterr().out
     print(out)
     alone = r"\[kernel\]: kernel is slower than in BASE: 1\.060x"
@@ -182,7 +182,8 @@ def test_two_commits_with_pytest_itself(
         r"^PASS +tests\S*test_as_before \[steady\]: steady is as fast as in BASE: 1\.000x", out, re.MULTILINE
     )
     assert re.search(r"^NOT JUDGED +tests\S*test_new\S*: HEAD alone has it: a new test", out, re.MULTILINE)
-    assert (tmp_path / "notes").read_text().split() == ["collected"] * 4 + ["base", "head", "head", "base"]
+    turns = "base head head base head base base head"
+    assert (tmp_path / "notes").read_text().split() == ["collected"] * 8 + turns.split()
     assert left(tmp_path) == []
     assert Path("kernels/fast.py").read_text() == "SPEED = 100.0"
 
