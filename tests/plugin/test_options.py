@@ -170,41 +170,37 @@ def test_flag_beats_environment_beats_ini(
     assert resolved(arguments, {} if ini is None else {"gpu_bench_reps": ini}).run.reps == value
 
 
+STRICT, PASSES = {"gpu_bench_strict": "true"}, {"gpu_bench_inconclusive": "pass"}
+
+
 @pytest.mark.parametrize(
     ("ini", "environment", "flags", "mark", "value"),
     [
-        ("gpu_bench_strict = true", {}, [], "", "fail"),
-        ("", {"GPU_BENCH_STRICT": "1"}, [], "", "fail"),
-        ("", {}, ["--gpu-bench-strict"], "", "fail"),
-        ("gpu_bench_strict = true", {"GPU_BENCH_STRICT": "0"}, [], "", "warn"),
-        ("gpu_bench_strict = true\ngpu_bench_inconclusive = pass", {}, [], "", "pass"),
-        ("gpu_bench_strict = true", {"GPU_BENCH_INCONCLUSIVE": "pass"}, [], "", "pass"),
-        ("gpu_bench_inconclusive = pass", {}, ["--gpu-bench-strict"], "", "fail"),
-        ("", {}, ["--gpu-bench-strict", "--gpu-bench-inconclusive=pass"], "", "pass"),
-        ("gpu_bench_strict = true", {}, [], "inconclusive='pass'", "pass"),
-        ("", {}, ["--gpu-bench-strict"], "inconclusive='pass'", "fail"),
+        (STRICT, {}, [], {}, "fail"),
+        ({}, {"GPU_BENCH_STRICT": "1"}, [], {}, "fail"),
+        ({}, {}, ["--gpu-bench-strict"], {}, "fail"),
+        (STRICT, {"GPU_BENCH_STRICT": "0"}, [], {}, "warn"),
+        (STRICT | PASSES, {}, [], {}, "pass"),
+        (STRICT, {"GPU_BENCH_INCONCLUSIVE": "pass"}, [], {}, "pass"),
+        (PASSES, {}, ["--gpu-bench-strict"], {}, "fail"),
+        ({}, {}, ["--gpu-bench-strict", "--gpu-bench-inconclusive=pass"], {}, "pass"),
+        (STRICT, {}, [], {"inconclusive": "pass"}, "pass"),
+        ({}, {}, ["--gpu-bench-strict"], {"inconclusive": "pass"}, "fail"),
     ],
 )
 def test_strict_counts_as_much_as_where_it_is_given(
-    pytester: pytest.Pytester,
     monkeypatch: pytest.MonkeyPatch,
-    ini: str,
+    ini: dict[str, str],
     environment: dict[str, str],
     flags: list[str],
-    mark: str,
+    mark: dict[str, object],
     value: str,
 ) -> None:
     """And less than a finer setting beside it."""
-    pytester.makeini(f"[pytest]\ngpu_bench_device = cpu\n{ini}\n")
     for name, text in environment.items():
         monkeypatch.setenv(name, text)
-    pytester.makepyfile(f"""
-import pytest
-@pytest.mark.perf({mark})
-def test_it(gpu_bench): print("VALUE", gpu_bench._test().settings.inconclusive)
-""")
-    result = pytester.runpytest("-q", "-s", "-p", "no:benchmark", *flags)
-    result.stdout.fnmatch_lines([f"*VALUE {value}*"])
+    resolver = resolved(flags, ini)
+    assert resolver.override(resolver.run, mark, "perf({}=...)").inconclusive == value
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pytest
 
 from pytest_gpubench.report.cells import speedup_text
 from pytest_gpubench.report.table import TIMES, plain_cell
-from pytest_gpubench.settings import COLUMNS, GROUP_KEYS, SORT_KEYS
+from pytest_gpubench.settings import COLUMNS
 from pytest_gpubench.units import MICROSECONDS_PER_UNIT
 from tests.plugin.conftest import BenchRun, RecordRun
 
@@ -60,33 +60,9 @@ def test_every_column_can_be_shown(bench_run: BenchRun) -> None:
     assert all(name.capitalize() in header for name in TIMES)
 
 
-@pytest.mark.parametrize("key", SORT_KEYS)
-def test_sorting(bench_run: BenchRun, key: str) -> None:
-    rows = table(bench_run(TWO, f"--gpu-bench-sort={key}").stdout.str())[1:]
-    names = [row[0] for row in rows]
-    if key == "none":
-        assert names == ["test_a[1]", "test_a[2]", "TestB::test_b"]
-    elif key == "name":
-        assert names == sorted(names)
-    else:
-        assert names[-1] == "test_a[1]" or key == "rel_std"
-
-
-@pytest.mark.parametrize(
-    ("key", "titles"),
-    [
-        ("file", ["gpu_bench: *.py"]),
-        ("class", ["gpu_bench: *.py", "gpu_bench: TestB"]),
-        ("function", ["gpu_bench: *::test_a", "gpu_bench: *::TestB::test_b"]),
-        ("label", ["gpu_bench: slow", "gpu_bench: fast"]),
-        ("device", ["gpu_bench: *"]),
-        ("param", ["gpu_bench: size=1", "gpu_bench: size=2", "gpu_bench: no parameters"]),
-        ("param:size", ["gpu_bench: size=1", "gpu_bench: size=2", "gpu_bench: no parameter size"]),
-    ],
-)
-def test_grouping(bench_run: BenchRun, key: str, titles: list[str]) -> None:
-    assert key in GROUP_KEYS or key.startswith("param:")
-    bench_run(TWO, f"--gpu-bench-group-by={key}").stdout.fnmatch_lines(titles)
+def test_sorting_and_grouping(bench_run: BenchRun) -> None:
+    result = bench_run(TWO, "--gpu-bench-sort=median", "--gpu-bench-group-by=function")
+    result.stdout.fnmatch_lines(["gpu_bench: *::test_a", "test_a[[]2]*", "test_a[[]1]*", "gpu_bench: *::TestB::test_b"])
 
 
 def test_verbose_shows_the_kernels_and_quiet_no_table(bench_run: BenchRun) -> None:
@@ -227,7 +203,7 @@ def test_verbose_shows_references_too(bench_run: BenchRun) -> None:
     assert all(f"1 x {kernel}" in text for kernel in ("multiply", "load", "store"))
 
 
-@pytest.mark.parametrize("columns", [60, 80, 100, 120, 200])
+@pytest.mark.parametrize("columns", [80, 120])
 def test_all_lines_fit_the_terminal(bench_run: BenchRun, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
     source = COMPARED.replace("def test_it", "def test_it_with_a_name_that_is_long_enough_to_shorten")

@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from pytest_gpubench.report.markdown import LEAST_BYTES, MOST_KERNELS, change_text, markdown_summary
+from pytest_gpubench.report.markdown import LEAST_BYTES, MOST_KERNELS, markdown_summary
 from pytest_gpubench.report.markdown_text import BREAK, code, text
 from pytest_gpubench.results.model import (
     CommitInfo,
@@ -272,10 +272,6 @@ def test_several_saved_runs_share_a_column() -> None:
     run = make(changed(PASSED), changed(FREE, baseline="a|b", metric="speedup", interval=None))
     header, _, second = section(markdown_summary(run), "All measurements")
     assert second[header.index("Against the baselines")] == "1.031x of its relative time, was 87.30 us"
-
-
-def test_no_change_has_no_text() -> None:
-    assert change_text(None) == ""
 
 
 def test_the_machine_and_the_commit_end_it() -> None:

@@ -16,7 +16,7 @@ from pytest_gpubench.report.rows import MOST_ROWS_PER_FUNCTION
 from pytest_gpubench.report.table import render
 from pytest_gpubench.results.model import Measurement, Outcome, PastChange, TestRecord
 from pytest_gpubench.results.phases import Region
-from pytest_gpubench.settings import SORT_KEYS, Settings
+from pytest_gpubench.settings import GROUP_KEYS, SORT_KEYS, Settings
 from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.units import MICROSECONDS_PER_UNIT
 from tests.report.records import arms, record, timing, unmeasured, verdict
@@ -152,19 +152,24 @@ def test_without_enough_samples_there_is_no_interval() -> None:
 
 
 def test_sorting_and_grouping_hold_for_comparisons() -> None:
-    slow = record(*arms(timing("a", 30.0), timing("eager", 20.0)), nodeid="test_a.py::test_a", params={"n": "1"})
-    fast = record(*arms(timing("b", 10.0), timing("eager", 20.0)), nodeid="test_b.py::test_b", params={"n": "2"})
+    slow = record(*arms(timing("a", 30.0), timing("eager", 20.0)), nodeid="test_a.py::test_a[1]", params={"n": "1"})
+    fast = record(*arms(timing("b", 10.0), timing("eager", 20.0)), nodeid="test_b.py::TestB::test_b")
     orders = {key: [row["Function"] for row in table(slow, fast, sort=key)] for key in SORT_KEYS}
-    assert orders["none"] == orders["name"] == ["a", "b"]
-    assert orders["median"] == orders["min"] == orders["max"] == ["b", "a"]
-    assert [row["Test"] for row in table(slow, fast)] == ["test_a.py::test_a", "test_b.py::test_b"]
-    for key, titles in {
-        "param:n": ["n=1", "n=2"],
+    assert (orders["none"], orders["name"]) == (["a", "b"], ["b", "a"])
+    assert [orders[key] for key in ("median", "mean", "std", "min", "max")] == [["b", "a"]] * 5
+    assert [row["Test"] for row in table(slow, fast)] == ["test_a.py::test_a[1]", "test_b.py::TestB::test_b"]
+    titles = {
+        "file": ["test_a.py", "test_b.py"],
+        "class": ["test_a.py", "TestB"],
+        "function": ["test_a.py::test_a", "test_b.py::TestB::test_b"],
         "label": ["a", "b"],
-        "function": ["test_a.py::test_a", "test_b.py::test_b"],
         "device": ["NVIDIA H200"],
-    }.items():
-        assert list(tables(slow, fast, group_by=key)) == [f"gpu_bench: {title}" for title in titles]
+        "param": ["n=1", "no parameters"],
+        "param:n": ["n=1", "no parameter n"],
+    }
+    assert titles.keys() >= {*GROUP_KEYS} - {"none"}
+    for key, expected in titles.items():
+        assert list(tables(slow, fast, group_by=key)) == [f"gpu_bench: {title}" for title in expected]
 
 
 @pytest.mark.parametrize(
