@@ -1,5 +1,5 @@
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, cast
 
 import pytest
@@ -70,6 +70,11 @@ def bench_run(pytester: pytest.Pytester) -> BenchRun:
         return pytester.runpytest_inprocess(*arguments, no_reraise_ctrlc=interrupted)
 
     return run
+
+
+def one_test_each(bodies: Iterable[str]) -> str:
+    """Return a test for each line of code, `test_0` and so on."""
+    return "".join(f"def test_{number}(gpu_bench): {body}\n" for number, body in enumerate(bodies))
 
 
 class Recorder:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from pytest_gpubench.report.cells import speedup_text
-from tests.plugin.conftest import BenchRun, RecordRun
+from tests.plugin.conftest import BenchRun, RecordRun, one_test_each
 from tests.plugin.test_report import table
 
 FUNCTIONS = """
@@ -130,91 +130,73 @@ def test_looks(gpu_bench):
 # what is refused
 
 
-@pytest.mark.parametrize(
-    ("limit", "sentence"),
-    [
-        ("0", "perf(min_speedup=0): it must be above 0 and finite"),
-        ("-1.5", "perf(min_speedup=-1.5): it must be above 0 and finite"),
-        ("float('nan')", "perf(min_speedup=nan): it must be above 0 and finite"),
-        ("'1.5x'", "perf(min_speedup='1.5x'): it must be a number"),
-        ("{}", "perf(min_speedup={}): a mapping must name variants, as in {'triton': 1.5, 'compiled': 1.2}"),
-        ("{'add': 0}", "perf(min_speedup={'add': 0}): it must be above 0 and finite"),
-    ],
-)
-def test_an_impossible_limit_is_refused_at_setup(bench_run: BenchRun, limit: str, sentence: str) -> None:
-    result = bench_run(limited(limit, "gpu_bench.compare(add, double, (x,))"))
-    result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines([sentence])
+BAD_CALLS = [
+    ("compare({}, double, (x,))", "compare() needs a candidate, found an empty mapping"),
+    (
+        "compare(3, double, (x,))",
+        "compare() needs functions, found int as candidate: arguments go in args=(...), several*",
+    ),
+    (
+        "compare([add], double, (x,))",
+        "compare() needs functions, found list as candidate: arguments go in args=(...), several*",
+    ),
+    ("compare({'a': add, 'b': 'add'}, double, (x,))", "compare() needs functions, found str: 'add'"),
+    (
+        "compare(add, None, (x,))",
+        "compare() needs functions, found NoneType as reference: arguments go in args=(...), several*",
+    ),
+    (
+        "compare(add, {'torch': double}, (x,))",
+        "compare() needs one function as reference, found dict: only candidates may be a mapping of names",
+    ),
+    ("compare({1: add}, double, (x,))", "compare() needs names of candidates that are texts, found 1"),
+    ("compare({'': add}, double, (x,))", "compare() needs names of candidates that are texts, found ''"),
+    ("compare(add, double, x)", "args= must be a tuple of positional arguments, found Tensor"),
+    ("compare(add, double, 3)", "args= must be a tuple of positional arguments, found int"),
+    ("compare(add, double, (x,), setup=3)", "setup= must be a function without arguments, found int"),
+    (
+        "compare(add, double, (x,), setup=lambda: (x,))",
+        "setup= returned arguments, but args= or kwargs= are given*",
+    ),
+    ("compare(add, double, (x,), backward='sideways')", "backward='sideways' is not known*"),
+    ("compare(add, double, (x,), reps=0)", "compare(reps=...): 0 is not valid, it must be at least 1"),
+    ("compare(add, double, (x,), precision=2.0)", "compare(precision=...): 2.0 is not valid, it must be below 1*"),
+    ("compare(add, double, (x,), rtol=1e-3)", "rtol= is given without atol=: give both, or neither*"),
+    ("compare(add, double, (x,), golden='float16')", "golden= must be 'float64' or a function, found 'float16'"),
+    (
+        "compare(add, double, (x,), grads=True)",
+        "grads=True compares gradients of the inputs, but none requires one: set requires_grad",
+    ),
+    ("compare(add, double, (x,), kwargs=5)", "kwargs= must be a mapping of names to keyword arguments, found 5"),
+    ("compare(add, double, (x,), {5: x})", "kwargs= must be a mapping of names to keyword arguments, found {5:*"),
+    ("compare(add, double, (x,), timers=5)", "compare(timers=5) is not valid: give a list of different ones of *"),
+    ("compare(add, double, (x,), timers=[[]])", "compare(timers=[[][[][]][]]) is not valid: give a list of *"),
+    (
+        "compare(add, double, (x,), equal_nan='no')",
+        "compare(equal_nan='no') is not valid: it must be True or False",
+    ),
+    ("compare(add, double, (x,), grads=1)", "compare(grads=1) is not valid: it must be True or False"),
+    ("compare(add, double, (x,), vary=None)", "compare(vary=None) is not valid: it must be True or False"),
+    ("compare(add, double, (x,), golden_factor=3.0)", "golden_factor=3.0 is given without golden=: give both*"),
+    ("compare(add, double, (x,), golden=lambda x: None)", "golden= returns no output: let it return what *"),
+    ("compare(later, double, (x,))", "'later' returns a coroutine, its body does not run when it is called*"),
+    ("compare(add, lambda x: (y for y in x), (x,))", "'<lambda>' returns a generator, its body does not run*"),
+    ("compare(add, lambda x: None, (x,))", "there is nothing to compare: the reference returns no output; let it*"),
+    ("compare(add, lambda x: [], (x,))", "there is nothing to compare: the reference returns no output; let it*"),
+    ("compare(lambda x: x * 2, double, (x,))", "timer='scripted' needs samples: decorate '<lambda>' with *"),
+    (
+        "compare({'a': add, 'b': add}, double, (x,)).speedup",
+        "there are several candidates (a, b): read comparison[[]'a'[]]",
+    ),
+]
 
 
-@pytest.mark.parametrize(
-    ("call", "sentence"),
-    [
-        ("compare({}, double, (x,))", "compare() needs a candidate, found an empty mapping"),
-        (
-            "compare(3, double, (x,))",
-            "compare() needs functions, found int as candidate: arguments go in args=(...), several*",
-        ),
-        (
-            "compare([add], double, (x,))",
-            "compare() needs functions, found list as candidate: arguments go in args=(...), several*",
-        ),
-        ("compare({'a': add, 'b': 'add'}, double, (x,))", "compare() needs functions, found str: 'add'"),
-        (
-            "compare(add, None, (x,))",
-            "compare() needs functions, found NoneType as reference: arguments go in args=(...), several*",
-        ),
-        (
-            "compare(add, {'torch': double}, (x,))",
-            "compare() needs one function as reference, found dict: only candidates may be a mapping of names",
-        ),
-        ("compare({1: add}, double, (x,))", "compare() needs names of candidates that are texts, found 1"),
-        ("compare({'': add}, double, (x,))", "compare() needs names of candidates that are texts, found ''"),
-        ("compare(add, double, x)", "args= must be a tuple of positional arguments, found Tensor"),
-        ("compare(add, double, 3)", "args= must be a tuple of positional arguments, found int"),
-        ("compare(add, double, (x,), setup=3)", "setup= must be a function without arguments, found int"),
-        (
-            "compare(add, double, (x,), setup=lambda: (x,))",
-            "setup= returned arguments, but args= or kwargs= are given*",
-        ),
-        ("compare(add, double, (x,), backward='sideways')", "backward='sideways' is not known*"),
-        ("compare(add, double, (x,), reps=0)", "compare(reps=...): 0 is not valid, it must be at least 1"),
-        ("compare(add, double, (x,), precision=2.0)", "compare(precision=...): 2.0 is not valid, it must be below 1*"),
-        ("compare(add, double, (x,), rtol=1e-3)", "rtol= is given without atol=: give both, or neither*"),
-        ("compare(add, double, (x,), golden='float16')", "golden= must be 'float64' or a function, found 'float16'"),
-        (
-            "compare(add, double, (x,), grads=True)",
-            "grads=True compares gradients of the inputs, but none requires one: set requires_grad",
-        ),
-        ("compare(add, double, (x,), kwargs=5)", "kwargs= must be a mapping of names to keyword arguments, found 5"),
-        ("compare(add, double, (x,), {5: x})", "kwargs= must be a mapping of names to keyword arguments, found {5:*"),
-        ("compare(add, double, (x,), timers=5)", "compare(timers=5) is not valid: give a list of different ones of *"),
-        ("compare(add, double, (x,), timers=[[]])", "compare(timers=[[][[][]][]]) is not valid: give a list of *"),
-        (
-            "compare(add, double, (x,), equal_nan='no')",
-            "compare(equal_nan='no') is not valid: it must be True or False",
-        ),
-        ("compare(add, double, (x,), grads=1)", "compare(grads=1) is not valid: it must be True or False"),
-        ("compare(add, double, (x,), vary=None)", "compare(vary=None) is not valid: it must be True or False"),
-        ("compare(add, double, (x,), golden_factor=3.0)", "golden_factor=3.0 is given without golden=: give both*"),
-        ("compare(add, double, (x,), golden=lambda x: None)", "golden= returns no output: let it return what *"),
-        ("compare(later, double, (x,))", "'later' returns a coroutine, its body does not run when it is called*"),
-        ("compare(add, lambda x: (y for y in x), (x,))", "'<lambda>' returns a generator, its body does not run*"),
-        ("compare(add, lambda x: None, (x,))", "there is nothing to compare: the reference returns no output; let it*"),
-        ("compare(add, lambda x: [], (x,))", "there is nothing to compare: the reference returns no output; let it*"),
-        ("compare(lambda x: x * 2, double, (x,))", "timer='scripted' needs samples: decorate '<lambda>' with *"),
-        (
-            "compare({'a': add, 'b': add}, double, (x,)).speedup",
-            "there are several candidates (a, b): read comparison[[]'a'[]]",
-        ),
-    ],
-)
-def test_bad_arguments_get_one_sentence(bench_run: BenchRun, call: str, sentence: str) -> None:
-    result = bench_run(
-        unlimited(f"gpu_bench.{call}") + "def test_next(gpu_bench): gpu_bench.compare(add, double, (x,))"
-    )
-    result.assert_outcomes(failed=1, passed=1)
-    result.stdout.fnmatch_lines([f"E  *BadRequest: {sentence}"])
+def test_bad_arguments_get_one_sentence(bench_run: BenchRun) -> None:
+    calls, sentences = zip(*BAD_CALLS, strict=True)
+    tests = one_test_each(f"gpu_bench.{call}" for call in (*calls, "compare(add, double, (x,))"))
+    result = bench_run(f"{FUNCTIONS}\n{tests}")
+    result.assert_outcomes(failed=len(calls), passed=1)
+    result.stdout.fnmatch_lines([f"E  *BadRequest: {sentence}" for sentence in sentences])
 
 
 def test_an_alpha_that_decides_nothing_is_refused(bench_run: BenchRun) -> None:

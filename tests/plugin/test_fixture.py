@@ -2,7 +2,7 @@ import pytest
 from hypothesis import settings
 
 from pytest_gpubench.spelling import Spelled
-from tests.plugin.conftest import BenchRun, RecordRun
+from tests.plugin.conftest import BenchRun, RecordRun, one_test_each
 
 
 def test_the_timing_is_returned_with_every_sample(bench_run: BenchRun) -> None:
@@ -159,29 +159,29 @@ def test_second(gpu_bench, size):
     assert [item.timing.label for item in second.measurements] == ["fast", "slow"]
 
 
-@pytest.mark.parametrize(
-    ("call", "sentence"),
-    [
-        ("gpu_bench(3)", "gpu_bench needs a function to call, found int: 3"),
-        ("gpu_bench.measure(fast, 3)", "args= must be a tuple of positional arguments, found int"),
-        ("gpu_bench.measure(fast, setup=3)", "setup= must be a function without arguments, found int"),
-        ("gpu_bench.measure(fast, setup=lambda: 3)", "*found int: for a single argument, `return (x,)`"),
-        ("gpu_bench.measure(fast, (1,), setup=lambda: (2,))", "setup= returned arguments, but args= or kwargs=*"),
-        ("gpu_bench.measure(fast, backward='sideways')", "backward='sideways' is not known*"),
-        ("gpu_bench.measure(fast, reps=0)", "measure(reps=...): 0 is not valid, it must be at least 1"),
-        ("gpu_bench.measure(fast, budget_s=-1.0)", "measure(budget_s=...): -1.0 is not valid, it must be above 0*"),
-        ("gpu_bench(print)", "timer='scripted' needs samples: decorate 'print' with @scripted(samples_us=[[]...[]])"),
-        (
-            "scripted([])(print)",
-            "scripted(samples_us=[[][]]): it takes at least one sample, each a number above 0 and finite",
-        ),
-        ("gpu_bench.measure(lambda: gpu_bench(fast), label='out')", "*'fast' cannot be measured while 'out' is*"),
-    ],
-)
-def test_bad_arguments_get_one_sentence(bench_run: BenchRun, call: str, sentence: str) -> None:
-    result = bench_run(f"def test_bad(gpu_bench): {call}\ndef test_next(gpu_bench): gpu_bench(fast)")
-    result.assert_outcomes(failed=1, passed=1)
-    result.stdout.fnmatch_lines([f"E *{sentence}"])
+BAD_CALLS = [
+    ("gpu_bench(3)", "gpu_bench needs a function to call, found int: 3"),
+    ("gpu_bench.measure(fast, 3)", "args= must be a tuple of positional arguments, found int"),
+    ("gpu_bench.measure(fast, setup=3)", "setup= must be a function without arguments, found int"),
+    ("gpu_bench.measure(fast, setup=lambda: 3)", "*found int: for a single argument, `return (x,)`"),
+    ("gpu_bench.measure(fast, (1,), setup=lambda: (2,))", "setup= returned arguments, but args= or kwargs=*"),
+    ("gpu_bench.measure(fast, backward='sideways')", "backward='sideways' is not known*"),
+    ("gpu_bench.measure(fast, reps=0)", "measure(reps=...): 0 is not valid, it must be at least 1"),
+    ("gpu_bench.measure(fast, budget_s=-1.0)", "measure(budget_s=...): -1.0 is not valid, it must be above 0*"),
+    ("gpu_bench(print)", "timer='scripted' needs samples: decorate 'print' with @scripted(samples_us=[[]...[]])"),
+    (
+        "scripted([])(print)",
+        "scripted(samples_us=[[][]]): it takes at least one sample, each a number above 0 and finite",
+    ),
+    ("gpu_bench.measure(lambda: gpu_bench(fast), label='out')", "*'fast' cannot be measured while 'out' is*"),
+]
+
+
+def test_bad_arguments_get_one_sentence(bench_run: BenchRun) -> None:
+    calls, sentences = zip(*BAD_CALLS, strict=True)
+    result = bench_run(one_test_each((*calls, "gpu_bench(fast)")))
+    result.assert_outcomes(failed=len(calls), passed=1)
+    result.stdout.fnmatch_lines([f"E *{sentence}" for sentence in sentences])
 
 
 def test_an_error_of_the_function_keeps_its_traceback_and_says_which_rep(bench_run: BenchRun) -> None:

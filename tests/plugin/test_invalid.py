@@ -441,9 +441,8 @@ def test_it(gpu_bench): gpu_bench.compare(double, slow, (x,), budget_s=0.01)
     result.stdout.fnmatch_lines([f"gpu_bench: limits: 1 {'pass' if passed else 'fail'}*"])
 
 
-@pytest.mark.parametrize("given", ["-1", "1.5", "True"])
-def test_bytes_that_are_none_are_refused_before_anything_is_called(compared: Compared, given: str) -> None:
+def test_bytes_that_are_none_are_refused_before_anything_is_called(compared: Compared) -> None:
     functions = "\ndef spy(x):\n    pytest.fail('it was called')\n"
-    result = compared(functions, f"spy, spy, (x,), bytes={given}")
+    result = compared(functions, "spy, spy, (x,), bytes=-1")
     result.assert_outcomes(passed=2, failed=1)
-    result.stdout.fnmatch_lines([f"E *BadRequest: bytes={given} is not valid: it must be a whole number of bytes, *"])
+    result.stdout.fnmatch_lines(["E *BadRequest: bytes=-1 is not valid: it must be a whole number of bytes, *"])
