@@ -10,7 +10,8 @@ from typing import Any
 
 from pytest_gpubench.bench.integrity import FLOOR_SHARE
 from pytest_gpubench.correctness import moved_bytes
-from pytest_gpubench.judge.candidate import PAUSE_S, Candidate
+from pytest_gpubench.judge.batches import ARMS, Batches
+from pytest_gpubench.judge.candidate import Candidate
 from pytest_gpubench.judge.conclusion import (
     fail_on_cpu,
     is_believable,
@@ -18,7 +19,6 @@ from pytest_gpubench.judge.conclusion import (
     judge_time,
     less_the_same_tax,
     overlap,
-    per_call,
     ratio_words,
     time_of,
     unattested,
@@ -40,7 +40,6 @@ from pytest_gpubench.verdict.speedup import SpeedupJudgement
 
 __tracebackhide__ = True
 
-ARMS = ("reference", "candidate")
 CHECKS = 3
 """Calls on new inputs that are compared before anything is timed."""
 BATCH_US = {"cuda": 4000.0, "cpu": 1000.0}
@@ -57,8 +56,6 @@ ATTESTED_BUDGETS = 3
 MOST_SETS = 64
 INPUT_SHARE = 8
 """The inputs of a batch take no more than this part of the candidate's memory."""
-WAKING_SLACK_US = 100.0
-"""A candidate's process may take so much longer to wake up than it did when it practised."""
 ATTESTED_PRECISION = 0.1
 """So wide may the interval of the attested speedup be, in parts of it, where there is no limit."""
 OUTPUT_COPIES = 6
@@ -249,20 +246,18 @@ class Trial:
         """Time batches of both arms in turn by the referee's clock."""
         room = max(2, self.candidate.process.memory_bytes // (OUTPUT_COPIES * max(self.candidate.output_bytes, 1)))
         call_us = max(self.ready.before_us, self.found["claimed_us"].median_us / SLOW)
-        self.large = min(sets, room, self._calls_in(call_us))
-        self.worked_us: dict[int, list[float]] = {1: [], self.large: []}
-        self._make_batches()
-        self.batches: dict[str, dict[int, list[float]]] = {arm: {1: [], self.large: []} for arm in ARMS}
+        large = min(sets, room, self._calls_in(call_us))
+        batches = Batches(self.candidate, self.reference, self.device, large, self._new, self._require)
+        batches.prepare(self.found["reference_us"].median_us)
         limits = self.rules.speedups
 
         def take(number: int) -> None:
-            for order in round_orders(ARMS, number, self.seed)[len(self.batches["reference"][1]) // 2 :]:
+            for order in round_orders(ARMS, number, self.seed)[batches.taken // 2 :]:
                 for name in order:
-                    for batch, times_us in self.batches[name].items():
-                        times_us.append(self._run(name, batch))
+                    batches.take(name)
 
         def look(plan: tuple[int, ...]) -> bool:
-            each_us = [self._each_us(arm) for arm in ARMS]
+            each_us = [batches.each_us(arm) for arm in ARMS]
             quads = [Quad(*pairs) for pairs in zip(*map(_pairs, each_us), strict=True)]
             self.attested: SpeedupEstimate = speedup_of(quads, self.rules.alpha, plan)
             interval = self.attested.interval
@@ -271,62 +266,11 @@ class Trial:
             return at_least(interval, limits["candidate"]) is not Outcome.INCONCLUSIVE
 
         self._look_by_look(take, look, ATTESTED_BUDGETS * self.rules.budget_s)
+        self.batches = batches
         self.found |= {"attested_ratio": self.attested.ratio, "attested_interval": self.attested.interval}
-        self.found |= {"batches": (1, self.large), "attested_us": time_of(self._each_us("candidate"))}
-        self.found["attested_reference_us"] = time_of(self._each_us("reference"))
-        self.found["latency_us"] = max(min(self.batches["candidate"][1]) - self.candidate.fixed_us.low, 0.0)
-
-    def _make_batches(self) -> None:
-        """Make both arms ready: as CUDA graphs, or call by call where an arm cannot be captured.
-
-        The reference is a graph whatever the candidate is. Where it cannot be, what launching costs it is no merit of
-        the candidate's: it takes no longer than its kernels. Its inputs stay the same from batch to batch.
-        """
-        process, batches = self.candidate.process, [1, self.large]
-        values = self._new(self.large)
-        self.candidate.fill(values)
-        self.reference.fill(values)
-        self.candidate.forget()
-        is_graph = self.reference.runner.prepare(batches, True)
-        self.most_us = math.inf if is_graph or self.device.type == "cpu" else self.found["reference_us"].median_us
-        reply = process.ask("prepare", batches=batches, graph=True)
-        self.found["graph"], self.copies = reply.graph, reply.copies
-        for name in ARMS:  # once untimed
-            for batch in batches:
-                self._run(name, batch)
-
-    def _each_us(self, name: str) -> list[float]:
-        alone_us, larger_us = self.batches[name].values()
-        if name == "reference":
-            return [min(each_us, self.most_us) for each_us in per_call(alone_us, larger_us, self.large)]
-        fixed_us = self.candidate.fixed_us
-        if self.device.type == "cuda":
-            return per_call(alone_us, larger_us, self.large, fixed_us.high + WAKING_SLACK_US)
-        waited_us = per_call(alone_us, larger_us, self.large, fixed_us.low + WAKING_SLACK_US)
-        return [*map(max, waited_us, self._worked_us())]
-
-    def _worked_us(self) -> list[float]:
-        """Return how long a call of each larger batch ran on processors: on a busy one it waits too."""
-        alone_us, larger_us = self.worked_us.values()
-        return per_call(alone_us, larger_us, self.large)
-
-    def _run(self, name: str, batch: int) -> float:
-        if name == "reference":
-            self.candidate.flush()
-            self.device.synchronize()
-            time.sleep(PAUSE_S)
-            started_s, worked_s = time.perf_counter(), time.process_time()
-            self.reference.runner.run(batch)
-            elapsed_s = time.perf_counter() - started_s
-            if self.device.type == "cpu":  # that it had to wait for a processor is no merit of the candidate's
-                elapsed_s = min(elapsed_s, time.process_time() - worked_s)
-            return 1e6 * elapsed_s
-        values = self._new(batch)
-        elapsed_us = self.candidate.run(values)
-        self.worked_us[batch].append(self.candidate.worked_us)
-        for number in {secrets.randbelow(batch), batch - 1}:
-            self._require(number, values[number], "in a batch")
-        return elapsed_us
+        self.found |= {"batches": (1, large), "graph": batches.graph, "latency_us": batches.latency_us}
+        self.found["attested_us"] = time_of(batches.each_us("candidate"))
+        self.found["attested_reference_us"] = time_of(batches.each_us("reference"))
 
     # the end
 
@@ -377,7 +321,7 @@ class Trial:
 
     def _conclude(self) -> tuple[Status, str]:
         unbelievable = self._unbelievable(self.found["attested_us"])
-        if unbelievable and not self.copies and not self._had_to_wait():
+        if unbelievable and not self.batches.copies and not self._had_to_wait():
             return "invalid", unbelievable
         assert self.claimed.latest is not None, "nothing was looked at"
         words = ratio_words(self.claimed.latest, self.attested)
@@ -392,7 +336,7 @@ class Trial:
         """Tell whether the claimed time is too small only as other processes took the processor."""
         if self.device.type != "cpu":
             return False
-        return not self._unbelievable(time_of(self._worked_us()))
+        return not self._unbelievable(time_of(self.batches.worked_each_us()))
 
     def _unbelievable(self, attested: Time) -> str:
         """Return how the claimed time is too small for this one; empty where it is not."""
@@ -400,7 +344,7 @@ class Trial:
         is_launched = self.device.type == "cuda" and not self.found["graph"]  # what that takes is in no claim
         if is_launched or is_believable(claimed, attested, self.device.type, self.launches):
             return ""
-        copied = ", which copies outputs, as calls return the same memory," if self.copies else ""
+        copied = ", which copies outputs, as calls return the same memory," if self.batches.copies else ""
         return (
             f"its process claims {format_time(claimed.median_us)} for a call, and by the referee's clock each call "
             f"of a batch{copied} takes {format_time(attested.median_us)}"

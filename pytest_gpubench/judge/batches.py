@@ -1,0 +1,111 @@
+"""Batches of calls of both arms, each on new inputs, by the referee's clock."""
+
+import math
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pytest_gpubench.gpu.device import Device
+from pytest_gpubench.judge.candidate import PAUSE_S, Candidate
+from pytest_gpubench.judge.conclusion import per_call
+from pytest_gpubench.judge.correct import Reference
+
+__tracebackhide__ = True
+
+ARMS = ("reference", "candidate")
+WAKING_SLACK_US = 100.0
+"""A candidate's process may take so much longer to wake up than it did when it practised."""
+
+Draw = Callable[[int], Sequence[tuple[Any, ...]]]
+"""Returns the inputs of so many calls."""
+Check = Callable[[int, tuple[Any, ...], str], object]
+"""Compares the output of a call of the candidate's last batch."""
+
+
+class Batches:
+    """Batches of one call, and of so many that what is not the calls' own weighs little."""
+
+    def __init__(
+        self, candidate: Candidate, reference: Reference, device: Device, large: int, draw: Draw, check: Check
+    ) -> None:
+        self.candidate, self.reference, self.device = candidate, reference, device
+        self.large, self._draw, self._check = large, draw, check
+        self.sizes = [1, large]
+        self.times_us: dict[str, dict[int, list[float]]] = {}
+        self.worked_us: dict[int, list[float]] = {}
+        """On the CPU, for how long the candidate's process ran on processors."""
+        self.graph = self.copies = False
+
+    def prepare(self, reference_us: float) -> None:
+        """Make both arms ready: as CUDA graphs, or call by call where an arm cannot be captured.
+
+        The reference is a graph whatever the candidate is. Where it cannot be, what launching costs it is no merit of
+        the candidate's: it takes no longer than its kernels. Its inputs stay the same from batch to batch.
+        """
+        values = self._draw(self.large)
+        self.candidate.fill(values)
+        self.reference.fill(values)
+        self.candidate.forget()
+        is_graph = self.reference.runner.prepare(self.sizes, True)
+        self._most_us = math.inf if is_graph or self.device.type == "cpu" else reference_us
+        reply = self.candidate.process.ask("prepare", batches=self.sizes, graph=True)
+        self.graph, self.copies = reply.graph, reply.copies
+        self._forget_times()
+        for name in ARMS:
+            self.take(name)
+        self._forget_times()
+
+    def _forget_times(self) -> None:
+        self.times_us = {arm: {size: [] for size in self.sizes} for arm in ARMS}
+        self.worked_us = {size: [] for size in self.sizes}
+
+    @property
+    def taken(self) -> int:
+        """The batches of each size that each arm has run."""
+        return len(self.times_us["reference"][1])
+
+    def take(self, name: str) -> None:
+        """Time a batch of each size."""
+        for size in self.sizes:
+            self.times_us[name][size].append(self._run_reference(size) if name == "reference" else self._run(size))
+
+    def _run(self, size: int) -> float:
+        values = self._draw(size)
+        elapsed_us = self.candidate.run(values)
+        self.worked_us[size].append(self.candidate.worked_us)
+        for number in {secrets.randbelow(size), size - 1}:
+            self._check(number, values[number], "in a batch")
+        return elapsed_us
+
+    def _run_reference(self, size: int) -> float:
+        self.candidate.flush()
+        self.device.synchronize()
+        time.sleep(PAUSE_S)
+        started_s, worked_s = time.perf_counter(), time.process_time()
+        self.reference.runner.run(size)
+        elapsed_s = time.perf_counter() - started_s
+        if self.device.type == "cpu":  # that it had to wait for a processor is no merit of the candidate's
+            elapsed_s = min(elapsed_s, time.process_time() - worked_s)
+        return 1e6 * elapsed_s
+
+    def each_us(self, name: str) -> list[float]:
+        """Return the time of a call more, of each larger batch."""
+        alone_us, larger_us = self.times_us[name].values()
+        if name == "reference":
+            return [min(each_us, self._most_us) for each_us in per_call(alone_us, larger_us, self.large)]
+        fixed_us = self.candidate.fixed_us
+        if self.device.type == "cuda":
+            return per_call(alone_us, larger_us, self.large, fixed_us.high + WAKING_SLACK_US)
+        waited_us = per_call(alone_us, larger_us, self.large, fixed_us.low + WAKING_SLACK_US)
+        return [*map(max, waited_us, self.worked_each_us())]
+
+    def worked_each_us(self) -> list[float]:
+        """Return how long a call of each larger batch ran on processors: on a busy one it waits too."""
+        alone_us, larger_us = self.worked_us.values()
+        return per_call(alone_us, larger_us, self.large)
+
+    @property
+    def latency_us(self) -> float:
+        """The shortest call alone, less the shortest of ours that does next to nothing."""
+        return max(min(self.times_us["candidate"][1]) - self.candidate.fixed_us.low, 0.0)
