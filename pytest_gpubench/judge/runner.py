@@ -64,7 +64,7 @@ class Runner:
     def warm(self) -> Warmth:
         """Call until compilation is over and time has come to rest."""
         instrument = Instrument.on(self.device, self.timer)
-        warmth = warm_up(instrument, self.device, self.call, None)
+        warmth = warm_up(instrument, self.device, {"": self.call}, None)[""]
         self._idle_s = instrument.pacing.idle_s(warmth.sample.reps)
         return warmth
 

@@ -53,10 +53,7 @@ def measure_in_turn(
     """Return the rounds taken, and the timing of every call."""
     started_s = time.perf_counter()
     instrument = Instrument.on(device, timer)
-    warmths: dict[str, Warmth] = {}
-    for name, call in match.calls.items():
-        say(f"{name}: compiling and warming up")
-        warmths[name] = warm_up(instrument, device, call, plan.warmup, match.made)
+    warmths = warm_up(instrument, device, match.calls, plan.warmup, say, match.made)
     say(f"{'comparing' if match.reference else 'measuring'} {', '.join(match.calls)}")
     match.begin()
     taken = _take_looks(match, instrument, plan, warmths, decided)

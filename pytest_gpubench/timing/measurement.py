@@ -58,9 +58,8 @@ def measure(
     """
     started_s = time.perf_counter()
     forget_regions()
-    say(f"{call.label}: compiling and warming up")
     instrument = Instrument.on(device, timer)
-    warmth = warm_up(instrument, device, call, plan.warmup)
+    warmth = warm_up(instrument, device, {call.label: call}, plan.warmup, say)[call.label]
     say(f"{call.label}: measuring")
     budget = Budget(
         plan.reps,

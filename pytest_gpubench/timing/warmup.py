@@ -3,7 +3,7 @@
 import statistics
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,12 +17,20 @@ from pytest_gpubench.errors import (
     annotating,
 )
 from pytest_gpubench.gpu.device import Device
+from pytest_gpubench.gpu.readings import Reading
 from pytest_gpubench.timing.attempts import NOT_COMPLETE
 from pytest_gpubench.timing.base import Call
 from pytest_gpubench.timing.calls import refuse_lazy
 from pytest_gpubench.timing.l2flush import Flush, make_flush
 from pytest_gpubench.timing.pacing import KEPT_CLOCK
-from pytest_gpubench.timing.sampling import PROBE_REPS, Instrument, Sample, take_batch
+from pytest_gpubench.timing.sampling import (
+    PROBE_REPS,
+    Instrument,
+    Sample,
+    check_same_kernels,
+    collection_off,
+    take_batch,
+)
 from pytest_gpubench.timing.sentinels import Sentinels
 from pytest_gpubench.timing.windows import describe_difference, kernel_list
 
@@ -66,18 +74,32 @@ class Warmth:
     """The reps of the pass that was found at rest: taken like any other, they count."""
 
 
-def warm_up(instrument: Instrument, device: Device, call: Call, wanted: int | None, made: int = 0) -> Warmth:
-    """Call until rest, or exactly as often as wanted; raise KernelsDiffer where the kernels never come to rest.
+def warm_up(
+    instrument: Instrument,
+    device: Device,
+    calls: Mapping[str, Call],
+    wanted: int | None,
+    say: Callable[[str], None] = lambda text: None,
+    made: int = 0,
+) -> dict[str, Warmth]:
+    """Call each until rest, or exactly as often as wanted; raise KernelsDiffer where the kernels never come to rest.
 
-    made: the calls that were made before.
+    made: the calls of each that were made before.
     """
-    if not instrument.timer.settles:
-        return Warmth(0, 0.0, 1e-6)
-    if wanted is not None:
-        return call_times(device, call, wanted)
-    plain = call_until_steady(device, call, made)
+    warmths = {}
+    for name, call in calls.items():
+        say(f"{name}: compiling and warming up")
+        if not instrument.timer.settles:
+            warmths[name] = Warmth(0, 0.0, 1e-6)
+        elif wanted is not None:
+            warmths[name] = call_times(device, call, wanted)
+        else:
+            warmths[name] = call_until_steady(device, call, made)
+    if wanted is not None or not instrument.timer.settles:
+        return warmths
     wake(instrument, device)
-    return pass_until_rest(instrument, call, plain)
+    first = _first_passes(instrument, calls, warmths)
+    return {name: pass_until_rest(instrument, call, warmths[name], first.get(name)) for name, call in calls.items()}
 
 
 @dataclass(frozen=True)
@@ -200,6 +222,10 @@ class _Passes:
             self.kernels, self.difference, self.failure, self.rested = None, str(error), error, False
             return
         self.cost_s = (time.perf_counter() - started_s) / wanted
+        self.look(instrument, reps, idle_s)
+
+    def look(self, instrument: Instrument, reps: int, idle_s: float = 0.0) -> None:
+        """Compare the passes of the sample, of so many reps each, and keep the last."""
         taken = self.sample.reps
         for start in range(0, len(taken), reps):
             self.sample.reps = taken[start : start + reps]
@@ -216,17 +242,57 @@ class _Passes:
         self.kernels, self.call_us, self.clock_mhz = kernels, call_us, clock_mhz
 
 
-def pass_until_rest(instrument: Instrument, call: Call, plain: Warmth) -> Warmth:
+def _first_passes(
+    instrument: Instrument, calls: Mapping[str, Call], plains: Mapping[str, Warmth]
+) -> Mapping[str, _Passes]:
+    """Return the first two passes of each call, all of one session; none of a call whose records are not complete."""
+    sizes = {name: pass_reps(plain.call_us) for name, plain in plains.items()}
+    order = [name for name, size in sizes.items() for _ in range(2 * size)]
+    readings: list[Reading] = []
+    if len(order) > instrument.timer.max_reps:
+        return {}
+
+    def at() -> int:
+        return min(len(readings), len(order) - 1)
+
+    started_s = time.perf_counter()
+    try:
+        with (
+            annotating(lambda: f"gpu_bench: which was in a warm-up pass, after {plains[order[at()]].calls} calls"),
+            annotating(lambda: f"gpu_bench: raised in rep {1 + order[: at()].count(order[at()])} of {order[at()]!r}"),
+            collection_off(),
+            instrument.timer.session() as session,
+        ):
+            for name in order:
+                session.take(calls[name], 0.0)
+                readings.append(instrument.watch())
+        taken = list(zip(order, session.reps(), readings, strict=True))
+    except NOT_COMPLETE:
+        return {}
+    cost_s, found = (time.perf_counter() - started_s) / len(order), {}
+    for name, plain in plains.items():
+        passes = _Passes(plain.calls + 2 * sizes[name], plain.call_us, cost_s)
+        for _, rep, reading in (each for each in taken if each[0] == name):
+            passes.sample.keep(rep, reading)
+        with suppress(KernelsDiffer):
+            check_same_kernels(calls[name], passes.sample.reps)
+            passes.look(instrument, sizes[name])
+            found[name] = passes
+    return found
+
+
+def pass_until_rest(instrument: Instrument, call: Call, plain: Warmth, first: _Passes | None = None) -> Warmth:
     """Take short passes with the timer until two in a row launch the same kernels, in the same time, at the same clock.
 
     Where the clock never comes to rest, which is no fault of the call's, kernels and time alone count after the last.
+    first: those that were taken already.
     """
-    passes = _Passes(plain.calls, plain.call_us, plain.rep_cost_s)
+    passes = first or _Passes(plain.calls, plain.call_us, plain.rep_cost_s)
     with annotating(lambda: f"gpu_bench: which was in a warm-up pass, after {plain.calls} calls"):
-        for _ in range(MAX_PASSES):
-            passes.take(instrument, call)
+        for _ in range(MAX_PASSES - (first is not None)):
             if passes.rested and passes.clock_rested:
                 break
+            passes.take(instrument, call)
         if passes.rested:
             reps, idle_s = passes.sample.reps, instrument.pacing.idle_s(passes.sample.reps)
             passes.sample.reps = [*instrument.timer.calibrate(call, reps, idle_s, passes.cost_s)]

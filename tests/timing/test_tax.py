@@ -156,5 +156,5 @@ def test_a_rep_is_its_records_less_the_tax() -> None:
 def test_the_reps_at_rest_are_calibrated_too(monkeypatch: pytest.MonkeyPatch) -> None:
     timer = FakeTimer(Clock(), play=lambda number: rep(104.0))
     monkeypatch.setattr(timer, "calibrate", lambda call, reps, *_: [untaxed(each, 0.04) for each in reps])
-    warmth = warm_up(instrument_of(timer), cpu_device(), call_of(nothing), None)
+    warmth = warm_up(instrument_of(timer), cpu_device(), {"a": call_of(nothing)}, None)["a"]
     assert warmth.sample.samples_us == (100.0,) * 5

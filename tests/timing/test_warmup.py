@@ -52,7 +52,7 @@ LOST = IncompleteRecords("a sentinel is missing")
 
 
 def warm(timer: Timer, function: Callable[[], object], wanted: int | None = None) -> Warmth:
-    return warm_up(instrument_of(timer), cpu_device(), call_of(function), wanted)
+    return warm_up(instrument_of(timer), cpu_device(), {"softmax": call_of(function)}, wanted)["softmax"]
 
 
 # plain calls
@@ -248,6 +248,30 @@ def test_a_clock_that_never_rests_leaves_the_time_at_rest(clock: Clock) -> None:
     assert warmth.sample.reps == timer.sessions[-1].taken
 
 
+@pytest.mark.parametrize(
+    ("odd", "sizes"),
+    [
+        (None, [4 * PROBE_REPS]),
+        (0, [4 * PROBE_REPS, 2 * PROBE_REPS]),
+        (2 * PROBE_REPS, [4 * PROBE_REPS, 2 * PROBE_REPS]),
+    ],
+)
+def test_first_passes_of_all_calls_are_taken_in_one_session(clock: Clock, odd: int | None, sizes: list[int]) -> None:
+    """Only a call whose kernels differ there is taken again, alone."""
+    timer = FakeTimer(clock, lambda number: rep(100, "ab" if number == odd else "a"))
+    warmths = warm_up(instrument_of(timer), cpu_device(), {name: call_of(lambda: None) for name in "xy"}, None)
+    assert timer.sizes == sizes
+    assert sorted(warmth.calls for warmth in warmths.values()) == [13, 13]
+    assert all(warmth.settled and len(warmth.sample.reps) == PROBE_REPS for warmth in warmths.values())
+
+
+def test_first_passes_that_no_session_holds_are_taken_one_by_one(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    timer = FakeTimer(clock, lambda number: rep(100))
+    monkeypatch.setattr(timer, "max_reps", 4 * PROBE_REPS - 1)
+    warm_up(instrument_of(timer), cpu_device(), {name: call_of(lambda: None) for name in "xy"}, None)
+    assert timer.sizes == [2 * PROBE_REPS] * 2
+
+
 def test_a_last_pass_without_records_is_not_at_rest(clock: Clock) -> None:
     timer = FakeTimer(
         clock,
@@ -342,7 +366,7 @@ def test_only_a_gpu_whose_reps_are_marked_is_woken(
     monkeypatch.setattr(Device, "stopwatch", lambda self: lambda: 100.0)
     device = Device(torch.device("cpu"), DeviceFacts(type=kind, name="a GPU", host="here"))
     monkeypatch.setattr(warmup, "raise_clock", lambda look, highest_mhz: look(BURST))
-    warm_up(instrument_of(timer), device, call_of(lambda: None), wanted)
+    warm_up(instrument_of(timer), device, {"softmax": call_of(lambda: None)}, wanted)
     assert log.count("read") == bursts
     assert log.count("cold") == bursts * BURST
 
