@@ -2,9 +2,11 @@
 
 import socket
 from collections.abc import Iterator
+from importlib import import_module
 
 import pytest
 
+from pytest_gpubench.plugin.started_ahead import IMPORTED_LATER
 from pytest_gpubench.settings import TURN_SOCKET
 
 
@@ -25,6 +27,11 @@ def test_it_says_that_it_is_ready_and_begins_when_told(
     connection.sendall(b"!")
     pytester.runpytest_inprocess(*options).assert_outcomes(passed=1)
     assert connection.recv(9) == b"ready"
+
+
+@pytest.mark.parametrize("name", IMPORTED_LATER)
+def test_what_is_imported_before_the_wait_is_there(name: str) -> None:
+    import_module(name)
 
 
 def test_it_ends_with_the_process_that_waits_for_it(pytester: pytest.Pytester, connection: socket.socket) -> None:
