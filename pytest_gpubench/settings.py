@@ -36,7 +36,7 @@ LIMIT_TIME_S = 1.0
 """The longest time for the reps of a measurement with an undecided limit, by default."""
 PRECISION_TIME_S = 0.1
 """The longest time for reps that precision alone asks for: about what Triton's do_bench takes for a number."""
-HELD_UP_TIME_S = 15.0
+HELD_UP_TIME_S = 5.0
 """The longest time for reps that are held up by others, as on a busy host, by default."""
 LOCK_FOLDER_NAME = "pytest-gpubench-locks"
 LISTED_TESTS = "PYTEST_GPUBENCH_TESTS"

@@ -1,12 +1,15 @@
 """The wall timer on the CPU, end to end through the measurement, and the interpreter's notice."""
 
+import time
+from pathlib import Path
+
 import pytest
 import torch
 
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.gpu.device import Device, cpu_device
 from pytest_gpubench.results.model import DeviceFacts
-from pytest_gpubench.timing import make_timer
+from pytest_gpubench.timing import make_timer, wall
 from pytest_gpubench.timing.calls import Arguments, leaves_of, make_arguments, make_call, name_of, upstream_gradient
 from pytest_gpubench.timing.interpreter import counting_launches
 from pytest_gpubench.timing.l2flush import flush_buffer, make_flush
@@ -23,6 +26,37 @@ def test_reps_are_taken_in_order_and_none_is_empty(cache: str) -> None:
     assert calls == ["setup", "timed"] * 3
     assert len(session.reps()) == 3
     assert all(rep.elapsed_us > 0 for rep in session.reps())
+
+
+def test_others_get_the_core_between_the_flush_and_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Linux looks at a thread's slice when the thread reads its own CPU time."""
+    calls: list[str] = []
+    timer = WallTimer(cpu_device(), "hot")
+    timer.flush = lambda: calls.append("flush")
+    monkeypatch.setattr(time, "thread_time_ns", lambda: calls.append("look") or 0)
+    with timer.session() as session:
+        session.take(make_call(lambda: calls.append("timed")), 0.0)
+    assert calls == ["flush", "look", "timed"]
+
+
+@pytest.mark.parametrize(
+    ("scheduled", "waited_s"),
+    [
+        ("7000000000 2500000000 31", 2.5),
+        ("7000000000 0 31", 0.0),
+        ("", 0.0),
+        (None, 0.0),
+    ],  # None: there is no such file
+)
+def test_waiting_for_a_core_costs_no_reps(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, scheduled: str | None, waited_s: float
+) -> None:
+    file = tmp_path / "schedstat"
+    if scheduled is not None:
+        file.write_text(scheduled)
+    monkeypatch.setattr(wall, "SCHEDULED", file)
+    monkeypatch.setattr(time, "perf_counter", lambda: 100.0)
+    assert WallTimer(cpu_device(), "hot").clock_s() == 100.0 - waited_s
 
 
 def test_the_flush_is_twice_the_cache_and_kept() -> None:
