@@ -31,6 +31,9 @@ __tracebackhide__ = True
 RELIED_ON = (
     "time.perf_counter",
     "time.perf_counter_ns",
+    "time.process_time_ns",
+    "time.thread_time_ns",
+    "builtins.open",
     "torch.cuda.synchronize",
     "torch.cuda.Event.record",
     "torch.cuda.Event.elapsed_time",

@@ -1,8 +1,12 @@
-"""Time from the host's clock, around the call and a synchronisation: launches, gaps and Python included."""
+"""Time from the host's clock, around the call and a synchronisation: launches, gaps and Python included.
+
+On the CPU, the time for which other processes kept the calling thread from a core is taken off.
+"""
 
 import time
 from collections.abc import Sequence
-from pathlib import Path
+from contextlib import suppress
+from typing import NamedTuple
 
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.timing.base import Call, Rep, Session, Timer
@@ -10,8 +14,19 @@ from pytest_gpubench.timing.l2flush import make_flush
 
 __tracebackhide__ = True
 
-SCHEDULED = Path("/proc/thread-self/schedstat")
+SCHEDULED = "/proc/thread-self/schedstat"
 """Nanoseconds for which this thread ran, for which it waited for a core, and how often it got one."""
+
+
+class Scheduled(NamedTuple):
+    """What the scheduler has given so far."""
+
+    ran_ns: int
+    """For how long the calling thread had a core."""
+    all_ran_ns: int
+    """For how long the threads of this process had cores, together."""
+    waited_ns: int
+    """For how long the calling thread waited for a core; 0 where Linux does not tell."""
 
 
 class WallTimer(Timer):
@@ -22,10 +37,11 @@ class WallTimer(Timer):
     def __init__(self, device: Device, cache: str) -> None:
         self.device = device
         self.flush = make_flush(device, cache)
+        self.takes_off = device.type == "cpu"  # a GPU goes on while its host waits
 
     def clock_s(self) -> float:
         """Return the time less what this thread waited for a core: a busy host costs a measurement no reps."""
-        return time.perf_counter() - waited_s()
+        return time.perf_counter() - read_waited_ns() / 1e9
 
     def session(self) -> "WallSession":
         """Return a new session."""
@@ -48,22 +64,43 @@ class WallSession(Session):
             time.sleep(idle_s)
         self.timer.flush()
         synchronize()
-        # Linux (6.6 on) brings a thread's account up to date when its CPU time is read: if its slice is over, as the
-        # flush often takes all of it, others get the core now, and not within the call, which has a slice of its own.
-        time.thread_time_ns()
+        before = read_schedule()
         start_ns = time.perf_counter_ns()
         timed()
         synchronize()
-        self.taken.append(Rep((time.perf_counter_ns() - start_ns) / 1e3))
+        elapsed_ns = time.perf_counter_ns() - start_ns
+        if self.timer.takes_off:
+            elapsed_ns -= held_up_ns(elapsed_ns, before, read_schedule(waited_first=True))
+        self.taken.append(Rep(elapsed_ns / 1e3))
 
     def reps(self) -> Sequence[Rep]:
         """Return the reps taken."""
         return self.taken
 
 
-def waited_s() -> float:
-    """Return for how long this thread has waited for a core that others had; 0 where Linux does not tell."""
-    try:
-        return int(SCHEDULED.read_text().split()[1]) / 1e9
-    except (OSError, IndexError):
-        return 0.0
+def read_schedule(waited_first: bool = False) -> Scheduled:
+    """Return what the scheduler has given to this thread and this process.
+
+    Reading a thread's CPU time makes Linux (6.6 on) see that its slice is over, as the flush often uses it up: others
+    get the core now, and the call begins with a new slice. The waiting is read after that, and `waited_first` after a
+    call: neither wait is the call's.
+    """
+    waited_ns = read_waited_ns() if waited_first else 0
+    ran_ns, all_ran_ns = time.thread_time_ns(), time.process_time_ns()
+    return Scheduled(ran_ns, all_ran_ns, waited_ns if waited_first else read_waited_ns())
+
+
+def read_waited_ns() -> int:
+    """Return for how long this thread has waited for a core; 0 where Linux does not tell."""
+    with suppress(OSError, IndexError), open(SCHEDULED, "rb", buffering=0) as file:
+        return int(file.read().split()[1])
+    return 0
+
+
+def held_up_ns(elapsed_ns: int, before: Scheduled, after: Scheduled) -> int:
+    """Return for how long others kept a thread from a core, as far as no thread of its own process had one instead.
+
+    Never more than the thread was without a core.
+    """
+    ran_ns, all_ran_ns, waited_ns = (now - then for now, then in zip(after, before, strict=True))
+    return max(0, min(waited_ns - max(0, all_ran_ns - ran_ns), elapsed_ns - ran_ns))

@@ -13,7 +13,7 @@ from pytest_gpubench.timing import make_timer, wall
 from pytest_gpubench.timing.calls import Arguments, leaves_of, make_arguments, make_call, name_of, upstream_gradient
 from pytest_gpubench.timing.interpreter import counting_launches
 from pytest_gpubench.timing.l2flush import flush_buffer, make_flush
-from pytest_gpubench.timing.wall import WallTimer
+from pytest_gpubench.timing.wall import Scheduled, WallTimer, held_up_ns
 
 
 @pytest.mark.parametrize("cache", ["cold", "dirty", "hot"])
@@ -29,14 +29,51 @@ def test_reps_are_taken_in_order_and_none_is_empty(cache: str) -> None:
 
 
 def test_others_get_the_core_between_the_flush_and_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Linux looks at a thread's slice when the thread reads its own CPU time."""
+    """Linux looks at a thread's slice when the thread reads its own CPU time; it waits before the waiting is read."""
     calls: list[str] = []
+
+    def told(what: str, answer: int) -> int:
+        calls.append(what)
+        return answer
+
     timer = WallTimer(cpu_device(), "hot")
     timer.flush = lambda: calls.append("flush")
-    monkeypatch.setattr(time, "thread_time_ns", lambda: calls.append("look") or 0)
+    monkeypatch.setattr(time, "thread_time_ns", lambda: told("ran", 0))
+    monkeypatch.setattr(wall, "read_waited_ns", lambda: told("waited", 0))
     with timer.session() as session:
         session.take(make_call(lambda: calls.append("timed")), 0.0)
-    assert calls == ["flush", "look", "timed"]
+    assert calls == ["flush", "ran", "waited", "timed", "waited", "ran"]
+
+
+@pytest.mark.parametrize(
+    ("elapsed", "ran", "all_ran", "waited", "held_up"),
+    [
+        (30, 30, 30, 0, 0),  # a quiet host
+        (75, 30, 30, 45, 45),  # others had the core
+        (75, 30, 70, 45, 5),  # mostly another thread of the process
+        (75, 30, 120, 45, 0),
+        (75, 30, 29, 45, 45),  # the clock of all threads is a little behind
+        (75, 1, 1, 0, 0),  # it slept
+        (30, 30, 30, 45, 0),  # the wait was before or after the call
+        (30, 31, 31, 8, 0),
+    ],
+)
+def test_only_what_others_took_is_taken_off(elapsed: int, ran: int, all_ran: int, waited: int, held_up: int) -> None:
+    before = Scheduled(1000, 2000, 3000)
+    assert held_up_ns(elapsed, before, Scheduled(1000 + ran, 2000 + all_ran, 3000 + waited)) == held_up
+
+
+@pytest.mark.parametrize(("takes_off", "elapsed_us"), [(True, 30.0), (False, 75.0)])
+def test_a_rep_that_is_held_up(monkeypatch: pytest.MonkeyPatch, takes_off: bool, elapsed_us: float) -> None:
+    clock_ns, schedules = iter([0, 75_000]), iter([Scheduled(0, 0, 0), Scheduled(30_000, 30_000, 45_000)])
+    monkeypatch.setattr(time, "perf_counter_ns", lambda: next(clock_ns))
+    monkeypatch.setattr(wall, "read_schedule", lambda waited_first=False: next(schedules))
+    timer = WallTimer(cpu_device(), "hot")
+    assert timer.takes_off
+    timer.takes_off = takes_off
+    with timer.session() as session:
+        session.take(make_call(lambda: None), 0.0)
+    assert [rep.elapsed_us for rep in session.reps()] == [elapsed_us]
 
 
 @pytest.mark.parametrize(
@@ -54,7 +91,7 @@ def test_waiting_for_a_core_costs_no_reps(
     file = tmp_path / "schedstat"
     if scheduled is not None:
         file.write_text(scheduled)
-    monkeypatch.setattr(wall, "SCHEDULED", file)
+    monkeypatch.setattr(wall, "SCHEDULED", str(file))
     monkeypatch.setattr(time, "perf_counter", lambda: 100.0)
     assert WallTimer(cpu_device(), "hot").clock_s() == 100.0 - waited_s
 

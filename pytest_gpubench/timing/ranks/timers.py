@@ -30,6 +30,7 @@ class SynchronisedWallTimer(WallTimer):
             peers.meet()
 
         self.flush = flush_and_meet
+        self.takes_off = False  # ranks wait for each other's cores
 
 
 class SynchronisedProfilerTimer(ProfilerTimer):
