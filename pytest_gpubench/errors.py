@@ -3,7 +3,7 @@
 ::
 
     GpuBenchError
-    ├── BadRequest             an option, marker or argument that cannot be meant
+    ├── BadRequest             an option, marker or argument that is not valid
     ├── DeviceUnavailable      the GPU that was asked for is not there, or too full
     ├── BadFile                a file of results that cannot be read, or written
     ├── NotMeasured            a number was asked of a Timing that holds none
@@ -33,7 +33,7 @@ class GpuBenchError(Exception):
 
 
 class BadRequest(GpuBenchError, ValueError):
-    """Raised for an option, marker keyword or argument that cannot be meant."""
+    """Raised for an option, marker keyword or argument that is not valid."""
 
     page = ""
 

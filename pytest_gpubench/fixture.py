@@ -39,7 +39,7 @@ __tracebackhide__ = True
 
 
 class GpuBench(Spelled):
-    """Measure the GPU time of functions, and hold the limits of the test's `perf` marker against it.
+    """Measure the GPU time of functions, and judge it by the limits of the test's `perf` marker.
 
     `gpu_bench(fn, *args, **kwargs)` measures a call; `measure` takes everything else. Each result is a `Timing`.
     """
@@ -78,12 +78,12 @@ class GpuBench(Spelled):
 
     @property
     def device(self) -> "torch.device":
-        """The device that is measured: make the tensors there."""
+        """The device that is measured; tensors belong there."""
         return self._device(self._test()).torch_device
 
     @property
     def extra_info(self) -> dict[str, Any]:
-        """A dict of the test's own, kept with its results: numbers and texts."""
+        """A dict for the test's own numbers and texts, saved with its results."""
         return self._test().extra_info
 
     def measure(
@@ -105,15 +105,15 @@ class GpuBench(Spelled):
         backward: "forward" times the call, "backward" its gradient (forward run untimed before each rep), "both" the
         two together; all tensors that require a gradient take part.
         label: the name in the table; None is the function's own.
-        bytes: what the call has to move, at least; a time in which this GPU's memory cannot is InvalidResult. None is
-        the size of inputs and outputs, where a limit asks for it; 0 is no such check.
-        flops: the operations of the call, a multiply-add being two; None counts torch's, where a limit asks for them.
-        What is asked for and not given is found in untimed calls, before the warm-up.
-        chosen: reps, warmup, cache, timer, precision, budget_s (seconds), as the options of the same names, which
-        overrule them; None leaves the test's setting.
+        bytes: the least that the call moves; a time too short for this GPU's memory raises InvalidResult. None takes
+        the size of inputs and outputs, where a limit needs it; 0 switches the check off.
+        flops: the operations of the call, two for a multiply-add; None takes torch's count, where a limit needs it.
+        Untimed calls before the warm-up find what a limit needs and the test does not give.
+        chosen: reps, warmup, cache, timer, precision, budget_s (seconds): settings of this call. Options on the command
+        line overrule them; None leaves the test's setting.
 
-        Raises LimitBroken where a limit is broken, BadRequest for arguments that cannot be meant, MeasurementError
-        where no number can be given; whatever the function raises goes through.
+        Raises LimitBroken where a limit is broken, BadRequest for invalid arguments, MeasurementError where there is no
+        valid number; the function's own errors pass through.
         """
         rules = self._rules("measure", chosen, backward)
 
@@ -152,19 +152,19 @@ class GpuBench(Spelled):
         setup, backward, chosen: as in `measure`; reps counts the calls of each function, and setup draws the same
         random numbers for each call.
         rtol, atol, equal_nan: as in torch.testing.assert_close; None are its tolerances for the dtype.
-        golden: "float64" runs the reference in float64 too, a function stands for it; both arms are then judged by
-        their errors against that, and the candidate is allowed golden_factor times the reference's (None: 2 times).
-        grads: compare the gradients of the inputs too, under the same upstream gradient; with a backward this is done
-        for the inputs that require one.
+        golden: more precise outputs: "float64" runs the reference in float64, a function computes them. Both arms are
+        judged by their errors against golden; the candidate may have golden_factor times the reference's (None: 2).
+        grads: True compares the gradients of the inputs too, under the same upstream gradient; with a backward they
+        always are, for the inputs that require one.
         interleave: False times one arm after the other, for collectives.
-        names: of the candidate and of the reference, in the table and in limits; of the reference alone where the
-        candidates are named by a mapping; None are the functions' own.
-        vary: False leaves out the last check, in which the values of the inputs change in the same memory.
-        bytes: what a call has to move, at least; None is the size of inputs and outputs, less the L2 cache, as long as
-        the reference does not take less time than that; 0 is no such check.
+        names: of candidate and reference, for the table and for limits; of the reference alone where a mapping names
+        the candidates. None takes the functions' own.
+        vary: False leaves out the last check, which changes the values of the inputs in the same memory.
+        bytes: as in `measure`; None takes the size of inputs and outputs less the L2 cache, unless the reference is
+        faster than memory can move that.
         flops: as in `measure`, the same for every arm; None counts those of the reference.
-        timers: the first is the timer that judges; with another beside it each arm also gets its `overhead`: what the
-        host takes to launch it, the gaps between its kernels, and how much faster a replayed CUDA graph of it is.
+        timers: the first one judges. A second one adds the `overhead` of each arm: the host's time to launch it, the
+        gaps between its kernels, and the time of a replayed CUDA graph of it.
 
         Raises WrongResult where an output differs, UnfairComparison where inputs are overwritten, InvalidResult for a
         time that cannot be true, and what `measure` raises.
@@ -198,9 +198,9 @@ class GpuBench(Spelled):
         """Judge a candidate's file, in a process of its own, by the limits of the test's `perf` marker.
 
         candidate: a Python file that defines a function of the reference's name, or `candidate`.
-        inputs: called with a seed, another each time, on the device; returns a tuple of inputs, as many and as large.
+        inputs: called with a new seed each time; returns a tuple of inputs on the device, always of the same sizes.
         tolerance: keywords of `compare`: rtol, atol, equal_nan, golden, golden_factor.
-        timeout_s: for loading, and for judging. memory: at most, on the host and on the GPU each.
+        timeout_s: the longest time to load, and to judge. memory: the most that it may take, on host and GPU each.
         chosen: as in `measure`; only budget_s counts, for the reps of each of the two ways of timing.
 
         Raises LimitBroken where a limit is broken, WrongResult for wrong outputs, InvalidResult for times that cannot
@@ -232,11 +232,11 @@ class GpuBench(Spelled):
         elements: int | None = None,
         **chosen: "Unpack[CallSettings]",
     ) -> Phases:
-        """Measure each phase by itself, in turn with the whole; the limits of the test hold for every one of them.
+        """Measure each phase by itself, in turn with the whole; the test's limits hold for each phase.
 
         phases: functions by name, all called with the same arguments.
-        whole: what does all of it in one call; None compares the phases' sum with nothing.
-        elements: what a call works through, for elements per second.
+        whole: does all phases in one call; None leaves their sum uncompared.
+        elements: the elements that a call processes, for elements per second.
         setup, chosen: as in `measure`.
 
         Raises what `measure` raises.
@@ -258,13 +258,13 @@ class GpuBench(Spelled):
         timeout_s: float = TIMEOUT_S,
         **chosen: "Unpack[CallSettings]",
     ) -> Ranks:
-        """Measure a function on several GPUs at once, in a process each; a rep takes what its slowest rank takes.
+        """Measure a function on several GPUs at once, a process each; the slowest rank is a rep's time.
 
-        The test has to hold as many GPUs: `perf(gpus=2)`. function, setup and check are imported in the processes.
+        The test has to hold as many GPUs: `perf(gpus=2)`. Each process imports function, setup and check.
         setup: called with the rank before each call, untimed; returns its arguments. check: called with the rank and
         what the first call returned; raises where that is wrong.
         collective, message_bytes: for the bus bandwidth, as nccl-tests define it: "all_reduce", and so on.
-        timeout_s: a rank that says nothing for so long is ended, and so are the others.
+        timeout_s: all ranks are ended when one of them makes no progress for so long.
         chosen: as in `measure`.
 
         Raises what `measure` raises, and MeasurementError for a rank that died or hangs.

@@ -154,7 +154,7 @@ def least_samples(metric: str, alpha: float) -> int:
 
 
 def check_alpha(alpha: float) -> None:
-    """Raise ValueError unless alpha can be meant."""
+    """Raise ValueError unless alpha is between 0 and 0.5."""
     if not 0 < alpha < 0.5:
         raise ValueError(f"alpha must be between 0 and 0.5: {alpha!r}")
 

@@ -59,7 +59,7 @@ def make_arguments(
     kwargs: Mapping[str, object] | None = None,
     setup: Callable[[], object] | None = None,
 ) -> Arguments:
-    """Return the arguments of every rep; raise BadRequest for what cannot be meant."""
+    """Return the arguments of every rep; raise BadRequest for invalid ones."""
     if setup is not None and not callable(setup):
         raise BadRequest(f"setup= must be a function without arguments, found {type(setup).__name__}")
     if isinstance(args, (str, bytes)) or not isinstance(args, Sequence):
@@ -76,7 +76,7 @@ def make_call(
     backward: Backward = "forward",
     label: str | None = None,
 ) -> Call:
-    """Return the call of a function; raise BadRequest for what cannot be meant."""
+    """Return the call of a function; raise BadRequest for invalid arguments."""
     if not callable(function):
         raise BadRequest(f"gpu_bench needs a function to call, found {type(function).__name__}: {function!r:.80}")
     if backward not in ("forward", "backward", "both"):
