@@ -74,22 +74,22 @@ class CurrentTest:
     """The files that traces were written to."""
 
     def begin_example(self, example: Example) -> None:
-        """Note what hypothesis calls the test with next."""
+        """Begin the search's next example."""
         if isinstance(self.search, NoSearch):
             self.search = Search(TimeBudget(self.settings.given_budget_s), example)
         self.search.begin(example)
 
     def forget(self) -> None:
-        """Let go of what the test's examples were made of."""
+        """Drop the search and the saved runs, which hold tensors and records."""
         self.search, self.past, self.fresh = NoSearch(), lambda facts: None, None
 
     def keep(self, measured: Sequence[Measurement]) -> None:
-        """Keep measurements as the test's last: hypothesis ends with the example that it reports."""
-        self._drop(measured)  # where they are remembered
+        """Add measurements; those of an example that hypothesis repeats move to the end: it reports the last one."""
+        self._drop(measured)
         self.measurements += measured
 
     def keep_failed(self, title: str, measured: Sequence[Measurement]) -> None:
-        """Keep what a call had measured when it failed; where it failed before, the last time stands for both."""
+        """Add what a failed call had measured, in place of what it left when it failed before."""
         told = [msgspec.structs.replace(item, example=self.search.example_text) for item in measured]
         self._drop(self.search.replaced(title, told))
         self.measurements += told
@@ -100,11 +100,11 @@ class CurrentTest:
             self.measurements[:] = [item for item in self.measurements if id(item) not in dropped]
 
     def warn(self, *sentences: str) -> None:
-        """Note what the run is to say at its end, each sentence once."""
+        """Add warnings for the end of the run, each sentence once."""
         self.warnings += [sentence for sentence in sentences if sentence not in self.warnings]
 
-    def excuse(self, expected: bool) -> None:
-        """Note that what was broken does not fail the test, and warn of it unless the test was expected to fail."""
+    def unenforce_caught(self, expected: bool) -> None:
+        """Mark broken limits whose error the test caught as not enforced; warn unless the test was expected to fail."""
         for place, item in enumerate(self.measurements):
             if caught := [each for each in item.verdicts if is_raised(each)]:
                 kept = tuple(
@@ -115,15 +115,15 @@ class CurrentTest:
                 if not expected:
                     self.warn(f"the test did not fail, as its error was caught: {caught[0].sentence}")
 
-    def distrust(self, reason: str) -> None:
-        """Call everything INVALID that was measured."""
+    def invalidate(self, reason: str) -> None:
+        """Add an INVALID verdict to every measurement."""
         verdict = Verdict(kind=VALIDITY, asked="nobody else on the GPU", outcome=Outcome.INVALID, sentence=reason)
         self.measurements[:] = [
             msgspec.structs.replace(each, verdicts=(*each.verdicts, verdict)) for each in self.measurements
         ]
 
     def why_never_judged(self) -> str | None:
-        """Return why the test fails although its function passed: its limits were never judged; None where it passes.
+        """Return why a test whose function passed fails: its limits were never judged; None where it passes.
 
         On a CPU that nobody asked for the test passes with a warning.
         """
@@ -142,7 +142,7 @@ class CurrentTest:
         if self.device is None or not is_enforced(self.settings, self.device):
             return None
         caught = [f"a limit is broken, and the test caught the error: {each.sentence}" for each in self._raised()]
-        looked_up = {each.sentence for each in self._verdicts() if each.is_of_past}  # `mind_missing` has seen to them
+        looked_up = {each.sentence for each in self._verdicts() if each.is_of_past}  # by `enforce_missing`
         silent = [each for each in unjudged(self.limits, self._verdicts()) if each not in looked_up]
         for ending, sentences in ((Ending.CAUGHT, caught), (Ending.NOT_JUDGED, [*self.why_uncompared, *silent])):
             rule = rule_for(ending, self.settings)
@@ -151,7 +151,7 @@ class CurrentTest:
         return None
 
     def why_not_left(self, error: BaseException) -> str | None:
-        """Return why a test fails that its measured code left by an error of pytest's; None where that stands."""
+        """Return why a test fails whose measured code raised pytest's skip, xfail or exit; None where that counts."""
         rule, settings = rule_for(Ending.LEFT, self.settings), self.settings
         if self.device is None or not is_enforced(settings, self.device) or settings.disable:
             return None
@@ -160,7 +160,7 @@ class CurrentTest:
         return f"the measured code ended its test: {safe_lines(repr_of(error))} ({rule.remedy})"
 
     def ending(self) -> Ending | None:
-        """Return how a passed test is counted apart from those that kept their limits; None where it is one of them."""
+        """Return the ending that a passed test is counted under; None where it kept its limits."""
         verdicts = self._verdicts()
         open_ = any(each.enforced and each.outcome is Outcome.INCONCLUSIVE for each in verdicts)
         if open_ and rule_for(Ending.INCONCLUSIVE, self.settings).action == "warn":
@@ -236,20 +236,20 @@ def answer(test: CurrentTest, request: Request[T], say: Say) -> T:
                 test.warn(*request.remarks)
         return measured
 
-    held = hold_against_past(test, request, obtain, say)
-    result = request.with_measurements(results[-1], held.measurements)
-    test.keep(held.measurements)
+    compared = measure_and_compare(test, request, obtain, say)
+    result = request.with_measurements(results[-1], compared.measurements)
+    test.keep(compared.measurements)
     if isinstance(result, Phases):
         test.phases[:] = test.search.shown_phases(test.phases, result)
     trace(test, request)
-    enforce_all(test, request.settings, held.measurements)
-    mind_missing(test, request.settings, request.device, held)
+    enforce_all(test, request.settings, compared.measurements)
+    enforce_missing(test, request.settings, request.device, compared)
     return result
 
 
 @contextmanager
 def keeping_failed(test: CurrentTest, request: Request[T], measured: Sequence[Measurement]) -> Iterator[None]:
-    """Keep what was measured before an error; where the error says that no number is right, keep that instead."""
+    """Keep what was measured before an error; an error that says that no number is right becomes an INVALID verdict."""
     try:
         yield
     except (MeasurementError, WrongResult) as error:
@@ -276,9 +276,9 @@ def enforce_all(test: CurrentTest, settings: Settings, measured: Sequence[Measur
 
 
 def enforce(test: CurrentTest, settings: Settings, verdicts: Sequence[Verdict]) -> None:
-    """Raise LimitBroken for a broken limit; note an open one, or raise for it too, as the settings say.
+    """Raise LimitBroken for a broken limit; warn of an INCONCLUSIVE one, or raise for it too, as the settings say.
 
-    A broken limit comes first: while it was found others may have been left open.
+    A broken limit comes first: it ends a measurement that leaves others INCONCLUSIVE.
     """
     rule = rule_for(Ending.INCONCLUSIVE, settings)
     for verdict in sorted(verdicts, key=lambda each: each.outcome is not Outcome.FAIL):
@@ -288,7 +288,7 @@ def enforce(test: CurrentTest, settings: Settings, verdicts: Sequence[Verdict]) 
             test.lost.append(verdict.sentence)
         if raised:
             raise (InvalidResult if verdict.outcome is Outcome.INVALID else LimitBroken)(safe_lines(verdict.sentence))
-        not_judged = verdict.outcome is Outcome.NOT_JUDGED and not verdict.is_of_past  # those are of `mind_missing`
+        not_judged = verdict.outcome is Outcome.NOT_JUDGED and not verdict.is_of_past  # those are of `enforce_missing`
         if verdict.enforced and (not_judged or (undecided and rule.action == "warn")):
             test.warn(verdict.sentence)
 
@@ -304,7 +304,7 @@ def is_broken(verdict: Verdict) -> bool:
 
 
 def trace(test: CurrentTest, request: Request[T]) -> None:
-    """Write a trace of each call that was measured, where that was asked for; what cannot be traced is a warning."""
+    """Write a trace of each measured call if the settings ask for it; warn where one cannot be taken."""
     settings = request.settings
     if not request.is_traced or settings.trace is None or settings.disable or settings.timer == "scripted":
         return
@@ -320,43 +320,45 @@ def trace(test: CurrentTest, request: Request[T]) -> None:
             take_trace(call, request.device, path, cache=settings.cache, warn=test.warnings.append)
 
 
-def hold_against_past(
+def measure_and_compare(
     test: CurrentTest, request: Request[T], obtain: Callable[[], list[Measurement]], say: Say = lambda text: None
 ) -> Compared:
-    """Measure, and compare with a saved run; measure again what is no PASS, in a fresh process what is a FAIL.
+    """Measure, and compare with a saved run; without a PASS measure again, after a FAIL in a fresh process.
 
-    Each comparison spends half of alpha, and the last one stands: noise has to mislead two. The test's own limits spend
-    their alpha the first time, and are not judged again. Examples of @given are drawn anew, and not compared.
+    Each comparison spends half of alpha, and the last one counts: noise has to mislead both. The test's own limits
+    spend their alpha the first time, and are not judged again. Examples of @given are new in each run: not compared.
     """
     measured = obtain()
     past = None if request.settings.disable else saved_run(test, request, measured)
     if past is None:
         return Compared(tuple(measured))
-    held = _held(test, request, past, measured)
+    compared = _compare(test, request, past, measured)
     settled = any(is_raised(each) and not each.is_of_past for item in measured for each in item.verdicts)
-    if held.outcome is Outcome.PASS or settled:
-        test.warn(*held.notes)
-        return held
+    if compared.outcome is Outcome.PASS or settled:
+        test.warn(*compared.notes)
+        return compared
     try:
-        remeasured = _in_fresh_process(test, request, held, measured, say)
-        again = _held(test, request, past, as_judged_before(measured, remeasured or obtain()))
-        if held.outcome is not Outcome.FAIL and (remeasured := _in_fresh_process(test, request, again, measured, say)):
-            again = _held(test, request, past, as_judged_before(measured, remeasured))
+        remeasured = _in_fresh_process(test, request, compared, measured, say)
+        again = _compare(test, request, past, as_judged_before(measured, remeasured or obtain()))
+        if compared.outcome is not Outcome.FAIL and (
+            remeasured := _in_fresh_process(test, request, again, measured, say)
+        ):
+            again = _compare(test, request, past, as_judged_before(measured, remeasured))
     except Exception:
-        test.measurements += held.measurements  # nothing that was measured is lost
+        test.measurements += compared.measurements  # nothing that was measured is lost
         raise
-    if held.outcome is Outcome.FAIL and again.outcome is not Outcome.FAIL:
-        where, first = ", in a fresh process" if remeasured else "", held.verdicts[0].sentence
+    if compared.outcome is Outcome.FAIL and again.outcome is not Outcome.FAIL:
+        where, first = ", in a fresh process" if remeasured else "", compared.verdicts[0].sentence
         test.warn(f"measured a second time{where}, as the first time it came out otherwise: {first}")
     test.warn(*again.notes)
     return confirmed(again) if remeasured else again
 
 
 def _in_fresh_process(
-    test: CurrentTest, request: Request[T], held: Compared, measured: Sequence[Measurement], say: Say
+    test: CurrentTest, request: Request[T], compared: Compared, measured: Sequence[Measurement], say: Say
 ) -> list[Measurement]:
-    """Return what a fresh process measures for a FAIL; empty where there is no need for one, or none could."""
-    if held.outcome is not Outcome.FAIL or test.fresh is None or not is_enforced(request.settings, request.device):
+    """Return what a fresh process measures after a FAIL; empty for another outcome, or where no process could."""
+    if compared.outcome is not Outcome.FAIL or test.fresh is None or not is_enforced(request.settings, request.device):
         return []
     say("measuring a FAIL again in a fresh process")
     found = same_measurements(test.fresh(), test.keys.read_after(test.measurements, measured))
@@ -367,7 +369,7 @@ def _in_fresh_process(
 
 
 def saved_run(test: CurrentTest, request: Request[T], measured: Sequence[Measurement]) -> BaselineLimit | None:
-    """Return the saved test to compare with, None if there is none; warn if one was wanted."""
+    """Return the saved test to compare with; None, with a warning if one was asked for, where there is none."""
     if not test.search.has_baseline:
         test.warn(*test.why_uncompared)
         return None
@@ -378,18 +380,18 @@ def saved_run(test: CurrentTest, request: Request[T], measured: Sequence[Measure
     return past
 
 
-def _held(test: CurrentTest, request: Request[T], past: BaselineLimit, measured: Sequence[Measurement]) -> Compared:
+def _compare(test: CurrentTest, request: Request[T], past: BaselineLimit, measured: Sequence[Measurement]) -> Compared:
     settings, keys = request.settings, test.keys.read_after(test.measurements, measured)
     enforced = is_enforced(settings, request.device)
     return compare_with_baseline(past, keys, measured, settings.alpha / 2, enforced, settings.throttled)
 
 
-def mind_missing(test: CurrentTest, settings: Settings, device: Device, held: Compared) -> None:
-    """Raise NoBaseline, or note, that there is nothing to compare with, as the settings say; never raise unenforced."""
+def enforce_missing(test: CurrentTest, settings: Settings, device: Device, compared: Compared) -> None:
+    """Raise NoBaseline or warn, as the settings say, where a saved run has nothing to compare with."""
     enforced = is_enforced(settings, device)
-    if not enforced and not any(item.timing.measured for item in held.measurements):
+    if not enforced and not any(item.timing.measured for item in compared.measurements):
         return
-    for missing in held.missing:
+    for missing in compared.missing:
         rule = rule_for(MISSING.get(missing.kind, Ending.NO_TEST), settings)
         if rule.action == "warn":
             test.warn(missing.sentence)

@@ -7,7 +7,7 @@ from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.limits import Limits
 from pytest_gpubench.results.counterpart import Missing
 from pytest_gpubench.results.model import Measurement
-from pytest_gpubench.running_test import CurrentTest, mind_missing
+from pytest_gpubench.running_test import CurrentTest, enforce_missing
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.verdict.saved_runs import Compared
 from tests.report.records import timing, unmeasured
@@ -21,7 +21,7 @@ ELSEWHERE = Missing("host", "no run on the CPU is in the baseline")
 def warnings(settings: Settings, *missing: Missing, item: Measurement = MEASURED) -> list[str]:
     """Return what is noted of what is missing."""
     test = CurrentTest("test_it", settings, Limits())
-    mind_missing(test, settings, cpu_device(), Compared((item,), missing))
+    enforce_missing(test, settings, cpu_device(), Compared((item,), missing))
     return test.warnings
 
 

@@ -15,7 +15,7 @@ from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.limits import Limits
 from pytest_gpubench.results.counterpart import PastTest
 from pytest_gpubench.results.model import Measurement, Outcome, TestRecord, Timing, Verdict
-from pytest_gpubench.running_test import CurrentTest, hold_against_past, keeping_failed
+from pytest_gpubench.running_test import CurrentTest, keeping_failed, measure_and_compare
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.stats.tolerance import RegressionTolerance
 from pytest_gpubench.timing.calls import make_call
@@ -51,7 +51,7 @@ def request_of(settings: Settings = SETTINGS) -> MeasureRequest:
 def held(
     limits: Limits, past: BaselineLimit | None, obtain: Callable[[], list[Measurement]], settings: Settings = SETTINGS
 ) -> Compared:
-    return hold_against_past(running(limits, past, settings), request_of(settings), obtain)
+    return measure_and_compare(running(limits, past, settings), request_of(settings), obtain)
 
 
 def judged(samples_us: Sequence[float], limits: Limits, settings: Settings) -> Measurement:
@@ -122,7 +122,7 @@ def test_what_raises_loses_nothing_that_was_measured(number: int) -> None:
         return taken[:1]
 
     with pytest.raises(ValueError, match="late"):
-        hold_against_past(test, request_of(), obtain)
+        measure_and_compare(test, request_of(), obtain)
     assert {item.timing for item in test.measurements} == {item.timing for item in taken[: number + 1]}
 
 
@@ -153,7 +153,7 @@ def confirmed_by(
         numbers.append(1)
         return [next(here)]
 
-    (item,) = hold_against_past(test, request_of(settings), obtain).measurements
+    (item,) = measure_and_compare(test, request_of(settings), obtain).measurements
     return item, test.warnings, len(numbers)
 
 

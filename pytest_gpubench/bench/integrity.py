@@ -120,7 +120,7 @@ def _check_other_values(
     agreement, names = recorder.agreement, [name for name in match.calls if name != match.reference]
     if recorder.passes and recorder.last[match.reference] is None:
         return False
-    recorder.minds_sharing = True
+    recorder.refuses_sharing = True
     with agreement.other_values(expected) as differ:
         if not differ and not recorder.passes:
             return False

@@ -35,7 +35,7 @@ class OutputRecorder:
     arms: int = 0
     conduct: Conduct | None = None
     """The checks between calls; None for calls that are not timed."""
-    minds_sharing: bool = False
+    refuses_sharing: bool = False
     """True to refuse, after each call, an output that is memory of another arm's."""
     last: dict[str, object] = field(default_factory=dict)
     saved: set[str] = field(default_factory=set)
@@ -95,7 +95,7 @@ class OutputRecorder:
 
     def _look_back(self) -> bool:
         """Raise for what the last call should have left alone; tell whether the look launched work on the device."""
-        if self.minds_sharing and self.latest:
+        if self.refuses_sharing and self.latest:
             self._refuse_shared(self.latest, [name for name in self.last if name != self.latest])
         if self.conduct is None or not self.latest:
             return False
@@ -132,7 +132,7 @@ class OutputRecorder:
 
     def keep_all(self, take_again: Callable[[], object], anew: bool) -> None:
         """Have calls made again, each in memory of its own, where not all outputs are there and readable."""
-        self.minds_sharing = False  # `check` does, and says whose memory it is
+        self.refuses_sharing = False  # `check` does, and says whose memory it is
         if anew:
             take_again()
         if has_cuda_graphs() and not all(map(is_readable, self.last.values())):

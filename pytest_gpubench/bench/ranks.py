@@ -14,7 +14,7 @@ from pytest_gpubench.settings import Settings
 from pytest_gpubench.timing.ranks import Job, Ranks, devices_of, measure_ranks
 from pytest_gpubench.verdict.exact import judge_exact, needs_observation
 from pytest_gpubench.verdict.rates import RateRules
-from pytest_gpubench.verdict.throttling import distrust_throttled
+from pytest_gpubench.verdict.throttling import invalidate_throttled
 from pytest_gpubench.verdict.time import judge
 
 __tracebackhide__ = True
@@ -100,5 +100,5 @@ def judge_ranks(timing: Timing, limits: Limits, settings: Settings, enforced: bo
     """Return the verdicts on what several GPUs took."""
     rates = RateRules(settings.alpha, enforced).judge(timing, limits)
     found = (*judge(timing, limits, settings.alpha, enforced), *rates)
-    on_time = distrust_throttled(found, [timing], settings.throttled)
+    on_time = invalidate_throttled(found, [timing], settings.throttled)
     return on_time + judge_exact(timing, limits, enforced=enforced)

@@ -19,7 +19,7 @@ from pytest_gpubench.timing.base import Call
 from pytest_gpubench.timing.peaks import measured_peaks
 from pytest_gpubench.verdict.exact import judge_exact, needs_observation
 from pytest_gpubench.verdict.rates import RateRules
-from pytest_gpubench.verdict.throttling import distrust_throttled
+from pytest_gpubench.verdict.throttling import invalidate_throttled
 from pytest_gpubench.verdict.time import Judgement
 
 __tracebackhide__ = True
@@ -145,7 +145,7 @@ class Inspection:
 
         others: the timings whose throttling makes the verdicts on time doubtful too.
         """
-        throttled = distrust_throttled(verdicts, [timing, *others], self.settings.throttled)
+        throttled = invalidate_throttled(verdicts, [timing, *others], self.settings.throttled)
         return throttled + self._judge_structure(timing, call, is_enforced(self.settings, self.device))
 
     def _judge_structure(self, timing: Timing, call: Call, enforced: bool) -> tuple[Verdict, ...]:

@@ -120,7 +120,7 @@ class Lifecycle:
             with self._intercepting_examples(item):
                 result = yield
         except (Exception, pytest.fail.Exception, pytest.skip.Exception, pytest.exit.Exception) as error:
-            self._distrust_disturbed()
+            self._invalidate_disturbed()
             if sentence := self._why_not_left(item, error):
                 pytest.fail(sentence, pytrace=False)
             raise
@@ -244,7 +244,7 @@ class Lifecycle:
         """Return why a test fails although its function passed; None where it passes."""
         if self._test is not None and self._test.lost:
             return f"the test passed, but in another thread a limit was broken: {self._test.lost[0]}"
-        if sentence := self._distrust_disturbed():
+        if sentence := self._invalidate_disturbed():
             return sentence
         if not is_perf(item) or self.settings.disable:
             return None
@@ -268,12 +268,12 @@ class Lifecycle:
             return bool(limits) and (self._test is None or not any(each.verdicts for each in self._test.measurements))
         return False
 
-    def _distrust_disturbed(self) -> str | None:
+    def _invalidate_disturbed(self) -> str | None:
         """Call INVALID what was measured while others came to the GPU, and return who; None where nobody came."""
         test = self._test
         sentence = self.turns.newcomers() if test is not None and test.has_numbers else None
         if test is not None and sentence is not None:
-            test.distrust(sentence)
+            test.invalidate(sentence)
             self.turns.warnings.append(sentence)
         return sentence
 
@@ -289,7 +289,7 @@ class Lifecycle:
         if not report.failed and not test.has_failed_part:
             ending = None if hasattr(report, "wasxfail") else test.ending()
             report.gpu_bench_ending = "" if ending is None else ending.value  # type: ignore[attr-defined]
-            test.excuse(expected=hasattr(report, "wasxfail"))
+            test.unenforce_caught(expected=hasattr(report, "wasxfail"))
         record = self._record(test)
         report.gpu_bench = encode(record)  # type: ignore[attr-defined]
         properties = median_properties(record)

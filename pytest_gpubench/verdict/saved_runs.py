@@ -14,7 +14,7 @@ from pytest_gpubench.stats.regression import Change
 from pytest_gpubench.stats.tolerance import RegressionTolerance
 from pytest_gpubench.units import printable, round_to_digits
 from pytest_gpubench.verdict.regression import Sessions, compare_measurements
-from pytest_gpubench.verdict.throttling import distrust_throttled
+from pytest_gpubench.verdict.throttling import invalidate_throttled
 
 __tracebackhide__ = True
 
@@ -186,7 +186,7 @@ def _judged(
     verdict = Verdict(
         kind=limit.kind, asked=limit.asked, outcome=found.outcome, sentence=found.sentence, enforced=enforced
     )
-    verdict = _distrusted(verdict, found.change, item.timing, reference, throttled)
+    verdict = _invalidated(verdict, found.change, item.timing, reference, throttled)
     return msgspec.structs.replace(item, verdicts=(*item.verdicts, verdict)), found.notes
 
 
@@ -204,7 +204,7 @@ def with_change(item: Measurement, found: Finding, baseline: str) -> Measurement
     return msgspec.structs.replace(item, change=change)
 
 
-def _distrusted(
+def _invalidated(
     verdict: Verdict, change: Change | None, timing: Timing, reference: Timing | None, throttled: str
 ) -> Verdict:
     """Return a verdict, INVALID where throttling may have made it: what is not slower, in time, it has not made."""
@@ -212,7 +212,7 @@ def _distrusted(
     if change is None or (verdict.outcome is Outcome.PASS and not is_speedup):
         return verdict
     timings = [timing, reference] if is_speedup and reference is not None else [timing]
-    (verdict,) = distrust_throttled([verdict], timings, throttled)
+    (verdict,) = invalidate_throttled([verdict], timings, throttled)
     return verdict
 
 

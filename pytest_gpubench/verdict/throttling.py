@@ -12,7 +12,7 @@ ON_TIME = ("max_time_us", "min_gbps", "min_tflops")
 """Limits that a throttled GPU keeps only if the same GPU keeps them unthrottled."""
 
 
-def distrust_throttled(verdicts: Sequence[Verdict], timings: Sequence[Timing], throttled: str) -> tuple[Verdict, ...]:
+def invalidate_throttled(verdicts: Sequence[Verdict], timings: Sequence[Timing], throttled: str) -> tuple[Verdict, ...]:
     """Return the verdicts, INVALID where throttling may have made them; as they are if `throttled` is "warn"."""
     reasons = sorted({reason for timing in timings for reason in timing.throttle_reasons})
     if not reasons or throttled == "warn":

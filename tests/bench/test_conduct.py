@@ -156,14 +156,14 @@ def borrowing() -> dict[str, Function]:
 
 def test_an_output_that_another_candidate_made() -> None:
     rounds = Rounds(borrowing(), torch.ones(3))
-    rounds.recorder.minds_sharing = True
+    rounds.recorder.refuses_sharing = True
     with pytest.raises(UnfairComparison, match=r"^out of 'mine' is memory of 'worker', its out: .*; give each its own"):
         rounds.take()
 
 
 def test_views_of_one_input_are_no_loan() -> None:
     rounds = Rounds({"torch": lambda x: x[:2], "a": lambda x: x[:2], "b": lambda x: x[1:2]}, torch.ones(3))
-    rounds.recorder.minds_sharing = True
+    rounds.recorder.refuses_sharing = True
     rounds.take(2)
 
 

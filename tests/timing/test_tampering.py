@@ -157,7 +157,7 @@ CHANGES: dict[str, tuple[Change, str]] = {
         "running_test.enforce",
     ),
     "the code of a function by another of ours": (
-        lambda patch: patch.setattr(running_test.enforce, "__code__", running_test.mind_missing.__code__),
+        lambda patch: patch.setattr(running_test.enforce, "__code__", running_test.enforce_missing.__code__),
         "running_test.enforce",
     ),
     "the code of a method": (

@@ -3,7 +3,7 @@
 import pytest
 
 from pytest_gpubench.results.model import Outcome, Verdict
-from pytest_gpubench.verdict.throttling import distrust_throttled
+from pytest_gpubench.verdict.throttling import invalidate_throttled
 from tests.results.measured import timing
 from tests.results.measured import verdict as verdict_on
 
@@ -20,7 +20,7 @@ def verdict(outcome: Outcome, limit: str = LIMITS[0], enforced: bool = True) -> 
 @pytest.mark.parametrize("outcome", OUTCOMES)
 def test_throttled_verdicts(outcome: Outcome, limit: str, setting: str) -> None:
     given, throttled = verdict(outcome, limit), timing("f", 1.0, throttle_reasons=["sw_power_cap"])
-    (found,) = distrust_throttled([given], [timing("f", 1.0), throttled], setting)
+    (found,) = invalidate_throttled([given], [timing("f", 1.0), throttled], setting)
     holds = outcome is Outcome.NOT_JUDGED or (outcome is Outcome.PASS and limit.startswith("max_time_us"))
     if setting == "warn" or holds:
         assert found == given
@@ -34,7 +34,9 @@ def test_throttled_verdicts(outcome: Outcome, limit: str, setting: str) -> None:
 @pytest.mark.parametrize("setting", ["fail", "warn"])
 @pytest.mark.parametrize("outcome", OUTCOMES)
 def test_without_throttling_verdicts_are_as_they_are(outcome: Outcome, setting: str) -> None:
-    assert distrust_throttled([verdict(outcome)], [timing("f", 1.0), timing("f", 2.0)], setting) == (verdict(outcome),)
+    assert invalidate_throttled([verdict(outcome)], [timing("f", 1.0), timing("f", 2.0)], setting) == (
+        verdict(outcome),
+    )
 
 
 def test_each_reason_is_named_once() -> None:
@@ -42,5 +44,5 @@ def test_each_reason_is_named_once() -> None:
         timing("f", 1.0, throttle_reasons=["hw_slowdown", "sw_power_cap"]),
         timing("f", 1.0, throttle_reasons=["hw_slowdown"]),
     ]
-    (found,) = distrust_throttled([verdict(Outcome.FAIL)], timings, "fail")
+    (found,) = invalidate_throttled([verdict(Outcome.FAIL)], timings, "fail")
     assert "(hw_slowdown, sw_power_cap)" in found.sentence
