@@ -14,11 +14,13 @@ from pytest_gpubench.bench import integrity
 from pytest_gpubench.bench.agreement import Agreement, VariedArguments
 from pytest_gpubench.bench.candidates import checked_names, name_functions
 from pytest_gpubench.bench.comparison import CompareRequest
+from pytest_gpubench.bench.conduct import Conduct
 from pytest_gpubench.bench.integrity import (
     FLOOR_SHARE,
     Traffic,
     auditing,
     check_floor,
+    check_timed_calls,
     check_traffic,
     traffic_of,
 )
@@ -744,6 +746,45 @@ def test_other_kernels_in_one_more_round(times: int) -> None:
     timer = ArmsTimer(Clock(), play)
     with pytest.raises(KernelsDiffer, match="does not launch the same kernels in every call"):
         take_once_more(match_of(), timer, taken_before())
+
+
+@pytest.mark.parametrize(
+    ("candidate", "vary", "raised", "sentence", "sessions"),
+    [
+        (double, True, None, "", 1),
+        (double, False, None, "", 1),
+        (lambda x: x * 3, True, WrongResult, "^c is wrong in a timed call, though right when checked", 2),
+        (lambda x: x * 3, False, WrongResult, "^c is wrong in a timed call, though right when checked", 1),
+        (lambda x: x * 2 + (x[0] > 1), True, WrongResult, r"^c is wrong for other values \(turned round inputs", 2),
+        (lambda x: x * 2 + (x[0] > 1), False, None, "", 1),
+        (lambda x: torch.arange(4.0) * 2, True, InvalidResult, "^c returns what it had computed before", 2),
+        (lambda x: (x * 2).as_subclass(Lazy), True, InvalidResult, "is a Lazy, which may compute later", 2),
+        (lambda x: x.mul_(2), True, UnfairComparison, r"overwrote args\[0\]", 2),
+    ],
+)
+def test_timed_calls_are_checked_as_given_only_where_other_values_do_not_do(
+    candidate: Callable[..., object],
+    vary: bool,
+    raised: type[Exception] | None,
+    sentence: str,
+    sessions: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(integrity, "has_cuda_graphs", lambda: False)
+    agreement = agreement_of(double, torch.arange(4.0))
+    expected = agreement.run_reference()
+    recorder = OutputRecorder(agreement, arms=2, conduct=Conduct(agreement, "rc"))
+    functions = {"r": double, "c": candidate}
+    calls = {
+        name: recorder.watch(name, make_call(each, agreement.arguments, label=name)) for name, each in functions.items()
+    }
+    timer, match = ArmsTimer(Clock(), lambda name, number: rep(100, "ab")), Match(calls, "r")
+    recorder.begin()
+    for name in match.orders(1)[0]:
+        calls[name].prepare()()
+    with nullcontext() if raised is None else pytest.raises(raised, match=sentence):
+        check_timed_calls(recorder, match, timer, taken_before(), expected, vary)
+    assert [sorted(names) for names in timer.names_by_session] == [["c", "r"]] * sessions
 
 
 # what is noted
