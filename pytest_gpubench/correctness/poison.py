@@ -18,6 +18,8 @@ POISON = 0xFFFD
 Computed NaNs have all of their bits set, or the first of the mantissa alone, and either sign.
 """
 
+ENOUGH_BLOCKS = 4
+"""The free blocks of a size beside which no new one is made: each comparison would take more of the GPU's memory."""
 MOST_POISONED_BLOCKS = 64
 """The free blocks filled for each size of output: enough for the outputs and temporaries of that size in one call."""
 
@@ -26,10 +28,11 @@ def poison_free_memory(outputs: object, device: "torch.device | str") -> None:
     """Fill the free memory that outputs of these sizes will get next, so that unwritten elements are seen.
 
     It fills what torch's caching allocator would hand out on the current stream: up to 64 free blocks of each size, and
-    one new one. It does not reach memory of other streams, of CUDA graphs (torch.compile's `reduce-overhead`) and of
-    other allocators. On the CPU, where the C library keeps free memory, it fills one block of each size: whether that
-    one comes next is chance, above a few MiB it never does (then elements are 0). It stops quietly where memory is
-    short. Drop outputs that are no longer needed first, or their memory is not free.
+    one new one where there are fewer than four. It does not reach memory of other streams, of CUDA graphs
+    (torch.compile's `reduce-overhead`) and of other allocators. On the CPU, where the C library keeps free memory, it
+    fills one block of each size: whether that one comes next is chance, above a few MiB it never does (then elements
+    are 0). It stops quietly where memory is short. Drop outputs that are no longer needed first, or their memory is not
+    free.
     """
     import torch
 
@@ -47,21 +50,26 @@ def _poisoned_blocks(size: int, device: "torch.device") -> Iterator["torch.Tenso
     """Yield filled blocks until the allocator has no free one of this size left."""
     import torch
 
-    reserved = _reserved_bytes(device)
-    for _ in range(MOST_POISONED_BLOCKS):
+    before, _ = _reserved_and_free_bytes(device)
+    for number in range(1, MOST_POISONED_BLOCKS + 1):
         yield torch.full((-(-size // 2),), POISON - 2**16, dtype=torch.int16, device=device)
-        if device.type != "cuda" or _reserved_bytes(device) > reserved:
+        reserved, free = _reserved_and_free_bytes(device)
+        if device.type != "cuda" or reserved > before or (number >= ENOUGH_BLOCKS and free < size):
             return
 
 
-def _reserved_bytes(device: "torch.device") -> int:
-    """Return what torch holds of a GPU's memory; torch.cuda.memory_reserved is the same in ten times the time."""
+def _reserved_and_free_bytes(device: "torch.device") -> tuple[int, int]:
+    """Return what torch holds of a GPU's memory, and what of it is free.
+
+    torch.cuda.memory_reserved is the same in ten times the time.
+    """
     import torch
 
     if device.type != "cuda":
-        return 0
+        return 0, 0
     stats: Any = torch.cuda.memory_stats_as_nested_dict(device)
-    return int(stats["reserved_bytes"]["all"]["current"])
+    reserved, active = (int(stats[name]["all"]["current"]) for name in ("reserved_bytes", "active_bytes"))
+    return reserved, reserved - active
 
 
 def holds_poison(chunk: "torch.Tensor") -> "torch.Tensor":

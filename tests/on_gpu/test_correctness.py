@@ -59,6 +59,14 @@ def test_poison_reaches_every_output_behind_temporaries() -> None:
     assert unwritten(later) == {f"out[{place}]": one.numel() for place, one in enumerate(later)}
 
 
+def test_poison_takes_no_more_memory_each_time() -> None:
+    output, reserved = torch.empty(2**26, device="cuda"), []
+    for _ in range(8):
+        poison_free_memory(output, "cuda")
+        reserved.append(torch.cuda.memory_reserved())
+    assert len(set(reserved[4:])) == 1
+
+
 def test_poison_stops_where_memory_is_short() -> None:
     free, _ = torch.cuda.mem_get_info()
     output = torch.empty(int(0.6 * free), dtype=torch.uint8, device="cuda")
