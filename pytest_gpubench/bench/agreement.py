@@ -127,7 +127,7 @@ class Agreement:
         return expected
 
     def refuse_flat(self, expected: Ran) -> None:
-        """Raise UnfairComparison if one number is within the tolerance of all outputs; remark if it is of some."""
+        """Raise UnfairComparison where one number would pass for all outputs; remark on it where it would for some."""
         if self.golden is not None:
             return
         extents = list(extents_of(expected.outputs, self.tolerance))
@@ -184,7 +184,7 @@ class Agreement:
         )
 
     def _run_golden(self, expected: Ran) -> Ran | None:
-        """Run golden; its gradients are there for a golden of "float64", where the inputs are in float64 too."""
+        """Run golden; it has gradients where it is "float64", as its inputs are in float64 too."""
         if self.golden is None:
             return None
         args, kwargs = self.fresh()
@@ -203,7 +203,7 @@ class Agreement:
         return Ran(outputs, {})
 
     def inputs_as_given(self) -> Snapshot | None:
-        """Return what the arguments hold while they are not varied; None where each call gets its own."""
+        """Return a snapshot of the arguments as given; None where each call gets its own."""
         if self.arguments.setup is not None or self.variation.way != "as given":
             return None
         if not self.known:
@@ -211,7 +211,7 @@ class Agreement:
         return self.known[0]
 
     def refuse_overwriting(self, who: str, before: "Snapshot | None") -> None:
-        """Raise UnfairComparison naming the inputs that are not what they were."""
+        """Raise UnfairComparison naming the inputs that have changed."""
         if before is not None and (names := changed(before)):
             raise UnfairComparison(
                 f"{who} overwrote {', '.join(names)}: the next call would get other inputs; "
@@ -275,8 +275,8 @@ class Agreement:
     def other_values(self, expected: Ran) -> Iterator[bool]:
         """Give every call other values in the same memory; yield whether the reference then returns something else.
 
-        Not so where it refuses them, returns numbers that are not finite though it did before, or there is nothing to
-        vary; that is a remark. Raises UnfairComparison where the tolerance is what hides a change.
+        It does not where it refuses them, where its outputs cease to be finite, or where nothing can be varied: a
+        remark says so. Raises UnfairComparison where only the tolerance hides a change.
         """
         try:
             hidden: list[str] = []
@@ -312,14 +312,14 @@ class Agreement:
         return super(VariedArguments, self.arguments).fresh()
 
     def _are_other_values(self, way: Way, expected: Ran, hidden: list[str]) -> bool:
-        """Tell whether the reference returns something else; note where only the tolerance hides that it does."""
+        """Tell whether the reference returns something else; add to `hidden` what only the tolerance hides."""
         try:
             self.vary(way)
             args, kwargs = self.fresh()
             outputs = self.reference(*args, **kwargs)
             differences = compare_outputs(outputs, expected.outputs, self.tolerance, briefly=True)
             usable = self._is_comparable(outputs, expected.outputs)
-        except Exception:  # whatever the reference has against these values, it is not the candidate's fault
+        except Exception:  # the reference may refuse these values
             usable, differences = False, ()
         found = usable and any(not each.passed for each in differences)
         if usable and not found:
@@ -358,7 +358,7 @@ class Agreement:
         ]
 
     def seed(self) -> None:
-        """Let the next call draw what the last one drew, in its `setup` and in itself: dropout, say."""
+        """Let the next call and its `setup` draw the same random numbers as the last, as for dropout."""
         import torch
 
         number = GRADIENT_SEED if self.variation.way == "as given" else self.other_seed

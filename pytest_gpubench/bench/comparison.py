@@ -217,7 +217,7 @@ class CompareRequest(Request[Comparison]):
         )
 
     def _inspect(self, measured: list[Measurement]) -> None:
-        """Add the verdicts on structure, and what launching costs."""
+        """Add the verdicts on structure and the cost of launching."""
         reference = measured[0]
         for place, name in enumerate(self.judged, 1):
             item, call = measured[place], self.calls[name]
@@ -232,10 +232,10 @@ class CompareRequest(Request[Comparison]):
 
 
 def looks_of(settings: Settings, limits: Limits) -> tuple[int, ...]:
-    """Return after how many quads to look.
+    """Return the numbers of quads after which to look.
 
-    The first looks are left out for a narrower interval where a saved run is made or compared, and where a limit is on
-    the candidate alone: whether its reps resemble their neighbours cannot be told from fewer.
+    The first looks are left out where a run is saved or compared, for a narrower interval, and where a limit is on the
+    candidate alone: fewer reps do not show whether they resemble their neighbours.
     """
     lasts = settings.save or settings.autosave or settings.compare or settings.json
     has_own = any(getattr(limits, name) is not None for name in OF_ONE_FUNCTION)
@@ -262,7 +262,7 @@ def as_declared(verdicts: Sequence[Verdict]) -> tuple[Verdict, ...]:
 
 
 def lasting(ran: Ran) -> Ran:
-    """Return what a function returned in memory that no CUDA graph of torch.compile overwrites."""
+    """Return a function's outputs, copied where a CUDA graph of torch.compile may overwrite them."""
     return replace(ran, outputs=map_leaves(_cloned, ran.outputs)) if has_cuda_graphs() else ran
 
 

@@ -11,7 +11,7 @@ from pytest_gpubench.correctness.snapshot import Snapshot
 __tracebackhide__ = True
 
 REPS_PER_LOOK = 30
-"""The inputs are read before one rep, which chance chooses among about so many: no call can tell which."""
+"""The inputs are read before one rep in so many, drawn at random: no call can tell which."""
 
 
 @dataclass
@@ -48,7 +48,7 @@ class Conduct:
             self.check_cache()
 
     def looks_now(self) -> bool:
-        """Read the inputs if chance says so, raise UnfairComparison if they changed; tell whether they were read."""
+        """Read the inputs at a random rep, raise UnfairComparison if they changed; tell whether they were read."""
         if not self.counting or self.looked or self.inputs is None or secrets.randbelow(REPS_PER_LOOK):
             return False
         self.looked = True

@@ -34,7 +34,7 @@ __tracebackhide__ = True
 SEES_GPU = ("profiler", "events", "graph")
 """The timers whose times hold all that the GPU did."""
 FLOOR_SHARE = 0.8
-"""Faster than this part of a copy's time for as many bytes is not believed: reading alone may be a tenth faster."""
+"""The shortest valid time over a copy's for as many bytes: reading alone may be a tenth faster."""
 
 
 @contextmanager
@@ -148,7 +148,7 @@ class Traffic:
 
     least_bytes: int
     needed: Callable[[], int] | None = None
-    """Where nobody gave the number, and it is the size of inputs and outputs: what of it is found to matter."""
+    """Returns the part of the inputs and outputs that is found to matter; None where the test gave the number."""
 
 
 def traffic_of(given: int | None, agreement: Agreement, outputs: object, device: Device) -> Traffic:
@@ -169,7 +169,7 @@ def traffic_of(given: int | None, agreement: Agreement, outputs: object, device:
 
 
 def check_traffic(timing: Timing, given: int | None, settings: Settings, device: Device) -> None:
-    """Raise InvalidResult for a call that took less time than the traffic it was said to have needs."""
+    """Raise InvalidResult for a call that took less time than the traffic that the test gave needs."""
     if given is not None:
         check_floor(timing, Traffic(given), settings, device, timing)
 
@@ -177,8 +177,8 @@ def check_traffic(timing: Timing, given: int | None, settings: Settings, device:
 def check_floor(timing: Timing, traffic: Traffic, settings: Settings, device: Device, reference: Timing) -> None:
     """Raise InvalidResult for a call that took less time than its traffic needs.
 
-    An assumed traffic is not believed where the reference takes less time than that too, and no more of it than
-    changes what the reference returns.
+    An assumed traffic does not count where the reference takes less time than that too. Of the inputs only what
+    changes the reference's outputs counts.
     """
     if device.type != "cuda" or timing.timer not in SEES_GPU or settings.cache == "hot" or not traffic.least_bytes:
         return

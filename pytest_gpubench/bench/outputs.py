@@ -25,10 +25,10 @@ __tracebackhide__ = True
 class OutputRecorder:
     """Keep what the last timed call of each arm returned, to check it too.
 
-    arms: the number of functions whose calls of a round all write their outputs to the same memory, and those of the
-    next round to another; 0 leaves every function its own. Where each kept its own, the same kernel as both arms was
-    told apart in 40 of 40 comparisons at 1024 x 1024 fp32 on an H200, and found 6 % apart at 1 us, for where its
-    outputs lay. What a function left there may be right for another: outputs are checked in a round of their own.
+    arms: the number of functions that share the memory of their outputs within a round, and get another in the next;
+    0 leaves every function its own. With memory of its own a kernel was told apart from itself in 40 of 40 comparisons
+    of 1024 x 1024 fp32 on an H200, and by 6 % at 1 us. Shared memory may hold the right output of another function:
+    outputs are checked in a round of their own.
     """
 
     agreement: Agreement
@@ -47,7 +47,7 @@ class OutputRecorder:
     """Calls in the rounds so far."""
     latest: str = ""
     spare: object = None
-    """The last output of the round before, whose memory the calls of this round are not to have."""
+    """The last output of the round before: it is kept, so that this round gets other memory."""
     passes: dict[str, BackwardPass] = field(default_factory=dict)
     """The backward passes by arm: what counts as their output is the gradient of each input."""
     earlier: dict[str, object] = field(default_factory=dict)
@@ -94,7 +94,7 @@ class OutputRecorder:
             self.conduct.counting = True
 
     def _look_back(self) -> bool:
-        """Raise for what the last call should have left alone; tell whether the look launched work on the device."""
+        """Raise where the last call changed what it must not; tell whether the check launched work on the device."""
         if self.refuses_sharing and self.latest:
             self._refuse_shared(self.latest, [name for name in self.last if name != self.latest])
         if self.conduct is None or not self.latest:

@@ -13,10 +13,10 @@ from pytest_gpubench.units import format_time
 __tracebackhide__ = True
 
 SLOWER = 1.25
-"""A first call with other values that takes more than so many times the usual is suspected, and tried again."""
+"""A first call with other values that takes more than so many times the usual is tried again."""
 SLACK_US = 1.0
 TRIALS = 3
-"""Trials after the first, all of which have to be slower: chance makes one slow, and not each."""
+"""Trials after the first, all of which have to be slower: chance does not make each of them slow."""
 
 
 @dataclass(frozen=True)

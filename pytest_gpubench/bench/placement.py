@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __tracebackhide__ = True
 
 CLOSE = 0.5
-"""The part from which on a limit is missed by more than the placement explains."""
+"""The placement does not explain a limit that is missed by this part or more."""
 CLOSE_IN_TURN = 0.05
 """The same for a speedup over the same kernels, which the placement slows as much."""
 LEAST_PLACEMENTS = 3
@@ -64,7 +64,7 @@ def _fails_closely(measured: Sequence[Measurement]) -> bool:
 
 
 def _measured_elsewhere(request: Request[Any], say: Say, measured: Sequence[Measurement]) -> list[Measurement]:
-    """Measure at other placements until they tell; return the first measurements with the verdicts of all."""
+    """Measure at other placements until they decide; return the first measurements with the verdicts of all."""
     placements = [list(measured)]
     why_not = ""
     with ExitStack() as held:  # the memory of all placements, so that each gets other memory
@@ -142,7 +142,7 @@ def _told(verdict: Verdict, items: Sequence[Measurement], why_not: str) -> Verdi
 
 
 def _doubt(verdict: Verdict, items: Sequence[Measurement]) -> str:
-    """Return why a FAIL at the first placement is not one, empty where it is."""
+    """Return why a FAIL at the first placement does not stand; empty where it does."""
     least = min(_miss(verdict, item) for item in _judged(verdict.kind, items))
     passes = any((each.kind, each.outcome) == (verdict.kind, Outcome.PASS) for item in items for each in item.verdicts)
     if passes or least <= 0:

@@ -42,7 +42,7 @@ def drawn_seed(timer: str) -> int:
 
 
 def clock_warnings(settings: Settings, device: Device) -> list[str]:
-    """Return what to mind about the host's clock, where that is what times the calls."""
+    """Return warnings about the host's clock, where that times the calls."""
     if settings.timer != "wall" and (device.type == "cuda" or settings.timer == "scripted"):
         return []
     warnings = []

@@ -70,7 +70,7 @@ def _all_empty(args: Sequence[object], kwargs: Mapping[str, object], outputs: ob
 
 
 def work_of_call(call: Call, inspection: "Inspection", given_bytes: int | None, given_flops: int | None) -> Work:
-    """Return the work of a call that is compared with nothing: it is called for that where a limit asks for it."""
+    """Return the work of a single call; where a limit needs it, an untimed call finds it."""
     wants_bytes = inspection.wants_bytes and given_bytes is None
     wants_flops = inspection.wants_flops and given_flops is None
     if not (wants_bytes or wants_flops):
@@ -86,7 +86,7 @@ def work_of_call(call: Call, inspection: "Inspection", given_bytes: int | None, 
 
 
 def check_work(given_bytes: object, given_flops: object) -> None:
-    """Raise BadRequest for what is no number of bytes, or of operations; None is not given."""
+    """Raise BadRequest for an invalid number of bytes or operations; None is not given."""
     if given_bytes is not None:
         check_count("bytes={}", given_bytes, 0, "a whole number of bytes")
     if given_flops is not None:
@@ -115,20 +115,20 @@ class Inspection:
         return self.limits.min_tflops is not None or self.limits.min_peak_fraction is not None
 
     def peaks(self, work: Work) -> Peaks | None:
-        """Return what this GPU can do, measured when it is first asked for; None where no limit asks."""
+        """Return this GPU's peaks, measured at the first use; None where no limit needs them."""
         if self.settings.timer == "scripted" or not (self.wants_bytes or self.wants_flops):
             return None
         return measured_peaks(self.device, [work.dtype] if self.wants_flops and work.dtype else [])
 
     def judgement(self, work: Work, single: bool = False) -> Judgement:
-        """Return what judges a timing of such work while it grows, or, if `single`, once.
+        """Return the judgement of a growing timing of such work; if `single`, of a finished one.
 
-        What this GPU can do is measured now, for it must not be between the reps: ask before the warm-up.
+        Ask for it before the warm-up: the GPU's peaks are measured now, and must not be between the reps.
         """
         return self.judgements([""], work, single)[""]
 
     def judgements(self, names: Iterable[str], work: Work, single: bool = False) -> dict[str, Judgement]:
-        """Return by name what judges timings of the same work; see `judgement`."""
+        """Return judgements of timings of the same work, by name; see `judgement`."""
         alpha, enforced = self.settings.alpha, is_enforced(self.settings, self.device)
         rules = RateRules(alpha, enforced, self.peaks(work), work.dtype, work.read_share, self.takes_work)
 
@@ -156,10 +156,10 @@ class Inspection:
 
 
 def peaks_for(settings: Settings, device: Device, limits: Limits) -> Peaks | None:
-    """Return how fast the GPU moves memory, where the limits of a test asked for it; it was measured then."""
+    """Return the GPU's peaks of memory, which the limits of a test had measured; None without such limits."""
     return Inspection(settings, device, limits).peaks(Work())
 
 
 def with_work(timing: Timing, work: Work) -> Timing:
-    """Return a timing that knows what its call has to do."""
+    """Return a timing with the bytes and operations of its call."""
     return msgspec.structs.replace(timing, moved_bytes=work.moved_bytes, flops=work.flops)

@@ -91,7 +91,7 @@ def enforce(
     clock: Callable[[], float] = time.monotonic,
     pause: Callable[[float], None] = time.sleep,
 ) -> ForeignWork | None:
-    """Look for foreign work and do what --gpu-bench-busy says; return the work that remains.
+    """Look for foreign work and do what --gpu-bench-busy asks for; return the work that remains.
 
     `warn` returns it, `fail` raises DeviceUnavailable, and `wait` says once what is waited for and raises after
     `timeout_s`. A utilisation without a process counts only after it has lasted.

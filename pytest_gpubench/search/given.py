@@ -1,4 +1,4 @@
-"""Intercept a test under @given while it runs: what each of its examples is, and what hypothesis must not do to it."""
+"""Intercept the examples of a test under @given, while hypothesis's deadline is off and full memory is handled."""
 
 import functools
 from collections.abc import Callable, Iterator, Mapping

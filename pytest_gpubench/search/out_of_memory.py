@@ -1,4 +1,4 @@
-"""Out-of-memory policy for examples: leave out those that do not fit, and repeat what an example came to before."""
+"""Out-of-memory policy for examples: leave out those that do not fit, and repeat an example's earlier outcome."""
 
 import gc
 import re
@@ -33,7 +33,7 @@ class ContextLost(BaseException):
 
 @dataclass
 class Examples:
-    """The examples of a running test and what each came to; hypothesis calls a test flaky that changes that."""
+    """The examples of a running test and their outcomes; hypothesis calls a test flaky whose outcomes change."""
 
     on_out_of_memory: OnOutOfMemory
     rejected: dict[Key, Example] = field(default_factory=dict)
@@ -51,7 +51,7 @@ class Examples:
         return drawn
 
     def run(self, example: Example, call: Callable[[], T], kind: str = "call") -> T | None:
-        """Call, and come to what the same example came to before; reject it where it does not fit into memory.
+        """Call, with the same outcome as the same example had before; reject it where it does not fit into memory.
 
         Returns what the call returns; None for an example that passed before and has no room this time.
         """

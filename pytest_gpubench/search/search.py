@@ -57,7 +57,7 @@ class NoSearch:
         return [*before, found]
 
     def told(self, verdicts: Sequence[Verdict], warnings: list[str]) -> Sequence[Verdict]:
-        """Return verdicts as they are told, and remove outdated warnings."""
+        """Return verdicts with the sentences to show, and remove outdated warnings."""
         return verdicts
 
     def note_failure(self, error: Exception, measurement: Measurement) -> None:
@@ -234,7 +234,7 @@ class Search:
         return [phases for _, phases in worst.values()]
 
     def told(self, verdicts: Sequence[Verdict], warnings: list[str]) -> Sequence[Verdict]:
-        """Return verdicts as they are told, and remove outdated warnings."""
+        """Return verdicts with the sentences to show, and remove outdated warnings."""
         told = self.alpha.told(verdicts)
         warnings[:] = [each for each in warnings if each not in self.alpha.outdated]
         return told

@@ -181,7 +181,7 @@ def captured_output(
 ) -> object:
     """Capture what is timed on a stream; return its output, which every replay writes.
 
-    What other threads do meanwhile, the profiler's start among it, is none of the capture's business.
+    Other threads may use the GPU meanwhile, such as the one that starts the profiler.
     """
     import torch
 
@@ -210,9 +210,9 @@ def pass_on(told: Sequence[warnings.WarningMessage], label: str) -> None:
 
 
 def mend(graph: "torch.cuda.CUDAGraph", pool: Any, stream: "torch.cuda.Stream", device: Device) -> None:
-    """Put right what a failed capture leaves behind, as torch does not.
+    """Clean up after a failed capture, as torch does not.
 
-    The allocator is told that the capture is over. The generator believes in a capture until one ends well: one does.
+    The allocator is told that the capture is over. The generator stays in a capture until one succeeds: a small one.
     """
     import torch
 

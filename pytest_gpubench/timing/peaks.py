@@ -31,7 +31,7 @@ SIZES_BYTES = tuple(2**exponent for exponent in range(24, 32))
 """The traffic that memory is measured with, 16 MiB to 2 GiB: what the cache keeps of the writes shrinks with it."""
 ALIGNMENT_BYTES = 512
 MEMORY_REPS = 8
-"""The fastest counts: a peak that half of the calls are above would not be one."""
+"""The fastest counts: half of the calls are faster than the median."""
 MATMUL_SIDES = (2048, 4096, 8192)
 EVEN_ROWS_PER_SM = 128
 """So many rows a multiprocessor, and 4096 columns, leave none of them idle with tiles of 128 x 128 or 128 x 256."""
@@ -79,7 +79,7 @@ def memory_or_remark(device: Device) -> "MeasuredMemory":
     """Return the rates of memory, or a remark on why they are not known."""
     try:
         return measured_memory(device)
-    except Exception as error:  # the result that is held against it was measured, and is never lost for it
+    except Exception as error:  # without a peak the measured result is still worth having
         return MeasuredMemory((), (f"memory: not measured, {first_line(error)}",))
 
 
@@ -115,7 +115,7 @@ def rounds_float32(device: Device) -> bool:
 
 @contextmanager
 def plainly() -> "Iterator[None]":
-    """Compute as written, whatever the caller is in the middle of: no graph, no autocast."""
+    """Compute without gradients and autocast, whatever the caller has switched on."""
     import torch
 
     with ExitStack() as contexts:
@@ -328,7 +328,7 @@ def fastest_us(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Triton 3.9 warns, with each compilation, of a default of its own
         for call in calls:
-            call.function()  # what is compiled, loaded or allocated once is none of the call's
+            call.function()  # what is compiled, loaded or allocated once
     device.synchronize()
     taken, masks = until_complete(lambda: take(device, calls, reps, idle_s))
     times_us, mask = [], 0

@@ -39,7 +39,7 @@ MARK = "gpu_bench_noop"
 """The kernel that marks where a region begins or ends."""
 
 
-# what stands in measured code
+# in measured code
 
 
 class region:  # it reads as what it is: `with region("forward"):`
@@ -74,7 +74,7 @@ class region:  # it reads as what it is: `with region("forward"):`
             self.trace.leave(self.name, quietly=error is not None)
 
 
-# what a rep notes of it
+# in a rep
 
 
 @dataclass
@@ -260,7 +260,7 @@ def is_not_capturing(device: Device) -> bool:
     return not torch.cuda.is_current_stream_capturing()
 
 
-# whose time it is
+# time by region
 
 
 def check_launches(records: Sequence[Record], windows: Sequence[Sequence[Record]]) -> None:

@@ -83,7 +83,7 @@ def span_names(call: Call, reps: int) -> list[str]:
     return [f"{call.label} (call {number} of {reps})" for number in range(1, reps + 1)]
 
 
-# what is kept of it
+# trimming
 
 
 def trimmed(trace: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:

@@ -38,7 +38,7 @@ PROFILER_TICK_US = 0.032
 ROUNDED_US = 0.0015
 """The distance of whole nanoseconds from a multiple of the tick, at most."""
 OTHER_REGIME = 10.0
-"""By so many times both arms differ from the older run where not the candidate has changed, but all around it."""
+"""Where both arms differ from the older run by so many times, not the candidate has changed but its surroundings."""
 ENOUGH_TO_SEE_TICKS = 6
 """Samples of each run: of a clock without ticks, twelve would fit by chance less than once in 10^11."""
 
@@ -53,7 +53,7 @@ class JudgedChange:
     """FAIL where the whole interval is beyond the tolerance, PASS where none of it is; INVALID without a change."""
     sentence: str
     stale: str = ""
-    """The sentence that the older one is slower by more than is tolerated, and guards nothing; empty if it is not."""
+    """A sentence where the older one is slower by more than is tolerated, and guards nothing; else empty."""
 
 
 @dataclass(frozen=True)

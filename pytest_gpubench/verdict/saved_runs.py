@@ -207,7 +207,7 @@ def with_change(item: Measurement, found: Finding, baseline: str) -> Measurement
 def _invalidated(
     verdict: Verdict, change: Change | None, timing: Timing, reference: Timing | None, throttled: str
 ) -> Verdict:
-    """Return a verdict, INVALID where throttling may have made it: what is not slower, in time, it has not made."""
+    """Return a verdict, INVALID where throttling may be its cause: it makes no time shorter."""
     is_speedup = change is not None and change.metric == "speedup"
     if change is None or (verdict.outcome is Outcome.PASS and not is_speedup):
         return verdict

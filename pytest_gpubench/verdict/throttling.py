@@ -9,7 +9,7 @@ from pytest_gpubench.results.model import Outcome, Timing, Verdict
 __tracebackhide__ = True
 
 ON_TIME = ("max_time_us", "min_gbps", "min_tflops")
-"""Limits that a throttled GPU keeps only if the same GPU keeps them unthrottled."""
+"""Limits that a GPU keeps unthrottled if it keeps them throttled."""
 
 
 def invalidate_throttled(verdicts: Sequence[Verdict], timings: Sequence[Timing], throttled: str) -> tuple[Verdict, ...]:

@@ -41,7 +41,7 @@ class Judgement:
 
     The k-th look spends alpha / (k (k + 1)), which sums to alpha however many looks there are (Bonferroni); a
     `single` look spends all of it. A rate is work over time: a limit on it is judged at the same looks as one on time.
-    What a look decides stands, whatever later ones find that others asked for.
+    A decision stands: later looks, which other limits need, do not change it.
 
     pass_alpha: the chance, at most, that a broken limit passes; None is alpha, the chance that a kept one fails.
     """
