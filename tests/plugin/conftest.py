@@ -1,5 +1,6 @@
 import os
 from collections.abc import Callable, Iterable, Sequence
+from fnmatch import fnmatchcase
 from typing import Any, cast
 
 import pytest
@@ -108,3 +109,25 @@ def record_run(pytester: pytest.Pytester) -> RecordRun:
         return recorder
 
     return run
+
+
+RunRows = Callable[..., list[pytest.TestReport]]
+
+
+@pytest.fixture
+def run_rows(record_run: RecordRun) -> RunRows:
+    """Run tests that are each named `test_it` as one file; return the report of each one's call, or failed setup."""
+
+    def run(head: str, tests: Iterable[str], *args: str) -> list[pytest.TestReport]:
+        named = [test.replace("test_it", f"test_{at}") for at, test in enumerate(tests)]
+        reports = record_run("\n".join([head, *named]), *args).reports
+        return [each for each in reports if each.when == "call" or (each.when == "setup" and each.failed)]
+
+    return run
+
+
+def assert_fails(report: pytest.TestReport, *sentences: str) -> None:
+    """Assert that a test failed with these lines in its report; * and ? stand for others."""
+    assert report.failed, report.nodeid
+    for sentence in sentences:
+        assert any(fnmatchcase(line, sentence) for line in report.longreprtext.splitlines()), report.longreprtext

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from pytest_gpubench.report.cells import speedup_text
-from tests.plugin.conftest import BenchRun, RecordRun, one_test_each
+from pytest_gpubench.results.model import decode
+from tests.plugin.conftest import BenchRun, RecordRun, RunRows, assert_fails, one_test_each
 from tests.plugin.test_report import table
 
 FUNCTIONS = """
@@ -43,24 +44,25 @@ def unlimited(body: str) -> str:
 
 # both sides of the limit
 
+SAME = "{'same': scripted([20.0, 20.2, 19.8])(lambda x: x * 2)}"
+BOTH_SIDES = [
+    ("add", "1.999", "PASS"),
+    ("add", "2.001", "FAIL"),
+    ("add", "3", "FAIL"),
+    ("shaky", "1.92", "PASS"),  # 19.96 / 10.4 = 1.92
+    ("shaky", "1.96", "INCONCLUSIVE"),
+    ("shaky", "2.02", "FAIL"),
+    (SAME, "1.0", "PASS"),
+    (SAME, "1.0001", "FAIL"),
+]
 
-@pytest.mark.parametrize(
-    ("candidate", "limit", "outcome"),
-    [
-        ("add", "1.999", "pass"),
-        ("add", "2.001", "fail"),
-        ("add", "3", "fail"),
-        ("shaky", "1.92", "pass"),  # 19.96 / 10.4 = 1.92
-        ("shaky", "1.96", "inconclusive"),
-        ("shaky", "2.02", "fail"),
-        ("{'same': scripted([20.0, 20.2, 19.8])(lambda x: x * 2)}", "1.0", "pass"),
-        ("{'same': scripted([20.0, 20.2, 19.8])(lambda x: x * 2)}", "1.0001", "fail"),
-    ],
-)
-def test_a_limit_is_kept_broken_or_left_open(bench_run: BenchRun, candidate: str, limit: str, outcome: str) -> None:
-    result = bench_run(limited(limit, f"gpu_bench.compare({candidate}, double, (x,))"))
-    assert result.parseoutcomes() == {{"fail": "failed", "pass": "passed"}.get(outcome, outcome): 1}
-    result.stdout.fnmatch_lines([f"gpu_bench: limits: 1 {outcome}*"])
+
+def test_a_limit_is_kept_broken_or_left_open(run_rows: RunRows) -> None:
+    rows = [limited(limit, f"gpu_bench.compare({candidate}, double, (x,))") for candidate, limit, _ in BOTH_SIDES]
+    reports = run_rows("", rows)
+    found = [decode(report.gpu_bench).measurements[-1].verdicts for report in reports]  # type: ignore[attr-defined]
+    assert [verdict.outcome.name for (verdict,) in found] == [outcome for _, _, outcome in BOTH_SIDES]
+    assert [report.failed for report in reports] == [outcome == "FAIL" for _, _, outcome in BOTH_SIDES]
 
 
 def test_an_open_limit_warns_fails_or_passes(bench_run: BenchRun) -> None:
@@ -211,23 +213,23 @@ def test_a_limit_on_a_variant_that_does_not_exist_names_those_that_do(bench_run:
     result.stdout.fnmatch_lines(["E *perf(min_speedup=...) names 'tritn', but the candidates are triton, b"])
 
 
-@pytest.mark.parametrize(
-    ("candidate", "reference", "name"),
+def test_a_reference_is_told_from_a_candidate_of_its_name(bench_run: BenchRun) -> None:
+    body = """@pytest.mark.parametrize(
+    ("candidate", "name"),
     [
-        ("double", "double", "double (reference)"),
-        ("{'double': add}", "double", "double (reference)"),
-        ("{'double': add, 'double (reference)': add}", "double", "double (reference) (reference)"),
-        ("add", "double", "double"),
+        (double, "double (reference)"),
+        ({"double": add}, "double (reference)"),
+        ({"double": add, "double (reference)": add}, "double (reference) (reference)"),
+        (add, "double"),
     ],
 )
-def test_a_reference_is_told_from_a_candidate_of_its_name(
-    bench_run: BenchRun, candidate: str, reference: str, name: str
-) -> None:
-    body = f"""comparison = gpu_bench.compare({candidate}, {reference}, (x,))
-    assert comparison.reference.label == {name!r}
+def test_it(gpu_bench, candidate, name):
+    comparison = gpu_bench.compare(candidate, double, (x,))
+    assert comparison.reference.label == name
     assert comparison.reference.median_us == pytest.approx(20, abs=0.1)
-    assert all(each.speedup.reference == {name!r} for each in comparison.candidates.values())"""
-    bench_run(unlimited(body)).assert_outcomes(passed=1)
+    assert all(each.speedup.reference == name for each in comparison.candidates.values())
+"""
+    bench_run(FUNCTIONS + body).assert_outcomes(passed=4)
 
 
 @pytest.mark.parametrize(
@@ -425,39 +427,42 @@ def test_a_wrong_output_fails_at_the_users_line(bench_run: BenchRun) -> None:
     assert not re.search(r"(fixture|agreement|correctness|rounds|comparison)\.py", result.stdout.str())
 
 
-@pytest.mark.parametrize(
-    ("returned", "sentence"),
-    [
-        ("(x * 2)[:7]", "*out: *shape*"),
-        ("(x * 2).double()", "*out: *dtype*"),
-        ("(x * 2, x * 1)", "out: the candidate does not return it; *"),
-        ("None", "out: *"),
-        ("x * float('nan')", "*out: 8 of 8 elements*"),
-    ],
-)
-def test_outputs_of_another_kind_are_wrong(bench_run: BenchRun, returned: str, sentence: str) -> None:
-    body = f"gpu_bench.compare({{'odd': scripted([1.0])(lambda x: {returned})}}, double, (x,))"
-    result = bench_run(unlimited(body))
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines([f"E *WrongResult: odd is wrong: {sentence}"])
+ODD_OUTPUTS = {
+    "(x * 2)[:7]": "*out: *shape*",
+    "(x * 2).double()": "*out: *dtype*",
+    "(x * 2, x * 1)": "out: the candidate does not return it; *",
+    "None": "out: *",
+    "x * float('nan')": "*out: 8 of 8 elements*",
+}
 
 
-@pytest.mark.parametrize(
-    ("returned", "hinted"),
-    [
-        ("x * 2 + 1e-4", True),
-        ("x * 2 + 1", False),
-        ("(x * 2 + 1e-4, x * 2 + 1e-4)", True),
-        ("(x * 2 + 1e-4, x * 2 + 1)", False),
-    ],
-)
-def test_rounding_is_told_how_to_judge_it(bench_run: BenchRun, returned: str, hinted: bool) -> None:
-    reference = "lambda x: (x * 2, x * 2)" if returned.startswith("(") else "double"
-    result = bench_run(unlimited(f"gpu_bench.compare({{'near': lambda x: {returned}}}, {reference}, (x,))"))
+def test_outputs_of_another_kind_are_wrong(run_rows: RunRows) -> None:
+    call = "gpu_bench.compare({{'odd': scripted([1.0])(lambda x: {})}}, double, (x,))"
+    tests = [f"def test_it(gpu_bench): {call.format(returned)}" for returned in ODD_OUTPUTS]
+    for report, sentence in zip(run_rows(FUNCTIONS, tests), ODD_OUTPUTS.values(), strict=True):
+        assert_fails(report, f"E *WrongResult: odd is wrong: {sentence}")
+
+
+ROUNDED = {
+    "x * 2 + 1e-4": True,
+    "x * 2 + 1": False,
+    "(x * 2 + 1e-4, x * 2 + 1e-4)": True,
+    "(x * 2 + 1e-4, x * 2 + 1)": False,
+}
+
+
+def test_rounding_is_told_how_to_judge_it(run_rows: RunRows) -> None:
+    references = ["lambda x: (x * 2, x * 2)" if returned.startswith("(") else "double" for returned in ROUNDED]
+    tests = [
+        f"def test_it(gpu_bench): gpu_bench.compare({{'near': lambda x: {returned}}}, {reference}, (x,))"
+        for returned, reference in zip(ROUNDED, references, strict=True)
+    ]
     hint = '; if only rounding differs, compare with golden="float64", or give rtol= and atol='
-    line = next(line for line in result.stdout.lines if line.startswith("E ") and "near is wrong" in line)
-    assert line.endswith(hint) is hinted
-    assert line.count("rounding") == hinted
+    for report, hinted in zip(run_rows(FUNCTIONS, tests), ROUNDED.values(), strict=True):
+        lines = report.longreprtext.splitlines()
+        line = next(line for line in lines if line.startswith("E ") and "near is wrong" in line)
+        assert line.endswith(hint) is hinted
+        assert line.count("rounding") == hinted
 
 
 def test_all_variants_are_checked_before_any_is_timed(bench_run: BenchRun) -> None:
@@ -488,31 +493,29 @@ def test_it(gpu_bench): gpu_bench.compare(cheat, double, (x.requires_grad_(),), 
     result.stdout.fnmatch_lines(["E *WrongResult: cheat is wrong in a timed call, though right when checked: out: *"])
 
 
-@pytest.mark.parametrize(
-    ("call", "sentence"),
-    [
-        ("compare(in_place, double, (x,))", "'in_place' overwrote args[[]0]: the next call would get other inputs; *"),
-        ("compare(in_place, double, kwargs={'x': x})", "'in_place' overwrote kwargs[[]'x']: *; give setup=, which *"),
-        ("compare(add, in_place, (x,))", "the reference 'in_place' overwrote args[[]0]: *"),
-        ("compare(view, copy, (x,))", "out of 'view' is memory of args[[]0], the reference's is its own"),
-    ],
-)
-def test_what_would_give_the_arms_other_work_is_refused(bench_run: BenchRun, call: str, sentence: str) -> None:
-    source = f"""{FUNCTIONS}
+OTHER_WORK = {
+    "compare(in_place, double, (x,))": "'in_place' overwrote args[[]0]: the next call would get other inputs; *",
+    "compare(in_place, double, kwargs={'x': x})": "'in_place' overwrote kwargs[[]'x']: *; give setup=, which *",
+    "compare(add, in_place, (x,))": "the reference 'in_place' overwrote args[[]0]: *",
+    "compare(view, copy, (x,))": "out of 'view' is memory of args[[]0], the reference's is its own",
+}
+FAIR = ["compare(view, view, (x,), reps=20)", "compare(in_place, double, setup=lambda: (x.clone(),), reps=20)"]
+
+
+def test_what_would_give_the_arms_other_work_is_refused(run_rows: RunRows) -> None:
+    """Both may return their input, and overwrite what a setup makes."""
+    head = f"""{FUNCTIONS}
 @scripted([1.0])
 def in_place(x): return x.mul_(2)
 @scripted([1.0])
 def view(x): return x[:]
 @scripted([1.0])
 def copy(x): return x.clone()
-
-def test_it(gpu_bench): gpu_bench.{call}
-def test_both_may(gpu_bench): gpu_bench.compare(view, view, (x,), reps=20)
-def test_with_a_setup(gpu_bench): gpu_bench.compare(in_place, double, setup=lambda: (x.clone(),), reps=20)
 """
-    result = bench_run(source)
-    result.assert_outcomes(failed=1, passed=2)
-    result.stdout.fnmatch_lines([f"E *UnfairComparison: {sentence}"])
+    reports = run_rows(head, [f"def test_it(gpu_bench): gpu_bench.{call}" for call in (*OTHER_WORK, *FAIR)])
+    for report, sentence in zip(reports, OTHER_WORK.values(), strict=False):
+        assert_fails(report, f"E *UnfairComparison: {sentence}")
+    assert [each.outcome for each in reports[len(OTHER_WORK) :]] == ["passed"] * len(FAIR)
 
 
 SUMS = """
@@ -904,13 +907,16 @@ def test_properties_are_plain_floats_and_texts(record_run: RecordRun) -> None:
     assert all(type(value) in (float, str) for _, value in report.user_properties)
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_a_copied_output_needs_no_golden_gradient(bench_run: BenchRun, seed: int) -> None:
+def test_a_copied_output_needs_no_golden_gradient(bench_run: BenchRun) -> None:
     """Whichever arm is called last: outputs in memory that setup fills again are copied, and have no gradient."""
-    body = """gpu_bench.compare(
+    source = f"""{FUNCTIONS}
+@pytest.mark.parametrize("seed", [pytest.param(seed, marks=pytest.mark.perf(seed=seed)) for seed in range(4)])
+def test_it(gpu_bench, seed):
+    gpu_bench.compare(
         scripted([9.0])(lambda x: x.view(8)), scripted([9.0])(lambda x: x[:]),
-        setup=lambda: (torch.ones(8, requires_grad=True),), grads=True, golden="float64", reps=4)"""
-    bench_run(unlimited(body), f"--gpu-bench-seed={seed}").assert_outcomes(passed=1)
+        setup=lambda: (torch.ones(8, requires_grad=True),), grads=True, golden="float64", reps=4)
+"""
+    bench_run(source).assert_outcomes(passed=4)
 
 
 def test_a_candidate_that_fails_is_told_before_one_that_is_open(bench_run: BenchRun) -> None:

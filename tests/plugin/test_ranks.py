@@ -11,7 +11,7 @@ from pytest_gpubench.results.model import Kernel, Timing
 from pytest_gpubench.stats.autocorrelation import independent_for_std
 from pytest_gpubench.stats.summary import std_interval
 from pytest_gpubench.timing.ranks import Ranks
-from tests.plugin.conftest import BenchRun, RecordRun
+from tests.plugin.conftest import BenchRun, RecordRun, RunRows
 
 ON_CPU = ("--gpu-bench-device=cpu", "--gpu-bench-timer=profiler")
 KERNELS = (
@@ -72,13 +72,10 @@ def outcome(
     return kind, result.stdout.str()
 
 
-def outcomes(record_run: RecordRun, *marks: str, **chosen: object) -> list[tuple[str, str]]:
+def outcomes(run_rows: RunRows, *marks: str, link: str = LINK) -> list[tuple[str, str]]:
     """Return the outcome and the error of a test with each of these limits, all of one run."""
-    head, _, test = SOURCE.partition("@")
-    given = {"world_size": 2, "link": LINK} | chosen
-    tests = [f"@{test.format(marks=each, **given)}".replace("test_it", f"test_{at}") for at, each in enumerate(marks)]
-    reports = record_run(head + "\n".join(tests), *ON_CPU).reports
-    return [(each.outcome, each.longreprtext) for each in reports if each.when == "call"]
+    reports = run_rows("", [SOURCE.format(marks=each, world_size=2, link=link) for each in marks], *ON_CPU)
+    return [(each.outcome, each.longreprtext) for each in reports]
 
 
 LIMITS = {
@@ -92,10 +89,10 @@ LIMITS = {
 
 
 @pytest.mark.usefixtures("take")
-def test_a_limit_holds_just_inside_and_breaks_just_outside(record_run: RecordRun) -> None:
-    kept = outcomes(record_run, *LIMITS)
+def test_a_limit_holds_just_inside_and_breaks_just_outside(run_rows: RunRows) -> None:
+    kept = outcomes(run_rows, *LIMITS)
     assert [outcome for outcome, _ in kept] == ["passed"] * len(LIMITS)
-    broken = outcomes(record_run, *(marks for marks, _ in LIMITS.values()))
+    broken = outcomes(run_rows, *(marks for marks, _ in LIMITS.values()))
     for (outcome, text), (_, sentence) in zip(broken, LIMITS.values(), strict=True):
         assert (outcome, f"LimitBroken: {sentence}" in text) == ("failed", True), text
 
@@ -149,8 +146,8 @@ REFUSED = {
 
 
 @pytest.mark.usefixtures("take")
-def test_a_limit_that_says_nothing_of_ranks_is_refused(record_run: RecordRun) -> None:
-    *refused, (speedup, unjudged) = outcomes(record_run, *REFUSED, "min_speedup=1.0")
+def test_a_limit_that_says_nothing_of_ranks_is_refused(run_rows: RunRows) -> None:
+    *refused, (speedup, unjudged) = outcomes(run_rows, *REFUSED, "min_speedup=1.0")
     for (outcome, text), limit in zip(refused, REFUSED.values(), strict=True):
         sentence = f"BadRequest: ranks() cannot be held to {limit}: leave it out"
         assert (outcome, sentence in text) == ("failed", True), text
@@ -165,9 +162,9 @@ def test_what_need_not_be_deterministic_is_measured(bench_run: BenchRun) -> None
 
 @pytest.mark.usefixtures("take")
 @pytest.mark.parametrize("link", ["", "collective='all_reduce'", "message_bytes=100_000"])
-def test_a_bandwidth_needs_the_collective_and_its_bytes(record_run: RecordRun, link: str) -> None:
+def test_a_bandwidth_needs_the_collective_and_its_bytes(run_rows: RunRows, link: str) -> None:
     """It is said before anything is measured; without the limit neither is needed."""
-    (kind, text), (without, _) = outcomes(record_run, "min_gbps=1", "max_time_us=10", link=link)
+    (kind, text), (without, _) = outcomes(run_rows, "min_gbps=1", "max_time_us=10", link=link)
     sentence = "BadRequest: ranks() under min_gbps=1 needs collective= and message_bytes=, which say what each rank's"
     assert (kind, sentence in text) == ("failed", True), text
     assert without == "passed"
