@@ -2,8 +2,8 @@
 
 import pytest
 
-from pytest_gpubench.results.model import Outcome
-from tests.plugin.conftest import BenchRun, RecordRun, one_test_each
+from pytest_gpubench.results.model import Outcome, decode
+from tests.plugin.conftest import BenchRun, RecordRun, RunRows, assert_fails, one_test_each
 
 MEASURE = "@pytest.mark.perf({marks})\ndef test_it(gpu_bench): gpu_bench.measure(fast, {given})\n"
 COMPARE = """
@@ -21,21 +21,21 @@ def test_it(gpu_bench): gpu_bench.compare(double, slowly, (x,), {given})
 """
 
 
-@pytest.mark.parametrize(
-    ("marks", "given", "outcome"),
-    [
-        # 10 us: 10^6 bytes are 100 GB/s
-        ("min_gbps=98", "bytes=10**6", "passed"),
-        ("min_gbps=102", "bytes=10**6", "failed"),
-        ("min_tflops=98", "flops=10**9", "passed"),
-        ("min_tflops=102", "flops=10**9", "failed"),
-    ],
-)
-def test_a_rate_just_inside_and_just_outside(bench_run: BenchRun, marks: str, given: str, outcome: str) -> None:
-    result = bench_run(MEASURE.format(marks=marks, given=given), "--gpu-bench-reps=60")
-    result.assert_outcomes(**{outcome: 1})
-    if outcome == "failed":
-        result.stdout.fnmatch_lines(["E *LimitBroken: fast is too slow: 100.0 *, wanted at least 102.0 *"])
+RATES = [
+    # 10 us: 10^6 bytes are 100 GB/s
+    ("min_gbps=98", "bytes=10**6", "passed"),
+    ("min_gbps=102", "bytes=10**6", "failed"),
+    ("min_tflops=98", "flops=10**9", "passed"),
+    ("min_tflops=102", "flops=10**9", "failed"),
+]
+
+
+def test_a_rate_just_inside_and_just_outside(run_rows: RunRows) -> None:
+    tests = [MEASURE.format(marks=marks, given=given) for marks, given, _ in RATES]
+    reports = run_rows("", tests, "--gpu-bench-reps=60")
+    assert [each.outcome for each in reports] == [outcome for _, _, outcome in RATES]
+    for report in reports[1::2]:
+        assert_fails(report, "E *LimitBroken: fast is too slow: 100.0 *, wanted at least 102.0 *")
 
 
 def test_a_rate_without_its_work_is_no_verdict(bench_run: BenchRun) -> None:
@@ -149,19 +149,18 @@ def test_it(gpu_bench): gpu_bench(broken)
     result.stdout.fnmatch_lines(["*gpu_bench: raised in the call of 'broken' whose work is counted*"])
 
 
-@pytest.mark.parametrize(
-    ("marks", "outcome"),
-    [
-        ("max_kernels=2", "passed"),
-        ("max_kernels=1", "failed"),
-        ("kernels=('a_*', 'b_*')", "passed"),
-        ("kernels=('c_*',)", "failed"),
-        ("forbid=('memcpy', 'memset')", "passed"),
-    ],
-)
-def test_structure_is_exact(bench_run: BenchRun, marks: str, outcome: str) -> None:
-    result = bench_run(COMPARE.format(marks=marks, given=""), "--gpu-bench-reps=20")
-    result.assert_outcomes(**{outcome: 1})
+STRUCTURE = {
+    "max_kernels=2": "passed",
+    "max_kernels=1": "failed",
+    "kernels=('a_*', 'b_*')": "passed",
+    "kernels=('c_*',)": "failed",
+    "forbid=('memcpy', 'memset')": "passed",
+}
+
+
+def test_structure_is_exact(run_rows: RunRows) -> None:
+    reports = run_rows("", [COMPARE.format(marks=marks, given="") for marks in STRUCTURE], "--gpu-bench-reps=20")
+    assert [each.outcome for each in reports] == list(STRUCTURE.values())
 
 
 def test_an_arm_knows_its_work(record_run: RecordRun) -> None:
@@ -196,16 +195,14 @@ def test_a_failure_names_the_kernels_that_the_reference_does_not_launch(bench_ru
     )
 
 
-@pytest.mark.parametrize("marks", ["max_kernels=2", "kernels='zzz'", "min_gbps=1", "max_time_us=1"])
-def test_phases_keep_every_limit(bench_run: BenchRun, marks: str) -> None:
-    source = f"""
+def test_phases_keep_every_limit(run_rows: RunRows) -> None:
+    head = """
 @scripted([10.0, 10.1, 9.9], kernels=("a", "b", "c"))
 def work(): return 0
-
-@pytest.mark.perf({marks})
-def test_it(gpu_bench): gpu_bench.phases({{"one": work}})
 """
-    bench_run(source, "--gpu-bench-reps=20").assert_outcomes(failed=1)
+    limits = ["max_kernels=2", "kernels='zzz'", "min_gbps=1", "max_time_us=1"]
+    tests = [f"@pytest.mark.perf({each})\ndef test_it(gpu_bench): gpu_bench.phases({{'one': work}})" for each in limits]
+    assert [each.outcome for each in run_rows(head, tests, "--gpu-bench-reps=20")] == ["failed"] * len(limits)
 
 
 GIVEN = """
@@ -356,23 +353,17 @@ def test_it(gpu_bench):
     )
 
 
-@pytest.mark.parametrize(
-    ("marks", "call", "sentence"),
-    [
-        (
-            "min_tflops=1",
-            "phases({'p': fast})",
-            "p: min_tflops=1 cannot be judged, * measure it by itself, with flops=",
-        ),
-        ("min_tflops=1", "measure(fast)", "fast: min_tflops=1 cannot be judged, * give flops= where it is measured"),
-        ("min_gbps=1", "measure(fast, bytes=0)", "fast: min_gbps=1 cannot be judged, its bytes are not known: give *"),
-    ],
-)
-def test_unknown_work_says_how_to_give_it(bench_run: BenchRun, marks: str, call: str, sentence: str) -> None:
-    source = f"@pytest.mark.perf({marks})\ndef test_it(gpu_bench): gpu_bench.{call}\n"
-    result = bench_run(source, "--gpu-bench-reps=20")
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines([f"E *InvalidResult: {sentence}"])
+UNKNOWN = [
+    ("min_tflops=1", "phases({'p': fast})", "p: min_tflops=1 cannot be judged, * measure it by itself, with flops="),
+    ("min_tflops=1", "measure(fast)", "fast: min_tflops=1 cannot be judged, * give flops= where it is measured"),
+    ("min_gbps=1", "measure(fast, bytes=0)", "fast: min_gbps=1 cannot be judged, its bytes are not known: give *"),
+]
+
+
+def test_unknown_work_says_how_to_give_it(run_rows: RunRows) -> None:
+    tests = [f"@pytest.mark.perf({marks})\ndef test_it(gpu_bench): gpu_bench.{call}\n" for marks, call, _ in UNKNOWN]
+    for report, (_, _, sentence) in zip(run_rows("", tests, "--gpu-bench-reps=20"), UNKNOWN, strict=True):
+        assert_fails(report, f"E *InvalidResult: {sentence}")
 
 
 @pytest.mark.parametrize("marks", ["min_gbps=1e-9", "min_gbps=1e9", "min_peak_fraction=0.5"])
@@ -464,27 +455,25 @@ def test_it(gpu_bench): gpu_bench.compare({{"close": close, "bad": slow}}, plain
 """
 
 
-@pytest.mark.parametrize(
-    "marks",
-    [
-        "min_speedup={'close': 2.0, 'bad': 1.5}",
-        "min_speedup={'close': 2.0}, max_time_us=15",
-        "min_speedup={'bad': 1.5}, max_time_us=10.0",
-        "min_speedup={'bad': 1.5}, max_time_us=20.0",
-        "min_speedup={'close': 2.0}, min_gbps=10**9",
-        "max_time_us=10.0, max_rel_std=1e-9",
-    ],
-)
-def test_a_comparison_ends_when_a_limit_is_broken(record_run: RecordRun, marks: str) -> None:
+ENDED = [
+    "min_speedup={'close': 2.0, 'bad': 1.5}",
+    "min_speedup={'close': 2.0}, max_time_us=15",
+    "min_speedup={'bad': 1.5}, max_time_us=10.0",
+    "min_speedup={'bad': 1.5}, max_time_us=20.0",
+    "min_speedup={'close': 2.0}, min_gbps=10**9",
+    "max_time_us=10.0, max_rel_std=1e-9",
+]
+
+
+def test_a_comparison_ends_when_a_limit_is_broken(run_rows: RunRows) -> None:
     """At the first look, though what is asked of the other would stay open for all of them."""
-    given = ", bytes=1000" if "min_gbps" in marks else ""
-    recorder = record_run(BESIDE.format(marks=marks, given=given))
-    (record,) = recorder.records
-    outcomes = [each.outcome for item in record.measurements for each in item.verdicts]
-    assert Outcome.FAIL in outcomes
-    first = 6 if marks.count("=") == 1 else 16  # a limit on one arm alone needs more reps
-    assert {item.speedup.quads for item in record.measurements if item.speedup} == {first}
-    assert [report.outcome for report in recorder.reports if report.when == "call"] == ["failed"]
+    tests = [BESIDE.format(marks=marks, given=", bytes=1000" if "min_gbps" in marks else "") for marks in ENDED]
+    for report, marks in zip(run_rows("", tests), ENDED, strict=True):
+        measurements = decode(report.gpu_bench).measurements  # type: ignore[attr-defined]
+        assert Outcome.FAIL in [each.outcome for item in measurements for each in item.verdicts]
+        first = 6 if marks.count("=") == 1 else 16  # a limit on one arm alone needs more reps
+        assert {item.speedup.quads for item in measurements if item.speedup} == {first}, marks
+        assert report.failed
 
 
 def test_a_broken_limit_is_told_before_one_that_it_left_open(bench_run: BenchRun) -> None:
