@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from tests.plugin.conftest import BenchRun, RunResult
+from tests.plugin.conftest import BenchRun, RunResult, RunRows, assert_fails
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="about machines without a GPU")
 
@@ -112,83 +112,62 @@ def mended():
 REPLAYED = "InvalidResult: cheat returns what it had computed before: when the values of its inputs changed, in the *"
 
 
+WRONG_LATER = "WrongResult: cheat is wrong in a timed call, though right when checked: out: 4096 of 4096 elements *"
+COMPUTES_LATER = "InvalidResult: out of 'cheat' is a Lazy, which may compute later, when it *"
+TRICKS = [
+    (BY_ID, REPLAYED),
+    (BY_ID.replace("id(x)", "x.data_ptr()"), REPLAYED),
+    (BY_ID.replace("id(x)", "tuple(x.shape)"), REPLAYED),
+    (BY_ID.replace("id(x)", "(x.data_ptr(), x._version)"), REPLAYED),
+    (AFTER_THE_CHECK, REPLAYED),
+    (AT_THE_TENTH, WRONG_LATER),
+    (UNDER_A_PROFILER, WRONG_LATER),
+    (
+        FOR_THESE_VALUES,
+        "WrongResult: cheat is wrong for other values (turned round inputs*: out: 4096 of 4096 elements *",
+    ),
+    (LAZY, COMPUTES_LATER),
+    (LAZY_LATER, COMPUTES_LATER),
+]
+OUR_FILES = r"(fixture|contest|audit|agreement|arms|rounds|comparison)\.py"
+
+
+def test_a_trick_fails_its_test_and_no_other(run_rows: RunRows) -> None:
+    call = "gpu_bench.compare({}, double, (x,))"
+    tricks = [f"remembered, calls = {{}}, []\n{functions}\n{call.format('cheat')}" for functions, _ in TRICKS]
+    bodies = [textwrap.indent(body, "    ") for body in (*tricks, call.format("lambda x: x + x"))]
+    tests = [f"def test_it(gpu_bench):\n{body}" for body in bodies]
+    *reports, last = run_rows(HEAD, tests, "--gpu-bench-timer=wall", *QUICK)
+    assert last.passed
+    for report, (_, sentence) in zip(reports, TRICKS, strict=True):
+        assert_fails(report, f">*{call.format('cheat')}", f"E  *{sentence}")
+        assert len(re.findall(r"^E .*(?:InvalidResult|WrongResult): ", report.longreprtext, re.MULTILINE)) == 1
+        assert not re.search(OUR_FILES, report.longreprtext)
+        assert report.user_properties == [("gpu_bench.cheat.verdict", "invalid")]
+
+
 @pytest.mark.parametrize(
-    ("functions", "fixtures", "sentence"),
-    [
-        pytest.param(BY_ID, "", REPLAYED, id="by id"),
-        pytest.param(BY_ID.replace("id(x)", "x.data_ptr()"), "", REPLAYED, id="by address"),
-        pytest.param(BY_ID.replace("id(x)", "tuple(x.shape)"), "", REPLAYED, id="by shape"),
-        pytest.param(BY_ID.replace("id(x)", "(x.data_ptr(), x._version)"), "", REPLAYED, id="by count of writes"),
-        pytest.param(AFTER_THE_CHECK, "", REPLAYED, id="after the check"),
-        pytest.param(
-            AT_THE_TENTH,
-            "",
-            "WrongResult: cheat is wrong in a timed call, though right when checked: out: 4096 of 4096 elements *",
-            id="wrong at the tenth",
-        ),
-        pytest.param(
-            UNDER_A_PROFILER,
-            "",
-            "WrongResult: cheat is wrong in a timed call, though right when checked: out: 4096 of 4096 elements *",
-            id="wrong where it is timed",
-        ),
-        pytest.param(
-            FOR_THESE_VALUES,
-            "",
-            "WrongResult: cheat is wrong for other values (turned round inputs*: out: 4096 of 4096 elements *",
-            id="for these values",
-        ),
-        pytest.param(
-            LAZY, "", "InvalidResult: out of 'cheat' is a Lazy, which may compute later, when it *", id="lazy"
-        ),
-        pytest.param(
-            LAZY_LATER,
-            "",
-            "InvalidResult: out of 'cheat' is a Lazy, which may compute later, when it *",
-            id="lazy later",
-        ),
-        pytest.param(
-            CLOCK,
-            ", mended",
-            "InvalidResult: time.perf_counter was replaced, and measuring relies on it: *; undo it before measuring",
-            id="clock",
-        ),
-        pytest.param(
-            WRAPPED_CLOCK,
-            ", mended",
-            "InvalidResult: time.perf_counter was replaced, and measuring relies on it: *; undo it before measuring",
-            id="clock, wrapped",
-        ),
-        pytest.param(
-            SYNCHRONIZE,
-            ", mended",
-            "InvalidResult: torch.cuda.synchronize was replaced, and measuring relies on it: *; undo it before *",
-            id="synchronize",
-        ),
-    ],
+    ("functions", "name"),
+    [(CLOCK, "time.perf_counter"), (WRAPPED_CLOCK, "time.perf_counter"), (SYNCHRONIZE, "torch.cuda.synchronize")],
+    ids=["clock", "clock, wrapped", "synchronize"],
 )
-def test_a_trick_fails_its_test_and_no_other(
-    pytester: pytest.Pytester, compared: Compared, functions: str, fixtures: str, sentence: str
+def test_a_replaced_function_fails_its_test_and_no_other(
+    pytester: pytest.Pytester, compared: Compared, functions: str, name: str
 ) -> None:
-    result = compared(functions, "cheat, double, (x,)", "--junitxml=out.xml", fixtures=fixtures)
+    result = compared(functions, "cheat, double, (x,)", "--junitxml=out.xml", fixtures=", mended")
     result.assert_outcomes(passed=2, failed=1)
-    errors = [line for line in result.outlines if re.match(r"E .*(InvalidResult|WrongResult): ", line)]
-    assert len(errors) == 1
     result.stdout.fnmatch_lines(
         [
             ">*gpu_bench.compare(cheat, double, (x,))",
-            f"E  *{sentence}",
+            f"E  *InvalidResult: {name} was replaced, and measuring relies on it: *; undo it before measuring",
             "gpu_bench: limits: 1 invalid *",
             "FAILED *::test_it - *",
         ]
     )
-    assert not re.search(r"(fixture|contest|audit|agreement|arms|rounds|comparison)\.py", result.stdout.str())
+    assert not re.search(OUR_FILES, result.stdout.str())
     xml = (pytester.path / "out.xml").read_text()
     assert 'failures="1"' in xml
     assert 'errors="0"' in xml
-    names = set(re.findall(r'name="gpu_bench\.(.+?)\.median_us"', xml))
-    assert "double" in names
-    assert "cheat" not in names
 
 
 def test_a_clock_that_a_test_replaced_before(compared: Compared) -> None:
@@ -382,38 +361,28 @@ def test_where_only_some_values_are_meant_the_way_out_is_said(
 # structural trouble
 
 
-@pytest.mark.parametrize(
-    ("functions", "call", "sentence"),
-    [
-        (
-            "",
-            "{'pair': lambda x: (x * 2, x * 3)}, double, (x,)",
-            "WrongResult: pair is wrong: *the candidate does not return*",
-        ),
-        (
-            "",
-            "{'dict': lambda x: {'y': x * 2}}, lambda x: {'z': x * 2}, (x,)",
-            "WrongResult: dict is wrong: *out[[]'z']*",
-        ),
-        ("", "{'list': lambda x: [[]x * 2]}, lambda x: (x * 2,), (x,)", "*"),
-        ("", "{'none': lambda x: None}, double, (x,)", "WrongResult: none is wrong: out: *"),
-        ("", "{'number': lambda x: 2.0}, double, (x,)", "WrongResult: number is wrong: out: *"),
-        ("", "{'far': lambda x: (x * 2).to('meta')}, double, (x,)", "WrongResult: far is wrong: out: *device*"),
-        (
-            "def lay(x): return torch.cat([x.reshape(-1)[:1], x.view(-1)[1:]]).view(x.shape) * 2 if x.is_contiguous() "
-            "else x.as_strided(x.shape, (x.shape[1], 1)) * 2",
-            "lay, double, (x.t(),)",
-            "WrongResult: lay is wrong: out: 4032 of 4096 elements *",
-        ),
-    ],
-)
-def test_outputs_of_another_structure(compared: Compared, functions: str, call: str, sentence: str) -> None:
-    if sentence == "*":  # a list for a tuple is the same by name
-        compared(functions, call.replace("[[]", "[")).assert_outcomes(passed=3)
-        return
-    result = compared(functions, call)
-    result.assert_outcomes(passed=2, failed=1)
-    result.stdout.fnmatch_lines([f"E  *{sentence}", "gpu_bench: limits: 1 invalid *"])
+LAY = """
+def lay(x):
+    if x.is_contiguous(): return torch.cat([x.reshape(-1)[:1], x.view(-1)[1:]]).view(x.shape) * 2
+    return x.as_strided(x.shape, (x.shape[1], 1)) * 2
+"""
+STRUCTURES = {
+    "{'pair': lambda x: (x * 2, x * 3)}, double, (x,)": "pair is wrong: *the candidate does not return*",
+    "{'dict': lambda x: {'y': x * 2}}, lambda x: {'z': x * 2}, (x,)": "dict is wrong: *out[[]'z']*",
+    "{'none': lambda x: None}, double, (x,)": "none is wrong: out: *",
+    "{'number': lambda x: 2.0}, double, (x,)": "number is wrong: out: *",
+    "{'far': lambda x: (x * 2).to('meta')}, double, (x,)": "far is wrong: out: *device*",
+    "lay, double, (x.t(),)": "lay is wrong: out: 4032 of 4096 elements *",
+}
+SAME_BY_NAME = "{'list': lambda x: [x * 2]}, lambda x: (x * 2,), (x,)"
+
+
+def test_outputs_of_another_structure(run_rows: RunRows) -> None:
+    tests = [f"def test_it(gpu_bench): gpu_bench.compare({call})" for call in (*STRUCTURES, SAME_BY_NAME)]
+    *reports, last = run_rows(HEAD + LAY, tests, "--gpu-bench-timer=wall", *QUICK)
+    assert last.passed
+    for report, sentence in zip(reports, STRUCTURES.values(), strict=True):
+        assert_fails(report, f"E  *WrongResult: {sentence}")
 
 
 def test_a_reference_that_raises(compared: Compared) -> None:
