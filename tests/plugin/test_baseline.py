@@ -16,30 +16,28 @@ def save(bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch) -> None:
     bench_run(COMPARES + MEASURES.replace("test_it", "test_time"), "--gpu-bench-save=main")
 
 
+SLOWER = [
+    ("1", "1", "median:3%", 0),
+    ("1.02", "1", "median:3%", 0),
+    ("1.05", "1", "median:3%", 2),
+    ("1", "1.05", "median:3%", 2),
+    ("1", "1.05", "speedup:3%", 1),  # the test without a reference has nothing to tell drift by
+    ("1.05", "1", "speedup:3%", 2),
+    ("1.05", "1", "median:2us", 0),
+    ("1.05", "1", "median:0.2us", 2),
+]
+
+
 @pytest.mark.usefixtures("save")
-@pytest.mark.parametrize(
-    ("factor", "drift", "tolerance", "fails"),
-    [
-        ("1", "1", "median:3%", 0),
-        ("1.02", "1", "median:3%", 0),
-        ("1.05", "1", "median:3%", 2),
-        ("1", "1.05", "median:3%", 2),
-        ("1", "1.05", "speedup:3%", 1),  # the test without a reference has nothing to tell drift by
-        ("1.05", "1", "speedup:3%", 2),
-        ("1.05", "1", "median:2us", 0),
-        ("1.05", "1", "median:0.2us", 2),
-    ],
-)
-def test_slower_than_the_saved_run_fails(
-    bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch, factor: str, drift: str, tolerance: str, fails: int
-) -> None:
-    monkeypatch.setenv("FACTOR", factor)
-    monkeypatch.setenv("DRIFT", drift)
-    options = ("--gpu-bench-compare=main", f"--gpu-bench-compare-fail={tolerance}")
-    result = bench_run(COMPARES + MEASURES.replace("test_it", "test_time"), *options)
-    result.assert_outcomes(passed=2 - fails, failed=fails)
-    if fails:
-        result.stdout.fnmatch_lines(["E *LimitBroken: candidate is slower *than in the baseline 'main': 1.05*"])
+def test_slower_than_the_saved_run_fails(bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    for factor, drift, tolerance, fails in SLOWER:
+        monkeypatch.setenv("FACTOR", factor)
+        monkeypatch.setenv("DRIFT", drift)
+        options = ("--gpu-bench-compare=main", f"--gpu-bench-compare-fail={tolerance}")
+        result = bench_run(COMPARES + MEASURES.replace("test_it", "test_time"), *options)
+        result.assert_outcomes(passed=2 - fails, failed=fails)
+        if fails:
+            result.stdout.fnmatch_lines(["E *LimitBroken: candidate is slower *than in the baseline 'main': 1.05*"])
 
 
 @pytest.mark.usefixtures("save")
@@ -89,29 +87,21 @@ def test_a_test_that_has_changed_is_not_called_slower(bench_run: BenchRun, monke
 
 
 @pytest.mark.usefixtures("save")
-@pytest.mark.parametrize(
-    ("policy", "outcome", "said"),
-    [("fail", "failed", True), ("warn", "passed", True), ("ignore", "passed", False)],
-)
-def test_a_test_that_the_saved_run_lacks(bench_run: BenchRun, policy: str, outcome: str, said: bool) -> None:
+def test_a_test_that_the_saved_run_lacks(bench_run: BenchRun) -> None:
     source = MEASURES.replace("test_it", "test_new")
-    result = bench_run(source, "--gpu-bench-compare=main", f"--gpu-bench-missing-baseline={policy}")
-    result.assert_outcomes(**{outcome: 1})
-    assert ("test_new is not in the baseline 'main'" in result.stdout.str()) == said
+    for policy, outcome, said in (("fail", "failed", True), ("warn", "passed", True), ("ignore", "passed", False)):
+        result = bench_run(source, "--gpu-bench-compare=main", f"--gpu-bench-missing-baseline={policy}")
+        result.assert_outcomes(**{outcome: 1})
+        assert ("test_new is not in the baseline 'main'" in result.stdout.str()) == said
 
 
 @pytest.mark.usefixtures("save")
-@pytest.mark.parametrize(
-    ("policy", "outcome", "said"),
-    [("error", "failed", True), ("warn", "passed", True), ("ignore", "passed", False)],
-)
-def test_times_of_different_kinds_are_never_compared(
-    bench_run: BenchRun, policy: str, outcome: str, said: bool
-) -> None:
-    options = ("--gpu-bench-compare=main", f"--gpu-bench-host-mismatch={policy}", "--gpu-bench-cache=hot")
-    result = bench_run(COMPARES, *options)
-    result.assert_outcomes(**{outcome: 1})
-    assert ("was measured in another way" in result.stdout.str()) == said
+def test_times_of_different_kinds_are_never_compared(bench_run: BenchRun) -> None:
+    for policy, outcome, said in (("error", "failed", True), ("warn", "passed", True), ("ignore", "passed", False)):
+        options = ("--gpu-bench-compare=main", f"--gpu-bench-host-mismatch={policy}", "--gpu-bench-cache=hot")
+        result = bench_run(COMPARES, *options)
+        result.assert_outcomes(**{outcome: 1})
+        assert ("was measured in another way" in result.stdout.str()) == said
 
 
 def test_a_mistyped_run_ends_the_command_with_what_there_is(bench_run: BenchRun) -> None:

@@ -84,7 +84,7 @@ def test_the_verdict_of_a_replay_is_the_same(bench_run: BenchRun, seed: int) -> 
 
 def test_samples_that_alternate_are_not_flaky(bench_run: BenchRun) -> None:
     body = "gpu_bench.compare(shaky, double, (torch.ones(n),))"
-    source = limited(body, marks="min_speedup=1.0").replace(
+    source = limited(body, marks="min_speedup=1.0", above="@settings(max_examples=8)").replace(
         "def slow_from", "shaky = add([10.0, 30.0, 31.0])\ndef slow_from"
     )
     result = bench_run(source)
