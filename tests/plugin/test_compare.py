@@ -60,7 +60,7 @@ BOTH_SIDES = [
 def test_a_limit_is_kept_broken_or_left_open(run_rows: RunRows) -> None:
     rows = [limited(limit, f"gpu_bench.compare({candidate}, double, (x,))") for candidate, limit, _ in BOTH_SIDES]
     reports = run_rows("", rows)
-    found = [decode(report.gpu_bench).measurements[-1].verdicts for report in reports]  # type: ignore[attr-defined]
+    found = [decode(report.gpu_bench).measurements[-1].verdicts for report in reports]
     assert [verdict.outcome.name for (verdict,) in found] == [outcome for _, _, outcome in BOTH_SIDES]
     assert [report.failed for report in reports] == [outcome == "FAIL" for _, _, outcome in BOTH_SIDES]
 

@@ -469,7 +469,7 @@ def test_a_comparison_ends_when_a_limit_is_broken(run_rows: RunRows) -> None:
     """At the first look, though what is asked of the other would stay open for all of them."""
     tests = [BESIDE.format(marks=marks, given=", bytes=1000" if "min_gbps" in marks else "") for marks in ENDED]
     for report, marks in zip(run_rows("", tests), ENDED, strict=True):
-        measurements = decode(report.gpu_bench).measurements  # type: ignore[attr-defined]
+        measurements = decode(report.gpu_bench).measurements
         assert Outcome.FAIL in [each.outcome for item in measurements for each in item.verdicts]
         first = 6 if marks.count("=") == 1 else 16  # a limit on one arm alone needs more reps
         assert {item.speedup.quads for item in measurements if item.speedup} == {first}, marks
