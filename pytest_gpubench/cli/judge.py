@@ -29,7 +29,7 @@ given the values of its inputs when a call has been announced, and outputs are c
 that its process claims are compared with the referee's own clock; a pass holds for both.
 
 Not promised: protection of the machine (a GPU's driver is shared, and isolation is what the kernel allows, as the
-judgement says); that calls of less than 150 us do not overlap in a batch; that a tolerance is not too wide.
+judgement says); that calls of less than 200 us do not overlap in a batch; that a tolerance is not too wide.
 
 status: pass, fail, inconclusive, invalid, wrong, crash, timeout, out_of_memory, compile_error, refused
 exit status: 0 if every candidate passes, 1 if not, 2 for bad usage

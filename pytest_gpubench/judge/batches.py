@@ -47,9 +47,9 @@ class Batches:
         self.candidate.fill(values)
         self.reference.fill(values)
         self.candidate.forget()
-        is_graph = self.reference.runner.prepare(self.sizes, True)
+        is_graph = self.reference.runner.prepare(self.sizes)
         self._most_us = math.inf if is_graph or self.device.type == "cpu" else reference_us
-        reply = self.candidate.process.ask("prepare", batches=self.sizes, graph=True)
+        reply = self.candidate.process.ask("prepare", batches=self.sizes)
         self.graph, self.copies = reply.graph, reply.copies
         self._forget_times()
         for name in ARMS:

@@ -7,8 +7,8 @@ inputs are written.
 import os
 import secrets
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -35,6 +35,15 @@ PRACTICE_RUNS, PRACTICE_PAUSE_S = 16, 5e-3
 """The pause before each is about as long as in a trial, where inputs are drawn: without it they take 0.1 ms less."""
 PAUSE_S = 1e-3
 """The time between the process's last answer and its next batch."""
+
+
+@contextmanager
+def _reading() -> Iterator[None]:
+    """Raise Ended where what the candidate's process says of its outputs is not true."""
+    try:
+        yield
+    except (ValueError, IndexError, TypeError, AttributeError, RuntimeError, GpuBenchError) as error:
+        raise Ended("invalid", f"the candidate's outputs cannot be read: {error}") from None
 
 
 class Candidate:
@@ -73,7 +82,7 @@ class Candidate:
         self._check_practice(0, given)
         self.process.ask("end")
         self.forget()
-        self.process.ask("prepare", batches=[1, 2], graph=True)
+        self.process.ask("prepare", batches=[1, 2])
         for values in ([(given,)], [(given,), (given + 1,)], [(given,), (given + 1,)]):
             self.run(values)
         self._check_practice(1, given + 1)
@@ -180,11 +189,8 @@ class Candidate:
 
         if any(leaf.handle for leaf in self.outputs[0]):
             return
-        try:
-            empty = [torch.empty(leaf.shape, dtype=dtype_of(leaf.dtype)) for leaf in self.outputs[0]]
-            leaves, set_bytes = place(empty)
-        except (ValueError, RuntimeError) as error:
-            raise Ended("invalid", f"the candidate's outputs cannot be read: {error}") from None
+        with _reading():
+            leaves, set_bytes = place([torch.empty(leaf.shape, dtype=dtype_of(leaf.dtype)) for leaf in self.outputs[0]])
         file = make_file(set_bytes * self.sets)
         self.targets = map_file(file)
         self.target_leaves, self.target_bytes = leaves, set_bytes
@@ -221,12 +227,10 @@ class Candidate:
             self._note(reply, batch)
             return 1e6 * (told_s - started_s)
         self._note(reply, batch)
-        try:
+        with _reading():
             places = self._places(secrets.randbelow(batch))
             kept = torch.cat(places)
             self.device.synchronize()
-        except (ValueError, RuntimeError) as error:
-            raise Ended("invalid", f"the candidate's outputs cannot be read: {error}") from None
         told_s = time.perf_counter()
         process.freeze()
         self._open_outputs()
@@ -282,7 +286,7 @@ class Candidate:
 
     def output(self, number: int) -> Any:
         """Return what a call returned, with tensors that lie in shared memory; raise Ended where it is no output."""
-        try:
+        with _reading():
             tensors = []
             for index, leaf in enumerate(self.outputs[number]):
                 if leaf.handle == "elsewhere" or (self.gpu is None and leaf.handle):
@@ -293,8 +297,6 @@ class Candidate:
                     memory = self._memory_of(leaf)
                     tensors.append(view(self.memory[:0] if memory is None else memory, leaf))
             return rebuild(self.structure, tensors)
-        except (ValueError, IndexError, TypeError, AttributeError, RuntimeError, GpuBenchError) as error:
-            raise Ended("invalid", f"the candidate's outputs cannot be read: {error}") from None
 
     @property
     def output_bytes(self) -> int:
@@ -314,10 +316,8 @@ class Candidate:
             return self.memory
         if not leaf.handle or leaf.handle == "elsewhere":
             return None
-        try:
+        with _reading():
             return self.gpu.open(leaf.handle)
-        except (ValueError, GpuBenchError) as error:
-            raise Ended("invalid", f"the candidate's outputs cannot be read: {error}") from None
 
     def _note(self, reply: Reply, batch: int = 1) -> None:
         if reply.outputs is not None:

@@ -101,14 +101,14 @@ class Runner:
 
     # batches, timed from outside
 
-    def prepare(self, batches: Sequence[int], graph: bool) -> bool:
-        """Make ready for batches of these sizes; return whether they are CUDA graphs."""
-        if graph and set(batches) == set(self._graphs):
+    def prepare(self, batches: Sequence[int]) -> bool:
+        """Make ready for batches of these sizes, as CUDA graphs where that can be done; return whether it can."""
+        if set(batches) == set(self._graphs):
             return True
         self.forget()
         self._batch(max(batches))
         self.copies = _share_memory(self.outputs)
-        if not graph or self.device.type != "cuda":
+        if self.device.type != "cuda":
             return False
         from pytest_gpubench.timing.graph import capture
 

@@ -133,7 +133,7 @@ class Worker:
 
     def do_warm(self) -> None:
         """Call until nothing is compiled any more and the time is at rest."""
-        self.reply.samples_us = [self._runner().warm().call_us]
+        self._runner().warm()
 
     def do_begin(self) -> None:
         """Begin a session."""
@@ -158,9 +158,9 @@ class Worker:
         self.reply.samples_us = [rep.elapsed_us for rep in reps]
         self.reply.kernels = list(kernel_list(reps[0].records).items())[:50] if reps else []
 
-    def do_prepare(self, batches: list[int], graph: bool) -> None:
+    def do_prepare(self, batches: list[int]) -> None:
         """Make ready for batches."""
-        self.reply.graph = self._runner().prepare(batches, graph)
+        self.reply.graph = self._runner().prepare(batches)
         self.reply.copies = self._runner().copies
         self.told.clear()
 

@@ -15,7 +15,7 @@ def test_inputs_are_made_once_for_a_number_of_calls() -> None:
     reference.runner._graphs[2] = (None, ())
     reference.begin_case((torch.ones(4),), 2)
     assert [each is other for each, other in zip(first, reference.sets, strict=True)] == [True, True]
-    assert reference.runner.prepare([2], True)
+    assert reference.runner.prepare([2])
     reference.begin_case((torch.ones(4),), 3)
     assert len(reference.sets) == 3
-    assert not reference.runner.prepare([2], True)
+    assert not reference.runner.prepare([2])

@@ -276,7 +276,7 @@ Runner.end = lambda self: [replace(each, elapsed_us=each.elapsed_us / 2) for eac
 def last_of(x):
     return x.view(-1)[-1:]
 
-def prepare(self, batches, graph):
+def prepare(self, batches):
     outs[:] = [smooth(*args) for args in self.sets]
     ends[:] = [torch.cuda.Event() for _ in self.sets]
     self.outputs = outs
