@@ -138,7 +138,7 @@ def _fill_session(
     done: list[Turn] = []
     waiting = list(turns)
     rounds = 1 + max(turn.round for turn in turns)
-    with annotating(lambda: f"gpu_bench: raised in turn {len(done) + 1} of {turn.name!r}, in the comparison"):
+    with annotating(lambda: f"gpu_bench: raised in turn {len(done) + 1} of {turn.name!r}"):
         while waiting:
             turn = waiting.pop(0)
             session.take(arms[turn.name].call, arms[turn.name].idle_s)

@@ -17,20 +17,13 @@ from pytest_gpubench.errors import (
     annotating,
 )
 from pytest_gpubench.gpu.device import Device
-from pytest_gpubench.gpu.readings import Reading
 from pytest_gpubench.timing.attempts import NOT_COMPLETE
 from pytest_gpubench.timing.base import Call
 from pytest_gpubench.timing.calls import refuse_lazy
 from pytest_gpubench.timing.l2flush import Flush, make_flush
 from pytest_gpubench.timing.pacing import KEPT_CLOCK
-from pytest_gpubench.timing.sampling import (
-    PROBE_REPS,
-    Instrument,
-    Sample,
-    check_same_kernels,
-    collection_off,
-    take_batch,
-)
+from pytest_gpubench.timing.rounds import Arm, Interleaved, take_rounds
+from pytest_gpubench.timing.sampling import PROBE_REPS, Instrument, Sample, take_batch
 from pytest_gpubench.timing.sentinels import Sentinels
 from pytest_gpubench.timing.windows import describe_difference, kernel_list
 
@@ -245,39 +238,22 @@ class _Passes:
 def _first_passes(
     instrument: Instrument, calls: Mapping[str, Call], plains: Mapping[str, Warmth]
 ) -> Mapping[str, _Passes]:
-    """Return the first two passes of each call, all of one session; none of a call whose records are not complete."""
+    """Return the first two passes of each call, all of one session; none where it is not complete, or too small."""
     sizes = {name: pass_reps(plain.call_us) for name, plain in plains.items()}
     order = [name for name, size in sizes.items() for _ in range(2 * size)]
-    readings: list[Reading] = []
     if len(order) > instrument.timer.max_reps:
         return {}
-
-    def at() -> int:
-        return min(len(readings), len(order) - 1)
-
+    arms, taken = {name: Arm(call) for name, call in calls.items()}, Interleaved({name: Sample() for name in calls})
     started_s = time.perf_counter()
     try:
-        with (
-            annotating(lambda: f"gpu_bench: which was in a warm-up pass, after {plains[order[at()]].calls} calls"),
-            annotating(lambda: f"gpu_bench: raised in rep {1 + order[: at()].count(order[at()])} of {order[at()]!r}"),
-            collection_off(),
-            instrument.timer.session() as session,
-        ):
-            for name in order:
-                session.take(calls[name], 0.0)
-                readings.append(instrument.watch())
-        taken = list(zip(order, session.reps(), readings, strict=True))
+        with annotating(lambda: "gpu_bench: which was in a first warm-up pass"):
+            take_rounds(instrument, arms, [order], taken, 0.0, again=False)
     except NOT_COMPLETE:
         return {}
     cost_s, found = (time.perf_counter() - started_s) / len(order), {}
     for name, plain in plains.items():
-        passes = _Passes(plain.calls + 2 * sizes[name], plain.call_us, cost_s)
-        for _, rep, reading in (each for each in taken if each[0] == name):
-            passes.sample.keep(rep, reading)
-        with suppress(KernelsDiffer):
-            check_same_kernels(calls[name], passes.sample.reps)
-            passes.look(instrument, sizes[name])
-            found[name] = passes
+        found[name] = _Passes(plain.calls + 2 * sizes[name], plain.call_us, cost_s, taken.samples[name])
+        found[name].look(instrument, sizes[name])
     return found
 
 

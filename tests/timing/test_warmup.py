@@ -144,8 +144,8 @@ def test_an_exception_in_a_pass_says_that_it_was_the_warm_up(clock: Clock) -> No
     with pytest.raises(ValueError, match="broken"):
         warm(FakeTimer(clock), Counted({MIN_CALLS + 2: error}))
     where, when = getattr(error, "__notes__", [])
-    assert where == "gpu_bench: raised in rep 2 of 'softmax'"
-    assert when == f"gpu_bench: which was in a warm-up pass, after {MIN_CALLS} calls"
+    assert where == "gpu_bench: raised in turn 2 of 'softmax'"
+    assert when == "gpu_bench: which was in a first warm-up pass"
 
 
 @pytest.mark.parametrize("error", [BadRequest("what?"), KeyboardInterrupt()])
@@ -252,12 +252,12 @@ def test_a_clock_that_never_rests_leaves_the_time_at_rest(clock: Clock) -> None:
     ("odd", "sizes"),
     [
         (None, [4 * PROBE_REPS]),
-        (0, [4 * PROBE_REPS, 2 * PROBE_REPS]),
-        (2 * PROBE_REPS, [4 * PROBE_REPS, 2 * PROBE_REPS]),
+        (0, [4 * PROBE_REPS, 2 * PROBE_REPS, 2 * PROBE_REPS]),
+        (2 * PROBE_REPS, [4 * PROBE_REPS, 2 * PROBE_REPS, 2 * PROBE_REPS]),
     ],
 )
 def test_first_passes_of_all_calls_are_taken_in_one_session(clock: Clock, odd: int | None, sizes: list[int]) -> None:
-    """Only a call whose kernels differ there is taken again, alone."""
+    """Where the kernels of one differ there, each is taken again, alone."""
     timer = FakeTimer(clock, lambda number: rep(100, "ab" if number == odd else "a"))
     warmths = warm_up(instrument_of(timer), cpu_device(), {name: call_of(lambda: None) for name in "xy"}, None)
     assert timer.sizes == sizes
