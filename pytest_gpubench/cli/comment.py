@@ -59,11 +59,11 @@ def run(arguments: argparse.Namespace) -> int:
     path = Path(arguments.file)
     with explaining_os_errors(path, "read"):
         text = path.read_text(encoding="utf-8")
-    say(f"comment {publish(find_thread(os.environ), text, arguments.marker)}")
+    say(f"comment {_publish(_find_thread(os.environ), text, arguments.marker)}")
     return 0
 
 
-def find_thread(environ: Mapping[str, str]) -> Thread:
+def _find_thread(environ: Mapping[str, str]) -> Thread:
     """Return the comments of the pull request that this job runs for; raise BadRequest where there is none."""
     if number := re.fullmatch(r"refs/pull/(\d+)/\w+", environ.get("GITHUB_REF", "")):
         issues = f"{environ['GITHUB_API_URL']}/repos/{environ['GITHUB_REPOSITORY']}/issues"
@@ -87,7 +87,7 @@ def _token(environ: Mapping[str, str], name: str) -> str:
     return environ[name]
 
 
-def publish(thread: Thread, text: str, marker: str) -> str:
+def _publish(thread: Thread, text: str, marker: str) -> str:
     """Update the comment with this marker, or write a first one; return which it was."""
     mark = f"<!-- pytest-gpubench {marker} -->\n"
     own = _find_own(thread, mark)

@@ -41,14 +41,14 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def benchmark_text(run: SavedRun) -> str:
+def _benchmark_text(run: SavedRun) -> str:
     """Return a run as pytest-benchmark's JSON, without the block that only this plugin reads."""
     content = json.loads(encode_run(run))
     content.pop("gpu_bench", None)
     return json.dumps(content, indent=1) + "\n"
 
 
-def csv_text(run: SavedRun) -> str:
+def _csv_text(run: SavedRun) -> str:
     """Return a run as comma-separated values with a header: a line for each measurement, times in microseconds."""
     text = io.StringIO(newline="")
     nothing = TestRecord(nodeid="", device=DeviceFacts(type="cpu", name="", host=""))
@@ -134,7 +134,7 @@ def _speedup(found: Speedup | None) -> dict[str, Cell]:
 
 
 FORMATS: dict[str, Callable[[SavedRun], str]] = {
-    "csv": csv_text,
+    "csv": _csv_text,
     "markdown": markdown_summary,
-    "pytest-benchmark": benchmark_text,
+    "pytest-benchmark": _benchmark_text,
 }

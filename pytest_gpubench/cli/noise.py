@@ -81,7 +81,7 @@ def measure_noise(json_path: str | None) -> int:
     calls = noise_of(runs)
     write("\n".join(noise_lines(runs, calls)))
     if json_path:
-        write_text(noise_json(runs[0], calls), Path(json_path))
+        write_text(_noise_json(runs[0], calls), Path(json_path))
     return 0
 
 
@@ -99,14 +99,14 @@ def _take_run(results: Path, log: Path) -> SavedRun:
     (results.parent / "pytest.ini").touch()
     options = ["-c", str(results.parent / "pytest.ini"), "--noconftest", "-p", "no:cacheprovider", "-p", PLUGIN]
     command = [sys.executable, "-m", "pytest", *options, f"--gpu-bench-json={results}", str(TESTS)]
-    status = run_logged(command, Path.cwd(), default_environment(), log)
+    status = run_logged(command, Path.cwd(), _default_environment(), log)
     run = read_run(results) if results.exists() else None
     if run is None or not any(map(_measured, run.records)):
         raise BadRequest(f"a process measured nothing (exit status {status}); it ended with:\n{tail(log)}")
     return run
 
 
-def default_environment() -> dict[str, str]:
+def _default_environment() -> dict[str, str]:
     """Return this process's variables without those that change the settings or the plugins of pytest."""
     kept = (environment_name("lock_folder"), environment_name("lock_timeout"))
     dropped = ("PYTEST_", "GPU_BENCH_", "GITHUB_STEP_SUMMARY")
@@ -218,7 +218,7 @@ def advice(calls: Sequence[CallNoise]) -> str:
     return f"Safe here: {safe_limits(others)} for calls of {least} and more, {safe_limits(short)} for shorter ones."
 
 
-def noise_json(run: SavedRun, calls: Sequence[CallNoise]) -> str:
+def _noise_json(run: SavedRun, calls: Sequence[CallNoise]) -> str:
     """Return the noise as JSON; shares are fractions, times microseconds."""
     timing = run.records[0].measurements[0].timing
     about = {"device": timing.device, "timer": timing.timer, "cache": timing.cache, "processes": PROCESSES}

@@ -64,7 +64,7 @@ def others(places: Sequence[Annotation]) -> Annotation:
 
 def command(place: Annotation, root: str) -> str:
     """Return the workflow command for one place."""
-    inside = path_in_checkout(place.path, root)
+    inside = _path_in_checkout(place.path, root)
     sentence = place.sentence or place.title
     properties = {"title": shortened(place.title, LONGEST_TITLE)}
     if inside:
@@ -72,11 +72,11 @@ def command(place: Annotation, root: str) -> str:
         properties = {"file": inside, **line, **properties}
     elif place.path:
         sentence = f"{place.path}{'' if place.line is None else f':{place.line}'}: {sentence}"
-    written = ",".join(f"{name}={escaped(value, IN_PROPERTY)}" for name, value in properties.items() if value)
-    return f"::{place.level}{written and ' '}{written}::{escaped(shortened(sentence, LONGEST_SENTENCE), IN_DATA)}"
+    written = ",".join(f"{name}={_escaped(value, IN_PROPERTY)}" for name, value in properties.items() if value)
+    return f"::{place.level}{written and ' '}{written}::{_escaped(shortened(sentence, LONGEST_SENTENCE), IN_DATA)}"
 
 
-def path_in_checkout(path: str, root: str) -> str:
+def _path_in_checkout(path: str, root: str) -> str:
     """Return a file's path from the root of the checkout, with slashes; empty where it is not within it."""
     if not path:
         return ""
@@ -89,6 +89,6 @@ def path_in_checkout(path: str, root: str) -> str:
     return ""
 
 
-def escaped(text: str, escapes: dict[str, str]) -> str:
+def _escaped(text: str, escapes: dict[str, str]) -> str:
     """Return a text that ends neither its command nor its property, without what cannot be printed."""
     return "".join(escapes.get(each) or printable(each) for each in text)

@@ -140,11 +140,11 @@ def change_text(change: PastChange | None, brief: bool = False) -> str:
     ratios = [change.ratio, *((not brief and change.interval) or ())]
     if change.metric == "speedup":  # whose ratio is old over new
         ratios = [1 / ratio for ratio in ratios[:1] + ratios[:0:-1]]
-    found, *ends = (signed_percent(ratio) for ratio in ratios)
+    found, *ends = (_signed_percent(ratio) for ratio in ratios)
     return f"{printable(change.metric)} {found} %" + (f" [{', '.join(ends)}]" if ends else "")
 
 
-def signed_percent(ratio: float) -> str:
+def _signed_percent(ratio: float) -> str:
     """Return a ratio's difference from 1 in per cent: `+25.0`, `-0.31`."""
     percent = 100 * (ratio - 1)
     return f"{percent:+.1f}" if abs(percent) >= 1 else f"{round(percent, 2) + 0.0:+.2f}"

@@ -75,13 +75,13 @@ def crossover_lines(records: Iterable[TestRecord], everything: bool = False, gro
     everything: what crosses nothing too. group_by: as --gpu-bench-group-by; "param:n" leaves out the other parameters.
     """
     wanted = group_by.removeprefix("param:") if group_by.startswith("param:") else None
-    found = [each for each in all_series(records) if wanted in (None, each.param)]
+    found = [each for each in _all_series(records) if wanted in (None, each.param)]
     shown = [each for each in found if everything or each.crosses]
     ambiguous = {each.title for each in shown if sum(other.title == each.title for other in shown) > 1}
     return [_line(each, named=each.title in ambiguous, shown=shown) for each in shown]
 
 
-def all_series(records: Iterable[TestRecord]) -> list[SpeedupSeries]:
+def _all_series(records: Iterable[TestRecord]) -> list[SpeedupSeries]:
     """Return every candidate along every numeric parameter that has at least two values, all else the same."""
     steps: dict[SpeedupSeries, dict[float, Step]] = {}
     for record in records:

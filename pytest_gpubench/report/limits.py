@@ -15,13 +15,13 @@ def limit_text(verdict: Verdict, item: Measurement) -> str:
     if verdict.kind not in TEXTS:
         return verdict.limit
     try:
-        text = TEXTS[verdict.kind](literal(verdict.asked), item)
+        text = TEXTS[verdict.kind](_literal(verdict.asked), item)
         return f"{verdict.found} {text}" if verdict.found else text
     except Exception:  # a limit that another version has written, or a stranger
         return verdict.limit
 
 
-def literal(asked: str) -> Any:
+def _literal(asked: str) -> Any:
     """Return the value of a limit; its own text where that is no literal of Python."""
     try:
         return ast.literal_eval(asked)
@@ -102,7 +102,7 @@ def measured_text(verdict: Verdict, timing: Timing) -> str:
 def number_for(asked: str, timing: Timing) -> float | None:
     """Return the number of a limit, of one per candidate or per GPU the one for this timing; None where it has none."""
     try:
-        value = literal(asked)
+        value = _literal(asked)
         if isinstance(value, Mapping):
             value = value.get(timing.label, limit_for_device(value, timing.device))
         return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None

@@ -103,27 +103,27 @@ def markdown_summary(
     if limit_bytes < LEAST_BYTES:
         raise ValueError(f"a summary of at most {limit_bytes:,} bytes is too short: allow at least {LEAST_BYTES:,}")
     told = failures or {}
-    standings = standings_of(run.records, told, silent or {})
+    standings = _standings_of(run.records, told, silent or {})
     shown = [row for record in run.records for row in rows_of(record)]
     parts = [
-        trouble_part(shown, told, silent or {}),
-        measurement_part([row for row in shown if row.shown], standings),
-        kernel_part([row for row in shown if standings[row.record.nodeid] in ("failed", "invalid")]),
-        machine_part(run),
+        _trouble_part(shown, told, silent or {}),
+        _measurement_part([row for row in shown if row.shown], standings),
+        _kernel_part([row for row in shown if standings[row.record.nodeid] in ("failed", "invalid")]),
+        _machine_part(run),
     ]
-    return fit(headline(run.records, standings), [part for part in parts if part.lines], limit_bytes)
+    return fit(_headline(run.records, standings), [part for part in parts if part.lines], limit_bytes)
 
 
 def fit(first: str, parts: Sequence[Part], limit_bytes: int) -> str:
     """Return the parts with as many of their lines, the most important ones, as there is room for."""
     frames = [*(text for part in parts for text in (*part.frame(), part.head)), first]
-    left = limit_bytes - sum(size(text) + 1 for text in frames) - NOTE_BYTES * len(parts)
+    left = limit_bytes - sum(_size(text) + 1 for text in frames) - NOTE_BYTES * len(parts)
     ordered = sorted(
         (line.rank, number, index) for number, part in enumerate(parts) for index, line in enumerate(part.lines)
     )
     kept: list[list[int]] = [[] for _ in parts]
     for _, number, index in ordered:
-        left -= size(parts[number].lines[index].text)
+        left -= _size(parts[number].lines[index].text)
         if left < 0:
             break
         kept[number].append(index)
@@ -134,7 +134,7 @@ def fit(first: str, parts: Sequence[Part], limit_bytes: int) -> str:
     return "\n\n".join([first, *texts]) + "\n"
 
 
-def size(text: str) -> int:
+def _size(text: str) -> int:
     """Return how many bytes a text takes, with the line break after it."""
     return len(text.encode()) + 1
 
@@ -142,16 +142,17 @@ def size(text: str) -> int:
 # results of the tests
 
 
-def standings_of(
+def _standings_of(
     records: Iterable[TestRecord], failures: Mapping[str, str], silent: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return the worst result of each test."""
     order = list(STANDINGS)
     found = dict.fromkeys(silent, "not judged") | dict.fromkeys(failures, "failed")
     for record in records:
         verdicts = [verdict for item in record.measurements for verdict in item.verdicts]
         judged = judged_kinds(verdicts)
-        own = [standing(each) for each in verdicts if each.outcome is not Outcome.NOT_JUDGED or each.kind not in judged]
+        own = [
+            _standing(each) for each in verdicts if each.outcome is not Outcome.NOT_JUDGED or each.kind not in judged
+        ]
         measured = any(item.timing.measured for item in record.measurements)
         own.append("without a limit" if measured else "not measured")
         worst = min([*own, found.get(record.nodeid, order[-1])], key=order.index)
@@ -159,7 +160,7 @@ def standings_of(
     return found
 
 
-def standing(verdict: Verdict) -> str:
+def _standing(verdict: Verdict) -> str:
     """Return the result of a test with this verdict alone."""
     if verdict.outcome in (Outcome.FAIL, Outcome.INVALID) and not verdict.enforced:
         return "bad but not enforced"
@@ -168,32 +169,30 @@ def standing(verdict: Verdict) -> str:
     return words.get(verdict.outcome, passed)
 
 
-def headline(records: Sequence[TestRecord], standings: Mapping[str, str]) -> str:
-    """Return the first line: the number of tests with each result, and the devices."""
+def _headline(records: Sequence[TestRecord], standings: Mapping[str, str]) -> str:
     numbers = Counter(standings.values())
     words = [f"{sign}{numbers[name]} {name}" for name, sign in STANDINGS.items() if numbers[name]]
-    models = list(dict.fromkeys(model_text(record.device) for record in records))
+    models = list(dict.fromkeys(_model_text(record.device) for record in records))
     named = " and ".join(models[:MOST_DEVICES])
     more = f" and {len(models) - MOST_DEVICES} more" if len(models) > MOST_DEVICES else ""
     where = f" on {named}{more}" if models else ""
     return f"## GPU benchmarks: {', '.join(words) or 'nothing was measured'}{where}"
 
 
-def model_text(device: DeviceFacts) -> str:
-    """Return the name of a device."""
+def _model_text(device: DeviceFacts) -> str:
     return ("the CPU, " if device.type == "cpu" else "") + text(device.name, LONGEST_FACT)
 
 
 # the parts
 
 
-def trouble_part(rows: Sequence[Row], failures: Mapping[str, str], silent: Mapping[str, str]) -> Part:
+def _trouble_part(rows: Sequence[Row], failures: Mapping[str, str], silent: Mapping[str, str]) -> Part:
     """Return the FAIL verdicts, then INVALID, INCONCLUSIVE and NOT JUDGED, each with its sentence."""
     judged = [
-        (standing(verdict), verdict_cell(verdict), row.record.nodeid, variant_text(row), one_line(verdict.sentence))
+        (_standing(verdict), _verdict_cell(verdict), row.record.nodeid, variant_text(row), one_line(verdict.sentence))
         for row in rows
         for verdict in row.measurement.verdicts
-        if standing(verdict) in TROUBLES
+        if _standing(verdict) in TROUBLES
     ]
     said: dict[str, list[str]] = {}
     for _, _, nodeid, _, sentence in judged:
@@ -214,7 +213,7 @@ def trouble_part(rows: Sequence[Row], failures: Mapping[str, str], silent: Mappi
     return Part("What to look at", table_head(["Verdict", "Test", "Variant", "What was found"]), lines, "verdicts")
 
 
-def measurement_part(rows: Sequence[Row], standings: Mapping[str, str]) -> Part:
+def _measurement_part(rows: Sequence[Row], standings: Mapping[str, str]) -> Part:
     """Return every measurement that is not a reference."""
     unit = choose_time_unit(times_us(rows))
     devices, files = {row.record.device.name for row in rows}, {row.record.nodeid.split("::", 1)[0] for row in rows}
@@ -224,13 +223,13 @@ def measurement_part(rows: Sequence[Row], standings: Mapping[str, str]) -> Part:
         "Variant": [code(variant_text(row)) for row in rows],
         "Device": [text(row.record.device.name, LONGEST_FACT) for row in rows],
         f"Time ({unit})": [timing_cell(row.timing, unit) for row in rows],
-        f"Reference ({unit})": [reference_text(row, unit) for row in rows],
+        f"Reference ({unit})": [_reference_text(row, unit) for row in rows],
         "Speedup": [speedup_text(row.measurement.speedup) for row in rows],
-        against_title(changes): [change_text(change) for change in changes],
+        _against_title(changes): [_change_text(change) for change in changes],
         "Limit": ["<br>".join(code(verdict.limit) for verdict in row.measurement.verdicts) for row in rows],
-        "Verdict": ["<br>".join(map(verdict_cell, row.measurement.verdicts)) for row in rows],
+        "Verdict": ["<br>".join(map(_verdict_cell, row.measurement.verdicts)) for row in rows],
     }
-    left_out = {"Device": len(devices) < 2, against_title(changes): not any(changes)}
+    left_out = {"Device": len(devices) < 2, _against_title(changes): not any(changes)}
     wanted = {name: cells for name, cells in columns.items() if not left_out.get(name)}
     texts = map(table_row, zip(*wanted.values(), strict=True))
     ranks = [5 if standings[row.record.nodeid] in TROUBLES else 7 for row in rows]
@@ -240,13 +239,13 @@ def measurement_part(rows: Sequence[Row], standings: Mapping[str, str]) -> Part:
     return Part(title, table_head(list(wanted), right), lines, "measurements", folded=True)
 
 
-def kernel_part(rows: Iterable[Row]) -> Part:
+def _kernel_part(rows: Iterable[Row]) -> Part:
     """Return the kernels of what failed, those of its reference too; only the first of a test says which it is."""
     headers = ["Test", "Variant", "Kernel", "Launches", "Time", "Share"]
     lines, last = [], ""
     for row in rows:
-        for timing in arms_of(row):
-            for number, cells in enumerate(kernel_rows(timing)):
+        for timing in row.arms:
+            for number, cells in enumerate(_kernel_rows(timing)):
                 nodeid, label = row.record.nodeid, "" if number else timing.label
                 lines.append(RankedLine(table_row([code("" if nodeid == last else nodeid), code(label), *cells]), 6))
                 last = nodeid
@@ -254,26 +253,19 @@ def kernel_part(rows: Iterable[Row]) -> Part:
     return Part("Kernels of what failed", head, lines, "kernels", folded=True)
 
 
-def arms_of(row: Row) -> list[Timing]:
-    """Return a row's timing and that of its reference."""
-    return [timing for timing in (row.timing, row.reference) if timing is not None]
-
-
-def kernel_rows(timing: Timing) -> Iterator[list[str]]:
-    """Give the cells of each kernel of a call, the longest first, and of the shortest of very many together."""
+def _kernel_rows(timing: Timing) -> Iterator[list[str]]:
     for each in longest(breakdown(timing), MOST_KERNELS):
         name = code(each.name) if each.kernels == 1 else each.name
         yield [name, str(each.launches), format_time(each.median_us), format_share(each.share)]
 
 
-def machine_part(run: SavedRun) -> Part:
-    """Return the devices, the versions and the commit of the run."""
+def _machine_part(run: SavedRun) -> Part:
     python = run.machine_info.get("python_version")
     facts = {name: text(", ".join(values), 2 * LONGEST_FACT) for name, values in run_facts(run).items()} | {
         "torch": text(torch_version(run.machine_info), LONGEST_FACT),
         "Python": text(python, LONGEST_FACT) if isinstance(python, str) else "",
-        "Options": options_text(run.settings),
-        "Commit": commit_text(run),
+        "Options": _options_text(run.settings),
+        "Commit": _commit_text(run),
         "Measured": code(run.datetime, LONGEST_FACT),
         "pytest-gpubench": text(run.version, LONGEST_FACT),
     }
@@ -281,12 +273,11 @@ def machine_part(run: SavedRun) -> Part:
     return Part("Machine and commit", "", lines, "facts")
 
 
-def options_text(settings: Mapping[str, str]) -> str:
-    """Return the options that were not at their defaults, the first few of them."""
+def _options_text(settings: Mapping[str, str]) -> str:
     return first_few([code(f"{name}={value}", LONGEST_FACT) for name, value in settings.items()], MOST_SETTINGS)
 
 
-def commit_text(run: SavedRun) -> str:
+def _commit_text(run: SavedRun) -> str:
     """Return the commit, which GitHub makes a link of, its branch, and whether files differed from it."""
     commit = run.commit_info
     if commit.id is None:
@@ -303,24 +294,21 @@ def commit_text(run: SavedRun) -> str:
 # the cells
 
 
-def verdict_cell(verdict: Verdict) -> str:
-    """Return a verdict in a word, with its sign."""
-    return STANDINGS[standing(verdict)] + outcome_text(verdict)
+def _verdict_cell(verdict: Verdict) -> str:
+    return STANDINGS[_standing(verdict)] + outcome_text(verdict)
 
 
-def reference_text(row: Row, unit: str) -> str:
-    """Return the reference's time and name; nothing for what is compared with nothing."""
+def _reference_text(row: Row, unit: str) -> str:
     name = reference_label(row)
     return "" if name is None else f"{time_cell(reference_us(row), unit)} {code(name)}"
 
 
-def against_title(changes: Iterable[PastChange | None]) -> str:
-    """Return the header over the changes: the baseline's name where there is one."""
+def _against_title(changes: Iterable[PastChange | None]) -> str:
     names = {change.baseline for change in changes if change}
     return f"Against {text(names.pop(), LONGEST_FACT)}" if len(names) == 1 else "Against the baselines"
 
 
-def change_text(change: PastChange | None) -> str:
+def _change_text(change: PastChange | None) -> str:
     """Return the change since an older measurement: above 1 is slower."""
     if change is None:
         return ""

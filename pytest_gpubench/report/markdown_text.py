@@ -35,7 +35,7 @@ def table_row(cells: Iterable[str]) -> str:
 
 def text(value: str, most: int = LONGEST_NAME) -> str:
     """Return a text from outside as one that is nothing but text, with its middle left out where it is too long."""
-    return escaped(REFERENCES.sub(BREAK, LINKS.sub(BREAK, printable(shortened_inside(value, most)))))
+    return _escaped(REFERENCES.sub(BREAK, LINKS.sub(BREAK, printable(shortened_inside(value, most)))))
 
 
 def one_line(value: str) -> str:
@@ -45,9 +45,8 @@ def one_line(value: str) -> str:
 
 def code(value: str, most: int = LONGEST_NAME) -> str:
     """Return a name from outside in the typeface of code; empty for none."""
-    return f"<code>{escaped(LINKS.sub(BREAK, printable(shortened_inside(value, most))))}</code>" if value else ""
+    return f"<code>{_escaped(LINKS.sub(BREAK, printable(shortened_inside(value, most))))}</code>" if value else ""
 
 
-def escaped(value: str) -> str:
-    """Return a text without what Markdown and HTML read as markup."""
+def _escaped(value: str) -> str:
     return UNDERSCORE.sub(r"\\_", value.translate(ESCAPES))

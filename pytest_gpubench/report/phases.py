@@ -25,23 +25,22 @@ def cells(found: Phases, time_unit: str = "auto") -> list[list[str]]:
     if unit == "auto":
         unit = choose_time_unit(phase.median_us for phase in (*found.phases, *([found.whole] if found.whole else [])))
     lines = [["Phase", f"Median ({unit})", "95 % interval", "Share", "Elements/s", "Flags"]]
-    lines += [phase_cells(phase, unit, format_share(phase.share, 3)) for phase in found.phases]
+    lines += [_phase_cells(phase, unit, format_share(phase.share, 3)) for phase in found.phases]
     if len(found.phases) > 1:
         times = [time_cell(found.sum_us, unit), interval_cell(found.sum_interval, unit)]
         lines.append(["sum of phases", *times, "100 %", rate_text(found.sum_elements_per_s), ""])
     if found.whole is not None:
-        lines.append(phase_cells(found.whole, unit, "-"))
-    kept = [index for index, header in enumerate(lines[0]) if has_any(found, header)]
+        lines.append(_phase_cells(found.whole, unit, "-"))
+    kept = [index for index, header in enumerate(lines[0]) if _has_any(found, header)]
     return [[line[index] for index in kept] for line in lines]
 
 
-def phase_cells(phase: Phase, unit: str, share: str) -> list[str]:
-    """Return the cells of a phase."""
+def _phase_cells(phase: Phase, unit: str, share: str) -> list[str]:
     times = [time_cell(phase.median_us, unit), interval_cell(phase.interval, unit)]
     return [phase.name, *times, share, rate_text(phase.elements_per_s), ", ".join(phase.flags)]
 
 
-def has_any(found: Phases, header: str) -> bool:
+def _has_any(found: Phases, header: str) -> bool:
     """Tell whether a column that may be empty has anything to show."""
     if header == "Elements/s":
         return found.elements is not None

@@ -10,14 +10,14 @@ def median_properties(record: TestRecord) -> list[tuple[str, object]]:
 
     What is measured again under the same label has a number: `gpu_bench.softmax#2.median_us`.
     """
-    told = [(item.timing.label, values) for item in without_examples(record) if (values := values_of(item))]
+    told = [(item.timing.label, values) for item in _without_examples(record) if (values := _values_of(item))]
     names = numbered((f"gpu_bench.{printable(label)}" for label, _ in told), "#")
     return [
         (f"{name}.{key}", value) for name, (_, values) in zip(names, told, strict=True) for key, value in values.items()
     ]
 
 
-def without_examples(record: TestRecord) -> list[Measurement]:
+def _without_examples(record: TestRecord) -> list[Measurement]:
     """Return a test's measurements in their order, of those under @given only the worst of each function."""
     worst: dict[object, Row] = {}
     for place, row in enumerate(all_rows(record)):
@@ -27,36 +27,35 @@ def without_examples(record: TestRecord) -> list[Measurement]:
     return [item for item in record.measurements if id(item) in kept]
 
 
-def values_of(item: Measurement) -> dict[str, float | str]:
-    """Return the facts about a measurement, by name; nothing if it was neither measured nor judged."""
+def _values_of(item: Measurement) -> dict[str, float | str]:
     values: dict[str, float | str] = {}
     if item.timing.measured:
         values["median_us"] = round(float(item.timing.median_us), 4)
     if item.speedup is not None:
-        values["speedup"] = six_digits(item.speedup.ratio)
+        values["speedup"] = _six_digits(item.speedup.ratio)
         if item.speedup.interval is not None:
             low, high = item.speedup.interval
-            values |= {"speedup_low": six_digits(low), "speedup_high": six_digits(high)}
+            values |= {"speedup_low": _six_digits(low), "speedup_high": _six_digits(high)}
     if item.change is not None:
-        values |= change_values(item.change)
+        values |= _change_values(item.change)
     if item.verdicts:
         values["verdict"] = max((verdict.outcome for verdict in item.verdicts), key=FROM_BEST.index).value
     return values
 
 
-def change_values(change: PastChange) -> dict[str, float | str]:
+def _change_values(change: PastChange) -> dict[str, float | str]:
     """Return the change of a measurement since a saved run: above 1 is slower."""
     values: dict[str, float | str] = {
         "baseline": printable(change.baseline),
         "change_of": printable(change.metric),
-        "change": six_digits(change.ratio),
+        "change": _six_digits(change.ratio),
     }
     if change.interval is not None:
         low, high = change.interval
-        values |= {"change_low": six_digits(low), "change_high": six_digits(high)}
+        values |= {"change_low": _six_digits(low), "change_high": _six_digits(high)}
     return values
 
 
-def six_digits(value: float) -> float:
+def _six_digits(value: float) -> float:
     """Return a ratio with six digits, as a plain float: xdist carries no subclass of it."""
     return float(f"{value:.6g}")

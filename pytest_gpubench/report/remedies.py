@@ -24,9 +24,9 @@ COOL = (
 
 def remedy_lines(records: Sequence[TestRecord]) -> list[str]:
     """Return a line for each kind of trouble, with the tests it was found in."""
-    clocks = {record.nodeid: clock_trouble(record) for record in records}
-    throttled = {record.nodeid: throttle_trouble(record) for record in records}
-    few = [(record, least_reps) for record in records if (least_reps := needed_reps(record))]
+    clocks = {record.nodeid: _clock_trouble(record) for record in records}
+    throttled = {record.nodeid: _throttle_trouble(record) for record in records}
+    few = [(record, least_reps) for record in records if (least_reps := _needed_reps(record))]
     lines = []
     if any(clocks.values()):
         lines.append(f"unsteady SM clocks in {named(clocks)}: {STEADY_CLOCKS}")
@@ -50,19 +50,19 @@ def named(found: dict[str, str]) -> str:
     return first_few([f"{nodeid} ({what})" for nodeid, what in found.items() if what], MOST_NAMED)
 
 
-def clock_trouble(record: TestRecord) -> str:
+def _clock_trouble(record: TestRecord) -> str:
     """Return the largest difference or spread of a test's clocks; empty where they were steady."""
-    apart = [(difference, text) for row in split(record)[1] for difference, text in clock_difference(row)]
+    apart = [(difference, text) for row in split(record)[1] for difference, text in _clock_difference(row)]
     if apart:
         return max(apart)[1]
-    spreads = [(spread, item.timing.label) for item in record.measurements if (spread := clock_spread(item.timing))]
+    spreads = [(spread, item.timing.label) for item in record.measurements if (spread := _clock_spread(item.timing))]
     if spreads:
         spread, label = max(spreads)
         return f"{label}: relative std {format_share(spread)}"
     return ""
 
 
-def clock_difference(row: Row) -> list[tuple[float, str]]:
+def _clock_difference(row: Row) -> list[tuple[float, str]]:
     """Return the difference of two arms' clocks, as a number and in words; empty if it is small or not known."""
     own_mhz = row.timing.median_sm_clock_mhz
     other_mhz = None if row.reference is None else row.reference.median_sm_clock_mhz
@@ -74,20 +74,20 @@ def clock_difference(row: Row) -> list[tuple[float, str]]:
     return [(difference, f"{row.timing.label} at {own_mhz:.0f} MHz, {row.reference.label} at {other_mhz:.0f} MHz")]
 
 
-def clock_spread(timing: Timing) -> float:
+def _clock_spread(timing: Timing) -> float:
     """Return the relative standard deviation of the reps' clocks; 0 where that is little or not known."""
     spread = summary.rel_std(timing.sm_clock_mhz) if len(timing.sm_clock_mhz) > 1 else 0.0
     return spread if spread > MOST_CLOCK_SPREAD else 0.0
 
 
-def throttle_trouble(record: TestRecord) -> str:
+def _throttle_trouble(record: TestRecord) -> str:
     """Return the reasons why the GPU was throttled in a test; empty where it was not."""
     timings = [item.timing for item in record.measurements if "throttled" in item.timing.flags]
     reasons = dict.fromkeys(reason for timing in timings for reason in timing.throttle_reasons)
     return ", ".join(reasons) or (count(len(timings), "measurement") if timings else "")
 
 
-def needed_reps(record: TestRecord) -> int:
+def _needed_reps(record: TestRecord) -> int:
     """Return the reps that a test's speedups need for an interval; 0 if they have one, or the test warned of it."""
     if record.search:  # which needs more with each example, and says itself how many
         return 0

@@ -34,6 +34,11 @@ class Row:
         return self.measurement.timing
 
     @property
+    def arms(self) -> list[Timing]:
+        """The timing, and that of its reference where it has one."""
+        return [self.timing] if self.reference is None else [self.timing, self.reference]
+
+    @property
     def name(self) -> str:
         """The test's name, without its file."""
         return self.record.nodeid.split("::", 1)[-1]
@@ -116,19 +121,19 @@ def all_rows(record: TestRecord) -> list[Row]:
 def fold(rows: Iterable[Row], pick: "Callable[[Sequence[Row]], Row] | None" = None) -> list[Row]:
     """Return the rows of a test, one row for a function that has very many or was called with examples.
 
-    pick: chooses that row; None is `worst`.
+    pick: chooses that row; None takes the worst.
     """
     kept = []
-    for members in repeats(rows):
+    for members in _repeats(rows):
         of_examples = len(members) > 1 and all(row.measurement.example for row in members)
         if len(members) <= MOST_ROWS_PER_FUNCTION and not of_examples:
             kept += members
         else:
-            kept.append(stand_for(members, (pick or worst)(members)))
+            kept.append(_stand_for(members, (pick or _worst)(members)))
     return kept
 
 
-def worst(rows: Sequence[Row]) -> Row:
+def _worst(rows: Sequence[Row]) -> Row:
     """Return the row with the worst verdict, of these the slowest: against its reference, or by its time."""
     return max(rows, key=badness)
 
@@ -138,22 +143,20 @@ def badness(row: Row) -> tuple[bool, int, float, float]:
     time_us = row.timing.median_us if row.timing.measured else math.inf
     without = math.inf if row.reference is not None else -math.inf
     slowness = without if row.measurement.speedup is None else -row.measurement.speedup.ratio
-    return row.shown, severity(row.measurement), slowness, time_us
+    return row.shown, _severity(row.measurement), slowness, time_us
 
 
-def severity(measurement: Measurement) -> int:
-    """Return the rank of a measurement's worst verdict; 0 where it was not judged."""
+def _severity(measurement: Measurement) -> int:
     return max((FROM_BEST.index(verdict.outcome) + 1 for verdict in measurement.verdicts), default=0)
 
 
-def stand_for(members: Sequence[Row], row: Row) -> Row:
-    """Return a row as the one that stands for all."""
+def _stand_for(members: Sequence[Row], row: Row) -> Row:
     ratios = [each.measurement.speedup.ratio for each in members if each.measurement.speedup is not None]
     usual, best = (statistics.median(ratios), max(ratios)) if ratios else (None, None)
     return replace(row, hidden=len(members) - 1, usual=usual, best=best)
 
 
-def repeats(rows: Iterable[Row]) -> list[list[Row]]:
+def _repeats(rows: Iterable[Row]) -> list[list[Row]]:
     """Return the rows of a test by function, and by what it was compared with."""
     groups: dict[tuple[str, str | None], list[Row]] = {}
     for row in rows:
@@ -172,12 +175,11 @@ def group(rows: Sequence[Row], key: str) -> list[tuple[str, list[Row]]]:
     """Return titled groups of rows, in the order in which each group first appears."""
     groups: dict[str, list[Row]] = {}
     for row in rows:
-        groups.setdefault(group_title(row, key), []).append(row)
+        groups.setdefault(_group_title(row, key), []).append(row)
     return list(groups.items())
 
 
-def group_title(row: Row, key: str) -> str:
-    """Return the title of the group a row belongs to."""
+def _group_title(row: Row, key: str) -> str:
     path, _, rest = row.record.nodeid.partition("::")
     name = rest.split("[", 1)[0]
     params = row.record.params

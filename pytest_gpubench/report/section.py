@@ -20,59 +20,54 @@ def report_section(record: TestRecord, said: str = "") -> str:
     Of a function measured very often, as under @given, one is shown: the last that fails the test, for hypothesis ends
     with the example it reports, and the last of all where none does.
     """
-    alone, candidates = (fold(half, last_failing) for half in split(record))
-    lines = [line for row in alone for line in measurement_lines(row, said)]
-    lines += [line for row in candidates for line in comparison_lines(row, said)]
+    alone, candidates = (fold(half, _last_failing) for half in split(record))
+    lines = [line for row in alone for line in _measurement_lines(row, said)]
+    lines += [line for row in candidates for line in _comparison_lines(row, said)]
     lines += [line for found in record.phases for line in phases_lines(found)]
     return "\n".join(map(safe_line, lines))
 
 
-def last_failing(rows: Sequence[Row]) -> Row:
-    """Return the last row that fails the test, and the last of all where none does."""
-    return next((row for row in reversed(rows) if fails(row)), rows[-1])
+def _last_failing(rows: Sequence[Row]) -> Row:
+    return next((row for row in reversed(rows) if _fails(row)), rows[-1])
 
 
-def fails(row: Row) -> bool:
-    """Tell whether a verdict on a row fails its test, however open ones are taken."""
+def _fails(row: Row) -> bool:
+    """Tell whether a verdict on a row fails its test, whatever INCONCLUSIVE does."""
     return any(each.enforced and each.outcome in (Outcome.FAIL, Outcome.INVALID) for each in row.measurement.verdicts)
 
 
-def measurement_lines(row: Row, said: str = "") -> list[str]:
-    """Return the lines on a measurement without a reference."""
+def _measurement_lines(row: Row, said: str = "") -> list[str]:
     timing = row.timing
-    if not timing.measured and is_told_why(row):
-        return [f"{timing.label}: not measured{which(row)}", *unsaid_lines(row, said)]
-    lines = [str(timing) + which(row)]
+    if not timing.measured and _is_told_why(row):
+        return [f"{timing.label}: not measured{_which(row)}", *_unsaid_lines(row, said)]
+    lines = [str(timing) + _which(row)]
     if timing.measured:
-        clock = "" if timing.median_sm_clock_mhz is None else f"SM clock {clock_text(timing)}; "
-        lines.append(f"  {spread_text(timing)}; {clock}{flags_text(timing)}")
-    return [*lines, *kernel_lines(timing), *region_lines(timing.regions), *verdict_lines(row)]
+        clock = "" if timing.median_sm_clock_mhz is None else f"SM clock {_clock_text(timing)}; "
+        lines.append(f"  {_spread_text(timing)}; {clock}{_flags_text(timing)}")
+    return [*lines, *kernel_lines(timing), *region_lines(timing.regions), *_verdict_lines(row)]
 
 
-def comparison_lines(row: Row, said: str = "") -> list[str]:
-    """Return the lines on a candidate and its reference, side by side."""
+def _comparison_lines(row: Row, said: str = "") -> list[str]:
     speedup = row.measurement.speedup
-    against = f"{row.timing.label} against {reference_label(row) or 'its reference'}{which(row)}: "
-    if not row.timing.measured and row.reference is None and is_told_why(row):
-        return [f"{against}not measured", *unsaid_lines(row, said)]
+    against = f"{row.timing.label} against {reference_label(row) or 'its reference'}{_which(row)}: "
+    if not row.timing.measured and row.reference is None and _is_told_why(row):
+        return [f"{against}not measured", *_unsaid_lines(row, said)]
     if speedup is None:
         lines = [against + (row.timing.unmeasured or "no speedup")]
     else:
         lines = [f"{against}{speedup_text(speedup)} ({_judged_by(speedup)}, seed {speedup.seed})"]
-    arms = [timing for timing in (row.timing, row.reference) if timing is not None]
-    lines += side_by_side(arms)
-    for timing in arms:
+    lines += _side_by_side(row.arms)
+    for timing in row.arms:
         if timing.kernels:
             lines += [f"  kernels of {timing.label}:", *(f"  {line}" for line in kernel_lines(timing))]
     if row.reference is not None:
         lines += [f"  {sentence}" for sentence in unmatched(row.timing, row.reference)]
-    lines += overhead_lines(row)
+    lines += _overhead_lines(row)
     lines += [f"  {difference}" for difference in row.measurement.differences]
-    return lines + verdict_lines(row)
+    return lines + _verdict_lines(row)
 
 
-def overhead_lines(row: Row) -> list[str]:
-    """Return the cost of launching an arm, if it was asked for."""
+def _overhead_lines(row: Row) -> list[str]:
     found = row.measurement.overhead
     if found is None:
         return []
@@ -87,7 +82,7 @@ def overhead_lines(row: Row) -> list[str]:
     ]
 
 
-def side_by_side(arms: Sequence[Timing]) -> list[str]:
+def _side_by_side(arms: Sequence[Timing]) -> list[str]:
     """Return a column for each arm, without what is known of none."""
     unit = choose_time_unit(arm.median_us for arm in arms if arm.measured)
     rows = [
@@ -95,14 +90,14 @@ def side_by_side(arms: Sequence[Timing]) -> list[str]:
         ("median", [f"{time_cell(arm.median_us, unit)} {unit}" if arm.measured else "-" for arm in arms]),
         ("95 %", [_interval_text(arm, unit) for arm in arms]),
         ("reps", [str(arm.reps) if arm.measured else "-" for arm in arms]),
-        ("spread", [spread_text(arm) if arm.measured else "-" for arm in arms]),
-        ("SM clock", [clock_text(arm) for arm in arms]),
+        ("spread", [_spread_text(arm) if arm.measured else "-" for arm in arms]),
+        ("SM clock", [_clock_text(arm) for arm in arms]),
         ("cycles", ["-" if arm.median_cycles is None else f"{arm.median_cycles:,.0f}" for arm in arms]),
-        ("GPU", [state_text(arm) for arm in arms]),
-        ("rate", [rate_text(arm) for arm in arms]),
-        ("kinds", [categories_text(arm) for arm in arms]),
+        ("GPU", [_state_text(arm) for arm in arms]),
+        ("rate", [_rate_text(arm) for arm in arms]),
+        ("kinds", [_categories_text(arm) for arm in arms]),
         ("timed", [f"{arm.cache}, {arm.timer}" for arm in arms]),
-        ("notes", [flags_text(arm) for arm in arms]),
+        ("notes", [_flags_text(arm) for arm in arms]),
     ]
     rows = [row for row in rows if any(text != "-" for text in row[1])]
     widths = [max(len(texts[index]) for _, texts in rows) for index in range(len(arms))]
@@ -122,8 +117,7 @@ def _interval_text(timing: Timing, unit: str) -> str:
     return f"{interval_cell(interval, unit)} {unit}" if interval else "-"
 
 
-def spread_text(timing: Timing) -> str:
-    """Return the smallest and the largest sample of a timing, and its quartiles."""
+def _spread_text(timing: Timing) -> str:
     first, _, third = timing.quartiles_us
     return (
         f"min {format_time(timing.min_us)}, quartiles {format_time(first)} and {format_time(third)}, "
@@ -131,55 +125,47 @@ def spread_text(timing: Timing) -> str:
     )
 
 
-def clock_text(timing: Timing) -> str:
-    """Return the SM clock of a timing."""
+def _clock_text(timing: Timing) -> str:
     clock_mhz = timing.median_sm_clock_mhz
     return "-" if clock_mhz is None else f"{clock_mhz:.0f} MHz"
 
 
-def state_text(timing: Timing) -> str:
-    """Return the GPU's highest temperature, its median power and its median memory clock."""
+def _state_text(timing: Timing) -> str:
     parts = [f"up to {timing.max_temperature_c} C"] if timing.max_temperature_c is not None else []
     parts += [f"{statistics.median(timing.power_w):.0f} W"] if timing.power_w else []
     parts += [f"memory {statistics.median(timing.memory_clock_mhz):.0f} MHz"] if timing.memory_clock_mhz else []
     return ", ".join(parts) or "-"
 
 
-def rate_text(timing: Timing) -> str:
-    """Return a call's bytes and operations a second, as far as they are known."""
+def _rate_text(timing: Timing) -> str:
     if not timing.measured:
         return "-"
     rates = [(timing.gbps, "GB/s"), (timing.tflops, "TFLOP/s")]
     return ", ".join(f"{round_to_digits(rate, 4)} {unit}" for rate, unit in rates if rate is not None) or "-"
 
 
-def categories_text(timing: Timing) -> str:
+def _categories_text(timing: Timing) -> str:
     """Return a call's time by category of kernel; nothing for a single category."""
     shares = by_category(timing)
     return ", ".join(f"{each.name} {100 * each.share:.0f} %" for each in shares) if len(shares) > 1 else "-"
 
 
-def flags_text(timing: Timing) -> str:
-    """Return the notes on a timing."""
+def _flags_text(timing: Timing) -> str:
     return ", ".join(notes_of(timing)) or ("nothing unusual" if timing.measured else "-")
 
 
-def is_told_why(row: Row) -> bool:
-    """Tell whether a verdict says why there is no number."""
+def _is_told_why(row: Row) -> bool:
     return any((row.timing.unmeasured or "") in verdict.sentence for verdict in row.measurement.verdicts)
 
 
-def verdict_lines(row: Row) -> list[str]:
-    """Return a line for each verdict."""
+def _verdict_lines(row: Row) -> list[str]:
     return [f"  {verdict.outcome.value.upper()}: {verdict.sentence}" for verdict in row.measurement.verdicts]
 
 
-def unsaid_lines(row: Row, said: str) -> list[str]:
-    """Return a line for each verdict that was not said yet."""
-    return [line for line in verdict_lines(row) if line.partition(": ")[2] not in said]
+def _unsaid_lines(row: Row, said: str) -> list[str]:
+    return [line for line in _verdict_lines(row) if line.partition(": ")[2] not in said]
 
 
-def which(row: Row) -> str:
-    """Return the place of a measurement that stands for many."""
-    last = "the last to fail, of" if fails(row) else "the last of"
+def _which(row: Row) -> str:
+    last = "the last to fail, of" if _fails(row) else "the last of"
     return f" ({last} {row.hidden + 1})" if row.hidden else ""

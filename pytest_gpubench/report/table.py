@@ -70,9 +70,9 @@ def render(records: Sequence[TestRecord], settings: Settings, screen: Screen) ->
     blocks = []
     for title, members in group(rows, settings.group_by):
         members = sort(members, settings.sort)
-        blocks.append(lay_out(f"gpu_bench{': ' if title else ''}{title}", columns_of(members, settings), screen))
+        blocks.append(lay_out(f"gpu_bench{': ' if title else ''}{title}", _columns_of(members, settings), screen))
         if settings.verbose:
-            blocks += [screen.encoded(block) for row in members if (block := kernels_block(row))]
+            blocks += [screen.encoded(block) for row in members if (block := _kernels_block(row))]
     for record in records:
         title = f"gpu_bench phases: {record.nodeid.split('::', 1)[-1]}"
         blocks += [phases_block(title, found, settings.time_unit, screen) for found in record.phases if found.measured]
@@ -80,7 +80,7 @@ def render(records: Sequence[TestRecord], settings: Settings, screen: Screen) ->
 
 
 @dataclass(frozen=True)
-class Line:
+class _Line:
     """One line of the table: a row with its first verdict, or one of its further verdicts."""
 
     row: Row
@@ -89,41 +89,39 @@ class Line:
     is_first: bool
 
 
-def lines_of(rows: Sequence[Row]) -> list[Line]:
-    """Return a line for each verdict of each row, and one for a row without."""
+def _lines_of(rows: Sequence[Row]) -> list[_Line]:
     return [
-        Line(row, name if at == 0 else "", verdict, at == 0)
+        _Line(row, name if at == 0 else "", verdict, at == 0)
         for name, row in zip(names_of_tests(rows), rows, strict=True)
         for at, verdict in enumerate(row.measurement.verdicts or [None])
     ]
 
 
-def columns_of(rows: Sequence[Row], settings: Settings) -> list[Column]:
+def _columns_of(rows: Sequence[Row], settings: Settings) -> list[Column]:
     """Return the columns that have anything to show, in their order."""
     unit: str = settings.time_unit
     if unit == "auto":
         unit = choose_time_unit(times_us(rows))
-    lines = lines_of(rows)
+    lines = _lines_of(rows)
     chosen = list(settings.columns or AUTOMATIC)
     chosen.insert(next((at for at, name in enumerate(chosen) if name in ("limit", "flags")), len(chosen)), "against")
-    columns = [column(name, lines, unit, name in (settings.columns or ())) for name in (*ALWAYS, *chosen)]
+    columns = [_column(name, lines, unit, name in (settings.columns or ())) for name in (*ALWAYS, *chosen)]
     return [each for each in columns if any(each.cells)]
 
 
-def column(name: str, lines: Sequence[Line], unit: str, is_kept: bool) -> Column:
+def _column(name: str, lines: Sequence[_Line], unit: str, is_kept: bool) -> Column:
     """Return a column, with the shorter forms that replace it where there is less room, unless it is kept as it is."""
     ranks = [] if is_kept else [len(GIVEN_UP) - at for at, each in enumerate(GIVEN_UP) if each == name]
     found: list[Column] = []
     for at, (brief, least) in reversed(list(enumerate(FORMS.get(name, ((False, 0),))))):
-        texts = [cell(name, line, unit, brief) for line in lines]
-        styles = [style(name, line) for line in lines]
+        texts = [_cell(name, line, unit, brief) for line in lines]
+        styles = [_style(name, line) for line in lines]
         rank = ranks[at] if at < len(ranks) else 0
-        found = [Column(header(name, lines, unit), texts, styles, name not in TO_THE_LEFT, least, rank, *found)]
+        found = [Column(_header(name, lines, unit), texts, styles, name not in TO_THE_LEFT, least, rank, *found)]
     return found[0]
 
 
-def header(name: str, lines: Sequence[Line], unit: str) -> str:
-    """Return the header of a column."""
+def _header(name: str, lines: Sequence[_Line], unit: str) -> str:
     if name == "against":
         return against_title([line.row.measurement for line in lines])
     if name == "reference":
@@ -131,27 +129,24 @@ def header(name: str, lines: Sequence[Line], unit: str) -> str:
     return f"{name.capitalize()} ({unit})" if name in TIMES else HEADERS[name]
 
 
-def style(name: str, line: Line) -> str:
-    """Return the style of a cell."""
+def _style(name: str, line: _Line) -> str:
     verdict = past_verdict(line.row.measurement) if name == "against" else line.verdict
     if name in ("verdict", "against") and verdict is not None:
         return STYLES[verdict.outcome]
     return "yellow" if name == "flags" else ""
 
 
-def cell(name: str, line: Line, unit: str, brief: bool) -> str:
-    """Return the cell of a line in a column."""
+def _cell(name: str, line: _Line, unit: str, brief: bool) -> str:
     if name == "verdict":
         return "" if line.verdict is None else outcome_text(line.verdict, brief)
     if name == "limit":
         return "" if line.verdict is None else limit_text(line.verdict, line.row.measurement)
     if name == "test":
         return line.row.name if brief and line.name else line.name
-    return row_cell(name, line.row, unit, brief) if line.is_first else ""
+    return _row_cell(name, line.row, unit, brief) if line.is_first else ""
 
 
-def row_cell(name: str, row: Row, unit: str, brief: bool) -> str:
-    """Return the cell of a row in a column, whatever its verdicts."""
+def _row_cell(name: str, row: Row, unit: str, brief: bool) -> str:
     if name == "function":
         return variant_text(row, brief)
     if name == "reference":
@@ -180,7 +175,6 @@ def plain_cell(name: str, timing: Timing, unit: str) -> str:
     return str(timing.reps)
 
 
-def kernels_block(row: Row) -> str:
-    """Return the kernels and regions of a row; empty where there are none."""
+def _kernels_block(row: Row) -> str:
     lines = [*kernel_lines(row.timing), *region_lines(row.timing.regions)]
     return "\n".join([printable(f"{row.name} {row.timing.label}"), *lines]) if lines else ""

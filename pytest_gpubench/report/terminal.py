@@ -43,7 +43,7 @@ def summary_lines(records: Sequence[TestRecord], settings: Settings) -> list[str
     items = (item for record in records for item in record.measurements)
     reasons = Counter(item.timing.unmeasured for item in items if item.timing.unmeasured and not item.why_invalid)
     lines += [f"gpu_bench: not measured: {count(number, 'call')}, {reason}" for reason, number in reasons.items()]
-    warnings = warning_lines(records, settings.verbose)
+    warnings = _warning_lines(records, settings.verbose)
     lines += [f"gpu_bench: warning: {text}" for text in dict.fromkeys([*warnings, *remedy_lines(records)])]
     lines += compared_lines(records)
     lines += [f"gpu_bench: {line}" for line in crossover_lines(records, settings.verbose, settings.group_by)]
@@ -54,19 +54,19 @@ def summary_lines(records: Sequence[TestRecord], settings: Settings) -> list[str
     return lines
 
 
-def warning_lines(records: Sequence[TestRecord], everything: bool) -> list[str]:
+def _warning_lines(records: Sequence[TestRecord], everything: bool) -> list[str]:
     """Return the tests' own warnings; what many tests say alike is said once, with their number."""
     tests: dict[str, dict[str, str]] = {}
     for record in records:
         for text in _warnings(record):
-            tests.setdefault(without_test(text, record.nodeid), {})[record.nodeid] = text
+            tests.setdefault(_without_test(text, record.nodeid), {})[record.nodeid] = text
     lines = [_said_by(text, found) for text, found in tests.items()]
     if everything or len(lines) <= MOST_LINES:
         return lines
     return [*lines[:MOST_LINES], f"{count(len(lines) - MOST_LINES, 'more warning')} (--gpu-bench-verbose shows all)"]
 
 
-def without_test(text: str, nodeid: str) -> str:
+def _without_test(text: str, nodeid: str) -> str:
     """Return a test's warning without the test's name, as another test may give the same one."""
     name = printable(nodeid)
     if text.startswith(f"{name} "):

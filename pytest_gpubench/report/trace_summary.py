@@ -26,7 +26,7 @@ def summary_markdown(records: Iterable[TestRecord], paths: Iterable[Path] = ()) 
     paths: the traces that there are, which the calls they are of are linked with.
     """
     names = {path.name for path in paths}
-    sections = [section for record in records if (section := "\n\n".join(test_blocks(record, names)))]
+    sections = [section for record in records if (section := "\n\n".join(_test_blocks(record, names)))]
     first = (
         f"# Traces of GPU calls\n\nOpen a trace at [{VIEWER.removeprefix('https://')}]({VIEWER}). It holds calls made "
         "after the timed ones, with the profiler's record of the host, which slows them; the times below are of the "
@@ -45,28 +45,26 @@ def write_summary(folder: Path, records: Iterable[TestRecord]) -> Path:
 # what is in it
 
 
-def test_blocks(record: TestRecord, names: Iterable[str]) -> Iterator[str]:
+def _test_blocks(record: TestRecord, names: Iterable[str]) -> Iterator[str]:
     """Yield the blocks of one test's section; none where it measured nothing."""
     names, seen, titled = set(names), Counter[tuple[str, str]](), False
     for item in record.measurements:
         if not item.timing.measured:
             continue
-        seen[key_of(item)] += 1
+        seen[_key_of(item)] += 1
         if not titled:
             titled = True
             yield f"## {code(record.nodeid)}"
-        name = trace_name(record.nodeid, item.timing.label, seen[key_of(item)], item.example)
-        yield call_line(item, name if name in names else None)
-        yield from tables(item.timing)
+        name = trace_name(record.nodeid, item.timing.label, seen[_key_of(item)], item.example)
+        yield _call_line(item, name if name in names else None)
+        yield from _tables(item.timing)
 
 
-def key_of(item: Measurement) -> tuple[str, str]:
-    """Return the key that all measurements of one call in a test share."""
+def _key_of(item: Measurement) -> tuple[str, str]:
     return item.timing.label, item.example
 
 
-def call_line(item: Measurement, name: str | None) -> str:
-    """Return the line over a call's tables: what it is, its time, and a link with its trace where there is one."""
+def _call_line(item: Measurement, name: str | None) -> str:
     timing = item.timing
     words = [f"### {code(timing.label)}"]
     words += [f"as the {item.role}"] if item.role else []
@@ -77,7 +75,7 @@ def call_line(item: Measurement, name: str | None) -> str:
     return f"{' '.join(words)}\n\n{how}. {link}"
 
 
-def tables(timing: Timing) -> Iterator[str]:
+def _tables(timing: Timing) -> Iterator[str]:
     """Yield the table of categories and that of kernels; a sentence where the timer sees none."""
     from pytest_gpubench.results.kernels import breakdown, by_category, longest
 
@@ -86,20 +84,19 @@ def tables(timing: Timing) -> Iterator[str]:
         return
     right = ["Launches", "Median", "Mean", "Share"]
     whole = [str(timing.launches), format_time(timing.median_us), format_time(timing.mean_us), format_share(1)]
-    rows = [table_row([share.category.value, *numbers_of(share)]) for share in by_category(timing)]
+    rows = [table_row([share.category.value, *_numbers_of(share)]) for share in by_category(timing)]
     yield "\n".join([table_head(["Category", *right], right), *rows, table_row(["the call", *whole])])
     rows = [
         table_row(
-            [code(share.name), share.category.value, *numbers_of(share)]
+            [code(share.name), share.category.value, *_numbers_of(share)]
             if share.kernels == 1
-            else [share.name, "", *numbers_of(share)]
+            else [share.name, "", *_numbers_of(share)]
         )
         for share in longest(breakdown(timing), MOST_KERNELS)
     ]
     yield "\n".join([table_head(["Kernel", "Category", *right], right), *rows, table_row(["the call", "", *whole])])
 
 
-def numbers_of(share: "Share") -> list[str]:
-    """Return the cells of a share but for its name."""
+def _numbers_of(share: "Share") -> list[str]:
     mean = "-" if share.mean_us is None else format_time(share.mean_us)
     return [str(share.launches), format_time(share.median_us), mean, format_share(share.share)]

@@ -72,12 +72,12 @@ def breakdown(timing: Timing) -> tuple[Share, ...]:
             mean_us=kernel.mean_us,
             share=share,
         )
-        for kernel, share in zip(timing.kernels, shares_of(timing.kernels), strict=True)
+        for kernel, share in zip(timing.kernels, _shares_of(timing.kernels), strict=True)
     ]
     return tuple(sorted(shares, key=lambda share: -share.share))
 
 
-def shares_of(kernels: Sequence[Kernel]) -> list[float]:
+def _shares_of(kernels: Sequence[Kernel]) -> list[float]:
     """Return the share of each kernel in the time of all; zeros where they took none."""
     means_us = [kernel.mean_us for kernel in kernels if kernel.mean_us is not None]
     times_us = means_us if len(means_us) == len(kernels) else [kernel.median_us for kernel in kernels]
@@ -85,8 +85,7 @@ def shares_of(kernels: Sequence[Kernel]) -> list[float]:
     return [time_us / total_us for time_us in times_us]
 
 
-def together(shares: Sequence[Share], name: str, category: Category) -> Share:
-    """Return several kernels as one."""
+def _together(shares: Sequence[Share], name: str, category: Category) -> Share:
     means_us = [share.mean_us for share in shares if share.mean_us is not None]
     return Share(
         name=name,
@@ -104,14 +103,14 @@ def longest(shares: Sequence[Share], most: int) -> tuple[Share, ...]:
     if len(shares) <= most:
         return tuple(shares)
     rest = shares[most - 1 :]
-    return (*shares[: most - 1], together(rest, f"{len(rest)} more", Category.OTHER))
+    return (*shares[: most - 1], _together(rest, f"{len(rest)} more", Category.OTHER))
 
 
 def by_category(timing: Timing) -> tuple[Share, ...]:
     """Return the time of each category in a call, the longest first, as `breakdown` does for each kernel."""
     parts = breakdown(timing)
     found = [[part for part in parts if part.category is category] for category in Category]
-    shares = [together(members, members[0].category.value, members[0].category) for members in found if members]
+    shares = [_together(members, members[0].category.value, members[0].category) for members in found if members]
     return tuple(sorted(shares, key=lambda share: -share.share))
 
 

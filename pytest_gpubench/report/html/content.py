@@ -33,19 +33,19 @@ def page_content(run: SavedRun, baseline: SavedRun | None, history: Sequence[Sav
     """Return everything the page shows."""
     older = older_runs(run, history)
     measured = Measured(run, OlderRuns.of(baseline, older))
-    tests = [test_content(record, measured) for record in run.records]
+    tests = [_test_content(record, measured) for record in run.records]
     return {
-        "title": " · ".join(filter(None, ["GPU benchmarks", run.name or short_commit(run.commit_info)])),
+        "title": " · ".join(filter(None, ["GPU benchmarks", run.name or _short_commit(run.commit_info)])),
         "name": run.name,
         "datetime": run.datetime,
         "version": run.version,
-        "facts": facts_of(run),
-        "machine": pairs(run.machine_info),
-        "settings": pairs(run.settings),
-        "baseline": baseline and run_content(baseline),
-        "foreign": foreign_devices(run, baseline),
-        "gone": gone_tests(run, baseline),
-        "runs": [run_content(each) for each in (*older, run)],
+        "facts": _facts_of(run),
+        "machine": _pairs(run.machine_info),
+        "settings": _pairs(run.settings),
+        "baseline": baseline and _run_content(baseline),
+        "foreign": _foreign_devices(run, baseline),
+        "gone": _gone_tests(run, baseline),
+        "runs": [_run_content(each) for each in (*older, run)],
         "trend": trend([item for test in tests for item in test["items"]], len(older)),
         "least_runs": LEAST_SERIES,
         "devices": sorted({record.device.name for record in run.records}),
@@ -53,47 +53,42 @@ def page_content(run: SavedRun, baseline: SavedRun | None, history: Sequence[Sav
             list(dict.fromkeys((short, name))) for name, short in distinct_names(measured.kernel_numbers).items()
         ],
         "tests": tests,
-        "rows": [row for index, record in enumerate(run.records) for row in rows_of(index, record)],
+        "rows": [row for index, record in enumerate(run.records) for row in _rows_of(index, record)],
     }
 
 
 # the run
 
 
-def run_content(run: SavedRun) -> dict[str, Any]:
-    """Return the facts that identify a run."""
+def _run_content(run: SavedRun) -> dict[str, Any]:
     commit = run.commit_info
     return {
         "name": run.name,
         "when": run.datetime,
-        "commit": short_commit(commit),
+        "commit": _short_commit(commit),
         "branch": commit.branch or "",
         "dirty": bool(commit.dirty),
         "drivers": sorted({record.device.driver for record in run.records if record.device.driver}),
     }
 
 
-def short_commit(commit: CommitInfo) -> str:
-    """Return the first digits of a commit; empty where none is known."""
+def _short_commit(commit: CommitInfo) -> str:
     return (commit.id or "")[:8]
 
 
-def facts_of(run: SavedRun) -> list[tuple[str, str]]:
-    """Return the facts at the top of the page: devices, timers, cache states and the commit."""
+def _facts_of(run: SavedRun) -> list[tuple[str, str]]:
     facts = {name: ", ".join(map(printable, values)) for name, values in run_facts(run).items()}
-    return [(name, text) for name, text in (facts | {"Commit": commit_text(run.commit_info)}).items() if text]
+    return [(name, text) for name, text in (facts | {"Commit": _commit_text(run.commit_info)}).items() if text]
 
 
-def commit_text(commit: CommitInfo) -> str:
-    """Return a commit with its branch, and whether files differed from it; why it is unknown where it is."""
+def _commit_text(commit: CommitInfo) -> str:
     if not commit.id:
         return commit.error or ""
     branch, dirty = f" on {commit.branch}" if commit.branch else "", ", dirty" if commit.dirty else ""
-    return short_commit(commit) + branch + dirty
+    return _short_commit(commit) + branch + dirty
 
 
-def pairs(values: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return names with their values as text, long ones cut."""
+def _pairs(values: Mapping[str, Any]) -> list[tuple[str, str]]:
     texts = {
         str(name): value if isinstance(value, str) else msgspec.json.encode(plain(value)).decode()
         for name, value in values.items()
@@ -102,14 +97,12 @@ def pairs(values: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [(name, shortened(text, LONGEST_EXTRA)) for name, text in texts.items()]
 
 
-def gone_tests(run: SavedRun, baseline: SavedRun | None) -> list[str]:
-    """Return the tests of the baseline that this run does not have."""
+def _gone_tests(run: SavedRun, baseline: SavedRun | None) -> list[str]:
     here = {record.nodeid for record in run.records}
     return [record.nodeid for record in (baseline.records if baseline else ()) if record.nodeid not in here][:MOST_GONE]
 
 
-def foreign_devices(run: SavedRun, baseline: SavedRun | None) -> list[str]:
-    """Return the devices of this run that the baseline has no measurements on."""
+def _foreign_devices(run: SavedRun, baseline: SavedRun | None) -> list[str]:
     known = {record.device.name for record in baseline.records} if baseline else set()
     return sorted({record.device.name for record in run.records} - known) if baseline else []
 
@@ -117,7 +110,7 @@ def foreign_devices(run: SavedRun, baseline: SavedRun | None) -> list[str]:
 # the rows of the table
 
 
-def rows_of(index: int, record: TestRecord) -> list[dict[str, Any]]:
+def _rows_of(index: int, record: TestRecord) -> list[dict[str, Any]]:
     """Return a test's rows of the table; the worst of its examples stands for all of them."""
     found = list(_rows(index, record))
     return found or [{"test": index, "item": None, "more": 0, "status": "unmeasured", "soft": False}]
@@ -130,22 +123,22 @@ def _rows(index: int, record: TestRecord) -> Iterator[dict[str, Any]]:
         place = places[id(row.measurement)]
         reference = reference_index(record.measurements, place)
         used |= {place, reference}
-        yield row_content(index, row, place, reference)
+        yield _row_content(index, row, place, reference)
     for place, item in enumerate(record.measurements):
         if item.role == "reference" and item.verdicts and place not in used:
-            yield row_content(index, Row(record, item), place, None)
+            yield _row_content(index, Row(record, item), place, None)
 
 
-def row_content(index: int, row: Row, place: int, reference: int | None) -> dict[str, Any]:
+def _row_content(index: int, row: Row, place: int, reference: int | None) -> dict[str, Any]:
     """Return a row: a measurement of a test, how many others it stands for, and its worst outcome."""
     verdicts = list(row.measurement.verdicts)
     if reference is not None:
         verdicts += row.record.measurements[reference].verdicts
-    status, soft = status_of(verdicts, row.timing)
+    status, soft = _status_of(verdicts, row.timing)
     return {"test": index, "item": place, "more": row.hidden, "status": status, "soft": soft}
 
 
-def status_of(verdicts: Sequence[Verdict], timing: Timing) -> tuple[str, bool]:
+def _status_of(verdicts: Sequence[Verdict], timing: Timing) -> tuple[str, bool]:
     """Return the worst outcome, and whether it is not enforced; of equal outcomes the enforced one counts."""
     if not verdicts:
         return ("measured" if timing.measured else "unmeasured"), False
@@ -156,8 +149,7 @@ def status_of(verdicts: Sequence[Verdict], timing: Timing) -> tuple[str, bool]:
 # the tests
 
 
-def test_content(record: TestRecord, measured: Measured) -> dict[str, Any]:
-    """Return the page's data for a test."""
+def _test_content(record: TestRecord, measured: Measured) -> dict[str, Any]:
     path, _, name = record.nodeid.partition("::")
     references = [reference_index(record.measurements, place) for place in range(len(record.measurements))]
     return {
@@ -165,10 +157,10 @@ def test_content(record: TestRecord, measured: Measured) -> dict[str, Any]:
         "file": path if name else "",
         "name": name or path,
         "device": record.device.name,
-        "facts": test_facts(record),
+        "facts": _test_facts(record),
         "params": record.params,
         "warnings": record.warnings,
-        "extra": pairs(record.extra_info),
+        "extra": _pairs(record.extra_info),
         "size": size_that_matters([*_points(record.measurements)]) or "",
         "items": [
             item | {"ref": reference} for item, reference in zip(measured.items(record), references, strict=True)
@@ -183,8 +175,7 @@ def _points(measurements: Iterable[Measurement]) -> Iterator[Point]:
             yield Point(sizes_in(item.example), item.timing.median_us)
 
 
-def test_facts(record: TestRecord) -> list[tuple[str, str]]:
-    """Return the facts about a test and the device that it ran on."""
+def _test_facts(record: TestRecord) -> list[tuple[str, str]]:
     facts = {
         "device": record.device.name,
         **device_facts(record.device),

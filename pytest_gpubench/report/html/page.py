@@ -46,8 +46,8 @@ def html_page(run: SavedRun, baseline: SavedRun | None = None, history: Sequence
     content = page_content(run, baseline, history)
     script = '"use strict";\n(() => {\n' + "\n".join(asset(f"{name}.js") for name in SCRIPTS) + "})();\n"
     return PAGE.format(
-        policy=policy(script),
-        title=html.escape(encodable(content["title"])),
+        policy=_policy(script),
+        title=html.escape(_encodable(content["title"])),
         style=asset("style.css"),
         content=as_json(content),
         script=script,
@@ -65,13 +65,12 @@ def as_json(content: dict[str, Any]) -> str:
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def policy(script: str) -> str:
+def _policy(script: str) -> str:
     """Return a content security policy: this script runs and no other, and nothing is loaded."""
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     rest = "style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
     return f"default-src 'none'; script-src 'sha256-{digest}'; {rest}"
 
 
-def encodable(text: str) -> str:
-    """Return a text with what UTF-8 has no form for written as escapes."""
+def _encodable(text: str) -> str:
     return text.encode("utf-8", errors="backslashreplace").decode()

@@ -19,22 +19,20 @@ def sizes_in(example: str) -> dict[str, float]:
     starts = [*NAME.finditer(example)]
     ends = [match.start() for match in starts[1:]] + [len(example)]
     for match, end in zip(starts, ends, strict=False):  # without a name there is still an end
-        found |= numbers_of(match[1], example[match.end() : end])
+        found |= _numbers_of(match[1], example[match.end() : end])
     return found
 
 
-def numbers_of(name: str, text: str) -> dict[str, float]:
-    """Return the numbers in the text of one argument."""
+def _numbers_of(name: str, text: str) -> dict[str, float]:
     if NUMBER.fullmatch(text.strip()):
-        return finite({name: float(text)})
+        return _finite({name: float(text)})
     shape = TUPLE.search(text)
     if shape is None:
         return {}
     parts = [float(part) for part in shape[1].split(",")]
     named = {f"{name}[{index}]": part for index, part in enumerate(parts)}
-    return finite({name: math.prod(parts), **named} if len(parts) > 1 else named)
+    return _finite({name: math.prod(parts), **named} if len(parts) > 1 else named)
 
 
-def finite(values: Mapping[str, float]) -> dict[str, float]:
-    """Return the values that are finite."""
+def _finite(values: Mapping[str, float]) -> dict[str, float]:
     return {name: value for name, value in values.items() if math.isfinite(value)}

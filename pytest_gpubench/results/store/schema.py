@@ -92,7 +92,7 @@ def decode(data: bytes) -> File:
 # other schemas
 
 
-class Outline(msgspec.Struct):
+class _Outline(msgspec.Struct):
     """Hold as much of a file as tells what kind of file it is."""
 
     gpu_bench: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
@@ -100,7 +100,7 @@ class Outline(msgspec.Struct):
     machine_info: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
-class BlockOutline(msgspec.Struct):
+class _BlockOutline(msgspec.Struct):
     """Hold the schema of a block, whatever it is."""
 
     schema: Any = None
@@ -117,13 +117,13 @@ def _refuse_other_schema(data: bytes) -> None:
 
 def _schema(data: bytes) -> int:
     try:
-        outline = msgspec.json.decode(data, type=Outline)
+        outline = msgspec.json.decode(data, type=_Outline)
     except msgspec.ValidationError:
         raise BadFile("is JSON but not a saved run: it is a list where an object is expected") from None
     if isinstance(outline.gpu_bench, msgspec.UnsetType):
         raise BadFile(_foreign(outline))
     try:
-        schema = msgspec.json.decode(outline.gpu_bench, type=BlockOutline).schema
+        schema = msgspec.json.decode(outline.gpu_bench, type=_BlockOutline).schema
     except msgspec.ValidationError as error:
         raise BadFile(
             "has a field that is not as it should be: `$.gpu_bench` is no object; save the run again"
@@ -136,7 +136,7 @@ def _schema(data: bytes) -> int:
     return schema
 
 
-def _foreign(outline: Outline) -> str:
+def _foreign(outline: _Outline) -> str:
     if isinstance(outline.benchmarks, msgspec.UnsetType) or isinstance(outline.machine_info, msgspec.UnsetType):
         return "is JSON but not a saved run: it has no `gpu_bench` block; name a file that --gpu-bench-save wrote"
     return (
