@@ -40,13 +40,6 @@ def test_only_the_tests_that_were_asked_for_are_counted(command: Command) -> Non
     assert command("show", "run.json", "--test", "softmax", "--markdown", "one.md")[2] == "one.md: 1 test as markdown\n"
 
 
-def test_a_file_that_was_not_written_is_not_told(command: Command) -> None:
-    write_run(make_run(tests=7), Path("run.json"))
-    status, out, err = command("export", "run.json", "--format", "csv", "-o", "run.json/where.csv")
-    assert (status, out) == (2, "")
-    assert err == "pytest-gpubench export: run.json/where.csv cannot be written: Not a directory\n"
-
-
 def test_a_name_that_a_terminal_would_obey_is_shown(command: Command) -> None:
     write_run(make_run(tests=1), Path("run.json"))
     err = command("export", "run.json", "--format", "csv", "-o", "a\x1b[2J")[2]

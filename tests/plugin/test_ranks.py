@@ -1,9 +1,11 @@
 """`gpu_bench.ranks` in a test: the limits that hold there, those that do not, and how a rank's error is printed."""
 
+import multiprocessing
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+import torch.multiprocessing
 
 import pytest_gpubench.bench.integrity
 import pytest_gpubench.bench.ranks
@@ -224,8 +226,13 @@ def second_fails():
 """
 
 
-def test_an_error_of_a_rank_is_said_once(bench_run: BenchRun, pytester: pytest.Pytester) -> None:
-    """Real processes: which rank it was, where in the user's own lines, and what the other did."""
+def test_an_error_of_a_rank_is_said_once(
+    bench_run: BenchRun, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Real processes, forked from one: which rank it was, where in the user's own lines, and what the other did."""
+    server = multiprocessing.get_context("forkserver")
+    server.set_forkserver_preload(["torch.distributed", "pytest_gpubench.timing.ranks.worker"])
+    monkeypatch.setattr(torch.multiprocessing, "get_context", lambda method: server)
     pytester.makepyfile(steps=STEPS)
     pytester.syspathinsert()
     source = "import steps\ndef test_it(gpu_bench): gpu_bench.ranks(steps.second_fails, timeout_s=60)"

@@ -1,3 +1,4 @@
+import functools
 import re
 from collections.abc import Iterator, Mapping
 from html.parser import HTMLParser
@@ -315,6 +316,7 @@ def test_no_commit_and_many_options() -> None:
 # the limit
 
 
+@functools.cache
 def big_run() -> SavedRun:
     run = make_run(tests=700, reps=12)
     slow = make_run(tests=40, reps=12, slower=1.4)
