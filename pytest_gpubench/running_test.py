@@ -306,7 +306,7 @@ def is_broken(verdict: Verdict) -> bool:
 def trace(test: CurrentTest, request: Request[T]) -> None:
     """Write a trace of each measured call if the settings ask for it; warn where one cannot be taken."""
     settings = request.settings
-    if not request.is_traced or settings.trace is None or settings.disable or settings.timer == "scripted":
+    if not request.is_repeatable or settings.trace is None or settings.disable or settings.timer == "scripted":
         return
     example = test.search.example_text
     alike = [each.timing for each in test.measurements if each.example == example and each.timing.measured]

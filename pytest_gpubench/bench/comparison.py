@@ -76,8 +76,7 @@ class CompareRequest(Request[Comparison]):
     wants_overhead: bool = False
     """True to measure the launch overhead of each function."""
     role = "candidate"
-    is_movable = True
-    is_traced = True
+    is_repeatable = True
 
     def __post_init__(self) -> None:
         if self.settings.alpha >= 0.5:

@@ -19,8 +19,7 @@ class MeasureRequest(Request[Timing]):
 
     bytes: int | None = None
     flops: int | None = None
-    is_movable = True
-    is_traced = True
+    is_repeatable = True
 
     def __post_init__(self) -> None:
         check_work(self.bytes, self.flops)

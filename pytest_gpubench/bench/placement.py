@@ -44,7 +44,7 @@ OFFSET_BYTES = 2**16 + 512
 def measure_confirmed(request: Request[T], say: Say, measured: list[Measurement]) -> T:
     """Measure a request; a close FAIL is INCONCLUSIVE unless the same request fails at other addresses too."""
     result = request.measure(say, measured)
-    is_fixed = request.settings.reps is not None or not request.is_movable
+    is_fixed = request.settings.reps is not None or not request.is_repeatable
     if is_fixed or not on_gpu(request) or not _fails_closely(measured):
         return result
     measured[:] = _measured_elsewhere(request, say, measured)

@@ -44,12 +44,10 @@ class Request(ABC, Generic[T]):
     """The role of the functions that limits are judged for."""
     has_baseline: ClassVar[bool] = True
     """True if its measurements are compared with a saved run."""
-    is_movable: ClassVar[bool] = False
-    """True if it can be measured again with its memory at other addresses."""
+    is_repeatable: ClassVar[bool] = False
+    """True if its calls can be made again in this process: with memory at other addresses, or for a trace."""
     takes_work: ClassVar[bool] = True
     """True if bytes= and flops= can be given."""
-    is_traced: ClassVar[bool] = False
-    """True if traces of its calls are written on request."""
 
     @property
     def title(self) -> str:
