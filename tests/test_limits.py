@@ -185,7 +185,7 @@ def test_every_mapping_of_names_to_positive_numbers_is_a_limit(name: str, limits
 
 
 @pytest.mark.parametrize("given", [0, 1, 2**63])
-def test_a_count_that_can_be_meant(given: int) -> None:
+def test_a_valid_count(given: int) -> None:
     check_count("bytes={}", given, 0)
 
 
@@ -200,7 +200,7 @@ def test_a_count_that_can_be_meant(given: int) -> None:
         pytest.param(10**9999, "bytes=... is not valid: it must be a whole number, at most 2**63", id="long"),
     ],
 )
-def test_a_count_that_cannot_be_meant(given: object, sentence: str) -> None:
+def test_an_invalid_count(given: object, sentence: str) -> None:
     with pytest.raises(BadRequest) as caught:
         check_count("bytes={}", given, 0)
     assert str(caught.value) == sentence

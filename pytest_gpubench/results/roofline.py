@@ -7,7 +7,7 @@ what was passed). With `bytes=` the caller knows better.
 
 A cold call may still leave what it wrote in the L2 cache and so be faster than memory, the more so the less it moves:
 an addition of 3 x 64 MiB on an H200 (60 MiB of L2) shows 4620 GB/s, more than a copy of gigabytes. Peaks are therefore
-measured at several sizes, and a call is held against the fastest at its own size or above.
+measured at several sizes, and a call is compared with the fastest at its own size or above.
 """
 
 from typing import Literal
@@ -137,7 +137,7 @@ def highest_gbps(peaks: Peaks) -> float | None:
 def highest_tflops(peaks: Peaks, dtype: str | None) -> float | None:
     """Return the rate above which no matmul of this dtype can be; None where it is not known.
 
-    A kernel may round float32 though torch does not, so that it is held against what that allows.
+    A kernel may round float32 though torch does not, so the limit is what that allows.
     """
     names = ("float32", "tfloat32") if dtype in ("float32", "tfloat32") else (dtype or "",)
     stated = [peaks.datasheet_tflops[name] for name in names if name in peaks.datasheet_tflops]

@@ -197,7 +197,7 @@ def test_by_the_clock_on_the_cpu() -> None:
     assert all(item.timing.measured for item in measurements)
 
 
-# what cannot be meant, or measured
+# invalid and unmeasured requests
 
 
 @pytest.mark.parametrize(
@@ -217,7 +217,7 @@ def test_by_the_clock_on_the_cpu() -> None:
         (BOTH, {"given": {"setup": 3}}, "setup= must be a function"),
     ],
 )
-def test_requests_that_cannot_be_meant(phases: Any, others: Any, sentence: str) -> None:
+def test_invalid_requests(phases: Any, others: Any, sentence: str) -> None:
     with pytest.raises(BadRequest, match=sentence) as caught:
         request_of(phases, **others)
     assert "\n" not in str(caught.value)

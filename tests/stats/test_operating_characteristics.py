@@ -32,7 +32,7 @@ TRIALS = 400
 MANY_TRIALS = 20_000
 CHUNK = 1_000
 SIGMAS = 4
-"""By how many standard errors of the simulation a rate may miss what it is held against; the seeds are fixed."""
+"""By how many standard errors of the simulation a rate may miss its bound; the seeds are fixed."""
 LAUNCHES = 4 * LOOKS[-1]
 RIVAL_LAUNCHES = 320
 """Calls that the rivals get, half of them of each arm: as many as 80 quads."""

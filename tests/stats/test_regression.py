@@ -28,7 +28,7 @@ Floats = npt.NDArray[np.float64]
 Noise = Callable[[np.random.Generator, int], Floats]
 
 SIGMAS = 4
-"""By how many standard errors of a simulation a rate may miss what it is held against; the seeds are fixed."""
+"""By how many standard errors of a simulation a rate may miss its bound; the seeds are fixed."""
 MARGIN = 0.03
 TICK_US = 0.032
 METRICS: tuple[Metric, ...] = ("median", "mean", "q1", "q3")
@@ -245,7 +245,7 @@ def test_what_is_no_log_ratio_is_refused(wrong: float) -> None:
             change_of_speedups(bad, [0.1], 0.01)
 
 
-def test_what_else_cannot_be_meant_is_refused() -> None:
+def test_other_invalid_arguments_are_refused() -> None:
     with pytest.raises(ValueError, match="no time of the old run"):
         change_of_samples([], [1.0], "median", 0.01)
     with pytest.raises(ValueError, match="no log-ratio of the new run"):

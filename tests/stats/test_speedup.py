@@ -28,7 +28,7 @@ from pytest_gpubench.stats.summary import Interval
 from tests.stats.quads import decide, orders, steady
 
 SIGMAS = 4
-"""By how many standard errors of a simulation a rate may miss what it is held against; the seeds are fixed."""
+"""By how many standard errors of a simulation a rate may miss its bound; the seeds are fixed."""
 
 seeds = st.integers(0, 2**32)
 times_us = st.floats(1e-2, 1e6)
@@ -366,7 +366,7 @@ def test_quads_that_all_tie_are_judged_by_their_value(ratio: float, expected: De
 
 
 def test_ties_at_the_limit_do_not_fail() -> None:
-    """The median is the limit: half of the quads being there cannot be held against it."""
+    """The median is the limit: half of the quads lie there by chance."""
     assert decide(steady([0.0] * 8 + [-0.01] * 8), 1.0, 0.001, LOOKS) == "open"
     assert decide(steady([0.0] * 14 + [-0.01] * 2), 1.0, 0.001, LOOKS) == "pass"
 

@@ -31,7 +31,7 @@ Draw = Callable[[np.random.Generator, int, int], tuple[Floats, Truth]]
 """Takes a generator, trials and samples; returns a row of samples per trial, and what is true of them."""
 
 SIGMAS = 4
-"""By how many standard errors of the simulation a rate may miss what it is held against; the seeds are fixed."""
+"""By how many standard errors of the simulation a rate may miss its bound; the seeds are fixed."""
 
 times_us = st.lists(st.floats(1e-2, 1e6), min_size=1, max_size=60)
 readings_us = st.lists(st.integers(1, 2**20).map(lambda ticks: ticks / 1024), min_size=20, max_size=60)

@@ -246,7 +246,7 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
 
 class TestRefused:
     @pytest.mark.parametrize(("ask", "reason"), REFUSED)
-    def test_what_cannot_be_meant(self, ask: Callable[[], object], reason: str) -> None:
+    def test_invalid_arguments(self, ask: Callable[[], object], reason: str) -> None:
         with pytest.raises(InvalidArgument, match=reason):
             ask()
 
@@ -305,6 +305,6 @@ def test_a_batch_has_room_for_each_matrix() -> None:
         ({"batch": 1, "max_batch": 0}, "max_batch must be at least 1"),
     ],
 )
-def test_batches_that_cannot_be_meant(ask: dict[str, Any], reason: str) -> None:
+def test_invalid_batches(ask: dict[str, Any], reason: str) -> None:
     with pytest.raises(InvalidArgument, match=re.escape(reason)):
         gst.matmul_shapes(**ask)

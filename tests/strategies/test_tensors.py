@@ -237,7 +237,7 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
 
 class TestRefused:
     @pytest.mark.parametrize(("ask", "reason"), REFUSED)
-    def test_what_cannot_be_meant(self, ask: Callable[[], Any], reason: str) -> None:
+    def test_invalid_arguments(self, ask: Callable[[], Any], reason: str) -> None:
         with pytest.raises(InvalidArgument, match=reason):
             ask()
 
@@ -318,7 +318,7 @@ class TestLazyTensors:
             ({"dtype": "int8", "requires_grad": True}, "has no gradient"),
         ],
     )
-    def test_what_cannot_be_meant_is_refused_at_once(self, options: dict[str, Any], reason: str) -> None:
+    def test_invalid_arguments_are_refused_at_once(self, options: dict[str, Any], reason: str) -> None:
         with pytest.raises(InvalidArgument, match=re.escape(reason)):
             gst.lazy_tensor((2,), **options)
 

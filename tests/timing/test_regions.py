@@ -347,11 +347,11 @@ def regions_arguments(setup: Function) -> Any:
     return make_arguments(setup=setup)
 
 
-# what cannot be meant
+# invalid names
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "/", OUTSIDE, 3, None, b"a", ["a"]])
-def test_names_that_cannot_be_meant(name: Any) -> None:
+def test_invalid_names(name: Any) -> None:
     with pytest.raises(BadRequest, match="must be a text, not empty, without a slash"):
         region(name)
 

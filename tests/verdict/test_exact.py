@@ -376,14 +376,14 @@ def test_when_a_call_has_to_be_watched(asked: Limits, needed: bool) -> None:
         ("deterministic", "yes", "it must be True or False"),
     ],
 )
-def test_what_cannot_be_meant(name: str, value: object, words: str) -> None:
+def test_invalid_arguments(name: str, value: object, words: str) -> None:
     with pytest.raises(BadRequest) as caught:
         Limits(**{name: value})  # type: ignore[arg-type]
     assert str(caught.value).startswith(f"perf({name}={value!r}): ")
     assert words in str(caught.value)
 
 
-def test_what_can_be_meant() -> None:
+def test_valid_arguments() -> None:
     asked = Limits(
         max_kernels=1, forbid={"memcpy"}, max_memory="1.5 MB", kernels=["*a*"], deterministic=False, max_rel_std=0.1
     )

@@ -1,4 +1,4 @@
-"""A test held against a saved run, measurement by measurement."""
+"""A test compared with a saved run, measurement by measurement."""
 
 import math
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Two whole runs, one held against the other."""
+"""Two whole runs compared."""
 
 from collections.abc import Sequence
 
