@@ -1,7 +1,6 @@
 """The saved run that this run is compared with: found, passed on to workers, and looked up for each test."""
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +11,7 @@ from pytest_gpubench.limits import regression_tolerance
 from pytest_gpubench.plugin import terminal
 from pytest_gpubench.plugin.results import Results
 from pytest_gpubench.plugin.sessions import EarlierSessions
-from pytest_gpubench.plugin.workers import is_worker
+from pytest_gpubench.plugin.workers import hand_on, handed_on, is_distributing, is_worker
 from pytest_gpubench.settings import Settings, environment_name, flag_name, ini_name
 from pytest_gpubench.stats.tolerance import parse_tolerance
 from pytest_gpubench.units import count, safe_line
@@ -26,9 +25,7 @@ if TYPE_CHECKING:
     from pytest_gpubench.verdict.saved_runs import BaselineLimit
 
 BASELINE = "gpu_bench_baseline"
-"""The key under which a worker is given the baseline."""
-MISSING = "gpu_bench_missing_baseline"
-"""The key under which a worker is told why there is none."""
+"""The key under which a worker is given the baseline, and why there is none: it may be on another host."""
 UNJUDGED = "max_regression was not judged, as nothing was compared: give --gpu-bench-compare"
 
 
@@ -50,10 +47,12 @@ class ComparedRun:
         if settings.compare is None or settings.disable:
             return
         if is_worker(config):
-            self._decode(config.workerinput)  # type: ignore[attr-defined] # xdist puts it there
-        else:
-            self._find(settings.compare)
-            self._refuse_missing(config)
+            self._decode(*(handed_on(config, BASELINE) or (None, "")))  # nothing if only this host asks for one
+            return
+        self._find(settings.compare)
+        self._refuse_missing(config)
+        if is_distributing(config):
+            hand_on(config, BASELINE, (None if self.baseline is None else self.baseline.encode(), self._missing))
 
     def past_of(self, test: "CurrentTest", facts: "DeviceFacts") -> "BaselineLimit | None":
         """Return what a test on a device is compared with, and how much slower it may be; None for nothing."""
@@ -87,12 +86,6 @@ class ComparedRun:
         """Note which tests there are: none of them is an old name of another."""
         self._collected.add(item.nodeid)
 
-    @pytest.hookimpl(optionalhook=True)
-    def pytest_configure_node(self, node: object) -> None:
-        """Give a worker the baseline: it may be on another host, where the file is not."""
-        given = {MISSING: self._missing} if self.baseline is None else {BASELINE: self.baseline.encode()}
-        node.workerinput.update(given)  # type: ignore[attr-defined] # xdist's WorkerController
-
     def pytest_report_header(self) -> str | None:
         """Say what the run is compared with."""
         if self._missing:
@@ -121,11 +114,11 @@ class ComparedRun:
 
     # the saved run
 
-    def _decode(self, given: Mapping[str, str]) -> None:
+    def _decode(self, text: str | None, missing: str) -> None:
         from pytest_gpubench.results.baseline import Baseline
 
-        self._missing = given.get(MISSING, "")
-        self.baseline = Baseline.decode(given[BASELINE], self._collected) if BASELINE in given else None
+        self._missing = missing
+        self.baseline = None if text is None else Baseline.decode(text, self._collected)
 
     def _find(self, which: str) -> None:
         from pytest_gpubench.results.baseline import Baseline

@@ -211,13 +211,13 @@ def test_a_worker_needs_no_file(bench_run: BenchRun, monkeypatch: pytest.MonkeyP
     path.unlink()
 
     class Worker:
-        def __init__(self, **given: str) -> None:
+        def __init__(self, **given: object) -> None:
             self.workerinput = given
 
         def getoption(self, name: str, default: object) -> object:
             return default
 
-    given = Worker(**{BASELINE: Baseline([("main", run)]).encode()})
+    given = Worker(**{BASELINE: (Baseline([("main", run)]).encode(), "")})
     worker = ComparedRun(cast(Any, given), Settings(compare="main", missing_baseline="fail"), *[cast(Any, None)] * 2)
     assert worker.baseline is not None
     (record,) = run.records
