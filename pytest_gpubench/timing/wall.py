@@ -3,6 +3,7 @@
 On the CPU, the time for which other processes kept the calling thread from a core is taken off.
 """
 
+import os
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -29,6 +30,37 @@ class Scheduled(NamedTuple):
     """For how long the calling thread waited for a core; 0 where Linux does not tell."""
 
 
+class Schedule:
+    """What the scheduler gives to the thread that enters this, and to its process."""
+
+    def __enter__(self) -> "Schedule":
+        self._file: int | None = None
+        with suppress(OSError):
+            self._file = os.open(SCHEDULED, os.O_RDONLY)  # opening it before each call would slow a hot one by 6 us
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object, /) -> None:
+        if self._file is not None:
+            os.close(self._file)
+
+    def read(self, waited_first: bool = False) -> Scheduled:
+        """Return what it has given so far.
+
+        Reading a thread's CPU time makes Linux (6.6 on) see that its slice is over, as the flush often uses it up:
+        others get the core now, and the call begins with a new slice. The waiting is read after that, and
+        `waited_first` after a call: neither wait is the call's.
+        """
+        waited_ns = self.waited_ns() if waited_first else 0
+        ran_ns, all_ran_ns = time.thread_time_ns(), time.process_time_ns()
+        return Scheduled(ran_ns, all_ran_ns, waited_ns if waited_first else self.waited_ns())
+
+    def waited_ns(self) -> int:
+        """Return for how long the thread has waited for a core; 0 where Linux does not tell."""
+        with suppress(OSError, IndexError):
+            return 0 if self._file is None else int(os.pread(self._file, 64, 0).split()[1])
+        return 0
+
+
 class WallTimer(Timer):
     """Read the host's clock before the call and after the device is done."""
 
@@ -41,7 +73,8 @@ class WallTimer(Timer):
 
     def clock_s(self) -> float:
         """Return the time less what this thread waited for a core: a busy host costs a measurement no reps."""
-        return time.perf_counter() - read_waited_ns() / 1e9
+        with Schedule() as schedule:
+            return time.perf_counter() - schedule.waited_ns() / 1e9
 
     def session(self) -> "WallSession":
         """Return a new session."""
@@ -53,7 +86,15 @@ class WallSession(Session):
 
     def __init__(self, timer: WallTimer) -> None:
         self.timer = timer
+        self.schedule = Schedule()
         self.taken: list[Rep] = []
+
+    def __enter__(self) -> "WallSession":
+        self.schedule.__enter__()
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object, /) -> None:
+        self.schedule.__exit__(kind, error, trace)
 
     def take(self, call: Call, idle_s: float) -> None:
         """Take one rep."""
@@ -64,37 +105,18 @@ class WallSession(Session):
             time.sleep(idle_s)
         self.timer.flush()
         synchronize()
-        before = read_schedule()
+        before = self.schedule.read()
         start_ns = time.perf_counter_ns()
         timed()
         synchronize()
         elapsed_ns = time.perf_counter_ns() - start_ns
         if self.timer.takes_off:
-            elapsed_ns -= held_up_ns(elapsed_ns, before, read_schedule(waited_first=True))
+            elapsed_ns -= held_up_ns(elapsed_ns, before, self.schedule.read(waited_first=True))
         self.taken.append(Rep(elapsed_ns / 1e3))
 
     def reps(self) -> Sequence[Rep]:
         """Return the reps taken."""
         return self.taken
-
-
-def read_schedule(waited_first: bool = False) -> Scheduled:
-    """Return what the scheduler has given to this thread and this process.
-
-    Reading a thread's CPU time makes Linux (6.6 on) see that its slice is over, as the flush often uses it up: others
-    get the core now, and the call begins with a new slice. The waiting is read after that, and `waited_first` after a
-    call: neither wait is the call's.
-    """
-    waited_ns = read_waited_ns() if waited_first else 0
-    ran_ns, all_ran_ns = time.thread_time_ns(), time.process_time_ns()
-    return Scheduled(ran_ns, all_ran_ns, waited_ns if waited_first else read_waited_ns())
-
-
-def read_waited_ns() -> int:
-    """Return for how long this thread has waited for a core; 0 where Linux does not tell."""
-    with suppress(OSError, IndexError), open(SCHEDULED, "rb", buffering=0) as file:
-        return int(file.read().split()[1])
-    return 0
 
 
 def held_up_ns(elapsed_ns: int, before: Scheduled, after: Scheduled) -> int:

@@ -39,7 +39,7 @@ def test_others_get_the_core_between_the_flush_and_the_call(monkeypatch: pytest.
     timer = WallTimer(cpu_device(), "hot")
     timer.flush = lambda: calls.append("flush")
     monkeypatch.setattr(time, "thread_time_ns", lambda: told("ran", 0))
-    monkeypatch.setattr(wall, "read_waited_ns", lambda: told("waited", 0))
+    monkeypatch.setattr(wall.Schedule, "waited_ns", lambda schedule: told("waited", 0))
     with timer.session() as session:
         session.take(make_call(lambda: calls.append("timed")), 0.0)
     assert calls == ["flush", "ran", "waited", "timed", "waited", "ran"]
@@ -67,7 +67,7 @@ def test_only_what_others_took_is_taken_off(elapsed: int, ran: int, all_ran: int
 def test_a_rep_that_is_held_up(monkeypatch: pytest.MonkeyPatch, takes_off: bool, elapsed_us: float) -> None:
     clock_ns, schedules = iter([0, 75_000]), iter([Scheduled(0, 0, 0), Scheduled(30_000, 30_000, 45_000)])
     monkeypatch.setattr(time, "perf_counter_ns", lambda: next(clock_ns))
-    monkeypatch.setattr(wall, "read_schedule", lambda waited_first=False: next(schedules))
+    monkeypatch.setattr(wall.Schedule, "read", lambda schedule, waited_first=False: next(schedules))
     timer = WallTimer(cpu_device(), "hot")
     assert timer.takes_off
     timer.takes_off = takes_off
