@@ -207,14 +207,14 @@ class _Passes:
         reps = pass_reps(self.call_us)
         wanted = reps if self.kernels is not None else 2 * reps
         idle_s = instrument.pacing.idle_s(self.sample.reps)
-        self.sample, self.failure, started_s = Sample(), None, time.perf_counter()
+        self.sample, self.failure, started_s = Sample(), None, instrument.timer.clock_s()
         self.calls += wanted
         try:
             take_batch(instrument, call, wanted, idle_s, self.sample, 0.0, attempts=1)
         except NOT_COMPLETE as error:
             self.kernels, self.difference, self.failure, self.rested = None, str(error), error, False
             return
-        self.cost_s = (time.perf_counter() - started_s) / wanted
+        self.cost_s = (instrument.timer.clock_s() - started_s) / wanted
         self.look(instrument, reps, idle_s)
 
     def look(self, instrument: Instrument, reps: int, idle_s: float = 0.0) -> None:

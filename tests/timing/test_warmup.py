@@ -206,6 +206,13 @@ def test_it_rests_when_two_passes_agree(
     assert warmth.sample.reps == timer.sessions[-1].taken[-PROBE_REPS:]
 
 
+def test_a_rep_costs_what_the_timers_own_clock_says(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where busy processes have the core for nine tenths of the time."""
+    timer = by_pass(clock, [100.0])
+    monkeypatch.setattr(timer, "clock_s", lambda: clock.perf_counter() / 10)
+    assert passes(timer).rep_cost_s == pytest.approx(timer.cost_s / 10)
+
+
 @pytest.mark.parametrize(
     ("call_us", "reps"), [(SLOW_CALL_US - 1, 5), (SLOW_CALL_US, 3), (1000, 3), (1001, 2), (1501, 1), (1e6, 1)]
 )
