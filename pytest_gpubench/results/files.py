@@ -92,22 +92,14 @@ def _remove_abandoned(written: Path) -> None:
     """
     with suppress(OSError):  # the file is written; the rest is housekeeping
         oldest_s = written.stat().st_mtime - ABANDONED_S
-        for path in written.parent.iterdir():
-            if _is_temporary(path.name) and _written_at_s(path) < oldest_s:
+        for path in filter(_is_temporary, written.parent.iterdir()):
+            facts = path.lstat()
+            if stat.S_ISREG(facts.st_mode) and facts.st_mtime < oldest_s:
                 path.unlink(missing_ok=True)
 
 
-def _is_temporary(name: str) -> bool:
-    return re.fullmatch(r"\.gpu-bench-[0-9a-f]{16}\.tmp", name) is not None
-
-
-def _written_at_s(path: Path) -> float:
-    """Return when a file was last written; now, in effect, for one that is gone or not a regular file."""
-    try:
-        facts = path.lstat()
-    except OSError:
-        return float("inf")
-    return facts.st_mtime if stat.S_ISREG(facts.st_mode) else float("inf")
+def _is_temporary(path: Path) -> bool:
+    return re.fullmatch(r"\.gpu-bench-[0-9a-f]{16}\.tmp", path.name) is not None
 
 
 def _remedy(number: int | None, done: str) -> str:
