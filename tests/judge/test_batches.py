@@ -1,0 +1,40 @@
+"""The time of a call, from batches and the clocks around them; and the call before a timed one."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from pytest_gpubench.gpu.device import cpu_device
+from pytest_gpubench.judge.batches import Batches
+from pytest_gpubench.judge.runner import Runner
+from pytest_gpubench.stats.summary import Interval
+
+
+@pytest.mark.parametrize(
+    ("alone_us", "larger_us", "worked_us", "each_us"),
+    [
+        (200.0, 300.0, (100.0, 150.0), 50.0),
+        (900.0, 300.0, (100.0, 150.0), 33.333),
+        (200.0, 300.0, (100.0, 250.0), 75.0),
+        (200.0, 900.0, (100.0, 150.0), 350.0),
+    ],
+)
+def test_a_call_on_a_busy_cpu_takes_at_least_what_its_process_ran_for(
+    alone_us: float, larger_us: float, worked_us: tuple[float, float], each_us: float
+) -> None:
+    """Three calls; a batch of one of ours took 100 us, and may take 100 us more: waiting longer takes nothing off."""
+    candidate = SimpleNamespace(fixed_us=Interval(100.0, 9000.0))
+    batches = Batches(candidate, None, cpu_device(), 3, lambda number: [], lambda *given: None)  # type: ignore[arg-type]
+    batches.times_us = {"candidate": {1: [alone_us] * 3, 3: [larger_us] * 3}}
+    batches.worked_us = {1: [worked_us[0]] * 3, 3: [worked_us[1]] * 3}
+    assert batches.each_us("candidate") == pytest.approx([each_us] * 3, abs=1e-3)
+
+
+def test_a_rep_on_a_cpu_follows_a_call_on_other_inputs() -> None:
+    """A process that has just woken up runs its first call slowly."""
+    seen: list[int] = []
+    runner = Runner(seen.append, [(1,), (2,)], cpu_device(), lambda outputs: None)
+    runner.begin()
+    runner.take()
+    assert len(runner.end()) == 1
+    assert seen == [2, 1]
