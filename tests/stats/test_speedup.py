@@ -366,7 +366,7 @@ def test_quads_that_all_tie_are_judged_by_their_value(ratio: float, expected: De
 
 
 def test_ties_at_the_limit_do_not_fail() -> None:
-    """The median is the limit: half of the quads lie there by chance."""
+    """The median is the limit, so quads at the limit do not count against the candidate."""
     assert decide(steady([0.0] * 8 + [-0.01] * 8), 1.0, 0.001, LOOKS) == "open"
     assert decide(steady([0.0] * 14 + [-0.01] * 2), 1.0, 0.001, LOOKS) == "pass"
 
