@@ -132,6 +132,17 @@ def first_few(texts: Sequence[str], most: int) -> str:
     return ", ".join(map(printable, texts[:most])) + more
 
 
+def bracketed(ends: Iterable[str]) -> str:
+    """Return the ends of an interval after a space, ` [1.650, 1.684]`; nothing where there are none."""
+    inside = ", ".join(ends)
+    return f" [{inside}]" if inside else ""
+
+
+def ratio_text(ratio: float, ends: Iterable[float] | None = None, digits: int = 4) -> str:
+    """Return a ratio with the ends of its interval: `1.667x [1.650, 1.684]`."""
+    return f"{round_to_digits(ratio, digits)}x" + bracketed(round_to_digits(end, digits) for end in ends or ())
+
+
 def count(number: int, noun: str) -> str:
     """Write a number with its noun in the singular or plural."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

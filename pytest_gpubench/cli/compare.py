@@ -9,13 +9,12 @@ from pytest_gpubench.cli.arguments import RUN_HELP, Commands, add_alpha, add_par
 from pytest_gpubench.cli.output import complain, table, write
 from pytest_gpubench.cli.saved import find_paths, run_title
 from pytest_gpubench.errors import BadRequest
-from pytest_gpubench.report.cells import ratio_text
 from pytest_gpubench.report.layout import Column
 from pytest_gpubench.results.baseline import slimmed
 from pytest_gpubench.results.model import Outcome, SavedRun
 from pytest_gpubench.results.store import read_run
 from pytest_gpubench.stats.tolerance import RegressionTolerance, parse_tolerance
-from pytest_gpubench.units import count, format_time, printable, round_to_digits, safe_line
+from pytest_gpubench.units import count, format_time, printable, ratio_text, round_to_digits, safe_line
 from pytest_gpubench.verdict.saved_runs import Finding, compare_runs
 
 EXAMPLES = """compare main latest

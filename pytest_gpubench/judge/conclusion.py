@@ -12,7 +12,7 @@ from pytest_gpubench.results.model import Outcome, Verdict
 from pytest_gpubench.stats.speedup import SpeedupEstimate
 from pytest_gpubench.stats.summary import Interval, median_interval
 from pytest_gpubench.timing.tax import ALIKE
-from pytest_gpubench.units import format_time, round_to_digits
+from pytest_gpubench.units import format_time, ratio_text
 from pytest_gpubench.verdict.decision import at_least, at_most
 
 __tracebackhide__ = True
@@ -103,19 +103,14 @@ def unattested(verdict: Verdict, reason: str) -> Verdict:
 def ratio_words(claimed: SpeedupEstimate, attested: SpeedupEstimate) -> str:
     """Return both speedups in words."""
     return (
-        f"{_with_interval(claimed.ratio, claimed.interval)} as fast as the reference by its own timer, "
-        f"{_with_interval(attested.ratio, attested.interval)} by the referee's clock"
+        f"{ratio_text(claimed.ratio, claimed.interval)} as fast as the reference by its own timer, "
+        f"{ratio_text(attested.ratio, attested.interval)} by the referee's clock"
     )
 
 
 def fail_on_cpu(claimed: Interval, wanted: float) -> Outcome:
     """Return FAIL where a speedup is below the limit by more than two processes that do the same may differ."""
     return at_least(Interval(claimed.low, claimed.high * CLAIM_FACTOR["cpu"]), wanted)
-
-
-def _with_interval(ratio: float, interval: Interval | None) -> str:
-    ends = "" if interval is None else f" [{', '.join(round_to_digits(each, 4) for each in interval)}]"
-    return f"{round_to_digits(ratio, 4)}x{ends}"
 
 
 def judge_speedup(claimed: Outcome, attested: Interval | None, wanted: float, words: str) -> Verdict:

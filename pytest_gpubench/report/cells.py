@@ -6,7 +6,7 @@ from pytest_gpubench.report.rows import Row, reference_label
 from pytest_gpubench.results.kernels import breakdown, longest
 from pytest_gpubench.results.model import Measurement, Outcome, PastChange, Speedup, Timing, Verdict
 from pytest_gpubench.stats.summary import Interval
-from pytest_gpubench.units import MICROSECONDS_PER_UNIT, format_time, printable, round_to_digits
+from pytest_gpubench.units import MICROSECONDS_PER_UNIT, bracketed, format_time, printable, ratio_text, round_to_digits
 
 STYLES = {
     Outcome.PASS: "green",
@@ -61,12 +61,6 @@ def kernel_lines(timing: Timing) -> list[str]:
 
 
 # comparisons
-
-
-def ratio_text(ratio: float, interval: Interval | None = None, digits: int = 4) -> str:
-    """Return a ratio with its interval: `1.667x [1.650, 1.684]`."""
-    ends = [round_to_digits(end, digits) for end in interval or ()]
-    return f"{round_to_digits(ratio, digits)}x" + (f" [{', '.join(ends)}]" if ends else "")
 
 
 def speedup_text(speedup: Speedup | None, brief: bool = False) -> str:
@@ -141,7 +135,7 @@ def change_text(change: PastChange | None, brief: bool = False) -> str:
     if change.metric == "speedup":  # whose ratio is old over new
         ratios = [1 / ratio for ratio in ratios[:1] + ratios[:0:-1]]
     found, *ends = (_signed_percent(ratio) for ratio in ratios)
-    return f"{printable(change.metric)} {found} %" + (f" [{', '.join(ends)}]" if ends else "")
+    return f"{printable(change.metric)} {found} %" + bracketed(ends)
 
 
 def _signed_percent(ratio: float) -> str:

@@ -20,7 +20,7 @@ from pytest_gpubench.report.rows import Row, reference_label, rows_of
 from pytest_gpubench.results.baseline import torch_version
 from pytest_gpubench.results.kernels import breakdown, longest
 from pytest_gpubench.results.model import DeviceFacts, Outcome, PastChange, SavedRun, TestRecord, Timing, Verdict
-from pytest_gpubench.units import choose_time_unit, first_few, format_share, format_time, round_to_digits
+from pytest_gpubench.units import choose_time_unit, first_few, format_share, format_time, ratio_text
 from pytest_gpubench.verdict.ending import judged_kinds
 
 LEAST_BYTES = 30_000
@@ -312,7 +312,5 @@ def _change_text(change: PastChange | None) -> str:
     """Return the change since an older measurement: above 1 is slower."""
     if change is None:
         return ""
-    ratio, *ends = (round_to_digits(number, 4) for number in (change.ratio, *(change.interval or ())))
-    between = f" [{', '.join(ends)}]" if ends else ""
     whose = "relative time" if change.metric == "speedup" else text(change.metric, LONGEST_FACT)
-    return f"{ratio}x{between} of its {whose}, was {format_time(change.old_us)}"
+    return f"{ratio_text(change.ratio, change.interval)} of its {whose}, was {format_time(change.old_us)}"

@@ -8,7 +8,7 @@ import msgspec
 from pytest_gpubench.errors import BadRequest, NotMeasured
 from pytest_gpubench.spelling import Spelled
 from pytest_gpubench.stats.summary import Interval
-from pytest_gpubench.units import format_share, format_time, round_to_digits
+from pytest_gpubench.units import format_share, format_time, ratio_text
 
 __tracebackhide__ = True
 
@@ -143,9 +143,8 @@ class Phases(Spelled, msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
         """The comparison of the phases' sum with the whole, in a sentence; empty without a whole."""
         if self.whole is None or self.ratio is None:
             return ""
-        ends = f" [{', '.join(round_to_digits(end, 4) for end in self.ratio_interval)}]" if self.ratio_interval else ""
         found = (
-            f"the phases take {round_to_digits(self.ratio, 4)}x{ends} the time of {self.whole.name} "
+            f"the phases take {ratio_text(self.ratio, self.ratio_interval)} the time of {self.whole.name} "
             f"({format_time(self.sum_us)} against {format_time(self.whole.median_us)})"
         )
         return f"{found}: {self.explanation}" if self.explanation else found

@@ -9,7 +9,7 @@ from pytest_gpubench.results.model import Outcome, Peaks, Timing, Verdict
 from pytest_gpubench.results.roofline import READS_MEMORY, Bound, Fraction, matmul_tflops, peak_fraction, too_fast
 from pytest_gpubench.stats.autocorrelation import independent_for_median
 from pytest_gpubench.stats.summary import Interval, least_count, median_interval
-from pytest_gpubench.units import format_decimal, format_share, format_time, grouped
+from pytest_gpubench.units import bracketed, format_decimal, format_share, format_time, grouped
 from pytest_gpubench.verdict.decision import Judged, at_least, certainty, verdicts_of, words_for
 
 __tracebackhide__ = True
@@ -65,7 +65,7 @@ class RateRules:
         bound: Bound = "memory" if in_bytes else "matmul"
         interval = _rate_interval(timing, bound, spent)
         outcome = at_least(interval, wanted)
-        between = f" [{', '.join(map(grouped, interval))}]" if interval else ""
+        between = bracketed(map(grouped, interval or ()))
         return outcome, (
             f"{timing.label} {_words(outcome, interval)}: {grouped(rate)} {unit}{between}, wanted at least "
             f"{grouped(wanted)} {unit} ({_work(timing, bound)}; {self._certainty(timing, spent)})"
@@ -92,7 +92,7 @@ class RateRules:
         no_matmul = timing.flops is not None and matmul_tflops(self.peaks, self.dtype) is None
         if found is None or (no_matmul and outcome is Outcome.FAIL):  # of a matmul's peak it may be a larger part
             return self._peak_unknown(timing, asked, self.peaks, no_matmul)
-        between = f" [{', '.join(format_share(end, 3) for end in interval)}]" if interval else ""
+        between = bracketed(format_share(end, 3) for end in interval or ())
         return outcome, (
             f"{timing.label} {_words(outcome, interval)}: {format_share(found.value, 3)}{between} of {found.of}, "
             f"wanted at least {format_share(wanted, 3)} ({grouped(found.rate)} {found.unit}, "

@@ -26,9 +26,16 @@ from pytest_gpubench.stats.regression import (
     decide_difference,
     least_samples,
 )
-from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.stats.tolerance import RegressionTolerance
-from pytest_gpubench.units import choose_time_unit, count, format_share, format_time, printable, round_to_digits
+from pytest_gpubench.units import (
+    bracketed,
+    choose_time_unit,
+    count,
+    format_share,
+    format_time,
+    printable,
+    ratio_text,
+)
 from pytest_gpubench.verdict.decision import OUTCOMES, judged_by
 
 __tracebackhide__ = True
@@ -109,10 +116,9 @@ def judge_change(
     outcome = outcome_of(change, tolerance)
     against, whose = (" against its reference", "relative time") if change.metric == "speedup" else ("", change.metric)
     what, relation, remark = _comparison(change, outcome)
-    ratio, *ends = (round_to_digits(number, 4) for number in (change.ratio, *(change.interval or ())))
     sentence = (
         f"{printable(label)} {what}{against} {relation} in {where}{remark}: "
-        f"{ratio}x{_unknown(change.interval) or _between(ends)} of its {whose}{_wanted(change, tolerance)} "
+        f"{_ratio(change)} of its {whose}{_wanted(change, tolerance)} "
         f"({_values(change, old_us, new_us)}, {judged_by(counts, change.alpha) if counts else _judged_by(change)})"
     )
     if remedy and outcome is Outcome.INCONCLUSIVE:
@@ -194,9 +200,9 @@ def _other_regime(old: Measurement, new: Measurement, change: Change, where: str
     factors = (new.timing.median_us / old.timing.median_us, new.speedup.reference_us / old.speedup.reference_us)
     if min(factors) < OTHER_REGIME and max(factors) > 1 / OTHER_REGIME:
         return ""
-    own, other = (round_to_digits(factor, 4) for factor in factors)
+    own, other = map(ratio_text, factors)
     return (
-        f"cannot be judged, as it takes {own}x and its reference {other}x of the time in {where}, which no change of "
+        f"cannot be judged, as it takes {own} and its reference {other} of the time in {where}, which no change of "
         "the candidate explains: look for other threads, clocks or libraries, or save a new one"
     )
 
@@ -214,7 +220,7 @@ def _is_stale(change: Change, tolerance: RegressionTolerance) -> bool:
 def _stale_note(change: Change, tolerance: RegressionTolerance, label: str, where: str) -> str:
     if not _is_stale(change, tolerance):
         return ""
-    faster = f"{round_to_digits(1 / change.ratio, 4)}x as fast as in {where}"
+    faster = f"{ratio_text(1 / change.ratio)} as fast as in {where}"
     against = " against its reference" if change.metric == "speedup" else ""
     return f"baseline stale: {printable(label)} is faster than the baseline, {faster}{against}; save a new one"
 
@@ -233,13 +239,11 @@ def _comparison(change: Change, outcome: Outcome) -> tuple[str, str, str]:
     return "is as fast", "as", ""
 
 
-def _unknown(interval: Interval | None) -> str:
-    """Return the words for an interval that says next to nothing, as of two noisy runs; empty for any other."""
-    return " [not known to a factor of 10]" if interval and interval.high > 100 * interval.low else ""
-
-
-def _between(ends: Sequence[str]) -> str:
-    return f" [{', '.join(ends)}]" if ends else ""
+def _ratio(change: Change) -> str:
+    """Return the ratio with its interval, unless that says next to nothing, as of two noisy runs."""
+    if change.interval and change.interval.high > 100 * change.interval.low:
+        return f"{ratio_text(change.ratio)} [not known to a factor of 10]"
+    return ratio_text(change.ratio, change.interval)
 
 
 def _wanted(change: Change, tolerance: RegressionTolerance) -> str:
@@ -248,14 +252,14 @@ def _wanted(change: Change, tolerance: RegressionTolerance) -> str:
     assert tolerance.absolute_us is not None
     unit = choose_time_unit([tolerance.absolute_us])
     more = format_time(change.new - change.old, unit)
-    ends = [format_time(end, unit) for end in change.difference or ()]
-    return f", by {more}{_between(ends)}, wanted at most {format_time(tolerance.absolute_us, unit)} more"
+    ends = bracketed(format_time(end, unit) for end in change.difference or ())
+    return f", by {more}{ends}, wanted at most {format_time(tolerance.absolute_us, unit)} more"
 
 
 def _values(change: Change, old_us: float, new_us: float) -> str:
     speedups = ""
     if change.metric == "speedup":
-        speedups = f"speedup {round_to_digits(change.new, 4)}x against {round_to_digits(change.old, 4)}x, "
+        speedups = f"speedup {ratio_text(change.new)} against {ratio_text(change.old)}, "
     unit = choose_time_unit([old_us])
     return f"{speedups}{format_time(new_us, unit)} against {format_time(old_us, unit)}"
 

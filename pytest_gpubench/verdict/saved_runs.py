@@ -12,7 +12,7 @@ from pytest_gpubench.results.model import Measurement, Outcome, PastChange, Save
 from pytest_gpubench.results.sessions import by_test
 from pytest_gpubench.stats.regression import Change
 from pytest_gpubench.stats.tolerance import RegressionTolerance
-from pytest_gpubench.units import printable, round_to_digits
+from pytest_gpubench.units import printable, ratio_text
 from pytest_gpubench.verdict.regression import Sessions, compare_measurements
 from pytest_gpubench.verdict.throttling import invalidate_throttled
 
@@ -282,7 +282,7 @@ def _slower_reference(finding: Finding) -> str:
     if change is None or change.interval is None or change.interval.low <= 1:
         return ""
     return (
-        f"its reference {printable(finding.label)} is slower too, {round_to_digits(change.ratio, 4)}x of its "
+        f"its reference {printable(finding.label)} is slower too, {ratio_text(change.ratio)} of its "
         f"{change.metric}: where clocks or drivers have drifted, a tolerance of the speedup is not misled"
     )
 

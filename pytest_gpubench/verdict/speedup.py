@@ -6,7 +6,7 @@ import msgspec
 
 from pytest_gpubench.results.model import Outcome, Speedup, Verdict
 from pytest_gpubench.stats.speedup import Quad, SpeedupEstimate, least_reps, speedup_of
-from pytest_gpubench.units import choose_time_unit, count, format_time, round_to_digits
+from pytest_gpubench.units import choose_time_unit, count, format_time, ratio_text, round_to_digits
 from pytest_gpubench.verdict.decision import at_least, judged_by
 
 __tracebackhide__ = True
@@ -79,15 +79,13 @@ class SpeedupJudgement:
 def judge_speedup(label: str, speedup: Speedup, candidate_us: float, wanted: float, enforced: bool = True) -> Verdict:
     """Judge a speedup by a limit: FAIL where its whole interval is below, PASS where none of it is."""
     outcome = at_least(speedup.interval, wanted)
-    ratio, *ends = (round_to_digits(number, 4) for number in (speedup.ratio, *(speedup.interval or ())))
-    between = f" [{', '.join(ends)}]" if ends else ""
-    unit = choose_time_unit([candidate_us])
+    unit, found = choose_time_unit([candidate_us]), ratio_text(speedup.ratio, speedup.interval)
     needed = "" if speedup.interval else f"{least_reps(speedup.alpha)} reps"
     return Verdict(
         kind="min_speedup",
         asked=repr(wanted),
         outcome=outcome,
-        sentence=f"{label} is {_speedup_words(speedup.ratio, outcome)} {speedup.reference}: {ratio}x{between}, "
+        sentence=f"{label} is {_speedup_words(speedup.ratio, outcome)} {speedup.reference}: {found}, "
         f"wanted at least {wanted:g}x "
         f"({format_time(candidate_us, unit)} against {format_time(speedup.reference_us, unit)}, "
         f"{judged_by(count(speedup.quads, 'quad'), speedup.alpha, needed)})",

@@ -6,7 +6,7 @@ from pytest_gpubench.limits import Limits, limit_for_device
 from pytest_gpubench.results.model import Outcome, Timing, Verdict
 from pytest_gpubench.stats.autocorrelation import independent_for_median, independent_for_std
 from pytest_gpubench.stats.summary import LEAST_FOR_STD, Interval, least_count, median_interval, std_interval
-from pytest_gpubench.units import format_share, round_to_digits
+from pytest_gpubench.units import bracketed, format_share, round_to_digits
 from pytest_gpubench.verdict.decision import Judged, at_most, certainty, verdicts_of, words_for
 
 __tracebackhide__ = True
@@ -105,7 +105,7 @@ def _judge_rel_std(timing: Timing, most: float, alpha: float, spent: float) -> J
     outcome = at_most(interval, most)
     words = words_for(outcome, interval, "is steady", "is unsteady")
     found = format_share(timing.rel_std) if timing.reps > 1 else "unknown"
-    between = f" [{format_share(interval.low)}, {format_share(interval.high)}]" if interval else ""
+    between = bracketed(map(format_share, interval or ()))
     return outcome, (
         f"{timing.label} {words}: relative std {found}{between}, wanted at most {format_share(most)} "
         f"({certainty(timing.reps, independent, LEAST_FOR_STD, alpha)})"
@@ -122,8 +122,7 @@ def _judge_time(timing: Timing, most: float | Mapping[str, float], alpha: float,
     outcome = at_most(interval, wanted)
     words = words_for(outcome, interval, "is fast enough", "is too slow")
     median, *ends = (round_to_digits(time_us, 4) for time_us in (timing.median_us, *(interval or ())))
-    between = f" [{', '.join(ends)}]" if ends else ""
     return outcome, (
-        f"{timing.label} {words}: median {median} us{between}, wanted at most {wanted:.10g} us "
+        f"{timing.label} {words}: median {median} us{bracketed(ends)}, wanted at most {wanted:.10g} us "
         f"({certainty(timing.reps, independent, least_count(spent), alpha)})"
     )

@@ -9,12 +9,11 @@ import msgspec
 from pytest_gpubench.cli import INTERRUPTED
 from pytest_gpubench.cli.ab.checkouts import Checkout
 from pytest_gpubench.cli.ab.comparison import CommitComparison
-from pytest_gpubench.report.cells import ratio_text
 from pytest_gpubench.report.html.page import html_page
 from pytest_gpubench.report.markdown import CROSS, TICK, WARNING, Part, RankedLine, fit
 from pytest_gpubench.report.markdown_text import code, table_head, table_row, text
 from pytest_gpubench.results.model import Measurement, Outcome, SavedRun, TestRecord, Verdict
-from pytest_gpubench.units import count, format_time, printable, round_to_digits
+from pytest_gpubench.units import count, format_time, printable, ratio_text, round_to_digits
 from pytest_gpubench.verdict.rounds import Arm
 from pytest_gpubench.verdict.saved_runs import Finding, with_change
 
