@@ -1,11 +1,11 @@
 """Checks that make a number INVALID: replaced clocks, memory faster than its peak, remembered results."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
 from pytest_gpubench.bench.agreement import Agreement, Ran
-from pytest_gpubench.bench.outputs import OutputRecorder, has_cuda_graphs
+from pytest_gpubench.bench.outputs import OutputRecorder
 from pytest_gpubench.bench.pace import Pace
 from pytest_gpubench.correctness import moved_bytes
 from pytest_gpubench.correctness.probing import least_share, needed_share
@@ -14,8 +14,6 @@ from pytest_gpubench.errors import (
     GpuBenchError,
     InvalidResult,
     KernelsDiffer,
-    UnfairComparison,
-    WrongResult,
     annotate,
 )
 from pytest_gpubench.gpu.device import Device
@@ -79,51 +77,34 @@ def check_clocks(settings: Settings) -> None:
 def check_timed_calls(
     recorder: OutputRecorder, match: Match, timer: Timer, taken: Interleaved, expected: Ran, vary: bool
 ) -> None:
-    """Check what timed calls return, in a round of its own: with other values in the inputs, where they can be varied.
+    """Check what timed calls return, in two rounds of their own: with the values as given, then with others.
 
-    Memory that right outputs were left in holds none for other values. Only where those are wrong, or cannot be had, is
-    a round taken with the values as given, to tell.
+    The first finds a candidate that is wrong for the values it knows, the second one that remembers their results.
     """
     names = [name for name in match.calls if name != match.reference]
     lacks_outputs = bool(recorder.arms)
     recorder.end()
-
-    def check_as_given() -> None:
-        recorder.keep_all(lambda: take_once_more(match, timer, taken), lacks_outputs)
-        recorder.check(match.reference, names)
-
-    is_known = not lacks_outputs or recorder.passes or has_cuda_graphs()
-    if is_known:
-        check_as_given()
-    has_varied, found = False, None
-    try:
-        has_varied = vary and timer.name != "scripted" and _check_other_values(recorder, match, timer, taken, expected)
-    except (InvalidResult, UnfairComparison, WrongResult) as error:
-        found = error
-    if has_varied and not is_known:
-        recorder.look_at_inputs()
-    elif not is_known:
-        with nullcontext() if found is None else suppress(KernelsDiffer):
-            check_as_given()
-    if found is not None:
-        raise found
+    recorder.keep_all(lambda: take_once_more(match, timer, taken), lacks_outputs)
+    recorder.check(match.reference, names)
+    if vary and timer.name != "scripted":
+        _check_other_values(recorder, match, timer, taken, expected)
 
 
 def _check_other_values(
     recorder: OutputRecorder, match: Match, timer: Timer, taken: Interleaved, expected: Ran
-) -> bool:
+) -> None:
     """Raise InvalidResult for a candidate that remembers results, as one more round with other values shows.
 
     The round is timed like any other, so that no candidate can tell; its inputs are the same objects in the same
-    memory. Raises WrongResult for one that computes, but is wrong. Returns False where there was no such round.
+    memory. Raises WrongResult for one that computes, but is wrong.
     """
     agreement, names = recorder.agreement, [name for name in match.calls if name != match.reference]
-    if recorder.passes and recorder.last[match.reference] is None:
-        return False
+    if recorder.last[match.reference] is None:
+        return
     recorder.refuses_sharing = True
     with agreement.other_values(expected) as differ:
         if not differ and not recorder.passes:
-            return False
+            return
         recorder.change_upstream()
         try:
             varied = take_once_more(match, timer, taken)
@@ -139,7 +120,6 @@ def _check_other_values(
             raise
         recorder.check_other_values(match.reference, names, expected)
         Pace(agreement, match, timer, taken).check(names, varied)
-        return True
 
 
 @dataclass(frozen=True)

@@ -125,11 +125,6 @@ class OutputRecorder:
         if self.conduct is not None:
             self.conduct.counting = False
 
-    def look_at_inputs(self) -> None:
-        """Raise UnfairComparison if timed calls changed the inputs, which are as given again."""
-        if self.conduct is not None:
-            self.conduct.look_at_inputs()
-
     def keep_all(self, take_again: Callable[[], object], anew: bool) -> None:
         """Have calls made again, each in memory of its own, where not all outputs are there and readable."""
         self.refuses_sharing = False  # `check` does, and says whose memory it is
@@ -150,7 +145,8 @@ class OutputRecorder:
     def check(self, reference: str, names: Sequence[str]) -> None:
         """Raise WrongResult if a candidate was right when it was checked, and wrong when it was timed."""
         self._look_back()
-        self.look_at_inputs()
+        if self.conduct is not None:
+            self.conduct.look_at_inputs()
         if self.last[reference] is None:  # a backward run without an input that requires a gradient
             return
         for name in names:

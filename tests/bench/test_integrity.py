@@ -751,18 +751,18 @@ def test_other_kernels_in_one_more_round(times: int) -> None:
 @pytest.mark.parametrize(
     ("candidate", "vary", "raised", "sentence", "sessions"),
     [
-        (double, True, None, "", 1),
+        (double, True, None, "", 2),
         (double, False, None, "", 1),
-        (lambda x: x * 3, True, WrongResult, "^c is wrong in a timed call, though right when checked", 2),
-        (lambda x: x * 3, False, WrongResult, "^c is wrong in a timed call, though right when checked", 1),
+        (lambda x: x * 3, True, WrongResult, "^c is wrong in a timed call, though right when checked", 1),
+        (lambda x: x * (2 + (x[0] < 1)), True, WrongResult, "^c is wrong in a timed call, though right when", 1),
         (lambda x: x * 2 + (x[0] > 1), True, WrongResult, r"^c is wrong for other values \(turned round inputs", 2),
         (lambda x: x * 2 + (x[0] > 1), False, None, "", 1),
         (lambda x: torch.arange(4.0) * 2, True, InvalidResult, "^c returns what it had computed before", 2),
-        (lambda x: (x * 2).as_subclass(Lazy), True, InvalidResult, "is a Lazy, which may compute later", 2),
-        (lambda x: x.mul_(2), True, UnfairComparison, r"overwrote args\[0\]", 2),
+        (lambda x: (x * 2).as_subclass(Lazy), True, InvalidResult, "is a Lazy, which may compute later", 1),
+        (lambda x: x.mul_(2), True, UnfairComparison, r"overwrote args\[0\]", 1),
     ],
 )
-def test_timed_calls_are_checked_as_given_only_where_other_values_do_not_do(
+def test_timed_calls_are_checked_as_given_and_with_other_values(
     candidate: Callable[..., object],
     vary: bool,
     raised: type[Exception] | None,
@@ -770,7 +770,7 @@ def test_timed_calls_are_checked_as_given_only_where_other_values_do_not_do(
     sessions: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(integrity, "has_cuda_graphs", lambda: False)
+    monkeypatch.setattr("secrets.randbelow", lambda below: 1)  # no look at the inputs before a rep
     agreement = agreement_of(double, torch.arange(4.0))
     expected = agreement.run_reference()
     recorder = OutputRecorder(agreement, arms=2, conduct=Conduct(agreement, "rc"))
