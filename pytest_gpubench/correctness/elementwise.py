@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pytest_gpubench.correctness.chunks import ChunkRange, blocks_of, index_in
+from pytest_gpubench.correctness.one_pass import can_check, largest_of
 from pytest_gpubench.correctness.poison import holds_poison
 from pytest_gpubench.correctness.tolerance import Tolerance, is_exact
 
@@ -135,6 +136,9 @@ def largest_within(pair: Pair) -> float | None:
     telling = all(LEAST_TOLERANCE <= each <= 1 / LEAST_TOLERANCE for each in (rtol or atol, atol))
     if is_exact(dtype) or dtype.is_complex or dtype.itemsize > 4 or not telling:
         return None
+    if can_check(pair.found, pair.expected) and dtype in (torch.float32, torch.float16, torch.bfloat16):
+        largest, excess = largest_of(pair.found, pair.expected, MARGIN * rtol)
+        return largest if excess <= MARGIN * atol else None
     largest = 0.0
     for block in blocks_of(pair.found, temporaries=16):
         other = pair.expected[block].to(torch.float32)

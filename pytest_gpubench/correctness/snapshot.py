@@ -1,14 +1,14 @@
 """Snapshots of a call's arguments: checksums that show which tensors it changed."""
 
 import secrets
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, reduce
-from typing import TYPE_CHECKING, Any
+from functools import reduce
+from typing import TYPE_CHECKING
 
 from pytest_gpubench.correctness.chunks import blocks_of, raw_bits
 from pytest_gpubench.correctness.leaves import inputs_of, tensors_of
+from pytest_gpubench.correctness.one_pass import can_check, checksum_of
 
 if TYPE_CHECKING:
     import torch
@@ -98,9 +98,8 @@ def checksum(tensor: "torch.Tensor") -> int:
     import torch
 
     tensor = _as_words(tensor.int_repr() if tensor.is_quantized else tensor)
-    is_plain = tensor.dtype == torch.int32 and tensor.is_contiguous() and tensor.numel() > 0
-    if tensor.is_cuda and is_plain and (kernel := _kernel()) is not None:
-        return _checksum_by(kernel, tensor)
+    if tensor.dtype == torch.int32 and can_check(tensor):
+        return checksum_of(tensor, SEED)
     generator = torch.Generator(tensor.device).manual_seed(SEED)
     sums, weights = [], torch.empty(0, dtype=torch.int64, device=tensor.device)
     for block in blocks_of(tensor, temporaries=16):
@@ -111,30 +110,6 @@ def checksum(tensor: "torch.Tensor") -> int:
         sums.append((bits * weights[: bits.numel()]).sum())
     numbers = torch.stack(sums).tolist() if sums else []
     return reduce(lambda total, number: (CHUNK_FACTOR * total + number) % 2**64, numbers, 0)
-
-
-@cache
-def _kernel() -> Any:
-    """Return our kernel; None where Triton is missing or interprets it."""
-    try:
-        from pytest_gpubench.correctness.kernels import gpu_bench_checksum
-    except ImportError:
-        return None
-    return gpu_bench_checksum if hasattr(gpu_bench_checksum, "do_not_specialize") else None
-
-
-def _checksum_by(kernel: Any, words: "torch.Tensor") -> int:
-    """Return the sum of words, each times an odd number for its place, in one pass over them."""
-    import torch
-
-    from pytest_gpubench.correctness.kernels import BLOCK
-
-    programs = -(-words.numel() // BLOCK)
-    sums = torch.empty(programs, dtype=torch.int64, device=words.device)
-    with torch.cuda.device(words.device), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Triton 3.9 warns, with each compilation, of a default of its own
-        kernel[(programs,)](words, sums, words.numel(), SEED, BLOCK=BLOCK, num_warps=8)
-    return int(sums.sum())
 
 
 def _as_words(tensor: "torch.Tensor") -> "torch.Tensor":

@@ -13,6 +13,7 @@ from pytest_gpubench.correctness import (
     poison_free_memory,
     snapshot,
 )
+from pytest_gpubench.correctness.one_pass import can_check
 from pytest_gpubench.correctness.snapshot import checksum
 from tests.correctness.samples import unwritten
 
@@ -57,6 +58,34 @@ def test_poison_reaches_every_output_behind_temporaries() -> None:
     poison_free_memory(outputs, "cuda")
     later = [torch.empty_like(output) for _ in range(3) for output in outputs]
     assert unwritten(later) == {f"out[{place}]": one.numel() for place, one in enumerate(later)}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("elements", [1, 4096, 10**6 + 1])
+def test_differences_are_the_same_in_one_pass(dtype: torch.dtype, elements: int) -> None:
+    """As where an output is not dense, which torch compares chunk by chunk."""
+    expected = torch.randn(elements, device="cuda").to(dtype)
+    found = (expected.float() + 0.1 * torch.rand(elements, device="cuda")).to(dtype)
+    apart = torch.stack([found, expected], 1)
+    assert can_check(found, expected)
+    assert not can_check(apart[:, 0], expected) or elements == 1
+    for tolerance in (Tolerance(0.0, 1.0), Tolerance(1.0, 0.2), Tolerance(0.0, 1e-3), Tolerance(0.5, 1e-6)):
+        dense = compare_outputs(found, expected, tolerance)
+        assert dense == compare_outputs(apart[:, 0], apart[:, 1], tolerance)
+    for wrong in (float("nan"), float("inf")):
+        found[-1] = wrong
+        (difference,) = compare_outputs(found, expected, Tolerance(1.0, 1.0))
+        assert (difference.passed, difference.mismatched, difference.where) == (False, 1, (elements - 1,))
+    expected[-1] = found[-1]
+    assert compare_outputs(found, expected, Tolerance(1.0, 1.0))[0].passed  # infinities of one sign are equal
+
+
+def test_a_negative_view_is_read_by_torch() -> None:
+    x = torch.randn(1000, dtype=torch.complex64, device="cuda")
+    negative = torch.view_as_real(x.conj().resolve_conj())[:, 1].contiguous()
+    assert x.conj().imag.is_neg()
+    assert not can_check(x.conj().imag)
+    assert compare_outputs(x.conj().imag, negative)[0].passed
 
 
 def test_poison_takes_no_more_memory_each_time() -> None:
