@@ -106,7 +106,7 @@ class CurrentTest:
     def unenforce_caught(self, expected: bool) -> None:
         """Mark broken limits whose error the test caught as not enforced; warn unless the test was expected to fail."""
         for place, item in enumerate(self.measurements):
-            if caught := [each for each in item.verdicts if is_raised(each)]:
+            if caught := [each for each in item.verdicts if each.fails_test]:
                 kept = tuple(
                     msgspec.structs.replace(each, enforced=each.enforced and each not in caught)
                     for each in item.verdicts
@@ -179,7 +179,7 @@ class CurrentTest:
         return [each for item in self.measurements for each in item.verdicts]
 
     def _raised(self) -> list[Verdict]:
-        return [each for each in self._verdicts() if is_raised(each)]
+        return [each for each in self._verdicts() if each.fails_test]
 
     def record(self, worker: str, turn: Turn | None, warnings: Sequence[str]) -> TestRecord:
         """Return the record of the test; warnings: those that are not the test's own."""
@@ -283,7 +283,7 @@ def enforce(test: CurrentTest, settings: Settings, verdicts: Sequence[Verdict]) 
     rule = rule_for(Ending.INCONCLUSIVE, settings)
     for verdict in sorted(verdicts, key=lambda each: each.outcome is not Outcome.FAIL):
         undecided = verdict.outcome is Outcome.INCONCLUSIVE
-        raised = verdict.enforced and (is_raised(verdict) or (undecided and rule.action == "fail"))
+        raised = verdict.fails_test or (verdict.enforced and undecided and rule.action == "fail")
         if raised and test.thread != threading.get_ident():
             test.lost.append(verdict.sentence)
         if raised:
@@ -291,11 +291,6 @@ def enforce(test: CurrentTest, settings: Settings, verdicts: Sequence[Verdict]) 
         not_judged = verdict.outcome is Outcome.NOT_JUDGED and not verdict.is_of_past  # those are of `enforce_missing`
         if verdict.enforced and (not_judged or (undecided and rule.action == "warn")):
             test.warn(verdict.sentence)
-
-
-def is_raised(verdict: Verdict) -> bool:
-    """Tell whether a verdict is an error of its test, whatever the settings."""
-    return verdict.enforced and verdict.outcome in (Outcome.FAIL, Outcome.INVALID)
 
 
 def is_broken(verdict: Verdict) -> bool:
@@ -333,7 +328,7 @@ def measure_and_compare(
     if past is None:
         return Compared(tuple(measured))
     compared = _compare(test, request, past, measured)
-    settled = any(is_raised(each) and not each.is_of_past for item in measured for each in item.verdicts)
+    settled = any(each.fails_test and not each.is_of_past for item in measured for each in item.verdicts)
     if compared.outcome is Outcome.PASS or settled:
         test.warn(*compared.notes)
         return compared

@@ -58,8 +58,7 @@ def on_gpu(request: Request[Any]) -> bool:
 
 def _fails_closely(measured: Sequence[Measurement]) -> bool:
     """Tell whether only limits on speed are broken, each by little."""
-    outcomes = (Outcome.FAIL, Outcome.INVALID)
-    broken = [(item, each) for item in measured for each in item.verdicts if each.outcome in outcomes and each.enforced]
+    broken = [(item, each) for item in measured for each in item.verdicts if each.fails_test]
     return bool(broken) and all(is_close_fail(each, item, measured[0]) for item, each in broken)
 
 

@@ -7,7 +7,7 @@ from pytest_gpubench.report.cells import interval_cell, kernel_lines, notes_of, 
 from pytest_gpubench.report.phases import phases_lines, region_lines
 from pytest_gpubench.report.rows import Row, fold, reference_label, split
 from pytest_gpubench.results.kernels import by_category, unmatched
-from pytest_gpubench.results.model import Outcome, Speedup, TestRecord, Timing
+from pytest_gpubench.results.model import Speedup, TestRecord, Timing
 from pytest_gpubench.units import choose_time_unit, count, format_time, round_to_digits, safe_line
 from pytest_gpubench.verdict.decision import judged_by
 
@@ -33,7 +33,7 @@ def _last_failing(rows: Sequence[Row]) -> Row:
 
 def _fails(row: Row) -> bool:
     """Tell whether a verdict on a row fails its test, whatever INCONCLUSIVE does."""
-    return any(each.enforced and each.outcome in (Outcome.FAIL, Outcome.INVALID) for each in row.measurement.verdicts)
+    return any(each.fails_test for each in row.measurement.verdicts)
 
 
 def _measurement_lines(row: Row, said: str = "") -> list[str]:

@@ -51,6 +51,11 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.asked if self.kind == VALIDITY else f"{self.kind}={self.asked}"
 
     @property
+    def fails_test(self) -> bool:
+        """True if it fails its test, whatever the settings say of other outcomes."""
+        return self.enforced and self.outcome in (Outcome.FAIL, Outcome.INVALID)
+
+    @property
     def is_of_past(self) -> bool:
         """True if the limit is on the change since a saved run."""
         return self.kind in ("max_regression", "compare_fail")
