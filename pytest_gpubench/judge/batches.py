@@ -15,7 +15,10 @@ __tracebackhide__ = True
 
 ARMS = ("reference", "candidate")
 WAKING_SLACK_US = 100.0
-"""A candidate's process may take so much longer to wake up than it did when it practised."""
+"""A candidate's process may take so much longer to wake up than it mostly did when it practised.
+
+On an H200 the median batch of one call of 13 honest candidates took from 323 us less to 65 us more than that.
+"""
 
 Draw = Callable[[int], Sequence[tuple[Any, ...]]]
 """Returns the inputs of so many calls."""

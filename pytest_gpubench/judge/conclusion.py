@@ -25,7 +25,10 @@ GAP_US = 1.5
 """And by so much for each kernel: the gap before it, which no record holds."""
 OVERLAP_FACTOR = 1.3
 OVERLAP_SLACK_US = {True: 200.0, False: 400.0}
-"""By so much may the shortest call alone exceed one more in a batch: in a CUDA graph, and launched one by one."""
+"""By so much may the shortest call alone exceed one more in a batch: in a CUDA graph, and launched one by one.
+
+On H200s 33 honest candidates in graphs took 187 us more at most, 4 launched ones 376 us; then 24 in graphs 124 us.
+"""
 
 
 def refuse_limits(limits: Limits) -> None:
