@@ -100,7 +100,7 @@ def _publish(thread: Thread, text: str, marker: str) -> str:
 
 
 def _find_own(thread: Thread, mark: str) -> int | None:
-    """Return the comment with this marker that is not somebody else's, who could change what it says."""
+    """Return our comment with this marker: the author of a copied one could change its text later."""
     user = _call(thread, "GET", thread.user)["id"] if thread.user else None
     for page in count(1):
         comments = _call(thread, "GET", f"{thread.comments}?per_page={PER_PAGE}&page={page}")

@@ -78,7 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
     return max(statuses)
 
 
-# what is compared
+# pairs of runs
 
 
 def _pair(old: Sequence[Path], new: Sequence[Path]) -> list[tuple[Path, Path]]:
@@ -131,11 +131,11 @@ def _status(findings: Sequence[Finding], arguments: argparse.Namespace) -> int:
     return int(not compared or any(each.outcome in bad for each in findings))
 
 
-# what is written
+# output
 
 
 def _report(findings: Sequence[Finding], tolerance: RegressionTolerance, arguments: argparse.Namespace) -> list[str]:
-    """Return the lines of a comparison: the table, what to mind, and the counts last."""
+    """Return the lines of a comparison: the table, the notes, the counts."""
     shown = [each for each in findings if _is_shown(each, arguments)]
     if arguments.sort:
         shown.sort(key=lambda each: -each.change.ratio if each.change is not None else 0.0)

@@ -94,7 +94,7 @@ def _need_torch() -> None:
 
 
 def _restore_clocks(folder: Path | None) -> int:
-    """Give back the clocks that nobody needs locked any more; 0 where none are left locked, else 1."""
+    """Give back the clocks that dead runs left locked; return 0 if none stay locked, else 1."""
     from pytest_gpubench.gpu.clocks import restore_abandoned
     from pytest_gpubench.gpu.lock_file import lock_folder
 
@@ -103,11 +103,11 @@ def _restore_clocks(folder: Path | None) -> int:
     return 1 if any(each.left for each in restored) else 0
 
 
-# what is only read
+# readings
 
 
 def state_lines(device: "Device") -> list[str]:
-    """Return what is known about a GPU's state, without work on it and without a change to it."""
+    """Return a GPU's state, a fact a line, without work on it and without a change to it."""
     lines = [f"clocks: {clock_rights(device.facts)}"]
     nvml = device.nvml
     if nvml is None:
@@ -177,11 +177,11 @@ def others_words(nvml: "Nvml") -> str:
     return found.sentence if found else "nobody seen"
 
 
-# what is measured
+# measurements
 
 
 def _measured_lines(device: "Device", quick: bool) -> Iterator[str]:
-    """Yield what is measured, line by line; raise GpuBenchError where this GPU cannot be measured on."""
+    """Yield a line for each measurement; raise GpuBenchError if this GPU cannot be measured."""
     from pytest_gpubench.timing.bandwidth import copy_bandwidth
     from pytest_gpubench.timing.profiler import ProfilerTimer, self_test
 
@@ -193,7 +193,7 @@ def _measured_lines(device: "Device", quick: bool) -> Iterator[str]:
 
 
 def bandwidth_line(facts: DeviceFacts, bytes_per_us: float | None) -> str:
-    """Return what a large copy reached, and what part that is of what the datasheet states."""
+    """Return the rate of a large copy, and its share of the datasheet's."""
     if bytes_per_us is None:
         return "copy bandwidth: not measured, there is no room for a copy"
     gbps = bytes_per_us / 1e3

@@ -62,7 +62,7 @@ def _csv_text(run: SavedRun) -> str:
 
 
 def cell(value: Cell) -> str | int | float:
-    """Return what a cell holds: text in one line that is no formula to a spreadsheet; nothing for what is not known."""
+    """Return a cell's content: text in one line, no formula to a spreadsheet; empty for unknown values."""
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return ""
     if not isinstance(value, str):

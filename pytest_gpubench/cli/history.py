@@ -54,7 +54,7 @@ class RunPoint:
     torch: str
 
     def value(self, metric: str) -> float | None:
-        """Return the metric's value; None where there is no valid one, or it is no time."""
+        """Return the metric's value; None if it is missing, INVALID or not above 0."""
         item = self.measurement
         if metric == "speedup":
             value = None if item.speedup is None else item.speedup.ratio
@@ -173,7 +173,7 @@ class History:
         return table([*columns, Column("", list(map(self._note, range(len(points)))), styles, least=NOTE_WIDTH)])
 
     def _note(self, at: int) -> str:
-        """Return what is to be said of a run: why it has no value, a change, and what else is new in it."""
+        """Return the notes on a run: why it has no value, a change, and news of its machine."""
         point, notes = self.points[at], []
         if self.values[at] is None:
             notes.append("INVALID" if point.measurement.why_invalid else f"no {self.metric}")
@@ -207,7 +207,7 @@ def _changes(values: Sequence[float | None], alpha: float) -> dict[int, ChangePo
 
 
 def _news(last: RunPoint, point: RunPoint) -> Iterator[str]:
-    """Yield what a run has that is not as in the one before."""
+    """Yield the differences of a run from the one before."""
     if last.record.source and point.record.source and last.record.source != point.record.source:
         yield "the test's source changed"
     one, other = last.record.device, point.record.device

@@ -72,7 +72,7 @@ def merge(sources: Sequence[Source], keep: str | None, any_commit: bool, name: s
 
 
 def _ended(run: SavedRun) -> tuple[int, float, str]:
-    """Return what sorts runs by when they ended; a date that is none comes first."""
+    """Return the key that sorts runs by their end; invalid dates come first."""
     try:
         return 1, moment(run.datetime).timestamp(), run.datetime
     except ValueError:
@@ -125,7 +125,7 @@ def _merge_commits(sources: Sequence[Source], any_commit: bool) -> CommitInfo:
 
 
 def _merge_machines(runs: Sequence[SavedRun]) -> dict[str, Any]:
-    """Return what is known of the machines: the first one's facts, and the names of all."""
+    """Return the first machine's facts, with the names of all."""
     hosts = dict.fromkeys(str(run.machine_info["node"]) for run in runs if "node" in run.machine_info)
     return {**runs[0].machine_info, **({"node": ", ".join(hosts)} if hosts else {})}
 

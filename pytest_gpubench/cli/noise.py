@@ -114,7 +114,7 @@ def _default_environment() -> dict[str, str]:
     return left | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
 
 
-# what the processes measured
+# noise of each call
 
 
 def noise_of(runs: Sequence[SavedRun]) -> list[CallNoise]:
@@ -158,7 +158,7 @@ def _call_noise(processes: Sequence[dict[str, Measurement]], spread: ProcessSpre
     )
 
 
-# what is said of it
+# output
 
 
 def noise_lines(runs: Sequence[SavedRun], calls: Sequence[CallNoise]) -> list[str]:

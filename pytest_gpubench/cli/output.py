@@ -12,18 +12,18 @@ from pytest_gpubench.units import count, safe_line, safe_lines
 
 
 def say(sentence: str) -> None:
-    """Write what goes on to standard error: standard output is for results."""
+    """Report progress on standard error: standard output is for results."""
     print(safe_line(f"gpu_bench: {sentence}"), file=sys.stderr, flush=True)
 
 
 def complain(command: str, sentences: Sequence[str]) -> None:
-    """Write what is wrong to standard error."""
+    """Write errors to standard error."""
     for sentence in sentences:
         print(safe_lines(f"pytest-gpubench {command}: {sentence}"), file=sys.stderr)
 
 
 def write(text: str) -> None:
-    """Write lines to standard output; where nobody reads on (`| head`), the rest is dropped and the status stays."""
+    """Write lines to standard output; if its reader has ended (`| head`), drop the rest and keep the exit status."""
     write_raw(safe_lines(text, has_colour()))
 
 

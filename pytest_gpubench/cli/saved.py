@@ -36,7 +36,7 @@ def read_each(found: Iterable[Stored], errors: list[str]) -> Iterator[tuple[Stor
 
 
 def nothing_saved(arguments: argparse.Namespace) -> str:
-    """Return what to say where there are no saved runs."""
+    """Return the sentence for an empty storage."""
     return f"{arguments.storage}: there are no saved runs; pytest --gpu-bench-save=NAME saves one"
 
 

@@ -55,7 +55,7 @@ class ComparedRun:
             hand_on(config, BASELINE, (None if self.baseline is None else self.baseline.encode(), self._missing))
 
     def past_of(self, test: "CurrentTest", facts: "DeviceFacts") -> "BaselineLimit | None":
-        """Return what a test on a device is compared with, and how much slower it may be; None for nothing."""
+        """Return the saved test to compare a test with, and its tolerance; None if nothing is compared."""
         from pytest_gpubench.verdict.saved_runs import BaselineLimit
 
         limit, option = test.limits.max_regression, self.settings.compare_fail
@@ -70,7 +70,7 @@ class ComparedRun:
         return None if is_said_once else BaselineLimit(found, None, earlier=earlier)
 
     def _look_up(self, test: "CurrentTest", facts: "DeviceFacts") -> "PastTest | Missing":
-        """Return what the saved run knows of a test, or why there is nothing to compare with."""
+        """Return the saved test, or why there is none."""
         from pytest_gpubench.results.counterpart import Missing
         from pytest_gpubench.results.provenance import installed_torch
 

@@ -1,4 +1,4 @@
-"""The collected tests: which are perf tests, which are run, and what they are measured on."""
+"""The collected tests: which are perf tests, which are run, and on which device."""
 
 import json
 import os

@@ -25,7 +25,7 @@ class Confirmation:
         self._left_s = MOST_S
 
     def measure(self, nodeid: str) -> "TestRecord | str":
-        """Return what a fresh process measures in a test, or why it does not."""
+        """Return a test's record from a fresh process, or why there is none."""
         from pytest_gpubench.gpu.lock import turns_to_hand_over
 
         if self._left_s <= 0:

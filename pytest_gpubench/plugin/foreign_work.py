@@ -24,7 +24,7 @@ class ForeignWatch:
         self._before: dict[str, ForeignWork | None] = {}
 
     def look_first(self, idle_s: float, say: Callable[[str], None]) -> list[str]:
-        """Do what --gpu-bench-busy says, and return warnings of work that goes on.
+        """Wait, warn or fail as --gpu-bench-busy says; return warnings of foreign work that continues.
 
         idle_s: for how long this run has left the GPUs idle; the utilisation still includes our own last test's work.
         """

@@ -28,7 +28,7 @@ RESULTS = "PYTEST_GPUBENCH_SESSION"
 TURNS = "PYTEST_GPUBENCH_TURNS"
 """The variable with the lock files of the GPUs that the parent holds and their inherited descriptors, as JSON.
 
-Whatever it says, a lock is held by its descriptor: nobody measures beside another by it.
+A forged variable gains nothing: only the inherited descriptor holds a lock.
 """
 FRESH = "gpu_bench_fresh"
 """The key under which the workers of a fresh process are told that they are its."""
@@ -42,7 +42,7 @@ LEFT_OUT: dict[str, Any] = {
     "markdown": None,
     "trace": None,
 }
-"""The settings that a fresh process does not follow, at what they are in it."""
+"""The settings that a fresh process does not follow, with their values in it."""
 TAIL_LINES = 15
 END_S = 10.0
 """The time in which an interrupted process may end by itself."""
@@ -50,7 +50,7 @@ TESTS_RAN = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
 
 
 class NotTaken(GpuBenchError):
-    """Raised where a fresh process has no results; its text is what is said."""
+    """Raised if a fresh process has no results; its text is for the user."""
 
 
 def as_fresh_process(config: pytest.Config, resolve: Callable[[pytest.Config], Resolver]) -> Resolver | None:

@@ -45,7 +45,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
-    """Do what must precede a conftest's imports: pin a worker to its GPU, or let Triton interpret on a CPU."""
+    """Before conftests import CUDA or Triton: pin a worker to its GPU, or let Triton interpret on a CPU."""
     from pytest_gpubench.gpu.visible import has_gpu_driver
 
     settings = resolve_early(early_config)

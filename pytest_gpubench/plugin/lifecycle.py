@@ -90,13 +90,13 @@ class Lifecycle:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
-        """Know which test is running; keep what an interrupted one had measured."""
+        """Note the running test; keep the results of an interrupted one."""
         self._begin(item)
         try:
             return (yield)
         except (KeyboardInterrupt, pytest.exit.Exception):
             if self._test is not None and self._test.measurements and self._phase != "teardown":
-                with suppress(Exception):  # it must not stand in for the interrupt
+                with suppress(Exception):  # the interrupt must not be replaced
                     self.results.keep(self._record(self._test))
             raise
         finally:
@@ -204,7 +204,7 @@ class Lifecycle:
         return self.resolver.override(self.settings, marks.settings, "perf({}=...)")
 
     def _change_marks(self, test: "CurrentTest", marks: MergedMarks) -> None:
-        """Follow marks that were put on the running test; raise BadRequest where that comes too late."""
+        """Apply marks that were put on the running test; raise BadRequest if it is too late."""
         if test.measurements:
             raise BadRequest(f"perf({marks.limits}) was put on the test after it had measured: put it on before")
         if marks.gpus != test.gpus:
@@ -230,7 +230,7 @@ class Lifecycle:
         return None
 
     def _intercepting_examples(self, item: pytest.Item) -> AbstractContextManager[None]:
-        """Note what hypothesis calls a test under @given with."""
+        """Note the examples that hypothesis calls a test with."""
         function = getattr(item, "obj", None)
         test = self.current_test() if uses_fixture(item) and hasattr(function, "hypothesis") else None
         if test is None:
@@ -269,7 +269,7 @@ class Lifecycle:
         return False
 
     def _invalidate_disturbed(self) -> str | None:
-        """Call INVALID what was measured while others came to the GPU, and return who; None where nobody came."""
+        """Call a test INVALID if another process came to its GPU meanwhile; return a sentence, or None."""
         test = self._test
         sentence = self.turns.newcomers() if test is not None and test.has_numbers else None
         if test is not None and sentence is not None:
@@ -297,7 +297,7 @@ class Lifecycle:
         item.user_properties += properties  # JUnit takes them from the teardown's report, made from these
 
     def _explain(self, report: pytest.TestReport, test: "CurrentTest") -> None:
-        """Show what a failed test, or a failed part of it, measured."""
+        """Show the measurements of a failed test, or of a failed part of it."""
         from pytest_gpubench.report.section import report_section
 
         if report.failed:

@@ -106,7 +106,7 @@ def _set_current(uuid: str) -> str:
 
 
 def _who_started_cuda() -> str:
-    """Return what may have started CUDA; nobody knows, as torch keeps no stack."""
+    """Return what may have started CUDA: torch keeps no stack of it."""
     conftests = [name for name in sys.modules if name == "conftest" or name.endswith(".conftest")]
     files = [str(getattr(sys.modules[name], "__file__", name)) for name in conftests]
     return f"while {' or '.join(files)} was imported" if files else "by a plugin (-p, or an installed one)"

@@ -113,7 +113,7 @@ class Results:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: "pytest.TerminalReporter") -> None:
-        """Write the tables, what was measured on what, and what is missing."""
+        """Write the tables, the lines below them, and the shortfall."""
         if self.records:
             self._show(terminalreporter)
         if self.silent:
@@ -142,7 +142,7 @@ class Results:
         return f"gpu_bench: {tests} with limits skipped or xfailed, not judged: {named(self.silent)}"
 
     def _devices(self) -> "list[DeviceFacts]":
-        """Return what workers will measure on, as far as that is known without torch: GPUs, or the CPU."""
+        """Return the workers' devices as far as they are known without torch: GPUs, or the CPU."""
         from pytest_gpubench.gpu.device import cpu_facts
         from pytest_gpubench.gpu.visible import has_gpu_driver, visible_facts
 

@@ -1,4 +1,4 @@
-"""Save the run, and write what was asked for: JSON, the HTML page, the Markdown summary and that of the traces."""
+"""Save the run, and write JSON, the HTML page, the Markdown summary and that of the traces, as options ask."""
 
 import os
 from pathlib import Path
@@ -185,7 +185,7 @@ class OutputFiles:
         return f"summary written to {path}"
 
     def _write_step_summary(self) -> None:
-        """Add the summary to that of the step of GitHub Actions; nobody asked for it, so a failure is only said."""
+        """Add the summary to that of the GitHub Actions step; a failure is only a line, as no option asks for it."""
         path = os.environ.get("GITHUB_STEP_SUMMARY")
         if not path or self.settings.markdown is not None or not (self.results.records or self._has_failures()):
             return

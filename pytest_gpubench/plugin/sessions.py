@@ -34,7 +34,7 @@ def refuse_useless_sessions(resolver: Resolver) -> None:
 
 
 class EarlierSessions:
-    """The hooks that take the sessions before that of this process, and say what they show."""
+    """The hooks that take the sessions before that of this process, and report them."""
 
     def __init__(self, config: pytest.Config, settings: Settings) -> None:
         self.config = config
@@ -84,7 +84,7 @@ class EarlierSessions:
         return self._records
 
     def _take_one(self) -> str:
-        """Run the tests in a fresh process, keep what they measured, and return what is said of it."""
+        """Run the tests in a fresh process, keep their results, and return a line about them."""
         began_s = time.monotonic()
         with tempfile.TemporaryDirectory(prefix="gpubench-session-") as folder:
             run, has_failed = run_fresh(self.config, Path(folder))
@@ -93,7 +93,7 @@ class EarlierSessions:
         return f"{count(len(run.records), 'test')}{failed}, {time.monotonic() - began_s:.0f} s"
 
     def _encoded(self) -> str:
-        """Return the sessions as JSON, with what is compared."""
+        """Return the sessions as JSON, slim as baselines are."""
         import msgspec
 
         from pytest_gpubench.results.baseline import slimmed

@@ -21,7 +21,7 @@ IMPORTED_LATER = (
 
 
 class StartedAhead:
-    """The hooks that wait once, when all that comes before the first test is done."""
+    """The hooks that wait once, right before the first test."""
 
     def __init__(self, config: pytest.Config, turns: GpuTurns) -> None:
         self.config = config

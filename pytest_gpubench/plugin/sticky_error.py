@@ -50,7 +50,7 @@ class StickyErrors:
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Note which test broke the context, and say in its report what follows."""
+        """Note which test broke the context, and add the consequences to its report."""
         report = yield
         with failing(report):
             self._follow(item, report, None if call.excinfo is None else call.excinfo.value)

@@ -54,7 +54,7 @@ def open_terminal(config: pytest.Config) -> TextIO | None:
 
 
 def progress(config: pytest.Config, terminal: TextIO | None) -> Callable[[str], None]:
-    """Return what shows on the terminal what a test is doing."""
+    """Return a function that shows a test's current activity on the terminal."""
     from pytest_gpubench.report.progress import Progress
 
     reporter = config.pluginmanager.get_plugin("terminalreporter")

@@ -19,7 +19,7 @@ FOLDER = "gpu_bench_running"
 
 
 class UnfinishedRuns:
-    """The hooks that note which perf test runs, and say what an earlier run noted last and never took back.
+    """The hooks that note the running perf test, and report notes that earlier runs never removed.
 
     Workers of xdist need none: their controller sees them die.
     """
@@ -64,7 +64,7 @@ def _note_on(nodeid: str) -> bytes:
 
 
 def _sentence_about(path: Path) -> str:
-    """Return what is to be said of the note of a run, and remove it; nothing where that run may go on.
+    """Return a sentence about the note of a run, and remove it; empty if that run may still go on.
 
     Hosts and containers may share the folder: the note of another one is left to it.
     """

@@ -20,12 +20,12 @@ HANDED_ON = pytest.StashKey[dict[str, Any]]()
 
 
 def hand_on(config: pytest.Config, key: str, value: object) -> None:
-    """Give the workers that are started later a value, made of what JSON has; they read it by `handed_on`."""
+    """Give later workers a value of JSON's types; they read it by `handed_on`."""
     config.stash.setdefault(HANDED_ON, {})[key] = value
 
 
 def handed_on(config: pytest.Config, key: str) -> Any:
-    """Return what the controller gave this worker; None for nothing, and in a process that is no worker."""
+    """Return a value that the controller gave this worker; None without one, and outside of workers."""
     return getattr(config, "workerinput", {}).get(key)
 
 
@@ -50,7 +50,7 @@ def is_distributing(config: pytest.Config) -> bool:
 
 
 def worker_name() -> str:
-    """Return what xdist calls this process; `master` for one that it did not start."""
+    """Return xdist's name of this process; `master` if xdist did not start it."""
     return os.environ.get("PYTEST_XDIST_WORKER", "master")
 
 
@@ -101,7 +101,7 @@ class Workers:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
-        """Tell a worker which process is its controller, and what is handed on."""
+        """Give a worker its controller's process id, and the values for workers."""
         from pytest_gpubench.gpu.processes import pid_namespace
 
         node.workerinput[CONTROLLER] = [os.getpid(), pid_namespace()]

@@ -90,5 +90,5 @@ def _path_in_checkout(path: str, root: str) -> str:
 
 
 def _escaped(text: str, escapes: dict[str, str]) -> str:
-    """Return a text that ends neither its command nor its property, without what cannot be printed."""
+    """Return a text with all characters escaped that would end its command or property, or cannot be printed."""
     return "".join(escapes.get(each) or printable(each) for each in text)

@@ -64,7 +64,7 @@ def kernel_lines(timing: Timing) -> list[str]:
 
 
 def speedup_text(speedup: Speedup | None, brief: bool = False) -> str:
-    """Return a speedup with its interval, unless brief; nothing for what is compared with nothing."""
+    """Return a speedup with its interval, unless brief; empty without a speedup."""
     return "" if speedup is None else ratio_text(speedup.ratio, None if brief else speedup.interval)
 
 
@@ -91,7 +91,7 @@ def reference_us(row: Row) -> float | None:
 
 
 def reference_text(row: Row, unit: str) -> str:
-    """Return the reference's time and name; nothing for what is compared with nothing."""
+    """Return the reference's time and name; empty without a reference."""
     label = reference_label(row)
     return "" if label is None else f"{time_cell(reference_us(row), unit)} {label}"
 
@@ -115,7 +115,7 @@ def notes_of_both(row: Row) -> str:
 
 
 def outcome_text(verdict: Verdict, brief: bool = False) -> str:
-    """Return a verdict's outcome; that it is not enforced is told by words, or by parentheses where brief."""
+    """Return a verdict's outcome; "(not enforced)" follows it, or parentheses enclose it if brief."""
     word = verdict.outcome.value.upper()
     if verdict.enforced or verdict.outcome in (Outcome.PASS, Outcome.NOT_JUDGED):
         return word
@@ -145,7 +145,7 @@ def _signed_percent(ratio: float) -> str:
 
 
 def against_title(items: Sequence[Measurement]) -> str:
-    """Return the header over changes, by the name of what they are against; empty where there are none."""
+    """Return the header over changes, with the baseline's name; empty without changes."""
     names = {item.change.baseline for item in items if item.change is not None}
     if not names:
         return ""

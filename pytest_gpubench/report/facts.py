@@ -7,7 +7,7 @@ from pytest_gpubench.units import format_bytes
 
 
 def device_facts(facts: DeviceFacts) -> dict[str, str]:
-    """Return what is known about a device but its name."""
+    """Return the known facts about a device, without its name."""
     known = {
         "host": facts.host,
         "UUID": facts.uuid,

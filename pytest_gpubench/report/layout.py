@@ -27,7 +27,7 @@ class Screen:
 
     @classmethod
     def current(cls, color: bool) -> "Screen":
-        """Return the terminal, or what stands in for it; the environment variable COLUMNS overrules its width."""
+        """Return the terminal or file behind standard output; the environment variable COLUMNS overrules its width."""
         width = shutil.get_terminal_size((WIDTH, 24)).columns
         return cls(width, color, getattr(sys.stdout, "encoding", None) or "utf-8")
 

@@ -91,7 +91,7 @@ TEXTS: Mapping[str, Callable[[Any, Measurement], str]] = {
 
 
 def measured_text(verdict: Verdict, timing: Timing) -> str:
-    """Return what was measured, as the verdict's sentence has it before what was wanted: `1.667x [1.650, 1.684]`."""
+    """Return the measured value from the verdict's sentence: `1.667x [1.650, 1.684]`."""
     if verdict.found:
         return verdict.found
     found, _, wanted = verdict.sentence.partition(", wanted")

@@ -115,7 +115,7 @@ def markdown_summary(
 
 
 def fit(first: str, parts: Sequence[Part], limit_bytes: int) -> str:
-    """Return the parts with as many of their lines, the most important ones, as there is room for."""
+    """Return the parts with as many of their lines as there is room for, the most important first."""
     frames = [*(text for part in parts for text in (*part.frame(), part.head)), first]
     left = limit_bytes - sum(_size(text) + 1 for text in frames) - NOTE_BYTES * len(parts)
     ordered = sorted(
@@ -240,7 +240,7 @@ def _measurement_part(rows: Sequence[Row], standings: Mapping[str, str]) -> Part
 
 
 def _kernel_part(rows: Iterable[Row]) -> Part:
-    """Return the kernels of what failed, those of its reference too; only the first of a test says which it is."""
+    """Return the kernels of failed functions and their references; the first row of each has its name."""
     headers = ["Test", "Variant", "Kernel", "Launches", "Time", "Share"]
     lines, last = [], ""
     for row in rows:

@@ -12,7 +12,7 @@ FRAMES = "|/-\\"
 
 
 class Progress:
-    """Show what goes on at the end of the current line, and take it back; `write` gets the raw text."""
+    """Show the current activity at the end of the line, and erase it again; `write` gets the raw text."""
 
     def __init__(self, write: Callable[[str], None], columns_left: Callable[[], int]) -> None:
         self._write = write
@@ -25,7 +25,7 @@ class Progress:
         self._wake = threading.Event()
 
     def say(self, text: str) -> None:
-        """Say what goes on from now; an empty text means nothing does."""
+        """Set the current activity; an empty text means none."""
         with self._lock:
             if not self._text:
                 self._since = time.monotonic()

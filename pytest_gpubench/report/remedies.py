@@ -46,7 +46,7 @@ def remedy_lines(records: Sequence[TestRecord]) -> list[str]:
 
 
 def named(found: dict[str, str]) -> str:
-    """Return the first tests in which something was found, each with what, and how many more there are."""
+    """Return the first tests with a finding, each with it, and the number of the others."""
     return first_few([f"{nodeid} ({what})" for nodeid, what in found.items() if what], MOST_NAMED)
 
 

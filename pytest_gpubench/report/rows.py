@@ -16,7 +16,7 @@ FROM_BEST = (Outcome.PASS, Outcome.NOT_JUDGED, Outcome.INCONCLUSIVE, Outcome.FAI
 
 @dataclass(frozen=True)
 class Row:
-    """One measurement and where it comes from."""
+    """One measurement, with its test and its reference."""
 
     record: TestRecord
     measurement: Measurement
@@ -82,7 +82,7 @@ def split(record: TestRecord) -> tuple[list[Row], list[Row]]:
 
 
 def reference_index(measurements: Sequence[Measurement], index: int) -> int | None:
-    """Return where the reference of a candidate is, the nearest before it; None for what is no candidate."""
+    """Return the index of a candidate's reference, the nearest before it; None if there is none."""
     candidate = measurements[index]
     for before in range(index - 1, -1, -1) if candidate.role == "candidate" else ():
         item = measurements[before]
@@ -139,7 +139,7 @@ def _worst(rows: Sequence[Row]) -> Row:
 
 
 def badness(row: Row) -> tuple[bool, int, float, float]:
-    """Return what sorts rows of one function from the best to the worst; INVALID without a number is the worst."""
+    """Return the key that sorts rows of one function from best to worst; INVALID without a number is worst."""
     time_us = row.timing.median_us if row.timing.measured else math.inf
     without = math.inf if row.reference is not None else -math.inf
     slowness = without if row.measurement.speedup is None else -row.measurement.speedup.ratio
@@ -157,7 +157,7 @@ def _stand_for(members: Sequence[Row], row: Row) -> Row:
 
 
 def _repeats(rows: Iterable[Row]) -> list[list[Row]]:
-    """Return the rows of a test by function, and by what it was compared with."""
+    """Return the rows of a test, grouped by function and reference."""
     groups: dict[tuple[str, str | None], list[Row]] = {}
     for row in rows:
         groups.setdefault((row.timing.label, reference_label(row)), []).append(row)
@@ -165,7 +165,7 @@ def _repeats(rows: Iterable[Row]) -> list[list[Row]]:
 
 
 def reference_label(row: Row) -> str | None:
-    """Return the name of what a row was compared with; None where it was with nothing."""
+    """Return the name of a row's reference; None if it has none."""
     if row.measurement.speedup is not None:
         return row.measurement.speedup.reference
     return None if row.reference is None else row.reference.label

@@ -83,7 +83,7 @@ def _overhead_lines(row: Row) -> list[str]:
 
 
 def _side_by_side(arms: Sequence[Timing]) -> list[str]:
-    """Return a column for each arm, without what is known of none."""
+    """Return a column for each arm; lines that are empty for all are left out."""
     unit = choose_time_unit(arm.median_us for arm in arms if arm.measured)
     rows = [
         ("", [arm.label for arm in arms]),

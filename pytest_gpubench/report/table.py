@@ -110,7 +110,7 @@ def _columns_of(rows: Sequence[Row], settings: Settings) -> list[Column]:
 
 
 def _column(name: str, lines: Sequence[_Line], unit: str, is_kept: bool) -> Column:
-    """Return a column, with the shorter forms that replace it where there is less room, unless it is kept as it is."""
+    """Return a column with the shorter forms that replace it on narrow screens; is_kept: it has none."""
     ranks = [] if is_kept else [len(GIVEN_UP) - at for at, each in enumerate(GIVEN_UP) if each == name]
     found: list[Column] = []
     for at, (brief, least) in reversed(list(enumerate(FORMS.get(name, ((False, 0),))))):

@@ -1,4 +1,4 @@
-"""The lines around the table: what is measured with, and what was measured on what."""
+"""The lines around the table: the header, the measurements, the warnings, the verdicts."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -38,7 +38,7 @@ def header_line(facts: DeviceFacts | None, settings: Settings, gpus: int = 1) ->
 
 
 def summary_lines(records: Sequence[TestRecord], settings: Settings) -> list[str]:
-    """Return the lines that say what was measured on what, what was not, what to mind, and, last, the verdicts."""
+    """Return the lines on devices, unmeasured calls, warnings, comparisons and, last, verdicts."""
     lines = [_measured_line(where, timings) for where, timings in _devices(records).items()]
     items = (item for record in records for item in record.measurements)
     reasons = Counter(item.timing.unmeasured for item in items if item.timing.unmeasured and not item.why_invalid)
@@ -55,7 +55,7 @@ def summary_lines(records: Sequence[TestRecord], settings: Settings) -> list[str
 
 
 def _warning_lines(records: Sequence[TestRecord], everything: bool) -> list[str]:
-    """Return the tests' own warnings; what many tests say alike is said once, with their number."""
+    """Return the tests' own warnings, each once, with the number of its tests."""
     tests: dict[str, dict[str, str]] = {}
     for record in records:
         for text in _warnings(record):
@@ -91,7 +91,7 @@ def _warnings(record: TestRecord) -> list[str]:
 
 
 def compared_lines(records: Sequence[TestRecord]) -> list[str]:
-    """Return, in a line at most, how many tests were compared with saved runs, and what has become of them."""
+    """Return a line on the tests that were compared with saved runs: how many, and how many changed."""
     measured = {record.nodeid for record in records if any(item.timing.measured for item in record.measurements)}
     changed = [(record.nodeid, item) for record in records for item in record.measurements if item.change is not None]
     if not changed:

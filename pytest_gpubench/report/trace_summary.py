@@ -1,4 +1,4 @@
-"""The page beside the traces: what each call's time is made of, and in which file to look at it."""
+"""The page beside the traces: the parts of each call's time, and the file of its trace."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -42,7 +42,7 @@ def write_summary(folder: Path, records: Iterable[TestRecord]) -> Path:
     return target
 
 
-# what is in it
+# content
 
 
 def _test_blocks(record: TestRecord, names: Iterable[str]) -> Iterator[str]:

@@ -235,7 +235,7 @@ def caveats(past: PastTest, device: DeviceFacts, torch: str = "") -> Iterator[st
 def differences(
     one: DeviceFacts, other: DeviceFacts, one_torch: str = "", other_torch: str = ""
 ) -> Iterator[tuple[str, str, str]]:
-    """Give what differs between two measurements of one GPU model, as it was and as it is, where both are known."""
+    """Yield each fact that differs between two machines with one GPU model: its name, old value, new value."""
     rows = (
         ("driver", one.driver, other.driver, ""),
         ("torch", one_torch or None, other_torch or None, ""),

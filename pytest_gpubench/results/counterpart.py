@@ -82,7 +82,7 @@ RunKey = tuple[str, str, MeasurementKey]
 
 
 def by_run_key(run: SavedRun) -> dict[RunKey, Measurement]:
-    """Return the measurements of a run by what they have in common with the same measurement in another run."""
+    """Return the measurements of a run by device, test and key."""
     return {
         (record.device.name, record.nodeid, key): item
         for record in run.records
@@ -135,7 +135,7 @@ class PastTest:
     def measurement(
         self, label: str, role: str = "", reference: str = "", example: str = "", occurrence: int = 0
     ) -> Measurement | Missing:
-        """Return the measurement that is known by the same, or why there is none with numbers."""
+        """Return the measurement of a key, or why there is none with numbers."""
         key = MeasurementKey(label, role, reference, example, occurrence)
         found = self.by_key.get(key)
         if found is None:
@@ -149,7 +149,7 @@ class PastTest:
         return found
 
     def counterpart(self, new: Measurement, key: MeasurementKey) -> Measurement | Missing:
-        """Return the measurement to compare a new one with, or why there is none: numbers of two kinds are none."""
+        """Return the measurement to compare a new one with, or why there is none, such as another timer."""
         found = self.measurement(*key)
         return found if isinstance(found, Missing) else self._unlike(found.timing, new.timing) or found
 

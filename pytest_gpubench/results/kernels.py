@@ -1,4 +1,4 @@
-"""Kernels by what they are called: short names, categories, shares of a call, and what only one of two calls launches.
+"""Kernels by their names: short names, categories, shares of a call, and kernels that only one of two calls launches.
 
 Names are all that is known of a kernel. What they do not tell for certain is category `other`: a kernel written by hand
 in CUDA or Triton has any name at all.
@@ -150,7 +150,7 @@ def distinct_names(names: Iterable[str]) -> dict[str, str]:
     return found
 
 
-# from a full name to a short one
+# short names
 
 IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
 UNNAMED = re.compile(r"(?:\(anonymous namespace\)|<unnamed>|\(unnamed namespace\)|_GLOBAL__N_\w+)::")
@@ -219,13 +219,13 @@ def _apart(names: Sequence[str]) -> dict[str, str]:
 
 
 def _joined_all(path: Sequence[str], arguments: Sequence[str], told: Sequence[int]) -> str:
-    """Return a name with the arguments at some places, and what of the others tells what the kernel does."""
+    """Return a name with the arguments at some places, and the first informative one of the others."""
     rest = [part for at, each in enumerate(arguments) if at not in told and (part := _informative(each))]
     return f"{_last(path)}<{', '.join([*(_unqualified(arguments[at]) for at in told), *rest[:1]])}>"
 
 
 def _signatures(names: Sequence[str]) -> dict[str, str]:
-    """Return names with their template arguments, without what they are called with and where they are defined."""
+    """Return names with their template arguments, without parameters and namespaces."""
     return {name: _signature(name) for name in names}
 
 
@@ -292,7 +292,7 @@ def _informative(argument: str) -> str | None:
     return path[-1] if IDENTIFIER.fullmatch(path[-1]) and not SILENT.match(path[-1]) else None
 
 
-# from a name to a category
+# categories
 
 INDUCTOR = re.compile(r"triton_(poi|red|per|tem|for|spl|mix)_")
 PURE_COPY = re.compile(r"triton_poi_fused_(?:clone|copy_?|_to_copy)(?:_\d+)?")

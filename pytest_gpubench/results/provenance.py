@@ -56,13 +56,13 @@ def now() -> str:
 
 
 def moment(text: str) -> datetime:
-    """Parse what `now` returned, or another tool's time, which is in UTC where it has no offset; raise ValueError."""
+    """Parse an ISO 8601 time, in UTC if it has no offset; raise ValueError."""
     found = datetime.fromisoformat(text.replace("Z", "+00:00"))
     return found if found.tzinfo else found.replace(tzinfo=timezone.utc)
 
 
 def minute_text(text: str) -> str:
-    """Return the minute of a run's time, `2026-03-01 12:30 UTC`; of what is no time, the first letters as they are."""
+    """Return the minute of a run's time, `2026-03-01 12:30 UTC`; of any other text its first letters."""
     try:
         return f"{moment(text).astimezone(timezone.utc):%Y-%m-%d %H:%M} UTC"
     except (ValueError, OverflowError):
@@ -169,6 +169,6 @@ def _git(folder: Path, *arguments: str) -> str:
 
 
 def _reason(said: str) -> str:
-    """Return git's error, without its advice for somebody at a prompt."""
+    """Return git's error without its advice."""
     reason = printable(said.removeprefix("fatal: "))
     return "not in a git repository" if reason.startswith("not a git repository") else reason

@@ -59,7 +59,7 @@ class Fraction(msgspec.Struct, frozen=True, kw_only=True):
         return f"the {grouped(self.peak)} {self.unit} that this GPU's {what}"
 
 
-# what could be reached
+# measured peaks
 
 
 def memory_gbps(peaks: Peaks, moved_bytes: int, read_share: float | None = None) -> float | None:
@@ -122,7 +122,7 @@ def peak_fraction(
     return max(found, key=lambda fraction: fraction.value, default=None)
 
 
-# what cannot be
+# physical limits
 
 
 def highest_gbps(peaks: Peaks) -> float | None:

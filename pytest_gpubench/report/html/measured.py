@@ -1,4 +1,4 @@
-"""Measurements of the page: times, samples, kernels, verdicts, and what older runs say of them."""
+"""Measurements of the page: times, samples, kernels, verdicts, and the same in older runs."""
 
 import math
 from collections.abc import Iterator, Sequence

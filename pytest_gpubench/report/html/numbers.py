@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 
 
 def five_digits(value: float | None) -> float | int | None:
-    """Return a number with five significant digits; None for none, and for what JSON has no form for."""
+    """Return a number with five significant digits; None for None, nan and infinity."""
     if value is None or not math.isfinite(value):
         return None
     rounded = float(f"{value:.5g}")

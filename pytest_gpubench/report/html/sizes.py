@@ -1,4 +1,4 @@
-"""The numbers in what hypothesis called a test with."""
+"""The numbers in an example of hypothesis."""
 
 import math
 import re

@@ -1,4 +1,4 @@
-"""A device: what it is, and what it reaches."""
+"""A device: its facts, and its measured peaks."""
 
 from typing import Literal
 

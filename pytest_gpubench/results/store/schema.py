@@ -1,4 +1,4 @@
-"""The content of a run's file: what only this plugin reads, beside what has pytest-benchmark's form."""
+"""The content of a run's file: a block of our own beside pytest-benchmark's form."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ SCHEMA = 3
 
 
 class Block(msgspec.Struct, kw_only=True):
-    """Hold what only this plugin reads of a file."""
+    """Hold the block that only this plugin reads."""
 
     schema: int
     version: str = ""
@@ -27,7 +27,7 @@ class Block(msgspec.Struct, kw_only=True):
 
 
 class File(msgspec.Struct, kw_only=True):
-    """Hold what is read of a file; `benchmarks` says nothing that the block does not, and is skipped."""
+    """Hold the parts of a file that are read; `benchmarks` adds nothing to the block, and is skipped."""
 
     machine_info: dict[str, Any]
     commit_info: CommitInfo
@@ -93,7 +93,7 @@ def decode(data: bytes) -> File:
 
 
 class _Outline(msgspec.Struct):
-    """Hold as much of a file as tells what kind of file it is."""
+    """Hold as much of a file as tells its kind."""
 
     gpu_bench: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     benchmarks: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
