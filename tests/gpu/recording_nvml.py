@@ -108,6 +108,7 @@ class Recording:
             "SupportedMemoryClocks": list(SUPPORTED),
             "SupportedGraphicsClocks": list(SUPPORTED.get(arguments[-1], ())) if arguments else [],
             "DefaultApplicationsClock": 1980,
+            "MaxClockInfo": {1: 1980, 2: 3201}.get(arguments[-1]) if arguments else None,
             "ClockInfo": {1: 345, 2: 3199}.get(arguments[-1]) if arguments else None,
             "Temperature": 31,
             "PowerUsage": 77_123,

@@ -1,63 +1,29 @@
 """NVML through a recording fake: what is asked, and what is made of the answers and of the errors."""
 
 import sys
-from typing import Any
+from pathlib import Path
 
 import pytest
 
 from pytest_gpubench.gpu.nvml import THROTTLED, Nvml, reason_names
+from tests.gpu.recording_nvml import Recording
 
-
-class FakeError(Exception):
-    pass
-
-
-class FakeNvml:
-    """Answers as an H200 does; `broken` names the queries that fail."""
-
-    NVMLError = FakeError
-    NVML_CLOCK_SM, NVML_CLOCK_MEM = 1, 2
-
-    def __init__(self, broken: tuple[str, ...] = (), reasons: int = 0) -> None:
-        self.broken = broken
-        self.reasons = reasons
-        self.asked: list[str] = []
-
-    def __getattr__(self, name: str) -> Any:
-        if not name.startswith("nvml"):
-            raise AttributeError(name)
-
-        def query(*arguments: Any) -> Any:
-            self.asked.append(name)
-            if any(word in name for word in self.broken):
-                raise FakeError(f"{name}: Not Supported")
-            return self.answer(name.removeprefix("nvml"), arguments)
-
-        return query
-
-    def answer(self, name: str, arguments: tuple[Any, ...]) -> Any:
-        return {
-            "Init": None,
-            "DeviceGetHandleByUUID": "handle",
-            "DeviceGetHandleByIndex": "handle",
-            "DeviceGetCurrentClocksThrottleReasons": self.reasons,
-            "DeviceGetName": b"NVIDIA H200",
-            "DeviceGetUUID": "GPU-45b3",
-            "SystemGetDriverVersion": "580.159.04",
-            "DeviceGetMaxClockInfo": 1980 if arguments[1:] == (1,) else 3201,
-            "DeviceGetEnforcedPowerLimit": 700_000,
-            "DeviceGetMigMode": [0, 0],
-        }[name]
+ANSWERS = {
+    "Name": b"NVIDIA H200",
+    "UUID": "GPU-45b3",
+    "SystemGetDriverVersion": "580.159.04",
+    "EnforcedPowerLimit": 700_000,
+}
 
 
 @pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
-    library = FakeNvml()
+def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Recording:
+    library = Recording(tmp_path, answers=ANSWERS, gpus=("GPU-45b3",))
     monkeypatch.setitem(sys.modules, "pynvml", library)
     return library
 
 
-def test_what_is_known_of_a_gpu(fake: FakeNvml) -> None:
+def test_what_is_known_of_a_gpu(fake: Recording) -> None:
     nvml = Nvml.open("GPU-45b3")
     assert (nvml.name(), nvml.uuid(), nvml.driver()) == ("NVIDIA H200", "GPU-45b3", "580.159.04")
     assert (nvml.max_clock_mhz("SM"), nvml.max_clock_mhz("MEM")) == (1980, 3201)
@@ -76,16 +42,17 @@ def test_what_is_known_of_a_gpu(fake: FakeNvml) -> None:
         (0x8 | 0x80, ("hardware slowdown", "hardware power brake")),
     ],
 )
-def test_only_throttling_counts_as_throttling(fake: FakeNvml, mask: int, names: tuple[str, ...]) -> None:
-    fake.reasons = mask
+def test_only_throttling_counts_as_throttling(fake: Recording, mask: int, names: tuple[str, ...]) -> None:
+    fake.answers = ANSWERS | {"CurrentClocksThrottleReasons": mask}
     found = Nvml.open("GPU-45b3").throttle_mask()
     assert found == mask & THROTTLED
     assert reason_names(found) == names
 
 
-def test_what_a_gpu_cannot_say_is_none(fake: FakeNvml) -> None:
+def test_what_a_gpu_cannot_say_is_none(fake: Recording) -> None:
     nvml = Nvml.open("GPU-45b3")
-    fake.broken = ("Clock", "Power", "Mig", "Driver", "Reasons")
+    unknown = ("MaxClockInfo", "EnforcedPowerLimit", "MigMode", "CurrentClocksThrottleReasons")
+    fake.broken = dict.fromkeys(("SystemGetDriverVersion", *(f"Get{name}" for name in unknown)), "NotSupported")
     assert nvml.max_clock_mhz("SM") is None
     assert nvml.power_limit_w() is None
     assert nvml.mig() is None
@@ -95,10 +62,10 @@ def test_what_a_gpu_cannot_say_is_none(fake: FakeNvml) -> None:
 
 @pytest.mark.parametrize(
     ("broken", "sentence"),
-    [("Init", "NVML does not start .*Not Supported"), ("HandleByUUID", "NVML does not know GPU GPU-45b3 .*")],
+    [("Init", "NVML does not start .*NotSupported"), ("GetHandleByUUID", "NVML does not know GPU GPU-45b3 .*")],
 )
-def test_an_unusable_nvml_says_why(fake: FakeNvml, broken: str, sentence: str) -> None:
-    fake.broken = (broken,)
+def test_an_unusable_nvml_says_why(fake: Recording, broken: str, sentence: str) -> None:
+    fake.broken = {broken: "NotSupported"}
     with pytest.raises(RuntimeError, match=sentence):
         Nvml.open("GPU-45b3")
 
