@@ -1,6 +1,7 @@
 """Call a function until it has compiled, autotuned and captured what it wants to, and its time has come to rest."""
 
 import statistics
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -35,6 +36,10 @@ MAX_CALLS = 30
 STEADY_RATIO = 2.0
 """Two calls in a row that take the host at most this times the fastest one: nothing is compiled any more."""
 STEADY_SLACK_S = 1e-4
+AHEAD, MOST_LAUNCHING_S = 0.5, 1e-3
+"""A call that returns in so much of its time, and so soon, compiles nothing: no other tells more, if one was made."""
+CUDA_GRAPHS = "torch._inductor.cudagraph_trees"
+"""The module of torch.compile's CUDA graphs, which need `MIN_CALLS` however soon each returns."""
 
 SLOW_PASS_REPS = 3
 SLOW_CALL_US = 500
@@ -101,6 +106,13 @@ class PlainCall:
 
     host_s: float
     device_us: float
+    returned_s: float
+    """The host's time until the call returned."""
+
+    @property
+    def is_ahead(self) -> bool:
+        """True if the host waited for the device, and not the device for the host."""
+        return self.returned_s <= min(AHEAD * self.host_s, MOST_LAUNCHING_S)
 
 
 def plain_call(device: Device, call: Call, number: int) -> PlainCall:
@@ -111,8 +123,9 @@ def plain_call(device: Device, call: Call, number: int) -> PlainCall:
         started_s = time.perf_counter()
         stopwatch = device.stopwatch()
         refuse_lazy(timed(), call.label)
+        returned_s = time.perf_counter() - started_s
         device_us = stopwatch()
-    return PlainCall(time.perf_counter() - started_s, device_us)
+    return PlainCall(time.perf_counter() - started_s, device_us, returned_s)
 
 
 def call_times(device: Device, call: Call, wanted: int) -> Warmth:
@@ -131,6 +144,8 @@ def call_until_steady(device: Device, call: Call, made: int = 0) -> Warmth:
         fastest_s = min(call.host_s for call in calls)
         last_s = max(call.host_s for call in calls[-2:])
         if len(calls) >= max(2, MIN_CALLS - made) and last_s <= STEADY_RATIO * fastest_s + STEADY_SLACK_S:
+            break
+        if made and calls[-1].is_ahead and CUDA_GRAPHS not in sys.modules:
             break
     return Warmth(len(calls), min(call.device_us for call in calls), fastest_s)
 

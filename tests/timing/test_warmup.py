@@ -1,7 +1,9 @@
 """Measuring starts when a call has come to rest: its compilers are done, its kernels stay, its time does."""
 
+import sys
 from collections.abc import Callable, Sequence
 from itertools import chain, repeat
+from types import ModuleType
 from typing import Any
 
 import msgspec
@@ -128,6 +130,39 @@ def test_calls_are_made_until_nothing_is_compiled_any_more(
 def test_calls_that_were_made_before_need_not_be_made_again(clock: Clock, made: int, calls: int) -> None:
     assert call_until_steady(cpu_device(), lasting(clock, [1e-3]), made).calls == calls
     assert call_until_steady(cpu_device(), lasting(clock, [30, 1e-3]), made).calls == 3
+
+
+@pytest.mark.parametrize(
+    ("made", "graphs", "launching_s", "device_s", "calls"),
+    [
+        (1, False, 1e-4, 2e-3, 1),
+        (1, False, 1e-4, 1.01e-4, 1),
+        (1, False, 1e-4, 0.99e-4, 2),
+        (1, False, 0.99e-3, 2e-3, 1),
+        (1, False, 1.01e-3, 1.0, 2),  # it may have compiled something small for a long time on the device
+        (0, False, 1e-4, 2e-3, 3),
+        (1, True, 1e-4, 2e-3, 2),
+    ],
+)
+def test_one_more_call_is_enough_where_the_host_is_ahead(
+    clock: Clock,
+    monkeypatch: pytest.MonkeyPatch,
+    made: int,
+    graphs: bool,
+    launching_s: float,
+    device_s: float,
+    calls: int,
+) -> None:
+    def wait() -> float:
+        clock.now_s += device_s
+        return 1e6 * device_s
+
+    monkeypatch.setattr(Device, "stopwatch", lambda device: wait)
+    if graphs:
+        monkeypatch.setitem(sys.modules, warmup.CUDA_GRAPHS, ModuleType("graphs"))
+    else:
+        monkeypatch.delitem(sys.modules, warmup.CUDA_GRAPHS, raising=False)
+    assert call_until_steady(cpu_device(), lasting(clock, [launching_s]), made).calls == calls
 
 
 @pytest.mark.parametrize("wanted", [None, 9])
