@@ -13,8 +13,8 @@ __tracebackhide__ = True
 VERSION = 1
 Status = Literal[
     "pass",
-    "fail",
     "inconclusive",
+    "fail",
     "invalid",
     "wrong",
     "crash",
@@ -24,6 +24,9 @@ Status = Literal[
     "refused",
 ]
 STATUSES: tuple[Status, ...] = get_args(Status)
+"""From the best to the worst: of several cases the worst counts."""
+TIMED = STATUSES[:3]
+"""Of a candidate that is right, and whose time is known."""
 
 
 class Stopwatch:

@@ -4,7 +4,7 @@ import hashlib
 import pickle
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -15,7 +15,7 @@ from pytest_gpubench.gpu.lock_file import lock_folder as default_lock_folder
 from pytest_gpubench.judge.candidate import Candidate
 from pytest_gpubench.judge.conclusion import refuse_limits
 from pytest_gpubench.judge.isolation import hide_memory
-from pytest_gpubench.judge.judgement import STATUSES, CaseJudgement, Judgement, Stopwatch
+from pytest_gpubench.judge.judgement import STATUSES, TIMED, CaseJudgement, Judgement, Stopwatch
 from pytest_gpubench.judge.process import Ended, Process
 from pytest_gpubench.judge.processes import MEMORY_BYTES, Processes
 from pytest_gpubench.judge.ready_case import ReadyCase
@@ -55,7 +55,7 @@ def _judge_cases(
         candidate.process.allow(timeout_s)
         trial = Trial(candidate, case, rules)
         found.append(_guarded(case.name, trial.judge))
-        if found[-1].status not in ("pass", "fail", "inconclusive"):
+        if found[-1].status not in TIMED:
             break
     passed = all(each.status == "pass" for each in found)
     if passed and rules.drawn:
@@ -77,20 +77,11 @@ def _guarded(case: str, judge: Callable[[], Found]) -> Found | CaseJudgement:
 
 def _concluded(judgement: Judgement, found: Sequence[CaseJudgement], process: Process) -> Judgement:
     """Return the judgement that the cases come to: the worst of them."""
-    severity = (
-        "pass",
-        "inconclusive",
-        "fail",
-        *(each for each in STATUSES if each not in ("pass", "inconclusive", "fail")),
-    )
-    worst = max(found, key=lambda each: severity.index(each.status))
+    worst = max(found, key=lambda each: STATUSES.index(each.status))
     where = f" ({worst.case})" if worst.case else ""
     ratios = [(each.ratio, each.attested_ratio) for each in found]
     complete = all(one is not None and other is not None for one, other in ratios)
-    detail = ""
-    if worst.status in ("crash", "invalid"):
-        with suppress(OSError):
-            detail = process.tail()
+    detail = process.tail() if worst.status in ("crash", "invalid") else ""
     return _with(
         judgement,
         status=worst.status,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_gpubench.bench.request import Request, Say
 from pytest_gpubench.errors import BadRequest, InvalidResult, MeasurementError, WrongResult, annotate
 from pytest_gpubench.judge.conclusion import refuse_limits
-from pytest_gpubench.judge.judgement import CaseJudgement, Judgement
+from pytest_gpubench.judge.judgement import TIMED, CaseJudgement, Judgement
 from pytest_gpubench.judge.judging import Judge
 from pytest_gpubench.judge.runner import cache_of
 from pytest_gpubench.judge.spec import Entry, Spec
@@ -55,7 +55,7 @@ class JudgeRequest(Request[Judgement]):
         judge.rules = Rules(self.limits, self.settings.alpha, self.settings.precision, budget_s)
         with judge:
             judgement = judge(self.path)
-        if judgement.status not in ("pass", "fail", "inconclusive"):
+        if judgement.status not in TIMED:
             raise error_of(judgement)
         measured[:] = [item for case in judgement.cases for item in self._measured(case)]
         return judgement

@@ -32,7 +32,6 @@ from pytest_gpubench.limits import Limits
 from pytest_gpubench.results.model import Outcome, Verdict
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.stats.speedup import Quad, SpeedupEstimate, round_orders, speedup_of
-from pytest_gpubench.timing.bandwidth import copy_bandwidth
 from pytest_gpubench.timing.windows import kernel_list
 from pytest_gpubench.units import format_time
 from pytest_gpubench.verdict.decision import at_least
@@ -300,9 +299,7 @@ class Trial:
 
     def _find_floor(self, example: tuple[Any, ...]) -> None:
         """Find the least time that memory allows; raise Ended where the candidate took less."""
-        if self.device.type != "cuda":
-            return
-        bandwidth = copy_bandwidth(self.device)
+        bandwidth = self.candidate.bandwidth
         moved = moved_bytes(example, {}, self.candidate.output(0))
         least = max(0, moved - self.device.cache_bytes)
         if bandwidth is None or not least:

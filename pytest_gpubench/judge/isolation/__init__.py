@@ -25,7 +25,7 @@ DRIVERS = "nvidia*"
 """The device files of a GPU's driver."""
 LARGEST_FILE = 2**30
 MOST_FILES = 4096
-PR_SET_PDEATHSIG, PR_SET_DUMPABLE, SIGKILL = 1, 4, 9
+PR_SET_PDEATHSIG, PR_GET_DUMPABLE, PR_SET_DUMPABLE, SIGKILL = 1, 3, 4, 9
 ALLOCATION = dict.fromkeys(("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"), "expandable_segments:False")
 """Expandable segments have no handle that CUDA IPC knows."""
 CAPSET = {"x86_64": 126, "aarch64": 91}
@@ -142,7 +142,7 @@ def _drop_capabilities() -> str:
 
 def hide_memory(hidden: bool) -> bool:
     """Let no other process of this user read this one's memory, or let it again; return whether it was hidden."""
-    before: int = libc().prctl(3, 0, 0, 0, 0)  # PR_GET_DUMPABLE
+    before: int = libc().prctl(PR_GET_DUMPABLE, 0, 0, 0, 0)
     libc().prctl(PR_SET_DUMPABLE, 0 if hidden else 1, 0, 0, 0)
     return before == 0
 

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Iterable
 from pathlib import Path
 
-from pytest_gpubench.judge.isolation.libc import libc, syscall
+from pytest_gpubench.judge.isolation.libc import PR_SET_NO_NEW_PRIVS, libc, syscall
 
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
 """The same on all architectures."""
@@ -43,7 +43,7 @@ def restrict(readable: Iterable[Path], writable: Iterable[Path]) -> str:
             _allow(ruleset, path, READING & files)
         for path in writable:
             _allow(ruleset, path, files)
-        libc().prctl(38, 1, 0, 0, 0)  # PR_SET_NO_NEW_PRIVS
+        libc().prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
         if syscall(RESTRICT_SELF, ruleset, 0) != 0:
             raise OSError(ctypes.get_errno(), "landlock_restrict_self")
     finally:

@@ -4,6 +4,8 @@ import ctypes
 from functools import cache
 from typing import Any
 
+PR_SET_NO_NEW_PRIVS = 38
+
 
 @cache
 def libc() -> Any:

@@ -5,7 +5,7 @@ import os
 import platform
 import struct
 
-from pytest_gpubench.judge.isolation.libc import libc, syscall
+from pytest_gpubench.judge.isolation.libc import PR_SET_NO_NEW_PRIVS, libc, syscall
 
 ALLOW, ERRNO_0, ERRNO_EPERM, ERRNO_ENOSYS = 0x7FFF0000, 0x00050000, 0x00050001, 0x00050026
 LOAD, AND, JUMP_EQUAL, JUMP_ABOVE, RETURN = 0x20, 0x54, 0x15, 0x35, 0x06
@@ -113,7 +113,7 @@ def restrict() -> str:
         raise OSError(f"no list of system calls for {machine}")
     rows = program(machine, os.getpid())
     given = _Program(len(rows) // 8, rows)
-    libc().prctl(38, 1, 0, 0, 0)  # PR_SET_NO_NEW_PRIVS
+    libc().prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     if syscall(SECCOMP[machine], SET_MODE_FILTER, ALL_THREADS, ctypes.byref(given)) != 0:
         raise OSError(ctypes.get_errno(), "seccomp")
     return "network, other processes, new namespaces"
