@@ -100,6 +100,7 @@ RUNS = [
 ]
 
 
+@pytest.mark.usefixtures("forked")
 def test_triton_runs_in_its_interpreter_and_is_not_timed(pytester: pytest.Pytester) -> None:
     """Triton decides when a kernel is defined: a process of its own shows that the plugin is early enough."""
     pytester.makepyfile("import pytest\n" + INTERPRETED)
