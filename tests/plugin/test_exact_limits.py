@@ -2,7 +2,7 @@
 
 import pytest
 
-from pytest_gpubench.results.model import Outcome, decode
+from pytest_gpubench.results.model import Measurement, Outcome, decode
 from tests.plugin.conftest import BenchRun, RecordRun, RunRows, assert_fails, one_test_each
 
 MEASURE = "@pytest.mark.perf({marks})\ndef test_it(gpu_bench): gpu_bench.measure(fast, {given})\n"
@@ -64,32 +64,39 @@ ON_THE_LIMIT = [
 """10 us, which the reps are as often above as below: no number of them decides it."""
 
 
-@pytest.mark.parametrize(("marks", "given"), ON_THE_LIMIT)
-def test_an_open_rate_asks_for_more_reps(record_run: RecordRun, marks: str, given: str) -> None:
+def last_measurements(reports: list[pytest.TestReport]) -> list[Measurement]:
+    """Return the last measurement of each test."""
+    return [decode(report.gpu_bench).measurements[-1] for report in reports]
+
+
+def assert_open(found: list[Measurement], least: int) -> None:
+    """Assert that what is on its limit took more reps than these, and is INCONCLUSIVE for them."""
+    for item, (marks, _) in zip(found, ON_THE_LIMIT, strict=True):
+        assert (item.timing.reps > least) is bool(marks), marks
+        outcomes = [verdict.outcome.name for verdict in item.verdicts]
+        assert outcomes == ["PASS", "INCONCLUSIVE"][-len(outcomes) :] if marks else not outcomes
+
+
+def test_an_open_rate_asks_for_more_reps(run_rows: RunRows) -> None:
     """As an open time does: a first batch has 250 at most."""
-    source = OPEN.format(marks=marks, call=f"measure(close{given})")
-    (measurement,) = record_run(source, "--gpu-bench-budget-s=0.5").records[0].measurements
-    assert (measurement.timing.reps > 250) is bool(marks)
-    outcomes = [verdict.outcome.name for verdict in measurement.verdicts]
-    assert outcomes == ["PASS", "INCONCLUSIVE"][-len(outcomes) :] if marks else not outcomes
+    tests = [OPEN.format(marks=marks, call=f"measure(close{given})") for marks, given in ON_THE_LIMIT]
+    assert_open(last_measurements(run_rows("", tests, "--gpu-bench-budget-s=0.5")), 250)
 
 
-@pytest.mark.parametrize(("marks", "given"), ON_THE_LIMIT)
-def test_an_open_rate_of_a_candidate_asks_for_more_quads(record_run: RecordRun, marks: str, given: str) -> None:
+def test_an_open_rate_of_a_candidate_asks_for_more_quads(run_rows: RunRows) -> None:
     """The speedup is known after few quads."""
-    source = OPEN.format(marks=marks, call=f"compare(close, slower, (1,){given})")
-    measurement = record_run(source).records[0].measurements[1]
-    assert (measurement.timing.reps > 40) is bool(marks)
-    outcomes = [verdict.outcome.name for verdict in measurement.verdicts]
-    assert outcomes == ["PASS", "INCONCLUSIVE"][-len(outcomes) :] if marks else not outcomes
+    tests = [OPEN.format(marks=marks, call=f"compare(close, slower, (1,){given})") for marks, given in ON_THE_LIMIT]
+    assert_open(last_measurements(run_rows("", tests)), 40)
 
 
-@pytest.mark.parametrize("marks", ["min_gbps=98", "min_gbps=102", "min_gbps=98, min_speedup=1.9", "max_time_us=9"])
-def test_a_decided_rate_asks_for_none(record_run: RecordRun, marks: str) -> None:
-    for call, reps in (("compare(close, slower, (1,), bytes=10**6)", 40), ("measure(close, bytes=10**6)", 250)):
-        measurement = record_run(OPEN.format(marks=marks, call=call)).records[0].measurements[-1]
-        assert measurement.timing.reps <= reps
-        assert {verdict.outcome.name for verdict in measurement.verdicts} <= {"PASS", "FAIL"}
+@pytest.mark.parametrize(
+    ("call", "reps"), [("compare(close, slower, (1,), bytes=10**6)", 40), ("measure(close, bytes=10**6)", 250)]
+)
+def test_a_decided_rate_asks_for_none(run_rows: RunRows, call: str, reps: int) -> None:
+    limits = ["min_gbps=98", "min_gbps=102", "min_gbps=98, min_speedup=1.9", "max_time_us=9"]
+    for item in last_measurements(run_rows("", [OPEN.format(marks=marks, call=call) for marks in limits])):
+        assert item.timing.reps <= reps
+        assert {verdict.outcome.name for verdict in item.verdicts} <= {"PASS", "FAIL"}
 
 
 @pytest.mark.parametrize(
