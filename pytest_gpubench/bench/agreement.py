@@ -29,7 +29,7 @@ from pytest_gpubench.correctness import (
     snapshot,
     widened,
 )
-from pytest_gpubench.correctness.flatness import extents_of
+from pytest_gpubench.correctness.constant_outputs import extents_of
 from pytest_gpubench.correctness.memory import overlaps
 from pytest_gpubench.correctness.snapshot import Snapshot
 from pytest_gpubench.correctness.variation import Way, tensors_for, tensors_in

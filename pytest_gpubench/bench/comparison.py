@@ -7,7 +7,6 @@ import msgspec
 
 from pytest_gpubench.bench.agreement import Agreement, Ran
 from pytest_gpubench.bench.candidates import speedup_limits
-from pytest_gpubench.bench.conduct import Conduct
 from pytest_gpubench.bench.integrity import (
     auditing,
     check_floor,
@@ -18,6 +17,7 @@ from pytest_gpubench.bench.integrity import (
 from pytest_gpubench.bench.outputs import OutputRecorder, has_cuda_graphs
 from pytest_gpubench.bench.plan import is_enforced, plan_of, unmeasured_reason
 from pytest_gpubench.bench.request import Request, Say
+from pytest_gpubench.bench.side_effects import Conduct
 from pytest_gpubench.bench.work import check_work, with_work, work_of
 from pytest_gpubench.correctness.leaves import map_leaves
 from pytest_gpubench.errors import BadRequest

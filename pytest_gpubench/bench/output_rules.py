@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_gpubench.correctness import flatten
 from pytest_gpubench.correctness.chunks import blocks_of
-from pytest_gpubench.correctness.flatness import least_and_largest
+from pytest_gpubench.correctness.constant_outputs import least_and_largest
 from pytest_gpubench.correctness.variation import is_expanded
 from pytest_gpubench.errors import BadRequest, InvalidResult, UnfairComparison
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from pytest_gpubench.bench.agreement import Agreement, Ran
-from pytest_gpubench.bench.conduct import Conduct
 from pytest_gpubench.bench.output_rules import differentiable, lent_memory, named_tensors, refuse_strange_tensors
+from pytest_gpubench.bench.side_effects import Conduct
 from pytest_gpubench.correctness import Difference, aliases, compare_outputs
 from pytest_gpubench.correctness.leaves import flatten, inputs_of, map_leaves
 from pytest_gpubench.correctness.memory import overlaps

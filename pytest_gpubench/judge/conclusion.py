@@ -11,7 +11,7 @@ from pytest_gpubench.limits import Limits, as_written, limit_for_device
 from pytest_gpubench.results.model import Outcome, Verdict
 from pytest_gpubench.stats.speedup import SpeedupEstimate
 from pytest_gpubench.stats.summary import Interval, median_interval
-from pytest_gpubench.timing.tax import ALIKE
+from pytest_gpubench.timing.tracing_tax import ALIKE
 from pytest_gpubench.units import format_time, ratio_text
 from pytest_gpubench.verdict.decision import at_least, at_most
 

@@ -17,7 +17,7 @@ from pytest_gpubench.judge.conclusion import refuse_limits
 from pytest_gpubench.judge.isolation import hide_memory
 from pytest_gpubench.judge.judgement import STATUSES, TIMED, CaseJudgement, Judgement, Stopwatch
 from pytest_gpubench.judge.process import Ended, Process
-from pytest_gpubench.judge.processes import MEMORY_BYTES, Processes
+from pytest_gpubench.judge.process_pool import MEMORY_BYTES, Processes
 from pytest_gpubench.judge.ready_case import ReadyCase
 from pytest_gpubench.judge.search import search
 from pytest_gpubench.judge.spec import Spec, read_spec

@@ -20,7 +20,7 @@ from pytest_gpubench.timing.l2flush import make_flush
 from pytest_gpubench.timing.pacing import rest
 from pytest_gpubench.timing.sentinels import check_triton, sentinels_of
 from pytest_gpubench.timing.startup import begin_startup, wait_for_startup
-from pytest_gpubench.timing.tax import Known, Laptimer, Taxes, untaxed
+from pytest_gpubench.timing.tracing_tax import Known, Laptimer, Taxes, untaxed
 from pytest_gpubench.timing.windows import FLUSHES, split_reps
 from pytest_gpubench.units import count
 

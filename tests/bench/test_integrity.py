@@ -14,7 +14,6 @@ from pytest_gpubench.bench import integrity
 from pytest_gpubench.bench.agreement import Agreement, VariedArguments
 from pytest_gpubench.bench.candidates import checked_names, name_functions
 from pytest_gpubench.bench.comparison import CompareRequest
-from pytest_gpubench.bench.conduct import Conduct
 from pytest_gpubench.bench.integrity import (
     FLOOR_SHARE,
     Traffic,
@@ -27,6 +26,7 @@ from pytest_gpubench.bench.integrity import (
 from pytest_gpubench.bench.output_rules import refuse_strange_tensors
 from pytest_gpubench.bench.outputs import OutputRecorder
 from pytest_gpubench.bench.pace import Pace
+from pytest_gpubench.bench.side_effects import Conduct
 from pytest_gpubench.bench.work import check_work
 from pytest_gpubench.correctness import Tolerance, Variation
 from pytest_gpubench.correctness.memory import length_of_union, moved_bytes

@@ -17,7 +17,7 @@ from pytest_gpubench.judge.channel import HEADER, Channel
 from pytest_gpubench.judge.isolation import LEVELS
 from pytest_gpubench.judge.judging import Judge
 from pytest_gpubench.judge.process import Ended, Process, remove
-from pytest_gpubench.judge.processes import Processes
+from pytest_gpubench.judge.process_pool import Processes
 from tests.judge.hostile import HONEST, hostile, spec_text
 
 ALL = hostile(on_gpu=False)

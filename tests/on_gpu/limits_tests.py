@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from pytest_gpubench import GpuBench
-from pytest_gpubench.timing.tax import MOST_TAX
+from pytest_gpubench.timing.tracing_tax import MOST_TAX
 from tests.on_gpu.doubling import double
 
 ELEMENTS = 2**20

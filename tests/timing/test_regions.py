@@ -35,7 +35,7 @@ from pytest_gpubench.timing.regions import (
 )
 from pytest_gpubench.timing.sampling import Sample
 from pytest_gpubench.timing.scripted import ScriptedTimer
-from pytest_gpubench.timing.tax import Taxes
+from pytest_gpubench.timing.tracing_tax import Taxes
 from pytest_gpubench.timing.wall import WallTimer
 from pytest_gpubench.timing.windows import BEGIN, END
 

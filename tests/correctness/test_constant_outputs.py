@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_gpubench.correctness import Tolerance, compare_outputs
-from pytest_gpubench.correctness.flatness import Extent, extents_of
+from pytest_gpubench.correctness.constant_outputs import Extent, extents_of
 
 numbers = st.floats(-1e6, 1e6, width=32)
 

@@ -5,10 +5,10 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from pytest_gpubench.bench import conduct
+from pytest_gpubench.bench import side_effects
 from pytest_gpubench.bench.agreement import Agreement, VariedArguments
-from pytest_gpubench.bench.conduct import Conduct
 from pytest_gpubench.bench.outputs import OutputRecorder
+from pytest_gpubench.bench.side_effects import Conduct
 from pytest_gpubench.correctness import Tolerance
 from pytest_gpubench.errors import UnfairComparison
 from pytest_gpubench.timing.calls import make_arguments, make_call
@@ -84,7 +84,7 @@ def test_a_change_that_is_undone_is_seen_by_the_rep_that_chance_chooses(monkeypa
     def flips(x: torch.Tensor) -> torch.Tensor:
         return x.neg_() * 2
 
-    monkeypatch.setattr(conduct, "REPS_PER_LOOK", 1)
+    monkeypatch.setattr(side_effects, "REPS_PER_LOOK", 1)
     rounds = Rounds({"mine": flips, "torch": double}, torch.ones(3))
     with pytest.raises(UnfairComparison, match=r"overwrote args\[0\]"):
         rounds.take()

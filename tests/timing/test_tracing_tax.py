@@ -10,7 +10,7 @@ import pytest
 from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.timing.base import Call, Rep, Session
 from pytest_gpubench.timing.events import HOST_BOUND
-from pytest_gpubench.timing.tax import (
+from pytest_gpubench.timing.tracing_tax import (
     ALIKE,
     GAP_US,
     LAP_S,
