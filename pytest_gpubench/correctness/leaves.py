@@ -41,11 +41,17 @@ def _pytree_children(value: object) -> list[tuple[str, object]] | None:
     from torch.utils import _pytree as pytree
 
     try:
-        found, _ = pytree.tree_flatten_with_path(value, is_leaf=lambda node: node is not value)
+        found, _ = pytree.tree_flatten_with_path(value, is_leaf=_is_inside(value))
     except ValueError:  # its class is registered without names
-        parts, _ = pytree.tree_flatten(value, is_leaf=lambda node: node is not value)
+        parts, _ = pytree.tree_flatten(value, is_leaf=_is_inside(value))
         return [(f"[{place}]", part) for place, part in enumerate(parts)]
     return [("".join(map(str, path)), part) for path, part in found] if all(path for path, _ in found) else None
+
+
+def _is_inside(container: object) -> Callable[[object], bool]:
+    """Return the test that ends a walk below a container, by its number: torch's walk leaves a cycle with the test."""
+    number = id(container)
+    return lambda node: id(node) != number
 
 
 def _is_plain_dataclass(value: object) -> bool:
@@ -65,7 +71,7 @@ def map_leaves(function: Callable[[object], object], value: object) -> object:
     if not _is_plain_dataclass(value):
         if _pytree_children(value) is None:
             return function(value)
-        return pytree.tree_map(partial(map_leaves, function), value, is_leaf=lambda node: node is not value)
+        return pytree.tree_map(partial(map_leaves, function), value, is_leaf=_is_inside(value))
     made = copy.copy(value)
     for name in _fields_of(value):
         object.__setattr__(made, name, map_leaves(function, getattr(value, name)))  # frozen ones too

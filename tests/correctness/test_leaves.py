@@ -1,12 +1,14 @@
 """Outputs by name."""
 
+import gc
+import weakref
 from collections import OrderedDict
 
 import pytest
 import torch
 
 from pytest_gpubench.correctness.compare import compare_outputs
-from pytest_gpubench.correctness.leaves import flatten
+from pytest_gpubench.correctness.leaves import flatten, map_leaves
 from tests.correctness.samples import PAIR, Known, State
 
 
@@ -50,3 +52,16 @@ class TestNames:
             "out[0] PASS max_diff=0",
             "out[1] PASS max_diff=0",
         ]
+
+
+def test_no_cycle_keeps_the_leaves() -> None:
+    """Tensors of a GPU would stay until the next collection."""
+    gc.disable()
+    try:
+        tensor = torch.zeros(3)
+        kept = weakref.ref(tensor)
+        flatten(map_leaves(lambda leaf: leaf, {"a": (tensor, [tensor])}))
+        del tensor
+        assert kept() is None
+    finally:
+        gc.enable()
