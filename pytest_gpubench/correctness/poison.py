@@ -28,11 +28,11 @@ def poison_free_memory(outputs: object, device: "torch.device | str") -> None:
     """Fill the free memory that outputs of these sizes will get next, so that unwritten elements are seen.
 
     It fills what torch's caching allocator would hand out on the current stream: up to 64 free blocks of each size, and
-    one new one where there are fewer than four. It does not reach memory of other streams, of CUDA graphs
-    (torch.compile's `reduce-overhead`) and of other allocators. On the CPU, where the C library keeps free memory, it
-    fills one block of each size: whether that one comes next is chance, above a few MiB it never does (then elements
-    are 0). It stops quietly where memory is short. Drop outputs that are no longer needed first, or their memory is not
-    free.
+    one new one, but where four are free and the rest of the free memory is smaller than one. It does not reach memory
+    of other streams, of CUDA graphs (torch.compile's `reduce-overhead`) and of other allocators. On the CPU, where the
+    C library keeps free memory, it fills one block of each size: whether that one comes next is chance, above a few MiB
+    it never does (then elements are 0). It stops quietly where memory is short. Drop outputs that are no longer needed
+    first, or their memory is not free.
     """
     import torch
 

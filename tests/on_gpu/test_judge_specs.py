@@ -32,8 +32,8 @@ def test_a_kernelbench_problem_is_as_fast_as_itself(judge: Judge, tmp_path: Path
     assert found.passed, told(found)
     interval = found.cases[0].interval
     assert interval is not None, told(found)
-    assert interval.low <= 1.01, told(found)
-    assert interval.high >= 0.99, told(found)
+    assert interval.low <= 1.02, told(found)
+    assert interval.high >= 0.98, told(found)
 
 
 def test_a_solution_of_a_flashinfer_definition_is_judged(judge: Judge, tmp_path: Path) -> None:

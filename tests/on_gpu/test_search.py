@@ -1,5 +1,6 @@
 """A search on a real GPU: shapes that do not fit, kernels that are compiled for a shape, a shape that breaks CUDA."""
 
+import gc
 import os
 import re
 import subprocess
@@ -41,6 +42,7 @@ def test_what_does_not_fit_is_rejected_and_given_back(gpu_bench: GpuBench) -> No
         x = torch.empty(gib * GIB, dtype=torch.uint8, device=gpu_bench.device)
         assert x is not held
 
+    gc.collect()  # what other tests left
     before = torch.cuda.memory_allocated(gpu_bench.device)
     with intercepting_examples(test, lambda example: None, {}, "reject", warnings.append):
         cast(Any, test)()
