@@ -10,12 +10,7 @@ from pytest_gpubench.bench.pace import Pace
 from pytest_gpubench.correctness import moved_bytes
 from pytest_gpubench.correctness.probing import least_share, needed_share
 from pytest_gpubench.correctness.variation import variable_tensors
-from pytest_gpubench.errors import (
-    GpuBenchError,
-    InvalidResult,
-    KernelsDiffer,
-    annotate,
-)
+from pytest_gpubench.errors import GpuBenchError, InvalidResult, KernelsDiffer, annotate
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.gpu.persisting import nothing_persists
 from pytest_gpubench.results.model import Timing

@@ -20,7 +20,7 @@ SCHEDULED = "/proc/thread-self/schedstat"
 
 
 class Scheduled(NamedTuple):
-    """What the scheduler has given so far."""
+    """Times that the scheduler has counted so far."""
 
     ran_ns: int
     """For how long the calling thread had a core."""
@@ -31,7 +31,7 @@ class Scheduled(NamedTuple):
 
 
 class Schedule:
-    """What the scheduler gives to the thread that enters this, and to its process."""
+    """Times of the thread that enters this and of its process, as the scheduler counts them."""
 
     def __enter__(self) -> "Schedule":
         self._file: int | None = None
@@ -44,7 +44,7 @@ class Schedule:
             os.close(self._file)
 
     def read(self, waited_first: bool = False) -> Scheduled:
-        """Return what it has given so far.
+        """Return the times so far.
 
         Reading a thread's CPU time makes Linux (6.6 on) see that its slice is over, as the flush often uses it up:
         others get the core now, and the call begins with a new slice. The waiting is read after that, and

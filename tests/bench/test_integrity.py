@@ -694,6 +694,21 @@ def test_which_way_gives_other_outputs(function: Any, inputs: torch.Tensor, way:
     assert torch.equal(inputs.float(), before.float())
 
 
+def test_a_call_without_arguments_is_varied_once() -> None:
+    """By its random numbers: no way changes what is not there."""
+    calls: list[int] = []
+
+    def ones() -> torch.Tensor:
+        calls.append(1)
+        return torch.ones(4)
+
+    agreement = agreement_of(ones)
+    expected = agreement.run_reference()
+    before = len(calls)
+    with agreement.other_values(expected):
+        assert len(calls) == before + 1
+
+
 def test_a_reference_that_refuses_other_values() -> None:
     def careful(x: torch.Tensor) -> torch.Tensor:
         if x.tolist() != [0, 1, 2, 3]:

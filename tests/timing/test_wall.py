@@ -68,9 +68,10 @@ def test_a_rep_that_is_held_up(monkeypatch: pytest.MonkeyPatch, takes_off: bool,
     clock_ns, schedules = iter([0, 75_000]), iter([Scheduled(0, 0, 0), Scheduled(30_000, 30_000, 45_000)])
     monkeypatch.setattr(time, "perf_counter_ns", lambda: next(clock_ns))
     monkeypatch.setattr(wall.Schedule, "read", lambda schedule, waited_first=False: next(schedules))
-    timer = WallTimer(cpu_device(), "hot")
-    assert timer.takes_off
-    timer.takes_off = takes_off
+    monkeypatch.setattr(wall, "make_flush", lambda device, cache: lambda: None)
+    facts = DeviceFacts(type="cpu" if takes_off else "cuda", name="fake", host="here")
+    timer = WallTimer(Device(torch.device("cpu"), facts), "hot")
+    timer.device = cpu_device()  # there is no GPU to wait for
     with timer.session() as session:
         session.take(make_call(lambda: None), 0.0)
     assert [rep.elapsed_us for rep in session.reps()] == [elapsed_us]

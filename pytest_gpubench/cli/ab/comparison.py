@@ -49,7 +49,7 @@ class CommitComparison:
 
     @property
     def interrupted_words(self) -> str:
-        """How many runs there were before the interrupt."""
+        """The number of runs before the interrupt, in words."""
         verdicts = "the verdicts are those so far" if self.findings else "nothing is decided yet"
         return f"interrupted after {len(self.runs)} of {self.most_runs} runs: {verdicts}"
 
