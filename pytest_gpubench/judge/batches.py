@@ -9,7 +9,7 @@ from typing import Any
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.judge.candidate import PAUSE_S, Candidate
 from pytest_gpubench.judge.conclusion import per_call
-from pytest_gpubench.judge.correct import Reference
+from pytest_gpubench.judge.reference import Reference
 
 __tracebackhide__ = True
 

@@ -17,7 +17,7 @@ from pytest_gpubench.judge.conclusion import refuse_limits
 from pytest_gpubench.judge.isolation import hide_memory
 from pytest_gpubench.judge.judgement import STATUSES, TIMED, CaseJudgement, Judgement, Stopwatch
 from pytest_gpubench.judge.process import Ended, Process
-from pytest_gpubench.judge.process_pool import MEMORY_BYTES, Processes
+from pytest_gpubench.judge.process_pool import MEMORY_BYTES, ProcessPool
 from pytest_gpubench.judge.ready_case import ReadyCase
 from pytest_gpubench.judge.search import search
 from pytest_gpubench.judge.spec import Spec, read_spec
@@ -146,8 +146,8 @@ class Judge:
         self.name = spec.name if isinstance(spec, Spec) else str(spec)
         if self.device.type == "cuda":
             ahead = min(ahead, (self.device.facts.memory_bytes or 0) // AHEAD_BYTES)
-        self._processes = Processes(self.device, memory_bytes, ahead)
-        self._processes.start(max(1, ahead))
+        self._pool = ProcessPool(self.device, memory_bytes, ahead)
+        self._pool.start(max(1, ahead))
         try:
             self.spec = spec if isinstance(spec, Spec) else read_spec(Path(spec))
             self.rules = Rules(limits_of(self.spec), budget_s=budget_s, drawn=search)
@@ -157,7 +157,7 @@ class Judge:
                     f"{search} cases are to be drawn, and the spec has no strategy for them: give it search = ..."
                 )
         except BaseException:
-            self._processes.close()
+            self._pool.close()
             raise
         self.timeout_s = timeout_s
         self._cases: Sequence[ReadyCase] = ()
@@ -193,7 +193,7 @@ class Judge:
         try:
             cases = self._ready_cases()
             stopwatch = Stopwatch()
-            candidate = self._processes.get()
+            candidate = self._pool.get()
         except MeasurementError as error:
             return _with(judgement, status="invalid", reason=str(error))
         stopwatch.lap("process")
@@ -226,6 +226,6 @@ class Judge:
         return self
 
     def __exit__(self, kind: object, error: object, trace: object, /) -> None:
-        self._processes.close()
+        self._pool.close()
         if not self._was_hidden:
             hide_memory(False)

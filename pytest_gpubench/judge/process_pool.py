@@ -17,7 +17,7 @@ MEMORY_BYTES = 16 * 2**30
 
 
 @dataclass
-class Processes:
+class ProcessPool:
     """Starts processes ahead of their candidates, one for each."""
 
     device: Device

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pytest_gpubench.gpu.device import Device
-from pytest_gpubench.judge.correct import Reference
+from pytest_gpubench.judge.reference import Reference
 from pytest_gpubench.judge.spec import Case, Spec
 
 __tracebackhide__ = True

@@ -17,7 +17,7 @@ from pytest_gpubench.judge.channel import HEADER, Channel
 from pytest_gpubench.judge.isolation import LEVELS
 from pytest_gpubench.judge.judging import Judge
 from pytest_gpubench.judge.process import Ended, Process, remove
-from pytest_gpubench.judge.process_pool import Processes
+from pytest_gpubench.judge.process_pool import ProcessPool
 from tests.judge.hostile import HONEST, hostile, spec_text
 
 ALL = hostile(on_gpu=False)
@@ -85,8 +85,8 @@ def _text_of(path: Path) -> str:
         return ""
 
 
-class FakeProcesses(Processes):
-    """Processes of which those work that the test lists."""
+class FakePool(ProcessPool):
+    """A pool of which those processes work that the test lists."""
 
     def __init__(self, works: list[bool]) -> None:
         super().__init__(cpu_device(), ahead=2)
@@ -112,22 +112,22 @@ class FakeProcesses(Processes):
 
 def test_processes_that_a_candidate_broke_are_replaced_at_the_same_isolation() -> None:
     """Before one has worked, the isolation may be what does not work: then the next level is taken."""
-    processes = FakeProcesses([True, False, False, True, True, True])
-    processes.get()
-    processes.get()
-    assert processes._levels == list(LEVELS)
-    processes = FakeProcesses([False, True, True, True])
-    processes.get()
-    assert processes._levels == list(LEVELS[1:])
+    pool = FakePool([True, False, False, True, True, True])
+    pool.get()
+    pool.get()
+    assert pool._levels == list(LEVELS)
+    pool = FakePool([False, True, True, True])
+    pool.get()
+    assert pool._levels == list(LEVELS[1:])
 
 
 @pytest.mark.parametrize("works", [[False] * 4, [True, False, False, False]])
 def test_an_error_is_raised_where_no_process_works(works: list[bool]) -> None:
-    processes = FakeProcesses(works)
+    pool = FakePool(works)
     if works[0]:
-        processes.get()
+        pool.get()
     with pytest.raises(MeasurementError, match="no memory"):
-        processes.get()
+        pool.get()
 
 
 def test_a_reply_that_trickles_in_is_not_waited_for() -> None:

@@ -79,10 +79,10 @@ def test_a_candidate_that_reaches_out_gets_nowhere(
     """It is judged like any other; once in a process that was not forked."""
     if level is LEVELS[0]:
         monkeypatch.setattr("subprocess.Popen", fork_server.RealPopen)
-    monkeypatch.setattr(judge._processes, "_levels", [level])
-    judge._processes.close()
+    monkeypatch.setattr(judge._pool, "_levels", [level])
+    judge._pool.close()
     found = judged(judge, tmp_path, REACHES_OUT)
-    judge._processes.close()
+    judge._pool.close()
     assert found.status == "pass", found
     assert ("CUDA's own threads" in found.isolation["landlock"]) == (level is LEVELS[1])
 

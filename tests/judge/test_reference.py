@@ -3,7 +3,7 @@
 import torch
 
 from pytest_gpubench.gpu.device import cpu_device
-from pytest_gpubench.judge.correct import Reference
+from pytest_gpubench.judge.reference import Reference
 from pytest_gpubench.judge.request import spec_of
 
 
