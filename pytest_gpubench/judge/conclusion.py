@@ -1,4 +1,4 @@
-"""From times that are claimed and times that are attested to a verdict: a PASS holds for both."""
+"""Verdicts on claimed and attested times: a PASS holds for both."""
 
 import statistics
 from collections.abc import Mapping, Sequence
@@ -20,12 +20,12 @@ __tracebackhide__ = True
 LEAST_US = 0.01
 CLAIM_FACTOR = {"cuda": 1.25, "cpu": 2.0}
 CLAIM_SLACK_US = {"cuda": 10.0, "cpu": 20.0}
-"""By so much may the attested time exceed the claimed one, both intervals considered."""
+"""The factor and the slack by which the attested time may exceed the claimed one, by the ends of both intervals."""
 GAP_US = 1.5
-"""And by so much for each kernel: the gap before it, which no record holds."""
+"""The slack for each kernel: the gap before it, which no record holds."""
 OVERLAP_FACTOR = 1.3
 OVERLAP_SLACK_US = {True: 200.0, False: 400.0}
-"""By so much may the shortest call alone exceed one more in a batch: in a CUDA graph, and launched one by one.
+"""The factor and the slack by which the shortest call alone may exceed a call in a batch; True: in a CUDA graph.
 
 On H200s 33 honest candidates in graphs took 187 us more at most, 4 launched ones 376 us; then 24 in graphs 124 us.
 """
@@ -33,10 +33,9 @@ On H200s 33 honest candidates in graphs took 187 us more at most, 4 launched one
 
 def refuse_limits(limits: Limits) -> None:
     """Raise BadRequest for limits that cannot be judged from outside."""
-    odd = [name for name in limits.__dataclass_fields__ if getattr(limits, name) is not None]
-    odd = [name for name in odd if name not in ("min_speedup", "max_time_us")]
-    if odd:
-        raise BadRequest(f"judge cannot judge {', '.join(odd)}: it knows min_speedup and max_time_us")
+    given = [name for name in limits.__dataclass_fields__ if getattr(limits, name) is not None]
+    if others := [name for name in given if name not in ("min_speedup", "max_time_us")]:
+        raise BadRequest(f"judge cannot judge {', '.join(others)}: it knows min_speedup and max_time_us")
     if isinstance(limits.min_speedup, Mapping):
         raise BadRequest(f"min_speedup={dict(limits.min_speedup)!r} is not valid here: give a number for the candidate")
 
@@ -50,10 +49,10 @@ def time_of(samples_us: Sequence[float]) -> Time:
 def per_call(
     alone_us: Sequence[float], larger_us: Sequence[float], calls: int, fixed_us: float | None = None
 ) -> list[float]:
-    """Return the time of a call in each larger batch: what a batch of one call takes is taken off.
+    """Return the time of a call in each larger batch, from which the time of a batch of one call is taken off.
 
-    fixed_us: what that is for a function of ours. No more than this and the time of a call are taken off, as a
-    candidate may be slow on purpose where it is called once.
+    fixed_us: how long a batch of one call takes with a function of ours. No more than this and the time of a call are
+    taken off, as a candidate may be slow on purpose where it is called once.
     """
     taken_off_us, median_us = statistics.median(alone_us), statistics.median(larger_us)
     if fixed_us is not None:
@@ -64,9 +63,10 @@ def per_call(
 def less_the_same_tax(
     claimed_us: Sequence[float], tax: float, reference_us: Sequence[float], reference_tax: float
 ) -> list[float]:
-    """Return the claimed times of the reference's kernels, less what the reference pays for tracing, where it may be.
+    """Return claimed times with the reference's tax instead of their own, if both arms are alike; else as they are.
 
-    Each process has measured its tax for itself, with noise that the ratio of two like calls need not have.
+    It is for a candidate that launches the reference's kernels. Each process has measured its tax for itself: taking
+    off the same one keeps that noise out of the ratio.
     """
     traced_us = [each * (1 + tax) for each in claimed_us]
     like_us = statistics.median(reference_us) * (1 + reference_tax)

@@ -17,6 +17,7 @@ import msgspec
 
 from pytest_gpubench.judge.channel import TICK_S, Broken, Channel, Closed, Reply, decode_reply
 from pytest_gpubench.judge.isolation import PARTS, environment, library_folders
+from pytest_gpubench.judge.judgement import Status
 from pytest_gpubench.units import format_bytes, printable
 
 __tracebackhide__ = True
@@ -34,9 +35,9 @@ NO_MEMORY = ("out of memory", "can't allocate memory", "cannot allocate memory",
 
 
 class Ended(Exception):
-    """Raised when a candidate is over: with which status of a `Judgement`, and why."""
+    """Raised to end the judging of a candidate: with its status, and why."""
 
-    def __init__(self, status: str, reason: str, detail: str = "") -> None:
+    def __init__(self, status: Status, reason: str, detail: str = "") -> None:
         super().__init__(reason)
         self.status, self.reason, self.detail = status, reason, detail
 

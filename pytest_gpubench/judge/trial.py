@@ -1,6 +1,5 @@
-"""The trial of a candidate on one case: right first, then timed from inside and from outside, always on new inputs."""
+"""The trial of a candidate on one case: compare outputs, then time from inside and outside, always on new inputs."""
 
-import gc
 import math
 import secrets
 import time
@@ -8,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from pytest_gpubench.bench.candidates import speedup_limits
 from pytest_gpubench.bench.integrity import FLOOR_SHARE
 from pytest_gpubench.correctness import moved_bytes
 from pytest_gpubench.judge.batches import ARMS, Batches
@@ -32,6 +32,7 @@ from pytest_gpubench.limits import Limits
 from pytest_gpubench.results.model import Outcome, Verdict
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.stats.speedup import Quad, SpeedupEstimate, round_orders, speedup_of
+from pytest_gpubench.timing.sampling import collection_off
 from pytest_gpubench.timing.windows import kernel_list
 from pytest_gpubench.units import format_time
 from pytest_gpubench.verdict.decision import at_least
@@ -42,27 +43,27 @@ __tracebackhide__ = True
 CHECKS = 3
 """Calls on new inputs that are compared before anything is timed."""
 BATCH_US = {"cuda": 4000.0, "cpu": 1000.0}
-"""The time that the larger batch takes. On a busy processor a longer one is interrupted mostly: Linux lets a process
+"""How long the larger batch should take. Longer ones are mostly interrupted on a busy processor: Linux lets a process
 run for 3 ms."""
 LEAST_CALLS = 3
 """The calls of the larger batch, where there is room for their inputs."""
 SLOW = 4.0
-"""By this factor may a candidate be slower than the reference before its batches have fewer calls."""
+"""How many times slower than the reference a candidate may be before its batches get fewer calls."""
 LOOKS = (6, 12, 24, 48, 96, 192)
 """After how many quads to look."""
 ATTESTED_BUDGETS = 3
-"""The referee's clock is the noisier one: it may take so many times the budget while nothing is decided."""
+"""How many budgets batches may take while nothing is decided: the referee's clock is noisier than the timer."""
 MOST_SETS = 64
 INPUT_SHARE = 8
-"""The inputs of a batch take no more than this part of the candidate's memory."""
+"""The inputs of a batch take at most one part in so many of the candidate's memory."""
 ATTESTED_PRECISION = 0.1
-"""So wide may the interval of the attested speedup be, in parts of it, where there is no limit."""
+"""The width of the attested speedup's interval, relative to it, that ends a trial without a limit."""
 OUTPUT_COPIES = 6
-"""The outputs of a batch lie in memory this often, at most: in graphs, outside of them, and half is left free."""
+"""Memory has room for so many copies of a batch's outputs: in graphs and outside of them; half is left free."""
 SMALL_CALL_US = 2000.0
 """Below it every rep's output is compared, above it one in four."""
 SLOWED, SLOWED_SLACK_US = 1.3, 3.0
-"""By so much may the reference be slower than before the candidate was loaded: the clock may have sunk."""
+"""The factor and the slack by which the reference may be slower once the candidate is loaded, as clocks may drop."""
 
 
 @dataclass(frozen=True)
@@ -80,13 +81,12 @@ class Rules:
     @property
     def speedups(self) -> dict[str, float]:
         """The speedup asked of the candidate."""
-        asked = self.limits.min_speedup
-        return {"candidate": float(asked)} if isinstance(asked, (int, float)) else {}
+        return speedup_limits(self.limits, ["candidate"])
 
 
 @dataclass
 class Trial:
-    """A candidate and a case, and what was found out so far."""
+    """A candidate on a case, and the findings so far."""
 
     candidate: Candidate
     ready: ReadyCase
@@ -114,14 +114,13 @@ class Trial:
         return self._judged(checked)
 
     def _judged(self, judge: Callable[[], tuple[Status, str]]) -> CaseJudgement:
-        status: str
         try:
             status, reason = judge()
         except Ended as error:
             status, reason = error.status, error.reason
         return CaseJudgement(
             case=self.ready.name,
-            status=status,  # type: ignore[arg-type]
+            status=status,
             reason=reason,
             compared=self.compared,
             phases_s=self.stopwatch.laps_s,
@@ -158,7 +157,7 @@ class Trial:
         """Return how many calls of this length the larger batch has."""
         return max(LEAST_CALLS, math.ceil(BATCH_US[self.device.type] / max(call_us, 0.1)))
 
-    # right
+    # outputs
 
     def _check(self, example: tuple[Any, ...]) -> None:
         self.candidate.first()
@@ -203,19 +202,18 @@ class Trial:
     def _session(self, orders: Sequence[Sequence[str]]) -> dict[str, list[float]]:
         process, reference = self.candidate.process, self.reference
         process.ask("begin")
-        gc.disable()
-        try:
-            reference.runner.begin()
-            for order in orders:
-                values = self._new(2)
-                turns = {arm: iter(values) for arm in ARMS}
-                for name in order:
-                    self._take(name, next(turns[name]))
-            reference.runner.take()  # the comparisons after the last rep have to lie before one
-            reps = reference.runner.end()[:-1]
-        finally:
-            reference.runner.stop()
-            gc.enable()
+        with collection_off():
+            try:
+                reference.runner.begin()
+                for order in orders:
+                    values = self._new(2)
+                    turns = {arm: iter(values) for arm in ARMS}
+                    for name in order:
+                        self._take(name, next(turns[name]))
+                reference.runner.take()  # the comparisons after the last rep have to lie before one
+                reps = reference.runner.end()[:-1]
+            finally:
+                reference.runner.stop()
         reply = process.ask("end")
         reference_us = [rep.elapsed_us for rep in reps]
         claimed = reply.samples_us
@@ -271,7 +269,7 @@ class Trial:
         self.found["attested_us"] = time_of(batches.each_us("candidate"))
         self.found["attested_reference_us"] = time_of(batches.each_us("reference"))
 
-    # the end
+    # the verdict
 
     def _check_reference(self) -> None:
         """Raise Ended where the reference became slower than before the candidate was loaded."""
@@ -283,7 +281,9 @@ class Trial:
                 f"{format_time(self.ready.before_us)} before the candidate was loaded: something keeps the GPU busy",
             )
 
-    def _look_by_look(self, take: Any, look: Any, budget_s: float) -> None:
+    def _look_by_look(
+        self, take: Callable[[int], None], look: Callable[[tuple[int, ...]], bool], budget_s: float
+    ) -> None:
         """Add rounds until all is decided or the time is spent."""
         started_s = time.monotonic()
         done: tuple[int, ...] = ()
@@ -293,8 +293,9 @@ class Trial:
             each_s = (time.monotonic() - began_s) / (number - (done[-1] if done else 0))
             done = (*done, number)
             left_s = budget_s - (time.monotonic() - started_s)
-            affordable = following is not None and each_s * (following - number) <= max(left_s, 0.0)
-            if look((*done, following) if affordable else done) or not affordable:
+            if following is not None and each_s * (following - number) > max(left_s, 0.0):
+                following = None
+            if look(done if following is None else (*done, following)) or following is None:
                 return
 
     def _find_floor(self, example: tuple[Any, ...]) -> None:
@@ -330,7 +331,7 @@ class Trial:
         return ("inconclusive", f"{doubt}; {reason}") if doubt and status == "pass" else (status, reason)
 
     def _had_to_wait(self) -> bool:
-        """Tell whether the claimed time is too small only as other processes took the processor."""
+        """Tell whether the claimed time is too small only because other processes used the processor."""
         if self.device.type != "cpu":
             return False
         return not self._unbelievable(time_of(self.batches.worked_each_us()))
@@ -349,11 +350,11 @@ class Trial:
 
     def _verdicts(self, words: str) -> Iterator[Verdict]:
         limits, found = self.rules.limits, self.found
-        if isinstance(limits.min_speedup, (int, float)):
+        if (wanted := self.rules.speedups.get("candidate")) is not None:
             claimed = self.claimed.outcome
             if self.device.type == "cpu" and claimed is Outcome.FAIL:
-                claimed = fail_on_cpu(found["interval"], limits.min_speedup)
-            yield judge_speedup(claimed, self.attested.interval, limits.min_speedup, words)
+                claimed = fail_on_cpu(found["interval"], wanted)
+            yield judge_speedup(claimed, self.attested.interval, wanted, words)
         if limits.max_time_us is not None:
             name = self.device.facts.name
             yield judge_time(found["claimed_us"], found["attested_us"], limits.max_time_us, name, self.rules.alpha)
