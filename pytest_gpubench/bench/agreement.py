@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Literal
 
 from pytest_gpubench.bench.output_rules import (
     differentiable,
-    has_nan,
-    is_finite,
     lent_memory,
     named_tensors,
     refuse_opaque_tensors,
@@ -32,7 +30,7 @@ from pytest_gpubench.correctness import (
 from pytest_gpubench.correctness.constant_outputs import extents_of
 from pytest_gpubench.correctness.memory import overlaps
 from pytest_gpubench.correctness.snapshot import Snapshot
-from pytest_gpubench.correctness.variation import Way, tensors_for, tensors_in
+from pytest_gpubench.correctness.variation import Way
 from pytest_gpubench.errors import (
     BadRequest,
     GpuBenchError,
@@ -53,10 +51,6 @@ Function = Callable[..., object]
 Golden = Literal["float64"] | Function | None
 GOLDEN_FACTOR = 2.0
 """The multiple of the reference's error that a candidate may have by default."""
-UNVARIED = (
-    "{} returned the same when the values of its inputs were to change, so a candidate that remembers its result would "
-    "not be noticed: pass tensors with differing elements as args=, not in a closure"
-)
 ROUNDING_HINT = 'if only rounding differs, compare with golden="float64", or give rtol= and atol='
 
 
@@ -271,35 +265,6 @@ class Agreement:
             found = torch.autograd.grad(roots, list(leaves.values()), upstream, allow_unused=True)
         return dict(zip(leaves, found, strict=True))
 
-    @contextmanager
-    def other_values(self, expected: Ran) -> Iterator[bool]:
-        """Give every call other values in the same memory; yield whether the reference then returns something else.
-
-        It does not where it refuses them, where its outputs cease to be finite, or where nothing can be varied: a
-        remark says so. Raises UnfairComparison where only the tolerance hides a change.
-        """
-        try:
-            hidden: list[str] = []
-            told = any(self._are_other_values(way, expected, hidden) for way in self._ways())
-            if hidden and not told:
-                raise UnfairComparison(hidden[0])
-            # upstream gradients are varied too; single numbers, as a search draws them, have no order to change
-            if not told and self.backward == "forward" and not self._has_single_numbers():
-                self.remarks.append(UNVARIED.format(name_of(self.reference)))
-            yield told
-        finally:
-            self.variation.end()
-
-    def _ways(self) -> Sequence[Way]:
-        """Return the ways that change the arguments; one where none does, as it changes the random numbers too."""
-        given = self.fresh()
-        return [way for way in Variation.WAYS if tensors_for(way, given)] or Variation.WAYS[:1]
-
-    def _has_single_numbers(self) -> bool:
-        """Tell whether the arguments' tensors have one element each, or none."""
-        tensors = tensors_in(self.fresh())
-        return bool(tensors) and all(tensor.numel() < 2 for tensor in tensors)
-
     def vary(self, way: Way) -> None:
         """Give every call other values in the same memory, until the variation ends."""
         if self.arguments.setup is None:
@@ -310,52 +275,6 @@ class Agreement:
     def _plain_arguments(self) -> tuple[object, ...]:
         self.seed()
         return super(VariedArguments, self.arguments).fresh()
-
-    def _are_other_values(self, way: Way, expected: Ran, hidden: list[str]) -> bool:
-        """Tell whether the reference returns something else; add to `hidden` what only the tolerance hides."""
-        try:
-            self.vary(way)
-            args, kwargs = self.fresh()
-            outputs = self.reference(*args, **kwargs)
-            differences = compare_outputs(outputs, expected.outputs, self.tolerance, briefly=True)
-            usable = self._is_comparable(outputs, expected.outputs)
-        except Exception:  # the reference may refuse these values
-            usable, differences = False, ()
-        found = usable and any(not each.passed for each in differences)
-        if usable and not found:
-            hidden += self._hidden_changes(outputs, expected.outputs)
-        if not found:
-            self.variation.end()
-        return found
-
-    def _is_comparable(self, outputs: object, expected: object) -> bool:
-        """Tell whether outputs are finite, or not so only where the reference's were not finite to begin with."""
-        before = named_tensors(expected)
-        for name, found in named_tensors(outputs).items():
-            if found.is_floating_point() and not is_finite(found):
-                allowed = self.tolerance.equal_nan or not has_nan(found)
-                if not allowed or name not in before or is_finite(before[name]):
-                    return False
-        return True
-
-    def _hidden_changes(self, outputs: object, expected: object) -> list[str]:
-        """Return a sentence for each output that changed, by more than rounding can, within a tolerance that was given.
-
-        A tolerance that was not given, and golden, are not what hides it.
-        """
-        if self.tolerance.is_default or self.golden is not None:
-            return []
-        rtol, atol = self.tolerance.rtol, self.tolerance.atol
-        told = {
-            each.name for each in compare_outputs(outputs, expected) if not each.passed and not each.may_be_rounding
-        }
-        return [
-            f"{each.name} of the reference changes by {each.max_abs_diff:.3g} when the values of its inputs change, "
-            f"which rtol={rtol:g} and atol={atol:g} allow: a result for other inputs would pass; give a smaller "
-            'tolerance (the dtype\'s own would tell), or golden="float64"'
-            for each in compare_outputs(outputs, expected, self.tolerance)
-            if each.name in told
-        ]
 
     def seed(self) -> None:
         """Let the next call and its `setup` draw the same random numbers as the last, as for dropout."""

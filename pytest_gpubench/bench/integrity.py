@@ -5,6 +5,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
 from pytest_gpubench.bench.agreement import Agreement, Ran
+from pytest_gpubench.bench.other_values import other_values
 from pytest_gpubench.bench.outputs import OutputRecorder
 from pytest_gpubench.bench.pace import Pace
 from pytest_gpubench.correctness import moved_bytes
@@ -97,7 +98,7 @@ def _check_other_values(
     if recorder.last[match.reference] is None:
         return
     recorder.refuses_sharing = True
-    with agreement.other_values(expected) as differ:
+    with other_values(agreement, expected) as differ:
         if not differ and not recorder.passes:
             return
         recorder.change_upstream()

@@ -23,6 +23,7 @@ from pytest_gpubench.bench.integrity import (
     check_traffic,
     traffic_of,
 )
+from pytest_gpubench.bench.other_values import other_values
 from pytest_gpubench.bench.output_rules import refuse_strange_tensors
 from pytest_gpubench.bench.outputs import OutputRecorder
 from pytest_gpubench.bench.pace import Pace
@@ -646,7 +647,7 @@ def test_other_values(make: Callable[..., object], raised: type[Exception] | Non
     x = torch.arange(4.0)
     agreement = agreement_of(double, x)
     expected, first = agreement.run_reference(), x * 2
-    with agreement.other_values(expected) as differ:
+    with other_values(agreement, expected) as differ:
         assert differ
         recorder = recorded(lambda x: make(x, first), agreement)
         if raised is None:
@@ -687,7 +688,7 @@ def test_which_way_gives_other_outputs(function: Any, inputs: torch.Tensor, way:
         function = lambda x: x.float()  # noqa: E731
     agreement = agreement_of(function, inputs)
     expected = agreement.run_reference()
-    with agreement.other_values(expected) as differ:
+    with other_values(agreement, expected) as differ:
         assert agreement.variation.way == (way or "as given")
         assert differ is (way is not None)
     assert agreement.variation.way == "as given"
@@ -705,7 +706,7 @@ def test_a_call_without_arguments_is_varied_once() -> None:
     agreement = agreement_of(ones)
     expected = agreement.run_reference()
     before = len(calls)
-    with agreement.other_values(expected):
+    with other_values(agreement, expected):
         assert len(calls) == before + 1
 
 
@@ -717,7 +718,7 @@ def test_a_reference_that_refuses_other_values() -> None:
 
     x = torch.arange(4.0)
     agreement = agreement_of(careful, x)
-    with agreement.other_values(agreement.run_reference()) as differ:
+    with other_values(agreement, agreement.run_reference()) as differ:
         assert not differ
     assert x.tolist() == [0, 1, 2, 3]
 
@@ -725,7 +726,7 @@ def test_a_reference_that_refuses_other_values() -> None:
 def test_values_are_put_back_when_the_round_goes_wrong() -> None:
     x = torch.arange(4.0)
     agreement = agreement_of(double, x)
-    with pytest.raises(KeyError), agreement.other_values(agreement.run_reference()):
+    with pytest.raises(KeyError), other_values(agreement, agreement.run_reference()):
         raise KeyError
     assert x.tolist() == [0, 1, 2, 3]
 
@@ -850,7 +851,7 @@ def test_a_tolerance_that_hides_other_values(
         )
         if raised
         else nullcontext(),
-        agreement.other_values(agreement.run_reference()),
+        other_values(agreement, agreement.run_reference()),
     ):
         pass
 
@@ -867,19 +868,19 @@ def test_inputs_that_cannot_be_varied_are_a_remark(
     function: Callable[..., object], inputs: torch.Tensor, noted: bool
 ) -> None:
     agreement = agreement_of(function, inputs)
-    with agreement.other_values(agreement.run_reference()) as differ:
+    with other_values(agreement, agreement.run_reference()) as differ:
         assert differ is not noted
     assert bool(agreement.remarks) is noted
     assert all("returned the same when the values of its inputs were to change" in each for each in agreement.remarks)
     timed_backward = replace(agreement, backward="backward", remarks=[])
-    with timed_backward.other_values(agreement.run_reference()):
+    with other_values(timed_backward, agreement.run_reference()):
         assert timed_backward.remarks == []
 
 
 @pytest.mark.parametrize(("numbers", "noted"), [(0, False), (1, False), (2, True)])
 def test_a_search_may_draw_single_numbers(numbers: int, noted: bool) -> None:
     agreement = agreement_of(double, torch.ones(numbers))
-    with agreement.other_values(agreement.run_reference()) as differ:
+    with other_values(agreement, agreement.run_reference()) as differ:
         assert not differ
     assert bool(agreement.remarks) is noted
 
