@@ -28,6 +28,7 @@ from pytest_gpubench.correctness import (
     widened,
 )
 from pytest_gpubench.correctness.constant_outputs import extents_of
+from pytest_gpubench.correctness.leaves import inputs_of
 from pytest_gpubench.correctness.memory import overlaps
 from pytest_gpubench.correctness.snapshot import Snapshot
 from pytest_gpubench.correctness.variation import Way
@@ -49,9 +50,15 @@ __tracebackhide__ = True
 
 Function = Callable[..., object]
 Golden = Literal["float64"] | Function | None
-GOLDEN_FACTOR = 2.0
-"""The multiple of the reference's error that a candidate may have by default."""
 ROUNDING_HINT = 'if only rounding differs, compare with golden="float64", or give rtol= and atol='
+
+
+def check_golden(golden: object, factor: object) -> None:
+    """Raise BadRequest for a golden that is neither "float64" nor a function, and for a factor without one."""
+    if golden is not None and golden != "float64" and not callable(golden):
+        raise BadRequest(f"golden= must be 'float64' or a function, found {repr_of(golden)}")
+    if golden is None and factor is not None:
+        raise BadRequest(f"golden_factor={repr_of(factor)} is given without golden=: give both, or none")
 
 
 @dataclass(frozen=True)
@@ -101,12 +108,7 @@ class Agreement:
     """The inputs as they were before the first call, if each call is given the same."""
 
     def __post_init__(self) -> None:
-        if self.golden is not None and self.golden != "float64" and not callable(self.golden):
-            raise BadRequest(f"golden= must be 'float64' or a function, found {repr_of(self.golden)}")
-        if self.golden is None and self.golden_factor is not None:
-            raise BadRequest(
-                f"golden_factor={repr_of(self.golden_factor)} is given without golden=: give both, or none"
-            )
+        check_golden(self.golden, self.golden_factor)
 
     @property
     def variation(self) -> Variation:
@@ -155,13 +157,13 @@ class Agreement:
 
     def compare(self, found: Ran, expected: Ran, poisoned: bool = False) -> tuple[Difference, ...]:
         """Return the differences of outputs and gradients."""
-        golden, factor = self._run_golden(expected), GOLDEN_FACTOR if self.golden_factor is None else self.golden_factor
+        golden = self._run_golden(expected)
         differences = compare_outputs(
             found.outputs,
             expected.outputs,
             self.tolerance,
             golden=golden and golden.outputs,
-            golden_factor=factor,
+            golden_factor=self.golden_factor,
             poisoned=poisoned,
         )
         self.remarks[:] = dict.fromkeys([*self.remarks, *filter(None, (each.doubt for each in differences))])
@@ -173,7 +175,7 @@ class Agreement:
                 expected.gradients[name],
                 self.tolerance,
                 golden=golden and golden.gradients.get(name),
-                golden_factor=factor,
+                golden_factor=self.golden_factor,
             )
         )
 
@@ -229,14 +231,20 @@ class Agreement:
         refuse_opaque_tensors(who, outputs)
         refuse_switching(who, switches)
         self.refuse_overwriting(who, before)
-        if expected is not None and self.arguments.setup is None and (shared := aliases(outputs, args, kwargs)):
-            reference_shares = aliases(self.reference(*args, **kwargs), args, kwargs)
-            if not reference_shares:
+        if expected is not None:
+            self._refuse_shared_memory(who, outputs, expected.outputs, args, kwargs)
+        return Ran(outputs, self._gradients(outputs, args, kwargs, outputs))
+
+    def _refuse_shared_memory(
+        self, who: str, outputs: object, expected: object, args: Sequence[object], kwargs: Mapping[str, object]
+    ) -> None:
+        """Raise UnfairComparison for an output that is memory of an input, unlike the reference's, or of the latter."""
+        if self.arguments.setup is None and (shared := aliases(outputs, args, kwargs)):
+            if not aliases(self.reference(*args, **kwargs), args, kwargs):
                 output, argument = shared[0]
                 raise UnfairComparison(f"{output} of {who} is memory of {argument}, the reference's is its own")
-        elif expected is not None and (lent := overlaps(flatten(outputs), flatten(expected.outputs))):
+        elif lent := overlaps(flatten(outputs), flatten(expected)):
             raise UnfairComparison(lent_memory(who, *lent[0]))
-        return Ran(outputs, self._gradients(outputs, args, kwargs, outputs))
 
     def _gradients(
         self, outputs: object, args: Sequence[object], kwargs: Mapping[str, object], like: object
@@ -249,8 +257,7 @@ class Agreement:
 
         if not self.grads and self.backward == "forward":
             return {}
-
-        leaves = dict(differentiable(flatten(list(args), "args")) + differentiable(flatten(dict(kwargs), "kwargs")))
+        leaves = dict(differentiable(inputs_of(args, kwargs)))
         roots = [tensor for _, tensor in differentiable(flatten(outputs))]
         if not leaves or not roots:
             if not self.grads:

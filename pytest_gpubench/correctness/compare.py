@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 __tracebackhide__ = True
 
+GOLDEN_FACTOR = 2.0
+"""The multiple of the reference's error that a candidate may have by default."""
+
 
 def compare_outputs(
     candidate: object,
@@ -38,7 +41,7 @@ def compare_outputs(
     tolerance: Tolerance | None = None,
     *,
     golden: object = None,
-    golden_factor: float = 2.0,
+    golden_factor: float | None = None,
     poisoned: bool = False,
     briefly: bool = False,
 ) -> tuple[Difference, ...]:
@@ -57,7 +60,7 @@ def compare_outputs(
     off by its last place. An element that is not finite, or for which golden is beyond the dtype's range (float16
     overflows where float64 does not), also passes if it is the reference's or golden's rounded to the dtype, and the
     reference's error there does not count. An element without a last place (integers, bools) must be the reference's or
-    golden's.
+    golden's. A `golden_factor` of None is 2.
 
     poisoned: whether `poison_free_memory` filled free memory before the candidate ran; wrong elements that still hold
     those bytes are counted.
@@ -66,7 +69,8 @@ def compare_outputs(
 
     Raises BadRequest for a golden that does not fit, a factor below 1, and rtol or atol beside golden.
     """
-    rules = Rules(tolerance or Tolerance(), golden_factor, golden is not None, poisoned, briefly)
+    factor = GOLDEN_FACTOR if golden_factor is None else golden_factor
+    rules = Rules(tolerance or Tolerance(), factor, golden is not None, poisoned, briefly)
     found, expected = dict(flatten(candidate)), dict(flatten(reference))
     truths = {} if golden is None else golden_leaves(golden, expected, rules)
     differences: list[Difference] = []

@@ -1,8 +1,9 @@
 """The reference, which only the referee's process holds, and the comparison of outputs with it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+from pytest_gpubench.bench.agreement import check_golden
 from pytest_gpubench.correctness import Tolerance, compare_outputs, float64_by_default, widened
 from pytest_gpubench.correctness.difference import Difference
 from pytest_gpubench.correctness.leaves import map_leaves
@@ -15,16 +16,14 @@ from pytest_gpubench.judge.spec import Case, Spec
 
 __tracebackhide__ = True
 
-GOLDEN_FACTOR = 2.0
-
 
 class Reference:
     """The reference of a case, with inputs of its own."""
 
     def __init__(self, spec: Spec, case: Case, device: Device) -> None:
         given = dict(spec.tolerance or {})
-        self.golden: str | Callable[..., object] | None = given.pop("golden", None)
-        self.golden_factor = given.pop("golden_factor", None) or GOLDEN_FACTOR
+        self.golden, self.golden_factor = given.pop("golden", None), given.pop("golden_factor", None)
+        check_golden(self.golden, self.golden_factor)
         try:
             self.tolerance = Tolerance(**given)
         except TypeError as error:
