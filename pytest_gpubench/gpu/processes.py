@@ -9,7 +9,7 @@ from pytest_gpubench.units import printable
 
 def start_of(pid: int) -> int | None:
     """Return when a process started, in ticks since boot; None where it has ended or cannot be seen."""
-    fields = _stat_fields(pid)
+    fields = stat_fields(pid)
     return None if len(fields) < 20 or fields[0] in ("Z", "X") else int(fields[19])
 
 
@@ -34,7 +34,7 @@ def family(roots: Iterable[int]) -> frozenset[int]:
     """Return the ids of processes, of all their descendants, and of this process's ancestors, which wait for it."""
     found = set(roots)
     pids = [int(folder.name) for folder in Path("/proc").glob("[0-9]*")]
-    parents = {pid: int(fields[1]) for pid in pids if (fields := _stat_fields(pid))}
+    parents = {pid: int(fields[1]) for pid in pids if (fields := stat_fields(pid))}
     while more := {pid for pid, parent in parents.items() if parent in found} - found:
         found |= more
     ancestor = os.getppid()
@@ -44,7 +44,7 @@ def family(roots: Iterable[int]) -> frozenset[int]:
     return frozenset(found)
 
 
-def _stat_fields(pid: int) -> list[str]:
+def stat_fields(pid: int) -> list[str]:
     """Return the fields of /proc/PID/stat from the third on, the process's state; nothing where it cannot be read."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(errors="replace")

@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from pytest_gpubench.gpu.processes import stat_fields
 from pytest_gpubench.judge.channel import TICK_S, Broken, Channel, Closed, Reply, decode_reply
 from pytest_gpubench.judge.isolation import PARTS, environment, library_folders
 from pytest_gpubench.judge.judgement import Status
@@ -61,7 +62,6 @@ class Process:
         self.cache = Path(variables["TRITON_CACHE_DIR"])
         self.isolation: dict[str, str] = {}
         self.frozen = False
-        self.allow(WARM_S)
         mine, theirs = socket.socketpair()
         mine.settimeout(TICK_S)
         self.channel = Channel(mine)
@@ -231,10 +231,9 @@ def ended_by(reply: Reply) -> Ended:
 def resident_bytes(group: int) -> int:
     """Return the memory that the processes of a group hold."""
     total = 0
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit():
-            with suppress(OSError, ValueError, IndexError):
-                fields = (folder / "stat").read_text().rpartition(")")[2].split()
-                if int(fields[2]) == group:
-                    total += PAGE * int((folder / "statm").read_text().split()[1])
+    for folder in Path("/proc").glob("[0-9]*"):
+        fields = stat_fields(int(folder.name))
+        with suppress(OSError, IndexError):
+            if fields and int(fields[2]) == group:
+                total += PAGE * int((folder / "statm").read_text().split()[1])
     return total
