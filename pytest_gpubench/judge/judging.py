@@ -59,7 +59,7 @@ def _judge_cases(
             break
     passed = all(each.status == "pass" for each in found)
     if passed and rules.drawn:
-        wrong = _guarded("drawn", lambda: search(candidate, cases[0].spec, cases[0].device, rules))
+        wrong = _guarded("drawn", lambda: search(candidate, cases[0].spec, rules))
         found += [] if wrong is None else [wrong]
     return _concluded(judgement, found, candidate.process)
 
