@@ -19,7 +19,7 @@ from pytest_gpubench.bench.plan import is_enforced, plan_of, unmeasured_reason
 from pytest_gpubench.bench.request import Request, Say
 from pytest_gpubench.bench.side_effects import Conduct
 from pytest_gpubench.bench.work import check_work, with_work, work_of
-from pytest_gpubench.correctness.leaves import map_leaves
+from pytest_gpubench.correctness.leaves import cloned
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.limits import OF_ONE_FUNCTION, Limits
 from pytest_gpubench.results.model import Comparison, Measurement, Overhead, Speedup, Timing, Verdict
@@ -262,11 +262,4 @@ def as_declared(verdicts: Sequence[Verdict]) -> tuple[Verdict, ...]:
 
 def lasting(ran: Ran) -> Ran:
     """Return a function's outputs, copied where a CUDA graph of torch.compile may overwrite them."""
-    return replace(ran, outputs=map_leaves(_cloned, ran.outputs)) if has_cuda_graphs() else ran
-
-
-def _cloned(leaf: object) -> object:
-    """Return a copy of a tensor, differentiable as it was; anything else as it is."""
-    import torch
-
-    return leaf.clone() if isinstance(leaf, torch.Tensor) else leaf
+    return replace(ran, outputs=cloned(ran.outputs)) if has_cuda_graphs() else ran

@@ -11,12 +11,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from pytest_gpubench.errors import BadRequest, GpuBenchError, MeasurementError
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.judge.channel import Leaf, Reply
-from pytest_gpubench.judge.layout import describe, dtype_of, extent_of, place, rebuild, span_of, view
+from pytest_gpubench.judge.layout import describe, dtype_of, extent_of, place, rebuild, span_of, view, views
 from pytest_gpubench.judge.memory import GpuMemory, make_file, map_file
 from pytest_gpubench.judge.process import Ended, Process
 from pytest_gpubench.stats.summary import Interval
@@ -121,25 +119,22 @@ class Candidate:
         self.node, tensors = describe(tuple(example), "the inputs")
         self.leaves, self.set_bytes = place(tensors)
         self.sets = sets
-        size = max(self.set_bytes * sets, 1)
-        files = []
-        handle = ""
+        size, files, handle = max(self.set_bytes * sets, 1), [], ""
         if self.gpu is None:
             files = [make_file(size)]
             self.memory = map_file(files[0])
         else:
             self.memory, handle = self.gpu.allocate(size)
             self._allocated.append(self.memory)
-        self._spans = self._spans_in(self.memory)
-        if self.gpu is not None:
             self._staged = torch.empty_like(self.memory)
             self._staged_spans = self._spans_in(self._staged)
+        self._spans = self._spans_in(self.memory)
         self.fill([example])
         self.process.ask(
             "case",
             files,
             structure=self.node,
-            leaves=msgspec.to_builtins(self.leaves),
+            leaves=self.leaves,
             set_bytes=self.set_bytes,
             sets=sets,
             handle=handle,
@@ -150,9 +145,7 @@ class Candidate:
 
     def _spans_in(self, memory: "torch.Tensor") -> "list[torch.Tensor]":
         """Return the memory of each input of each set."""
-        return [
-            span_of(view(memory, leaf, number * self.set_bytes)) for number in range(self.sets) for leaf in self.leaves
-        ]
+        return [span_of(each) for tensors in views(memory, self.leaves, self.set_bytes, self.sets) for each in tensors]
 
     def fill(self, values: Sequence[Sequence[object]]) -> None:
         """Write the first sets of inputs."""
@@ -195,7 +188,7 @@ class Candidate:
         file = make_file(set_bytes * self.sets)
         self.targets = map_file(file)
         self.target_leaves, self.target_bytes = leaves, set_bytes
-        self.process.ask("targets", [file], leaves=msgspec.to_builtins(leaves), set_bytes=set_bytes, sets=self.sets)
+        self.process.ask("targets", [file], leaves=leaves, set_bytes=set_bytes, sets=self.sets)
         os.close(file)
 
     def call(self) -> None:

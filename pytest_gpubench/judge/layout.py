@@ -109,6 +109,11 @@ def view(memory: "torch.Tensor", leaf: Leaf, base: int = 0) -> "torch.Tensor":
     return memory[start : start + size].view(dtype).as_strided(leaf.shape, leaf.stride)
 
 
+def views(memory: "torch.Tensor", leaves: Sequence[Leaf], set_bytes: int, sets: int) -> list[list["torch.Tensor"]]:
+    """Return the tensors of each set; one set follows another in memory."""
+    return [[view(memory, leaf, number * set_bytes) for leaf in leaves] for number in range(sets)]
+
+
 def span_of(tensor: "torch.Tensor") -> "torch.Tensor":
     """Return the elements of a tensor's memory, gaps included: those of a tensor that overlaps itself come once."""
     return tensor.as_strided((extent_of(tensor.shape, tensor.stride()),), (1,))

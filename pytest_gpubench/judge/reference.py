@@ -11,7 +11,7 @@ from pytest_gpubench.errors import BadRequest, UnfairComparison
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.judge.layout import copy_into, describe
 from pytest_gpubench.judge.process import Ended
-from pytest_gpubench.judge.runner import Runner
+from pytest_gpubench.judge.runner import Runner, tensors_of
 from pytest_gpubench.judge.spec import Case, Spec
 
 __tracebackhide__ = True
@@ -53,8 +53,8 @@ class Reference:
             return
         for number, output in enumerate(outputs):
             if number == len(self._kept):
-                self._kept.append([_copied(each) for each in describe(output, "the output")[1]])
-            for one, other in zip(self._kept[number], describe(output, "the output")[1], strict=True):
+                self._kept.append([_copied(each) for each in tensors_of(output)])
+            for one, other in zip(self._kept[number], tensors_of(output), strict=True):
                 one.copy_(other)
 
     def differences(self, found: object, args: tuple[Any, ...]) -> tuple[Difference, ...]:

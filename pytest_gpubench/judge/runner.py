@@ -7,12 +7,13 @@ for a clock outside; on a GPU they are captured as one CUDA graph where that can
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pytest_gpubench.correctness.leaves import map_leaves
+from pytest_gpubench.correctness.leaves import cloned
 from pytest_gpubench.errors import GpuBenchError
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.judge.layout import describe
 from pytest_gpubench.timing import make_timer
 from pytest_gpubench.timing.base import Call, Prepared, Rep, Session, call_of
+from pytest_gpubench.timing.graph import capture
 from pytest_gpubench.timing.profiler import ProfilerTimer
 from pytest_gpubench.timing.sampling import Instrument
 from pytest_gpubench.timing.warmup import Warmth, warm_up
@@ -110,8 +111,6 @@ class Runner:
         self.copies = _share_memory(self.outputs)
         if self.device.type != "cuda":
             return False
-        from pytest_gpubench.timing.graph import capture
-
         try:
             for batch in sorted(batches, reverse=True):  # the other way round memory is allocated twice
                 call = call_of("batch", lambda batch=batch: self._batch(batch))  # type: ignore[misc]
@@ -143,19 +142,13 @@ class Runner:
         outputs = []
         for args in self.sets[:batch]:
             output = self.function(*args)
-            outputs.append(map_leaves(_cloned, output) if self.copies else output)
+            outputs.append(cloned(output) if self.copies else output)
         self.outputs = outputs
 
 
 def cache_of(device: Device) -> str:
     """Return the state of the cache before a rep: on the CPU hot, as batches find it that follow the copy of inputs."""
     return "cold" if device.type == "cuda" else "hot"
-
-
-def _cloned(leaf: object) -> object:
-    import torch
-
-    return leaf.clone() if isinstance(leaf, torch.Tensor) else leaf
 
 
 def _share_memory(outputs: Sequence[object]) -> bool:

@@ -14,15 +14,20 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from pytest_gpubench.correctness import flatten
+from pytest_gpubench.correctness.tolerance import dtype_name
 from pytest_gpubench.errors import BadRequest
+from pytest_gpubench.gpu.device import Device, cpu_device, cuda_device
 from pytest_gpubench.judge.channel import Channel, Closed, Leaf, Reply
 from pytest_gpubench.judge.isolation import Isolation
+from pytest_gpubench.judge.layout import describe, rebuild, views
+from pytest_gpubench.judge.memory import GpuMemory, map_file
+from pytest_gpubench.judge.runner import Runner, tensors_of
+from pytest_gpubench.timing.profiler import ProfilerTimer, take_reps_of_noop
+from pytest_gpubench.timing.windows import kernel_list
 
 if TYPE_CHECKING:
     import torch
-
-    from pytest_gpubench.judge.memory import GpuMemory
-    from pytest_gpubench.judge.runner import Runner
 
 __tracebackhide__ = True
 
@@ -53,10 +58,6 @@ class Worker:
     def __init__(self, channel: Channel, device: str, memory_bytes: int, threads: int) -> None:
         import torch
 
-        from pytest_gpubench.correctness import flatten
-        from pytest_gpubench.gpu.device import cpu_device, cuda_device
-        from pytest_gpubench.judge.memory import GpuMemory
-
         torch.set_num_threads(threads)
         self.channel = channel
         self.device = cpu_device() if device == "cpu" else cuda_device(int(device))
@@ -65,8 +66,8 @@ class Worker:
         self.function: Callable[..., Any] | None = None
         self.targets: list[list[torch.Tensor]] = []
         """On the CPU, where the outputs of each call of a batch are copied to."""
-        self.told: set[int] = set()
-        """The batches whose outputs lie where they lay when they were told of."""
+        self.reported: set[int] = set()
+        """The batches whose outputs are reported, and always lie in the same place."""
         self.reply = Reply(kind="done")
         flatten(0)  # imports torch's pytree
         if self.device.type == "cuda":
@@ -99,32 +100,19 @@ class Worker:
         self, *files: int, structure: Any, leaves: list[Any], set_bytes: int, sets: int, handle: str = ""
     ) -> None:
         """Take over the inputs of a case."""
-        from pytest_gpubench.judge.layout import rebuild, view
-        from pytest_gpubench.judge.memory import map_file
-        from pytest_gpubench.judge.runner import Runner
-
-        memory = map_file(files[0]) if self.gpu is None else self.gpu.open(handle)
-        given = [msgspec.convert(each, Leaf) for each in leaves]
-        inputs = [
-            rebuild(structure, [view(memory, leaf, number * set_bytes) for leaf in given]) for number in range(sets)
-        ]
         assert self.function is not None, "nothing was loaded"
-        self.inputs = memory
+        self.inputs = map_file(files[0]) if self.gpu is None else self.gpu.open(handle)
         self.targets = []
+        tensors = views(self.inputs, msgspec.convert(leaves, list[Leaf]), set_bytes, sets)
+        inputs = [rebuild(structure, each) for each in tensors]
         self.runner = Runner(self.function, inputs, self.device, self._deliver)
 
     def do_targets(self, file: int, leaves: list[Any], set_bytes: int, sets: int) -> None:
         """Take over the memory that outputs are copied to."""
-        from pytest_gpubench.judge.layout import view
-        from pytest_gpubench.judge.memory import map_file
-
-        memory, given = map_file(file), [msgspec.convert(each, Leaf) for each in leaves]
-        self.targets = [[view(memory, leaf, number * set_bytes) for leaf in given] for number in range(sets)]
+        self.targets = views(map_file(file), msgspec.convert(leaves, list[Leaf]), set_bytes, sets)
 
     def do_first(self) -> None:
         """Call once, and say what outputs look like."""
-        from pytest_gpubench.judge.layout import describe
-
         runner = self._runner()
         runner.first()
         self.reply.structure, _ = describe(runner.outputs[0], "the output")
@@ -150,8 +138,6 @@ class Worker:
 
     def do_end(self) -> None:
         """End the session and claim its times."""
-        from pytest_gpubench.timing.windows import kernel_list
-
         reps = self._runner().end()
         gc.enable()
         self.reply.tax = self._runner().tax
@@ -162,16 +148,16 @@ class Worker:
         """Make ready for batches."""
         self.reply.graph = self._runner().prepare(batches)
         self.reply.copies = self._runner().copies
-        self.told.clear()
+        self.reported.clear()
 
     def do_run(self, batch: int) -> None:
         """Run a batch."""
         runner = self._runner()
         runner.run(batch)
-        if batch not in self.told:
+        if batch not in self.reported:
             self._send_outputs()
         if runner.is_graph(batch):
-            self.told.add(batch)
+            self.reported.add(batch)
 
     def _runner(self) -> "Runner":
         assert self.runner is not None, "there is no case"
@@ -179,8 +165,6 @@ class Worker:
 
     def _deliver(self, outputs: Sequence[object]) -> None:
         """Copy outputs to where the referee reads them; on a GPU it reads them where they are."""
-        from pytest_gpubench.judge.runner import tensors_of
-
         for output, targets in zip(outputs, self.targets, strict=False):
             for target, tensor in zip(targets, tensors_of(output), strict=False):
                 if target.shape == tensor.shape:
@@ -188,13 +172,9 @@ class Worker:
 
     def _send_outputs(self) -> None:
         """Say where the outputs of each call lie."""
-        from pytest_gpubench.judge.runner import tensors_of
-
         self.reply.outputs = [[self._leaf(each) for each in tensors_of(one)] for one in self._runner().outputs]
 
     def _leaf(self, tensor: "torch.Tensor") -> Leaf:
-        from pytest_gpubench.correctness.tolerance import dtype_name
-
         dtype, shape, stride = dtype_name(tensor.dtype), tuple(tensor.shape), tensor.stride()
         if self.gpu is None or not tensor.numel() or tensor.device.type != "cuda":
             return Leaf(dtype, shape, stride, 0, "" if tensor.device.type == self.device.type else "elsewhere")
@@ -205,13 +185,9 @@ class Worker:
         return Leaf(dtype, shape, stride, offset, handle)
 
 
-def _warm_gpu(device: Any, memory_bytes: int) -> "GpuMemory":
+def _warm_gpu(device: Device, memory_bytes: int) -> "GpuMemory":
     """Bring CUDA, Triton and the profiler up."""
     import torch
-
-    from pytest_gpubench.judge.memory import GpuMemory
-    from pytest_gpubench.timing import graph  # noqa: F401
-    from pytest_gpubench.timing.profiler import ProfilerTimer, take_reps_of_noop
 
     torch.cuda.set_device(device.torch_device)
     share = memory_bytes / torch.cuda.get_device_properties(device.torch_device).total_memory
@@ -225,8 +201,6 @@ def _warm_gpu(device: Any, memory_bytes: int) -> "GpuMemory":
 def _warm_cpu() -> None:
     """Load what the first calls would load."""
     import torch
-
-    from pytest_gpubench.judge import runner  # noqa: F401
 
     torch.matmul(torch.ones(64, 64), torch.ones(64, 64)).sum().item()
 

@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import platform
 import resource
 import site
 import sys
@@ -131,8 +132,6 @@ def _data_bytes() -> int:
 
 
 def _drop_capabilities() -> str:
-    import platform
-
     header = (ctypes.c_uint32 * 2)(0x20080522, 0)
     none = (ctypes.c_uint32 * 6)()
     if syscall(CAPSET[platform.machine()], ctypes.byref(header), ctypes.byref(none)) != 0:
