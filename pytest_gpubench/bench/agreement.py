@@ -1,4 +1,4 @@
-"""The check that a candidate agrees with its reference, before and after it is timed."""
+"""The check that a candidate's outputs agree with its reference's, before and after it is timed."""
 
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -103,7 +103,7 @@ class Agreement:
     remarks: list[str] = field(default_factory=list)
     """Remarks on the functions."""
     other_seed: int = field(default_factory=lambda: secrets.randbits(31))
-    """The seed of the random numbers that calls draw while values are varied: nobody can know it beforehand."""
+    """The seed of the random numbers that calls draw while values are varied; it cannot be known beforehand."""
     known: list[Snapshot] = field(default_factory=list)
     """The inputs as they were before the first call, if each call is given the same."""
 
@@ -123,7 +123,7 @@ class Agreement:
         return expected
 
     def refuse_flat(self, expected: Ran) -> None:
-        """Raise UnfairComparison where one number would pass for all outputs; remark on it where it would for some."""
+        """Raise UnfairComparison if one number would pass for every output; add a remark if it would for some."""
         if self.golden is not None:
             return
         extents = list(extents_of(expected.outputs, self.tolerance))

@@ -1,16 +1,16 @@
-"""Judge a candidate that runs in a process of its own, for code that nobody vouches for.
+"""Judge an untrusted candidate in a process of its own.
 
 The referee's process owns the inputs, the reference and its outputs, the limits and the verdict. The candidate's
-process is started and warmed beforehand, limits itself as far as the kernel allows, and serves one candidate. It stands
-still (SIGSTOP) whenever the referee works: while inputs of a single call are written to memory that both share, while
+process is started and warmed beforehand, limits itself as far as the kernel allows, and serves one candidate. It is
+stopped (SIGSTOP) while the referee works: while inputs of a single call are written to memory that both share, while
 outputs are compared and while the reference is timed. Its messages are plain data.
 
 A candidate is timed twice, each time in turn with the reference and on new inputs. *Claimed*: single calls with a cold
-cache, by the same timer as `compare`, which runs inside the candidate's process and may lie. *Attested*: batches of
-calls on different inputs, by the referee's clock. It starts before the process is let go, on a GPU before inputs are
-written, and stops when samples of the outputs have been read. The difference between a small and a large batch takes
-off what a message and a launch cost. On a GPU both arms run their batches as CUDA graphs where they can. A PASS holds
-for both times.
+cache, by the timer of `compare`, which runs inside the candidate's process and may lie. *Attested*: batches of calls on
+different inputs, by the referee's clock. It starts before the process continues, on a GPU before inputs are written,
+and stops when samples of the outputs have been read. The difference between a small and a large batch takes off the
+cost of a message and a launch. On a GPU both arms run their batches as CUDA graphs where they can. A PASS holds for
+both times.
 
 `from pytest_gpubench import judge` is this module, and `judge(candidate, spec=...)` calls `judge_candidate`.
 """

@@ -15,7 +15,7 @@ __tracebackhide__ = True
 
 ARMS = ("reference", "candidate")
 WAKING_SLACK_US = 100.0
-"""A candidate's process may take so much longer to wake up than it mostly did when it practised.
+"""The time by which a candidate's process may wake up later than it mostly did when it practised.
 
 On an H200 the median batch of one call of 13 honest candidates took from 323 us less to 65 us more than that.
 """
@@ -27,7 +27,7 @@ Check = Callable[[int, tuple[Any, ...], str], object]
 
 
 class Batches:
-    """Batches of one call, and of so many that what is not the calls' own weighs little."""
+    """Batches of one call, and of so many calls that the fixed cost of a batch matters little."""
 
     def __init__(
         self, candidate: Candidate, reference: Reference, device: Device, large: int, draw: Draw, check: Check
@@ -37,14 +37,14 @@ class Batches:
         self.sizes = [1, large]
         self.times_us: dict[str, dict[int, list[float]]] = {}
         self.worked_us: dict[int, list[float]] = {}
-        """On the CPU, for how long the candidate's process ran on processors."""
+        """On the CPU, how long the candidate's process ran on processors."""
         self.graph = self.copies = False
 
     def prepare(self, reference_us: float) -> None:
         """Make both arms ready: as CUDA graphs, or call by call where an arm cannot be captured.
 
-        The reference is a graph whatever the candidate is. Where it cannot be, what launching costs it is no merit of
-        the candidate's: it takes no longer than its kernels. Its inputs stay the same from batch to batch.
+        The reference is a graph whatever the candidate is. Where it cannot be one, no more than the time of its kernels
+        counts, so that its launches are no advantage for the candidate. Its inputs are the same in every batch.
         """
         values = self._draw(self.large)
         self.candidate.fill(values)
@@ -88,12 +88,12 @@ class Batches:
         started_s, worked_s = time.perf_counter(), time.process_time()
         self.reference.runner.run(size)
         elapsed_s = time.perf_counter() - started_s
-        if self.device.type == "cpu":  # that it had to wait for a processor is no merit of the candidate's
+        if self.device.type == "cpu":  # time that it waited for a processor is no advantage for the candidate
             elapsed_s = min(elapsed_s, time.process_time() - worked_s)
         return 1e6 * elapsed_s
 
     def each_us(self, name: str) -> list[float]:
-        """Return the time of a call more, of each larger batch."""
+        """Return the time of one more call, by each larger batch."""
         alone_us, larger_us = self.times_us[name].values()
         if name == "reference":
             return [min(each_us, self._most_us) for each_us in per_call(alone_us, larger_us, self.large)]
@@ -104,11 +104,11 @@ class Batches:
         return [*map(max, waited_us, self.worked_each_us())]
 
     def worked_each_us(self) -> list[float]:
-        """Return how long a call of each larger batch ran on processors: on a busy one it waits too."""
+        """Return how long a call of each larger batch ran on processors, without waiting for one."""
         alone_us, larger_us = self.worked_us.values()
         return per_call(alone_us, larger_us, self.large)
 
     @property
     def latency_us(self) -> float:
-        """The shortest call alone, less the shortest of ours that does next to nothing."""
+        """The shortest call alone, less the shortest call of a function of ours that takes hardly any time."""
         return max(min(self.times_us["candidate"][1]) - self.candidate.fixed_us.low, 0.0)

@@ -1,7 +1,7 @@
-"""The candidate as the referee uses it: inputs are written where its process sees them, outputs are read and measured.
+"""The candidate as the referee uses it: write inputs to memory shared with its process, call it, read its outputs.
 
-While the referee works, the candidate's process stands still. The clock starts before it is let go, on a GPU before
-inputs are written.
+While the referee works, the candidate's process is stopped. The clock starts before the process continues, on a GPU
+before inputs are written.
 """
 
 import os
@@ -28,16 +28,16 @@ __tracebackhide__ = True
 
 PROBE_BYTES = 4096
 PROBES = 4
-"""In each batch, however many outputs a call has: every probe takes its time."""
+"""Samples of outputs in each batch, however many outputs a call has: each takes time that is measured."""
 PRACTICE_RUNS, PRACTICE_PAUSE_S = 16, 5e-3
-"""The pause before each is about as long as in a trial, where inputs are drawn: without it they take 0.1 ms less."""
+"""The pause before each is about as long as drawing inputs in a trial: without it a batch takes 0.1 ms less."""
 PAUSE_S = 1e-3
-"""The time between the process's last answer and its next batch."""
+"""The pause between the process's last reply and its next batch."""
 
 
 @contextmanager
 def _reading() -> Iterator[None]:
-    """Raise Ended where what the candidate's process says of its outputs is not true."""
+    """Raise Ended where the candidate's process describes its outputs wrongly."""
     try:
         yield
     except (ValueError, IndexError, TypeError, AttributeError, RuntimeError, GpuBenchError) as error:
@@ -59,15 +59,12 @@ class Candidate:
         self._known: dict[int, list[list[Leaf]]] = {}
         self._allocated: list[torch.Tensor] = []
         self.fixed_us = Interval(0.0, 0.0)
-        """The time of a batch of one call that takes next to none: the shortest, and the third quartile."""
+        """The times of batches of one call that takes hardly any time: the shortest, and the third quartile."""
         self.worked_us = 0.0
-        """The time for which the process ran on processors in the last batch."""
+        """The CPU time of the process in the last batch."""
 
     def practise(self) -> None:
-        """Do all that a trial does with a function of ours; raise where something of it does not work here.
-
-        Nothing of the candidate's is in the process yet.
-        """
+        """Do all that a trial does with a function of ours, before the candidate is loaded; raise where it fails."""
         import torch
 
         given = torch.arange(2.0**12, device=self.device.torch_device)
@@ -171,7 +168,7 @@ class Candidate:
     # calls
 
     def first(self) -> None:
-        """Call it once; learn what its outputs look like, and on the CPU give it memory to copy them to."""
+        """Call it once; note the structure of its outputs, and on the CPU give it memory to copy them to."""
         reply = self.process.ask("first")
         self.structure = reply.structure
         self._note(reply)
@@ -204,9 +201,9 @@ class Candidate:
     def run(self, values: Sequence[Sequence[object]]) -> float:
         """Run a batch on these inputs; return the microseconds from revealing them to having its outputs.
 
-        The process answers once before, as it wakes up later, the longer it stood still. On a GPU inputs are written
-        once the clock has started, and what memory needs to write them is taken off. Samples of the outputs are read
-        before the clock stops, so that a reply that comes too early is found.
+        The process replies once before, as it wakes up later after a longer stop. On a GPU inputs are written once the
+        clock has started, and the time that memory needs for them is taken off. Samples of the outputs are read before
+        the clock stops, so that a reply that comes too early is found.
         """
         import torch
 
@@ -234,7 +231,7 @@ class Candidate:
         return 1e6 * (told_s - started_s) - writing_us
 
     def _begin(self, batch: int, spans: "list[torch.Tensor]") -> tuple[float, float]:
-        """Write inputs while the process stands still, and let it go; return its clock and ours when we did."""
+        """Write inputs while the process is stopped, and let it continue; return its clock and ours at that moment."""
         self.process.ask("wake")
         self._write(self._spans, spans)
         time.sleep(PAUSE_S)
@@ -246,7 +243,7 @@ class Candidate:
     def _begin_on_gpu(self, batch: int, spans: "list[torch.Tensor]") -> tuple[float, float]:
         """Wake the process, start the clock, write inputs, flush the cache and tell it; return when the clock started.
 
-        Kernels of the process's may wait for the inputs: they do not stand still.
+        Stopping the process would not stop its kernels, which may wait for the inputs.
         """
         self._write(self._staged_spans, spans)
         self.process.tell("wake")
@@ -272,14 +269,14 @@ class Candidate:
         return found
 
     def _open_outputs(self) -> None:
-        """Open the memory of all outputs of a batch: it takes 0.4 ms each, which no later batch may be charged."""
+        """Open the memory of all outputs of a batch: 0.4 ms each, which must not count in a later batch."""
         for leaf in (leaf for output in self.outputs for leaf in output):
             self._memory_of(leaf)
 
     # outputs
 
     def output(self, number: int) -> Any:
-        """Return what a call returned, with tensors that lie in shared memory; raise Ended where it is no output."""
+        """Return the output of a call, with tensors in shared memory; raise Ended where it is no valid one."""
         with _reading():
             tensors = []
             for index, leaf in enumerate(self.outputs[number]):
@@ -304,7 +301,7 @@ class Candidate:
         return view(self.targets, target, number * self.target_bytes)
 
     def _memory_of(self, leaf: Leaf) -> "torch.Tensor | None":
-        """Return the memory that an output lies in; None where it needs none."""
+        """Return the memory of an output; None where it needs none."""
         assert self.gpu is not None, "outputs on the CPU are copied"
         if leaf.handle == "inputs":
             return self.memory

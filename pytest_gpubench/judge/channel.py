@@ -1,6 +1,6 @@
 """Messages between the referee and the candidate's process: JSON of bounded length over a socket.
 
-What the candidate's process sends is decoded into `Reply`, which is plain data: reading it runs nothing.
+A message of the candidate's process is decoded into `Reply`, which is plain data: decoding runs none of its code.
 """
 
 import socket
@@ -15,7 +15,7 @@ __tracebackhide__ = True
 LONGEST_BYTES = 2**20
 HEADER = struct.Struct("<I")
 TICK_S = 0.05
-"""The pause between two looks at the clock and at memory, while a message is waited for."""
+"""The time between two checks of the deadline and of memory while waiting for a message."""
 
 
 class Closed(Exception):
@@ -23,11 +23,11 @@ class Closed(Exception):
 
 
 class Broken(Exception):
-    """Raised for a message that is none: too long, no JSON, or with other fields."""
+    """Raised for an invalid message: too long, no JSON, or with other fields."""
 
 
 class Leaf(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=True):
-    """Hold where an output tensor lies: its address in the memory of this handle, which is empty on the CPU."""
+    """Hold where a tensor lies: its offset in the memory of this handle, which is empty on the CPU."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -37,15 +37,15 @@ class Leaf(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=T
 
 
 class Reply(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Hold what the candidate's process says; every claim in it may be a lie."""
+    """Hold a message of the candidate's process; all of it may be lies."""
 
     kind: str
     outputs: list[list[Leaf]] | None = None
-    """The tensors of each call of a batch; None where they lie where they lay before."""
+    """The tensors of each call of a batch; None where they lie in the same places as before."""
     structure: Any = None
     samples_us: list[float] = []
     tax: float = 0.0
-    """The share of these times that tracing added, which was taken off."""
+    """The share of these times that tracing added, which is taken off already."""
     kernels: list[tuple[str, int]] = []
     graph: bool = False
     copies: bool = False

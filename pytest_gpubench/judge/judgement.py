@@ -24,9 +24,9 @@ Status = Literal[
     "refused",
 ]
 STATUSES: tuple[Status, ...] = get_args(Status)
-"""From the best to the worst: of several cases the worst counts."""
+"""From the best to the worst, which counts where there are several cases."""
 TIMED = STATUSES[:3]
-"""Of a candidate that is right, and whose time is known."""
+"""The statuses of a candidate that is right and was timed."""
 
 
 class Stopwatch:
@@ -51,7 +51,7 @@ class Time(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CaseJudgement(msgspec.Struct, frozen=True, kw_only=True):
-    """Hold what was found out about one case of the spec; None stands for what was not reached."""
+    """Hold the findings on one case of the spec; None for those that were not reached."""
 
     case: str
     status: Status
@@ -76,13 +76,13 @@ class CaseJudgement(msgspec.Struct, frozen=True, kw_only=True):
     """One call more in a batch, by the referee's clock."""
     attested_reference_us: Time | None = None
     latency_us: float | None = None
-    """The shortest call alone by the referee's clock, less the shortest of ours that does next to nothing."""
+    """The shortest call alone by the referee's clock, less the shortest of a function of ours that takes hardly any."""
     batches: tuple[int, int] | None = None
     """The sizes of the two batches whose difference is the attested time."""
     graph: bool = False
     """True if batches ran as CUDA graphs."""
     floor_us: float | None = None
-    """The least time in which this GPU's memory moves the inputs and outputs, what its cache may hold not counted."""
+    """The least time in which this GPU's memory moves the inputs and outputs, less the size of its cache."""
     floor_fraction: float | None = None
     """The floor over the attested time."""
     kernels: tuple[str, ...] = ()
@@ -111,7 +111,7 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
     cases: tuple[CaseJudgement, ...] = ()
     device: DeviceFacts | None = None
     isolation: dict[str, str] = {}
-    """Limits on the candidate's process; each part that the kernel does not offer says so."""
+    """Limits on the candidate's process by part, and which parts are not available."""
     seconds: float = 0.0
     phases_s: dict[str, float] = {}
     """The seconds that each phase took: waiting for a warm process, loading, all cases, ending the process."""

@@ -30,12 +30,12 @@ __tracebackhide__ = True
 Found = TypeVar("Found", bound=CaseJudgement | None)
 TIMEOUT_S = 60.0
 AHEAD_BYTES = 8 * 2**30
-"""The memory that a GPU has to have for each process that is warmed ahead, which takes 0.5 GiB of it."""
+"""The memory that a GPU must have for each process warmed ahead, which uses 0.5 GiB of it."""
 
 
 @contextmanager
 def one_thread(device: Device) -> Iterator[None]:
-    """Let torch compute with one thread on the CPU, as the candidate's process does: two that spin stop each other."""
+    """Let torch use one thread on the CPU, as in the candidate's process: spinning threads of both delay each other."""
     import torch
 
     before = torch.get_num_threads()
@@ -65,7 +65,7 @@ def _judge_cases(
 
 
 def _guarded(case: str, judge: Callable[[], Found]) -> Found | CaseJudgement:
-    """Return a judgement; an error in the referee, which a candidate may have provoked, costs that candidate only."""
+    """Return a judgement: INVALID for an error in the referee, which the candidate may have provoked."""
     try:
         return judge()
     except BadRequest:
@@ -76,7 +76,7 @@ def _guarded(case: str, judge: Callable[[], Found]) -> Found | CaseJudgement:
 
 
 def _concluded(judgement: Judgement, found: Sequence[CaseJudgement], process: Process) -> Judgement:
-    """Return the judgement that the cases come to: the worst of them."""
+    """Return the judgement with the status of the worst case."""
     worst = max(found, key=lambda each: STATUSES.index(each.status))
     where = f" ({worst.case})" if worst.case else ""
     ratios = [(each.ratio, each.attested_ratio) for each in found]
@@ -103,7 +103,7 @@ def _with(judgement: Judgement, **changes: object) -> Judgement:
 
 
 def limits_of(spec: Spec) -> Limits:
-    """Return the limits of a spec; raise BadRequest for what is none."""
+    """Return the limits of a spec; raise BadRequest for invalid ones."""
     try:
         return Limits(**dict(spec.limits))
     except TypeError as error:
@@ -115,19 +115,19 @@ def judge_candidate(candidate: "Path | str", spec: "Path | str | Spec", **keywor
 
     spec: a file, as `pytest-gpubench judge --spec` reads it, or a `Spec`. keywords: those of `Judge`.
 
-    Raises BadRequest, BadFile or DeviceUnavailable where the spec or the device cannot be used; whatever the candidate
-    does is in the judgement.
+    Raises BadRequest, BadFile or DeviceUnavailable where the spec or the device cannot be used. Errors of the candidate
+    are in the judgement.
     """
     with Judge(spec, **keywords) as judge:
         return judge(Path(candidate))
 
 
 class Judge:
-    """Judges candidates by one spec, one after the other; processes of the next ones are warmed meanwhile.
+    """Judges candidates by one spec, one after the other, while processes for the next ones are warmed.
 
     timeout_s: for loading, and for each case. memory_bytes: on the CPU and on the GPU each. budget_s: for the reps of
-    each of the two ways of timing. search: how many cases to draw by the spec's strategy, if all others pass, to
-    compare their outputs. ahead: how many processes to warm while a candidate is judged.
+    each of the two ways of timing. search: the number of cases to draw by the spec's strategy and to compare, if all
+    others pass. ahead: the number of processes to warm while a candidate is judged.
     """
 
     def __init__(
@@ -166,7 +166,7 @@ class Judge:
             self._lock = GpuLock(self.device.facts.uuid, default_lock_folder(lock_folder))
 
     def __call__(self, candidate: Path) -> Judgement:
-        """Judge a candidate's file, alone on its GPU, whatever the candidate does."""
+        """Judge a candidate's file, alone on its GPU."""
         if self._lock is not None:
             self._lock.acquire(Patience())
         try:
@@ -216,7 +216,7 @@ class Judge:
         return _with(judgement, seconds=round(time.monotonic() - started_s, 3), phases_s=stopwatch.laps_s)
 
     def _ready_cases(self) -> Sequence[ReadyCase]:
-        """Return the cases of the spec, made ready once; raise UnfairComparison where a candidate need not compute."""
+        """Return the spec's cases, made ready once; raise UnfairComparison where no computing is needed to be right."""
         if not self._cases:
             self._cases = [ReadyCase.of(self.spec, case, self.device) for case in self.spec.cases]
         return self._cases

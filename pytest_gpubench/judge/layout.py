@@ -1,4 +1,4 @@
-"""Inputs and outputs as plain data: a structure in which tensors are numbers, and where each tensor lies in memory."""
+"""Inputs and outputs as plain data: a structure in which tensors are numbered, and each tensor's place in memory."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -15,11 +15,11 @@ __tracebackhide__ = True
 ALIGNMENT = 512
 LARGEST = 2**48
 Node = Any
-"""A list of a letter and what it stands for: `["t", 0]` is the first tensor, `["l", [...]]` a list of nodes."""
+"""A list of a kind and a value: `["t", 0]` is the first tensor, `["l", [...]]` a list of nodes."""
 
 
 def describe(value: object, what: str) -> tuple[Node, list["torch.Tensor"]]:
-    """Return the structure of a pytree and its tensors, in order; raise BadRequest for what cannot be sent."""
+    """Return the structure of a pytree and its tensors, in order; raise BadRequest where it cannot be sent."""
     tensors: list[torch.Tensor] = []
     return _node_of(value, what, tensors), tensors
 
@@ -49,7 +49,7 @@ def _node_of(value: object, what: str, tensors: list["torch.Tensor"]) -> Node:
 
 
 def rebuild(node: Node, tensors: Sequence["torch.Tensor"]) -> Any:
-    """Return the pytree of a structure; raise ValueError for what `describe` does not write."""
+    """Return the pytree of a structure; raise ValueError for an invalid one."""
     import torch
 
     if not isinstance(node, list) or len(node) != 2:
@@ -81,7 +81,7 @@ def dtype_of(name: str) -> "torch.dtype":
 
 
 def extent_of(shape: Sequence[int], stride: Sequence[int]) -> int:
-    """Return how many elements lie from the first of a tensor to its last; raise ValueError for impossible numbers."""
+    """Return the number of elements from the first of a tensor to its last; raise ValueError for an invalid layout."""
     numbers = [*shape, *stride]
     if len(shape) != len(stride) or any(not 0 <= number <= LARGEST for number in numbers):
         raise ValueError(f"no tensor: shape {tuple(shape)}, stride {tuple(stride)}"[:200])
@@ -91,7 +91,7 @@ def extent_of(shape: Sequence[int], stride: Sequence[int]) -> int:
 
 
 def place(tensors: Sequence["torch.Tensor"]) -> tuple[list[Leaf], int]:
-    """Return a place for each tensor in one stretch of memory, and the bytes of all."""
+    """Return a place for each tensor in one block of memory, and the size of the block."""
     leaves, end = [], 0
     for tensor in tensors:
         leaves.append(Leaf(dtype_name(tensor.dtype), tuple(tensor.shape), tensor.stride(), end))
@@ -115,7 +115,7 @@ def views(memory: "torch.Tensor", leaves: Sequence[Leaf], set_bytes: int, sets: 
 
 
 def span_of(tensor: "torch.Tensor") -> "torch.Tensor":
-    """Return the elements of a tensor's memory, gaps included: those of a tensor that overlaps itself come once."""
+    """Return the elements of a tensor's memory, gaps included, each once."""
     return tensor.as_strided((extent_of(tensor.shape, tensor.stride()),), (1,))
 
 

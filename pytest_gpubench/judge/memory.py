@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __tracebackhide__ = True
 
 GRANULE = 2**21
-"""CUDA IPC shares whole blocks of 2 MiB: what is shared must not lie in one with anything else."""
+"""CUDA IPC shares whole blocks of 2 MiB: nothing else may lie in the blocks of shared memory."""
 
 
 def whole_granules(size: int) -> int:
@@ -27,7 +27,7 @@ def whole_granules(size: int) -> int:
 
 
 def make_file(size: int) -> int:
-    """Return the descriptor of a new memory file whose size nobody can change: a shorter one would end its readers."""
+    """Return the descriptor of a new memory file of fixed size: readers of a shortened one would crash."""
     descriptor = os.memfd_create("gpu_bench", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     os.ftruncate(descriptor, max(size, mmap.PAGESIZE))
     fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
@@ -55,7 +55,7 @@ class _Handle(ctypes.Structure):
 
 
 class GpuMemory:
-    """The driver's calls for memory that two processes share; the caller's CUDA context has to be current."""
+    """The driver's calls for memory that two processes share; the CUDA context must be current."""
 
     LAZY_PEER_ACCESS = 1
 
@@ -65,13 +65,13 @@ class GpuMemory:
         self._opened: dict[str, torch.Tensor] = {}
 
     def allocate(self, size: int) -> tuple["torch.Tensor", str]:
-        """Return new memory that lies in blocks of its own, and its handle."""
+        """Return new memory in blocks of its own, and its handle."""
         address = ctypes.c_uint64(0)
         self._call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(whole_granules(size)))
         return self._bytes_at(address.value, whole_granules(size)), self._handle_of(address.value)
 
     def free(self, memory: "torch.Tensor") -> None:
-        """Free what `allocate` returned."""
+        """Free memory that `allocate` returned."""
         self._call("cuMemFree_v2", ctypes.c_uint64(memory.data_ptr()))
 
     def open(self, handle: str) -> "torch.Tensor":

@@ -1,4 +1,4 @@
-"""The candidate's process as the referee sees it: start, ask, freeze, kill."""
+"""The candidate's process as the referee controls it: start, ask, freeze, kill."""
 
 import os
 import shutil
@@ -24,12 +24,12 @@ from pytest_gpubench.units import format_bytes, printable
 __tracebackhide__ = True
 
 WARM_S = 180.0
-"""The longest that a process may take to import torch and bring CUDA up, perhaps from a cold disk."""
+"""The longest time to import torch and start CUDA, perhaps from a cold disk."""
 STOP_S = 5.0
-"""It stops within a millisecond, unless it is stuck in a driver."""
+"""The longest time to stop: a millisecond is enough, unless the process is stuck in a driver."""
 TAIL_BYTES = 2000
 PROCESS_CLOCK = 2
-"""With the complement of a process's number it makes the id of its clock: clock_getcpuclockid(3)."""
+"""The kind of a process's CPU clock, part of the clock's id: see clock_getcpuclockid(3)."""
 PAGE = os.sysconf("SC_PAGE_SIZE")
 START = "import sys; from pytest_gpubench.judge.worker import main; main(int(sys.argv[1]), sys.argv[2])"
 NO_MEMORY = ("out of memory", "can't allocate memory", "cannot allocate memory", "MemoryError", "OutOfMemoryError")
@@ -82,14 +82,14 @@ class Process:
         self.pid = self._process.pid
 
     def wait_ready(self) -> None:
-        """Wait until it is warm; raise Ended where it does not come up."""
+        """Wait until it is warm; raise Ended where it fails to start."""
         self.allow(WARM_S)
         self.isolation = self.hear().isolation
 
     # messages
 
     def ask(self, do: str, descriptors: Sequence[int] = (), **message: Any) -> Reply:
-        """Thaw it, let it do something, freeze it, and return what it says; raise Ended where it cannot."""
+        """Thaw it, have a message answered, freeze it, and return the reply; raise Ended for an error."""
         self.tell(do, descriptors, **message)
         self.thaw()
         reply = self.hear()
@@ -108,7 +108,7 @@ class Process:
         return self.read(self.hear_undecoded())
 
     def hear_undecoded(self) -> bytes:
-        """Wait for the reply to a message: reading it may wait too."""
+        """Wait for the reply to a message, to be decoded later."""
         try:
             return self.channel.receive(self._look)
         except Closed:
@@ -126,10 +126,10 @@ class Process:
             raise ended_by(reply)
         return reply
 
-    # running and standing still
+    # stopping and continuing
 
     def thaw(self) -> None:
-        """Let it run; the time that it stood still does not count. Raise Ended where it did not stand still."""
+        """Let it continue; the time that it was stopped does not count. Raise Ended where it ran meanwhile."""
         if self.frozen:
             self.deadline_s += time.monotonic() - self._frozen_s
             with suppress(ChildProcessError):
@@ -139,7 +139,7 @@ class Process:
         self._signal(signal.SIGCONT)
 
     def freeze(self) -> None:
-        """Stop all of its processes, and wait until it stands still."""
+        """Stop all of its processes, and wait until the first of them is stopped."""
         if self.frozen:
             return
         self._signal(signal.SIGSTOP)
@@ -148,16 +148,16 @@ class Process:
             while os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
                 if time.monotonic() > until_s:
                     raise Ended("invalid", "the candidate's process cannot be stopped")
-            os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOHANG)  # it is told once
+            os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOHANG)  # the kernel reports it once
         self.frozen, self._frozen_s = True, time.monotonic()
 
     @property
     def cpu_s(self) -> float:
-        """The seconds that its threads have run on processors, by the kernel."""
+        """The CPU time of its threads in seconds, by the kernel."""
         return time.clock_gettime(~self.pid << 3 | PROCESS_CLOCK)
 
     def allow(self, seconds: float) -> None:
-        """Let it run for so long from now on."""
+        """Set the time that it may run from now on."""
         self.allowed_s, self._frozen_s = seconds, time.monotonic()
         self.deadline_s = self._frozen_s + seconds
 
@@ -183,7 +183,7 @@ class Process:
             raise Ended("out_of_memory", f"the candidate took {format_bytes(used)} of memory, and may take {asked}")
 
     def _death(self) -> Ended:
-        """Return how it ended."""
+        """Return the error that says how it ended."""
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(2)
         code = self._process.returncode
@@ -196,14 +196,14 @@ class Process:
         return Ended("crash", f"the candidate's process ended {how}", self.tail())
 
     def tail(self) -> str:
-        """Return the end of what it wrote to standard output and standard error."""
+        """Return the end of its standard output and standard error."""
         size = os.fstat(self._log.fileno()).st_size
         text = os.pread(self._log.fileno(), TAIL_BYTES, max(0, size - TAIL_BYTES)).decode(errors="replace")
         return "\n".join(map(printable, text.splitlines()))
 
 
 def remove(folder: Path) -> None:
-    """Remove a folder of a candidate's, though it may be too deep for Python, or closed to its owner."""
+    """Remove a candidate's folder, which may be too deep for Python, or without permissions."""
     with suppress(RecursionError):
         shutil.rmtree(folder, ignore_errors=True)
     if folder.exists():
@@ -212,7 +212,7 @@ def remove(folder: Path) -> None:
 
 
 def ended_by(reply: Reply) -> Ended:
-    """Return the status that an error of the candidate's comes to."""
+    """Return the end of a candidate that raised an error, with its status."""
     error, text = printable(reply.error), printable((reply.text.splitlines() or [""])[0])
     words = f"{error}: {text}".removesuffix(": ")
     detail = "\n".join(map(printable, reply.trace.splitlines()))

@@ -18,27 +18,27 @@ MEMORY_BYTES = 16 * 2**30
 
 @dataclass
 class ProcessPool:
-    """Starts processes ahead of their candidates, one for each."""
+    """Processes of one device, started ahead of their candidates."""
 
     device: Device
     memory_bytes: int = MEMORY_BYTES
     ahead: int = 1
     _waiting: list[Process] = field(default_factory=list)
     _template: Path | None = None
-    """Triton's cache as a warmed process leaves it before it has seen a candidate."""
+    """A copy of Triton's cache after warming up, before a candidate was loaded."""
     _levels: list[tuple[str, ...]] = field(default_factory=lambda: list(LEVELS))
-    """Those levels of isolation that were not found not to work."""
+    """The levels of isolation still to try: no process worked at those before."""
     _problem: str = ""
     _worked: bool = False
-    """True once a process worked: if another does not, a candidate took its memory; less isolation would not help."""
+    """True once a process has worked: later ones fail for lack of memory, where less isolation would not help."""
 
     def start(self, number: int) -> None:
-        """Start so many ahead, without waiting for them."""
+        """Start processes until so many wait for a candidate."""
         while len(self._waiting) < number:
             self._waiting.append(self._start())
 
     def get(self) -> Candidate:
-        """Return a warm process, for a candidate; raise MeasurementError where none comes up."""
+        """Return a candidate in a warm process; raise MeasurementError where no process works."""
         candidate = None
         while candidate is None:
             is_new = not self._waiting
@@ -68,7 +68,7 @@ class ProcessPool:
         return True
 
     def _warmed(self, process: Process) -> Candidate:
-        """Return a process that can do all that a trial needs; raise MeasurementError where it cannot."""
+        """Return the candidate of a process once it works; raise MeasurementError where it does not."""
         try:
             process.wait_ready()
             candidate = Candidate(process, self.device)
@@ -92,7 +92,7 @@ class ProcessPool:
             shutil.copytree(process.cache, self._template, dirs_exist_ok=True)
 
     def close(self) -> None:
-        """End those that wait."""
+        """End the processes that wait."""
         for process in self._waiting:
             process.kill()
         self._waiting.clear()

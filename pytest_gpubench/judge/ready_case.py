@@ -1,4 +1,4 @@
-"""A case of a spec, ready before any candidate is: its reference has been timed."""
+"""A case of a spec with its reference, timed before any candidate is loaded."""
 
 import secrets
 from dataclasses import dataclass, replace
@@ -13,7 +13,7 @@ __tracebackhide__ = True
 
 @dataclass(frozen=True)
 class ReadyCase:
-    """A case whose reference was made ready and timed before anything of a candidate's was loaded."""
+    """A case whose reference was timed before a candidate was loaded."""
 
     spec: Spec
     case: Case
@@ -24,7 +24,7 @@ class ReadyCase:
 
     @classmethod
     def of(cls, spec: Spec, case: Case, device: Device) -> "ReadyCase":
-        """Make a case ready; raise UnfairComparison where a candidate need not compute to be right."""
+        """Make a case ready; raise UnfairComparison where no computing is needed to be right."""
         ready = cls.untimed(spec, case, device)
         (other,) = new_inputs(spec, case, device, 1)
         ready.reference.check_fair(ready.example, other)
@@ -32,7 +32,7 @@ class ReadyCase:
 
     @classmethod
     def untimed(cls, spec: Spec, case: Case, device: Device) -> "ReadyCase":
-        """Make a case ready whose outputs alone are to be compared."""
+        """Make a case ready of which only the outputs are compared."""
         reference = Reference(spec, case, device)
         (example,) = new_inputs(spec, case, device, 1)
         reference.begin_case(example, 1)
@@ -45,5 +45,5 @@ class ReadyCase:
 
 
 def new_inputs(spec: Spec, case: Case, device: Device, number: int) -> list[tuple[Any, ...]]:
-    """Return new inputs from seeds that nobody can know."""
+    """Return new inputs from random seeds."""
     return [spec.inputs(case, secrets.randbelow(2**31), device.torch_device) for _ in range(number)]

@@ -1,4 +1,4 @@
-"""Several referees at once, each a process of its own: whichever has judged a candidate takes the next."""
+"""Several referees at once, each in a process of its own: each takes the next candidate when it is free."""
 
 import os
 import subprocess
@@ -28,7 +28,7 @@ class Referee(Thread):
         )
 
     def run(self) -> None:
-        """Give it candidates until there are no more, or it ends."""
+        """Give the process candidates until there are no more, or it ends."""
         assert self.process.stdin is not None, "it was asked for"
         assert self.process.stdout is not None, "it was asked for"
         while (line := self.lines.get()) is not None:
@@ -44,7 +44,7 @@ class Referee(Thread):
 def judge_lines(
     command: Sequence[str], gpus: Sequence[str | None], lines: Iterable[str], show: Callable[[str], object]
 ) -> None:
-    """Share candidates out among referees, one for each GPU, and show each judgement when it is ready.
+    """Distribute candidates among referees, one for each GPU, and show each judgement when it is ready.
 
     Raises MeasurementError, once the others are done, where a referee ended.
     """
@@ -68,7 +68,7 @@ def judge_lines(
 
 
 def _put(waiting: "Queue[str | None]", line: str | None, referees: Sequence[Thread]) -> None:
-    """Wait for a referee that takes a line, as long as there is one."""
+    """Wait until a referee takes a line, or none is left."""
     while any(each.is_alive() for each in referees):
         with suppress(Full):
             return waiting.put(line, timeout=PUT_S)

@@ -1,4 +1,4 @@
-"""The reference, which only the referee's process holds, and the comparison of outputs with it."""
+"""The reference, which only the referee's process holds, and comparisons with its outputs."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -35,7 +35,7 @@ class Reference:
         self._kept: list[list[Any]] = []
 
     def begin_case(self, example: tuple[Any, ...], sets: int) -> None:
-        """Make inputs for so many calls, unless there are: the graphs that read them are kept too."""
+        """Make inputs for so many calls; if there are as many already, keep them and the graphs that read them."""
         if len(self.sets) != sets:
             self.runner.forget()
             self.sets[:] = [_copied(example) for _ in range(sets)]
@@ -78,7 +78,7 @@ class Reference:
         return found_
 
     def check_fair(self, first: tuple[Any, ...], second: tuple[Any, ...]) -> None:
-        """Raise UnfairComparison where a candidate need not compute: zeros, or the result of other inputs, would do."""
+        """Raise UnfairComparison where zeros, or the result of other inputs, would be right."""
         if not describe(first, "the inputs")[1]:
             raise UnfairComparison("the spec has no tensors as inputs: a candidate may compute once and remember")
         other = self.function(*_copied(second))

@@ -29,7 +29,7 @@ ERRORS: Mapping[str, type[Exception]] = {"wrong": WrongResult, "invalid": Invali
 
 @dataclass(frozen=True)
 class JudgeRequest(Request[Judgement]):
-    """A request of `judge`: a candidate's file, and what it is judged by."""
+    """A request of `judge`: a candidate's file, its spec, and the limits on its process."""
 
     path: Path
     spec: Spec
@@ -42,7 +42,7 @@ class JudgeRequest(Request[Judgement]):
         refuse_limits(self.limits)
 
     def measure(self, say: Say, measured: list[Measurement]) -> Judgement:
-        """Judge the candidate; raise an error where it has no time to be judged by."""
+        """Judge the candidate; raise an error where it is wrong or was not timed."""
         say(f"judging {self.path.name}")
         budget_s = self.settings.budget_s or Rules.budget_s
         judge = Judge(
@@ -61,7 +61,7 @@ class JudgeRequest(Request[Judgement]):
         return judgement
 
     def call_only(self, reason: str, measured: list[Measurement]) -> Judgement:
-        """Judge nothing: a candidate in a process of its own is not called without being judged."""
+        """Judge nothing: the candidate is not called."""
         measured[:] = self.without_time(reason)
         return Judgement(
             status="inconclusive", reason=reason, candidate=str(self.path), spec=self.spec.name, spec_digest=""
@@ -112,7 +112,7 @@ def error_of(judgement: Judgement) -> Exception:
 def spec_of(
     reference: Callable[..., object], inputs: Callable[[int], Any], tolerance: Mapping[str, Any] | None
 ) -> Spec:
-    """Return a spec made of functions; raise BadRequest for what is none."""
+    """Return a spec made of functions; raise BadRequest for anything else."""
     for name, given in (("reference", reference), ("inputs", inputs)):
         if not callable(given):
             raise BadRequest(f"judge({name}={given!r:.80}) is not valid: it must be a function")

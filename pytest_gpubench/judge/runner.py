@@ -1,7 +1,7 @@
-"""Calls of one arm, alike for both: the candidate's process and the referee run the same code.
+"""The calls of one arm: the candidate's process and the referee's run the same code.
 
-Reps are single calls that a timer sees from inside. Batches are calls on inputs that all differ, one after the other,
-for a clock outside; on a GPU they are captured as one CUDA graph where that can be done: launching then costs little.
+Reps are single calls, timed inside the process. Batches are calls on different inputs, one after the other, timed by a
+clock outside. On a GPU a batch is captured as one CUDA graph where that can be done: launching then costs little.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 __tracebackhide__ = True
 
 Deliver = Callable[[Sequence[object]], object]
-"""Told the outputs of a batch, within its time: on the CPU they are copied to where the referee reads them."""
+"""Is given the outputs of a batch, within its time: on the CPU it copies them to where the referee reads them."""
 
 
 class Runner:
-    """A function and the sets of inputs that it is called with, which others refill."""
+    """A function and the sets of inputs that it is called with; their owner refills them."""
 
     def __init__(
         self, function: Callable[..., object], sets: Sequence[tuple[Any, ...]], device: Device, deliver: Deliver
@@ -40,7 +40,7 @@ class Runner:
         self.timer = make_timer("profiler", device, cache_of(device))
         self.call = Call("candidate", self._prepare, self._first, prepares_on_device=True)
         self.outputs: Sequence[object] = ()
-        """Of each call of the last batch or rep."""
+        """The output of each call of the last batch or rep."""
         self._session: Session | None = None
         self._idle_s = 0.0
         self._graphs: dict[int, tuple[Any, Sequence[object]]] = {}
@@ -103,7 +103,7 @@ class Runner:
     # batches, timed from outside
 
     def prepare(self, batches: Sequence[int]) -> bool:
-        """Make ready for batches of these sizes, as CUDA graphs where that can be done; return whether it can."""
+        """Prepare batches of these sizes, as CUDA graphs where that can be done; return whether it can."""
         if set(batches) == set(self._graphs):
             return True
         self.forget()
@@ -121,7 +121,7 @@ class Runner:
         return bool(self._graphs)
 
     def forget(self) -> None:
-        """Forget the graphs, which read the inputs that were there."""
+        """Drop the graphs, which read the inputs that were there."""
         self._graphs.clear()
 
     def run(self, batch: int) -> None:
@@ -147,12 +147,12 @@ class Runner:
 
 
 def cache_of(device: Device) -> str:
-    """Return the state of the cache before a rep: on the CPU hot, as batches find it that follow the copy of inputs."""
+    """Return the state of the cache before a rep: on the CPU hot, as for batches, which follow a copy of inputs."""
     return "cold" if device.type == "cuda" else "hot"
 
 
 def _share_memory(outputs: Sequence[object]) -> bool:
-    """Tell whether two calls returned the same memory, as where a function keeps its output."""
+    """Tell whether two calls returned the same memory, as those of a function that keeps its output."""
     addresses = [each.data_ptr() for output in outputs for each in tensors_of(output) if each.numel()]
     return len(set(addresses)) < len(addresses)
 

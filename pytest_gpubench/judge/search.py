@@ -1,4 +1,4 @@
-"""Drawn cases: is a candidate right for others than those that the spec lists? Hypothesis draws, and shrinks."""
+"""Cases beside those that the spec lists, drawn by hypothesis, and shrunk where a candidate gets one wrong."""
 
 from pytest_gpubench.judge.candidate import Candidate
 from pytest_gpubench.judge.judgement import CaseJudgement

@@ -1,6 +1,6 @@
-"""The candidate's process: warmed before the candidate is loaded, it does what the referee's messages ask for.
+"""The candidate's process: warmed before the candidate is loaded, it answers the referee's messages.
 
-It is trusted until `load`; from then on the candidate may have changed anything in it.
+It is trusted until `load`; after that the candidate may have changed anything in it.
 """
 
 import gc
@@ -35,14 +35,14 @@ LONGEST_TEXT = 2000
 
 
 def main(descriptor: int, settings: str) -> None:
-    """Serve the referee until it goes away."""
+    """Answer the referee's messages until it closes the channel."""
     wanted = msgspec.json.decode(settings)
     channel = Channel(socket.socket(fileno=descriptor))
     isolation = Isolation.begin(wanted)
     worker = Worker(channel, wanted["device"], wanted["memory_bytes"], wanted["threads"])
     isolation.finish()
     gc.collect()
-    gc.freeze()  # what is here already need not be looked at again
+    gc.freeze()  # no collection walks over what is imported
     channel.send(Reply(kind="ready", isolation=isolation.report))
     while True:
         try:
@@ -53,7 +53,7 @@ def main(descriptor: int, settings: str) -> None:
 
 
 class Worker:
-    """The state of the process: what was made ready so far."""
+    """The state of the process, and an answer to each message."""
 
     def __init__(self, channel: Channel, device: str, memory_bytes: int, threads: int) -> None:
         import torch
@@ -76,7 +76,7 @@ class Worker:
             _warm_cpu()
 
     def answer(self, message: dict[str, Any], files: Sequence[int]) -> None:
-        """Do what a message asks for, and reply."""
+        """Act on a message, and reply."""
         stage = message.pop("do")
         self.reply = Reply(kind="done")
         try:
@@ -90,7 +90,7 @@ class Worker:
         self.function = _double
 
     def do_wake(self) -> None:
-        """Be awake."""
+        """Reply, as a process that was stopped needs time to run at full speed."""
 
     def do_load(self, entry: str, path: str) -> None:
         """Load the candidate's file."""
@@ -99,7 +99,7 @@ class Worker:
     def do_case(
         self, *files: int, structure: Any, leaves: list[Any], set_bytes: int, sets: int, handle: str = ""
     ) -> None:
-        """Take over the inputs of a case."""
+        """Map the inputs of a case."""
         assert self.function is not None, "nothing was loaded"
         self.inputs = map_file(files[0]) if self.gpu is None else self.gpu.open(handle)
         self.targets = []
@@ -108,11 +108,11 @@ class Worker:
         self.runner = Runner(self.function, inputs, self.device, self._deliver)
 
     def do_targets(self, file: int, leaves: list[Any], set_bytes: int, sets: int) -> None:
-        """Take over the memory that outputs are copied to."""
+        """Map the memory that outputs are copied to."""
         self.targets = views(map_file(file), msgspec.convert(leaves, list[Leaf]), set_bytes, sets)
 
     def do_first(self) -> None:
-        """Call once, and say what outputs look like."""
+        """Call once, and report the structure of the output."""
         runner = self._runner()
         runner.first()
         self.reply.structure, _ = describe(runner.outputs[0], "the output")
@@ -120,7 +120,7 @@ class Worker:
         self._send_outputs()
 
     def do_warm(self) -> None:
-        """Call until nothing is compiled any more and the time is at rest."""
+        """Call until compilation is over and time has come to rest."""
         self._runner().warm()
 
     def do_begin(self) -> None:
@@ -171,7 +171,7 @@ class Worker:
                     target.copy_(tensor)
 
     def _send_outputs(self) -> None:
-        """Say where the outputs of each call lie."""
+        """Report where the outputs of each call lie."""
         self.reply.outputs = [[self._leaf(each) for each in tensors_of(one)] for one in self._runner().outputs]
 
     def _leaf(self, tensor: "torch.Tensor") -> Leaf:
@@ -186,7 +186,7 @@ class Worker:
 
 
 def _warm_gpu(device: Device, memory_bytes: int) -> "GpuMemory":
-    """Bring CUDA, Triton and the profiler up."""
+    """Start CUDA, Triton and the profiler."""
     import torch
 
     torch.cuda.set_device(device.torch_device)
@@ -199,7 +199,7 @@ def _warm_gpu(device: Device, memory_bytes: int) -> "GpuMemory":
 
 
 def _warm_cpu() -> None:
-    """Load what the first calls would load."""
+    """Load the libraries that first calls load."""
     import torch
 
     torch.matmul(torch.ones(64, 64), torch.ones(64, 64)).sum().item()
@@ -210,7 +210,7 @@ def _double(x: Any) -> Any:
 
 
 def _failed(stage: str, error: BaseException) -> Reply:
-    """Return the reply that tells of an error."""
+    """Return the reply to a message that raised an error."""
     refused = isinstance(error, BadRequest)
     text, trace = "", ""
     try:

@@ -21,7 +21,7 @@ __tracebackhide__ = True
 PACKAGE = Path(__file__).parents[2]
 SYSTEM = ("/usr", "/lib", "/lib64", "/bin", "/sbin", "/etc", "/opt", "/proc", "/sys", "/run", "/nix")
 WRITTEN = ("/proc/self", "/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/dxg")
-"""CUDA names its threads in /proc/self. Of /dev, no terminals or discs, and no shared memory: it outlives a process."""
+"""CUDA names its threads in /proc/self. No terminals, discs or shared memory of /dev: the last outlives a process."""
 DRIVERS = "nvidia*"
 """The device files of a GPU's driver."""
 LARGEST_FILE = 2**30
@@ -34,15 +34,15 @@ NOT_AVAILABLE = "not available"
 LEFT_OUT = f"{NOT_AVAILABLE}: the process did not work with it"
 PARTS = ("landlock", "capabilities", "seccomp")
 LEVELS = (PARTS, ("late landlock", *PARTS[1:]), PARTS[1:], ())
-"""The parts of the isolation that a process tries in turn, where CUDA does not work with all of them.
+"""Sets of parts to try in turn, as CUDA may not work with all of them.
 
-Landlock limits the thread that asks for it and those that it starts: late, it leaves out those of CUDA itself.
+Landlock limits the thread that asks for it and those that it starts; late Landlock does not limit CUDA's own threads.
 """
 
 
 @dataclass
 class Isolation:
-    """Limits of this process, and a report of those that hold."""
+    """Limits on this process, and a report of those that hold."""
 
     box: Path
     """The only folder that may be written to."""
@@ -50,23 +50,23 @@ class Isolation:
     parts: Sequence[str]
     """One of LEVELS."""
     folders: Sequence[Path]
-    """Those that libraries of the referee's process were loaded from."""
+    """The folders from which the referee's process loaded libraries."""
     report: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def begin(cls, wanted: Mapping[str, Any]) -> "Isolation":
-        """Limit what a process can only limit for the threads that do not exist yet."""
+        """Set the limits that hold only for threads started later."""
         data_bytes = wanted["memory_bytes"] if wanted["device"] == "cpu" else None
         isolation = cls(Path(wanted["box"]), data_bytes, wanted["parts"], [Path(each) for each in wanted["folders"]])
         libc().prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0)
         with suppress(OSError):
-            Path("/proc/self/oom_score_adj").write_text("1000")  # where the machine's memory is full, it is ended first
+            Path("/proc/self/oom_score_adj").write_text("1000")  # the kernel ends it first if memory runs out
         if "landlock" in isolation.parts:
             isolation._try("landlock", isolation._limit_files)
         return isolation
 
     def finish(self) -> None:
-        """Limit the rest, once everything is loaded that needs more."""
+        """Set the other limits, once everything is loaded that they would forbid."""
         if "late landlock" in self.parts:
             self._try("landlock", lambda: f"{self._limit_files()}, but not for CUDA's own threads")
         elif "landlock" not in self.parts:
@@ -100,7 +100,7 @@ class Isolation:
 
 
 def readable_folders() -> list[Path]:
-    """Return the folders that a process needs to import and compile: not that of the spec."""
+    """Return the folders that a process needs to import and to compile; the spec's folder is none of them."""
     packages = [each for each in sys.path if Path(each).name in ("site-packages", "dist-packages")]
     standard = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib", "include")]
     libraries = os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)
@@ -118,7 +118,7 @@ def readable_folders() -> list[Path]:
 
 
 def library_folders() -> list[str]:
-    """Return the folders that shared libraries of this process were loaded from: drivers lie in many places."""
+    """Return the folders from which this process loaded shared libraries: drivers lie in many places."""
     lines = Path("/proc/self/maps").read_text().splitlines()
     paths = [Path(line.split(maxsplit=5)[5]) for line in lines if ".so" in line and "/" in line]
     own = Path.cwd()  # a spec may lie there, beside a library of its own
@@ -126,7 +126,7 @@ def library_folders() -> list[str]:
 
 
 def _data_bytes() -> int:
-    """Return the memory that this process has already, as RLIMIT_DATA counts it."""
+    """Return the memory that this process uses already, as RLIMIT_DATA counts it."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next((1024 * int(line.split()[1]) for line in lines if line.startswith("VmData:")), 0)
 
@@ -140,14 +140,14 @@ def _drop_capabilities() -> str:
 
 
 def hide_memory(hidden: bool) -> bool:
-    """Let no other process of this user read this one's memory, or let it again; return whether it was hidden."""
+    """Hide this process's memory from the user's other processes, or show it; return whether it was hidden."""
     before: int = libc().prctl(PR_GET_DUMPABLE, 0, 0, 0, 0)
     libc().prctl(PR_SET_DUMPABLE, 0 if hidden else 1, 0, 0, 0)
     return before == 0
 
 
 def environment(box: Path) -> dict[str, str]:
-    """Return the environment of the candidate's process: its own folders, and nothing that is not needed."""
+    """Return the environment of the candidate's process: folders of its own, and only what it needs."""
     kept = (
         "PATH",
         "LD_LIBRARY_PATH",

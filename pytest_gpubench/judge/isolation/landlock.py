@@ -1,4 +1,4 @@
-"""Landlock: a process limits itself, without privileges, to some folders; from Linux 5.13 on."""
+"""Landlock (Linux 5.13): a process without privileges limits itself to some folders."""
 
 import ctypes
 import os
@@ -9,7 +9,7 @@ from pathlib import Path
 from pytest_gpubench.judge.isolation.libc import PR_SET_NO_NEW_PRIVS, libc, syscall
 
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
-"""The same on all architectures."""
+"""Numbers of system calls, the same on all architectures."""
 VERSION_FLAG = 1
 PATH_BENEATH = 1
 EXECUTE, WRITE_FILE, READ_FILE, READ_DIR = 1, 2, 4, 8
@@ -53,7 +53,7 @@ def restrict(readable: Iterable[Path], writable: Iterable[Path]) -> str:
 
 
 def _allow(ruleset: int, path: Path, rights: int) -> None:
-    """Allow a folder or file; one that is not there needs no rule."""
+    """Allow a folder or file, if it exists."""
     try:
         descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError:

@@ -14,7 +14,7 @@ def libc() -> Any:
 
 
 def syscall(number: int, *arguments: Any) -> int:
-    """Make a system call; -1 stands for a failure, whose number ctypes.get_errno() knows."""
+    """Make a system call; return -1 for a failure, whose number is ctypes.get_errno()."""
     given = [ctypes.c_long(each) if isinstance(each, int) else each for each in arguments]
     libc().syscall.restype = ctypes.c_long
     return int(libc().syscall(ctypes.c_long(number), *given))

@@ -1,4 +1,4 @@
-"""Seccomp: system calls that the candidate's process may not make, for all its threads."""
+"""Seccomp: forbid system calls to all threads of the candidate's process."""
 
 import ctypes
 import os
@@ -10,14 +10,14 @@ from pytest_gpubench.judge.isolation.libc import PR_SET_NO_NEW_PRIVS, libc, sysc
 ALLOW, ERRNO_0, ERRNO_EPERM, ERRNO_ENOSYS = 0x7FFF0000, 0x00050000, 0x00050001, 0x00050026
 LOAD, AND, JUMP_EQUAL, JUMP_ABOVE, RETURN = 0x20, 0x54, 0x15, 0x35, 0x06
 NUMBER_AT, ARCH_AT, FIRST_AT, SECOND_AT = 0, 4, 16, 24
-"""Where struct seccomp_data holds them; of an argument the low half, little end first."""
+"""Offsets in struct seccomp_data; of an argument the low half, on a little-endian machine."""
 X32_BIT = 0x40000000
 CLONE3 = 435
-"""Its flags are out of the filter's reach; the C library takes `clone` where the kernel seems to have no clone3."""
+"""A filter cannot read its flags. It seems not to exist, so that the C library calls `clone` instead."""
 NEW_NAMESPACES = 0x7E020000
 F_SETOWN, F_SETSIG, F_SETOWN_EX = 8, 10, 15
 FIOSETOWN, SIOCSPGRP = 0x8901, 0x8902
-"""By these a file sends any signal to any process; a timer or a queue sends SIGCONT to one that stands still."""
+"""These make a file send any signal to any process; a timer or a queue could send SIGCONT to a stopped one."""
 
 FORBIDDEN = {
     "x86_64": {
@@ -46,9 +46,9 @@ IGNORED = {
     },
     "aarch64": {"fchmod": 52, "fchmodat": 53, "fchmodat2": 452, "fchown": 55, "fchownat": 54, "setpgid": 154},
 }  # fmt: skip
-"""Calls that do nothing and seem to work, as tools, such as ninja, give up otherwise.
+"""Calls that do nothing and return success, as tools such as ninja fail otherwise.
 
-Modes are changed of any file, with Landlock too; and all processes have to stay in one group.
+Landlock does not keep a process from changing the mode of any file; and all processes have to stay in one group.
 """
 OWN_PROCESS_ONLY = {
     "x86_64": {
@@ -65,7 +65,7 @@ SECOND_ARGUMENTS = {
     "x86_64": {72: (F_SETOWN, F_SETSIG, F_SETOWN_EX), 16: (FIOSETOWN, SIOCSPGRP)},
     "aarch64": {25: (F_SETOWN, F_SETSIG, F_SETOWN_EX), 29: (FIOSETOWN, SIOCSPGRP)},
 }
-"""Of fcntl and ioctl, those that are forbidden."""
+"""Forbidden second arguments, by system call: those of fcntl and ioctl."""
 CLONE = {"x86_64": 56, "aarch64": 220}
 ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 SET_MODE_FILTER, ALL_THREADS = 1, 1
@@ -107,7 +107,7 @@ class _Program(ctypes.Structure):
 
 
 def restrict() -> str:
-    """Forbid this process, threads included, what no candidate needs; raise OSError where that cannot be done."""
+    """Forbid all threads of this process what no candidate needs; raise OSError where that cannot be done."""
     machine = platform.machine()
     if machine not in FORBIDDEN:
         raise OSError(f"no list of system calls for {machine}")

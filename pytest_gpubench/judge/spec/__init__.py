@@ -1,4 +1,4 @@
-"""The spec of a candidate: what it computes, on which inputs, how exactly and how fast."""
+"""Specs of candidates: reference, inputs, tolerance and limits, read from three formats."""
 
 from pathlib import Path
 

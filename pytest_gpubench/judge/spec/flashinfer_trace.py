@@ -1,4 +1,4 @@
-"""flashinfer-trace as it is: a `Definition` with its `Workload`s is a spec, and a `Solution` a candidate.
+"""flashinfer-trace, unmodified: a `Definition` with its `Workload`s is a spec, and a `Solution` a candidate.
 
 The schema is that of https://github.com/flashinfer-ai/flashinfer-bench (docs/flashinfer-trace).
 """
@@ -23,9 +23,9 @@ __tracebackhide__ = True
 
 T = TypeVar("T")
 TOLERANCE = {"rtol": 1e-2, "atol": 1e-2}
-"""The default of flashinfer-bench, which has to be exceeded both ways there."""
+"""The default of flashinfer-bench, where an element is wrong only if it exceeds both."""
 INTEGERS = {"int8": (-128, 128), "int16": (-1024, 1024), "int32": (-1024, 1024), "int64": (-1024, 1024)}
-"""The values of random integers, as flashinfer-bench draws them: from the first to below the second."""
+"""Random integers lie between these, the second excluded, as in flashinfer-bench."""
 TORCH_NAMES = {"float4_e2m1": "float4_e2m1fn_x2"}
 UUID = "workload"
 """The key of a case that names its workload; the others are its axes."""
@@ -66,7 +66,7 @@ class Definition(msgspec.Struct, frozen=True):
     reference: str
 
     def shape(self, tensor: Tensor, axes: Mapping[str, int]) -> tuple[int, ...]:
-        """Return a shape, in which the workload's axes have these values."""
+        """Return the shape of a tensor, given the values of a workload's axes."""
         sizes = {name: axis.value for name, axis in self.axes.items() if axis.value is not None} | dict(axes)
         return tuple(sizes[name] for name in tensor.shape or ())
 
@@ -97,12 +97,12 @@ class Trace(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Called:
-    """A function of a definition, which returns its outputs in a tuple, in their order."""
+    """A function of a definition that returns its outputs as a tuple, in the definition's order."""
 
     function: Callable[..., Any]
     definition: Definition
     writes_outputs: bool = False
-    """True if the outputs are given to it as its last arguments."""
+    """True if it writes its outputs to its last arguments."""
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
         """Call the function."""
@@ -177,7 +177,7 @@ def spec_of_definition(path: Path) -> Spec:
 
 
 def decoded(text: bytes, kind: type[T], path: Path) -> T:
-    """Return what a JSON text holds, or raise BadFile saying where it is not what was expected."""
+    """Return the value of a JSON text; raise BadFile, saying where, if it is of another kind."""
     try:
         return msgspec.json.decode(text, type=kind)
     except msgspec.MsgspecError as error:
@@ -191,7 +191,7 @@ def _read(path: Path) -> bytes:
 
 
 def _workloads_path(path: Path, definition: Definition) -> tuple[Path, Path]:
-    """Return the root of a data set and its file of workloads: in its folder for them, or beside the definition."""
+    """Return the root of a data set and its file of workloads: in `workloads`, or beside the definition."""
     tried = [(path.parent, path.parent / f"{definition.name}.jsonl")]
     for folder in path.absolute().parents:
         if folder.name == "definitions":

@@ -1,4 +1,4 @@
-"""KernelBench problems as they are: `Model`, `get_inputs` and `get_init_inputs`; a candidate defines `ModelNew`.
+"""KernelBench problems, unmodified: `Model`, `get_inputs` and `get_init_inputs`; a candidate defines `ModelNew`.
 
 Both models are built on the CPU after torch.manual_seed with the same seed, new for each spec that is read, as
 KernelBench does: their parameters agree where both create them in the same order. Parameters are not copied.
@@ -55,7 +55,7 @@ def _device_of(inputs: object) -> Any:
 
 @dataclass(frozen=True)
 class ModelEntry(Entry):
-    """The entry of a module: its class, what it is initialised with, and the seed of its parameters."""
+    """The entry of a module: its class, its initial arguments, and the seed of its parameters."""
 
     arguments: tuple[Any, ...] = ()
     seed: int = 0

@@ -1,4 +1,4 @@
-"""The spec of a candidate, and the plain data that its process gets of it."""
+"""The spec of a candidate, and the part of it that the candidate's process gets."""
 
 import hashlib
 from collections.abc import Callable, Mapping
@@ -19,15 +19,15 @@ Case = Mapping[str, object]
 
 @dataclass(frozen=True)
 class Entry:
-    """Plain data that says how the candidate's process gets its callable; it is pickled and holds nothing secret."""
+    """Plain data by which the candidate's process finds its callable; it is pickled and holds nothing secret."""
 
     names: tuple[str, ...]
-    """The functions that the candidate's file may define; the first that is there is taken."""
+    """The functions that the candidate's file may define; the first that it defines is taken."""
 
     def load(self, path: Path) -> Callable[..., Any]:
         """Run the candidate's file and return its callable; raise BadRequest where the file defines none.
 
-        Only the candidate's process may call it. What the file itself raises goes through.
+        Only the candidate's process may call it. Errors of the file itself pass through.
         """
         return required(load_source(path), path, *self.names)
 
@@ -37,13 +37,13 @@ class Spec:
     """The rules that a candidate is judged by. Only the referee's process may hold one."""
 
     name: str
-    """The function that the candidate's file has to define; "candidate" works too."""
+    """The function that the candidate's file must define, unless it defines "candidate"."""
     cases: tuple[Case, ...]
     """The parameters of each case; one empty mapping where there are none."""
     reference: Callable[[Case], Callable[..., Any]]
     """Returns the torch reference of a case, which is called with the case's inputs as `reference(*inputs)`."""
     inputs: Callable[[Case, int, "torch.device | str"], tuple[Any, ...]]
-    """Returns new inputs on a device from a case and a seed: a tuple whose items are tensors, containers, numbers."""
+    """Returns new inputs for a case and a seed on a device: a tuple of tensors, containers and numbers."""
     entry: Entry
     digest: str
     """The sha256 of the spec's text."""
@@ -52,7 +52,7 @@ class Spec:
     limits: Mapping[str, Any] = field(default_factory=dict)
     """Keywords of the `perf` marker."""
     search: Any = None
-    """A strategy of hypothesis that draws cases; None where only those listed are known."""
+    """A strategy of hypothesis that draws cases; None where there is none."""
 
 
 def digest_of(*texts: bytes) -> str:
@@ -61,7 +61,7 @@ def digest_of(*texts: bytes) -> str:
 
 
 def drawn(make: Callable[[], Any], seed: int, device: "torch.device | str") -> tuple[Any, ...]:
-    """Return the inputs that a spec's function makes, drawn from this seed, on a device."""
+    """Return the inputs that a spec's function makes on a device, from this seed."""
     import torch
     from torch.utils._pytree import tree_map_only
 
@@ -73,7 +73,7 @@ def drawn(make: Callable[[], Any], seed: int, device: "torch.device | str") -> t
         made = _made(make)
     values = tuple(made) if isinstance(made, (tuple, list)) else (made,)
     if all(type(each) is torch.Tensor and each.device == torch.device(device) for each in values):
-        return values  # they are many: the general way takes 40 us
+        return values  # the general way takes 40 us, and inputs are drawn often
     return tuple(tree_map_only(torch.Tensor, lambda tensor: tensor.to(device), values))
 
 

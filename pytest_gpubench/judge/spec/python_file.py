@@ -1,4 +1,4 @@
-"""Our own specs: a Python file that defines `reference(*inputs)`, `inputs(seed)`, and where needed `cases` and more."""
+"""Specs of our own: a Python file that defines `reference(*inputs)`, `inputs(seed)` and perhaps `cases` and more."""
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +23,7 @@ LIMITS = [name for name in Limits.__dataclass_fields__ if name != "max_regressio
 
 
 def spec_of_module(module: ModuleType, path: Path) -> Spec:
-    """Return the spec that a module is; raise BadRequest where something is missing or not valid."""
+    """Return the spec in a module; raise BadRequest where something is missing or not valid."""
     reference, inputs = required(module, path, "reference"), required(module, path, "inputs")
     name = str(getattr(reference, "__name__", "reference"))
     name = "candidate" if name in ("reference", "<lambda>") else name
@@ -48,7 +48,7 @@ def spec_of_module(module: ModuleType, path: Path) -> Spec:
 
 
 def _search(module: ModuleType, parameters: Sequence[str], path: Path) -> Any:
-    """Return the strategy that draws cases, or raise BadRequest where it is none; None where there is none."""
+    """Return the strategy that draws cases, None without one; raise BadRequest for an invalid one."""
     search = getattr(module, "search", None)
     if search is None:
         return None
@@ -72,7 +72,7 @@ def rules_of(module: ModuleType, path: Path) -> tuple[Mapping[str, Any] | None, 
 
 
 def _parameters(inputs: Callable[..., object], path: Path) -> list[str]:
-    """Return the names of the parameters of `inputs`, or raise BadRequest where they are others than it is given."""
+    """Return the names of the parameters of `inputs`; raise BadRequest for unknown ones, or without `seed`."""
     names = list(inspect.signature(inputs).parameters)
     if "seed" not in names or not set(names) <= {"case", "seed", "device"}:
         raise BadRequest(

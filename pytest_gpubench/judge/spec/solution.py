@@ -46,7 +46,7 @@ class Solution(msgspec.Struct, frozen=True):
 def solution_function(solution: Solution) -> Callable[..., Any]:
     """Write the sources to a new folder, build them, and return the function of the entry point.
 
-    What the sources and compilers raise goes through.
+    Errors of the sources and compilers pass through.
     """
     file, _, function = solution.spec.entry_point.partition("::")
     package = Path(tempfile.mkdtemp(prefix="gpu_bench_")) / f"gpu_bench_solution_{secrets.token_hex(4)}"
@@ -72,7 +72,7 @@ def solution_function(solution: Solution) -> Callable[..., Any]:
 
 
 def _write(folder: Path, source: SourceFile) -> None:
-    """Write a file below a folder; raise BadRequest for a path that leads out of it."""
+    """Write a file below a folder; raise BadRequest for a path that leads out of the folder."""
     parts = PurePosixPath(source.path)
     if parts.is_absolute() or ".." in parts.parts:
         raise BadRequest(f"the solution's path {source.path!r} leads out of its folder: give a relative one")

@@ -1,4 +1,4 @@
-"""Run a Python file as a module, and find what it has to define."""
+"""Run a Python file as a module, and find the functions that it must define."""
 
 import importlib.util
 import sys
@@ -15,7 +15,7 @@ MODULE_PREFIX = "gpu_bench_file_"
 
 
 def load_source(path: Path) -> ModuleType:
-    """Run a Python file as a new module; what it raises goes through."""
+    """Run a Python file as a new module; its errors pass through."""
     if not path.is_file():
         raise BadFile(f"{path} is not there: give the path of a Python file")
     found = importlib.util.spec_from_file_location(f"{MODULE_PREFIX}{path.stem}", path)
@@ -28,7 +28,7 @@ def load_source(path: Path) -> ModuleType:
 
 
 def required(module: ModuleType, path: Path, *names: str) -> Callable[..., Any]:
-    """Return the first of these callables that a module defines, or raise BadRequest with those that it does."""
+    """Return the first of these callables that a module defines; raise BadRequest where it defines none."""
     for name in names:
         if callable(value := getattr(module, name, None)):
             return value  # type: ignore[no-any-return]
