@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 COMMAND = (sys.executable, "-m", "pytest_gpubench", "judge", "--jsonl")
 MOST_AHEAD = 16
 WARM_BYTES = 4 * 2**30
-"""The memory of the host that has to be there for each process that is warmed ahead."""
+"""The memory that the host must have for each process warmed ahead."""
 SPARE_CORES = 2
 PROMISE = """
-A candidate runs in a process of its own, which never holds the reference, its outputs, the limits or the seeds. It is
-given the values of its inputs when a call has been announced, and outputs are compared in the referee's process. Times
-that its process claims are compared with the referee's own clock; a pass holds for both.
+A candidate runs in a process of its own, which never holds the reference, its outputs, the limits or the seeds. Each
+call gets new inputs, and outputs are compared in the referee's process. Times that the candidate's process claims are
+compared with the referee's own clock; a pass holds for both.
 
-Not promised: protection of the machine (a GPU's driver is shared, and isolation is what the kernel allows, as the
-judgement says); that calls of less than 200 us do not overlap in a batch; that a tolerance is not too wide.
+Not promised: protection of the machine (processes share the GPU's driver, and isolation is as far as the kernel allows,
+which the judgement states); that calls of less than 200 us do not overlap in a batch; that a tolerance is tight enough.
 
 status: pass, fail, inconclusive, invalid, wrong, crash, timeout, out_of_memory, compile_error, refused
 exit status: 0 if every candidate passes, 1 if not, 2 for bad usage
@@ -41,7 +41,7 @@ def add(commands: Commands) -> None:
     parser = add_parser(
         commands,
         "judge",
-        "judge a candidate that nobody vouches for, in a process of its own",
+        "judge an untrusted candidate, in a process of its own",
         "judge softmax.py --spec softmax_spec.py\njudge --jsonl --spec softmax_spec.py < candidates > verdicts",
     )
     parser.description = f"{parser.description}\n{PROMISE}"
@@ -100,7 +100,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise BadRequest(
             "--ahead warms processes for many candidates: give --jsonl, and the candidates on standard input"
         )
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # both leave nothing behind
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that processes and folders are removed
     try:
         gpus = _gpus(arguments)
         return _judge_on(arguments, gpus) if len(gpus) > 1 else _judge_here(arguments)
@@ -128,7 +128,7 @@ def _judge_here(arguments: argparse.Namespace) -> int:
 
 
 def _judge_on(arguments: argparse.Namespace, gpus: Sequence[str | None]) -> int:
-    """Judge candidates in as many processes as there are GPUs: this command for each."""
+    """Judge candidates with this command in a process for each GPU."""
     from pytest_gpubench.judge.referees import judge_lines
 
     words = ["--spec", arguments.spec, "--device", arguments.device, "--timeout", arguments.timeout]
@@ -168,7 +168,7 @@ def _ahead(arguments: argparse.Namespace, referees: int) -> int:
 
 
 def _candidates() -> Iterator[Path]:
-    """Yield the candidates that standard input names, as it does."""
+    """Yield the candidates named on standard input, as they are written."""
     return (_path_of(line.strip()) for line in sys.stdin if line.strip())
 
 
@@ -189,7 +189,7 @@ def _show_line(judgement: "Judgement") -> bool:
 
 
 def _show(judgement: "Judgement", target: str | None) -> bool:
-    """Write a judgement as text, and as JSON where that is asked for."""
+    """Write a judgement as text, and as JSON if asked."""
     if target == "-":
         write_raw(judgement.to_json())
         return judgement.passed
