@@ -79,7 +79,7 @@ def test_like_calls_pay_the_same_tax(claimed_us: float, tax: float, found_us: fl
         ("cpu", 40.1, 0, False),
     ],
 )
-def test_claims_are_held_against_what_was_seen(
+def test_how_far_a_claim_may_lie_below_the_attested_time(
     device: str, attested_us: float, launches: int, believable: bool
 ) -> None:
     """A quarter more than the claim, 10 us, and 1.5 us a kernel are allowed on a GPU."""

@@ -12,9 +12,7 @@ from hypothesis import strategies as st
 
 from pytest_gpubench import BadRequest
 from pytest_gpubench.judge.channel import HEADER, Broken, Channel, Closed, Leaf, Reply, decode_reply
-from pytest_gpubench.judge.isolation import seccomp
 from pytest_gpubench.judge.layout import describe, place, rebuild, view
-from pytest_gpubench.judge.process import ended_by
 
 
 def test_messages_arrive() -> None:
@@ -44,6 +42,19 @@ def test_a_message_that_is_too_long_is_not_waited_for() -> None:
         one.sendall(HEADER.pack(2**30))
         with pytest.raises(Broken):
             Channel(other).receive()
+
+
+def test_a_reply_that_trickles_in_is_not_waited_for() -> None:
+    """The clock is looked at whenever a part is missing."""
+    one, other = socket.socketpair()
+    with one, other:
+        one.sendall(HEADER.pack(100) + b" ")
+        with pytest.raises(RuntimeError, match="late"):
+            Channel(other).receive(look=_late)
+
+
+def _late() -> None:
+    raise RuntimeError("late")
 
 
 VALUES = st.recursive(
@@ -123,32 +134,3 @@ def test_no_output_reaches_out_of_its_memory(leaf: Leaf) -> None:
 def test_what_is_no_plain_data_is_refused(value: object) -> None:
     with pytest.raises(BadRequest):
         describe(value, "it")
-
-
-@pytest.mark.parametrize(
-    ("error", "text", "stage", "status"),
-    [
-        ("BadRequest", "a.py must define f", "load", "refused"),
-        ("SyntaxError", "x", "load", "compile_error"),
-        ("CompilationError", "at 3:4", "first", "compile_error"),
-        ("OutOfMemoryError", "CUDA out of memory", "first", "out_of_memory"),
-        ("RuntimeError", "DefaultCPUAllocator: can't allocate memory", "take", "out_of_memory"),
-        ("RuntimeError", "CUDA error: an illegal memory access was encountered", "first", "crash"),
-        ("KernelsDiffer", "one more", "warm", "invalid"),
-        ("SystemExit", "0", "load", "crash"),
-    ],
-)
-def test_an_error_has_a_status(error: str, text: str, stage: str, status: str) -> None:
-    assert ended_by(Reply(kind="failed", error=error, text=text, stage=stage)).status == status
-
-
-@pytest.mark.parametrize("machine", seccomp.FORBIDDEN)
-def test_the_filter_stays_within_itself(machine: str) -> None:
-    """No jump leads past the end, and the last row returns."""
-    import struct
-
-    rows = list(struct.iter_unpack("<HBBI", seccomp.program(machine, 1234)))
-    assert rows[-1][0] == seccomp.RETURN
-    for place_, (code, true, false, _) in enumerate(rows):
-        if code in (seccomp.JUMP_EQUAL, seccomp.JUMP_ABOVE):
-            assert place_ + 1 + max(true, false) < len(rows)
