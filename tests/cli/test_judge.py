@@ -65,10 +65,18 @@ def test_a_judgement_a_line(capsys: pytest.CaptureFixture[str], monkeypatch: pyt
     assert [each["status"] for each in found] == ["pass", "wrong", "pass"]
 
 
-@pytest.mark.parametrize("words", [["--spec", "spec.py"], ["a.py", "--jsonl", "--spec", "spec.py"]])
-def test_one_candidate_or_many(capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
-    assert main(["judge", *words]) == 2
-    assert "give one candidate, or --jsonl to read many" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "give one candidate, or --jsonl to read many"),
+        (["a.py", "--jsonl"], "give one candidate, or --jsonl to read many"),
+        (["a.py", "-n", "2"], "-n shares many candidates out among GPUs: give --jsonl"),
+        (["a.py", "--ahead", "2"], "--ahead warms processes for many candidates: give --jsonl"),
+    ],
+)
+def test_one_candidate_or_many(capsys: pytest.CaptureFixture[str], words: list[str], message: str) -> None:
+    assert main(["judge", "--spec", "spec.py", *words]) == 2
+    assert message in capsys.readouterr().err
 
 
 def test_a_line_that_names_no_candidate(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,17 +142,3 @@ def test_a_referee_that_ends_costs_one_candidate(
 def test_candidates_are_not_read_for_ever_where_all_referees_have_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO("ends.py\n" * 100))
     assert main(["judge", "--jsonl", "--spec", "spec.py", "-n", "2"]) == 2
-
-
-@pytest.mark.parametrize(
-    ("option", "words"),
-    [
-        ("-n", "-n shares many candidates out among GPUs: give --jsonl"),
-        ("--ahead", "--ahead warms processes for many candidates: give --jsonl"),
-    ],
-)
-def test_one_candidate_needs_one_gpu_and_one_process(
-    capsys: pytest.CaptureFixture[str], option: str, words: str
-) -> None:
-    assert main(["judge", "a.py", "--spec", "spec.py", option, "2"]) == 2
-    assert words in capsys.readouterr().err

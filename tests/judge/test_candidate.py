@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 import torch
 
+from pytest_gpubench import BadRequest
 from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.judge.candidate import Candidate
 from pytest_gpubench.judge.channel import Leaf, Reply
@@ -85,3 +86,35 @@ def test_a_batch_is_run_on_new_inputs() -> None:
 def test_a_reply_that_comes_before_the_outputs_is_found() -> None:
     with pytest.raises(Ended, match="before its outputs are there"):
         candidate_of(Process(late=True)).run(VALUES)
+
+
+def test_inputs_that_differ_in_shape_from_seed_to_seed_are_refused() -> None:
+    with pytest.raises(BadRequest, match="differ from seed to seed in more than the values of their tensors"):
+        candidate_of(Process(late=False)).fill([(torch.zeros(99),)])
+
+
+@pytest.mark.parametrize(
+    ("outputs", "found"),
+    [
+        (None, "invalid: the candidate does not say where its outputs are"),
+        ([[Leaf("float32", (4,), (1,), 0, "elsewhere")]], "wrong: output 0 is not on cpu"),
+        ([[Leaf("float32", (5,), (1,), 0)]], "wrong: output 0 has another shape or dtype than in the first call"),
+        ([[Leaf("float64", (4,), (1,), 0)]], "wrong: output 0 has another shape or dtype than in the first call"),
+        ([[]], "invalid: the candidate's outputs cannot be read: list index out of range"),
+        ([[Leaf("float32", (4,), (1,), 0)]], "[0.0, 0.0, 0.0, 0.0]"),
+    ],
+)
+def test_outputs_on_a_cpu_are_those_of_the_first_call(outputs: list[list[Leaf]] | None, found: str) -> None:
+    """The candidate's process reports these; its first call returned four numbers."""
+    candidate = Candidate(None, cpu_device())  # type: ignore[arg-type]
+    candidate.structure, candidate.target_leaves = ["t", 0], [Leaf("float32", (4,), (1,), 0)]
+    candidate.targets, candidate.target_bytes = torch.zeros(512, dtype=torch.uint8), 512
+
+    def reported() -> str:
+        try:
+            candidate._note(Reply(kind="done", outputs=outputs))
+            return str(candidate.output(0).tolist())
+        except Ended as error:
+            return f"{error.status}: {error}"
+
+    assert reported() == found

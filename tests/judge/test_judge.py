@@ -2,15 +2,16 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import msgspec
 import pytest
 
 import pytest_gpubench
-from pytest_gpubench import BadRequest
+from pytest_gpubench import BadRequest, UnfairComparison
 from pytest_gpubench.judge.isolation import LEVELS, landlock
-from pytest_gpubench.judge.judgement import Judgement
-from pytest_gpubench.judge.judging import Judge
+from pytest_gpubench.judge.judgement import CaseJudgement, Judgement
+from pytest_gpubench.judge.judging import Judge, _guarded
 from tests import fork_server
 from tests.judge.candidates import REACHES_OUT, STATUSES, text_of
 
@@ -128,6 +129,21 @@ def test_a_candidate_that_knows_only_the_specs_shapes_is_found(tmp_path: Path) -
         found = judged(judge, tmp_path, KNOWS_ITS_SHAPE)
     assert found.status == "wrong", found
     assert [each.case for each in found.cases] == ["rows=16, columns=16", "rows=1, columns=21"]
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [(ValueError("odd"), "ValueError in the referee: odd"), (UnfairComparison("zeros are right"), "zeros are right")],
+)
+def test_an_error_in_the_referee_costs_one_candidate(error: Exception, reason: str) -> None:
+    """A mistake in the spec ends the command, as it concerns all candidates."""
+
+    def fail(error: Exception) -> NoReturn:
+        raise error
+
+    assert _guarded("case", lambda: fail(error)) == CaseJudgement(case="case", status="invalid", reason=reason)
+    with pytest.raises(BadRequest):
+        _guarded("case", lambda: fail(BadRequest("a mistake")))
 
 
 def test_cases_cannot_be_drawn_without_a_strategy(spec: Path) -> None:

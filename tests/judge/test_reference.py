@@ -1,11 +1,12 @@
 """The reference of a case, whose inputs and graphs serve many candidates."""
 
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 import torch
 
-from pytest_gpubench import BadRequest
+from pytest_gpubench import BadRequest, UnfairComparison
 from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.judge.reference import Reference
 from pytest_gpubench.judge.request import spec_of
@@ -22,6 +23,32 @@ from pytest_gpubench.judge.request import spec_of
 def test_a_tolerance_that_is_not_valid_is_refused(tolerance: dict[str, Any], message: str) -> None:
     with pytest.raises(BadRequest, match=message):
         Reference(spec_of(torch.tanh, lambda seed: torch.zeros(4), tolerance), {}, cpu_device())
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "atol", "message"),
+    [
+        (1.0, -1.0, 0.9, ""),
+        (1.0, -1.0, 1.1, "zeros are right within the tolerance"),
+        (1.0, 1.0, 0.0, "returns the same for two seeds"),
+        (1.0, -1.0, 2.1, "returns the same for two seeds"),
+        (None, None, 0.0, "the spec has no tensors as inputs"),
+    ],
+)
+def test_a_spec_by_which_nothing_need_be_computed_is_refused(
+    first: float | None, second: float | None, atol: float, message: str
+) -> None:
+    """The reference returns its input; None stands for an input that is no tensor."""
+    spec = spec_of(lambda x: x, lambda seed: 1, {"rtol": 0, "atol": atol})
+    inputs = [(1,) if each is None else (torch.full((4,), each),) for each in (first, second)]
+    with pytest.raises(UnfairComparison, match=message) if message else nullcontext():
+        Reference(spec, {}, cpu_device()).check_fair(*inputs)
+
+
+@pytest.mark.parametrize(("reference", "inputs"), [(3, len), (len, 3)])
+def test_a_spec_is_made_of_functions(reference: Any, inputs: Any) -> None:
+    with pytest.raises(BadRequest, match="=3\\) is not valid: it must be a function"):
+        spec_of(reference, inputs, None)
 
 
 def test_inputs_are_made_once_for_a_number_of_calls() -> None:

@@ -1,11 +1,22 @@
 """The trial of a candidate: checks of its times, without a process."""
 
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from pytest_gpubench.judge.conclusion import time_of
+from pytest_gpubench.judge.process import Ended
 from pytest_gpubench.judge.trial import Trial
+
+
+def trial_of(device: str = "cuda", **times_us: float) -> Trial:
+    """Return a trial that has found these times."""
+    trial = Trial.__new__(Trial)
+    trial.device = SimpleNamespace(type=device, cache_bytes=400)  # type: ignore[assignment]
+    trial.found = {name: time_of([time_us] * 8) for name, time_us in times_us.items()}
+    return trial
 
 
 @pytest.mark.parametrize(
@@ -14,8 +25,43 @@ from pytest_gpubench.judge.trial import Trial
 )
 def test_a_claim_is_not_a_lie_where_the_process_waited(device: str, worked_us: float, had_to_wait: bool) -> None:
     """It claims 100 us: on a CPU twice as much and 20 us more is believed, of the time on processors."""
-    trial = Trial.__new__(Trial)
-    trial.device = SimpleNamespace(type=device)  # type: ignore[assignment]
+    trial = trial_of(device, claimed_us=100.0)
     trial.batches = SimpleNamespace(copies=False, worked_each_us=lambda: [worked_us] * 8)  # type: ignore[assignment]
-    trial.launches, trial.found = 0, {"claimed_us": time_of([100.0] * 8), "graph": True}
+    trial.launches, trial.found["graph"] = 0, True
     assert trial._had_to_wait() is had_to_wait
+
+
+@pytest.mark.parametrize(
+    ("device", "reference_us", "slower"), [("cuda", 15.9, False), ("cuda", 16.1, True), ("cpu", 99.0, False)]
+)
+def test_a_reference_that_becomes_slower_is_found(device: str, reference_us: float, slower: bool) -> None:
+    """It took 10 us before the candidate was loaded: 1.3 times that and 3 us more are allowed."""
+    trial = trial_of(device, reference_us=reference_us)
+    trial.ready = SimpleNamespace(before_us=10.0)  # type: ignore[assignment]
+    message = r"takes 16.10 us beside .* and took 10.00 us before"
+    with pytest.raises(Ended, match=message) if slower else nullcontext():
+        trial._check_reference()
+
+
+@pytest.mark.parametrize(
+    ("times_us", "too_fast"),
+    [
+        ((81.0, 81.0, 101.0), ""),
+        ((79.0, 81.0, 101.0), "claimed_us"),
+        ((81.0, 79.0, 101.0), "attested_us"),
+        ((79.0, 79.0, 99.0), ""),
+    ],
+)
+def test_a_time_below_what_memory_needs_is_invalid(times_us: tuple[float, float, float], too_fast: str) -> None:
+    """It moves 500 bytes, 400 of them may be in the cache, at a byte in a microsecond: 80 us are the least.
+
+    A reference below 100 us does not need all of its inputs.
+    """
+    claimed_us, attested_us, reference_us = times_us
+    trial = trial_of(claimed_us=claimed_us, attested_us=attested_us, reference_us=reference_us)
+    outputs, example = torch.zeros(65), (torch.zeros(60),)
+    trial.candidate = SimpleNamespace(bandwidth=1.0, output=lambda number: outputs)  # type: ignore[assignment]
+    message = rf"faster than memory allows: 79.00 us \({too_fast}\), and a copy takes 100.0 us"
+    with pytest.raises(Ended, match=message) if too_fast else nullcontext():
+        trial._find_floor(example)
+    assert trial.found["floor_us"] == 100

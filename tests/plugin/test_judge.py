@@ -29,6 +29,10 @@ def test_kept(gpu_bench, tmp_path):
 def test_broken(gpu_bench, tmp_path):
     judge(gpu_bench, tmp_path, "x + x")
 
+@pytest.mark.perf(max_time_us=1e9)
+def test_memory(gpu_bench):
+    gpu_bench.judge("candidate.py", double, inputs, memory="much")
+
 @pytest.mark.perf(max_kernels=1)
 def test_unknown(gpu_bench, tmp_path):
     judge(gpu_bench, tmp_path, "x + x")
@@ -37,12 +41,13 @@ def test_unknown(gpu_bench, tmp_path):
 
 @pytest.mark.usefixtures("forked")
 def test_limits_of_the_mark_apply(bench_run: BenchRun) -> None:
-    """A limit that is kept passes; broken and not to be judged fail at the user's line."""
+    """A limit that is kept passes; a broken one, one that cannot be judged and invalid arguments fail."""
     result = bench_run(SOURCE, "--gpu-bench-device=cpu", timer="wall")
-    result.assert_outcomes(passed=1, failed=2)
+    result.assert_outcomes(passed=1, failed=3)
     result.stdout.fnmatch_lines(
         [
             "*LimitBroken: a call takes * by its own timer, * by the referee's, wanted at most 0.001 us",
+            "*BadRequest: judge(memory='much') is not valid: *",
             "*BadRequest: judge cannot judge max_kernels: it knows min_speedup and max_time_us",
         ]
     )
