@@ -201,23 +201,48 @@ class Candidate:
     def run(self, values: Sequence[Sequence[object]]) -> float:
         """Run a batch on these inputs; return the microseconds from revealing them to having its outputs.
 
-        The process replies once before, as it wakes up later after a longer stop. On a GPU inputs are written once the
-        clock has started, and the time that memory needs for them is taken off. Samples of the outputs are read before
-        the clock stops, so that a reply that comes too early is found.
+        The process replies once before, as it wakes up later after a longer stop.
         """
-        import torch
+        run = self._run_on_cpu if self.gpu is None else self._run_on_gpu
+        return run(len(values), self._spans_of(values))
 
-        process, batch, spans = self.process, len(values), self._spans_of(values)
-        worked_s, started_s = (self._begin if self.gpu is None else self._begin_on_gpu)(batch, spans)
+    def _run_on_cpu(self, batch: int, spans: "list[torch.Tensor]") -> float:
+        """Write inputs while the process is stopped; the clock runs while it runs."""
+        process = self.process
+        process.ask("wake")
+        self._write(self._spans, spans)
+        time.sleep(PAUSE_S)
+        process.tell("run", batch=batch)
+        worked_s, started_s = process.cpu_s, time.perf_counter()
+        process.thaw()
         message = process.hear_undecoded()
         told_s = time.perf_counter()
         reply = process.read(message)
-        if self.gpu is None:
-            process.freeze()
-            self.worked_us = 1e6 * (process.cpu_s - worked_s)
-            self._note(reply, batch)
-            return 1e6 * (told_s - started_s)
+        process.freeze()
+        self.worked_us = 1e6 * (process.cpu_s - worked_s)
         self._note(reply, batch)
+        return 1e6 * (told_s - started_s)
+
+    def _run_on_gpu(self, batch: int, spans: "list[torch.Tensor]") -> float:
+        """Start the clock, write inputs, flush the cache, and run; the time that memory needs for inputs is taken off.
+
+        Inputs are written only then, as kernels that wait for them run even while their process is stopped. Samples of
+        the outputs are read before the clock stops, so that a reply that comes too early is found.
+        """
+        import torch
+
+        process = self.process
+        self._write(self._staged_spans, spans)
+        process.tell("wake")
+        process.thaw()
+        process.hear()
+        time.sleep(PAUSE_S)
+        started_s, size = time.perf_counter(), batch * self.set_bytes
+        self.memory[:size].copy_(self._staged[:size])
+        self.flush()
+        self.device.synchronize()
+        process.tell("run", batch=batch)
+        self._note(process.hear(), batch)
         with _reading():
             places = self._places(secrets.randbelow(batch))
             kept = torch.cat(places)
@@ -229,33 +254,6 @@ class Candidate:
             raise Ended("invalid", "the candidate says that it is done before its outputs are there")
         writing_us = 2 * batch * self.set_bytes / self.bandwidth if self.bandwidth else 0.0
         return 1e6 * (told_s - started_s) - writing_us
-
-    def _begin(self, batch: int, spans: "list[torch.Tensor]") -> tuple[float, float]:
-        """Write inputs while the process is stopped, and let it continue; return its clock and ours at that moment."""
-        self.process.ask("wake")
-        self._write(self._spans, spans)
-        time.sleep(PAUSE_S)
-        self.process.tell("run", batch=batch)
-        worked_s, started_s = self.process.cpu_s, time.perf_counter()
-        self.process.thaw()
-        return worked_s, started_s
-
-    def _begin_on_gpu(self, batch: int, spans: "list[torch.Tensor]") -> tuple[float, float]:
-        """Wake the process, start the clock, write inputs, flush the cache and tell it; return when the clock started.
-
-        Stopping the process would not stop its kernels, which may wait for the inputs.
-        """
-        self._write(self._staged_spans, spans)
-        self.process.tell("wake")
-        self.process.thaw()
-        self.process.hear()
-        time.sleep(PAUSE_S)
-        started_s, size = time.perf_counter(), batch * self.set_bytes
-        self.memory[:size].copy_(self._staged[:size])
-        self.flush()
-        self.device.synchronize()
-        self.process.tell("run", batch=batch)
-        return 0.0, started_s
 
     def _places(self, number: int) -> "list[torch.Tensor]":
         """Return the memory of samples of a call's outputs."""
