@@ -27,13 +27,14 @@ class Broken(Exception):
 
 
 class Leaf(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=True):
-    """Hold where a tensor lies: its offset in the memory of this handle, which is empty on the CPU."""
+    """Hold where a tensor lies: its offset in the memory of a handle."""
 
     dtype: str
     shape: tuple[int, ...]
     stride: tuple[int, ...]
     offset: int
     handle: str = ""
+    """Of CUDA IPC; "inputs": their memory; "elsewhere": another device; empty on the CPU, and without elements."""
 
 
 class Reply(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+import msgspec
+
 from pytest_gpubench.errors import BadRequest, GpuBenchError, MeasurementError
 from pytest_gpubench.gpu.device import Device, find_device
 from pytest_gpubench.gpu.lock import GpuLock, Patience
@@ -94,8 +96,6 @@ def _concluded(judgement: Judgement, found: Sequence[CaseJudgement], process: Pr
 
 
 def _with(judgement: Judgement, **changes: object) -> Judgement:
-    import msgspec
-
     for name in ("reason", "detail"):
         if name in changes:
             changes[name] = safe_lines(str(changes[name]))

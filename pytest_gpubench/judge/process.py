@@ -17,7 +17,7 @@ import msgspec
 
 from pytest_gpubench.gpu.processes import stat_fields
 from pytest_gpubench.judge.channel import TICK_S, Broken, Channel, Closed, Reply, decode_reply
-from pytest_gpubench.judge.isolation import PARTS, environment, library_folders
+from pytest_gpubench.judge.isolation import environment, library_folders
 from pytest_gpubench.judge.judgement import Status
 from pytest_gpubench.units import format_bytes, printable
 
@@ -46,9 +46,7 @@ class Ended(Exception):
 class Process:
     """A process for one candidate, in a session and a folder of its own."""
 
-    def __init__(
-        self, device: str, memory_bytes: int, parts: Sequence[str] = PARTS, template: Path | None = None
-    ) -> None:
+    def __init__(self, device: str, memory_bytes: int, parts: Sequence[str], template: Path | None) -> None:
         import torch
 
         self.memory_bytes = memory_bytes

@@ -211,12 +211,11 @@ def _double(x: Any) -> Any:
 
 def _failed(stage: str, error: BaseException) -> Reply:
     """Return the reply to a message that raised an error."""
-    refused = isinstance(error, BadRequest)
     text, trace = "", ""
     try:
         text = str(error)[:LONGEST_TEXT]
         trace = "".join(traceback.format_exception(error))[-LONGEST_TEXT:]
     except Exception:
         text = text or "its text cannot be read"
-    name = "BadRequest" if refused else type(error).__name__[:100]
+    name = "BadRequest" if isinstance(error, BadRequest) else type(error).__name__[:100]
     return Reply(kind="failed", stage=stage, error=name, text=text, trace=trace)

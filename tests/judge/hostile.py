@@ -98,7 +98,7 @@ GPU_ENDS = {
     ),
 }
 GPU_TAKES = {
-    "fills its log": "b = b'x' * 2**24\n    while True: os.write(1, b)",
+    "fills its log": TAKES["fills its log"],
     "GPU memory": "kept = []\n    while True: kept.append(torch.empty(2**28, device='cuda'))",
     "GPU memory past torch": (
         "cuda = ctypes.CDLL('libcuda.so.1'); at = ctypes.c_uint64(0); size = 2**34\n"

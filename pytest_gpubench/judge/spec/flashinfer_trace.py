@@ -206,21 +206,16 @@ def _workloads_path(path: Path, definition: Definition) -> tuple[Path, Path]:
     )
 
 
-def _workloads(lines: bytes, definition: Definition, path: Path) -> Iterator[Workload]:
-    found = False
-    for line in filter(None, map(bytes.strip, lines.splitlines())):
-        trace = decoded(line, Trace, path)
-        if trace.definition != definition.name:
-            continue
-        found = True
-        missing = sorted(
-            name for name, axis in definition.axes.items() if axis.type == "var" and name not in trace.workload.axes
-        )
-        if missing:
-            raise BadFile(f"{path}: workload {trace.workload.uuid} gives no value to the axis {missing[0]}")
-        yield trace.workload
+def _workloads(lines: bytes, definition: Definition, path: Path) -> list[Workload]:
+    traces = [decoded(line, Trace, path) for line in lines.splitlines() if line.strip()]
+    found = [trace.workload for trace in traces if trace.definition == definition.name]
     if not found:
         raise BadFile(f"{path} has no workload of {definition.name}: add one")
+    variable = {name for name, axis in definition.axes.items() if axis.type == "var"}
+    for workload in found:
+        if missing := sorted(variable - set(workload.axes)):
+            raise BadFile(f"{path}: workload {workload.uuid} gives no value to the axis {missing[0]}")
+    return found
 
 
 def _values(definition: Definition, workload: Workload, root: Path) -> Iterator[Any]:
