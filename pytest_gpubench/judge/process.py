@@ -166,7 +166,7 @@ class Process:
             self._process.wait(10)
         self.channel.socket.close()
         self._log.close()
-        remove(self.box)
+        remove_folder(self.box)
 
     def _signal(self, number: int) -> None:
         with suppress(ProcessLookupError, PermissionError):
@@ -200,7 +200,7 @@ class Process:
         return "\n".join(map(printable, text.splitlines()))
 
 
-def remove(folder: Path) -> None:
+def remove_folder(folder: Path) -> None:
     """Remove a candidate's folder, which may be too deep for Python, or without permissions."""
     with suppress(RecursionError):
         shutil.rmtree(folder, ignore_errors=True)

@@ -13,7 +13,7 @@ from pytest_gpubench.judge.judgement import TIMED, CaseJudgement, Judgement
 from pytest_gpubench.judge.judging import Judge
 from pytest_gpubench.judge.runner import cache_of
 from pytest_gpubench.judge.spec import Entry, Spec
-from pytest_gpubench.judge.spec.model import digest_of, drawn
+from pytest_gpubench.judge.spec.model import digest_of, draw_inputs
 from pytest_gpubench.judge.trial import Rules
 from pytest_gpubench.results.model import Measurement, Speedup, Timing
 from pytest_gpubench.timing.calls import name_of
@@ -118,7 +118,7 @@ def spec_of(
             raise BadRequest(f"judge({name}={given!r:.80}) is not valid: it must be a function")
 
     def made(case: object, seed: int, device: "torch.device | str") -> tuple[Any, ...]:
-        return drawn(lambda: inputs(seed), seed, device)
+        return draw_inputs(lambda: inputs(seed), seed, device)
 
     name = name_of(reference)
     names = tuple(dict.fromkeys((name, "candidate")))

@@ -10,7 +10,7 @@ import pytest
 
 from pytest_gpubench.judge.channel import Reply
 from pytest_gpubench.judge.isolation import seccomp
-from pytest_gpubench.judge.process import Ended, Process, ended_by, remove
+from pytest_gpubench.judge.process import Ended, Process, ended_by, remove_folder
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_a_folder_too_deep_for_python_is_removed(tmp_path: Path) -> None:
         deep = deep.joinpath(*["d"] * 400)
         deep.mkdir(parents=True)
     (box / "shut").mkdir(mode=0)
-    remove(box)
+    remove_folder(box)
     assert not box.exists()
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import msgspec
 
 from pytest_gpubench.errors import BadFile, BadRequest
-from pytest_gpubench.judge.spec.model import Case, Entry, Spec, digest_of, drawn
+from pytest_gpubench.judge.spec.model import Case, Entry, Spec, digest_of, draw_inputs
 from pytest_gpubench.judge.spec.solution import Solution, solution_function
 from pytest_gpubench.judge.spec.source import required
 
@@ -96,7 +96,7 @@ class Trace(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True)
-class Called:
+class DefinitionFunction:
     """A function of a definition that returns its outputs as a tuple, in the definition's order."""
 
     function: Callable[..., Any]
@@ -138,20 +138,20 @@ class SolutionEntry(Entry):
     def load(self, path: Path) -> Callable[..., Any]:
         """Build the solution in a `.json` file, or run a Python file that defines `run`; return its function."""
         if path.suffix != ".json":
-            return Called(super().load(path), self.definition)
-        solution = decoded(path.read_bytes(), Solution, path)
+            return DefinitionFunction(super().load(path), self.definition)
+        solution = decode(path.read_bytes(), Solution, path)
         if solution.definition != self.definition.name:
             raise BadRequest(
                 f"{path.name} is a solution of {solution.definition}, and the spec defines {self.definition.name}: "
                 "give the definition that it is for"
             )
-        return Called(solution_function(solution), self.definition, solution.spec.destination_passing_style)
+        return DefinitionFunction(solution_function(solution), self.definition, solution.spec.destination_passing_style)
 
 
 def spec_of_definition(path: Path) -> Spec:
     """Return the spec of a definition and its workloads."""
     text = _read(path)
-    definition = decoded(text, Definition, path)
+    definition = decode(text, Definition, path)
     if definition.op_type == "sampling":
         raise BadRequest(f"{path.name}: outputs of op_type 'sampling' are random, and are not compared one by one")
     root, workloads_path = _workloads_path(path, definition)
@@ -159,11 +159,11 @@ def spec_of_definition(path: Path) -> Spec:
     workloads = {each.uuid: each for each in _workloads(lines, definition, workloads_path)}
     module = ModuleType(f"reference of {definition.name}")
     exec(compile(definition.reference, f"<{module.__name__}>", "exec"), vars(module))  # the referee trusts its spec
-    reference = Called(required(module, path, "run"), definition)
+    reference = DefinitionFunction(required(module, path, "run"), definition)
 
     def inputs(case: Case, seed: int, device: "torch.device | str") -> tuple[Any, ...]:
         workload = workloads[str(case[UUID])]
-        return drawn(lambda: list(_values(definition, workload, root)), seed, device)
+        return draw_inputs(lambda: list(_values(definition, workload, root)), seed, device)
 
     return Spec(
         name="run",
@@ -176,7 +176,7 @@ def spec_of_definition(path: Path) -> Spec:
     )
 
 
-def decoded(text: bytes, kind: type[T], path: Path) -> T:
+def decode(text: bytes, kind: type[T], path: Path) -> T:
     """Return the value of a JSON text; raise BadFile, saying where, if it is of another kind."""
     try:
         return msgspec.json.decode(text, type=kind)
@@ -207,7 +207,7 @@ def _workloads_path(path: Path, definition: Definition) -> tuple[Path, Path]:
 
 
 def _workloads(lines: bytes, definition: Definition, path: Path) -> list[Workload]:
-    traces = [decoded(line, Trace, path) for line in lines.splitlines() if line.strip()]
+    traces = [decode(line, Trace, path) for line in lines.splitlines() if line.strip()]
     found = [trace.workload for trace in traces if trace.definition == definition.name]
     if not found:
         raise BadFile(f"{path} has no workload of {definition.name}: add one")

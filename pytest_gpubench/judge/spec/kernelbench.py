@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from pytest_gpubench.errors import BadRequest
-from pytest_gpubench.judge.spec.model import Entry, Spec, digest_of, drawn
+from pytest_gpubench.judge.spec.model import Entry, Spec, digest_of, draw_inputs
 from pytest_gpubench.judge.spec.python_file import rules_of
 from pytest_gpubench.judge.spec.source import MODULE_PREFIX, load_source, required
 
@@ -31,7 +31,7 @@ KernelBench allows 1e-4 + 1e-4 * |reference|, which zeros keep where outputs are
 """
 
 
-class Placed:
+class PlacedModule:
     """A module that moves to the device of its inputs in its first call; its parameters require no gradients."""
 
     def __init__(self, module: "torch.nn.Module") -> None:
@@ -62,10 +62,10 @@ class ModelEntry(Entry):
 
     def load(self, path: Path) -> Callable[..., Any]:
         """Run the candidate's file and return its module."""
-        return Placed(built(required(load_source(path), path, *self.names), self.arguments, self.seed))
+        return PlacedModule(build_model(required(load_source(path), path, *self.names), self.arguments, self.seed))
 
 
-def built(model: Callable[..., Any], arguments: tuple[Any, ...], seed: int) -> Any:
+def build_model(model: Callable[..., Any], arguments: tuple[Any, ...], seed: int) -> Any:
     """Return a module whose parameters are drawn from this seed."""
     import torch
 
@@ -84,18 +84,18 @@ def spec_of_problem(module: ModuleType, path: Path) -> Spec:
     model, get_inputs, get_init_inputs = (required(module, path, name) for name in NAMES)
     tolerance, limits = rules_of(module, path)
     seed = secrets.randbits(31)
-    arguments = tuple(drawn(get_init_inputs, seed, "cpu"))
+    arguments = tuple(draw_inputs(get_init_inputs, seed, "cpu"))
     if MODULE_PREFIX.encode() in pickle.dumps(arguments):
         raise BadRequest(
             f"{path.name}: get_init_inputs() returns an object of a class that the file itself defines, which cannot "
             "be sent to the candidate's process: return numbers, texts, tensors, lists and dicts"
         )
-    reference = Placed(built(model, arguments, seed))
+    reference = PlacedModule(build_model(model, arguments, seed))
     return Spec(
         name="ModelNew",
         cases=({},),
         reference=lambda case: reference,
-        inputs=lambda case, seed, device: drawn(get_inputs, seed, device),
+        inputs=lambda case, seed, device: draw_inputs(get_inputs, seed, device),
         entry=ModelEntry(("ModelNew",), arguments, seed),
         digest=digest_of(path.read_bytes()),
         tolerance=tolerance or {"golden": Golden(reference), "golden_factor": GOLDEN_FACTOR},
@@ -106,15 +106,15 @@ def spec_of_problem(module: ModuleType, path: Path) -> Spec:
 class Golden:
     """A float64 copy of a module, made when it is first called."""
 
-    def __init__(self, reference: Placed) -> None:
+    def __init__(self, reference: PlacedModule) -> None:
         self.reference = reference
-        self.wide: Placed | None = None
+        self.wide: PlacedModule | None = None
 
     def __call__(self, *inputs: Any) -> Any:
         """Run the copy on inputs in float64."""
         from pytest_gpubench.correctness import float64_by_default, widened
 
         if self.wide is None:
-            self.wide = Placed(copy.deepcopy(self.reference.module).double())
+            self.wide = PlacedModule(copy.deepcopy(self.reference.module).double())
         with float64_by_default():
             return self.wide(*widened(inputs)[0])

@@ -60,7 +60,7 @@ def digest_of(*texts: bytes) -> str:
     return hashlib.sha256(b"\0".join(texts)).hexdigest()
 
 
-def drawn(make: Callable[[], Any], seed: int, device: "torch.device | str") -> tuple[Any, ...]:
+def draw_inputs(make: Callable[[], Any], seed: int, device: "torch.device | str") -> tuple[Any, ...]:
     """Return the inputs that a spec's function makes on a device, from this seed."""
     import torch
     from torch.utils._pytree import tree_map_only
@@ -70,14 +70,14 @@ def drawn(make: Callable[[], Any], seed: int, device: "torch.device | str") -> t
         torch.default_generator.manual_seed(seed)  # without a GPU, torch.manual_seed takes 2 ms for stacks it formats
         if gpus:
             torch.cuda.manual_seed_all(seed)
-        made = _made(make)
+        made = _make(make)
     values = tuple(made) if isinstance(made, (tuple, list)) else (made,)
     if all(type(each) is torch.Tensor and each.device == torch.device(device) for each in values):
         return values  # the general way takes 40 us, and inputs are drawn often
     return tuple(tree_map_only(torch.Tensor, lambda tensor: tensor.to(device), values))
 
 
-def _made(make: Callable[[], Any]) -> Any:
+def _make(make: Callable[[], Any]) -> Any:
     """Return what a spec's function makes; raise BadRequest where it raises, unless the memory is full."""
     import torch
 

@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from pytest_gpubench.errors import BadRequest
-from pytest_gpubench.judge.spec.model import Case, Entry, Spec, digest_of, drawn
+from pytest_gpubench.judge.spec.model import Case, Entry, Spec, digest_of, draw_inputs
 from pytest_gpubench.judge.spec.source import required
 from pytest_gpubench.limits import Limits
 from pytest_gpubench.units import repr_of
@@ -32,7 +32,7 @@ def spec_of_module(module: ModuleType, path: Path) -> Spec:
 
     def make(case: Case, seed: int, device: "torch.device | str") -> tuple[Any, ...]:
         given = {"case": case, "seed": seed, "device": device}
-        return drawn(lambda: inputs(**{name: given[name] for name in parameters}), seed, device)
+        return draw_inputs(lambda: inputs(**{name: given[name] for name in parameters}), seed, device)
 
     return Spec(
         name=name,
