@@ -145,15 +145,15 @@ class Agreement:
     def require(self, name: str, differences: Sequence[Difference], when: str = "") -> None:
         """Raise WrongResult naming every output that differs by more than is allowed."""
         failed = [difference for difference in differences if not difference.passed]
-        wrong = [difference.sentence for difference in failed]
-        if wrong and not self._are_arguments_repeated():
+        if not failed:
+            return
+        if not self._are_arguments_repeated():
             raise UnfairComparison(
                 "setup= makes other arguments each time, so that no outputs can be compared: draw them from torch's "
                 "global generators, which are reset before each call, or from one that setup seeds"
             )
-        if wrong:
-            hint = [ROUNDING_HINT] if all(difference.may_be_rounding for difference in failed) else []
-            raise WrongResult(f"{name} is wrong{when}: " + "; ".join([*wrong, *hint]))
+        hint = [ROUNDING_HINT] if all(difference.may_be_rounding for difference in failed) else []
+        raise WrongResult(f"{name} is wrong{when}: " + "; ".join([*(each.sentence for each in failed), *hint]))
 
     def compare(self, found: Ran, expected: Ran, poisoned: bool = False) -> tuple[Difference, ...]:
         """Return the differences of outputs and gradients."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_gpubench.errors import BadRequest, GpuBenchError, MeasurementError
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.judge.channel import Leaf, Reply
-from pytest_gpubench.judge.layout import describe, dtype_of, extent_of, place, rebuild, span_of, view, views
+from pytest_gpubench.judge.layout import bytes_of, describe, dtype_of, place, rebuild, span_of, view, views
 from pytest_gpubench.judge.memory import GpuMemory, make_file, map_file
 from pytest_gpubench.judge.process import Ended, Process
 from pytest_gpubench.stats.summary import Interval
@@ -94,7 +94,7 @@ class Candidate:
 
     def _check_practice(self, number: int, given: "torch.Tensor") -> None:
         if not bool((self.output(number) == 2 * given).all()):
-            raise MeasurementError("what the candidate's process writes cannot be read here")
+            raise MeasurementError("the referee cannot read what a new candidate's process computes")
 
     def forget(self) -> None:
         """Close the memory of earlier outputs, which the candidate's process may free."""
@@ -261,9 +261,9 @@ class Candidate:
         placed = [(leaf, memory) for leaf in self.outputs[number] if (memory := self._memory_of(leaf)) is not None]
         for leaf, memory in (secrets.choice(placed) for _ in range(PROBES if placed else 0)):
             view(memory, leaf)  # refuses what lies outside
-            span = extent_of(leaf.shape, leaf.stride) * dtype_of(leaf.dtype).itemsize
-            start = leaf.offset + secrets.randbelow(max(span - PROBE_BYTES, 0) + 1)
-            found.append(memory[start : start + min(PROBE_BYTES, span)])
+            size = bytes_of(leaf)
+            start = leaf.offset + secrets.randbelow(max(size - PROBE_BYTES, 0) + 1)
+            found.append(memory[start : start + min(PROBE_BYTES, size)])
         return found
 
     def _open_outputs(self) -> None:
@@ -290,7 +290,7 @@ class Candidate:
     @property
     def output_bytes(self) -> int:
         """The size of the outputs of a call."""
-        return sum(extent_of(leaf.shape, leaf.stride) * dtype_of(leaf.dtype).itemsize for leaf in self.outputs[0])
+        return sum(map(bytes_of, self.outputs[0]))
 
     def _target(self, leaf: Leaf, index: int, number: int) -> "torch.Tensor":
         target = self.target_leaves[index]

@@ -90,6 +90,11 @@ def extent_of(shape: Sequence[int], stride: Sequence[int]) -> int:
     return 1 + sum((length - 1) * step for length, step in zip(shape, stride, strict=True))
 
 
+def bytes_of(leaf: Leaf) -> int:
+    """Return the size of a tensor's memory, gaps included; raise ValueError for an invalid layout."""
+    return extent_of(leaf.shape, leaf.stride) * dtype_of(leaf.dtype).itemsize
+
+
 def place(tensors: Sequence["torch.Tensor"]) -> tuple[list[Leaf], int]:
     """Return a place for each tensor in one block of memory, and the size of the block."""
     leaves, end = [], 0
@@ -102,8 +107,7 @@ def place(tensors: Sequence["torch.Tensor"]) -> tuple[list[Leaf], int]:
 
 def view(memory: "torch.Tensor", leaf: Leaf, base: int = 0) -> "torch.Tensor":
     """Return the tensor at a place in memory (of bytes); raise ValueError where it does not lie within."""
-    dtype, extent = dtype_of(leaf.dtype), extent_of(leaf.shape, leaf.stride)
-    start, size = base + leaf.offset, extent * dtype.itemsize
+    dtype, start, size = dtype_of(leaf.dtype), base + leaf.offset, bytes_of(leaf)
     if start < 0 or start + size > memory.numel() or (size and (memory.data_ptr() + start) % dtype.itemsize):
         raise ValueError(f"an output of {size} bytes at {start} is outside of its memory, {memory.numel()} bytes")
     return memory[start : start + size].view(dtype).as_strided(leaf.shape, leaf.stride)

@@ -132,7 +132,7 @@ class Process:
             self.deadline_s += time.monotonic() - self._frozen_s
             with suppress(ChildProcessError):
                 if os.waitid(os.P_PID, self.pid, os.WCONTINUED | os.WSTOPPED | os.WNOHANG) is not None:
-                    raise Ended("invalid", "the candidate's process ran while it had to stand still")
+                    raise Ended("invalid", "the candidate's process ran while it should have been stopped")
         self.frozen = False
         self._signal(signal.SIGCONT)
 

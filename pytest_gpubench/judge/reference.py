@@ -59,8 +59,7 @@ class Reference:
 
     def differences(self, found: object, args: tuple[Any, ...]) -> tuple[Difference, ...]:
         """Return how outputs differ from the reference's for these inputs."""
-        given = _copied(args)
-        expected, golden = self.function(*given), None
+        expected, golden = self.function(*_copied(args)), None
         if self.golden == "float64":
             wide, _ = widened(_copied(args), {})
             with float64_by_default():
@@ -71,11 +70,10 @@ class Reference:
 
     def require(self, found: object, args: tuple[Any, ...], when: str) -> tuple[Difference, ...]:
         """Compare outputs with the reference's; raise Ended where they differ by more than is allowed."""
-        found_ = self.differences(found, args)
-        wrong = [each.sentence for each in found_ if not each.passed]
-        if wrong:
+        differences = self.differences(found, args)
+        if wrong := [each.sentence for each in differences if not each.passed]:
             raise Ended("wrong", f"wrong {when}: {'; '.join(wrong)}")
-        return found_
+        return differences
 
     def check_fair(self, first: tuple[Any, ...], second: tuple[Any, ...]) -> None:
         """Raise UnfairComparison where zeros, or the result of other inputs, would be right."""

@@ -30,7 +30,7 @@ def test_an_error_has_a_status(error: str, text: str, stage: str, status: str) -
     assert ended_by(Reply(kind="failed", error=error, text=text, stage=stage)).status == status
 
 
-def test_a_process_that_did_not_stand_still_is_found_out() -> None:
+def test_a_process_that_ran_while_it_was_stopped_is_found() -> None:
     """Whatever woke it, and though it stopped itself again."""
     with subprocess.Popen(["sleep", "1000"], start_new_session=True) as sleeper:
         process = Process.__new__(Process)
@@ -45,7 +45,7 @@ def test_a_process_that_did_not_stand_still_is_found_out() -> None:
                 os.killpg(sleeper.pid, number)
             until_stopped = os.WSTOPPED | os.WCONTINUED | os.WNOWAIT
             assert os.waitid(os.P_PID, sleeper.pid, until_stopped) is not None
-            with pytest.raises(Ended, match="had to stand still"):
+            with pytest.raises(Ended, match="should have been stopped"):
                 process.thaw()
             process.thaw()
         sleeper.kill()
