@@ -126,7 +126,9 @@ class Candidate:
             self._staged = torch.empty_like(self.memory)
             self._staged_spans = self._spans_in(self._staged)
         self._spans = self._spans_in(self.memory)
-        self.fill([example])
+        spans = self._spans_of([example])
+        self._write(self._spans, spans)
+        self._write(self._spans[-len(spans) :], spans)  # for the untimed call before each rep
         self.process.ask(
             "case",
             files,

@@ -1,5 +1,6 @@
 """The time of a call, from batches and the clocks around them; and the call before a timed one."""
 
+from collections.abc import Sequence
 from types import SimpleNamespace
 
 import pytest
@@ -30,8 +31,37 @@ def test_a_call_on_a_busy_cpu_takes_at_least_what_its_process_ran_for(
     assert batches.each_us("candidate") == pytest.approx([each_us] * 3, abs=1e-3)
 
 
-def test_a_rep_on_a_cpu_follows_a_call_on_other_inputs() -> None:
-    """A process that has just woken up runs its first call slowly."""
+def batches_of(alone_us: Sequence[float], more_us: Sequence[float]) -> Batches:
+    """Return batches of one call that took 600 us at least when a function of ours was called."""
+    more = iter(more_us)
+    candidate = SimpleNamespace(fixed_us=Interval(600.0, 900.0), run=lambda values: next(more), worked_us=0.0)
+    batches = Batches(
+        candidate,  # type: ignore[arg-type]
+        None,  # type: ignore[arg-type]
+        cpu_device(),
+        3,
+        lambda number: [()],
+        lambda *given: None,
+    )
+    batches.times_us = {"candidate": {1: [*alone_us], 3: [1.0]}}
+    batches.worked_us = {1: [], 3: []}
+    return batches
+
+
+@pytest.mark.parametrize(
+    ("more_us", "latency_us"), [([850.0] * 35 + [620.0], 20.0), ([950.0] * 36, 300.0), ([500.0] * 36, 0.0)]
+)
+def test_the_shortest_of_more_calls_alone_counts(more_us: list[float], latency_us: float) -> None:
+    """The time of a call in larger batches stays as it was."""
+    batches = batches_of([900.0, 1000.0], more_us)
+    assert batches.latency_us == 300.0
+    batches.take_more_calls()
+    assert batches.latency_us == latency_us
+    assert batches.times_us["candidate"][1] == [900.0, 1000.0]
+
+
+def test_a_rep_follows_a_call_on_other_inputs() -> None:
+    """The first call after another process has run is slower."""
     seen: list[int] = []
     runner = Runner(seen.append, [(1,), (2,)], cpu_device(), lambda outputs: None)
     runner.begin()

@@ -6,6 +6,7 @@ from pytest_gpubench import BadRequest
 from pytest_gpubench.judge.conclusion import (
     fail_on_cpu,
     is_believable,
+    is_below,
     judge_speedup,
     judge_time,
     less_the_same_tax,
@@ -84,6 +85,15 @@ def test_how_far_a_claim_may_lie_below_the_attested_time(
 ) -> None:
     """A quarter more than the claim, 10 us, and 1.5 us a kernel are allowed on a GPU."""
     assert is_believable(time_of([10.0] * 20), time_of([attested_us] * 20), device, launches) is believable
+
+
+@pytest.mark.parametrize(
+    ("samples_us", "below"),
+    [([0.7] * 8, True), ([0.8] * 8, False), ([0.3] * 6 + [0.9] * 6, False), ([0.7], True), ([0.8], False)],
+)
+def test_a_time_is_below_the_floor_by_its_whole_interval(samples_us: list[float], below: bool) -> None:
+    """One sample has no interval, and counts itself."""
+    assert is_below(time_of(samples_us), 0.8) is below
 
 
 @pytest.mark.parametrize(

@@ -197,6 +197,13 @@ def candidate(x):
         f"{LIES}run = Runner.run\ndef slower(self, batch):\n    run(self, batch)\n"
         "    if batch == 1: time.sleep(0.002)\nRunner.run = slower\ncandidate = smooth",
     ),
+    "the untimed call computes the timed one": Trick(
+        SMOOTH,
+        f"{KERNEL}first, ready = [], []\ndef candidate(x):\n    first or first.append(x)\n"
+        "    if not torch.autograd._profiler_enabled(): return smooth(x)\n"
+        "    if x.data_ptr() == first[0].data_ptr(): return ready.pop() if ready else smooth(x)\n"
+        "    ready[:] = [smooth(first[0])]\n    return smooth(x)",
+    ),
     "the processor computes while the GPU waits": Trick(
         CHAIN,
         "def candidate(a, w):\n    device, value, a, w = a.device, a.cpu(), a.cpu(), w.cpu()\n"
