@@ -54,10 +54,7 @@ def test_a_process_that_ran_while_it_was_stopped_is_found() -> None:
 def test_a_folder_too_deep_for_python_is_removed(tmp_path: Path) -> None:
     """And one that is closed to its owner."""
     box = tmp_path / "box"
-    deep = box
-    for _ in range(3):
-        deep = deep.joinpath(*["d"] * 400)
-        deep.mkdir(parents=True)
+    subprocess.run(["mkdir", "-p", box / "/".join(1200 * "d")], check=True)  # three times as fast as Path.mkdir
     (box / "shut").mkdir(mode=0)
     remove_folder(box)
     assert not box.exists()

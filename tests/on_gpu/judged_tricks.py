@@ -127,7 +127,7 @@ def candidate(x):
     "honest where the stack says that it is checked": Trick(
         SMOOTH,
         STACK + "out = []\ndef candidate(x):\n    out or out.append(torch.empty_like(x))\n"
-        "    return smooth_into(out[0], x, None if on_stack('first', 'warm_up', 'do_first', 'do_call') else 1024)",
+        "    return smooth_into(out[0], x, None if on_stack('first', 'warm_up', 'do_first') else 1024)",
     ),
     "honest after a pause": Trick(
         SMOOTH,
