@@ -1,10 +1,14 @@
-"""Outputs that overlap inputs."""
+"""Outputs that overlap inputs, and the bytes that a call moves."""
+
+from collections.abc import Callable
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pytest_gpubench.correctness.leaves import flatten
-from pytest_gpubench.correctness.memory import aliases, overlaps
+from pytest_gpubench.correctness.memory import aliases, length_of_union, moved_bytes, overlaps
 
 
 class TestAliases:
@@ -50,3 +54,48 @@ class TestAliases:
             ("out[0]", "args[0]"),
             ("out[1]", "args[1].values()"),
         ]
+
+
+def sparse() -> torch.Tensor:
+    values = torch.ones(2, dtype=torch.float64)
+    return torch.sparse_coo_tensor(torch.tensor([[0, 1]]), values, (9,), is_coalesced=True, check_invariants=True)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "expected"),
+    [
+        (lambda x: (), lambda x: None, 0),
+        (lambda x: (3, None, "text"), lambda x: 4.0, 0),
+        (lambda x: (x,), lambda x: None, 256),
+        (lambda x: (x, x), lambda x: x, 256),
+        (lambda x: (x, x.t()), lambda x: x.view(-1), 256),
+        (lambda x: (x[:4],), lambda x: x[4:], 256),
+        (lambda x: (x[:4],), lambda x: x[2:6], 192),
+        (lambda x: (x,), lambda x: x.clone(), 512),
+        (lambda x: ({"a": [x]},), lambda x: (x.half(), x.double()), 256 + 128 + 512),
+        (lambda x: (x[::2],), lambda x: None, 128),
+        (lambda x: (x[:, :1],), lambda x: None, 32),
+        (lambda x: (x[:, 3],), lambda x: None, 32),
+        (lambda x: (x[0, 0].expand(1000),), lambda x: None, 4),
+        (lambda x: (x[0].expand(1000, 8),), lambda x: None, 32),
+        (lambda x: (x.view(-1).unfold(0, 32, 1),), lambda x: None, 256),
+        (lambda x: (x[:0],), lambda x: None, 0),
+        (lambda x: (x.to("meta"),), lambda x: x.to("meta"), 0),
+        (lambda x: (sparse(),), lambda x: None, 32),
+        (lambda x: (x.requires_grad_(),), lambda x: (x * 2).detach(), 512),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:Sparse:UserWarning")
+def test_each_byte_of_memory_once(
+    inputs: Callable[[torch.Tensor], tuple[object, ...]], outputs: Callable[[torch.Tensor], object], expected: int
+) -> None:
+    x = torch.zeros(8, 8)
+    assert moved_bytes(inputs(x), {}, outputs(x)) == expected
+    assert moved_bytes((), {"x": inputs(x)}, outputs(x)) == expected
+
+
+@given(st.lists(st.tuples(st.integers(-20, 20), st.integers(0, 20)).map(lambda pair: (pair[0], sum(pair)))))
+def test_the_union_counts_each_number_once(ranges: list[tuple[int, int]]) -> None:
+    ranges = [(start + 20, stop + 20) for start, stop in ranges]
+    expected = len(set().union(*(range(start, stop) for start, stop in ranges)))
+    assert length_of_union(ranges) == length_of_union(ranges[::-1]) == expected

@@ -1,0 +1,59 @@
+"""Agreements, and calls of two arms, for tests of a comparison."""
+
+from collections.abc import Callable
+
+import torch
+
+from pytest_gpubench.bench.agreement import Agreement, VariedArguments
+from pytest_gpubench.bench.outputs import OutputRecorder
+from pytest_gpubench.correctness import Tolerance
+from pytest_gpubench.gpu.device import Device
+from pytest_gpubench.results.model import DeviceFacts
+from pytest_gpubench.settings import Settings
+from pytest_gpubench.timing.base import call_of
+from pytest_gpubench.timing.calls import make_arguments, make_call
+from pytest_gpubench.timing.comparison import Match
+from pytest_gpubench.timing.rounds import Interleaved
+from pytest_gpubench.timing.sampling import Sample
+from tests.timing.fakes import rep
+
+MIB = 2**20
+CACHE_BYTES = 50 * MIB
+GPU = Device(torch.device("cpu"), DeviceFacts(type="cuda", name="NVIDIA H200", host="here", cache_bytes=CACHE_BYTES))
+CPU = Device(torch.device("cpu"), DeviceFacts(type="cpu", name="CPU", host="here", cache_bytes=CACHE_BYTES))
+COLD = Settings()
+
+
+def agreement_of(
+    reference: Callable[..., object], *args: object, setup: Callable[[], object] | None = None
+) -> Agreement:
+    arguments = VariedArguments.of(make_arguments(args, None, setup))
+    return Agreement(reference, arguments, Tolerance(), None, None, False, "forward", torch.device("cpu"))
+
+
+class Lazy(torch.Tensor):
+    """A tensor of a class of its own."""
+
+
+def recorded(candidate: Callable[..., object], agreement: Agreement, calls: int = 2) -> OutputRecorder:
+    """Return what is known after calls of both arms in turn."""
+    recorder = OutputRecorder(agreement)
+    arms = {"reference": agreement.reference, "mine": candidate}
+    watched = [recorder.watch(name, make_call(function, agreement.arguments)) for name, function in arms.items()]
+    for _ in range(calls):
+        for call in (*watched, *watched[::-1]):
+            call.prepare()()
+    return recorder
+
+
+def double(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+def match_of(seed: int = 0) -> Match:
+    calls = {name: call_of(name, lambda: None) for name in "rc"}
+    return Match(calls, "r", seed)
+
+
+def taken_before() -> Interleaved:
+    return Interleaved({name: Sample([rep(100, "ab")] * 40) for name in "rc"})

@@ -1,0 +1,37 @@
+"""References for which a candidate need compute nothing."""
+
+from contextlib import nullcontext
+from dataclasses import replace
+
+import pytest
+import torch
+
+from pytest_gpubench.errors import UnfairComparison
+from tests.bench.calls import agreement_of
+
+
+@pytest.mark.parametrize(
+    ("outputs", "raised", "noted"),
+    [
+        (torch.full((3,), 1e-6), True, False),
+        ((torch.full((3,), 1e-6), torch.zeros(2)), True, False),
+        ((torch.full((3,), 1e-6), torch.ones(2)), False, True),
+        ((torch.full((3,), 1e-6), torch.arange(2)), False, True),
+        (torch.zeros(3), False, False),
+        (torch.ones(3), False, False),
+        (torch.arange(3.0), False, False),
+        (3, False, False),
+    ],
+)
+def test_outputs_that_zeros_would_match(outputs: object, raised: bool, noted: bool) -> None:
+    agreement = agreement_of(lambda: outputs)
+    with (
+        pytest.raises(
+            UnfairComparison, match=r"^a candidate that computes nothing would pass: .* would tell \(or golden"
+        )
+        if raised
+        else nullcontext()
+    ):
+        agreement.refuse_flat(agreement.run_reference())
+    assert bool(agreement.remarks) is noted
+    replace(agreement, golden="float64").refuse_flat(agreement.run_reference())

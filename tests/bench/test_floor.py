@@ -1,0 +1,251 @@
+"""The floor of a time: a GPU's memory needs 100 us to copy 400 MB here."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from pytest_gpubench.bench import integrity
+from pytest_gpubench.bench.integrity import FLOOR_SHARE, Traffic, check_floor, check_traffic, traffic_of
+from pytest_gpubench.bench.work import check_work
+from pytest_gpubench.correctness.memory import moved_bytes
+from pytest_gpubench.errors import BadRequest, InvalidResult
+from pytest_gpubench.gpu.device import Device
+from pytest_gpubench.results.model import DeviceFacts, Timing
+from pytest_gpubench.settings import Settings
+from tests.bench.calls import CACHE_BYTES, COLD, CPU, GPU, agreement_of
+from tests.results.measured import timing_of
+
+BYTES_PER_US = 4_000_000.0
+"""A copy's bandwidth, of the GPU that is pretended."""
+
+
+@pytest.fixture(autouse=True)
+def bandwidth(monkeypatch: pytest.MonkeyPatch) -> list[Device]:
+    """Count how often the bandwidth is asked for."""
+    asked: list[Device] = []
+
+    def known(device: Device) -> float:
+        asked.append(device)
+        return BYTES_PER_US
+
+    monkeypatch.setattr(integrity, "copy_bandwidth", known)
+    return asked
+
+
+def timing(time_us: float, timer: str = "profiler", label: str = "mine", throttled: Sequence[str] = ()) -> Timing:
+    return timing_of((time_us,) * 3, label, timer=timer, throttle_reasons=tuple(throttled))
+
+
+def traffic(least_bytes: int, assumed: bool) -> Traffic:
+    """Return a traffic of which all is needed."""
+    return Traffic(least_bytes, (lambda: least_bytes) if assumed else None)
+
+
+@pytest.mark.parametrize("assumed", [True, False])
+@pytest.mark.parametrize(
+    ("time_us", "believed"), [(FLOOR_SHARE * 100 - 1e-6, False), (FLOOR_SHARE * 100, True), (100.0, True), (1.0, False)]
+)
+def test_both_sides_of_the_floor(time_us: float, believed: bool, assumed: bool) -> None:
+    moved = traffic(400_000_000, assumed)
+    if believed:
+        check_floor(timing(time_us), moved, COLD, GPU, timing(1000))
+        return
+    with pytest.raises(InvalidResult) as caught:
+        check_floor(timing(time_us), moved, COLD, GPU, timing(1000))
+    assert str(caught.value).startswith("mine is faster than memory allows: ")
+    assert "which a copy on this GPU moves in 100.0 us; does it compute everything in every call? " in str(caught.value)
+    assert str(caught.value).endswith("say how much with bytes=")
+
+
+@pytest.mark.parametrize(
+    ("reference_us", "assumed", "believed"),
+    [
+        (100.0, True, False),  # at the floor: it moves everything
+        (99.999, True, True),  # below it: so much need not be moved
+        (10.0, True, True),
+        (10.0, False, False),  # what was given is not in question
+        (1000.0, False, False),
+    ],
+)
+def test_a_reference_below_the_floor_shows_that_less_is_moved(
+    reference_us: float, assumed: bool, believed: bool
+) -> None:
+    moved = traffic(400_000_000, assumed)
+    if believed:
+        check_floor(timing(5), moved, COLD, GPU, timing(reference_us))
+        return
+    with pytest.raises(InvalidResult, match="faster than memory allows"):
+        check_floor(timing(5), moved, COLD, GPU, timing(reference_us))
+
+
+@pytest.mark.parametrize(
+    ("time_us", "reference_us", "asked"),
+    [
+        (80.0, 1000.0, 0),  # not too fast
+        (79.9, 1000.0, 1),
+        (79.9, 99.9, 0),  # believed for the reference's sake
+        (79.9, 100.0, 1),
+    ],
+)
+def test_what_is_needed_is_asked_only_of_one_that_looks_too_fast(
+    time_us: float, reference_us: float, asked: int
+) -> None:
+    calls: list[int] = []
+
+    def needed() -> int:
+        calls.append(1)
+        return 0
+
+    check_floor(timing(time_us), Traffic(400_000_000, needed), COLD, GPU, timing(reference_us))
+    assert len(calls) == asked
+
+
+@pytest.mark.parametrize(
+    ("needed", "time_us", "believed"),
+    [
+        (200_000_000, 40.0, True),
+        (200_000_000, 39.9, False),
+        (4_000_000, 0.8, True),
+        (4_000_000, 0.79, False),
+        (0, 1e-3, True),
+    ],
+)
+def test_the_floor_of_what_is_needed(needed: int, time_us: float, believed: bool) -> None:
+    moved = Traffic(400_000_000, lambda: needed)
+    if believed:
+        check_floor(timing(time_us), moved, COLD, GPU, timing(1000))
+        return
+    with pytest.raises(InvalidResult, match=r"faster than memory allows: .* for (190\.7|3\.8\d*) MiB, which a copy"):
+        check_floor(timing(time_us), moved, COLD, GPU, timing(1000))
+
+
+@pytest.mark.parametrize(
+    ("device", "timer", "settings", "least_bytes"),
+    [
+        (CPU, "wall", COLD, 2**40),
+        (CPU, "profiler", COLD, 2**40),
+        (GPU, "wall", COLD, 2**40),
+        (GPU, "scripted", COLD, 2**40),
+        (GPU, "profiler", replace(COLD, cache="hot"), 2**40),
+        (GPU, "profiler", COLD, 0),
+    ],
+)
+def test_where_there_is_no_floor_no_bandwidth_is_measured(
+    device: Device, timer: str, settings: Settings, least_bytes: int, bandwidth: list[Device]
+) -> None:
+    check_floor(timing(1e-3, timer), Traffic(least_bytes), settings, device, timing(1000))
+    assert bandwidth == []
+
+
+@pytest.mark.parametrize("cache", ["cold", "dirty"])
+def test_no_floor_without_a_bandwidth(monkeypatch: pytest.MonkeyPatch, cache: Any) -> None:
+    monkeypatch.setattr(integrity, "copy_bandwidth", lambda device: None)
+    check_floor(timing(1e-3), Traffic(2**40), replace(COLD, cache=cache), GPU, timing(1000))
+
+
+@pytest.mark.parametrize(
+    ("given", "least_us", "believed"),
+    [(None, 1e-3, True), (0, 1e-3, True), (400_000_000, 80.0, True), (400_000_000, 79.9, False)],
+)
+def test_a_measurement_of_its_own_has_a_floor_if_it_was_given_one(
+    given: int | None, least_us: float, believed: bool
+) -> None:
+    if believed:
+        check_traffic(timing(least_us), given, COLD, GPU)
+    else:
+        with pytest.raises(InvalidResult, match="mine is faster than memory allows"):
+            check_traffic(timing(least_us), given, COLD, GPU)
+
+
+@pytest.mark.parametrize("given", [-1, 1.0, True, "1MiB", float("nan")])
+def test_bytes_that_are_none(given: Any) -> None:
+    with pytest.raises(BadRequest, match=r"bytes=.* is not valid: it must be a whole number of bytes, at least 0"):
+        check_work(given, None)
+
+
+@pytest.mark.parametrize(
+    ("given", "elements", "least_bytes", "assumed"),
+    [
+        (None, CACHE_BYTES // 4, CACHE_BYTES, True),  # twice as much in and out, less what the cache may keep
+        (None, CACHE_BYTES // 8, 0, True),
+        (None, 1, 0, True),
+        (0, CACHE_BYTES // 4, 0, False),
+        (123, CACHE_BYTES // 4, 123, False),
+    ],
+)
+def test_traffic(given: int | None, elements: int, least_bytes: int, assumed: bool) -> None:
+    x = torch.empty(elements)
+    moved = traffic_of(given, agreement_of(torch.neg, x), torch.empty_like(x), GPU)
+    assert moved.least_bytes == least_bytes
+    assert (moved.needed is not None) is assumed
+
+
+SMALL_CACHE = Device(torch.device("cpu"), DeviceFacts(type="cuda", name="NVIDIA H200", host="here", cache_bytes=1000))
+ROWS = torch.arange(0, 4000, 100)
+
+
+def inputs_of_norm() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return x, a weight, and a dy of four times x's size that the forward run does not read."""
+    generator = torch.Generator().manual_seed(1)
+    x, weight, dy = (torch.randn(size, generator=generator) for size in ((512, 64), (64,), (2048, 64)))
+    return x, weight, dy
+
+
+@pytest.mark.parametrize(
+    ("function", "inputs", "least", "most"),
+    [
+        (lambda x: x * 2, lambda: (inputs_of_norm()[0],), 1.8 * 2**17, 2 * 2**17),
+        (lambda x, w, dy: x * w, inputs_of_norm, 2**17, 2.7 * 2**17),
+        (lambda x, i: x[i], lambda: (torch.randn(4000, 64), ROWS), 10_240, 120_000),
+        (lambda x: x[:1000] * 2, lambda: (torch.randn(4000, 64),), 256_000, 2.5 * 256_000),
+        (lambda i: i * 2, lambda: (torch.arange(10_000),), 80_000, 80_000),
+    ],
+    ids=["all", "an argument unused", "a gather", "a slice", "integers"],
+)
+def test_what_is_needed_of_the_inputs(
+    function: Callable[..., object], inputs: Callable[[], Sequence[torch.Tensor]], least: float, most: float
+) -> None:
+    """The outputs always are, the inputs as far as they matter; less what the cache may keep."""
+    agreement = agreement_of(function, *inputs())
+    moved = traffic_of(None, agreement, agreement.run_reference().outputs, SMALL_CACHE)
+    assert moved.needed is not None
+    assert least - 1000 <= moved.needed() <= min(most - 1000, moved.least_bytes)
+
+
+@pytest.mark.parametrize("unused_rows", [0, 512, 4096])
+def test_an_argument_that_is_not_read_makes_no_honest_candidate_invalid(
+    monkeypatch: pytest.MonkeyPatch, unused_rows: int
+) -> None:
+    """As a norm whose arguments hold the gradient too; the copy moves a byte a microsecond."""
+    monkeypatch.setattr(integrity, "copy_bandwidth", lambda device: 1.0)
+    x, weight, _ = inputs_of_norm()
+    agreement = agreement_of(lambda x, w, dy: x * w, x, weight, torch.randn(unused_rows, 64))
+    outputs = agreement.run_reference().outputs
+    honest_us = float(moved_bytes((x, weight), {}, outputs))
+    moved = traffic_of(None, agreement, outputs, SMALL_CACHE)
+    check_floor(timing(honest_us), moved, COLD, SMALL_CACHE, timing(100 * honest_us))
+    with pytest.raises(InvalidResult, match="mine is faster than memory allows"):
+        check_floor(timing(honest_us / 10), moved, COLD, SMALL_CACHE, timing(100 * honest_us))
+
+
+def test_what_is_needed_leaves_inputs_as_they_were() -> None:
+    x, weight, dy = inputs_of_norm()
+    before = [tensor.clone() for tensor in (x, weight, dy)]
+    agreement = agreement_of(lambda x, w, dy: x * w, x, weight, dy)
+    moved = traffic_of(None, agreement, agreement.run_reference().outputs, SMALL_CACHE)
+    assert moved.needed is not None
+    moved.needed()
+    assert all(torch.equal(tensor, kept) for tensor, kept in zip((x, weight, dy), before, strict=True))
+
+
+def test_what_a_reference_draws_at_random_is_needed_too() -> None:
+    """Each of its runs draws the same."""
+    x = torch.randn(512, 64)
+    agreement = agreement_of(lambda x: torch.nn.functional.dropout(x, 0.3), x)
+    with agreement.own_random_numbers():
+        moved = traffic_of(None, agreement, agreement.run_reference().outputs, SMALL_CACHE)
+        assert moved.needed is not None
+        assert moved.needed() > 1.7 * x.nbytes

@@ -1,0 +1,169 @@
+"""Other values in the inputs of every call."""
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from pytest_gpubench.bench.other_values import other_values
+from pytest_gpubench.correctness import Tolerance
+from pytest_gpubench.errors import InvalidResult, UnfairComparison, WrongResult
+from tests.bench.calls import agreement_of, double, recorded
+
+
+@pytest.mark.parametrize(
+    ("make", "raised", "sentence"),
+    [
+        (lambda x, first: x * 2, None, ""),
+        (
+            lambda x, first: first,
+            InvalidResult,
+            "^mine returns what it had computed before: .* let it compute in every",
+        ),
+        (lambda x, first: first.clone(), InvalidResult, "^mine returns what it had computed before"),
+        (lambda x, first: x * 2 + (x[0] > 1), WrongResult, r"^mine is wrong for other values \(turned round inputs"),
+    ],
+)
+def test_other_values(make: Callable[..., object], raised: type[Exception] | None, sentence: str) -> None:
+    x = torch.arange(4.0)
+    agreement = agreement_of(double, x)
+    expected, first = agreement.run_reference(), x * 2
+    with other_values(agreement, expected) as differ:
+        assert differ
+        recorder = recorded(lambda x: make(x, first), agreement)
+        if raised is None:
+            recorder.check_other_values("reference", ["mine"], expected)
+        else:
+            with pytest.raises(raised, match=sentence):
+                recorder.check_other_values("reference", ["mine"], expected)
+    assert x.tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("function", "inputs", "way"),
+    [
+        (double, torch.arange(4.0), "turned round"),
+        (torch.sum, torch.arange(4.0), "partly levelled"),
+        (lambda x: x.flip(0) * x, torch.arange(4.0), "partly levelled"),
+        (torch.abs, torch.ones(4), None),
+        (torch.sum, torch.zeros(4), None),
+        (torch.sum, torch.ones(4), None),
+        (torch.log, torch.tensor([0.0, 1.0, 2.0]), "turned round"),  # as infinite as before
+        (lambda x: 1 / (x - x[0] + 1), torch.tensor([2.0, 1.0, 3.0]), "turned round"),
+        (lambda x: x / (x[0] - 2), torch.tensor([1.0, 1.0, 2.0]), "partly levelled"),  # turned round it is infinite
+        (torch.linalg.cholesky, torch.eye(3), None),  # turned round or levelled it is not positive
+        (double, torch.arange(4), None),  # offsets, maybe
+        (double, torch.tensor([3, 1, 2]), "turned round integer"),
+        (lambda x: x.sort().values, torch.tensor([3, 1, 2]), "levelled integer"),
+        (lambda x: x + 0, torch.tensor([True, False]), "turned round integer"),
+        (double, torch.ones(4, dtype=torch.float8_e4m3fn), None),
+        (double, torch.arange(4.0).to(torch.float8_e4m3fn), "turned round"),
+        (double, torch.arange(4.0).view(4, 1).expand(4, 4), "turned round"),
+        (lambda x: x.shape[0], torch.arange(4.0), None),
+        (lambda x: x.nonzero(), torch.arange(4.0), "turned round"),
+    ],
+)
+def test_which_way_gives_other_outputs(function: Any, inputs: torch.Tensor, way: str | None) -> None:
+    before = inputs.clone()
+    if inputs.dtype is torch.float8_e4m3fn:
+        function = lambda x: x.float()  # noqa: E731
+    agreement = agreement_of(function, inputs)
+    expected = agreement.run_reference()
+    with other_values(agreement, expected) as differ:
+        assert agreement.variation.way == (way or "as given")
+        assert differ is (way is not None)
+    assert agreement.variation.way == "as given"
+    assert torch.equal(inputs.float(), before.float())
+
+
+def test_a_call_without_arguments_is_varied_once() -> None:
+    """By its random numbers: no way changes what is not there."""
+    calls: list[int] = []
+
+    def ones() -> torch.Tensor:
+        calls.append(1)
+        return torch.ones(4)
+
+    agreement = agreement_of(ones)
+    expected = agreement.run_reference()
+    before = len(calls)
+    with other_values(agreement, expected):
+        assert len(calls) == before + 1
+
+
+def test_a_reference_that_refuses_other_values() -> None:
+    def careful(x: torch.Tensor) -> torch.Tensor:
+        if x.tolist() != [0, 1, 2, 3]:
+            raise ValueError("these only")
+        return x * 2
+
+    x = torch.arange(4.0)
+    agreement = agreement_of(careful, x)
+    with other_values(agreement, agreement.run_reference()) as differ:
+        assert not differ
+    assert x.tolist() == [0, 1, 2, 3]
+
+
+def test_values_are_put_back_when_the_round_goes_wrong() -> None:
+    x = torch.arange(4.0)
+    agreement = agreement_of(double, x)
+    with pytest.raises(KeyError), other_values(agreement, agreement.run_reference()):
+        raise KeyError
+    assert x.tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("function", "tolerance", "raised"),
+    [
+        (lambda x: x.mean() * 100, Tolerance(0.5, 1000), True),
+        (lambda x: x.mean() * 100, Tolerance(0, 1e-5), False),
+        (lambda x: x.amax() + 0 * x.sum(), Tolerance(0.5, 1000), False),  # nothing changes
+        (lambda x: x.mean() * 1e-7, Tolerance(), False),  # the dtype's own
+        (double, Tolerance(0.5, 1000), True),
+    ],
+)
+def test_a_tolerance_that_hides_other_values(
+    function: Callable[..., object], tolerance: Tolerance, raised: bool
+) -> None:
+    agreement = replace(agreement_of(function, torch.tensor([4.0, 1.0, 1.0])), tolerance=tolerance)
+    with (
+        pytest.raises(
+            UnfairComparison, match=r"^out of the reference changes by .*, which rtol=0.5 and atol=1000 allow"
+        )
+        if raised
+        else nullcontext(),
+        other_values(agreement, agreement.run_reference()),
+    ):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("function", "inputs", "noted"),
+    [
+        (double, torch.arange(4.0), False),
+        (torch.abs, torch.ones(4), True),
+        (lambda x: torch.ones(2), torch.ones(4), True),
+    ],
+)
+def test_inputs_that_cannot_be_varied_are_a_remark(
+    function: Callable[..., object], inputs: torch.Tensor, noted: bool
+) -> None:
+    agreement = agreement_of(function, inputs)
+    with other_values(agreement, agreement.run_reference()) as differ:
+        assert differ is not noted
+    assert bool(agreement.remarks) is noted
+    assert all("returned the same when the values of its inputs were to change" in each for each in agreement.remarks)
+    timed_backward = replace(agreement, backward="backward", remarks=[])
+    with other_values(timed_backward, agreement.run_reference()):
+        assert timed_backward.remarks == []
+
+
+@pytest.mark.parametrize(("numbers", "noted"), [(0, False), (1, False), (2, True)])
+def test_a_search_may_draw_single_numbers(numbers: int, noted: bool) -> None:
+    agreement = agreement_of(double, torch.ones(numbers))
+    with other_values(agreement, agreement.run_reference()) as differ:
+        assert not differ
+    assert bool(agreement.remarks) is noted

@@ -1,0 +1,105 @@
+"""What is known of the outputs of timed calls."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_gpubench.bench.outputs import OutputRecorder
+from pytest_gpubench.correctness import Variation
+from pytest_gpubench.errors import InvalidResult, UnfairComparison
+from pytest_gpubench.stats.speedup import round_orders
+from pytest_gpubench.timing.calls import make_call
+from tests.bench.calls import Lazy, agreement_of, double, recorded
+
+
+@given(rounds=st.integers(2, 6), arms=st.integers(2, 3), seed=st.integers(0, 1000))
+def test_all_calls_of_a_round_write_to_the_same_memory(rounds: int, arms: int, seed: int) -> None:
+    """Whatever their order; those of the next round to that of the round before it."""
+    agreement = agreement_of(double, torch.ones(4))
+    recorder, names = OutputRecorder(agreement, arms=arms), "abc"[:arms]
+    calls = {name: recorder.watch(name, make_call(double, agreement.arguments, label=name)) for name in names}
+    recorder.begin()
+    for number, order in enumerate(round_orders(names, rounds, seed)):
+        before = next(iter(recorder.last.values()), None)
+        for name in order:
+            timed = calls[name].prepare()
+            assert not recorder.last  # so the memory of the call before is free
+            assert recorder.spare is before
+            timed()
+        assert (recorder.spare is None) is (number == 0)
+
+
+@pytest.mark.parametrize("names", [("a", "b"), ("a", "b", "c")])
+def test_every_arm_has_an_output_of_its_own_in_the_end(names: tuple[str, ...]) -> None:
+    agreement = agreement_of(double, torch.ones(4))
+    recorder = OutputRecorder(agreement, arms=len(names))
+    calls = {name: recorder.watch(name, make_call(double, agreement.arguments, label=name)) for name in names}
+
+    def take() -> None:
+        for name in (*names, *names):
+            calls[name].prepare()()
+
+    take()
+    assert len(recorder.last) == 1
+    recorder.end()
+    recorder.keep_all(take, True)
+    assert recorder.last.keys() == set(names)
+    assert len({id(output) for output in recorder.last.values()}) == len(names)
+
+
+def test_an_output_that_is_the_references_in_a_timed_call() -> None:
+    out = torch.empty(4)
+    agreement = agreement_of(lambda x: torch.mul(x, 2, out=out), torch.ones(4))
+    with pytest.raises(UnfairComparison, match="out of 'mine' is memory of the reference's out"):
+        recorded(lambda x: out, agreement).check("reference", ["mine"])
+
+
+def test_views_of_the_same_input_are_no_loan() -> None:
+    agreement = agreement_of(lambda x: x[:2], torch.ones(4))
+    recorded(lambda x: x[:2], agreement).check("reference", ["mine"])
+
+
+def test_a_tensor_that_computes_later_only_when_timed() -> None:
+    calls: list[int] = []
+
+    def later(x: torch.Tensor) -> torch.Tensor:
+        calls.append(1)
+        return x * 2 if len(calls) == 1 else (x * 2).as_subclass(Lazy)
+
+    agreement = agreement_of(double, torch.ones(4))
+    agreement.check("mine", later, agreement.run_reference())
+    with pytest.raises(InvalidResult, match=r"is a Lazy, which may compute later"):
+        recorded(later, agreement).check("reference", ["mine"])
+
+
+def test_the_references_own_memory_is_no_output_of_a_candidate() -> None:
+    """What the reference wrote says nothing about a candidate that returns it."""
+    x, out = torch.arange(4.0), torch.empty(4)
+    agreement = agreement_of(lambda x: torch.mul(x, 2, out=out), x)
+    expected = agreement.run_reference()
+    with pytest.raises((InvalidResult, UnfairComparison), match="memory"):
+        agreement.check("mine", lambda x: out, expected)
+
+
+def test_an_output_in_what_setup_made_is_not_overwritten_by_the_next_setup() -> None:
+    """The last call may be the reference's, for which setup has filled the same buffer again."""
+    x, buffer = torch.arange(4.0), torch.empty(4)
+    agreement = agreement_of(double, setup=lambda: (buffer.copy_(x),))
+    recorder = recorded(lambda x: x.mul_(2), agreement)
+    recorder.check("reference", ["mine"])
+
+
+@pytest.mark.parametrize("way", Variation.WAYS)
+@pytest.mark.parametrize("in_place", [lambda x: x.mul_(2), lambda x: x.mul_(2)[:]])
+def test_an_output_in_what_was_varied_is_not_put_back(way: Any, in_place: Callable[..., object]) -> None:
+    x = torch.arange(4.0)
+    agreement = agreement_of(double, setup=lambda: (x.clone(),))
+    expected = agreement.run_reference()
+    agreement.variation.begin(way, agreement.fresh(), agreement.fresh())
+    recorder = recorded(in_place, agreement)
+    recorder.check_other_values("reference", ["mine"], expected)
+    agreement.variation.end()

@@ -1,0 +1,50 @@
+"""Verdicts that fail a test, and measurements of one that failed."""
+
+import pytest
+
+from pytest_gpubench.bench.comparison import CompareRequest
+from pytest_gpubench.errors import BadRequest, InvalidResult, KernelsDiffer, WrongResult
+from pytest_gpubench.limits import Limits
+from pytest_gpubench.results.model import Outcome
+from pytest_gpubench.running_test import CurrentTest, enforce, keeping_failed
+from pytest_gpubench.timing.calls import make_call
+from tests.bench.calls import COLD, CPU, agreement_of, double
+from tests.results.measured import verdict
+
+
+@pytest.mark.parametrize("enforced", [True, False])
+@pytest.mark.parametrize(
+    ("outcome", "raised"),
+    [(Outcome.PASS, None), (Outcome.INVALID, InvalidResult), (Outcome.NOT_JUDGED, None)],
+)
+def test_an_invalid_verdict_fails_the_test(outcome: Outcome, raised: type[Exception] | None, enforced: bool) -> None:
+    test = CurrentTest("here", COLD, Limits())
+    given = verdict("max_time_us=100.0", outcome, "it is what it is", enforced)
+    if raised and enforced:
+        with pytest.raises(raised, match=r"^it is what it is$"):
+            enforce(test, COLD, [given])
+    else:
+        enforce(test, COLD, [given])
+    assert test.warnings == (["it is what it is"] if outcome is Outcome.NOT_JUDGED and enforced else [])
+
+
+@pytest.mark.parametrize(
+    ("error", "noted"),
+    [
+        (InvalidResult("no"), True),
+        (KernelsDiffer("no"), True),
+        (WrongResult("no"), True),
+        (ValueError("no"), False),
+        (BadRequest("no"), False),
+    ],
+)
+def test_what_has_no_number_is_noted(error: Exception, noted: bool) -> None:
+    test = CurrentTest("here", COLD, Limits(min_speedup=1.5))
+    calls = {name: make_call(double, label=name) for name in ("reference", "a", "b")}
+    request = CompareRequest(COLD, CPU, test.limits, (), calls, agreement_of(double))
+    with pytest.raises(type(error)), keeping_failed(test, request, []):
+        raise error
+    found = {each.timing.label: [verdict.outcome for verdict in each.verdicts] for each in test.measurements}
+    assert found == ({"a": [Outcome.INVALID], "b": [Outcome.INVALID]} if noted else {})
+    assert all(each.role == "candidate" and each.timing.unmeasured == "no" for each in test.measurements)
+    assert all(verdict.sentence == "no" for each in test.measurements for verdict in each.verdicts)
