@@ -27,7 +27,6 @@ LAYERS = """
     gpu verdict
     results
     limits settings
-    parsers
     stats
     units errors spelling
 """

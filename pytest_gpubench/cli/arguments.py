@@ -5,8 +5,8 @@ import os
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from pytest_gpubench.parsers import fraction
 from pytest_gpubench.settings import Settings, environment_name
+from pytest_gpubench.settings.parsers import fraction
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 RUN_HELP = "a file, the name or the number of a saved run, or latest"

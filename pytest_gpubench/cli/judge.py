@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Literal
 from pytest_gpubench.cli.arguments import Commands, add_parser, checked
 from pytest_gpubench.cli.output import write, write_raw
 from pytest_gpubench.limits import memory_size
-from pytest_gpubench.parsers import positive, whole_number, whole_number_or_zero
 from pytest_gpubench.results.files import write_text
+from pytest_gpubench.settings.parsers import positive, whole_number, whole_number_or_zero
 
 if TYPE_CHECKING:
     from pytest_gpubench.judge.judgement import Judgement

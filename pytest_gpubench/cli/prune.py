@@ -11,8 +11,8 @@ from pytest_gpubench.cli.arguments import Commands, add_parser, add_storage
 from pytest_gpubench.cli.output import complain, write
 from pytest_gpubench.cli.saved import list_stored, read_each
 from pytest_gpubench.errors import BadRequest
-from pytest_gpubench.parsers import whole_number
 from pytest_gpubench.results.provenance import moment
+from pytest_gpubench.settings.parsers import whole_number
 from pytest_gpubench.units import count, printable
 
 EXAMPLES = """prune --keep 30 --dry-run

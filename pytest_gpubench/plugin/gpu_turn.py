@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_gpubench.errors import BadRequest, DeviceUnavailable, GpuBenchError, NotMeasured
-from pytest_gpubench.parsers import ClockWish
 from pytest_gpubench.plugin import markers, terminal
 from pytest_gpubench.plugin.foreign_work import ForeignWatch
 from pytest_gpubench.plugin.items import takes_turns, uses_fixture
 from pytest_gpubench.plugin.pin import Pin
 from pytest_gpubench.plugin.workers import is_worker, run_arguments
 from pytest_gpubench.settings import Settings, ini_name
+from pytest_gpubench.settings.parsers import ClockWish
 
 if TYPE_CHECKING:
     from pathlib import Path

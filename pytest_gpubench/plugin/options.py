@@ -7,7 +7,6 @@ from typing import Any, cast
 import pytest
 
 from pytest_gpubench.errors import BadRequest
-from pytest_gpubench.parsers import switch
 from pytest_gpubench.settings import (
     GROUPS,
     ROWS,
@@ -21,6 +20,7 @@ from pytest_gpubench.settings import (
     parse_value,
     with_strict,
 )
+from pytest_gpubench.settings.parsers import switch
 from pytest_gpubench.units import safe_lines
 
 

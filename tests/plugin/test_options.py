@@ -9,7 +9,6 @@ from typing import Any, cast
 import pytest
 
 from pytest_gpubench.errors import BadRequest
-from pytest_gpubench.parsers import switch
 from pytest_gpubench.plugin.options import add_options, resolve
 from pytest_gpubench.settings import (
     GROUPS,
@@ -21,6 +20,7 @@ from pytest_gpubench.settings import (
     flag_name,
     ini_name,
 )
+from pytest_gpubench.settings.parsers import switch
 from tests.plugin.conftest import BenchRun
 
 OTHER_VALUES: dict[str, tuple[str, object]] = {

@@ -6,7 +6,7 @@ from typing import Any
 from pytest_gpubench.cli.ab.comparison import ComparisonPlan
 from pytest_gpubench.cli.arguments import chance, checked
 from pytest_gpubench.limits import positive_number
-from pytest_gpubench.parsers import whole_number
+from pytest_gpubench.settings.parsers import whole_number
 from pytest_gpubench.stats.tolerance import RegressionTolerance
 
 ROUNDS = 4

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pytest_gpubench.errors import DeviceUnavailable
 from pytest_gpubench.gpu.nvml import Nvml
-from pytest_gpubench.parsers import ClockWish
+from pytest_gpubench.settings.parsers import ClockWish
 
 CLOCK_LIMIT_TDP = 0xFFFFFF01
 """NVML_CLOCK_LIMIT_ID_TDP of nvml.h: the base clock, which a GPU keeps under any load; not in MHz."""

@@ -39,7 +39,7 @@ from pytest_gpubench.gpu.clocks.signals import EndSignals
 from pytest_gpubench.gpu.holder import Holder
 from pytest_gpubench.gpu.lock import ignore
 from pytest_gpubench.gpu.nvml import Nvml
-from pytest_gpubench.parsers import ClockWish
+from pytest_gpubench.settings.parsers import ClockWish
 from pytest_gpubench.units import safe_line
 
 

@@ -27,7 +27,7 @@ from pathlib import Path
 import pynvml
 assert pynvml.IS_FAKE
 from pytest_gpubench.gpu.clocks import ClockLock
-from pytest_gpubench.parsers import clock_wish
+from pytest_gpubench.settings.parsers import clock_wish
 folder, wish, how = sys.argv[1:]
 if how == "handler":
     signal.signal(signal.SIGTERM, lambda *_: (print("mine", flush=True), sys.exit(7)))

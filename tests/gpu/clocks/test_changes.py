@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pytest_gpubench.gpu.clocks import ClockLock
 from pytest_gpubench.gpu.clocks.changes import CLOCK_LIMIT_TDP, nearest
-from pytest_gpubench.parsers import ClockWish, clock_wish
+from pytest_gpubench.settings.parsers import ClockWish, clock_wish
 from tests.gpu.clocks.locking import GPU
 from tests.gpu.recording_nvml import Recording, changes
 

@@ -9,7 +9,7 @@ from dataclasses import Field, dataclass, field, fields, replace
 from typing import Any, Literal, TypedDict, get_args, get_origin
 
 from pytest_gpubench.errors import BadRequest
-from pytest_gpubench.parsers import (
+from pytest_gpubench.settings.parsers import (
     NUMBERS,
     ON,
     choice,
