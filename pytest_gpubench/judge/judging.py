@@ -187,9 +187,12 @@ class Judge:
             limits=str(self.rules.limits),
             device=self.device.facts,
         )
-        if not path.is_file():
+        try:
+            source = path.read_bytes() if path.is_file() else None
+        except OSError as error:
+            return _with(judgement, reason=f"{path} cannot be read ({error.strerror}): give a file that can be")
+        if source is None:
             return _with(judgement, reason=f"{path} is not there: give the path of the candidate's Python file")
-        source = path.read_bytes()
         try:
             cases = self._ready_cases()
             stopwatch = Stopwatch()

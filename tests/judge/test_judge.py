@@ -100,6 +100,12 @@ def test_a_file_that_is_not_there_is_refused(spec: Path, tmp_path: Path) -> None
     assert (found.status, found.candidate_digest) == ("refused", "")
 
 
+def test_a_file_that_cannot_be_read_is_refused(judge: Judge, tmp_path: Path) -> None:
+    """Its name is too long; the next candidate of a list is judged."""
+    found = judge(tmp_path / ("x" * 300))
+    assert (found.status, found.candidate_digest) == ("refused", ""), found
+
+
 SEARCH = """
 import torch
 from hypothesis import strategies as st
