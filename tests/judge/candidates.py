@@ -1,4 +1,4 @@
-"""Candidates for tests: what they do, as the text of their file. Processes are dear: each has its reason to be here."""
+"""Candidates for tests, as the texts of their files; few, as each takes a process."""
 
 WORK = """
 import gc, os, signal, socket, time
@@ -39,7 +39,7 @@ STATUSES = {
         "    return kept[0].copy_(work(x))",
     ),
 }
-"""What a judgement says of candidates that do not do their work."""
+"""The statuses of candidates that do not do their work."""
 
 REACHES_OUT = """
 import ctypes, fcntl, platform, subprocess, sys
@@ -95,7 +95,7 @@ def candidate(x):
     x.fill_(0)
     return out
 """
-"""Attempts that come to nothing; then it does its work, and overwrites its inputs."""
+"""Attempts that have to fail; then it does its work, and overwrites its inputs."""
 
 
 def text_of(body: str) -> str:

@@ -1,4 +1,4 @@
-"""A batch as on a GPU, where outputs stay in the memory of the candidate's process: without a process, on the CPU."""
+"""The candidate as the referee uses it, without a process: batches as on a GPU, and outputs as on a CPU."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""From two times, one claimed and one attested, to a verdict."""
+"""Verdicts on a claimed and an attested time."""
 
 import pytest
 

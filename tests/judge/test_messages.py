@@ -1,4 +1,4 @@
-"""What comes from the candidate's process: messages, structures, places in memory."""
+"""Messages of the candidate's process: channel, structures, places in memory."""
 
 import math
 import socket

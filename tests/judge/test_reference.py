@@ -1,4 +1,4 @@
-"""The reference of a case, whose inputs and graphs serve many candidates."""
+"""The reference of a case: its tolerance, its fairness, and its inputs, which are kept for many candidates."""
 
 from contextlib import nullcontext
 from typing import Any

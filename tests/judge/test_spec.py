@@ -1,4 +1,4 @@
-"""Specs: our own SPEC.py, read into what the referee and the candidate's process need."""
+"""Specs of our own, and the part of them that the candidate's process gets."""
 
 import pickle
 from pathlib import Path

@@ -153,8 +153,8 @@ CHEATS = {
 """None may pass at a speedup of 1.2."""
 
 
-def told(found: Judgement) -> str:
-    """Return what a failed assertion shows of a judgement: why, and the times without their samples."""
+def summary_of(found: Judgement) -> str:
+    """Return a judgement for a failed assertion: its reason, and the times without most samples."""
     lines = [f"{found.status} in {found.seconds} s: {found.reason}", str(found.isolation)]
     for case in found.cases:
         names = ("claimed_us", "reference_us", "attested_us", "attested_reference_us")

@@ -7,7 +7,7 @@ import pytest
 
 from pytest_gpubench.judge.judging import Judge
 from tests.judge.hostile import HONEST, hostile, spec_text
-from tests.on_gpu.judged import told
+from tests.on_gpu.judged import summary_of
 
 ALL = hostile(on_gpu=True)
 EACH = 7
@@ -34,11 +34,11 @@ def test_hostile_candidates_cost_only_themselves(judge: Judge, tmp_path: Path, n
     path = tmp_path / "candidate.py"
     path.write_text(ALL[name].text)
     found = judge(path)
-    assert found.status in ALL[name].statuses, told(found)
+    assert found.status in ALL[name].statuses, summary_of(found)
 
 
 def test_the_next_is_judged_right(judge: Judge, tmp_path: Path) -> None:
     path = tmp_path / "candidate.py"
     path.write_text(HONEST)
     found = judge(path)
-    assert found.passed, told(found)
+    assert found.passed, summary_of(found)

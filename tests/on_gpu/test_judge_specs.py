@@ -8,7 +8,7 @@ import pytest
 from pytest_gpubench.judge.judging import Judge
 from tests.judge.problems import PROBLEMS, judge_by
 from tests.judge.test_spec_flashinfer import REFERENCE, WRITES, solution, write
-from tests.on_gpu.judged import told
+from tests.on_gpu.judged import summary_of
 
 
 @pytest.fixture(scope="module")
@@ -29,14 +29,14 @@ SOME = ("square_matmul", "relu", "softmax", "layer_norm", "convolution")
 def test_a_kernelbench_problem_is_as_fast_as_itself(judge: Judge, tmp_path: Path, name: str) -> None:
     spec, candidate = PROBLEMS[name].write(tmp_path)
     found = judge_by(judge, spec, candidate)
-    assert found.passed, told(found)
+    assert found.passed, summary_of(found)
     interval = found.cases[0].interval
-    assert interval is not None, told(found)
-    assert interval.low <= 1.02, told(found)
-    assert interval.high >= 0.98, told(found)
+    assert interval is not None, summary_of(found)
+    assert interval.low <= 1.02, summary_of(found)
+    assert interval.high >= 0.98, summary_of(found)
 
 
 def test_a_solution_of_a_flashinfer_definition_is_judged(judge: Judge, tmp_path: Path) -> None:
     found = judge_by(judge, write(tmp_path), solution(tmp_path, {"main.py": WRITES, "parts.py": REFERENCE}))
-    assert found.passed, told(found)
+    assert found.passed, summary_of(found)
     assert [each.case for each in found.cases] == ["batch_size=2, workload='w2'", "batch_size=5, workload='w5'"]

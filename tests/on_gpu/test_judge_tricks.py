@@ -12,7 +12,7 @@ import torch
 from pytest_gpubench.judge.judgement import Judgement
 from pytest_gpubench.judge.judging import Judge
 from tests.judge.problems import judge_by
-from tests.on_gpu.judged import told
+from tests.on_gpu.judged import summary_of
 from tests.on_gpu.judged_honest import HONEST
 from tests.on_gpu.judged_tricks import LAUNCHED_BY_THE_GPU, LIMIT, PARENT, SMOOTH, TRICKS, WAITS, Trick
 
@@ -36,7 +36,7 @@ def judged(judge: Judge, folder: Path, trick: Trick, limit: float = LIMIT) -> Ju
 @pytest.mark.parametrize("name", TRICKS)
 def test_no_trick_passes(judge: Judge, tmp_path: Path, name: str) -> None:
     found = judged(judge, tmp_path, TRICKS[name])
-    assert not found.passed, told(found)
+    assert not found.passed, summary_of(found)
 
 
 def test_work_that_the_gpu_launches_itself(judge: Judge, tmp_path: Path) -> None:
@@ -54,18 +54,18 @@ def test_work_that_the_gpu_launches_itself(judge: Judge, tmp_path: Path) -> None
     library = base64.b64encode((tmp_path / "parent.so").read_bytes())
     trick = Trick(SMOOTH, f"LIBRARY = {library!r}\n{LAUNCHED_BY_THE_GPU}")
     found = judged(judge, tmp_path, trick)
-    assert not found.passed, told(found)
+    assert not found.passed, summary_of(found)
 
 
 @pytest.mark.parametrize("cycles", [0, 150_000])
 def test_work_that_waits_for_inputs_gains_little(judge: Judge, tmp_path: Path, cycles: int) -> None:
     """Inputs are written once the clock runs: it may save what waking the process takes, no more."""
     found = judged(judge, tmp_path, Trick(SMOOTH, WAITS.replace("SLEEP", str(cycles))), limit=1.2)
-    assert not found.passed, told(found)
+    assert not found.passed, summary_of(found)
 
 
 @pytest.mark.parametrize("name", HONEST)
 def test_what_is_honest_passes(judge: Judge, tmp_path: Path, name: str) -> None:
     """The limit is one that nobody breaks: any other status is a false alarm."""
     found = judged(judge, tmp_path, HONEST[name], limit=0.01)
-    assert found.passed, told(found)
+    assert found.passed, summary_of(found)
