@@ -206,6 +206,11 @@ GpuLock("GPU-of-a-script", Path({str(tmp_path)!r})).acquire(Patience(0))
     lock.release()
 
 
+def test_a_turn_without_a_claim(tmp_path: Path) -> None:
+    with turn_at(GPU, tmp_path, None, "judge softmax.py", claims=False):
+        assert not claimants("GPU-of-a-script", tmp_path)
+
+
 def test_the_cpu_needs_no_turn(tmp_path: Path) -> None:
     with turn_at(cpu_device(), tmp_path / "none", 1.0, "bench.measure"):
         assert not (tmp_path / "none").exists()

@@ -14,16 +14,18 @@ from pytest_gpubench.gpu.visible import VisibleGpu, find_visible, same_gpu
 
 
 @contextmanager
-def turn_at(device: Device, folder: Path, timeout_s: float, title: str) -> Iterator[None]:
+def turn_at(device: Device, folder: Path, timeout_s: float | None, title: str, claims: bool = True) -> Iterator[None]:
     """Hold a GPU as a test does, and claim it until the process ends; do nothing for the CPU.
 
-    title: what it is held for, in the messages of those who wait.
+    timeout_s: None waits for ever. title: what it is held for, in the messages of those who wait. claims: False for a
+    process that uses the GPU between its turns too, so that others report it as foreign.
     """
     if device.type != "cuda":
         yield
         return
     uuid = _lock_name(device.facts.uuid or "GPU-unknown")
-    _claim(uuid, folder)
+    if claims:
+        _claim(uuid, folder)
     lock = GpuLock(uuid, folder, Holder.of_this_process(title))
     lock.acquire(Patience(timeout_s, _say))
     try:

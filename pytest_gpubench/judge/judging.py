@@ -12,8 +12,8 @@ import msgspec
 
 from pytest_gpubench.errors import BadRequest, GpuBenchError, MeasurementError
 from pytest_gpubench.gpu.device import Device, find_device
-from pytest_gpubench.gpu.lock import GpuLock, Patience
 from pytest_gpubench.gpu.lock_file import lock_folder as default_lock_folder
+from pytest_gpubench.gpu.turn import turn_at
 from pytest_gpubench.judge.candidate import Candidate
 from pytest_gpubench.judge.conclusion import refuse_limits
 from pytest_gpubench.judge.isolation import hide_memory
@@ -144,6 +144,7 @@ class Judge:
     ) -> None:
         self.device = device if isinstance(device, Device) else find_device(device, "--device")
         self.name = spec.name if isinstance(spec, Spec) else str(spec)
+        self.lock_folder = default_lock_folder(lock_folder)
         if self.device.type == "cuda":
             ahead = min(ahead, (self.device.facts.memory_bytes or 0) // AHEAD_BYTES)
         self._pool = ProcessPool(self.device, memory_bytes, ahead)
@@ -161,20 +162,12 @@ class Judge:
             raise
         self.timeout_s = timeout_s
         self._cases: Sequence[ReadyCase] = ()
-        self._lock = None
-        if self.device.type == "cuda" and self.device.facts.uuid is not None:
-            self._lock = GpuLock(self.device.facts.uuid, default_lock_folder(lock_folder))
 
     def __call__(self, candidate: Path) -> Judgement:
         """Judge a candidate's file, alone on its GPU."""
-        if self._lock is not None:
-            self._lock.acquire(Patience())
-        try:
-            with one_thread(self.device):
-                return self._judge(candidate)
-        finally:
-            if self._lock is not None:
-                self._lock.release()
+        title = f"judge {candidate.name}"
+        with turn_at(self.device, self.lock_folder, None, title, claims=False), one_thread(self.device):
+            return self._judge(candidate)
 
     def _judge(self, path: Path) -> Judgement:
         started_s = time.monotonic()

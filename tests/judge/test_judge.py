@@ -1,6 +1,7 @@
 """Whole judgements on the CPU: one spec, a few candidates, a process for each."""
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import NoReturn
 
@@ -9,6 +10,7 @@ import pytest
 
 import pytest_gpubench
 from pytest_gpubench import BadRequest, UnfairComparison
+from pytest_gpubench.judge import judging
 from pytest_gpubench.judge.isolation import LEVELS, landlock
 from pytest_gpubench.judge.judgement import CaseJudgement, Judgement
 from pytest_gpubench.judge.judging import Judge, _guarded
@@ -104,6 +106,21 @@ def test_a_file_that_cannot_be_read_is_refused(judge: Judge, tmp_path: Path) -> 
     """Its name is too long; the next candidate of a list is judged."""
     found = judge(tmp_path / ("x" * 300))
     assert (found.status, found.candidate_digest) == ("refused", ""), found
+
+
+def test_a_candidate_is_judged_in_a_turn_at_the_gpu(
+    judge: Judge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those who wait are told its name. Without a claim, others report processes that are warmed in their turns."""
+    turns: list[tuple[object, ...]] = []
+
+    def turn(*given: object, claims: bool) -> AbstractContextManager[None]:
+        turns.append((*given, claims))
+        return nullcontext()
+
+    monkeypatch.setattr(judging, "turn_at", turn)
+    judge(tmp_path / "nothing.py")
+    assert turns == [(judge.device, judge.lock_folder, None, "judge nothing.py", False)]
 
 
 SEARCH = """
