@@ -157,11 +157,10 @@ def _row_cell(name: str, row: Row, unit: str, brief: bool) -> str:
         return change_text(row.measurement.change, brief)
     if name == "flags":
         return notes_of_both(row)
-    return plain_cell(name, row.timing, unit) if row.timing.measured else "-"
+    return _plain_cell(name, row.timing, unit) if row.timing.measured else "-"
 
 
-def plain_cell(name: str, timing: Timing, unit: str) -> str:
-    """Return a number of a timing as the table prints it."""
+def _plain_cell(name: str, timing: Timing, unit: str) -> str:
     if name in TIMES:
         return time_cell(STATISTICS[name](timing), unit)
     if name == "interval":

@@ -5,10 +5,8 @@ import re
 import pytest
 import torch
 
-from pytest_gpubench.report.cells import speedup_text
 from pytest_gpubench.results.model import decode
 from tests.plugin.conftest import BenchRun, RecordRun, RunRows, assert_fails, one_test_each
-from tests.plugin.test_report import table
 
 FUNCTIONS = """
 import torch
@@ -63,14 +61,6 @@ def test_a_limit_is_kept_broken_or_left_open(run_rows: RunRows) -> None:
     found = [decode(report.gpu_bench).measurements[-1].verdicts for report in reports]
     assert [verdict.outcome.name for (verdict,) in found] == [outcome for _, _, outcome in BOTH_SIDES]
     assert [report.failed for report in reports] == [outcome == "FAIL" for _, _, outcome in BOTH_SIDES]
-
-
-def test_an_open_limit_warns_fails_or_passes(bench_run: BenchRun) -> None:
-    source = limited("1.96", "gpu_bench.compare(shaky, double, (x,))")
-    line = "gpu_bench: warning: *: shaky is too close to tell against double: * quads, 99.9 % interval)"
-    bench_run(source).stdout.fnmatch_lines([line])
-    bench_run(source, "--gpu-bench-inconclusive=fail").assert_outcomes(failed=1)
-    assert "warning" not in bench_run(source, "--gpu-bench-inconclusive=pass").stdout.str()
 
 
 def test_each_variant_has_its_limit(record_run: RecordRun) -> None:
@@ -302,12 +292,6 @@ def test_a_number_of_reps_is_one_look_at_half_as_many_quads(bench_run: BenchRun,
     by = "too few for the 99.9 % interval: take at least 10 reps" if quads < 5 else "99.9 % interval"
     noun = "quad" if quads == 1 else "quads"
     result.stdout.fnmatch_lines([f"*warning: *: shaky is too close to tell *, {quads} {noun}, {by})"])
-
-
-@pytest.mark.parametrize(("reps", "outcome"), [(8, "inconclusive"), (9, "pass")])
-def test_as_few_reps_as_the_sentence_says_decide(bench_run: BenchRun, reps: int, outcome: str) -> None:
-    result = bench_run(limited("1.9", "gpu_bench.compare(add, double, (x,))"), f"--gpu-bench-reps={reps}")
-    result.stdout.fnmatch_lines([f"gpu_bench: limits: 1 {outcome}*"])
 
 
 def test_setup_gives_all_arms_the_same(bench_run: BenchRun) -> None:
@@ -758,85 +742,13 @@ def test_next(gpu_bench): gpu_bench.compare(add, double, (x,))
     assert not re.search(r"(fixture|agreement|correctness|rounds|comparison)\.py", result.stdout.str())
 
 
-def test_kernels_that_differ_between_calls_give_no_number(bench_run: BenchRun) -> None:
-    source = f"""{FUNCTIONS}
-from pytest_gpubench.timing import scripted as module
-
-def test_it(gpu_bench, monkeypatch):
-    take = module.ScriptedSession.take
-    def alternating(self, call, idle_s):
-        take(self, call, idle_s)
-        rep = self.taken[-1]
-        if call.label == "add" and len(self.taken) % 7 == 0:
-            self.taken[-1] = type(rep)(rep.elapsed_us, rep.records[:1])
-    monkeypatch.setattr(module.ScriptedSession, "take", alternating)
-    gpu_bench.compare(add, double, (x,))
-"""
-    result = bench_run(source)
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(
-        ["E *KernelsDiffer: 'add' does not launch the same kernels in every call: *(measured 3 times)"]
-    )
-
-
 def test_no_comparison_within_a_comparison(bench_run: BenchRun) -> None:
     body = "gpu_bench.compare({'outer': lambda x: gpu_bench(add, x)}, double, (x,))"
     result = bench_run(unlimited(body))
     result.stdout.fnmatch_lines(["E *ProfilerBusy: 'add' cannot be measured while 'double and outer' is*"])
 
 
-def test_under_given_the_worst_case_is_found_and_shrunk(bench_run: BenchRun) -> None:
-    source = f"""{FUNCTIONS}
-from hypothesis import given, settings, strategies as st
-
-@scripted([20.0])
-def steady(x): return x * 2
-@scripted([10.0])
-def faster(x): return x * 2
-
-@pytest.mark.perf(min_speedup=1.5)
-@settings(deadline=None)
-@given(size=st.integers(1, 1000))
-def test_good(gpu_bench, size): gpu_bench.compare(faster, steady, (torch.ones(size),))
-
-@pytest.mark.perf(min_speedup=1.5)
-@settings(deadline=None)
-@given(size=st.integers(1, 1000))
-def test_slow(gpu_bench, size):
-    gpu_bench.compare({{"mine": steady if size >= 17 else faster}}, steady, (torch.ones(size),))
-
-@settings(deadline=None)
-@given(size=st.integers(1, 1000))
-def test_wrong(gpu_bench, size):
-    gpu_bench.compare(scripted([1.0])(lambda x: x * 2 + (x.numel() >= 23)), steady, (torch.ones(size),))
-"""
-    result = bench_run(source)
-    result.assert_outcomes(passed=1, failed=2)
-    result.stdout.fnmatch_lines(["*mine is as fast as steady: *", "*size=17,*", "*size=23,*"])
-    assert "Flaky" not in result.stdout.str()
-
-
 # what is shown
-
-
-def test_the_table_shows_the_stored_speedups(record_run: RecordRun, bench_run: BenchRun) -> None:
-    source = limited("{'shaky': 1.9}", "gpu_bench.compare({'add': add, 'shaky': shaky}, double, (x,))")
-    [record] = record_run(source).records
-    texts = [speedup_text(item.speedup) for item in record.measurements]
-    for item, text in zip(record.measurements[1:], texts[1:], strict=True):
-        assert item.speedup is not None
-        assert item.speedup.interval is not None
-        stored = [item.speedup.ratio, *item.speedup.interval]
-        assert [float(number) for number in re.findall(r"[\d.]+", text)] == pytest.approx(stored, rel=5e-4)
-    header, *rows = table(bench_run(source).stdout.str())
-    columns = ["Verdict", "Test", "Function", "Median (us)", "95 % interval", "Reference (us)", "Speedup", "Limit"]
-    assert header[:8] == columns
-    assert [row[0] for row in rows] == ["NOT JUDGED", "PASS"]
-    assert all(text in row for text, row in zip(texts[1:], rows, strict=True))
-
-
-def test_without_a_comparison_there_is_no_column_for_it(bench_run: BenchRun) -> None:
-    assert "Speedup" not in bench_run("def test_it(gpu_bench): gpu_bench(fast)").stdout.str()
 
 
 def test_the_report_of_a_broken_limit_shows_both_arms(bench_run: BenchRun) -> None:
@@ -890,21 +802,6 @@ def test_bad(gpu_bench): gpu_bench.compare({{"one": add, "two": add}}, double, (
     assert found == pytest.approx({"add.speedup": 2.0, "one.speedup": 2.0, "two.speedup": 2.0}, rel=0.02)
     assert 'name="gpu_bench.add.verdict" value="pass"' in xml
     assert 'failures="1"' in xml
-
-
-def test_properties_are_plain_floats_and_texts(record_run: RecordRun) -> None:
-    recorder = record_run(limited("1.5", "gpu_bench.compare(add, double, (x,))"))
-    [report] = [report for report in recorder.reports if report.when == "call"]
-    names = [name for name, _ in report.user_properties]
-    assert names == [
-        "gpu_bench.double.median_us",
-        "gpu_bench.add.median_us",
-        "gpu_bench.add.speedup",
-        "gpu_bench.add.speedup_low",
-        "gpu_bench.add.speedup_high",
-        "gpu_bench.add.verdict",
-    ]
-    assert all(type(value) in (float, str) for _, value in report.user_properties)
 
 
 def test_a_copied_output_needs_no_golden_gradient(bench_run: BenchRun) -> None:

@@ -97,6 +97,7 @@ def test_each_measurement_has_a_row_and_references_only_if_verbose() -> None:
     rows = table(whole)
     assert [row["Median (us)"] for row in rows] == ["5.000", "21.00", "10.00", "40.00"]
     assert [row["Reference (us)"] for row in rows] == ["", "", "20.00 eager", "22.00 eager"]
+    assert "Speedup" not in table(record(alone))[0]
     text = render([whole], Settings(verbose=True), Screen(1000))
     assert [text.count(f"{name}_kernel") for name in ("alone", "eager", "a", "b")] == [1, 3, 1, 1]
     functions = [row["Function"] for row in table(whole, verbose=True)]
@@ -193,7 +194,7 @@ def test_verdicts_are_coloured(outcome: Outcome, enforced: bool, text: str, brie
 
 def test_names_are_not_read_as_markup() -> None:
     whole = record(*arms(timing("[red]a", 10.0), timing("[/]", 20.0)), nodeid="test_a.py::test_it[[bold]]")
-    text = render([whole], Settings(group_by="label"), Screen())
+    text = render([whole], Settings(group_by="label", verbose=True), Screen())
     assert all(name in text for name in ("[red]a", "20.00 [/]", "test_it[[bold]]"))
 
 
