@@ -191,8 +191,7 @@ def _show_line(judgement: "Judgement") -> bool:
 def _show(judgement: "Judgement", target: str | None) -> bool:
     """Write a judgement as text, and as JSON if asked."""
     if target == "-":
-        write_raw(judgement.to_json())
-        return judgement.passed
+        return _show_line(judgement)
     if target is not None:
         write_text(judgement.to_json() + "\n", Path(target))
     write(f"{judgement.status.upper()} {judgement.candidate}: {judgement.reason}")
