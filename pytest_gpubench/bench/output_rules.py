@@ -55,7 +55,7 @@ def refuse_strange_tensors(name: str, outputs: object, expected: object) -> None
                 f"{output} of {name!r} is a {type(tensor).__name__}, which may compute later, when it is looked at: "
                 "return a plain torch.Tensor, or what the reference returns"
             )
-        if added := attributes_of(tensor) - attributes_of(others.get(output)):
+        if added := _attributes_of(tensor) - _attributes_of(others.get(output)):
             raise InvalidResult(
                 f"{output} of {name!r} has an attribute of its own, {min(added)!r}, which may compute later: return a "
                 "tensor without it"
@@ -67,7 +67,7 @@ def refuse_strange_tensors(name: str, outputs: object, expected: object) -> None
             )
 
 
-def attributes_of(tensor: object) -> set[str]:
+def _attributes_of(tensor: object) -> set[str]:
     """Return the names that were set on a tensor, other than by torch.compile."""
     return {name for name in getattr(tensor, "__dict__", {}) if not name.startswith("_dynamo")}
 

@@ -130,7 +130,7 @@ class OutputRecorder:
         self.refuses_sharing = False  # `check` does, and says whose memory it is
         if anew:
             take_again()
-        if has_cuda_graphs() and not all(map(is_readable, self.last.values())):
+        if has_cuda_graphs() and not all(map(_is_readable, self.last.values())):
             self.copying = True
             take_again()
 
@@ -138,7 +138,7 @@ class OutputRecorder:
         """Copy outputs whose memory is written to next: by CUDA graphs, or by `setup`."""
         for name in self.last.keys() - self.saved:
             if self.copying or (self.agreement.arguments.setup and aliases(self.last[name], *self.given[name])):
-                self.last[name] = map_leaves(copied, self.last[name])
+                self.last[name] = map_leaves(_copied, self.last[name])
             self.saved.add(name)
             self.given.pop(name, None)
 
@@ -161,7 +161,7 @@ class OutputRecorder:
             return self.agreement.compare(Ran(self.last[name], {}), Ran(self.last[reference], {}))
         if self.agreement.golden is not None:
             return ()
-        found, expected = (as_gradients(self.last[each]) for each in (name, reference))
+        found, expected = (_as_gradients(self.last[each]) for each in (name, reference))
         return self.agreement.compare(Ran(None, found), Ran(None, expected))
 
     def _refuse_shared(self, name: str, others: Sequence[str], reference: str = "") -> None:
@@ -199,7 +199,7 @@ class OutputRecorder:
             self.agreement.require(name, differences, f" for other values ({way} inputs; vary=False leaves them out)")
 
 
-def as_gradients(output: object) -> dict[str, "torch.Tensor | None"]:
+def _as_gradients(output: object) -> dict[str, "torch.Tensor | None"]:
     """Return the gradients that were kept as the output of a backward run."""
     assert isinstance(output, dict), "a backward run keeps gradients"
     return output
@@ -210,7 +210,7 @@ def has_cuda_graphs() -> bool:
     return "torch._inductor.cudagraph_trees" in sys.modules
 
 
-def is_readable(output: object) -> bool:
+def _is_readable(output: object) -> bool:
     """Tell whether all tensors of an output still hold it: torch refuses access to what a CUDA graph overwrote."""
     try:
         for tensor in named_tensors(output).values():
@@ -220,7 +220,7 @@ def is_readable(output: object) -> bool:
     return True
 
 
-def copied(leaf: object) -> object:
+def _copied(leaf: object) -> object:
     """Return a copy of a tensor; anything else as it is."""
     import torch
 

@@ -36,7 +36,7 @@ AHEAD_BYTES = 8 * 2**30
 
 
 @contextmanager
-def one_thread(device: Device) -> Iterator[None]:
+def _one_thread(device: Device) -> Iterator[None]:
     """Let torch use one thread on the CPU, as in the candidate's process: spinning threads of both delay each other."""
     import torch
 
@@ -102,7 +102,7 @@ def _with(judgement: Judgement, **changes: object) -> Judgement:
     return msgspec.structs.replace(judgement, **changes)
 
 
-def limits_of(spec: Spec) -> Limits:
+def _limits_of(spec: Spec) -> Limits:
     """Return the limits of a spec; raise BadRequest for invalid ones."""
     try:
         return Limits(**dict(spec.limits))
@@ -151,7 +151,7 @@ class Judge:
         self._pool.start(max(1, ahead))
         try:
             self.spec = spec if isinstance(spec, Spec) else read_spec(Path(spec))
-            self.rules = Rules(limits_of(self.spec), budget_s=budget_s, drawn=search)
+            self.rules = Rules(_limits_of(self.spec), budget_s=budget_s, drawn=search)
             refuse_limits(self.rules.limits)
             if search and self.spec.search is None:
                 raise BadRequest(
@@ -166,7 +166,7 @@ class Judge:
     def __call__(self, candidate: Path) -> Judgement:
         """Judge a candidate's file, alone on its GPU."""
         title = f"judge {candidate.name}"
-        with turn_at(self.device, self.lock_folder, None, title, claims=False), one_thread(self.device):
+        with turn_at(self.device, self.lock_folder, None, title, claims=False), _one_thread(self.device):
             return self._judge(candidate)
 
     def _judge(self, path: Path) -> Judgement:

@@ -80,7 +80,7 @@ def dtype_of(name: str) -> "torch.dtype":
     return found
 
 
-def extent_of(shape: Sequence[int], stride: Sequence[int]) -> int:
+def _extent_of(shape: Sequence[int], stride: Sequence[int]) -> int:
     """Return the number of elements from the first of a tensor to its last; raise ValueError for an invalid layout."""
     numbers = [*shape, *stride]
     if len(shape) != len(stride) or any(not 0 <= number <= LARGEST for number in numbers):
@@ -92,7 +92,7 @@ def extent_of(shape: Sequence[int], stride: Sequence[int]) -> int:
 
 def bytes_of(leaf: Leaf) -> int:
     """Return the size of a tensor's memory, gaps included; raise ValueError for an invalid layout."""
-    return extent_of(leaf.shape, leaf.stride) * dtype_of(leaf.dtype).itemsize
+    return _extent_of(leaf.shape, leaf.stride) * dtype_of(leaf.dtype).itemsize
 
 
 def place(tensors: Sequence["torch.Tensor"]) -> tuple[list[Leaf], int]:
@@ -100,7 +100,7 @@ def place(tensors: Sequence["torch.Tensor"]) -> tuple[list[Leaf], int]:
     leaves, end = [], 0
     for tensor in tensors:
         leaves.append(Leaf(dtype_name(tensor.dtype), tuple(tensor.shape), tensor.stride(), end))
-        size = extent_of(tensor.shape, tensor.stride()) * tensor.element_size()
+        size = _extent_of(tensor.shape, tensor.stride()) * tensor.element_size()
         end += -(-max(size, 1) // ALIGNMENT) * ALIGNMENT
     return leaves, end
 
@@ -120,7 +120,7 @@ def views(memory: "torch.Tensor", leaves: Sequence[Leaf], set_bytes: int, sets: 
 
 def span_of(tensor: "torch.Tensor") -> "torch.Tensor":
     """Return the elements of a tensor's memory, gaps included, each once."""
-    return tensor.as_strided((extent_of(tensor.shape, tensor.stride()),), (1,))
+    return tensor.as_strided((_extent_of(tensor.shape, tensor.stride()),), (1,))
 
 
 def copy_into(target: "torch.Tensor", source: "torch.Tensor") -> None:

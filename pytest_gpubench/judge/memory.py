@@ -18,7 +18,7 @@ GRANULE = 2**21
 """CUDA IPC shares whole blocks of 2 MiB: nothing else may lie in the blocks of shared memory."""
 
 
-def whole_granules(size: int) -> int:
+def _whole_granules(size: int) -> int:
     """Return a size rounded up to whole blocks."""
     return -(-max(size, 1) // GRANULE) * GRANULE
 
@@ -67,8 +67,8 @@ class GpuMemory:
     def allocate(self, size: int) -> tuple["torch.Tensor", str]:
         """Return new memory in blocks of its own, and its handle."""
         address = ctypes.c_uint64(0)
-        self._call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(whole_granules(size)))
-        return self._bytes_at(address.value, whole_granules(size)), self._handle_of(address.value)
+        self._call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(_whole_granules(size)))
+        return self._bytes_at(address.value, _whole_granules(size)), self._handle_of(address.value)
 
     def free(self, memory: "torch.Tensor") -> None:
         """Free memory that `allocate` returned."""

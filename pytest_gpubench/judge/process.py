@@ -175,7 +175,7 @@ class Process:
     def _look(self) -> None:
         if time.monotonic() > self.deadline_s:
             raise Ended("timeout", f"the candidate did not answer within {self.allowed_s:g} s")
-        used = resident_bytes(self.pid)
+        used = _resident_bytes(self.pid)
         if used > self.memory_bytes:
             asked = format_bytes(self.memory_bytes)
             raise Ended("out_of_memory", f"the candidate took {format_bytes(used)} of memory, and may take {asked}")
@@ -226,7 +226,7 @@ def ended_by(reply: Reply) -> Ended:
     return Ended("crash", f"the candidate raised {words}", detail)
 
 
-def resident_bytes(group: int) -> int:
+def _resident_bytes(group: int) -> int:
     """Return the memory that the processes of a group hold."""
     total = 0
     for folder in Path("/proc").glob("[0-9]*"):

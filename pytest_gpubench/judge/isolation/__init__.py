@@ -86,7 +86,7 @@ class Isolation:
 
     def _limit_files(self) -> str:
         written = [self.box, *map(Path, WRITTEN), *Path("/dev").glob(DRIVERS)]
-        return landlock.restrict([*readable_folders(), *self.folders], written)
+        return landlock.restrict([*_readable_folders(), *self.folders], written)
 
     def _set_limits(self) -> str:
         limits = {resource.RLIMIT_CORE: 0, resource.RLIMIT_FSIZE: LARGEST_FILE, resource.RLIMIT_NOFILE: MOST_FILES}
@@ -99,7 +99,7 @@ class Isolation:
         return "files, core dumps" + (", memory" if self.data_bytes is not None else "")
 
 
-def readable_folders() -> list[Path]:
+def _readable_folders() -> list[Path]:
     """Return the folders that a process needs to import and to compile; the spec's folder is none of them."""
     packages = [each for each in sys.path if Path(each).name in ("site-packages", "dist-packages")]
     standard = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib", "include")]

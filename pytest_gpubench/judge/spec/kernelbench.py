@@ -62,10 +62,10 @@ class ModelEntry(Entry):
 
     def load(self, path: Path) -> Callable[..., Any]:
         """Run the candidate's file and return its module."""
-        return PlacedModule(build_model(required(load_source(path), path, *self.names), self.arguments, self.seed))
+        return PlacedModule(_build_model(required(load_source(path), path, *self.names), self.arguments, self.seed))
 
 
-def build_model(model: Callable[..., Any], arguments: tuple[Any, ...], seed: int) -> Any:
+def _build_model(model: Callable[..., Any], arguments: tuple[Any, ...], seed: int) -> Any:
     """Return a module whose parameters are drawn from this seed."""
     import torch
 
@@ -90,7 +90,7 @@ def spec_of_problem(module: ModuleType, path: Path) -> Spec:
             f"{path.name}: get_init_inputs() returns an object of a class that the file itself defines, which cannot "
             "be sent to the candidate's process: return numbers, texts, tensors, lists and dicts"
         )
-    reference = PlacedModule(build_model(model, arguments, seed))
+    reference = PlacedModule(_build_model(model, arguments, seed))
     return Spec(
         name="ModelNew",
         cases=({},),
