@@ -100,6 +100,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise BadRequest(
             "--ahead warms processes for many candidates: give --jsonl, and the candidates on standard input"
         )
+    if arguments.json and arguments.jsonl:
+        raise BadRequest("--json writes one judgement: leave it out, as --jsonl writes all to standard output")
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that processes and folders are removed
     try:
         gpus = _gpus(arguments)
