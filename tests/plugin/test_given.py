@@ -8,10 +8,13 @@ from pathlib import Path
 import hypothesis.core
 import pytest
 
+from pytest_gpubench.report.layout import Screen
+from pytest_gpubench.report.table import render
+from pytest_gpubench.settings import Settings
 from tests.plugin.conftest import BenchRun, RecordRun
 
 GIVEN = """
-import itertools
+import collections
 import torch
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
@@ -21,6 +24,7 @@ UNEXPLAINED = [phase for phase in Phase if phase is not Phase.explain]  # which 
 settings.register_profile("usual", max_examples=25, derandomize=True, database=None, phases=UNEXPLAINED)
 settings.load_profile("usual")
 sizes = st.integers(1, 99)
+seen = collections.Counter()  # how often a size was tried
 called = []
 
 @scripted([20.0])
@@ -75,8 +79,7 @@ def test_the_losing_shape_is_shrunk_and_named(bench_run: BenchRun) -> None:
 def test_the_verdict_of_a_replay_is_the_same(bench_run: BenchRun, seed: int) -> None:
     """What is measured again would come out otherwise: slow the first time, fast from then on."""
     body = "seen[n] += 1; gpu_bench.compare(add(50.0 if seen[n] == 1 and n > 20 else 5.0), double, (torch.ones(n),))"
-    source = limited(body).replace("called = []", "called = []\nimport collections; seen = collections.Counter()")
-    result = bench_run(source, f"--hypothesis-seed={seed}")
+    result = bench_run(limited(body), f"--hypothesis-seed={seed}")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["E *slower than double: 0.4000x*", "*@example(n=21)"])
     assert not any(word in result.stdout.str() for word in TROUBLE)
@@ -131,21 +134,10 @@ def test_a_wrong_result_is_shrunk(record_run: RecordRun) -> None:
     (report,) = [report for report in recorder.reports if report.when == "call"]
     assert "WrongResult: <lambda> is wrong" in report.longreprtext
     assert report.longreprtext.count("to keep this example, paste above the test: @example(n=51)") == 1
-    assert not any(word in report.longreprtext for word in TROUBLE)
-
-
-def test_a_wrong_result_is_the_property_of_the_test(record_run: RecordRun) -> None:
-    body = "gpu_bench.compare(scripted([1.0])(lambda x: x * 2 + (n > 50)), double, (torch.ones(n),))"
-    recorder = record_run(limited(body))
-    (report,) = [report for report in recorder.reports if report.when == "call"]
     assert ("gpu_bench.<lambda>.verdict", "invalid") in report.user_properties
-
-
-def test_a_wrong_result_has_no_reference_of_another_example(bench_run: BenchRun) -> None:
-    body = "gpu_bench.compare(scripted([1.0])(lambda x: x * 2 + (n > 50)), double, (torch.ones(n),))"
-    table = bench_run(limited(body)).stdout.str().partition("\ngpu_bench\n")[2]
-    (row,) = [line for line in table.splitlines() if "at n=51" in line]
-    assert "double" not in row
+    assert not any(word in report.longreprtext for word in TROUBLE)
+    (row,) = [line for line in render([record], Settings(), Screen(1000)).splitlines() if "at n=51" in line]
+    assert "double" not in row, "the reference is of another example"
 
 
 def test_a_limit_on_time_is_judged_where_it_is_broken(bench_run: BenchRun) -> None:
@@ -214,16 +206,12 @@ def test_a_spent_budget_leaves_every_check(bench_run: BenchRun) -> None:
     result = bench_run(WINS, "--gpu-bench-given-budget-s=1e-9", "--gpu-bench-verbose")
     result.assert_outcomes(passed=1)
     assert len(re.findall("add at n=", result.stdout.str())) == 1
+    said = "gpu_bench: not measured: 48 calls, --gpu-bench-given-budget-s of 1e-09 s is spent"
+    result.stdout.fnmatch_lines([said])
     wrong = WINS.replace("add(10.0)", "scripted([1.0])(lambda x: x * 2 + (n > 50))")
     result = bench_run(wrong, "--gpu-bench-given-budget-s=1e-9")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["E *n=51,"])
-
-
-def test_a_spent_budget_is_said(bench_run: BenchRun) -> None:
-    bench_run(WINS, "--gpu-bench-given-budget-s=1e-9").stdout.fnmatch_lines(
-        ["gpu_bench: not measured: 48 calls, --gpu-bench-given-budget-s of 1e-09 s is spent"]
-    )
 
 
 def test_disabled_everything_is_checked(bench_run: BenchRun) -> None:
@@ -273,7 +261,7 @@ def oom(n: str = "n > 50", outside: bool = False) -> str:
     helper = "\ndef need(full):\n    if full: raise torch.OutOfMemoryError('CUDA out of memory')\n    return 0\n"
     call = "gpu_bench.compare(scripted([10.0])(lambda x: x * 2 + need({})), double, (torch.ones(n),))"
     body = f"need({n}); {call.format(False)}" if outside else call.format(n)
-    return limited(body).replace("called = []", f"called = []{helper}")
+    return helper + limited(body)
 
 
 @pytest.fixture
@@ -292,63 +280,13 @@ def test_what_does_not_fit_is_left_out(record_run: RecordRun, outside: bool) -> 
     assert all(int(example.removeprefix("n=")) <= 50 for example in examples)
 
 
-@pytest.mark.usefixtures("quick_collection")
-def test_where_nothing_fits_the_cause_is_named(bench_run: BenchRun) -> None:
-    result = bench_run(oom("n > 0").replace('load_profile("usual")', 'load_profile("short")'))
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["E *did not fit into GPU memory (the smallest n=1), and no other was tried; lower*"])
-
-
-def test_a_loss_beside_what_does_not_fit(bench_run: BenchRun) -> None:
-    body = "need(n > 50); gpu_bench.compare(slow_from(n, 37), double, (torch.ones(n),))"
-    source = (
-        oom().partition("\n@pytest.mark.perf")[0]
-        + "\n@pytest.mark.perf"
-        + limited(body).partition("\n@pytest.mark.perf")[2]
-    )
-    result = bench_run(source)
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["E *@example(n=37)"])
-    assert not any(word in result.stdout.str() for word in TROUBLE)
-
-
 def test_wrong_by_chance_is_not_flaky(bench_run: BenchRun) -> None:
     """Wrong the first time that a size is tried, and never again."""
     body = "seen[n] += 1; gpu_bench.compare(scripted([1.0])(lambda x: x * 2 + (n > 50 and seen[n] == 1)), double, "
-    source = limited(body + "(torch.ones(n),))").replace(
-        "called = []", "called = []\nimport collections; seen = collections.Counter()"
-    )
-    result = bench_run(source)
+    result = bench_run(limited(body + "(torch.ones(n),))"))
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines_random(["E *WrongResult*", "E *n=51,*", "E *paste above the test: @example(n=51)"])
     assert not any(word in result.stdout.str() for word in TROUBLE)
-
-
-def test_the_usual_deadline_is_no_surprise(bench_run: BenchRun) -> None:
-    """A host that takes longer than hypothesis's deadline, as compilers do."""
-    profile = 'settings.register_profile("tight", deadline=1, max_examples=3, database=None, derandomize=True)'
-    source = WINS.replace('settings.load_profile("usual")', f'{profile}\nsettings.load_profile("tight")\nimport time')
-    result = bench_run(source.replace("gpu_bench.compare", "time.sleep(0.005); gpu_bench.compare"))
-    result.assert_outcomes(passed=1)
-
-
-def test_an_example_of_a_tensor_made_late(bench_run: BenchRun) -> None:
-    source = f"""{GIVEN}
-from pytest_gpubench.strategies import lazy_tensor, tensors
-late = lazy_tensor((3, 37), seed=5)
-
-@pytest.mark.perf(min_speedup=0.8)
-@settings(phases=[Phase.explicit])
-@example(x=late)
-@given(x=tensors((2, 2)))
-def test_it(gpu_bench, x): gpu_bench.compare(slow_from(x.shape[1], 37), double, (x,))
-"""
-    result = bench_run(source)
-    result.assert_outcomes(failed=1)
-    line = "lazy_tensor(shape=(3, 37), dtype=torch.float32, layout='contiguous', values='normal', seed=5)"
-    found = result.stdout.str()
-    assert f"@example(x={line})" in found
-    assert f"x={line}," in found
 
 
 def test_a_drawn_tensor_is_pasted_lazily(bench_run: BenchRun) -> None:
@@ -443,10 +381,7 @@ def late(n):
 def test_an_error_that_is_raised_again_shows_no_more(bench_run: BenchRun) -> None:
     """It is too slow the first time alone: what is remembered is raised, as often as it is asked for."""
     body = "seen[n] += 1; gpu_bench.measure(add(50.0 if seen[n] == 1 and n > 20 else 5.0), (torch.ones(n + seen[n]),))"
-    source = limited(body, marks="max_time_us=20").replace(
-        "called = []", "called = []\nimport collections; seen = collections.Counter()"
-    )
-    result = bench_run(source)
+    result = bench_run(limited(body, marks="max_time_us=20"))
     result.assert_outcomes(failed=1)
     text = result.stdout.str()
     assert not re.search(r"(pytest_gpubench|hypothesis)/\S*\.py", text), text
@@ -477,9 +412,9 @@ def no_room(monkeypatch): monkeypatch.setattr(module.LazyTensor, "make", lambda 
 def test_the_section_shows_what_failed_and_not_what_came_after(record_run: RecordRun) -> None:
     """What could not be measured fails again when hypothesis comes back to it, though it could be measured then."""
     body = "seen[n] += 1; gpu_bench.measure(add(5.0) if seen[n] > 1 or n < 21 else lost, (torch.ones(n),), label='k')"
-    head = "import collections; seen = collections.Counter()\nfrom pytest_gpubench.errors import MeasurementError\n"
+    head = "from pytest_gpubench.errors import MeasurementError\n"
     head += "@scripted([1.0])\ndef lost(x): raise MeasurementError('lost records')\n"
-    recorder = record_run(limited(body, marks="max_time_us=20").replace("called = []", f"called = []\n{head}"))
+    recorder = record_run(head + limited(body, marks="max_time_us=20"))
     (report,) = [report for report in recorder.reports if report.when == "call"]
     assert "MeasurementError: lost records" in report.longreprtext
     (section,) = [text for title, text in report.sections if title == "gpu_bench"]
@@ -522,10 +457,7 @@ def test_phases_in_one_example_spend_one_after_the_other(record_run: RecordRun) 
 def test_phases_are_remembered(record_run: RecordRun) -> None:
     """Slow the first time, fast from then on: the verdict is the first one's, and nothing is taken twice."""
     body = "seen[n] += 1; gpu_bench.phases({'a': add(50.0 if seen[n] == 1 and n > 20 else 5.0)}, args=(torch.ones(n),))"
-    source = limited(body, marks="max_time_us=20").replace(
-        "called = []", "called = []\nimport collections; seen = collections.Counter()"
-    )
-    recorder = record_run(source)
+    recorder = record_run(limited(body, marks="max_time_us=20"))
     (report,) = [report for report in recorder.reports if report.when == "call"]
     assert "LimitBroken: a is too slow: median 50.00 us" in report.longreprtext
     assert "n=21," in report.longreprtext

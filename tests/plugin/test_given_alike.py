@@ -9,12 +9,12 @@ DATA = "n=st.data()"
 TENSORS = "n=st.integers(0, 9).map(lambda k: torch.full((4,), float(k)))"
 ARRAYS = "n=st.integers(0, 9).map(lambda k: np.concatenate([np.zeros(999), np.full(5, k), np.zeros(999)]))"
 RANDOMS = "n=st.randoms(use_true_random=False)"
-COUNTED = "import numpy as np\nfrom hypothesis import note\nimport collections; seen = collections.Counter()"
+HEAD = "import numpy as np\nfrom hypothesis import note\n"
 
 
 def alike(body: str, given: str, marks: str = "max_time_us=20", above: str = "") -> str:
     """Return a test whose examples look the same."""
-    return limited(body, given, marks, above).replace("called = []", f"called = []\n{COUNTED}")
+    return HEAD + limited(body, given, marks, above)
 
 
 @pytest.mark.parametrize(
@@ -61,9 +61,8 @@ def test_the_verdict_of_a_replay_is_the_same(bench_run: BenchRun, call: str) -> 
 def test_objects_that_are_made_anew_are_remembered(record_run: RecordRun) -> None:
     """By what was drawn for them: their addresses are others each time."""
     body = "seen[n.k] += 1; gpu_bench.measure(add(50.0 if seen[n.k] == 1 and n.k > 20 else 5.0), (torch.ones(3),))"
-    source = alike(body, "n=st.builds(Case, sizes)")
-    source = source.replace("called = []", "called = []\nclass Case:\n    def __init__(self, k): self.k = k\n")
-    recorder = record_run(source)
+    case = "class Case:\n    def __init__(self, k): self.k = k\n"
+    recorder = record_run(case + alike(body, "n=st.builds(Case, sizes)"))
     (report,) = [report for report in recorder.reports if report.when == "call"]
     assert "too slow: median 50.00 us" in report.longreprtext
     assert not any(word in report.longreprtext for word in TROUBLE)
@@ -83,7 +82,7 @@ def test_what_does_not_fit_is_counted_by_what_was_drawn(record_run: RecordRun) -
     body = "k = n.draw(sizes); seen[k] += 1; gpu_bench.extra_info[str(k)] = seen[k]; need(k > 60); "
     body += "gpu_bench.measure(add(10.0), (torch.ones(3),))"
     need = "\ndef need(full):\n    if full: raise torch.OutOfMemoryError('CUDA out of memory')\n"
-    recorder = record_run(alike(body, DATA).replace("called = []", f"called = []{need}"))
+    recorder = record_run(need + alike(body, DATA))
     (record,) = recorder.records
     assert [report.outcome for report in recorder.reports if report.when == "call"] == ["passed"]
     left_out = [k for k in map(int, record.extra_info) if k > 60]
