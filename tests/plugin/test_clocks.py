@@ -151,14 +151,6 @@ def test_given_back_however_a_test_ends(host: Host, last: str) -> None:
     assert records(host) == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_given_back_at_a_signal(host: Host, number: signal.Signals) -> None:
-    host.write(f"{TESTS}    os.kill(os.getpid(), {int(number)})\n    time.sleep(60)\n")
-    assert host.run(LOCK)[0] == -number
-    assert whats(host) == TURN
-    assert records(host) == []
-
-
 def kill(host: Host) -> None:
     host.write(f"{TESTS}    os.kill(os.getpid(), {int(signal.SIGKILL)})\n")
     assert host.run(LOCK)[0] == -signal.SIGKILL

@@ -14,7 +14,6 @@ from pytest_gpubench.errors import BadFile
 from pytest_gpubench.results.files import append_text
 from pytest_gpubench.results.store import read_run
 from tests.plugin.conftest import BenchRun
-from tests.plugin.hosts import Host
 from tests.plugin.saving import COMPARES, MEASURES
 
 
@@ -140,12 +139,6 @@ def test_failed_tests_are_saved_with_their_numbers(bench_run: BenchRun) -> None:
     assert [record.nodeid.partition("::")[2] for record in read_run(path).records] == ["test_it", "test_bad"]
 
 
-def test_what_was_not_measured_becomes_nobodys_baseline(bench_run: BenchRun) -> None:
-    bench_run(MEASURES, "--gpu-bench-autosave", "--gpu-bench-disable").assert_outcomes(passed=1)
-    assert bench_run(MEASURES, "--gpu-bench-save=main", "--gpu-bench-disable").ret == pytest.ExitCode.TESTS_FAILED
-    assert not Path(".gpu_benchmarks").exists()
-
-
 @pytest.mark.parametrize("option", ["json", "markdown", "html"])
 @pytest.mark.parametrize("path", ["/dev/full", "taken/file"])
 def test_what_cannot_be_written_costs_neither_the_table_nor_the_rest(
@@ -160,17 +153,6 @@ def test_what_cannot_be_written_costs_neither_the_table_nor_the_rest(
     assert list(Path(".gpu_benchmarks").glob("*/0001_main.json"))
 
 
-def test_a_storage_without_room_loses_no_result(bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*args: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr("pytest_gpubench.results.files.os.fsync", refuse)
-    result = bench_run(COMPARES, "--gpu-bench-autosave")
-    assert result.ret == pytest.ExitCode.TESTS_FAILED
-    result.stdout.fnmatch_lines(["gpu_bench", "gpu_bench: *No space left on device; make room there*"])
-    assert not list(Path(".gpu_benchmarks").glob("*/*.json"))
-
-
 def test_an_error_of_our_own_costs_no_table(bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch) -> None:
     markdown = import_module("pytest_gpubench.report.markdown")
     monkeypatch.setattr(markdown, "markdown_summary", lambda *args, **others: 1 / 0)
@@ -179,16 +161,6 @@ def test_an_error_of_our_own_costs_no_table(bench_run: BenchRun, monkeypatch: py
     result = bench_run(COMPARES, "--gpu-bench-markdown=run.md", "--gpu-bench-json=run.json")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.stdout.fnmatch_lines(["gpu_bench", "*written to run.json", "gpu_bench: ZeroDivisionError: division by*"])
-
-
-def test_two_runs_that_save_at_once_are_both_saved(tmp_path: Path) -> None:
-    host = Host(tmp_path, [])
-    host.write(MEASURES)
-    runs = [host.start("--gpu-bench-timer=scripted", "--gpu-bench-save=main") for _ in range(2)]
-    assert ["1 passed" in run.communicate(timeout=120)[0] for run in runs] == [True, True]
-    paths = sorted(tmp_path.glob(".gpu_benchmarks/*/*.json"))
-    assert [path.name for path in paths] == ["0001_main.json", "0002_main.json"]
-    assert all(len(read_run(path).records) == 1 for path in paths)
 
 
 def test_a_dirty_tree_and_a_missing_git_are_told(
