@@ -222,24 +222,6 @@ def test_it(gpu_bench, candidate, name):
     bench_run(FUNCTIONS + body).assert_outcomes(passed=4)
 
 
-@pytest.mark.parametrize(
-    ("body", "outcome", "sentence"),
-    [
-        ("gpu_bench(add, x)", {"failed": 1}, "the test compared nothing; call gpu_bench.compare(candidate, *"),
-        ("pass", {"failed": 1}, "the test compared nothing; call gpu_bench.compare(candidate, reference, ...) in it"),
-        ("gpu_bench.compare(add, double, (x,))", {"passed": 1}, None),
-    ],
-)
-def test_a_limit_that_was_never_judged_fails(
-    bench_run: BenchRun, body: str, outcome: dict[str, int], sentence: str | None
-) -> None:
-    result = bench_run(limited("1.5", body))
-    result.assert_outcomes(**outcome)
-    if sentence is not None:
-        result.stdout.fnmatch_lines([f"perf(min_speedup=1.5) was never judged: {sentence}"])
-    bench_run(limited("1.5", body), "--gpu-bench-disable").assert_outcomes(passed=1)
-
-
 # how it is measured
 
 SPIES = """

@@ -38,12 +38,6 @@ def test_a_rate_just_inside_and_just_outside(run_rows: RunRows) -> None:
         assert_fails(report, "E *LimitBroken: fast is too slow: 100.0 *, wanted at least 102.0 *")
 
 
-def test_a_rate_without_its_work_is_no_verdict(bench_run: BenchRun) -> None:
-    result = bench_run(MEASURE.format(marks="min_gbps=1", given=""))
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["E *InvalidResult: fast: min_gbps=1 *bytes=*"])
-
-
 OPEN = """
 @scripted([9.99, 10.01])
 def close(x=None): return x
@@ -97,21 +91,6 @@ def test_a_decided_rate_asks_for_none(run_rows: RunRows, call: str, reps: int) -
     for item in last_measurements(run_rows("", [OPEN.format(marks=marks, call=call) for marks in limits])):
         assert item.timing.reps <= reps
         assert {verdict.outcome.name for verdict in item.verdicts} <= {"PASS", "FAIL"}
-
-
-@pytest.mark.parametrize(
-    ("given", "words"), [("", "99.9 % interval: take at least 12)"), (", reps=11", "11 reps, 99.9 % interval)")]
-)
-def test_a_rate_spends_what_a_time_spends(record_run: RecordRun, given: str, words: str) -> None:
-    """A first look of several has half of alpha, for which 11 reps are too few; a given number is one look at all."""
-    source = OPEN.format(marks="min_gbps=98, max_time_us=20", call=f"measure(close, bytes=10**6{given})")
-    source = source.replace("[9.99, 10.01]", "[10.0]")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pytest_gpubench.timing.sampling.LEAST_REPS", 11)
-        patch.setattr("pytest_gpubench.stats.stopping.LEAST_REPS", 11)
-        measurement = record_run(source, "--gpu-bench-budget-s=1e-9").records[0].measurements[0]
-    assert measurement.timing.reps == 11
-    assert [verdict.sentence.endswith(words) for verdict in measurement.verdicts] == [True, True]
 
 
 def test_verdicts_of_a_comparison_come_as_their_limits_are_declared(record_run: RecordRun) -> None:
@@ -278,17 +257,6 @@ def test_a_name_that_cannot_be_printed_loses_nothing(record_run: RecordRun) -> N
     (record,) = recorder.records
     assert record.measurements[1].speedup is not None
     assert len(record.measurements[1].speedup.log_ratios) > 0
-
-
-def test_what_fails_at_a_second_look_is_kept(record_run: RecordRun) -> None:
-    """What returns nothing can be measured, and not be looked at for different bits."""
-    source = """
-@pytest.mark.perf(deterministic=True, max_time_us=1e9)
-def test_it(gpu_bench): gpu_bench.measure(lambda: None, label="work")
-"""
-    recorder = record_run(source, "--gpu-bench-timer=wall", "--gpu-bench-device=cpu", "--gpu-bench-reps=20")
-    (record,) = recorder.records
-    assert record.measurements[0].timing.reps == 20
 
 
 LATE = """

@@ -101,9 +101,11 @@ def test_it(gpu_bench):
     ],
 )
 def test_a_limit_that_was_never_judged_fails(bench_run: BenchRun, body: str, outcome: dict[str, int]) -> None:
-    result = bench_run(f"@pytest.mark.perf(max_time_us=15)\ndef test_it(gpu_bench): {body}")
+    source = f"@pytest.mark.perf(max_time_us=15)\ndef test_it(gpu_bench): {body}"
+    result = bench_run(source)
     result.assert_outcomes(**outcome)
     if body == "pass":
+        bench_run(source, "--gpu-bench-disable").assert_outcomes(passed=1)
         result.stdout.fnmatch_lines(
             ["perf(max_time_us=15) was never judged: the test measured nothing; call gpu_bench*"]
         )

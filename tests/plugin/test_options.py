@@ -1,7 +1,6 @@
 import ast
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from fnmatch import fnmatchcase
 from types import MappingProxyType, SimpleNamespace
 from typing import Any, cast
@@ -226,6 +225,7 @@ def test_strict_counts_as_much_as_where_it_is_given(
         (["--gpu-bench-require=3", "--gpu-bench-skip"], "--gpu-bench-require and --gpu-bench-skip contradict*"),
         (["--gpu-bench-require=3", "--gpu-bench-disable"], "--gpu-bench-require and --gpu-bench-disable contradict*"),
         (["--gpu-bench-only", "--gpu-bench-skip"], "--gpu-bench-only and --gpu-bench-skip contradict each other*"),
+        (["--gpu-bench-verbose", "--gpu-bench-quiet"], "--gpu-bench-verbose and --gpu-bench-quiet contradict*"),
         (["--gpu-bench-only", "--gpu-bench-disable"], "--gpu-bench-only and --gpu-bench-disable contradict*"),
     ],
 )
@@ -269,18 +269,6 @@ def test_a_number_in_code_is_no_text(name: str) -> None:
     sentence = rf"^perf\({name}=...\): '{text}' is not valid, it must be a number, not a text$"
     with pytest.raises(BadRequest, match=sentence):
         resolver.override(resolver.run, {name: text}, "perf({}=...)")
-
-
-def test_a_bad_marker_value_names_the_keyword() -> None:
-    resolver = Resolver(Settings(), frozenset())
-    with pytest.raises(BadRequest, match=r"perf\(reps=...\): 0 is not valid, it must be at least 1"):
-        resolver.override(resolver.run, {"reps": 0}, "perf({}=...)")
-
-
-@pytest.mark.parametrize("change", [{"only": True, "skip": True}, {"verbose": True, "quiet": True}])
-def test_settings_that_contradict_each_other_are_refused(change: dict[str, Any]) -> None:
-    with pytest.raises(BadRequest, match="contradict each other"):
-        replace(Settings(), **change)
 
 
 def test_help_names_every_flag_and_default(pytester: pytest.Pytester) -> None:

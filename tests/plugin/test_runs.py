@@ -6,7 +6,6 @@ import pty
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, cast
 
 import pytest
 
@@ -108,39 +107,6 @@ print(sorted(loaded - sys.stdlib_module_names - {{"typing_extensions"}}))
     assert output.strip() == str(expected)
 
 
-def test_values_in_reports_are_plain(pytester: pytest.Pytester) -> None:
-    """Execnet carries only builtin types; anything else would end the session."""
-    pytester.makepyfile(
-        """
-from pytest_gpubench import scripted
-
-@scripted([1.0, 2.0])
-def f(): pass
-
-def test_it(gpu_bench):
-    gpu_bench(f)
-    gpu_bench(f)
-"""
-    )
-
-    class Reports:
-        found: list[pytest.TestReport]
-
-        def __init__(self) -> None:
-            self.found = []
-
-        def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-            self.found.append(report)
-
-    reports = Reports()
-    arguments = ["--gpu-bench-timer=scripted"]
-    pytester.inline_run(*arguments, plugins=[cast(Any, reports)])
-    call = next(report for report in reports.found if report.when == "call")
-    assert [name for name, _ in call.user_properties] == ["gpu_bench.f.median_us", "gpu_bench.f#2.median_us"]
-    assert all(type(value) is float for _, value in call.user_properties)
-    assert type(call.__dict__["gpu_bench"]) is str
-
-
 SLEEPER = """
 import time
 
@@ -175,28 +141,6 @@ def test_a_terminal_is_told_what_takes_long_though_output_is_captured(pytester: 
     assert b" sleeper: measuring, " in shown
     assert "sleeper: measuring" not in (piped := Path("pipe").read_text())
     assert "1 passed" in piped
-
-
-def test_a_test_that_is_run_again_begins_anew(bench_run: BenchRun) -> None:
-    Path("conftest.py").write_text(
-        "from _pytest.runner import runtestprotocol\n"
-        "def pytest_runtest_protocol(item, nextitem):\n"
-        "    runtestprotocol(item, nextitem=nextitem, log=False)\n"
-        "    for report in runtestprotocol(item, nextitem=nextitem, log=False):\n"
-        "        item.ihook.pytest_runtest_logreport(report=report)\n"
-        "    return True\n"
-    )
-    source = """tries = []
-@pytest.mark.perf(max_time_us=100)
-def test_it(gpu_bench):
-    tries.append(1)
-    if len(tries) == 1:
-        gpu_bench(fast)
-        raise ValueError("for another reason")
-"""
-    result = bench_run(source)
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*perf(max_time_us=100) was never judged: the test measured nothing*"])
 
 
 def test_an_exit_in_the_teardown_keeps_a_test_once(bench_run: BenchRun) -> None:

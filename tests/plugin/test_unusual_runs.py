@@ -116,16 +116,19 @@ functions = [slow, fast]
 
 def test_a_last_run_that_measures_nothing_leaves_nothing(bench_run: BenchRun, pytester: pytest.Pytester) -> None:
     pytester.makeconftest(RUN_TWICE)
-    result = bench_run("""
+    source = """
 again = []
 def test_it(gpu_bench):
     if again: return
     again.append(1)
     gpu_bench.measure(fast)
     assert False
-""")
+"""
+    result = bench_run(source)
     assert result.ret == pytest.ExitCode.OK
     assert "measurement" not in result.stdout.str()
+    result = bench_run(source.replace("def test_it", f"{BROKEN}def test_it"))
+    result.stdout.fnmatch_lines(["*perf(max_time_us=15) was never judged: the test measured nothing*"])
 
 
 @pytest.mark.parametrize("failing", [False, True])
