@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from pytest_gpubench.judge.judging import Judge
+from tests import fork_server
 from tests.judge.hostile import HONEST, hostile, spec_text
 
 ALL = hostile(on_gpu=False)
@@ -48,7 +49,7 @@ def test_an_interrupt_leaves_verdicts_and_nothing_else(tmp_path: Path, number: s
     folder = tmp_path / "folder"
     folder.mkdir()
     words = ["judge", "--jsonl", "--device", "cpu", "--spec", "spec.py", "--ahead", "1"]
-    with subprocess.Popen(
+    with fork_server.RealPopen(
         [sys.executable, "-m", "pytest_gpubench", *words],
         cwd=tmp_path,
         env=os.environ | {"TMPDIR": str(folder)},
