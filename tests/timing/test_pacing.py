@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_gpubench.gpu.clocks import ClockLock
-from pytest_gpubench.gpu.device import Device
+from pytest_gpubench.gpu.device import Device, cpu_device
 from pytest_gpubench.results.model import DeviceFacts
 from pytest_gpubench.timing import pacing
 from pytest_gpubench.timing.base import Rep
@@ -21,6 +21,7 @@ from pytest_gpubench.timing.pacing import (
     IDLE_PER_BUSY,
     KEPT_CLOCK,
     LONG_CALL_US,
+    LONGEST_CPU_IDLE_S,
     LOOKED_AT,
     Pacing,
 )
@@ -65,6 +66,20 @@ def test_idle_time(
     """Three times the call, less what the host leaves idle anyway; as soon as there is one rep."""
     taken = reps([call_us] * count, [clock_mhz] * count)
     assert Pacing(max_clock_mhz).idle_s(taken) == pytest.approx(idle_s, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("call_us", "idle_s"),
+    [
+        (LONG_CALL_US, 0.0),
+        (1000.0, 2.9e-3),
+        (4033.0, 11.999e-3),
+        (4034.0, LONGEST_CPU_IDLE_S),
+        (1e6, LONGEST_CPU_IDLE_S),
+    ],
+)
+def test_idle_time_on_a_cpu(call_us: float, idle_s: float) -> None:
+    assert Pacing.of(cpu_device()).idle_s(reps([call_us] * 5, [None] * 5)) == pytest.approx(idle_s)
 
 
 @pytest.mark.parametrize("max_clock_mhz", [None, MAX_MHZ])
