@@ -4,7 +4,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
+from pytest_gpubench import GpuBench
 from pytest_gpubench.judge.judgement import Judgement
 from pytest_gpubench.judge.judging import Judge
 from tests.judge.problems import judge_by
@@ -52,3 +54,18 @@ def test_cheats_do_not_pass(judge: Judge, tmp_path: Path, monkeypatch: pytest.Mo
     found = judged(judge, tmp_path, STRICT, CHEATS[name])
     assert found.status != "pass", summary_of(found)
     assert found.reason
+
+
+@pytest.mark.perf(min_speedup=0.5)
+def test_a_perf_test_judges_and_measures(gpu_bench: GpuBench, tmp_path: Path) -> None:
+    """It holds the GPU's lock when the judge takes it; the candidate's process is gone when it measures."""
+    candidate = tmp_path / "softmax.py"
+    candidate.write_text("import torch\ndef candidate(x):\n    return torch.softmax(x, -1)\n")
+
+    def inputs(seed: int) -> tuple[torch.Tensor]:
+        generator = torch.Generator("cuda").manual_seed(seed)
+        return (torch.randn(4096, 4096, generator=generator, device="cuda"),)
+
+    found = gpu_bench.judge(candidate, lambda x: torch.softmax(x, -1), inputs)
+    assert found.passed, summary_of(found)
+    assert gpu_bench.measure(lambda: torch.softmax(inputs(0)[0], -1)).measured
