@@ -129,7 +129,7 @@ TRICKS = [
     (LAZY, COMPUTES_LATER),
     (LAZY_LATER, COMPUTES_LATER),
 ]
-OUR_FILES = r"(fixture|contest|audit|agreement|arms|rounds|comparison)\.py"
+OUR_FILES = r"pytest_gpubench/[\w/]+\.py"
 
 
 def test_a_trick_fails_its_test_and_no_other(run_rows: RunRows) -> None:
