@@ -12,7 +12,7 @@ from pytest_gpubench.plugin import terminal
 from pytest_gpubench.plugin.results import Results
 from pytest_gpubench.plugin.sessions import EarlierSessions
 from pytest_gpubench.plugin.workers import hand_on, handed_on, is_distributing, is_worker
-from pytest_gpubench.settings import Settings, environment_name, flag_name, ini_name
+from pytest_gpubench.settings import ROWS, Settings, environment_name, flag_name, ini_name
 from pytest_gpubench.stats.tolerance import parse_tolerance
 from pytest_gpubench.units import count, safe_line
 
@@ -166,13 +166,10 @@ class ComparedRun:
 
 def _refuse_useless_options(config: pytest.Config, settings: Settings) -> None:
     """Raise BadRequest for an empty value, as of a variable that is not set, and for a tolerance without a baseline."""
-    for name in ("save", "compare", "compare_fail"):
-        given = {
-            flag_name(name): config.getoption(ini_name(name), None),
-            environment_name(name): os.environ.get(environment_name(name)),
-        }
-        if empty := [spelling for spelling, value in given.items() if value == ""]:
-            raise BadRequest(f"{empty[0]} was given an empty value: name one, or leave it out")
+    given = {flag_name(name): config.getoption(ini_name(name), None) for name in ROWS}
+    given |= {name: os.environ.get(name) for name in map(environment_name, ("save", "compare", "compare_fail"))}
+    if empty := [spelling for spelling, value in given.items() if value == ""]:
+        raise BadRequest(f"{empty[0]} was given an empty value: name one, or leave it out")
     option = settings.compare_fail
     is_asked = settings.strict or config.getoption(ini_name("compare_fail"), None) is not None
     if option is not None and is_asked and settings.compare is None and not settings.disable:

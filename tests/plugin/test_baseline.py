@@ -223,6 +223,8 @@ def test_a_run_is_compared_with_the_one_before_that_has_its_name(
     [
         (["--gpu-bench-compare="], "--gpu-bench-compare was given an empty value: *"),
         (["--gpu-bench-save="], "--gpu-bench-save was given an empty value: *"),
+        (["--gpu-bench-json="], "--gpu-bench-json was given an empty value: *"),
+        (["--gpu-bench-require="], "--gpu-bench-require was given an empty value: *"),
         (
             ["--gpu-bench-save=latest"],
             "*'latest' is not valid, latest means the newest run of any name: choose another*",
