@@ -8,6 +8,8 @@ from typing import Any, ClassVar, Literal
 
 from pytest_gpubench.gpu.readings import NO_READING, Reading
 
+__tracebackhide__ = True
+
 
 @dataclass(frozen=True)
 class Prepared:

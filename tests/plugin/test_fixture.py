@@ -194,6 +194,13 @@ def test_it(gpu_bench):
     bench_run(source).assert_outcomes(passed=1)
 
 
+def test_no_frame_of_the_plugin_is_shown_for_an_error_of_the_function(bench_run: BenchRun) -> None:
+    result = bench_run("def broken(): return 1 / 0\ndef test_it(gpu_bench): gpu_bench(broken)")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*def broken(): return 1 / 0", "E  *ZeroDivisionError: *"])
+    result.stdout.no_fnmatch_line("*pytest_gpubench/*: in *")
+
+
 def test_a_candidate_that_does_not_exist_is_named(bench_run: BenchRun) -> None:
     result = bench_run("def test_it(gpu_bench): gpu_bench.compare({'a': fast}, slow)['b']")
     result.stdout.fnmatch_lines(["E *comparison[[]'b'[]]: there is no such candidate, only a"])
