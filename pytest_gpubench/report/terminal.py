@@ -25,7 +25,7 @@ def header_line(facts: DeviceFacts | None, settings: Settings, gpus: int = 1) ->
     if facts is not None:
         parts.append(facts.name if gpus == 1 else f"{gpus} x {facts.name}")
         if facts.type == "cpu":
-            parts.append("no GPU used: " + ("asked for" if settings.device == "cpu" else "none found"))
+            parts.append("no GPU used: " + ("the CPU was asked for" if settings.device == "cpu" else "none found"))
         if facts.driver:
             parts.append(f"driver {facts.driver}")
         if facts.nvml_error:
@@ -161,4 +161,4 @@ def _what_to_do(outcome: Outcome, settings: Settings, on_cpu: bool) -> str:
     if outcome is Outcome.INCONCLUSIVE:
         more = "--gpu-bench-budget-s, reps= where a test gives it" if settings.reps is None else "--gpu-bench-reps"
         return f" (raise {more}, or look for what disturbs the {'CPU' if on_cpu else 'GPU'})"
-    return " (no number that is known to be right)" if outcome is Outcome.INVALID else ""
+    return " (no number that can be trusted)" if outcome is Outcome.INVALID else ""

@@ -37,7 +37,7 @@ def test_on_the_cpu_limits_are_shown_but_not_enforced(bench_run: BenchRun) -> No
 def test_on_the_cpu_asked_for_by_name_limits_are_enforced(bench_run: BenchRun) -> None:
     result = bench_run(REAL, "--gpu-bench-device=cpu", timer="profiler")
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["gpu_bench: *, no GPU used: asked for, *", "*neg is too slow: median *"])
+    result.stdout.fnmatch_lines(["gpu_bench: *, no GPU used: the CPU was asked for, *", "*neg is too slow: median *"])
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,10 @@ def test_a_test_without_a_baseline_is_named_where_that_is_not_enforced(bench_run
     ("options", "words"),
     [
         (("-n1",), "no GPU used: none found, cold cache, wall"),
-        (("-n1", "--gpu-bench-device=cpu", "--gpu-bench-cache=hot"), "no GPU used: asked for, hot cache, wall"),
+        (
+            ("-n1", "--gpu-bench-device=cpu", "--gpu-bench-cache=hot"),
+            "no GPU used: the CPU was asked for, hot cache, wall",
+        ),
         (("-n1", "--gpu-bench-device=cuda"), "cold L2, profiler"),
     ],
 )

@@ -32,7 +32,7 @@ def judged(*outcomes: Outcome, enforced: bool = True) -> TestRecord:
             judged(*Outcome),
             Settings(),
             "1 pass, 1 fail, 1 inconclusive (raise --gpu-bench-budget-s, reps= where a test gives it, or look for what "
-            "disturbs the GPU), 1 invalid (no number that is known to be right), 1 not judged",
+            "disturbs the GPU), 1 invalid (no number that can be trusted), 1 not judged",
         ),
         (
             judged(Outcome.INCONCLUSIVE),
