@@ -215,7 +215,7 @@ def ended_by(reply: Reply) -> Ended:
     words = f"{error}: {text}".removesuffix(": ")
     detail = "\n".join(map(printable, reply.trace.splitlines()))
     if reply.error == "BadRequest":
-        return Ended("refused", text, detail)
+        return Ended("refused", text)
     if any(each in f"{reply.error} {reply.text}" for each in NO_MEMORY):
         return Ended("out_of_memory", f"the candidate ran out of memory: {words}", detail)
     compiling = "Compil" in reply.error or any(each in reply.error for each in ("Inductor", "SyntaxError", "PTXAS"))

@@ -27,7 +27,8 @@ from pytest_gpubench.judge.process import Ended, Process, ended_by, remove_folde
     ],
 )
 def test_an_error_has_a_status(error: str, text: str, stage: str, status: str) -> None:
-    assert ended_by(Reply(kind="failed", error=error, text=text, stage=stage)).status == status
+    found = ended_by(Reply(kind="failed", error=error, text=text, stage=stage, trace="Traceback"))
+    assert (found.status, found.detail) == (status, "" if status == "refused" else "Traceback")
 
 
 def test_a_process_that_ran_while_it_was_stopped_is_found() -> None:
