@@ -29,6 +29,8 @@ MODULES = {
 OF_FILES = ("list", "show", "compare", "merge", "history", "export", "prune")
 EXIT_STATUS = "exit status: 0 fine, 1 a regression or nothing to compare, 2 bad usage or a file that cannot be read"
 BAD_USAGE = 2
+CANNOT_TELL = 125
+"""For bad usage of `bisect` too: `git bisect run` would take 2 for a bad commit."""
 INTERRUPTED = 130
 BROKEN_PIPE = 141
 
@@ -39,7 +41,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from pytest_gpubench.results.store.run_file import uncollected
 
     words = sys.argv[1:] if arguments is None else list(arguments)
-    chosen = make_parser(words).parse_args(words)
+    try:
+        chosen = make_parser(words).parse_args(words)
+    except SystemExit as stopped:
+        if words[:1] == ["bisect"] and stopped.code == BAD_USAGE:
+            stopped.code = CANNOT_TELL
+        raise
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a name that the terminal cannot show
     try:

@@ -12,14 +12,15 @@ Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 RUN_HELP = "a file, the name or the number of a saved run, or latest"
 
 
-def add_parser(commands: "Commands", name: str, about: str, examples: str) -> argparse.ArgumentParser:
-    """Add a command; about: a sentence without a full stop. examples: a line each."""
+def add_parser(commands: "Commands", name: str, about: str, examples: str = "", **more: Any) -> argparse.ArgumentParser:
+    """Add a command; about: a sentence without a full stop. examples: a line each. more: as of argparse's parser."""
+    lines = "\n".join(f"  pytest-gpubench {line}" for line in examples.splitlines())
     return commands.add_parser(
         name,
         help=about,
         description=f"{about[0].upper()}{about[1:]}.",
-        epilog="examples:\n" + "\n".join(f"  pytest-gpubench {line}" for line in examples.splitlines()),
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        **{"epilog": f"examples:\n{lines}", **more},
     )
 
 

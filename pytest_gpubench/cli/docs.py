@@ -5,7 +5,7 @@ import re
 import sys
 from pathlib import Path
 
-from pytest_gpubench.cli.arguments import Commands
+from pytest_gpubench.cli.arguments import Commands, add_parser
 from pytest_gpubench.cli.output import write, write_raw
 from pytest_gpubench.errors import BadRequest
 
@@ -16,7 +16,8 @@ FOLDER = Path(__file__).parents[1] / "docs"
 
 def add(commands: Commands) -> None:
     """Add the command to the parser of all."""
-    parser = commands.add_parser("docs", help="show a page of the documentation; without a topic, list the pages")
+    about = "show a page of the documentation; without a topic, list the pages"
+    parser = add_parser(commands, "docs", about, "docs\ndocs limits")
     parser.add_argument("topic", nargs="?", metavar="TOPIC", help=f"one of {', '.join(topics())}")
     parser.set_defaults(run=run)
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_gpubench.cli.arguments import Commands
+from pytest_gpubench.cli.arguments import Commands, add_parser
 from pytest_gpubench.cli.noise import SECONDS, measure_noise
 from pytest_gpubench.cli.output import write
 from pytest_gpubench.errors import BadRequest, GpuBenchError
@@ -31,7 +31,10 @@ FIRST_TO_LOCK = 7.0
 
 def add(commands: Commands) -> None:
     """Add the command to the parser of all."""
-    parser = commands.add_parser("doctor", help="say what this machine can measure")
+    examples = "doctor\ndoctor --noise --json noise.json"
+    parser = add_parser(
+        commands, "doctor", "say what this machine can measure; exit 1 where that is nothing on a GPU", examples
+    )
     parser.add_argument("--quick", action="store_true", help="do not measure bandwidth")
     parser.add_argument(
         "--noise",

@@ -54,10 +54,18 @@ def add(commands: Commands) -> None:
         help='read a candidate a line, a path or {"candidate": path}, and write a judgement a line',
     )
     parser.add_argument(
-        "--timeout", type=checked(positive), default=60.0, metavar="SECONDS", help="for loading, and for each case (60)"
+        "--timeout",
+        type=checked(positive),
+        default=60.0,
+        metavar="SECONDS",
+        help="for loading, and for each case (default: 60)",
     )
     parser.add_argument(
-        "--memory", type=checked(memory_size), default=memory_size("16GiB"), metavar="SIZE", help="at most (16GiB)"
+        "--memory",
+        type=checked(memory_size),
+        default=memory_size("16GiB"),
+        metavar="SIZE",
+        help="what the candidate may take of the host, and of the GPU (default: 16GiB)",
     )
     parser.add_argument("--device", choices=("auto", "cuda", "cpu"), default="auto", help="auto: a GPU if there is one")
     parser.add_argument(
@@ -65,7 +73,7 @@ def add(commands: Commands) -> None:
         type=checked(positive),
         default=1.0,
         metavar="SECONDS",
-        help="for the reps of each way of timing (1)",
+        help="for the reps of each way of timing (default: 1)",
     )
     parser.add_argument(
         "--search",

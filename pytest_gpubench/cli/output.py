@@ -5,6 +5,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from pytest_gpubench.errors import BadFile
 from pytest_gpubench.report.layout import Column, Screen, lay_out
 from pytest_gpubench.results.files import write_text
 from pytest_gpubench.results.model import SavedRun
@@ -28,12 +29,14 @@ def write(text: str) -> None:
 
 
 def write_raw(text: str) -> None:
-    """Write text that other programs read, as it is."""
+    """Write text that other programs read, as it is; raise BadFile where the disk is full."""
     try:
         sys.stdout.write(f"{text}\n" if text else "")
         sys.stdout.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes once more at its end
+        if not isinstance(error, BrokenPipeError):
+            raise BadFile(f"standard output cannot be written: {error.strerror}") from None
 
 
 def write_form(text: str, target: str | None, run: SavedRun, form: str) -> None:

@@ -40,6 +40,23 @@ def test_the_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> Non
     assert "exit status" in out
 
 
+def test_bad_usage_of_bisect_skips_the_commit() -> None:
+    """`git bisect run` takes every other status below 128 for a verdict."""
+    for words in (["bisect"], ["bisect", "good", "bad", "odd"], ["bisect", "good", "--odd"]):
+        with pytest.raises(SystemExit) as stopped:
+            main(words)
+        assert stopped.value.code == 125
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_the_help_of_each_command_begins_with_what_it_does(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main([name, "--help"])
+    usage, about, *_ = capsys.readouterr().out.split("\n\n")
+    assert usage.startswith(f"usage: pytest-gpubench {name} ")
+    assert about.endswith(".")
+
+
 @pytest.mark.parametrize("name", OF_FILES)
 def test_each_command_has_help_with_examples(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
@@ -122,3 +139,15 @@ def test_a_reader_that_stops_is_no_error(tmp_path: Path) -> None:
     assert process.stderr.read() == b""
     process.stderr.close()
     assert process.wait() == 1
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs the full device of Linux")
+@pytest.mark.parametrize("words", [("list",), ("docs", "limits")])
+def test_a_full_disk_is_one_sentence(words: tuple[str, ...], command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And no regression, as the status 1 of `compare` is."""
+    with open("/dev/full", "w") as full:
+        monkeypatch.setattr("sys.stdout", full)
+        status, _, err = command(*words)
+        full.write("more")  # as the interpreter flushes once more at its end
+    said = f"pytest-gpubench {words[0]}: standard output cannot be written: No space left on device\n"
+    assert (status, err) == (2, said)

@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=checked(slower),
         default=MARGIN,
         metavar="FRACTION",
-        help="fail where HEAD is slower by more than this (default: 3%%)",
+        help="fail where the newer commit is slower by more than this (default: 3%%)",
     )
     parser.add_argument(
         "--alpha",

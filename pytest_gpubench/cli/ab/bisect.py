@@ -12,7 +12,7 @@ from pytest_gpubench.cli.ab.checkouts import Workspace, last_line
 from pytest_gpubench.cli.ab.command import prepared
 from pytest_gpubench.cli.ab.comparison import compare, is_open
 from pytest_gpubench.cli.ab.report import report_lines
-from pytest_gpubench.cli.arguments import Commands
+from pytest_gpubench.cli.arguments import Commands, add_parser
 from pytest_gpubench.cli.output import complain, say, write
 from pytest_gpubench.errors import BadRequest, GpuBenchError
 from pytest_gpubench.results.model import Outcome
@@ -26,22 +26,23 @@ STATUS: dict[Answer, int] = {"good": 0, "bad": 1, "skip": 125}
 """The exit statuses that `git bisect run` understands."""
 FIRST_BAD = re.compile(r"^([0-9a-f]{40,64}) is the first '?bad'? commit$", re.MULTILINE)
 EPILOG = """\
-GOOD is compared with BAD, then with the commits that git bisect asks for, in worktrees: about log2 of them. A commit is
+GOOD is compared with BAD, then with the commits that git bisect asks for, in worktrees: 6 of 64 commits. A commit is
 bad where a test is slower than in GOOD by more than --fail-slower, good where all are not; one whose tests do not run,
 or cannot be told, is skipped. What counts are the tests that are slower in BAD. --tests PATH runs BAD's tests in all.
 Without BAD, the working tree alone is compared with GOOD, for `git bisect run pytest-gpubench bisect GOOD -- ...`.
-Exit status, for the newer of both: 0 good, not slower; 1 bad, slower, and the commit was found; 125 cannot be told.
+Exit status, for the newer of both: 0 good, not slower; 1 bad, slower, and the commit was found; 125 cannot be told,
+or bad usage, as `git bisect run` would take 2 for a bad commit.
 """
 
 
 def add(commands: Commands) -> None:
     """Add the command to the parser of all."""
-    parser = commands.add_parser(
+    parser = add_parser(
+        commands,
         "bisect",
-        help="find the commit that made a test slower",
+        "find the commit that made a test slower",
         usage="pytest-gpubench bisect [OPTIONS] GOOD [BAD] -- PYTEST_ARGS",
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("good", metavar="GOOD", help="a commit in which the tests are fast")
     parser.add_argument("bad", metavar="BAD", nargs="?", help="a later one in which a test is slow")

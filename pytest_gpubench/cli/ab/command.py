@@ -11,7 +11,7 @@ from pytest_gpubench.cli.ab.comparison import CommitComparison, ComparisonInterr
 from pytest_gpubench.cli.ab.process import INTERRUPTS, raise_interrupt, signals_handled
 from pytest_gpubench.cli.ab.report import exit_status, json_text, markdown_text, page_text, report_lines, stopped_text
 from pytest_gpubench.cli.ab.runs import Runner
-from pytest_gpubench.cli.arguments import Commands
+from pytest_gpubench.cli.arguments import Commands, add_parser
 from pytest_gpubench.cli.output import say, write
 from pytest_gpubench.errors import BadRequest, DeviceUnavailable, GpuBenchError
 from pytest_gpubench.results.files import write_text
@@ -31,12 +31,12 @@ Exit status: 0 no regression, 1 a regression or an INVALID measurement, 2 nothin
 
 def add(commands: Commands) -> None:
     """Add the command to the parser of all."""
-    parser = commands.add_parser(
+    parser = add_parser(
+        commands,
         "ab",
-        help="compare two commits by alternating runs of their tests",
+        "compare two commits by alternating runs of their tests",
         usage="pytest-gpubench ab [OPTIONS] BASE [HEAD] -- PYTEST_ARGS",
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("base", metavar="BASE", help="the commit to compare with; `main...` is where HEAD left main")
     parser.add_argument("head", metavar="HEAD", nargs="?", help="the commit to judge; without one, the working tree")
