@@ -10,15 +10,13 @@ from pathlib import Path
 import pytest
 
 from pytest_gpubench.cli import main
-from pytest_gpubench.gpu.clocks.record import ClockRecord, Owner, boot_id, record_path, write_record
-from pytest_gpubench.gpu.holder import Holder
 from pytest_gpubench.gpu.lock_file import LockFile
 from tests.gpu import recording_nvml
+from tests.gpu.clocks import locking
+from tests.gpu.clocks.locking import DEAD, RESET, RESET_MEMORY, SET, SET_MEMORY, owner
 from tests.gpu.recording_nvml import Recording, changes
 from tests.plugin.hosts import KEEP, Host
 
-SET, SET_MEMORY = "SetGpuLockedClocks", "SetMemoryLockedClocks"
-RESET, RESET_MEMORY = "ResetGpuLockedClocks", "ResetMemoryLockedClocks"
 TURN = [SET, SET_MEMORY, "ran", RESET, RESET_MEMORY]
 LOCK = "--gpu-bench-lock-clocks=1410"
 
@@ -73,17 +71,9 @@ def records(host: Host) -> list[str]:
     return sorted(path.name for path in (host.folder / "locks").glob("*.clocks.json"))
 
 
-def leave(host: Host, gpu: str = "GPU-a", number: int = 1) -> None:
-    """Leave the record of a process that has ended; its start is not that of the process that has its number now."""
-    (host.folder / "locks").mkdir(exist_ok=True)
-    holder = Holder(os.getpid(), number, Holder.of_this_process().namespace, *list_of_holder())
-    record = ClockRecord(gpu=gpu, graphics=1410, memory=3201, owners=(Owner(boot_id(), 0, holder),))
-    write_record(record_path(host.folder / "locks", gpu), record)
-
-
-def list_of_holder() -> tuple[str, str, str, str, float]:
-    own = Holder.of_this_process()
-    return own.host, own.user, own.command, own.test, own.since_s
+def leave(host: Host, gpu: str = "GPU-a", has_ended: bool = True) -> None:
+    """Leave the record of a process that has ended, or of this one."""
+    locking.leave(host.folder / "locks", owner(**(DEAD if has_ended else {})), gpu=gpu)
 
 
 # a turn
@@ -209,7 +199,7 @@ def test_a_test_whose_clocks_cannot_be_locked_fails_with_one_sentence(
 
 
 def test_a_clock_that_somebody_else_holds(host: Host) -> None:
-    leave(host, number=Holder.of_this_process().started or 0)
+    leave(host, has_ended=False)
     status, output = host.run("--gpu-bench-lock-clocks=max")
     assert status == 1
     assert f"asked to lock the clocks of GPU-a at 1980 MHz, but pid {os.getpid()} of" in output
@@ -221,7 +211,7 @@ def test_a_clock_that_somebody_else_holds(host: Host) -> None:
 
 def test_the_second_gpu_cannot_be_locked(host: Host) -> None:
     host.write("@pytest.mark.perf(gpus=2)\ndef test_two(gpu_bench): gpu_bench(fast)\n")
-    leave(host, "GPU-b", Holder.of_this_process().started or 0)
+    leave(host, "GPU-b", has_ended=False)
     status, output = host.run("--gpu-bench-lock-clocks=max")
     assert (status, "1 error in" in output) == (1, True)
     assert whats(host) == [*TURN[:2], *TURN[3:]]
@@ -280,14 +270,6 @@ def test_the_doctor_gives_back_what_the_dead_left(
     assert (whats(host), whats(host, "GPU-b")) == ([RESET, RESET_MEMORY], [RESET, RESET_MEMORY])
     assert records(host) == []
     assert doctor(host) == 0
-
-
-def test_the_doctor_leaves_the_living_alone(host: Host, fake: Recording, capsys: pytest.CaptureFixture[str]) -> None:
-    leave(host)
-    leave(host, "GPU-b", Holder.of_this_process().started or 0)
-    assert doctor(host) == 1
-    assert capsys.readouterr().out.splitlines()[1].endswith("they are left alone")
-    assert records(host) == ["GPU-b.clocks.json"]
 
 
 def test_the_doctor_says_what_it_could_not_do(host: Host, fake: Recording, capsys: pytest.CaptureFixture[str]) -> None:

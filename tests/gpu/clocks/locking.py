@@ -89,6 +89,7 @@ def owner(**values: Any) -> Owner:
     return Owner(boot, values.pop("number", 0), msgspec.structs.replace(Holder.of_this_process(), **values))
 
 
-def leave(folder: Path, *owners: Owner, graphics: int = 1410) -> None:
+def leave(folder: Path, *owners: Owner, gpu: str = GPU) -> None:
     """Leave the record of a process that locked the clocks."""
-    write_record(record_path(folder, GPU), ClockRecord(gpu=GPU, graphics=graphics, memory=3201, owners=owners))
+    folder.mkdir(exist_ok=True)
+    write_record(record_path(folder, gpu), ClockRecord(gpu=gpu, graphics=1410, memory=3201, owners=owners))

@@ -257,11 +257,3 @@ def test_a_second_process_does_not_reset_what_the_first_locked(tmp_path: Path) -
     assert [each.in_use for each in restore_abandoned(tmp_path)] == [True]
     assert finish(first)[0] == 0
     assert whats(tmp_path) == BOTH_SET + BOTH_RESET
-
-
-def test_a_process_that_wants_another_clock_fails(tmp_path: Path) -> None:
-    with ClockLock(GPU, 1410, tmp_path):
-        status, _, errors = finish(start(tmp_path, "max"))
-        assert status == 1
-        assert "DeviceUnavailable: asked to lock the clocks" in errors
-        assert whats(tmp_path) == BOTH_SET

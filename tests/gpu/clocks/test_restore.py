@@ -13,7 +13,6 @@ from pytest_gpubench.gpu.clocks import restore_abandoned
 from pytest_gpubench.gpu.clocks.record import ClockRecord, boot_id, record_path, write_record
 from tests.gpu.clocks.locking import (
     BOTH_RESET,
-    BOTH_SET,
     DEAD,
     GPU,
     RESET,
@@ -48,15 +47,6 @@ def test_after_a_kill_the_next_start_gives_them_back(tmp_path: Path, at: str) ->
     assert whats(tmp_path) == before + BOTH_RESET
     assert record_of(tmp_path) is None
     assert restore_abandoned(tmp_path) == []
-
-
-def test_after_a_kill_the_next_lock_gives_them_back(tmp_path: Path) -> None:
-    process = start(tmp_path)
-    wait_until_held(process)
-    process.kill()
-    finish(process)
-    assert finish(start(tmp_path, "max"))[0] == 0
-    assert whats(tmp_path) == BOTH_SET + BOTH_RESET + BOTH_SET + BOTH_RESET
 
 
 def test_without_records_nothing_is_opened_or_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
