@@ -93,6 +93,12 @@ class Recorder:
         if text is not None:
             self.records.append(decode(text))
 
+    @property
+    def call(self) -> pytest.TestReport:
+        """The report of the only test's call."""
+        (report,) = (report for report in self.reports if report.when == "call")
+        return report
+
 
 RecordRun = Callable[..., Recorder]
 

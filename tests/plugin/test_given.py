@@ -131,7 +131,7 @@ def test_a_wrong_result_is_shrunk(record_run: RecordRun) -> None:
     (record,) = recorder.records
     invalid = [item for item in record.measurements if any(each.outcome == "invalid" for each in item.verdicts)]
     assert [item.example for item in invalid] == ["n=51"]
-    (report,) = [report for report in recorder.reports if report.when == "call"]
+    report = recorder.call
     assert "WrongResult: <lambda> is wrong" in report.longreprtext
     assert report.longreprtext.count("to keep this example, paste above the test: @example(n=51)") == 1
     assert ("gpu_bench.<lambda>.verdict", "invalid") in report.user_properties
@@ -148,7 +148,7 @@ def test_a_limit_on_time_is_judged_where_it_is_broken(bench_run: BenchRun) -> No
 
 def test_limits_that_are_kept(record_run: RecordRun) -> None:
     recorder = record_run(WINS)
-    assert [report.outcome for report in recorder.reports if report.when == "call"] == ["passed"]
+    assert recorder.call.passed
     verdicts = [each for item in recorder.records[0].measurements for each in item.verdicts]
     assert {each.outcome.value for each in verdicts} == {"pass"}
     names = [name for name, _ in recorder.reports[1].user_properties]
@@ -221,7 +221,7 @@ def test_disabled_everything_is_checked(bench_run: BenchRun) -> None:
 
 def test_a_measurement_is_taken_in_every_example(record_run: RecordRun) -> None:
     recorder = record_run(limited("gpu_bench(add(10.0), torch.ones(n))", marks="max_time_us=11"))
-    assert [report.outcome for report in recorder.reports if report.when == "call"] == ["passed"]
+    assert recorder.call.passed
     assert len({item.example for item in recorder.records[0].measurements}) == 25
 
 
@@ -274,7 +274,7 @@ def quick_collection() -> None:
 @pytest.mark.parametrize("outside", [False, True])
 def test_what_does_not_fit_is_left_out(record_run: RecordRun, outside: bool) -> None:
     recorder = record_run(oom(outside=outside))
-    assert [report.outcome for report in recorder.reports if report.when == "call"] == ["passed"]
+    assert recorder.call.passed
     examples = {item.example for item in recorder.records[0].measurements if item.timing.measured}
     assert len(examples) > 5
     assert all(int(example.removeprefix("n=")) <= 50 for example in examples)
@@ -372,7 +372,7 @@ def late(n):
     source = source.replace("def add(us)", f"import sys\n{helper}\ndef add(us)")
     by_clock = ("--gpu-bench-timer=wall", "--gpu-bench-device=cpu", "--gpu-bench-cache=hot", "--gpu-bench-warmup=1")
     recorder = record_run(source, *by_clock)
-    (report,) = (report for report in recorder.reports if report.when == "call")
+    report = recorder.call
     assert "ValueError: late" in report.longreprtext
     found = recorder.records[0].measurements
     assert [(item.role, item.example) for item in found] == [(role, "n=51") for role in roles]
@@ -415,7 +415,7 @@ def test_the_section_shows_what_failed_and_not_what_came_after(record_run: Recor
     head = "from pytest_gpubench.errors import MeasurementError\n"
     head += "@scripted([1.0])\ndef lost(x): raise MeasurementError('lost records')\n"
     recorder = record_run(head + limited(body, marks="max_time_us=20"))
-    (report,) = [report for report in recorder.reports if report.when == "call"]
+    report = recorder.call
     assert "MeasurementError: lost records" in report.longreprtext
     (section,) = [text for title, text in report.sections if title == "gpu_bench"]
     assert re.match(r"k: not measured \(the last to fail, of \d+\)$", section)
@@ -425,7 +425,7 @@ def test_the_section_ends_with_the_example_that_is_reported(record_run: RecordRu
     """Though it was measured before others were tried."""
     body = "gpu_bench.measure(add(40.0 + n if n > 20 else 5.0), (torch.ones(n),), label='add')"
     recorder = record_run(limited(body, marks="max_time_us=20"))
-    (report,) = [report for report in recorder.reports if report.when == "call"]
+    report = recorder.call
     (section,) = [text for title, text in report.sections if title == "gpu_bench"]
     assert "n=21," in report.longreprtext
     assert "add: 61.00 us" in section
@@ -458,7 +458,7 @@ def test_phases_are_remembered(record_run: RecordRun) -> None:
     """Slow the first time, fast from then on: the verdict is the first one's, and nothing is taken twice."""
     body = "seen[n] += 1; gpu_bench.phases({'a': add(50.0 if seen[n] == 1 and n > 20 else 5.0)}, args=(torch.ones(n),))"
     recorder = record_run(limited(body, marks="max_time_us=20"))
-    (report,) = [report for report in recorder.reports if report.when == "call"]
+    report = recorder.call
     assert "LimitBroken: a is too slow: median 50.00 us" in report.longreprtext
     assert "n=21," in report.longreprtext
     assert not any(word in report.longreprtext for word in TROUBLE)

@@ -63,7 +63,7 @@ def test_objects_that_are_made_anew_are_remembered(record_run: RecordRun) -> Non
     body = "seen[n.k] += 1; gpu_bench.measure(add(50.0 if seen[n.k] == 1 and n.k > 20 else 5.0), (torch.ones(3),))"
     case = "class Case:\n    def __init__(self, k): self.k = k\n"
     recorder = record_run(case + alike(body, "n=st.builds(Case, sizes)"))
-    (report,) = [report for report in recorder.reports if report.when == "call"]
+    report = recorder.call
     assert "too slow: median 50.00 us" in report.longreprtext
     assert not any(word in report.longreprtext for word in TROUBLE)
 
@@ -72,7 +72,7 @@ def test_given_examples_are_different_ones(record_run: RecordRun) -> None:
     """Nothing is drawn for them."""
     above = "@settings(phases=[Phase.explicit])\n" + "".join(f"@example(n=torch.full((4,), {k}.))\n" for k in (1, 2, 9))
     recorder = record_run(alike("gpu_bench.measure(slow_from(n[0], 5), (n,))", "n=st.none()", above=above))
-    (report,) = [report for report in recorder.reports if report.when == "call"]
+    report = recorder.call
     assert "LimitBroken: add is too slow: median 40.00 us" in report.longreprtext
     assert recorder.records[0].search.startswith("3 examples")
 
@@ -84,7 +84,7 @@ def test_what_does_not_fit_is_counted_by_what_was_drawn(record_run: RecordRun) -
     need = "\ndef need(full):\n    if full: raise torch.OutOfMemoryError('CUDA out of memory')\n"
     recorder = record_run(need + alike(body, DATA))
     (record,) = recorder.records
-    assert [report.outcome for report in recorder.reports if report.when == "call"] == ["passed"]
+    assert recorder.call.passed
     left_out = [k for k in map(int, record.extra_info) if k > 60]
     assert len(left_out) > 5
     (warning,) = record.warnings

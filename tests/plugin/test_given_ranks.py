@@ -30,7 +30,7 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> collections.Counter[int]:
 def test_nothing_is_taken_twice(record_run: RecordRun, taken: collections.Counter[int]) -> None:
     body = "gpu_bench.ranks(scripted, collective='all_reduce', message_bytes=n)"
     recorder = record_run(limited(body, marks="max_time_us=50"), *ON_CPU)
-    (report,) = [report for report in recorder.reports if report.when == "call"]
+    report = recorder.call
     assert "LimitBroken: work is too slow: median 100.0 us" in report.longreprtext
     assert "n=21," in report.longreprtext
     assert not any(word in report.longreprtext for word in TROUBLE)
@@ -41,14 +41,14 @@ def test_nothing_is_taken_twice(record_run: RecordRun, taken: collections.Counte
 def test_two_in_one_example_are_two(record_run: RecordRun, taken: collections.Counter[int]) -> None:
     body = "found = [gpu_bench.ranks(scripted, message_bytes=7) for _ in range(2)]; assert found[0] is not found[1]"
     recorder = record_run(limited(body, given="n=st.just(1)", marks="max_time_us=50"), *ON_CPU)
-    assert [report.outcome for report in recorder.reports if report.when == "call"] == ["passed"]
+    assert recorder.call.passed
     assert taken == {7: 2}
 
 
 def test_the_section_shows_what_failed(record_run: RecordRun, taken: collections.Counter[int]) -> None:
     body = "gpu_bench.ranks(scripted, collective='all_reduce', message_bytes=n)"
     recorder = record_run(limited(body, marks="max_time_us=50"), *ON_CPU)
-    (report,) = [report for report in recorder.reports if report.when == "call"]
+    report = recorder.call
     (section,) = [text for title, text in report.sections if title == "gpu_bench"]
     assert "FAIL: work is too slow: median 100.0 us" in section
     assert recorder.records[0].measurements[-1].example == "n=21"

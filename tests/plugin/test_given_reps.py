@@ -46,7 +46,7 @@ def test_the_number_is_enough(record_run: RecordRun, body: str, marks: str, leas
     verdicts = [each for item in record.measurements for each in item.verdicts]
     assert len(verdicts) >= 5
     assert not [each.sentence for each in verdicts if each.outcome == "inconclusive"]
-    (report,) = [report for report in recorder.reports if report.when == "call"]
+    report = recorder.call
     assert report.outcome == ("passed" if slow_us == "10.0" else "failed")
     assert "n=2," in report.longreprtext or report.outcome == "passed"
 

@@ -91,35 +91,16 @@ def test_it(gpu_bench):
     )
 
 
-@pytest.mark.parametrize(
-    ("body", "outcome"),
-    [
-        ("pass", {"failed": 1}),
-        ("gpu_bench(fast)", {"passed": 1}),
-        ("pytest.skip('not today')", {"skipped": 1}),
-        ("raise ValueError", {"failed": 1}),
-    ],
-)
-def test_a_limit_that_was_never_judged_fails(bench_run: BenchRun, body: str, outcome: dict[str, int]) -> None:
-    source = f"@pytest.mark.perf(max_time_us=15)\ndef test_it(gpu_bench): {body}"
+def test_a_limit_that_was_never_judged_fails(bench_run: BenchRun) -> None:
+    source = "@pytest.mark.perf(max_time_us=15)\ndef test_it(gpu_bench): pass"
     result = bench_run(source)
-    result.assert_outcomes(**outcome)
-    if body == "pass":
-        bench_run(source, "--gpu-bench-disable").assert_outcomes(passed=1)
-        result.stdout.fnmatch_lines(
-            ["perf(max_time_us=15) was never judged: the test measured nothing; call gpu_bench*"]
-        )
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["perf(max_time_us=15) was never judged: the test measured nothing; call gpu_bench*"])
+    bench_run(source, "--gpu-bench-disable").assert_outcomes(passed=1)
 
 
 def test_a_limit_on_a_test_without_the_fixture_fails(bench_run: BenchRun) -> None:
     bench_run("@pytest.mark.perf(max_time_us=15)\ndef test_it(): pass").assert_outcomes(failed=1)
-
-
-def test_an_expected_failure_may_stay_slow(bench_run: BenchRun) -> None:
-    source = (
-        "@pytest.mark.xfail(strict=True)\n@pytest.mark.perf(max_time_us=5)\ndef test_it(gpu_bench): gpu_bench(fast)"
-    )
-    bench_run(source).assert_outcomes(xfailed=1)
 
 
 def test_markers_and_fixtures_read_well(pytester: pytest.Pytester) -> None:
