@@ -1,8 +1,10 @@
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import torch
+
+from pytest_gpubench import GpuBench
 
 HERE = Path(__file__).parent
 
@@ -13,6 +15,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.skip(reason="needs a GPU: nothing here is proved by this run"))
+
+
+@pytest.fixture
+def x(gpu_bench: GpuBench) -> torch.Tensor:
+    return torch.randn(2**20, device=gpu_bench.device)
+
+
+@pytest.fixture
+def token(gpu_bench: GpuBench) -> Callable[[], object]:
+    """A kernel of next to no work, so that something is recorded."""
+    from tests.on_gpu.doubling import double_into
+
+    cell = torch.zeros(32, device=gpu_bench.device)
+    return lambda: double_into(cell, cell)
 
 
 @pytest.fixture

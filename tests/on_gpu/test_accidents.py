@@ -13,7 +13,7 @@ import triton.language as tl
 from pytest_gpubench import GpuBench, IncompleteRecords, InvalidResult, KernelsDiffer, UnfairComparison
 from pytest_gpubench.bench.switches import readings, refuse_switching
 from pytest_gpubench.gpu.persisting import LIMIT_PERSISTING_L2_CACHE_SIZE, load_driver, persisting_bytes
-from tests.on_gpu.doubling import double, double_into
+from tests.on_gpu.doubling import double, double_into, torch_double
 
 pytestmark = pytest.mark.filterwarnings("ignore:Please use the new API settings:UserWarning")
 
@@ -54,22 +54,6 @@ def cudaDeviceSynchronize(x, out, count, BLOCK: tl.constexpr):  # type: ignore[n
 def launch(kernel: Any, x: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
     kernel[(triton.cdiv(x.numel(), BLOCK),)](x, out, x.numel(), BLOCK=BLOCK)
     return out
-
-
-def torch_double(x: torch.Tensor) -> torch.Tensor:
-    return x * 2
-
-
-@pytest.fixture
-def x(gpu_bench: GpuBench) -> torch.Tensor:
-    return torch.randn(SMALL, device=gpu_bench.device)
-
-
-@pytest.fixture
-def token(gpu_bench: GpuBench) -> Callable[[], object]:
-    """A kernel of next to no work, so that something is recorded."""
-    cell = torch.zeros(32, device=gpu_bench.device)
-    return lambda: double_into(cell, cell)
 
 
 def replay(compute: Callable[..., torch.Tensor], token: Callable[[], object]) -> Callable[..., torch.Tensor]:

@@ -11,9 +11,10 @@ import triton
 import triton.language as tl
 
 from pytest_gpubench import GpuBench, InvalidResult, KernelsDiffer, LimitBroken, UnfairComparison, WrongResult
-from tests.on_gpu.doubling import double, double_into
+from tests.on_gpu.doubling import double, double_into, torch_double
 
 SMALL, LARGE = 2**20, 2**26
+Token = Callable[[], object]
 REMEMBERED = "returns what it had computed before: when the values of its inputs changed, in the same memory"
 
 
@@ -25,31 +26,24 @@ def _spin(out, turns):  # type: ignore[no-untyped-def]
     tl.store(out, value)
 
 
-def torch_double(x: torch.Tensor) -> torch.Tensor:
-    return x * 2
-
-
-class Token:
-    """A kernel of next to no work, so that something is recorded."""
-
-    def __init__(self, device: torch.device) -> None:
-        self.out = torch.zeros(32, device=device)
-
-    def __call__(self) -> None:
-        double_into(self.out, self.out)
-
-
-@pytest.fixture
-def x(gpu_bench: GpuBench) -> torch.Tensor:
-    return torch.randn(SMALL, device=gpu_bench.device)
-
-
-@pytest.fixture
-def token(gpu_bench: GpuBench) -> Token:
-    return Token(gpu_bench.device)
-
-
 # results that are remembered
+
+
+def remembering(key: Callable[[torch.Tensor], object]) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Return a function that computes once for each key of its input."""
+    results: dict[object, torch.Tensor] = {}
+
+    def replaying(x: torch.Tensor) -> torch.Tensor:
+        known = key(x)
+        if known not in results:
+            results[known] = double(x)
+        return results[known]
+
+    return replaying
+
+
+def first_sum(x: torch.Tensor) -> float:
+    return x[:8].sum().item()
 
 
 @pytest.mark.parametrize(
@@ -65,45 +59,21 @@ def token(gpu_bench: GpuBench) -> Token:
 def test_a_replay_by_what_a_tensor_is(
     gpu_bench: GpuBench, x: torch.Tensor, token: Token, key: Callable[[torch.Tensor], object]
 ) -> None:
-    results: dict[object, torch.Tensor] = {}
-
-    def replaying(x: torch.Tensor) -> torch.Tensor:
-        token()
-        if key(x) not in results:
-            results[key(x)] = double(x)
-        return results[key(x)]
-
     with pytest.raises(InvalidResult, match=REMEMBERED):
-        gpu_bench.compare(replaying, torch_double, (x,))
+        gpu_bench.compare(remembering(lambda x: (token(), key(x))[1]), torch_double, (x,))
 
 
 def test_a_replay_by_what_a_tensor_holds(gpu_bench: GpuBench, x: torch.Tensor) -> None:
     """It computes for values that it has not seen: then other kernels run than in the calls that were timed."""
-    results: dict[float, torch.Tensor] = {}
-
-    def replaying(x: torch.Tensor) -> torch.Tensor:
-        checksum = x[:8].sum().item()
-        if checksum not in results:
-            results[checksum] = double(x)
-        return results[checksum]
-
     with pytest.raises(InvalidResult, match=r"when the values of the inputs changed, .* does it remember results"):
-        gpu_bench.compare(replaying, torch_double, (x,))
+        gpu_bench.compare(remembering(first_sum), torch_double, (x,))
 
 
 def test_a_replay_by_what_a_tensor_holds_where_it_is_measured_alone(gpu_bench: GpuBench, x: torch.Tensor) -> None:
     """Nothing is compared, but what the call has to move was said."""
-    results: dict[float, torch.Tensor] = {}
     large = torch.randn(LARGE, device=x.device)
-
-    def replaying(x: torch.Tensor) -> torch.Tensor:
-        checksum = x[:8].sum().item()
-        if checksum not in results:
-            results[checksum] = double(x)
-        return results[checksum]
-
     with pytest.raises(InvalidResult, match="replaying is faster than memory allows"):
-        gpu_bench.measure(replaying, (large,), bytes=2 * large.nbytes)
+        gpu_bench.measure(remembering(first_sum), (large,), bytes=2 * large.nbytes)
 
 
 def test_a_replay_only_while_a_profiler_is_on(gpu_bench: GpuBench, x: torch.Tensor, token: Token) -> None:

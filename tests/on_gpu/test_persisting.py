@@ -8,18 +8,9 @@ import torch
 
 from pytest_gpubench import GpuBench, InvalidResult
 from pytest_gpubench.gpu.persisting import load_driver, persisting_bytes
-from tests.on_gpu.doubling import double
+from tests.on_gpu.doubling import double, torch_double
 
 LIMIT_PERSISTING_L2_CACHE_SIZE = 6
-
-
-def torch_double(x: torch.Tensor) -> torch.Tensor:
-    return x * 2
-
-
-@pytest.fixture
-def x(gpu_bench: GpuBench) -> torch.Tensor:
-    return torch.randn(2**20, device=gpu_bench.device)
 
 
 @pytest.fixture

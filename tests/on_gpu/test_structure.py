@@ -1,4 +1,4 @@
-"""Exact limits on the real thing: each is broken by one planted defect, named in words, and kept without it."""
+"""Exact limits on the real thing: what breaks them beyond the defects of `limits_tests`, and what sees what."""
 
 import sys
 import threading
@@ -61,11 +61,7 @@ def seen(function: Callable[..., object], *args: object) -> Observed:
     return found
 
 
-# each limit, with one defect and without
-
-
-def with_an_extra_kernel(x: torch.Tensor) -> torch.Tensor:
-    return double(x).add_(0)
+# copies and waits
 
 
 def with_a_hidden_item(x: torch.Tensor) -> torch.Tensor:
@@ -74,29 +70,8 @@ def with_a_hidden_item(x: torch.Tensor) -> torch.Tensor:
     return double(x)
 
 
-def with_a_hidden_contiguous(x: torch.Tensor) -> torch.Tensor:
-    return double(x.t().contiguous())
-
-
 def with_a_hidden_clone(x: torch.Tensor) -> torch.Tensor:
     return double(x.clone())
-
-
-def with_a_hidden_fill(x: torch.Tensor) -> torch.Tensor:
-    return double(x, torch.zeros_like(x))
-
-
-def with_a_temporary(x: torch.Tensor) -> torch.Tensor:
-    return double(double(x))
-
-
-_kept: list[torch.Tensor] = []
-
-
-def with_a_leak(x: torch.Tensor) -> torch.Tensor:
-    out = double(x)
-    _kept.append(torch.empty(1024, device=x.device))
-    return out
 
 
 def with_a_synchronize(x: torch.Tensor) -> torch.Tensor:
@@ -124,21 +99,8 @@ def with_a_tensor_of_numbers(x: torch.Tensor) -> torch.Tensor:
 
 
 PLANTED = [
-    (Limits(max_kernels=1), with_an_extra_kernel, "launches 2 kernels, wanted at most 1: 1 x _double, 1 x vectorized_"),
-    (Limits(max_kernels=1), with_a_hidden_contiguous, "launches 2 kernels"),
-    (
-        Limits(forbid="memcpy"),
-        with_a_hidden_contiguous,
-        "copies memory 1 time, wanted none: 1 x elementwise_kernel<direct_",
-    ),
     (Limits(forbid="memcpy"), with_a_hidden_clone, "copies memory 1 time, wanted none: 1 x Memcpy DtoD"),
     (Limits(forbid="memcpy"), with_a_hidden_item, "copies memory 1 time, wanted none: 1 x Memcpy DtoH"),
-    (Limits(forbid="memset"), with_a_hidden_fill, "fills memory 1 time, wanted none"),
-    (
-        Limits(forbid="sync"),
-        with_a_hidden_item,
-        "waits for the GPU 1 time, wanted never: if x[0, 0].item() > 1e9: (tests",
-    ),
     (Limits(forbid="sync"), with_a_synchronize, "wanted never: torch.cuda.synchronize() (tests"),
     (
         Limits(forbid="sync"),
@@ -147,9 +109,6 @@ PLANTED = [
     ),
     (Limits(forbid="sync"), with_an_event_synchronize, "wanted never: event.synchronize() (tests"),
     (Limits(forbid="sync"), with_a_tensor_of_numbers, "wanted never: return double(x + torch.tensor("),
-    (Limits(max_memory=BYTES), with_a_temporary, "takes 8 MiB of GPU memory above what was in use"),
-    (Limits(max_memory="1GiB"), with_a_leak, "keeps 4 KiB of GPU memory after each call"),
-    (Limits(kernels=("*gemm*",)), double, "launches no kernel named *gemm*, only 1 x _double"),
 ]
 
 
@@ -164,37 +123,7 @@ def test_a_planted_defect_breaks_the_limit(
     assert words in found.sentence
 
 
-@pytest.mark.parametrize(
-    "asked",
-    [
-        Limits(max_kernels=1),
-        Limits(forbid="memcpy"),
-        Limits(forbid="memset"),
-        Limits(forbid="sync"),
-        Limits(max_memory=BYTES),
-        Limits(kernels=("_double",)),
-        Limits(deterministic=True),
-    ],
-    ids=str,
-)
-def test_without_a_defect_every_limit_is_kept(asked: Limits, x: torch.Tensor) -> None:
-    found = judge(asked, double, x)
-    assert found.outcome is Outcome.PASS, found.sentence
-
-
-def test_an_allocation_is_one_and_writing_into_a_tensor_is_none(x: torch.Tensor) -> None:
-    """What is returned is allocated too."""
-    broken = judge(Limits(forbid="alloc"), double, x)
-    assert broken.outcome is Outcome.FAIL
-    assert "1 allocation of torch's, 4 MiB together" in broken.sentence
-    assert judge(Limits(forbid="alloc"), double, x, torch.empty_like(x)).outcome is Outcome.PASS
-
-
 # an atomics race
-
-
-def scatter(values: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
-    return torch.zeros(16, device=values.device).index_add_(0, places, values)
 
 
 def scatter_in_order(values: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
@@ -208,12 +137,6 @@ def scatter_into(out: torch.Tensor, values: torch.Tensor, places: torch.Tensor) 
 @pytest.fixture
 def scattered() -> tuple[torch.Tensor, torch.Tensor]:
     return torch.randn(ELEMENTS, device="cuda"), torch.randint(16, (ELEMENTS,), device="cuda")
-
-
-def test_atomics_that_race_are_found(scattered: tuple[torch.Tensor, torch.Tensor]) -> None:
-    found = judge(Limits(deterministic=True), scatter, *scattered)
-    assert found.outcome is Outcome.FAIL
-    assert found.sentence == "double does not repeat itself bit by bit: out differs from call to call"
 
 
 def test_atomics_that_race_are_found_in_what_a_call_writes_into(scattered: tuple[torch.Tensor, torch.Tensor]) -> None:
