@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -79,8 +80,9 @@ def record(call: Call, device: Device, reps: int, cache: str) -> str:
 
 
 def span_names(call: Call, reps: int) -> list[str]:
-    """Return the names of the calls in their trace."""
-    return [f"{call.label} (call {number} of {reps})" for number in range(1, reps + 1)]
+    """Return the names of the calls in their trace, without what the profiler drops or leaves unescaped in its JSON."""
+    label = re.sub(r'[^ -~]|["\\]', "?", call.label)
+    return [f"{label} (call {number} of {reps})" for number in range(1, reps + 1)]
 
 
 # trimming
