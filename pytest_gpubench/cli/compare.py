@@ -13,7 +13,7 @@ from pytest_gpubench.report.layout import Column
 from pytest_gpubench.results.baseline import slimmed
 from pytest_gpubench.results.model import Outcome, SavedRun
 from pytest_gpubench.results.store import read_run
-from pytest_gpubench.stats.tolerance import RegressionTolerance, parse_tolerance
+from pytest_gpubench.stats.tolerance import RegressionTolerance, tolerance_of
 from pytest_gpubench.units import count, format_time, printable, ratio_text, round_to_digits, safe_line
 from pytest_gpubench.verdict.saved_runs import Finding, compare_runs
 
@@ -57,7 +57,7 @@ def add(commands: Commands) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the change of each measurement; 1 for a regression, or where nothing could be compared."""
-    tolerance = parse_tolerance(f"{arguments.metric}:{arguments.fail_slower}")
+    tolerance = tolerance_of(arguments.metric, arguments.fail_slower)
     old_paths, new_paths = find_paths(arguments.old, arguments), find_paths(arguments.new, arguments)
     pairs = _pair(old_paths, new_paths)
     paired = {path for both in pairs for path in both}

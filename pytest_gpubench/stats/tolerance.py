@@ -10,6 +10,7 @@ from pytest_gpubench.units import MICROSECONDS_PER_UNIT
 __tracebackhide__ = True
 
 METRICS = ("speedup", "median", "mean", "q1", "q3")
+AMOUNT = re.compile(r"(\d+\.?\d*(?:e[+-]?\d+)?|\.\d+(?:e[+-]?\d+)?)\s*(%|ns|us|ms|s|)")
 
 
 @dataclass(frozen=True)
@@ -47,20 +48,27 @@ def parse_tolerance(text: str) -> RegressionTolerance:
         raise BadRequest(
             f"{text!r}: nothing certain can be said of the {metric} of a few samples: use {instead} or median"
         )
-    found = re.fullmatch(r"(\d+\.?\d*(?:e[+-]?\d+)?|\.\d+(?:e[+-]?\d+)?)\s*(%|ns|us|ms|s|)", allowed)
-    if metric not in METRICS or not colon or not found:
+    if metric not in METRICS or not colon or not AMOUNT.fullmatch(allowed):
         raise BadRequest(
             f"{text!r} is no tolerance: write {'|'.join(METRICS)}, a colon, and a share or a time, "
             "as in median:5%, speedup:3% or mean:5us"
         )
+    return tolerance_of(metric, allowed)
+
+
+def tolerance_of(metric: str, allowed: str) -> RegressionTolerance:
+    """Read how much slower a metric may be: `5%`, `5us`; raise BadRequest for what is neither a share nor a time."""
+    found = AMOUNT.fullmatch(allowed.strip())
+    if not found:
+        raise BadRequest(f"{allowed!r} is neither a share nor a time: write one as in 5% or 5us")
     number, unit = float(found[1]), found[2]
     if not 0 < number < math.inf:
         raise BadRequest(
             f"a tolerance of {number!r} is never kept for certain, as two runs of the same code differ by chance: "
-            "allow more than 0, as in median:3%"
+            "allow more than 0, as in 3%"
         )
     if unit == "%":
         return RegressionTolerance(metric, margin=number / 100)
     if not unit and number >= 1:
-        raise BadRequest(f"{text!r} would be {number:g} seconds: write {metric}:{number:g}% or {metric}:{number:g}s")
+        raise BadRequest(f"{allowed!r} would be {number:g} seconds: write {number:g}% or {number:g}s")
     return RegressionTolerance(metric, absolute_us=number * MICROSECONDS_PER_UNIT[unit or "s"])

@@ -177,6 +177,7 @@ def test_what_cannot_be_meant_is_refused(option: str, command: Command) -> None:
     status, out, err = command("compare", "old.json", "new.json", option)
     assert (status, out) == (2, "")
     assert err.count("\n") == 1
+    assert ":" not in err.removeprefix("pytest-gpubench compare:").partition("write ")[2]  # a metric has its own option
 
 
 def test_many_sentences_of_a_kind_are_cut_unless_verbose(command: Command) -> None:

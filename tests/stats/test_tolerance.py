@@ -48,7 +48,7 @@ def test_tolerances_are_read(text: str, tolerance: RegressionTolerance) -> None:
         ("median:0%", "more than 0"),
         ("median:0us", "more than 0"),
         ("median:1e999%", "tolerance of inf"),
-        ("median:5", "would be 5 seconds: write median:5% or median:5s"),
+        ("median:5", "'5' would be 5 seconds: write 5% or 5s"),
         ("speedup:5us", "no unit of time"),
     ],
 )
