@@ -142,7 +142,7 @@ class Agreement:
         self.require(name, differences, when)
         return differences
 
-    def require(self, name: str, differences: Sequence[Difference], when: str = "") -> None:
+    def require(self, name: str, differences: Sequence[Difference], when: str) -> None:
         """Raise WrongResult naming every output that differs by more than is allowed."""
         failed = [difference for difference in differences if not difference.passed]
         if not failed:

@@ -19,16 +19,14 @@ def make_calls(
     reference: Function,
     names: Sequence[str] | None,
     arguments: Arguments,
-    backward: Backward = "forward",
+    backward: Backward,
 ) -> dict[str, Call]:
     """Return the calls of a comparison by name, the reference first; raise BadRequest for invalid ones."""
     functions = name_functions(candidate, reference, names)
     return {name: make_call(function, arguments, backward, label=name) for name, function in functions.items()}
 
 
-def name_functions(
-    candidate: Candidates, reference: Function, names: Sequence[str] | None = None
-) -> dict[str, Function]:
+def name_functions(candidate: Candidates, reference: Function, names: Sequence[str] | None) -> dict[str, Function]:
     """Return the functions of a comparison by name, the reference first."""
     for role, given in (("candidate", candidate), ("reference", reference)):
         if not callable(given) and not isinstance(given, Mapping):

@@ -101,8 +101,7 @@ class OutputFiles:
         if name == "save":
             self._fail(session, f"{flag_name('save')}={given}: nothing was measured, so nothing is saved")
         elif name == "trace":
-            why = self._why_no_trace()
-            self._lines.append((f"no trace was taken{f': {printable(why)}' if why else ''}", False))
+            self._lines.append((self._no_trace(), False))
         else:
             self._lines.append((f"{given} was not written, as nothing was measured", False))
 
@@ -208,18 +207,17 @@ class OutputFiles:
         write_summary(folder, self.results.records)
         if number := len(list(folder.rglob("*.json.gz"))):
             return f"{count(number, 'trace')} and a summary are in {folder}"
-        why = self._why_no_trace()
-        return f"no trace was taken{f': {printable(why)}' if why else ''}; see {folder}"
+        return f"{self._no_trace()}; see {folder}"
 
-    def _why_no_trace(self) -> str | None:
-        """Return the first reason why no trace was taken, as far as it is known."""
+    def _no_trace(self) -> str:
+        """Say that no trace was taken, with the first reason, as far as it is known."""
         records = self.results.records
         reasons = [text for record in records for text in record.warnings if text.startswith(NO_TRACE)]
         if self.settings.timer == "scripted":
             reasons.append("the scripted timer runs nothing")
         timings = [item.timing for record in records for item in record.measurements]
         reasons += [f"{each.label!r} was not measured: {each.unmeasured}" for each in timings if not each.measured]
-        return next(iter(reasons), None)
+        return "no trace was taken" + (f": {printable(reasons[0])}" if reasons else "")
 
 
 def _joined(runs: "list[SavedRun]") -> "SavedRun | None":

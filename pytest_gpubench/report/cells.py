@@ -127,7 +127,7 @@ def past_verdict(item: Measurement) -> Verdict | None:
     return next((each for each in item.verdicts if each.is_of_past), None)
 
 
-def change_text(change: PastChange | None, brief: bool = False) -> str:
+def change_text(change: PastChange | None, brief: bool) -> str:
     """Return the change of the compared metric, `speedup -20.0 % [-21.0, -19.0]`; nothing without a change."""
     if change is None:
         return ""

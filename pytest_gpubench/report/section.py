@@ -36,7 +36,7 @@ def _fails(row: Row) -> bool:
     return any(each.fails_test for each in row.measurement.verdicts)
 
 
-def _measurement_lines(row: Row, said: str = "") -> list[str]:
+def _measurement_lines(row: Row, said: str) -> list[str]:
     timing = row.timing
     if not timing.measured and _is_told_why(row):
         return [f"{timing.label}: not measured{_which(row)}", *_unsaid_lines(row, said)]
@@ -47,7 +47,7 @@ def _measurement_lines(row: Row, said: str = "") -> list[str]:
     return [*lines, *kernel_lines(timing), *region_lines(timing.regions), *_verdict_lines(row)]
 
 
-def _comparison_lines(row: Row, said: str = "") -> list[str]:
+def _comparison_lines(row: Row, said: str) -> list[str]:
     speedup = row.measurement.speedup
     against = f"{row.timing.label} against {reference_label(row) or 'its reference'}{_which(row)}: "
     if not row.timing.measured and row.reference is None and _is_told_why(row):

@@ -226,7 +226,7 @@ def _is_same_model(one: DeviceFacts, other: DeviceFacts) -> bool:
     return all(mine is None or theirs is None or mine == theirs for mine, theirs in parts)
 
 
-def caveats(past: PastTest, device: DeviceFacts, torch: str = "") -> Iterator[str]:
+def caveats(past: PastTest, device: DeviceFacts, torch: str) -> Iterator[str]:
     """Give a sentence for everything that differs and may be why times do."""
     for what, was, now in differences(past.device, device, past.torch, torch):
         yield f"{what} was {was} in the baseline {past.baseline!r} and is {now} now"

@@ -50,7 +50,7 @@ class Runner:
             )
 
     def run_in_turn(
-        self, turns: Sequence[tuple[Checkout, int]], tests: Collection[str] | None = None
+        self, turns: Sequence[tuple[Checkout, int]], tests: Collection[str] | None
     ) -> Generator[ArmRun, None, None]:
         """Start pytest in each checkout, then let one after the other run its tests; closing this ends the others.
 

@@ -221,7 +221,7 @@ class NoisyRunner:
         self.taken = 0
         self._noise = std * np.random.default_rng(seed).standard_normal(1000)
 
-    def run_in_turn(self, turns: Sequence[tuple[Arm, int]], tests: object = None) -> Generator[ArmRun, None, None]:
+    def run_in_turn(self, turns: Sequence[tuple[Arm, int]], tests: object) -> Generator[ArmRun, None, None]:
         for arm, round in turns:
             us = 100.0 * math.exp(self._noise[self.taken]) * (self.slower if arm == "HEAD" else 1.0)
             self.taken += 1
