@@ -81,9 +81,11 @@ def test_one_candidate_or_many(capsys: pytest.CaptureFixture[str], words: list[s
 
 
 def test_a_line_that_names_no_candidate(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stdin", io.StringIO('{"path": "a.py"}\n'))
-    assert main(["judge", "--jsonl", "--spec", "spec.py"]) == 2
-    assert 'is no candidate: give a path or {"candidate": path} a line' in capsys.readouterr().err
+    """It is taken for a path, where nothing is; the lines after it are judged."""
+    lines = ['{"path": "a.py"}', '{"candidate": 3}', "{bad", '{"a":' * 10_000, "3", "pass.py"]
+    monkeypatch.setattr(sys, "stdin", io.StringIO("\n".join(lines)))
+    assert main(["judge", "--jsonl", "--spec", "spec.py"]) == 1
+    assert [json.loads(line)["candidate"] for line in capsys.readouterr().out.splitlines()] == lines
 
 
 REFEREE = """
