@@ -75,6 +75,12 @@ def solution(folder: Path, sources: dict[str, str], entry: str = "main.py::run",
     return path
 
 
+@pytest.fixture(autouse=True)
+def folder_of_solutions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Solutions are written to a folder that pytest removes; a candidate's process has a box of its own."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+
 @pytest.fixture
 def spec(tmp_path: Path) -> Spec:
     return read_spec(write(tmp_path))
