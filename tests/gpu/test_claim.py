@@ -1,11 +1,8 @@
 """Claims: real processes that spread over GPUs, crash, and share what there is."""
 
 import os
-import signal
 import subprocess
-import sys
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +12,7 @@ from pytest_gpubench.gpu.claim import claim_gpu, claimants
 from pytest_gpubench.gpu.holder import Holder
 from pytest_gpubench.gpu.lock_file import LockFile
 from pytest_gpubench.gpu.visible import VisibleGpu
+from tests.gpu.holding import Start, hear
 
 GPUS = [VisibleGpu("GPU-a", 0, "H200"), VisibleGpu("MIG-b", None, "H200 MIG", True), VisibleGpu("GPU-c", 2, "H200")]
 
@@ -33,31 +31,24 @@ sys.stdin.readline()
 class Workers:
     """Processes that have claimed a GPU each."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, start: Start) -> None:
+        self.folder, self._start = folder, start
         self.processes: list[subprocess.Popen[str]] = []
 
     def start(self, number: int) -> list[str]:
         """Start workers at once, and return what each has claimed."""
-        command = [sys.executable, "-c", WORKER, str(self.folder), *(gpu.uuid for gpu in GPUS)]
-        new = [
-            subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(number)
-        ]
+        new = [self._start(WORKER, self.folder, *(gpu.uuid for gpu in GPUS)) for _ in range(number)]
         self.processes += new
-        return [process.stdout.readline().strip() for process in new if process.stdout]
+        return [hear(process).strip() for process in new]
 
     def kill(self, number: int) -> None:
-        self.processes[number].send_signal(signal.SIGKILL)
-        self.processes[number].communicate()
+        self.processes[number].kill()
+        self.processes[number].wait()
 
 
 @pytest.fixture
-def workers(tmp_path: Path) -> Iterator[Workers]:
-    started = Workers(tmp_path)
-    yield started
-    for process in started.processes:
-        process.kill()
-        process.communicate()
+def workers(tmp_path: Path, start: Start) -> Workers:
+    return Workers(tmp_path, start)
 
 
 def test_workers_spread_over_the_gpus(workers: Workers) -> None:

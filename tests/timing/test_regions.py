@@ -19,7 +19,7 @@ from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.results.phases import OUTSIDE, Region
 from pytest_gpubench.timing import profiler, regions
 from pytest_gpubench.timing.base import Record, Rep
-from pytest_gpubench.timing.calls import make_call
+from pytest_gpubench.timing.calls import make_arguments, make_call
 from pytest_gpubench.timing.profiler import ProfilerTimer
 from pytest_gpubench.timing.regions import (
     MARK,
@@ -335,16 +335,10 @@ def test_regions_of_what_is_prepared_do_not_count(gpu: FakeGpu) -> None:
         gpu.launch("any", 7)
 
     timer = timer_of(gpu)
-    call = make_call(step, regions_arguments(setup), label="step")
+    call = make_call(step, make_arguments(setup=setup), label="step")
     with profiler.ProfilerSession(timer) as session:
         session.take(call, 0)
     assert take_regions(timer, cpu_device(), call, 0.0, Sample(list(session.reps()))) == ()
-
-
-def regions_arguments(setup: Function) -> Any:
-    from pytest_gpubench.timing.calls import make_arguments
-
-    return make_arguments(setup=setup)
 
 
 # invalid names
