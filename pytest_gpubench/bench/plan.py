@@ -54,9 +54,12 @@ def clock_warnings(settings: Settings, device: Device) -> list[str]:
 
 
 def _is_python_traced() -> bool:
-    """Tell whether a tool is called for lines of Python, as by coverage."""
+    """Tell whether a tool is called for lines of Python, as by coverage; hypothesis traces only after a failure."""
+    tracer = sys.gettrace()
+    if tracer is not None and not str(getattr(tracer, "__module__", "")).startswith("hypothesis."):
+        return True
     monitoring = getattr(sys, "monitoring", None)  # from Python 3.12 on
-    return sys.gettrace() is not None or (monitoring is not None and monitoring.get_tool(monitoring.COVERAGE_ID))
+    return monitoring is not None and bool(monitoring.get_tool(monitoring.COVERAGE_ID))
 
 
 def unmeasured_reason(settings: Settings, device: Device, interpreted: int) -> str:

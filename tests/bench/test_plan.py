@@ -2,6 +2,7 @@ import sys
 from typing import Any
 
 import pytest
+from hypothesis.internal.scrutineer import Tracer
 
 from pytest_gpubench.bench.plan import clock_warnings
 from pytest_gpubench.gpu.device import Device, cpu_device
@@ -15,23 +16,24 @@ ELSEWHERE = ["timer='graph' needs a GPU: on the CPU the host's clock measures, t
 
 
 @pytest.mark.parametrize(
-    ("device", "timer", "traced", "said"),
+    ("device", "timer", "tracer", "said"),
     [
-        (CPU, "profiler", False, []),
-        (CPU, "profiler", True, TRACED),
-        (CPU, "graph", False, ELSEWHERE),
-        (CPU, "graph", True, ELSEWHERE + TRACED),
-        (CPU, "scripted", True, []),
-        (GPU, "wall", False, []),
-        (GPU, "wall", True, TRACED),
-        (GPU, "graph", True, []),
+        (CPU, "profiler", None, []),
+        (CPU, "profiler", print, TRACED),
+        (CPU, "profiler", Tracer(should_trace=False).trace, []),
+        (CPU, "graph", None, ELSEWHERE),
+        (CPU, "graph", print, ELSEWHERE + TRACED),
+        (CPU, "scripted", print, []),
+        (GPU, "wall", None, []),
+        (GPU, "wall", object(), TRACED),
+        (GPU, "graph", print, []),
     ],
 )
 def test_what_to_mind_about_the_hosts_clock(
-    monkeypatch: pytest.MonkeyPatch, device: Device, timer: Any, traced: bool, said: list[str]
+    monkeypatch: pytest.MonkeyPatch, device: Device, timer: Any, tracer: Any, said: list[str]
 ) -> None:
     """Whether or not this test is traced itself."""
-    monkeypatch.setattr(sys, "gettrace", lambda: print if traced else None)
+    monkeypatch.setattr(sys, "gettrace", lambda: tracer)
     if hasattr(sys, "monitoring"):
         monkeypatch.setattr(sys.monitoring, "get_tool", lambda tool: None)
     assert clock_warnings(Settings(timer=timer), device) == said
