@@ -18,11 +18,11 @@ from pytest_gpubench.timing.base import Rep
 
 IDLE_PER_BUSY = 3.0
 """Idle time before a rep over the call's time."""
-LONGEST_CPU_IDLE_S = 0.012
+LONGEST_CPU_IDLE_S = 0.025
 """The longest idle time before a rep on a CPU, which has no power cap to keep from.
 
-On a busy host some calls of two threads have both cores from start to end: 47 % of those of 0.2 ms after pauses of 25
-to 90 ms, which left time for 16 quads; 19 % after 12 ms, 2 % after 5 ms. The others wait for 4 to 8 ms.
+On a busy host some calls of two threads have both cores from start to end: 47 % of those of 0.2 ms after pauses of
+three times the call, which took up to 90 ms and left time for 16 quads; 19 % after 12 ms, 2 % after 5 ms.
 """
 FREE_IDLE_S = 1e-4
 """The time between two reps that the host needs anyway, in which the device idles."""

@@ -73,8 +73,8 @@ def test_idle_time(
     [
         (LONG_CALL_US, 0.0),
         (1000.0, 2.9e-3),
-        (4033.0, 11.999e-3),
-        (4034.0, LONGEST_CPU_IDLE_S),
+        (8366.0, 24.998e-3),
+        (8367.0, LONGEST_CPU_IDLE_S),
         (1e6, LONGEST_CPU_IDLE_S),
     ],
 )
