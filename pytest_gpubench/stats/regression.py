@@ -13,7 +13,7 @@ import math
 import operator
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
 
@@ -114,6 +114,16 @@ def change_of_pairs(log_ratios: Sequence[float], metric: str, alpha: float, leas
     spread = max(statistics.stdev(log_ratios), least_spread)
     half = student_t(alpha, len(log_ratios) - 1) * spread / math.sqrt(len(log_ratios))
     return Change(math.exp(mean), Interval(math.exp(mean - half), math.exp(mean + half)), metric, alpha)
+
+
+def from_fastest(change: Change, fastest_us: float) -> Change:
+    """Return the change with an interval from the fastest sample of the new run on."""
+    ratio = _from(fastest_us / change.old, change.interval)
+    return replace(change, interval=ratio, difference=_from(fastest_us - change.old, change.difference))
+
+
+def _from(low: float, interval: Interval | None) -> Interval | None:
+    return interval and Interval(min(low, interval.low), interval.high)
 
 
 def decide(change: Change, margin: float) -> Decision:

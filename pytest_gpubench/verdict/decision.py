@@ -4,10 +4,12 @@ from collections.abc import Iterable, Mapping
 from decimal import Decimal
 
 from pytest_gpubench.limits import as_written
-from pytest_gpubench.results.model import Outcome, Verdict
+from pytest_gpubench.results.model import Outcome, Timing, Verdict
+from pytest_gpubench.stats.autocorrelation import independent_for_median
 from pytest_gpubench.stats.regression import decide_at
 from pytest_gpubench.stats.speedup import Decision, compare
-from pytest_gpubench.stats.summary import Interval
+from pytest_gpubench.stats.stopping import is_held_up
+from pytest_gpubench.stats.summary import Interval, median_interval
 from pytest_gpubench.units import count
 
 __tracebackhide__ = True
@@ -25,6 +27,17 @@ def at_least(interval: Interval | None, least: float) -> Outcome:
 def at_most(interval: Interval | None, most: float) -> Outcome:
     """Return PASS where the whole interval is at most the limit, FAIL where all of it is above."""
     return OUTCOMES[decide_at(interval, most)]
+
+
+def time_interval(timing: Timing, alpha: float) -> Interval | None:
+    """Return the interval of the median, from the fastest rep on where busy processes held up many others."""
+    interval = median_interval(timing.samples_us, alpha, independent_for_median(timing.samples_us))
+    return Interval(timing.min_us, interval.high) if interval and was_held_up(timing) else interval
+
+
+def was_held_up(timing: Timing) -> bool:
+    """Tell whether the host's clock timed a call that busy processes held up, mostly or now and then."""
+    return timing.timer == "wall" and is_held_up(timing.samples_us)
 
 
 def verdicts_of(

@@ -8,9 +8,9 @@ from pytest_gpubench.limits import Limits
 from pytest_gpubench.results.model import Outcome, Peaks, Timing, Verdict
 from pytest_gpubench.results.roofline import READS_MEMORY, Bound, Fraction, matmul_tflops, peak_fraction, too_fast
 from pytest_gpubench.stats.autocorrelation import independent_for_median
-from pytest_gpubench.stats.summary import Interval, least_count, median_interval
+from pytest_gpubench.stats.summary import Interval, least_count
 from pytest_gpubench.units import bracketed, format_decimal, format_share, format_time, grouped
-from pytest_gpubench.verdict.decision import Judged, at_least, certainty, verdicts_of, words_for
+from pytest_gpubench.verdict.decision import Judged, at_least, certainty, time_interval, verdicts_of, words_for
 
 __tracebackhide__ = True
 
@@ -123,7 +123,7 @@ def _rate_interval(timing: Timing, bound: Bound, spent: float, peak: float = 1.0
 
     Each end is what `Timing` makes of such a median: a limit that was computed from a time is kept in that time.
     """
-    times_us = median_interval(timing.samples_us, spent, independent_for_median(timing.samples_us))
+    times_us = time_interval(timing, spent)
     if times_us is None:
         return None
     low, high = (msgspec.structs.replace(timing, samples_us=(end_us,)) for end_us in (times_us.high, times_us.low))

@@ -24,6 +24,7 @@ from pytest_gpubench.stats.regression import (
     change_of_speedups,
     decide,
     decide_difference,
+    from_fastest,
     least_samples,
 )
 from pytest_gpubench.stats.tolerance import RegressionTolerance
@@ -36,7 +37,7 @@ from pytest_gpubench.units import (
     printable,
     ratio_text,
 )
-from pytest_gpubench.verdict.decision import OUTCOMES, judged_by
+from pytest_gpubench.verdict.decision import OUTCOMES, judged_by, was_held_up
 
 __tracebackhide__ = True
 
@@ -140,7 +141,9 @@ def change_between(old: Measurement, new: Measurement, tolerance: RegressionTole
             return change_of_speedups(*kept, alpha)
     metric = cast(Metric, "median" if tolerance.metric == "speedup" else tolerance.metric)
     tick_us = tick_between(old.timing, new.timing)
-    return change_of_samples(old.timing.samples_us, new.timing.samples_us, metric, alpha, tick_us)
+    change = change_of_samples(old.timing.samples_us, new.timing.samples_us, metric, alpha, tick_us)
+    held_up_now = was_held_up(new.timing) and not was_held_up(old.timing)
+    return from_fastest(change, new.timing.min_us) if held_up_now else change
 
 
 def _change_over_sessions(

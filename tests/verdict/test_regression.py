@@ -131,6 +131,27 @@ def test_a_speedup_falls_back_on_the_median_where_there_is_none() -> None:
     assert change_between(candidate, candidate, parse_tolerance("q1:3%"), 0.01).metric == "q1"
 
 
+@pytest.mark.parametrize(
+    ("timer", "old_us", "new_us", "outcome"),
+    [
+        ("wall", [1.0] * 30, [1.19] + [8.0] * 29, Outcome.INCONCLUSIVE),
+        ("wall", [1.0] * 30, [1.21] + [8.0] * 29, Outcome.FAIL),
+        ("wall", [1.0] * 30, [2.7] + [8.0] * 29, Outcome.FAIL),  # not held up
+        ("wall", [1.0] + [4.0] * 29, [1.0] + [8.0] * 29, Outcome.FAIL),  # held up, as the older run was
+        ("profiler", [1.0] * 30, [1.19] + [8.0] * 29, Outcome.FAIL),
+    ],
+)
+@pytest.mark.parametrize("tolerance", ["median:20%", "mean:20%", "median:0.2us"])
+def test_the_fastest_rep_may_be_all_that_a_held_up_call_takes(
+    timer: str, old_us: list[float], new_us: list[float], outcome: Outcome, tolerance: str
+) -> None:
+    old, new = (
+        Measurement(timing=timing("x", 1, samples_us=tuple(samples_us), timer=timer)) for samples_us in (old_us, new_us)
+    )
+    asked = parse_tolerance(tolerance)
+    assert outcome_of(change_between(old, new, asked, ALPHA), asked) is outcome
+
+
 def test_a_tick_is_seen_where_the_profiler_shows_it() -> None:
     from pytest_gpubench.timing.profiler import ProfilerTimer
 

@@ -79,6 +79,24 @@ def test_max_time_us(most: float, outcome: Outcome) -> None:
     assert judge_one(ONE_TO_TWENTY, Limits(max_time_us=most)).outcome is outcome
 
 
+@pytest.mark.parametrize(
+    ("timer", "others_us", "most", "outcome"),
+    [
+        ("wall", 8.0, 0.99, FAIL),
+        ("wall", 8.0, 1.0, INCONCLUSIVE),
+        ("wall", 8.0, 8.0, PASS),
+        ("wall", 2.9, 2.0, FAIL),  # not held up
+        ("profiler", 8.0, 2.0, FAIL),
+    ],
+)
+def test_the_fastest_rep_may_be_all_that_a_held_up_call_takes(
+    timer: str, others_us: float, most: float, outcome: Outcome
+) -> None:
+    found = timing([1.0] + [others_us] * 29, timer=timer)
+    [verdict] = judge(found, Limits(max_time_us=most), 0.001)
+    assert verdict.outcome is outcome
+
+
 @pytest.mark.parametrize("alpha", [0.05, 0.001])
 @pytest.mark.parametrize("samples_us", [ONE_TO_TWENTY, [100.0 + number % 3 for number in range(50)]])
 def test_max_rel_std(samples_us: list[float], alpha: float) -> None:
