@@ -7,12 +7,21 @@ from pytest_gpubench.report.layout import Column, Screen, lay_out
 from pytest_gpubench.results.phases import OUTSIDE, Phase, Phases, Region
 from pytest_gpubench.units import choose_time_unit, count, format_decimal, format_share, format_time, printable
 
+RANKS = {"Elements/s": 3, "95 % interval": 2, "Flags": 1}
+"""Columns of a higher rank are left out first, where the screen is narrow."""
+
 
 def phases_block(title: str, found: Phases, time_unit: str, screen: Screen) -> str:
     """Return the table of one call of `phases`, and how the sum of its phases compares with the whole."""
     head, *lines = cells(found, time_unit)
     columns = [
-        Column(header, texts, right=header not in ("Phase", "Flags"), least=16 if header == "Phase" else 0)
+        Column(
+            header,
+            texts,
+            right=header not in ("Phase", "Flags"),
+            least=16 if header == "Phase" else 0,
+            rank=RANKS.get(header, 0),
+        )
         for header, texts in zip(head, zip(*lines, strict=True), strict=True)
     ]
     table = lay_out(title, columns, screen)

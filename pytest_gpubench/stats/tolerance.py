@@ -29,7 +29,7 @@ class RegressionTolerance:
         if (self.margin is None) == (self.absolute_us is None):
             raise BadRequest(f"a tolerance of the {self.metric} is either a share or a time")
         if self.metric == "speedup" and self.margin is None:
-            raise BadRequest("a speedup has no unit of time: allow it a share, as in speedup:3%")
+            raise BadRequest("a speedup has no unit of time: allow it a share, as in 3%")
 
     def __str__(self) -> str:
         if self.margin is not None:

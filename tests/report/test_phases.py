@@ -64,6 +64,16 @@ def test_the_table_shows_its_cells_and_its_sentence() -> None:
     assert "the phases take" not in phases_block("", PLAIN, "auto", Screen())
 
 
+@pytest.mark.parametrize(
+    ("width", "left"),
+    [(71, "Elements/s  Flags"), (60, "95 % interval   Share  Flags"), (44, "Share  Flags"), (40, "Share")],
+)
+def test_a_narrow_screen_has_fewer_columns(width: int, left: str) -> None:
+    head, *lines = phases_block("", FOUND, "us", Screen(width)).splitlines()[:-1]
+    assert head.endswith(left)
+    assert max(map(len, (head, *lines))) <= width
+
+
 def test_lines_of_a_failed_test() -> None:
     assert phases_lines(FOUND) == [
         "phases of both (20 rounds, cold, profiler, seed 7):",
