@@ -15,7 +15,7 @@ from pytest_gpubench.judge.isolation import LEVELS, landlock
 from pytest_gpubench.judge.judgement import CaseJudgement, Judgement
 from pytest_gpubench.judge.judging import Judge, _guarded
 from tests import fork_server
-from tests.judge.candidates import REACHES_OUT, STATUSES, text_of
+from tests.judge.candidates import REACHES_OUT, STATUSES, is_right, text_of
 
 SPEC = """
 import torch
@@ -56,7 +56,7 @@ def judged(judge: Judge, folder: Path, body: str) -> Judgement:
 def test_an_honest_candidate_passes(judge: Judge, tmp_path: Path) -> None:
     """It is right, timed in both ways, and the judgement survives JSON."""
     found = judged(judge, tmp_path, "candidate = work")
-    assert found.status == "pass", found
+    assert is_right(found), found
     assert found.cases[0].compared > 20
     assert found.ratio is not None
     assert found.attested_ratio is not None
@@ -86,7 +86,7 @@ def test_a_candidate_that_reaches_out_gets_nowhere(
     judge._pool.close()
     found = judged(judge, tmp_path, REACHES_OUT)
     judge._pool.close()
-    assert found.status == "pass", found
+    assert is_right(found), found
     assert ("CUDA's own threads" in found.isolation["landlock"]) == (level is LEVELS[1])
 
 
