@@ -8,6 +8,7 @@ from pytest_gpubench.report.phases import phases_lines, region_lines
 from pytest_gpubench.report.rows import Row, fold, reference_label, split
 from pytest_gpubench.results.kernels import by_category, unmatched
 from pytest_gpubench.results.model import Speedup, TestRecord, Timing
+from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.units import choose_time_unit, count, format_time, round_to_digits, safe_line
 from pytest_gpubench.verdict.decision import judged_by
 
@@ -89,8 +90,9 @@ def _side_by_side(arms: Sequence[Timing]) -> list[str]:
         ("", [arm.label for arm in arms]),
         ("median", [f"{time_cell(arm.median_us, unit)} {unit}" if arm.measured else "-" for arm in arms]),
         ("95 %", [_interval_text(arm, unit) for arm in arms]),
+        ("quartiles", [_range_text(arm.quartiles_us[::2], unit) if arm.measured else "-" for arm in arms]),
+        ("min, max", [_range_text((arm.min_us, arm.max_us), unit) if arm.measured else "-" for arm in arms]),
         ("reps", [str(arm.reps) if arm.measured else "-" for arm in arms]),
-        ("spread", [_spread_text(arm) if arm.measured else "-" for arm in arms]),
         ("SM clock", [_clock_text(arm) for arm in arms]),
         ("cycles", ["-" if arm.median_cycles is None else f"{arm.median_cycles:,.0f}" for arm in arms]),
         ("GPU", [_state_text(arm) for arm in arms]),
@@ -102,7 +104,7 @@ def _side_by_side(arms: Sequence[Timing]) -> list[str]:
     rows = [row for row in rows if any(text != "-" for text in row[1])]
     widths = [max(len(texts[index]) for _, texts in rows) for index in range(len(arms))]
     return [
-        f"  {name:<8}  {'  '.join(text.ljust(width) for text, width in zip(texts, widths, strict=True))}".rstrip()
+        f"  {name:<9}  {'  '.join(text.ljust(width) for text, width in zip(texts, widths, strict=True))}".rstrip()
         for name, texts in rows
     ]
 
@@ -114,7 +116,11 @@ def _judged_by(speedup: Speedup) -> str:
 
 def _interval_text(timing: Timing, unit: str) -> str:
     interval = timing.median_interval_us if timing.measured else None
-    return f"{interval_cell(interval, unit)} {unit}" if interval else "-"
+    return _range_text(interval, unit) if interval else "-"
+
+
+def _range_text(ends_us: Sequence[float], unit: str) -> str:
+    return f"{interval_cell(Interval(*ends_us), unit)} {unit}"
 
 
 def _spread_text(timing: Timing) -> str:
