@@ -18,6 +18,7 @@ from pytest_gpubench.settings import (
     flag_name,
     ini_name,
     parse_value,
+    refuse_misspelled,
     with_strict,
 )
 from pytest_gpubench.settings.parsers import switch
@@ -41,6 +42,7 @@ def add_options(parser: pytest.Parser) -> None:
 
 def resolve(config: pytest.Config, flags: argparse.Namespace | None = None) -> Resolver:
     """Read flags, environment and ini; raise BadRequest naming the spelling that is wrong."""
+    refuse_misspelled(os.environ)
     options = flags or config.option
     places = (
         (flag_name, {name: getattr(options, ini_name(name), None) for name in ROWS}),

@@ -4,8 +4,9 @@ A setting is looked up as: built-in default < ini < environment < `perf` marker 
 """
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import Field, dataclass, field, fields, replace
+from difflib import get_close_matches
 from typing import Any, Literal, TypedDict, get_args, get_origin
 
 from pytest_gpubench.errors import BadRequest
@@ -32,6 +33,8 @@ STATISTICS = ("median", "interval", "mean", "std", "rel_std", "min", "q1", "q3",
 COLUMNS = (*STATISTICS, "busy", "span", "reps", "kernels", "clock", "reference", "speedup", "limit", "flags")
 SORT_KEYS = ("none", "name", "median", "mean", "std", "rel_std", "min", "max")
 GROUP_KEYS = ("none", "file", "class", "function", "label", "device", "param")
+ALMOST = 0.8
+"""How alike two names are of which one may be a misspelling, as difflib counts."""
 LIMIT_TIME_S = 1.0
 """The longest time for the reps of a measurement with an undecided limit, by default."""
 PRECISION_TIME_S = 0.1
@@ -323,8 +326,19 @@ def with_strict(values: Mapping[str, str]) -> dict[str, str]:
     return {**(STRICT if is_strict else {}), **values}
 
 
+def refuse_misspelled(variables: Iterable[str]) -> None:
+    """Raise BadRequest for an environment variable whose name is almost a setting's: it would have no effect."""
+    prefix = environment_name("")
+    names = {environment_name(name).removeprefix(prefix) for name in ROWS}
+    for variable in variables:
+        name = variable.removeprefix(prefix)
+        if name != variable and name not in names and (close := get_close_matches(name, names, 1, ALMOST)):
+            raise BadRequest(f"{variable} is no setting: did you mean {prefix}{close[0]}? Correct or unset it")
+
+
 def environment_settings() -> Settings:
     """Return the settings of the environment, for code outside of pytest; raise BadRequest for one that is wrong."""
+    refuse_misspelled(os.environ)
     given = {name: text for name in ROWS if (text := os.environ.get(environment_name(name)))}
     return Settings(
         **{name: parse_value(name, text, environment_name(name)) for name, text in with_strict(given).items()}

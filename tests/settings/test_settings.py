@@ -3,7 +3,7 @@
 import pytest
 
 from pytest_gpubench.errors import BadRequest
-from pytest_gpubench.settings import parse_given
+from pytest_gpubench.settings import ROWS, environment_name, parse_given, refuse_misspelled
 
 
 @pytest.mark.parametrize(("name", "least"), [("reps", 1), ("warmup", 0), ("seed", 0)])
@@ -19,3 +19,27 @@ def test_a_count_that_is_too_small_is_told_the_least_that_is_legal(name: str, le
 def test_what_is_no_count(name: str, value: object) -> None:
     with pytest.raises(BadRequest, match="it must be a"):
         parse_given(name, value, "it")
+
+
+@pytest.mark.parametrize(
+    ("variable", "meant"),
+    [
+        ("REP", "REPS"),
+        ("CASHE", "CACHE"),
+        ("STRICKT", "STRICT"),
+        ("REQUIRE_GPUS", "REQUIRE_GPU"),
+        ("COMPARE_FAILS", "COMPARE_FAIL"),
+    ],
+)
+def test_a_misspelled_variable_is_refused(variable: str, meant: str) -> None:
+    with pytest.raises(BadRequest) as caught:
+        refuse_misspelled(["PATH", f"GPU_BENCH_{variable}"])
+    assert str(caught.value) == (
+        f"GPU_BENCH_{variable} is no setting: did you mean GPU_BENCH_{meant}? Correct or unset it"
+    )
+
+
+def test_settings_and_variables_of_others_are_not_misspelled() -> None:
+    """RUNNER and CLOCK are alike to no setting, or not enough."""
+    others = ["GPU_BENCH_RUNNER", "GPU_BENCH_CLOCK", "GPU_BENCH_", "MY_GPU_BENCH_REP", "REP"]
+    refuse_misspelled([*others, *map(environment_name, ROWS)])
