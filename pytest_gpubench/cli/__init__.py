@@ -26,6 +26,7 @@ MODULES = {
     "doctor": "doctor",
     "docs": "docs",
 }
+RUN_PYTEST = ("ab", "bisect")
 OF_FILES = ("list", "show", "compare", "merge", "history", "export", "prune")
 EXIT_STATUS = "exit status: 0 fine, 1 a regression or nothing to compare, 2 bad usage or a file that cannot be read"
 BAD_USAGE = 2
@@ -42,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     words = sys.argv[1:] if arguments is None else list(arguments)
     try:
-        chosen = make_parser(words).parse_args(words)
+        chosen = _parse(words)
     except SystemExit as stopped:
         if words[:1] == ["bisect"] and stopped.code == BAD_USAGE:
             stopped.code = CANNOT_TELL
@@ -62,6 +63,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     return status
+
+
+def _parse(words: Sequence[str]) -> argparse.Namespace:
+    parser = make_parser(words)
+    chosen, unknown = parser.parse_known_args(words)
+    if unknown:
+        hint = ": arguments of pytest follow --" if chosen.command in RUN_PYTEST else ""
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
+    return chosen
 
 
 def make_parser(words: Sequence[str]) -> argparse.ArgumentParser:

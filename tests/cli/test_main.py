@@ -48,6 +48,22 @@ def test_bad_usage_of_bisect_skips_the_commit() -> None:
         assert stopped.value.code == 125
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["ab", "main", "HEAD", "-k", "softmax"], "-k softmax: arguments of pytest follow --"),
+        (["bisect", "good", "bad", "test_it.py"], "test_it.py: arguments of pytest follow --"),
+        (["docs", "limits", "more"], "more"),
+    ],
+)
+def test_arguments_that_are_not_known_are_named(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(words)
+    assert capsys.readouterr().err.endswith(f"error: unrecognized arguments: {said}\n")
+
+
 @pytest.mark.parametrize("name", MODULES)
 def test_the_help_of_each_command_begins_with_what_it_does(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
