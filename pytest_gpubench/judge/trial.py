@@ -44,16 +44,16 @@ __tracebackhide__ = True
 CHECKS = 3
 """Calls on new inputs that are compared before anything is timed."""
 BATCH_US = {"cuda": 4000.0, "cpu": 1000.0}
-"""How long the larger batch should take. Longer ones are mostly interrupted on a busy processor: Linux lets a process
-run for 3 ms."""
+"""The time that the larger batch should take. On a busy processor a longer one is mostly interrupted: Linux lets a
+process run for 3 ms."""
 LEAST_CALLS = 3
 """The calls of the larger batch, where there is room for their inputs."""
 SLOW = 4.0
-"""How many times slower than the reference a candidate may be before its batches get fewer calls."""
+"""The factor by which a candidate may be slower than the reference before its batches get fewer calls."""
 LOOKS = (6, 12, 24, 48, 96, 192)
-"""After how many quads to look."""
+"""The numbers of quads after which the trial looks at its intervals."""
 ATTESTED_BUDGETS = 3
-"""How many budgets batches may take while nothing is decided: the referee's clock is noisier than the timer."""
+"""The budgets that batches may take while nothing is decided: the referee's clock is noisier than the timer."""
 MOST_SETS = 64
 INPUT_SHARE = 8
 """The inputs of a batch take at most one part in so many of the candidate's memory."""

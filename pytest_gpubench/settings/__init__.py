@@ -34,7 +34,7 @@ COLUMNS = (*STATISTICS, "busy", "span", "reps", "kernels", "clock", "reference",
 SORT_KEYS = ("none", "name", "median", "mean", "std", "rel_std", "min", "max")
 GROUP_KEYS = ("none", "file", "class", "function", "label", "device", "param")
 ALMOST = 0.8
-"""How alike two names are of which one may be a misspelling, as difflib counts."""
+"""The likeness of two names, by difflib, from which on one counts as a misspelling of the other."""
 LIMIT_TIME_S = 1.0
 """The longest time for the reps of a measurement with an undecided limit, by default."""
 PRECISION_TIME_S = 0.1

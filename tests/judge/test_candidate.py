@@ -58,12 +58,18 @@ class Memory:
         pass
 
 
-def candidate_of(process: Process) -> Candidate:
+def candidate_of(process: Process, example: tuple[torch.Tensor] = VALUES[0]) -> Candidate:
     candidate = Candidate(process, cpu_device())  # type: ignore[arg-type]
     candidate.gpu = Memory()  # type: ignore[assignment]
-    candidate.begin_case(VALUES[0], len(VALUES))
+    candidate.begin_case(example, len(VALUES))
     process.memory = candidate.memory
     return candidate
+
+
+def test_a_case_begins_with_inputs_in_the_first_set_and_in_the_last() -> None:
+    """The first is for calls, the last for the untimed call before each rep."""
+    candidate = candidate_of(Process(late=False), VALUES[2])
+    assert candidate.memory.view(torch.float32)[:: 512 // 4].tolist() == [2.0, 0.0, 2.0]
 
 
 def test_a_batch_is_run_on_new_inputs() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from pytest_gpubench.errors import BadRequest
-from pytest_gpubench.settings import ROWS, environment_name, parse_given, refuse_misspelled
+from pytest_gpubench.settings import ROWS, environment_name, environment_settings, parse_given, refuse_misspelled
 
 
 @pytest.mark.parametrize(("name", "least"), [("reps", 1), ("warmup", 0), ("seed", 0)])
@@ -40,6 +40,12 @@ def test_a_misspelled_variable_is_refused(variable: str, meant: str) -> None:
 
 
 def test_settings_and_variables_of_others_are_not_misspelled() -> None:
-    """RUNNER and CLOCK are alike to no setting, or not enough."""
-    others = ["GPU_BENCH_RUNNER", "GPU_BENCH_CLOCK", "GPU_BENCH_", "MY_GPU_BENCH_REP", "REP"]
+    """RUNNER is like no setting, GROUP not enough like GROUP_BY."""
+    others = ["GPU_BENCH_RUNNER", "GPU_BENCH_GROUP", "GPU_BENCH_", "MY_GPU_BENCH_REP", "REP"]
     refuse_misspelled([*others, *map(environment_name, ROWS)])
+
+
+def test_a_misspelled_variable_is_refused_in_scripts_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPU_BENCH_REP", "3")
+    with pytest.raises(BadRequest, match="did you mean GPU_BENCH_REPS"):
+        environment_settings()
