@@ -17,6 +17,7 @@ from pytest_gpubench.judge.channel import Leaf, Reply
 from pytest_gpubench.judge.layout import bytes_of, describe, dtype_of, place, rebuild, span_of, view, views
 from pytest_gpubench.judge.memory import GpuMemory, make_file, map_file
 from pytest_gpubench.judge.process import Ended, Process
+from pytest_gpubench.judge.runner import ROTATED_SETS
 from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.timing.bandwidth import copy_bandwidth
 from pytest_gpubench.timing.l2flush import make_flush
@@ -72,9 +73,8 @@ class Candidate:
         self.begin_case((given,), 2)
         self.first()
         self.fill([(given,), (given + 1,)])
-        for do in ("first", "begin", "take"):
-            reply = self.process.ask(do)
-        self._note(reply)
+        self.process.ask("begin")
+        self.take(0, 0.0)
         self._check_practice(0, given)
         self.process.ask("end")
         self.forget()
@@ -126,9 +126,8 @@ class Candidate:
             self._staged = torch.empty_like(self.memory)
             self._staged_spans = self._spans_in(self._staged)
         self._spans = self._spans_in(self.memory)
-        spans = self._spans_of([example])
-        self._write(self._spans, spans)
-        self._write(self._spans[-len(spans) :], spans)  # for the untimed call before each rep
+        for index in {*range(min(ROTATED_SETS, sets)), sets - 1}:  # those of reps, and of the untimed calls before them
+            self.fill([example], index)
         self.process.ask(
             "case",
             files,
@@ -146,9 +145,9 @@ class Candidate:
         """Return the memory of each input of each set."""
         return [span_of(each) for tensors in views(memory, self.leaves, self.set_bytes, self.sets) for each in tensors]
 
-    def fill(self, values: Sequence[Sequence[object]]) -> None:
-        """Write the first sets of inputs."""
-        self._write(self._spans, self._spans_of(values))
+    def fill(self, values: Sequence[Sequence[object]], first: int = 0) -> None:
+        """Write sets of inputs, from this one on."""
+        self._write(self._spans[first * len(self.leaves) :], self._spans_of(values))
 
     def _spans_of(self, values: Sequence[Sequence[object]]) -> "list[torch.Tensor]":
         spans: list[torch.Tensor] = []
@@ -195,10 +194,10 @@ class Candidate:
         self.forget()
         self._note(self.process.ask("first"))
 
-    def take(self) -> None:
-        """Take a rep."""
+    def take(self, index: int, idle_s: float) -> None:
+        """Take a rep on a set of inputs, after this much idle time."""
         self.forget()
-        self._note(self.process.ask("take"))
+        self._note(self.process.ask("take", index=index, idle_s=idle_s))
 
     def run(self, values: Sequence[Sequence[object]]) -> float:
         """Run a batch on these inputs; return the microseconds from revealing them to having its outputs.

@@ -40,9 +40,9 @@ class Reference:
             self.runner.forget()
             self.sets[:] = [_copied(example) for _ in range(sets)]
 
-    def fill(self, values: Sequence[tuple[Any, ...]]) -> None:
-        """Write the first sets of inputs."""
-        for target, source in zip(self.sets, values, strict=False):
+    def fill(self, values: Sequence[tuple[Any, ...]], first: int = 0) -> None:
+        """Write sets of inputs, from this one on."""
+        for target, source in zip(self.sets[first:], values, strict=False):
             for one, other in zip(describe(target, "the inputs")[1], describe(source, "the inputs")[1], strict=True):
                 copy_into(one, other)
         self.device.synchronize()

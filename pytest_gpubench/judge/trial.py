@@ -5,6 +5,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import cycle
 from typing import Any
 
 from pytest_gpubench.bench.candidates import speedup_limits
@@ -29,6 +30,7 @@ from pytest_gpubench.judge.judgement import CaseJudgement, Status, Stopwatch, Ti
 from pytest_gpubench.judge.layout import describe, place
 from pytest_gpubench.judge.process import Ended
 from pytest_gpubench.judge.ready_case import ReadyCase, new_inputs
+from pytest_gpubench.judge.runner import ROTATED_SETS
 from pytest_gpubench.limits import Limits
 from pytest_gpubench.results.model import Outcome, Verdict
 from pytest_gpubench.settings import Settings
@@ -131,6 +133,7 @@ class Trial:
     def _judge(self) -> tuple[Status, str]:
         example = self.ready.example
         sets = self._sets_for(example, self.ready.before_us)
+        self.indices = {arm: cycle(range(min(ROTATED_SETS, sets))) for arm in ARMS}
         self.reference.begin_case(example, sets)
         self.candidate.begin_case(example, sets)
         self._check(example)
@@ -152,7 +155,7 @@ class Trial:
     def _sets_for(self, example: tuple[Any, ...], call_us: float) -> int:
         _, size = place(describe(example, "the inputs")[1])
         room = max(2, self.candidate.process.memory_bytes // (INPUT_SHARE * max(size, 1)))
-        return min(self._calls_in(call_us), MOST_SETS, room)
+        return min(max(self._calls_in(call_us), ROTATED_SETS), MOST_SETS, room)
 
     def _calls_in(self, call_us: float) -> int:
         """Return how many calls of this length the larger batch has."""
@@ -211,7 +214,7 @@ class Trial:
                     turns = {arm: iter(values) for arm in ARMS}
                     for name in order:
                         self._take(name, next(turns[name]))
-                reference.runner.take()  # the comparisons after the last rep have to lie before one
+                reference.runner.take(0, 0.0)  # the comparisons after the last rep have to lie before one
                 reps = reference.runner.end()[:-1]
             finally:
                 reference.runner.stop()
@@ -228,12 +231,13 @@ class Trial:
         return {"reference": reference_us, "candidate": claimed}
 
     def _take(self, name: str, values: tuple[Any, ...]) -> None:
+        index, idle_s = next(self.indices[name]), self.reference.runner.idle_s  # the clocks of both are the same
         if name == "reference":
-            self.reference.fill([values])
-            self.reference.runner.take()
+            self.reference.fill([values], index)
+            self.reference.runner.take(index, idle_s)
             return
-        self.candidate.fill([values])
-        self.candidate.take()
+        self.candidate.fill([values], index)
+        self.candidate.take(index, idle_s)
         reference_us = self.found["reference_us"].median_us if "reference_us" in self.found else 0.0
         if reference_us < SMALL_CALL_US or not secrets.randbelow(4):
             self._require(0, values, "in a timed call")

@@ -129,10 +129,10 @@ class Worker:
         gc.disable()
         self._runner().begin()
 
-    def do_take(self) -> None:
-        """Take a rep."""
+    def do_take(self, index: int, idle_s: float) -> None:
+        """Take a rep on a set of inputs, after this much idle time."""
         runner = self._runner()
-        runner.take()
+        runner.take(index, idle_s)
         self._deliver(runner.outputs)
         self._send_outputs()
 

@@ -63,8 +63,9 @@ def test_the_shortest_of_more_calls_alone_counts(more_us: list[float], latency_u
 def test_a_rep_follows_a_call_on_other_inputs() -> None:
     """The first call after another process has run is slower."""
     seen: list[int] = []
-    runner = Runner(seen.append, [(1,), (2,)], cpu_device(), lambda outputs: None)
+    runner = Runner(seen.append, [(1,), (2,), (3,)], cpu_device(), lambda outputs: None)
     runner.begin()
-    runner.take()
-    assert len(runner.end()) == 1
-    assert seen == [2, 1]
+    runner.take(0, 0.0)
+    runner.take(1, 0.0)
+    assert len(runner.end()) == 2
+    assert seen == [3, 1, 1, 2]

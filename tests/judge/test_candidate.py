@@ -58,18 +58,20 @@ class Memory:
         pass
 
 
-def candidate_of(process: Process, example: tuple[torch.Tensor] = VALUES[0]) -> Candidate:
+def candidate_of(process: Process, example: tuple[torch.Tensor] = VALUES[0], sets: int = len(VALUES)) -> Candidate:
     candidate = Candidate(process, cpu_device())  # type: ignore[arg-type]
     candidate.gpu = Memory()  # type: ignore[assignment]
-    candidate.begin_case(example, len(VALUES))
+    candidate.begin_case(example, sets)
     process.memory = candidate.memory
     return candidate
 
 
-def test_a_case_begins_with_inputs_in_the_first_set_and_in_the_last() -> None:
-    """The first is for calls, the last for the untimed call before each rep."""
-    candidate = candidate_of(Process(late=False), VALUES[2])
-    assert candidate.memory.view(torch.float32)[:: 512 // 4].tolist() == [2.0, 0.0, 2.0]
+@pytest.mark.parametrize(("sets", "written"), [(1, 1), (8, 8), (9, 9), (10, 9)])
+def test_a_case_begins_with_inputs_in_the_sets_of_reps_and_in_the_last(sets: int, written: int) -> None:
+    """The last is for the untimed call before a rep on the first."""
+    candidate = candidate_of(Process(late=False), VALUES[2], sets)
+    places = candidate.memory.view(torch.float32)[:: 512 // 4].tolist()
+    assert places == [2.0] * min(written, 8) + [0.0] * (sets - written) + [2.0] * (written - min(written, 8))
 
 
 def test_a_batch_is_run_on_new_inputs() -> None:
