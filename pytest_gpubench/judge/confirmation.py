@@ -1,0 +1,67 @@
+"""A close FAIL is judged again in other processes, whose memory lies elsewhere.
+
+On H200s the ratio of a layer norm with itself was 0.985 to 1.013 in 24 processes, each with an interval of 0.5 %.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from pytest_gpubench.judge.conclusion import worst_of
+from pytest_gpubench.judge.judgement import STATUSES, CaseJudgement, Judgement
+from pytest_gpubench.limits import Limits, limit_for_device
+from pytest_gpubench.results.model import Outcome, Verdict
+
+__tracebackhide__ = True
+
+CLOSE = 0.05
+"""Where memory lies does not explain a limit that is missed by this part or more."""
+PROCESSES = 3
+"""The processes that fail before a close FAIL stands."""
+
+
+def worst_case(cases: Sequence[CaseJudgement]) -> CaseJudgement:
+    """Return the case whose status counts."""
+    return max(cases, key=lambda each: STATUSES.index(each.status))
+
+
+def fails_closely(judgement: Judgement, limits: Limits) -> bool:
+    """Tell whether a candidate fails, and misses each limit by little."""
+    broken = [
+        _miss(verdict, case, judgement, limits)
+        for case in judgement.cases
+        for verdict in case.verdicts
+        if verdict.outcome is Outcome.FAIL
+    ]
+    return judgement.status == "fail" and max(broken) < CLOSE
+
+
+def _miss(verdict: Verdict, case: CaseJudgement, judgement: Judgement, limits: Limits) -> float:
+    """Return by what part a limit is missed."""
+    if verdict.kind == "min_speedup":
+        assert isinstance(limits.min_speedup, float | int), "the judge refuses others"
+        assert case.ratio, "it was timed"
+        return limits.min_speedup / case.ratio - 1
+    assert limits.max_time_us is not None, "there is no third kind"
+    assert judgement.device is not None, "it was timed"
+    assert case.claimed_us is not None, "it was timed"
+    most_us = limit_for_device(limits.max_time_us, judgement.device.name)
+    assert most_us is not None, "without one nothing fails"
+    return case.claimed_us.median_us / most_us - 1
+
+
+def confirmed(cases: Sequence[CaseJudgement]) -> CaseJudgement:
+    """Return the first process's findings on a case; a FAIL is INCONCLUSIVE unless all processes fail."""
+    verdicts = tuple(map(_confirmed, zip(*(each.verdicts for each in cases), strict=True)))
+    status, reason = worst_of(verdicts, cases[0].reason)
+    return msgspec.structs.replace(cases[0], verdicts=verdicts, status=status, reason=reason)
+
+
+def _confirmed(verdicts: Sequence[Verdict]) -> Verdict:
+    first = verdicts[0]
+    if first.outcome is not Outcome.FAIL:
+        return first
+    if others := [each.sentence for each in verdicts if each.outcome is not Outcome.FAIL]:
+        sentence = f"not confirmed: {first.sentence}; in another process {others[0]}"
+        return msgspec.structs.replace(first, outcome=Outcome.INCONCLUSIVE, sentence=sentence)
+    return msgspec.structs.replace(first, sentence=f"{first.sentence}; so in {len(verdicts)} processes")

@@ -1,0 +1,110 @@
+"""A close FAIL is judged again in other processes."""
+
+from pathlib import Path
+
+import pytest
+
+from pytest_gpubench.gpu.device import cpu_device
+from pytest_gpubench.judge.conclusion import judge_speedup, judge_time, time_of
+from pytest_gpubench.judge.confirmation import fails_closely
+from pytest_gpubench.judge.judgement import STATUSES, CaseJudgement, Judgement, Status
+from pytest_gpubench.judge.judging import Judge
+from pytest_gpubench.judge.trial import Rules
+from pytest_gpubench.limits import Limits
+from pytest_gpubench.results.model import Outcome
+from pytest_gpubench.stats.summary import Interval
+
+CPU = cpu_device()
+PASS, FAIL, INCONCLUSIVE = Outcome.PASS, Outcome.FAIL, Outcome.INCONCLUSIVE
+LIMITS = Limits(min_speedup=1.0)
+
+
+def case_of(outcome: Outcome, ratio: float = 0.98) -> CaseJudgement:
+    """Return a case by its verdict on a speedup of at least 1."""
+    verdict = judge_speedup(outcome, Interval(1.1, 1.2), 1.0, f"{ratio}x")
+    status: Status = {PASS: "pass", FAIL: "fail"}.get(outcome, "inconclusive")  # type: ignore[assignment]
+    return CaseJudgement(
+        case=f"{outcome}", status=status, reason=verdict.sentence, verdicts=(verdict,), ratio=ratio, attested_ratio=1.0
+    )
+
+
+def judgement_of(*cases: CaseJudgement, status: Status | None = None, seconds: float = 0.0) -> Judgement:
+    worst = STATUSES[max((STATUSES.index(each.status) for each in cases), default=0)]
+    return Judgement(
+        status=status or worst, reason="", candidate="", spec="", spec_digest="", cases=cases, seconds=seconds,
+        device=CPU.facts,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("judgement", "close"),
+    [
+        (judgement_of(case_of(FAIL, 0.953)), True),
+        (judgement_of(case_of(FAIL, 0.952)), False),
+        (judgement_of(case_of(FAIL, 0.98), case_of(PASS, 1.02)), True),
+        (judgement_of(case_of(FAIL, 0.98), case_of(FAIL, 0.5)), False),
+        (judgement_of(case_of(PASS, 1.01)), False),
+        (judgement_of(case_of(INCONCLUSIVE)), False),
+        (judgement_of(case_of(FAIL), status="wrong"), False),
+    ],
+)
+def test_a_speedup_is_missed_closely_by_less_than_5_percent(judgement: Judgement, close: bool) -> None:
+    assert fails_closely(judgement, LIMITS) is close
+
+
+@pytest.mark.parametrize(("median_us", "close"), [(10.49, True), (10.51, False)])
+def test_a_time_is_missed_closely_by_less_than_5_percent(median_us: float, close: bool) -> None:
+    time = time_of([median_us] * 40)
+    verdict = judge_time(time, time, 10.0, CPU.facts.name, 0.05)
+    case = CaseJudgement(case="", status="fail", reason="", verdicts=(verdict,), claimed_us=time)
+    assert fails_closely(judgement_of(case), Limits(max_time_us={CPU.facts.name: 10.0})) is close
+
+
+def judge_in_turn(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *judgements: Judgement) -> Judgement:
+    """Return what a judge makes of these judgements, each by a process of its own."""
+    left = list(judgements)
+    judge = Judge.__new__(Judge)
+    judge.device, judge.lock_folder, judge.rules = CPU, tmp_path, Rules(LIMITS)
+    monkeypatch.setattr(judge, "_judge", lambda path: left.pop(0))
+    found = judge(Path("candidate.py"))
+    assert not left, "it was not judged again"
+    return found
+
+
+@pytest.mark.parametrize(
+    ("others", "status", "words"),
+    [
+        ([FAIL, FAIL], "fail", "0.98x, wanted at least 1x; so in 3 processes"),
+        ([FAIL, PASS], "inconclusive", "not confirmed: 0.98x, wanted at least 1x; in another process 1.01x, wanted"),
+        ([PASS], "inconclusive", "in another process 1.01x"),
+        ([INCONCLUSIVE], "inconclusive", "in another process too close to tell: 1.01x"),
+    ],
+)
+def test_a_close_fail_stands_if_three_processes_fail(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, others: list[Outcome], status: Status, words: str
+) -> None:
+    judgements = [judgement_of(case_of(PASS, 1.2), case_of(FAIL), seconds=1.5)]
+    judgements += [judgement_of(case_of(PASS, 1.3), case_of(each, 1.01), seconds=2.0) for each in others]
+    found = judge_in_turn(monkeypatch, tmp_path, *judgements)
+    assert (found.status, found.seconds, found.ratio) == (status, 1.5 + 2.0 * len(others), 0.98)
+    assert words in found.reason
+    assert [each.status for each in found.cases] == ["pass", status]
+    assert found.cases[1].verdicts[0].sentence in found.reason
+
+
+def test_a_limit_that_another_process_breaks_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The first process's findings count: the others only confirm its FAILs."""
+    first = judgement_of(case_of(PASS, 1.2), case_of(FAIL))
+    found = judge_in_turn(monkeypatch, tmp_path, first, judgement_of(case_of(FAIL, 0.9), case_of(PASS)), first)
+    assert [each.status for each in found.cases] == ["pass", "inconclusive"]
+
+
+def test_a_candidate_that_is_wrong_in_another_process_is_wrong(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    first, second = judgement_of(case_of(FAIL), seconds=1.0), judgement_of(status="wrong", seconds=0.5)
+    found = judge_in_turn(monkeypatch, tmp_path, first, second)
+    assert (found.status, found.seconds) == ("wrong", 1.5)
+
+
+@pytest.mark.parametrize("first", [judgement_of(case_of(PASS, 1.01)), judgement_of(case_of(FAIL, 0.5))])
+def test_what_is_not_close_is_judged_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, first: Judgement) -> None:
+    assert judge_in_turn(monkeypatch, tmp_path, first) == first
