@@ -66,11 +66,6 @@ class Batches:
         self.times_us = {arm: {size: [] for size in self.sizes} for arm in ARMS}
         self.worked_us = {size: [] for size in self.sizes}
 
-    @property
-    def taken(self) -> int:
-        """The batches of each size that each arm has run."""
-        return len(self.times_us["reference"][1])
-
     def take(self, name: str) -> None:
         """Time a batch of each size."""
         for size in self.sizes:

@@ -3,9 +3,9 @@
 import math
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import cycle
+from itertools import chain, cycle
 from typing import Any
 
 from pytest_gpubench.bench.candidates import speedup_limits
@@ -67,6 +67,9 @@ SMALL_CALL_US = 2000.0
 """Below it every rep's output is compared, above it one in four."""
 SLOWED, SLOWED_SLACK_US = 1.3, 3.0
 """The factor and the slack by which the reference may be slower once the candidate is loaded, as clocks may drop."""
+
+Orders = Sequence[Sequence[str]]
+"""The arms in the order of their calls, for each round."""
 
 
 @dataclass(frozen=True)
@@ -185,16 +188,13 @@ class Trial:
         """Time both arms in turn by the timer inside their process: what the candidate's says is a claim."""
         judged = SpeedupJudgement("candidate", self.rules.speedups, self.rules.alpha, self.rules.precision)
         times: dict[str, list[float]] = {arm: [] for arm in ARMS}
-        rounds: list[Mapping[str, tuple[float, float]]] = []
 
-        def take(number: int) -> None:
-            orders = round_orders(ARMS, number, self.seed)[len(rounds) :]
+        def take(orders: Orders) -> None:
             for name, samples in self._session(orders).items():
                 times[name] += samples
-            rounds[:] = _rounds_of(times)
 
         def look(plan: tuple[int, ...]) -> bool:
-            return judged.look([Quad(each["reference"], each["candidate"]) for each in rounds], plan)
+            return judged.look(_quads(times["reference"], times["candidate"]), plan)
 
         self._look_by_look(take, look, self.rules.budget_s)
         assert judged.latest is not None, "nothing was looked at"
@@ -203,7 +203,7 @@ class Trial:
         self.found["claimed_us"] = time_of(times["candidate"])
         self.found["reference_us"] = time_of(times["reference"])
 
-    def _session(self, orders: Sequence[Sequence[str]]) -> dict[str, list[float]]:
+    def _session(self, orders: Orders) -> dict[str, list[float]]:
         process, reference = self.candidate.process, self.reference
         process.ask("begin")
         with collection_off():
@@ -253,14 +253,12 @@ class Trial:
         batches.prepare(self.found["reference_us"].median_us)
         limits = self.rules.speedups
 
-        def take(number: int) -> None:
-            for order in round_orders(ARMS, number, self.seed)[batches.taken // 2 :]:
-                for name in order:
-                    batches.take(name)
+        def take(orders: Orders) -> None:
+            for name in chain.from_iterable(orders):
+                batches.take(name)
 
         def look(plan: tuple[int, ...]) -> bool:
-            each_us = [batches.each_us(arm) for arm in ARMS]
-            quads = [Quad(*pairs) for pairs in zip(*map(_pairs, each_us), strict=True)]
+            quads = _quads(batches.each_us("reference"), batches.each_us("candidate"))
             self.attested: SpeedupEstimate = speedup_of(quads, self.rules.alpha, plan)
             interval = self.attested.interval
             if not limits:
@@ -298,15 +296,15 @@ class Trial:
             )
 
     def _look_by_look(
-        self, take: Callable[[int], None], look: Callable[[tuple[int, ...]], bool], budget_s: float
+        self, take: Callable[[Orders], None], look: Callable[[tuple[int, ...]], bool], budget_s: float
     ) -> None:
         """Add rounds until all is decided or the time is spent."""
         started_s = time.monotonic()
         done: tuple[int, ...] = ()
         for number, following in zip(LOOKS, [*LOOKS[1:], None], strict=True):
-            began_s = time.monotonic()
-            take(number)
-            each_s = (time.monotonic() - began_s) / (number - (done[-1] if done else 0))
+            began_s, orders = time.monotonic(), round_orders(ARMS, number, self.seed)[done[-1] if done else 0 :]
+            take(orders)
+            each_s = (time.monotonic() - began_s) / len(orders)
             done = (*done, number)
             left_s = budget_s - (time.monotonic() - started_s)
             if following is not None and each_s * (following - number) > max(left_s, 0.0):
@@ -375,8 +373,8 @@ class Trial:
             yield judge_time(found["claimed_us"], found["attested_us"], limits.max_time_us, name, self.rules.alpha)
 
 
-def _rounds_of(times: Mapping[str, Sequence[float]]) -> list[Mapping[str, tuple[float, float]]]:
-    return [dict(zip(ARMS, both, strict=True)) for both in zip(*(_pairs(times[arm]) for arm in ARMS), strict=True)]
+def _quads(reference_us: Sequence[float], candidate_us: Sequence[float]) -> list[Quad]:
+    return [Quad(*both) for both in zip(_pairs(reference_us), _pairs(candidate_us), strict=True)]
 
 
 def _pairs(times_us: Sequence[float]) -> list[tuple[float, float]]:
