@@ -79,7 +79,7 @@ def serve_on_loopback() -> Any:
 
 
 @dataclass
-class Worker:
+class RankProcess:
     """The process of a rank, as the process of the test knows it."""
 
     process: Any
@@ -122,7 +122,7 @@ class Processes:
         self.job = job
         self.pickled = pickled
         self.devices = devices
-        self.workers: list[Worker] = []
+        self.workers: list[RankProcess] = []
 
     def run(self) -> list[Timing | None]:
         """Return each rank's timing; raise for the first that fails."""
@@ -148,7 +148,7 @@ class Processes:
             process = context.Process(
                 target=run_worker, args=(assignment, self.pickled, there), name=f"gpu_bench rank {index}"
             )
-            self.workers.append(Worker(process, here, dump))
+            self.workers.append(RankProcess(process, here, dump))
             process.start()
             there.close()  # or the end of the rank would not be the end of the pipe
 
@@ -162,7 +162,7 @@ class Processes:
             if any(worker.failure for worker in self.workers):
                 self._raise_failed()
 
-    def _waiting(self) -> list[Worker]:
+    def _waiting(self) -> list[RankProcess]:
         return [worker for worker in self.workers if not worker.done]
 
     def _hear(self, patience_s: float) -> bool:
@@ -190,7 +190,7 @@ class Processes:
             annotate(error, f"gpu_bench: meanwhile {'; '.join(others)}")
         raise error
 
-    def _raise_hung(self, waiting: Sequence[Worker], what: str) -> NoReturn:
+    def _raise_hung(self, waiting: Sequence[RankProcess], what: str) -> NoReturn:
         for worker in waiting:
             with suppress(ProcessLookupError, TypeError):
                 os.kill(worker.process.pid, signal.SIGUSR1)

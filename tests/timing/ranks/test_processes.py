@@ -17,7 +17,7 @@ from pytest_gpubench.results.model import DeviceFacts
 from pytest_gpubench.timing.pacing import Pacing
 from pytest_gpubench.timing.ranks import Job, devices_of, processes
 from pytest_gpubench.timing.ranks.failure import Failure
-from pytest_gpubench.timing.ranks.processes import STARTING, Processes, Worker, ranks_text, serve_on_loopback
+from pytest_gpubench.timing.ranks.processes import STARTING, Processes, RankProcess, ranks_text, serve_on_loopback
 from pytest_gpubench.timing.ranks.worker import Assignment
 from tests.gpu.recording_nvml import Recording
 from tests.timing.ranks.jobs import PLAN, notes, nothing
@@ -59,7 +59,9 @@ def processes_of(*failures: Failure | None) -> Processes:
     """Return processes some of whose ranks have failed, and the others are done."""
     found = Processes(Job(nothing, PLAN), b"", [])
     nobody: Any = None
-    found.workers = [Worker(nobody, nobody, Path(), "measuring", done=True, failure=failure) for failure in failures]
+    found.workers = [
+        RankProcess(nobody, nobody, Path(), "measuring", done=True, failure=failure) for failure in failures
+    ]
     return found
 
 
@@ -111,7 +113,7 @@ def test_a_hang_is_told_with_the_time_that_was_waited(
     monkeypatch.setattr(processes, "TRACEBACK_S", 0)
     nobody: Any = SimpleNamespace(pid=None)
     hanging = Processes(Job(nothing, PLAN, timeout_s=7), b"", [])
-    hanging.workers = [Worker(nobody, nobody, Path("nowhere"), each) for each in doing]
+    hanging.workers = [RankProcess(nobody, nobody, Path("nowhere"), each) for each in doing]
     with pytest.raises(MeasurementError) as caught:
         hanging._listen()
     assert asked_s == [waited_s]
