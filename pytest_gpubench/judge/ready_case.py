@@ -26,15 +26,14 @@ class ReadyCase:
     def of(cls, spec: Spec, case: Case, device: Device) -> "ReadyCase":
         """Make a case ready; raise UnfairComparison where no computing is needed to be right."""
         ready = cls.untimed(spec, case, device)
-        (other,) = new_inputs(spec, case, device, 1)
-        ready.reference.check_fair(ready.example, other)
+        ready.reference.check_fair(ready.example, *ready.draw(1))
         return replace(ready, before_us=ready.reference.runner.warm().call_us)
 
     @classmethod
     def untimed(cls, spec: Spec, case: Case, device: Device) -> "ReadyCase":
         """Make a case ready of which only the outputs are compared."""
         reference = Reference(spec, case, device)
-        (example,) = new_inputs(spec, case, device, 1)
+        (example,) = _draw(spec, case, device, 1)
         reference.begin_case(example, 1)
         return cls(spec, case, device, reference, example, 0.0)
 
@@ -43,7 +42,10 @@ class ReadyCase:
         """The parameters of the case in words."""
         return ", ".join(f"{name}={value!r}" for name, value in self.case.items())
 
+    def draw(self, number: int) -> list[tuple[Any, ...]]:
+        """Return inputs of so many calls, from new seeds."""
+        return _draw(self.spec, self.case, self.device, number)
 
-def new_inputs(spec: Spec, case: Case, device: Device, number: int) -> list[tuple[Any, ...]]:
-    """Return new inputs from random seeds."""
+
+def _draw(spec: Spec, case: Case, device: Device, number: int) -> list[tuple[Any, ...]]:
     return [spec.inputs(case, secrets.randbelow(2**31), device.torch_device) for _ in range(number)]

@@ -29,7 +29,7 @@ from pytest_gpubench.judge.conclusion import (
 from pytest_gpubench.judge.judgement import CaseJudgement, Status, Stopwatch, Time
 from pytest_gpubench.judge.layout import describe, place
 from pytest_gpubench.judge.process import Ended
-from pytest_gpubench.judge.ready_case import ReadyCase, new_inputs
+from pytest_gpubench.judge.ready_case import ReadyCase
 from pytest_gpubench.judge.runner import ROTATED_SETS
 from pytest_gpubench.limits import Limits
 from pytest_gpubench.results.model import Outcome, Verdict
@@ -150,9 +150,6 @@ class Trial:
         self._find_floor(example)
         return self._conclude()
 
-    def _new(self, number: int) -> list[tuple[Any, ...]]:
-        return new_inputs(self.ready.spec, self.ready.case, self.device, number)
-
     def _sets_for(self, example: tuple[Any, ...], call_us: float) -> int:
         _, size = place(describe(example, "the inputs")[1])
         room = max(2, self.candidate.process.memory_bytes // (INPUT_SHARE * max(size, 1)))
@@ -171,7 +168,7 @@ class Trial:
         lines = self._require(0, example, "in its first call")
         self.found["outputs"] = tuple(each.line for each in lines)
         for _ in range(CHECKS):
-            (values,) = self._new(1)
+            (values,) = self.ready.draw(1)
             self.candidate.fill([values])
             self.candidate.call()
             self._require(0, values, "on other inputs")
@@ -208,7 +205,7 @@ class Trial:
             try:
                 reference.runner.begin()
                 for order in orders:
-                    values = self._new(2)
+                    values = self.ready.draw(2)
                     turns = {arm: iter(values) for arm in ARMS}
                     for name in order:
                         self._take(name, next(turns[name]))
@@ -245,7 +242,7 @@ class Trial:
         room = max(2, self.candidate.process.memory_bytes // (OUTPUT_COPIES * max(self.candidate.output_bytes, 1)))
         call_us = max(self.ready.before_us, self.found["claimed_us"].median_us / SLOW)
         large = min(sets, room, self._calls_in(call_us))
-        batches = Batches(self.candidate, self.reference, self.device, large, self._new, self._require)
+        batches = Batches(self.candidate, self.reference, self.device, large, self.ready.draw, self._require)
         batches.prepare(self.found["reference_us"].median_us)
         limits = self.rules.speedups
 
