@@ -153,7 +153,8 @@ def _verdict(kind: str, asked: object, outcome: Outcome, sentence: str) -> Verdi
 
 def worst_of(verdicts: Sequence[Verdict], words: str) -> tuple[Status, str]:
     """Return what verdicts come to: a status and its reason. words: the reason where there are none."""
-    for outcome, status in ((Outcome.FAIL, "fail"), (Outcome.INCONCLUSIVE, "inconclusive")):
-        if found := [each.sentence for each in verdicts if each.outcome is outcome]:
-            return status, found[0]  # type: ignore[return-value] # both are statuses
+    statuses: tuple[Status, ...] = ("fail", "inconclusive")
+    for status in statuses:
+        if found := [each.sentence for each in verdicts if each.outcome.value == status]:
+            return status, found[0]
     return "pass", "; ".join(each.sentence for each in verdicts) or words

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import msgspec
 
 from pytest_gpubench.judge.conclusion import worst_of
-from pytest_gpubench.judge.judgement import STATUSES, CaseJudgement, Judgement
+from pytest_gpubench.judge.judgement import CaseJudgement, Judgement
 from pytest_gpubench.limits import Limits, limit_for_device
 from pytest_gpubench.results.model import Outcome, Verdict
 
@@ -18,11 +18,6 @@ CLOSE = 0.05
 """Where memory lies does not explain a limit that is missed by this part or more."""
 PROCESSES = 3
 """The processes that fail before a close FAIL stands."""
-
-
-def worst_case(cases: Sequence[CaseJudgement]) -> CaseJudgement:
-    """Return the case whose status counts."""
-    return max(cases, key=lambda each: STATUSES.index(each.status))
 
 
 def fails_closely(judgement: Judgement, limits: Limits) -> bool:

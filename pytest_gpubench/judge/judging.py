@@ -16,9 +16,9 @@ from pytest_gpubench.gpu.lock_file import lock_folder as default_lock_folder
 from pytest_gpubench.gpu.turn import turn_at
 from pytest_gpubench.judge.candidate import Candidate
 from pytest_gpubench.judge.conclusion import refuse_limits
-from pytest_gpubench.judge.confirmation import PROCESSES, confirmed, fails_closely, worst_case
+from pytest_gpubench.judge.confirmation import PROCESSES, confirmed, fails_closely
 from pytest_gpubench.judge.isolation import hide_memory
-from pytest_gpubench.judge.judgement import TIMED, CaseJudgement, Judgement, Stopwatch
+from pytest_gpubench.judge.judgement import STATUSES, TIMED, CaseJudgement, Judgement, Stopwatch
 from pytest_gpubench.judge.process import Ended
 from pytest_gpubench.judge.process_pool import MEMORY_BYTES, ProcessPool
 from pytest_gpubench.judge.ready_case import ReadyCase
@@ -50,22 +50,13 @@ def _one_thread(device: Device) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _judge_cases(
-    candidate: Candidate, cases: Sequence[ReadyCase], rules: Rules, timeout_s: float, judgement: Judgement
-) -> Judgement:
-    found: list[CaseJudgement] = []
-    for case in cases:
-        candidate.process.allow(timeout_s)
-        trial = Trial(candidate, case, rules)
-        found.append(_guarded(case.name, trial.judge))
-        if found[-1].status not in TIMED:
-            break
-    passed = all(each.status == "pass" for each in found)
-    if passed and rules.drawn:
-        wrong = _guarded("drawn", lambda: search(candidate, cases[0].spec, rules))
-        found += [] if wrong is None else [wrong]
-    judgement = _concluded(judgement, found)
-    return _with(judgement, detail=candidate.process.tail()) if judgement.status in ("crash", "invalid") else judgement
+def _read(path: Path) -> bytes:
+    try:
+        if path.is_file():
+            return path.read_bytes()
+    except OSError as error:
+        raise Ended("refused", f"{path} cannot be read ({error.strerror}): give a file that can be") from None
+    raise Ended("refused", f"{path} is not there: give the path of the candidate's Python file")
 
 
 def _guarded(case: str, judge: Callable[[], Found]) -> Found | CaseJudgement:
@@ -81,17 +72,12 @@ def _guarded(case: str, judge: Callable[[], Found]) -> Found | CaseJudgement:
 
 def _concluded(judgement: Judgement, found: Sequence[CaseJudgement]) -> Judgement:
     """Return the judgement with the status of the worst case."""
-    worst = worst_case(found)
-    where = f" ({worst.case})" if worst.case else ""
-    ratios = [(each.ratio, each.attested_ratio) for each in found]
-    complete = all(one is not None and other is not None for one, other in ratios)
+    worst = max(found, key=lambda each: STATUSES.index(each.status))
+    reason = f"{worst.reason} ({worst.case})" if worst.case else worst.reason
+    ratios = [(each.ratio, each.attested_ratio) for each in found if each.ratio and each.attested_ratio]
+    ratio, attested = map(min, zip(*ratios, strict=True)) if len(ratios) == len(found) else (None, None)
     return _with(
-        judgement,
-        status=worst.status,
-        reason=worst.reason + where,
-        cases=tuple(found),
-        ratio=min(one for one, _ in ratios if one is not None) if complete else None,
-        attested_ratio=min(other for _, other in ratios if other is not None) if complete else None,
+        judgement, status=worst.status, reason=reason, cases=tuple(found), ratio=ratio, attested_ratio=attested
     )
 
 
@@ -189,15 +175,12 @@ class Judge:
             device=self.device.facts,
         )
         try:
-            source = path.read_bytes() if path.is_file() else None
-        except OSError as error:
-            return _with(judgement, reason=f"{path} cannot be read ({error.strerror}): give a file that can be")
-        if source is None:
-            return _with(judgement, reason=f"{path} is not there: give the path of the candidate's Python file")
-        try:
+            source = _read(path)
             cases = self._ready_cases()
             stopwatch = Stopwatch()
             candidate = self._pool.get()
+        except Ended as error:
+            return _with(judgement, status=error.status, reason=error.reason)
         except MeasurementError as error:
             return _with(judgement, status="invalid", reason=str(error))
         stopwatch.lap("process")
@@ -210,7 +193,9 @@ class Judge:
             process.allow(self.timeout_s)
             candidate.load(pickle.dumps(self.spec.entry), str(copy))
             stopwatch.lap("loading")
-            judgement = _judge_cases(candidate, cases, self.rules, self.timeout_s, judgement)
+            judgement = _concluded(judgement, self._judge_cases(candidate, cases))
+            if judgement.status in ("crash", "invalid"):
+                judgement = _with(judgement, detail=process.tail())
         except Ended as error:
             judgement = _with(judgement, status=error.status, reason=error.reason, detail=error.detail)
         finally:
@@ -224,6 +209,18 @@ class Judge:
         if not self._cases:
             self._cases = [ReadyCase.of(self.spec, case, self.device) for case in self.spec.cases]
         return self._cases
+
+    def _judge_cases(self, candidate: Candidate, cases: Sequence[ReadyCase]) -> list[CaseJudgement]:
+        found: list[CaseJudgement] = []
+        for case in cases:
+            candidate.process.allow(self.timeout_s)
+            found.append(_guarded(case.name, Trial(candidate, case, self.rules).judge))
+            if found[-1].status not in TIMED:
+                return found
+        if self.rules.drawn and all(each.status == "pass" for each in found):
+            wrong = _guarded("drawn", lambda: search(candidate, self.spec, self.rules))
+            found += [] if wrong is None else [wrong]
+        return found
 
     def __enter__(self) -> "Judge":
         self._was_hidden = hide_memory(True)
