@@ -31,7 +31,14 @@ TAIL_BYTES = 2000
 PROCESS_CLOCK = 2
 """The kind of a process's CPU clock, part of the clock's id: see clock_getcpuclockid(3)."""
 PAGE = os.sysconf("SC_PAGE_SIZE")
-START = "import sys; from pytest_gpubench.judge.worker import main; main(int(sys.argv[1]), sys.argv[2])"
+START = """
+import json, sys
+from pytest_gpubench.judge.isolation import Isolation
+settings = json.loads(sys.argv[2])
+isolation = Isolation.begin(settings)  # before torch is imported, which starts threads
+from pytest_gpubench.judge.worker import main
+main(int(sys.argv[1]), settings, isolation)
+"""
 NO_MEMORY = ("out of memory", "can't allocate memory", "cannot allocate memory", "MemoryError", "OutOfMemoryError")
 
 

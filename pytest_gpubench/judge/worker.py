@@ -8,7 +8,7 @@ import os
 import pickle
 import socket
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,12 +34,10 @@ __tracebackhide__ = True
 LONGEST_TEXT = 2000
 
 
-def main(descriptor: int, settings: str) -> None:
+def main(descriptor: int, settings: Mapping[str, Any], isolation: Isolation) -> None:
     """Answer the referee's messages until it closes the channel."""
-    wanted = msgspec.json.decode(settings)
     channel = Channel(socket.socket(fileno=descriptor))
-    isolation = Isolation.begin(wanted)
-    worker = Worker(channel, wanted["device"], wanted["memory_bytes"], wanted["threads"])
+    worker = Worker(channel, settings["device"], settings["memory_bytes"], settings["threads"])
     isolation.finish()
     gc.collect()
     gc.freeze()  # no collection walks over what is imported
