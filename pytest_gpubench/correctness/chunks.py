@@ -2,10 +2,8 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import torch
+import torch
 
 __tracebackhide__ = True
 
@@ -16,7 +14,7 @@ ChunkRange = tuple[slice, ...]
 """The index range of a chunk."""
 
 
-def blocks_of(tensor: "torch.Tensor", temporaries: int = 64) -> Iterator[ChunkRange]:
+def blocks_of(tensor: torch.Tensor, temporaries: int = 64) -> Iterator[ChunkRange]:
     """Yield the chunks of a tensor; none where it is empty.
 
     temporaries: the bytes that working on a chunk takes for each of its elements.
@@ -58,10 +56,8 @@ def index_in(block: ChunkRange, shape: tuple[int, ...], place: int) -> tuple[int
     return tuple(start + within for start, within in zip(starts, reversed(index), strict=True))
 
 
-def raw_bits(chunk: "torch.Tensor") -> "torch.Tensor":
+def raw_bits(chunk: torch.Tensor) -> torch.Tensor:
     """Return the bits of each element as an integer; a complex element as two, in a last dimension."""
-    import torch
-
     chunk = chunk.resolve_conj().resolve_neg()
     chunk = torch.view_as_real(chunk) if chunk.is_complex() else chunk
     return chunk.view({1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[chunk.element_size()])

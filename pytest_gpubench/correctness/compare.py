@@ -3,7 +3,9 @@
 import math
 from functools import partial
 from numbers import Number as AnyNumber
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
 
 from pytest_gpubench.correctness.difference import Difference, GoldenErrors, Number
 from pytest_gpubench.correctness.elementwise import (
@@ -25,9 +27,6 @@ from pytest_gpubench.correctness.golden import (
 )
 from pytest_gpubench.correctness.leaves import components, flatten
 from pytest_gpubench.correctness.tolerance import Tolerance, is_exact
-
-if TYPE_CHECKING:
-    import torch
 
 __tracebackhide__ = True
 
@@ -84,8 +83,6 @@ def compare_outputs(
 
 
 def _compare_leaves(name: str, found: object, expected: object, golden: object, rules: Rules) -> list[Difference]:
-    import torch
-
     found, expected, golden = _as_tensors(found, expected, golden)
     if not (isinstance(found, torch.Tensor) and isinstance(expected, torch.Tensor)):
         return [_compare_objects(name, found, expected)]
@@ -102,8 +99,6 @@ def _compare_leaves(name: str, found: object, expected: object, golden: object, 
 
 def _as_tensors(*leaves: object) -> tuple[object, ...]:
     """Return the leaves, floats as tensors: they are compared within a tolerance too."""
-    import torch
-
     given = [leaf for leaf in leaves[:2] if isinstance(leaf, (float, complex))]
     if len(given) < 2:
         return leaves
@@ -113,8 +108,6 @@ def _as_tensors(*leaves: object) -> tuple[object, ...]:
 
 
 def _compare_objects(name: str, found: object, expected: object) -> Difference:
-    import torch
-
     kinds = ["a tensor" if isinstance(one, torch.Tensor) else type(one).__name__ for one in (found, expected)]
     if "a tensor" in kinds:
         return Difference(name, passed=False, problem=f"found {kinds[0]}, expected {kinds[1]}")
@@ -132,7 +125,7 @@ def _is_number(value: object) -> bool:
     return isinstance(value, AnyNumber) and type(value).__module__ in ("builtins", "numpy")
 
 
-def _tensor_problem(found: "torch.Tensor", expected: "torch.Tensor") -> str | None:
+def _tensor_problem(found: torch.Tensor, expected: torch.Tensor) -> str | None:
     """Return the reason why the elements of two tensors cannot be compared; None if they can."""
     pairs = {
         "shape": (tuple(found.shape), tuple(expected.shape)),
@@ -163,9 +156,7 @@ def _compare_parts(name: str, pair: Pair) -> Difference:
     return _compare_with_golden(name, pair, pair.golden)
 
 
-def _compare_with_golden(name: str, pair: Pair, golden: "torch.Tensor") -> Difference:
-    import torch
-
+def _compare_with_golden(name: str, pair: Pair, golden: torch.Tensor) -> Difference:
     elements = max(pair.found.numel(), 1)
     reference = judge_chunks(pair.expected, partial(judge_reference, pair, golden))
     seen = judge_chunks(pair.found, partial(judge_by_golden, pair, golden, reference.max_abs_diff), pair.rules.poisoned)
@@ -201,6 +192,6 @@ def _make_difference(name: str, pair: Pair, seen: Totals, golden: GoldenErrors |
     )
 
 
-def _element(tensor: "torch.Tensor", where: tuple[int, ...]) -> Number:
+def _element(tensor: torch.Tensor, where: tuple[int, ...]) -> Number:
     one = tensor[where]
     return as_numbers(one).item() if one.dtype.is_floating_point or one.dtype.is_complex else one.item()

@@ -2,14 +2,12 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+import torch
 
 from pytest_gpubench.correctness.chunks import blocks_of
 from pytest_gpubench.correctness.leaves import components, flatten
 from pytest_gpubench.correctness.tolerance import Tolerance, is_exact
-
-if TYPE_CHECKING:
-    import torch
 
 __tracebackhide__ = True
 
@@ -60,8 +58,6 @@ class Extent:
 
 def extents_of(outputs: object, tolerance: Tolerance) -> Iterator[Extent]:
     """Yield the extent of each floating-point output that is finite and not empty, and of each integer one."""
-    import torch
-
     for name, leaf in flatten(outputs):
         if isinstance(leaf, (int, float)):
             yield Extent(name, leaf, leaf, *((0.0, 0.0) if isinstance(leaf, int) else tolerance.of(torch.float64)))
@@ -72,20 +68,16 @@ def extents_of(outputs: object, tolerance: Tolerance) -> Iterator[Extent]:
                 yield Extent(part, *least_and_largest(tensor), *limits)
 
 
-def least_and_largest(tensor: "torch.Tensor") -> tuple[float, float]:
+def least_and_largest(tensor: torch.Tensor) -> tuple[float, float]:
     """Return the least and the largest element; NaN for both if there is one, as of no number."""
-    import torch
-
     dense = torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
     pairs = [torch.aminmax(_comparable(dense[block])) for block in blocks_of(dense, temporaries=16)]
     low, high = torch.stack([pair.min for pair in pairs]).min(), torch.stack([pair.max for pair in pairs]).max()
     return float(low), float(high)
 
 
-def _comparable(chunk: "torch.Tensor") -> "torch.Tensor":
+def _comparable(chunk: torch.Tensor) -> torch.Tensor:
     """Return a chunk in a dtype that torch can compare in."""
-    import torch
-
     if chunk.dtype.is_floating_point:
         return chunk.to(torch.float32) if chunk.element_size() == 1 else chunk
     return chunk.to(torch.float64)

@@ -3,15 +3,14 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
 
 from pytest_gpubench.correctness.chunks import ChunkRange, blocks_of, index_in
 from pytest_gpubench.correctness.one_pass import can_check, largest_of
 from pytest_gpubench.correctness.poison import holds_poison
 from pytest_gpubench.correctness.tolerance import Tolerance, is_exact
-
-if TYPE_CHECKING:
-    import torch
 
 __tracebackhide__ = True
 
@@ -20,7 +19,7 @@ MARGIN = 1 - 2**-20
 LEAST_TOLERANCE = 1e-30
 """From here to its inverse float32 rounds to so many digits; subnormal numbers have fewer."""
 
-JudgedChunk = tuple["torch.Tensor", "torch.Tensor"]
+JudgedChunk = tuple[torch.Tensor, torch.Tensor]
 """For each element of a chunk: the difference (0 where it counts for none), and what is allowed."""
 
 
@@ -40,9 +39,9 @@ class Rules:
 class Pair:
     """Two dense tensors of one shape, dtype and device, and how they are judged."""
 
-    found: "torch.Tensor"
-    expected: "torch.Tensor"
-    golden: "torch.Tensor | None"
+    found: torch.Tensor
+    expected: torch.Tensor
+    golden: torch.Tensor | None
     rules: Rules
 
 
@@ -60,7 +59,7 @@ class Totals:
 
 
 def judge_chunks(
-    found: "torch.Tensor",
+    found: torch.Tensor,
     judge: Callable[[ChunkRange], JudgedChunk],
     poisoned: bool = False,
     briefly: bool = False,
@@ -83,28 +82,24 @@ def judge_chunks(
     return totals
 
 
-def _sums_of(diff: "torch.Tensor", allowed: "torch.Tensor") -> "torch.Tensor":
+def _sums_of(diff: torch.Tensor, allowed: torch.Tensor) -> torch.Tensor:
     """Return the mismatches of a chunk, its largest difference and the sum of squares, in float64: exact for counts."""
-    import torch
-
     squares = torch.where(diff.isfinite(), diff, 0.0).square().sum()
     return torch.stack([_is_off(diff, allowed).sum().to(torch.float64), diff.max(), squares])
 
 
-def _is_off(diff: "torch.Tensor", allowed: "torch.Tensor") -> "torch.Tensor":
+def _is_off(diff: torch.Tensor, allowed: torch.Tensor) -> torch.Tensor:
     return ~((diff <= allowed) & (diff < math.inf))
 
 
 def _add_mismatches(
     totals: Totals,
-    found: "torch.Tensor",
+    found: torch.Tensor,
     judge: Callable[[ChunkRange], JudgedChunk],
     poisoned: bool,
     block: ChunkRange,
 ) -> None:
     """Add the unwritten elements of a chunk, and its worst one if none before is worse."""
-    import torch
-
     chunk = found[block]
     diff, allowed = (one.reshape(-1) for one in judge(block))
     off = _is_off(diff, allowed)
@@ -117,10 +112,8 @@ def _add_mismatches(
         totals.abs_diff, totals.allowed = abs_diff, limit
 
 
-def _read(tensors: "list[torch.Tensor]") -> list[Any]:
+def _read(tensors: list[torch.Tensor]) -> list[Any]:
     """Return the numbers of small tensors of one shape, with one wait for the device."""
-    import torch
-
     return torch.stack(tensors).tolist() if tensors else []
 
 
@@ -129,8 +122,6 @@ def largest_within(pair: Pair) -> float | None:
 
     None says nothing: judge the tensors in float64 then, which takes ten times as long.
     """
-    import torch
-
     dtype = pair.found.dtype
     rtol, atol = pair.rules.tolerance.of(dtype)
     telling = all(LEAST_TOLERANCE <= each <= 1 / LEAST_TOLERANCE for each in (rtol or atol, atol))
@@ -167,27 +158,23 @@ def _badness(abs_diff: float) -> float:
     return math.inf if math.isnan(abs_diff) else abs_diff
 
 
-def as_numbers(chunk: "torch.Tensor") -> "torch.Tensor":
+def as_numbers(chunk: torch.Tensor) -> torch.Tensor:
     """Return a chunk in float64 or complex128.
 
     Every float, and every integer of 32 bits or fewer, is exact there, and so is whether two differ; float32 would
     round away differences that are judged.
     """
-    import torch
-
     dtype = torch.complex128 if chunk.dtype.is_complex else torch.float64
     return chunk.to(dtype, memory_format=torch.contiguous_format)
 
 
-def magnitudes(chunk: "torch.Tensor") -> "torch.Tensor":
+def magnitudes(chunk: torch.Tensor) -> torch.Tensor:
     """Return absolute values, finite: the largest float64 for infinity, 0 for NaN."""
     return as_numbers(chunk).abs().nan_to_num(nan=0.0)
 
 
-def distances(found: "torch.Tensor", expected: "torch.Tensor", equal_nan: bool) -> "torch.Tensor":
+def distances(found: torch.Tensor, expected: torch.Tensor, equal_nan: bool) -> torch.Tensor:
     """Return absolute differences in float64: 0 only where two elements are equal, NaN where one of them is."""
-    import torch
-
     if found.dtype in (torch.int64, torch.uint64):
         return _distances_of_int64(found, expected)
     one, other = as_numbers(found), as_numbers(expected)
@@ -197,14 +184,12 @@ def distances(found: "torch.Tensor", expected: "torch.Tensor", equal_nan: bool) 
     return (one - other).abs().masked_fill_(equal, 0.0)
 
 
-def _distances_of_int64(found: "torch.Tensor", expected: "torch.Tensor") -> "torch.Tensor":
+def _distances_of_int64(found: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
     """Subtract as integers: float64 cannot hold 64 bits.
 
     The larger less the smaller wraps around to a negative number where it exceeds 63 bits; read without its sign it is
     right. uint64 is shifted onto int64, which keeps differences.
     """
-    import torch
-
     if found.dtype == torch.uint64:
         found, expected = (one.view(torch.int64) ^ torch.iinfo(torch.int64).min for one in (found, expected))
     wrapped = torch.maximum(found, expected) - torch.minimum(found, expected)

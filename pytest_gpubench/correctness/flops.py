@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from pytest_gpubench.correctness.tolerance import dtype_name
 
 __tracebackhide__ = True
@@ -70,7 +72,6 @@ def _eager(function: Callable[..., object]) -> Callable[..., object]:
 
 def _noting(by_dtype: Counter[str]) -> dict[Any, Formula]:
     """Return torch's formulas, each adding what it counts to the dtype of its first tensor."""
-    import torch
     from torch.utils.flop_counter import flop_registry
 
     formulas: dict[Any, Formula] = dict(flop_registry)
@@ -82,8 +83,6 @@ def _noting(by_dtype: Counter[str]) -> dict[Any, Formula]:
 
 
 def _noted(formula: Formula, by_dtype: Counter[str]) -> Formula:
-    import torch
-
     def count(*args: object, **kwargs: object) -> int:
         flops = formula(*args, **kwargs)
         dtype = next((dtype_name(each.dtype) for each in args if isinstance(each, torch.Tensor)), None)

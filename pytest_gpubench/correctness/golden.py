@@ -3,7 +3,8 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+
+import torch
 
 from pytest_gpubench.correctness.chunks import ChunkRange
 from pytest_gpubench.correctness.elementwise import (
@@ -18,9 +19,6 @@ from pytest_gpubench.correctness.elementwise import (
 from pytest_gpubench.correctness.leaves import components, flatten, map_leaves
 from pytest_gpubench.correctness.tolerance import dtype_name, is_finer, is_number, last_places
 from pytest_gpubench.errors import BadRequest
-
-if TYPE_CHECKING:
-    import torch
 
 __tracebackhide__ = True
 
@@ -49,8 +47,6 @@ def widened(
 @contextmanager
 def float64_by_default() -> Iterator[None]:
     """Make torch create float64 tensors where no dtype is given."""
-    import torch
-
     default = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:
@@ -60,8 +56,6 @@ def float64_by_default() -> Iterator[None]:
 
 
 def _to_float64(leaf: object) -> object:
-    import torch
-
     if isinstance(leaf, torch.dtype):
         return _widest(leaf)
     if not isinstance(leaf, torch.Tensor):
@@ -71,9 +65,7 @@ def _to_float64(leaf: object) -> object:
     return wide.requires_grad_(leaf.requires_grad)
 
 
-def _widest(dtype: "torch.dtype") -> "torch.dtype":
-    import torch
-
+def _widest(dtype: torch.dtype) -> torch.dtype:
     if dtype.is_complex:
         return torch.complex128
     return torch.float64 if dtype.is_floating_point and dtype_name(dtype) != "float4_e2m1fn_x2" else dtype
@@ -94,12 +86,8 @@ def golden_leaves(golden: object, expected: Mapping[str, object], rules: Rules) 
     return truths
 
 
-def golden_components(
-    name: str, golden: object, expected: Sequence[tuple[str, "torch.Tensor"]]
-) -> list["torch.Tensor"]:
+def golden_components(name: str, golden: object, expected: Sequence[tuple[str, torch.Tensor]]) -> list[torch.Tensor]:
     """Return the dense tensors of a golden leaf; raise BadRequest where they do not fit the reference's."""
-    import torch
-
     parts = components(name, golden.detach()) if isinstance(golden, torch.Tensor) else []
     if [part for part, _ in parts] != [part for part, _ in expected]:
         kind = f"{golden.layout} tensor" if isinstance(golden, torch.Tensor) else type(golden).__name__
@@ -109,7 +97,7 @@ def golden_components(
     return [truth for _, truth in parts]
 
 
-def _check_golden(name: str, golden: "torch.Tensor", expected: "torch.Tensor") -> None:
+def _check_golden(name: str, golden: torch.Tensor, expected: torch.Tensor) -> None:
     if golden.shape != expected.shape:
         shapes = f"{tuple(golden.shape)}, the reference's {tuple(expected.shape)}"
         raise BadRequest(f"golden {name!r} has shape {shapes}: they must be the same")
@@ -120,7 +108,7 @@ def _check_golden(name: str, golden: "torch.Tensor", expected: "torch.Tensor") -
         )
 
 
-def judge_exactly(pair: Pair, golden: "torch.Tensor", block: ChunkRange) -> JudgedChunk:
+def judge_exactly(pair: Pair, golden: torch.Tensor, block: ChunkRange) -> JudgedChunk:
     """Allow only the reference's element or golden's: for dtypes without a last place."""
     found, expected = pair.found[block], pair.expected[block]
     truth = golden[block].to(device=found.device, dtype=found.dtype)
@@ -129,14 +117,14 @@ def judge_exactly(pair: Pair, golden: "torch.Tensor", block: ChunkRange) -> Judg
     return diff, diff.new_zeros(()).expand_as(diff)
 
 
-def judge_reference(pair: Pair, golden: "torch.Tensor", block: ChunkRange) -> JudgedChunk:
+def judge_reference(pair: Pair, golden: torch.Tensor, block: ChunkRange) -> JudgedChunk:
     """Return the reference's errors; 0 where an error means nothing, so that it excuses no other element."""
     found, truth = as_numbers(pair.expected[block]), as_numbers(golden[block].to(pair.expected.device))
     diff = distances(found, truth, equal_nan=True).masked_fill(_is_beyond(pair.found.dtype, found, truth), 0.0)
     return diff, diff
 
 
-def judge_by_golden(pair: Pair, golden: "torch.Tensor", reference_max: float, block: ChunkRange) -> JudgedChunk:
+def judge_by_golden(pair: Pair, golden: torch.Tensor, reference_max: float, block: ChunkRange) -> JudgedChunk:
     """Allow `golden_factor` times the reference's largest error, and one unit in the last place."""
     found, expected = as_numbers(pair.found[block]), as_numbers(pair.expected[block])
     chunk = golden[block].to(pair.found.device)
@@ -148,14 +136,12 @@ def judge_by_golden(pair: Pair, golden: "torch.Tensor", reference_max: float, bl
     return diff, pair.rules.golden_factor * reference_max + last_places(pair.found.dtype, magnitudes(truth))
 
 
-def _is_beyond(dtype: "torch.dtype", found: "torch.Tensor", truth: "torch.Tensor") -> "torch.Tensor":
+def _is_beyond(dtype: torch.dtype, found: torch.Tensor, truth: torch.Tensor) -> torch.Tensor:
     """Tell for each element whether its error means nothing: it is not finite, or golden exceeds the dtype's range."""
-    import torch
-
     return ~(found.isfinite() & (truth.abs() <= torch.finfo(dtype).max))
 
 
-def rms_of_last_place(pair: Pair, golden: "torch.Tensor") -> float:
+def rms_of_last_place(pair: Pair, golden: torch.Tensor) -> float:
     """Return the RMS, over all elements, of one unit in the last place."""
 
     def judge(block: ChunkRange) -> JudgedChunk:

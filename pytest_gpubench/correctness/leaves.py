@@ -4,12 +4,11 @@ import copy
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
 
 from pytest_gpubench.correctness.tolerance import dtype_name
-
-if TYPE_CHECKING:
-    import torch
 
 __tracebackhide__ = True
 
@@ -27,8 +26,6 @@ def flatten(value: object, name: str = "out") -> list[tuple[str, object]]:
 
 def _children(value: object) -> list[tuple[str, object]] | None:
     """Return the contents of a container, by the suffix of their names; None for a leaf."""
-    import torch
-
     if isinstance(value, torch.Tensor):
         return [(f"[{row}]", part) for row, part in enumerate(value.unbind())] if value.is_nested else None
     if _is_plain_dataclass(value):
@@ -80,8 +77,6 @@ def map_leaves(function: Callable[[object], object], value: object) -> object:
 
 def cloned(value: object) -> object:
     """Return a pytree with copies of its tensors, differentiable as they were."""
-    import torch
-
     return map_leaves(lambda leaf: leaf.clone() if isinstance(leaf, torch.Tensor) else leaf, value)
 
 
@@ -90,18 +85,14 @@ def inputs_of(args: Sequence[object], kwargs: Mapping[str, object] | None) -> li
     return flatten(tuple(args), "args") + flatten(dict(kwargs or {}), "kwargs")
 
 
-def tensors_of(leaves: Sequence[tuple[str, object]]) -> list[tuple[str, "torch.Tensor"]]:
+def tensors_of(leaves: Sequence[tuple[str, object]]) -> list[tuple[str, torch.Tensor]]:
     """Return the tensors that hold the memory of those among leaves by name, detached."""
-    import torch
-
     tensors = [(name, leaf.detach()) for name, leaf in leaves if isinstance(leaf, torch.Tensor)]
     return [part for name, tensor in tensors for part in _stored(name, tensor)]
 
 
-def _stored(name: str, tensor: "torch.Tensor") -> list[tuple[str, "torch.Tensor"]]:
+def _stored(name: str, tensor: torch.Tensor) -> list[tuple[str, torch.Tensor]]:
     """Return the components of a tensor in its own memory, where `components` may return copies."""
-    import torch
-
     if tensor.is_quantized:
         return [(name, tensor)]
     if tensor.layout is torch.sparse_coo:
@@ -109,10 +100,8 @@ def _stored(name: str, tensor: "torch.Tensor") -> list[tuple[str, "torch.Tensor"
     return components(name, tensor)
 
 
-def components(name: str, tensor: "torch.Tensor") -> list[tuple[str, "torch.Tensor"]]:
+def components(name: str, tensor: torch.Tensor) -> list[tuple[str, torch.Tensor]]:
     """Return the dense tensors that a tensor consists of: itself, or the indices and values of a sparse one."""
-    import torch
-
     if tensor.is_quantized:
         return [(name, tensor.dequantize())]
     methods = {
@@ -128,10 +117,8 @@ def components(name: str, tensor: "torch.Tensor") -> list[tuple[str, "torch.Tens
     return [(f"{name}.{method}()", getattr(tensor, method)()) for method in methods]
 
 
-def _as_computable(tensor: "torch.Tensor") -> "torch.Tensor":
+def _as_computable(tensor: torch.Tensor) -> torch.Tensor:
     """Return the tensor, or its bytes where torch can only store its dtype."""
-    import torch
-
     name = dtype_name(tensor.dtype)
     packed = name == "float4_e2m1fn_x2" or name.startswith("bits")
     return tensor.view(torch.uint8) if packed else tensor

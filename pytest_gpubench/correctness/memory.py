@@ -2,12 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+import torch
 
 from pytest_gpubench.correctness.leaves import flatten, inputs_of, tensors_of
-
-if TYPE_CHECKING:
-    import torch
 
 __tracebackhide__ = True
 
@@ -16,7 +14,7 @@ __tracebackhide__ = True
 class MemoryRange:
     """The bytes from the first element of a tensor to its last."""
 
-    device: "torch.device"
+    device: torch.device
     storage: int
     """The address of the storage."""
     start: int

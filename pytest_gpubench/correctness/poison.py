@@ -1,14 +1,13 @@
 """Unwritten outputs: fill free memory with a pattern before a call, and look for the pattern in its outputs."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
 
 from pytest_gpubench.correctness.chunks import raw_bits
 from pytest_gpubench.correctness.leaves import flatten
 from pytest_gpubench.correctness.memory import memory_of
-
-if TYPE_CHECKING:
-    import torch
 
 __tracebackhide__ = True
 
@@ -24,7 +23,7 @@ MOST_POISONED_BLOCKS = 64
 """The free blocks filled for each size of output: enough for the outputs and temporaries of that size in one call."""
 
 
-def poison_free_memory(outputs: object, device: "torch.device | str") -> None:
+def poison_free_memory(outputs: object, device: torch.device | str) -> None:
     """Fill the free memory that outputs of these sizes will get next, so that unwritten elements are seen.
 
     It fills what torch's caching allocator would hand out on the current stream: up to 64 free blocks of each size, and
@@ -34,8 +33,6 @@ def poison_free_memory(outputs: object, device: "torch.device | str") -> None:
     it never does (then elements are 0). It stops quietly where memory is short. Drop outputs that are no longer needed
     first, or their memory is not free.
     """
-    import torch
-
     device = torch.device(device)
     sizes = {memory.storage_bytes for _, memory in memory_of(flatten(outputs)) if memory.device.type == device.type}
     held: list[torch.Tensor] = []
@@ -46,10 +43,8 @@ def poison_free_memory(outputs: object, device: "torch.device | str") -> None:
             return
 
 
-def _poisoned_blocks(size: int, device: "torch.device") -> Iterator["torch.Tensor"]:
+def _poisoned_blocks(size: int, device: torch.device) -> Iterator[torch.Tensor]:
     """Yield filled blocks until the allocator has no free one of this size left."""
-    import torch
-
     before, _ = _reserved_and_free_bytes(device)
     for number in range(1, MOST_POISONED_BLOCKS + 1):
         yield torch.full((-(-size // 2),), POISON - 2**16, dtype=torch.int16, device=device)
@@ -58,13 +53,11 @@ def _poisoned_blocks(size: int, device: "torch.device") -> Iterator["torch.Tenso
             return
 
 
-def _reserved_and_free_bytes(device: "torch.device") -> tuple[int, int]:
+def _reserved_and_free_bytes(device: torch.device) -> tuple[int, int]:
     """Return what torch holds of a GPU's memory, and what of it is free.
 
     torch.cuda.memory_reserved is the same in ten times the time.
     """
-    import torch
-
     if device.type != "cuda":
         return 0, 0
     stats: Any = torch.cuda.memory_stats_as_nested_dict(device)
@@ -72,7 +65,7 @@ def _reserved_and_free_bytes(device: "torch.device") -> tuple[int, int]:
     return reserved, reserved - active
 
 
-def holds_poison(chunk: "torch.Tensor") -> "torch.Tensor":
+def holds_poison(chunk: torch.Tensor) -> torch.Tensor:
     """Tell for each element, in row-major order, whether it holds the pattern, or one byte of it if it has only one."""
     bits = raw_bits(chunk)
     width = bits.element_size()

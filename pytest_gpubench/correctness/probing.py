@@ -3,13 +3,11 @@
 import math
 import random
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+
+import torch
 
 from pytest_gpubench.correctness.snapshot import snapshot
 from pytest_gpubench.correctness.variation import variable_tensors
-
-if TYPE_CHECKING:
-    import torch
 
 __tracebackhide__ = True
 
@@ -62,7 +60,7 @@ def _matters(
         line.copy_(kept)
 
 
-def line_of(tensor: "torch.Tensor", where: float) -> "torch.Tensor":
+def line_of(tensor: torch.Tensor, where: float) -> torch.Tensor:
     """Return about a cache line of elements, at this part of a tensor: 0.5 is in the middle of its middle row."""
     values = tensor.data
     while values.ndim > 1:
@@ -73,7 +71,7 @@ def line_of(tensor: "torch.Tensor", where: float) -> "torch.Tensor":
     return values[start : start + width]
 
 
-def changed_line(line: "torch.Tensor") -> "torch.Tensor":
+def changed_line(line: torch.Tensor) -> torch.Tensor:
     """Return the line reversed; halved where that is the same."""
     turned = line.flip(0)
     return line / 2 if bool((turned == line).all()) else turned

@@ -4,14 +4,12 @@ import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import TYPE_CHECKING
+
+import torch
 
 from pytest_gpubench.correctness.chunks import blocks_of, raw_bits
 from pytest_gpubench.correctness.leaves import inputs_of, tensors_of
 from pytest_gpubench.correctness.one_pass import can_check, checksum_of
-
-if TYPE_CHECKING:
-    import torch
 
 __tracebackhide__ = True
 
@@ -75,7 +73,7 @@ def _differentiable(leaves: Sequence[tuple[str, object]]) -> list[str]:
     return [name for name, leaf in leaves if getattr(leaf, "requires_grad", False) is True]
 
 
-def _state_of(tensor: "torch.Tensor") -> TensorState:
+def _state_of(tensor: torch.Tensor) -> TensorState:
     try:
         value = None if tensor.is_meta else checksum(tensor)
         layout = tensor.data_ptr(), int(tensor.storage_offset()), tuple(tensor.shape), tensor.stride()
@@ -84,19 +82,17 @@ def _state_of(tensor: "torch.Tensor") -> TensorState:
     return TensorState(str(tensor.dtype), layout, value, _version_of(tensor) if value is None else None)
 
 
-def _version_of(tensor: "torch.Tensor") -> int | None:
+def _version_of(tensor: torch.Tensor) -> int | None:
     return None if tensor.is_inference() else tensor._version
 
 
-def checksum(tensor: "torch.Tensor") -> int:
+def checksum(tensor: torch.Tensor) -> int:
     """Return a number that depends on every bit of a tensor and its place, for this process alone.
 
     It is a sum of the words, each times an odd number of 64 bits drawn for its place, so that one word that changes
     always changes it. Words of 32 bits make that so of several too: the low bits of a float64 are all 0, and products
     with them have as many zeros at the end.
     """
-    import torch
-
     tensor = _as_words(tensor.int_repr() if tensor.is_quantized else tensor)
     if tensor.dtype == torch.int32 and can_check(tensor):
         return checksum_of(tensor, SEED)
@@ -112,10 +108,8 @@ def checksum(tensor: "torch.Tensor") -> int:
     return reduce(lambda total, number: (CHUNK_FACTOR * total + number) % 2**64, numbers, 0)
 
 
-def _as_words(tensor: "torch.Tensor") -> "torch.Tensor":
+def _as_words(tensor: torch.Tensor) -> torch.Tensor:
     """Return the tensor's memory as words of four bytes where it can be read so: fewer elements to read."""
-    import torch
-
     plain = tensor.is_contiguous() and not (tensor.is_complex() or tensor.is_neg())
     if plain and tensor.numel() * tensor.element_size() % 4 == 0 and tensor.data_ptr() % 4 == 0:
         start = tensor.storage_offset() * tensor.element_size()

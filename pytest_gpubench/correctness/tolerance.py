@@ -2,12 +2,10 @@
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+import torch
 
 from pytest_gpubench.errors import BadRequest
-
-if TYPE_CHECKING:
-    import torch
 
 __tracebackhide__ = True
 
@@ -58,7 +56,7 @@ class Tolerance:
         """True if each dtype has its own tolerances."""
         return self.rtol is None
 
-    def of(self, dtype: "torch.dtype") -> tuple[float, float]:
+    def of(self, dtype: torch.dtype) -> tuple[float, float]:
         """Return rtol and atol for a dtype."""
         if self.rtol is None or self.atol is None:
             return DEFAULT_TOLERANCES.get(dtype_name(dtype), (0.0, 0.0))
@@ -70,17 +68,17 @@ def is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def dtype_name(dtype: "torch.dtype") -> str:
+def dtype_name(dtype: torch.dtype) -> str:
     """Return a dtype's name as users write it: `float32`."""
     return str(dtype).removeprefix("torch.")
 
 
-def is_exact(dtype: "torch.dtype") -> bool:
+def is_exact(dtype: torch.dtype) -> bool:
     """Tell whether elements of a dtype are either equal or wrong: integers, bools and `EXACT_FLOATS`."""
     return dtype_name(dtype) in EXACT_FLOATS or not (dtype.is_floating_point or dtype.is_complex)
 
 
-def is_finer(golden: "torch.dtype", dtype: "torch.dtype") -> bool:
+def is_finer(golden: torch.dtype, dtype: torch.dtype) -> bool:
     """Tell whether a dtype can measure another's errors: it is of the same kind, and a thousand times finer."""
     kinds = [(one.is_floating_point, one.is_complex) for one in (golden, dtype)]
     if kinds[0] != kinds[1] or is_exact(dtype):
@@ -88,19 +86,15 @@ def is_finer(golden: "torch.dtype", dtype: "torch.dtype") -> bool:
     return not is_exact(golden) and _last_place(golden)[0] <= max(2.0**-52, _last_place(dtype)[0] / 1000)
 
 
-def last_places(dtype: "torch.dtype", magnitude: "torch.Tensor") -> "torch.Tensor":
+def last_places(dtype: torch.dtype, magnitude: torch.Tensor) -> torch.Tensor:
     """Return the unit in the last place of a float dtype at these magnitudes (float64, finite)."""
-    import torch
-
     epsilon, smallest = _last_place(dtype)
     _, exponent = torch.frexp(magnitude)
     return (torch.exp2(exponent.to(torch.float64) - 1) * epsilon).clamp(min=smallest)
 
 
-def _last_place(dtype: "torch.dtype") -> tuple[float, float]:
+def _last_place(dtype: torch.dtype) -> tuple[float, float]:
     """Return a float dtype's epsilon and its smallest number above 0."""
-    import torch
-
     if dtype_name(dtype).startswith("float8") and dtype_name(dtype) in DEFAULT_TOLERANCES:
         return DEFAULT_TOLERANCES[dtype_name(dtype)]  # torch.finfo is wrong about float8_e5m2fnuz
     info = torch.finfo(dtype)

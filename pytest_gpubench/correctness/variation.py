@@ -3,14 +3,13 @@
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
+
+import torch
 
 from pytest_gpubench.correctness.chunks import CHUNK_ELEMENTS
 from pytest_gpubench.correctness.leaves import flatten
 from pytest_gpubench.correctness.snapshot import checksum
-
-if TYPE_CHECKING:
-    import torch
 
 __tracebackhide__ = True
 
@@ -90,19 +89,17 @@ class Variation:
         self.way = "as given"
 
 
-def _place_of(tensor: "torch.Tensor") -> TensorPlace:
+def _place_of(tensor: torch.Tensor) -> TensorPlace:
     return tensor.data_ptr(), tuple(tensor.shape), tensor.stride()
 
 
-def tensors_in(arguments: Sequence[object]) -> list["torch.Tensor"]:
+def tensors_in(arguments: Sequence[object]) -> list[torch.Tensor]:
     """Return the plain dense tensors among arguments, each once."""
-    import torch
-
     leaves = {id(leaf): leaf for _, leaf in flatten(tuple(arguments)) if isinstance(leaf, torch.Tensor)}
     return [leaf for leaf in leaves.values() if _is_plain(leaf)]
 
 
-def tensors_for(way: Way, arguments: Sequence[object]) -> list["torch.Tensor"]:
+def tensors_for(way: Way, arguments: Sequence[object]) -> list[torch.Tensor]:
     """Return the tensors among arguments that can be varied in a way, each once."""
     if way == "as given":
         return []
@@ -112,37 +109,33 @@ def tensors_for(way: Way, arguments: Sequence[object]) -> list["torch.Tensor"]:
     return [tensor for tensor in found if _has_fractions(tensor)]
 
 
-def variable_tensors(arguments: Sequence[object]) -> list["torch.Tensor"]:
+def variable_tensors(arguments: Sequence[object]) -> list[torch.Tensor]:
     """Return the floating-point tensors among arguments that can be written line by line, each once."""
     return [tensor for tensor in tensors_in(arguments) if is_variable(tensor)]
 
 
-def is_variable(tensor: "torch.Tensor") -> bool:
+def is_variable(tensor: torch.Tensor) -> bool:
     """Tell whether a tensor is dense, of floating-point numbers, and can be written element by element."""
     if not _is_plain(tensor) or tensor.is_inference() or (tensor.is_floating_point() and tensor.element_size() == 1):
         return False
     return _has_fractions(tensor) and _is_writable(tensor)
 
 
-def _is_plain(tensor: "torch.Tensor") -> bool:
-    import torch
-
+def _is_plain(tensor: torch.Tensor) -> bool:
     plain = type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout is torch.strided
     return plain and not (tensor.is_meta or tensor.is_quantized or tensor.is_conj())
 
 
-def _has_fractions(tensor: "torch.Tensor") -> bool:
+def _has_fractions(tensor: torch.Tensor) -> bool:
     return tensor.is_complex() or tensor.is_floating_point()
 
 
-def _is_writable(tensor: "torch.Tensor") -> bool:
+def _is_writable(tensor: torch.Tensor) -> bool:
     return tensor.numel() >= 2 and not _may_overlap_itself(tensor)
 
 
-def _is_ascending(tensor: "torch.Tensor") -> bool:
+def _is_ascending(tensor: torch.Tensor) -> bool:
     """Tell whether integers never decrease along any dimension: offsets of sequences do not, nor do positions."""
-    import torch
-
     if tensor.dtype is torch.bool:
         return False
     if tensor.dtype in (torch.uint16, torch.uint32, torch.uint64):  # torch cannot compare these everywhere
@@ -151,20 +144,18 @@ def _is_ascending(tensor: "torch.Tensor") -> bool:
     return all(bool((low <= high).all()) for low, high in pairs)
 
 
-def is_expanded(tensor: "torch.Tensor") -> bool:
+def is_expanded(tensor: torch.Tensor) -> bool:
     """Tell whether several elements of a tensor are one in memory, along a dimension."""
-    import torch
-
     strided = tensor.layout is torch.strided
     return strided and any(stride == 0 and size > 1 for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
 
 
-def _dense(tensor: "torch.Tensor") -> "torch.Tensor":
+def _dense(tensor: torch.Tensor) -> torch.Tensor:
     """Return a tensor without the dimensions that it was expanded by: one element for each address."""
     return tensor[tuple(slice(0, 1) if stride == 0 else slice(None) for stride in tensor.stride())]
 
 
-def _may_overlap_itself(tensor: "torch.Tensor") -> bool:
+def _may_overlap_itself(tensor: torch.Tensor) -> bool:
     """Tell whether two elements of a tensor may share an address, as in a sliding window: no row can move alone."""
     reach = 0
     for stride, length in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
@@ -175,7 +166,7 @@ def _may_overlap_itself(tensor: "torch.Tensor") -> bool:
     return False
 
 
-def vary(tensor: "torch.Tensor", way: Way, number: int) -> Undo:
+def vary(tensor: torch.Tensor, way: Way, number: int) -> Undo:
     """Change a tensor in place, the one of this number among the arguments; return what changes it back."""
     if way == "partly turned round" and number % 2:
         return lambda: None
@@ -190,17 +181,13 @@ def vary(tensor: "torch.Tensor", way: Way, number: int) -> Undo:
     return put_back
 
 
-def _writing(tensor: "torch.Tensor") -> AbstractContextManager[Any]:
+def _writing(tensor: torch.Tensor) -> AbstractContextManager[Any]:
     """Return the context in which a tensor may be written to."""
-    import torch
-
     return torch.inference_mode() if tensor.is_inference() else nullcontext()
 
 
-def _rows_of(tensor: "torch.Tensor", way: Way) -> "torch.Tensor":
+def _rows_of(tensor: torch.Tensor, way: Way) -> torch.Tensor:
     """Return a view whose rows are to change places: along the first dimension, of integers along the longest."""
-    import torch
-
     values = _dense(tensor).data  # writes to it are not counted as the tensor's
     if values.element_size() == 1 or not _has_fractions(values):  # of some dtypes torch moves the bits alone
         words = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -209,11 +196,11 @@ def _rows_of(tensor: "torch.Tensor", way: Way) -> "torch.Tensor":
     return values.transpose(0, lengths.index(max(lengths)) if way in INTEGER_WAYS else _first_long_dimension(values))
 
 
-def _first_long_dimension(tensor: "torch.Tensor") -> int:
+def _first_long_dimension(tensor: torch.Tensor) -> int:
     return next(dimension for dimension, length in enumerate(tensor.shape) if length > 1)
 
 
-def turn_round(rows: "torch.Tensor") -> Undo:
+def turn_round(rows: torch.Tensor) -> Undo:
     """Reverse the order of the rows in place, a chunk at a time; return what puts them back: the same."""
     number = rows.shape[0]
     step = max(1, CHUNK_ELEMENTS * number // rows.numel())
@@ -226,7 +213,7 @@ def turn_round(rows: "torch.Tensor") -> Undo:
     return lambda: turn_round(rows)
 
 
-def _level(rows: "torch.Tensor") -> Undo:
+def _level(rows: torch.Tensor) -> Undo:
     """Make the rows after the first, up to a chunk of them, equal to it; return what puts them back."""
     stop = 1 + max(1, CHUNK_ELEMENTS * rows.shape[0] // rows.numel())
     others = rows[1:stop]
