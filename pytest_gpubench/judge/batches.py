@@ -4,6 +4,7 @@ import math
 import secrets
 import time
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Any
 
 from pytest_gpubench.gpu.device import Device
@@ -14,6 +15,8 @@ from pytest_gpubench.judge.reference import Reference
 __tracebackhide__ = True
 
 ARMS = ("reference", "candidate")
+Orders = Sequence[Sequence[str]]
+"""The arms in the order of their calls, for each round."""
 MORE_CALLS = 36
 """The further batches of one call, if calls may overlap."""
 WAKING_SLACK_US = 100.0
@@ -58,18 +61,18 @@ class Batches:
         reply = self.candidate.process.ask("prepare", batches=self.sizes)
         self.graph, self.copies = reply.graph, reply.copies
         self._forget_times()
-        for name in ARMS:
-            self.take(name)
+        self.take([ARMS])
         self._forget_times()
 
     def _forget_times(self) -> None:
         self.times_us = {arm: {size: [] for size in self.sizes} for arm in ARMS}
         self.worked_us = {size: [] for size in self.sizes}
 
-    def take(self, name: str) -> None:
-        """Time a batch of each size."""
-        for size in self.sizes:
-            self.times_us[name][size].append(self._run_reference(size) if name == "reference" else self._run(size))
+    def take(self, orders: Orders) -> None:
+        """Time a batch of each size for each arm, in these orders."""
+        for arm in chain.from_iterable(orders):
+            for size in self.sizes:
+                self.times_us[arm][size].append(self._run_reference(size) if arm == "reference" else self._run(size))
 
     def _run(self, size: int) -> float:
         values = self._draw(size)
@@ -90,10 +93,10 @@ class Batches:
             elapsed_s = min(elapsed_s, time.process_time() - worked_s)
         return 1e6 * elapsed_s
 
-    def each_us(self, name: str) -> list[float]:
+    def each_us(self, arm: str) -> list[float]:
         """Return the time of one more call, by each larger batch."""
-        alone_us, larger_us = self.times_us[name].values()
-        if name == "reference":
+        alone_us, larger_us = self.times_us[arm].values()
+        if arm == "reference":
             return [min(each_us, self._most_us) for each_us in per_call(alone_us, larger_us, self.large)]
         fixed_us = self.candidate.fixed_us
         if self.device.type == "cuda":

@@ -5,13 +5,12 @@ import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, cycle
 from typing import Any
 
 from pytest_gpubench.bench.candidates import speedup_limits
 from pytest_gpubench.bench.integrity import FLOOR_SHARE
 from pytest_gpubench.correctness import moved_bytes
-from pytest_gpubench.judge.batches import ARMS, Batches
+from pytest_gpubench.judge.batches import ARMS, Batches, Orders
 from pytest_gpubench.judge.candidate import Candidate
 from pytest_gpubench.judge.conclusion import (
     fail_on_cpu,
@@ -19,7 +18,6 @@ from pytest_gpubench.judge.conclusion import (
     is_below,
     judge_speedup,
     judge_time,
-    less_the_same_tax,
     overlap,
     ratio_words,
     time_of,
@@ -30,13 +28,12 @@ from pytest_gpubench.judge.judgement import CaseJudgement, Status, Stopwatch, Ti
 from pytest_gpubench.judge.layout import describe, place
 from pytest_gpubench.judge.process import Ended
 from pytest_gpubench.judge.ready_case import ReadyCase
+from pytest_gpubench.judge.reps import Reps
 from pytest_gpubench.judge.runner import ROTATED_SETS
 from pytest_gpubench.limits import Limits
 from pytest_gpubench.results.model import Outcome, Verdict
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.stats.speedup import Quad, SpeedupEstimate, round_orders, speedup_of
-from pytest_gpubench.timing.sampling import collection_off
-from pytest_gpubench.timing.windows import kernel_list
 from pytest_gpubench.units import format_time
 from pytest_gpubench.verdict.decision import at_least
 from pytest_gpubench.verdict.speedup import SpeedupJudgement
@@ -65,9 +62,6 @@ OUTPUT_COPIES = 6
 """Memory has room for so many copies of a batch's outputs: in graphs and outside of them; half is left free."""
 SLOWED, SLOWED_SLACK_US = 1.3, 3.0
 """The factor and the slack by which the reference may be slower once the candidate is loaded, as clocks may drop."""
-
-Orders = Sequence[Sequence[str]]
-"""The arms in the order of their calls, for each round."""
 
 
 @dataclass(frozen=True)
@@ -134,7 +128,6 @@ class Trial:
     def _judge(self) -> tuple[Status, str]:
         example = self.ready.example
         sets = self._sets_for(example, self.ready.before_us)
-        self.indices = {arm: cycle(range(min(ROTATED_SETS, sets))) for arm in ARMS}
         self.reference.begin_case(example, sets)
         self.candidate.begin_case(example, sets)
         self._check(example)
@@ -142,7 +135,7 @@ class Trial:
         self.candidate.process.ask("warm")
         self.candidate.forget()
         self.stopwatch.lap("warming up")
-        self._time_inside()
+        self._time_inside(sets)
         self.stopwatch.lap("inside")
         self._time_outside(sets)
         self.stopwatch.lap("outside")
@@ -179,61 +172,24 @@ class Trial:
 
     # timed from inside
 
-    def _time_inside(self) -> None:
+    def _time_inside(self, sets: int) -> None:
         """Time both arms in turn by the timer inside their process: what the candidate's says is a claim."""
+        reps = Reps(self.candidate, self.reference, sets, self.ready.draw, self._require)
         judged = SpeedupJudgement("candidate", self.rules.speedups, self.rules.alpha, self.rules.precision)
-        times: dict[str, list[float]] = {arm: [] for arm in ARMS}
-
-        def take(orders: Orders) -> None:
-            for name, samples in self._session(orders).items():
-                times[name] += samples
 
         def look(plan: tuple[int, ...]) -> bool:
-            return judged.look(_quads(times["reference"], times["candidate"]), plan)
+            return judged.look(_quads(reps.each_us("reference"), reps.each_us("candidate")), plan)
 
-        self._look_by_look(take, look, self.rules.budget_s)
+        try:
+            self._look_by_look(reps.take, look, self.rules.budget_s)
+        finally:
+            self.found["kernels"] = tuple(f"{number} x {name[:80]}" for name, number in reps.kernels[:20])
         assert judged.latest is not None, "nothing was looked at"
         self.claimed = judged
+        self.launches = sum(number for _, number in reps.kernels)
         self.found |= {"ratio": judged.latest.ratio, "interval": judged.latest.interval}
-        self.found["claimed_us"] = time_of(times["candidate"])
-        self.found["reference_us"] = time_of(times["reference"])
-
-    def _session(self, orders: Orders) -> dict[str, list[float]]:
-        process, reference = self.candidate.process, self.reference
-        process.ask("begin")
-        with collection_off():
-            try:
-                reference.runner.begin()
-                for order in orders:
-                    values = self.ready.draw(2)
-                    turns = {arm: iter(values) for arm in ARMS}
-                    for name in order:
-                        self._take(name, next(turns[name]))
-                reference.runner.take(0, 0.0)  # the comparisons after the last rep have to lie before one
-                reps = reference.runner.end()[:-1]
-            finally:
-                reference.runner.stop()
-        reply = process.ask("end")
-        reference_us = [rep.elapsed_us for rep in reps]
-        claimed = reply.samples_us
-        if sorted(reply.kernels) == sorted(kernel_list(reps[0].records).items()):
-            claimed = less_the_same_tax(claimed, reply.tax, reference_us, reference.runner.tax)
-        claimed = [each for each in claimed if 0 < each < math.inf]
-        if len(claimed) != len(reps):
-            raise Ended("invalid", f"the candidate's process claims {len(claimed)} times for {len(reps)} calls")
-        self.launches = sum(number for _, number in reply.kernels)
-        self.found["kernels"] = tuple(f"{number} x {name[:80]}" for name, number in reply.kernels[:20])
-        return {"reference": reference_us, "candidate": claimed}
-
-    def _take(self, name: str, values: tuple[Any, ...]) -> None:
-        index, idle_s = next(self.indices[name]), self.reference.runner.idle_s  # the clocks of both are the same
-        if name == "reference":
-            self.reference.fill([values], index)
-            self.reference.runner.take(index, idle_s)
-            return
-        self.candidate.fill([values], index)
-        self.candidate.take(index, idle_s)
-        self._require(0, values, "in a timed call")
+        self.found["claimed_us"] = time_of(reps.each_us("candidate"))
+        self.found["reference_us"] = time_of(reps.each_us("reference"))
 
     # timed from outside
 
@@ -246,10 +202,6 @@ class Trial:
         batches.prepare(self.found["reference_us"].median_us)
         limits = self.rules.speedups
 
-        def take(orders: Orders) -> None:
-            for name in chain.from_iterable(orders):
-                batches.take(name)
-
         def look(plan: tuple[int, ...]) -> bool:
             quads = _quads(batches.each_us("reference"), batches.each_us("candidate"))
             self.attested: SpeedupEstimate = speedup_of(quads, self.rules.alpha, plan)
@@ -258,7 +210,7 @@ class Trial:
                 return interval is not None and interval.width / self.attested.ratio <= ATTESTED_PRECISION
             return at_least(interval, limits["candidate"]) is not Outcome.INCONCLUSIVE
 
-        self._look_by_look(take, look, ATTESTED_BUDGETS * self.rules.budget_s)
+        self._look_by_look(batches.take, look, ATTESTED_BUDGETS * self.rules.budget_s)
         self.batches = batches
         self.found |= {"attested_ratio": self.attested.ratio, "attested_interval": self.attested.interval}
         self.found |= {"batches": (1, large), "graph": batches.graph}

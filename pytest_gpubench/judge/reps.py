@@ -1,0 +1,71 @@
+"""Reps of both arms in turn, each on new inputs, by the timer inside the arm's process."""
+
+import math
+from collections.abc import Sequence
+from itertools import cycle
+from typing import Any
+
+from pytest_gpubench.judge.batches import ARMS, Check, Draw, Orders
+from pytest_gpubench.judge.candidate import Candidate
+from pytest_gpubench.judge.conclusion import less_the_same_tax
+from pytest_gpubench.judge.process import Ended
+from pytest_gpubench.judge.reference import Reference
+from pytest_gpubench.judge.runner import ROTATED_SETS
+from pytest_gpubench.timing.sampling import collection_off
+from pytest_gpubench.timing.windows import kernel_list
+
+__tracebackhide__ = True
+
+
+class Reps:
+    """Sessions of reps; the times of the candidate's are what its process claims."""
+
+    def __init__(self, candidate: Candidate, reference: Reference, sets: int, draw: Draw, check: Check) -> None:
+        self.candidate, self.reference = candidate, reference
+        self._draw, self._check = draw, check
+        self._indices = {arm: cycle(range(min(ROTATED_SETS, sets))) for arm in ARMS}
+        self.times_us: dict[str, list[float]] = {arm: [] for arm in ARMS}
+        self.kernels: Sequence[tuple[str, int]] = ()
+        """The kernels of a call and how often it launches each, as the candidate's process claims."""
+
+    def take(self, orders: Orders) -> None:
+        """Take a session of reps in these orders."""
+        process, runner = self.candidate.process, self.reference.runner
+        process.ask("begin")
+        with collection_off():
+            try:
+                runner.begin()
+                for order in orders:
+                    values = self._draw(2)
+                    turns = {arm: iter(values) for arm in ARMS}
+                    for arm in order:
+                        self._take(arm, next(turns[arm]))
+                runner.take(0, 0.0)  # the comparisons after the last rep have to lie before one
+                reps = runner.end()[:-1]
+            finally:
+                runner.stop()
+        reply = process.ask("end")
+        reference_us = [rep.elapsed_us for rep in reps]
+        claimed_us = reply.samples_us
+        if sorted(reply.kernels) == sorted(kernel_list(reps[0].records).items()):
+            claimed_us = less_the_same_tax(claimed_us, reply.tax, reference_us, runner.tax)
+        claimed_us = [each for each in claimed_us if 0 < each < math.inf]
+        if len(claimed_us) != len(reps):
+            raise Ended("invalid", f"the candidate's process claims {len(claimed_us)} times for {len(reps)} calls")
+        self.kernels = reply.kernels
+        self.times_us["reference"] += reference_us
+        self.times_us["candidate"] += claimed_us
+
+    def _take(self, arm: str, values: tuple[Any, ...]) -> None:
+        index, idle_s = next(self._indices[arm]), self.reference.runner.idle_s  # the clocks of both are the same
+        if arm == "reference":
+            self.reference.fill([values], index)
+            self.reference.runner.take(index, idle_s)
+            return
+        self.candidate.fill([values], index)
+        self.candidate.take(index, idle_s)
+        self._check(0, values, "in a timed call")
+
+    def each_us(self, arm: str) -> list[float]:
+        """Return the time of each rep."""
+        return self.times_us[arm]
