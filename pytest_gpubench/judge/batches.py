@@ -7,16 +7,13 @@ from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Any
 
-from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.judge.candidate import PAUSE_S, Candidate
 from pytest_gpubench.judge.conclusion import per_call
+from pytest_gpubench.judge.looks import ARMS, Orders
 from pytest_gpubench.judge.reference import Reference
 
 __tracebackhide__ = True
 
-ARMS = ("reference", "candidate")
-Orders = Sequence[Sequence[str]]
-"""The arms in the order of their calls, for each round."""
 MORE_CALLS = 36
 """The further batches of one call, if calls may overlap."""
 WAKING_SLACK_US = 100.0
@@ -34,15 +31,11 @@ Check = Callable[[int, tuple[Any, ...], str], object]
 class Batches:
     """Batches of one call, and of so many calls that the fixed cost of a batch matters little."""
 
-    def __init__(
-        self, candidate: Candidate, reference: Reference, device: Device, large: int, draw: Draw, check: Check
-    ) -> None:
-        self.candidate, self.reference, self.device = candidate, reference, device
+    def __init__(self, candidate: Candidate, reference: Reference, large: int, draw: Draw, check: Check) -> None:
+        self.candidate, self.reference, self.device = candidate, reference, candidate.device
         self.large, self._draw, self._check = large, draw, check
         self.sizes = [1, large]
-        self.times_us: dict[str, dict[int, list[float]]] = {}
-        self.worked_us: dict[int, list[float]] = {}
-        """On the CPU, how long the candidate's process ran on processors."""
+        self._forget_times()
         self.more_us: list[float] = []
         self.graph = self.copies = False
 
@@ -60,13 +53,13 @@ class Batches:
         self._most_us = math.inf if is_graph or self.device.type == "cpu" else reference_us
         reply = self.candidate.process.ask("prepare", batches=self.sizes)
         self.graph, self.copies = reply.graph, reply.copies
-        self._forget_times()
         self.take([ARMS])
         self._forget_times()
 
     def _forget_times(self) -> None:
-        self.times_us = {arm: {size: [] for size in self.sizes} for arm in ARMS}
-        self.worked_us = {size: [] for size in self.sizes}
+        self.times_us: dict[str, dict[int, list[float]]] = {arm: {size: [] for size in self.sizes} for arm in ARMS}
+        self.worked_us: dict[int, list[float]] = {size: [] for size in self.sizes}
+        """On the CPU, how long the candidate's process ran on processors."""
 
     def take(self, orders: Orders) -> None:
         """Time a batch of each size for each arm, in these orders."""

@@ -2,7 +2,6 @@
 
 import math
 import secrets
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 from pytest_gpubench.bench.candidates import speedup_limits
 from pytest_gpubench.bench.integrity import FLOOR_SHARE
 from pytest_gpubench.correctness import moved_bytes
-from pytest_gpubench.judge.batches import ARMS, Batches, Orders
+from pytest_gpubench.judge.batches import Batches
 from pytest_gpubench.judge.candidate import Candidate
 from pytest_gpubench.judge.conclusion import (
     fail_on_cpu,
@@ -26,6 +25,7 @@ from pytest_gpubench.judge.conclusion import (
 )
 from pytest_gpubench.judge.judgement import CaseJudgement, Status, Stopwatch, Time
 from pytest_gpubench.judge.layout import describe, place
+from pytest_gpubench.judge.looks import Calls, TimedArms, time_arms
 from pytest_gpubench.judge.process import Ended
 from pytest_gpubench.judge.ready_case import ReadyCase
 from pytest_gpubench.judge.reps import Reps
@@ -33,9 +33,7 @@ from pytest_gpubench.judge.runner import ROTATED_SETS
 from pytest_gpubench.limits import Limits
 from pytest_gpubench.results.model import Outcome, Verdict
 from pytest_gpubench.settings import Settings
-from pytest_gpubench.stats.speedup import Quad, SpeedupEstimate, round_orders, speedup_of
 from pytest_gpubench.units import format_time
-from pytest_gpubench.verdict.decision import at_least
 from pytest_gpubench.verdict.speedup import SpeedupJudgement
 
 __tracebackhide__ = True
@@ -49,15 +47,13 @@ LEAST_CALLS = 3
 """The calls of the larger batch, where there is room for their inputs."""
 SLOW = 4.0
 """The factor by which a candidate may be slower than the reference before its batches get fewer calls."""
-LOOKS = (6, 12, 24, 48, 96, 192)
-"""The numbers of quads after which the trial looks at its intervals."""
 ATTESTED_BUDGETS = 3
 """The budgets that batches may take while nothing is decided: the referee's clock is noisier than the timer."""
 MOST_SETS = 64
 INPUT_SHARE = 8
 """The inputs of a batch take at most one part in so many of the candidate's memory."""
-ATTESTED_PRECISION = 0.1
-"""The width of the attested speedup's interval, relative to it, that ends a trial without a limit."""
+ATTESTED_PRECISION = 0.05
+"""The width of the attested speedup's interval to either side, relative to it, that ends a trial without a limit."""
 OUTPUT_COPIES = 6
 """Memory has room for so many copies of a batch's outputs: in graphs and outside of them; half is left free."""
 SLOWED, SLOWED_SLACK_US = 1.3, 3.0
@@ -170,53 +166,36 @@ class Trial:
         self.compared += 1
         return self.reference.require(self.candidate.output(number), values, when)
 
-    # timed from inside
+    # the times
 
     def _time_inside(self, sets: int) -> None:
         """Time both arms in turn by the timer inside their process: what the candidate's says is a claim."""
         reps = Reps(self.candidate, self.reference, sets, self.ready.draw, self._require)
-        judged = SpeedupJudgement("candidate", self.rules.speedups, self.rules.alpha, self.rules.precision)
-
-        def look(plan: tuple[int, ...]) -> bool:
-            return judged.look(_quads(reps.each_us("reference"), reps.each_us("candidate")), plan)
-
         try:
-            self._look_by_look(reps.take, look, self.rules.budget_s)
+            self.claimed = self._time(reps, self.rules.precision, self.rules.budget_s)
         finally:
             self.found["kernels"] = tuple(f"{number} x {name[:80]}" for name, number in reps.kernels[:20])
-        assert judged.latest is not None, "nothing was looked at"
-        self.claimed = judged
         self.launches = sum(number for _, number in reps.kernels)
-        self.found |= {"ratio": judged.latest.ratio, "interval": judged.latest.interval}
-        self.found["claimed_us"] = time_of(reps.each_us("candidate"))
-        self.found["reference_us"] = time_of(reps.each_us("reference"))
-
-    # timed from outside
+        self.found |= {"ratio": self.claimed.speedup.ratio, "interval": self.claimed.speedup.interval}
+        self.found |= {"claimed_us": self.claimed.candidate_us, "reference_us": self.claimed.reference_us}
 
     def _time_outside(self, sets: int) -> None:
         """Time batches of both arms in turn by the referee's clock."""
         room = max(2, self.candidate.process.memory_bytes // (OUTPUT_COPIES * max(self.candidate.output_bytes, 1)))
-        call_us = max(self.ready.before_us, self.found["claimed_us"].median_us / SLOW)
+        call_us = max(self.ready.before_us, self.claimed.candidate_us.median_us / SLOW)
         large = min(sets, room, self._calls_in(call_us))
-        batches = Batches(self.candidate, self.reference, self.device, large, self.ready.draw, self._require)
-        batches.prepare(self.found["reference_us"].median_us)
-        limits = self.rules.speedups
-
-        def look(plan: tuple[int, ...]) -> bool:
-            quads = _quads(batches.each_us("reference"), batches.each_us("candidate"))
-            self.attested: SpeedupEstimate = speedup_of(quads, self.rules.alpha, plan)
-            interval = self.attested.interval
-            if not limits:
-                return interval is not None and interval.width / self.attested.ratio <= ATTESTED_PRECISION
-            return at_least(interval, limits["candidate"]) is not Outcome.INCONCLUSIVE
-
-        self._look_by_look(batches.take, look, ATTESTED_BUDGETS * self.rules.budget_s)
-        self.batches = batches
-        self.found |= {"attested_ratio": self.attested.ratio, "attested_interval": self.attested.interval}
-        self.found |= {"batches": (1, large), "graph": batches.graph}
-        self.found["attested_us"] = time_of(batches.each_us("candidate"))
-        self.found["attested_reference_us"] = time_of(batches.each_us("reference"))
+        self.batches = Batches(self.candidate, self.reference, large, self.ready.draw, self._require)
+        self.batches.prepare(self.claimed.reference_us.median_us)
+        self.attested = self._time(self.batches, ATTESTED_PRECISION, ATTESTED_BUDGETS * self.rules.budget_s)
+        self.found |= {"attested_ratio": self.attested.speedup.ratio}
+        self.found |= {"attested_interval": self.attested.speedup.interval}
+        self.found |= {"attested_us": self.attested.candidate_us, "attested_reference_us": self.attested.reference_us}
+        self.found |= {"batches": (1, large), "graph": self.batches.graph}
         self._find_latency()
+
+    def _time(self, calls: Calls, precision: float, budget_s: float) -> TimedArms:
+        judged = SpeedupJudgement("candidate", self.rules.speedups, self.rules.alpha, precision)
+        return time_arms(calls, judged, self.seed, budget_s)
 
     def _find_latency(self) -> None:
         if self._overlap():
@@ -225,37 +204,20 @@ class Trial:
 
     def _overlap(self) -> str:
         """Return that the calls of a batch may overlap; empty where they do not."""
-        each_us = self.found["attested_us"].median_us
+        each_us = self.attested.candidate_us.median_us
         return overlap(self.batches.latency_us, each_us, self.device.type, self.batches.graph)
 
     # the verdict
 
     def _check_reference(self) -> None:
         """Raise Ended where the reference became slower than before the candidate was loaded."""
-        now_us = self.found["reference_us"].median_us
+        now_us = self.claimed.reference_us.median_us
         if self.device.type == "cuda" and now_us > SLOWED * self.ready.before_us + SLOWED_SLACK_US:
             raise Ended(
                 "invalid",
                 f"the reference takes {format_time(now_us)} beside the candidate's process, and took "
                 f"{format_time(self.ready.before_us)} before the candidate was loaded: something keeps the GPU busy",
             )
-
-    def _look_by_look(
-        self, take: Callable[[Orders], None], look: Callable[[tuple[int, ...]], bool], budget_s: float
-    ) -> None:
-        """Add rounds until all is decided or the time is spent."""
-        started_s = time.monotonic()
-        done: tuple[int, ...] = ()
-        for number, following in zip(LOOKS, [*LOOKS[1:], None], strict=True):
-            began_s, orders = time.monotonic(), round_orders(ARMS, number, self.seed)[done[-1] if done else 0 :]
-            take(orders)
-            each_s = (time.monotonic() - began_s) / len(orders)
-            done = (*done, number)
-            left_s = budget_s - (time.monotonic() - started_s)
-            if following is not None and each_s * (following - number) > max(left_s, 0.0):
-                following = None
-            if look(done if following is None else (*done, following)) or following is None:
-                return
 
     def _find_floor(self, example: tuple[Any, ...]) -> None:
         """Find the least time that memory allows; raise Ended where the candidate took less."""
@@ -265,23 +227,22 @@ class Trial:
         if bandwidth is None or not least:
             return
         floor_us = least / bandwidth
-        attested_us = self.found["attested_us"].median_us
-        self.found |= {"floor_us": floor_us, "floor_fraction": floor_us / attested_us}
-        known = self.found["reference_us"].median_us >= floor_us  # else not all of the inputs matter
-        for name in ("claimed_us", "attested_us"):
-            if known and is_below(self.found[name], FLOOR_SHARE * floor_us):
-                time_us = format_time(self.found[name].median_us)
+        claimed, attested = self.claimed.candidate_us, self.attested.candidate_us
+        self.found |= {"floor_us": floor_us, "floor_fraction": floor_us / attested.median_us}
+        known = self.claimed.reference_us.median_us >= floor_us  # else not all of the inputs matter
+        for name, found in (("claimed_us", claimed), ("attested_us", attested)):
+            if known and is_below(found, FLOOR_SHARE * floor_us):
                 raise Ended(
                     "invalid",
-                    f"faster than memory allows: {time_us} ({name}), and a copy takes {format_time(floor_us)}",
+                    f"faster than memory allows: {format_time(found.median_us)} ({name}), and a copy takes "
+                    f"{format_time(floor_us)}",
                 )
 
     def _conclude(self) -> tuple[Status, str]:
-        unbelievable = self._unbelievable(self.found["attested_us"])
+        unbelievable = self._unbelievable(self.attested.candidate_us)
         if unbelievable and not self.batches.copies and not self._had_to_wait():
             return "invalid", unbelievable
-        assert self.claimed.latest is not None, "nothing was looked at"
-        words = ratio_words(self.claimed.latest, self.attested)
+        words = ratio_words(self.claimed.speedup, self.attested.speedup)
         verdicts = tuple(self._verdicts(words))
         doubt = unbelievable or self._overlap()
         self.found["verdicts"] = tuple(unattested(each, doubt) for each in verdicts) if doubt else verdicts
@@ -296,8 +257,8 @@ class Trial:
 
     def _unbelievable(self, attested: Time) -> str:
         """Return how the claimed time is too small for this one; empty where it is not."""
-        claimed = self.found["claimed_us"]
-        is_launched = self.device.type == "cuda" and not self.found["graph"]  # what that takes is in no claim
+        claimed = self.claimed.candidate_us
+        is_launched = self.device.type == "cuda" and not self.batches.graph  # what that takes is in no claim
         if is_launched or is_believable(claimed, attested, self.device.type, self.launches):
             return ""
         copied = ", which copies outputs, as calls return the same memory," if self.batches.copies else ""
@@ -307,20 +268,12 @@ class Trial:
         )
 
     def _verdicts(self, words: str) -> Iterator[Verdict]:
-        limits, found = self.rules.limits, self.found
+        claimed, attested = self.claimed, self.attested
         if (wanted := self.rules.speedups.get("candidate")) is not None:
-            claimed = self.claimed.outcome
-            if self.device.type == "cpu" and claimed is Outcome.FAIL:
-                claimed = fail_on_cpu(found["interval"], wanted)
-            yield judge_speedup(claimed, self.attested.interval, wanted, words)
-        if limits.max_time_us is not None:
+            outcome, interval = claimed.outcome, claimed.speedup.interval
+            if self.device.type == "cpu" and outcome is Outcome.FAIL and interval is not None:
+                outcome = fail_on_cpu(interval, wanted)
+            yield judge_speedup(outcome, attested.speedup.interval, wanted, words)
+        if (most := self.rules.limits.max_time_us) is not None:
             name = self.device.facts.name
-            yield judge_time(found["claimed_us"], found["attested_us"], limits.max_time_us, name, self.rules.alpha)
-
-
-def _quads(reference_us: Sequence[float], candidate_us: Sequence[float]) -> list[Quad]:
-    return [Quad(*both) for both in zip(_pairs(reference_us), _pairs(candidate_us), strict=True)]
-
-
-def _pairs(times_us: Sequence[float]) -> list[tuple[float, float]]:
-    return list(zip(times_us[::2], times_us[1::2], strict=True))
+            yield judge_time(claimed.candidate_us, attested.candidate_us, most, name, self.rules.alpha)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -9,6 +10,16 @@ from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.judge.batches import Batches
 from pytest_gpubench.judge.runner import Runner
 from pytest_gpubench.stats.summary import Interval
+
+
+def batches_of(fixed_us: Interval, more_us: Sequence[float] = ()) -> Batches:
+    """Return batches of 1 and 3 calls; fixed_us: the times of a batch of one call of a function of ours."""
+    more = iter(more_us)
+    candidate: Any = SimpleNamespace(
+        device=cpu_device(), fixed_us=fixed_us, worked_us=0.0, run=lambda values: next(more)
+    )
+    reference: Any = None
+    return Batches(candidate, reference, 3, lambda number: [()], lambda *given: None)
 
 
 @pytest.mark.parametrize(
@@ -24,36 +35,19 @@ def test_a_call_on_a_busy_cpu_takes_at_least_what_its_process_ran_for(
     alone_us: float, larger_us: float, worked_us: tuple[float, float], each_us: float
 ) -> None:
     """Three calls; a batch of one of ours took 100 us, and may take 100 us more: waiting longer takes nothing off."""
-    candidate = SimpleNamespace(fixed_us=Interval(100.0, 9000.0))
-    batches = Batches(candidate, None, cpu_device(), 3, lambda number: [], lambda *given: None)  # type: ignore[arg-type]
+    batches = batches_of(Interval(100.0, 9000.0))
     batches.times_us = {"candidate": {1: [alone_us] * 3, 3: [larger_us] * 3}}
     batches.worked_us = {1: [worked_us[0]] * 3, 3: [worked_us[1]] * 3}
     assert batches.each_us("candidate") == pytest.approx([each_us] * 3, abs=1e-3)
-
-
-def batches_of(alone_us: Sequence[float], more_us: Sequence[float]) -> Batches:
-    """Return batches of one call that took 600 us at least when a function of ours was called."""
-    more = iter(more_us)
-    candidate = SimpleNamespace(fixed_us=Interval(600.0, 900.0), run=lambda values: next(more), worked_us=0.0)
-    batches = Batches(
-        candidate,  # type: ignore[arg-type]
-        None,  # type: ignore[arg-type]
-        cpu_device(),
-        3,
-        lambda number: [()],
-        lambda *given: None,
-    )
-    batches.times_us = {"candidate": {1: [*alone_us], 3: [1.0]}}
-    batches.worked_us = {1: [], 3: []}
-    return batches
 
 
 @pytest.mark.parametrize(
     ("more_us", "latency_us"), [([850.0] * 35 + [620.0], 20.0), ([950.0] * 36, 300.0), ([500.0] * 36, 0.0)]
 )
 def test_the_shortest_of_more_calls_alone_counts(more_us: list[float], latency_us: float) -> None:
-    """The time of a call in larger batches stays as it was."""
-    batches = batches_of([900.0, 1000.0], more_us)
+    """The time of a call in larger batches stays as it was. A call of a function of ours took 600 us at least."""
+    batches = batches_of(Interval(600.0, 900.0), more_us)
+    batches.times_us["candidate"][1] += [900.0, 1000.0]
     assert batches.latency_us == 300.0
     batches.take_more_calls()
     assert batches.latency_us == latency_us

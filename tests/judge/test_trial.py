@@ -2,6 +2,7 @@
 
 from contextlib import nullcontext
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -11,12 +12,16 @@ from pytest_gpubench.judge.process import Ended
 from pytest_gpubench.judge.trial import Trial
 
 
-def trial_of(device: str = "cuda", **times_us: float) -> Trial:
+def trial_of(claimed_us: float, attested_us: float, reference_us: float, device: str = "cuda") -> Trial:
     """Return a trial that has found these times."""
-    trial = Trial.__new__(Trial)
-    trial.device = SimpleNamespace(type=device, cache_bytes=400)  # type: ignore[assignment]
-    trial.found = {name: time_of([time_us] * 8) for name, time_us in times_us.items()}
-    return trial
+    trial: Any = Trial.__new__(Trial)
+    trial.device = SimpleNamespace(type=device, cache_bytes=400)
+    trial.claimed, trial.attested = (
+        SimpleNamespace(candidate_us=time_of([time_us] * 8), reference_us=time_of([reference_us] * 8))
+        for time_us in (claimed_us, attested_us)
+    )
+    trial.found = {}
+    return trial  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize(
@@ -25,9 +30,9 @@ def trial_of(device: str = "cuda", **times_us: float) -> Trial:
 )
 def test_a_claim_is_not_a_lie_where_the_process_waited(device: str, worked_us: float, had_to_wait: bool) -> None:
     """It claims 100 us: on a CPU twice as much and 20 us more is believed, of the time on processors."""
-    trial = trial_of(device, claimed_us=100.0)
-    trial.batches = SimpleNamespace(copies=False, worked_each_us=lambda: [worked_us] * 8)  # type: ignore[assignment]
-    trial.launches, trial.found["graph"] = 0, True
+    trial = trial_of(100.0, 900.0, 100.0, device)
+    trial.batches = SimpleNamespace(copies=False, graph=True, worked_each_us=lambda: [worked_us] * 8)  # type: ignore[assignment]
+    trial.launches = 0
     assert trial._had_to_wait() is had_to_wait
 
 
@@ -36,7 +41,7 @@ def test_a_claim_is_not_a_lie_where_the_process_waited(device: str, worked_us: f
 )
 def test_a_reference_that_becomes_slower_is_found(device: str, reference_us: float, slower: bool) -> None:
     """It took 10 us before the candidate was loaded: 1.3 times that and 3 us more are allowed."""
-    trial = trial_of(device, reference_us=reference_us)
+    trial = trial_of(10.0, 10.0, reference_us, device)
     trial.ready = SimpleNamespace(before_us=10.0)  # type: ignore[assignment]
     message = r"takes 16.10 us beside .* and took 10.00 us before"
     with pytest.raises(Ended, match=message) if slower else nullcontext():
@@ -57,8 +62,7 @@ def test_a_time_below_what_memory_needs_is_invalid(times_us: tuple[float, float,
 
     A reference below 100 us does not need all of its inputs.
     """
-    claimed_us, attested_us, reference_us = times_us
-    trial = trial_of(claimed_us=claimed_us, attested_us=attested_us, reference_us=reference_us)
+    trial = trial_of(*times_us)
     outputs, example = torch.zeros(65), (torch.zeros(60),)
     trial.candidate = SimpleNamespace(bandwidth=1.0, output=lambda number: outputs)  # type: ignore[assignment]
     message = rf"faster than memory allows: 79.00 us \({too_fast}\), and a copy takes 100.0 us"
@@ -71,10 +75,8 @@ def test_a_time_below_what_memory_needs_is_invalid(times_us: tuple[float, float,
 def test_calls_are_timed_again_where_they_may_overlap(latency_us: float, called_again: bool) -> None:
     """10 us in a batch: a call alone may take 213 us."""
     calls: list[int] = []
-    trial = Trial.__new__(Trial)
-    trial.device = SimpleNamespace(type="cuda")  # type: ignore[assignment]
+    trial = trial_of(10.0, 10.0, 10.0)
     trial.batches = SimpleNamespace(graph=True, latency_us=latency_us, take_more_calls=lambda: calls.append(1))  # type: ignore[assignment]
-    trial.found = {"attested_us": time_of([10.0] * 8)}
     trial._find_latency()
     assert bool(calls) is called_again
     assert trial.found["latency_us"] == latency_us
