@@ -72,7 +72,9 @@ class Runner:
         return output
 
     def warm(self) -> Warmth:
-        """Call until compilation is over and time has come to rest."""
+        """Call on each set of reps, until compilation is over and time has come to rest."""
+        for args in self.sets[:ROTATED_SETS]:  # the first call on each may be slower, or launch more
+            self.function(*args)
         instrument = Instrument.on(self.device, self.timer)
         warmth = warm_up(instrument, self.device, {"": self.call}, None)[""]
         self.idle_s = instrument.pacing.idle_s(warmth.sample.reps)

@@ -54,6 +54,13 @@ def test_the_shortest_of_more_calls_alone_counts(more_us: list[float], latency_u
     assert batches.times_us["candidate"][1] == [900.0, 1000.0]
 
 
+def test_reps_are_no_first_calls_on_their_sets() -> None:
+    """A function may prepare something for each place of its inputs; on a CPU their pages are mapped."""
+    seen: list[int] = []
+    Runner(seen.append, [(number,) for number in range(10)], cpu_device(), lambda outputs: None).warm()
+    assert set(seen) == {*range(8), 9}, "the last is for the untimed call before a rep on the first"
+
+
 def test_a_rep_follows_a_call_on_other_inputs() -> None:
     """The first call after another process has run is slower."""
     seen: list[int] = []
