@@ -114,7 +114,7 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
     """Limits on the candidate's process by part, and which parts are not available."""
     seconds: float = 0.0
     phases_s: dict[str, float] = {}
-    """The seconds that each phase took: waiting for a warm process, loading, all cases, ending the process."""
+    """The seconds that each phase took, in all processes: waiting for a warm one, loading, all cases, ending it."""
 
     @property
     def passed(self) -> bool:

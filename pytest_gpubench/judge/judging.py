@@ -161,7 +161,8 @@ class Judge:
         if len(found) > 1 and judgement.status in TIMED:
             cases = zip(*(each.cases for each in found), strict=True)
             judgement = _concluded(found[0], [*map(confirmed, cases)])
-        return _with(judgement, seconds=round(sum(each.seconds for each in found), 3))
+        phases_s = {name: round(sum(each.phases_s.get(name, 0.0) for each in found), 4) for name in found[0].phases_s}
+        return _with(judgement, seconds=round(sum(each.seconds for each in found), 3), phases_s=phases_s)
 
     def _judge(self, path: Path) -> Judgement:
         started_s = time.monotonic()

@@ -32,7 +32,7 @@ def judgement_of(*cases: CaseJudgement, status: Status | None = None, seconds: f
     worst = STATUSES[max((STATUSES.index(each.status) for each in cases), default=0)]
     return Judgement(
         status=status or worst, reason="", candidate="", spec="", spec_digest="", cases=cases, seconds=seconds,
-        device=CPU.facts,
+        phases_s={"cases": seconds}, device=CPU.facts,
     )  # fmt: skip
 
 
@@ -87,22 +87,35 @@ def test_a_close_fail_stands_if_three_processes_fail(
     judgements += [judgement_of(case_of(PASS, 1.3), case_of(each, 1.01), seconds=2.0) for each in others]
     found = judge_in_turn(monkeypatch, tmp_path, *judgements)
     assert (found.status, found.seconds, found.ratio) == (status, 1.5 + 2.0 * len(others), 0.98)
+    assert found.phases_s == {"cases": found.seconds}
     assert words in found.reason
     assert [each.status for each in found.cases] == ["pass", status]
     assert found.cases[1].verdicts[0].sentence in found.reason
 
 
-def test_a_limit_that_another_process_breaks_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("outcomes", "statuses"),
+    [
+        ([(PASS, FAIL), (FAIL, PASS), (PASS, FAIL)], ["pass", "inconclusive"]),
+        ([(FAIL, FAIL), (FAIL, PASS), (FAIL, FAIL)], ["fail", "inconclusive"]),
+        ([(FAIL, FAIL), (FAIL, PASS), (PASS, FAIL)], ["inconclusive", "inconclusive"]),
+        ([(FAIL, INCONCLUSIVE), (INCONCLUSIVE, PASS)], ["inconclusive", "inconclusive"]),
+    ],
+)
+def test_each_case_is_confirmed_by_itself(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, outcomes: list[tuple[Outcome, Outcome]], statuses: list[Status]
+) -> None:
     """The first process's findings count: the others only confirm its FAILs."""
-    first = judgement_of(case_of(PASS, 1.2), case_of(FAIL))
-    found = judge_in_turn(monkeypatch, tmp_path, first, judgement_of(case_of(FAIL, 0.9), case_of(PASS)), first)
-    assert [each.status for each in found.cases] == ["pass", "inconclusive"]
+    judgements = [judgement_of(*map(case_of, each)) for each in outcomes]
+    found = judge_in_turn(monkeypatch, tmp_path, *judgements)
+    assert [each.status for each in found.cases] == statuses
+    assert found.status == ("fail" if "fail" in statuses else "inconclusive")
 
 
 def test_a_candidate_that_is_wrong_in_another_process_is_wrong(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     first, second = judgement_of(case_of(FAIL), seconds=1.0), judgement_of(status="wrong", seconds=0.5)
     found = judge_in_turn(monkeypatch, tmp_path, first, second)
-    assert (found.status, found.seconds) == ("wrong", 1.5)
+    assert (found.status, found.seconds, found.phases_s) == ("wrong", 1.5, {"cases": 1.5})
 
 
 @pytest.mark.parametrize("first", [judgement_of(case_of(PASS, 1.01)), judgement_of(case_of(FAIL, 0.5))])
