@@ -114,47 +114,36 @@ class Candidate:
 
         self.forget()
         self.node, tensors = describe(tuple(example), "the inputs")
-        self.leaves, self.set_bytes = place(tensors)
-        self.sets = sets
-        size, files, handle = max(self.set_bytes * sets, 1), [], ""
+        self.layout, files, handle = place(tensors, sets), [], ""
         if self.gpu is None:
-            files = [make_file(size)]
+            files = [make_file(self.layout.size)]
             self.memory = map_file(files[0])
         else:
-            self.memory, handle = self.gpu.allocate(size)
+            self.memory, handle = self.gpu.allocate(self.layout.size)
             self._allocated.append(self.memory)
             self._staged = torch.empty_like(self.memory)
             self._staged_spans = self._spans_in(self._staged)
         self._spans = self._spans_in(self.memory)
         for index in {*range(min(ROTATED_SETS, sets)), sets - 1}:  # those of reps, and of the untimed calls before them
             self.fill([example], index)
-        self.process.ask(
-            "case",
-            files,
-            structure=self.node,
-            leaves=self.leaves,
-            set_bytes=self.set_bytes,
-            sets=sets,
-            handle=handle,
-        )
+        self.process.ask("case", files, structure=self.node, layout=self.layout, handle=handle)
         for each in files:
             os.close(each)
         self._free(self._allocated[:-1])
 
     def _spans_in(self, memory: "torch.Tensor") -> "list[torch.Tensor]":
         """Return the memory of each input of each set."""
-        return [span_of(each) for tensors in views(memory, self.leaves, self.set_bytes, self.sets) for each in tensors]
+        return [span_of(each) for tensors in views(memory, self.layout) for each in tensors]
 
     def fill(self, values: Sequence[Sequence[object]], first: int = 0) -> None:
         """Write sets of inputs, from this one on."""
-        self._write(self._spans[first * len(self.leaves) :], self._spans_of(values))
+        self._write(self._spans[first * len(self.layout.leaves) :], self._spans_of(values))
 
     def _spans_of(self, values: Sequence[Sequence[object]]) -> "list[torch.Tensor]":
         spans: list[torch.Tensor] = []
         for inputs in values:
             node, tensors = describe(tuple(inputs), "the inputs")
-            leaves, _ = place(tensors)
-            if node != self.node or leaves != self.leaves:
+            if node != self.node or place(tensors).leaves != self.layout.leaves:
                 raise BadRequest("the spec's inputs differ from seed to seed in more than the values of their tensors")
             spans += map(span_of, tensors)
         return spans
@@ -182,11 +171,11 @@ class Candidate:
         if any(leaf.handle for leaf in self.outputs[0]):
             return
         with _reading():
-            leaves, set_bytes = place([torch.empty(leaf.shape, dtype=dtype_of(leaf.dtype)) for leaf in self.outputs[0]])
-        file = make_file(set_bytes * self.sets)
+            tensors = [torch.empty(leaf.shape, dtype=dtype_of(leaf.dtype)) for leaf in self.outputs[0]]
+            self.target_layout = place(tensors, self.layout.sets)
+        file = make_file(self.target_layout.size)
         self.targets = map_file(file)
-        self.target_leaves, self.target_bytes = leaves, set_bytes
-        self.process.ask("targets", [file], leaves=leaves, set_bytes=set_bytes, sets=self.sets)
+        self.process.ask("targets", [file], layout=self.target_layout)
         os.close(file)
 
     def call(self) -> None:
@@ -238,7 +227,7 @@ class Candidate:
         process.thaw()
         process.hear()
         time.sleep(PAUSE_S)
-        started_s, size = time.perf_counter(), batch * self.set_bytes
+        started_s, size = time.perf_counter(), batch * self.layout.set_bytes
         self.memory[:size].copy_(self._staged[:size])
         self.flush()
         self.device.synchronize()
@@ -253,7 +242,7 @@ class Candidate:
         self._open_outputs()
         if not torch.equal(torch.cat(places), kept):
             raise Ended("invalid", "the candidate says that it is done before its outputs are there")
-        writing_us = 2 * batch * self.set_bytes / self.bandwidth if self.bandwidth else 0.0
+        writing_us = 2 * size / self.bandwidth if self.bandwidth else 0.0
         return 1e6 * (told_s - started_s) - writing_us
 
     def _places(self, number: int) -> "list[torch.Tensor]":
@@ -294,10 +283,10 @@ class Candidate:
         return sum(map(bytes_of, self.outputs[0]))
 
     def _target(self, leaf: Leaf, index: int, number: int) -> "torch.Tensor":
-        target = self.target_leaves[index]
+        target = self.target_layout.leaves[index]
         if (target.dtype, target.shape) != (leaf.dtype, leaf.shape):
             raise Ended("wrong", f"output {index} has another shape or dtype than in the first call")
-        return view(self.targets, target, number * self.target_bytes)
+        return view(self.targets, target, number * self.target_layout.set_bytes)
 
     def _memory_of(self, leaf: Leaf) -> "torch.Tensor | None":
         """Return the memory of an output; None where it needs none."""

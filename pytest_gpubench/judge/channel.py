@@ -37,6 +37,19 @@ class Leaf(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=T
     """Of CUDA IPC; "inputs": their memory; "elsewhere": another device; empty on the CPU, and without elements."""
 
 
+class Layout(msgspec.Struct, frozen=True):
+    """Hold where the tensors of a set lie; one set follows another in memory."""
+
+    leaves: tuple[Leaf, ...]
+    set_bytes: int
+    sets: int
+
+    @property
+    def size(self) -> int:
+        """The bytes of all sets."""
+        return self.set_bytes * self.sets
+
+
 class Reply(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """Hold a message of the candidate's process; all of it may be lies."""
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_gpubench.correctness.tolerance import dtype_name
 from pytest_gpubench.errors import BadRequest
-from pytest_gpubench.judge.channel import Leaf
+from pytest_gpubench.judge.channel import Layout, Leaf
 
 if TYPE_CHECKING:
     import torch
@@ -95,14 +95,14 @@ def bytes_of(leaf: Leaf) -> int:
     return _extent_of(leaf.shape, leaf.stride) * dtype_of(leaf.dtype).itemsize
 
 
-def place(tensors: Sequence["torch.Tensor"]) -> tuple[list[Leaf], int]:
-    """Return a place for each tensor in one block of memory, and the size of the block."""
+def place(tensors: Sequence["torch.Tensor"], sets: int = 1) -> Layout:
+    """Return a place for each tensor in the memory of so many sets of them."""
     leaves, end = [], 0
     for tensor in tensors:
         leaves.append(Leaf(dtype_name(tensor.dtype), tuple(tensor.shape), tensor.stride(), end))
         size = _extent_of(tensor.shape, tensor.stride()) * tensor.element_size()
         end += -(-max(size, 1) // ALIGNMENT) * ALIGNMENT
-    return leaves, end
+    return Layout(tuple(leaves), end, sets)
 
 
 def view(memory: "torch.Tensor", leaf: Leaf, base: int = 0) -> "torch.Tensor":
@@ -113,9 +113,10 @@ def view(memory: "torch.Tensor", leaf: Leaf, base: int = 0) -> "torch.Tensor":
     return memory[start : start + size].view(dtype).as_strided(leaf.shape, leaf.stride)
 
 
-def views(memory: "torch.Tensor", leaves: Sequence[Leaf], set_bytes: int, sets: int) -> list[list["torch.Tensor"]]:
-    """Return the tensors of each set; one set follows another in memory."""
-    return [[view(memory, leaf, number * set_bytes) for leaf in leaves] for number in range(sets)]
+def views(memory: "torch.Tensor", layout: Layout) -> list[list["torch.Tensor"]]:
+    """Return the tensors of each set."""
+    bases = [number * layout.set_bytes for number in range(layout.sets)]
+    return [[view(memory, leaf, base) for leaf in layout.leaves] for base in bases]
 
 
 def span_of(tensor: "torch.Tensor") -> "torch.Tensor":

@@ -140,8 +140,8 @@ class Trial:
         return self._conclude()
 
     def _sets_for(self, example: tuple[Any, ...], call_us: float) -> int:
-        _, size = place(describe(example, "the inputs")[1])
-        room = max(2, self.candidate.process.memory_bytes // (INPUT_SHARE * max(size, 1)))
+        size = max(place(describe(example, "the inputs")[1]).size, 1)
+        room = max(2, self.candidate.process.memory_bytes // (INPUT_SHARE * size))
         return min(max(self._calls_in(call_us), ROTATED_SETS), MOST_SETS, room)
 
     def _calls_in(self, call_us: float) -> int:

@@ -18,7 +18,7 @@ from pytest_gpubench.correctness import flatten
 from pytest_gpubench.correctness.tolerance import dtype_name
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.gpu.device import Device, cpu_device, cuda_device
-from pytest_gpubench.judge.channel import Channel, Closed, Leaf, Reply
+from pytest_gpubench.judge.channel import Channel, Closed, Layout, Leaf, Reply
 from pytest_gpubench.judge.isolation import Isolation
 from pytest_gpubench.judge.layout import describe, rebuild, views
 from pytest_gpubench.judge.memory import GpuMemory, map_file
@@ -94,20 +94,17 @@ class Worker:
         """Load the candidate's file."""
         self.function = pickle.loads(bytes.fromhex(entry)).load(Path(path))
 
-    def do_case(
-        self, *files: int, structure: Any, leaves: list[Any], set_bytes: int, sets: int, handle: str = ""
-    ) -> None:
+    def do_case(self, *files: int, structure: Any, layout: Any, handle: str) -> None:
         """Map the inputs of a case."""
         assert self.function is not None, "nothing was loaded"
         self.inputs = map_file(files[0]) if self.gpu is None else self.gpu.open(handle)
         self.targets = []
-        tensors = views(self.inputs, msgspec.convert(leaves, list[Leaf]), set_bytes, sets)
-        inputs = [rebuild(structure, each) for each in tensors]
+        inputs = [rebuild(structure, each) for each in views(self.inputs, msgspec.convert(layout, Layout))]
         self.runner = Runner(self.function, inputs, self.device, self._deliver)
 
-    def do_targets(self, file: int, leaves: list[Any], set_bytes: int, sets: int) -> None:
+    def do_targets(self, file: int, layout: Any) -> None:
         """Map the memory that outputs are copied to."""
-        self.targets = views(map_file(file), msgspec.convert(leaves, list[Leaf]), set_bytes, sets)
+        self.targets = views(map_file(file), msgspec.convert(layout, Layout))
 
     def do_first(self) -> None:
         """Call once, and report the structure of the output."""

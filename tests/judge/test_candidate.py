@@ -9,6 +9,7 @@ from pytest_gpubench import BadRequest
 from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.judge.candidate import Candidate
 from pytest_gpubench.judge.channel import Leaf, Reply
+from pytest_gpubench.judge.layout import place
 from pytest_gpubench.judge.process import Ended
 
 VALUES = [(torch.full((100,), float(number)),) for number in range(3)]
@@ -109,8 +110,8 @@ def test_inputs_that_differ_in_shape_from_seed_to_seed_are_refused() -> None:
 def test_outputs_on_a_cpu_are_those_of_the_first_call(outputs: list[list[Leaf]] | None, found: str) -> None:
     """The candidate's process reports these; its first call returned four numbers."""
     candidate = Candidate(None, cpu_device())  # type: ignore[arg-type]
-    candidate.structure, candidate.target_leaves = ["t", 0], [Leaf("float32", (4,), (1,), 0)]
-    candidate.targets, candidate.target_bytes = torch.zeros(512, dtype=torch.uint8), 512
+    candidate.structure, candidate.target_layout = ["t", 0], place([torch.zeros(4)])
+    candidate.targets = torch.zeros(512, dtype=torch.uint8)
 
     def reported() -> str:
         try:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pytest_gpubench import BadRequest
 from pytest_gpubench.judge.channel import HEADER, Broken, Channel, Closed, Leaf, Reply, decode_reply
-from pytest_gpubench.judge.layout import describe, place, rebuild, view
+from pytest_gpubench.judge.layout import describe, place, rebuild, view, views
 
 
 def test_messages_arrive() -> None:
@@ -75,12 +75,11 @@ def test_tensors_come_back() -> None:
     """With their strides, and in their places; dtypes and NaN too."""
     given = {"a": [torch.arange(6.0).view(2, 3).t(), torch.ones(3).bool()], "b": (torch.zeros(0), torch.float16)}
     node, tensors = describe(given, "it")
-    leaves, size = place(tensors)
-    memory = torch.zeros(size, dtype=torch.uint8)
-    views = [view(memory, leaf) for leaf in leaves]
-    for one, other in zip(views, tensors, strict=True):
+    layout = place(tensors, 2)
+    _, second = views(torch.zeros(layout.size, dtype=torch.uint8), layout)
+    for one, other in zip(second, tensors, strict=True):
         one.copy_(other)
-    found = rebuild(node, views)
+    found = rebuild(node, second)
     assert found["a"][0].stride() == (1, 3)
     assert all(torch.equal(one, other) for one, other in zip(describe(found, "it")[1], tensors, strict=True))
     assert found["b"][1] is torch.float16
