@@ -53,24 +53,23 @@ def main(descriptor: int, settings: Mapping[str, Any], isolation: Isolation) -> 
 class Worker:
     """The state of the process, and an answer to each message."""
 
+    function: Callable[..., Any]
+    runner: Runner
+
     def __init__(self, channel: Channel, device: str, memory_bytes: int, threads: int) -> None:
         import torch
 
         torch.set_num_threads(threads)
         self.channel = channel
         self.device = cpu_device() if device == "cpu" else cuda_device(int(device))
-        self.gpu: GpuMemory | None = None
-        self.runner: Runner | None = None
-        self.function: Callable[..., Any] | None = None
         self.targets: list[list[torch.Tensor]] = []
         """On the CPU, where the outputs of each call of a batch are copied to."""
         self.reported: set[int] = set()
         """The batches whose outputs are reported, and always lie in the same place."""
         self.reply = Reply(kind="done")
         flatten(0)  # imports torch's pytree
-        if self.device.type == "cuda":
-            self.gpu = _warm_gpu(self.device, memory_bytes)
-        else:
+        self.gpu = None if self.device.type == "cpu" else _warm_gpu(self.device, memory_bytes)
+        if self.gpu is None:
             _warm_cpu()
 
     def answer(self, message: dict[str, Any], files: Sequence[int]) -> None:
@@ -96,7 +95,6 @@ class Worker:
 
     def do_case(self, *files: int, structure: Any, layout: Any, handle: str) -> None:
         """Map the inputs of a case."""
-        assert self.function is not None, "nothing was loaded"
         self.inputs = map_file(files[0]) if self.gpu is None else self.gpu.open(handle)
         self.targets = []
         inputs = [rebuild(structure, each) for each in views(self.inputs, msgspec.convert(layout, Layout))]
@@ -108,55 +106,48 @@ class Worker:
 
     def do_first(self) -> None:
         """Call once, and report the structure of the output."""
-        runner = self._runner()
-        runner.first()
-        self.reply.structure, _ = describe(runner.outputs[0], "the output")
-        self._deliver(runner.outputs)
+        self.runner.first()
+        self.reply.structure, _ = describe(self.runner.outputs[0], "the output")
+        self._deliver(self.runner.outputs)
         self._send_outputs()
 
     def do_warm(self) -> None:
         """Call until compilation is over and time has come to rest."""
-        self._runner().warm()
+        self.runner.warm()
 
     def do_begin(self) -> None:
         """Begin a session."""
         gc.collect()
         gc.disable()
-        self._runner().begin()
+        self.runner.begin()
 
     def do_take(self, index: int, idle_s: float) -> None:
         """Take a rep on a set of inputs, after this much idle time."""
-        runner = self._runner()
-        runner.take(index, idle_s)
-        self._deliver(runner.outputs)
+        self.runner.take(index, idle_s)
+        self._deliver(self.runner.outputs)
         self._send_outputs()
 
     def do_end(self) -> None:
         """End the session and claim its times."""
-        reps = self._runner().end()
+        reps = self.runner.end()
         gc.enable()
-        self.reply.tax = self._runner().tax
+        self.reply.tax = self.runner.tax
         self.reply.samples_us = [rep.elapsed_us for rep in reps]
         self.reply.kernels = list(kernel_list(reps[0].records).items())[:50] if reps else []
 
     def do_prepare(self, batches: list[int]) -> None:
         """Make ready for batches."""
-        self.reply.graph = self._runner().prepare(batches)
-        self.reply.copies = self._runner().copies
+        self.reply.graph = self.runner.prepare(batches)
+        self.reply.copies = self.runner.copies
         self.reported.clear()
 
     def do_run(self, batch: int) -> None:
         """Run a batch."""
-        runner = self._runner()
-        runner.run(batch)
+        self.runner.run(batch)
         if batch not in self.reported:
             self._send_outputs()
-        if runner.is_graph(batch):
+        if self.runner.is_graph(batch):
             self.reported.add(batch)
-
-    def _runner(self) -> "Runner":
-        assert self.runner is not None, "there is no case"
-        return self.runner
 
     def _deliver(self, outputs: Sequence[object]) -> None:
         """Copy outputs to where the referee reads them; on a GPU it reads them where they are."""
@@ -167,7 +158,7 @@ class Worker:
 
     def _send_outputs(self) -> None:
         """Report where the outputs of each call lie."""
-        self.reply.outputs = [[self._leaf(each) for each in tensors_of(one)] for one in self._runner().outputs]
+        self.reply.outputs = [[self._leaf(each) for each in tensors_of(one)] for one in self.runner.outputs]
 
     def _leaf(self, tensor: "torch.Tensor") -> Leaf:
         dtype, shape, stride = dtype_name(tensor.dtype), tuple(tensor.shape), tensor.stride()
