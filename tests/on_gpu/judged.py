@@ -1,7 +1,4 @@
-"""A spec and candidates for a GPU, as texts: honest ones, and what was seen in the wild. `python -m` writes them."""
-
-import sys
-from pathlib import Path
+"""A spec and candidates for a GPU, as texts: honest ones, and what was seen in the wild."""
 
 from pytest_gpubench.judge.judgement import Judgement
 
@@ -167,19 +164,3 @@ def summary_of(found: Judgement) -> str:
             f"compared {case.compared}, kernels {case.kernels}",
         ]
     return "\n".join([*lines, found.detail[-500:]])
-
-
-def write(folder: Path) -> None:
-    """Write specs, candidates, and a list of each kind."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, limit, bodies in (("honest", 0.8, HONEST), ("cheats", 1.2, CHEATS)):
-        (folder / f"spec_{name}.py").write_text(SPEC.replace("LIMIT", str(limit)))
-        paths = []
-        for title, body in bodies.items():
-            paths.append(folder / f"{name}_{title.replace(' ', '_').replace(chr(39), '')}.py")
-            paths[-1].write_text(f"{KERNEL}\n\n{body}\n")
-        (folder / f"{name}.txt").write_text("".join(f"{path}\n" for path in paths))
-
-
-if __name__ == "__main__":
-    write(Path(sys.argv[1]))
