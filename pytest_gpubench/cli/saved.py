@@ -10,13 +10,9 @@ from pytest_gpubench.results.provenance import minute_text
 from pytest_gpubench.results.store import Storage, Stored, read_run
 
 
-def _open_storage(arguments: argparse.Namespace) -> Storage:
-    return Storage(Path(arguments.storage))
-
-
 def list_stored(arguments: argparse.Namespace) -> list[Stored]:
     """Return the saved runs of the devices asked for, oldest first; raise BadRequest where only others have some."""
-    found = _open_storage(arguments).runs()
+    found = Storage(Path(arguments.storage)).runs()
     kept = [stored for stored in found if _is_wanted(stored.device, arguments.device)]
     if found and not kept:
         folders = ", ".join(sorted({stored.device for stored in found}))
@@ -50,7 +46,7 @@ def find_paths(which: str, arguments: argparse.Namespace) -> list[Path]:
 
     Raises BadFile where there is none, and BadRequest where none is of the device asked for.
     """
-    found = _open_storage(arguments).find(which)
+    found = Storage(Path(arguments.storage)).find(which)
     if found == [Path(which)]:
         return found
     kept = [path for path in found if _is_wanted(path.parent.name, arguments.device)]

@@ -2,7 +2,6 @@
 
 import errno
 import os
-import re
 import secrets
 import stat
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from pytest_gpubench.units import printable
 
 __tracebackhide__ = True
 
+TEMPORARY_FILES = f".gpu-bench-{'[0-9a-f]' * 16}.tmp"
 ABANDONED_S = 3600.0
 """A temporary file this old belongs to a process that was killed: writing takes seconds."""
 
@@ -92,14 +92,10 @@ def _remove_abandoned(written: Path) -> None:
     """
     with suppress(OSError):  # the file is written; the rest is housekeeping
         oldest_s = written.stat().st_mtime - ABANDONED_S
-        for path in filter(_is_temporary, written.parent.iterdir()):
+        for path in written.parent.glob(TEMPORARY_FILES):
             facts = path.lstat()
             if stat.S_ISREG(facts.st_mode) and facts.st_mtime < oldest_s:
                 path.unlink(missing_ok=True)
-
-
-def _is_temporary(path: Path) -> bool:
-    return re.fullmatch(r"\.gpu-bench-[0-9a-f]{16}\.tmp", path.name) is not None
 
 
 def _remedy(number: int | None, done: str) -> str:
