@@ -46,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     found = _select(read_run(find_one(arguments.which, arguments)), arguments.test)
     if arguments.html:
-        write_form(html_page(found, None, ()), arguments.html, found, "html")
+        write_form(html_page(found), arguments.html, found, "html")
     if arguments.markdown:
         write_form(markdown_summary(found), arguments.markdown, found, "markdown")
     return 0

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from pytest_gpubench.report.html import html_page
+from pytest_gpubench.report.html.page import html_page
 from pytest_gpubench.results.model import CommitInfo, Measurement, PastChange, SavedRun
 from pytest_gpubench.results.store import read_run
 from pytest_gpubench.stats.tolerance import RegressionTolerance

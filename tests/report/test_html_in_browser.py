@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pytest_gpubench.report.html import html_page
+from pytest_gpubench.report.html.page import html_page
 from tests.report.showcase import NASTY, SWEEP, history, showcase
 
 CHROMIUM = shutil.which("chromium")
