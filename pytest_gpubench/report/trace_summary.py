@@ -3,16 +3,13 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pytest_gpubench.report.markdown_text import code, table_head, table_row, text
 from pytest_gpubench.results.files import write_text
+from pytest_gpubench.results.kernels import Share, breakdown, by_category, longest
 from pytest_gpubench.results.model import Measurement, TestRecord, Timing
 from pytest_gpubench.results.trace_name import ENDING, trace_name
 from pytest_gpubench.units import format_share, format_time
-
-if TYPE_CHECKING:
-    from pytest_gpubench.results.kernels import Share
 
 SUMMARY = "summary.md"
 VIEWER = "https://ui.perfetto.dev"
@@ -77,8 +74,6 @@ def _call_line(item: Measurement, name: str | None) -> str:
 
 def _tables(timing: Timing) -> Iterator[str]:
     """Yield the table of categories and that of kernels; a sentence where the timer sees none."""
-    from pytest_gpubench.results.kernels import breakdown, by_category, longest
-
     if not timing.kernels:
         yield f"The timer {text(timing.timer)} sees no kernels."
         return
@@ -97,6 +92,6 @@ def _tables(timing: Timing) -> Iterator[str]:
     yield "\n".join([table_head(["Kernel", "Category", *right], right), *rows, table_row(["the call", "", *whole])])
 
 
-def _numbers_of(share: "Share") -> list[str]:
+def _numbers_of(share: Share) -> list[str]:
     mean = "-" if share.mean_us is None else format_time(share.mean_us)
     return [str(share.launches), format_time(share.median_us), mean, format_share(share.share)]
