@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pytest_gpubench.report.cells import (
+    against_title,
     outcome_text,
     reference_us,
     speedup_text,
@@ -23,8 +24,9 @@ from pytest_gpubench.results.model import DeviceFacts, Outcome, PastChange, Save
 from pytest_gpubench.units import choose_time_unit, first_few, format_share, format_time, ratio_text
 from pytest_gpubench.verdict.ending import judged_kinds
 
-LEAST_BYTES = 30_000
-"""Room for the first line, the headers and the machine, however long their names are."""
+SUMMARY_BYTES = 1_000_000
+"""A step of GitHub Actions may write 1 MiB: "Workflow commands for GitHub Actions" in GitHub's documentation, section
+"Step isolation and limits"."""
 NOTE_BYTES = 200
 """Kept free, in each part, for the line that says how much of it is left out."""
 LONGEST_SENTENCE = 600
@@ -87,21 +89,14 @@ class Part:
 
 
 def markdown_summary(
-    run: SavedRun,
-    failures: Mapping[str, str] | None = None,
-    limit_bytes: int = 1_000_000,
-    silent: Mapping[str, str] | None = None,
+    run: SavedRun, failures: Mapping[str, str] | None = None, silent: Mapping[str, str] | None = None
 ) -> str:
     """Return a run as GitHub Flavored Markdown: what failed, all measurements, the failures' kernels, the machine.
 
     failures: by node id, a sentence for each test that failed; it is told unless it holds that of one of the test's
-    verdicts. limit_bytes: what the summary stays below, encoded as UTF-8, by leaving out what passed first; at least
-    LEAST_BYTES, else ValueError. A step of GitHub Actions may write 1 MiB ("Workflow commands for GitHub Actions" in
-    GitHub's documentation, section "Step isolation and limits"), a comment has at most 65,536 characters. No text of a
-    run becomes markup, a link or a mention. silent: by node id, why a test with limits was skipped or xfailed.
+    verdicts. silent: by node id, why a test with limits was skipped or xfailed. The summary, encoded as UTF-8, stays
+    below SUMMARY_BYTES by leaving out what passed first. No text of a run becomes markup, a link or a mention.
     """
-    if limit_bytes < LEAST_BYTES:
-        raise ValueError(f"a summary of at most {limit_bytes:,} bytes is too short: allow at least {LEAST_BYTES:,}")
     told = failures or {}
     standings = _standings_of(run.records, told, silent or {})
     shown = [row for record in run.records for row in rows_of(record)]
@@ -111,7 +106,7 @@ def markdown_summary(
         _kernel_part([row for row in shown if standings[row.record.nodeid] in ("failed", "invalid")]),
         _machine_part(run),
     ]
-    return fit(_headline(run.records, standings), [part for part in parts if part.lines], limit_bytes)
+    return fit(_headline(run.records, standings), [part for part in parts if part.lines], SUMMARY_BYTES)
 
 
 def fit(first: str, parts: Sequence[Part], limit_bytes: int) -> str:
@@ -218,6 +213,7 @@ def _measurement_part(rows: Sequence[Row], standings: Mapping[str, str]) -> Part
     unit = choose_time_unit(times_us(rows))
     devices, files = {row.record.device.name for row in rows}, {row.record.nodeid.split("::", 1)[0] for row in rows}
     changes = [row.measurement.change for row in rows]
+    against = text(against_title([row.measurement for row in rows]), LONGEST_FACT)
     columns = {
         "Test": [code(row.name if len(files) == 1 else row.record.nodeid) for row in rows],
         "Variant": [code(variant_text(row)) for row in rows],
@@ -225,11 +221,11 @@ def _measurement_part(rows: Sequence[Row], standings: Mapping[str, str]) -> Part
         f"Time ({unit})": [timing_cell(row.timing, unit) for row in rows],
         f"Reference ({unit})": [_reference_text(row, unit) for row in rows],
         "Speedup": [speedup_text(row.measurement.speedup) for row in rows],
-        _against_title(changes): [_change_text(change) for change in changes],
+        against: [_change_text(change) for change in changes],
         "Limit": ["<br>".join(code(verdict.limit) for verdict in row.measurement.verdicts) for row in rows],
         "Verdict": ["<br>".join(map(_verdict_cell, row.measurement.verdicts)) for row in rows],
     }
-    left_out = {"Device": len(devices) < 2, _against_title(changes): not any(changes)}
+    left_out = {"Device": len(devices) < 2, against: not any(changes)}
     wanted = {name: cells for name, cells in columns.items() if not left_out.get(name)}
     texts = map(table_row, zip(*wanted.values(), strict=True))
     ranks = [5 if standings[row.record.nodeid] in TROUBLES else 7 for row in rows]
@@ -301,11 +297,6 @@ def _verdict_cell(verdict: Verdict) -> str:
 def _reference_text(row: Row, unit: str) -> str:
     name = reference_label(row)
     return "" if name is None else f"{time_cell(reference_us(row), unit)} {code(name)}"
-
-
-def _against_title(changes: Iterable[PastChange | None]) -> str:
-    names = {change.baseline for change in changes if change}
-    return f"Against {text(names.pop(), LONGEST_FACT)}" if len(names) == 1 else "Against the baselines"
 
 
 def _change_text(change: PastChange | None) -> str:
