@@ -134,11 +134,6 @@ def test_fractions_in_words() -> None:
     )
 
 
-def test_peaks_survive_json() -> None:
-    assert msgspec.json.decode(msgspec.json.encode(PEAKS), type=Peaks) == PEAKS
-    assert msgspec.json.encode(Peaks()) == b"{}"
-
-
 # physics
 
 
