@@ -178,15 +178,6 @@ def test_a_process_that_is_killed_while_it_saves_takes_no_number_and_blocks_nobo
     assert not left.exists()
 
 
-def test_a_process_that_is_killed_while_it_adds_a_session_leaves_the_run_as_it_was(tmp_path: Path) -> None:
-    path = save(Storage(tmp_path), make_run(tests=2, reps=3), "main")  # of a clean commit
-    before = path.read_bytes()
-    command = [sys.executable, "-c", KILLED, str(tmp_path), "main"]
-    assert subprocess.run(command, cwd=Path(__file__).parents[3], check=False).returncode == -signal.SIGKILL
-    assert path.read_bytes() == before
-    assert save(Storage(tmp_path), make_run(tests=2, reps=3), "main") == path
-
-
 def test_a_lock_that_is_never_released_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = save(Storage(tmp_path), RUN, "main").parent
     monkeypatch.setattr("pytest_gpubench.results.store.storage.LOCK_TIMEOUT_S", 0.05)
@@ -197,23 +188,6 @@ def test_a_lock_that_is_never_released_is_told(tmp_path: Path, monkeypatch: pyte
 def test_whoever_may_write_into_the_folder_may_lock_it(tmp_path: Path) -> None:
     folder = save(Storage(tmp_path), RUN, "main").parent
     assert (folder / LOCK).stat().st_mode & 0o666 == 0o666
-
-
-@pytest.mark.parametrize("function", ["replace", "fsync"])
-def test_an_interrupt_while_saving_leaves_nothing(
-    function: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupt(*_arguments: object) -> None:
-        raise KeyboardInterrupt
-
-    storage = Storage(tmp_path)
-    folder = save(storage, RUN, "a").parent
-    with monkeypatch.context() as patch:
-        patch.setattr(os, function, interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            storage.save_each(RUN, "b")
-    assert sorted(one.name for one in folder.iterdir()) == [LOCK, "0001_a.json"]
-    assert save(storage, RUN, "b").name == "0002_b.json"
 
 
 @pytest.mark.parametrize(("where", "function"), [(Path, "mkdir"), (os, "fsync"), (os, "replace")])
