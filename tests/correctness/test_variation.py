@@ -17,7 +17,6 @@ from pytest_gpubench.correctness.variation import (
     Way,
     is_variable,
     tensors_for,
-    turn_round,
     variable_tensors,
     vary,
 )
@@ -94,34 +93,6 @@ def expected_bits(bits: list[int], shape: Sequence[int], way: Way, chunk: int) -
     elif count > 1:
         rows.reverse()
     return [word for row in rows for word in row]
-
-
-@settings(deadline=None)
-@given(rows=st.integers(1, 30), width=st.integers(1, 7), chunk=st.integers(1, 250), dimension=st.integers(0, 1))
-def test_turned_round_is_flipped(rows: int, width: int, chunk: int, dimension: int) -> None:
-    tensor = torch.arange(float(rows * width)).reshape(rows, width).transpose(0, dimension)
-    flipped = tensor.flip(0)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(variation, "CHUNK_ELEMENTS", chunk)
-        turn_round(tensor)
-    assert torch.equal(tensor, flipped)
-
-
-@pytest.mark.parametrize(
-    ("shape", "expected"),
-    [
-        ((4,), [3.0, 2.0, 1.0, 0.0]),
-        ((1, 4), [3.0, 2.0, 1.0, 0.0]),
-        ((2, 2), [2.0, 3.0, 0.0, 1.0]),
-        ((1, 1, 2), [1.0, 0.0]),
-    ],
-)
-def test_the_first_dimension_with_two_elements_is_turned(shape: tuple[int, ...], expected: list[float]) -> None:
-    tensor = torch.arange(float(torch.Size(shape).numel())).reshape(shape)
-    undo = vary(tensor, "turned round", 0)
-    assert tensor.reshape(-1).tolist() == expected
-    undo()
-    assert tensor.reshape(-1).tolist() == sorted(expected)
 
 
 @pytest.mark.parametrize(
