@@ -34,17 +34,6 @@ def test_exit_status(slower: float, margin: str, status: int, counts: str, comma
     assert out.splitlines()[-1].startswith(counts)
 
 
-def test_speedups_and_their_ratio_are_compared(command: Command) -> None:
-    write_two(make_run(tests=1), make_run(tests=1, seed=1, slower=1.2))
-    status, out, _ = command("compare", "old.json", "new.json", "--metric", "speedup")
-    assert status == 1
-    assert "  Slowdown\n" in out
-    assert "Old / new" not in out
-    row = next(line for line in out.splitlines() if "1024-float16]" in line)
-    assert 1.49 < float(row.split()[3].rstrip("x")) < 1.51
-    assert 1.24 < float(row.split()[4].rstrip("x")) < 1.26
-
-
 @pytest.mark.parametrize(("choice", "status"), [("fail", 1), ("warn", 0)])
 def test_what_cannot_be_decided(choice: str, status: int, command: Command) -> None:
     write_two(make_run(reps=3), make_run(reps=3, seed=1))

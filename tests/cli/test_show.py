@@ -73,28 +73,3 @@ def test_only_the_tests_asked_for_are_shown(command: Command) -> None:
 )
 def test_patterns(pattern: str, is_meant: bool) -> None:
     assert matches("tests/perf/test_a.py::test_softmax[4096x1024-float16]", pattern) is is_meant
-
-
-def test_a_page_is_written(command: Command) -> None:
-    fill(Path(".gpu_benchmarks"), days=1)
-    assert command("show", "latest", "--html", "page.html")[0] == 0
-    assert Path("page.html").read_text(encoding="utf-8").lstrip().lower().startswith("<!doctype html>")
-
-
-def test_a_summary_is_written_to_a_file_or_standard_output(command: Command) -> None:
-    fill(Path(".gpu_benchmarks"), days=1)
-    assert command("show", "latest", "--markdown", "summary.md") == (0, "", "summary.md: 7 tests as markdown\n")
-    written = Path("summary.md").read_text(encoding="utf-8")
-    assert "|" in written
-    assert command("show", "latest", "--markdown", "-")[1].strip() == written.strip()
-
-
-@pytest.mark.parametrize("option", ["--html", "--markdown"])
-def test_a_file_that_cannot_be_written_is_told(option: str, command: Command) -> None:
-    fill(Path(".gpu_benchmarks"), days=1)
-    Path("file").write_text("")
-    assert command("show", "latest", option, "file/page") == (
-        2,
-        "",
-        "pytest-gpubench show: file/page cannot be written: Not a directory\n",
-    )

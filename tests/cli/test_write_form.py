@@ -31,6 +31,8 @@ def test_a_page_and_a_summary_are_both_told(command: Command) -> None:
     write_run(make_run(tests=7), Path("run.json"))
     found = command("show", "run.json", "--html", "page.html", "--markdown", "page.md")
     assert found == (0, "", "page.html: 7 tests as html\npage.md: 7 tests as markdown\n")
+    assert Path("page.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+    assert Path("page.md").read_text(encoding="utf-8").startswith("## GPU benchmarks")
     status, out, err = command("show", "run.json", "--html", "page.html", "--markdown", "-")
     assert (status, out, err) == (0, Path("page.md").read_text(encoding="utf-8"), "page.html: 7 tests as html\n")
 
