@@ -34,6 +34,14 @@ STATUSES = {
         "        except OSError: pass\n"
         "    return work(x)",
     ),
+    "computes in the untimed call what a timed one returns": (
+        "invalid",
+        "from pytest_gpubench.judge.runner import Runner\nprepare, kept = Runner._prepare, {}\n"
+        "def ahead(runner):\n    timed = prepare(runner)\n"
+        "    (x,) = runner.sets[runner._index]\n    kept[x.data_ptr()] = work(x)\n    return timed\n"
+        "Runner._prepare = ahead\n"
+        "def candidate(x):\n    return kept.pop(x.data_ptr()) if x.data_ptr() in kept else work(x)",
+    ),
     "claims other times": ("invalid", f"{FORGES}candidate = work"),
     "claims other times, and keeps its output": (
         "inconclusive",
