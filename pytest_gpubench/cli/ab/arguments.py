@@ -4,7 +4,7 @@ import argparse
 from typing import Any
 
 from pytest_gpubench.cli.ab.comparison import ComparisonPlan
-from pytest_gpubench.cli.arguments import chance, checked
+from pytest_gpubench.cli.arguments import add_alpha, checked
 from pytest_gpubench.limits import positive_number
 from pytest_gpubench.settings.parsers import whole_number
 from pytest_gpubench.stats.tolerance import RegressionTolerance
@@ -30,13 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FRACTION",
         help="fail where the newer commit is slower by more than this (default: 3%%)",
     )
-    parser.add_argument(
-        "--alpha",
-        type=checked(chance),
-        default=ALPHA,
-        metavar="FRACTION",
-        help=f"the highest chance that a test that keeps this fails (default: {ALPHA})",
-    )
+    add_alpha(parser, ALPHA, "the highest chance that a test that keeps this fails")
     parser.add_argument(
         "--metric",
         choices=("speedup", "median", "mean"),
