@@ -5,6 +5,7 @@ import re
 import unicodedata
 from datetime import datetime, timezone
 from pathlib import Path
+from urllib.parse import quote
 
 from pytest_gpubench.results.model import SavedRun, text_of
 from pytest_gpubench.results.provenance import moment
@@ -21,7 +22,7 @@ def file_part(name: str) -> str:
     Different names give different parts; one that is too long is cut and ends in a hash of the whole.
     """
     text = text_of(unicodedata.normalize("NFC", name.strip()))
-    pieces = [each if re.match(r"[\w.+=@ -]", each) else _escaped(each) for each in text]
+    pieces = [each if re.match(r"[\w.+=@ -]", each) else quote(each, safe="") for each in text]
     part = "".join(pieces)
     if len(part.encode()) <= LONGEST_PART:
         return part
@@ -29,10 +30,6 @@ def file_part(name: str) -> str:
     while len("".join(pieces).encode()) > LONGEST_PART - len(digest) - 1:
         pieces = pieces[: min(len(pieces) - 1, LONGEST_PART)]
     return f"{''.join(pieces)}-{digest}"
-
-
-def _escaped(character: str) -> str:
-    return "".join(f"%{byte:02X}" for byte in character.encode())
 
 
 def part_of(path: Path) -> str:
