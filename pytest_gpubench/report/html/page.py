@@ -9,7 +9,7 @@ from importlib import resources
 from typing import Any
 
 from pytest_gpubench.report.html.content import page_content
-from pytest_gpubench.results.model import SavedRun
+from pytest_gpubench.results.model import SavedRun, text_of
 
 SCRIPTS = ("elements", "chart", "rows", "front", "figures", "opened", "page")
 """In the order in which they need each other."""
@@ -47,7 +47,7 @@ def html_page(run: SavedRun, baseline: SavedRun | None = None, history: Sequence
     script = '"use strict";\n(() => {\n' + "\n".join(asset(f"{name}.js") for name in SCRIPTS) + "})();\n"
     return PAGE.format(
         policy=_policy(script),
-        title=html.escape(_encodable(content["title"])),
+        title=html.escape(text_of(content["title"])),
         style=asset("style.css"),
         content=as_json(content),
         script=script,
@@ -70,7 +70,3 @@ def _policy(script: str) -> str:
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     rest = "style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
     return f"default-src 'none'; script-src 'sha256-{digest}'; {rest}"
-
-
-def _encodable(text: str) -> str:
-    return text.encode("utf-8", errors="backslashreplace").decode()
