@@ -84,9 +84,6 @@ def memory_gbps(peaks: Peaks, moved_bytes: int, read_share: float | None = None)
 
 def _rates_by_share(peaks: Peaks, moved_bytes: int) -> dict[float, float]:
     """Return by share of reads the fastest rate at the last measured size that is not larger, or at any above it."""
-    if not peaks.memory:
-        known = {0.5: peaks.copy_gbps, 1.0: peaks.read_gbps}
-        return {share: rate for share, rate in known.items() if rate is not None}
     found: dict[float, float] = {}
     for share in {peak.read_share for peak in peaks.memory}:
         points = [peak for peak in peaks.memory if peak.read_share == share]

@@ -23,7 +23,7 @@ from pytest_gpubench.bench.plan import plan_of
 from pytest_gpubench.bench.work import Inspection, Work
 from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.limits import Limits
-from pytest_gpubench.results.model import Kernel, Outcome, Peaks, Timing
+from pytest_gpubench.results.model import Kernel, MemoryPeak, Outcome, Peaks, Timing
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.stats.stopping import LEAST_REPS
 from pytest_gpubench.timing import comparison, measurement, rounds, sampling
@@ -206,7 +206,7 @@ def test_peaks_are_measured_before_the_first_look_and_not_again(monkeypatch: pyt
 
     def note(device: object, dtypes: tuple[str, ...]) -> Peaks:
         asked.append(tuple(dtypes))
-        return Peaks(copy_gbps=2000.0, read_gbps=2000.0)
+        return Peaks(memory=(MemoryPeak(read_share=0.5, moved_bytes=1, gbps=2000.0),))
 
     monkeypatch.setattr(work, "measured_peaks", note)
     looked_for = Inspection(replace(settings_of(0.01), timer="wall"), cpu_device(), Limits(min_peak_fraction=0.9))

@@ -5,12 +5,13 @@ from typing import Any
 import pytest
 
 from pytest_gpubench.limits import Limits
-from pytest_gpubench.results.model import Outcome, Peaks, Timing, Verdict
+from pytest_gpubench.results.model import MemoryPeak, Outcome, Peaks, Timing, Verdict
 from pytest_gpubench.verdict.rates import RateRules
 from tests.results.test_roofline import BARE, MB, PEAKS, timing
 
 PASS, FAIL, INCONCLUSIVE = Outcome.PASS, Outcome.FAIL, Outcome.INCONCLUSIVE
 INVALID, NOT_JUDGED = Outcome.INVALID, Outcome.NOT_JUDGED
+MEASURED = (MemoryPeak(read_share=0.5, moved_bytes=1, gbps=4000.0),)
 
 SPREAD = [
     96.0 + number / 2 for number in range(1, 21)
@@ -71,7 +72,7 @@ def test_both_sides_of_a_rate(wanted: float, outcome: Outcome) -> None:
 )
 def test_both_sides_of_a_fraction(wanted: float, outcome: Outcome) -> None:
     what = timing(SPREAD, moved_bytes=100 * MB)
-    peaks = Peaks(copy_gbps=4000.0)
+    peaks = Peaks(memory=MEASURED)
     assert judge_one(what, min_peak_fraction=wanted, peaks=peaks).outcome is outcome
 
 
@@ -163,7 +164,7 @@ def test_no_peak_no_judgement(given: dict[str, Any], peaks: Peaks | None, outcom
 )
 def test_more_reps_may_show_that_memory_alone_is_enough(wanted: float, outcome: Outcome) -> None:
     """What is open is not given up for want of a matmul's peak: 300 MB in [99, 103.5] us are [2899, 3030] GB/s."""
-    peaks = Peaks(copy_gbps=4000.0, read_gbps=4000.0)
+    peaks = Peaks(memory=MEASURED)
     found = judge_one(timing(SPREAD, moved_bytes=300 * MB, flops=1000), min_peak_fraction=wanted, peaks=peaks)
     assert found.outcome is outcome
 
