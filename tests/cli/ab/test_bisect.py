@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from pytest_gpubench.cli import INTERRUPTED, main
-from pytest_gpubench.cli.ab import bisect, command
+from pytest_gpubench.cli.ab import bisect
 from pytest_gpubench.cli.ab.bisect import Answer, answer_of, watched_open_tests
 from pytest_gpubench.cli.ab.comparison import ComparisonPlan, compare
 from pytest_gpubench.results.model import Measurement, Outcome, SavedRun, TestRecord
@@ -18,7 +18,7 @@ from pytest_gpubench.settings import LISTED_TESTS
 from pytest_gpubench.stats.tolerance import RegressionTolerance
 from pytest_gpubench.verdict.rounds import ARMS, Arm, ArmRun
 from pytest_gpubench.verdict.saved_runs import Finding
-from tests.cli.ab.faked import CPU, NODEID, FakePytest, Git, commit, left
+from tests.cli.ab.faked import CPU, NODEID, FakePytest, Git, left
 from tests.results.measured import timing_of
 
 
@@ -91,7 +91,8 @@ def test_a_step_of_2_percent_among_64_commits(
 ) -> None:
     """Seven comparisons: one of the ends, and six, the logarithm of 64."""
     commits = planted(git, tmp_path, slower_from)
-    assert main(["bisect", commits[0], "main", "--fail-slower", "1%", "--rounds", "1"]) == 1
+    assert main(["bisect", commits[0], "main", "--fail-slower", "1%", "--rounds", "1", "--", "test_it.py"]) == 1
+    assert all("test_it.py" in command for command in fake.commands)
     printed = capsys.readouterr()
     *_, verdict, counts, last = printed.out.splitlines()
     assert verdict.startswith(f"FAIL          {NODEID} [f]: f is slower than in BASE: 1.020x")
@@ -256,35 +257,3 @@ def test_noise_skips_commits_and_misleads_nobody(std: float) -> None:
     assert {len(answers) for answers in found} == {7}
     wrong = {told for answers in found for told, right in answers if told != right}
     assert wrong == (set() if std == 0.002 else {"skip"})
-
-
-# all of it
-
-
-TESTS = """
-from speed import SPEED
-from pytest_gpubench import scripted
-
-@scripted([10.0 * SPEED])
-def kernel(x): return x
-
-def test_kernel(gpu_bench): gpu_bench(kernel, 1)
-"""
-
-
-@pytest.mark.slow
-def test_eight_commits_with_pytest_itself(
-    git: Git, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(command, "one_gpu", dict)
-    commits = [commit(git, {"speed.py": "SPEED = 1.0", "test_it.py": TESTS})]
-    for number in range(1, 9):
-        commits.append(commit(git, {"speed.py": f"SPEED = {1.02 if number >= 6 else 1.0}  # {number}"}))
-    words = ["--rounds", "1", "--fail-slower", "1%", "--", "--gpu-bench-timer=scripted", "-p", "no:benchmark"]
-    assert main(["bisect", commits[0], "main", *words]) == 1
-    printed = capsys.readouterr()
-    print(printed.out, printed.err)
-    last = printed.out.splitlines()[-1]
-    assert last.startswith(f"slower since {commits[6][:7]} A, ")
-    assert last.endswith(": a change (4 comparisons)")
-    assert left(tmp_path) == []
