@@ -16,6 +16,8 @@ from pytest_gpubench.settings.parsers import (
     choice,
     choices,
     clock_wish,
+    file_path,
+    folder_path,
     fraction,
     positive,
     saved_name,
@@ -203,7 +205,7 @@ class Settings:
     )
     autosave: bool = setting(False, "save the run's results under its commit and time")
     storage: str = setting(
-        ".gpu_benchmarks", "the folder that runs are saved in, one for each GPU model", metavar="FOLDER"
+        ".gpu_benchmarks", "the folder that runs are saved in, one for each GPU model", folder_path, "FOLDER"
     )
     compare: str | None = setting(
         None,
@@ -228,15 +230,19 @@ class Settings:
         "if the run compared with is of another GPU model, timer or cache state; its times are never compared, error "
         "fails the test",
     )
-    json: str | None = setting(None, "write the run's results to this file", metavar="PATH")
+    json: str | None = setting(None, "write the run's results to this file", file_path, "PATH")
     markdown: str | None = setting(
-        None, "write a summary in Markdown to this file; unset, to $GITHUB_STEP_SUMMARY if that is set", metavar="PATH"
+        None,
+        "write a summary in Markdown to this file; unset, to $GITHUB_STEP_SUMMARY if that is set",
+        file_path,
+        "PATH",
     )
-    html: str | None = setting(None, "write a page with all results to this file", metavar="PATH")
+    html: str | None = setting(None, "write a page with all results to this file", file_path, "PATH")
     trace: str | None = setting(
         None,
         "write a Perfetto trace of a few more calls of every measured function, and summary.md, to this folder",
-        metavar="FOLDER",
+        folder_path,
+        "FOLDER",
     )
     only: bool = setting(False, "run only the tests that use gpu_bench")
     skip: bool = setting(False, "run only the tests that do not use gpu_bench")

@@ -1,6 +1,7 @@
 """Parsers of settings given as text; each raises ValueError with what would be legal."""
 
 import math
+import os
 from collections.abc import Callable
 from typing import Literal
 
@@ -112,6 +113,20 @@ def saved_name(text: str) -> str:
     if text.strip() == "latest":
         raise ValueError("latest means the newest run of any name: choose another name")
     return text.strip()
+
+
+def file_path(text: str) -> str:
+    """Refuse a folder before the first test: after the last one, the results would be lost."""
+    if os.path.isdir(text):
+        raise ValueError("it must be the path of a file, and is a folder")
+    return text
+
+
+def folder_path(text: str) -> str:
+    """Refuse a file before the first test."""
+    if os.path.isfile(text):
+        raise ValueError("it must be a folder, and is a file")
+    return text
 
 
 def tolerance(text: str) -> str:

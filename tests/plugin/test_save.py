@@ -86,7 +86,9 @@ def test_a_summary_of_the_step_is_added_whole_or_not_at_all(tmp_path: Path, monk
 
 def test_a_storage_that_cannot_be_written_loses_no_result(bench_run: BenchRun) -> None:
     Path("taken").write_text("a file")
-    result = bench_run(COMPARES, "--gpu-bench-storage=taken", "--gpu-bench-save=main", "--gpu-bench-json=run.json")
+    result = bench_run(
+        COMPARES, "--gpu-bench-storage=taken/store", "--gpu-bench-save=main", "--gpu-bench-json=run.json"
+    )
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.stdout.fnmatch_lines(["gpu_bench", "gpu_bench: 1 test written to run.json", "gpu_bench: *taken*"])
     assert len(read_run(Path("run.json")).records) == 1

@@ -1,5 +1,7 @@
 """What is refused says what would be legal."""
 
+from pathlib import Path
+
 import pytest
 
 from pytest_gpubench.errors import BadRequest
@@ -49,3 +51,22 @@ def test_a_misspelled_variable_is_refused_in_scripts_too(monkeypatch: pytest.Mon
     monkeypatch.setenv("GPU_BENCH_REP", "3")
     with pytest.raises(BadRequest, match="did you mean GPU_BENCH_REPS"):
         environment_settings()
+
+
+@pytest.mark.parametrize(
+    ("name", "bad", "good", "why"),
+    [
+        ("html", "folder", "file", "it must be the path of a file, and is a folder"),
+        ("json", "folder", "new", "it must be the path of a file, and is a folder"),
+        ("storage", "file", "folder", "it must be a folder, and is a file"),
+        ("trace", "file", "new", "it must be a folder, and is a file"),
+    ],
+)
+def test_a_path_that_cannot_be_written_is_refused_before_the_first_test(
+    tmp_path: Path, name: str, bad: str, good: str, why: str
+) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").touch()
+    assert parse_given(name, tmp_path / good, "it") == str(tmp_path / good)
+    with pytest.raises(BadRequest, match=why):
+        parse_given(name, tmp_path / bad, "it")
