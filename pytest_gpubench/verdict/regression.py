@@ -231,10 +231,14 @@ def _stale_note(change: Change, tolerance: RegressionTolerance, label: str, wher
 def _comparison(change: Change, outcome: Outcome) -> tuple[str, str, str]:
     """Return the words for a change, the word between them and the older run, and a remark."""
     interval = change.interval
-    if outcome is Outcome.INCONCLUSIVE:
-        return "cannot be judged" if interval is None else "is too close to tell", "from what it was", ""
+    open_ = outcome is Outcome.INCONCLUSIVE
+    if open_ and interval is None:
+        return "cannot be judged", "against what it was", ""
     if interval is not None and interval.low > 1:
-        return "is slower", "than", ", within what is tolerated" if outcome is Outcome.PASS else ""
+        remark = {Outcome.PASS: ", within what is tolerated", Outcome.INCONCLUSIVE: ", too close to the limit to tell"}
+        return "is slower", "than", remark.get(outcome, "")
+    if open_:
+        return "may be slower", "than", ", too close to tell"
     if outcome is Outcome.FAIL:
         return "is slower", "than", ""
     if interval is not None and interval.high < 1:

@@ -45,7 +45,8 @@ def judged(change: Change, tolerance: str) -> JudgedChange:
         (
             measured(1.05, 1.04, 1.06),
             "q1:5%",
-            "softmax is too close to tell from what it was in the baseline 'main': 1.050x [1.040, 1.060] of its median",
+            "softmax is slower than in the baseline 'main', too close to the limit to tell: 1.050x [1.040, "
+            "1.060] of its median",
         ),
         (measured(1.0, 0.99, 1.01), "median:5%", "softmax is as fast as in the baseline 'main': 1.000x"),
         (
@@ -57,13 +58,18 @@ def judged(change: Change, tolerance: str) -> JudgedChange:
         (
             measured(2.034, 1e-7, 1e7),
             "median:5%",
-            "was in the baseline 'main': 2.034x [not known to a factor of 10] of",
+            "softmax may be slower than in the baseline 'main', too close to tell: 2.034x [not known "
+            "to a factor of 10] of its median",
         ),
-        (measured(2.0, 0.1, 10.0), "median:5%", "was in the baseline 'main': 2.000x [0.1000, 10.00] of its median"),
+        (
+            measured(2.0, 0.1, 10.0),
+            "median:5%",
+            "too close to tell: 2.000x [0.1000, 10.00] of its median",
+        ),
         (
             Change(1.5, None, "median", ALPHA, 289, 433.5, None, (5, 1)),
             "median:5%",
-            "softmax cannot be judged from what it was in the baseline 'main': 1.500x of its median, wanted at most "
+            "softmax cannot be judged against what it was in the baseline 'main': 1.500x of its median, wanted at most "
             "1.05x (433.5 us against 289.0 us, 1 and 5 reps, too few for the 99.9 % interval: take at least 11 ",
         ),
         (
