@@ -118,6 +118,8 @@ def memory_size(value: object) -> int:
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_COUNTED:
         return value
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*", value) if isinstance(value, str) else None
+    if isinstance(value, str) and value.strip().isdigit():
+        raise ValueError(f"it needs a unit, as in {value.strip()}B or {value.strip()}GiB")
     if found is None or found.group(2).upper() not in UNITS:
         legal = ", ".join(unit for unit, _ in UNITS.values())
         raise ValueError(f"it must be a whole number of bytes, or a text such as '1GiB'; units are {legal}")

@@ -34,6 +34,10 @@ HABITS: Mapping[str, Mapping[str, str]] = {
         "total": "did you mean elapsed_s?",
         "speedup": "gpu_bench.compare(candidate, reference) measures one",
     },
+    "comparison": dict.fromkeys(
+        ("median_us", "samples_us", "mean_us", "reps", "kernels"),
+        "read that of comparison.timing, or of comparison.reference",
+    ),
     "mark": {
         **dict.fromkeys(("rounds", "iterations", "min_rounds"), "did you mean reps=?"),
         "max_time": "did you mean max_time_us=? (the time that a test may measure is budget_s=)",

@@ -78,7 +78,7 @@ def make_call(
 ) -> Call:
     """Return the call of a function; raise BadRequest for invalid arguments."""
     if not callable(function):
-        raise BadRequest(f"gpu_bench needs a function to call, found {type(function).__name__}: {function!r:.80}")
+        raise BadRequest(f"gpu_bench needs a function to call, found {type(function).__name__}: write gpu_bench(f, x)")
     if backward not in ("forward", "backward", "both"):
         raise BadRequest(f"backward={backward!r} is not known: it must be forward, backward or both")
     arguments = arguments or make_arguments()

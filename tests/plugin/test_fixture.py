@@ -124,7 +124,7 @@ def test_second(gpu_bench, size):
 
 
 BAD_CALLS = [
-    ("gpu_bench(3)", "gpu_bench needs a function to call, found int: 3"),
+    ("gpu_bench(3)", "gpu_bench needs a function to call, found int: write gpu_bench(f, x)"),
     ("gpu_bench.measure(fast, 3)", "args= must be a tuple of positional arguments, found int"),
     ("gpu_bench.measure(fast, setup=3)", "setup= must be a function without arguments, found int"),
     ("gpu_bench.measure(fast, setup=lambda: 3)", "*found int: for a single argument, `return (x,)`"),
@@ -222,6 +222,7 @@ HABITS = {
     "gpu_bench(fast).median": "there is no timing.median: did you mean median_us[?]",
     "gpu_bench(fast).stddev": "there is no timing.stddev: did you mean std_us[?]",
     "gpu_bench.compare(fast, slow).ratio": "there is no comparison.ratio",
+    "gpu_bench.compare(fast, slow).median_us": "there is no comparison.median_us: read that of comparison.timing*",
     "gpu_bench(fast).shape": "there is no timing.shape: gpu_bench(f, x) returns a Timing, not what f returns: *",
     "torch.sum(gpu_bench(fast))": "torch's sum was given a Timing: gpu_bench(f, x) returns a Timing, not what f *",
 }

@@ -363,7 +363,7 @@ def test_when_a_call_has_to_be_watched(asked: Limits, needed: bool) -> None:
         ("forbid", True, "it must be a text or several"),
         ("max_memory", "1 potato", "units are B, KiB, MiB, GiB, TiB, KB, MB, GB, TB"),
         ("max_memory", "GiB", "a text such as '1GiB'"),
-        ("max_memory", "1", "a text such as '1GiB'"),
+        ("max_memory", "1", "it needs a unit, as in 1B or 1GiB"),
         ("max_memory", "-1GiB", "a text such as '1GiB'"),
         ("max_memory", -1, "it must be a whole number of bytes"),
         ("max_memory", 1.5, "it must be a whole number of bytes"),
