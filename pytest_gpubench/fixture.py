@@ -200,7 +200,8 @@ class GpuBench(Spelled):
         candidate: a Python file that defines a function of the reference's name, or `candidate`.
         inputs: called with a new seed each time; returns a tuple of inputs on the device, always of the same sizes.
         tolerance: keywords of `compare`: rtol, atol, equal_nan, golden, golden_factor.
-        timeout_s: the longest time to load, and to judge. memory: the most that it may take, on host and GPU each.
+        timeout_s: the longest time to load, and to judge, in each process.
+        memory: the most that it may take, on host and GPU each.
         chosen: as in `measure`; only budget_s counts, for the reps of each of the two ways of timing.
 
         Raises LimitBroken where a limit is broken, WrongResult for wrong outputs, InvalidResult for times that cannot
