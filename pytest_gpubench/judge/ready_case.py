@@ -32,7 +32,7 @@ class ReadyCase:
     @classmethod
     def untimed(cls, spec: Spec, case: Case, device: Device) -> "ReadyCase":
         """Make a case ready of which only the outputs are compared."""
-        reference = Reference(spec, case, device)
+        reference = Reference(spec, device)
         (example,) = _draw(spec, case, device, 1)
         reference.begin_case(example, 1)
         return cls(spec, case, device, reference, example, 0.0)

@@ -12,15 +12,15 @@ from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.judge.layout import copy_into, describe
 from pytest_gpubench.judge.process import Ended
 from pytest_gpubench.judge.runner import Runner, tensors_of
-from pytest_gpubench.judge.spec import Case, Spec
+from pytest_gpubench.judge.spec import Spec
 
 __tracebackhide__ = True
 
 
 class Reference:
-    """The reference of a case, with inputs of its own."""
+    """The reference, with inputs of its own."""
 
-    def __init__(self, spec: Spec, case: Case, device: Device) -> None:
+    def __init__(self, spec: Spec, device: Device) -> None:
         given = dict(spec.tolerance or {})
         self.golden, self.golden_factor = given.pop("golden", None), given.pop("golden_factor", None)
         check_golden(self.golden, self.golden_factor)
@@ -28,7 +28,7 @@ class Reference:
             self.tolerance = Tolerance(**given)
         except TypeError as error:
             raise BadRequest(f"tolerance = {spec.tolerance!r} is not valid: {error}") from None
-        self.function = spec.reference(case)
+        self.function = spec.reference
         self.device = device
         self.sets: list[tuple[Any, ...]] = []
         self.runner = Runner(self.function, self.sets, device, self._deliver)

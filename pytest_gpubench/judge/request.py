@@ -122,7 +122,7 @@ def spec_of(
 
     name = name_of(reference)
     names = tuple(dict.fromkeys((name, "candidate")))
-    return Spec(name, ({},), lambda case: reference, made, Entry(names), digest_of(_source_of(reference)), tolerance)
+    return Spec(name, ({},), reference, made, Entry(names), digest_of(_source_of(reference)), tolerance)
 
 
 def _source_of(function: Callable[..., object]) -> bytes:

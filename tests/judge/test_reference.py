@@ -22,7 +22,7 @@ from pytest_gpubench.judge.request import spec_of
 )
 def test_a_tolerance_that_is_not_valid_is_refused(tolerance: dict[str, Any], message: str) -> None:
     with pytest.raises(BadRequest, match=message):
-        Reference(spec_of(torch.tanh, lambda seed: torch.zeros(4), tolerance), {}, cpu_device())
+        Reference(spec_of(torch.tanh, lambda seed: torch.zeros(4), tolerance), cpu_device())
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_a_spec_by_which_nothing_need_be_computed_is_refused(
     spec = spec_of(lambda x: x, lambda seed: 1, {"rtol": 0, "atol": atol})
     inputs = [(1,) if each is None else (torch.full((4,), each),) for each in (first, second)]
     with pytest.raises(UnfairComparison, match=message) if message else nullcontext():
-        Reference(spec, {}, cpu_device()).check_fair(*inputs)
+        Reference(spec, cpu_device()).check_fair(*inputs)
 
 
 @pytest.mark.parametrize(("reference", "inputs"), [(3, len), (len, 3)])
@@ -53,7 +53,7 @@ def test_a_spec_is_made_of_functions(reference: Any, inputs: Any) -> None:
 
 def test_inputs_are_made_once_for_a_number_of_calls() -> None:
     """Graphs read them where they are: with other inputs, they are forgotten."""
-    reference = Reference(spec_of(torch.tanh, lambda seed: torch.zeros(4), None), {}, cpu_device())
+    reference = Reference(spec_of(torch.tanh, lambda seed: torch.zeros(4), None), cpu_device())
     reference.begin_case((torch.zeros(4),), 2)
     first = [*reference.sets]
     reference.runner._graphs[2] = (None, ())

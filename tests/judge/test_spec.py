@@ -41,7 +41,7 @@ def test_a_spec_has_a_reference_inputs_and_what_the_candidate_needs(tmp_path: Pa
     assert (spec.tolerance, spec.limits) == ({"rtol": 0, "atol": 0}, {"min_speedup": 0.5})
     (x,) = spec.inputs(spec.cases[1], 7, "cpu")
     assert x.shape == (5,)
-    assert spec.reference(spec.cases[1])(x).tolist() == (2 * x).tolist()
+    assert spec.reference(x).tolist() == (2 * x).tolist()
     assert len(spec.digest) == 64
 
 

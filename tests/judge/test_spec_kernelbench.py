@@ -17,7 +17,7 @@ def judged(spec: Spec, found: object, inputs: tuple[torch.Tensor, ...]) -> bool:
     assert spec.tolerance is not None
     golden = spec.tolerance["golden"](*inputs)
     factor = spec.tolerance["golden_factor"]
-    expected = spec.reference({})(*inputs)
+    expected = spec.reference(*inputs)
     return all(each.passed for each in compare_outputs(found, expected, golden=golden, golden_factor=factor))
 
 
@@ -52,7 +52,7 @@ def test_a_problem_may_have_limits_and_a_tolerance_of_its_own(tmp_path: Path) ->
 def test_parameters_are_new_for_each_spec(tmp_path: Path) -> None:
     path, _ = PROBLEMS["convolution"].write(tmp_path, smaller=16)
     x = read_spec(path).inputs({}, 1, "cpu")[0]
-    first, second = (read_spec(path).reference({})(x) for _ in range(2))
+    first, second = (read_spec(path).reference(x) for _ in range(2))
     assert not first.equal(second)
 
 

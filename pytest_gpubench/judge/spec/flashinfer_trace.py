@@ -168,7 +168,7 @@ def spec_of_definition(path: Path) -> Spec:
     return Spec(
         name="run",
         cases=tuple({**each.axes, UUID: each.uuid} for each in workloads.values()),
-        reference=lambda case: reference,
+        reference=reference,
         inputs=inputs,
         entry=SolutionEntry(("run", "candidate"), msgspec.structs.replace(definition, reference="")),
         digest=digest_of(text, lines),

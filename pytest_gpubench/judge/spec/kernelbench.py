@@ -94,7 +94,7 @@ def spec_of_problem(module: ModuleType, path: Path) -> Spec:
     return Spec(
         name="ModelNew",
         cases=({},),
-        reference=lambda case: reference,
+        reference=reference,
         inputs=lambda case, seed, device: draw_inputs(get_inputs, seed, device),
         entry=ModelEntry(("ModelNew",), arguments, seed),
         digest=digest_of(path.read_bytes()),

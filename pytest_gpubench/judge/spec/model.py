@@ -40,8 +40,8 @@ class Spec:
     """The function that the candidate's file must define, unless it defines "candidate"."""
     cases: tuple[Case, ...]
     """The parameters of each case; one empty mapping where there are none."""
-    reference: Callable[[Case], Callable[..., Any]]
-    """Returns the torch reference of a case, which is called with the case's inputs as `reference(*inputs)`."""
+    reference: Callable[..., Any]
+    """The torch reference, which is called with the inputs of a case as `reference(*inputs)`."""
     inputs: Callable[[Case, int, "torch.device | str"], tuple[Any, ...]]
     """Returns new inputs for a case and a seed on a device: a tuple of tensors, containers and numbers."""
     entry: Entry

@@ -37,7 +37,7 @@ def spec_of_module(module: ModuleType, path: Path) -> Spec:
     return Spec(
         name=name,
         cases=_cases(module, parameters, path),
-        reference=lambda case: reference,
+        reference=reference,
         inputs=make,
         entry=Entry(tuple(dict.fromkeys((name, "candidate")))),
         digest=digest_of(path.read_bytes()),
