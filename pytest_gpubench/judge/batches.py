@@ -2,13 +2,14 @@
 
 import math
 import secrets
+import statistics
 import time
 from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Any
 
 from pytest_gpubench.judge.candidate import PAUSE_S, Candidate
-from pytest_gpubench.judge.conclusion import per_call
+from pytest_gpubench.judge.conclusion import overlap, per_call
 from pytest_gpubench.judge.looks import ARMS, Orders
 from pytest_gpubench.judge.reference import Reference
 
@@ -107,6 +108,13 @@ class Batches:
         """The shortest call alone, less the shortest call of a function of ours that takes hardly any time."""
         return max(min(*self.times_us["candidate"][1], *self.more_us) - self.candidate.fixed_us.low, 0.0)
 
-    def take_more_calls(self) -> None:
-        """Time more calls alone, for the shortest: for a second or so all may be late."""
-        self.more_us = [self._run(1) for _ in range(MORE_CALLS)]
+    @property
+    def overlap(self) -> str:
+        """The sentence that the candidate's calls in a batch may overlap; empty where they do not."""
+        each_us = statistics.median(self.each_us("candidate"))
+        return overlap(self.latency_us, each_us, self.device.type, self.graph)
+
+    def time_more_calls(self) -> None:
+        """Time more calls alone where calls may overlap, for the shortest: for a second or so all may be late."""
+        if self.overlap:
+            self.more_us = [self._run(1) for _ in range(MORE_CALLS)]

@@ -17,7 +17,6 @@ from pytest_gpubench.judge.conclusion import (
     is_below,
     judge_speedup,
     judge_time,
-    overlap,
     ratio_words,
     time_of,
     unattested,
@@ -191,21 +190,12 @@ class Trial:
         self.found |= {"attested_interval": self.attested.speedup.interval}
         self.found |= {"attested_us": self.attested.candidate_us, "attested_reference_us": self.attested.reference_us}
         self.found |= {"batches": (1, large), "graph": self.batches.graph}
-        self._find_latency()
+        self.batches.time_more_calls()
+        self.found["latency_us"] = self.batches.latency_us
 
     def _time(self, calls: Calls, precision: float, budget_s: float) -> TimedArms:
         judged = SpeedupJudgement("candidate", self.rules.speedups, self.rules.alpha, precision)
         return time_arms(calls, judged, self.seed, budget_s)
-
-    def _find_latency(self) -> None:
-        if self._overlap():
-            self.batches.take_more_calls()
-        self.found["latency_us"] = self.batches.latency_us
-
-    def _overlap(self) -> str:
-        """Return that the calls of a batch may overlap; empty where they do not."""
-        each_us = self.attested.candidate_us.median_us
-        return overlap(self.batches.latency_us, each_us, self.device.type, self.batches.graph)
 
     # the verdict
 
@@ -244,7 +234,7 @@ class Trial:
             return "invalid", unbelievable
         words = ratio_words(self.claimed.speedup, self.attested.speedup)
         verdicts = tuple(self._verdicts(words))
-        doubt = unbelievable or self._overlap()
+        doubt = unbelievable or self.batches.overlap
         self.found["verdicts"] = tuple(unattested(each, doubt) for each in verdicts) if doubt else verdicts
         status, reason = worst_of(self.found["verdicts"], words)
         return ("inconclusive", f"{doubt}; {reason}") if doubt and status == "pass" else (status, reason)

@@ -69,14 +69,3 @@ def test_a_time_below_what_memory_needs_is_invalid(times_us: tuple[float, float,
     with pytest.raises(Ended, match=message) if too_fast else nullcontext():
         trial._find_floor(example)
     assert trial.found["floor_us"] == 100
-
-
-@pytest.mark.parametrize(("latency_us", "called_again"), [(212.0, False), (214.0, True)])
-def test_calls_are_timed_again_where_they_may_overlap(latency_us: float, called_again: bool) -> None:
-    """10 us in a batch: a call alone may take 213 us."""
-    calls: list[int] = []
-    trial = trial_of(10.0, 10.0, 10.0)
-    trial.batches = SimpleNamespace(graph=True, latency_us=latency_us, take_more_calls=lambda: calls.append(1))  # type: ignore[assignment]
-    trial._find_latency()
-    assert bool(calls) is called_again
-    assert trial.found["latency_us"] == latency_us
