@@ -139,10 +139,9 @@ def judge_time(claimed: Time, attested: Time, most: float | Mapping[str, float],
     wanted = limit_for_device(most, device)
     if wanted is None:
         return _verdict("max_time_us", most, Outcome.INCONCLUSIVE, f"there is no max_time_us for {device}")
-    outcomes = [at_most(median_interval(each.samples_us, alpha), wanted) for each in (claimed, attested)]
-    outcome = Outcome.PASS if outcomes == [Outcome.PASS, Outcome.PASS] else Outcome.INCONCLUSIVE
-    if outcomes[0] is Outcome.FAIL:
-        outcome = Outcome.FAIL
+    outcome, other = (at_most(median_interval(each.samples_us, alpha), wanted) for each in (claimed, attested))
+    if outcome is Outcome.PASS:
+        outcome = other if other is Outcome.PASS else Outcome.INCONCLUSIVE
     times = f"{format_time(claimed.median_us)} by its own timer, {format_time(attested.median_us)} by the referee's"
     return _verdict("max_time_us", most, outcome, f"a call takes {times}, wanted at most {wanted:g} us")
 
