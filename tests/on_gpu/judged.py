@@ -57,10 +57,11 @@ HONEST = {
 }
 """As fast as the reference; in a graph, a stream that waits and is waited for takes 3 us more."""
 
-KEEPS_ITS_OUTPUT = (
-    "kept = []\ndef candidate(x):\n    kept or kept.append(torch.empty_like(x))\n    return smooth_into(kept[0], x)"
+LIES = (
+    "from pytest_gpubench.judge.runner import Runner\nfrom dataclasses import replace\nend = Runner.end\n"
+    "Runner.end = lambda self: [replace(each, elapsed_us=each.elapsed_us / 4) for each in end(self)]\n"
 )
-"""Honest too, but batches need its outputs copied."""
+"""Claims a quarter of its times."""
 
 CHEATS = {
     "zeros": "candidate = torch.zeros_like",
@@ -107,11 +108,7 @@ CHEATS = {
         "torch.cuda.synchronize = lambda *args: None\nfrom pytest_gpubench.gpu.device import Device\n"
         "Device.synchronize = lambda self: None\ncandidate = smooth"
     ),
-    "claims a quarter of its times": (
-        "from pytest_gpubench.judge.runner import Runner\nfrom dataclasses import replace\nend = Runner.end\n"
-        "Runner.end = lambda self: [replace(each, elapsed_us=each.elapsed_us / 4) for each in end(self)]\n"
-        "candidate = smooth"
-    ),
+    "claims a quarter of its times": f"{LIES}candidate = smooth",
     "forges the profiler's records": (
         "from pytest_gpubench.timing import profiler\nfrom dataclasses import replace\nread = profiler.read_records\n"
         "def forged(profile):\n    return [replace(each, end_ns=each.start_ns + each.duration_ns // 4) "

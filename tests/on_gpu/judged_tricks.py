@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from tests.on_gpu.judged import KERNEL, SPEC
+from tests.on_gpu.judged import KERNEL, LIES, SPEC
 
 LIMIT = 1.05
 SMOOTH = SPEC.replace("LIMIT", str(LIMIT))
@@ -77,10 +77,6 @@ FEW_BLOCKS = (
 """600 us on an H200, on half of its multiprocessors: calls may overlap."""
 LONG = SMOOTH.replace("4 * 2**20", "2**16").replace(
     "def reference(x):\n    return smooth(x)", f"{FEW_BLOCKS}reference = long"
-)
-LIES = (
-    "from pytest_gpubench.judge.runner import Runner\nfrom dataclasses import replace\nend = Runner.end\n"
-    "Runner.end = lambda self: [replace(each, elapsed_us=each.elapsed_us / 4) for each in end(self)]\n"
 )
 
 
