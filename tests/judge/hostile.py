@@ -140,7 +140,6 @@ TEXTS = {
 class Hostile:
     """A candidate's file, and the statuses that it may come to."""
 
-    kind: str
     statuses: tuple[str, ...]
     text: str
 
@@ -152,7 +151,7 @@ def hostile(on_gpu: bool) -> dict[str, Hostile]:
     def add(kind: str, attacks: Mapping[str, str], statuses: tuple[str, ...], moments: Iterable[str]) -> None:
         for (name, body), moment in product(attacks.items(), moments):
             text = HEAD.replace("BODY", body) + MOMENTS[moment]
-            found[f"{kind}: {name}, {moment}"] = Hostile(kind, statuses, text)
+            found[f"{kind}: {name}, {moment}"] = Hostile(statuses, text)
 
     lost = ("crash", "compile_error", "invalid", "wrong")
     add("ends", ENDS, lost, MOMENTS)
@@ -168,13 +167,11 @@ def hostile(on_gpu: bool) -> dict[str, Hostile]:
             "def deep(n):\n    out = []\n    for _ in range(n): out = [out]\n    return out\n"
             f"loop = []\nloop.append(loop)\ndef candidate(x):\n    return {value}"
         )
-        found[f"returns: {name}"] = Hostile(
-            "returns", (*lost, "refused", "timeout"), f"{HEAD.replace('BODY', 'pass')}{body}"
-        )
+        found[f"returns: {name}"] = Hostile((*lost, "refused", "timeout"), f"{HEAD.replace('BODY', 'pass')}{body}")
     reaching = REACHES_OUT.partition("def candidate")[0] + "candidate = torch.zeros_like"
-    found["reaches out"] = Hostile("reaches", ("wrong",), text_of(reaching))
+    found["reaches out"] = Hostile(("wrong",), text_of(reaching))
     for name, (status, text) in TEXTS.items():
-        found[f"text: {name}"] = Hostile("text", (status,), text)
+        found[f"text: {name}"] = Hostile((status,), text)
     return found
 
 
