@@ -115,7 +115,7 @@ def spec_of(
     """Return a spec made of functions; raise BadRequest for anything else."""
     for name, given in (("reference", reference), ("inputs", inputs)):
         if not callable(given):
-            raise BadRequest(f"judge({name}={given!r:.80}) is not valid: it must be a function")
+            raise BadRequest(f"judge({name}=...) must be a function, found {type(given).__name__}")
 
     def made(case: object, seed: int, device: "torch.device | str") -> tuple[Any, ...]:
         return draw_inputs(lambda: inputs(seed), seed, device)
