@@ -38,13 +38,12 @@ class Project:
         return int(result.ret), result.stdout.lines[-1] if result.stdout.lines else result.stderr.lines[0]
 
 
-@pytest.mark.parametrize("page", ["README", "ci"])
 def test_a_pull_request_is_green_only_where_it_was_judged(
-    pytester: pytest.Pytester, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, page: str
+    pytester: pytest.Pytester, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     storage = tmp_path / "storage"
     monkeypatch.setenv("GPU_BENCH_STORAGE", str(storage))
-    main, pull_request = recipes(page)
+    main, pull_request = recipes("ci")
     project = Project(pytester, storage)
 
     def outcomes(command: str, source: str = COMPARES) -> tuple[int, str]:
