@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from pytest_gpubench.report.rows import Row, reference_label, split
+from pytest_gpubench.results.baseline import function_of
 from pytest_gpubench.results.model import Speedup, TestRecord
 from pytest_gpubench.units import round_to_digits
 
@@ -113,9 +114,8 @@ def _compared(record: TestRecord) -> list[tuple[Row, int]]:
 
 
 def _series(row: Row, param: str, occurrence: int) -> SpeedupSeries:
-    path, _, name = row.record.nodeid.partition("::")
     return SpeedupSeries(
-        test=f"{path}::{name.split('[', 1)[0]}",
+        test=function_of(row.record.nodeid),
         candidate=row.timing.label,
         reference=reference_label(row) or "its reference",
         param=param,

@@ -30,9 +30,8 @@ def phases_block(title: str, found: Phases, time_unit: str, screen: Screen) -> s
 
 def cells(found: Phases, time_unit: str = "auto") -> list[list[str]]:
     """Return the headers, then a line for each phase, their sum where there are several, and the whole."""
-    unit = time_unit
-    if unit == "auto":
-        unit = choose_time_unit(phase.median_us for phase in (*found.phases, *([found.whole] if found.whole else [])))
+    timed = [*found.phases, *([found.whole] if found.whole else [])]
+    unit = choose_time_unit(phase.median_us for phase in timed) if time_unit == "auto" else time_unit
     lines = [["Phase", f"Median ({unit})", "95 % interval", "Share", "Elements/s", "Flags"]]
     lines += [_phase_cells(phase, unit, format_share(phase.share, 3)) for phase in found.phases]
     if len(found.phases) > 1:
@@ -40,20 +39,14 @@ def cells(found: Phases, time_unit: str = "auto") -> list[list[str]]:
         lines.append(["sum of phases", *times, "100 %", rate_text(found.sum_elements_per_s), ""])
     if found.whole is not None:
         lines.append(_phase_cells(found.whole, unit, "-"))
-    kept = [index for index, header in enumerate(lines[0]) if _has_any(found, header)]
+    empty = {"Elements/s": found.elements is None, "Flags": not any(phase.flags for phase in timed)}
+    kept = [index for index, header in enumerate(lines[0]) if not empty.get(header)]
     return [[line[index] for index in kept] for line in lines]
 
 
 def _phase_cells(phase: Phase, unit: str, share: str) -> list[str]:
     times = [time_cell(phase.median_us, unit), interval_cell(phase.interval, unit)]
     return [phase.name, *times, share, rate_text(phase.elements_per_s), ", ".join(phase.flags)]
-
-
-def _has_any(found: Phases, header: str) -> bool:
-    """Tell whether a column that may be empty has anything to show."""
-    if header == "Elements/s":
-        return found.elements is not None
-    return header != "Flags" or any(phase.flags for phase in (*found.phases, *([found.whole] if found.whole else [])))
 
 
 def rate_text(per_s: float | None) -> str:

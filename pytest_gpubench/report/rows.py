@@ -118,7 +118,7 @@ def all_rows(record: TestRecord) -> list[Row]:
     return [candidates.get(id(item)) or Row(record, item) for item in record.measurements]
 
 
-def fold(rows: Iterable[Row], pick: "Callable[[Sequence[Row]], Row] | None" = None) -> list[Row]:
+def fold(rows: Iterable[Row], pick: Callable[[Sequence[Row]], Row] | None = None) -> list[Row]:
     """Return the rows of a test, one row for a function that has very many or was called with examples.
 
     pick: chooses that row; None takes the worst.
@@ -129,17 +129,15 @@ def fold(rows: Iterable[Row], pick: "Callable[[Sequence[Row]], Row] | None" = No
         if len(members) <= MOST_ROWS_PER_FUNCTION and not of_examples:
             kept += members
         else:
-            kept.append(_stand_for(members, (pick or _worst)(members)))
+            kept.append(_stand_for(members, pick(members) if pick else max(members, key=badness)))
     return kept
 
 
-def _worst(rows: Sequence[Row]) -> Row:
-    """Return the row with the worst verdict, of these the slowest: against its reference, or by its time."""
-    return max(rows, key=badness)
-
-
 def badness(row: Row) -> tuple[bool, int, float, float]:
-    """Return the key that sorts rows of one function from best to worst; INVALID without a number is worst."""
+    """Return the key that sorts rows of one function from best to worst: by the worst verdict, then by slowness.
+
+    Slowness is against the reference, or by time. INVALID without a number is worst.
+    """
     time_us = row.timing.median_us if row.timing.measured else math.inf
     without = math.inf if row.reference is not None else -math.inf
     slowness = without if row.measurement.speedup is None else -row.measurement.speedup.ratio

@@ -140,7 +140,8 @@ class Storage:
             with FileLock(folder / LOCK, LOCK_TIMEOUT_S, LOCK_MODE):
                 path, older = _older_session(run, folder)
                 if path is None:
-                    path = folder / f"{_next_number(folder):04d}_{part}.json"
+                    number = max((one.number for one in _stored_in(folder)), default=0) + 1
+                    path = folder / f"{number:04d}_{part}.json"
                 run = run if older is None else add_session(older, run)
                 write_file(encode_run(run), path)
         self.sessions[path] = count_sessions(run)
@@ -163,10 +164,6 @@ def _older_session(run: SavedRun, folder: Path) -> tuple[Path, SavedRun] | tuple
             older = read_run(same[-1])
             return (same[-1], older) if is_same_code_and_machine(older, run) else (None, None)
     return None, None
-
-
-def _next_number(folder: Path) -> int:
-    return max((one.number for one in _stored_in(folder)), default=0) + 1
 
 
 def _stored_in(folder: Path) -> list[Stored]:
