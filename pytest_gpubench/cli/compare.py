@@ -13,6 +13,7 @@ from pytest_gpubench.report.layout import Column
 from pytest_gpubench.results.baseline import slimmed
 from pytest_gpubench.results.model import Outcome, SavedRun
 from pytest_gpubench.results.store import read_run
+from pytest_gpubench.stats.regression import Change
 from pytest_gpubench.stats.tolerance import RegressionTolerance, tolerance_of
 from pytest_gpubench.units import count, format_time, printable, ratio_text, round_to_digits, safe_line
 from pytest_gpubench.verdict.saved_runs import Finding, compare_runs
@@ -182,16 +183,20 @@ def _function(finding: Finding) -> str:
 
 def _values(finding: Finding) -> tuple[str, str]:
     """Return the old and the new statistic; the medians where they were not compared."""
-    change = finding.change
-    if change is not None and change.metric == "speedup":
-        return f"{round_to_digits(change.old, 4)}x", f"{round_to_digits(change.new, 4)}x"
-    if change is not None:
-        return format_time(change.old), format_time(change.new)
+    if finding.change is not None:
+        return change_values(finding.change)
     old, new = (
         format_time(each.timing.median_us) if each is not None and each.timing.measured else "-"
         for each in (finding.old, finding.new)
     )
     return old, new
+
+
+def change_values(change: Change) -> tuple[str, str]:
+    """Return the old and the new statistic of a change."""
+    if change.metric == "speedup":
+        return f"{round_to_digits(change.old, 4)}x", f"{round_to_digits(change.new, 4)}x"
+    return format_time(change.old), format_time(change.new)
 
 
 def _ratio(finding: Finding, brief: bool) -> str:

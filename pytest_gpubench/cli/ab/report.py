@@ -9,11 +9,12 @@ import msgspec
 from pytest_gpubench.cli import INTERRUPTED
 from pytest_gpubench.cli.ab.checkouts import Checkout
 from pytest_gpubench.cli.ab.comparison import CommitComparison
+from pytest_gpubench.cli.compare import change_values
 from pytest_gpubench.report.html.page import html_page
 from pytest_gpubench.report.markdown import CROSS, TICK, WARNING, Part, RankedLine, fit
 from pytest_gpubench.report.markdown_text import code, table_head, table_row, text
 from pytest_gpubench.results.model import Measurement, Outcome, SavedRun, TestRecord, Verdict
-from pytest_gpubench.units import count, format_time, printable, ratio_text, round_to_digits
+from pytest_gpubench.units import count, printable, ratio_text
 from pytest_gpubench.verdict.rounds import Arm
 from pytest_gpubench.verdict.saved_runs import Finding, with_change
 
@@ -72,11 +73,10 @@ def markdown_text(found: CommitComparison, checkouts: Mapping[Arm, Checkout]) ->
     findings = _worst_first(found.findings)
     trouble = [each for each in findings if each.outcome in WORST_FIRST[:3]]
     unjudged = [each for each in findings if each.outcome is Outcome.NOT_JUDGED]
-    compared = [each for each in findings if each.change is not None]
     parts = [
         _sentences("What to look at", trouble, 1),
         _sentences("Does not count", unjudged, 2),
-        _table(compared),
+        _table(findings),
     ]
     return fit("\n".join(first), [part for part in parts if part.lines], COMMENT_BYTES)
 
@@ -95,9 +95,15 @@ def _sentences(title: str, findings: Sequence[Finding], rank: int) -> Part:
 
 def _table(findings: Sequence[Finding]) -> Part:
     rows = [
-        [_word(each), code(each.nodeid), code(each.label), *_values(each), _ratio(each)]
+        [
+            _word(each),
+            code(each.nodeid),
+            code(each.label),
+            *change_values(change),
+            ratio_text(change.ratio, change.interval),
+        ]
         for each in findings
-        if each.change is not None
+        if (change := each.change) is not None
     ]
     right = ["BASE", "HEAD", "Slowdown"]
     head = table_head(["Verdict", "Test", "Function", *right], right)
@@ -107,19 +113,6 @@ def _table(findings: Sequence[Finding]) -> Part:
 
 def _word(finding: Finding) -> str:
     return SIGNS.get(finding.outcome, "") + finding.outcome.value.upper()
-
-
-def _values(finding: Finding) -> list[str]:
-    assert finding.change is not None
-    values = finding.change.old, finding.change.new
-    if finding.change.metric == "speedup":
-        return [f"{round_to_digits(value, 4)}x" for value in values]
-    return [format_time(value) for value in values]
-
-
-def _ratio(finding: Finding) -> str:
-    assert finding.change is not None
-    return ratio_text(finding.change.ratio, finding.change.interval)
 
 
 # JSON, and the page
