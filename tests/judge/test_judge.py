@@ -91,21 +91,20 @@ def test_a_candidate_that_reaches_out_gets_nowhere(
 
 
 def test_a_candidate_that_hangs_is_ended(spec: Path, tmp_path: Path) -> None:
-    """It costs its timeout."""
-    with Judge(spec, "cpu", timeout_s=0.5, budget_s=0.1) as judge:
-        assert judged(judge, tmp_path, "time.sleep(1000)").status == "timeout"
+    """It costs its timeout. The package's name is the function."""
+    path = tmp_path / "candidate.py"
+    path.write_text(text_of("time.sleep(1000)"))
+    assert pytest_gpubench.judge(path, spec=spec, device="cpu", timeout_s=0.5, budget_s=0.1).status == "timeout"
 
 
-def test_a_file_that_is_not_there_is_refused(spec: Path, tmp_path: Path) -> None:
-    """No process is spent on it; the package's name is the function."""
-    found = pytest_gpubench.judge(tmp_path / "nothing.py", spec=spec, device="cpu")
-    assert (found.status, found.candidate_digest) == ("refused", "")
-
-
-def test_a_file_that_cannot_be_read_is_refused(judge: Judge, tmp_path: Path) -> None:
-    """Its name is too long; the next candidate of a list is judged."""
-    found = judge(tmp_path / ("x" * 300))
+@pytest.mark.parametrize(
+    ("name", "reason"), [("nothing.py", "is not there: give the path of"), ("x" * 300, "cannot be read (File name too")]
+)
+def test_a_file_that_cannot_be_read_is_refused(judge: Judge, tmp_path: Path, name: str, reason: str) -> None:
+    """No process is spent on it; the next candidate of a list is judged."""
+    found = judge(tmp_path / name)
     assert (found.status, found.candidate_digest) == ("refused", ""), found
+    assert reason in found.reason
 
 
 def test_a_candidate_is_judged_in_a_turn_at_the_gpu(
