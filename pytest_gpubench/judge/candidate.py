@@ -17,7 +17,7 @@ from pytest_gpubench.judge.channel import Leaf, Reply
 from pytest_gpubench.judge.layout import bytes_of, describe, dtype_of, place, rebuild, span_of, view, views
 from pytest_gpubench.judge.memory import GpuMemory, make_file, map_file
 from pytest_gpubench.judge.process import Ended, Process
-from pytest_gpubench.judge.runner import ROTATED_SETS
+from pytest_gpubench.judge.runner import ROTATED_SETS, cache_of
 from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.timing.bandwidth import copy_bandwidth
 from pytest_gpubench.timing.l2flush import make_flush
@@ -52,7 +52,7 @@ class Candidate:
         self.process = process
         self.device = device
         self.gpu = GpuMemory(device.torch_device) if device.type == "cuda" else None
-        self.flush = make_flush(device, "hot" if self.gpu is None else "cold")
+        self.flush = make_flush(device, cache_of(device))
         self.bandwidth = None if self.gpu is None else copy_bandwidth(device)
         """Bytes that the GPU's memory moves in a microsecond; None if unknown, and on the CPU."""
         self.structure: Any = None
@@ -129,7 +129,7 @@ class Candidate:
         self.process.ask("case", files, structure=self.node, layout=self.layout, handle=handle)
         for each in files:
             os.close(each)
-        self._free(self._allocated[:-1])
+        self._free(kept=1)
 
     def _spans_in(self, memory: "torch.Tensor") -> "list[torch.Tensor]":
         """Return the memory of each input of each set."""
@@ -312,11 +312,10 @@ class Candidate:
                 self.process.freeze()
             self.gpu.close()
         self.process.kill()
-        self._free(self._allocated[:])
+        self._free(kept=0)
 
-    def _free(self, memories: "Sequence[torch.Tensor]") -> None:
-        """Free memory of the GPU that no process uses any more."""
-        for memory in memories:
+    def _free(self, kept: int) -> None:
+        """Free memory of the GPU that no process uses any more: of all cases but the latest, or of all."""
+        while len(self._allocated) > kept:
             assert self.gpu is not None, "memory files are freed by themselves"
-            self.gpu.free(memory)
-        del self._allocated[: len(memories)]
+            self.gpu.free(self._allocated.pop(0))

@@ -61,7 +61,7 @@ class Reference:
         """Return how outputs differ from the reference's for these inputs."""
         expected, golden = self.function(*_copied(args)), None
         if self.golden == "float64":
-            wide, _ = widened(_copied(args), {})
+            wide, _ = widened(_copied(args))
             with float64_by_default():
                 golden = self.function(*wide)
         elif callable(self.golden):
@@ -80,17 +80,19 @@ class Reference:
         if not describe(first, "the inputs")[1]:
             raise UnfairComparison("the spec has no tensors as inputs: a candidate may compute once and remember")
         other = self.function(*_copied(second))
-        stale = self.differences(other, first)
-        if stale and all(each.passed for each in stale):
+        if self._are_right(other, first):
             raise UnfairComparison(
                 "the reference returns the same for two seeds, within the tolerance: a candidate that remembers a "
                 "result would be right; let inputs(seed) draw other values, or tighten tolerance"
             )
-        zeros = self.differences(map_leaves(_zeros, other), first)
-        if zeros and all(each.passed for each in zeros):
+        if self._are_right(map_leaves(_zeros, other), first):
             raise UnfairComparison(
                 "zeros are right within the tolerance: a candidate that computes nothing would pass; tighten tolerance"
             )
+
+    def _are_right(self, found: object, args: tuple[Any, ...]) -> bool:
+        differences = self.differences(found, args)
+        return bool(differences) and all(each.passed for each in differences)
 
 
 def _copied(value: Any) -> Any:
