@@ -12,8 +12,9 @@ and stops when samples of the outputs have been read. The difference between a s
 cost of a message and a launch. On a GPU both arms run their batches as CUDA graphs where they can. A PASS holds for
 both times.
 
-`judging` judges a candidate case by case: `ready_case` and `reference`, then `trial`, `reps`, `batches` and
-`conclusion`. By `confirmation` a close FAIL is judged again, in new processes.
+`judging` judges a candidate case by case: `ready_case` and `reference`, then `trial`, with `reps` and `batches` that
+`looks` adds until their speedup is decided, and `conclusion`. By `confirmation` a close FAIL is judged again, in new
+processes.
 `process_pool`, `process` and `candidate` are the referee's side of the candidate's process, `worker` and `isolation`
 its own. Both sides exchange messages (`channel`) and memory (`layout`, `memory`), and make calls by `runner`.
 
