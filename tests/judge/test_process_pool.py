@@ -1,5 +1,6 @@
 """The pool of warmed processes: those that do not work are replaced."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,16 +19,7 @@ class FakePool(ProcessPool):
         self.works = works
 
     def _start(self) -> Any:
-        works = self.works.pop(0)
-
-        class Fake:
-            isolation: dict[str, str] = {}  # noqa: RUF012
-
-            def kill(self) -> None: ...
-
-        fake = Fake()
-        fake.works = works  # type: ignore[attr-defined]
-        return fake
+        return SimpleNamespace(works=self.works.pop(0), isolation={}, kill=lambda: None)
 
     def _warmed(self, process: Any) -> Any:
         if not process.works:
