@@ -13,7 +13,7 @@ def test_each_run_has_a_line(command: Command) -> None:
     status, out, _ = command("list", "--storage", "runs")
     assert status == 0
     header, _, *lines = out.splitlines()
-    assert header.split() == ["Number", "Name", "Date", "GPU", "Commit", "Tests", "Limits"]
+    assert header.split() == ["Number", "Name", "Date", "Device", "Commit", "Tests", "Limits"]
     assert [line.split()[:2] for line in lines] == [["0001", "-"], ["0002", "-"], ["0003", "main"]]
     assert lines[0].endswith("2026-03-01 12:30 UTC  NVIDIA H200  00000001      7  5 pass")
     assert lines[2].endswith("00000003      4  4 pass")
