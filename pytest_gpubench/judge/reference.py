@@ -39,6 +39,7 @@ class Reference:
         if len(self.sets) != sets:
             self.runner.forget()
             self.sets[:] = [_copied(example) for _ in range(sets)]
+            self.runner.call_on_each()
 
     def fill(self, values: Sequence[tuple[Any, ...]], first: int = 0) -> None:
         """Write sets of inputs, from this one on."""

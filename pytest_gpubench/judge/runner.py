@@ -73,12 +73,16 @@ class Runner:
 
     def warm(self) -> Warmth:
         """Call on each set of reps, until compilation is over and time has come to rest."""
-        for args in self.sets[:ROTATED_SETS]:  # the first call on each may be slower, or launch more
-            self.function(*args)
+        self.call_on_each()
         instrument = Instrument.on(self.device, self.timer)
         warmth = warm_up(instrument, self.device, {"": self.call}, None)[""]
         self.idle_s = instrument.pacing.idle_s(warmth.sample.reps)
         return warmth
+
+    def call_on_each(self) -> None:
+        """Call on each set of reps: the first call on one may be slower, or launch more."""
+        for args in self.sets[:ROTATED_SETS]:
+            self.function(*args)
 
     @property
     def tax(self) -> float:

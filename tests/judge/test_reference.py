@@ -63,3 +63,13 @@ def test_inputs_are_made_once_for_a_number_of_calls() -> None:
     reference.begin_case((torch.ones(4),), 3)
     assert len(reference.sets) == 3
     assert not reference.runner.prepare([2])
+
+
+@pytest.mark.parametrize(("sets", "called"), [(2, 2), (8, 8), (9, 8)])
+def test_new_inputs_are_called_on_before_they_are_timed(sets: int, called: int) -> None:
+    """The first call on each may be slower; no more than eight are for reps."""
+    seen: list[int] = []
+    reference = Reference(spec_of(lambda x: seen.append(x.data_ptr()), lambda seed: torch.zeros(4), None), cpu_device())
+    for _ in range(2):
+        reference.begin_case((torch.zeros(4),), sets)
+    assert len(set(seen)) == len(seen) == called
