@@ -4,13 +4,11 @@ import math
 import secrets
 import statistics
 import time
-from collections.abc import Callable, Sequence
 from itertools import chain
-from typing import Any
 
 from pytest_gpubench.judge.candidate import PAUSE_S, Candidate
 from pytest_gpubench.judge.conclusion import overlap, per_call
-from pytest_gpubench.judge.looks import ARMS, Orders
+from pytest_gpubench.judge.looks import ARMS, Check, Draw, Orders
 from pytest_gpubench.judge.reference import Reference
 
 __tracebackhide__ = True
@@ -22,11 +20,6 @@ WAKING_SLACK_US = 100.0
 
 On an H200 the median batch of one call of 13 honest candidates took from 323 us less to 65 us more than that.
 """
-
-Draw = Callable[[int], Sequence[tuple[Any, ...]]]
-"""Returns the inputs of so many calls."""
-Check = Callable[[int, tuple[Any, ...], str], object]
-"""Compares the output of a call of the candidate's last batch."""
 
 
 class Batches:

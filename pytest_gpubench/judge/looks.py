@@ -1,9 +1,9 @@
 """Rounds of calls of both arms, look by look, until their speedup is decided or the time is spent."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from pytest_gpubench.judge.conclusion import time_of
 from pytest_gpubench.judge.judgement import Time
@@ -19,6 +19,10 @@ LOOKS = (6, 12, 24, 48, 96, 192)
 
 Orders = Sequence[Sequence[str]]
 """The arms in the order of their calls, for each round."""
+Draw = Callable[[int], Sequence[tuple[Any, ...]]]
+"""Returns the inputs of so many calls."""
+Check = Callable[[int, tuple[Any, ...], str], object]
+"""Compares the output of a call of the candidate's last batch."""
 
 
 class Calls(Protocol):

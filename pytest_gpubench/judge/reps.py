@@ -5,10 +5,9 @@ from collections.abc import Sequence
 from itertools import cycle
 from typing import Any
 
-from pytest_gpubench.judge.batches import Check, Draw
 from pytest_gpubench.judge.candidate import Candidate
 from pytest_gpubench.judge.conclusion import less_the_same_tax
-from pytest_gpubench.judge.looks import ARMS, Orders
+from pytest_gpubench.judge.looks import ARMS, Check, Draw, Orders
 from pytest_gpubench.judge.process import Ended
 from pytest_gpubench.judge.reference import Reference
 from pytest_gpubench.judge.runner import ROTATED_SETS
