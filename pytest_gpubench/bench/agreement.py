@@ -4,7 +4,9 @@ import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
+
+import torch
 
 from pytest_gpubench.bench.output_rules import (
     differentiable,
@@ -43,9 +45,6 @@ from pytest_gpubench.errors import (
 from pytest_gpubench.timing.calls import GRADIENT_SEED, Arguments, Backward, name_of, refuse_lazy, upstream_gradient
 from pytest_gpubench.units import repr_of
 
-if TYPE_CHECKING:
-    import torch
-
 __tracebackhide__ = True
 
 Function = Callable[..., object]
@@ -66,7 +65,7 @@ class Ran:
     """The outputs of a function, and the gradients of its inputs if they were asked for."""
 
     outputs: object
-    gradients: dict[str, "torch.Tensor | None"]
+    gradients: dict[str, torch.Tensor | None]
 
 
 @dataclass(frozen=True)
@@ -99,7 +98,7 @@ class Agreement:
     grads: bool
     """True if gradients have to be compared; where `backward` is timed they are, if any input requires one."""
     backward: Backward
-    device: "torch.device"
+    device: torch.device
     remarks: list[str] = field(default_factory=list)
     """Remarks on the functions."""
     other_seed: int = field(default_factory=lambda: secrets.randbits(31))
@@ -248,13 +247,11 @@ class Agreement:
 
     def _gradients(
         self, outputs: object, args: Sequence[object], kwargs: Mapping[str, object], like: object
-    ) -> dict[str, "torch.Tensor | None"]:
+    ) -> dict[str, torch.Tensor | None]:
         """Return the gradient of every input that requires one, under the same upstream gradient for all arms.
 
         like: outputs in whose dtypes the upstream gradient is drawn.
         """
-        import torch
-
         if not self.grads and self.backward == "forward":
             return {}
         leaves = dict(differentiable(inputs_of(args, kwargs)))
@@ -285,8 +282,6 @@ class Agreement:
 
     def seed(self) -> None:
         """Let the next call and its `setup` draw the same random numbers as the last, as for dropout."""
-        import torch
-
         number = GRADIENT_SEED if self.variation.way == "as given" else self.other_seed
         torch.default_generator.manual_seed(number)
         if self.device.type == "cuda":
@@ -295,8 +290,6 @@ class Agreement:
     @contextmanager
     def own_random_numbers(self) -> Iterator[None]:
         """Leave torch's generators as they were."""
-        import torch
-
         with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
             yield
 

@@ -2,7 +2,9 @@
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
 
 from pytest_gpubench.correctness import flatten
 from pytest_gpubench.correctness.chunks import blocks_of
@@ -10,25 +12,20 @@ from pytest_gpubench.correctness.constant_outputs import least_and_largest
 from pytest_gpubench.correctness.variation import is_expanded
 from pytest_gpubench.errors import BadRequest, InvalidResult, UnfairComparison
 
-if TYPE_CHECKING:
-    import torch
-
 __tracebackhide__ = True
 
 
 def differentiable(leaves: Sequence[tuple[str, object]]) -> list[tuple[str, Any]]:
     """Return the tensors that require a gradient."""
-    import torch
-
     return [(name, leaf) for name, leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
 
 
-def is_finite(tensor: "torch.Tensor") -> bool:
+def is_finite(tensor: torch.Tensor) -> bool:
     """Tell whether all elements of a tensor are finite."""
     return not tensor.numel() or all(map(math.isfinite, least_and_largest(tensor)))
 
 
-def has_nan(tensor: "torch.Tensor") -> bool:
+def has_nan(tensor: torch.Tensor) -> bool:
     """Tell whether an element of a tensor is NaN."""
     return any(bool(tensor[block].isnan().any()) for block in blocks_of(tensor, temporaries=16))
 
@@ -45,8 +42,6 @@ def refuse_strange_tensors(name: str, outputs: object, expected: object) -> None
     Raises InvalidResult for one that may compute when it is looked at, or let go of: a class or attributes of its own;
     UnfairComparison for one that is expanded where the reference's is not.
     """
-    import torch
-
     others = named_tensors(expected)
     known = {torch.Tensor, torch.nn.Parameter} | {type(tensor) for tensor in others.values()}
     for output, tensor in named_tensors(outputs).items():
@@ -72,10 +67,8 @@ def _attributes_of(tensor: object) -> set[str]:
     return {name for name in getattr(tensor, "__dict__", {}) if not name.startswith("_dynamo")}
 
 
-def named_tensors(value: object) -> dict[str, "torch.Tensor"]:
+def named_tensors(value: object) -> dict[str, torch.Tensor]:
     """Return the tensors of a pytree by name."""
-    import torch
-
     return {name: leaf for name, leaf in flatten(value) if isinstance(leaf, torch.Tensor)}
 
 

@@ -3,7 +3,8 @@
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+
+import torch
 
 from pytest_gpubench.bench.agreement import Agreement, Ran
 from pytest_gpubench.bench.output_rules import differentiable, lent_memory, named_tensors, refuse_strange_tensors
@@ -14,9 +15,6 @@ from pytest_gpubench.correctness.memory import overlaps
 from pytest_gpubench.errors import InvalidResult, UnfairComparison
 from pytest_gpubench.timing.base import Call, Prepared
 from pytest_gpubench.timing.calls import BackwardPass, backward_of
-
-if TYPE_CHECKING:
-    import torch
 
 __tracebackhide__ = True
 
@@ -77,7 +75,7 @@ class OutputRecorder:
 
         return replace(call, prepare=prepare)
 
-    def _inputs_of_gradients(self, name: str) -> dict[str, "torch.Tensor"]:
+    def _inputs_of_gradients(self, name: str) -> dict[str, torch.Tensor]:
         """Return the inputs that a backward pass gives a gradient, which they have not yet."""
         if name not in self.passes:
             return {}
@@ -199,7 +197,7 @@ class OutputRecorder:
             self.agreement.require(name, differences, f" for other values ({way} inputs; vary=False leaves them out)")
 
 
-def _as_gradients(output: object) -> dict[str, "torch.Tensor | None"]:
+def _as_gradients(output: object) -> dict[str, torch.Tensor | None]:
     """Return the gradients that were kept as the output of a backward run."""
     assert isinstance(output, dict), "a backward run keeps gradients"
     return output
@@ -222,6 +220,4 @@ def _is_readable(output: object) -> bool:
 
 def _copied(leaf: object) -> object:
     """Return a copy of a tensor; anything else as it is."""
-    import torch
-
     return leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf

@@ -10,9 +10,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, TypeGuard, cast
 
 import msgspec
+import torch
 
 from pytest_gpubench.bench.request import Request, Say, T
 from pytest_gpubench.correctness.leaves import map_leaves
@@ -21,11 +22,6 @@ from pytest_gpubench.report.limits import number_for
 from pytest_gpubench.results.model import Measurement, Outcome, Verdict
 from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.units import format_time, repr_of, round_to_digits
-
-if TYPE_CHECKING:
-    from typing import TypeGuard
-
-    import torch
 
 __tracebackhide__ = True
 
@@ -191,10 +187,8 @@ def elsewhere(request: Request[T]) -> Iterator[Request[T]]:
     del taken
 
 
-def _free_memory(device: "torch.device") -> "list[torch.Tensor]":
+def _free_memory(device: torch.device) -> list[torch.Tensor]:
     """Return tensors in every block that torch would hand out to outputs and temporaries on the current stream."""
-    import torch
-
     if device.type != "cuda":
         return []
     stream = torch.cuda.current_stream(device).cuda_stream
@@ -205,13 +199,11 @@ def _free_memory(device: "torch.device") -> "list[torch.Tensor]":
     return [torch.empty(size, dtype=torch.uint8, device=device) for size in sizes]
 
 
-def _copied(copies: "dict[int, torch.Tensor]", device: str, leaf: object) -> object:
+def _copied(copies: dict[int, torch.Tensor], device: str, leaf: object) -> object:
     """Return a tensor's copy at another address, in a copy of its whole storage: views of one memory stay so.
 
     copies: the memory of the copies, by the address of their originals.
     """
-    import torch
-
     if not is_plain(leaf) or leaf.device.type != device:
         return leaf
     storage = leaf.untyped_storage()
@@ -226,10 +218,8 @@ def _copied(copies: "dict[int, torch.Tensor]", device: str, leaf: object) -> obj
     return made.requires_grad_(leaf.requires_grad)
 
 
-def is_plain(leaf: object) -> "TypeGuard[torch.Tensor]":
+def is_plain(leaf: object) -> TypeGuard[torch.Tensor]:
     """Tell whether a leaf is a dense tensor that nothing else belongs to: no class, graph or attribute of its own."""
-    import torch
-
     if not isinstance(leaf, torch.Tensor) or type(leaf) not in (torch.Tensor, torch.nn.Parameter):
         return False
     special = leaf.is_meta or leaf.is_quantized or leaf.is_inference() or leaf.is_conj() or leaf.is_neg()

@@ -7,6 +7,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from pytest_gpubench.errors import UnfairComparison
 
 __tracebackhide__ = True
@@ -27,7 +29,6 @@ class Switch:
 @functools.cache
 def switches() -> tuple[Switch, ...]:
     """Return the switches that change what a call computes, or how fast."""
-    import torch
     from torch.backends import cuda
 
     return (
@@ -65,8 +66,6 @@ def _attributes(path: str, library: str, *names: str) -> list[Switch]:
     library: in the name of torch's own functions that read them, which take a tenth of the attribute's time; this is
     done after every call.
     """
-    import torch
-
     owner: Any = torch
     for part in path.split("."):
         owner = getattr(owner, part)
@@ -83,27 +82,19 @@ def _attributes(path: str, library: str, *names: str) -> list[Switch]:
 
 
 def _determinism() -> tuple[bool, bool]:
-    import torch
-
     return torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
 
 
 def _set_determinism(mode: bool, warn_only: bool) -> None:
-    import torch
-
     torch.use_deterministic_algorithms(mode, warn_only=warn_only)
 
 
 def _set_default_device(device: Any) -> None:
     """Set the default device; for the CPU to none, as a default of its own slows every call of torch."""
-    import torch
-
     torch.set_default_device(None if device.type == "cpu" else device)
 
 
 def _autocast(kind: str) -> Switch:
-    import torch
-
     return Switch(
         f"autocast of {kind}",
         lambda: torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None,

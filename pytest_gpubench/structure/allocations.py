@@ -8,6 +8,8 @@ import gc
 import re
 from collections.abc import Mapping
 
+import torch
+
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.results.observed import AllocatedMemory
 from pytest_gpubench.timing.base import Call, Prepared
@@ -82,14 +84,10 @@ class Meter:
         return self._counters()["allocated_bytes.all.current"]
 
     def _counters(self) -> dict[str, int]:
-        import torch
-
         try:
             return torch.cuda.memory_stats(self.device.torch_device)
         except RuntimeError:  # an allocator from outside, which does not count
             return {}
 
     def _reset_peak(self) -> None:
-        import torch
-
         torch.cuda.reset_peak_memory_stats(self.device.torch_device)

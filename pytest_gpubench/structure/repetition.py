@@ -4,16 +4,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
-from typing import TYPE_CHECKING
+
+import torch
 
 from pytest_gpubench.correctness.leaves import flatten, inputs_of, tensors_of
 from pytest_gpubench.correctness.snapshot import checksum
 from pytest_gpubench.errors import BadRequest, UnfairComparison
 from pytest_gpubench.timing.base import Call, Prepared
 from pytest_gpubench.timing.calls import backward_of, leaves_of, run_backward
-
-if TYPE_CHECKING:
-    import torch
 
 __tracebackhide__ = True
 
@@ -78,10 +76,8 @@ class Run:
     outputs: dict[str, object] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, call: Call, saved: "Mapping[str, torch.Tensor]") -> "Run":
+    def of(cls, call: Call, saved: Mapping[str, torch.Tensor]) -> "Run":
         """Call once, with what an earlier call has overwritten put back."""
-        import torch
-
         seed()
         prepared = call.prepare()
         run = cls(prepared, {})
@@ -95,7 +91,7 @@ class Run:
         run.after = run.states()
         return run
 
-    def tensors(self) -> "list[tuple[str, torch.Tensor]]":
+    def tensors(self) -> list[tuple[str, torch.Tensor]]:
         """Return the tensors it is called with, by name."""
         return tensors_of(inputs_of(self.prepared.args, self.prepared.kwargs))
 
@@ -111,7 +107,7 @@ def _states_of(leaves: Sequence[tuple[str, object]]) -> dict[str, object]:
     return {**tensors, **plain}
 
 
-def _state_of(tensor: "torch.Tensor") -> object:
+def _state_of(tensor: torch.Tensor) -> object:
     """Return a checksum, equal for tensors that are the same bit by bit."""
     try:
         value = None if tensor.is_meta else checksum(tensor)
@@ -120,7 +116,7 @@ def _state_of(tensor: "torch.Tensor") -> object:
     return str(tensor.dtype), tuple(tensor.shape), value
 
 
-def _call_with_leaves(call: Call, prepared: Prepared) -> "tuple[object, list[torch.Tensor]]":
+def _call_with_leaves(call: Call, prepared: Prepared) -> tuple[object, list[torch.Tensor]]:
     """Return the output, and the tensors that a backward pass has given gradients to: it starts with none."""
     owner = backward_of(call)
     if owner is None:
@@ -133,7 +129,7 @@ def _call_with_leaves(call: Call, prepared: Prepared) -> "tuple[object, list[tor
     return None, leaves
 
 
-def _gradients_of(call: Call, prepared: Prepared, leaves: "Sequence[torch.Tensor]") -> dict[str, object]:
+def _gradients_of(call: Call, prepared: Prepared, leaves: Sequence[torch.Tensor]) -> dict[str, object]:
     """Return the gradients of leaves, by the names of what they belong to."""
     owner = backward_of(call)
     if owner is None:
@@ -147,8 +143,6 @@ def _gradients_of(call: Call, prepared: Prepared, leaves: "Sequence[torch.Tensor
 
 def seed() -> None:
     """Let torch's generators begin at the same place."""
-    import torch
-
     torch.default_generator.manual_seed(SEED)
     if torch.cuda.is_available():
         torch.cuda.manual_seed_all(SEED)
@@ -157,7 +151,5 @@ def seed() -> None:
 @contextmanager
 def own_random_numbers() -> Iterator[None]:
     """Leave torch's generators as they were."""
-    import torch
-
     with torch.random.fork_rng(devices=range(torch.cuda.device_count()) if torch.cuda.is_available() else []):
         yield

@@ -16,6 +16,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import torch
+
 from pytest_gpubench.results.observed import Wait
 
 __tracebackhide__ = True
@@ -37,7 +39,6 @@ OWN_FOLDER = f"{Path(__file__).parents[1]}{os.sep}"
 @contextmanager
 def noting_waits(waits: list[Wait]) -> Iterator[None]:
     """Note where the host waits for the GPU, as torch and Python see it."""
-    import torch
 
     def show(message: Warning | str, *others: Any, **more: Any) -> None:
         if SYNC_WARNING in str(message):
@@ -58,8 +59,6 @@ def noting_waits(waits: list[Wait]) -> Iterator[None]:
 @contextmanager
 def noting_blind_spots(waits: list[Wait]) -> Iterator[None]:
     """Note where Python calls what torch's debug mode does not see; a profile that somebody else takes goes on."""
-    import torch
-
     events = tuple(filter(None, (torch.cuda.Event, getattr(torch, "Event", None))))
 
     def see(frame: FrameType, event: str, function: Any) -> None:
