@@ -16,10 +16,7 @@ __tracebackhide__ = True
 MORE_CALLS = 36
 """The further batches of one call, if calls may overlap."""
 WAKING_SLACK_US = 100.0
-"""The time by which a candidate's process may wake up later than it mostly did when it practised.
-
-On an H200 the median batch of one call of 13 honest candidates took from 323 us less to 65 us more than that.
-"""
+"""The time by which a candidate's process may wake up later than it mostly did when it practised: 65 us were seen."""
 
 
 class Batches:

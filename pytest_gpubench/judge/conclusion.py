@@ -27,8 +27,7 @@ OVERLAP_FACTOR = 1.3
 OVERLAP_SLACK_US = {True: 200.0, False: 400.0}
 """The factor and the slack by which the shortest call alone may exceed a call in a batch; True: in a CUDA graph.
 
-On H200s 33 honest candidates in graphs took 187 us more at most, 4 launched ones 376 us; then 24 in graphs 124 us. Of
-287 later ones 6 took 211 to 270 us more. The three of them that were called again took 61 us more at most.
+They are the largest of honest candidates, rounded up: see docs/judging.md.
 """
 
 

@@ -59,10 +59,7 @@ class Runner:
         self.device.synchronize()
 
     def _prepare(self) -> Prepared:
-        """Call on another set, untimed: after the other process has run the first call is slower.
-
-        On an H200 a max over 40 us took 1 to 2 us more, and the candidate's was 1.2 % slower than the same reference.
-        """
+        """Call on another set, untimed: after the other process has run the first call is slower, by 1 to 2 us."""
         self.function(*self.sets[self._index - 1])
         return Prepared(self._call_once)
 
