@@ -241,9 +241,7 @@ class Trial:
 
     def _had_to_wait(self) -> bool:
         """Tell whether the claimed time is too small only because other processes used the processor."""
-        if self.device.type != "cpu":
-            return False
-        return not self._unbelievable(time_of(self.batches.worked_each_us()))
+        return self.device.type == "cpu" and not self._unbelievable(time_of(self.batches.worked_each_us()))
 
     def _unbelievable(self, attested: Time) -> str:
         """Return how the claimed time is too small for this one; empty where it is not."""
