@@ -12,7 +12,7 @@ from typing import Any
 from pytest_gpubench.bench.measurement import MeasureRequest
 from pytest_gpubench.bench.plan import is_enforced, one_at_a_time
 from pytest_gpubench.errors import BadRequest, MeasurementError, NotMeasured
-from pytest_gpubench.fixture import GpuBench
+from pytest_gpubench.fixture import GpuBench, keywords_of
 from pytest_gpubench.gpu.device import Device, required_device
 from pytest_gpubench.gpu.lock import ignore
 from pytest_gpubench.gpu.lock_file import lock_folder
@@ -21,6 +21,7 @@ from pytest_gpubench.limits import Limits
 from pytest_gpubench.results.model import Comparison, Timing
 from pytest_gpubench.running_test import CurrentTest
 from pytest_gpubench.settings import MARKER_SETTINGS, ROWS, Resolver, Settings, environment_settings
+from pytest_gpubench.spelling import hint
 from pytest_gpubench.timing.calls import make_arguments, make_call
 from pytest_gpubench.units import repr_of
 
@@ -140,6 +141,9 @@ def _test_of(method: str, chosen: dict[str, Any]) -> CurrentTest:
     """Return a test with the chosen limits and settings, which are taken out of what was chosen."""
     if refused := sorted(ONLY_IN_TESTS & chosen.keys()):
         raise BadRequest(f"bench.{method}({refused[0]}=...) is not known: {refused[0]} is for runs of pytest")
+    legal = [*keywords_of(method), *Limits.__dataclass_fields__, *sorted(IN_SCRIPTS), "kwargs"]
+    if unknown := sorted(chosen.keys() - set(legal)):
+        raise TypeError(f"bench.{method}() takes no {unknown[0]}={hint('keyword', unknown[0], legal, '=')}")
     limits = {name: chosen.pop(name) for name in Limits.__dataclass_fields__ if name in chosen}
     values = {name: value for name in IN_SCRIPTS & chosen.keys() if (value := chosen.pop(name)) is not None}
     run = Resolver(environment_settings(), frozenset())

@@ -61,7 +61,7 @@ class GpuBench(Spelled):
         try:
             return self.measure(function, args, kwargs)
         except TypeError as error:
-            ours = [f"{name}=..." for name in kwargs if name in _keywords("measure") and name in str(error)]
+            ours = [f"{name}=..." for name in kwargs if name in keywords_of("measure") and name in str(error)]
             if not ours:
                 raise
             raise BadRequest(
@@ -328,10 +328,10 @@ def _unknown_keyword(method: str, name: str) -> str:
         return f"{name}=: put it into the test's mark, @pytest.mark.perf({name}=...)"
     if name in ROWS:
         return f"{name}=: it is for the whole run, {flag_name(name)}"
-    return f"{name}={hint('keyword', name, _keywords(method), '=')}"
+    return f"{name}={hint('keyword', name, keywords_of(method), '=')}"
 
 
-def _keywords(method: str) -> list[str]:
+def keywords_of(method: str) -> list[str]:
     """Return the keywords that only a call of `gpu_bench` itself takes."""
     parameters = inspect.signature(getattr(GpuBench, method)).parameters.values()
     return [each.name for each in parameters if each.kind is each.KEYWORD_ONLY] + sorted(CallSettings.__optional_keys__)

@@ -88,9 +88,13 @@ def test_invalid_arguments_are_refused(call: Callable[[Any], object], message: s
         call(played(10))
 
 
-def test_an_unknown_keyword_is_refused_with_the_right_one() -> None:
-    with pytest.raises(TypeError, match="did you mean reps="):
-        bench.measure(played(10), rep=3)
+@pytest.mark.parametrize(
+    ("unknown", "meant"), [("rep", "reps"), ("min_sped", "min_speedup"), ("devise", "device"), ("rtool", "rtol")]
+)
+def test_an_unknown_keyword_is_refused_with_the_right_one(unknown: str, meant: str) -> None:
+    wrong: dict[str, Any] = {unknown: 3}
+    with pytest.raises(TypeError, match=rf"^bench.compare\(\) takes no {unknown}=: did you mean {meant}=\?$"):
+        bench.compare(played(10), played(20), **wrong)
 
 
 def test_limits_are_not_enforced_on_a_cpu_that_nobody_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
