@@ -56,7 +56,7 @@ def _read(path: Path) -> bytes:
             return path.read_bytes()
     except OSError as error:
         raise Ended("refused", f"{path} cannot be read ({error.strerror}): give a file that can be") from None
-    raise Ended("refused", f"{path} is not there: give the path of the candidate's Python file")
+    raise Ended("refused", f"there is no file {path}: give the path of the candidate's Python file")
 
 
 def _guarded(case: str, judge: Callable[[], Found]) -> Found | CaseJudgement:

@@ -98,7 +98,12 @@ def test_a_candidate_that_hangs_is_ended(spec: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "reason"), [("nothing.py", "is not there: give the path of"), ("x" * 300, "cannot be read (File name too")]
+    ("name", "reason"),
+    [
+        ("nothing.py", "nothing.py: give the path of"),
+        (".", "there is no file "),
+        ("x" * 300, "cannot be read (File name too"),
+    ],
 )
 def test_a_file_that_cannot_be_read_is_refused(judge: Judge, tmp_path: Path, name: str, reason: str) -> None:
     """No process is spent on it; the next candidate of a list is judged."""

@@ -186,7 +186,7 @@ def decode(text: bytes, kind: type[T], path: Path) -> T:
 
 def _read(path: Path) -> bytes:
     if not path.is_file():
-        raise BadFile(f"{path} is not there: give the path of a flashinfer-trace definition")
+        raise BadFile(f"there is no file {path}: give the path of a flashinfer-trace definition")
     return path.read_bytes()
 
 

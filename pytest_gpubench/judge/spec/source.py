@@ -17,7 +17,7 @@ MODULE_PREFIX = "gpu_bench_file_"
 def load_source(path: Path) -> ModuleType:
     """Run a Python file as a new module; its errors pass through."""
     if not path.is_file():
-        raise BadFile(f"{path} is not there: give the path of a Python file")
+        raise BadFile(f"there is no file {path}: give the path of a Python file")
     found = importlib.util.spec_from_file_location(f"{MODULE_PREFIX}{path.stem}", path)
     if found is None or found.loader is None:
         raise BadFile(f"{path} cannot be run: its name must end with .py")
