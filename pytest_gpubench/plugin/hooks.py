@@ -19,7 +19,7 @@ from pytest_gpubench.plugin.failures import Failures
 from pytest_gpubench.plugin.fresh_process import as_fresh_process
 from pytest_gpubench.plugin.gpu_turn import GpuTurns
 from pytest_gpubench.plugin.lifecycle import Lifecycle
-from pytest_gpubench.plugin.options import add_options, resolve, resolve_early, usage_error
+from pytest_gpubench.plugin.options import add_options, refuse_misspelled_options, resolve, resolve_early, usage_error
 from pytest_gpubench.plugin.pin import pin_worker
 from pytest_gpubench.plugin.results import Results
 from pytest_gpubench.plugin.save import OutputFiles
@@ -44,10 +44,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) -> None:
     """Before conftests import CUDA or Triton: pin a worker to its GPU, or let Triton interpret on a CPU."""
     from pytest_gpubench.gpu.visible import has_gpu_driver
 
+    refuse_misspelled_options(args)
     settings = resolve_early(early_config)
     if is_becoming_worker() and has_gpu_driver():
         with suppress(BadRequest, DeviceUnavailable):  # raised again when pytest is configured

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 import pytest
@@ -43,6 +44,7 @@ def add_options(parser: pytest.Parser) -> None:
 def resolve(config: pytest.Config, flags: argparse.Namespace | None = None) -> Resolver:
     """Read flags, environment and ini; raise BadRequest naming the spelling that is wrong."""
     refuse_misspelled(os.environ)
+    refuse_misspelled(_keys_of_file(config), ini_name)
     options = flags or config.option
     places = (
         (flag_name, {name: getattr(options, ini_name(name), None) for name in ROWS}),
@@ -69,11 +71,22 @@ def _in_file(config: pytest.Config, name: str) -> str | None:
     try:
         return cast("str | None", config.getini(name))
     except (TypeError, pytest.UsageError):
-        keys = config._inicfg if hasattr(config, "_inicfg") else config.inicfg  # which pytest 9.1 deprecates
-        value = getattr(keys[name], "value", None)
+        value = getattr(_keys_of_file(config)[name], "value", None)
     if isinstance(value, bool):
         return str(value).lower()
     return ",".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _keys_of_file(config: pytest.Config) -> Mapping[str, Any]:
+    return config._inicfg if hasattr(config, "_inicfg") else config.inicfg  # which pytest 9.1 deprecates
+
+
+def refuse_misspelled_options(args: Iterable[str]) -> None:
+    """Raise UsageError for an option that is almost one of ours, which pytest refuses without a proposal."""
+    try:
+        refuse_misspelled((each.partition("=")[0] for each in args), flag_name)
+    except BadRequest as error:
+        raise usage_error(error) from None
 
 
 def usage_error(error: Exception) -> pytest.UsageError:

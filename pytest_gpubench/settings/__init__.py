@@ -332,14 +332,14 @@ def with_strict(values: Mapping[str, str]) -> dict[str, str]:
     return {**(STRICT if is_strict else {}), **values}
 
 
-def refuse_misspelled(variables: Iterable[str]) -> None:
-    """Raise BadRequest for an environment variable whose name is almost a setting's: it would have no effect."""
-    prefix = environment_name("")
-    names = {environment_name(name).removeprefix(prefix) for name in ROWS}
-    for variable in variables:
-        name = variable.removeprefix(prefix)
-        if name != variable and name not in names and (close := get_close_matches(name, names, 1, ALMOST)):
-            raise BadRequest(f"{variable} is no setting: did you mean {prefix}{close[0]}? Correct or unset it")
+def refuse_misspelled(given: Iterable[str], spelling: Callable[[str], str] = environment_name) -> None:
+    """Raise BadRequest for a name, of a variable say, that is almost a setting's: it would have no effect."""
+    prefix = spelling("")
+    names = {spelling(name).removeprefix(prefix) for name in ROWS}
+    for each in given:
+        name = each.removeprefix(prefix)
+        if name != each and name not in names and (close := get_close_matches(name, names, 1, ALMOST)):
+            raise BadRequest(f"{each} is no setting: did you mean {prefix}{close[0]}? Correct it, or leave it out")
 
 
 def environment_settings() -> Settings:

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from pytest_gpubench.errors import BadRequest
-from pytest_gpubench.plugin.options import add_options, resolve
+from pytest_gpubench.plugin.options import add_options, refuse_misspelled_options, resolve
 from pytest_gpubench.settings import (
     GROUPS,
     MARKER_SETTINGS,
@@ -283,3 +283,16 @@ def test_help_names_every_flag_and_default(pytester: pytest.Pytester) -> None:
         assert re.sub(r"\s+", " ", row.help.replace("%%", "%")) in text
     assert "its turn at the GPU [3600]" in text
     assert all(odd not in text for odd in ("gpu_bench [False]", "[None]", "--gpu-bench-max-time"))
+
+
+def test_a_misspelled_ini_key_is_refused() -> None:
+    assert resolved(ini={"gpu_bench_reps": "3", "gpu_bench_runner": "a", "reps": "b"}).run.reps == 3
+    with pytest.raises(BadRequest, match=r"^gpu_bench_strickt is no setting: did you mean gpu_bench_strict\?"):
+        resolved(ini={"gpu_bench_strickt": "true"})
+
+
+def test_a_misspelled_option_is_refused_with_the_right_one(bench_run: BenchRun) -> None:
+    refuse_misspelled_options(["--gpu-bench-reps=3", "--gpu-bench-runner", "--rep=3", "tests"])
+    result = bench_run("", "--gpu-bench-rep=3")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: --gpu-bench-rep is no setting: did you mean --gpu-bench-reps[?] *"])

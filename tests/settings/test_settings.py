@@ -37,7 +37,7 @@ def test_a_misspelled_variable_is_refused(variable: str, meant: str) -> None:
     with pytest.raises(BadRequest) as caught:
         refuse_misspelled(["PATH", f"GPU_BENCH_{variable}"])
     assert str(caught.value) == (
-        f"GPU_BENCH_{variable} is no setting: did you mean GPU_BENCH_{meant}? Correct or unset it"
+        f"GPU_BENCH_{variable} is no setting: did you mean GPU_BENCH_{meant}? Correct it, or leave it out"
     )
 
 
