@@ -234,7 +234,10 @@ def test_a_run_is_compared_with_the_one_before_that_has_its_name(
         (["--gpu-bench-compare", "there.py"], "*these are tests and no saved run; *write --gpu-bench-compare=latest"),
         (["--gpu-bench-compare", "gone.py"], "*these are tests and no saved run; *"),
         (["--gpu-bench-compare", "taken"], "*taken is not JSON: name a file that --gpu-bench-save or*"),
-        (["--gpu-bench-compare", "--gpu-bench-storage=taken"], "--gpu-bench-compare=latest: taken cannot be read: *"),
+        (
+            ["--gpu-bench-compare", "--gpu-bench-storage=taken"],
+            "*: 'taken' is not valid, it must be a folder, and is a file",
+        ),
     ],
 )
 def test_a_comparison_that_cannot_be_meant_is_refused(bench_run: BenchRun, options: list[str], said: str) -> None:
