@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 from tests.on_gpu.judged import KERNEL, LIES, SPEC
 
-LIMIT = 1.05
+LIMIT = 1.06
+"""A candidate that is as fast as the reference misses it by too much to be judged in three processes."""
 SMOOTH = SPEC.replace("LIMIT", str(LIMIT))
 TOKEN = "cell = torch.zeros(32, device='cuda')\ndef token(): cell.add_(1.0)\n"
 STACK = """
