@@ -141,7 +141,8 @@ class Trial:
     def _sets_for(self, example: tuple[Any, ...], call_us: float) -> int:
         size = max(place(describe(example, "the inputs")[1]).size, 1)
         room = max(2, self.candidate.process.memory_bytes // (INPUT_SHARE * size))
-        return min(max(self._calls_in(call_us), ROTATED_SETS), MOST_SETS, room)
+        least = ROTATED_SETS if self.device.type == "cuda" else 0  # their place matters little on a CPU
+        return min(max(self._calls_in(call_us), least), MOST_SETS, room)
 
     def _calls_in(self, call_us: float) -> int:
         """Return how many calls of this length the larger batch has."""

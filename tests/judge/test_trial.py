@@ -72,18 +72,22 @@ def test_a_time_below_what_memory_needs_is_invalid(times_us: tuple[float, float,
 
 
 @pytest.mark.parametrize(
-    ("call_us", "memory_bytes", "sets"),
+    ("device", "call_us", "memory_bytes", "sets"),
     [
-        (1e6, 2**30, 8),
-        (4000 / 9, 2**30, 9),
-        (0.0, 2**30, 64),
-        (0.0, 8 * 7 * 1024, 7),
-        (1e6, 8 * 3 * 1024 - 1, 2),
-        (1e6, 1, 2),
+        ("cuda", 1e6, 2**30, 8),
+        ("cpu", 1e6, 2**30, 3),
+        ("cuda", 4000 / 9, 2**30, 9),
+        ("cpu", 1000 / 4, 2**30, 4),
+        ("cuda", 0.0, 2**30, 64),
+        ("cuda", 0.0, 8 * 7 * 1024, 7),
+        ("cuda", 1e6, 8 * 3 * 1024 - 1, 2),
+        ("cpu", 1e6, 1, 2),
     ],
 )
-def test_there_are_as_many_sets_as_reps_and_batches_use(call_us: float, memory_bytes: int, sets: int) -> None:
+def test_there_are_as_many_sets_as_reps_and_batches_use(
+    device: str, call_us: float, memory_bytes: int, sets: int
+) -> None:
     """Each takes 1024 bytes; all of them take an eighth of the memory, unless two take more."""
-    trial = trial_of(10.0, 10.0, 10.0)
+    trial = trial_of(10.0, 10.0, 10.0, device)
     trial.candidate = SimpleNamespace(process=SimpleNamespace(memory_bytes=memory_bytes))  # type: ignore[assignment]
     assert trial._sets_for((torch.zeros(256),), call_us) == sets
