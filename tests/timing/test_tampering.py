@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 from unittest import mock
 
 import pytest
@@ -130,71 +130,46 @@ def to_true(self: object) -> bool:
     return True
 
 
-Change = Callable[[pytest.MonkeyPatch], object]
-CHANGES: dict[str, tuple[Change, str]] = {
-    "a function by one that claims to be equal": (
-        lambda patch: patch.setattr(running_test, "enforce", Equal()),
-        "running_test.enforce",
-    ),
-    "a function by nothing": (lambda patch: patch.setattr(running_test, "enforce", None), "running_test.enforce"),
-    "the code of a function": (
-        lambda patch: patch.setattr(running_test.enforce, "__code__", nothing.__code__),
-        "running_test.enforce",
-    ),
-    "the code of a function by another of ours": (
-        lambda patch: patch.setattr(running_test.enforce, "__code__", running_test.enforce_missing.__code__),
-        "running_test.enforce",
-    ),
-    "a method": (lambda patch: patch.setattr(rounds.Interleaved, "quads", nothing), "timing.rounds.Interleaved.quads"),
-    "the code of a method": (
-        lambda patch: patch.setattr(rounds.Interleaved.quads, "__code__", nothing.__code__),
-        "timing.rounds.Interleaved.quads",
-    ),
-    "the code of a context manager": (
-        lambda patch: patch.setattr(integrity.auditing.__wrapped__, "__code__", nothing.__code__),  # type: ignore[attr-defined]
-        "bench.integrity.auditing",
-    ),
-    "defaults": (
-        lambda patch: patch.setattr(rounds.take_rounds, "__defaults__", (False, False)),
-        "timing.rounds.take_rounds",
-    ),
-    "keyword defaults": (
-        lambda patch: patch.setattr(traces.take_trace, "__kwdefaults__", {}),
-        "timing.traces.take_trace",
-    ),
-    "an item of keyword defaults": (
-        lambda patch: patch.setitem(traces.take_trace.__kwdefaults__ or {}, "cache", "hot"),
-        "timing.traces.take_trace",
-    ),
-    "a property": (
-        lambda patch: patch.setattr(sampling.Sample, "samples_us", property(to_true)),
-        "timing.sampling.Sample.samples_us",
-    ),
-    "a class": (lambda patch: patch.setattr(running_test, "LimitBroken", Callable0), "running_test.LimitBroken"),
-    "an attribute of a class": (lambda patch: patch.setattr(Timer, "max_reps", 1), "timing.base.Timer.max_reps"),
-    "a module that is imported": (lambda patch: patch.setattr(sampling, "time", Callable0()), "timing.sampling.time"),
-    "a constant": (lambda patch: patch.setattr(integrity, "FLOOR_SHARE", 0.0), "bench.integrity.FLOOR_SHARE"),
-    "a table": (lambda patch: patch.setattr(exact, "FORBIDS", {}), "verdict.exact.FORBIDS"),
-    "an item of a table": (lambda patch: patch.setitem(exact.FORBIDS, "sync", None), "verdict.exact.FORBIDS.sync"),
-    "a name that is gone": (lambda patch: patch.delattr(integrity, "replaced"), "bench.integrity.replaced"),
-    "a name that hides a builtin": (
-        lambda patch: patch.setattr(speedup, "sorted", nothing, raising=False),
-        "stats.speedup.sorted",
-    ),
-    "the same by an object": (
-        lambda patch: patch.setattr(speedup, "sorted", Callable0(), raising=False),
-        "stats.speedup.sorted",
-    ),
-}
+GONE = object()
+CHANGES: list[tuple[Any, str, object, str]] = [
+    (running_test, "enforce", Equal(), "running_test.enforce"),
+    (running_test, "enforce", None, "running_test.enforce"),
+    (running_test.enforce, "__code__", nothing.__code__, "running_test.enforce"),
+    (running_test.enforce, "__code__", running_test.enforce_missing.__code__, "running_test.enforce"),
+    (rounds.Interleaved, "quads", nothing, "timing.rounds.Interleaved.quads"),
+    (rounds.Interleaved.quads, "__code__", nothing.__code__, "timing.rounds.Interleaved.quads"),
+    (cast(Any, integrity.auditing).__wrapped__, "__code__", nothing.__code__, "bench.integrity.auditing"),
+    (rounds.take_rounds, "__defaults__", (False, False), "timing.rounds.take_rounds"),
+    (traces.take_trace, "__kwdefaults__", {}, "timing.traces.take_trace"),
+    (traces.take_trace.__kwdefaults__, "cache", "hot", "timing.traces.take_trace"),
+    (sampling.Sample, "samples_us", property(to_true), "timing.sampling.Sample.samples_us"),
+    (running_test, "LimitBroken", Callable0, "running_test.LimitBroken"),
+    (Timer, "max_reps", 1, "timing.base.Timer.max_reps"),
+    (sampling, "time", Callable0(), "timing.sampling.time"),
+    (integrity, "FLOOR_SHARE", 0.0, "bench.integrity.FLOOR_SHARE"),
+    (exact, "FORBIDS", {}, "verdict.exact.FORBIDS"),
+    (exact.FORBIDS, "sync", None, "verdict.exact.FORBIDS.sync"),
+    (integrity, "replaced", GONE, "bench.integrity.replaced"),
+    (speedup, "sorted", nothing, "stats.speedup.sorted"),  # hides a builtin
+    (speedup, "sorted", Callable0(), "stats.speedup.sorted"),
+]
+"""Where a name gets another value, and the name that is told; of a table it is an item."""
 
 
-@pytest.mark.parametrize(("change", "name"), CHANGES.values(), ids=CHANGES)
-def test_a_change_is_named_until_it_is_undone(monkeypatch: pytest.MonkeyPatch, change: Change, name: str) -> None:
+@pytest.mark.parametrize(("owner", "name", "value", "told"), CHANGES)
+def test_a_change_is_named_until_it_is_undone(
+    monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, value: object, told: str
+) -> None:
     assert replaced() is None
-    change(monkeypatch)
+    if isinstance(owner, dict):
+        monkeypatch.setitem(owner, name, value)
+    elif value is GONE:
+        monkeypatch.delattr(owner, name)
+    else:
+        monkeypatch.setattr(owner, name, value, raising=False)
     found = replaced(), replaced()
     monkeypatch.undo()
-    assert found == (f"pytest_gpubench.{name}",) * 2
+    assert found == (f"pytest_gpubench.{told}",) * 2
     assert replaced() is None
 
 
