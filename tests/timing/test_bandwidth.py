@@ -1,6 +1,6 @@
 """The measured copy: how large, how often, the fastest counts, and no answer without room."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,35 +10,20 @@ from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.results.model import DeviceFacts
 from pytest_gpubench.timing import bandwidth
 from pytest_gpubench.timing.bandwidth import LEAST_COPIED_BYTES, copy_bandwidth
-from pytest_gpubench.timing.base import Call, Rep, Session
+from pytest_gpubench.timing.base import Rep
+from tests.timing.fakes import Clock, FakeTimer
 
 
-class FakeProfiler:
-    """Play these times, and remember what was taken."""
+def timer_of(monkeypatch: pytest.MonkeyPatch, *times_us: float) -> FakeTimer:
+    """Have reps take these times, in turn."""
+    timer = FakeTimer(Clock(), lambda number: Rep(times_us[number % len(times_us)]))
 
-    def __init__(self, times_us: Sequence[float]) -> None:
-        self.times_us = times_us
-        self.calls: list[Call] = []
-        self.caches: list[str] = []
+    def cold(device: Device, cache: str) -> FakeTimer:
+        assert cache == "cold"
+        return timer
 
-    def __call__(self, device: Device, cache: str) -> "FakeProfiler":
-        self.caches.append(cache)
-        return self
-
-    def session(self) -> "FakeSession":
-        return FakeSession(self)
-
-
-class FakeSession(Session):
-    def __init__(self, timer: FakeProfiler) -> None:
-        self.timer = timer
-
-    def take(self, call: Call, idle_s: float) -> None:
-        call.prepare()
-        self.timer.calls.append(call)
-
-    def reps(self) -> Sequence[Rep]:
-        return [Rep(time_us) for time_us in self.timer.times_us]
+    monkeypatch.setattr(bandwidth, "ProfilerTimer", cold)
+    return timer
 
 
 @pytest.fixture
@@ -72,23 +57,22 @@ def device(cache_bytes: int) -> Device:
 def test_the_fastest_copy_read_and_written(
     monkeypatch: pytest.MonkeyPatch, made: list[Any], cache_bytes: int, copied_bytes: int
 ) -> None:
-    profiler = FakeProfiler([130.0, 125.0, 1000.0])
-    monkeypatch.setattr(bandwidth, "ProfilerTimer", profiler)
+    timer = timer_of(monkeypatch, 130.0, 125.0, 1000.0)
     assert copy_bandwidth(device(cache_bytes)) == 2 * copied_bytes / 125
     assert made == ["flush", (copied_bytes // 4, torch.int32)]
-    assert (profiler.caches, len(profiler.calls)) == (["cold"], bandwidth.REPS)
+    assert timer.sizes == [bandwidth.REPS]
 
 
 def test_the_call_is_a_copy(monkeypatch: pytest.MonkeyPatch, made: list[Any]) -> None:
-    profiler = FakeProfiler([1.0])
-    monkeypatch.setattr(bandwidth, "ProfilerTimer", profiler)
+    target = torch.ones(4, dtype=torch.int32)
+    monkeypatch.setattr(torch, "empty_like", lambda source: target)
+    timer_of(monkeypatch, 1.0)
     copy_bandwidth(device(1))
-    target: Any = profiler.calls[0].prepare()()
     assert target.tolist() == [0, 0, 0, 0]
 
 
 def test_once_for_each_device(monkeypatch: pytest.MonkeyPatch, made: list[Any]) -> None:
-    monkeypatch.setattr(bandwidth, "ProfilerTimer", FakeProfiler([1.0]))
+    timer_of(monkeypatch, 1.0)
     one, other = device(1), device(1)
     for each in (one, one, other, one):
         copy_bandwidth(each)
@@ -100,7 +84,7 @@ def test_without_room_there_is_no_number(monkeypatch: pytest.MonkeyPatch, made: 
         raise torch.OutOfMemoryError("full")
 
     there: Callable[..., object] = torch.empty_like
-    monkeypatch.setattr(bandwidth, "ProfilerTimer", FakeProfiler([1.0]))
+    timer_of(monkeypatch, 1.0)
     monkeypatch.setattr(torch, "empty_like", full)
     full_device = device(1)
     assert copy_bandwidth(full_device) is None
