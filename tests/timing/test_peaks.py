@@ -1,6 +1,7 @@
 """The peaks of a GPU: what is measured, how often, and what is said where it cannot be."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from itertools import chain, repeat
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from pytest_gpubench.errors import IncompleteRecords, ProfilerBusy
 from pytest_gpubench.gpu.device import Device, cpu_device
 from pytest_gpubench.results.model import DeviceFacts
 from pytest_gpubench.timing import peaks
-from pytest_gpubench.timing.base import Call, Rep, Session
+from pytest_gpubench.timing.base import Rep
 from pytest_gpubench.timing.peaks import (
     LONGEST_US,
     MATMUL_SIDES,
@@ -22,6 +23,7 @@ from pytest_gpubench.timing.peaks import (
     reps_within,
     shapes,
 )
+from tests.timing.fakes import ArmsTimer, Clock
 
 GIB = 2**30
 
@@ -76,43 +78,24 @@ def test_float32_is_called_by_what_it_is_multiplied_as(monkeypatch: pytest.Monke
 # what is measured
 
 
-class Played:
-    """A profiler that plays a time for each call, the first rep twice as long, and remembers what was taken."""
+class Played(ArmsTimer):
+    """Play a time for each call, the first rep of a session twice as long."""
 
     def __init__(self, time_us: Callable[[str], float]) -> None:
+        super().__init__(Clock(), self.play_call)
         self.time_us = time_us
-        self.taken: list[str] = []
-        self.idles_s: list[float] = []
-        self.incomplete = 0
+
+    def play_call(self, label: str, number: int) -> Rep:
+        before = self.names[number - len(self.sessions[-1].taken) : number]
+        return Rep(self.time_us(label) * (1 if label in before else 2))
 
     def __call__(self, device: Device, cache: str) -> "Played":
         assert cache == "cold"
         return self
 
-    def session(self) -> "PlayedSession":
-        return PlayedSession(self)
-
-
-class PlayedSession(Session):
-    def __init__(self, timer: Played) -> None:
-        self.timer = timer
-        self.labels: list[str] = []
-
-    def take(self, call: Call, idle_s: float) -> None:
-        self.labels.append(call.label)
-        self.timer.taken.append(call.label)
-        self.timer.idles_s.append(idle_s)
-
-    def reps(self) -> Sequence[Rep]:
-        if self.timer.incomplete:
-            self.timer.incomplete -= 1
-            raise IncompleteRecords("lost")
-        seen: set[str] = set()
-        found = []
-        for label in self.labels:
-            found.append(Rep(self.timer.time_us(label) * (1 if label in seen else 2)))
-            seen.add(label)
-        return found
+    @property
+    def idles_s(self) -> list[float]:
+        return [idle_s for session in self.sessions for idle_s in session.idles_s]
 
 
 class Throttled:
@@ -160,7 +143,7 @@ def test_memory_is_measured_at_every_size_and_the_fastest_way_counts(played: Pla
     assert rates[0.5, SIZES[0]] == pytest.approx(84)
     assert rates[0.0, SIZES[2]] == pytest.approx(60)
     assert rates[2 / 3, thirds[1]] == pytest.approx(44)
-    assert len(played.taken) == len(GBPS) * len(SIZES) * MEMORY_REPS
+    assert len(played.names) == len(GBPS) * len(SIZES) * MEMORY_REPS
     assert set(played.idles_s) == {0}
     assert found.remarks == ()
     assert (found.datasheet_gbps, found.cache_bytes) == (4800, 2**20)
@@ -170,18 +153,19 @@ def test_once_for_each_gpu(played: Played) -> None:
     one, other = gpu(), gpu()
     for device in (one, other, one):
         measured_peaks(device)
-    assert len(played.taken) == 2 * len(GBPS) * len(SIZES) * MEMORY_REPS
+    assert len(played.names) == 2 * len(GBPS) * len(SIZES) * MEMORY_REPS
 
 
 def test_nothing_on_the_cpu(played: Played) -> None:
     assert measured_peaks(cpu_device(), ["float32"]) is None
-    assert played.taken == []
+    assert played.names == []
 
 
 def test_incomplete_records_are_taken_again(played: Played) -> None:
-    played.incomplete = 2
+    lost = IncompleteRecords("lost")
+    played.errors = chain([lost] * 2, repeat(None))
     assert measured_peaks(gpu()) is not None
-    played.incomplete = 3
+    played.errors = chain([lost] * 3, repeat(None))
     with pytest.raises(IncompleteRecords):
         measured_memory(gpu())
 
@@ -249,11 +233,11 @@ def test_the_fastest_matmul_counts(small: Played) -> None:
     found = measured_peaks(device, ["bfloat16", "float32", "float64"])
     assert found is not None
     assert found.matmul_tflops == {name: pytest.approx(0.1) for name in ("bfloat16", "float32", "float64")}
-    before = len(small.taken)
+    before = len(small.names)
     again = measured_peaks(device, ["float32"])
     assert again is not None
     assert again.matmul_tflops == {"float32": pytest.approx(0.1)}
-    assert len(small.taken) == before
+    assert len(small.names) == before
 
 
 def test_longer_matmuls_rest_first_and_too_long_ones_are_not_tried(
@@ -263,9 +247,9 @@ def test_longer_matmuls_rest_first_and_too_long_ones_are_not_tried(
     expected_us = 2 * 32**3 / 1e5
     assert small.idles_s[-1] == pytest.approx(3 * expected_us / 1e6)
     monkeypatch.setattr(peaks, "LONGEST_US", expected_us * 0.99)
-    small.taken.clear()
+    before = len(small.names)
     measured_peaks(gpu(), ["bfloat16"])
-    assert not any(label.startswith("bfloat16 32") for label in small.taken)
+    assert not any(label.startswith("bfloat16 32") for label in small.names[before:])
 
 
 def test_a_dtype_that_cannot_be_multiplied_is_missing(small: Played) -> None:
