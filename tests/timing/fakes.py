@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from itertools import accumulate, chain, repeat
 from typing import cast
 
+from torch._C._autograd import DeviceType
+
 from pytest_gpubench.gpu.readings import NO_READING, Reading
 from pytest_gpubench.timing import base
 from pytest_gpubench.timing.base import Call, Record, Rep, Session, Timer
@@ -47,6 +49,36 @@ def numbered(number: int) -> Rep:
 
 def number_of(taken: Rep) -> int:
     return round(1024 * (taken.elapsed_us - 100))
+
+
+@dataclass
+class ProfilerEvent:
+    """What the profiler says of a record: of the host's where its name begins with cuda, unless told otherwise."""
+
+    label: str
+    begin_ns: int
+    length_ns: int = 10
+    number: int = 1
+    on_gpu: bool | None = None
+
+    def name(self) -> str:
+        return self.label
+
+    def start_ns(self) -> int:
+        return self.begin_ns
+
+    def duration_ns(self) -> int:
+        return self.length_ns
+
+    def correlation_id(self) -> int:
+        return self.number
+
+    def device_type(self) -> DeviceType:
+        on_gpu = not self.label.startswith("cuda") if self.on_gpu is None else self.on_gpu
+        return DeviceType.CUDA if on_gpu else DeviceType.CPU
+
+    def is_user_annotation(self) -> bool:
+        return self.label.startswith("ProfilerStep")
 
 
 class FakeTimer(Timer):

@@ -12,7 +12,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch._C._autograd import DeviceType
 
 from pytest_gpubench.errors import BadRequest, IncompleteRecords, KernelsDiffer
 from pytest_gpubench.gpu.device import cpu_device
@@ -38,6 +37,7 @@ from pytest_gpubench.timing.scripted import ScriptedTimer
 from pytest_gpubench.timing.tracing_tax import Taxes
 from pytest_gpubench.timing.wall import WallTimer
 from pytest_gpubench.timing.windows import BEGIN, END
+from tests.timing.fakes import ProfilerEvent
 
 Function = Callable[[], object]
 
@@ -53,38 +53,10 @@ def nothing_left() -> Iterator[None]:
 
 
 @dataclass
-class Event:
-    """What the profiler says of a record."""
-
-    label: str
-    begin_ns: int
-    length_ns: int
-    number: int
-
-    def name(self) -> str:
-        return self.label
-
-    def start_ns(self) -> int:
-        return self.begin_ns
-
-    def duration_ns(self) -> int:
-        return self.length_ns
-
-    def correlation_id(self) -> int:
-        return self.number
-
-    def device_type(self) -> DeviceType:
-        return DeviceType.CPU if self.label.startswith("cuda") else DeviceType.CUDA
-
-    def is_user_annotation(self) -> bool:
-        return self.label.startswith("note")
-
-
-@dataclass
 class FakeGpu:
     """Runs what it is given one after the other; stands for the sentinels and for the profile too."""
 
-    recorded: list[Event] = field(default_factory=list)
+    recorded: list[ProfilerEvent] = field(default_factory=list)
     number: int = 0
     now_ns: int = 1000
     free_ns: int = 1000
@@ -97,8 +69,8 @@ class FakeGpu:
         if name in self.losing:
             self.losing.remove(name)
             return
-        self.recorded.append(Event("cudaLaunchKernel", 0, 5, self.number))
-        self.recorded.append(Event(name, self.now_ns + late_ns, length_ns, self.number))
+        self.recorded.append(ProfilerEvent("cudaLaunchKernel", 0, 5, self.number))
+        self.recorded.append(ProfilerEvent(name, self.now_ns + late_ns, length_ns, self.number))
         self.free_ns = max(self.free_ns, self.now_ns + late_ns + length_ns)
         if not late_ns:
             self.now_ns += length_ns
@@ -124,7 +96,7 @@ class FakeGpu:
     def kineto_results(self) -> "FakeGpu":
         return self
 
-    def events(self) -> list[Event]:
+    def events(self) -> list[ProfilerEvent]:
         return self.recorded
 
 
@@ -163,6 +135,16 @@ def regions_on(gpu: FakeGpu, function: Function, kernels: str = "", reps: int = 
 
 def own_us(found: tuple[Region, ...]) -> dict[str, list[int]]:
     return {each.path: list(each.own_ns) for each in found}
+
+
+def one_region(gpu: FakeGpu) -> Function:
+    """Return a step of one kernel in one region."""
+
+    def step() -> None:
+        with region("all"):
+            gpu.launch("any", 7)
+
+    return step
 
 
 def test_kernels_belong_to_the_region_they_were_launched_in(gpu: FakeGpu) -> None:
@@ -252,28 +234,18 @@ def test_no_session_where_no_region_is_entered(gpu: FakeGpu) -> None:
 
 @pytest.mark.parametrize(("timed", "taken"), [(1, 1), (REGION_REPS, REGION_REPS), (REGION_REPS + 1, REGION_REPS)])
 def test_no_more_reps_than_were_timed(gpu: FakeGpu, timed: int, taken: int) -> None:
-    def step() -> None:
-        with region("all"):
-            gpu.launch("any", 1)
-
-    assert len(regions_on(gpu, step, reps=timed)[0].own_ns) == taken
+    assert len(regions_on(gpu, one_region(gpu), reps=timed)[0].own_ns) == taken
 
 
 def test_lost_marks_are_measured_again(gpu: FakeGpu) -> None:
     gpu.losing = {MARK}
-
-    def step() -> None:
-        with region("all"):
-            gpu.launch("any", 7)
-
-    assert own_us(regions_on(gpu, step))["all"] == [7, 7, 7]
+    assert own_us(regions_on(gpu, one_region(gpu)))["all"] == [7, 7, 7]
 
 
 def test_marks_that_are_always_lost_are_no_number(gpu: FakeGpu) -> None:
     def step() -> None:
         gpu.losing = {MARK}
-        with region("all"):
-            gpu.launch("any", 7)
+        one_region(gpu)()
 
     with pytest.raises(IncompleteRecords, match=r"2 boundary marks, but 1 came back \(regions, measured 3 times\)"):
         regions_on(gpu, step)
@@ -281,21 +253,16 @@ def test_marks_that_are_always_lost_are_no_number(gpu: FakeGpu) -> None:
 
 def test_launches_that_are_not_numbered_are_no_number(gpu: FakeGpu) -> None:
     def step() -> None:
-        with region("all"):
-            gpu.launch("any", 7)
-            gpu.recorded[-1].number = 0
+        one_region(gpu)()
+        gpu.recorded[-3].number = 0  # the kernel, before the mark of the region's end
 
     with pytest.raises(IncompleteRecords, match="does not say when any was launched"):
         regions_on(gpu, step)
 
 
 def test_other_kernels_than_in_the_timed_reps_are_no_number(gpu: FakeGpu) -> None:
-    def step() -> None:
-        with region("all"):
-            gpu.launch("any", 7)
-
     with pytest.raises(KernelsDiffer, match="1 x b only in one"):
-        regions_on(gpu, step, kernels="b")
+        regions_on(gpu, one_region(gpu), kernels="b")
 
 
 def test_regions_that_differ_between_calls_are_no_number(gpu: FakeGpu) -> None:

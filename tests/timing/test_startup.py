@@ -3,7 +3,6 @@
 import threading
 import time
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
@@ -14,6 +13,7 @@ from pytest_gpubench.timing.pacing import rest
 from pytest_gpubench.timing.profiler import kind_of, open_profile, read_records, who_holds_cupti
 from pytest_gpubench.timing.sentinels import check_triton, mean_clock_mhz
 from pytest_gpubench.timing.startup import others_waiting
+from tests.timing.fakes import ProfilerEvent
 
 
 def test_profilers_of_others_wait_until_it_is_up() -> None:
@@ -117,28 +117,15 @@ def test_kinds_are_told_by_name(name: str, kind: str) -> None:
     assert kind_of(name) == kind
 
 
-def event(name: str, start_ns: int, on_gpu: bool = True, annotation: bool = False) -> Any:
-    from torch._C._autograd import DeviceType
-
-    return SimpleNamespace(
-        name=lambda: name,
-        start_ns=lambda: start_ns,
-        duration_ns=lambda: 10,
-        correlation_id=lambda: 1,
-        device_type=lambda: DeviceType.CUDA if on_gpu else DeviceType.CPU,
-        is_user_annotation=lambda: annotation,
-    )
-
-
 def test_only_work_of_the_gpu_is_read_in_the_order_it_started() -> None:
     events = [
-        event("late", 30),
-        event("cudaLaunchKernel", 5, on_gpu=False),
-        event("early", 10),
-        event("cudaLaunchKernel", 25, on_gpu=False),
-        event("ProfilerStep#1", 1, annotation=True),
-        event("Context Sync", 40),
-        event("cudaLaunchKernel", 50),
+        ProfilerEvent("late", 30),
+        ProfilerEvent("cudaLaunchKernel", 5),
+        ProfilerEvent("early", 10),
+        ProfilerEvent("cudaLaunchKernel", 25),
+        ProfilerEvent("ProfilerStep#1", 1),
+        ProfilerEvent("Context Sync", 40),
+        ProfilerEvent("cudaLaunchKernel", 50, on_gpu=True),
     ]
     profile = SimpleNamespace(kineto_results=SimpleNamespace(events=lambda: events))
     names = [record.name for record in read_records(profile)]
