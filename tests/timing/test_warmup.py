@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Sequence
-from itertools import chain, repeat
+from itertools import chain, count, repeat
 from types import ModuleType
 from typing import Any
 
@@ -47,6 +47,7 @@ from pytest_gpubench.timing.warmup import (
     wake,
     warm_up,
 )
+from tests.gpu.recording_nvml import Recording
 from tests.timing.fakes import Clock, Counted, FakeTimer, call_of, instrument_of, rep
 
 POWER = 0x04
@@ -489,17 +490,17 @@ def test_a_throttled_gpu_is_warmed_up_without_waiting(clock: Clock) -> None:
 FACTS = DeviceFacts(type="cpu", name="a processor", host="localhost")
 
 
-class Library:
-    """Stands for pynvml."""
+class Warming(Recording):
+    """A GPU that is throttled as the masks say, one at each look, and a degree warmer each time that is asked."""
 
-    NVMLError = ValueError
-    NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU = 2, 0
+    def __init__(self, masks: Sequence[int] = (), broken: dict[str, str] | None = None) -> None:
+        super().__init__("", broken)
+        self.masks, self.temperatures_c = chain(masks, repeat(0)), count(31)
 
-    def __init__(self, masks: Sequence[int]) -> None:
-        self.masks = chain(masks, repeat(0))
-
-    def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle: object) -> int:
-        return next(self.masks)
+    def answer(self, query: str, arguments: tuple[Any, ...]) -> Any:
+        if query == "CurrentClocksThrottleReasons":
+            return next(self.masks)
+        return next(self.temperatures_c) if query == "Temperature" else super().answer(query, arguments)
 
 
 def measured(
@@ -509,11 +510,11 @@ def measured(
     reps: int | None = None,
     warmup: int | None = None,
     max_time_s: float = 10.0,
-    masks: Sequence[int] = (),
+    gpu: Recording | None = None,
     decided: Callable[[Timing], bool] = lambda timing: True,
     say: Callable[[str], None] = lambda text: None,
 ) -> Timing:
-    device = Device(torch.device("cpu"), FACTS, Nvml(Library(masks), None))
+    device = Device(torch.device("cpu"), FACTS, Nvml(gpu, "GPU-fake-1") if gpu else None)
     plan = Plan("cold", reps, warmup, 0.01, max_time_s)
     return measure(call_of(function), timer, device, plan, decided, say)
 
@@ -559,20 +560,20 @@ def test_what_never_rests_is_flagged(clock: Clock) -> None:
 
 
 def test_throttling_that_lasts_is_flagged(clock: Clock) -> None:
-    timing = measured(FakeTimer(clock, lambda number: rep(100)), reps=4, max_time_s=1e-3, masks=[POWER] * 999)
+    timing = measured(FakeTimer(clock, lambda number: rep(100)), reps=4, max_time_s=1e-3, gpu=Warming([POWER] * 999))
     assert timing.flags == ("throttled",)
     assert timing.throttle_reasons == ("software power cap",)
 
 
 def test_throttled_reps_are_counted(clock: Clock) -> None:
     """Of the reps, not of the warm-up's."""
-    timing = measured(FakeTimer(clock, lambda number: rep(100)), reps=8, warmup=1, masks=[0, POWER, POWER])
+    timing = measured(FakeTimer(clock, lambda number: rep(100)), reps=8, warmup=1, gpu=Warming([0, POWER, POWER]))
     assert (timing.reps, timing.discarded, timing.throttle_reasons, timing.flags) == (8, 2, (), ())
 
 
 def test_throttling_that_ended_with_the_warm_up_is_not_flagged(clock: Clock) -> None:
     """There is time to take those reps again."""
-    timing = measured(FakeTimer(clock, lambda number: rep(100)), masks=[POWER] * 2 * PROBE_REPS)
+    timing = measured(FakeTimer(clock, lambda number: rep(100)), gpu=Warming([POWER] * 2 * PROBE_REPS))
     assert timing.flags == ()
 
 
@@ -616,7 +617,7 @@ def test_the_means_of_the_kernels_sum_to_the_mean_of_the_call(clock: Clock) -> N
 
 def test_the_elapsed_time_is_that_of_all(clock: Clock) -> None:
     began_s = clock.now_s
-    timing = measured(FakeTimer(clock, lambda number: rep(100)), masks=[0] * 20 + [POWER])
+    timing = measured(FakeTimer(clock, lambda number: rep(100)), gpu=Warming([0] * 20 + [POWER]))
     assert timing.elapsed_s == pytest.approx(clock.now_s - began_s)
     assert timing.discarded == 1
 
@@ -624,41 +625,13 @@ def test_the_elapsed_time_is_that_of_all(clock: Clock) -> None:
 # what is read after each rep
 
 
-class Warming(Library):
-    """A GPU that is a degree warmer at each look; memory_mhz None is not told."""
-
-    NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU = 2, 0
-
-    def __init__(self, masks: Sequence[int] = (), memory_mhz: int | None = 3201) -> None:
-        super().__init__(masks)
-        self.memory_mhz, self.temperature_c = memory_mhz, 30
-
-    def nvmlDeviceGetTemperature(self, handle: object, sensor: int) -> int:
-        self.temperature_c += 1
-        return self.temperature_c
-
-    def nvmlDeviceGetPowerUsage(self, handle: object) -> int:
-        return 77_123
-
-    def nvmlDeviceGetClockInfo(self, handle: object, domain: int) -> int:
-        if self.memory_mhz is None:
-            raise self.NVMLError("not supported")
-        return self.memory_mhz
-
-
-def measured_on(library: Library, timer: FakeTimer, reps: int) -> Timing:
-    device = Device(torch.device("cpu"), FACTS, Nvml(library, None))
-    plan = Plan("cold", reps, 0, 0.01, 0.0)
-    return measure(call_of(lambda: None), timer, device, plan, lambda timing: True, lambda text: None)
-
-
 def test_what_is_read_is_kept_for_each_rep(clock: Clock) -> None:
     """Every 5 ms the slow ones, each time what throttles; a stretch for all reps in a row that are alike."""
     timer = FakeTimer(clock, lambda number: rep(100, sm_clock_mhz=1000 + number), cost_s=2e-3)
-    timing = measured_on(Warming([0] * 7 + [POWER]), timer, 8)
+    timing = measured(timer, reps=8, warmup=0, max_time_s=0.0, gpu=Warming([0] * 7 + [POWER]))
     assert timing.temperature_c == (31, 31, 31, 32, 32, 32, 33, 33)
     assert timing.throttle_masks == (*[0] * 7, POWER)
-    assert timing.memory_clock_mhz == (3201,) * 8
+    assert timing.memory_clock_mhz == (3199,) * 8
     assert timing.power_w == (77.1,) * 8
     assert [one.reps for one in timing.stretches] == [3, 3, 1, 1]
     assert timing.max_temperature_c == 33
@@ -667,21 +640,19 @@ def test_what_is_read_is_kept_for_each_rep(clock: Clock) -> None:
 
 
 def test_what_the_gpu_does_not_tell_is_empty(clock: Clock) -> None:
-    timing = measured_on(Warming(memory_mhz=None), FakeTimer(clock), 4)
+    timing = measured(FakeTimer(clock), reps=4, warmup=0, gpu=Warming(broken={"GetClockInfo": "NotSupported"}))
     assert (timing.memory_clock_mhz, timing.temperature_c) == ((), (31,) * 4)
     assert (timing.cycles, timing.median_cycles) == ((), None)
 
 
 def test_without_nvml_nothing_is_kept(clock: Clock) -> None:
-    device = Device(torch.device("cpu"), FACTS)
-    plan = Plan("cold", 4, 0, 0.01, 10.0)
-    timing = measure(call_of(lambda: None), FakeTimer(clock), device, plan, lambda timing: True, lambda text: None)
+    timing = measured(FakeTimer(clock), reps=4, warmup=0)
     assert (timing.stretches, timing.temperature_c, timing.throttle_masks) == ((), (), ())
     assert timing.max_temperature_c is None
 
 
 def test_many_reps_take_little_room(clock: Clock) -> None:
-    timing = measured_on(Warming(), FakeTimer(clock, cost_s=1e-6), 1000)
+    timing = measured(FakeTimer(clock, cost_s=1e-6), reps=1000, warmup=0, gpu=Warming())
     assert len(timing.temperature_c) == 1000
     assert len(msgspec.json.encode(timing.stretches)) < 100
 
