@@ -157,14 +157,14 @@ class Settings:
     )
     seed: int | None = setting(
         None,
-        "draw the order in which functions are timed in turn from this seed; unset, from another one in each run, "
-        "which is shown",
+        "draw the order in which functions are timed in turn from this seed; unset, from another one in each call, "
+        "which a failure shows",
         whole_number_or_zero,
         "N",
         in_marker=True,
     )
     startup: Literal["background", "lazy"] = setting(
-        "background", "start the profiler (4 to 6 s) in the background after collection, or when it is first needed"
+        "background", "start the profiler in the background after collection, or when it is first needed"
     )
     alpha: float = setting(
         0.001, "the chance, at most, that a limit fails a test that keeps it", fraction, "FRACTION", in_marker=True
