@@ -4,7 +4,6 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 
 from pytest_gpubench.limits import Limits
@@ -12,9 +11,8 @@ from pytest_gpubench.results.model import Outcome, Timing
 from pytest_gpubench.stats.autocorrelation import LEAST_TO_TELL, independent_for_median, independent_for_std
 from pytest_gpubench.stats.summary import median_interval, std_interval
 from pytest_gpubench.verdict.time import Judgement
-from tests.stats.test_operating_characteristics import autoregressive
+from tests.stats.simulation import Floats, autoregressive
 
-Floats = npt.NDArray[np.float64]
 Noise = Callable[[np.random.Generator, int], Floats]
 """Takes a generator and a number of reps; returns noise whose median is 0."""
 

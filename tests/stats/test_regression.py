@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,12 +22,10 @@ from pytest_gpubench.stats.regression import (
 from pytest_gpubench.stats.speedup import LOOKS, Decision, Quad, log_ratio
 from pytest_gpubench.stats.summary import Interval, least_count, median_interval, quartiles
 from tests.stats.quads import decide as decide_speedup
+from tests.stats.simulation import Floats, autoregressive, slack
 
-Floats = npt.NDArray[np.float64]
 Noise = Callable[[np.random.Generator, int], Floats]
 
-SIGMAS = 4
-"""By how many standard errors of a simulation a rate may miss its bound; the seeds are fixed."""
 MARGIN = 0.03
 TICK_US = 0.032
 METRICS: tuple[Metric, ...] = ("median", "mean", "q1", "q3")
@@ -270,16 +267,8 @@ def jitter(std: float) -> Noise:
 
 
 def remembering(memory: float) -> Noise:
-    """Return AR(1) noise of 1 %: each value is `memory` of the last one and something new."""
-
-    def noise(rng: np.random.Generator, count: int) -> Floats:
-        new = rng.standard_normal(count) * math.sqrt(1 - memory**2)
-        values = [float(rng.standard_normal())]
-        for step in range(1, count):
-            values.append(memory * values[-1] + float(new[step]))
-        return 0.01 * np.array(values, dtype=np.float64)
-
-    return noise
+    """Return AR(1) noise of 1 %."""
+    return lambda rng, count: 0.01 * autoregressive(rng, (1, count), memory)[0]
 
 
 def ramp(rng: np.random.Generator, count: int) -> Floats:
@@ -328,30 +317,30 @@ def rates(
     return {decision: counts[decision] / trials for decision in ("fail", "open", "pass")}
 
 
-def most(alpha: float, trials: int = 1500) -> float:
-    return alpha + SIGMAS * math.sqrt(alpha / trials)
+MOST = 0.05 + slack(0.05, 1500)
+"""The largest share of wrong verdicts at alpha 0.05."""
 
 
 @pytest.mark.parametrize("noise", NOISES)
 def test_a_wrong_verdict_is_as_rare_as_promised(noise: str) -> None:
     """At alpha 0.05, where a simulation sees a violation; no change, exactly the margin, and just beyond it."""
     assert rates(NOISES[noise], 1.0, 0.05)["fail"] == 0
-    assert rates(NOISES[noise], 1 + MARGIN, 0.05)["fail"] <= most(0.05)
-    assert rates(NOISES[noise], 1 + MARGIN + 1e-6, 0.05)["pass"] <= most(0.05)
+    assert rates(NOISES[noise], 1 + MARGIN, 0.05)["fail"] <= MOST
+    assert rates(NOISES[noise], 1 + MARGIN + 1e-6, 0.05)["pass"] <= MOST
 
 
 @pytest.mark.parametrize("metric", ["q1", "q3"])
 def test_quartiles_are_as_rarely_wrong(metric: Metric) -> None:
     for noise in ("steady", "ramp"):
-        assert rates(NOISES[noise], 1 + MARGIN, 0.05, metric)["fail"] <= most(0.05)
+        assert rates(NOISES[noise], 1 + MARGIN, 0.05, metric)["fail"] <= MOST
 
 
 def test_means_are_as_rarely_wrong_where_they_are_nearly_normal() -> None:
     """Welch's t is no exact test: of samples with a tail it may be wrong a little more often than alpha."""
     for noise in ("steady", "outliers", "tail", "ramp"):
-        assert rates(NOISES[noise], 1 + MARGIN, 0.05, "mean")["fail"] <= most(0.05)
+        assert rates(NOISES[noise], 1 + MARGIN, 0.05, "mean")["fail"] <= MOST
     fails = rates(NOISES["steady"], 1 + MARGIN, 0.05, "mean")["fail"]
-    assert fails >= 0.05 - SIGMAS * math.sqrt(0.05 / 1500)  # and it spends what it may
+    assert fails >= 0.05 - slack(0.05, 1500)  # and it spends what it may
 
 
 @pytest.mark.parametrize("noise", [name for name in NOISES if name not in ("more spread", "less spread")])
@@ -370,7 +359,7 @@ def test_no_change_passes(noise: str) -> None:
 def test_two_modes_are_left_open_rather_than_wrong() -> None:
     """A median between two modes jumps by chance; no shape is assumed, so that nothing is decided by that."""
     found = rates((two_modes, two_modes), 1 + MARGIN, 0.05)
-    assert found["fail"] <= most(0.05)
+    assert found["fail"] <= MOST
 
 
 @pytest.mark.parametrize("jittered", [0.0, 0.001, 0.003, 0.01])
@@ -439,4 +428,4 @@ def test_comparisons_that_stopped_when_decided_are_as_rarely_wrong() -> None:
     for _ in range(trials):
         old, new = until_decided(rng, 1.02 * (1 + MARGIN), 1.0), until_decided(rng, 1.02, 1.03)
         fails += decide(change_of_speedups(old, new, 0.05), MARGIN) == "fail"
-    assert fails / trials <= most(0.05)
+    assert fails / trials <= MOST

@@ -26,9 +26,7 @@ from pytest_gpubench.stats.speedup import (
 )
 from pytest_gpubench.stats.summary import Interval
 from tests.stats.quads import decide, orders, steady
-
-SIGMAS = 4
-"""By how many standard errors of a simulation a rate may miss its bound; the seeds are fixed."""
+from tests.stats.simulation import SIGMAS
 
 seeds = st.integers(0, 2**32)
 times_us = st.floats(1e-2, 1e6)

@@ -8,12 +8,10 @@ from collections.abc import Callable
 from fractions import Fraction
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpubench.stats.student import student_quantile
 from pytest_gpubench.stats.summary import (
     Interval,
     least_count,
@@ -24,14 +22,17 @@ from pytest_gpubench.stats.summary import (
     std_interval,
     trimmed_mean,
 )
-
-Floats = npt.NDArray[np.float64]
-Truth = float
-Draw = Callable[[np.random.Generator, int, int], tuple[Floats, Truth]]
-"""Takes a generator, trials and samples; returns a row of samples per trial, and what is true of them."""
-
-SIGMAS = 4
-"""By how many standard errors of the simulation a rate may miss its bound; the seeds are fixed."""
+from tests.stats.simulation import (
+    DISTRIBUTIONS,
+    HARD,
+    STEADINESS,
+    Draw,
+    median_bounds,
+    quantised,
+    slack,
+    std_bounds,
+    steady_normal,
+)
 
 times_us = st.lists(st.floats(1e-2, 1e6), min_size=1, max_size=60)
 readings_us = st.lists(st.integers(1, 2**20).map(lambda ticks: ticks / 1024), min_size=20, max_size=60)
@@ -242,31 +243,7 @@ def test_the_upper_end_for_the_std_is_the_published_one(alpha: float, high: floa
     assert found_high == pytest.approx(high, abs=5e-5)
 
 
-# simulation: thousands of samples at once need numpy, so the functions have twins here, shown to be equal first
-
-
-def median_bounds(samples: Floats, alpha: float) -> tuple[Floats, Floats]:
-    """Return the ends of `median_interval` of each row."""
-    rank = median_rank(samples.shape[1], alpha)
-    assert rank is not None
-    ordered = np.partition(samples, [rank - 1, samples.shape[1] - rank], axis=1)
-    return ordered[:, rank - 1], ordered[:, -rank]
-
-
-def std_bounds(samples: Floats, alpha: float) -> tuple[Floats, Floats]:
-    """Return the ends of `std_interval` of each row."""
-    count = samples.shape[1]
-    cut = int(count / (2 * math.sqrt(count - 4)))
-    kept = np.partition(samples, [cut, count - cut - 1], axis=1)[:, cut : count - cut]
-    about_mean = np.square(samples - samples.mean(axis=1, keepdims=True)).sum(axis=1)
-    about_centre = np.square(np.square(samples - kept.mean(axis=1, keepdims=True))).sum(axis=1)
-    z = statistics.NormalDist().inv_cdf(1 - alpha / 2)
-    correction = count / (count - z)
-    excess = count * about_centre / np.square(about_mean) - (count - 3) / count
-    exponent = z * correction * np.sqrt(np.maximum(excess, 0) / (count - 1))
-    variance = correction * about_mean / (count - 1)
-    low = np.sqrt(variance / correction * np.exp(-exponent * student_quantile(z, count - 1) / z))
-    return low, np.sqrt(variance * np.exp(exponent))
+# simulation
 
 
 @pytest.mark.parametrize("alpha", [0.05, 0.001])
@@ -277,26 +254,6 @@ def test_the_twins_are_equal(count: int, alpha: float) -> None:
         assert median_interval(row, alpha) == (low, high)
     for row, low, high in zip(samples.tolist(), *std_bounds(samples, alpha), strict=True):
         assert std_interval(row, alpha) == pytest.approx((low, high), rel=1e-9)
-
-
-def normal(rng: np.random.Generator, trials: int, count: int) -> tuple[Floats, Truth]:
-    return 40 + rng.standard_normal((trials, count)), 40.0
-
-
-def lognormal(rng: np.random.Generator, trials: int, count: int) -> tuple[Floats, Truth]:
-    return rng.lognormal(3, 0.5, (trials, count)), math.exp(3)
-
-
-def bimodal(rng: np.random.Generator, trials: int, count: int) -> tuple[Floats, Truth]:
-    """Three of five samples come from the lower of two modes, twenty sigma apart."""
-    samples = 40 + rng.standard_normal((trials, count)) + 20 * (rng.random((trials, count)) < 0.4)
-    return samples, 40 + statistics.NormalDist().inv_cdf(0.5 / 0.6)
-
-
-def quantised(rng: np.random.Generator, trials: int, count: int) -> tuple[Floats, Truth]:
-    """Readings of a clock that ticks every 32 ns, of something that varies by as much."""
-    samples = np.round((2 + 0.032 * rng.standard_normal((trials, count))) / 0.032) * 0.032
-    return samples, round(2 / 0.032) * 0.032
 
 
 def coverage_of_the_median(draw: Draw, count: int, alpha: float, trials: int) -> float:
@@ -311,20 +268,12 @@ def exact_coverage(count: int, alpha: float) -> float:
     return float(1 - 2 * sum(Fraction(math.comb(count, below), 2**count) for below in range(rank)))
 
 
-def standard_error(rate: float, trials: int) -> float:
-    return math.sqrt(rate * (1 - rate) / trials)
-
-
 def check_coverage(draw: Draw, count: int, alpha: float, trials: int) -> None:
     covered, exact = coverage_of_the_median(draw, count, alpha, trials), exact_coverage(count, alpha)
-    slack = SIGMAS * standard_error(exact, trials)
     assert exact >= 1 - alpha
-    assert covered >= exact - slack
+    assert covered >= exact - slack(exact, trials)
     if draw is not quantised:
-        assert covered <= exact + slack
-
-
-DISTRIBUTIONS: list[Draw] = [normal, lognormal, bimodal, quantised]
+        assert covered <= exact + slack(exact, trials)
 
 
 @pytest.mark.parametrize("alpha", [0.05, 0.001])
@@ -343,39 +292,7 @@ def test_the_median_is_covered_as_often_as_promised_in_many_trials(draw: Draw, c
     check_coverage(draw, count, alpha, trials=200_000)
 
 
-def steady_normal(rng: np.random.Generator, trials: int, count: int) -> tuple[Floats, Truth]:
-    return 40 + rng.standard_normal((trials, count)), 1.0
-
-
-def steady_uniform(rng: np.random.Generator, trials: int, count: int) -> tuple[Floats, Truth]:
-    return 40 + rng.random((trials, count)), 1 / math.sqrt(12)
-
-
-def steady_lognormal(rng: np.random.Generator, trials: int, count: int) -> tuple[Floats, Truth]:
-    return rng.lognormal(0, 0.1, (trials, count)), math.exp(0.005) * math.sqrt(math.expm1(0.01))
-
-
-def outliers(rng: np.random.Generator, trials: int, count: int) -> tuple[Floats, Truth]:
-    """Two samples of a hundred are ten sigma late."""
-    samples = 40 + rng.standard_normal((trials, count)) + 10 * (rng.random((trials, count)) < 0.02)
-    return samples, math.sqrt(1 + 100 * 0.02 * 0.98)
-
-
-def far_outliers(rng: np.random.Generator, trials: int, count: int) -> tuple[Floats, Truth]:
-    """Two samples of a hundred are fifty sigma late."""
-    samples = 400 + rng.standard_normal((trials, count)) + 50 * (rng.random((trials, count)) < 0.02)
-    return samples, math.sqrt(1 + 2500 * 0.02 * 0.98)
-
-
-def two_modes(rng: np.random.Generator, trials: int, count: int) -> tuple[Floats, Truth]:
-    """One sample of ten comes from a second mode, ten sigma late."""
-    samples = 40 + rng.standard_normal((trials, count)) + 10 * (rng.random((trials, count)) < 0.1)
-    return samples, math.sqrt(1 + 100 * 0.1 * 0.9)
-
-
 ASKED = (0.05, 0.01, 0.001)
-STEADINESS: list[Draw] = [steady_normal, steady_uniform, steady_lognormal, outliers]
-HARD: list[Draw] = [*STEADINESS, far_outliers, two_modes]
 
 
 def false_fails(draw: Draw, count: int, trials: int) -> dict[float, float]:
@@ -391,7 +308,7 @@ def false_fails(draw: Draw, count: int, trials: int) -> dict[float, float]:
 def check_false_fails(draw: Draw, count: int, trials: int, bounds: dict[float, float]) -> None:
     found = false_fails(draw, count, trials)
     for alpha, most in bounds.items():
-        assert found[alpha] <= most + SIGMAS * standard_error(most, trials), (alpha, found)
+        assert found[alpha] <= most + slack(most, trials), (alpha, found)
 
 
 @pytest.mark.parametrize("count", [50, pytest.param(250, marks=pytest.mark.slow)])
