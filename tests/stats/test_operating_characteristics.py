@@ -154,7 +154,6 @@ MODELS = [
 PROMISED = [model for model in MODELS if model.alone is not wander]
 """The models whose ratio is one."""
 TELLING = [model for model in PROMISED if model.draw is not shared and model.tick < 0.03]
-DRIFTING = [model for model in PROMISED if not model.tick and not model.alone]
 
 
 def some(models: Sequence[Model], cheap: int = 4) -> list[Any]:
