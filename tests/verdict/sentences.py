@@ -3,10 +3,7 @@
 import pytest
 from hypothesis import strategies as st
 
-from pytest_gpubench.results.model import Outcome
-
 UNITS_US = {"ns": 1e-3, "us": 1.0, "ms": 1e3, "s": 1e6}
-GOODNESS = [Outcome.FAIL, Outcome.INCONCLUSIVE, Outcome.PASS]
 alphas = st.sampled_from((0.05, 0.01, 0.001, 1e-4))
 
 

@@ -14,7 +14,7 @@ from pytest_gpubench.stats.speedup import LOOKS, Quad, speedup_of
 from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.verdict.speedup import SpeedupJudgement, judge_speedup, not_asked
 from tests.stats.quads import steady
-from tests.verdict.sentences import GOODNESS, UNITS_US, alphas, check_printed
+from tests.verdict.sentences import UNITS_US, alphas, check_printed
 
 PASS, FAIL, INCONCLUSIVE = Outcome.PASS, Outcome.FAIL, Outcome.INCONCLUSIVE
 
@@ -62,75 +62,40 @@ def test_a_speedup_is_judged_by_its_interval(found: Speedup, wanted: float, outc
     assert (verdict.outcome, verdict.enforced, verdict.limit) == (outcome, enforced, f"min_speedup={wanted!r}")
 
 
-@pytest.mark.parametrize("wanted", [0.0, -1.0, math.nan, math.inf])
-def test_an_impossible_limit_on_a_speedup_judges_nothing(wanted: float) -> None:
-    with pytest.raises(ValueError, match="above 0 and finite"):
-        judge_speedup("triton", speedup(1.5, (1.4, 1.6)), 190.0, wanted)
+@pytest.mark.parametrize(
+    ("found", "wanted", "words"),
+    [
+        (speedup(0.9103, (0.9, 0.93)), 1, "slower than torch: 0.9103x [0.9000, 0.9300]"),
+        (speedup(0.985, (0.98, 0.99)), 0.98, "slower than torch: 0.9850x [0.9800, 0.9900]"),
+        (speedup(1.0001, (0.9999, 1.0002)), 0.99, "as fast as torch: 1.000x [0.9999, 1.000]"),
+        (speedup(1.2, (1.19, 1.21)), 1.5, "not fast enough against torch: 1.200x [1.190, 1.210]"),
+        (speedup(2.0, (1.9, 2.1)), 1.5, "faster than torch: 2.000x [1.900, 2.100]"),
+        (speedup(1.5, (1.4, 1.6)), 1.45, "too close to tell against torch: 1.500x [1.400, 1.600]"),
+        (speedup(1e-5, (0.99e-5, 1.01e-5)), 0.5, "slower than torch: 0.00001000x [0.000009900, 0.00001010]"),
+    ],
+)
+def test_sentences_about_speedups(found: Speedup, wanted: float, words: str) -> None:
+    asked = f"wanted at least {wanted}x (312.0 us against 284.0 us, 24 quads, 99.9 % interval)"
+    assert judge_speedup("triton", found, 312.0, wanted).sentence == f"triton is {words}, {asked}"
 
 
 @pytest.mark.parametrize(
-    ("found", "candidate_us", "wanted", "sentence"),
+    ("found", "candidate_us", "told"),
     [
-        (
-            speedup(0.9103, (0.9, 0.93)),
-            312.0,
-            1,
-            "triton is slower than torch: 0.9103x [0.9000, 0.9300], wanted at least 1x "
-            "(312.0 us against 284.0 us, 24 quads, 99.9 % interval)",
-        ),
-        (
-            speedup(0.985, (0.98, 0.99), quads=1),
-            288.3,
-            0.98,
-            "triton is slower than torch: 0.9850x [0.9800, 0.9900], wanted at least 0.98x "
-            "(288.3 us against 284.0 us, 1 quad, 99.9 % interval)",
-        ),
-        (
-            speedup(1.0001, (0.9999, 1.0002), alpha=0.05),
-            284.0,
-            0.99,
-            "triton is as fast as torch: 1.000x [0.9999, 1.000], wanted at least 0.99x "
-            "(284.0 us against 284.0 us, 24 quads, 95 % interval)",
-        ),
-        (
-            speedup(1.2, (1.19, 1.21)),
-            236.7,
-            1.5,
-            "triton is not fast enough against torch: 1.200x [1.190, 1.210], wanted at least 1.5x "
-            "(236.7 us against 284.0 us, 24 quads, 99.9 % interval)",
-        ),
-        (
-            speedup(2.0, (1.9, 2.1)),
-            142.0,
-            1.5,
-            "triton is faster than torch: 2.000x [1.900, 2.100], wanted at least 1.5x "
-            "(142.0 us against 284.0 us, 24 quads, 99.9 % interval)",
-        ),
-        (
-            speedup(1.5, (1.4, 1.6)),
-            190.0,
-            1.45,
-            "triton is too close to tell against torch: 1.500x [1.400, 1.600], wanted at least 1.45x "
-            "(190.0 us against 284.0 us, 24 quads, 99.9 % interval)",
-        ),
-        (
-            speedup(2.0, quads=3),
-            142.0,
-            1.5,
-            "triton is too close to tell against torch: 2.000x, wanted at least 1.5x "
-            "(142.0 us against 284.0 us, 3 quads, too few for the 99.9 % interval: take at least 10 reps)",
-        ),
-        (
-            speedup(1e-5, (0.99e-5, 1.01e-5), reference_us=1.0),  # 1 us against 100 ms
-            1e5,
-            0.5,
-            "triton is slower than torch: 0.00001000x [0.000009900, 0.00001010], wanted at least 0.5x "
-            "(100.0 ms against 0.001000 ms, 24 quads, 99.9 % interval)",
-        ),
+        (speedup(2.0, (1.9, 2.1), quads=1), 142.0, "142.0 us against 284.0 us, 1 quad, 99.9 % interval"),
+        (speedup(2.0, (1.9, 2.1), alpha=0.05), 142.0, "142.0 us against 284.0 us, 24 quads, 95 % interval"),
+        (speedup(2.0, (1.9, 2.1), reference_us=1.0), 1e5, "100.0 ms against 0.001000 ms, 24 quads, 99.9 % interval"),
     ],
 )
-def test_sentences_about_speedups(found: Speedup, candidate_us: float, wanted: float, sentence: str) -> None:
-    assert judge_speedup("triton", found, candidate_us, wanted).sentence == sentence
+def test_a_sentence_ends_with_what_a_speedup_was_judged_by(found: Speedup, candidate_us: float, told: str) -> None:
+    assert judge_speedup("triton", found, candidate_us, 1.5).sentence.endswith(f", wanted at least 1.5x ({told})")
+
+
+def test_the_sentence_of_a_speedup_without_an_interval() -> None:
+    assert judge_speedup("triton", speedup(2.0, quads=3), 142.0, 1.5).sentence == (
+        "triton is too close to tell against torch: 2.000x, wanted at least 1.5x "
+        "(142.0 us against 284.0 us, 3 quads, too few for the 99.9 % interval: take at least 10 reps)"
+    )
 
 
 @pytest.mark.parametrize(("alpha", "reps"), [(0.25, 2), (0.2, 4), (0.001, 10), (2.0**-10, 10), (1e-4, 14)])
@@ -189,29 +154,6 @@ def test_a_sentence_never_contradicts_the_ratio_that_it_prints(
         assert words in ({"as fast as"} if ratio == 1 else {"slower than"} if ratio < 1 else above)
         assert (words == "faster than") <= (verdict.outcome is PASS)
         assert (words == "not fast enough against") <= (verdict.outcome is FAIL)
-
-
-@given(quads, st.tuples(st.floats(1e-3, 1e3), st.floats(1e-3, 1e3)), alphas)
-def test_a_lower_limit_on_a_speedup_is_never_worse(
-    found_quads: list[Quad], limits: tuple[float, float], alpha: float
-) -> None:
-    found = speedup_of(found_quads, alpha)
-    stored = speedup(found.ratio, found.interval, quads=found.quads, alpha=alpha)
-    low, high = (judge_speedup("triton", stored, 1.0, wanted).outcome for wanted in sorted(limits))
-    assert GOODNESS.index(high) <= GOODNESS.index(low)
-
-
-@given(st.lists(st.floats(-1, 1), min_size=9, max_size=9), st.floats(0.5, 2), alphas)
-def test_another_look_to_come_decides_less_and_never_otherwise(
-    ratios: list[float], wanted: float, alpha: float
-) -> None:
-    """What is left for later looks is not there for this one."""
-    outcomes = []
-    for looks in (LOOKS[:2], LOOKS):
-        found = speedup_of(steady(ratios), alpha, looks)
-        stored = speedup(found.ratio, found.interval, quads=found.quads, alpha=alpha)
-        outcomes.append(judge_speedup("triton", stored, 1.0, wanted).outcome)
-    assert outcomes[1] in (outcomes[0], INCONCLUSIVE)
 
 
 # look by look
