@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.gpu.holding import Start
+from tests.gpu.holding import IMPORTS, Start
 
 
 @pytest.fixture
@@ -15,11 +15,11 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def start() -> Iterator[Start]:
-    """Start Python with a script; what is still running at the end is killed and waited for."""
+    """Start Python with IMPORTS and a script; what still runs at the end is killed and waited for."""
     processes: list[subprocess.Popen[str]] = []
 
     def run(script: str, *arguments: object) -> "subprocess.Popen[str]":
-        command = [sys.executable, "-c", script, *map(str, arguments)]
+        command = [sys.executable, "-c", IMPORTS + script, *map(str, arguments)]
         processes.append(
             subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         )

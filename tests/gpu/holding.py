@@ -6,6 +6,18 @@ from contextlib import contextmanager
 
 from pytest_gpubench.gpu.lock import GpuLock, Patience
 
+IMPORTS = """
+import json, os, sys
+from pathlib import Path
+from pytest_gpubench.errors import DeviceUnavailable
+from pytest_gpubench.gpu.claim import claim_gpu
+from pytest_gpubench.gpu.holder import Holder
+from pytest_gpubench.gpu.lock import GpuLock, Patience, take_over_turns
+from pytest_gpubench.gpu.lock_file import LockFile
+from pytest_gpubench.gpu.visible import VisibleGpu
+folder = Path(sys.argv[1])
+"""
+"""The first lines of every script; the folder of the locks is its first argument."""
 Start = Callable[..., "subprocess.Popen[str]"]
 
 

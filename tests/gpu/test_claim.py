@@ -17,12 +17,7 @@ from tests.gpu.holding import Start, hear
 GPUS = [VisibleGpu("GPU-a", 0, "H200"), VisibleGpu("MIG-b", None, "H200 MIG", True), VisibleGpu("GPU-c", 2, "H200")]
 
 WORKER = """
-import sys
-from pathlib import Path
-from pytest_gpubench.gpu.claim import claim_gpu
-from pytest_gpubench.gpu.visible import VisibleGpu
-folder, *uuids = sys.argv[1:]
-claim = claim_gpu([VisibleGpu(uuid, None, "H200") for uuid in uuids], Path(folder))
+claim = claim_gpu([VisibleGpu(uuid, None, "H200") for uuid in sys.argv[2:]], folder)
 print(claim.gpu.uuid, flush=True)
 sys.stdin.readline()
 """

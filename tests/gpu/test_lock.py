@@ -14,15 +14,10 @@ from pytest_gpubench.errors import BadRequest, DeviceUnavailable
 from pytest_gpubench.gpu.holder import Holder
 from pytest_gpubench.gpu.lock import GpuLock, Patience, describe, turns_to_hand_over
 from pytest_gpubench.gpu.lock_file import HEADER, LockFile
-from tests.gpu.holding import Start, hear, held, tell
+from tests.gpu.holding import IMPORTS, Start, hear, held, tell
 
 HOLDER = """
-import sys
-from pathlib import Path
-from pytest_gpubench.gpu.holder import Holder
-from pytest_gpubench.gpu.lock import GpuLock, Patience
-folder, *uuids = sys.argv[1:]
-lock = GpuLock(uuids, Path(folder), Holder.of_this_process("test_x", "pytest -n 2 tests"))
+lock = GpuLock(sys.argv[2:], folder, Holder.of_this_process("test_x", "pytest -n 2 tests"))
 lock.acquire(Patience())
 print("held", flush=True)
 sys.stdin.readline()
@@ -32,13 +27,10 @@ sys.stdin.readline()
 """
 
 CONTENDER = """
-import os, sys
-from pathlib import Path
-from pytest_gpubench.gpu.lock import GpuLock, Patience
-folder, times, *sets = sys.argv[1:]
+times, *sets = sys.argv[2:]
 for number in range(int(times)):
     uuids = sets[number % len(sets)].split("+")
-    lock = GpuLock(uuids, Path(folder))
+    lock = GpuLock(uuids, folder)
     lock.acquire(Patience(60))
     marks = [Path(folder, f"in-use-{uuid}") for uuid in uuids]
     for mark in marks:
@@ -49,12 +41,6 @@ for number in range(int(times)):
 """
 
 FORKING = """
-import os, sys
-from pathlib import Path
-from pytest_gpubench.errors import DeviceUnavailable
-from pytest_gpubench.gpu.lock import GpuLock, Patience
-from pytest_gpubench.gpu.lock_file import LockFile
-folder = Path(sys.argv[1])
 def is_held():
     turn = LockFile(folder, "GPU-1.turn")
     held = not turn.try_acquire()
@@ -77,10 +63,7 @@ print("parent:", "held" if is_held() else "free")
 """
 
 OUTLIVED = """
-import os, sys
-from pathlib import Path
-from pytest_gpubench.gpu.lock import GpuLock, Patience
-lock = GpuLock("GPU-1", Path(sys.argv[1]))
+lock = GpuLock("GPU-1", folder)
 lock.acquire(Patience(0))
 if os.fork() == 0:
     sys.stdin.readline()
@@ -91,14 +74,9 @@ os.wait()
 """
 
 
-HEIR = """
-import json, sys
-from pathlib import Path
-from pytest_gpubench.errors import DeviceUnavailable
-from pytest_gpubench.gpu.lock import GpuLock, Patience, take_over_turns
-folder, turns = sys.argv[1:]
-take_over_turns(json.loads(turns))
-lock = GpuLock("GPU-1", Path(folder))
+HEIR = f"""{IMPORTS}
+take_over_turns(json.loads(sys.argv[2]))
+lock = GpuLock("GPU-1", folder)
 try:
     lock.acquire(Patience(0))
     lock.release()

@@ -17,14 +17,11 @@ from tests.gpu.holding import Start
 NAME = "GPU-1.turn"
 
 OTHER_USER = """
-import os, sys
-from pathlib import Path
-from pytest_gpubench.gpu.lock_file import LockFile
 os.umask(0o077)
 os.setgroups([])
 os.setgid(int(sys.argv[2]))
 os.setuid(int(sys.argv[2]))
-assert LockFile(Path(sys.argv[1]), "GPU-1.turn").try_acquire()
+assert LockFile(folder, "GPU-1.turn").try_acquire()
 print("held")
 """
 
