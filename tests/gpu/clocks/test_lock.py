@@ -158,6 +158,15 @@ def test_clocks_that_cannot_be_given_back_are_said_and_stay_recorded(tmp_path: P
     assert record_of(tmp_path) is not None
 
 
+def test_the_temporary_file_of_somebody_else_is_not_written_to(tmp_path: Path) -> None:
+    target = tmp_path / "precious"
+    target.write_text("mine")
+    record_path(tmp_path, GPU).with_suffix(".new").symlink_to(target)
+    with ClockLock(GPU, 1410, tmp_path):
+        assert record_of(tmp_path) is not None
+    assert target.read_text() == "mine"
+
+
 # several who want the same GPU
 
 

@@ -1,5 +1,6 @@
 """What processes left locked when they died is given back by the next, and nothing else is."""
 
+import json
 import os
 import signal
 import sys
@@ -7,9 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from pytest_gpubench.gpu.clocks import restore_abandoned
+from pytest_gpubench.gpu.clocks import record, restore_abandoned
 from pytest_gpubench.gpu.clocks.record import ClockRecord, boot_id, record_path, write_record
 from tests.gpu.clocks.locking import (
     BOTH_RESET,
@@ -135,4 +137,43 @@ def test_one_gpu_does_not_keep_another_from_being_restored(tmp_path: Path) -> No
     record_path(tmp_path, "GPU-fake-0").write_text("{")  # unknown to NVML
     leave(tmp_path, owner(**DEAD))
     assert [each.left for each in restore_abandoned(tmp_path)] == [True, False]
+    assert whats(tmp_path) == BOTH_RESET
+
+
+# records
+
+
+def test_a_record_is_public_and_survives_a_round_trip(tmp_path: Path) -> None:
+    leave(tmp_path, owner())
+    path = record_path(tmp_path, GPU)
+    assert record_of(tmp_path) == msgspec.json.decode(path.read_bytes(), type=ClockRecord)
+    fields = json.loads(path.read_text())
+    assert fields["owners"][0]["boot"] == boot_id()
+    assert fields["owners"][0]["holder"]["pid"] == os.getpid()
+    assert {"pid", "started", "namespace", "host"} <= set(fields["owners"][0]["holder"])
+
+
+@pytest.mark.parametrize("content", [None, "damaged"])
+def test_a_record_of_another_user_resets_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str | None
+) -> None:
+    """The folder is open to all: anybody could have an administrator's clocks reset."""
+    leave(tmp_path, owner(**DEAD))
+    if content is not None:
+        record_path(tmp_path, GPU).write_text(content)
+    monkeypatch.setattr(record, "trusted_users", lambda: (os.geteuid() + 1,))
+    assert restore_abandoned(tmp_path) == []
+    assert whats(tmp_path) == []
+    monkeypatch.undo()
+    assert os.geteuid() in record.trusted_users()
+    assert 0 in record.trusted_users()
+
+
+def test_a_record_with_another_name_is_none(tmp_path: Path) -> None:
+    """A hard link to a file of root's is no record of root's."""
+    leave(tmp_path, owner(**DEAD))
+    os.link(record_path(tmp_path, GPU), tmp_path / "another")
+    assert restore_abandoned(tmp_path) == []
+    (tmp_path / "another").unlink()
+    assert len(restore_abandoned(tmp_path)) == 1
     assert whats(tmp_path) == BOTH_RESET
