@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 from pytest_gpubench.limits import Limits
-from pytest_gpubench.results.model import Outcome, Timing
+from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.stats.autocorrelation import LEAST_TO_TELL, independent_for_median, independent_for_std
 from pytest_gpubench.stats.summary import median_interval, std_interval
 from pytest_gpubench.verdict.time import Judgement
+from tests.results.measured import timing_of
 from tests.stats.simulation import Floats, autoregressive
 
 Noise = Callable[[np.random.Generator, int], Floats]
@@ -82,18 +83,7 @@ def fails(draw: Noise, limits: Limits, trials: int, first: int = 250, most: int 
     for trial in range(trials):
         samples_us = (100 + draw(np.random.default_rng(trial), most)).tolist()
         judgement, reps = Judgement(limits, 0.001), first
-        while (
-            not judgement.look(
-                Timing(
-                    label="softmax",
-                    timer="scripted",
-                    cache="cold",
-                    device="NVIDIA H200",
-                    samples_us=tuple(samples_us[:reps]),
-                )
-            )
-            and reps < most
-        ):
+        while not judgement.look(timing_of(samples_us[:reps])) and reps < most:
             reps *= 2
         failed += judgement.verdicts[0].outcome is Outcome.FAIL
         taken += reps

@@ -69,22 +69,20 @@ CHANGES = {
 """How long a series is, where its level changes by which factor, and in how many percent that is found at least."""
 
 
-def check_changes(name: str, number: int) -> None:
-    """So many series whose values scatter by 1 %."""
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [
+        ("middle", 20),
+        ("short", 20),
+        ("repaired", 20),
+        *(pytest.param(name, 100, marks=pytest.mark.slow) for name in CHANGES),
+    ],
+)
+def test_changes_are_found_where_they_are(name: str, number: int) -> None:
+    """In so many series whose values scatter by 1 %."""
     length, levels, least = CHANGES[name]
     series = [make_series(seed, length, NOISES["normal"], levels) for seed in range(number)]
     assert sum(is_found(change_points(values), levels, slack=1) for values in series) >= number * least / 100
-
-
-@pytest.mark.parametrize("name", ["middle", "short", "repaired"])
-def test_changes_are_found_where_they_are(name: str) -> None:
-    check_changes(name, 20)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", CHANGES)
-def test_changes_are_found_where_they_are_in_many_series(name: str) -> None:
-    check_changes(name, 100)
 
 
 @pytest.mark.parametrize("seed", [1, 19, 21])

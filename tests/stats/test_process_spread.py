@@ -105,16 +105,18 @@ def false_fails(std: float, tests: int, number: int, alpha: float) -> float:
 
 
 @pytest.mark.parametrize("std", [0.003, 0.008])
-def test_a_test_alone_fails_as_seldom_as_is_asked(std: float) -> None:
-    assert false_fails(std, 1, 400, 0.05) <= 0.05 + 3 * math.sqrt(0.05 / 400)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("std", [0.003, 0.008])
-@pytest.mark.parametrize("tests", [1, 2, 3])
-def test_a_small_suite_calls_two_in_a_thousand_slower_at_most(tests: int, std: float) -> None:
+@pytest.mark.parametrize(
+    ("tests", "number", "alpha", "most"),
+    [
+        (1, 400, 0.05, 0.05 + 3 * math.sqrt(0.05 / 400)),
+        *(pytest.param(tests, 12000, 0.0005, 0.002, marks=pytest.mark.slow) for tests in (1, 2, 3)),
+    ],
+)
+def test_a_small_suite_fails_as_seldom_as_is_asked(
+    tests: int, number: int, alpha: float, most: float, std: float
+) -> None:
     """At the tolerance, by processes alone: what samples add leaves more undecided."""
-    assert false_fails(std, tests, 12000, 0.0005) <= 0.002
+    assert false_fails(std, tests, number, alpha) <= most
 
 
 @pytest.mark.parametrize(("std", "same", "at_tolerance"), [(0.003, 0.0, 0.0), (0.008, 0.0014, 0.022)])
