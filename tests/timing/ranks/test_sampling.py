@@ -26,37 +26,32 @@ class TwoPeers:
         return [mine, self.others(mine)]
 
 
-def silent(label: str = "f") -> Any:
-    return make_call(nothing, label=label)
-
-
-def never() -> int:
-    return 0
+def sampler_of(timer: Any, others: Callable[[Any], object]) -> RankSampler:
+    """Return a sampler of a rank that is never throttled; `others` says what the second rank tells."""
+    peers: Any = TwoPeers(others)
+    return RankSampler(timer, make_call(nothing, label="f"), lambda: 0, peers)
 
 
 def test_a_session_that_is_not_complete_for_one_rank_is_taken_again_by_all(clock: Clock) -> None:
     problems = iter([KernelsDiffer("other kernels"), None])
-    peers: Any = TwoPeers(lambda mine: (next(problems), mine[1]))  # type: ignore[index]
-    timer: Any = FakeTimer(clock)
+    timer = FakeTimer(clock)
     sample = Sample()
-    reps, masks = RankSampler(timer, silent(), never, peers).take_session(4, 0.0, sample)
+    reps, masks = sampler_of(timer, lambda mine: (next(problems), mine[1])).take_session(4, 0.0, sample)
     assert timer.sizes == [4, 4]
     assert (len(reps), masks, sample.remeasured) == (4, [0] * 4, 1)
 
 
 def test_a_session_that_never_is_complete_raises_the_same_everywhere(clock: Clock) -> None:
-    peers: Any = TwoPeers(lambda mine: (KernelsDiffer("other kernels"), mine[1]))  # type: ignore[index]
-    timer: Any = FakeTimer(clock)
+    timer = FakeTimer(clock)
     with pytest.raises(KernelsDiffer, match=r"rank 1: other kernels \(measured 3 times\)"):
-        RankSampler(timer, silent(), never, peers).take_session(4, 0.0, Sample())
+        sampler_of(timer, lambda mine: (KernelsDiffer("other kernels"), mine[1])).take_session(4, 0.0, Sample())
 
 
 def test_a_rep_that_is_throttled_on_one_gpu_is_taken_again_by_all(clock: Clock) -> None:
     masks = iter([[0, 4, 0], [0]])
-    peers: Any = TwoPeers(lambda mine: (None, next(masks)))
-    timer: Any = FakeTimer(clock)
+    timer = FakeTimer(clock)
     sample = Sample()
-    RankSampler(timer, silent(), never, peers).take_clean(3, 0.0, sample)
+    sampler_of(timer, lambda mine: (None, next(masks))).take_clean(3, 0.0, sample)
     assert timer.sizes == [3, 1]
     assert (len(sample.reps), sample.discarded, sample.throttle_mask) == (3, 1, 0)
     assert clock.slept_s == [0.1]
@@ -64,20 +59,18 @@ def test_a_rep_that_is_throttled_on_one_gpu_is_taken_again_by_all(clock: Clock) 
 
 def test_reps_that_stay_throttled_are_kept_and_said_to_be(clock: Clock) -> None:
     masks = iter([[0, 4, 8], [4, 0], [2]])
-    peers: Any = TwoPeers(lambda mine: (None, next(masks)))
-    timer: Any = FakeTimer(clock)
+    timer = FakeTimer(clock)
     sample = Sample()
-    RankSampler(timer, silent(), never, peers).take_clean(3, 0.0, sample)
+    sampler_of(timer, lambda mine: (None, next(masks))).take_clean(3, 0.0, sample)
     assert timer.sizes == [3, 2, 1]
     assert (len(sample.reps), sample.discarded, sample.throttle_mask) == (3, 3, 4)
 
 
 def test_what_is_in_the_sample_already_is_no_part_of_the_batch(clock: Clock) -> None:
-    peers: Any = TwoPeers(lambda mine: mine)
-    timer: Any = FakeTimer(clock)
+    timer = FakeTimer(clock)
     first = FakeTimer(clock).play(0)
     sample = Sample(reps=[first])
-    RankSampler(timer, silent(), never, peers).take_clean(2, 0.0, sample)
+    sampler_of(timer, lambda mine: mine).take_clean(2, 0.0, sample)
     assert sample.reps == [first, *(timer.play(number) for number in range(2))]
 
 
@@ -86,9 +79,8 @@ def test_reps_idle_where_the_clock_sinks_below_what_it_is_locked_at(
     clock: Clock, monkeypatch: pytest.MonkeyPatch, max_clock_mhz: float, idle_s: float
 ) -> None:
     monkeypatch.setattr(sampling, "time", clock)
-    peers: Any = TwoPeers(lambda mine: mine)
-    timer: Any = FakeTimer(clock, lambda number: rep(1000.0, sm_clock_mhz=1410.0))
-    RankSampler(timer, silent(), never, peers).take_sample(PLAN, Pacing(max_clock_mhz), lambda text: None)
+    timer = FakeTimer(clock, lambda number: rep(1000.0, sm_clock_mhz=1410.0))
+    sampler_of(timer, lambda mine: mine).take_sample(PLAN, Pacing(max_clock_mhz), lambda text: None)
     _, *later = timer.sessions
     idles_s = [idle for session in later for idle in session.idles_s]
     assert idles_s == [pytest.approx(idle_s)] * len(idles_s) != []
