@@ -116,14 +116,6 @@ def test_the_next_look_is_later_and_there_is_time_for_it(rounds: int, cost_s: fl
         assert (following - rounds) * cost_s <= left_s * (1 + 1e-9)
 
 
-def test_all_planned_looks_are_taken_where_nothing_is_decided(clock: Clock) -> None:
-    judge, timer = Judge(), ArmsTimer(clock)
-    taken, _ = compared(timer, plan(), judge=judge)
-    assert judge.rounds == list(LOOKS)
-    assert judge.looks == [*(LOOKS[:number] for number in range(2, len(LOOKS) + 1)), LOOKS]
-    assert len(taken.rounds) == LOOKS[-1]
-
-
 @pytest.mark.parametrize("after", [1, 2, 5])
 def test_it_ends_when_all_is_decided(clock: Clock, after: int) -> None:
     judge, timer = Judge(after), ArmsTimer(clock)
