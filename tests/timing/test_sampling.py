@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import math
 from collections.abc import Callable, Iterator, Sequence
 
 import pytest
@@ -404,41 +405,37 @@ def test_the_budget_knows_what_was_paid(clock: Clock) -> None:
     assert paid.rep_cost_s == pytest.approx(paid.spent_s / paid.taken)
 
 
+class Looks(list[int]):
+    """Notes how many reps there are at each look; they decide from so many on."""
+
+    def __init__(self, decide_from: float) -> None:
+        self.decide_from = decide_from
+
+    def __call__(self, sample: Sample) -> bool:
+        self.append(len(sample.reps))
+        return len(sample.reps) >= self.decide_from
+
+
 def test_more_is_taken_until_it_is_decided(clock: Clock) -> None:
-    looks: list[int] = []
-
-    def decided(sample: Sample) -> bool:
-        looks.append(len(sample.reps))
-        return len(sample.reps) > 200
-
+    looks = Looks(200)
     timer = FakeTimer(clock, lambda number: rep(100))
-    sample = sample_of(timer, budget(), decided=decided, first=Sample([rep(100)] * 5))
+    sample = sample_of(timer, budget(), decided=looks, first=Sample([rep(100)] * 5))
     assert looks == [70, 140, 280]
     assert len(sample.reps) == 280
 
 
 def test_a_probe_is_not_looked_at(clock: Clock) -> None:
     """A look spends half of alpha, and five reps decide nothing."""
-    looks: list[int] = []
-
-    def decided(sample: Sample) -> bool:
-        looks.append(len(sample.reps))
-        return True
-
-    sample_of(FakeTimer(clock), budget(), decided=decided)
+    looks = Looks(0)
+    sample_of(FakeTimer(clock), budget(), decided=looks)
     assert min(looks) >= LEAST_REPS
 
 
 @pytest.mark.parametrize("reps", [None, 1, 3, 20])
 def test_the_last_look_is_at_the_whole_sample(clock: Clock, reps: int | None) -> None:
     """Its verdict is the one that is reported."""
-    looks: list[int] = []
-
-    def undecided(sample: Sample) -> bool:
-        looks.append(len(sample.reps))
-        return False
-
-    sample = sample_of(FakeTimer(clock), budget(reps, max_time_s=1.0), decided=undecided)
+    looks = Looks(math.inf)
+    sample = sample_of(FakeTimer(clock), budget(reps, max_time_s=1.0), decided=looks)
     assert looks[-1] == len(sample.reps)
 
 
