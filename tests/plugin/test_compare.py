@@ -301,11 +301,8 @@ def test_it(gpu_bench):
     bench_run(source).assert_outcomes(passed=1)
 
 
-@pytest.mark.parametrize(
-    "given", ["(ones,)", "setup=lambda: (ones,)", "setup=lambda: (torch.rand(1000) + 0.5,)", "setup=seeded"]
-)
 @pytest.mark.parametrize("timer", ["scripted", "wall"])
-def test_dropout_in_both_arms_is_the_same(bench_run: BenchRun, given: str, timer: str) -> None:
+def test_dropout_in_both_arms_is_the_same(bench_run: BenchRun, timer: str) -> None:
     """Every call draws the same; the test draws on where it was, with or without a number of its own."""
     source = f"""{FUNCTIONS}
 from torch.nn.functional import dropout
@@ -322,24 +319,29 @@ def seeded():
     torch.manual_seed(3)
     return (ones,)
 
-def test_good(gpu_bench):
+makers = [lambda: (ones,), lambda: (torch.rand(1000) + 0.5,), seeded]
+ways = pytest.mark.parametrize("given", [{{"args": (ones,)}}, *({{"setup": each}} for each in makers)])
+
+@ways
+def test_good(gpu_bench, given):
     torch.manual_seed(11)
     expected = [torch.rand(3), torch.rand(3)]
     torch.manual_seed(11)
     for number in range(2):
-        gpu_bench.compare(masked, drop, {given}, reps=6)
+        gpu_bench.compare(masked, drop, **given, reps=6)
         assert torch.equal(torch.rand(3), expected[number])
 
-def test_bad(gpu_bench):
+@ways
+def test_bad(gpu_bench, given):
     state = torch.get_rng_state()
     try:
-        gpu_bench.compare(less, drop, {given}, reps=6)
+        gpu_bench.compare(less, drop, **given, reps=6)
     finally:
         assert torch.equal(torch.get_rng_state(), state)
 """
     result = bench_run(source, "--gpu-bench-device=cpu", "--gpu-bench-cache=hot", timer=timer)
-    result.assert_outcomes(passed=1, failed=1)
-    result.stdout.fnmatch_lines(["E *WrongResult: less is wrong: out: * of 1000 elements *"])
+    result.assert_outcomes(passed=4, failed=4)
+    result.stdout.fnmatch_lines(["E *WrongResult: less is wrong: out: * of 1000 elements *"] * 4)
 
 
 def test_dropout_has_the_same_gradients(bench_run: BenchRun) -> None:
@@ -510,18 +512,20 @@ def test_close(gpu_bench): gpu_bench.compare(add, double, (x,), golden=lambda x:
     assert "test_close: golden=" not in result.stdout.str()
 
 
-@pytest.mark.parametrize("golden", ["'float64'", "lambda a: a.double().sum()"])
-def test_golden_judges_both_arms(bench_run: BenchRun, golden: str) -> None:
+def test_golden_judges_both_arms(bench_run: BenchRun) -> None:
     source = f"""{FUNCTIONS}{SUMS}
-def test_good(gpu_bench):
-    comparison = gpu_bench.compare({{"good": one_by_one}}, at_once, (a,), golden={golden}, golden_factor=4)
+both = pytest.mark.parametrize("golden", ["float64", lambda a: a.double().sum()])
+@both
+def test_good(gpu_bench, golden):
+    comparison = gpu_bench.compare({{"good": one_by_one}}, at_once, (a,), golden=golden, golden_factor=4)
     assert comparison.differences[0].startswith("out PASS max_diff=")
     assert "(the reference's " in comparison.differences[0]
-def test_bad(gpu_bench): gpu_bench.compare(coarse, at_once, (a,), golden={golden}, golden_factor=4)
+@both
+def test_bad(gpu_bench, golden): gpu_bench.compare(coarse, at_once, (a,), golden=golden, golden_factor=4)
 """
     result = bench_run(source)
-    result.assert_outcomes(passed=1, failed=1)
-    result.stdout.fnmatch_lines(["E *WrongResult: coarse is wrong: out: *against golden its largest error is *"])
+    result.assert_outcomes(passed=2, failed=2)
+    result.stdout.fnmatch_lines(["E *WrongResult: coarse is wrong: out: *against golden its largest error is *"] * 2)
 
 
 GRADIENTS = """
@@ -536,18 +540,20 @@ def leaf(): return torch.arange(8.0, requires_grad=True)
 """
 
 
-@pytest.mark.parametrize("options", ["grads=True", "backward='backward'", "backward='both'"])
-def test_gradients_are_compared(bench_run: BenchRun, options: str) -> None:
+def test_gradients_are_compared(bench_run: BenchRun) -> None:
     source = f"""{FUNCTIONS}{GRADIENTS}
-def test_good(gpu_bench):
-    comparison = gpu_bench.compare(power, square, (leaf(),), {options})
+ways = pytest.mark.parametrize("options", [{{"grads": True}}, {{"backward": "backward"}}, {{"backward": "both"}}])
+@ways
+def test_good(gpu_bench, options):
+    comparison = gpu_bench.compare(power, square, (leaf(),), **options)
     assert [line.split(" max")[0] for line in comparison.differences] == ["out PASS", "grad args[0] PASS"]
     assert comparison.speedup == pytest.approx(2)
-def test_bad(gpu_bench): gpu_bench.compare(half_gradient, square, (leaf(),), {options})
+@ways
+def test_bad(gpu_bench, options): gpu_bench.compare(half_gradient, square, (leaf(),), **options)
 """
     result = bench_run(source)
-    result.assert_outcomes(passed=1, failed=1)
-    result.stdout.fnmatch_lines(["E *WrongResult: half_gradient is wrong: grad args[[]0]: 7 of 8 elements *"])
+    result.assert_outcomes(passed=3, failed=3)
+    result.stdout.fnmatch_lines(["E *WrongResult: half_gradient is wrong: grad args[[]0]: 7 of 8 elements *"] * 3)
 
 
 WEIGHT_GRADIENTS = """
@@ -581,40 +587,40 @@ def golden_function(x, w): return x.detach().double() * w.detach().double()
 """
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("given", ["(args({}))", "setup=lambda: args({})"])
-def test_golden_judges_gradients_by_those_in_float64(bench_run: BenchRun, dtype: str, given: str) -> None:
+def test_golden_judges_gradients_by_those_in_float64(bench_run: BenchRun) -> None:
     """Nearer to the true gradient than the reference is right, however far from the reference."""
     source = f"""{FUNCTIONS}{WEIGHT_GRADIENTS}
-def test_exact(gpu_bench):
-    found = gpu_bench.compare(exact, eager, {given}, golden="float64", grads=True)
+@pytest.fixture(params=[torch.float32, torch.bfloat16])
+def dtype(request): return request.param
+@pytest.fixture(params=["args", "setup"])
+def given(request, dtype):
+    return {{"args": args(dtype)}} if request.param == "args" else {{"setup": lambda: args(dtype)}}
+
+def test_exact(gpu_bench, given):
+    found = gpu_bench.compare(exact, eager, **given, golden="float64", grads=True)
     assert [line.split(" max")[0] for line in found.differences] == [
         "out PASS", "grad args[0] PASS", "grad args[1] PASS"
     ]
     assert "(the reference's " in found.differences[2]
-def test_off(gpu_bench): gpu_bench.compare(off, eager, {given}, golden="float64", grads=True)
-def test_without(gpu_bench): gpu_bench.compare(exact, eager, {given}, grads=True, rtol=1e-7, atol=0.0)
-""".replace("{}", f"torch.{dtype}")
-    result = bench_run(source)
-    result.assert_outcomes(passed=1, failed=2)
-    result.stdout.fnmatch_lines(
-        [
-            "E *WrongResult: off is wrong: grad args[[]1[]]: *against golden its largest error is *",
-            "E *WrongResult: exact is wrong: grad args[[]1[]]: * of 64 elements *",
-        ]
-    )
+def test_off(gpu_bench, given): gpu_bench.compare(off, eager, **given, golden="float64", grads=True)
+def test_without(gpu_bench, given): gpu_bench.compare(exact, eager, **given, grads=True, rtol=1e-7, atol=0.0)
 
-
-@pytest.mark.parametrize("backward", ["backward", "both"])
-def test_golden_judges_the_gradients_of_a_backward(bench_run: BenchRun, backward: str) -> None:
-    source = f"""{FUNCTIONS}{WEIGHT_GRADIENTS}
-options = dict(golden="float64", backward="{backward}")
-def test_exact(gpu_bench): gpu_bench.compare(exact, eager, args(torch.float32), **options)
-def test_off(gpu_bench): gpu_bench.compare(off, eager, args(torch.float32), **options)
+both = pytest.mark.parametrize("backward", ["backward", "both"])
+@both
+def test_exact_timed(gpu_bench, backward):
+    gpu_bench.compare(exact, eager, args(torch.float32), golden="float64", backward=backward)
+@both
+def test_off_timed(gpu_bench, backward):
+    gpu_bench.compare(off, eager, args(torch.float32), golden="float64", backward=backward)
 """
     result = bench_run(source)
-    result.assert_outcomes(passed=1, failed=1)
-    result.stdout.fnmatch_lines(["E *WrongResult: off is wrong: grad args[[]1[]]: *against golden its largest*"])
+    result.assert_outcomes(passed=4 + 2, failed=8 + 2)
+    text = result.stdout.str()
+    off = r"^E .*WrongResult: off is wrong: grad args\[1\]: .*against golden its largest error is "
+    assert len(re.findall(off, text, re.MULTILINE)) == 4 + 2
+    assert (
+        len(re.findall(r"^E .*WrongResult: exact is wrong: grad args\[1\]: .* of 64 elements", text, re.MULTILINE)) == 4
+    )
 
 
 def test_a_golden_function_leaves_gradients_to_the_tolerances(bench_run: BenchRun) -> None:
