@@ -50,10 +50,6 @@ def test_limit_in_a_fixture(measured): pass
     result.stdout.fnmatch_lines(["*fast is too slow: median 10.00 us*"])
 
 
-def test_requested_dynamically(bench_run: BenchRun) -> None:
-    bench_run("def test_it(request): request.getfixturevalue('gpu_bench')(fast)").assert_outcomes(passed=1)
-
-
 def test_a_fixture_of_a_wider_scope_is_refused(bench_run: BenchRun) -> None:
     source = """
 @pytest.fixture(scope="module")

@@ -118,11 +118,13 @@ def test_an_example_of_a_method_can_be_pasted(bench_run: BenchRun) -> None:
     bench_run(source).stdout.fnmatch_lines(["E *@example(n=37)"])
 
 
-def test_the_row_shows_what_failed(bench_run: BenchRun) -> None:
+def test_a_limit_on_time_is_judged_where_it_is_broken_and_its_row_shows_it(bench_run: BenchRun) -> None:
+    """The ratio gets better, the time worse."""
     body = "gpu_bench.compare(add(float(n)), scripted([float(n * (1 + n))])(lambda x: x * 2), (torch.ones(n),))"
     above = "@settings(phases=[Phase.explicit])\n@example(n=99)\n@example(n=1)"
-    table = bench_run(limited(body, marks="max_time_us=50", above=above)).stdout.str()
-    assert "FAIL" in table.partition("\ngpu_bench\n")[2].partition("gpu_bench: ")[0]
+    result = bench_run(limited(body, marks="max_time_us=50", above=above))
+    result.assert_outcomes(failed=1)
+    assert "FAIL" in result.stdout.str().partition("\ngpu_bench\n")[2].partition("gpu_bench: ")[0]
 
 
 def test_a_wrong_result_is_shrunk(record_run: RecordRun) -> None:
@@ -138,12 +140,6 @@ def test_a_wrong_result_is_shrunk(record_run: RecordRun) -> None:
     assert not any(word in report.longreprtext for word in TROUBLE)
     (row,) = [line for line in render([record], Settings(), Screen(1000)).splitlines() if "at n=51" in line]
     assert "double" not in row, "the reference is of another example"
-
-
-def test_a_limit_on_time_is_judged_where_it_is_broken(bench_run: BenchRun) -> None:
-    """The ratio gets better, the time worse."""
-    body = "gpu_bench.compare(add(float(n)), scripted([float(n * (1 + n))])(lambda x: x * 2), (torch.ones(n),))"
-    bench_run(limited(body, marks="max_time_us=50", above="@example(n=1)\n@example(n=99)")).assert_outcomes(failed=1)
 
 
 def test_limits_that_are_kept(record_run: RecordRun) -> None:

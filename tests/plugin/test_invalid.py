@@ -368,10 +368,3 @@ def test_it(gpu_bench): gpu_bench.compare(double, slow, (x,), budget_s=0.01)
     result = bench_run(source, "--gpu-bench-device=cpu", "--gpu-bench-cache=hot", timer="wall")
     result.assert_outcomes(**{"passed" if passed else "failed": 1})
     result.stdout.fnmatch_lines([f"gpu_bench: limits: 1 {'pass' if passed else 'fail'}*"])
-
-
-def test_bytes_that_are_none_are_refused_before_anything_is_called(compared: Compared) -> None:
-    functions = "\ndef spy(x):\n    pytest.fail('it was called')\n"
-    result = compared(functions, "spy, spy, (x,), bytes=-1")
-    result.assert_outcomes(passed=2, failed=1)
-    result.stdout.fnmatch_lines(["E *BadRequest: bytes=-1 is not valid: it must be a whole number of bytes, *"])

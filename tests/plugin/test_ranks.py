@@ -28,7 +28,7 @@ def work(): ...
 
 @pytest.mark.perf({marks})
 def test_it(gpu_bench):
-    gpu_bench.ranks(work, world_size={world_size}, {link})
+    gpu_bench.ranks(work, world_size=2, {link})
 """
 LINK = 'collective="all_reduce", message_bytes=100_000'
 
@@ -65,18 +65,16 @@ def replace_ranks(monkeypatch: pytest.MonkeyPatch, take: Callable[[Any, object],
     monkeypatch.setattr(pytest_gpubench.bench.integrity, "replaced", lambda: None)
 
 
-def outcome(
-    bench_run: BenchRun, marks: str, *arguments: str, world_size: object = 2, link: str = LINK
-) -> tuple[str, str]:
+def outcome(bench_run: BenchRun, marks: str, *arguments: str) -> tuple[str, str]:
     """Return what becomes of a test with these limits, and what is printed."""
-    result = bench_run(SOURCE.format(marks=marks, world_size=world_size, link=link), *ON_CPU, *arguments)
+    result = bench_run(SOURCE.format(marks=marks, link=LINK), *ON_CPU, *arguments)
     (kind,) = result.parseoutcomes()  # of "1 not judged" the first word
     return kind, result.stdout.str()
 
 
 def outcomes(run_rows: RunRows, *marks: str, link: str = LINK) -> list[tuple[str, str]]:
     """Return the outcome and the error of a test with each of these limits, all of one run."""
-    reports = run_rows("", [SOURCE.format(marks=each, world_size=2, link=link) for each in marks], *ON_CPU)
+    reports = run_rows("", [SOURCE.format(marks=each, link=link) for each in marks], *ON_CPU)
     return [(each.outcome, each.longreprtext) for each in reports]
 
 
@@ -117,7 +115,7 @@ def test_the_spread_is_limited_over_the_reps_of_the_slowest(
 
 @pytest.mark.usefixtures("take")
 def test_all_of_alpha_is_for_the_one_look(record_run: RecordRun) -> None:
-    recorder = record_run(SOURCE.format(marks="max_time_us=11", world_size=2, link=LINK), *ON_CPU)
+    recorder = record_run(SOURCE.format(marks="max_time_us=11", link=LINK), *ON_CPU)
     (measurement,) = recorder.records[0].measurements
     assert [each.outcome for each in measurement.verdicts] == ["pass"]
     assert measurement.verdicts[0].sentence.endswith("(40 reps, 99.9 % interval)")
@@ -185,14 +183,6 @@ def test_a_clock_sees_no_kernels_and_says_so(bench_run: BenchRun, monkeypatch: p
     take_samples(monkeypatch, STEADY_US, kernels=())
     kind, text = outcome(bench_run, marks)
     assert (kind, "work has no kernels to judge" in text) == ("not", True), text
-
-
-@pytest.mark.usefixtures("take")
-@pytest.mark.parametrize("world_size", ["0", "True", "2.0"])
-def test_a_world_that_cannot_be_meant(bench_run: BenchRun, world_size: str) -> None:
-    kind, text = outcome(bench_run, "", world_size=world_size)
-    assert kind == "failed"
-    assert f"ranks(world_size={world_size}) is not valid: it must be a whole number" in text
 
 
 @pytest.mark.usefixtures("take")

@@ -33,12 +33,6 @@ def test_c(gpu_bench): gpu_bench(fast)
     result.stdout.fnmatch_lines(["*test_a*fast*10.00*", "*test_b*slow*20.00*", "gpu_bench: 2 measurements in 2 tests*"])
 
 
-def test_exit_first(bench_run: BenchRun) -> None:
-    result = bench_run(THREE, "-x")
-    result.assert_outcomes(passed=1, failed=1)
-    result.stdout.fnmatch_lines(["gpu_bench: 2 measurements in 2 tests on *"])
-
-
 @pytest.mark.parametrize(
     "arguments",
     [["-p", "no:cacheprovider"], ["-p", "xdist"], ["-p", "no:junitxml"], ["-n0"], ["-s"], ["-p", "no:xdist"]],
@@ -63,20 +57,6 @@ def test_collecting_only_measures_and_starts_nothing(bench_run: BenchRun, argume
     result = bench_run(THREE, *arguments, timer="profiler")
     assert result.ret == 0
     assert "gpu_bench:" not in result.stdout.str()
-
-
-@pytest.mark.usefixtures("forked")
-def test_workers_send_their_results_to_the_controller(bench_run: BenchRun) -> None:
-    result = bench_run(THREE, "-n1", "--gpu-bench-columns=median")
-    result.assert_outcomes(passed=2, failed=1)
-    result.stdout.fnmatch_lines(
-        [
-            "gpu_bench: 0.*",
-            "*LimitBroken: slow is too slow*",
-            "gpu_bench: 4 measurements in 3 tests on *",
-            "*limits: 1 fail",
-        ]
-    )
 
 
 def test_a_run_without_perf_tests_loads_nothing_heavy(pytester: pytest.Pytester) -> None:
