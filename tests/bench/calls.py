@@ -11,7 +11,7 @@ from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.results.model import DeviceFacts
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.timing.base import call_of
-from pytest_gpubench.timing.calls import make_arguments, make_call
+from pytest_gpubench.timing.calls import Backward, make_arguments, make_call
 from pytest_gpubench.timing.comparison import Match
 from pytest_gpubench.timing.rounds import Interleaved
 from pytest_gpubench.timing.sampling import Sample
@@ -25,10 +25,13 @@ COLD = Settings()
 
 
 def agreement_of(
-    reference: Callable[..., object], *args: object, setup: Callable[[], object] | None = None
+    reference: Callable[..., object],
+    *args: object,
+    setup: Callable[[], object] | None = None,
+    backward: Backward = "forward",
 ) -> Agreement:
     arguments = VariedArguments.of(make_arguments(args, None, setup))
-    return Agreement(reference, arguments, Tolerance(), None, None, False, "forward", torch.device("cpu"))
+    return Agreement(reference, arguments, Tolerance(), None, None, False, backward, torch.device("cpu"))
 
 
 class Lazy(torch.Tensor):

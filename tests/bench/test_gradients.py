@@ -7,17 +7,13 @@ import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from pytest_gpubench.bench.agreement import Agreement, Ran, VariedArguments
+from pytest_gpubench.bench.agreement import Ran
 from pytest_gpubench.bench.outputs import OutputRecorder
-from pytest_gpubench.correctness import Tolerance
 from pytest_gpubench.errors import InvalidResult, WrongResult
 from pytest_gpubench.timing.calls import Backward, make_arguments, make_call
+from tests.bench.calls import agreement_of, double
 
 Function = Callable[..., Any]
-
-
-def double(x: torch.Tensor) -> torch.Tensor:
-    return x * 2
 
 
 class Cached(torch.autograd.Function):
@@ -61,12 +57,12 @@ class Runs:
     """Timed backward runs of two arms, and their agreement."""
 
     def __init__(self, candidate: Function, backward: Backward, *args: object, setup: Function | None = None) -> None:
-        arguments = VariedArguments.of(make_arguments(args, None, setup))
-        self.agreement = Agreement(double, arguments, Tolerance(), None, None, False, backward, torch.device("cpu"))
+        self.agreement = agreement_of(double, *args, setup=setup, backward=backward)
         self.recorder = OutputRecorder(self.agreement)
         arms = {"torch": double, "mine": candidate}
         self.calls = [
-            self.recorder.watch(name, make_call(arm, arguments, backward, name)) for name, arm in arms.items()
+            self.recorder.watch(name, make_call(arm, self.agreement.arguments, backward, name))
+            for name, arm in arms.items()
         ]
         self.expected = self.agreement.run_reference()
         self.agreement.check("mine", candidate, self.expected)
@@ -134,13 +130,10 @@ def test_inputs_that_setup_makes() -> None:
 
 def test_inputs_in_a_closure_have_no_gradient_to_compare() -> None:
     weight = leaf()
-    arguments = VariedArguments.of(make_arguments())
-    agreement = Agreement(
-        lambda: weight * 2, arguments, Tolerance(), None, None, False, "backward", torch.device("cpu")
-    )
+    agreement = agreement_of(lambda: weight * 2, backward="backward")
     recorder = OutputRecorder(agreement)
     for name in ("torch", "mine"):
-        recorder.watch(name, make_call(agreement.reference, arguments, "backward", name)).prepare()()
+        recorder.watch(name, make_call(agreement.reference, agreement.arguments, "backward", name)).prepare()()
     recorder.check("torch", ["mine"])
 
 

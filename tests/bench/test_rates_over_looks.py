@@ -1,12 +1,10 @@
 """Limits on rates while reps are taken: the looks and the alpha of a limit on time, and how often it is wrong.
 
-Run as a module (`python -m tests.bench.test_rates_over_looks [sessions]`) it prints its tables as Markdown, from 500
-sessions of each rate and noise unless told otherwise. Only the times are played: what stops is what stops a test.
+Only the times are played: what stops is what stops a test.
 """
 
 import math
 import statistics
-import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -36,7 +34,7 @@ from pytest_gpubench.verdict.time import Judgement, judge
 from tests.results.measured import timing_of
 from tests.timing.fakes import ArmsTimer, Clock, call_of, rep
 
-PASS, FAIL, INCONCLUSIVE = Outcome.PASS, Outcome.FAIL, Outcome.INCONCLUSIVE
+PASS, FAIL = Outcome.PASS, Outcome.FAIL
 LIMIT_GBPS = 1000.0
 MOVED_BYTES = 10**8
 AT_LIMIT_US = MOVED_BYTES / LIMIT_GBPS / 1e3
@@ -317,27 +315,3 @@ def test_a_rate_beside_its_limit_is_told_in_time(take: Take, rate: float, outcom
     assert {session.outcome for session in found} == {outcome}
     assert statistics.median(session.looks for session in found) > 1
     assert max(session.reps for session in found) <= 2000
-
-
-# tables
-
-
-def print_table(take: Take, alpha: float, number: int) -> None:
-    """Print what sessions come to, by rate and noise."""
-    print(f"\n{take.__name__}, alpha {alpha:g}, {number} sessions each\n")
-    print("| noise | true rate / limit | FAIL | PASS | INCONCLUSIVE | reps (median) | looks (median) |")
-    print("| --- | --- | --- | --- | --- | --- | --- |")
-    for noise in NOISES:
-        for rate in RATES:
-            found = sessions(take, rate, noise, alpha, number, SHORT_REP_S)
-            outcomes = Counter(session.outcome for session in found)
-            reps, looks = (statistics.median(getattr(each, name) for each in found) for name in ("reps", "looks"))
-            numbers = " | ".join(str(outcomes[outcome]) for outcome in (FAIL, PASS, INCONCLUSIVE))
-            print(f"| {noise:.0%} | {rate:g} | {numbers} | {reps:g} | {looks:g} |", flush=True)
-
-
-if __name__ == "__main__":
-    wanted = int(sys.argv[1]) if len(sys.argv) > 1 else 500
-    for asked_alpha in (0.001, 0.05):
-        for way in (measured, compared):
-            print_table(way, asked_alpha, wanted)

@@ -6,12 +6,11 @@ import pytest
 import torch
 
 from pytest_gpubench.bench import side_effects
-from pytest_gpubench.bench.agreement import Agreement, VariedArguments
 from pytest_gpubench.bench.outputs import OutputRecorder
 from pytest_gpubench.bench.side_effects import Conduct
-from pytest_gpubench.correctness import Tolerance
 from pytest_gpubench.errors import UnfairComparison
-from pytest_gpubench.timing.calls import make_arguments, make_call
+from pytest_gpubench.timing.calls import make_call
+from tests.bench.calls import agreement_of, double
 
 Function = Callable[..., object]
 
@@ -20,13 +19,11 @@ class Rounds:
     """Calls of arms in mirrored order, the reference first, watched as timed calls are."""
 
     def __init__(self, arms: dict[str, Function], *args: object, setup: Callable[[], object] | None = None) -> None:
-        arguments = VariedArguments.of(make_arguments(args, None, setup))
         self.reference, *self.names = arms
-        agreement = Agreement(
-            arms[self.reference], arguments, Tolerance(), None, None, False, "forward", torch.device("cpu")
-        )
+        agreement = agreement_of(arms[self.reference], *args, setup=setup)
         self.recorder = OutputRecorder(agreement, conduct=Conduct(agreement, list(arms)))
-        self.calls = [self.recorder.watch(name, make_call(arm, arguments, label=name)) for name, arm in arms.items()]
+        calls = {name: make_call(arm, agreement.arguments, label=name) for name, arm in arms.items()}
+        self.calls = [self.recorder.watch(name, call) for name, call in calls.items()]
         self.looks: list[bool] = []
         self.recorder.begin()
 
@@ -39,10 +36,6 @@ class Rounds:
 
     def check(self) -> None:
         self.recorder.check(self.reference, self.names)
-
-
-def double(x: torch.Tensor) -> torch.Tensor:
-    return x * 2
 
 
 def in_call(number: int, deed: Callable[..., object]) -> Function:

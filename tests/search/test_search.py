@@ -111,16 +111,6 @@ def test_a_failed_comparison_is_paid_for() -> None:
     assert not harness.search.known
 
 
-def test_an_error_is_remembered() -> None:
-    harness = Harness()
-    request = request_of({"fast": 1.0}, harness.log, error=WrongResult("no"))
-    for spent_s in (0.0, 30.0):
-        harness.search.begin(Example("n=1", {}))
-        harness.search.time.spent_s = spent_s
-        with pytest.raises(WrongResult, match="no"):
-            harness.obtain(request)
-
-
 def test_what_cannot_be_told_apart_is_not_remembered() -> None:
     harness = Harness()
     found = []
