@@ -53,6 +53,9 @@ def test_what_is_foreign(found: GpuReading, uses_gpu: bool, pids: list[int] | No
     assert (None if work is None else [process.pid for process in work.processes]) == pids
 
 
+UNTOLD = "the GPU is 40 % busy while this run leaves it idle; whose work it is cannot be told:"
+
+
 @pytest.mark.parametrize(
     ("found", "sentence"),
     [
@@ -66,19 +69,10 @@ def test_what_is_foreign(found: GpuReading, uses_gpu: bool, pids: list[int] | No
         ),
         (
             reading(10, 98, 99, utilisation=0.4),
-            "the GPU is 40 % busy while this run leaves it idle; whose work it is cannot be told: "
-            "NVML lists 2 processes that are not to be found in this container",
+            f"{UNTOLD} NVML lists 2 processes that are not to be found in this container",
         ),
-        (
-            reading(99, utilisation=0.4),
-            "the GPU is 40 % busy while this run leaves it idle; whose work it is cannot be told: "
-            "NVML lists 1 process that is not to be found in this container",
-        ),
-        (
-            reading(10, utilisation=0.4),
-            "the GPU is 40 % busy while this run leaves it idle; whose work it is cannot be told: "
-            "NVML names no process of others",
-        ),
+        (reading(99, utilisation=0.4), f"{UNTOLD} NVML lists 1 process that is not to be found in this container"),
+        (reading(10, utilisation=0.4), f"{UNTOLD} NVML names no process of others"),
     ],
 )
 def test_it_is_named_in_a_sentence(found: GpuReading, sentence: str) -> None:
