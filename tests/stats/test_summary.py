@@ -268,28 +268,17 @@ def exact_coverage(count: int, alpha: float) -> float:
     return float(1 - 2 * sum(Fraction(math.comb(count, below), 2**count) for below in range(rank)))
 
 
-def check_coverage(draw: Draw, count: int, alpha: float, trials: int) -> None:
+@pytest.mark.parametrize("trials", [20_000, pytest.param(200_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("alpha", [0.05, 0.01, 0.001])
+@pytest.mark.parametrize("count", [11, 20, 100])
+@pytest.mark.parametrize("draw", DISTRIBUTIONS)
+def test_the_median_is_covered_as_often_as_promised(draw: Draw, count: int, alpha: float, trials: int) -> None:
+    """Exactly so for continuous distributions, at least so where samples tie."""
     covered, exact = coverage_of_the_median(draw, count, alpha, trials), exact_coverage(count, alpha)
     assert exact >= 1 - alpha
     assert covered >= exact - slack(exact, trials)
     if draw is not quantised:
         assert covered <= exact + slack(exact, trials)
-
-
-@pytest.mark.parametrize("alpha", [0.05, 0.001])
-@pytest.mark.parametrize("count", [20, 100])
-@pytest.mark.parametrize("draw", DISTRIBUTIONS)
-def test_the_median_is_covered_as_often_as_promised(draw: Draw, count: int, alpha: float) -> None:
-    """Exactly so for continuous distributions, at least so where samples tie."""
-    check_coverage(draw, count, alpha, trials=20_000)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("alpha", [0.05, 0.01, 0.001])
-@pytest.mark.parametrize("count", [11, 20, 100])
-@pytest.mark.parametrize("draw", DISTRIBUTIONS)
-def test_the_median_is_covered_as_often_as_promised_in_many_trials(draw: Draw, count: int, alpha: float) -> None:
-    check_coverage(draw, count, alpha, trials=200_000)
 
 
 ASKED = (0.05, 0.01, 0.001)
