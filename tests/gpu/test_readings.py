@@ -35,12 +35,6 @@ def test_what_cannot_be_read_is_none_and_the_rest_is_read(
     assert Watcher(nvml)() == msgspec.structs.replace(WHOLE, **lost)
 
 
-@pytest.mark.parametrize(("reasons", "mask"), [(0, 0), (0x1, 0), (0x2, 0), (0x4, 0x4), (0xFF, 0xEC)])
-def test_idleness_and_clocks_that_were_set_are_no_throttling(tmp_path: Path, reasons: int, mask: int) -> None:
-    library = Recording(tmp_path, answers={"CurrentClocksThrottleReasons": reasons})
-    assert Watcher(Nvml(library, "GPU-fake-1"))().throttle_mask == mask
-
-
 def test_a_zero_is_a_reading(tmp_path: Path) -> None:
     library = Recording(tmp_path, answers={"Temperature": 0, "PowerUsage": 0})
     reading = Watcher(Nvml(library, "GPU-fake-1"))()

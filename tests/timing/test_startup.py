@@ -9,7 +9,6 @@ import torch
 
 from pytest_gpubench.errors import DeviceUnavailable, NothingRecorded, ProfilerBusy
 from pytest_gpubench.timing import profiler
-from pytest_gpubench.timing.pacing import rest
 from pytest_gpubench.timing.profiler import kind_of, open_profile, read_records, who_holds_cupti
 from pytest_gpubench.timing.sentinels import check_triton, mean_clock_mhz
 from pytest_gpubench.timing.startup import others_waiting
@@ -130,10 +129,3 @@ def test_only_work_of_the_gpu_is_read_in_the_order_it_started() -> None:
     profile = SimpleNamespace(kineto_results=SimpleNamespace(events=lambda: events))
     names = [record.name for record in read_records(profile)]
     assert names == ["early", "late", "cudaLaunchKernel"]  # the last is a kernel that is named like a call of the host
-
-
-@pytest.mark.parametrize("idle_s", [0.0, 1e-4, 2e-3])
-def test_rest_is_never_short(idle_s: float) -> None:
-    started_s = time.perf_counter()
-    rest(idle_s)
-    assert time.perf_counter() - started_s >= idle_s
