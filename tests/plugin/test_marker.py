@@ -21,15 +21,11 @@ class TestClass:
 
 
 @pytest.mark.parametrize(
-    ("expression", "passed", "deselected"), [("perf", 3, 1), ("not perf", 1, 3), ("perf or not perf", 4, 0)]
+    ("option", "passed"),
+    [("-mperf", 3), ("-mnot perf", 1), ("-mperf or not perf", 4), ("--gpu-bench-only", 3), ("--gpu-bench-skip", 1)],
 )
-def test_selection_is_exact(bench_run: BenchRun, expression: str, passed: int, deselected: int) -> None:
-    bench_run(MIXED, "-m", expression).assert_outcomes(passed=passed, deselected=deselected)
-
-
-@pytest.mark.parametrize(("flag", "passed"), [("--gpu-bench-only", 3), ("--gpu-bench-skip", 1)])
-def test_only_and_skip(bench_run: BenchRun, flag: str, passed: int) -> None:
-    bench_run(MIXED, flag).assert_outcomes(passed=passed, deselected=4 - passed)
+def test_selection_is_exact(bench_run: BenchRun, option: str, passed: int) -> None:
+    bench_run(MIXED, option).assert_outcomes(passed=passed, deselected=4 - passed)
 
 
 def test_the_closest_mark_wins_keyword_by_keyword(bench_run: BenchRun) -> None:
@@ -92,15 +88,12 @@ def test_it(gpu_bench):
 
 
 def test_a_limit_that_was_never_judged_fails(bench_run: BenchRun) -> None:
-    source = "@pytest.mark.perf(max_time_us=15)\ndef test_it(gpu_bench): pass"
+    """With the fixture or without it."""
+    source = "pytestmark = pytest.mark.perf(max_time_us=15)\ndef test_it(gpu_bench): pass\ndef test_without(): pass"
     result = bench_run(source)
-    result.assert_outcomes(failed=1)
+    result.assert_outcomes(failed=2)
     result.stdout.fnmatch_lines(["perf(max_time_us=15) was never judged: the test measured nothing; call gpu_bench*"])
-    bench_run(source, "--gpu-bench-disable").assert_outcomes(passed=1)
-
-
-def test_a_limit_on_a_test_without_the_fixture_fails(bench_run: BenchRun) -> None:
-    bench_run("@pytest.mark.perf(max_time_us=15)\ndef test_it(): pass").assert_outcomes(failed=1)
+    bench_run(source, "--gpu-bench-disable", "-k", "test_it").assert_outcomes(passed=1, deselected=1)
 
 
 def test_markers_and_fixtures_read_well(pytester: pytest.Pytester) -> None:

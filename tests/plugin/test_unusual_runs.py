@@ -9,7 +9,7 @@ from pytest_gpubench.limits import Limits
 from pytest_gpubench.results.model import Measurement, Outcome, Timing
 from pytest_gpubench.running_test import CurrentTest
 from pytest_gpubench.settings import Settings
-from tests.plugin.conftest import BenchRun, RecordRun
+from tests.plugin.conftest import BenchRun, RecordRun, RunRows, assert_fails
 from tests.results.measured import verdict
 
 ON_CPU = "--gpu-bench-device=cpu"
@@ -71,9 +71,8 @@ def test_a_subtest_that_fails_says_what_it_measured(bench_run: BenchRun) -> None
     assert text.count("FAIL: slow is too slow") == 1
 
 
-@pytest.mark.parametrize("body", ["subtests.test()", "self.subTest()"])
 @needs_subtests
-def test_parts_under_unittest(record_run: RecordRun, body: str) -> None:
+def test_parts_under_unittest(record_run: RecordRun) -> None:
     source = """
 import unittest
 
@@ -187,23 +186,25 @@ def test_it(gpu_bench): gpu_bench.measure(fast)
     assert record.measurements[0].timing.reps == 17
 
 
-@pytest.mark.parametrize(
-    ("mark", "sentence"),
-    [
-        ("max_time_us=15", "perf(max_time_us=15) was put on the test after it had measured: put it on before"),
-        ("speed=1", "perf(speed=...) is not known*"),
-    ],
-)
+LATE_MARKS = {
+    "max_time_us=15": "*perf(max_time_us=15) was put on the test after it had measured: put it on before",
+    "speed=1": "*perf(speed=...) is not known*",
+    "": "",
+}
+
+
 @pytest.mark.parametrize("then", ["gpu_bench.measure(fast)", "pass"])
-def test_a_mark_that_comes_too_late_is_refused(bench_run: BenchRun, mark: str, sentence: str, then: str) -> None:
-    result = bench_run(f"""
+def test_a_mark_that_comes_too_late_is_refused_unless_it_asks_for_nothing(run_rows: RunRows, then: str) -> None:
+    test = """
 def test_it(request, gpu_bench):
     gpu_bench.measure(fast)
-    request.applymarker(pytest.mark.perf({mark}))
-    {then}
-""")
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines([f"*{sentence}"])
+    request.applymarker(pytest.mark.perf({}))
+    {}
+"""
+    *late, harmless = run_rows("", [test.format(mark, then) for mark in LATE_MARKS])
+    for report, sentence in zip(late, LATE_MARKS.values(), strict=False):
+        assert_fails(report, sentence)
+    assert harmless.passed
 
 
 def test_a_test_that_runs_gets_no_more_gpus(bench_run: BenchRun) -> None:
@@ -214,15 +215,6 @@ def test_it(request, gpu_bench):
 """)
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["E *perf(gpus=2) was put on the running test*decorate it"])
-
-
-def test_a_mark_that_asks_for_nothing_new_may_come_late(bench_run: BenchRun) -> None:
-    bench_run("""
-def test_it(request, gpu_bench):
-    gpu_bench.measure(fast)
-    request.applymarker(pytest.mark.perf)
-    gpu_bench.measure(fast)
-""").assert_outcomes(passed=1)
 
 
 # not to fail
