@@ -13,12 +13,7 @@ from pytest_gpubench.results.model import Timing
 from pytest_gpubench.stats.speedup import LOOKS, critical_ranks, round_orders, speedup_of
 from pytest_gpubench.timing import attempts, comparison, rounds
 from pytest_gpubench.timing.base import call_of
-from pytest_gpubench.timing.comparison import (
-    Match,
-    make_arms,
-    measure_in_turn,
-    next_look,
-)
+from pytest_gpubench.timing.comparison import Match, make_arms, measure_in_turn, next_look
 from pytest_gpubench.timing.measurement import Plan
 from pytest_gpubench.timing.pacing import Pacing
 from pytest_gpubench.timing.rounds import Interleaved

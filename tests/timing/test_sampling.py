@@ -20,12 +20,7 @@ from pytest_gpubench.errors import (
 from pytest_gpubench.stats.stopping import LEAST_REPS, MAX_REPS, Budget
 from pytest_gpubench.timing import sampling
 from pytest_gpubench.timing.attempts import ATTEMPTS, MAX_PAUSE_S
-from pytest_gpubench.timing.sampling import (
-    PROBE_REPS,
-    Sample,
-    take_batch,
-    take_sample,
-)
+from pytest_gpubench.timing.sampling import PROBE_REPS, Sample, take_batch, take_sample
 from pytest_gpubench.timing.scripted import ScriptedTimer, scripted
 from tests.timing.fakes import (
     Clock,

@@ -3,10 +3,7 @@
 import msgspec
 import pytest
 
-from pytest_gpubench.results.model import (
-    Measurement,
-    Outcome,
-)
+from pytest_gpubench.results.model import Measurement, Outcome
 from pytest_gpubench.stats.regression import Change
 from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.stats.tolerance import parse_tolerance

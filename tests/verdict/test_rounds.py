@@ -14,14 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpubench.results.model import (
-    DeviceFacts,
-    Measurement,
-    Outcome,
-    SavedRun,
-    Speedup,
-    TestRecord,
-)
+from pytest_gpubench.results.model import DeviceFacts, Measurement, Outcome, SavedRun, Speedup, TestRecord
 from pytest_gpubench.stats.regression import change_of_pairs, decide
 from pytest_gpubench.stats.tolerance import RegressionTolerance
 from pytest_gpubench.verdict.rounds import (

@@ -5,11 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from pytest_gpubench.results.baseline import slimmed
-from pytest_gpubench.results.model import (
-    Measurement,
-    Outcome,
-    TestRecord,
-)
+from pytest_gpubench.results.model import Measurement, Outcome, TestRecord
 from pytest_gpubench.stats.tolerance import parse_tolerance
 from pytest_gpubench.verdict.saved_runs import Finding, compare_runs
 from tests.results.measured import ALPHA, alone, missing, on, pair, record, run, timing
