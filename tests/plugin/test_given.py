@@ -238,20 +238,6 @@ def test_workers(bench_run: BenchRun) -> None:
     result.stdout.fnmatch_lines(["E *@example(n=37)"])
 
 
-def test_a_measurement_is_remembered_too(bench_run: BenchRun) -> None:
-    """Samples that would come out differently the second time: the verdict is the first one's."""
-    source = f"""{GIVEN}
-@pytest.mark.perf(max_time_us=10, reps=20)
-@given(n=sizes)
-def test_it(gpu_bench, n):
-    gpu_bench.measure(scripted([20.0] * 20 + [5.0] * 20)(lambda x: x) if n > 36 else scripted([5.0])(lambda x: x), (n,))
-"""
-    result = bench_run(source)
-    result.assert_outcomes(failed=1)
-    assert "Flaky" not in result.stdout.str()
-    result.stdout.fnmatch_lines(["*n=37*"])
-
-
 def oom(n: str = "n > 50", outside: bool = False) -> str:
     """Return a test whose candidate, or the test itself, needs more memory than there is for some n."""
     helper = "\ndef need(full):\n    if full: raise torch.OutOfMemoryError('CUDA out of memory')\n    return 0\n"

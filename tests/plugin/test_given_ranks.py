@@ -35,7 +35,11 @@ def test_nothing_is_taken_twice(record_run: RecordRun, taken: collections.Counte
     assert "n=21," in report.longreprtext
     assert not any(word in report.longreprtext for word in TROUBLE)
     assert set(taken.values()) == {1}
-    assert len(recorder.records[0].measurements) == len(taken) > 5
+    measurements = recorder.records[0].measurements
+    assert len(measurements) == len(taken) > 5
+    assert measurements[-1].example == "n=21"
+    (section,) = [text for title, text in report.sections if title == "gpu_bench"]
+    assert "FAIL: work is too slow: median 100.0 us" in section
 
 
 def test_two_in_one_example_are_two(record_run: RecordRun, taken: collections.Counter[int]) -> None:
@@ -43,12 +47,3 @@ def test_two_in_one_example_are_two(record_run: RecordRun, taken: collections.Co
     recorder = record_run(limited(body, given="n=st.just(1)", marks="max_time_us=50"), *ON_CPU)
     assert recorder.call.passed
     assert taken == {7: 2}
-
-
-def test_the_section_shows_what_failed(record_run: RecordRun, taken: collections.Counter[int]) -> None:
-    body = "gpu_bench.ranks(scripted, collective='all_reduce', message_bytes=n)"
-    recorder = record_run(limited(body, marks="max_time_us=50"), *ON_CPU)
-    report = recorder.call
-    (section,) = [text for title, text in report.sections if title == "gpu_bench"]
-    assert "FAIL: work is too slow: median 100.0 us" in section
-    assert recorder.records[0].measurements[-1].example == "n=21"

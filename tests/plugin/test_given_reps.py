@@ -73,13 +73,6 @@ def test_what_is_open_for_its_spread_is_said_as_ever(record_run: RecordRun) -> N
     }
 
 
-def test_a_test_of_its_own_says_what_it_needs(record_run: RecordRun) -> None:
-    source = "@pytest.mark.perf(max_time_us=20)\ndef test_it(gpu_bench): gpu_bench.measure(fast, (), reps=5)\n"
-    (record,) = record_run(source).records
-    (warning,) = record.warnings
-    assert warning.startswith("fast cannot be judged")
-
-
 @pytest.mark.parametrize(("body", "marks"), [(MEASURE, "max_time_us=20"), (COMPARE, "min_speedup=1.2")])
 def test_examples_that_keep_their_limit_need_no_more_reps(record_run: RecordRun, body: str, marks: str) -> None:
     """All of alpha decides a PASS: the last example has as many reps as the first one."""

@@ -127,22 +127,6 @@ def test_a_number_of_reps_leaves_out_the_cheap_look() -> None:
     assert harness.log == [("take", 40, 0.01 / 2), ("take", 40, 0.01 / 6)]
 
 
-def test_an_example_to_paste_is_told_once() -> None:
-    harness = Harness()
-    harness.compare(3, fast=1.0)
-    error = WrongResult("no")
-    for _ in range(2):
-        harness.search._tell_to_keep(error)
-    note = "gpu_bench: to keep this example, paste above the test: @example(n=3)"
-    assert error.__notes__ == [note]  # type: ignore[attr-defined]
-
-
-def test_what_is_drawn_while_the_test_runs_is_nothing_to_paste() -> None:
-    search, error = Search(TimeBudget(30.0), Example("data=data(...)", {})), WrongResult("no")
-    search._tell_to_keep(error)
-    assert not hasattr(error, "__notes__")
-
-
 def test_the_trend_of_a_failure() -> None:
     harness = Harness()
     for n in range(4):
