@@ -131,14 +131,6 @@ def test_a_run_that_the_ini_file_names_fails_the_tests_it_limits(
     result.stdout.fnmatch_lines([f"E {said}=ignore goes on without)"])
 
 
-@pytest.mark.parametrize("content", ["", "{", "[1, 2]", '{"benchmarks": []}'])
-def test_a_damaged_run_is_refused_in_one_sentence(bench_run: BenchRun, content: str) -> None:
-    Path("old.json").write_text(content)
-    result = bench_run(COMPARES, "--gpu-bench-compare=old.json")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["ERROR: --gpu-bench-compare=old.json: *old.json*"])
-
-
 def test_the_table_says_what_became_slower(bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch) -> None:
     names = {"a": "slow", "b": "candidate", "c": "candidate"}
     tests = "".join(f"\ndef test_{name}(gpu_bench): gpu_bench({function})\n" for name, function in names.items())

@@ -134,13 +134,6 @@ def test_the_page_shows_the_run_compared_with_and_the_history_without_itself(
     assert Path("new/page.html").read_text() == "page"
 
 
-def test_failed_tests_are_saved_with_their_numbers(bench_run: BenchRun) -> None:
-    source = MEASURES + "\ndef test_bad(gpu_bench): gpu_bench(candidate); assert False\n"
-    assert bench_run(source, "--gpu-bench-save=main").ret == pytest.ExitCode.TESTS_FAILED
-    (path,) = Path(".gpu_benchmarks").glob("*/0001_main.json")
-    assert [record.nodeid.partition("::")[2] for record in read_run(path).records] == ["test_it", "test_bad"]
-
-
 @pytest.mark.parametrize(("path", "reason"), [("/dev/full", "No space left on device*"), ("taken/file", "*")])
 def test_what_cannot_be_written_costs_neither_the_table_nor_the_rest(
     bench_run: BenchRun, path: str, reason: str

@@ -4,8 +4,8 @@ import pytest
 
 from tests.plugin.conftest import BenchRun, Recorder, RecordRun
 
-MEASURE = "gpu_bench.measure(fast, {work})"
-COMPARE = "gpu_bench.compare(fast, slow, {work})"
+MEASURE = "gpu_bench.measure(fast, bytes=10**6)"
+COMPARE = "gpu_bench.compare(fast, slow, bytes=10**6)"
 SOURCE = """
 import warnings
 import pytest_gpubench.bench.work as inspection
@@ -40,10 +40,16 @@ def a_gpu_whose_peaks_cannot_be_measured(monkeypatch):
 def test_it(gpu_bench): {call}
 """
 ERRORS = [
-    ("ProfilerBusy", "ProfilerBusy('another profiler is on')", "another profiler is on"),
-    ("IncompleteRecords", "IncompleteRecords('records are missing')", "records are missing (measured 3 times)"),
-    ("ProfilerBusy", "RuntimeError('CUDA error: unknown\\nat some line')", "CUDA error: unknown"),
-    ("ProfilerBusy", "OSError('ptxas is missing')", "ptxas is missing"),
+    (MEASURE, "ProfilerBusy", "ProfilerBusy('another profiler is on')", "another profiler is on"),
+    (COMPARE, "ProfilerBusy", "ProfilerBusy('another profiler is on')", "another profiler is on"),
+    (
+        MEASURE,
+        "IncompleteRecords",
+        "IncompleteRecords('records are missing')",
+        "records are missing (measured 3 times)",
+    ),
+    (MEASURE, "ProfilerBusy", "RuntimeError('CUDA error: unknown\\nat some line')", "CUDA error: unknown"),
+    (MEASURE, "ProfilerBusy", "OSError('ptxas is missing')", "ptxas is missing"),
 ]
 
 
@@ -57,8 +63,7 @@ def verdicts(recorder: Recorder) -> dict[str, tuple[str, str]]:
     return {verdict.limit: (verdict.outcome.name, verdict.sentence) for verdict in found}
 
 
-@pytest.mark.parametrize(("error", "raised", "said"), ERRORS)
-@pytest.mark.parametrize("call", [MEASURE.format(work="bytes=10**6"), COMPARE.format(work="bytes=10**6")])
+@pytest.mark.parametrize(("call", "error", "raised", "said"), ERRORS)
 def test_the_result_is_kept_and_the_limit_is_not_judged(
     record_run: RecordRun, call: str, error: str, raised: str, said: str
 ) -> None:
@@ -78,16 +83,14 @@ def test_the_result_is_kept_and_the_limit_is_not_judged(
 
 def test_another_limit_is_judged_all_the_same(record_run: RecordRun) -> None:
     """It needs no peak; that no physics stood behind it is said."""
-    recorder = record_run(source("min_gbps=98", MEASURE.format(work="bytes=10**6")), "--gpu-bench-reps=60")
+    recorder = record_run(source("min_gbps=98", MEASURE), "--gpu-bench-reps=60")
     assert verdicts(recorder)["min_gbps=98"][0] == "PASS"
     sentence = "not compared with what the GPU can do at most: memory: not measured, busy"
     assert recorder.records[0].warnings == (sentence,)
 
 
 def test_a_broken_limit_is_still_broken(bench_run: BenchRun) -> None:
-    result = bench_run(
-        source("min_gbps=102, min_peak_fraction=0.5", MEASURE.format(work="bytes=10**6")), "--gpu-bench-reps=60"
-    )
+    result = bench_run(source("min_gbps=102, min_peak_fraction=0.5", MEASURE), "--gpu-bench-reps=60")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["E *LimitBroken: fast is too slow: 100.0 GB/s*", "gpu_bench: limits: *1 not judged*"])
 
