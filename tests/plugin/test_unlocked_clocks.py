@@ -18,14 +18,11 @@ TURN = "@pytest.mark.gpu_turn\ndef test_turn(): pass\n"
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="about machines without a GPU")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "why"),
-    [([], "torch * is built without CUDA"), (["--gpu-bench-device=cpu"], "--gpu-bench-device=cpu")],
-)
+@pytest.mark.parametrize(("arguments", "why"), [([], "*"), (["--gpu-bench-device=cpu"], "--gpu-bench-device=cpu")])
 def test_asked_for_on_the_command_line_it_is_a_usage_error(bench_run: BenchRun, arguments: list[str], why: str) -> None:
     result = bench_run(TEST + PLAIN, LOCK, *arguments, timer="profiler")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([f"ERROR: {SENTENCE}{why if '*' not in why else '*'}{REMEDY}"])
+    result.stderr.fnmatch_lines([f"ERROR: {SENTENCE}{why}{REMEDY}"])
     assert result.stderr.str().count("clocks of a GPU") == 1
     assert "passed" not in result.stdout.str()
     assert "INTERNALERROR" not in result.stdout.str()

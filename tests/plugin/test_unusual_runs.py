@@ -153,18 +153,20 @@ def pytest_runtest_logreport(report):
 @pytest.mark.parametrize(
     "way",
     [
-        "@pytest.fixture(autouse=True)\ndef limit(request): request.applymarker(pytest.mark.perf(max_time_us={us}))\n"
+        "@pytest.fixture(autouse=True)\ndef limit(request, us): request.applymarker(pytest.mark.perf(max_time_us=us))\n"
         "def test_it(gpu_bench): gpu_bench.measure(slow)",
-        "@pytest.fixture(autouse=True)\ndef limit(request):\n"
-        "    request.node.add_marker(pytest.mark.perf(max_time_us={us}))\n"
+        "@pytest.fixture(autouse=True)\ndef limit(request, us):\n"
+        "    request.node.add_marker(pytest.mark.perf(max_time_us=us))\n"
         "@pytest.mark.perf(max_rel_std=0.5)\ndef test_it(gpu_bench): gpu_bench.measure(slow)",
-        "def test_it(request, gpu_bench):\n    request.applymarker(pytest.mark.perf(max_time_us={us}))\n"
+        "def test_it(request, us, gpu_bench):\n    request.applymarker(pytest.mark.perf(max_time_us=us))\n"
         "    gpu_bench.measure(slow)",
     ],
 )
-@pytest.mark.parametrize(("us", "outcome"), [(21, "passed"), (19, "failed")])
-def test_a_mark_of_a_fixture_or_the_test_itself_holds(bench_run: BenchRun, way: str, us: int, outcome: str) -> None:
-    bench_run(way.format(us=us)).assert_outcomes(**{outcome: 1})
+def test_a_mark_of_a_fixture_or_the_test_itself_holds(bench_run: BenchRun, way: str) -> None:
+    """Just inside its limit and just outside."""
+    result = bench_run(f"@pytest.fixture(params=[21, 19])\ndef us(request): return request.param\n{way}")
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(["FAILED *::test_it[[]19] - *"])
 
 
 def test_a_mark_of_a_fixture_alone_has_to_be_judged(bench_run: BenchRun) -> None:
@@ -322,17 +324,13 @@ def test_without_capturing_there_is_no_terminal_of_its_own(bench_run: BenchRun) 
 # a GPU that has to be there
 
 
-@pytest.mark.parametrize("mark", ["", BROKEN])
-@pytest.mark.parametrize("demand", ["--gpu-bench-require-gpu", "--gpu-bench-require=all"])
-def test_a_fixture_that_is_asked_for_by_name_needs_its_gpu_too(bench_run: BenchRun, mark: str, demand: str) -> None:
-    result = bench_run(
-        f"{mark}def test_it(request): request.getfixturevalue('gpu_bench').measure(fast)", demand, ON_CPU
-    )
-    if demand == "--gpu-bench-require-gpu":
-        result.assert_outcomes(failed=1)
-        result.stdout.fnmatch_lines(["E *--gpu-bench-require-gpu was given, but the device is the CPU*"])
-    else:
-        assert result.ret == pytest.ExitCode.OK, "it measured on the CPU that was asked for"
+def test_a_fixture_that_is_asked_for_by_name_needs_its_gpu_too(bench_run: BenchRun) -> None:
+    test = "def test_{}(request): request.getfixturevalue('gpu_bench').measure(fast)\n"
+    source = test.format("without_limit") + BROKEN + test.format("limited")
+    result = bench_run(source, "--gpu-bench-require-gpu", ON_CPU)
+    result.assert_outcomes(failed=2)
+    result.stdout.fnmatch_lines(["E *--gpu-bench-require-gpu was given, but the device is the CPU*"] * 2)
+    assert bench_run(source, "--gpu-bench-require=all", ON_CPU).ret == pytest.ExitCode.OK
 
 
 def test_a_torch_that_cannot_be_imported_costs_perf_tests_only(pytester: pytest.Pytester) -> None:
