@@ -143,7 +143,6 @@ BAD_CALLS = [
     ("compare({1: add}, double, (x,))", "compare() needs names of candidates that are texts, found 1"),
     ("compare({'': add}, double, (x,))", "compare() needs names of candidates that are texts, found ''"),
     ("compare(add, double, x)", "args= must be a tuple of positional arguments, found Tensor"),
-    ("compare(add, double, 3)", "args= must be a tuple of positional arguments, found int"),
     ("compare(add, double, (x,), setup=3)", "setup= must be a function without arguments, found int"),
     (
         "compare(add, double, (x,), setup=lambda: (x,))",

@@ -327,9 +327,7 @@ def lay(x):
     return x.as_strided(x.shape, (x.shape[1], 1)) * 2
 """
 STRUCTURES = {
-    "{'pair': lambda x: (x * 2, x * 3)}, double, (x,)": "pair is wrong: *the candidate does not return*",
     "{'dict': lambda x: {'y': x * 2}}, lambda x: {'z': x * 2}, (x,)": "dict is wrong: *out[[]'z']*",
-    "{'none': lambda x: None}, double, (x,)": "none is wrong: out: *",
     "{'number': lambda x: 2.0}, double, (x,)": "number is wrong: out: *",
     "{'far': lambda x: (x * 2).to('meta')}, double, (x,)": "far is wrong: out: *device*",
     "lay, double, (x.t(),)": "lay is wrong: out: 4032 of 4096 elements *",
