@@ -59,7 +59,7 @@ class Memory:
         pass
 
 
-def candidate_of(process: Process, example: tuple[torch.Tensor] = VALUES[0], sets: int = len(VALUES)) -> Candidate:
+def candidate_of(process: Process, example: tuple[torch.Tensor, ...] = VALUES[0], sets: int = len(VALUES)) -> Candidate:
     candidate = Candidate(process, cpu_device())  # type: ignore[arg-type]
     candidate.gpu = Memory()  # type: ignore[assignment]
     candidate.begin_case(example, sets)
@@ -73,6 +73,13 @@ def test_a_case_begins_with_inputs_in_the_sets_of_reps_and_in_the_last(sets: int
     candidate = candidate_of(Process(late=False), VALUES[2], sets)
     places = candidate.memory.view(torch.float32)[:: 512 // 4].tolist()
     assert places == [2.0] * min(written, 8) + [0.0] * (sets - written) + [2.0] * (written - min(written, 8))
+
+
+def test_a_set_of_several_inputs_is_filled_alone() -> None:
+    """Each input takes 512 bytes; the sets of reps begin with zeros."""
+    candidate = candidate_of(Process(late=False), (torch.zeros(100), torch.zeros(100)), 3)
+    candidate.fill([(torch.full((100,), 1.0), torch.full((100,), 2.0))], 1)
+    assert candidate.memory.view(torch.float32)[:: 512 // 4].tolist() == [0.0, 0.0, 1.0, 2.0, 0.0, 0.0]
 
 
 def test_a_batch_is_run_on_new_inputs() -> None:
