@@ -38,7 +38,7 @@ class Reference:
         """Make inputs for so many calls; if there are as many already, keep them and the graphs that read them."""
         if len(self.sets) != sets:
             self.runner.forget()
-            self.sets[:] = [_copied(example) for _ in range(sets)]
+            self.sets[:] = [copied(example) for _ in range(sets)]
             self.runner.call_on_each()
 
     def fill(self, values: Sequence[tuple[Any, ...]], first: int = 0) -> None:
@@ -54,19 +54,19 @@ class Reference:
             return
         for number, output in enumerate(outputs):
             if number == len(self._kept):
-                self._kept.append([_copied(each) for each in tensors_of(output)])
+                self._kept.append([copied(each) for each in tensors_of(output)])
             for one, other in zip(self._kept[number], tensors_of(output), strict=True):
                 one.copy_(other)
 
     def differences(self, found: object, args: tuple[Any, ...]) -> tuple[Difference, ...]:
         """Return how outputs differ from the reference's for these inputs."""
-        expected, golden = self.function(*_copied(args)), None
+        expected, golden = self.function(*copied(args)), None
         if self.golden == "float64":
-            wide, _ = widened(_copied(args))
+            wide, _ = widened(copied(args))
             with float64_by_default():
                 golden = self.function(*wide)
         elif callable(self.golden):
-            golden = self.golden(*_copied(args))
+            golden = self.golden(*copied(args))
         return compare_outputs(found, expected, self.tolerance, golden=golden, golden_factor=self.golden_factor)
 
     def require(self, found: object, args: tuple[Any, ...], when: str) -> tuple[Difference, ...]:
@@ -80,7 +80,7 @@ class Reference:
         """Raise UnfairComparison where zeros, or the result of other inputs, would be right."""
         if not describe(first, "the inputs")[1]:
             raise UnfairComparison("the spec has no tensors as inputs: a candidate may compute once and remember")
-        other = self.function(*_copied(second))
+        other = self.function(*copied(second))
         if self._are_right(other, first):
             raise UnfairComparison(
                 "the reference returns the same for two seeds, within the tolerance: a candidate that remembers a "
@@ -96,7 +96,7 @@ class Reference:
         return bool(differences) and all(each.passed for each in differences)
 
 
-def _copied(value: Any) -> Any:
+def copied(value: Any) -> Any:
     """Return a copy of a pytree, with the strides of its tensors."""
     return map_leaves(_copied_leaf, value)
 

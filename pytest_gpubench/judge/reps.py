@@ -9,12 +9,16 @@ from pytest_gpubench.judge.candidate import Candidate
 from pytest_gpubench.judge.conclusion import less_the_same_tax
 from pytest_gpubench.judge.looks import ARMS, Check, Draw, Orders
 from pytest_gpubench.judge.process import Ended
-from pytest_gpubench.judge.reference import Reference
+from pytest_gpubench.judge.reference import Reference, copied
 from pytest_gpubench.judge.runner import ROTATED_SETS
 from pytest_gpubench.timing.sampling import collection_off
 from pytest_gpubench.timing.windows import kernel_list
 
 __tracebackhide__ = True
+
+
+KEPT_SHARE = 8
+"""Inputs and outputs that wait to be compared take at most one part in so many of the candidate's memory."""
 
 
 class Reps:
@@ -25,6 +29,7 @@ class Reps:
         self._draw, self._check = draw, check
         self._indices = {arm: cycle(range(min(ROTATED_SETS, sets))) for arm in ARMS}
         self.times_us: dict[str, list[float]] = {arm: [] for arm in ARMS}
+        self._kept: list[tuple[object, tuple[Any, ...]]] = []
         self.kernels: Sequence[tuple[str, int]] = ()
         """The kernels of a call and how often it launches each, as the candidate's process claims."""
 
@@ -40,10 +45,11 @@ class Reps:
                     turns = {arm: iter(values) for arm in ARMS}
                     for arm in order:
                         self._take(arm, next(turns[arm]))
-                runner.take(0, 0.0)  # the comparisons after the last rep have to lie before one
+                runner.take(0, 0.0)  # copies of outputs after the last rep have to lie before one
                 reps = runner.end()[:-1]
             finally:
                 runner.stop()
+        self._compare()
         reply = process.ask("end")
         reference_us = [rep.elapsed_us for rep in reps]
         claimed_us = reply.samples_us
@@ -64,7 +70,18 @@ class Reps:
             return
         self.candidate.fill([values], index)
         self.candidate.take(index, idle_s)
-        self._check(0, values, "in a timed call")
+        self._keep(values)
+
+    def _keep(self, values: tuple[Any, ...]) -> None:
+        """Copy the last output, to compare it after the session: a rep soon after a comparison takes longer."""
+        self._kept.append((copied(self.candidate.output(0)), values))
+        size = len(self._kept) * (self.candidate.layout.set_bytes + self.candidate.output_bytes)
+        if KEPT_SHARE * size >= self.candidate.process.memory_bytes:
+            self._compare()
+
+    def _compare(self) -> None:
+        while self._kept:
+            self._check(*self._kept.pop(0), "in a timed call")
 
     def each_us(self, arm: str) -> list[float]:
         """Return the time of each rep."""

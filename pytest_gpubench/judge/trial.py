@@ -154,17 +154,17 @@ class Trial:
         self.candidate.first()
         self.candidate.fill([example])  # it may have overwritten them
         self.candidate.call()
-        lines = self._require(0, example, "in its first call")
+        lines = self._require(self.candidate.output(0), example, "in its first call")
         self.found["outputs"] = tuple(each.line for each in lines)
         for _ in range(CHECKS):
             (values,) = self.ready.draw(1)
             self.candidate.fill([values])
             self.candidate.call()
-            self._require(0, values, "on other inputs")
+            self._require(self.candidate.output(0), values, "on other inputs")
 
-    def _require(self, number: int, values: tuple[Any, ...], when: str) -> Sequence[Any]:
+    def _require(self, output: object, values: tuple[Any, ...], when: str) -> Sequence[Any]:
         self.compared += 1
-        return self.reference.require(self.candidate.output(number), values, when)
+        return self.reference.require(output, values, when)
 
     # the times
 

@@ -16,7 +16,7 @@ def batches_of(fixed_us: Interval, more_us: Sequence[float] = (), device: str = 
     """Return batches of 1 and 3 calls; fixed_us: the times of a batch of one call of a function of ours."""
     more = iter(more_us)
     candidate: Any = SimpleNamespace(fixed_us=fixed_us, worked_us=0.0, run=lambda values: next(more))
-    candidate.device = SimpleNamespace(type=device)
+    candidate.device, candidate.output = SimpleNamespace(type=device), lambda number: None
     reference: Any = None
     return Batches(candidate, reference, 3, lambda number: [()], lambda *given: None)
 

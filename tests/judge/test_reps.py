@@ -5,7 +5,9 @@ from itertools import count
 from types import SimpleNamespace
 
 import pytest
+import torch
 
+from pytest_gpubench.judge.looks import Check
 from pytest_gpubench.judge.reps import Reps
 from pytest_gpubench.timing.base import Rep
 
@@ -14,9 +16,13 @@ class Arm:
     """Stands for an arm, its runner and its process; notes each rep."""
 
     tax = 0.0
+    layout = SimpleNamespace(set_bytes=24)
+    output_bytes = 8
 
-    def __init__(self, idle_s: float) -> None:
+    def __init__(self, idle_s: float, memory_bytes: int = 2**20) -> None:
         self.idle_s = idle_s
+        self.memory_bytes = memory_bytes
+        self.memory = torch.zeros((), dtype=torch.int64)
         self.runner = self.process = self
         self.taken: list[tuple[object, ...]] = []
 
@@ -25,6 +31,10 @@ class Arm:
 
     def take(self, index: int, idle_s: float) -> None:
         self.taken.append((*self.filled, index, idle_s))
+        self.memory.fill_(self.filled[0][0][0])
+
+    def output(self, number: int) -> torch.Tensor:
+        return self.memory
 
     def begin(self) -> None:
         pass
@@ -38,22 +48,46 @@ class Arm:
         return SimpleNamespace(samples_us=[1.0] * len(self.taken), tax=0.0, kernels=[])
 
 
+def reps_of(candidate: Arm, reference: Arm, sets: int, check: Check) -> Reps:
+    """Return reps whose inputs are 0, 1, 2 and so on."""
+    seeds = count()
+
+    def draw(number: int) -> list[tuple[int, ...]]:
+        return [(next(seeds),) for _ in range(number)]
+
+    return Reps(candidate, reference, sets, draw, check)  # type: ignore[arg-type]
+
+
+ORDER = ("reference", "candidate", "candidate", "reference")
+
+
 @pytest.mark.parametrize(
     ("sets", "indices"), [(2, [0, 1] * 5), (7, [*range(7), 0, 1, 2]), (8, [*range(8), 0, 1]), (9, [*range(8), 0, 1])]
 )
 def test_both_arms_take_reps_alike(sets: int, indices: list[int]) -> None:
     """They use the same sets, with the same new values, after the idle time that the reference needs."""
-    seeds = count()
     reference, candidate = Arm(0.25), Arm(0.75)
-    reps = Reps(
-        candidate,  # type: ignore[arg-type]
-        reference,  # type: ignore[arg-type]
-        sets,
-        lambda number: [(next(seeds),) for _ in range(number)],
-        lambda *given: None,
-    )
-    order = ("reference", "candidate", "candidate", "reference")
-    reps.take([order] * 5)
+    reps = reps_of(candidate, reference, sets, lambda *given: None)
+    reps.take([ORDER] * 5)
     assert candidate.taken == [([(seed,)], index, index, 0.25) for seed, index in enumerate(indices)]
-    assert reference.taken[:-1] == candidate.taken, "the last one is taken after all comparisons"
+    assert reference.taken[:-1] == candidate.taken, "the last one is taken after all copies"
     assert reps.each_us("reference") == reps.each_us("candidate") == [1.0] * 10
+
+
+@pytest.mark.parametrize(
+    ("memory_bytes", "taken_before"),
+    [(2**20, [6] * 6), (8 * 96 + 1, [4] * 4 + [6] * 2), (8 * 96, [3] * 3 + [6] * 3), (1, [1, 2, 3, 4, 5, 6])],
+)
+def test_outputs_are_compared_after_the_session_or_where_memory_is_short(
+    memory_bytes: int, taken_before: list[int]
+) -> None:
+    """Each output, of a process that overwrites it, with its own inputs: together they take 32 bytes."""
+    candidate = Arm(0.0, memory_bytes)
+    compared: list[tuple[int, ...]] = []
+
+    def check(output: object, values: tuple[int, ...], when: str) -> None:
+        assert isinstance(output, torch.Tensor)
+        compared.append((int(output), *values, len(candidate.taken)))
+
+    reps_of(candidate, Arm(0.0), 8, check).take([ORDER] * 3)
+    assert compared == [(seed, seed, taken) for seed, taken in enumerate(taken_before)]
