@@ -13,8 +13,8 @@ from pytest_gpubench.judge.reference import Reference
 
 __tracebackhide__ = True
 
-MORE_CALLS = 36
-"""The further batches of one call, if calls may overlap."""
+MORE_CALLS, MORE_PAUSES_S = 36, (0.0, 1.0, 2.0)
+"""The further batches of one call after each of these pauses, while calls may overlap."""
 WAKING_SLACK_US = 100.0
 """The time by which a candidate's process may wake up later than it mostly did when it practised: 65 us were seen."""
 
@@ -105,6 +105,9 @@ class Batches:
         return overlap(self.latency_us, each_us, self.device.type, self.graph)
 
     def time_more_calls(self) -> None:
-        """Time more calls alone where calls may overlap, for the shortest: for a second or so all may be late."""
-        if self.overlap:
-            self.more_us = [self._run(1) for _ in range(MORE_CALLS)]
+        """Time more calls alone while calls may overlap, for the shortest: for a second or so all may be late."""
+        for pause_s in MORE_PAUSES_S:
+            if not self.overlap:
+                return
+            time.sleep(pause_s)
+            self.more_us += [self._run(1) for _ in range(MORE_CALLS)]

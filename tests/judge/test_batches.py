@@ -1,5 +1,6 @@
 """The time of a call, from batches and the clocks around them; and the call before a timed one."""
 
+import time
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -41,20 +42,27 @@ def test_a_call_on_a_busy_cpu_takes_at_least_what_its_process_ran_for(
 
 
 @pytest.mark.parametrize(
-    ("alone_us", "more_us", "latency_us"),
+    ("alone_us", "more_us", "pauses_s", "latency_us"),
     [
-        (1000.0, [], 400.0),
-        (1000.1, [850.0] * 35 + [620.0], 20.0),
-        (1000.1, [1050.0] * 36, 400.1),
-        (1000.1, [500.0] * 36, 0.0),
+        (1000.0, [], [], 400.0),
+        (1000.1, [850.0] * 35 + [620.0], [0.0], 20.0),
+        (1000.1, [500.0] * 36, [0.0], 0.0),
+        (1000.1, [1050.0] * 71 + [1000.0], [0.0, 1.0], 400.0),
+        (1000.1, [1050.0] * 107 + [1000.0], [0.0, 1.0, 2.0], 400.0),
+        (1000.1, [1050.0] * 108, [0.0, 1.0, 2.0], 400.1),
     ],
 )
-def test_calls_that_may_overlap_are_timed_alone_again(alone_us: float, more_us: list[float], latency_us: float) -> None:
+def test_calls_that_may_overlap_are_timed_alone_again(
+    alone_us: float, more_us: list[float], pauses_s: list[float], latency_us: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A call of a function of ours took 600 us at least; 400 us more may be late. The shortest of all counts."""
+    paused_s: list[float] = []
+    monkeypatch.setattr(time, "sleep", paused_s.append)
     batches = batches_of(Interval(600.0, 900.0), more_us, "cuda")
     batches.times_us["candidate"] = {1: [alone_us, 2000.0], 3: [1.0]}
     batches.time_more_calls()
     assert batches.latency_us == pytest.approx(latency_us)
+    assert (paused_s, len(batches.more_us)) == (pauses_s, len(more_us))
     assert batches.times_us["candidate"][1] == [alone_us, 2000.0], "the time of a call in larger batches stays"
 
 
