@@ -225,7 +225,7 @@ def test_a_run_is_compared_with_the_one_before_that_has_its_name(
         (["--gpu-bench-compare", "test_a.py::test_it"], "*these are tests and no saved run; *"),
         (["--gpu-bench-compare", "there.py"], "*these are tests and no saved run; *write --gpu-bench-compare=latest"),
         (["--gpu-bench-compare", "gone.py"], "*these are tests and no saved run; *"),
-        (["--gpu-bench-compare", "taken"], "*taken is not JSON: name a file that --gpu-bench-save or*"),
+        (["--gpu-bench-compare", "taken"], "*taken is damaged, or no saved run: JSON is malformed*"),
         (
             ["--gpu-bench-compare", "--gpu-bench-storage=taken"],
             "*: 'taken' is not valid, it must be a folder, and is a file",

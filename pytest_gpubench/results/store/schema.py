@@ -7,7 +7,6 @@ import msgspec
 from pytest_gpubench.errors import BadFile
 from pytest_gpubench.results.model import CommitInfo, SavedRun, TestRecord, plain
 from pytest_gpubench.results.store.benchmarks import PYTEST_BENCHMARK, benchmark_entries
-from pytest_gpubench.units import format_bytes, printable
 
 __tracebackhide__ = True
 
@@ -71,75 +70,37 @@ def decode(data: bytes) -> File:
         try:
             file = msgspec.json.decode(data, type=File)
         except msgspec.ValidationError:
-            _refuse_other_schema(data)
+            _refuse_other_schema(msgspec.json.decode(data, type=_Outline).gpu_bench)
             raise
-        if file.gpu_bench.schema != SCHEMA:
-            _refuse_other_schema(data)
+        _refuse_other_schema(file.gpu_bench)
         return file
     except msgspec.ValidationError as error:
         raise BadFile(f"has a field that is not as it should be: {error}; save the run again") from error
-    except msgspec.DecodeError as error:
-        what = f"is damaged: {error}"
-        if "truncated" in str(error):
-            what = f"is cut off after {format_bytes(len(data))}: it was copied or written only in part"
-        raise BadFile(f"{what}; save the run again, or copy it again") from error
-    except UnicodeDecodeError as error:
-        raise BadFile("is damaged: its text is not UTF-8; save the run again, or copy it again") from error
-    except RecursionError as error:
-        raise BadFile("is damaged: it is nested too deeply to be a saved run; save the run again") from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BadFile(f"is damaged, or no saved run: {error}; save or copy it again, or name another") from error
 
 
-# other schemas
+class _BlockOutline(msgspec.Struct):
+    """Hold the schema of a block, whatever else it holds."""
+
+    schema: int
 
 
 class _Outline(msgspec.Struct):
     """Hold as much of a file as tells its kind."""
 
-    gpu_bench: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-    benchmarks: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-    machine_info: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    gpu_bench: _BlockOutline | None = None
 
 
-class _BlockOutline(msgspec.Struct):
-    """Hold the schema of a block, whatever it is."""
-
-    schema: Any = None
-
-
-def _refuse_other_schema(data: bytes) -> None:
+def _refuse_other_schema(block: Block | _BlockOutline | None) -> None:
     """Raise BadFile for a foreign file, and for one of another schema."""
-    schema = _schema(data)
-    if schema > SCHEMA:
-        raise BadFile(f"was written by a newer pytest-gpubench (schema {schema}, this one reads {SCHEMA}): update it")
-    if schema < SCHEMA:
-        raise BadFile(f"has schema {schema}, and this pytest-gpubench reads {SCHEMA}: save the run again")
-
-
-def _schema(data: bytes) -> int:
-    try:
-        outline = msgspec.json.decode(data, type=_Outline)
-    except msgspec.ValidationError:
-        raise BadFile("is JSON but not a saved run: it is a list where an object is expected") from None
-    if isinstance(outline.gpu_bench, msgspec.UnsetType):
-        raise BadFile(_foreign(outline))
-    try:
-        schema = msgspec.json.decode(outline.gpu_bench, type=_BlockOutline).schema
-    except msgspec.ValidationError as error:
+    if block is None:
         raise BadFile(
-            "has a field that is not as it should be: `$.gpu_bench` is no object; save the run again"
-        ) from error
-    if not isinstance(schema, int) or isinstance(schema, bool):
-        shown = printable(repr(schema))[:40]
-        raise BadFile(
-            f"has no schema that can be read: `$.gpu_bench.schema` is {shown}, not a whole number; save the run again"
+            "has no `gpu_bench` block, as a file of pytest-benchmark has none: name a file that --gpu-bench-save wrote"
         )
-    return schema
-
-
-def _foreign(outline: _Outline) -> str:
-    if isinstance(outline.benchmarks, msgspec.UnsetType) or isinstance(outline.machine_info, msgspec.UnsetType):
-        return "is JSON but not a saved run: it has no `gpu_bench` block; name a file that --gpu-bench-save wrote"
-    return (
-        "was written by pytest-benchmark, not by pytest-gpubench: it has no `gpu_bench` block,"
-        " and so no kernels, clocks or devices to compare by; name a file that --gpu-bench-save wrote"
-    )
+    if block.schema > SCHEMA:
+        raise BadFile(
+            f"was written by a newer pytest-gpubench (schema {block.schema}, this one reads {SCHEMA}): update it"
+        )
+    if block.schema < SCHEMA:
+        raise BadFile(f"has schema {block.schema}, and this pytest-gpubench reads {SCHEMA}: save the run again")
