@@ -3,7 +3,6 @@
 import errno
 import os
 import secrets
-import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -12,10 +11,6 @@ from pytest_gpubench.errors import BadFile
 from pytest_gpubench.units import printable
 
 __tracebackhide__ = True
-
-TEMPORARY_FILES = f".gpu-bench-{'[0-9a-f]' * 16}.tmp"
-ABANDONED_S = 3600.0
-"""A temporary file this old belongs to a process that was killed: writing takes seconds."""
 
 
 def write_file(data: bytes, path: Path) -> None:
@@ -31,7 +26,6 @@ def write_file(data: bytes, path: Path) -> None:
         with suppress(FileExistsError):  # a file where a folder should be: opening the temporary file says so
             target.parent.mkdir(parents=True, exist_ok=True)
         _replace(target, data)
-        _remove_abandoned(target)
 
 
 def write_text(text: str, path: Path) -> None:
@@ -40,17 +34,9 @@ def write_text(text: str, path: Path) -> None:
 
 
 def append_text(text: str, path: Path) -> None:
-    """Add a text to a file as UTF-8, whole or not at all; lone surrogates are escaped. Raise BadFile."""
-    data = text.encode(errors="backslashreplace")
-    with explaining_os_errors(path, "written"), open(path, "ab", buffering=0) as file:
-        before = file.tell()
-        try:
-            while data:
-                data = data[file.write(data) :]
-        except BaseException:
-            if file.seekable():
-                file.truncate(before)
-            raise
+    """Add a text to a file as UTF-8; lone surrogates are escaped. Raise BadFile."""
+    with explaining_os_errors(path, "written"), path.open("ab") as file:
+        file.write(text.encode(errors="backslashreplace"))
 
 
 @contextmanager
@@ -58,7 +44,7 @@ def explaining_os_errors(path: Path, done: str) -> Iterator[None]:
     """Turn the operating system's errors into BadFile: "PATH cannot be DONE" and why."""
     try:
         yield
-    except BadFile:
+    except BadFile:  # which is a ValueError
         raise
     except (OSError, ValueError) as error:
         reason = (isinstance(error, OSError) and error.strerror) or str(error)
@@ -83,19 +69,6 @@ def _replace(target: Path, data: bytes) -> None:
         with suppress(OSError):
             temporary.unlink()
         raise
-
-
-def _remove_abandoned(written: Path) -> None:
-    """Remove the temporary files that killed processes left beside a file that was just written.
-
-    Their age is told by the clock of the file system: that of a host may be ahead.
-    """
-    with suppress(OSError):  # the file is written; the rest is housekeeping
-        oldest_s = written.stat().st_mtime - ABANDONED_S
-        for path in written.parent.glob(TEMPORARY_FILES):
-            facts = path.lstat()
-            if stat.S_ISREG(facts.st_mode) and facts.st_mtime < oldest_s:
-                path.unlink(missing_ok=True)
 
 
 def _remedy(number: int | None, done: str) -> str:

@@ -1,9 +1,8 @@
-"""Files are written whole or not at all, and what killed processes leave behind is removed."""
+"""Files are written whole or not at all."""
 
 import errno
 import os
 import subprocess
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import pytest
 
 from pytest_gpubench.errors import BadFile
-from pytest_gpubench.results.files import ABANDONED_S, write_file, write_text
+from pytest_gpubench.results.files import write_file, write_text
 
 
 def failing(number: int) -> Callable[..., Any]:
@@ -21,13 +20,6 @@ def failing(number: int) -> Callable[..., Any]:
         raise OSError(number, os.strerror(number))
 
     return fail
-
-
-def age(path: Path, seconds: float) -> Path:
-    """Make a file as old as that."""
-    at_s = time.time() - seconds
-    os.utime(path, (at_s, at_s), follow_symlinks=False)
-    return path
 
 
 def names(folder: Path) -> list[str]:
@@ -133,62 +125,3 @@ def test_a_path_that_cannot_be_written_is_told(
     assert str(caught.value).isprintable()
     assert names(tmp_path) == ["file", "folder"]
     assert Path("file").read_text() == "as before"
-
-
-# what killed processes leave behind
-
-OURS = ".gpu-bench-0123456789abcdef.tmp"
-OTHERS = (
-    ".0001_main.json",
-    ".gpu-bench-0123456789abcde.tmp",
-    ".gpu-bench-0123456789abcdef0.tmp",
-    ".gpu-bench-0123456789ABCDEF.tmp",
-    ".gpu-bench-.tmp",
-    "x.gpu-bench-0123456789abcdef.tmp",
-    ".gpu-bench-0123456789abcdef.tmp~",
-    "notes.tmp",
-)
-
-
-@pytest.mark.parametrize(("seconds", "is_left"), [(ABANDONED_S - 60, False), (ABANDONED_S + 60, True), (-9e9, False)])
-def test_a_temporary_file_is_told_by_its_name_and_age(seconds: float, is_left: bool, tmp_path: Path) -> None:
-    left = tmp_path / OURS
-    left.touch()
-    age(left, seconds)
-    write_file(b"", tmp_path / "file")
-    assert left.exists() is not is_left
-
-
-def test_nobody_elses_file_is_removed_however_old(tmp_path: Path) -> None:
-    for name in OTHERS:
-        (tmp_path / name).write_text("mine")
-        age(tmp_path / name, 9e8)
-    (tmp_path / OURS).mkdir()
-    age(tmp_path / OURS, 9e8)
-    link = tmp_path / OURS.replace("0", "1")
-    link.symlink_to(tmp_path / "notes.tmp")
-    age(link, 9e8)
-    before = names(tmp_path)
-    write_file(b"", tmp_path / "file")
-    assert names(tmp_path) == sorted([*before, "file"])
-
-
-def test_age_is_told_by_the_clock_of_the_file_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A host whose clock is a day ahead takes nobody's file away."""
-    (tmp_path / OURS).touch()
-    tomorrow_s = time.time() + 86400
-    monkeypatch.setattr(time, "time", lambda: tomorrow_s)
-    write_file(b"", tmp_path / "file")
-    assert (tmp_path / OURS).exists()
-
-
-def test_what_cannot_be_removed_costs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / OURS).touch()
-    age(tmp_path / OURS, 9e8)
-
-    def refuse(path: Path, missing_ok: bool = False) -> None:
-        raise PermissionError(13, "Permission denied", str(path))
-
-    monkeypatch.setattr(Path, "unlink", refuse)
-    write_file(b"", tmp_path / "file")
-    assert names(tmp_path) == [OURS, "file"]
