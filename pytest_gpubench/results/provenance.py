@@ -4,11 +4,12 @@ import os
 import platform
 import re
 import subprocess
+from collections.abc import Mapping
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from pytest_gpubench.results.model import CommitInfo, text_of
+from pytest_gpubench.results.model import CommitInfo
 from pytest_gpubench.units import printable
 
 __tracebackhide__ = True
@@ -74,9 +75,7 @@ def commit_info(folder: Path) -> CommitInfo:
     try:
         commit, time, author_time = _git(folder, "log", "-1", "--no-show-signature", "--format=%H%n%cI%n%aI").split()
     except GitFailed as error:
-        return CommitInfo(project=_folder_name(folder), error=str(error))
-    except ValueError:
-        return CommitInfo(project=_folder_name(folder), error="git log gave no commit with its times")
+        return CommitInfo(project=folder.name, error=str(error))
     return CommitInfo(
         id=commit,
         time=time,
@@ -118,22 +117,8 @@ def _is_dirty(folder: Path) -> bool | None:
 
 def _project(folder: Path) -> str:
     """Return the last part of where the repository came from, else the name of its folder."""
-    remote = [part for part in re.split(r"[/:\s\\]+", _answer(folder, "config", "remote.origin.url")) if part]
-    if remote and (name := remote[-1].removesuffix(".git")):
-        return name
-    top = _answer(folder, "rev-parse", "--show-toplevel")
-    return Path(top).name if top else _folder_name(folder)
-
-
-def _folder_name(folder: Path) -> str:
-    return text_of(os.path.basename(_absolute(folder)))
-
-
-def _absolute(folder: Path) -> str:
-    try:
-        return os.path.abspath(folder)
-    except OSError:  # the working directory is gone
-        return str(folder)
+    origin = _answer(folder, "config", "remote.origin.url") or _answer(folder, "rev-parse", "--show-toplevel")
+    return re.split("[/:]", origin.rstrip("/"))[-1].removesuffix(".git")
 
 
 def _answer(folder: Path, *arguments: str) -> str:
@@ -143,32 +128,31 @@ def _answer(folder: Path, *arguments: str) -> str:
         return ""
 
 
-def _git(folder: Path, *arguments: str) -> str:
-    """Return the output of git, run without the variables of its hooks; raise GitFailed."""
-    environment = {name: value for name, value in os.environ.items() if name not in GIT_PLACES}
+def _git(folder: Path, *words: str) -> str:
+    """Return the output of git; raise GitFailed."""
+    options = {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"}
     try:
-        done = subprocess.run(
-            ["git", "-C", _absolute(folder), "-c", "core.fsmonitor=false", *arguments],
-            env={**environment, "LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=GIT_S,
-            encoding="utf-8",
-            errors="backslashreplace",
-        )
-    except FileNotFoundError as error:
-        raise GitFailed("git is not installed") from error
-    except subprocess.TimeoutExpired as error:
-        raise GitFailed(f"git {arguments[0]} took longer than {GIT_S:g} s") from error
-    except (OSError, ValueError) as error:
+        done = run_git(folder, "-c", "core.fsmonitor=false", *words, variables=options, timeout_s=GIT_S)
+    except (OSError, subprocess.TimeoutExpired) as error:
         raise GitFailed(f"git cannot be run: {error}") from error
     if done.returncode:
-        said = done.stderr.strip().splitlines()
-        raise GitFailed(_reason(said[0]) if said else f"git {arguments[0]} failed with status {done.returncode}")
+        said = done.stderr.strip().splitlines() or [f"git {words[0]} failed with status {done.returncode}"]
+        raise GitFailed(printable(said[0].removeprefix("fatal: ")))
     return done.stdout.strip()
 
 
-def _reason(said: str) -> str:
-    """Return git's error without its advice."""
-    reason = printable(said.removeprefix("fatal: "))
-    return "not in a git repository" if reason.startswith("not a git repository") else reason
+def run_git(
+    folder: Path, *words: str, variables: Mapping[str, str] = {}, timeout_s: float | None = None
+) -> "subprocess.CompletedProcess[str]":
+    """Run git in a folder, in English, without the variables that it sets for its hooks."""
+    environment = {name: value for name, value in os.environ.items() if name not in GIT_PLACES}
+    return subprocess.run(
+        ["git", *words],
+        cwd=folder,
+        env={**environment, "LC_ALL": "C", **variables},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=timeout_s,
+        encoding="utf-8",
+        errors="backslashreplace",
+    )

@@ -14,7 +14,7 @@ from pathlib import Path
 from pytest_gpubench.cli.ab.process import INTERRUPTS, signals_handled
 from pytest_gpubench.cli.output import say
 from pytest_gpubench.errors import BadRequest
-from pytest_gpubench.results.provenance import GIT_PLACES
+from pytest_gpubench.results.provenance import GIT_PLACES, run_git
 from pytest_gpubench.units import count
 from pytest_gpubench.verdict.rounds import Arm
 
@@ -230,11 +230,8 @@ def _find_repository(folder: Path) -> Path:
 
 
 def _git(folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":
-    environment = {name: value for name, value in os.environ.items() if name not in GIT_PLACES} | {"LC_ALL": "C"}
     try:
-        return subprocess.run(
-            ["git", *words], cwd=folder, env=environment, capture_output=True, text=True, errors="replace"
-        )
+        return run_git(folder, *words)
     except FileNotFoundError:
         raise BadRequest("git is not installed, or not on PATH: ab needs it to check both commits out") from None
 
