@@ -5,7 +5,6 @@ import io
 import os
 import sys
 from collections.abc import Sequence
-from contextlib import nullcontext
 from importlib import import_module
 
 from pytest_gpubench import __version__
@@ -27,7 +26,6 @@ MODULES = {
     "docs": "docs",
 }
 RUN_PYTEST = ("ab", "bisect")
-OF_FILES = ("list", "show", "compare", "merge", "history", "export", "prune")
 EXIT_STATUS = "exit status: 0 fine, 1 a regression or nothing to compare, 2 bad usage or a file that cannot be read"
 BAD_USAGE = 2
 CANNOT_TELL = 125
@@ -39,7 +37,6 @@ BROKEN_PIPE = 141
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return its exit status: 0, 1 for a regression found, 2 for bad usage or a bad file."""
     from pytest_gpubench.cli.output import complain
-    from pytest_gpubench.results.store.run_file import uncollected
 
     words = sys.argv[1:] if arguments is None else list(arguments)
     try:
@@ -51,8 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a name that the terminal cannot show
     try:
-        with uncollected() if chosen.command in OF_FILES else nullcontext():
-            status = int(chosen.run(chosen))
+        status = int(chosen.run(chosen))
         sys.stdout.flush()
     except GpuBenchError as error:
         complain(chosen.command, [str(error)])

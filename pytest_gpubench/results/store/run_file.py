@@ -26,7 +26,7 @@ def read_run(path: Path) -> SavedRun:
     """
     data = _read(path)
     try:
-        with uncollected():
+        with _uncollected():
             file = decode(data)
             _check(file)
     except BadFile as error:
@@ -51,7 +51,7 @@ def _read(path: Path) -> bytes:
 
 
 @contextmanager
-def uncollected() -> Iterator[None]:
+def _uncollected() -> Iterator[None]:
     """Switch the garbage collector off: looking again and again at the objects of a large run takes twice as long."""
     enabled = gc.isenabled()
     gc.disable()
