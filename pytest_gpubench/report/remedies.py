@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from pytest_gpubench.report.rows import Row, split
+from pytest_gpubench.report.rows import split
 from pytest_gpubench.results.model import Outcome, TestRecord, Timing
 from pytest_gpubench.stats import summary
 from pytest_gpubench.stats.speedup import least_reps
@@ -52,32 +52,21 @@ def named(found: dict[str, str]) -> str:
 
 def _clock_trouble(record: TestRecord) -> str:
     """Return the largest difference or spread of a test's clocks; empty where they were steady."""
-    apart = [(difference, text) for row in split(record)[1] for difference, text in _clock_difference(row)]
-    if apart:
-        return max(apart)[1]
-    spreads = [(spread, item.timing.label) for item in record.measurements if (spread := _clock_spread(item.timing))]
-    if spreads:
-        spread, label = max(spreads)
-        return f"{label}: relative std {format_share(spread)}"
-    return ""
+    difference, text = max((_clock_difference(row.arms) for row in split(record)[1]), default=(0.0, ""))
+    if difference > MOST_CLOCK_DIFFERENCE:
+        return text
+    timings = [item.timing for item in record.measurements if len(item.timing.sm_clock_mhz) > 1]
+    spread, label = max(((summary.rel_std(each.sm_clock_mhz), each.label) for each in timings), default=(0.0, ""))
+    return f"{label}: relative std {format_share(spread)}" if spread > MOST_CLOCK_SPREAD else ""
 
 
-def _clock_difference(row: Row) -> list[tuple[float, str]]:
-    """Return the difference of two arms' clocks, as a number and in words; empty if it is small or not known."""
-    own_mhz = row.timing.median_sm_clock_mhz
-    other_mhz = None if row.reference is None else row.reference.median_sm_clock_mhz
-    if row.reference is None or not own_mhz or not other_mhz:
-        return []
-    difference = abs(own_mhz - other_mhz) / max(own_mhz, other_mhz)
-    if difference <= MOST_CLOCK_DIFFERENCE:
-        return []
-    return [(difference, f"{row.timing.label} at {own_mhz:.0f} MHz, {row.reference.label} at {other_mhz:.0f} MHz")]
-
-
-def _clock_spread(timing: Timing) -> float:
-    """Return the relative standard deviation of the reps' clocks; 0 where that is little or not known."""
-    spread = summary.rel_std(timing.sm_clock_mhz) if len(timing.sm_clock_mhz) > 1 else 0.0
-    return spread if spread > MOST_CLOCK_SPREAD else 0.0
+def _clock_difference(arms: Sequence[Timing]) -> tuple[float, str]:
+    """Return the relative difference of two arms' clocks, 0 where it is not known, and the clocks in words."""
+    clocks_mhz = [clock_mhz for arm in arms if (clock_mhz := arm.median_sm_clock_mhz)]
+    if len(clocks_mhz) < 2:
+        return 0.0, ""
+    words = (f"{arm.label} at {clock_mhz:.0f} MHz" for arm, clock_mhz in zip(arms, clocks_mhz, strict=True))
+    return 1 - min(clocks_mhz) / max(clocks_mhz), ", ".join(words)
 
 
 def _throttle_trouble(record: TestRecord) -> str:
