@@ -12,7 +12,6 @@ from pytest_gpubench.cli.output import write
 from pytest_gpubench.cli.saved import find_paths
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.results.model import CommitInfo, SavedRun, TestRecord
-from pytest_gpubench.results.provenance import moment
 from pytest_gpubench.results.store import read_run, write_run
 from pytest_gpubench.units import count, printable
 
@@ -62,21 +61,13 @@ def merge(sources: Sequence[Source], keep: str | None, any_commit: bool, name: s
     return SavedRun(
         records=tuple(records),
         earlier=tuple(_merge_earlier(sources, records)),
-        datetime=max(runs, key=_ended).datetime,
+        datetime=max(run.datetime for run in runs),
         name=name,
         version=runs[-1].version,
         commit_info=_merge_commits(sources, any_commit),
         machine_info=_merge_machines(runs),
         settings=_merge_settings(runs),
     )
-
-
-def _ended(run: SavedRun) -> tuple[int, float, str]:
-    """Return the key that sorts runs by their end; invalid dates come first."""
-    try:
-        return 1, moment(run.datetime).timestamp(), run.datetime
-    except ValueError:
-        return 0, 0.0, run.datetime
 
 
 def _merge_records(sources: Sequence[Source], keep: str | None) -> list[TestRecord]:
