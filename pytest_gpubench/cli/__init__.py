@@ -2,7 +2,6 @@
 
 import argparse
 import io
-import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -31,7 +30,6 @@ BAD_USAGE = 2
 CANNOT_TELL = 125
 """For bad usage of `bisect` too: `git bisect run` would take 2 for a bad commit."""
 INTERRUPTED = 130
-BROKEN_PIPE = 141
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -40,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     words = sys.argv[1:] if arguments is None else list(arguments)
     try:
-        chosen = _parse(words)
+        chosen = parse(words)
     except SystemExit as stopped:
         if words[:1] == ["bisect"] and stopped.code == BAD_USAGE:
             stopped.code = CANNOT_TELL
@@ -49,24 +47,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.reconfigure(errors="backslashreplace")  # a name that the terminal cannot show
     try:
         status = int(chosen.run(chosen))
-        sys.stdout.flush()
     except GpuBenchError as error:
         complain(chosen.command, [str(error)])
         return BAD_USAGE
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes once more at its end
-        return BROKEN_PIPE
     except KeyboardInterrupt:
         return INTERRUPTED
     return status
 
 
-def _parse(words: Sequence[str]) -> argparse.Namespace:
+def parse(words: Sequence[str]) -> argparse.Namespace:
+    """Parse the words; those of pytest, after `--`, stay apart from argparse, which forgets where that was."""
     parser = make_parser(words)
-    chosen, unknown = parser.parse_known_args(words)
+    runs_pytest = words[:1] and words[0] in RUN_PYTEST
+    end = words.index("--") if runs_pytest and "--" in words else len(words)
+    chosen, unknown = parser.parse_known_args(words[:end])
     if unknown:
-        hint = ": arguments of pytest follow --" if chosen.command in RUN_PYTEST else ""
+        hint = ": arguments of pytest follow --" if runs_pytest else ""
         parser.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
+    chosen.pytest_arguments = words[end + 1 :]
     return chosen
 
 

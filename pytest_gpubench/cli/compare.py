@@ -22,8 +22,6 @@ EXAMPLES = """compare main latest
 compare old.json new.json --fail-slower 5% --sort --only-changes
 compare main latest --metric speedup --fail-slower 1% --inconclusive=fail"""
 METRICS = ("median", "speedup", "mean", "q1", "q3")
-SPEEDUP_RATIO = "Slowdown"
-"""The ratio's header where speedups are compared: of them it is old / new, of times new / old."""
 WORDS = {"no test": "new", "renamed": "renamed", "parameters": "other parameters", "source": "test changed"}
 MOST_LINES = 20
 """Sentences of one kind that are written without --verbose."""
@@ -163,7 +161,7 @@ def _columns(shown: Sequence[Finding], metric: str) -> list[Column]:
     words = list(map(_word, shown))
     styles = [STYLES.get(word, "") for word in words]
     old, new = zip(*map(_values, shown), strict=True)
-    ratio = SPEEDUP_RATIO if metric == "speedup" else "New / old"
+    ratio = "Slowdown" if metric == "speedup" else "New / old"  # of speedups it is old / new
     long, short = ([_ratio(each, brief) for each in shown] for brief in (False, True))
     return [
         Column("Verdict", words, styles),

@@ -1,4 +1,3 @@
-import gc
 import os
 import subprocess
 import sys
@@ -104,12 +103,6 @@ def test_a_bad_file_is_one_sentence(name: str, words: tuple[str, ...], command: 
     assert name in err
     assert err.count("\n") == 1
     assert not (tmp_path / "out.json").exists()
-
-
-def test_the_garbage_collector_is_left_as_it_was(command: Command) -> None:
-    assert gc.isenabled()
-    command("show", "nowhere.json")
-    assert gc.isenabled()
 
 
 LIGHT = f"""

@@ -1,7 +1,6 @@
 """The arguments of comparing commits, which `ab` and `bisect` share."""
 
 import argparse
-from typing import Any
 
 from pytest_gpubench.cli.ab.comparison import ComparisonPlan
 from pytest_gpubench.cli.arguments import add_alpha, checked
@@ -15,7 +14,7 @@ ALPHA = 0.01
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options, and let what follows `--` be pytest's."""
+    """Add the options."""
     parser.add_argument(
         "--rounds",
         type=checked(whole_number),
@@ -51,8 +50,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="take this file or folder from the newer commit for both, so tests that it adds or changes count",
     )
     parser.add_argument("--keep", action="store_true", help="keep the worktrees, the results and what pytest printed")
-    parser.set_defaults(pytest_arguments=[])
-    _split_off_pytest(parser)
 
 
 def plan_of(arguments: argparse.Namespace) -> ComparisonPlan:
@@ -68,17 +65,3 @@ def slower(text: str) -> float:
     except ValueError:
         raise ValueError("it must be a number, or a percentage") from None
     return 0.0 if value == 0 else positive_number(value)
-
-
-def _split_off_pytest(parser: argparse.ArgumentParser) -> None:
-    """Keep what follows `--` from the parser, which forgets where it was: HEAD would be the first of pytest's."""
-    parse = parser.parse_known_args
-
-    def parse_first(args: Any = None, namespace: Any = None) -> Any:
-        words = list(args)
-        place = words.index("--") if "--" in words else len(words)
-        found, unknown = parse(words[:place], namespace)
-        found.pytest_arguments = words[place + 1 :]
-        return found, unknown
-
-    parser.parse_known_args = parse_first  # type: ignore[method-assign]

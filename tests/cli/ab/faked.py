@@ -1,6 +1,5 @@
 """Commits, the command, and what stands for pytest in it."""
 
-import argparse
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -8,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_gpubench.cli.ab import command
+from pytest_gpubench import cli
 from pytest_gpubench.cli.ab.runs import junit_names
 from pytest_gpubench.results.model import DeviceFacts, Measurement, SavedRun, TestRecord, Timing
 from pytest_gpubench.results.store import write_run
@@ -28,14 +27,8 @@ def commit(git: Git, files: Mapping[str, str]) -> str:
     return git("rev-parse", "HEAD")
 
 
-def parse(*words: str) -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
-    command.add(parser.add_subparsers())
-    return parser.parse_args(["ab", *words])
-
-
 def call(*words: str) -> int:
-    arguments = parse(*words)
+    arguments = cli.parse(["ab", *words])
     return int(arguments.run(arguments))
 
 

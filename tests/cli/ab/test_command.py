@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from pytest_gpubench.cli import parse
 from pytest_gpubench.cli.ab.arguments import slower
 from pytest_gpubench.cli.ab.command import one_gpu
 from pytest_gpubench.cli.ab.report import exit_status, report_lines
@@ -14,7 +15,7 @@ from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.stats.regression import Change
 from pytest_gpubench.verdict.saved_runs import Finding
 from tests import fork_server
-from tests.cli.ab.faked import NODEID, FakePytest, Git, call, commit, left, parse
+from tests.cli.ab.faked import NODEID, FakePytest, Git, call, commit, left
 
 # the command line
 
@@ -30,7 +31,7 @@ from tests.cli.ab.faked import NODEID, FakePytest, Git, call, commit, left, pars
     ],
 )
 def test_what_follows_the_dashes_is_pytests(words: list[str], base: str, head: str | None, rest: list[str]) -> None:
-    found = parse(*words)
+    found = parse(["ab", *words])
     assert (found.base, found.head, found.pytest_arguments) == (base, head, rest)
 
 
@@ -49,7 +50,7 @@ def test_what_follows_the_dashes_is_pytests(words: list[str], base: str, head: s
 )
 def test_bad_usage_gets_a_sentence(words: list[str], sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
-        parse(*words)
+        parse(["ab", *words])
     assert stopped.value.code == 2
     assert sentence.removesuffix("*") in capsys.readouterr().err
 
