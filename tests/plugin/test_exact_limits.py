@@ -201,27 +201,6 @@ def test_it(gpu_bench, n): gpu_bench.compare(mine, theirs, (torch.ones(n),))
     result.stdout.fnmatch_lines(["E *LimitBroken: mine launches 2 kernels*"])
 
 
-@pytest.mark.parametrize(
-    ("call", "marks"),
-    [
-        ("compare(mine, theirs, (torch.ones(n),), reps=40)", "min_speedup=3"),
-        ("measure(mine, (torch.ones(n),), reps=40)", "max_time_us=20"),
-    ],
-)
-def test_examples_spend_alpha_together(record_run: RecordRun, call: str, marks: str) -> None:
-    source = f"""{GIVEN}
-@pytest.mark.perf({marks})
-@settings(database=None, max_examples=4)
-@given(n=st.integers(1, 9))
-def test_it(gpu_bench, n): gpu_bench.{call}
-"""
-    recorder = record_run(source)
-    sentences = [each.sentence for item in recorder.records[0].measurements for each in item.verdicts]
-    assert len(sentences) > 1
-    assert len({sentence.rpartition(", ")[2] for sentence in sentences}) == len(sentences)
-    assert "99.95 % interval" in sentences[0]
-
-
 def test_a_backward_run_is_prepared_anew_to_be_counted(bench_run: BenchRun) -> None:
     source = """
 import torch

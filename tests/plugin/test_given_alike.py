@@ -22,9 +22,7 @@ def alike(body: str, given: str, marks: str = "max_time_us=20", above: str = "")
     [
         (DATA, "k = n.draw(sizes); gpu_bench.measure(slow_from(k, 70), (torch.ones(3),))", "1: 70"),
         (DATA, "k = n.draw(sizes); gpu_bench.compare(slow_from(k, 70), double, (torch.ones(3),))", "1: 70"),
-        (DATA, "k = n.draw(sizes); gpu_bench.phases({'a': slow_from(k, 70)}, args=(torch.ones(3),))", "1: 70"),
         (DATA, "gpu_bench(add(1.0), torch.ones(1)); gpu_bench(slow_from(n.draw(sizes), 70), torch.ones(1))", "1: 70"),
-        (TENSORS, "note(f'of {n[0]:g}'); gpu_bench.measure(slow_from(n[0], 5), (n,))", "of 5\n"),
         (TENSORS, "note(f'of {n[0]:g}'); gpu_bench.compare(slow_from(n[0], 5), double, (n,))", "of 5\n"),
         (ARRAYS, "k = n[1000]; note(f'of {k:g}'); gpu_bench(slow_from(k, 5), torch.ones(3))", "of 5\n"),
         (RANDOMS, "gpu_bench.measure(slow_from(n.random(), 0.5), (torch.ones(3),))", "n=HypothesisRandom("),

@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.plugin.conftest import BenchRun, RecordRun
+from pytest_gpubench.results.model import decode
+from tests.plugin.conftest import BenchRun, RecordRun, RunRows
 from tests.plugin.test_given import TROUBLE, limited
 
 KERNEL = "add(1000.0 if n > 1 else 10.0)"
@@ -23,11 +24,9 @@ FEW = (
 ENOUGH = " reps, enough for max_examples=25 and to shrink what fails, or give no reps"
 
 
-@pytest.mark.parametrize(("body", "marks", "least"), CASES)
-def test_it_is_said_once(record_run: RecordRun, body: str, marks: str, least: int) -> None:
-    recorder = record_run(limited(body, marks=marks), "--gpu-bench-reps=12")
-    (record,) = recorder.records
-    assert record.warnings == (f"{FEW}{least}{ENOUGH}",)
+def test_it_is_said_once(run_rows: RunRows) -> None:
+    reports = run_rows("", [limited(body, marks=marks) for body, marks, _ in CASES], "--gpu-bench-reps=12")
+    assert [decode(each.gpu_bench).warnings for each in reports] == [(f"{FEW}{least}{ENOUGH}",) for *_, least in CASES]
 
 
 def test_of_two_numbers_the_last_is_said(record_run: RecordRun) -> None:
@@ -37,24 +36,18 @@ def test_of_two_numbers_the_last_is_said(record_run: RecordRun) -> None:
 
 
 @pytest.mark.parametrize(("body", "marks", "least"), CASES)
-@pytest.mark.parametrize("slow_us", ["10.0", "1000.0"])
-def test_the_number_is_enough(record_run: RecordRun, body: str, marks: str, least: int, slow_us: str) -> None:
-    """For those that pass, and for those that hypothesis tries to shrink what fails."""
-    source = limited(body.replace("1000.0 if n > 1", f"{slow_us} if n > 1"), marks=marks)
-    recorder = record_run(source, f"--gpu-bench-reps={least}")
+def test_the_number_is_enough(record_run: RecordRun, body: str, marks: str, least: int) -> None:
+    """Also for the examples that hypothesis tries to shrink what fails."""
+    recorder = record_run(limited(body, marks=marks), f"--gpu-bench-reps={least}")
     (record,) = recorder.records
     verdicts = [each for item in record.measurements for each in item.verdicts]
     assert len(verdicts) >= 5
     assert not [each.sentence for each in verdicts if each.outcome == "inconclusive"]
-    report = recorder.call
-    assert report.outcome == ("passed" if slow_us == "10.0" else "failed")
-    assert "n=2," in report.longreprtext or report.outcome == "passed"
+    assert recorder.call.failed
+    assert "n=2," in recorder.call.longreprtext
 
 
-@pytest.mark.parametrize(
-    ("policy", "case"),
-    [("fail", CASES[0]), ("fail", CASES[1]), ("fail", CASES[3]), ("pass", CASES[0]), ("pass", CASES[1])],
-)
+@pytest.mark.parametrize(("policy", "case"), [("fail", CASES[0]), ("fail", CASES[1]), ("pass", CASES[0])])
 def test_it_goes_as_asked_for_what_is_open(bench_run: BenchRun, policy: str, case: tuple[str, str, int]) -> None:
     body, marks, _ = case
     result = bench_run(limited(body, marks=marks), "--gpu-bench-reps=12", f"--gpu-bench-inconclusive={policy}")

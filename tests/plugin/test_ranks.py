@@ -185,25 +185,6 @@ def test_a_clock_sees_no_kernels_and_says_so(bench_run: BenchRun, monkeypatch: p
     assert (kind, "work has no kernels to judge" in text) == ("not", True), text
 
 
-@pytest.mark.usefixtures("take")
-def test_examples_spend_alpha_together_and_are_told_apart(record_run: RecordRun) -> None:
-    source = """
-from hypothesis import given, settings
-from hypothesis import strategies as st
-def work(): ...
-
-@pytest.mark.perf(max_time_us=11)
-@settings(max_examples=3, derandomize=True, database=None)
-@given(n=st.sampled_from([1, 2, 3]))
-def test_it(gpu_bench, n):
-    gpu_bench.ranks(work)
-"""
-    measurements = record_run(source, *ON_CPU).records[0].measurements
-    assert sorted(each.example for each in measurements) == ["n=1", "n=2", "n=3"]
-    intervals = [each.verdicts[0].sentence.rpartition(", ")[2] for each in measurements]
-    assert intervals == ["99.95 % interval)", "99.983 % interval)", "99.9917 % interval)"]
-
-
 STEPS = """
 import torch.distributed as dist
 
