@@ -5,7 +5,7 @@ import re
 import pytest
 
 from pytest_gpubench.results.model import decode
-from tests.plugin.conftest import BenchRun, RecordRun, RunRows, assert_fails, one_test_each
+from tests.plugin.conftest import BenchRun, RecordRun, RunRows, assert_fails
 
 FUNCTIONS = """
 import torch
@@ -23,9 +23,6 @@ def shaky(x): return x + x
 
 @scripted([10.0])
 def wrong(x): return x * 2 + (x > 5)
-
-@scripted([10.0])
-async def later(x): return x * 2
 """
 
 
@@ -118,75 +115,7 @@ def test_looks(gpu_bench):
     bench_run(source).assert_outcomes(passed=2)
 
 
-# what is refused
-
-
-BAD_CALLS = [
-    ("compare({}, double, (x,))", "compare() needs a candidate, found an empty mapping"),
-    (
-        "compare(3, double, (x,))",
-        "compare() needs functions, found int as candidate: arguments go in args=(...), several*",
-    ),
-    (
-        "compare([add], double, (x,))",
-        "compare() needs functions, found list as candidate: arguments go in args=(...), several*",
-    ),
-    ("compare({'a': add, 'b': 'add'}, double, (x,))", "compare() needs functions, found str: 'add'"),
-    (
-        "compare(add, None, (x,))",
-        "compare() needs functions, found NoneType as reference: arguments go in args=(...), several*",
-    ),
-    (
-        "compare(add, {'torch': double}, (x,))",
-        "compare() needs one function as reference, found dict: only candidates may be a mapping of names",
-    ),
-    ("compare({1: add}, double, (x,))", "compare() needs names of candidates that are texts, found 1"),
-    ("compare({'': add}, double, (x,))", "compare() needs names of candidates that are texts, found ''"),
-    ("compare(add, double, x)", "args= must be a tuple of positional arguments, found Tensor"),
-    ("compare(add, double, (x,), setup=3)", "setup= must be a function without arguments, found int"),
-    (
-        "compare(add, double, (x,), setup=lambda: (x,))",
-        "setup= returned arguments, but args= or kwargs= are given*",
-    ),
-    ("compare(add, double, (x,), backward='sideways')", "backward='sideways' is not known*"),
-    ("compare(add, double, (x,), reps=0)", "compare(reps=...): 0 is not valid, it must be at least 1"),
-    ("compare(add, double, (x,), precision=2.0)", "compare(precision=...): 2.0 is not valid, it must be below 1*"),
-    ("compare(add, double, (x,), rtol=1e-3)", "rtol= is given without atol=: give both, or neither*"),
-    ("compare(add, double, (x,), golden='float16')", "golden= must be 'float64' or a function, found 'float16'"),
-    (
-        "compare(add, double, (x,), grads=True)",
-        "grads=True compares gradients of the inputs, but none requires one: set requires_grad",
-    ),
-    ("compare(add, double, (x,), kwargs=5)", "kwargs= must be a mapping of names to keyword arguments, found 5"),
-    ("compare(add, double, (x,), {5: x})", "kwargs= must be a mapping of names to keyword arguments, found {5:*"),
-    ("compare(add, double, (x,), timers=5)", "compare(timers=5) is not valid: give a list of different ones of *"),
-    ("compare(add, double, (x,), timers=[[]])", "compare(timers=[[][[][]][]]) is not valid: give a list of *"),
-    (
-        "compare(add, double, (x,), equal_nan='no')",
-        "compare(equal_nan='no') is not valid: it must be True or False",
-    ),
-    ("compare(add, double, (x,), grads=1)", "compare(grads=1) is not valid: it must be True or False"),
-    ("compare(add, double, (x,), vary=None)", "compare(vary=None) is not valid: it must be True or False"),
-    ("compare(add, double, (x,), golden_factor=3.0)", "golden_factor=3.0 is given without golden=: give both*"),
-    ("compare(add, double, (x,), golden=lambda x: None)", "golden= returns no output: let it return what *"),
-    ("compare(later, double, (x,))", "'later' returns a coroutine, its body does not run when it is called*"),
-    ("compare(add, lambda x: (y for y in x), (x,))", "'<lambda>' returns a generator, its body does not run*"),
-    ("compare(add, lambda x: None, (x,))", "there is nothing to compare: the reference returns no output; let it*"),
-    ("compare(add, lambda x: [], (x,))", "there is nothing to compare: the reference returns no output; let it*"),
-    ("compare(lambda x: x * 2, double, (x,))", "timer='scripted' needs samples: decorate '<lambda>' with *"),
-    (
-        "compare({'a': add, 'b': add}, double, (x,)).speedup",
-        "there are several candidates (a, b): read comparison[[]'a'[]]",
-    ),
-]
-
-
-def test_bad_arguments_get_one_sentence(bench_run: BenchRun) -> None:
-    calls, sentences = zip(*BAD_CALLS, strict=True)
-    tests = one_test_each(f"gpu_bench.{call}" for call in (*calls, "compare(add, double, (x,))"))
-    result = bench_run(f"{FUNCTIONS}\n{tests}")
-    result.assert_outcomes(failed=len(calls), passed=1)
-    result.stdout.fnmatch_lines([f"E  *BadRequest: {sentence}" for sentence in sentences])
+# what is refused; bad calls have a file of their own
 
 
 def test_an_alpha_that_decides_nothing_is_refused(bench_run: BenchRun) -> None:

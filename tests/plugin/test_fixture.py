@@ -1,7 +1,7 @@
 import pytest
 
 from pytest_gpubench.spelling import Spelled
-from tests.plugin.conftest import BenchRun, RecordRun, one_test_each
+from tests.plugin.conftest import BenchRun, RecordRun
 
 
 def test_the_timing_is_returned_with_every_sample(bench_run: BenchRun) -> None:
@@ -119,32 +119,6 @@ def test_second(gpu_bench, size):
     assert [item.timing.label for item in second.measurements] == ["fast", "slow"]
 
 
-BAD_CALLS = [
-    ("gpu_bench(3)", "gpu_bench needs a function to call, found int: write gpu_bench(f, x)"),
-    ("gpu_bench.measure(fast, 3)", "args= must be a tuple of positional arguments, found int"),
-    ("gpu_bench.measure(fast, setup=3)", "setup= must be a function without arguments, found int"),
-    ("gpu_bench.measure(fast, setup=lambda: 3)", "*found int: for a single argument, `return (x,)`"),
-    ("gpu_bench.measure(fast, (1,), setup=lambda: (2,))", "setup= returned arguments, but args= or kwargs=*"),
-    ("gpu_bench.measure(fast, backward='sideways')", "backward='sideways' is not known*"),
-    ("gpu_bench.measure(fast, reps=0)", "measure(reps=...): 0 is not valid, it must be at least 1"),
-    ("gpu_bench.measure(fast, budget_s=-1.0)", "measure(budget_s=...): -1.0 is not valid, it must be above 0*"),
-    ("gpu_bench(print)", "timer='scripted' needs samples: decorate 'print' with @scripted(samples_us=[[]...[]])"),
-    (
-        "scripted([])(print)",
-        "scripted(samples_us=[[][]]): it takes at least one sample, each a number above 0 and finite",
-    ),
-    ("gpu_bench.measure(lambda: gpu_bench(fast), label='out')", "*'fast' cannot be measured while 'out' is*"),
-]
-
-
-def test_bad_arguments_get_one_sentence(bench_run: BenchRun) -> None:
-    calls, sentences = zip(*BAD_CALLS, strict=True)
-    result = bench_run(one_test_each((*calls, "gpu_bench(fast)")))
-    result.assert_outcomes(failed=len(calls), passed=1)
-    result.stdout.fnmatch_lines([f"E *{sentence}" for sentence in sentences])
-    assert "pytest_gpubench/settings" not in result.stdout.str()
-
-
 def test_an_error_of_the_function_keeps_its_traceback_and_says_which_rep(bench_run: BenchRun) -> None:
     source = """
 def test_it(gpu_bench):
@@ -195,36 +169,6 @@ def test_no_frame_of_the_plugin_is_shown_for_an_error_of_the_function(bench_run:
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["*def broken(): return 1 / 0", "E  *ZeroDivisionError: *"])
     result.stdout.no_fnmatch_line("*pytest_gpubench/*: in *")
-
-
-HABITS = {
-    "gpu_bench.stats": "there is no gpu_bench.stats: read the Timing that gpu_bench(f, x) returns: timing.median_us",
-    "gpu_bench.pedantic(fast)": "there is no gpu_bench.pedantic: write gpu_bench.measure(f, args, kwargs, setup=*",
-    "gpu_bench.mesure(fast)": "there is no gpu_bench.mesure: did you mean measure[?]",
-    "gpu_bench.group = 'a'": "gpu_bench.group cannot be set: --gpu-bench-group-by groups the table",
-    "gpu_bench.extra_info = {}": "gpu_bench.extra_info cannot be set: write gpu_bench.extra_info[[]*",
-    "gpu_bench(scripted([1.0])(lambda: 0), reps=5)": "*'reps': gpu_bench(f, ...) gives all its keywords to f; write *",
-    "gpu_bench.measure(fast, rep=3)": "gpu_bench.measure() takes no rep=: did you mean reps=[?]",
-    "gpu_bench.compare(fast, slow, rounds=3)": "gpu_bench.compare() takes no rounds=: did you mean reps=[?]",
-    "gpu_bench.phases({'a': fast}, max_time=3)": "gpu_bench.phases() takes no max_time=: did you mean budget_s=[?]",
-    "gpu_bench.ranks(fast, odd=3)": "gpu_bench.ranks() takes no odd=",
-    "gpu_bench.compare(fast, slow, min_speedup=2)": "*takes no min_speedup=: put it into the test's mark, @pytest*",
-    "gpu_bench.measure(fast, device='cpu')": "*takes no device=: it is for the whole run, --gpu-bench-device",
-    "gpu_bench(fast).median": "there is no timing.median: did you mean median_us[?]",
-    "gpu_bench(fast).stddev": "there is no timing.stddev: did you mean std_us[?]",
-    "gpu_bench.compare(fast, slow).ratio": "there is no comparison.ratio",
-    "gpu_bench.compare(fast, slow).median_us": "there is no comparison.median_us: read that of comparison.timing*",
-    "gpu_bench.compare({'a': fast}, slow)['b']": "*comparison[[]'b'[]]: there is no such candidate, only a*",
-    "gpu_bench(fast).shape": "there is no timing.shape: gpu_bench(f, x) returns a Timing, not what f returns: *",
-    "torch.sum(gpu_bench(fast))": "torch's sum was given a Timing: gpu_bench(f, x) returns a Timing, not what f *",
-}
-
-
-def test_a_habit_is_answered_with_the_right_spelling(bench_run: BenchRun) -> None:
-    tests = [f"def test_{place}(gpu_bench): {line}" for place, line in enumerate(HABITS)]
-    result = bench_run("import torch\n" + "\n".join(tests), "-p", "no:randomly", "-p", "no:random_order")
-    result.assert_outcomes(failed=len(HABITS))
-    result.stdout.fnmatch_lines([f"E  *: {sentence}" for sentence in HABITS.values()])
 
 
 def test_the_own_error_of_a_property_is_kept() -> None:
