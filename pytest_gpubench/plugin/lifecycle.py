@@ -15,7 +15,7 @@ from pytest_gpubench.plugin.confirmation import Confirmation
 from pytest_gpubench.plugin.containment import failing
 from pytest_gpubench.plugin.gpu_turn import GpuTurns
 from pytest_gpubench.plugin.items import FIXTURE, is_perf, parameters, source_hash, uses_fixture
-from pytest_gpubench.plugin.markers import GPUS, MergedMarks, merge_marks
+from pytest_gpubench.plugin.markers import MergedMarks, merge_marks
 from pytest_gpubench.plugin.results import Results
 from pytest_gpubench.plugin.workers import worker_name
 from pytest_gpubench.settings import Resolver, Settings
@@ -77,10 +77,10 @@ class Lifecycle:
         if self._item is None:
             return None
         marks = merge_marks(self._item)
-        if self._test is None:
+        if self._test is None or self._marks is None:
             self._test = self._new_test(self._item, marks)
         elif marks != self._marks:
-            self._change_marks(self._test, marks)
+            self._change_marks(self._test, marks, marks.told_since(self._marks))
         self._marks = marks
         self._test.phase = self._phase
         self._test.wider_scopes = self._wider_fixtures
@@ -203,15 +203,12 @@ class Lifecycle:
     def _settings(self, marks: MergedMarks) -> Settings:
         return self.resolver.override(self.settings, marks.settings, "perf({}=...)")
 
-    def _change_marks(self, test: "CurrentTest", marks: MergedMarks) -> None:
+    def _change_marks(self, test: "CurrentTest", marks: MergedMarks, new: str) -> None:
         """Apply marks that were put on the running test; raise BadRequest if it is too late."""
         if test.measurements:
-            raise BadRequest(f"perf({marks.limits}) was put on the test after it had measured: put it on before")
+            raise BadRequest(f"{new} was put on the test after it had measured: put it on before")
         if marks.gpus != test.gpus:
-            raise BadRequest(
-                f"perf({GPUS}={marks.gpus}) was put on the running test, which holds its GPUs from its start on: "
-                "decorate it"
-            )
+            raise BadRequest(f"{new} was put on the running test, which holds its GPUs from its start on: decorate it")
         test.settings, test.limits = self._settings(marks), marks.limits
 
     def _refusal(self, item: pytest.Item) -> str | None:

@@ -1,7 +1,7 @@
 """The `perf` marker: its legal keywords are the limits, the settings a test may choose, and `gpus`."""
 
 import textwrap
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 
 import pytest
 
@@ -25,6 +25,13 @@ class MergedMarks:
     settings: dict[str, object]
     gpus: int
     """The number of GPUs that the test needs for itself at once."""
+    keywords: dict[str, object] = field(compare=False)
+    """All of them as they were given."""
+
+    def told_since(self, old: "MergedMarks") -> str:
+        """Return the marks that older ones lack, as they are written: `perf(gpus=2)`."""
+        new = {name: value for name, value in self.keywords.items() if old.keywords.get(name) != value}
+        return f"{NAME}({', '.join(f'{name}={repr_of(value)}' for name, value in new.items())})"
 
 
 def describe() -> list[str]:
@@ -78,10 +85,10 @@ def merge_marks(item: pytest.Item) -> MergedMarks:
         merged.update(mark.kwargs)
     for name in merged:
         _refuse_illegal(name)
-    gpus = _gpu_count(merged.pop(GPUS, None), NAME)
     chosen = {name: value for name, value in merged.items() if value is not None}
+    gpus = _gpu_count(chosen.pop(GPUS, None), NAME)
     limits = {name: chosen.pop(name) for name in LIMITS if name in chosen}
-    return MergedMarks(Limits(**limits), chosen, gpus)  # type: ignore[arg-type] # it checks its arguments itself
+    return MergedMarks(Limits(**limits), chosen, gpus, merged)  # type: ignore[arg-type] # it checks its arguments itself
 
 
 def _refuse_illegal(name: str) -> None:

@@ -190,6 +190,8 @@ def test_it(gpu_bench): gpu_bench.measure(fast)
 
 LATE_MARKS = {
     "max_time_us=15": "*perf(max_time_us=15) was put on the test after it had measured: put it on before",
+    "gpus=2": "*perf(gpus=2) was put on the test after it had measured: put it on before",
+    "reps=7": "*perf(reps=7) was put on the test after it had measured: put it on before",
     "speed=1": "*perf(speed=...) is not known*",
     "": "",
 }
