@@ -7,41 +7,32 @@ from pytest_gpubench.report.layout import Column, Screen, lay_out
 from pytest_gpubench.results.phases import OUTSIDE, Phase, Phases, Region
 from pytest_gpubench.units import choose_time_unit, count, format_decimal, format_share, format_time, printable
 
-RANKS = {"Elements/s": 3, "95 % interval": 2, "Flags": 1}
-"""Columns of a higher rank are left out first, where the screen is narrow."""
-
 
 def phases_block(title: str, found: Phases, time_unit: str, screen: Screen) -> str:
     """Return the table of one call of `phases`, and how the sum of its phases compares with the whole."""
-    head, *lines = cells(found, time_unit)
-    columns = [
-        Column(
-            header,
-            texts,
-            right=header not in ("Phase", "Flags"),
-            least=16 if header == "Phase" else 0,
-            rank=RANKS.get(header, 0),
-        )
-        for header, texts in zip(head, zip(*lines, strict=True), strict=True)
-    ]
-    table = lay_out(title, columns, screen)
+    table = lay_out(title, _columns(found, time_unit), screen)
     return "\n".join([table, *([screen.encoded(printable(found.sentence))] if found.sentence else [])])
 
 
-def cells(found: Phases, time_unit: str = "auto") -> list[list[str]]:
-    """Return the headers, then a line for each phase, their sum where there are several, and the whole."""
+def _columns(found: Phases, time_unit: str) -> list[Column]:
+    """Return the columns with a cell for each phase, their sum where there are several, and the whole."""
     timed = [*found.phases, *([found.whole] if found.whole else [])]
     unit = choose_time_unit(phase.median_us for phase in timed) if time_unit == "auto" else time_unit
-    lines = [["Phase", f"Median ({unit})", "95 % interval", "Share", "Elements/s", "Flags"]]
-    lines += [_phase_cells(phase, unit, format_share(phase.share, 3)) for phase in found.phases]
+    lines = [_phase_cells(phase, unit, format_share(phase.share, 3)) for phase in found.phases]
     if len(found.phases) > 1:
         times = [time_cell(found.sum_us, unit), interval_cell(found.sum_interval, unit)]
         lines.append(["sum of phases", *times, "100 %", rate_text(found.sum_elements_per_s), ""])
     if found.whole is not None:
         lines.append(_phase_cells(found.whole, unit, "-"))
-    empty = {"Elements/s": found.elements is None, "Flags": not any(phase.flags for phase in timed)}
-    kept = [index for index, header in enumerate(lines[0]) if not empty.get(header)]
-    return [[line[index] for index in kept] for line in lines]
+    names, medians, intervals, shares, rates, flags = zip(*lines, strict=True)
+    return [
+        Column("Phase", names, least=16),
+        Column(f"Median ({unit})", medians, right=True),
+        Column("95 % interval", intervals, right=True, rank=2),
+        Column("Share", shares, right=True),
+        *([] if found.elements is None else [Column("Elements/s", rates, right=True, rank=3)]),
+        *([Column("Flags", flags, rank=1)] if any(flags) else []),
+    ]
 
 
 def _phase_cells(phase: Phase, unit: str, share: str) -> list[str]:
