@@ -1,7 +1,7 @@
 """The page beside the traces: the parts of each call's time, and the file of its trace."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
 
 from pytest_gpubench.report.markdown_text import code, table_head, table_row, text
@@ -32,33 +32,23 @@ def summary_markdown(records: Iterable[TestRecord], paths: Iterable[Path] = ()) 
     return "\n\n".join([first, *(sections or ["Nothing was measured."])]) + "\n"
 
 
-def write_summary(folder: Path, records: Iterable[TestRecord]) -> Path:
-    """Write the page of a folder of traces and return its path; raise BadFile."""
-    target = folder / SUMMARY
-    write_text(summary_markdown(records, folder.glob(f"*{ENDING}")), target)
-    return target
+def write_summary(folder: Path, records: Iterable[TestRecord]) -> None:
+    """Write the page of a folder of traces; raise BadFile."""
+    write_text(summary_markdown(records, folder.glob(f"*{ENDING}")), folder / SUMMARY)
 
 
-# content
-
-
-def _test_blocks(record: TestRecord, names: Iterable[str]) -> Iterator[str]:
+def _test_blocks(record: TestRecord, names: Container[str]) -> Iterator[str]:
     """Yield the blocks of one test's section; none where it measured nothing."""
-    names, seen, titled = set(names), Counter[tuple[str, str]](), False
+    seen: Counter[tuple[str, str]] = Counter()
     for item in record.measurements:
-        if not item.timing.measured:
-            continue
-        seen[_key_of(item)] += 1
-        if not titled:
-            titled = True
-            yield f"## {code(record.nodeid)}"
-        name = trace_name(record.nodeid, item.timing.label, seen[_key_of(item)], item.example)
-        yield _call_line(item, name if name in names else None)
-        yield from _tables(item.timing)
-
-
-def _key_of(item: Measurement) -> tuple[str, str]:
-    return item.timing.label, item.example
+        if item.timing.measured:
+            if not seen:
+                yield f"## {code(record.nodeid)}"
+            key = item.timing.label, item.example
+            seen[key] += 1
+            name = trace_name(record.nodeid, item.timing.label, seen[key], item.example)
+            yield _call_line(item, name if name in names else None)
+            yield from _tables(item.timing)
 
 
 def _call_line(item: Measurement, name: str | None) -> str:
