@@ -53,22 +53,14 @@ TROUBLES = tuple(STANDINGS)[:5]
 
 
 @dataclass(frozen=True)
-class RankedLine:
-    """One line of a part, and how soon it is left out."""
-
-    text: str
-    rank: int
-    """0 is kept the longest."""
-
-
-@dataclass(frozen=True)
 class Part:
     """A table or a list with what comes before it."""
 
     title: str
     head: str
     """The head of the table; empty for a list."""
-    lines: Sequence[RankedLine]
+    lines: Sequence[tuple[int, str]]
+    """Each with its rank: those of the highest are left out first."""
     noun: str
     folded: bool = False
 
@@ -77,9 +69,8 @@ class Part:
         left_out = len(self.lines) - len(kept)
         table = "\n".join([*filter(None, [self.head]), *kept]) if kept else ""
         note = f"{left_out:,} of {len(self.lines):,} {self.noun} left out, to stay below {limit_bytes:,} bytes."
-        blocks = [*filter(None, [table]), *([note] if left_out else [])]
         title, end = self.frame()
-        return "\n\n".join([title, *blocks, *filter(None, [end])])
+        return "\n\n".join(filter(None, [title, table, note if left_out else "", end]))
 
     def frame(self) -> tuple[str, str]:
         """Return the text before the lines and the text after them."""
@@ -114,16 +105,16 @@ def fit(first: str, parts: Sequence[Part], limit_bytes: int) -> str:
     frames = [*(text for part in parts for text in (*part.frame(), part.head)), first]
     left = limit_bytes - sum(_size(text) + 1 for text in frames) - NOTE_BYTES * len(parts)
     ordered = sorted(
-        (line.rank, number, index) for number, part in enumerate(parts) for index, line in enumerate(part.lines)
+        (rank, number, index) for number, part in enumerate(parts) for index, (rank, _) in enumerate(part.lines)
     )
     kept: list[list[int]] = [[] for _ in parts]
     for _, number, index in ordered:
-        left -= _size(parts[number].lines[index].text)
+        left -= _size(parts[number].lines[index][1])
         if left < 0:
             break
         kept[number].append(index)
     texts = [
-        part.text([part.lines[index].text for index in sorted(own)], limit_bytes)
+        part.text([part.lines[index][1] for index in sorted(own)], limit_bytes)
         for part, own in zip(parts, kept, strict=True)
     ]
     return "\n\n".join([first, *texts]) + "\n"
@@ -200,9 +191,7 @@ def _trouble_part(rows: Sequence[Row], failures: Mapping[str, str], silent: Mapp
     ]
     found += [("not judged", f"{WARNING}NOT JUDGED", nodeid, "", one_line(why)) for nodeid, why in silent.items()]
     lines = [
-        RankedLine(
-            table_row([sign, code(nodeid), code(variant), text(sentence, LONGEST_SENTENCE)]), 1 + TROUBLES.index(name)
-        )
+        (1 + TROUBLES.index(name), table_row([sign, code(nodeid), code(variant), text(sentence, LONGEST_SENTENCE)]))
         for name, sign, nodeid, variant, sentence in sorted([*found, *judged], key=lambda each: TROUBLES.index(each[0]))
     ]
     return Part("What to look at", table_head(["Verdict", "Test", "Variant", "What was found"]), lines, "verdicts")
@@ -227,9 +216,8 @@ def _measurement_part(rows: Sequence[Row], standings: Mapping[str, str]) -> Part
     }
     left_out = {"Device": len(devices) < 2, against: not any(changes)}
     wanted = {name: cells for name, cells in columns.items() if not left_out.get(name)}
-    texts = map(table_row, zip(*wanted.values(), strict=True))
     ranks = [5 if standings[row.record.nodeid] in TROUBLES else 7 for row in rows]
-    lines = [RankedLine(each, rank) for each, rank in zip(texts, ranks, strict=True)]
+    lines = list(zip(ranks, map(table_row, zip(*wanted.values(), strict=True)), strict=True))
     right = [name for name in wanted if name.startswith(("Time", "Speedup"))]
     title = f"All measurements ({len(rows):,})"
     return Part(title, table_head(list(wanted), right), lines, "measurements", folded=True)
@@ -243,7 +231,7 @@ def _kernel_part(rows: Iterable[Row]) -> Part:
         for timing in row.arms:
             for number, cells in enumerate(_kernel_rows(timing)):
                 nodeid, label = row.record.nodeid, "" if number else timing.label
-                lines.append(RankedLine(table_row([code("" if nodeid == last else nodeid), code(label), *cells]), 6))
+                lines.append((6, table_row([code("" if nodeid == last else nodeid), code(label), *cells])))
                 last = nodeid
     head = table_head(headers, ["Launches", "Time", "Share"])
     return Part("Kernels of what failed", head, lines, "kernels", folded=True)
@@ -265,7 +253,7 @@ def _machine_part(run: SavedRun) -> Part:
         "Measured": code(run.datetime, LONGEST_FACT),
         "pytest-gpubench": text(run.version, LONGEST_FACT),
     }
-    lines = [RankedLine(f"- {name}: {value}", 0) for name, value in facts.items() if value]
+    lines = [(0, f"- {name}: {value}") for name, value in facts.items() if value]
     return Part("Machine and commit", "", lines, "facts")
 
 

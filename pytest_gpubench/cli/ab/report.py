@@ -11,7 +11,7 @@ from pytest_gpubench.cli.ab.checkouts import Checkout
 from pytest_gpubench.cli.ab.comparison import CommitComparison
 from pytest_gpubench.cli.compare import change_values
 from pytest_gpubench.report.html.page import html_page
-from pytest_gpubench.report.markdown import CROSS, TICK, WARNING, Part, RankedLine, fit
+from pytest_gpubench.report.markdown import CROSS, TICK, WARNING, Part, fit
 from pytest_gpubench.report.markdown_text import code, table_head, table_row, text
 from pytest_gpubench.results.model import Measurement, Outcome, SavedRun, TestRecord, Verdict
 from pytest_gpubench.units import count, printable, ratio_text
@@ -90,7 +90,7 @@ def stopped_text(why: str) -> str:
 def _sentences(title: str, findings: Sequence[Finding], rank: int) -> Part:
     head = table_head(["Verdict", "Test", "Function", "What was found"])
     cells = ([_word(each), code(each.nodeid), code(each.label), text(each.sentence, 600)] for each in findings)
-    return Part(title, head, [RankedLine(table_row(row), rank) for row in cells], "findings")
+    return Part(title, head, [(rank, table_row(row)) for row in cells], "findings")
 
 
 def _table(findings: Sequence[Finding]) -> Part:
@@ -108,7 +108,7 @@ def _table(findings: Sequence[Finding]) -> Part:
     right = ["BASE", "HEAD", "Slowdown"]
     head = table_head(["Verdict", "Test", "Function", *right], right)
     title = f"All measurements ({len(rows):,})"
-    return Part(title, head, [RankedLine(table_row(row), 3) for row in rows], "measurements", folded=True)
+    return Part(title, head, [(3, table_row(row)) for row in rows], "measurements", folded=True)
 
 
 def _word(finding: Finding) -> str:
