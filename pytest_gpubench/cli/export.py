@@ -11,7 +11,7 @@ from pytest_gpubench.cli.arguments import RUN_HELP, Commands, add_parser, add_st
 from pytest_gpubench.cli.output import write_form
 from pytest_gpubench.cli.saved import find_one
 from pytest_gpubench.report.markdown import markdown_summary
-from pytest_gpubench.results.model import DeviceFacts, Measurement, SavedRun, Speedup, TestRecord, Timing
+from pytest_gpubench.results.model import Measurement, SavedRun, Speedup, TestRecord, Timing
 from pytest_gpubench.results.store import encode_run, read_run
 from pytest_gpubench.units import safe_line
 
@@ -51,13 +51,10 @@ def _benchmark_text(run: SavedRun) -> str:
 def _csv_text(run: SavedRun) -> str:
     """Return a run as comma-separated values with a header: a line for each measurement, times in microseconds."""
     text = io.StringIO(newline="")
-    nothing = TestRecord(nodeid="", device=DeviceFacts(type="cpu", name="", host=""))
-    unmeasured = Measurement(timing=Timing(label="", timer="", cache="", device=""))
-    writer = csv.DictWriter(text, list(csv_row(run, nothing, unmeasured)), lineterminator="\n")
+    rows = [csv_row(run, record, item) for record in run.records for item in record.measurements]
+    writer = csv.DictWriter(text, rows[0] if rows else (), lineterminator="\n")
     writer.writeheader()
-    for record in run.records:
-        for measurement in record.measurements:
-            writer.writerow({name: cell(value) for name, value in csv_row(run, record, measurement).items()})
+    writer.writerows({name: cell(value) for name, value in row.items()} for row in rows)
     return text.getvalue()
 
 
