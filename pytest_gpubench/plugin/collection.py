@@ -41,17 +41,14 @@ class Collection:
 
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
         """Deselect the tests that --gpu-bench-only, --gpu-bench-skip or a list of tests leave out."""
-        kept: list[pytest.Item] = []
-        left_out: list[pytest.Item] = []
-        for item in items:
-            is_kept = not self._is_left_out(item) and (self._listed is None or item.nodeid in self._listed)
-            (kept if is_kept else left_out).append(item)
-        if left_out:
+        if left_out := [item for item in items if not self._is_kept(item)]:
             config.hook.pytest_deselected(items=left_out)
-            items[:] = kept
+            items[:] = [item for item in items if self._is_kept(item)]
 
-    def _is_left_out(self, item: pytest.Item) -> bool:
-        return (self.settings.only or self.settings.skip) and uses_fixture(item) != self.settings.only
+    def _is_kept(self, item: pytest.Item) -> bool:
+        if (self.settings.only or self.settings.skip) and uses_fixture(item) != self.settings.only:
+            return False
+        return self._listed is None or item.nodeid in self._listed
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:

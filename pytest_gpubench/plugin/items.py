@@ -39,21 +39,20 @@ def parameters(item: pytest.Item) -> dict[str, str]:
 def source_hash(function: object) -> str:
     """Return a hash of a test function's syntax tree, without its docstring; empty where its source is not found."""
     try:
-        return _source_hash(function)
+        inner = getattr(getattr(function, "hypothesis", None), "inner_test", function)
+        definition = ast.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(inner)))).body[0]
+        if isinstance(definition, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            definition.name = "_"  # names, limits and parameters are compared separately
+            definition.decorator_list = []
+            if ast.get_docstring(definition) is not None:
+                del definition.body[0]
+        return _digest(syntax(definition))
     except Exception:  # no source, one that is too deep, or a function that is a foreign object
         return ""
 
 
-def _source_hash(function: object) -> str:
-    inner = getattr(getattr(function, "hypothesis", None), "inner_test", function)
-    tree = ast.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(inner))))  # type: ignore[arg-type]
-    definition = tree.body[0]
-    if isinstance(definition, (ast.FunctionDef, ast.AsyncFunctionDef)):
-        definition.name = "_"  # names, limits and parameters are compared separately
-        definition.decorator_list = []
-        if ast.get_docstring(definition) is not None:
-            del definition.body[0]
-    return hashlib.sha256(syntax(definition).encode()).hexdigest()[:16]
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def syntax(node: object) -> str:
@@ -80,4 +79,4 @@ def _parameter_text(value: object) -> str:
         return f"<{type(value).__name__}, whose text raises {type(error).__name__}>"
     if len(text) <= LONGEST_PARAMETER:
         return text
-    return f"{text[:LONGEST_PARAMETER]}… ({len(text)} letters, {hashlib.sha256(text.encode()).hexdigest()[:16]})"
+    return f"{text[:LONGEST_PARAMETER]}… ({len(text)} letters, {_digest(text)})"
