@@ -11,7 +11,6 @@ from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.settings import (
     GROUPS,
     ROWS,
-    CallSettings,
     Resolver,
     SettingRow,
     Settings,
@@ -36,7 +35,7 @@ def add_options(parser: pytest.Parser) -> None:
             spelling = {"action": "store_const", "const": "true"}
         elif row.optional is not None:
             spelling |= {"nargs": "?", "const": row.optional}
-        help = f"{row.help} [{default}]" if (default := _default_text(row)) else row.help
+        help = f"{row.help} [{default}]" if (default := default_text(row)) else row.help
         group.addoption(flag_name(name), dest=ini_name(name), default=None, help=help, **spelling)
         parser.addini(ini_name(name), f"as {flag_name(name)}", default=None)
 
@@ -102,25 +101,7 @@ def resolve_early(early_config: pytest.Config) -> Settings:
         return Settings()
 
 
-def markdown_table() -> str:
-    """Return the tables of all settings for the page about options."""
-    lines = []
-    for name, row in ROWS.items():
-        if name in GROUPS:
-            title = GROUPS[name]
-            head = "| option | default | what it does |", "| --- | --- | --- |"
-            lines += ["", f"## {title[0].upper()}{title[1:]}", "", *head]
-        spelling = flag_name(name) + (f"={row.metavar}" if row.metavar else "")
-        in_call = " and the call" if name in CallSettings.__optional_keys__ else ""
-        also = f" Also in the mark{in_call}." if row.in_marker else ""
-        text = row.help.replace("%%", "%")
-        cells = [f"`{spelling}`", _default_text(row), f"{text[0].upper()}{text[1:]}.{also}"]
-        escaped = [cell.replace("|", "\\|") for cell in cells]
-        lines.append(f"| {' | '.join(escaped)} |")
-    return "\n".join(lines).strip()
-
-
-def _default_text(row: SettingRow) -> str:
+def default_text(row: SettingRow) -> str:
     """Return a default as text; empty for what is unset, or off."""
     if row.default is None or row.default is False:
         return ""

@@ -10,8 +10,8 @@ from pytest_gpubench import GpuBench, errors
 from pytest_gpubench import __all__ as public_names
 from pytest_gpubench.cli import MODULES
 from pytest_gpubench.limits import Limits
-from pytest_gpubench.plugin.options import markdown_table
-from pytest_gpubench.settings import ROWS, CallSettings, flag_name
+from pytest_gpubench.plugin.options import default_text
+from pytest_gpubench.settings import GROUPS, ROWS, CallSettings, flag_name
 from tests.docs.pages import PACKAGE, PAGES, README, TEXTS
 
 WIDTH = 120
@@ -65,6 +65,24 @@ def test_every_error_is_explained() -> None:
 def test_every_option_shown_exists() -> None:
     shown = set(re.findall(r"--gpu-bench-[a-z-]*[a-z]", EVERYTHING))
     assert shown - set(map(flag_name, ROWS)) == set()
+
+
+def markdown_table() -> str:
+    """Return the tables of all settings, for the page about options."""
+    lines = []
+    for name, row in ROWS.items():
+        if name in GROUPS:
+            title = GROUPS[name]
+            head = "| option | default | what it does |", "| --- | --- | --- |"
+            lines += ["", f"## {title[0].upper()}{title[1:]}", "", *head]
+        spelling = flag_name(name) + (f"={row.metavar}" if row.metavar else "")
+        in_call = " and the call" if name in CallSettings.__optional_keys__ else ""
+        also = f" Also in the mark{in_call}." if row.in_marker else ""
+        text = row.help.replace("%%", "%")
+        cells = [f"`{spelling}`", default_text(row), f"{text[0].upper()}{text[1:]}.{also}"]
+        escaped = [cell.replace("|", "\\|") for cell in cells]
+        lines.append(f"| {' | '.join(escaped)} |")
+    return "\n".join(lines).strip()
 
 
 def test_the_table_of_options_is_theirs() -> None:
