@@ -22,10 +22,9 @@ UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1
 def add(commands: Commands) -> None:
     """Add the command to the parser of all."""
     parser = add_parser(commands, "prune", "remove old runs; those that were given a name stay", EXAMPLES)
-    keep = {"type": checked(whole_number), "metavar": "N"}
-    parser.add_argument("--keep", **keep, help="keep the newest N of each device")
-    age = {"type": checked(parse_age), "metavar": "AGE"}
-    parser.add_argument("--older-than", **age, help="remove only what is older: 36h, 90d, 12w")
+    number, age = checked(whole_number), checked(parse_age)
+    parser.add_argument("--keep", type=number, metavar="N", help="keep the newest N of each device")
+    parser.add_argument("--older-than", type=age, metavar="AGE", help="remove only what is older: 36h, 90d, 12w")
     parser.add_argument("--named", action="store_true", help="remove runs that were given a name, too")
     parser.add_argument("--dry-run", action="store_true", help="say what would be removed, and remove nothing")
     add_storage(parser)

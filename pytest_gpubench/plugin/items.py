@@ -4,6 +4,7 @@ import ast
 import hashlib
 import inspect
 import textwrap
+from typing import Any
 
 import pytest
 
@@ -39,7 +40,7 @@ def parameters(item: pytest.Item) -> dict[str, str]:
 def source_hash(function: object) -> str:
     """Return a hash of a test function's syntax tree, without its docstring; empty where its source is not found."""
     try:
-        inner = getattr(getattr(function, "hypothesis", None), "inner_test", function)
+        inner: Any = getattr(getattr(function, "hypothesis", None), "inner_test", function)
         definition = ast.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(inner)))).body[0]
         if isinstance(definition, (ast.FunctionDef, ast.AsyncFunctionDef)):
             definition.name = "_"  # names, limits and parameters are compared separately

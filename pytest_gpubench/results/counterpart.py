@@ -1,10 +1,9 @@
 """The measurement of a saved test that a new one is compared with, or the reason why there is none."""
 
-from collections import ChainMap
-from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+import copy
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import islice
 from typing import Literal, NamedTuple
 
 from pytest_gpubench.results.model import DeviceFacts, Measurement, SavedRun, Timing
@@ -34,8 +33,8 @@ class KeyReader:
 
     def __init__(self, by_reference: bool = True) -> None:
         self.by_reference = by_reference
-        self._seen: MutableMapping[tuple[str, str, str, str], int] = {}
-        self._latest: MutableMapping[str, str] = {}
+        self._seen: dict[tuple[str, str, str, str], int] = {}
+        self._latest: dict[str, str] = {}
         """The label of each example's last reference."""
         self._number = 0
 
@@ -48,11 +47,9 @@ class KeyReader:
 
         before: grows from call to call; what was read once is not read again.
         """
-        self.read(islice(before, self._number, None))
+        self.read(before[self._number :])
         self._number = len(before)
-        ahead = KeyReader(self.by_reference)
-        ahead._seen, ahead._latest = ChainMap({}, self._seen), ChainMap({}, self._latest)
-        return ahead.read(new)
+        return copy.deepcopy(self).read(new)
 
     def _read_one(self, item: Measurement) -> MeasurementKey:
         label, reference = item.timing.label, ""

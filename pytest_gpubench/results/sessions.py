@@ -2,12 +2,12 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import msgspec
 
 from pytest_gpubench.results.counterpart import PastTest
-from pytest_gpubench.results.model import DeviceFacts, Measurement, SavedRun, TestRecord
+from pytest_gpubench.results.model import DeviceFacts, SavedRun, TestRecord
 from pytest_gpubench.stats.process_spread import (
     UNKNOWN_SPEEDUP,
     UNKNOWN_TIME,
@@ -55,19 +55,13 @@ def spreads_of(tests: Iterable[PastTest]) -> dict[str, ProcessSpread]:
     for test in tests:
         for key, latest in test.by_key.items() if test.earlier else ():
             items = [each for each in (*test.earlier_of(key), latest) if each.timing.measured and not each.why_invalid]
-            for kind, logs in (("time", _log_times(items)), ("speedup", _log_speedups(items))):
+            times = [math.log(each.timing.median_us) for each in items]
+            speedups = [math.log(each.speedup.ratio) for each in items if each.speedup is not None]
+            for kind, logs in (("time", times), ("speedup", speedups)):
                 if spread := spread_of(logs):
                     found[kind].append(spread)
     unknown = {"speedup": UNKNOWN_SPEEDUP, "time": UNKNOWN_TIME}
     return {kind: spread_of_suite(spreads, unknown[kind]) for kind, spreads in found.items()}
-
-
-def _log_times(items: Sequence[Measurement]) -> list[float]:
-    return [math.log(each.timing.median_us) for each in items]
-
-
-def _log_speedups(items: Sequence[Measurement]) -> list[float]:
-    return [math.log(each.speedup.ratio) for each in items if each.speedup is not None]
 
 
 def _devices(run: SavedRun) -> set[DeviceFacts]:
