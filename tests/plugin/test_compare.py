@@ -185,7 +185,7 @@ def test_one_arm_after_the_other(record_run: RecordRun) -> None:
     assert record.extra_info["order"] in ("A" * 40 + "B" * 40, "B" * 40 + "A" * 40)
 
 
-@pytest.mark.parametrize(("reps", "quads"), [(1, 1), (6, 3), (19, 10), (20, 10), (41, 21), (700, 350)])
+@pytest.mark.parametrize(("reps", "quads"), [(1, 1), (19, 10), (20, 10)])
 def test_a_number_of_reps_is_one_look_at_half_as_many_quads(bench_run: BenchRun, reps: int, quads: int) -> None:
     body = f"""comparison = gpu_bench.compare(shaky, double, (x,))
     assert comparison["shaky"].speedup.quads == {quads}
@@ -506,10 +506,10 @@ def exact(x, w): return Scale.apply(x, w, 1.0)
 @scripted([10.0])
 def off(x, w): return Scale.apply(x, w, 1.01)
 
-def args(dtype):
+def args():
     drawn = torch.Generator().manual_seed(0)
     x, w = torch.randn(4096, 64, generator=drawn), torch.rand(64, generator=drawn)
-    return x.to(dtype).requires_grad_(), w.to(dtype).requires_grad_()
+    return x.requires_grad_(), w.requires_grad_()
 
 def golden_function(x, w): return x.detach().double() * w.detach().double()
 """
@@ -518,11 +518,8 @@ def golden_function(x, w): return x.detach().double() * w.detach().double()
 def test_golden_judges_gradients_by_those_in_float64(bench_run: BenchRun) -> None:
     """Nearer to the true gradient than the reference is right, however far from the reference."""
     source = f"""{FUNCTIONS}{WEIGHT_GRADIENTS}
-@pytest.fixture(params=[torch.float32, torch.bfloat16])
-def dtype(request): return request.param
 @pytest.fixture(params=["args", "setup"])
-def given(request, dtype):
-    return {{"args": args(dtype)}} if request.param == "args" else {{"setup": lambda: args(dtype)}}
+def given(request): return {{"args": args()}} if request.param == "args" else {{"setup": args}}
 
 def test_exact(gpu_bench, given):
     found = gpu_bench.compare(exact, eager, **given, golden="float64", grads=True)
@@ -536,28 +533,27 @@ def test_without(gpu_bench, given): gpu_bench.compare(exact, eager, **given, gra
 both = pytest.mark.parametrize("backward", ["backward", "both"])
 @both
 def test_exact_timed(gpu_bench, backward):
-    gpu_bench.compare(exact, eager, args(torch.float32), golden="float64", backward=backward)
+    gpu_bench.compare(exact, eager, args(), golden="float64", backward=backward)
 @both
 def test_off_timed(gpu_bench, backward):
-    gpu_bench.compare(off, eager, args(torch.float32), golden="float64", backward=backward)
+    gpu_bench.compare(off, eager, args(), golden="float64", backward=backward)
 """
     result = bench_run(source)
-    result.assert_outcomes(passed=4 + 2, failed=8 + 2)
+    result.assert_outcomes(passed=2 + 2, failed=4 + 2)
     text = result.stdout.str()
     off = r"^E .*WrongResult: off is wrong: grad args\[1\]: .*against golden its largest error is "
-    assert len(re.findall(off, text, re.MULTILINE)) == 4 + 2
-    assert (
-        len(re.findall(r"^E .*WrongResult: exact is wrong: grad args\[1\]: .* of 64 elements", text, re.MULTILINE)) == 4
-    )
+    assert len(re.findall(off, text, re.MULTILINE)) == 2 + 2
+    exact = r"^E .*WrongResult: exact is wrong: grad args\[1\]: .* of 64 elements"
+    assert len(re.findall(exact, text, re.MULTILINE)) == 2
 
 
 def test_a_golden_function_leaves_gradients_to_the_tolerances(bench_run: BenchRun) -> None:
     source = f"""{FUNCTIONS}{WEIGHT_GRADIENTS}
 options = dict(golden=golden_function, grads=True)
 def test_same(gpu_bench):
-    found = gpu_bench.compare({{"same": scripted([10.0])(lambda x, w: w * x)}}, eager, args(torch.float32), **options)
+    found = gpu_bench.compare({{"same": scripted([10.0])(lambda x, w: w * x)}}, eager, args(), **options)
     assert ["(the reference's " in line for line in found.differences] == [True, False, False]
-def test_off(gpu_bench): gpu_bench.compare(off, eager, args(torch.float32), **options)
+def test_off(gpu_bench): gpu_bench.compare(off, eager, args(), **options)
 """
     result = bench_run(source)
     result.assert_outcomes(passed=1, failed=1)
@@ -664,26 +660,6 @@ def test_the_report_of_a_broken_limit_shows_both_arms(bench_run: BenchRun) -> No
         ]
     )
     assert not re.search(r"(fixture|verdict|rounds|comparison)\.py", result.stdout.str())
-
-
-@pytest.mark.usefixtures("forked")
-def test_speedups_reach_junit_and_the_controller(pytester: pytest.Pytester, bench_run: BenchRun) -> None:
-    source = f"""{FUNCTIONS}
-@pytest.mark.perf(min_speedup=1.5)
-def test_good(gpu_bench): gpu_bench.compare(add, double, (x,))
-
-@pytest.mark.perf(min_speedup={{"one": 3}})
-def test_bad(gpu_bench): gpu_bench.compare({{"one": add, "two": add}}, double, (x,))
-"""
-    result = bench_run(source, "--junitxml=out.xml", "-n1")
-    result.assert_outcomes(passed=1, failed=1)
-    result.stdout.fnmatch_lines(["*LimitBroken: one is not fast enough*", "gpu_bench: limits: 1 pass, 1 fail*"])
-    assert "Speedup" in result.stdout.str()
-    xml = (pytester.path / "out.xml").read_text()
-    found = {name: float(value) for name, value in re.findall(r'name="gpu_bench\.(\w+\.speedup)" value="(.*?)"', xml)}
-    assert found == pytest.approx({"add.speedup": 2.0, "one.speedup": 2.0, "two.speedup": 2.0}, rel=0.02)
-    assert 'name="gpu_bench.add.verdict" value="pass"' in xml
-    assert 'failures="1"' in xml
 
 
 def test_a_copied_output_needs_no_golden_gradient(bench_run: BenchRun) -> None:

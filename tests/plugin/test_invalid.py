@@ -12,7 +12,7 @@ from tests.plugin.conftest import BenchRun, RunResult, RunRows, assert_fails
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="about machines without a GPU")
 
 HEAD = """
-import functools, time, torch
+import time, torch
 
 x = torch.rand(64, 64, generator=torch.Generator().manual_seed(1)) + 0.5
 remembered, calls = {}, []
@@ -96,19 +96,6 @@ def mended():
     yield
     time.perf_counter = calls[0]
 """
-WRAPPED_CLOCK = CLOCK.replace("lambda: 0.5 * calls[0]()", "functools.wraps(calls[0])(lambda: 0.5 * calls[0]())")
-SYNCHRONIZE = """
-def cheat(x):
-    if not calls:
-        calls.append(torch.cuda.synchronize)
-        torch.cuda.synchronize = lambda device=None: None
-    return x * 2
-
-@pytest.fixture
-def mended():
-    yield
-    torch.cuda.synchronize = calls[0]
-"""
 REPLAYED = "InvalidResult: cheat returns what it had computed before: when the values of its inputs changed, in the *"
 
 
@@ -146,20 +133,13 @@ def test_a_trick_fails_its_test_and_no_other(run_rows: RunRows) -> None:
         assert report.user_properties == [("gpu_bench.cheat.verdict", "invalid")]
 
 
-@pytest.mark.parametrize(
-    ("functions", "name"),
-    [(CLOCK, "time.perf_counter"), (WRAPPED_CLOCK, "time.perf_counter"), (SYNCHRONIZE, "torch.cuda.synchronize")],
-    ids=["clock", "clock, wrapped", "synchronize"],
-)
-def test_a_replaced_function_fails_its_test_and_no_other(
-    pytester: pytest.Pytester, compared: Compared, functions: str, name: str
-) -> None:
-    result = compared(functions, "cheat, double, (x,)", "--junitxml=out.xml", fixtures=", mended")
+def test_a_replaced_clock_fails_its_test_and_no_other(pytester: pytest.Pytester, compared: Compared) -> None:
+    result = compared(CLOCK, "cheat, double, (x,)", "--junitxml=out.xml", fixtures=", mended")
     result.assert_outcomes(passed=2, failed=1)
     result.stdout.fnmatch_lines(
         [
             ">*gpu_bench.compare(cheat, double, (x,))",
-            f"E  *InvalidResult: {name} was replaced, and measuring relies on it: *; undo it before measuring",
+            "E  *InvalidResult: time.perf_counter was replaced, and measuring relies on it: *; undo it before *",
             "gpu_bench: limits: 1 invalid *",
             "FAILED *::test_it - *",
         ]
@@ -175,11 +155,6 @@ def test_of_several_candidates_the_one_that_cheats_is_named(compared: Compared) 
     result = compared(BY_ID, candidates)
     result.assert_outcomes(passed=2, failed=1)
     result.stdout.fnmatch_lines(["E *InvalidResult: bad returns what it had computed before: *"])
-
-
-def test_without_varying_a_replay_is_not_looked_for(compared: Compared) -> None:
-    compared(BY_ID, "cheat, double, (x,), vary=False").assert_outcomes(passed=3)
-    compared(FOR_THESE_VALUES, "cheat, double, (x,), vary=False").assert_outcomes(passed=3)
 
 
 # honest functions
@@ -316,39 +291,6 @@ def test_where_only_some_values_are_meant_the_way_out_is_said(
     result.assert_outcomes(passed=2, failed=1)
     result.stdout.fnmatch_lines([f"E *{error}"])
     assert "vary=False" in result.stdout.str()
-
-
-# structural trouble
-
-
-LAY = """
-def lay(x):
-    if x.is_contiguous(): return torch.cat([x.reshape(-1)[:1], x.view(-1)[1:]]).view(x.shape) * 2
-    return x.as_strided(x.shape, (x.shape[1], 1)) * 2
-"""
-STRUCTURES = {
-    "{'dict': lambda x: {'y': x * 2}}, lambda x: {'z': x * 2}, (x,)": "dict is wrong: *out[[]'z']*",
-    "{'number': lambda x: 2.0}, double, (x,)": "number is wrong: out: *",
-    "{'far': lambda x: (x * 2).to('meta')}, double, (x,)": "far is wrong: out: *device*",
-    "lay, double, (x.t(),)": "lay is wrong: out: 4032 of 4096 elements *",
-}
-SAME_BY_NAME = "{'list': lambda x: [x * 2]}, lambda x: (x * 2,), (x,)"
-
-
-def test_outputs_of_another_structure(run_rows: RunRows) -> None:
-    tests = [f"def test_it(gpu_bench): gpu_bench.compare({call})" for call in (*STRUCTURES, SAME_BY_NAME)]
-    *reports, last = run_rows(HEAD + LAY, tests, "--gpu-bench-timer=wall", *QUICK)
-    assert last.passed
-    for report, sentence in zip(reports, STRUCTURES.values(), strict=True):
-        assert_fails(report, f"E  *WrongResult: {sentence}")
-
-
-def test_a_reference_that_raises(compared: Compared) -> None:
-    functions = "\ndef broken(x): raise ZeroDivisionError('enough')\n"
-    result = compared(functions, "double, broken, (x,)")
-    result.assert_outcomes(passed=2, failed=1)
-    result.stdout.fnmatch_lines(["E *ZeroDivisionError: enough", "E *gpu_bench: raised by the reference 'broken', *"])
-    assert "invalid" not in result.stdout.str()
 
 
 @pytest.mark.parametrize(("limit", "passed"), [(2, True), (1e7, False)])
