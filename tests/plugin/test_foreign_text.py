@@ -1,7 +1,6 @@
 """A baseline may be a stranger's: no text of it is a command to the terminal, or to the log of the CI job."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +19,13 @@ IDENTITY = {"nodeid", "source", "params", "name", "type", "label", "role", "kind
 """What a test and its measurements are found by, and what cannot be any text."""
 
 
-def attacked(value: Any, wanted: Callable[[str], bool], name: str = "") -> Any:
-    """Return JSON in which the wanted texts are attacks, by the name of their field."""
+def attacked(value: Any, field: str, name: str = "") -> Any:
+    """Return JSON in which the texts of a field are attacks, or without one all but those of an identity."""
     if isinstance(value, dict):
-        return {
-            key: attacked(each, wanted, f"{name}.{key}" if name == "params" else key) for key, each in value.items()
-        }
+        return {key: attacked(each, field, f"{name}.{key}" if name == "params" else key) for key, each in value.items()}
     if isinstance(value, list):
-        return [attacked(each, wanted, name) for each in value]
-    return ATTACK if isinstance(value, str) and wanted(name) else value
+        return [attacked(each, field, name) for each in value]
+    return ATTACK if isinstance(value, str) and (name == field if field else name not in IDENTITY) else value
 
 
 def test_no_text_of_a_baseline_is_a_command(bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,7 +41,7 @@ def test_no_text_of_a_baseline_is_a_command(bench_run: BenchRun, monkeypatch: py
             if field == "sentence":
                 for item in record["measurements"]:
                     item["verdicts"] = [{"kind": "x", "asked": "x", "outcome": "invalid", "sentence": ATTACK}]
-        changed = attacked(run, lambda name, field=field: name == field if field else name not in IDENTITY)
+        changed = attacked(run, field)
         changed["gpu_bench"]["name"] = ATTACK
         path.write_text(json.dumps(changed))
         for options in ((), ("--gpu-bench-compare-fail=median:5%", *policies)):
