@@ -79,5 +79,15 @@ def make_parser(words: Sequence[str]) -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     wanted = words[:1] if words and words[0] in MODULES else MODULES
     for name in wanted:
-        import_module(f"{__name__}.{MODULES[name]}").add(commands)
+        module = import_module(f"{__name__}.{MODULES[name]}")
+        examples = [f"  pytest-gpubench {line}" for line in getattr(module, "EXAMPLES", "").splitlines()]
+        own = commands.add_parser(
+            name,
+            help=module.ABOUT,
+            description=f"{module.ABOUT[0].upper()}{module.ABOUT[1:]}.",
+            epilog="\n".join(["examples:", *examples]),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        own.set_defaults(run=module.run)
+        module.add(own)
     return parser

@@ -3,25 +3,12 @@
 import argparse
 import os
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any
 
 from pytest_gpubench.settings import Settings, environment_name
 from pytest_gpubench.settings.parsers import fraction
 
-Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 RUN_HELP = "a file, the name or the number of a saved run, or latest"
-
-
-def add_parser(commands: "Commands", name: str, about: str, examples: str = "", **more: Any) -> argparse.ArgumentParser:
-    """Add a command; about: a sentence without a full stop. examples: a line each. more: as of argparse's parser."""
-    lines = "\n".join(f"  pytest-gpubench {line}" for line in examples.splitlines())
-    return commands.add_parser(
-        name,
-        help=about,
-        description=f"{about[0].upper()}{about[1:]}.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        **{"epilog": f"examples:\n{lines}", **more},
-    )
 
 
 def add_storage(parser: argparse.ArgumentParser) -> None:

@@ -12,11 +12,11 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from pytest_gpubench.cli.arguments import Commands, add_parser
 from pytest_gpubench.cli.output import say
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.results.files import explaining_os_errors
 
+ABOUT = "write a Markdown file as the comment of this CI job's pull request, in place of its last one"
 EXAMPLES = """comment perf-ab.md
 comment perf-ab.md --marker perf-ab-h200"""
 PER_PAGE = 100
@@ -38,10 +38,8 @@ class Thread:
     """The address of the token's user; empty for the token of a workflow, whose comments are a bot's."""
 
 
-def add(commands: Commands) -> None:
-    """Add the command to the parser of all."""
-    about = "write a Markdown file as the comment of this CI job's pull request, in place of its last one"
-    parser = add_parser(commands, "comment", about, EXAMPLES)
+def add(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
     parser.add_argument("file", metavar="FILE", help="what `ab --markdown FILE` wrote")
     parser.add_argument(
         "--marker",
@@ -49,7 +47,6 @@ def add(commands: Commands) -> None:
         metavar="NAME",
         help="whose last comment is replaced: give each job of a matrix its own (default: perf-ab)",
     )
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from pytest_gpubench.cli.arguments import RUN_HELP, Commands, add_alpha, add_parser, add_storage
+from pytest_gpubench.cli.arguments import RUN_HELP, add_alpha, add_storage
 from pytest_gpubench.cli.output import complain, table, write
 from pytest_gpubench.cli.saved import find_paths, run_title
 from pytest_gpubench.errors import BadRequest
@@ -18,6 +18,7 @@ from pytest_gpubench.stats.tolerance import RegressionTolerance, tolerance_of
 from pytest_gpubench.units import count, format_time, printable, ratio_text, round_to_digits, safe_line
 from pytest_gpubench.verdict.saved_runs import Finding, compare_runs
 
+ABOUT = "compare two saved runs; exit 1 where the new one is slower"
 EXAMPLES = """compare main latest
 compare old.json new.json --fail-slower 5% --sort --only-changes
 compare main latest --metric speedup --fail-slower 1% --inconclusive=fail"""
@@ -28,9 +29,8 @@ MOST_LINES = 20
 STYLES = {"FAIL": "bold red", "INVALID": "bold red", "INCONCLUSIVE": "yellow"}
 
 
-def add(commands: Commands) -> None:
-    """Add the command to the parser of all."""
-    parser = add_parser(commands, "compare", "compare two saved runs; exit 1 where the new one is slower", EXAMPLES)
+def add(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
     parser.add_argument("old", metavar="OLD", help=RUN_HELP)
     parser.add_argument("new", metavar="NEW", help="likewise")
     parser.add_argument(
@@ -51,7 +51,6 @@ def add(commands: Commands) -> None:
         help="what a GPU that only one run has, or a test that was measured with another timer, does (default: error)",
     )
     add_storage(parser)
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -5,21 +5,19 @@ import re
 import sys
 from pathlib import Path
 
-from pytest_gpubench.cli.arguments import Commands, add_parser
 from pytest_gpubench.cli.output import write, write_raw
 from pytest_gpubench.errors import BadRequest
 
+ABOUT = "show a page of the documentation; without a topic, list the pages"
+EXAMPLES = "docs\ndocs limits"
 LINK = re.compile(r"\[([^\]]+)\]\([^)]*\)")
 """A link, whose target means nothing in a terminal."""
 FOLDER = Path(__file__).parents[1] / "docs"
 
 
-def add(commands: Commands) -> None:
-    """Add the command to the parser of all."""
-    about = "show a page of the documentation; without a topic, list the pages"
-    parser = add_parser(commands, "docs", about, "docs\ndocs limits")
+def add(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
     parser.add_argument("topic", nargs="?", metavar="TOPIC", help=f"one of {', '.join(topics())}")
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_gpubench.cli.arguments import Commands, add_parser
 from pytest_gpubench.cli.noise import SECONDS, measure_noise
 from pytest_gpubench.cli.output import write
 from pytest_gpubench.errors import BadRequest, GpuBenchError
@@ -21,6 +20,8 @@ if TYPE_CHECKING:
     from pytest_gpubench.gpu.device import Device
     from pytest_gpubench.gpu.nvml import Nvml
 
+ABOUT = "say what this machine can measure; exit 1 where that is nothing on a GPU"
+EXAMPLES = "doctor\ndoctor --noise --json noise.json"
 LEAST_SHARE = 0.75
 """A copy that reaches a smaller part of what the datasheet states is called slow."""
 WITHOUT_GPU = "tests measure on the CPU and show their limits; --gpu-bench-device=cpu enforces them"
@@ -29,12 +30,8 @@ FIRST_TO_LOCK = 7.0
 """The compute capability (Volta) from which on clocks can be locked."""
 
 
-def add(commands: Commands) -> None:
-    """Add the command to the parser of all."""
-    examples = "doctor\ndoctor --noise --json noise.json"
-    parser = add_parser(
-        commands, "doctor", "say what this machine can measure; exit 1 where that is nothing on a GPU", examples
-    )
+def add(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
     parser.add_argument("--quick", action="store_true", help="do not measure bandwidth")
     parser.add_argument(
         "--noise",
@@ -55,7 +52,6 @@ def add(commands: Commands) -> None:
         default=os.environ.get(folder) or None,
         help=f"where those runs kept their locks (default: ${folder}, else {LOCK_FOLDER_NAME} of the temp folder)",
     )
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -7,7 +7,7 @@ import json
 import math
 from collections.abc import Callable
 
-from pytest_gpubench.cli.arguments import RUN_HELP, Commands, add_parser, add_storage
+from pytest_gpubench.cli.arguments import RUN_HELP, add_storage
 from pytest_gpubench.cli.output import write_form
 from pytest_gpubench.cli.saved import find_one
 from pytest_gpubench.report.markdown import markdown_summary
@@ -15,6 +15,7 @@ from pytest_gpubench.results.model import Measurement, SavedRun, Speedup, TestRe
 from pytest_gpubench.results.store import encode_run, read_run
 from pytest_gpubench.units import safe_line
 
+ABOUT = "write a saved run for a spreadsheet, a page or another tool"
 EXAMPLES = """export latest --format csv -o run.csv
 export main --format markdown
 export 3 --format pytest-benchmark -o benchmark.json"""
@@ -24,14 +25,12 @@ FORMULA_STARTS = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 Cell = str | int | float | None
 
 
-def add(commands: Commands) -> None:
-    """Add the command to the parser of all."""
-    parser = add_parser(commands, "export", "write a saved run for a spreadsheet, a page or another tool", EXAMPLES)
+def add(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
     parser.add_argument("which", metavar="RUN", help=RUN_HELP)
     parser.add_argument("--format", required=True, choices=tuple(FORMATS), help="what to write")
     parser.add_argument("-o", "--output", metavar="PATH", help="the file to write (default: standard output)")
     add_storage(parser)
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

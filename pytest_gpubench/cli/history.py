@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from pytest_gpubench.cli.arguments import Commands, add_alpha, add_parser, add_storage
+from pytest_gpubench.cli.arguments import add_alpha, add_storage
 from pytest_gpubench.cli.output import complain, table, write
 from pytest_gpubench.cli.saved import commit_text, list_stored, nothing_saved, read_each
 from pytest_gpubench.cli.show import matches
@@ -20,6 +20,7 @@ from pytest_gpubench.results.provenance import minute_text
 from pytest_gpubench.stats.changepoints import LEAST_SERIES, ChangePoint, change_points, smallest_step
 from pytest_gpubench.units import choose_time_unit, count, format_share, printable, round_to_digits
 
+ABOUT = "show a test over all saved runs, and where it changed"
 EXAMPLES = """history test_rms_norm
 history 'test_softmax[*-float16]' --device h200
 history softmax --metric median --alpha 0.001
@@ -63,9 +64,8 @@ class RunPoint:
         return value if value is not None and value > 0 and not item.why_invalid else None
 
 
-def add(commands: Commands) -> None:
-    """Add the command to the parser of all."""
-    parser = add_parser(commands, "history", "show a test over all saved runs, and where it changed", EXAMPLES)
+def add(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
     parser.add_argument("pattern", metavar="TEST_PATTERN", help="a part of the test's id; * and ? stand for others")
     parser.add_argument(
         "--metric",
@@ -77,7 +77,6 @@ def add(commands: Commands) -> None:
     parser.add_argument("--brief", action="store_true", help="write a line for each test, and no tables")
     add_alpha(parser, 0.01, "the chance that a series without a change is said to have one")
     add_storage(parser)
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from pytest_gpubench.cli.arguments import Commands, add_parser, checked
+from pytest_gpubench.cli.arguments import checked
 from pytest_gpubench.cli.output import write, write_raw
 from pytest_gpubench.limits import memory_size
 from pytest_gpubench.results.files import write_text
@@ -18,6 +18,9 @@ from pytest_gpubench.settings.parsers import positive, whole_number, whole_numbe
 if TYPE_CHECKING:
     from pytest_gpubench.judge.judgement import Judgement
 
+ABOUT = "judge an untrusted candidate, in a process of its own"
+EXAMPLES = """judge softmax.py --spec softmax_spec.py
+judge --jsonl --spec softmax_spec.py < candidates > verdicts"""
 COMMAND = (sys.executable, "-m", "pytest_gpubench", "judge", "--jsonl")
 MOST_AHEAD = 16
 WARM_BYTES = 4 * 2**30
@@ -36,14 +39,8 @@ exit status: 0 if every candidate passes, 1 if not, 2 for bad usage
 """
 
 
-def add(commands: Commands) -> None:
-    """Add the command to the parser of all."""
-    parser = add_parser(
-        commands,
-        "judge",
-        "judge an untrusted candidate, in a process of its own",
-        "judge softmax.py --spec softmax_spec.py\njudge --jsonl --spec softmax_spec.py < candidates > verdicts",
-    )
+def add(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
     parser.description = f"{parser.description}\n{PROMISE}"
     parser.add_argument("candidate", nargs="?", type=Path, metavar="CANDIDATE.py", help="defines the spec's function")
     parser.add_argument("--spec", required=True, type=Path, metavar="SPEC.py", help="reference, inputs, limits")
@@ -93,7 +90,6 @@ def add(commands: Commands) -> None:
         help="with --jsonl: warm N processes ahead on each GPU; a process takes about 8 s to warm up and 0.5 GiB of "
         "the GPU (default: as many as there are cores and memory, at most 16)",
     )
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

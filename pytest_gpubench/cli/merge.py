@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from pytest_gpubench.cli.arguments import RUN_HELP, Commands, add_parser, add_storage
+from pytest_gpubench.cli.arguments import RUN_HELP, add_storage
 from pytest_gpubench.cli.output import write
 from pytest_gpubench.cli.saved import find_paths
 from pytest_gpubench.errors import BadRequest
@@ -15,6 +15,7 @@ from pytest_gpubench.results.model import CommitInfo, SavedRun, TestRecord
 from pytest_gpubench.results.store import read_run, write_run
 from pytest_gpubench.units import count, printable
 
+ABOUT = "make one run of several: shards, or hosts"
 EXAMPLES = """merge shard1.json shard2.json -o all.json
 merge h200.json a100.json -o nightly.json --name nightly
 merge first.json again.json -o all.json --keep last"""
@@ -22,9 +23,8 @@ merge first.json again.json -o all.json --keep last"""
 Source = tuple[Path, SavedRun]
 
 
-def add(commands: Commands) -> None:
-    """Add the command to the parser of all."""
-    parser = add_parser(commands, "merge", "make one run of several: shards, or hosts", EXAMPLES)
+def add(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
     parser.add_argument("which", nargs="+", metavar="RUN", help=RUN_HELP)
     parser.add_argument("-o", "--output", required=True, metavar="PATH", help="the file to write")
     parser.add_argument(
@@ -36,7 +36,6 @@ def add(commands: Commands) -> None:
     parser.add_argument("--any-commit", action="store_true", help="merge runs of different commits, too")
     parser.add_argument("--name", default="", help="the name of the new run")
     add_storage(parser)
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

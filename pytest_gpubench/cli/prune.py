@@ -5,7 +5,7 @@ from collections import defaultdict
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
-from pytest_gpubench.cli.arguments import Commands, add_parser, add_storage, checked
+from pytest_gpubench.cli.arguments import add_storage, checked
 from pytest_gpubench.cli.output import complain, write
 from pytest_gpubench.cli.saved import list_stored, read_each
 from pytest_gpubench.errors import BadRequest
@@ -13,22 +13,21 @@ from pytest_gpubench.results.provenance import moment
 from pytest_gpubench.settings.parsers import whole_number, whole_number_or_zero
 from pytest_gpubench.units import count, printable
 
+ABOUT = "remove old runs; those that were given a name stay"
 EXAMPLES = """prune --keep 30 --dry-run
 prune --older-than 90d
 prune --keep 10 --older-than 4w --named"""
 UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
 
 
-def add(commands: Commands) -> None:
-    """Add the command to the parser of all."""
-    parser = add_parser(commands, "prune", "remove old runs; those that were given a name stay", EXAMPLES)
+def add(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
     number, age = checked(whole_number), checked(parse_age)
     parser.add_argument("--keep", type=number, metavar="N", help="keep the newest N of each device")
     parser.add_argument("--older-than", type=age, metavar="AGE", help="remove only what is older: 36h, 90d, 12w")
     parser.add_argument("--named", action="store_true", help="remove runs that were given a name, too")
     parser.add_argument("--dry-run", action="store_true", help="say what would be removed, and remove nothing")
     add_storage(parser)
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -3,7 +3,7 @@
 import argparse
 from collections import Counter
 
-from pytest_gpubench.cli.arguments import Commands, add_parser, add_storage
+from pytest_gpubench.cli.arguments import add_storage
 from pytest_gpubench.cli.output import complain, table, write
 from pytest_gpubench.cli.saved import commit_text, list_stored, nothing_saved, read_each
 from pytest_gpubench.report.layout import Column
@@ -12,12 +12,13 @@ from pytest_gpubench.results.model import Outcome, SavedRun
 from pytest_gpubench.results.provenance import minute_text
 from pytest_gpubench.results.sessions import count_sessions
 
+ABOUT = "list the saved runs, oldest first"
+EXAMPLES = "list\nlist --device h200"
 
-def add(commands: Commands) -> None:
-    """Add the command to the parser of all."""
-    parser = add_parser(commands, "list", "list the saved runs, oldest first", "list\nlist --device h200")
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
     add_storage(parser)
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

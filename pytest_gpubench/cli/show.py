@@ -5,7 +5,7 @@ from fnmatch import fnmatchcase
 
 import msgspec
 
-from pytest_gpubench.cli.arguments import RUN_HELP, Commands, add_parser, add_storage
+from pytest_gpubench.cli.arguments import RUN_HELP, add_storage
 from pytest_gpubench.cli.output import has_colour, write, write_form
 from pytest_gpubench.cli.saved import find_one, find_paths, run_title
 from pytest_gpubench.errors import BadRequest
@@ -19,22 +19,21 @@ from pytest_gpubench.results.store import read_run
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.units import printable
 
+ABOUT = "show a saved run as pytest did at its end"
 EXAMPLES = """show latest
 show main --test softmax --verbose
 show .gpu_benchmarks/NVIDIA-H200/0003_main.json --html page.html
 show latest --markdown - >> $GITHUB_STEP_SUMMARY"""
 
 
-def add(commands: Commands) -> None:
-    """Add the command to the parser of all."""
-    parser = add_parser(commands, "show", "show a saved run as pytest did at its end", EXAMPLES)
+def add(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
     parser.add_argument("which", metavar="RUN", help=RUN_HELP)
     parser.add_argument("--verbose", action="store_true", help="all measurements, and their kernels")
     parser.add_argument("--test", metavar="PATTERN", help="only tests with this in their id; * and ? stand for others")
     parser.add_argument("--html", metavar="PATH", help="write a page to look at in a browser")
     parser.add_argument("--markdown", metavar="PATH", help="write a summary as Markdown; - is standard output")
     add_storage(parser)
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -12,13 +12,13 @@ from pytest_gpubench.cli.ab.checkouts import Workspace, last_line
 from pytest_gpubench.cli.ab.command import prepared
 from pytest_gpubench.cli.ab.comparison import compare, is_open
 from pytest_gpubench.cli.ab.report import report_lines
-from pytest_gpubench.cli.arguments import Commands, add_parser
 from pytest_gpubench.cli.output import complain, say, write
 from pytest_gpubench.errors import BadRequest, GpuBenchError
 from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.units import count
 from pytest_gpubench.verdict.saved_runs import Finding
 
+ABOUT = "find the commit that made a test slower"
 Answer = Literal["good", "bad", "skip"]
 Step = Callable[[str], tuple[Answer, Sequence[Finding]]]
 """Called with a commit, which it compares with GOOD."""
@@ -35,19 +35,12 @@ or bad usage, as `git bisect run` would take 2 for a bad commit.
 """
 
 
-def add(commands: Commands) -> None:
-    """Add the command to the parser of all."""
-    parser = add_parser(
-        commands,
-        "bisect",
-        "find the commit that made a test slower",
-        usage="pytest-gpubench bisect [OPTIONS] GOOD [BAD] -- PYTEST_ARGS",
-        epilog=EPILOG,
-    )
+def add(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    parser.usage, parser.epilog = "pytest-gpubench bisect [OPTIONS] GOOD [BAD] -- PYTEST_ARGS", EPILOG
     parser.add_argument("good", metavar="GOOD", help="a commit in which the tests are fast")
     parser.add_argument("bad", metavar="BAD", nargs="?", help="a later one in which a test is slow")
     add_arguments(parser)
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

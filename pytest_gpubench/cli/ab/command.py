@@ -11,12 +11,12 @@ from pytest_gpubench.cli.ab.comparison import CommitComparison, ComparisonInterr
 from pytest_gpubench.cli.ab.process import INTERRUPTS, raise_interrupt, signals_handled
 from pytest_gpubench.cli.ab.report import exit_status, json_text, markdown_text, page_text, report_lines, stopped_text
 from pytest_gpubench.cli.ab.runs import Runner
-from pytest_gpubench.cli.arguments import Commands, add_parser
 from pytest_gpubench.cli.output import say, write
 from pytest_gpubench.errors import BadRequest, DeviceUnavailable, GpuBenchError
 from pytest_gpubench.results.files import write_text
 from pytest_gpubench.verdict.rounds import Arm
 
+ABOUT = "compare two commits by alternating runs of their tests"
 HELD: list[object] = []
 """Claims of GPUs, which last as long as they are referred to."""
 EPILOG = """\
@@ -29,22 +29,15 @@ Exit status: 0 no regression, 1 a regression or an INVALID measurement, 2 nothin
 """
 
 
-def add(commands: Commands) -> None:
-    """Add the command to the parser of all."""
-    parser = add_parser(
-        commands,
-        "ab",
-        "compare two commits by alternating runs of their tests",
-        usage="pytest-gpubench ab [OPTIONS] BASE [HEAD] -- PYTEST_ARGS",
-        epilog=EPILOG,
-    )
+def add(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    parser.usage, parser.epilog = "pytest-gpubench ab [OPTIONS] BASE [HEAD] -- PYTEST_ARGS", EPILOG
     parser.add_argument("base", metavar="BASE", help="the commit to compare with; `main...` is where HEAD left main")
     parser.add_argument("head", metavar="HEAD", nargs="?", help="the commit to judge; without one, the working tree")
     add_arguments(parser)
     parser.add_argument("--markdown", metavar="PATH", help="write the table as Markdown, for a comment or a summary")
     parser.add_argument("--json", metavar="PATH", help="write the findings as JSON")
     parser.add_argument("--html", metavar="PATH", help="write a page to look at in a browser")
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
