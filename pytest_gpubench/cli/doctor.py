@@ -3,7 +3,6 @@
 import argparse
 import importlib
 import os
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,9 +24,6 @@ EXAMPLES = "doctor\ndoctor --noise --json noise.json"
 LEAST_SHARE = 0.75
 """A copy that reaches a smaller part of what the datasheet states is called slow."""
 WITHOUT_GPU = "tests measure on the CPU and show their limits; --gpu-bench-device=cpu enforces them"
-CAP_SYS_ADMIN = 21
-FIRST_TO_LOCK = 7.0
-"""The compute capability (Volta) from which on clocks can be locked."""
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -107,38 +103,16 @@ def _restore_clocks(folder: Path | None) -> int:
 
 def state_lines(device: "Device") -> list[str]:
     """Return a GPU's state, a fact a line, without work on it and without a change to it."""
-    lines = [f"clocks: {clock_rights(device.facts)}"]
     nvml = device.nvml
     if nvml is None:
-        return [*lines, "other processes, ECC, persistence: not known without NVML"]
+        return ["other processes, ECC, persistence: not known without NVML"]
     known = {
         "ECC": _ecc_words(nvml),
         "persistence mode": _persistence_words(nvml),
         "throttled now": _throttle_words(nvml),
         "others on the GPU": others_words(nvml),
     }
-    return [*lines, *(f"{name}: {words}" for name, words in known.items() if words is not None)]
-
-
-def clock_rights(facts: DeviceFacts, proc: Path = Path("/proc/self")) -> str:
-    """Return whether this process may lock the clocks, as far as it can be told without trying.
-
-    The driver asks for the capability CAP_SYS_ADMIN of the host, which a container's root need not have.
-    """
-    if facts.compute_capability and float(facts.compute_capability) < FIRST_TO_LOCK:
-        return f"cannot be locked: compute capability {facts.compute_capability}, it takes {FIRST_TO_LOCK:g}"
-    if facts.mig:
-        return "probably not lockable: the GPU is split by MIG, and all its instances share them"
-    try:
-        status, users = (proc / "status").read_text(), (proc / "uid_map").read_text().split()
-    except OSError:
-        return "whether they are lockable is not known: /proc cannot be read"
-    capabilities = re.search(r"^CapEff:\s*([0-9a-f]+)", status, re.MULTILINE)
-    if capabilities is None or not int(capabilities[1], 16) >> CAP_SYS_ADMIN & 1:
-        return "probably not lockable: this process lacks CAP_SYS_ADMIN (root on the host has it, or --cap-add)"
-    if users != ["0", "0", "4294967295"]:
-        return "probably not lockable: CAP_SYS_ADMIN is that of a user namespace, not of the host"
-    return "probably lockable: this process has CAP_SYS_ADMIN (nothing was tried)"
+    return [f"{name}: {words}" for name, words in known.items() if words is not None]
 
 
 def _ecc_words(nvml: "Nvml") -> str | None:

@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -117,36 +116,6 @@ def test_a_profiler_that_does_not_start_fails(
 # what is read
 
 
-@pytest.mark.parametrize(
-    ("capabilities", "uid_map", "words"),
-    [
-        ("000001ffffffffff", "0 0 4294967295", "probably lockable: this process has CAP_SYS_ADMIN (nothing was tried)"),
-        ("0000000000200000", "0 0 4294967295", "probably lockable: *"),
-        ("ffffffffffdfffff", "0 0 4294967295", "probably not lockable: this process lacks CAP_SYS_ADMIN *"),
-        ("00000000a80425fb", "0 0 4294967295", "probably not lockable: this process lacks CAP_SYS_ADMIN *"),
-        ("000001ffffffffff", "0 1000 1", "probably not lockable: CAP_SYS_ADMIN is that of a user namespace, *"),
-    ],
-)
-def test_rights_are_told_by_the_capability(tmp_path: Path, capabilities: str, uid_map: str, words: str) -> None:
-    (tmp_path / "status").write_text(f"Name:\tpython\nCapPrm:\t000001ffffffffff\nCapEff:\t{capabilities}\n")
-    (tmp_path / "uid_map").write_text(f"   {uid_map}\n")
-    found = doctor.clock_rights(facts(), tmp_path)
-    assert found.startswith(words.removesuffix("*"))
-
-
-@pytest.mark.parametrize(
-    ("known", "words"),
-    [
-        ({"compute_capability": "6.1"}, "cannot be locked: compute capability 6.1, it takes 7"),
-        ({"mig": True}, "probably not lockable: the GPU is split by MIG, and all its instances share them"),
-        ({"compute_capability": "7.0"}, "whether they are lockable is not known: /proc cannot be read"),
-        ({"compute_capability": None}, "whether they are lockable is not known: /proc cannot be read"),
-    ],
-)
-def test_rights_that_no_capability_gives(tmp_path: Path, known: dict[str, Any], words: str) -> None:
-    assert doctor.clock_rights(facts(**known), tmp_path / "absent") == words
-
-
 def test_the_state_of_a_gpu() -> None:
     nvml = FakeNvml(
         throttled=0x04 | 0x40,
@@ -156,7 +125,7 @@ def test_the_state_of_a_gpu() -> None:
         ComputeRunningProcesses=[],
         UtilizationRates=SimpleNamespace(gpu=0),
     )
-    assert doctor.state_lines(gpu(nvml))[1:] == [
+    assert doctor.state_lines(gpu(nvml)) == [
         "ECC: on, 2 uncorrected errors since the driver was loaded",
         "persistence mode: off: every run begins with a cold GPU and a second of start (nvidia-smi -pm 1)",
         "throttled now: software power cap, hardware thermal slowdown",
@@ -175,7 +144,7 @@ def test_the_state_of_a_gpu() -> None:
     ],
 )
 def test_what_a_gpu_does_not_tell_is_left_out(answers: dict[str, Any], lines: list[str]) -> None:
-    assert doctor.state_lines(gpu(FakeNvml(**answers)))[1:] == [*lines, "others on the GPU: nobody seen"]
+    assert doctor.state_lines(gpu(FakeNvml(**answers))) == [*lines, "others on the GPU: nobody seen"]
 
 
 def test_a_process_of_others_is_named() -> None:
@@ -194,7 +163,7 @@ def test_a_process_of_others_is_named() -> None:
 
 
 def test_without_nvml_nothing_is_known() -> None:
-    assert doctor.state_lines(gpu())[1:] == ["other processes, ECC, persistence: not known without NVML"]
+    assert doctor.state_lines(gpu()) == ["other processes, ECC, persistence: not known without NVML"]
 
 
 # the datasheets
