@@ -141,9 +141,11 @@ class CurrentTest:
         """Return why a test that passed fails by the rules for limits without a verdict; None where it passes."""
         if self.device is None or not is_enforced(self.settings, self.device):
             return None
-        caught = [f"a limit is broken, and the test caught the error: {each.sentence}" for each in self._raised()]
-        looked_up = {each.sentence for each in self._verdicts() if each.is_of_past}  # by `enforce_missing`
-        silent = [each for each in unjudged(self.limits, self._verdicts()) if each not in looked_up]
+        verdicts = self._verdicts()
+        raised = [each.sentence for each in verdicts if each.fails_test]
+        caught = [f"a limit is broken, and the test caught the error: {sentence}" for sentence in raised]
+        looked_up = {each.sentence for each in verdicts if each.is_of_past}  # by `enforce_missing`
+        silent = [each for each in unjudged(self.limits, verdicts) if each not in looked_up]
         for ending, sentences in ((Ending.CAUGHT, caught), (Ending.NOT_JUDGED, [*self.why_uncompared, *silent])):
             rule = rule_for(ending, self.settings)
             if sentences and rule.action == "fail":
@@ -177,9 +179,6 @@ class CurrentTest:
 
     def _verdicts(self) -> list[Verdict]:
         return [each for item in self.measurements for each in item.verdicts]
-
-    def _raised(self) -> list[Verdict]:
-        return [each for each in self._verdicts() if each.fails_test]
 
     def record(self, worker: str, turn: Turn | None, warnings: Sequence[str]) -> TestRecord:
         """Return the record of the test; warnings: those that are not the test's own."""
@@ -267,7 +266,11 @@ def keeping_failed(test: CurrentTest, request: Request[T], measured: Sequence[Me
 
 def enforce_all(test: CurrentTest, settings: Settings, measured: Sequence[Measurement]) -> None:
     """Enforce the verdicts on all that a call measured, a broken limit first."""
-    for item in sorted(measured, key=lambda item: not any(map(is_broken, item.verdicts))):
+
+    def is_broken(item: Measurement) -> bool:
+        return any(each.enforced and each.outcome is Outcome.FAIL for each in item.verdicts)
+
+    for item in sorted(measured, key=is_broken, reverse=True):
         try:
             enforce(test, settings, test.search.told(item.verdicts, test.warnings))
         except (LimitBroken, InvalidResult) as error:
@@ -291,11 +294,6 @@ def enforce(test: CurrentTest, settings: Settings, verdicts: Sequence[Verdict]) 
         not_judged = verdict.outcome is Outcome.NOT_JUDGED and not verdict.is_of_past  # those are of `enforce_missing`
         if verdict.enforced and (not_judged or (undecided and rule.action == "warn")):
             test.warn(verdict.sentence)
-
-
-def is_broken(verdict: Verdict) -> bool:
-    """Tell whether a limit that counts was broken."""
-    return verdict.enforced and verdict.outcome is Outcome.FAIL
 
 
 def trace(test: CurrentTest, request: Request[T]) -> None:

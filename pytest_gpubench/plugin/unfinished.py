@@ -44,23 +44,19 @@ class UnfinishedRuns:
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         """Note the test that begins."""
         if self._note is not None:
+            import msgspec
+
+            from pytest_gpubench.gpu.holder import Holder
+
+            note = msgspec.structs.replace(Holder.of_this_process(), test=nodeid)
             with suppress(OSError):  # the folder may be gone, or the disk full
-                self._note.write_bytes(_note_on(nodeid))
+                self._note.write_bytes(msgspec.json.encode(note))
 
     def pytest_sessionfinish(self) -> None:
         """Take the note back: the run has ended, whatever came of it."""
         if self._note is not None:
             with suppress(OSError):
                 self._note.unlink()
-
-
-def _note_on(nodeid: str) -> bytes:
-    """Return a note that this process runs a test."""
-    import msgspec
-
-    from pytest_gpubench.gpu.holder import Holder
-
-    return msgspec.json.encode(msgspec.structs.replace(Holder.of_this_process(), test=nodeid))
 
 
 def _sentence_about(path: Path) -> str:

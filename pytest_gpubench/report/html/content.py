@@ -10,6 +10,7 @@ from pytest_gpubench.report.html.history import OlderRuns, older_runs, trend
 from pytest_gpubench.report.html.measured import Measured
 from pytest_gpubench.report.html.sizes import sizes_in
 from pytest_gpubench.report.rows import FROM_BEST, Row, fold, reference_index, split
+from pytest_gpubench.results.counterpart import by_run_key
 from pytest_gpubench.results.kernels import distinct_names
 from pytest_gpubench.results.model import (
     CommitInfo,
@@ -32,7 +33,8 @@ LONGEST_EXTRA = 2000
 def page_content(run: SavedRun, baseline: SavedRun | None, history: Sequence[SavedRun]) -> dict[str, Any]:
     """Return everything the page shows."""
     older = older_runs(run, history)
-    measured = Measured(run, OlderRuns.of(baseline, older))
+    past = OlderRuns(by_run_key(baseline) if baseline else None, [by_run_key(each) for each in older])
+    measured = Measured(run, past)
     tests = [_test_content(record, measured) for record in run.records]
     return {
         "title": " · ".join(filter(None, ["GPU benchmarks", run.name or _short_commit(run.commit_info)])),

@@ -8,7 +8,7 @@ from typing import Any
 
 from pytest_gpubench.report.cells import WORTH_TELLING
 from pytest_gpubench.report.html.numbers import five_digits, rounded
-from pytest_gpubench.results.counterpart import RunKey, by_run_key
+from pytest_gpubench.results.counterpart import RunKey
 from pytest_gpubench.results.model import Measurement, SavedRun
 from pytest_gpubench.stats.changepoints import change_points
 
@@ -29,11 +29,6 @@ class OlderRuns:
 
     baseline: Mapping[RunKey, Measurement] | None
     runs: Sequence[Mapping[RunKey, Measurement]]
-
-    @classmethod
-    def of(cls, baseline: SavedRun | None, older: Sequence[SavedRun]) -> "OlderRuns":
-        """Return the measurements of these runs by what they have in common with those of another run."""
-        return cls(by_run_key(baseline) if baseline else None, [by_run_key(each) for each in older])
 
     def series(self, item: Measurement, key: RunKey) -> dict[str, Any]:
         """Return a measurement's points in older runs, and the numbers of the runs that it changed with.

@@ -138,11 +138,12 @@ class Storage:
         with explaining_os_errors(folder, "written"):
             folder.mkdir(exist_ok=True)
             with FileLock(folder / LOCK, LOCK_TIMEOUT_S, LOCK_MODE):
-                path, older = _older_session(run, folder)
-                if path is None:
-                    number = max((one.number for one in _stored_in(folder)), default=0) + 1
-                    path = folder / f"{number:04d}_{part}.json"
-                run = run if older is None else add_session(older, run)
+                stored = _stored_in(folder)
+                same = [one.path for one in stored if run.name and part_of(one.path) == part]
+                if older := _older_session(run, same):
+                    path, run = same[-1], add_session(older, run)
+                else:
+                    path = folder / f"{max((one.number for one in stored), default=0) + 1:04d}_{part}.json"
                 write_file(encode_run(run), path)
         self.sessions[path] = count_sessions(run)
         return path
@@ -156,14 +157,13 @@ def _by_folder(records: Iterable[TestRecord]) -> dict[str, list[TestRecord]]:
     return found
 
 
-def _older_session(run: SavedRun, folder: Path) -> tuple[Path, SavedRun] | tuple[None, None]:
-    """Return the run that this one is a further session of; None where it is the first."""
-    same = [one.path for one in _stored_in(folder) if run.name and part_of(one.path) == file_part(run.name)]
+def _older_session(run: SavedRun, same: Sequence[Path]) -> SavedRun | None:
+    """Return the newest run of the same name if this one is a further session of it."""
     if same and run.commit_info.dirty is False:
         with suppress(BadFile):  # what cannot be read is left alone
             older = read_run(same[-1])
-            return (same[-1], older) if is_same_code_and_machine(older, run) else (None, None)
-    return None, None
+            return older if is_same_code_and_machine(older, run) else None
+    return None
 
 
 def _stored_in(folder: Path) -> list[Stored]:
