@@ -14,9 +14,6 @@ from pytest_gpubench.results.sessions import by_test, spreads_of
 from pytest_gpubench.stats.process_spread import ProcessSpread
 from pytest_gpubench.units import printable
 
-__tracebackhide__ = True
-
-
 _Content = tuple[str, frozenset[tuple[str, str]]]
 """The source of a test and its parameters."""
 _Key = TypeVar("_Key", str, _Content)

@@ -10,8 +10,6 @@ from pytest_gpubench.results.model import DeviceFacts, Measurement, SavedRun, Ti
 from pytest_gpubench.stats.process_spread import ProcessSpread
 from pytest_gpubench.units import first_few, printable
 
-__tracebackhide__ = True
-
 
 class MeasurementKey(NamedTuple):
     """The identity of a measurement within its test."""

@@ -10,8 +10,6 @@ from pathlib import Path
 from pytest_gpubench.errors import BadFile
 from pytest_gpubench.units import printable
 
-__tracebackhide__ = True
-
 
 def write_file(data: bytes, path: Path) -> None:
     """Write a file, whole or not at all, and make the folders it needs; raise BadFile.

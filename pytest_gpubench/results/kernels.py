@@ -15,8 +15,6 @@ import msgspec
 
 from pytest_gpubench.results.model import Kernel, Timing
 
-__tracebackhide__ = True
-
 LONGEST = 80
 """Characters of a library's kernel name, which may spell out its whole configuration, that are kept."""
 

@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-__tracebackhide__ = True
-
 
 @dataclass(frozen=True)
 class Wait:

@@ -12,8 +12,6 @@ from typing import Any
 from pytest_gpubench.results.model import CommitInfo
 from pytest_gpubench.units import printable
 
-__tracebackhide__ = True
-
 GIT_S = 10.0
 """Seconds that git is given for one answer: the status of a large repository on a cold disk takes several."""
 

@@ -18,8 +18,6 @@ from pytest_gpubench.results.model import Peaks, Timing
 from pytest_gpubench.stats.summary import median_interval
 from pytest_gpubench.units import format_decimal, format_share, format_time, grouped
 
-__tracebackhide__ = True
-
 OVER_DATASHEET = 1.02
 """No rate is above what the datasheet states by more than this, its clock considered."""
 OVER_MEASURED_MEMORY = 1.1

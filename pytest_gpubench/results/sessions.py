@@ -16,8 +16,6 @@ from pytest_gpubench.stats.process_spread import (
     spread_of_suite,
 )
 
-__tracebackhide__ = True
-
 
 def is_same_code_and_machine(older: SavedRun, newer: SavedRun) -> bool:
     """Tell whether two runs measured the same commit, without changed files, on the same machine in the same state."""

@@ -5,8 +5,6 @@ import re
 
 from pytest_gpubench.units import shortened_inside
 
-__tracebackhide__ = True
-
 ENDING = ".json.gz"
 LONGEST_TEST = 120
 LONGEST_LABEL = 40

@@ -7,8 +7,6 @@ from typing import Literal
 
 from pytest_gpubench.stats.tolerance import parse_tolerance
 
-__tracebackhide__ = True
-
 ClockWish = int | Literal["base", "max"]
 """The clock to lock: MHz, the base clock or the highest."""
 

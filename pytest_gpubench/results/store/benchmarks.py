@@ -9,8 +9,6 @@ from typing import Any
 from pytest_gpubench.results.model import Measurement, TestRecord, Timing
 from pytest_gpubench.units import numbered
 
-__tracebackhide__ = True
-
 PYTEST_BENCHMARK = "5.3.1"
 """The version of pytest-benchmark whose form it is."""
 

@@ -10,8 +10,6 @@ from urllib.parse import quote
 from pytest_gpubench.results.model import SavedRun, text_of
 from pytest_gpubench.results.provenance import moment
 
-__tracebackhide__ = True
-
 LONGEST_PART = 180
 """Bytes of a run's name in its file's name; file systems allow 255 with the number and the ending."""
 

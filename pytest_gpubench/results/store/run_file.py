@@ -11,8 +11,6 @@ from pytest_gpubench.results.files import explaining_os_errors, shown, write_fil
 from pytest_gpubench.results.model import LONGEST_US, Measurement, SavedRun
 from pytest_gpubench.results.store.schema import File, decode, encode_run
 
-__tracebackhide__ = True
-
 
 def write_run(run: SavedRun, path: Path) -> None:
     """Write a run to a file, whole or not at all; raise BadFile."""

@@ -8,8 +8,6 @@ from pytest_gpubench.errors import BadFile
 from pytest_gpubench.results.model import CommitInfo, SavedRun, TestRecord, plain
 from pytest_gpubench.results.store.benchmarks import PYTEST_BENCHMARK, benchmark_entries
 
-__tracebackhide__ = True
-
 SCHEMA = 3
 """The version of the `gpu_bench` block: a new one where readers of the last would misread a file."""
 

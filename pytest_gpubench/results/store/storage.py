@@ -21,8 +21,6 @@ from pytest_gpubench.results.store.run_file import read_run
 from pytest_gpubench.results.store.schema import encode_run
 from pytest_gpubench.units import count, printable
 
-__tracebackhide__ = True
-
 MOST_NAMED = 8
 """Runs that the error about a missing one names."""
 LOCK = ".lock"
