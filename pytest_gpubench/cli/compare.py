@@ -115,7 +115,6 @@ def _refuse_other_hosts(findings: Iterable[Finding], mismatch: str) -> None:
 
 
 def _warn_or_refuse(sentence: str, mismatch: str) -> None:
-    """Say what is not compared, or raise BadRequest, as --host-mismatch asks for."""
     if mismatch == "error":
         raise BadRequest(f"{sentence} (--host-mismatch=warn compares the others)")
     if mismatch == "warn":
@@ -133,7 +132,6 @@ def _status(findings: Sequence[Finding], arguments: argparse.Namespace) -> int:
 
 
 def _report(findings: Sequence[Finding], tolerance: RegressionTolerance, arguments: argparse.Namespace) -> list[str]:
-    """Return the lines of a comparison: the table, the notes, the counts."""
     shown = [each for each in findings if _is_shown(each, arguments)]
     if arguments.sort:
         shown.sort(key=lambda each: -each.change.ratio if each.change is not None else 0.0)
@@ -227,7 +225,6 @@ def _note_lines(findings: Iterable[Finding], most: int | None) -> list[str]:
 
 
 def _few_lines(kind: str, sentences: Counter[str], most: int | None) -> list[str]:
-    """Return the sentences of a kind, at most so many, and how many more there are."""
     told = list(sentences.items())[:most]
     lines = [f"{kind}: {text}" + (f" ({times} times)" if times > 1 else "") for text, times in told]
     more = len(sentences) - len(told)

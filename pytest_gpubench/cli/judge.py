@@ -192,7 +192,6 @@ def _show_line(judgement: "Judgement") -> bool:
 
 
 def _show(judgement: "Judgement", target: str | None) -> bool:
-    """Write a judgement as text, and as JSON if asked."""
     if target == "-":
         return _show_line(judgement)
     if target is not None:

@@ -115,7 +115,6 @@ def _merge_commits(sources: Sequence[Source], any_commit: bool) -> CommitInfo:
 
 
 def _merge_machines(runs: Sequence[SavedRun]) -> dict[str, Any]:
-    """Return the first machine's facts, with the names of all."""
     hosts = dict.fromkeys(str(run.machine_info["node"]) for run in runs if "node" in run.machine_info)
     return {**runs[0].machine_info, **({"node": ", ".join(hosts)} if hosts else {})}
 

@@ -47,6 +47,5 @@ def _devices(run: SavedRun) -> str:
 
 
 def _outcomes(run: SavedRun) -> str:
-    """Return how many verdicts of each outcome a run has."""
     found = Counter(each.outcome for each in verdicts_of(run.records))
     return ", ".join(f"{found[outcome]} {outcome.value}" for outcome in Outcome if found[outcome])

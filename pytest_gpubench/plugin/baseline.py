@@ -70,7 +70,6 @@ class ComparedRun:
         return None if is_said_once else BaselineLimit(found, None, earlier=earlier)
 
     def _look_up(self, test: "CurrentTest", facts: "DeviceFacts") -> "PastTest | Missing":
-        """Return the saved test, or why there is none."""
         from pytest_gpubench.results.counterpart import Missing
         from pytest_gpubench.results.provenance import installed_torch
 

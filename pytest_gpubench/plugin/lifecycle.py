@@ -212,7 +212,6 @@ class Lifecycle:
         test.settings, test.limits = self._settings(marks), marks.limits
 
     def _refusal(self, item: pytest.Item) -> str | None:
-        """Return why a test cannot be run; None where it can."""
         from pytest_gpubench.gpu.device import required_device
 
         try:
@@ -294,7 +293,6 @@ class Lifecycle:
         item.user_properties += properties  # JUnit takes them from the teardown's report, made from these
 
     def _explain(self, report: pytest.TestReport, test: "CurrentTest") -> None:
-        """Show the measurements of a failed test, or of a failed part of it."""
         from pytest_gpubench.report.section import report_section
 
         if report.failed:

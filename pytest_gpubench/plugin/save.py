@@ -221,7 +221,6 @@ class OutputFiles:
 
 
 def _joined(runs: "list[SavedRun]") -> "SavedRun | None":
-    """Return the runs on several GPU models as one; None where there are none."""
     if not runs:
         return None
     import msgspec

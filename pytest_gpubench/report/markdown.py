@@ -147,7 +147,6 @@ def _standings_of(
 
 
 def _standing(verdict: Verdict) -> str:
-    """Return the result of a test with this verdict alone."""
     if verdict.outcome in (Outcome.FAIL, Outcome.INVALID) and not verdict.enforced:
         return "bad but not enforced"
     words = {Outcome.FAIL: "failed", Outcome.INVALID: "invalid", Outcome.INCONCLUSIVE: "inconclusive"}

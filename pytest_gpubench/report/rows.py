@@ -155,7 +155,6 @@ def _stand_for(members: Sequence[Row], row: Row) -> Row:
 
 
 def _repeats(rows: Iterable[Row]) -> list[list[Row]]:
-    """Return the rows of a test, grouped by function and reference."""
     groups: dict[tuple[str, str | None], list[Row]] = {}
     for row in rows:
         groups.setdefault((row.timing.label, reference_label(row)), []).append(row)

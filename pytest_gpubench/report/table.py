@@ -98,7 +98,6 @@ def _lines_of(rows: Sequence[Row]) -> list[_Line]:
 
 
 def _columns_of(rows: Sequence[Row], settings: Settings) -> list[Column]:
-    """Return the columns that have anything to show, in their order."""
     unit: str = settings.time_unit
     if unit == "auto":
         unit = choose_time_unit(times_us(rows))

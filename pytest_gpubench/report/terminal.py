@@ -157,7 +157,6 @@ def _without_gpu_words(outcomes: Mapping[Outcome, int]) -> str:
 
 
 def _what_to_do(outcome: Outcome, settings: Settings, on_cpu: bool) -> str:
-    """Return the remedy for a verdict that decides nothing."""
     if outcome is Outcome.INCONCLUSIVE:
         more = "--gpu-bench-budget-s, reps= where a test gives it" if settings.reps is None else "--gpu-bench-reps"
         return f" (raise {more}, or look for what disturbs the {'CPU' if on_cpu else 'GPU'})"

@@ -38,7 +38,6 @@ def write_summary(folder: Path, records: Iterable[TestRecord]) -> None:
 
 
 def _test_blocks(record: TestRecord, names: Container[str]) -> Iterator[str]:
-    """Yield the blocks of one test's section; none where it measured nothing."""
     seen: Counter[tuple[str, str]] = Counter()
     for item in record.measurements:
         if item.timing.measured:

@@ -21,8 +21,6 @@ _Key = TypeVar("_Key", str, _Content)
 
 @dataclass(frozen=True)
 class _Index:
-    """The tests of a baseline by node id, content and function."""
-
     by_nodeid: dict[str, list[PastTest]] = field(default_factory=dict)
     by_content: dict[_Content, list[PastTest]] = field(default_factory=dict)
     """Tests that a new one may be the new name of, by source and parameters."""

@@ -76,7 +76,6 @@ def breakdown(timing: Timing) -> tuple[Share, ...]:
 
 
 def _shares_of(kernels: Sequence[Kernel]) -> list[float]:
-    """Return the share of each kernel in the time of all; zeros where they took none."""
     means_us = [kernel.mean_us for kernel in kernels if kernel.mean_us is not None]
     times_us = means_us if len(means_us) == len(kernels) else [kernel.median_us for kernel in kernels]
     total_us = sum(times_us) or 1.0

@@ -127,7 +127,6 @@ def _answer(folder: Path, *arguments: str) -> str:
 
 
 def _git(folder: Path, *words: str) -> str:
-    """Return the output of git; raise GitFailed."""
     options = {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"}
     try:
         done = run_git(folder, "-c", "core.fsmonitor=false", *words, variables=options, timeout_s=GIT_S)

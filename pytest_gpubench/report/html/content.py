@@ -113,7 +113,6 @@ def _foreign_devices(run: SavedRun, baseline: SavedRun | None) -> list[str]:
 
 
 def _rows_of(index: int, record: TestRecord) -> list[dict[str, Any]]:
-    """Return a test's rows of the table; the worst of its examples stands for all of them."""
     found = list(_rows(index, record))
     return found or [{"test": index, "item": None, "more": 0, "status": "unmeasured", "soft": False}]
 

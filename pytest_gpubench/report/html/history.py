@@ -57,7 +57,6 @@ class OlderRuns:
 
 
 def _is_number(item: Measurement) -> bool:
-    """Tell whether a measurement has a valid time."""
     return item.timing.measured and not item.why_invalid and 0 < item.timing.median_us < math.inf
 
 

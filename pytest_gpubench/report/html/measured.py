@@ -111,7 +111,6 @@ class Measured:
         }
 
     def _baseline(self, item: Measurement, key: RunKey) -> dict[str, Any] | None:
-        """Return the baseline's measurement; None where there is no baseline."""
         if self._past.baseline is None or item.role == "reference":
             return None
         old = self._past.baseline.get(key)

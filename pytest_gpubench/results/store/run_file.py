@@ -61,7 +61,6 @@ def _uncollected() -> Iterator[None]:
 
 
 def _check(file: File) -> None:
-    """Raise BadFile for numbers that cannot have been measured."""
     for name in ("records", "earlier"):
         for r, record in enumerate(getattr(file.gpu_bench, name)):
             for m, measurement in enumerate(record.measurements):

@@ -79,19 +79,14 @@ def decode(data: bytes) -> File:
 
 
 class _BlockOutline(msgspec.Struct):
-    """Hold the schema of a block, whatever else it holds."""
-
     schema: int
 
 
 class _Outline(msgspec.Struct):
-    """Hold as much of a file as tells its kind."""
-
     gpu_bench: _BlockOutline | None = None
 
 
 def _refuse_other_schema(block: Block | _BlockOutline | None) -> None:
-    """Raise BadFile for a foreign file, and for one of another schema."""
     if block is None:
         raise BadFile(
             "has no `gpu_bench` block, as a file of pytest-benchmark has none: name a file that --gpu-bench-save wrote"

@@ -148,7 +148,6 @@ class Storage:
 
 
 def _by_folder(records: Iterable[TestRecord]) -> dict[str, list[TestRecord]]:
-    """Return records by the folder of their GPU model."""
     found: dict[str, list[TestRecord]] = {}
     for record in records:
         found.setdefault(device_folder(record.device.name), []).append(record)
