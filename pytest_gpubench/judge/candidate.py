@@ -207,10 +207,9 @@ class Candidate:
         process.thaw()
         message = process.hear_undecoded()
         told_s = time.perf_counter()
-        reply = process.read(message)
-        process.freeze()
+        process.freeze()  # before decoding, as a long reply may take as long to decode as the batch takes
         self.worked_us = 1e6 * (process.cpu_s - worked_s)
-        self._note(reply, batch)
+        self._note(process.read(message), batch)
         return 1e6 * (told_s - started_s)
 
     def _run_on_gpu(self, batch: int, spans: "list[torch.Tensor]") -> float:

@@ -1,5 +1,6 @@
 """The candidate as the referee uses it, without a process: batches as on a GPU, and outputs as on a CPU."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -96,6 +97,20 @@ def test_a_batch_is_run_on_new_inputs() -> None:
 def test_a_reply_that_comes_before_the_outputs_is_found() -> None:
     with pytest.raises(Ended, match="before its outputs are there"):
         candidate_of(Process(late=True)).run(VALUES)
+
+
+def test_a_process_on_a_cpu_is_stopped_before_its_reply_is_decoded() -> None:
+    """Its children may work until then: they got a PASS by a reply that took 5 ms to decode."""
+    done: list[str] = []
+
+    class Noting(SimpleNamespace):
+        def __getattr__(self, name: str) -> Any:
+            return lambda *given, **more: done.append(name) or Reply(kind="done", outputs=[[]])
+
+    candidate = Candidate(Noting(cpu_s=0.0), cpu_device())  # type: ignore[arg-type]
+    candidate._spans = []
+    candidate._run_on_cpu(1, [])
+    assert done == ["ask", "tell", "thaw", "hear_undecoded", "freeze", "read"]
 
 
 def test_inputs_that_differ_in_shape_from_seed_to_seed_are_refused() -> None:
