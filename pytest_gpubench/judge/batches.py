@@ -8,7 +8,7 @@ from itertools import chain
 
 from pytest_gpubench.judge.candidate import PAUSE_S, Candidate
 from pytest_gpubench.judge.conclusion import overlap, per_call
-from pytest_gpubench.judge.looks import ARMS, Check, Draw, Orders
+from pytest_gpubench.judge.looks import ARMS, Draw, Orders
 from pytest_gpubench.judge.reference import Reference
 
 __tracebackhide__ = True
@@ -22,9 +22,9 @@ WAKING_SLACK_US = 100.0
 class Batches:
     """Batches of one call, and of so many calls that the fixed cost of a batch matters little."""
 
-    def __init__(self, candidate: Candidate, reference: Reference, large: int, draw: Draw, check: Check) -> None:
+    def __init__(self, candidate: Candidate, reference: Reference, large: int, draw: Draw) -> None:
         self.candidate, self.reference, self.device = candidate, reference, candidate.device
-        self.large, self._draw, self._check = large, draw, check
+        self.large, self._draw = large, draw
         self.sizes = [1, large]
         self._forget_times()
         self.more_us: list[float] = []
@@ -63,7 +63,7 @@ class Batches:
         elapsed_us = self.candidate.run(values)
         self.worked_us[size].append(self.candidate.worked_us)
         for number in {secrets.randbelow(size), size - 1}:
-            self._check(self.candidate.output(number), values[number], "in a batch")
+            self.reference.require(self.candidate.output(number), values[number], "in a batch")
         return elapsed_us
 
     def _run_reference(self, size: int) -> float:

@@ -216,6 +216,8 @@ class Judge:
         for case in cases:
             candidate.process.allow(self.timeout_s)
             found.append(_guarded(case.name, Trial(candidate, case, self.rules).judge))
+            if len(cases) > 1:  # the next one needs the memory
+                case.reference.begin_case(case.example, 1)
             if found[-1].status not in TIMED:
                 return found
         if self.rules.drawn and all(each.status == "pass" for each in found):

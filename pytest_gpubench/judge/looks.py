@@ -21,8 +21,6 @@ Orders = Sequence[Sequence[str]]
 """The arms in the order of their calls, for each round."""
 Draw = Callable[[int], Sequence[tuple[Any, ...]]]
 """Returns the inputs of so many calls."""
-Check = Callable[[object, tuple[Any, ...], str], object]
-"""Compares an output of the candidate with the reference's for these inputs."""
 
 
 class Calls(Protocol):

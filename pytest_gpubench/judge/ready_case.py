@@ -26,16 +26,15 @@ class ReadyCase:
     def of(cls, spec: Spec, case: Case, device: Device) -> "ReadyCase":
         """Make a case ready; raise UnfairComparison where no computing is needed to be right."""
         ready = cls.untimed(spec, case, device)
+        ready.reference.begin_case(ready.example, 1)
         ready.reference.check_fair(ready.example, *ready.draw(1))
         return replace(ready, before_us=ready.reference.runner.warm().call_us)
 
     @classmethod
     def untimed(cls, spec: Spec, case: Case, device: Device) -> "ReadyCase":
         """Make a case ready of which only the outputs are compared."""
-        reference = Reference(spec, device)
         (example,) = _draw(spec, case, device, 1)
-        reference.begin_case(example, 1)
-        return cls(spec, case, device, reference, example, 0.0)
+        return cls(spec, case, device, Reference(spec, device), example, 0.0)
 
     @property
     def name(self) -> str:

@@ -33,11 +33,14 @@ class Reference:
         self.sets: list[tuple[Any, ...]] = []
         self.runner = Runner(self.function, self.sets, device, self._deliver)
         self._kept: list[list[Any]] = []
+        self.compared = 0
+        """The outputs of candidates that were compared."""
 
     def begin_case(self, example: tuple[Any, ...], sets: int) -> None:
         """Make inputs for so many calls; if there are as many already, keep them and the graphs that read them."""
         if len(self.sets) != sets:
             self.runner.forget()
+            self._kept.clear()
             self.sets[:] = [copied(example) for _ in range(sets)]
             self.runner.call_on_each()
 
@@ -71,6 +74,7 @@ class Reference:
 
     def require(self, found: object, args: tuple[Any, ...], when: str) -> tuple[Difference, ...]:
         """Compare outputs with the reference's; raise Ended where they differ by more than is allowed."""
+        self.compared += 1
         differences = self.differences(found, args)
         if wrong := [each.sentence for each in differences if not each.passed]:
             raise Ended("wrong", f"wrong {when}: {'; '.join(wrong)}")

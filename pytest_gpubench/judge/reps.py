@@ -7,7 +7,7 @@ from typing import Any
 
 from pytest_gpubench.judge.candidate import Candidate
 from pytest_gpubench.judge.conclusion import less_the_same_tax
-from pytest_gpubench.judge.looks import ARMS, Check, Draw, Orders
+from pytest_gpubench.judge.looks import ARMS, Draw, Orders
 from pytest_gpubench.judge.process import Ended
 from pytest_gpubench.judge.reference import Reference, copied
 from pytest_gpubench.judge.runner import ROTATED_SETS
@@ -24,9 +24,8 @@ KEPT_SHARE = 8
 class Reps:
     """Sessions of reps; the times of the candidate's are what its process claims."""
 
-    def __init__(self, candidate: Candidate, reference: Reference, sets: int, draw: Draw, check: Check) -> None:
-        self.candidate, self.reference = candidate, reference
-        self._draw, self._check = draw, check
+    def __init__(self, candidate: Candidate, reference: Reference, sets: int, draw: Draw) -> None:
+        self.candidate, self.reference, self._draw = candidate, reference, draw
         self._indices = {arm: cycle(range(min(ROTATED_SETS, sets))) for arm in ARMS}
         self.times_us: dict[str, list[float]] = {arm: [] for arm in ARMS}
         self._kept: list[tuple[object, tuple[Any, ...]]] = []
@@ -81,7 +80,7 @@ class Reps:
 
     def _compare(self) -> None:
         while self._kept:
-            self._check(*self._kept.pop(0), "in a timed call")
+            self.reference.require(*self._kept.pop(0), "in a timed call")
 
     def each_us(self, arm: str) -> list[float]:
         """Return the time of each rep."""

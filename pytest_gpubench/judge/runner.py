@@ -134,8 +134,9 @@ class Runner:
         return bool(self._graphs)
 
     def forget(self) -> None:
-        """Drop the graphs, which read the inputs that were there."""
+        """Drop the graphs, which read the inputs that were there, and the outputs."""
         self._graphs.clear()
+        self.outputs = ()
 
     def run(self, batch: int) -> None:
         """Run a batch, and wait until it is done."""

@@ -2,7 +2,7 @@
 
 import math
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -85,12 +85,12 @@ class Trial:
     ready: ReadyCase
     rules: Rules
     found: dict[str, Any] = field(default_factory=dict)
-    compared: int = 0
     stopwatch: Stopwatch = field(default_factory=Stopwatch)
     seed: int = field(default_factory=lambda: secrets.randbelow(2**31))
 
     def __post_init__(self) -> None:
         self.device, self.reference = self.ready.device, self.ready.reference
+        self._compared_before = self.reference.compared
 
     def judge(self) -> CaseJudgement:
         """Return the judgement of this case, whatever the candidate does."""
@@ -115,7 +115,7 @@ class Trial:
             case=self.ready.name,
             status=status,
             reason=reason,
-            compared=self.compared,
+            compared=self.reference.compared - self._compared_before,
             phases_s=self.stopwatch.laps_s,
             **self.found,
         )
@@ -154,23 +154,19 @@ class Trial:
         self.candidate.first()
         self.candidate.fill([example])  # it may have overwritten them
         self.candidate.call()
-        lines = self._require(self.candidate.output(0), example, "in its first call")
+        lines = self.reference.require(self.candidate.output(0), example, "in its first call")
         self.found["outputs"] = tuple(each.line for each in lines)
         for _ in range(CHECKS):
             (values,) = self.ready.draw(1)
             self.candidate.fill([values])
             self.candidate.call()
-            self._require(self.candidate.output(0), values, "on other inputs")
-
-    def _require(self, output: object, values: tuple[Any, ...], when: str) -> Sequence[Any]:
-        self.compared += 1
-        return self.reference.require(output, values, when)
+            self.reference.require(self.candidate.output(0), values, "on other inputs")
 
     # the times
 
     def _time_inside(self, sets: int) -> None:
         """Time both arms in turn by the timer inside their process: what the candidate's says is a claim."""
-        reps = Reps(self.candidate, self.reference, sets, self.ready.draw, self._require)
+        reps = Reps(self.candidate, self.reference, sets, self.ready.draw)
         try:
             self.claimed = self._time(reps, self.rules.precision, self.rules.budget_s)
         finally:
@@ -184,7 +180,7 @@ class Trial:
         room = max(2, self.candidate.process.memory_bytes // (OUTPUT_COPIES * max(self.candidate.output_bytes, 1)))
         call_us = max(self.ready.before_us, self.claimed.candidate_us.median_us / SLOW)
         large = min(sets, room, self._calls_in(call_us))
-        self.batches = Batches(self.candidate, self.reference, large, self.ready.draw, self._require)
+        self.batches = Batches(self.candidate, self.reference, large, self.ready.draw)
         self.batches.prepare(self.claimed.reference_us.median_us)
         self.attested = self._time(self.batches, ATTESTED_PRECISION, ATTESTED_BUDGETS * self.rules.budget_s)
         self.found |= {"attested_ratio": self.attested.speedup.ratio}

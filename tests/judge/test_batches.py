@@ -18,8 +18,8 @@ def batches_of(fixed_us: Interval, more_us: Sequence[float] = (), device: str = 
     more = iter(more_us)
     candidate: Any = SimpleNamespace(fixed_us=fixed_us, worked_us=0.0, run=lambda values: next(more))
     candidate.device, candidate.output = SimpleNamespace(type=device), lambda number: None
-    reference: Any = None
-    return Batches(candidate, reference, 3, lambda number: [()], lambda *given: None)
+    reference: Any = SimpleNamespace(require=lambda *given: None)
+    return Batches(candidate, reference, 3, lambda number: [()])
 
 
 @pytest.mark.parametrize(

@@ -1,19 +1,27 @@
 """Whole judgements on the CPU: one spec, a few candidates, a process for each."""
 
+import gc
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import NoReturn
+from types import SimpleNamespace
+from typing import Any, NoReturn
 
 import msgspec
 import pytest
 
 import pytest_gpubench
 from pytest_gpubench import BadRequest, UnfairComparison
+from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.judge import judging
 from pytest_gpubench.judge.isolation import LEVELS, landlock
 from pytest_gpubench.judge.judgement import CaseJudgement, Judgement
 from pytest_gpubench.judge.judging import Judge, _guarded
+from pytest_gpubench.judge.ready_case import ReadyCase
+from pytest_gpubench.judge.spec import read_spec
+from pytest_gpubench.judge.trial import Rules, Trial
+from pytest_gpubench.limits import Limits
+from pytest_gpubench.timing.sampling import collection_off
 from tests import fork_server
 from tests.judge.candidates import REACHES_OUT, STATUSES, is_right, text_of
 
@@ -54,8 +62,10 @@ def judged(judge: Judge, folder: Path, body: str) -> Judgement:
 
 
 def test_an_honest_candidate_passes(judge: Judge, tmp_path: Path) -> None:
-    """It is right, timed in both ways, and the judgement survives JSON."""
-    found = judged(judge, tmp_path, "candidate = work")
+    """It is right, timed in both ways, and the judgement survives JSON. Its memory is freed at once."""
+    with collection_off():
+        found = judged(judge, tmp_path, "candidate = work")
+        assert not [each for each in gc.get_objects() if type(each) is Trial]
     assert is_right(found), found
     assert found.cases[0].compared > 20
     assert found.ratio is not None
@@ -125,6 +135,25 @@ def test_a_candidate_is_judged_in_a_turn_at_the_gpu(
     monkeypatch.setattr(judging, "turn_at", turn)
     judge(tmp_path / "nothing.py")
     assert turns == [(judge.device, judge.lock_folder, None, "judge nothing.py", False)]
+
+
+def test_each_of_several_cases_gives_its_memory_back(spec: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A single one keeps its inputs and graphs for the next candidate."""
+
+    def trial(trial: Trial) -> CaseJudgement:
+        trial.reference.begin_case(trial.ready.example, 5)
+        trial.reference._deliver([trial.ready.example] * 5)
+        return CaseJudgement(case="", status="pass", reason="")
+
+    monkeypatch.setattr(Trial, "judge", trial)
+    judge: Any = Judge.__new__(Judge)
+    judge.timeout_s, judge.rules = 1.0, Rules(Limits())
+    candidate: Any = SimpleNamespace(process=SimpleNamespace(allow=lambda timeout_s: None))
+    for number, sets in ((1, [5]), (2, [1, 1])):
+        cases = [ReadyCase.untimed(read_spec(spec), {}, cpu_device()) for _ in range(number)]
+        judge._judge_cases(candidate, cases)
+        assert [len(each.reference.sets) for each in cases] == sets
+        assert [len(each.reference._kept) for each in cases] == [5 if number == 1 else 0] * number
 
 
 SEARCH = """

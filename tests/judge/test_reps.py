@@ -1,13 +1,12 @@
 """Reps of both arms in turn: their sets of inputs, their values and their idle time."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import count
 from types import SimpleNamespace
 
 import pytest
 import torch
 
-from pytest_gpubench.judge.looks import Check
 from pytest_gpubench.judge.reps import Reps
 from pytest_gpubench.timing.base import Rep
 
@@ -48,14 +47,15 @@ class Arm:
         return SimpleNamespace(samples_us=[1.0] * len(self.taken), tax=0.0, kernels=[])
 
 
-def reps_of(candidate: Arm, reference: Arm, sets: int, check: Check) -> Reps:
+def reps_of(candidate: Arm, reference: Arm, sets: int, require: Callable[..., None]) -> Reps:
     """Return reps whose inputs are 0, 1, 2 and so on."""
     seeds = count()
+    reference.require = require  # type: ignore[attr-defined]
 
     def draw(number: int) -> list[tuple[int, ...]]:
         return [(next(seeds),) for _ in range(number)]
 
-    return Reps(candidate, reference, sets, draw, check)  # type: ignore[arg-type]
+    return Reps(candidate, reference, sets, draw)  # type: ignore[arg-type]
 
 
 ORDER = ("reference", "candidate", "candidate", "reference")
@@ -85,9 +85,9 @@ def test_outputs_are_compared_after_the_session_or_where_memory_is_short(
     candidate = Arm(0.0, memory_bytes)
     compared: list[tuple[int, ...]] = []
 
-    def check(output: object, values: tuple[int, ...], when: str) -> None:
+    def require(output: object, values: tuple[int, ...], when: str) -> None:
         assert isinstance(output, torch.Tensor)
         compared.append((int(output), *values, len(candidate.taken)))
 
-    reps_of(candidate, Arm(0.0), 8, check).take([ORDER] * 3)
+    reps_of(candidate, Arm(0.0), 8, require).take([ORDER] * 3)
     assert compared == [(seed, seed, taken) for seed, taken in enumerate(taken_before)]
