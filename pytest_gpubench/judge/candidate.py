@@ -14,7 +14,17 @@ from typing import TYPE_CHECKING, Any
 from pytest_gpubench.errors import BadRequest, GpuBenchError, MeasurementError
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.judge.channel import Leaf, Reply
-from pytest_gpubench.judge.layout import bytes_of, describe, dtype_of, place, rebuild, span_of, view, views
+from pytest_gpubench.judge.layout import (
+    Node,
+    bytes_of,
+    describe,
+    dtype_of,
+    place,
+    rebuild,
+    span_of,
+    view,
+    views,
+)
 from pytest_gpubench.judge.memory import GpuMemory, make_file, map_file
 from pytest_gpubench.judge.process import Ended, Process
 from pytest_gpubench.judge.runner import ROTATED_SETS, cache_of
@@ -55,9 +65,8 @@ class Candidate:
         self.flush = make_flush(device, cache_of(device))
         self.bandwidth = None if self.gpu is None else copy_bandwidth(device)
         """Bytes that the GPU's memory moves in a microsecond; None if unknown, and on the CPU."""
-        self.structure: Any = None
-        self.outputs: list[list[Leaf]] = []
-        self._known: dict[int, list[list[Leaf]]] = {}
+        self.outputs: list[tuple[Node, list[Leaf]]] = []
+        self._known: dict[int, list[tuple[Node, list[Leaf]]]] = {}
         self._allocated: list[torch.Tensor] = []
         self.fixed_us = Interval(0.0, 0.0)
         """The times of batches of one call that takes hardly any time: the shortest, and the third quartile."""
@@ -158,20 +167,19 @@ class Candidate:
     # calls
 
     def first(self) -> None:
-        """Call it once; note the structure of its outputs, and on the CPU give it memory to copy them to."""
-        reply = self.process.ask("first")
-        self.structure = reply.structure
-        self._note(reply)
+        """Call it once; on the CPU give it memory to copy outputs like these to."""
+        self._note(self.process.ask("first"))
         if self.gpu is None:
             self._make_targets()
 
     def _make_targets(self) -> None:
         import torch
 
-        if any(leaf.handle for leaf in self.outputs[0]):
+        _, leaves = self.outputs[0]
+        if any(leaf.handle for leaf in leaves):
             return
         with _reading():
-            tensors = [torch.empty(leaf.shape, dtype=dtype_of(leaf.dtype)) for leaf in self.outputs[0]]
+            tensors = [torch.empty(leaf.shape, dtype=dtype_of(leaf.dtype)) for leaf in leaves]
             self.target_layout = place(tensors, self.layout.sets)
         file = make_file(self.target_layout.size)
         self.targets = map_file(file)
@@ -246,8 +254,8 @@ class Candidate:
 
     def _places(self, number: int) -> "list[torch.Tensor]":
         """Return the memory of samples of a call's outputs."""
-        found = [self.memory[:0]]
-        placed = [(leaf, memory) for leaf in self.outputs[number] if (memory := self._memory_of(leaf)) is not None]
+        found, (_, leaves) = [self.memory[:0]], self.outputs[number]
+        placed = [(leaf, memory) for leaf in leaves if (memory := self._memory_of(leaf)) is not None]
         for leaf, memory in (secrets.choice(placed) for _ in range(PROBES if placed else 0)):
             view(memory, leaf)  # refuses what lies outside
             size = bytes_of(leaf)
@@ -257,7 +265,7 @@ class Candidate:
 
     def _open_outputs(self) -> None:
         """Open the memory of all outputs of a batch: 0.4 ms each, which must not count in a later batch."""
-        for leaf in (leaf for output in self.outputs for leaf in output):
+        for leaf in (leaf for _, leaves in self.outputs for leaf in leaves):
             self._memory_of(leaf)
 
     # outputs
@@ -265,8 +273,8 @@ class Candidate:
     def output(self, number: int) -> Any:
         """Return the output of a call, with tensors in shared memory; raise Ended where it is no valid one."""
         with _reading():
-            tensors = []
-            for index, leaf in enumerate(self.outputs[number]):
+            tensors, (node, leaves) = [], self.outputs[number]
+            for index, leaf in enumerate(leaves):
                 if leaf.handle == "elsewhere" or (self.gpu is None and leaf.handle):
                     raise Ended("wrong", f"output {index} is not on {self.device.torch_device}")
                 if self.gpu is None:
@@ -274,17 +282,18 @@ class Candidate:
                 else:
                     memory = self._memory_of(leaf)
                     tensors.append(view(self.memory[:0] if memory is None else memory, leaf))
-            return rebuild(self.structure, tensors)
+            return rebuild(node, tensors)
 
     @property
     def output_bytes(self) -> int:
-        """The size of the outputs of a call."""
-        return sum(map(bytes_of, self.outputs[0]))
+        """The size of the outputs of a call; on the CPU copies have no gaps, and are expanded."""
+        return self.target_layout.set_bytes if self.gpu is None else sum(map(bytes_of, self.outputs[0][1]))
 
     def _target(self, leaf: Leaf, index: int, number: int) -> "torch.Tensor":
-        target = self.target_layout.leaves[index]
-        if (target.dtype, target.shape) != (leaf.dtype, leaf.shape):
-            raise Ended("wrong", f"output {index} has another shape or dtype than in the first call")
+        known = self.target_layout.leaves
+        if index >= len(known) or (known[index].dtype, known[index].shape) != (leaf.dtype, leaf.shape):
+            raise Ended("wrong", f"output {index} is new, or has another shape or dtype than in the first call")
+        target = known[index]
         return view(self.targets, target, number * self.target_layout.set_bytes)
 
     def _memory_of(self, leaf: Leaf) -> "torch.Tensor | None":

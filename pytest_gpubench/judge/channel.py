@@ -54,9 +54,8 @@ class Reply(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fie
     """Hold a message of the candidate's process; all of it may be lies."""
 
     kind: str
-    outputs: list[list[Leaf]] | None = None
-    """The tensors of each call of a batch; None where they lie in the same places as before."""
-    structure: Any = None
+    outputs: list[tuple[Any, list[Leaf]]] | None = None
+    """The structure and the tensors of each call of a batch; None where they lie in the same places as before."""
     samples_us: list[float] = []
     tax: float = 0.0
     """The share of these times that tracing added, which is taken off already."""

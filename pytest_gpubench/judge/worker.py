@@ -105,9 +105,8 @@ class Worker:
         self.targets = views(map_file(file), msgspec.convert(layout, Layout))
 
     def do_first(self) -> None:
-        """Call once, and report the structure of the output."""
+        """Call once."""
         self.runner.first()
-        self.reply.structure, _ = describe(self.runner.outputs[0], "the output")
         self._deliver(self.runner.outputs)
         self._send_outputs()
 
@@ -157,8 +156,9 @@ class Worker:
                     target.copy_(tensor)
 
     def _send_outputs(self) -> None:
-        """Report where the outputs of each call lie."""
-        self.reply.outputs = [[self._leaf(each) for each in tensors_of(one)] for one in self.runner.outputs]
+        """Report what each call returned, and where its tensors lie."""
+        described = [describe(output, "the output") for output in self.runner.outputs]
+        self.reply.outputs = [(node, [self._leaf(each) for each in tensors]) for node, tensors in described]
 
     def _leaf(self, tensor: "torch.Tensor") -> Leaf:
         dtype, shape, stride = dtype_name(tensor.dtype), tuple(tensor.shape), tensor.stride()

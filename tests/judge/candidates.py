@@ -21,6 +21,14 @@ STATUSES = {
     "ends itself": ("crash", "def candidate(x):\n    os._exit(0)"),
     "takes memory": ("out_of_memory", "kept = []\ndef candidate(x):\n    while True: kept.append(bytearray(2**26))"),
     "does not compile": ("compile_error", "def candidate(x:\n"),
+    "returns more in its later calls": (
+        "wrong",
+        "calls = []\ndef candidate(x):\n    calls.append(0)\n    return work(x) if len(calls) < 12 else (work(x), x)",
+    ),
+    "returns nothing in its later calls": (
+        "wrong",
+        "calls = []\ndef candidate(x):\n    calls.append(0)\n    return work(x) if len(calls) < 12 else None",
+    ),
     "computes in half of its calls": (
         "wrong",
         "calls = []\ndef candidate(x):\n    calls.append(0)\n"

@@ -41,9 +41,8 @@ class Process:
         self.before = self._inputs()
 
     def hear(self) -> Reply:
-        return Reply(
-            kind="done", outputs=[[Leaf("float32", (100,), (1,), 512 * number, "inputs")] for number in range(3)]
-        )
+        leaves = [Leaf("float32", (100,), (1,), 512 * number, "inputs") for number in range(3)]
+        return Reply(kind="done", outputs=[(["t", 0], [leaf]) for leaf in leaves])
 
     def freeze(self) -> None:
         if self.late:
@@ -91,7 +90,7 @@ def test_a_batch_is_run_on_new_inputs() -> None:
     assert process.done == ["case", "wake", "run"]
     assert process.before == [0.0, 0.0, 0.0]
     assert process.given == [0.0, 1.0, 2.0]
-    assert candidate.outputs[2][0].offset == 1024
+    assert candidate.output(2).tolist() == [2.0] * 100
 
 
 def test_a_reply_that_comes_before_the_outputs_is_found() -> None:
@@ -105,7 +104,8 @@ def test_a_process_on_a_cpu_is_stopped_before_its_reply_is_decoded() -> None:
 
     class Noting(SimpleNamespace):
         def __getattr__(self, name: str) -> Any:
-            return lambda *given, **more: done.append(name) or Reply(kind="done", outputs=[[]])
+            done.append(name)
+            return lambda *given, **more: Reply(kind="done", outputs=[(["l", []], [])])
 
     candidate = Candidate(Noting(cpu_s=0.0), cpu_device())  # type: ignore[arg-type]
     candidate._spans = []
@@ -122,24 +122,42 @@ def test_inputs_that_differ_in_shape_from_seed_to_seed_are_refused() -> None:
     ("outputs", "found"),
     [
         (None, "invalid: the candidate does not say where its outputs are"),
-        ([[Leaf("float32", (4,), (1,), 0, "elsewhere")]], "wrong: output 0 is not on cpu"),
-        ([[Leaf("float32", (5,), (1,), 0)]], "wrong: output 0 has another shape or dtype than in the first call"),
-        ([[Leaf("float64", (4,), (1,), 0)]], "wrong: output 0 has another shape or dtype than in the first call"),
-        ([[]], "invalid: the candidate's outputs cannot be read: list index out of range"),
-        ([[Leaf("float32", (4,), (1,), 0)]], "[0.0, 0.0, 0.0, 0.0]"),
+        ([Leaf("float32", (4,), (1,), 0, "elsewhere")], "wrong: output 0 is not on cpu"),
+        (
+            [Leaf("float32", (5,), (1,), 0)],
+            "wrong: output 0 is new, or has another shape or dtype than in the first call",
+        ),
+        (
+            [Leaf("float64", (4,), (1,), 0)],
+            "wrong: output 0 is new, or has another shape or dtype than in the first call",
+        ),
+        (
+            [Leaf("float32", (4,), (1,), 0)] * 2,
+            "wrong: output 1 is new, or has another shape or dtype than in the first call",
+        ),
+        ([], "invalid: the candidate's outputs cannot be read: list index out of range"),
+        ([Leaf("float32", (4,), (1,), 0)], "[0.0, 0.0, 0.0, 0.0]"),
     ],
 )
-def test_outputs_on_a_cpu_are_those_of_the_first_call(outputs: list[list[Leaf]] | None, found: str) -> None:
+def test_outputs_on_a_cpu_are_those_of_the_first_call(outputs: list[Leaf] | None, found: str) -> None:
     """The candidate's process reports these; its first call returned four numbers."""
     candidate = Candidate(None, cpu_device())  # type: ignore[arg-type]
-    candidate.structure, candidate.target_layout = ["t", 0], place([torch.zeros(4)])
+    candidate.target_layout = place([torch.zeros(4)])
     candidate.targets = torch.zeros(512, dtype=torch.uint8)
 
     def reported() -> str:
         try:
-            candidate._note(Reply(kind="done", outputs=outputs))
+            candidate._note(Reply(kind="done", outputs=None if outputs is None else [(["t", 0], outputs)]))
             return str(candidate.output(0).tolist())
         except Ended as error:
             return f"{error.status}: {error}"
 
     assert reported() == found
+
+
+def test_an_expanded_output_counts_in_full_on_a_cpu() -> None:
+    """The referee copies all of its elements."""
+    candidate = Candidate(None, cpu_device())  # type: ignore[arg-type]
+    candidate.target_layout = place([torch.zeros(1024)])
+    candidate._note(Reply(kind="done", outputs=[(["t", 0], [Leaf("float32", (1024,), (0,), 0)])]))
+    assert candidate.output_bytes == 4096

@@ -75,6 +75,14 @@ def test_an_honest_candidate_passes(judge: Judge, tmp_path: Path) -> None:
     assert msgspec.json.decode(found.to_json(), type=Judgement) == found
 
 
+def test_an_output_has_expanded_and_empty_tensors_and_numbers(tmp_path: Path) -> None:
+    """Each call's own numbers are compared."""
+    body = "(x):\n    return x.sum().expand(100, 100), x[:0], {'sum': x.sum().item(), 'none': None}\n"
+    (tmp_path / "spec.py").write_text(f"import torch\ndef reference{body}def inputs(seed): return torch.randn(1000)")
+    with Judge(tmp_path / "spec.py", "cpu", timeout_s=300, budget_s=0.01) as judge:
+        assert is_right(judged(judge, tmp_path, f"def candidate{body}"))
+
+
 @pytest.mark.parametrize("name", STATUSES)
 def test_what_does_not_do_its_work_never_passes(judge: Judge, tmp_path: Path, name: str) -> None:
     """Each has its status, and costs only itself."""
