@@ -70,7 +70,6 @@ class Measured:
             "reps": timing.reps,
             "median": five_digits(timing.median_us),
             "interval": timing.median_interval_us and rounded(timing.median_interval_us),
-            "mean": five_digits(timing.mean_us),
             "min": five_digits(timing.min_us),
             "max": five_digits(timing.max_us),
             "quartiles": rounded(timing.quartiles_us),
@@ -102,7 +101,6 @@ class Measured:
             "ratio": five_digits(speedup.ratio),
             "interval": speedup.interval and rounded(speedup.interval),
             "reference": speedup.reference,
-            "reference_us": five_digits(speedup.reference_us),
             "quads": speedup.quads,
             "alpha": speedup.alpha,
             "seed": str(speedup.seed),
@@ -121,10 +119,9 @@ class Measured:
             interval = old.timing.median_interval_us
             found |= {"median": five_digits(old.timing.median_us), "interval": interval and rounded(interval)}
             found |= {"reps": old.timing.reps, "kernels": self._kernels(old.timing)}
-            found |= {"clock": five_digits(old.timing.median_sm_clock_mhz)}
+            found["clock"] = five_digits(old.timing.median_sm_clock_mhz)
         if old.speedup is not None:
-            interval = old.speedup.interval
-            found |= {"ratio": five_digits(old.speedup.ratio), "ratio_interval": interval and rounded(interval)}
+            found["ratio"] = five_digits(old.speedup.ratio)
         return found
 
 
