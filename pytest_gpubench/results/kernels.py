@@ -136,15 +136,14 @@ def listed(kernels: Iterable[Kernel]) -> str:
 
 
 def distinct_names(names: Iterable[str]) -> dict[str, str]:
-    """Return a name for each kernel, by its full one: the shortest of four that no other kernel has."""
-    found = {name: short_name(name) for name in dict.fromkeys(names)}
-    for longer in (_apart, _signatures, _whole):
-        alike: dict[str, list[str]] = {}
-        for name, short in found.items():
-            alike.setdefault(short, []).append(name)
-        for same in alike.values():
-            found.update(longer(same) if len(same) > 1 else {})
-    return found
+    """Return a name for each kernel, by its full one: the short one, where others have it a longer or the full one."""
+    alike: dict[str, list[str]] = {}
+    for name in dict.fromkeys(names):
+        alike.setdefault(short_name(name), []).append(name)
+    found: dict[str, str] = {}
+    for short, same in alike.items():
+        found |= _apart(same) if len(same) > 1 else {same[0]: short}
+    return found if len(set(found.values())) == len(found) else {name: name for name in found}
 
 
 # short names
@@ -198,13 +197,12 @@ def _cut(text: str) -> str:
 def _apart(names: Sequence[str]) -> dict[str, str]:
     """Return names that are the same when shortened with those template arguments that tell them apart.
 
-    Numbers and plain types are tried first. Nothing where the names have no, or not equally many, arguments.
+    Numbers and plain types are tried first. The full names where these have no, or not equally many, arguments.
     """
-    if any(name.startswith(("_Z", "Memcpy", "Memset")) for name in names):
-        return {}
+    full = {name: name for name in names}
     split = [_split(name) for name in names]
-    if len({len(arguments) for _, arguments in split}) > 1:
-        return {}
+    if any(name.startswith(("_Z", "Memcpy", "Memset")) for name in names) or len({len(each[1]) for each in split}) > 1:
+        return full
     columns = list(zip(*(arguments for _, arguments in split), strict=True))
     differing = [at for at, column in enumerate(columns) if len(set(column)) > 1]
     plain = [at for at in differing if not any("<" in each or "(" in each for each in columns[at])]
@@ -212,29 +210,13 @@ def _apart(names: Sequence[str]) -> dict[str, str]:
         found = [_joined_all(path, arguments, told) for path, arguments in split]
         if len(set(found)) == len(names):
             return dict(zip(names, found, strict=True))
-    return {}
+    return full
 
 
 def _joined_all(path: Sequence[str], arguments: Sequence[str], told: Sequence[int]) -> str:
     """Return a name with the arguments at some places, and the first informative one of the others."""
     rest = [part for at, each in enumerate(arguments) if at not in told and (part := _informative(each))]
     return f"{_last(path)}<{', '.join([*(_unqualified(arguments[at]) for at in told), *rest[:1]])}>"
-
-
-def _signatures(names: Sequence[str]) -> dict[str, str]:
-    """Return names with their template arguments, without parameters and namespaces."""
-    return {name: _signature(name) for name in names}
-
-
-def _whole(names: Sequence[str]) -> dict[str, str]:
-    return {name: name for name in names}
-
-
-def _signature(name: str) -> str:
-    if name.startswith(("_Z", "Memcpy", "Memset")):
-        return name
-    path, arguments = _split(name)
-    return f"{_last(path)}<{', '.join(map(_unqualified, arguments))}>" if arguments else _last(path)
 
 
 def _unqualified(argument: str) -> str:
