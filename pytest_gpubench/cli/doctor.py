@@ -103,13 +103,15 @@ def _restore_clocks(folder: Path | None) -> int:
 
 def state_lines(device: "Device") -> list[str]:
     """Return a GPU's state, a fact a line, without work on it and without a change to it."""
+    from pytest_gpubench.gpu.nvml import reason_names
+
     nvml = device.nvml
     if nvml is None:
         return ["other processes, ECC, persistence: not known without NVML"]
     known = {
         "ECC": _ecc_words(nvml),
         "persistence mode": _persistence_words(nvml),
-        "throttled now": _throttle_words(nvml),
+        "throttled now": ", ".join(reason_names(nvml.throttle_mask())) or None,
         "others on the GPU": others_words(nvml),
     }
     return [f"{name}: {words}" for name, words in known.items() if words is not None]
@@ -134,12 +136,6 @@ def _persistence_words(nvml: "Nvml") -> str | None:
     return "on" if mode else "off: every run begins with a cold GPU and a second of start (nvidia-smi -pm 1)"
 
 
-def _throttle_words(nvml: "Nvml") -> str | None:
-    from pytest_gpubench.gpu.nvml import reason_names
-
-    return ", ".join(reason_names(nvml.throttle_mask())) or None
-
-
 def others_words(nvml: "Nvml") -> str:
     """Return which other processes compute on the GPU."""
     from pytest_gpubench.gpu.foreign import enforce, find_foreign, read_gpu
@@ -160,9 +156,8 @@ def _measured_lines(device: "Device", quick: bool) -> Iterator[str]:
 
     timer = ProfilerTimer(device, "cold")
     yield f"profiler (CUPTI): {self_test(timer)}"
-    if quick:
-        return
-    yield bandwidth_line(device.facts, copy_bandwidth(device))
+    if not quick:
+        yield bandwidth_line(device.facts, copy_bandwidth(device))
 
 
 def bandwidth_line(facts: DeviceFacts, bytes_per_us: float | None) -> str:

@@ -137,16 +137,13 @@ class ComparedRun:
 
     def _paths(self, storage: "Storage", which: str) -> list[Path]:
         """Return the files to compare with; none where there are none."""
-        tests = BadFile(f"these are tests and no saved run; in front of them, write {flag_name('compare')}=latest")
         try:
             paths = storage.find(which)
         except BadFile as error:
-            if os.path.isdir(which) or "::" in which or which.endswith(".py"):
-                raise tests from None
-            self._missing = str(error)
-            return []
-        if which.endswith(".py") and paths == [Path(which)]:
-            raise tests
+            paths, self._missing = [], str(error)
+        names_tests = os.path.isdir(which) or "::" in which or which.endswith(".py")
+        if names_tests and paths in ([], [Path(which)]):
+            raise BadFile(f"these are tests and no saved run; in front of them, write {flag_name('compare')}=latest")
         return paths
 
     def _refuse_missing(self, config: pytest.Config) -> None:

@@ -30,7 +30,9 @@ class Confirmation:
 
         if self._left_s <= 0:
             return f"those of this run have taken {MOST_S:.0f} s"
-        _free_gpu_memory()
+        torch = sys.modules.get("torch")
+        if torch is not None and torch.cuda.is_initialized():
+            torch.cuda.empty_cache()  # the same test needs as much memory of the GPU once more
         began_s = time.monotonic()
         try:
             with tempfile.TemporaryDirectory(prefix="gpubench-confirm-") as folder:
@@ -41,10 +43,3 @@ class Confirmation:
         finally:
             self._left_s -= time.monotonic() - began_s
         return next((each for each in run.records if each.nodeid == nodeid), "it did not run the test")
-
-
-def _free_gpu_memory() -> None:
-    """Give back the GPU memory that this process does not use: the same test needs as much once more."""
-    torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_initialized():
-        torch.cuda.empty_cache()

@@ -14,6 +14,7 @@ from pytest_gpubench.report.html.page import html_page
 from pytest_gpubench.report.markdown import CROSS, TICK, WARNING, Part, fit
 from pytest_gpubench.report.markdown_text import code, table_head, table_row, text
 from pytest_gpubench.results.model import Measurement, Outcome, SavedRun, TestRecord, Verdict
+from pytest_gpubench.results.sessions import by_test
 from pytest_gpubench.units import count, printable, ratio_text
 from pytest_gpubench.verdict.rounds import Arm
 from pytest_gpubench.verdict.saved_runs import Finding, with_change
@@ -161,12 +162,9 @@ def page_text(found: CommitComparison, checkouts: Mapping[Arm, Checkout]) -> str
 
 def _last_of_each(runs: Sequence[SavedRun]) -> SavedRun:
     """Return the last run with the tests that earlier ones alone have."""
-    records: dict[str, list[TestRecord]] = {}
+    records: dict[tuple[str, str], list[TestRecord]] = {}
     for run in runs:
-        found: dict[str, list[TestRecord]] = {}
-        for record in run.records:
-            found.setdefault(record.nodeid, []).append(record)
-        records |= found
+        records |= by_test(run.records)
     return msgspec.structs.replace(runs[-1], records=tuple(each for taken in records.values() for each in taken))
 
 
