@@ -14,7 +14,7 @@ from pytest_gpubench.results.baseline import slimmed
 from pytest_gpubench.results.model import Outcome, SavedRun
 from pytest_gpubench.results.store import read_run
 from pytest_gpubench.stats.regression import Change
-from pytest_gpubench.stats.tolerance import RegressionTolerance, tolerance_of
+from pytest_gpubench.stats.tolerance import METRICS, RegressionTolerance, tolerance_of
 from pytest_gpubench.units import count, format_time, printable, ratio_text, round_to_digits, safe_line
 from pytest_gpubench.verdict.saved_runs import Finding, compare_runs
 
@@ -22,7 +22,6 @@ ABOUT = "compare two saved runs; exit 1 where the new one is slower"
 EXAMPLES = """compare main latest
 compare old.json new.json --fail-slower 5% --sort --only-changes
 compare main latest --metric speedup --fail-slower 1% --inconclusive=fail"""
-METRICS = ("median", "speedup", "mean", "q1", "q3")
 WORDS = {"no test": "new", "renamed": "renamed", "parameters": "other parameters", "source": "test changed"}
 MOST_LINES = 20
 """Sentences of one kind that are written without --verbose."""

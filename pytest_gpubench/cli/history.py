@@ -18,6 +18,7 @@ from pytest_gpubench.results.counterpart import MeasurementKey, by_key
 from pytest_gpubench.results.model import Measurement, SavedRun, TestRecord
 from pytest_gpubench.results.provenance import minute_text
 from pytest_gpubench.stats.changepoints import LEAST_SERIES, ChangePoint, change_points, smallest_step
+from pytest_gpubench.stats.tolerance import METRICS
 from pytest_gpubench.units import choose_time_unit, count, format_share, printable, round_to_digits
 
 ABOUT = "show a test over all saved runs, and where it changed"
@@ -30,7 +31,6 @@ LEVELS = "▁▂▃▄▅▆▇█"
 MOST_DRAWN = 60
 LEAST_RANGE = 0.06
 """The height of a line as a share of its value, at least: noise is no mountain."""
-METRICS = ("median", "mean", "q1", "q3", "speedup")
 
 
 class Key(NamedTuple):

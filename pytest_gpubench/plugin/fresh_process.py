@@ -18,7 +18,6 @@ import pytest
 from pytest_gpubench.errors import GpuBenchError
 from pytest_gpubench.plugin.workers import hand_on, handed_on
 from pytest_gpubench.settings import LISTED_TESTS, Resolver, ini_name
-from pytest_gpubench.units import printable
 
 if TYPE_CHECKING:
     from pytest_gpubench.results.model import SavedRun
@@ -43,7 +42,6 @@ LEFT_OUT: dict[str, Any] = {
     "trace": None,
 }
 """The settings that a fresh process does not follow, with their values in it."""
-TAIL_LINES = 15
 END_S = 10.0
 """The time in which an interrupted process may end by itself."""
 TESTS_RAN = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
@@ -84,6 +82,7 @@ def run_fresh(
     folder: a temporary one, for its files. tests: the only ones to run, by node id; empty for all. turns: the locks
     that it takes over.
     """
+    from pytest_gpubench.results.files import tail
     from pytest_gpubench.results.store import read_run
 
     results, log, listed = folder / "results.json", folder / "log", folder / "tests.json"
@@ -100,9 +99,7 @@ def run_fresh(
     status = _run(command, config.invocation_params.dir, variables, log, turns.values(), timeout_s)
     run = read_run(results) if status in TESTS_RAN and results.exists() else None
     if run is None or not any(item.timing.measured for record in run.records for item in record.measurements):
-        lines = log.read_text(errors="replace").splitlines()[-TAIL_LINES:]
-        told = "".join(f"\n    {printable(line)}" for line in lines)
-        raise NotTaken(f"nothing was measured ({_ended(status, timeout_s)}); it ended with:{told}")
+        raise NotTaken(f"nothing was measured ({_ended(status, timeout_s)}); it ended with:\n{tail(log)}")
     return run, status == pytest.ExitCode.TESTS_FAILED
 
 

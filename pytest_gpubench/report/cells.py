@@ -1,6 +1,6 @@
 """Table cells and phrases for one timing, one comparison, one verdict."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from pytest_gpubench.report.rows import Row, reference_label
 from pytest_gpubench.results.kernels import breakdown, longest
@@ -90,10 +90,10 @@ def reference_us(row: Row) -> float | None:
     return row.reference.median_us if row.reference is not None and row.reference.measured else None
 
 
-def reference_text(row: Row, unit: str) -> str:
-    """Return the reference's time and name; empty without a reference."""
+def reference_text(row: Row, unit: str, written: Callable[[str], str] = str) -> str:
+    """Return the reference's time and name, written by a function; empty without a reference."""
     label = reference_label(row)
-    return "" if label is None else f"{time_cell(reference_us(row), unit)} {label}"
+    return "" if label is None else f"{time_cell(reference_us(row), unit)} {written(label)}"
 
 
 def times_us(rows: Iterable[Row]) -> list[float]:

@@ -8,16 +8,15 @@ from dataclasses import dataclass
 from pytest_gpubench.report.cells import (
     against_title,
     outcome_text,
-    reference_us,
+    reference_text,
     speedup_text,
-    time_cell,
     times_us,
     timing_cell,
     variant_text,
 )
 from pytest_gpubench.report.facts import run_facts
 from pytest_gpubench.report.markdown_text import code, one_line, table_head, table_row, text
-from pytest_gpubench.report.rows import Row, reference_label, rows_of
+from pytest_gpubench.report.rows import Row, rows_of
 from pytest_gpubench.results.baseline import torch_version
 from pytest_gpubench.results.kernels import breakdown, longest
 from pytest_gpubench.results.model import DeviceFacts, Outcome, PastChange, SavedRun, TestRecord, Timing, Verdict
@@ -207,7 +206,7 @@ def _measurement_part(rows: Sequence[Row], standings: Mapping[str, str]) -> Part
         "Variant": [code(variant_text(row)) for row in rows],
         "Device": [text(row.record.device.name, LONGEST_FACT) for row in rows],
         f"Time ({unit})": [timing_cell(row.timing, unit) for row in rows],
-        f"Reference ({unit})": [_reference_text(row, unit) for row in rows],
+        f"Reference ({unit})": [reference_text(row, unit, code) for row in rows],
         "Speedup": [speedup_text(row.measurement.speedup) for row in rows],
         against: [_change_text(change) for change in changes],
         "Limit": ["<br>".join(code(verdict.limit) for verdict in row.measurement.verdicts) for row in rows],
@@ -279,11 +278,6 @@ def _commit_text(run: SavedRun) -> str:
 
 def _verdict_cell(verdict: Verdict) -> str:
     return STANDINGS[_standing(verdict)] + outcome_text(verdict)
-
-
-def _reference_text(row: Row, unit: str) -> str:
-    name = reference_label(row)
-    return "" if name is None else f"{time_cell(reference_us(row), unit)} {code(name)}"
 
 
 def _change_text(change: PastChange | None) -> str:

@@ -10,11 +10,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pytest_gpubench.settings import TURN_SOCKET
-from pytest_gpubench.units import printable
 
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Ctrl-C, what CI cancels a job with, and a terminal or an ssh connection that is gone."""
-TAIL_LINES = 15
 END_S = 10.0
 """The time in which an interrupted command may end by itself."""
 READY_S = 60.0
@@ -117,12 +115,6 @@ def waiting_process(
             yield waiting
         finally:
             waiting.kill_waiting()
-
-
-def tail(log: Path) -> str:
-    """Return the last lines that a command printed."""
-    lines = log.read_text(errors="replace").splitlines()[-TAIL_LINES:]
-    return "\n".join(f"    {printable(line)}" for line in lines) or "    (nothing)"
 
 
 def _end_group(process: "subprocess.Popen[bytes]") -> None:

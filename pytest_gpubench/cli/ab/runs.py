@@ -10,9 +10,10 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from pytest_gpubench.cli.ab.checkouts import Checkout
-from pytest_gpubench.cli.ab.process import WaitingProcess, run_logged, tail, waiting_process
+from pytest_gpubench.cli.ab.process import WaitingProcess, run_logged, waiting_process
 from pytest_gpubench.cli.output import say
 from pytest_gpubench.errors import BadFile, BadRequest
+from pytest_gpubench.results.files import tail
 from pytest_gpubench.results.model import SavedRun
 from pytest_gpubench.results.store import read_run
 from pytest_gpubench.settings import LISTED_TESTS
