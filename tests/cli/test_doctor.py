@@ -17,22 +17,12 @@ from pytest_gpubench.results.model import DeviceFacts
 from pytest_gpubench.timing import bandwidth, profiler
 from pytest_gpubench.timing.base import Timer
 from pytest_gpubench.timing.scripted import ScriptedTimer
+from tests.gpu.recording_nvml import Recording
 
 
-class FakeNvml(Nvml):
-    """Answer queries by name; what has no answer is not supported."""
-
-    def __init__(self, throttled: int = 0, **answers: Any) -> None:
-        constants = {"NVML_MEMORY_ERROR_TYPE_UNCORRECTED": 1, "NVML_VOLATILE_ECC": 0}
-        super().__init__(SimpleNamespace(**constants), None)
-        object.__setattr__(self, "answers", answers)
-        object.__setattr__(self, "throttled", throttled)
-
-    def ask(self, query: str, *arguments: Any) -> Any:
-        return self.answers.get(query)  # type: ignore[attr-defined]
-
-    def throttle_mask(self) -> int:
-        return int(self.throttled)  # type: ignore[attr-defined]
+def fake_nvml(throttled: int = 0, **answers: Any) -> Nvml:
+    """Return an NVML with these answers."""
+    return Nvml(Recording(answers={"CurrentClocksThrottleReasons": throttled, **answers}), None)
 
 
 def facts(name: str = "NVIDIA H200", **more: Any) -> DeviceFacts:
@@ -77,7 +67,7 @@ def fake_gpu(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Make a GPU be found, on which nothing is measured in truth."""
 
     def make(self_test: Callable[[Timer], str] = lambda timer: "usable", bytes_per_us: float | None = 4.2e6) -> None:
-        monkeypatch.setattr(pytest_gpubench.gpu.device, "find_device", lambda wanted: gpu(FakeNvml()))
+        monkeypatch.setattr(pytest_gpubench.gpu.device, "find_device", lambda wanted: gpu(fake_nvml()))
         monkeypatch.setattr(profiler, "ProfilerTimer", NoTimer)
         monkeypatch.setattr(profiler, "self_test", self_test)
         monkeypatch.setattr(bandwidth, "copy_bandwidth", lambda device: bytes_per_us)
@@ -117,7 +107,7 @@ def test_a_profiler_that_does_not_start_fails(
 
 
 def test_the_state_of_a_gpu() -> None:
-    nvml = FakeNvml(
+    nvml = fake_nvml(
         throttled=0x04 | 0x40,
         EccMode=[1, 1],
         TotalEccErrors=2,
@@ -144,7 +134,7 @@ def test_the_state_of_a_gpu() -> None:
     ],
 )
 def test_what_a_gpu_does_not_tell_is_left_out(answers: dict[str, Any], lines: list[str]) -> None:
-    assert doctor.state_lines(gpu(FakeNvml(**answers))) == [*lines, "others on the GPU: nobody seen"]
+    assert doctor.state_lines(gpu(fake_nvml(**answers))) == [*lines, "others on the GPU: nobody seen"]
 
 
 def test_a_process_of_others_is_named() -> None:
@@ -156,7 +146,7 @@ def test_a_process_of_others_is_named() -> None:
     orphan = int(started.stdout)
     processes = [SimpleNamespace(pid=pid, usedGpuMemory=2**30) for pid in (orphan, os.getpid(), os.getppid())]
     try:
-        words = doctor.others_words(FakeNvml(ComputeRunningProcesses=processes))
+        words = doctor.others_words(fake_nvml(ComputeRunningProcesses=processes))
     finally:
         os.kill(orphan, signal.SIGKILL)
     assert words.startswith(f"1 other process: pid {orphan} (sleep 60")

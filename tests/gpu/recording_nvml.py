@@ -46,7 +46,8 @@ class Recording:
     """Answers as an H200 does.
 
     folder: where records and `changes` are kept. broken: by query or change, the error that it raises. kill: by
-    change, the signal that this process gets before it is done. answers: by query, another answer.
+    change, the signal that this process gets before it is done. answers: by query, another answer, or a function that
+    returns it. A query without an answer is not supported.
     """
 
     NVMLError = NVMLError
@@ -54,10 +55,11 @@ class Recording:
     NVMLError_NotSupported = NVMLError_NotSupported
     NVML_CLOCK_GRAPHICS, NVML_CLOCK_SM, NVML_CLOCK_MEM = 0, 1, 2
     NVML_TEMPERATURE_GPU = 0
+    NVML_MEMORY_ERROR_TYPE_UNCORRECTED, NVML_VOLATILE_ECC = 1, 0
 
     def __init__(
         self,
-        folder: Path | str,
+        folder: Path | str = "",
         broken: dict[str, str] | None = None,
         kill: dict[str, int] | None = None,
         answers: dict[str, Any] | None = None,
@@ -98,12 +100,12 @@ class Recording:
 
     def answer(self, query: str, arguments: tuple[Any, ...]) -> Any:
         if query in self.answers:
-            return self.answers[query]
-        if query == "HandleByUUID" and arguments[0] not in self.gpus:
-            raise NVMLError("Not Found")
-        return {
+            given = self.answers[query]
+            return given(*arguments) if callable(given) else given
+        if query == "HandleByUUID":
+            return known({uuid: uuid for uuid in self.gpus}, *arguments)
+        found = {
             "Init": None,
-            "HandleByUUID": arguments[0] if arguments else None,
             "MigMode": [0, 0],
             "SupportedMemoryClocks": list(SUPPORTED),
             "SupportedGraphicsClocks": list(SUPPORTED.get(arguments[-1], ())) if arguments else [],
@@ -113,7 +115,17 @@ class Recording:
             "Temperature": 31,
             "PowerUsage": 77_123,
             "CurrentClocksThrottleReasons": 0x5,
-        }[query]
+        }
+        if query not in found:
+            raise NVMLError_NotSupported(query)
+        return found[query]
+
+
+def known(handles: dict[Any, str], asked: Any) -> str:
+    """Return a handle; raise NVML's error where there is no such GPU."""
+    if asked not in handles:
+        raise NVMLError("Not Found")
+    return handles[asked]
 
 
 def changes(folder: Path) -> list[Change]:

@@ -19,6 +19,7 @@ from pytest_gpubench.gpu.foreign import (
     read_gpu,
 )
 from pytest_gpubench.gpu.nvml import Nvml
+from tests.gpu.recording_nvml import Recording
 
 OURS = {10, 11}
 COMMANDS = {10: "pytest", 11: "pytest", 20: "python train.py", 21: "", 22: "ollama serve", 23: "x", 24: "y"}
@@ -81,28 +82,19 @@ def test_it_is_named_in_a_sentence(found: GpuReading, sentence: str) -> None:
     assert work.sentence == sentence
 
 
-class FakeError(Exception):
-    pass
-
-
 @pytest.mark.parametrize(
     ("memory", "expected"), [(2**30, 2**30), (0, 0), (None, None), (2**64 - 1, None), (2**63 - 1, 2**63 - 1)]
 )
 def test_nvml_is_read(memory: int | None, expected: int | None) -> None:
-    library = SimpleNamespace(
-        NVMLError=FakeError,
-        nvmlDeviceGetComputeRunningProcesses=lambda _: [SimpleNamespace(pid=2**30, usedGpuMemory=memory)],
-        nvmlDeviceGetUtilizationRates=lambda _: SimpleNamespace(gpu=37, memory=90),
-    )
-    assert read_gpu(Nvml(library, "handle")) == GpuReading((GpuProcess(2**30, expected),), 0.37)
+    answers = {
+        "ComputeRunningProcesses": [SimpleNamespace(pid=2**30, usedGpuMemory=memory)],
+        "UtilizationRates": SimpleNamespace(gpu=37, memory=90),
+    }
+    assert read_gpu(Nvml(Recording(answers=answers), "handle")) == GpuReading((GpuProcess(2**30, expected),), 0.37)
 
 
 def test_what_nvml_cannot_say_is_none() -> None:
-    def fail(handle: Any) -> None:
-        raise FakeError("Not Supported")
-
-    library = SimpleNamespace(NVMLError=FakeError, nvmlDeviceGetComputeRunningProcesses=fail)
-    assert read_gpu(Nvml(library, "handle")) == GpuReading(None, None)
+    assert read_gpu(Nvml(Recording(), "handle")) == GpuReading(None, None)
 
 
 # what to do about it

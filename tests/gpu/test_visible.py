@@ -23,6 +23,7 @@ from pytest_gpubench.gpu.visible import (
     select,
     visible_facts,
 )
+from tests.gpu.recording_nvml import Recording, known
 
 UUIDS = ["GPU-aa11", "GPU-aa22", "GPU-bb33", "GPU-c"]
 HOST = [HostGpu(gpu, (gpu,)) for gpu in (VisibleGpu(uuid, index, "NVIDIA H200") for index, uuid in enumerate(UUIDS))]
@@ -124,44 +125,22 @@ def test_an_index_among_unlike_gpus_is_warned_of(environment: dict[str, str], na
     assert (index_caveat(environment, host) is not None) == warned
 
 
-class FakeError(Exception):
-    pass
-
-
-class FakeNvml:
-    """Two GPUs, the second split into two instances, of seven places."""
-
-    NVMLError = FakeError
-
-    def nvmlInit(self) -> None:
-        pass
-
-    def nvmlDeviceGetHandleByIndex(self, index: int) -> str:
-        return self._known({0: "first", 1: "second"}, index)
-
-    def nvmlDeviceGetUUID(self, handle: str) -> str:
-        return {"first": "GPU-1", "second": "GPU-2", "left": "MIG-l", "right": "MIG-r"}[handle]
-
-    def nvmlDeviceGetName(self, handle: str) -> bytes:
-        return f"name of {handle}".encode()
-
-    def nvmlDeviceGetMigMode(self, handle: str) -> list[int]:
-        return [int(handle == "second"), 0]
-
-    def nvmlDeviceGetMaxMigDeviceCount(self, handle: str) -> int:
-        return 7
-
-    def nvmlDeviceGetMigDeviceHandleByIndex(self, handle: str, index: int) -> str:
-        return self._known({0: "left", 3: "right"}, index)
-
-    def _known(self, handles: dict[int, str], index: int) -> str:
-        if index not in handles:
-            raise FakeError("Not Found")
-        return handles[index]
+def split_nvml() -> Recording:
+    """Return an NVML of two GPUs, the second split into two instances, of seven places."""
+    uuids = {"first": "GPU-1", "second": "GPU-2", "left": "MIG-l", "right": "MIG-r"}
+    answers = {
+        "HandleByIndex": lambda index: known({0: "first", 1: "second"}, index),
+        "UUID": uuids.get,
+        "Name": lambda handle: f"name of {handle}".encode(),
+        "MigMode": lambda handle: [int(handle == "second"), 0],
+        "MaxMigDeviceCount": 7,
+        "MigDeviceHandleByIndex": lambda handle, index: known({0: "left", 3: "right"}, index),
+    }
+    return Recording(answers=answers)
 
 
 def test_the_host_is_read_from_nvml(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml())
+    monkeypatch.setitem(sys.modules, "pynvml", split_nvml())
     first = VisibleGpu("GPU-1", 0, "name of first")
     left, right = (VisibleGpu(f"MIG-{name[0]}", None, f"name of {name}", True) for name in ("left", "right"))
     assert read_host() == [

@@ -11,6 +11,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from recording_nvml import Recording, known  # type: ignore[import-not-found] # beside this file on a host
+
 HERE = Path(__file__).parent
 STARTED = False
 """Whether CUDA was started, after which a list of devices is no longer read."""
@@ -21,34 +23,21 @@ def host() -> dict[str, list[int]]:
     return found
 
 
-class FakeNvml:
-    class NVMLError(Exception):
-        pass
+class HostNvml(Recording):
+    """The NVML of this host."""
 
-    def nvmlInit(self) -> None:
-        pass
-
-    def nvmlDeviceGetHandleByIndex(self, index: int) -> str:
-        if index >= len(host()):
-            raise self.NVMLError("Not Found")
-        return list(host())[index]
-
-    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> str:
-        if uuid not in host():
-            raise self.NVMLError("Not Found")
-        return uuid
-
-    def nvmlDeviceGetUUID(self, handle: str) -> str:
-        return handle
-
-    def nvmlDeviceGetName(self, handle: str) -> str:
-        return "Fake GPU of another kind" if handle.endswith("unlike") else "Fake GPU"
-
-    def nvmlSystemGetDriverVersion(self) -> str:
-        return "0"
-
-    def nvmlDeviceGetComputeRunningProcesses(self, handle: str) -> list[Any]:
-        return [SimpleNamespace(pid=pid, usedGpuMemory=None) for pid in host()[handle]]
+    def __init__(self, **others: Any) -> None:
+        super().__init__("locks", **others)
+        self.answers |= {
+            "HandleByIndex": lambda index: known(dict(enumerate(host())), index),
+            "HandleByUUID": lambda uuid: known({each: each for each in host()}, uuid),
+            "UUID": str,
+            "Name": lambda uuid: "Fake GPU of another kind" if uuid.endswith("unlike") else "Fake GPU",
+            "SystemGetDriverVersion": "0",
+            "ComputeRunningProcesses": lambda uuid: [
+                SimpleNamespace(pid=pid, usedGpuMemory=None) for pid in host()[uuid]
+            ],
+        }
 
 
 def find_device(wanted: str, option: str = "") -> Any:
@@ -72,7 +61,7 @@ def install() -> None:
     from pytest_gpubench.gpu import context, device, visible
     from pytest_gpubench.plugin import sticky_error
 
-    sys.modules["pynvml"] = FakeNvml()  # type: ignore[assignment]
+    sys.modules["pynvml"] = HostNvml()  # type: ignore[assignment]
     visible.DRIVER_FILES = ("/", "/", "/")
     context.cuda_was_started = lambda modules=None: STARTED
     device.find_device = running_test.find_device = find_device  # type: ignore[attr-defined] # its import

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from pytest_gpubench.results.model import TestRecord, Turn, decode
 from tests import fork_server
+from tests.gpu import recording_nvml
 
 HERE = Path(__file__).parent
 
@@ -60,7 +61,8 @@ class Host:
     def __init__(self, folder: Path, gpus: Sequence[str], real: bool = False) -> None:
         self.folder = folder
         self.real = real
-        shutil.copy(HERE / "fake_gpus.py", folder)
+        for module in (HERE / "fake_gpus.py", recording_nvml.__file__):
+            shutil.copy(module, folder)
         (folder / "conftest.py").write_text(KEEP)
         self.list_processes({uuid: [] for uuid in gpus})
 

@@ -11,7 +11,6 @@ import pytest
 
 from pytest_gpubench.cli import main
 from pytest_gpubench.gpu.lock_file import LockFile
-from tests.gpu import recording_nvml
 from tests.gpu.clocks import locking
 from tests.gpu.clocks.locking import DEAD, RESET, RESET_MEMORY, SET, SET_MEMORY, owner
 from tests.gpu.recording_nvml import Recording, changes
@@ -23,16 +22,10 @@ LOCK = "--gpu-bench-lock-clocks=1410"
 RECORDING = """
 import json, os, sys
 from pathlib import Path
-import fake_gpus, recording_nvml
+import fake_gpus
 from pytest_gpubench.gpu.lock_file import LockFile
 
-class Both(recording_nvml.Recording, fake_gpus.FakeNvml):
-    def answer(self, query, arguments):
-        try:
-            return super().answer(query, arguments)
-        except KeyError:
-            raise recording_nvml.NVMLError_NotSupported(query) from None
-
+class Watching(fake_gpus.HostNvml):
     def change(self, what, gpu, *clocks):
         turn = LockFile(self.folder, f"{gpu}.turn")
         is_free = turn.try_acquire()
@@ -40,7 +33,7 @@ class Both(recording_nvml.Recording, fake_gpus.FakeNvml):
         assert what.startswith("Reset") or not is_free, "clocks are changed without a turn"
         super().change(("free " if is_free else "") + what, gpu, *clocks)
 
-sys.modules["pynvml"] = Both("locks", **json.loads(os.environ.get("FAKE_NVML", "{}")))
+sys.modules["pynvml"] = Watching(**json.loads(os.environ.get("FAKE_NVML", "{}")))
 """
 
 TESTS = """
@@ -57,7 +50,6 @@ def test_it(gpu_bench):
 @pytest.fixture
 def host(tmp_path: Path) -> Host:
     found = Host(tmp_path, ["GPU-a", "GPU-b"])
-    (tmp_path / "recording_nvml.py").write_text(Path(recording_nvml.__file__).read_text())
     (tmp_path / "conftest.py").write_text(RECORDING + KEEP)
     found.write(TESTS)
     return found
