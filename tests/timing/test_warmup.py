@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from pytest_gpubench.errors import (
-    BadRequest,
     DeviceUnavailable,
     GpuBenchError,
     IncompleteRecords,
@@ -182,13 +181,6 @@ def test_an_exception_in_a_pass_says_that_it_was_the_warm_up(clock: Clock) -> No
     where, when = getattr(error, "__notes__", [])
     assert where == "gpu_bench: raised in turn 2 of 'softmax'"
     assert when == "gpu_bench: which was in a first warm-up pass"
-
-
-@pytest.mark.parametrize("error", [BadRequest("what?"), KeyboardInterrupt()])
-def test_what_is_not_the_functions_fault_has_no_note(clock: Clock, error: BaseException) -> None:
-    with pytest.raises(type(error)):
-        warm(FakeTimer(clock), Counted({3: error}))
-    assert not hasattr(error, "__notes__")
 
 
 # passes with the timer
