@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from pytest_gpubench.cli import doctor
 from pytest_gpubench.gpu.datasheets import DATASHEETS, boost_of, datasheet_of
 from pytest_gpubench.results.model import DeviceFacts
 
@@ -108,14 +107,6 @@ def test_what_is_said_of_a_datasheet(name: str, said: str, of_memory: str) -> No
     sheet = datasheet_of(facts(name))
     assert sheet is not None
     assert (str(sheet), sheet.memory_source) == (said, of_memory)
-
-
-@pytest.mark.parametrize("name", ["NVIDIA B200", "NVIDIA H200", "NVIDIA A10G", "NVIDIA L4"])
-def test_the_doctor_tells_the_share_of_the_datasheet(name: str) -> None:
-    sheet = datasheet_of(facts(name))
-    assert sheet is not None
-    line = doctor.bandwidth_line(facts(name, mig=False), sheet.gbps * 1e3)
-    assert f"100 % of {sheet.gbps:g} GB/s ({sheet.memory_source})" in line
 
 
 def test_they_are_known_without_torch() -> None:

@@ -9,9 +9,12 @@ import os
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from recording_nvml import Recording, known  # type: ignore[import-not-found] # beside this file on a host
+if TYPE_CHECKING:
+    from tests.gpu.recording_nvml import Recording, known
+else:  # beside this file, in a host's folder
+    from recording_nvml import Recording, known
 
 HERE = Path(__file__).parent
 STARTED = False

@@ -301,46 +301,35 @@ def test_a_run_signs_in_before_it_uses_the_gpu(host: Host) -> None:
 
 
 COMES = """
-@pytest.mark.perf(max_time_us=50)
-def test_disturbed(gpu_bench):
-    gpu_bench(fast)
-    import json
-    open("gpus.json", "w").write(json.dumps({"GPU-a": [int(os.environ["STRANGER"])]}))
-"""
-
-
-def test_a_stranger_that_comes_makes_the_measurement_invalid(host: Host, stranger: "subprocess.Popen[bytes]") -> None:
-    pid = pid_of(stranger)
-    host.write(COMES)
-    host.list_processes({"GPU-a": []})
-    status, output = host.run(STRANGER=str(pid))
-    assert status == 1
-    assert re.search(rf"1 other process: pid {pid} .*began to compute on the GPU while it was measured on", output)
-    (record,) = host.records()
-    assert [verdict.outcome.value for verdict in record.measurements[0].verdicts] == ["pass", "invalid"]
-    assert any("began to compute" in warning for warning in record.warnings)
-
-
-ENDS = """
 @pytest.fixture(autouse=True)
 def gone_again():
     yield
     open("gpus.json", "w").write('{"GPU-a": []}')
 
-def test_assert(gpu_bench): test_disturbed(gpu_bench); assert False
-def test_fail(gpu_bench): test_disturbed(gpu_bench); pytest.fail("no")
-def test_skip(gpu_bench): test_disturbed(gpu_bench); pytest.skip("no")
+def disturbed(gpu_bench):
+    gpu_bench(fast)
+    import json
+    open("gpus.json", "w").write(json.dumps({"GPU-a": [int(os.environ["STRANGER"])]}))
+
+def test_pass(gpu_bench): disturbed(gpu_bench)
+def test_assert(gpu_bench): disturbed(gpu_bench); assert False
+def test_fail(gpu_bench): disturbed(gpu_bench); pytest.fail("no")
+def test_skip(gpu_bench): disturbed(gpu_bench); pytest.skip("no")
 """.replace("def test", "@pytest.mark.perf(max_time_us=50)\ndef test")
 
 
-def test_a_stranger_is_seen_however_the_test_ends(host: Host, stranger: "subprocess.Popen[bytes]") -> None:
+def test_a_stranger_that_comes_makes_the_measurement_invalid(host: Host, stranger: "subprocess.Popen[bytes]") -> None:
+    """However the test ends."""
     pid = pid_of(stranger)
-    host.write(COMES + ENDS)
+    host.write(COMES)
     host.list_processes({"GPU-a": []})
-    status, output = host.run("-k", "not disturbed", STRANGER=str(pid))
-    assert (status, "2 failed, 1 skipped, 1 deselected in" in output) == (1, True), output
-    verdicts = [[each.outcome.value for each in record.measurements[0].verdicts] for record in host.records()]
-    assert verdicts == [["pass", "invalid"]] * 3
+    status, output = host.run(STRANGER=str(pid))
+    assert (status, "3 failed, 1 skipped in" in output) == (1, True), output
+    assert re.search(rf"1 other process: pid {pid} .*began to compute on the GPU while it was measured on", output)
+    records = host.records()
+    verdicts = [[each.outcome.value for each in record.measurements[0].verdicts] for record in records]
+    assert verdicts == [["pass", "invalid"]] * 4
+    assert any("began to compute" in warning for warning in records[0].warnings)
 
 
 def turns_with(pin: Pin | None) -> GpuTurns:

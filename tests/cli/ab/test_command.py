@@ -11,6 +11,7 @@ from pytest_gpubench.cli import parse
 from pytest_gpubench.cli.ab.arguments import slower
 from pytest_gpubench.cli.ab.command import one_gpu
 from pytest_gpubench.cli.ab.report import exit_status, report_lines
+from pytest_gpubench.gpu.visible import VisibleGpu
 from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.stats.regression import Change
 from pytest_gpubench.verdict.saved_runs import Finding
@@ -190,14 +191,11 @@ def test_two_commits_with_pytest_itself(
 # one GPU for both
 
 
-class Gpu:
-    def __init__(self, uuid: str) -> None:
-        self.uuid, self.name, self.index, self.mig = uuid, "a GPU", 0, False
-
-
 @pytest.mark.parametrize("uuids", [[], ["GPU-1"]])
 def test_without_a_choice_of_gpus_nothing_is_pinned(uuids: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pytest_gpubench.gpu.visible.find_visible", lambda: [Gpu(uuid) for uuid in uuids])
+    monkeypatch.setattr(
+        "pytest_gpubench.gpu.visible.find_visible", lambda: [VisibleGpu(uuid, 0, "a GPU") for uuid in uuids]
+    )
     assert one_gpu() == {}
 
 
@@ -205,7 +203,8 @@ def test_of_several_gpus_one_is_held(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setattr("pytest_gpubench.gpu.visible.find_visible", lambda: [Gpu("GPU-1"), Gpu("GPU-2")])
+    gpus = [VisibleGpu(f"GPU-{number}", 0, "a GPU") for number in (1, 2)]
+    monkeypatch.setattr("pytest_gpubench.gpu.visible.find_visible", lambda: gpus)
     held: list[Any] = []
     monkeypatch.setattr("pytest_gpubench.cli.ab.command.HELD", held)
     assert one_gpu() == {"CUDA_VISIBLE_DEVICES": "GPU-1"}
