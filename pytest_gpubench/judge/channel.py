@@ -12,10 +12,12 @@ import msgspec
 
 __tracebackhide__ = True
 
-LONGEST_BYTES = 2**20
+LONGEST_BYTES = 2**22
 HEADER = struct.Struct("<I")
 TICK_S = 0.05
 """The time between two checks of the deadline and of memory while waiting for a message."""
+Look = Callable[[], object]
+"""Is called while parts of a message are missing, or are not read; it may raise."""
 
 
 class Closed(Exception):
@@ -75,18 +77,24 @@ class Channel:
     def __init__(self, end: socket.socket) -> None:
         self.socket = end
 
-    def send(self, message: Mapping[str, Any] | Reply, descriptors: Sequence[int] = ()) -> None:
-        """Send a message, with open files beside it; raise Closed where nobody reads."""
+    def send(
+        self, message: Mapping[str, Any] | Reply, descriptors: Sequence[int] = (), look: Look = lambda: None
+    ) -> None:
+        """Send a message, with open files beside it; raise Closed where nobody can read any more."""
         data = msgspec.json.encode(message)
         data = HEADER.pack(len(data)) + data
         try:
             sent = socket.send_fds(self.socket, [data], descriptors) if descriptors else 0
-            self.socket.sendall(data[sent:])
+            while sent < len(data):
+                try:
+                    sent += self.socket.send(data[sent:])
+                except TimeoutError:
+                    look()
         except OSError as error:
             raise Closed(str(error)) from None
 
-    def receive(self, look: Callable[[], object] = lambda: None) -> bytes:
-        """Return the next message undecoded; `look` is called while parts of it are missing, and may raise."""
+    def receive(self, look: Look = lambda: None) -> bytes:
+        """Return the next message undecoded."""
         (length,) = HEADER.unpack(self._read(HEADER.size, look))
         if length > LONGEST_BYTES:
             raise Broken(f"a message of {length} bytes")
@@ -100,7 +108,7 @@ class Channel:
         head += self._read(HEADER.size - len(head), lambda: None)
         return self._read(HEADER.unpack(head)[0], lambda: None), list(descriptors)
 
-    def _read(self, wanted: int, look: Callable[[], object]) -> bytes:
+    def _read(self, wanted: int, look: Look) -> bytes:
         parts = b""
         while len(parts) < wanted:
             try:

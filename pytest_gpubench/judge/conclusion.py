@@ -18,9 +18,14 @@ from pytest_gpubench.verdict.decision import at_least, at_most
 __tracebackhide__ = True
 
 LEAST_US = 0.01
-CLAIM_FACTOR = {"cuda": 1.25, "cpu": 2.0}
+CLAIM_FACTOR = {"cuda": 1.25, "cpu": 10.0}
 CLAIM_SLACK_US = {"cuda": 10.0, "cpu": 20.0}
-"""The factor and the slack by which the attested time may exceed the claimed one, by the ends of both intervals."""
+"""The factor and the slack by which the attested time may exceed the claimed one, by the ends of both intervals.
+
+On a CPU the calls of a batch write their outputs to new memory, and copy them: up to 8 times as long was seen.
+"""
+CPU_FACTOR = 2.0
+"""The factor by which two processes that do the same on a CPU may differ."""
 GAP_US = 1.5
 """The slack for each kernel: the gap before it, which no record holds."""
 OVERLAP_FACTOR = 1.3
@@ -118,7 +123,7 @@ def ratio_words(claimed: SpeedupEstimate, attested: SpeedupEstimate) -> str:
 
 def fail_on_cpu(claimed: Interval, wanted: float) -> Outcome:
     """Return FAIL where a speedup is below the limit by more than two processes that do the same may differ."""
-    return at_least(Interval(claimed.low, claimed.high * CLAIM_FACTOR["cpu"]), wanted)
+    return at_least(Interval(claimed.low, claimed.high * CPU_FACTOR), wanted)
 
 
 def judge_speedup(claimed: Outcome, attested: Interval | None, wanted: float, words: str) -> Verdict:

@@ -26,11 +26,12 @@ from pytest_gpubench.judge.search import search
 from pytest_gpubench.judge.spec import Spec, read_spec
 from pytest_gpubench.judge.trial import Rules, Trial
 from pytest_gpubench.limits import Limits
-from pytest_gpubench.units import safe_lines
+from pytest_gpubench.units import printable, safe_lines
 
 __tracebackhide__ = True
 
 Found = TypeVar("Found", bound=CaseJudgement | None)
+LONGEST_NAME = 200
 TIMEOUT_S = 60.0
 AHEAD_BYTES = 8 * 2**30
 """The memory that a GPU must have for each process warmed ahead, which uses 0.5 GiB of it."""
@@ -169,7 +170,7 @@ class Judge:
         judgement = Judgement(
             status="refused",
             reason="",
-            candidate=str(path),
+            candidate=printable(str(path)),
             spec=self.name,
             spec_digest=self.spec.digest,
             limits=str(self.rules.limits),
@@ -189,7 +190,10 @@ class Judge:
         isolation = {name: str(value)[:500] for name, value in process.isolation.items()}
         judgement = _with(judgement, candidate_digest=hashlib.sha256(source).hexdigest(), isolation=isolation)
         try:
-            copy = process.box / path.name
+            copy = (
+                process.box / "candidate" / printable(path.name)[-LONGEST_NAME:]
+            )  # the process has other files beside
+            copy.parent.mkdir()
             copy.write_bytes(source)
             process.allow(self.timeout_s)
             candidate.load(pickle.dumps(self.spec.entry), str(copy))

@@ -19,7 +19,7 @@ from pytest_gpubench.gpu.processes import stat_fields
 from pytest_gpubench.judge.channel import TICK_S, Broken, Channel, Closed, Reply, decode_reply
 from pytest_gpubench.judge.isolation import environment, library_folders
 from pytest_gpubench.judge.judgement import Status
-from pytest_gpubench.units import format_bytes, printable
+from pytest_gpubench.units import format_bytes, printable, shortened
 
 __tracebackhide__ = True
 
@@ -27,6 +27,8 @@ WARM_S = 180.0
 """The longest time to import torch and start CUDA, perhaps from a cold disk."""
 STOP_S = 5.0
 """The longest time to stop: a millisecond is enough, unless the process is stuck in a driver."""
+LONGEST_TEXT = 4000
+"""The characters of a reason or a detail, which a candidate may have written."""
 TAIL_BYTES = 2000
 PROCESS_CLOCK = 2
 """The kind of a process's CPU clock, part of the clock's id: see clock_getcpuclockid(3)."""
@@ -46,8 +48,8 @@ class Ended(Exception):
     """Raised to end the judging of a candidate: with its status, and why."""
 
     def __init__(self, status: Status, reason: str, detail: str = "") -> None:
-        super().__init__(reason)
-        self.status, self.reason, self.detail = status, reason, detail
+        self.status, self.reason, self.detail = status, shortened(reason, LONGEST_TEXT), shortened(detail, LONGEST_TEXT)
+        super().__init__(self.reason)
 
 
 class Process:
@@ -95,8 +97,8 @@ class Process:
 
     def ask(self, do: str, descriptors: Sequence[int] = (), **message: Any) -> Reply:
         """Thaw it, have a message answered, freeze it, and return the reply; raise Ended for an error."""
+        self.thaw()  # first, as a long message must be read while it is sent
         self.tell(do, descriptors, **message)
-        self.thaw()
         reply = self.hear()
         self.freeze()
         return reply
@@ -104,7 +106,7 @@ class Process:
     def tell(self, do: str, descriptors: Sequence[int] = (), **message: Any) -> None:
         """Send a message; it is read once the process runs."""
         try:
-            self.channel.send({"do": do, **message}, descriptors)
+            self.channel.send({"do": do, **message}, descriptors, self._look)
         except Closed:
             raise self._death() from None
 

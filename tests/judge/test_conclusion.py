@@ -76,14 +76,14 @@ def test_like_calls_pay_the_same_tax(claimed_us: float, tax: float, found_us: fl
         ("cuda", 22.6, 0, False),
         ("cuda", 37.4, 10, True),
         ("cuda", 37.6, 10, False),
-        ("cpu", 39.9, 0, True),
-        ("cpu", 40.1, 0, False),
+        ("cpu", 119.9, 0, True),
+        ("cpu", 120.1, 0, False),
     ],
 )
 def test_how_far_a_claim_may_lie_below_the_attested_time(
     device: str, attested_us: float, launches: int, believable: bool
 ) -> None:
-    """A quarter more than the claim, 10 us, and 1.5 us a kernel are allowed on a GPU."""
+    """A quarter more than the claim, 10 us, and 1.5 us a kernel are allowed on a GPU, ten times as long on a CPU."""
     assert is_believable(time_of([10.0] * 20), time_of([attested_us] * 20), device, launches) is believable
 
 

@@ -63,7 +63,7 @@ def test_an_interrupt_leaves_verdicts_and_nothing_else(tmp_path: Path, number: s
         judging.stdin.write("nothing.py\nhangs.py\n")
         judging.stdin.flush()
         assert '"refused"' in judging.stdout.readline()
-        while not list(folder.glob("gpu_bench_judge_*/hangs.py")):
+        while not list(folder.glob("gpu_bench_judge_*/*/hangs.py")):
             pass
         judging.send_signal(number)
         assert judging.stdout.read() == ""

@@ -121,6 +121,7 @@ def test_a_candidate_that_hangs_is_ended(spec: Path, tmp_path: Path) -> None:
         ("nothing.py", "nothing.py: give the path of"),
         (".", "there is no file "),
         ("x" * 300, "cannot be read (File name too"),
+        ("\ud800.py", "there is no file "),
     ],
 )
 def test_a_file_that_cannot_be_read_is_refused(judge: Judge, tmp_path: Path, name: str, reason: str) -> None:
@@ -128,6 +129,16 @@ def test_a_file_that_cannot_be_read_is_refused(judge: Judge, tmp_path: Path, nam
     found = judge(tmp_path / name)
     assert (found.status, found.candidate_digest) == ("refused", ""), found
     assert reason in found.reason
+    assert found.to_json()
+
+
+@pytest.mark.parametrize(("name", "status"), [("home", "compile_error"), ("\udcff.py", "wrong")])
+def test_a_file_may_have_any_name(judge: Judge, tmp_path: Path, name: str, status: str) -> None:
+    """One that a folder of its process has; one that is not UTF-8."""
+    (tmp_path / name).write_text("def candidate(x): return x")
+    found = judge(tmp_path / name)
+    assert found.status == status, found
+    assert found.to_json()
 
 
 def test_a_candidate_is_judged_in_a_turn_at_the_gpu(

@@ -25,6 +25,16 @@ def test_messages_arrive() -> None:
             Channel(other).receive()
 
 
+def test_a_message_may_be_longer_than_the_socket_holds() -> None:
+    """Somebody looks while nobody reads, and may read it."""
+    one, other = socket.socketpair()
+    with one, other:
+        one.settimeout(0.01)
+        read = bytearray()
+        Channel(one).send({"text": "x" * 2**21}, look=lambda: read.extend(other.recv(2**18)))
+        assert len(read) > 2**20
+
+
 @given(data=st.binary(max_size=200))
 def test_no_message_does_more_than_fail(data: bytes) -> None:
     """Whatever a candidate writes is a reply, or Broken, or Closed."""

@@ -5,12 +5,13 @@ import signal
 import struct
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pytest_gpubench.judge.channel import Reply
 from pytest_gpubench.judge.isolation import seccomp
-from pytest_gpubench.judge.process import Ended, Process, ended_by, remove_folder
+from pytest_gpubench.judge.process import LONGEST_TEXT, Ended, Process, ended_by, remove_folder
 
 
 @pytest.mark.parametrize(
@@ -29,6 +30,12 @@ from pytest_gpubench.judge.process import Ended, Process, ended_by, remove_folde
 def test_an_error_has_a_status(error: str, text: str, stage: str, status: str) -> None:
     found = ended_by(Reply(kind="failed", error=error, text=text, stage=stage, trace="Traceback"))
     assert (found.status, found.detail) == (status, "" if status == "refused" else "Traceback")
+
+
+def test_what_a_candidate_writes_is_cut_where_it_is_long() -> None:
+    """Its process may send a message of 4 MiB."""
+    found = ended_by(Reply(kind="failed", error="KeyError", text="x" * 2**20, trace="y" * 2**20))
+    assert len(found.reason) == len(str(found)) == len(found.detail) == LONGEST_TEXT
 
 
 def test_a_process_that_ran_while_it_was_stopped_is_found() -> None:
@@ -69,3 +76,13 @@ def test_the_filter_stays_within_itself(machine: str) -> None:
     for place_, (code, true, false, _) in enumerate(rows):
         if code in (seccomp.JUMP_EQUAL, seccomp.JUMP_ABOVE):
             assert place_ + 1 + max(true, false) < len(rows)
+
+
+def test_a_process_runs_while_a_message_is_sent() -> None:
+    """It has to read a long one meanwhile."""
+    process: Any = Process.__new__(Process)
+    done: list[str] = []
+    for name in ("thaw", "tell", "hear", "freeze"):
+        setattr(process, name, lambda *given, name=name, **more: done.append(name))
+    process.ask("load")
+    assert done == ["thaw", "tell", "hear", "freeze"]
