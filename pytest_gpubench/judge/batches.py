@@ -13,8 +13,8 @@ from pytest_gpubench.judge.reference import Reference
 
 __tracebackhide__ = True
 
-MORE_CALLS, MORE_PAUSES_S = 36, (0.0, 1.0, 2.0)
-"""The further batches of one call after each of these pauses, while calls may overlap."""
+MORE_CALLS, MORE_CALLS_US, MORE_PAUSES_S = 36, 1e6, (0.0, 1.0, 2.0)
+"""The further batches of one call, and the time that they may take, after each of these pauses."""
 WAKING_SLACK_US = 100.0
 """The time by which a candidate's process may wake up later than it mostly did when it practised: 65 us were seen."""
 
@@ -64,6 +64,7 @@ class Batches:
         self.worked_us[size].append(self.candidate.worked_us)
         for number in {secrets.randbelow(size), size - 1}:
             self.reference.require(self.candidate.output(number), values[number], "in a batch")
+        self.candidate.check_samples()
         return elapsed_us
 
     def _run_reference(self, size: int) -> float:
@@ -110,4 +111,5 @@ class Batches:
             if not self.overlap:
                 return
             time.sleep(pause_s)
-            self.more_us += [self._run(1) for _ in range(MORE_CALLS)]
+            calls = math.ceil(min(MORE_CALLS, MORE_CALLS_US / self.latency_us))
+            self.more_us += [self._run(1) for _ in range(calls)]

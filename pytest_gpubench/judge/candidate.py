@@ -70,6 +70,8 @@ class Candidate:
         self._allocated: list[torch.Tensor] = []
         self.fixed_us = Interval(0.0, 0.0)
         """The times of batches of one call that takes hardly any time: the shortest, and the third quartile."""
+        self._samples: list[torch.Tensor] = []
+        """The memory of samples of the last batch's outputs on a GPU, and what it held when the clock stopped."""
         self.worked_us = 0.0
         """The CPU time of the process in the last batch."""
 
@@ -224,7 +226,7 @@ class Candidate:
         """Start the clock, write inputs, flush the cache, and run; the time that memory needs for inputs is taken off.
 
         Inputs are written only then, as kernels that wait for them run even while their process is stopped. Samples of
-        the outputs are read before the clock stops, so that a reply that comes too early is found.
+        the outputs are read before the clock stops: see `check_samples`.
         """
         import torch
 
@@ -242,15 +244,23 @@ class Candidate:
         self._note(process.hear(), batch)
         with _reading():
             places = self._places(secrets.randbelow(batch))
-            kept = torch.cat(places)
+            self._samples = [torch.cat(places), *places]
             self.device.synchronize()
         told_s = time.perf_counter()
         process.freeze()
         self._open_outputs()
-        if not torch.equal(torch.cat(places), kept):
-            raise Ended("invalid", "the candidate says that it is done before its outputs are there")
         writing_us = 2 * size / self.bandwidth if self.bandwidth else 0.0
         return 1e6 * (told_s - started_s) - writing_us
+
+    def check_samples(self) -> None:
+        """Raise Ended where samples of the last batch's outputs have changed since the clock stopped.
+
+        Call it when outputs have been compared: until then, work that was left on the GPU has mostly been done.
+        """
+        import torch
+
+        if self._samples and not torch.equal(torch.cat(self._samples[1:]), self._samples[0]):
+            raise Ended("invalid", "the candidate says that it is done before its outputs are there")
 
     def _places(self, number: int) -> "list[torch.Tensor]":
         """Return the memory of samples of a call's outputs."""

@@ -124,6 +124,13 @@ def span_of(tensor: "torch.Tensor") -> "torch.Tensor":
     return tensor.as_strided((_extent_of(tensor.shape, tensor.stride()),), (1,))
 
 
+def same_bytes(one: "torch.Tensor", other: "torch.Tensor") -> bool:
+    """Tell whether the memory of two tensors holds the same."""
+    import torch
+
+    return torch.equal(span_of(one).view(torch.uint8), span_of(other).view(torch.uint8))
+
+
 def copy_into(target: "torch.Tensor", source: "torch.Tensor") -> None:
     """Copy a tensor's memory; both have one shape and one stride."""
     span_of(target).copy_(span_of(source))

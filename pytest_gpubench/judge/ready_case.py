@@ -4,8 +4,10 @@ import secrets
 from dataclasses import dataclass, replace
 from typing import Any
 
+from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.gpu.device import Device
-from pytest_gpubench.judge.reference import Reference
+from pytest_gpubench.judge.layout import describe, same_bytes
+from pytest_gpubench.judge.reference import Reference, copied
 from pytest_gpubench.judge.spec import Case, Spec
 
 __tracebackhide__ = True
@@ -27,7 +29,10 @@ class ReadyCase:
         """Make a case ready; raise UnfairComparison where no computing is needed to be right."""
         ready = cls.untimed(spec, case, device)
         ready.reference.begin_case(ready.example, 1)
-        ready.reference.check_fair(ready.example, *ready.draw(1))
+        before, (other,) = copied(ready.example), ready.draw(1)
+        if not all(map(same_bytes, *(describe(each, "the inputs")[1] for each in (before, ready.example)))):
+            raise BadRequest("inputs of the spec overwrite earlier ones: return new tensors for each seed")
+        ready.reference.check_fair(ready.example, other)
         return replace(ready, before_us=ready.reference.runner.warm().call_us)
 
     @classmethod

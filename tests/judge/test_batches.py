@@ -18,6 +18,8 @@ def batches_of(fixed_us: Interval, more_us: Sequence[float] = (), device: str = 
     more = iter(more_us)
     candidate: Any = SimpleNamespace(fixed_us=fixed_us, worked_us=0.0, run=lambda values: next(more))
     candidate.device, candidate.output = SimpleNamespace(type=device), lambda number: None
+    candidate.checked = []
+    candidate.check_samples = lambda: candidate.checked.append(None)
     reference: Any = SimpleNamespace(require=lambda *given: None)
     return Batches(candidate, reference, 3, lambda number: [()])
 
@@ -50,20 +52,25 @@ def test_a_call_on_a_busy_cpu_takes_at_least_what_its_process_ran_for(
         (1000.1, [1050.0] * 71 + [1000.0], [0.0, 1.0], 400.0),
         (1000.1, [1050.0] * 107 + [1000.0], [0.0, 1.0, 2.0], 400.0),
         (1000.1, [1050.0] * 108, [0.0, 1.0, 2.0], 400.1),
+        (200_600.0, [200_600.0] * 15, [0.0, 1.0, 2.0], 200_000.0),
     ],
 )
 def test_calls_that_may_overlap_are_timed_alone_again(
     alone_us: float, more_us: list[float], pauses_s: list[float], latency_us: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A call of a function of ours took 600 us at least; 400 us more may be late. The shortest of all counts."""
+    """A call of a function of ours took 600 us at least; 400 us more may be late. The shortest of all counts.
+
+    They take a second at most after each pause, and a bit more.
+    """
     paused_s: list[float] = []
     monkeypatch.setattr(time, "sleep", paused_s.append)
     batches = batches_of(Interval(600.0, 900.0), more_us, "cuda")
-    batches.times_us["candidate"] = {1: [alone_us, 2000.0], 3: [1.0]}
+    batches.times_us["candidate"] = {1: [alone_us, 2 * alone_us], 3: [1.0]}
     batches.time_more_calls()
     assert batches.latency_us == pytest.approx(latency_us)
     assert (paused_s, len(batches.more_us)) == (pauses_s, len(more_us))
-    assert batches.times_us["candidate"][1] == [alone_us, 2000.0], "the time of a call in larger batches stays"
+    assert len(batches.candidate.checked) == len(more_us)  # type: ignore[attr-defined]
+    assert batches.times_us["candidate"][1] == [alone_us, 2 * alone_us], "the time of a call in larger batches stays"
 
 
 def test_reps_are_no_first_calls_on_their_sets() -> None:

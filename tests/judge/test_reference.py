@@ -8,6 +8,7 @@ import torch
 
 from pytest_gpubench import BadRequest, UnfairComparison
 from pytest_gpubench.gpu.device import cpu_device
+from pytest_gpubench.judge.ready_case import ReadyCase
 from pytest_gpubench.judge.reference import Reference
 from pytest_gpubench.judge.request import spec_of
 
@@ -43,6 +44,21 @@ def test_a_spec_by_which_nothing_need_be_computed_is_refused(
     inputs = [(1,) if each is None else (torch.full((4,), each),) for each in (first, second)]
     with pytest.raises(UnfairComparison, match=message) if message else nullcontext():
         Reference(spec, cpu_device()).check_fair(*inputs)
+
+
+def test_inputs_that_overwrite_earlier_ones_are_refused() -> None:
+    """Outputs are compared when later inputs have been drawn."""
+    kept = torch.zeros(4)
+    spec = spec_of(torch.add, lambda seed: (torch.randn(4), kept.copy_(torch.randn(4))), None)
+    with pytest.raises(BadRequest, match="inputs of the spec overwrite earlier ones"):
+        ReadyCase.of(spec, {}, cpu_device())
+
+
+def test_outputs_of_a_shape_that_depends_on_the_seed_are_refused_on_a_cpu() -> None:
+    """They are copied to memory for outputs like the first."""
+    spec = spec_of(lambda x: x[x > 0], lambda seed: 1, None)
+    with pytest.raises(BadRequest, match="outputs differ in shape from seed to seed"):
+        Reference(spec, cpu_device()).check_fair((torch.tensor([1.0, -1.0]),), (torch.ones(2),))
 
 
 @pytest.mark.parametrize(("reference", "inputs"), [(3, len), (len, 3)])
