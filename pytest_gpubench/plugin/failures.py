@@ -33,8 +33,7 @@ class Failures:
         self.messages: dict[str, str] = {}
         """The message of each test that failed."""
         self._places: dict[str, tuple[str, int | None]] = {}
-        """The file of each perf test, and its line, counted from 1."""
-        self._failed_lines: dict[str, int | None] = {}
+        """The file of each perf test, and its line or that which failed, counted from 1."""
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
@@ -62,15 +61,16 @@ class Failures:
             return
         file, index, _ = report.location
         path, line = self.config.rootpath / file, None if index is None else index + 1
+        if report.when == "setup":  # what is known is of an earlier run, as with --reruns
+            self.messages.pop(report.nodeid, None)
+            self._places.pop(report.nodeid, None)
         self._places.setdefault(report.nodeid, (str(path), line))
-        if report.when == "setup":
-            self.messages.pop(report.nodeid, None)  # of an earlier run, as with --reruns
         if report.failed and report.nodeid not in self.messages:
             crash = getattr(report.longrepr, "reprcrash", None)
             if crash is not None and Path(crash.path).resolve() == path.resolve():
                 line = crash.lineno
             message = crash.message if crash is not None else str(report.longrepr)
-            self._failed_lines[report.nodeid] = line
+            self._places[report.nodeid] = str(path), line
             self.messages[report.nodeid] = message
 
     def pytest_terminal_summary(self, terminalreporter: "pytest.TerminalReporter") -> None:
@@ -82,10 +82,7 @@ class Failures:
     def _annotations(self) -> list[str]:
         from pytest_gpubench.report.annotations import Annotation, github_lines
 
-        places = [
-            Annotation(self._places[nodeid][0], self._failed_lines[nodeid], nodeid, message)
-            for nodeid, message in self.messages.items()
-        ]
+        places = [Annotation(*self._places[nodeid], nodeid, message) for nodeid, message in self.messages.items()]
         for record in self.results.records:
             path, line = self._places.get(record.nodeid, ("", None))
             sentences = _undecided(record) if record.nodeid not in self.messages else []
