@@ -8,8 +8,9 @@ from pathlib import Path
 
 from pytest_gpubench.errors import BadFile
 from pytest_gpubench.results.files import explaining_os_errors, shown, write_file
-from pytest_gpubench.results.model import LONGEST_US, Measurement, SavedRun
+from pytest_gpubench.results.model import LONGEST_US, SavedRun
 from pytest_gpubench.results.store.schema import File, decode, encode_run
+from pytest_gpubench.units import printable
 
 
 def write_run(run: SavedRun, path: Path) -> None:
@@ -61,25 +62,11 @@ def _uncollected() -> Iterator[None]:
 
 
 def _check(file: File) -> None:
-    for name in ("records", "earlier"):
-        for r, record in enumerate(getattr(file.gpu_bench, name)):
-            for m, measurement in enumerate(record.measurements):
-                if wrong := _wrong_number(measurement):
-                    field = f"`$.gpu_bench.{name}[{r}].measurements[{m}].{wrong}"
-                    raise BadFile(f"has a number that cannot have been measured: {field}; save the run again")
-
-
-def _wrong_number(measurement: Measurement) -> str | None:
-    """Return the path and value of a time, or ratio of times, that is not above 0; None where all are."""
-    timing, speedup = measurement.timing, measurement.speedup
-    if timing.samples_us and not (min(timing.samples_us) > 0 and max(timing.samples_us) < LONGEST_US):
-        index = next(index for index, sample in enumerate(timing.samples_us) if not 0 < sample < LONGEST_US)
-        return _not_a_time(f"timing.samples_us[{index}]", timing.samples_us[index])
-    for name in ("ratio", "reference_us"):
-        if speedup is not None and not 0 < getattr(speedup, name) < LONGEST_US:
-            return _not_a_time(f"speedup.{name}", getattr(speedup, name))
-    return None
-
-
-def _not_a_time(field: str, value: float) -> str:
-    return f"{field}` is {value:g}, not {'above 0' if not value > 0 else f'below {LONGEST_US:g}'}"
+    """Raise BadFile for a time, or ratio of times, that is not above 0 or too long."""
+    for record in (*file.gpu_bench.records, *file.gpu_bench.earlier):
+        for item in record.measurements:
+            ratios = (item.speedup.ratio, item.speedup.reference_us) if item.speedup else ()
+            wrong = [each for each in (*item.timing.samples_us, *ratios) if not 0 < each < LONGEST_US]
+            if wrong:
+                what = printable(f"{wrong[0]:g} for {item.timing.label} in {record.nodeid}")
+                raise BadFile(f"has a number that cannot have been measured: {what}; save the run again")
