@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml  # type: ignore[import-untyped] # it ships no types
 
-from pytest_gpubench.cli import make_parser
+from pytest_gpubench.cli import parse
 from tests.docs.pages import README, blocks
 
 ACTION = yaml.safe_load((README.parent / ".github/actions/perf-ab/action.yml").read_text(encoding="utf-8"))
@@ -57,7 +57,7 @@ def run_action(folder: Path, status: int = 0, **given: str) -> list[tuple[int, s
 def parsed(words: list[str]) -> Any:
     """Parse the words of a command as the command does."""
     assert words[:2] == ["-m", "pytest_gpubench"]
-    return make_parser(words[2:]).parse_args(words[2:])
+    return parse(words[2:])
 
 
 @pytest.mark.parametrize("status", [0, 1, 2])
