@@ -1,6 +1,7 @@
 """Lay out a table on a screen: the most important columns that fit, and long names without their middle."""
 
 import io
+import re
 import shutil
 import sys
 import textwrap
@@ -14,6 +15,7 @@ from pytest_gpubench.units import printable
 WIDTH = 120
 """Letters in a line where standard output is no terminal, as in a file."""
 GAP = 2
+WORST_OF = re.compile(r" \((worst|slowest) of \d+\)$")
 NOT_UNICODE = str.maketrans({"…": "~", "─": "-", "█": "#"} | dict.fromkeys("▏▎▍▌▋▊▉", "#"))
 
 
@@ -61,6 +63,8 @@ class Column:
     """Columns of a higher rank are left out first; those of rank 0 never are."""
     short: "Column | None" = None
     """The column that takes its place when it is left out."""
+    cut_at_end: bool = False
+    """Long cells lose their end, not their middle."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "header", printable(self.header))
@@ -88,7 +92,7 @@ def lay_out(title: str, columns: Sequence[Column], screen: Screen) -> str:
         header = Text.assemble((shorten(column.header, width), "bold"))
         table.add_column(header, justify="right" if column.right else "left", width=width, no_wrap=True)
         styled = zip(column.cells, column.styles or repeat(""), strict=False)
-        texts.append([Text.assemble((shorten(cell, width), style)) for cell, style in styled])
+        texts.append([Text.assemble((shorten(cell, width, column.cut_at_end), style)) for cell, style in styled])
     for row in zip(*texts, strict=True):
         table.add_row(*row)
     file = io.StringIO()
@@ -128,14 +132,21 @@ def fit(columns: Sequence[Column], width: int) -> tuple[list[Column], list[int]]
     return chosen, widths
 
 
-def shorten(text: str, width: int) -> str:
-    """Return a text without its middle where it is wider than that: parameters tell tests apart at the end."""
+def shorten(text: str, width: int, cut_at_end: bool = False) -> str:
+    """Return a text without its middle where it is wider than that: parameters tell tests apart at the end.
+
+    The whole of `(worst of 40)` stays. cut_at_end: leave out the end instead.
+    """
     from rich.cells import cell_len
 
     kept = width - 1
+    counted = WORST_OF.search(text)
     short = text
     while cell_len(short) > width:
-        short = f"{text[: kept - kept // 2]}…{text[len(text) - kept // 2 :]}"
+        end = 0 if cut_at_end else kept // 2
+        if counted and len(counted[0]) < kept:
+            end = len(counted[0])
+        short = f"{text[: kept - end]}…{text[len(text) - end :]}"
         kept -= 1
     return short
 

@@ -116,7 +116,8 @@ def _column(name: str, lines: Sequence[_Line], unit: str, is_kept: bool) -> Colu
         texts = [_cell(name, line, unit, brief) for line in lines]
         styles = [_style(name, line) for line in lines]
         rank = ranks[at] if at < len(ranks) else 0
-        found = [Column(_header(name, lines, unit), texts, styles, name not in TO_THE_LEFT, least, rank, *found)]
+        right, short = name not in TO_THE_LEFT, found[0] if found else None
+        found = [Column(_header(name, lines, unit), texts, styles, right, least, rank, short, name == "flags")]
     return found[0]
 
 

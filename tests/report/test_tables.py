@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from pytest_gpubench.report.layout import Screen, shorten
+from pytest_gpubench.report.layout import Column, Screen, lay_out, shorten
 from pytest_gpubench.report.limits import limit_text
 from pytest_gpubench.report.rows import MOST_ROWS_PER_FUNCTION
 from pytest_gpubench.report.table import render
@@ -392,3 +392,16 @@ def test_a_sentence_is_broken_between_words() -> None:
 @pytest.mark.parametrize(("text", "short"), [("abc", "abc"), ("abcdefgh", "ab…gh"), ("名前名前名前", "名…前")])
 def test_a_long_name_loses_its_middle(text: str, short: str) -> None:
     assert shorten(text, 5) == short
+
+
+@pytest.mark.parametrize(
+    ("width", "short"), [(26, "softmax … (slowest of 100)"), (19, "s… (slowest of 100)"), (6, "sof…0)")]
+)
+def test_a_long_name_keeps_the_number_of_its_examples(width: int, short: str) -> None:
+    """Where there is room for a letter of the name."""
+    assert shorten("softmax at n=12 (slowest of 100)", width) == short
+
+
+def test_long_flags_lose_their_end() -> None:
+    column = Column("Flags", ["unsettled, imprecise"], least=12, cut_at_end=True)
+    assert "unsettled, …" in lay_out("", [column], Screen(12))
