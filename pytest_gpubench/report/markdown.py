@@ -192,7 +192,7 @@ def _trouble_part(rows: Sequence[Row], failures: Mapping[str, str], silent: Mapp
         (1 + TROUBLES.index(name), table_row([sign, code(nodeid), code(variant), text(sentence, LONGEST_SENTENCE)]))
         for name, sign, nodeid, variant, sentence in sorted([*found, *judged], key=lambda each: TROUBLES.index(each[0]))
     ]
-    return Part("What to look at", table_head(["Verdict", "Test", "Variant", "What was found"]), lines, "verdicts")
+    return Part("What to look at", table_head(["Verdict", "Test", "Function", "What was found"]), lines, "verdicts")
 
 
 def _measurement_part(rows: Sequence[Row], standings: Mapping[str, str]) -> Part:
@@ -203,7 +203,7 @@ def _measurement_part(rows: Sequence[Row], standings: Mapping[str, str]) -> Part
     against = text(against_title([row.measurement for row in rows]), LONGEST_FACT)
     columns = {
         "Test": [code(row.name if len(files) == 1 else row.record.nodeid) for row in rows],
-        "Variant": [code(variant_text(row)) for row in rows],
+        "Function": [code(variant_text(row)) for row in rows],
         "Device": [text(row.record.device.name, LONGEST_FACT) for row in rows],
         f"Time ({unit})": [timing_cell(row.timing, unit) for row in rows],
         f"Reference ({unit})": [reference_text(row, unit, code) for row in rows],
@@ -223,7 +223,7 @@ def _measurement_part(rows: Sequence[Row], standings: Mapping[str, str]) -> Part
 
 def _kernel_part(rows: Iterable[Row]) -> Part:
     """Return the kernels of failed functions and their references; the first row of each has its name."""
-    headers = ["Test", "Variant", "Kernel", "Launches", "Time", "Share"]
+    headers = ["Test", "Function", "Kernel", "Launches", "Time", "Share"]
     lines, last = [], ""
     for row in rows:
         for timing in row.arms:

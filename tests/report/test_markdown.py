@@ -173,7 +173,7 @@ def test_a_cpu_is_called_one() -> None:
 def test_what_failed_comes_first_each_with_its_sentence() -> None:
     summary = markdown_summary(make(PASSED, OPEN, LOOSE, WRONG, FAILED, FREE), {"t.py::other": "assert\n 1 ==  2"})
     assert section(summary, "### What to look at") == [
-        ["Verdict", "Test", "Variant", "What was found"],
+        ["Verdict", "Test", "Function", "What was found"],
         ["❌ FAIL", "<code>t.py::other</code>", "", "assert 1 == 2"],
         ["❌ FAIL", "<code>t.py::failed</code>", "<code>mine</code>", "a sentence about limit1"],
         ["❌ INVALID", "<code>t.py::wrong</code>", "<code>mine</code>", "a sentence about limit"],
@@ -200,7 +200,7 @@ def test_nothing_to_look_at_has_no_part() -> None:
 def test_the_table_prints_the_numbers_of_the_run() -> None:
     slow = judged("t.py::a[1-2]", Outcome.PASS, Outcome.FAIL)
     header, first, second, third = section(markdown_summary(make(slow, FREE, WRONG)), "All measurements (3)")
-    assert header == ["Test", "Variant", "Time (us)", "Reference (us)", "Speedup", "Limit", "Verdict"]
+    assert header == ["Test", "Function", "Time (us)", "Reference (us)", "Speedup", "Limit", "Verdict"]
     assert first == [
         r"<code>a\[1-2\]</code>",
         "<code>mine</code>",
@@ -231,7 +231,7 @@ def test_a_judged_reference_is_told() -> None:
     reference, candidate = arms(timing("mine", 90.0), timing("torch", 180.0))
     reference = msgspec.structs.replace(reference, verdicts=(verdict("limit", Outcome.INVALID),))
     rows = section(markdown_summary(make(record(reference, candidate))), "### What to look at")
-    assert [row[2] for row in rows] == ["Variant", "<code>torch</code>"]
+    assert [row[2] for row in rows] == ["Function", "<code>torch</code>"]
 
 
 def test_only_what_failed_shows_its_kernels_and_those_of_its_reference() -> None:
