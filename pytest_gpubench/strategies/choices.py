@@ -17,7 +17,8 @@ LAYOUTS = ("contiguous", "transposed", "sliced", "expanded", "offset", "unaligne
 VALUES = ("normal", "zeros", "equal_rows", "peaked", "large", "denormal", "inf", "nan")
 """The kinds of values in a tensor; `tensor` explains each."""
 
-FINITE_VALUES = VALUES[:-2]
+USUAL_VALUES = VALUES[:-3]
+"""The kinds without infinity, NaN, and numbers that torch's default tolerances cannot tell from 0."""
 WHOLE_VALUES = ("normal", "zeros", "equal_rows", "large")
 """The kinds of values in a tensor of integers or bools."""
 
@@ -47,11 +48,11 @@ def layouts(*names: str) -> SearchStrategy[str]:
 
 
 def values(*names: str) -> SearchStrategy[str]:
-    """Draw one of the given kinds of values; without any, one of `VALUES` but "inf" and "nan".
+    """Draw one of the given kinds of values; without any, one of `VALUES` but "denormal", "inf" and "nan".
 
-    Shrinks towards the first. Raises InvalidArgument for a name that is not in `VALUES`.
+    Denormals lie within the default tolerances of 0: name them with `golden="float64"` or `atol=0`. Shrinks towards the first. Raises InvalidArgument for a name that is not in `VALUES`.
     """
-    return st.sampled_from([check_name(name, "values", VALUES) for name in names or FINITE_VALUES])
+    return st.sampled_from([check_name(name, "values", VALUES) for name in names or USUAL_VALUES])
 
 
 def find_dtype(asked: object, name: str = "dtype") -> torch.dtype:
