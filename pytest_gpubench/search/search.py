@@ -83,7 +83,7 @@ class Search:
     calls: int = 0
     """Public calls so far in this example."""
     is_wrong: bool = False
-    """True once an output was wrong: from then on examples are checked and not timed, right before fast."""
+    """True once an output was wrong: from then on examples are checked and not timed."""
     known: "dict[Key, CallResult | RememberedError]" = field(default_factory=dict)
     """The result or error of each call, which is given again when the call is repeated."""
     points: dict[Functions, list[Point]] = field(default_factory=dict)
@@ -159,7 +159,9 @@ class Search:
     def _first(self, request: Request[Any], say: Say, measured: list[Measurement]) -> object:
         """Return the result of a call that was not made before."""
         if self.is_wrong and isinstance(request, CompareRequest):
-            return self._untimed(request, "an example before gave a wrong result: right before fast", measured)
+            return self._untimed(
+                request, "an example before gave a wrong result, so later ones are only checked", measured
+            )
         if self.time.why_spent and not request.settings.disable:
             return self._untimed(request, self.time.why_spent, measured)
         try:

@@ -188,7 +188,7 @@ def test_only_what_is_wrong_in_any_call_ends_the_timing() -> None:
     assert compared(harness, 2) == "timed"
     assert compared(harness, 3, error=WHEN_TIMED, wrong=[WRONG]) == "wrong"
     harness.log.clear()
-    assert "right before fast" in compared(harness, 4)
+    assert "so later ones are only checked" in compared(harness, 4)
 
 
 def test_what_was_wrong_is_checked_again_for_hypothesis_to_follow() -> None:
