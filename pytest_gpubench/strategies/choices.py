@@ -50,7 +50,8 @@ def layouts(*names: str) -> SearchStrategy[str]:
 def values(*names: str) -> SearchStrategy[str]:
     """Draw one of the given kinds of values; without any, one of `VALUES` but "denormal", "inf" and "nan".
 
-    Denormals lie within the default tolerances of 0: name them with `golden="float64"` or `atol=0`. Shrinks towards the first. Raises InvalidArgument for a name that is not in `VALUES`.
+    Denormals lie within the default tolerances of 0: name them with `golden="float64"` or `atol=0`. Shrinks towards
+    the first. Raises InvalidArgument for a name that is not in `VALUES`.
     """
     return st.sampled_from([check_name(name, "values", VALUES) for name in names or USUAL_VALUES])
 
