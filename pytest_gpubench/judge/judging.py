@@ -1,5 +1,6 @@
 """Judge one candidate: from its file and a spec to a judgement."""
 
+import errno
 import hashlib
 import pickle
 import time
@@ -26,7 +27,7 @@ from pytest_gpubench.judge.search import search
 from pytest_gpubench.judge.spec import Spec, read_spec
 from pytest_gpubench.judge.trial import Rules, Trial
 from pytest_gpubench.limits import Limits
-from pytest_gpubench.units import printable, safe_lines
+from pytest_gpubench.units import printable, safe_lines, shortened
 
 __tracebackhide__ = True
 
@@ -56,8 +57,11 @@ def _read(path: Path) -> bytes:
         if path.is_file():
             return path.read_bytes()
     except OSError as error:
-        raise Ended("refused", f"{path} cannot be read ({error.strerror}): give a file that can be") from None
-    raise Ended("refused", f"there is no file {path}: give the path of the candidate's Python file")
+        if error.errno != errno.ENAMETOOLONG:
+            raise Ended("refused", f"{path} cannot be read ({error.strerror}): give a file that can be") from None
+    named = shortened(str(path), LONGEST_NAME)
+    as_json = ', or {"candidate": path} as JSON' if named.startswith("{") else ""
+    raise Ended("refused", f"there is no file {named}: give the path of the candidate's Python file{as_json}")
 
 
 def _guarded(case: str, judge: Callable[[], Found]) -> Found | CaseJudgement:

@@ -120,13 +120,15 @@ def test_a_candidate_that_hangs_is_ended(spec: Path, tmp_path: Path) -> None:
     [
         ("nothing.py", "nothing.py: give the path of"),
         (".", "there is no file "),
-        ("x" * 300, "cannot be read (File name too"),
         ("\ud800.py", "there is no file "),
+        ("/proc/self/mem", "/proc/self/mem cannot be read (Input/output error): give"),
+        ("x" * 300, "x…: give the path of the candidate's Python file"),
+        ('{"code": "pass"}', """Python file, or {"candidate": path} as JSON"""),
     ],
 )
-def test_a_file_that_cannot_be_read_is_refused(judge: Judge, tmp_path: Path, name: str, reason: str) -> None:
+def test_a_file_that_cannot_be_read_is_refused(judge: Judge, name: str, reason: str) -> None:
     """No process is spent on it; the next candidate of a list is judged."""
-    found = judge(tmp_path / name)
+    found = judge(Path(name))
     assert (found.status, found.candidate_digest) == ("refused", ""), found
     assert reason in found.reason
     assert found.to_json()
