@@ -38,7 +38,8 @@ def run(arguments: argparse.Namespace) -> int:
     removed = [path for path in _old_runs(arguments, errors) if arguments.dry_run or _remove(path, errors)]
     verb = "would remove" if arguments.dry_run else "removed"
     lines = [f"{verb} {printable(str(path))}" for path in removed]
-    write("\n".join([*lines, f"{verb} {count(len(removed), 'run')}" if removed else "nothing to remove"]))
+    nothing = "nothing to remove" if arguments.named else "nothing to remove; --named removes named runs, too"
+    write("\n".join([*lines, f"{verb} {count(len(removed), 'run')}" if removed else nothing]))
     complain("prune", errors)
     return 2 if errors else 0
 

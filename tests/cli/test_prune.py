@@ -91,7 +91,8 @@ def test_ages_that_cannot_be_meant(text: str) -> None:
 
 
 def test_nothing_saved_is_nothing_to_remove(command: Command) -> None:
-    assert command("prune", "--keep=1") == (0, "nothing to remove\n", "")
+    assert command("prune", "--keep=1") == (0, "nothing to remove; --named removes named runs, too\n", "")
+    assert command("prune", "--keep=1", "--named") == (0, "nothing to remove\n", "")
 
 
 def test_what_cannot_be_removed_is_told(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,5 +102,5 @@ def test_what_cannot_be_removed_is_told(command: Command, monkeypatch: pytest.Mo
     (old,) = fill((9, ""))
     monkeypatch.setattr(Path, "unlink", refuse)
     status, out, err = command("prune", "--older-than=1d")
-    assert (status, out) == (2, "nothing to remove\n")
+    assert (status, out) == (2, "nothing to remove; --named removes named runs, too\n")
     assert f"{old} cannot be removed: Permission denied" in err
