@@ -48,6 +48,7 @@ HABITS: Mapping[str, Mapping[str, str]] = {
         **dict.fromkeys(("warmup_rounds", "warmup_iterations", "n_warmup"), "did you mean warmup=?"),
         **dict.fromkeys(("max_time", "timeout"), "did you mean budget_s=?"),
         **dict.fromkeys(("name", "desc"), "did you mean label=?"),
+        **dict.fromkeys(("tolerance", "tol", "eps"), "gpu_bench.compare takes rtol= and atol="),
         "grad_to_none": "backward= drops gradients by itself",
         "group": "--gpu-bench-group-by groups the table",
     },

@@ -74,6 +74,7 @@ BAD_LINES = {
     "gpu_bench.measure(fast, rep=3)": "gpu_bench.measure() takes no rep=: did you mean reps=[?]",
     "gpu_bench.compare(fast, slow, rounds=3)": "gpu_bench.compare() takes no rounds=: did you mean reps=[?]",
     "gpu_bench.phases({'a': fast}, max_time=3)": "gpu_bench.phases() takes no max_time=: did you mean budget_s=[?]",
+    "gpu_bench.compare(fast, slow, tol=1)": "*takes no tol=: gpu_bench.compare takes rtol= and atol=",
     "gpu_bench.ranks(fast, odd=3)": "gpu_bench.ranks() takes no odd=",
     "gpu_bench.compare(fast, slow, min_speedup=2)": "*takes no min_speedup=: put it into the test's mark, @pytest*",
     "gpu_bench.measure(fast, device='cpu')": "*takes no device=: it is for the whole run, --gpu-bench-device",
