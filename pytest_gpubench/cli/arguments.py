@@ -15,7 +15,9 @@ def add_storage(parser: argparse.ArgumentParser) -> None:
     """Add the folder of saved runs, and the device whose runs are meant."""
     builtin = Settings.storage
     default = os.environ.get(environment_name("storage")) or builtin
-    parser.add_argument("--storage", metavar="DIR", default=default, help=f"where runs are saved (default: {builtin})")
+    parser.add_argument(
+        "--storage", metavar="FOLDER", default=default, help=f"where runs are saved (default: {builtin})"
+    )
     parser.add_argument("--device", metavar="NAME", help="only runs on devices with this in their name: h200")
 
 

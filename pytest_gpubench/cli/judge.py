@@ -79,7 +79,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="if all else passes, draw N cases by the spec's strategy `search`, and compare their outputs",
     )
-    parser.add_argument("--lock-folder", metavar="DIR", help="as --gpu-bench-lock-folder")
+    parser.add_argument("--lock-folder", metavar="FOLDER", help="as --gpu-bench-lock-folder")
     parser.add_argument(
         "-n", dest="referees", type=checked(_number_or_auto), metavar="N", help="with --jsonl: on N GPUs; auto: on all"
     )
