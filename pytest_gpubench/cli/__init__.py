@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
     """Parse the words; those of pytest, after `--`, stay apart from argparse, which forgets where that was."""
-    parser = make_parser(words)
+    parser = _make_parser(words)
     runs_pytest = words[:1] and words[0] in RUN_PYTEST
     end = words.index("--") if runs_pytest and "--" in words else len(words)
     chosen, unknown = parser.parse_known_args(words[:end])
@@ -68,7 +68,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     return chosen
 
 
-def make_parser(words: Sequence[str]) -> argparse.ArgumentParser:
+def _make_parser(words: Sequence[str]) -> argparse.ArgumentParser:
     """Return the parser of all commands, or only of the one that the words begin with: others are not imported."""
     parser = argparse.ArgumentParser(
         prog="pytest-gpubench",

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pytest_gpubench.cli import judge, main, make_parser
+from pytest_gpubench.cli import judge, main, parse
 from pytest_gpubench.gpu import visible
 from pytest_gpubench.judge import judging
 from pytest_gpubench.judge.judgement import Judgement
@@ -125,7 +125,7 @@ def test_candidates_are_shared_out_among_gpus(
     found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert sorted(each["status"] for each in found) == ["fail", "pass", "pass", "wrong"]
     assert {each["gpu"] for each in found} == gpus
-    given = make_parser(["judge"]).parse_args(["judge", "--jsonl", *found[0]["words"]])
+    given = parse(["judge", "--jsonl", *found[0]["words"]])
     assert (given.timeout, given.ahead, given.memory, str(given.spec)) == (7, 3, 16 * 2**30, "spec.py")
 
 

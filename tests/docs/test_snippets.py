@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from pytest_gpubench.cli import make_parser
+from pytest_gpubench.cli import parse
 from tests.docs.pages import blocks
 
 FEW_EXAMPLES = """
@@ -55,4 +55,4 @@ def test_every_pytest_command_is_understood(pytester: pytest.Pytester, command: 
 @pytest.mark.parametrize("command", sorted(line for line in COMMANDS if line.startswith("pytest-gpubench ")))
 def test_every_command_is_understood(command: str) -> None:
     words = shlex.split(command)[1:]
-    assert make_parser(words).parse_args(words).command == words[0]
+    assert parse(words).command == words[0]
