@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_gpubench.errors import GpuBenchError
+from pytest_gpubench.plugin.options import resolve
 from pytest_gpubench.plugin.workers import hand_on, handed_on
 from pytest_gpubench.settings import LISTED_TESTS, Resolver, ini_name
 
@@ -51,7 +52,7 @@ class NotTaken(GpuBenchError):
     """Raised if a fresh process has no results; its text is for the user."""
 
 
-def as_fresh_process(config: pytest.Config, resolve: Callable[[pytest.Config], Resolver]) -> Resolver | None:
+def as_fresh_process(config: pytest.Config) -> Resolver | None:
     """Read the settings of a fresh process, and of its workers, without those that it does not follow; else None."""
     results = os.environ.pop(RESULTS, None)
     if results is None and not handed_on(config, FRESH):
@@ -99,7 +100,8 @@ def run_fresh(
     status = _run(command, config.invocation_params.dir, variables, log, turns.values(), timeout_s)
     run = read_run(results) if status in TESTS_RAN and results.exists() else None
     if run is None or not any(item.timing.measured for record in run.records for item in record.measurements):
-        raise NotTaken(f"nothing was measured ({_ended(status, timeout_s)}); it ended with:\n{tail(log)}")
+        ended = f"not within {timeout_s:.0f} s" if status is None and timeout_s else f"exit status {status}"
+        raise NotTaken(f"nothing was measured ({ended}); it ended with:\n{tail(log)}")
     return run, status == pytest.ExitCode.TESTS_FAILED
 
 
@@ -112,7 +114,8 @@ def _run(
     timeout_s: float | None,
 ) -> int | None:
     """Run a command to its end and return its exit status; None where it was ended for taking too long."""
-    kept = {name: value for name, value in os.environ.items() if not _belongs_to_this_run(name)}
+    outer = ("PYTEST_CURRENT_TEST", "PYTEST_XDIST_", "GITHUB_STEP_SUMMARY")  # which belong to this run
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(outer)}
     with log.open("wb") as output:
         process = subprocess.Popen(
             command,
@@ -131,14 +134,6 @@ def _run(
         except BaseException:
             _end(process)
             raise
-
-
-def _belongs_to_this_run(name: str) -> bool:
-    return name.startswith("PYTEST_XDIST_") or name in ("PYTEST_CURRENT_TEST", "GITHUB_STEP_SUMMARY")
-
-
-def _ended(status: int | None, timeout_s: float | None) -> str:
-    return f"not within {timeout_s:.0f} s" if status is None and timeout_s is not None else f"exit status {status}"
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:

@@ -68,7 +68,7 @@ def pytest_configure(config: pytest.Config) -> None:
     for line in markers.describe():
         config.addinivalue_line("markers", line)
     try:
-        resolver = as_fresh_process(config, resolve) or resolve(config)
+        resolver = as_fresh_process(config) or resolve(config)
         refuse_useless_sessions(resolver)
         results = Results(config, resolver.run)
         earlier = EarlierSessions(config, resolver.run)
