@@ -98,12 +98,9 @@ def run(arguments: argparse.Namespace) -> int:
 
     if (arguments.candidate is None) != arguments.jsonl:
         raise BadRequest("give one candidate, or --jsonl to read many from standard input")
-    if arguments.referees and not arguments.jsonl:
-        raise BadRequest("-n shares many candidates out among GPUs: give --jsonl, and the candidates on standard input")
-    if arguments.ahead and not arguments.jsonl:
-        raise BadRequest(
-            "--ahead warms processes for many candidates: give --jsonl, and the candidates on standard input"
-        )
+    for option, given in (("-n", arguments.referees), ("--ahead", arguments.ahead)):
+        if given and not arguments.jsonl:
+            raise BadRequest(f"{option} is for many candidates: give --jsonl, and the candidates on standard input")
     if arguments.json and arguments.jsonl:
         raise BadRequest("--json writes one judgement: leave it out, as --jsonl writes all to standard output")
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that processes and folders are removed

@@ -70,8 +70,8 @@ def test_a_judgement_a_line(capsys: pytest.CaptureFixture[str], monkeypatch: pyt
     [
         ([], "give one candidate, or --jsonl to read many"),
         (["a.py", "--jsonl"], "give one candidate, or --jsonl to read many"),
-        (["a.py", "-n", "2"], "-n shares many candidates out among GPUs: give --jsonl"),
-        (["a.py", "--ahead", "2"], "--ahead warms processes for many candidates: give --jsonl"),
+        (["a.py", "-n", "2"], "-n is for many candidates: give --jsonl"),
+        (["a.py", "--ahead", "2"], "--ahead is for many candidates: give --jsonl"),
         (["--jsonl", "--json", "one.json"], "--json writes one judgement: leave it out, as --jsonl writes all"),
     ],
 )
