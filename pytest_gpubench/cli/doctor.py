@@ -123,9 +123,8 @@ def _ecc_words(nvml: "Nvml") -> str | None:
         return None
     if not mode[0]:
         return "off"
-    library = nvml.library
-    kinds = [getattr(library, name, None) for name in ("NVML_MEMORY_ERROR_TYPE_UNCORRECTED", "NVML_VOLATILE_ECC")]
-    errors = None if None in kinds else nvml.ask("TotalEccErrors", *kinds)
+    kind = nvml.library.NVML_MEMORY_ERROR_TYPE_UNCORRECTED
+    errors = nvml.ask("TotalEccErrors", kind, nvml.library.NVML_VOLATILE_ECC)
     return "on" if errors is None else f"on, {count(int(errors), 'uncorrected error')} since the driver was loaded"
 
 

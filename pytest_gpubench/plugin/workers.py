@@ -111,11 +111,12 @@ class Workers:
         """Warn of --dist=each, and of GPUs that may be mistaken for each other."""
         if not is_distributing(self.config):
             return []
-        caveats: list[str | None] = []
+        caveats = []
         if self.config.getoption("dist", "no") == "each":
             caveats.append("gpu_bench: --dist=each runs every test in every worker: each measures and shows it")
         if self.settings.device != "cpu" and "CUDA_VISIBLE_DEVICES" in os.environ:
             from pytest_gpubench.gpu import visible
 
-            caveats.append(visible.index_caveat(os.environ, visible.read_host()))
-        return [caveat for caveat in caveats if caveat is not None]
+            if caveat := visible.index_caveat(os.environ, visible.read_host()):
+                caveats.append(caveat)
+        return caveats
