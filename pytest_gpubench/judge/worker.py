@@ -10,6 +10,7 @@ import socket
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 __tracebackhide__ = True
 
 LONGEST_TEXT = 2000
+OUR_MODULES = "__tracebackhide__"
+"""What our modules define, and the candidate's do not."""
 
 
 def main(descriptor: int, settings: Mapping[str, Any], isolation: Isolation) -> None:
@@ -195,12 +198,24 @@ def _double(x: Any) -> Any:
     return x * 2
 
 
+def _is_ours(frame: FrameType) -> bool:
+    return OUR_MODULES in frame.f_globals or frame.f_code.co_filename.startswith("<frozen importlib")
+
+
+def _candidates_frames(error: BaseException) -> TracebackType | None:
+    """Return an error's frames from the candidate's first on; None where it has none."""
+    frames = error.__traceback__
+    while frames and _is_ours(frames.tb_frame):
+        frames = frames.tb_next
+    return frames
+
+
 def _failed(stage: str, error: BaseException) -> Reply:
     """Return the reply to a message that raised an error."""
     text, trace = "", ""
     try:
         text = str(error)[:LONGEST_TEXT]
-        trace = "".join(traceback.format_exception(error))[-LONGEST_TEXT:]
+        trace = "".join(traceback.format_exception(type(error), error, _candidates_frames(error)))[-LONGEST_TEXT:]
     except Exception:
         text = text or "its text cannot be read"
     name = "BadRequest" if isinstance(error, BadRequest) else type(error).__name__[:100]
