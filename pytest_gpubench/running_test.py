@@ -290,7 +290,9 @@ def enforce(test: CurrentTest, settings: Settings, verdicts: Sequence[Verdict]) 
         if raised and test.thread != threading.get_ident():
             test.lost.append(verdict.sentence)
         if raised:
-            raise (InvalidResult if verdict.outcome is Outcome.INVALID else LimitBroken)(safe_lines(verdict.sentence))
+            error = (InvalidResult if verdict.outcome is Outcome.INVALID else LimitBroken)(safe_lines(verdict.sentence))
+            error.page = "baselines" if verdict.is_of_past else error.page
+            raise error
         not_judged = verdict.outcome is Outcome.NOT_JUDGED and not verdict.is_of_past  # those are of `enforce_missing`
         if verdict.enforced and (not_judged or (undecided and rule.action == "warn")):
             test.warn(verdict.sentence)

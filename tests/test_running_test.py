@@ -3,7 +3,7 @@
 import pytest
 
 from pytest_gpubench.bench.comparison import CompareRequest
-from pytest_gpubench.errors import BadRequest, InvalidResult, KernelsDiffer, WrongResult
+from pytest_gpubench.errors import BadRequest, InvalidResult, KernelsDiffer, LimitBroken, WrongResult
 from pytest_gpubench.limits import Limits
 from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.running_test import CurrentTest, enforce, keeping_failed
@@ -26,6 +26,13 @@ def test_an_invalid_verdict_fails_the_test(outcome: Outcome, raised: type[Except
     else:
         enforce(test, COLD, [given])
     assert test.warnings == (["it is what it is"] if outcome is Outcome.NOT_JUDGED and enforced else [])
+
+
+@pytest.mark.parametrize(("limit", "page"), [("max_time_us=100.0", "limits"), ("max_regression=0.05", "baselines")])
+def test_a_broken_limit_names_the_page_that_helps(limit: str, page: str) -> None:
+    with pytest.raises(LimitBroken) as error:
+        enforce(CurrentTest("here", COLD, Limits()), COLD, [verdict(limit, Outcome.FAIL, "slow")])
+    assert error.value.page == page
 
 
 @pytest.mark.parametrize(
