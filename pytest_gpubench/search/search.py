@@ -251,7 +251,8 @@ class Search:
     def _tell_to_keep(self, error: Exception) -> None:
         """Note how to keep the running example, unless it draws while it runs: hypothesis takes no such example."""
         pasted = self.example.pasted or self.example.text
-        note = f"gpu_bench: to keep this example, paste above the test: @example({pasted})"
+        origin = " (lazy_tensor is in pytest_gpubench.strategies)" if "lazy_tensor(" in pasted else ""
+        note = f"gpu_bench: to keep this example, paste above the test{origin}: @example({pasted})"
         if DRAWN_WITHIN not in pasted and note not in getattr(error, "__notes__", ()):  # a remembered one may have it
             annotate(error, note)
 

@@ -242,7 +242,8 @@ from pytest_gpubench.strategies import shapes, tensors
 def test_it(gpu_bench, x): gpu_bench.compare(slow_from(x.shape[0], 37), double, (x,))
 """
     line = "lazy_tensor(shape=(37,), dtype=torch.float32, layout='contiguous', values='normal', seed=0)"
-    assert f"@example(x={line})" in bench_run(source).stdout.str()
+    paste = f"paste above the test (lazy_tensor is in pytest_gpubench.strategies): @example(x={line})"
+    assert paste in bench_run(source).stdout.str()
 
 
 # what a failure shows of us: nothing
