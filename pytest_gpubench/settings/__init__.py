@@ -323,7 +323,8 @@ def parse_value(name: str, value: object, spelling: str) -> Any:
     try:
         return ROWS[name].parse(str(value))
     except ValueError as error:
-        raise BadRequest(f"{spelling}: {repr_of(value)} is not valid, {error}") from None
+        named = "" if str(error).startswith(repr(value)) else f"{repr_of(value)} is not valid, "
+        raise BadRequest(f"{spelling}: {named}{error}") from None
 
 
 def with_strict(values: Mapping[str, str]) -> dict[str, str]:

@@ -214,6 +214,7 @@ def test_strict_counts_as_much_as_where_it_is_given(
         (["--gpu-bench-timer=stopwatch"], "--gpu-bench-timer: 'stopwatch' is not valid, it must be one of profiler*"),
         (["--gpu-bench-columns=median,mode"], "--gpu-bench-columns: 'median,mode' is not valid, it must be a comma*"),
         (["--gpu-bench-group-by=param:"], "--gpu-bench-group-by: 'param:' is not valid*"),
+        (["--gpu-bench-compare-fail=5%"], "--gpu-bench-compare-fail: '5%' is no tolerance: write speedup|*"),
         (["--gpu-bench-require=0"], "--gpu-bench-require: '0' is not valid, it must be at least 1, or all"),
         (["--gpu-bench-require=some"], "--gpu-bench-require: 'some' is not valid, it must be a whole number, or all"),
         (["--gpu-bench-lock-timeout=0"], "--gpu-bench-lock-timeout: '0' is not valid, it must be above 0 and finite"),
