@@ -1,4 +1,4 @@
-"""An alpha is read, and refused, alike by all commands that take one."""
+"""`--alpha`: parsed and refused in the same way by all commands that take it."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The doctor: what it reads, what it makes of what it measures, and that it tries nothing."""
+"""`doctor`: its readings, its measurements and its advice; it changes nothing."""
 
 import sys
 from collections.abc import Callable

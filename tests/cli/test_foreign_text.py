@@ -1,4 +1,4 @@
-"""A saved run may be a stranger's: no text of it is more than text to a terminal, or to the log of a CI job."""
+"""Hostile saved runs: no text of theirs reaches the terminal or the log of a CI job as a command."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""`pytest-gpubench judge`: what it reads and writes, and its exit status; judging itself has tests of its own."""
+"""`judge`: input, output and exit status; judging itself is tested in tests/judge."""
 
 import io
 import json

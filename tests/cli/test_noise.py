@@ -1,4 +1,4 @@
-"""`doctor --noise`: what its processes are, what it makes of what they measured, and what it says of it."""
+"""`doctor --noise`: its processes, its statistics and its table."""
 
 import json
 import math

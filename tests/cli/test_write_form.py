@@ -1,4 +1,4 @@
-"""A command that writes a file says so, where a script does not read it."""
+"""Messages of commands that write a file; none where a script reads standard output."""
 
 from pathlib import Path
 

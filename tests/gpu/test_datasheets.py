@@ -1,4 +1,4 @@
-"""Which datasheet is whose, what it says, and that it is known without torch."""
+"""Datasheets: found by the GPU's name, consistent, and known without torch."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""What counts as foreign work, through scripted readings, and the three policies, without waiting."""
+"""Foreign work on a GPU: how scripted readings show it, and the three policies, without waiting."""
 
 from collections.abc import Iterable
 from types import SimpleNamespace

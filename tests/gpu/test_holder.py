@@ -1,4 +1,4 @@
-"""The note of who holds a lock."""
+"""The note about the process that holds a lock."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""GPUs that real processes contend for, wait for and die with."""
+"""GPU locks between real processes: contention, waiting and crashes."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""NVML through a recording fake: what is asked, and what is made of the answers and of the errors."""
+"""NVML through a recording fake: queries, answers and errors."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""L2 cache that is set aside: given back for as long as something is measured, and nobody's guess without a driver."""
+"""Persisting L2 cache: reset while a call is measured, restored afterwards, ignored without a driver."""
 
 import ctypes
 from typing import Any

@@ -1,4 +1,4 @@
-"""What NVML says in one instant, and what it does not."""
+"""Readings of NVML at one instant, and missing ones."""
 
 from pathlib import Path
 

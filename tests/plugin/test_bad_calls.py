@@ -1,4 +1,4 @@
-"""What is refused: each bad call gets one sentence that says what to write, and fails its own test alone."""
+"""Bad calls: each raises one sentence that says what to write, and fails its own test only."""
 
 from tests.plugin.conftest import BenchRun, one_test_each
 

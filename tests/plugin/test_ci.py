@@ -1,4 +1,4 @@
-"""CI as the pages' recipes have it: what main saves, pull requests are compared with."""
+"""The CI recipes of the pages: main saves runs, pull requests are compared with them."""
 
 import re
 import shlex

@@ -1,4 +1,4 @@
-"""`gpu_bench.compare`: right first, then faster; what it refuses, and what it says about it."""
+"""`gpu_bench.compare`: outputs are checked before the speedup; refused requests; the report."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Whatever happens in one of our hooks costs its own test at most: the rest of somebody's suite runs."""
+"""Errors of our hooks: each costs its own test at most, and the rest of the suite runs."""
 
 import functools
 import inspect

@@ -1,4 +1,4 @@
-"""Without a GPU: what is measured, what is refused, and what is said about it."""
+"""Runs without a GPU: measurements, refusals and messages."""
 
 from types import SimpleNamespace
 from typing import Any, cast

@@ -1,4 +1,4 @@
-"""How a run can end: each row of the table in docs/ci.md is run, without and with --gpu-bench-strict."""
+"""Ends of a run: each row of the table in docs/ci.md, without and with --gpu-bench-strict."""
 
 import re
 from dataclasses import dataclass

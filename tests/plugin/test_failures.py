@@ -1,4 +1,4 @@
-"""What a failure shows: in the terminal, in the debugger, and in CI: annotations, the step's summary, JUnit."""
+"""Failures as shown in the terminal, in the debugger and in CI: annotations, the step's summary, JUnit."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A baseline may be a stranger's: no text of it is a command to the terminal, or to the log of the CI job."""
+"""Hostile baselines: no text of theirs reaches the terminal or the log of the CI job as a command."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`gpu_bench` under @given: nothing to suppress, the losing shape shrunk and named, one row, never flaky."""
+"""`gpu_bench` under @given: no health checks to suppress, the slow shape is shrunk and named, nothing is flaky."""
 
 import gc
 import re

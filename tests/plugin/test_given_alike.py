@@ -1,4 +1,4 @@
-"""Examples of the same text are different ones: drawn within the test, or of tensors whose values no text shows."""
+"""Examples whose texts are equal: drawn within the test, or tensors whose values the text leaves out."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The budget of a search is that of all it times, measurements, phases and ranks too; the rest is only called."""
+"""The time budget of a search covers measurements, phases and ranks; examples beyond it are called, not timed."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""What the examples of a test under @given were made of is freed when the test has ended, however it ended."""
+"""Memory of examples: freed when a test under @given has ended, however it ended."""
 
 import pytest
 

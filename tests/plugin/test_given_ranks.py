@@ -1,4 +1,4 @@
-"""`ranks` under @given: verdicts are remembered, as those of `measure` are."""
+"""`ranks` under @given: verdicts are remembered like those of `measure`."""
 
 import collections
 

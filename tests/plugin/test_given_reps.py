@@ -1,4 +1,4 @@
-"""Fixed reps under @given: what they cannot decide is said once, with a number that can."""
+"""Fixed reps under @given: one warning names a number of reps that can decide every example."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Turns: one test at a time on a GPU, whoever runs it; several GPUs at once; work of strangers."""
+"""Turns: one test at a time on a GPU, in all processes; several GPUs at once; work of other processes."""
 
 import os
 import re

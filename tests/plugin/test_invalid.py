@@ -1,4 +1,4 @@
-"""Numbers that cannot be true: which tricks are seen through on any machine, and which honest functions are let be."""
+"""Cheating candidates, detected on any machine, and honest functions, which are never suspected."""
 
 import re
 import textwrap

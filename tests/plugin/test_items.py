@@ -1,4 +1,4 @@
-"""What is known of a test: the hash of its source, by which a change of the test is no change of the kernel."""
+"""Facts about a test: its source's hash, which tells a changed test from a changed kernel, and its parameters."""
 
 import ast
 import hashlib

@@ -1,4 +1,4 @@
-"""Twice as many tests, or measurements, take about twice as many steps: large suites are counted, not timed."""
+"""Large suites: steps grow in proportion to tests and measurements; steps are counted, not timed."""
 
 import sys
 from collections import Counter

@@ -1,4 +1,4 @@
-"""The tests that a file lists, as `ab` and a fresh process have them run."""
+"""A file that lists the tests to run, as `ab` and fresh processes give it."""
 
 import json
 from pathlib import Path

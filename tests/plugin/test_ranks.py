@@ -1,4 +1,4 @@
-"""`gpu_bench.ranks` in a test: the limits that hold there, those that do not, and how a rank's error is printed."""
+"""`gpu_bench.ranks` in a test: supported and refused limits, and the error of a rank."""
 
 import multiprocessing
 from collections.abc import Callable

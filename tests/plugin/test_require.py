@@ -1,4 +1,4 @@
-"""--gpu-bench-require: what counts as measured, and what is said of the rest."""
+"""--gpu-bench-require: the tests that count as measured, and the message about the others."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The plugin beside pytest's own ways of running: interrupts, xdist, collecting, plugins switched off."""
+"""Other ways to run pytest: interrupts, xdist, collection only, plugins switched off."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""A run that is started ahead waits for its turn before its first test."""
+"""A run that is started ahead: it waits for its turn before its first test."""
 
 import socket
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""A run that ends in the midst of a test is named by the next one."""
+"""A run that ended in the middle of a test: the next run names that test."""
 
 from pathlib import Path
 

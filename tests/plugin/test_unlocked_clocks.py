@@ -1,4 +1,4 @@
-"""Clocks that were to be locked where there is no GPU: one sentence, and no silence."""
+"""--gpu-bench-lock-clocks without a GPU: one sentence says that nothing is locked."""
 
 from pathlib import Path
 

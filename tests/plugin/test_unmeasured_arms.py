@@ -1,4 +1,4 @@
-"""What is said of an arm that has no number: the timer that it would have had."""
+"""Functions without a number: the timer that their record names."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Tests that are run otherwise than once from start to end: in parts, again, marked while they run, or not to fail."""
+"""Tests with subtests, reruns, marks added while they run, threads, caught errors and xfail."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Workers and their GPUs: how many there are, what each sees, what is left when one ends."""
+"""xdist workers: their number, the GPU that each sees, and recovery when one ends."""
 
 import os
 import re

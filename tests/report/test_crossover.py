@@ -1,4 +1,4 @@
-"""From which size on a candidate is faster, as the intervals of its speedups say."""
+"""Crossovers: the size from which on a candidate is faster, by the intervals of its speedups."""
 
 import msgspec
 import pytest

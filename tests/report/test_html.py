@@ -1,4 +1,4 @@
-"""The page: what it holds, that nothing in it becomes markup, that it stays small and loads nothing."""
+"""The HTML page: its numbers, escaped text, small size, and no requests."""
 
 import json
 import math

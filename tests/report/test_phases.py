@@ -1,4 +1,4 @@
-"""What is shown of phases and regions."""
+"""Tables and lines of phases and regions."""
 
 import pytest
 

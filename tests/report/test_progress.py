@@ -1,4 +1,4 @@
-"""The progress line: late, erased, and never wider than the line has room."""
+"""The progress line: shown late, erased, and never wider than the terminal."""
 
 import threading
 

@@ -1,4 +1,4 @@
-"""A failed test's section: what launching an arm costs."""
+"""A failed test's section: the cost of launching."""
 
 import pytest
 

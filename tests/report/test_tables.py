@@ -1,4 +1,4 @@
-"""The table of a run: which measurement is where, and that the printed numbers are the stored ones."""
+"""The table of a run: its rows and groups, and printed numbers equal to the stored ones."""
 
 import itertools
 import os

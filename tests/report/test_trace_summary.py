@@ -1,4 +1,4 @@
-"""The page beside the traces."""
+"""The summary page beside the traces."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Measurements, tests and runs by a few words, and where to look for them."""
+"""Builders of measurements, tests, runs and baselines."""
 
 import math
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""A test is found in a saved run; what cannot be compared says why, and what to do."""
+"""Finding a test in a saved run, and the reason and remedy where there is nothing to compare."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""A measurement meets its own past and no other's; one without a number says why."""
+"""Finding a measurement in a saved run, and the reason where it has no number."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Names of real kernels: short, told apart, and sorted into categories; what their times come to."""
+"""Kernel names: short, unique and sorted into categories; the shares of kernels in a call."""
 
 import math
 import re

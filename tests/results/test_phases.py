@@ -1,4 +1,4 @@
-"""Phases and regions as they are kept: their sentences, and the order of what is nested."""
+"""Phases and regions: their sentences, and the order of nested ones."""
 
 from itertools import pairwise
 from typing import Any

@@ -1,4 +1,4 @@
-"""What is known of machine and commit is told, what is not is told too, and nothing is ever raised."""
+"""Facts about machine and commit; missing ones are reported, and no error is raised."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Rates against peaks: which roof is meant, and what cannot be true."""
+"""Rates against peaks: the roof that applies, and impossible rates."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The sessions of a saved run: which runs belong together, what each of them keeps, and how much they differ."""
+"""Sessions of a saved run: which runs join it, what is kept of each, and how much they differ."""
 
 from typing import Any
 

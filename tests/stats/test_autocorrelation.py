@@ -1,4 +1,4 @@
-"""Reps that resemble their neighbours: what they are worth, and how often limits on them fail by mistake."""
+"""Autocorrelated reps: their effective number, and the false FAIL rate of limits on them."""
 
 import math
 from collections.abc import Callable

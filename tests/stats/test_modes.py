@@ -1,4 +1,4 @@
-"""Modes are found where they are, and seldom elsewhere."""
+"""Modes: found where there are some, and seldom elsewhere."""
 
 import math
 import random

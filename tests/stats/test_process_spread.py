@@ -1,4 +1,4 @@
-"""How much processes differ: a test's own sessions, its suite, and what that leaves undecided."""
+"""Spread between processes: of a test's sessions, of its suite, and the tolerance that it leaves undecided."""
 
 import math
 import statistics

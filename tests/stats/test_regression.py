@@ -1,4 +1,4 @@
-"""A change scales and mirrors as it should, and a wrong FAIL is as rare as promised, also where noise is not kind."""
+"""Changes between runs: scaling, symmetry, and the rates of wrong verdicts under several kinds of noise."""
 
 import math
 from collections import Counter

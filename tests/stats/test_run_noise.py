@@ -1,4 +1,4 @@
-"""The noise between runs, estimated, and the smallest slowdown it lets one see."""
+"""Noise between runs: its estimate, and the smallest slowdown that it lets one detect."""
 
 import math
 import random

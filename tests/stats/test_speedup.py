@@ -1,4 +1,4 @@
-"""The order cancels what it should, the samples scale and mirror, and a verdict is wrong as seldom as promised."""
+"""Speedups: balanced orders, scaling, symmetry, and exact error rates."""
 
 import itertools
 import math

@@ -1,4 +1,4 @@
-"""Enough reps and no more: every way in which a measurement ends, and that it does."""
+"""Stopping rules: every way in which a measurement ends."""
 
 import random
 import statistics

@@ -1,4 +1,4 @@
-"""Student's t: the closed form is that of the tables, the series is close to it."""
+"""Student's t: the closed form against tables, and the series against the closed form."""
 
 import statistics
 

@@ -1,4 +1,4 @@
-"""The intervals hold what they promise: against values worked out elsewhere, as properties, and by simulation."""
+"""Intervals of the median and the standard deviation: known values, properties, simulated coverage."""
 
 import itertools
 import math

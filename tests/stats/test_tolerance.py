@@ -1,4 +1,4 @@
-"""What is tolerated, as it is written and read."""
+"""Tolerances: parsing and printing."""
 
 import pytest
 from hypothesis import given

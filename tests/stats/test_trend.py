@@ -1,4 +1,4 @@
-"""Which size a ratio goes with: ranks by their definition, too little to tell, and steps that cover everything."""
+"""Trends over sizes: ranks, rank correlation, and steps."""
 
 import math
 import statistics

@@ -1,4 +1,4 @@
-"""A timer that plays what it is told, on a clock that goes on only where a call takes time or somebody sleeps."""
+"""A timer that plays given reps, on a clock that only calls and sleeps advance."""
 
 import gc
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -1,4 +1,4 @@
-"""The measured copy: how large, how often, the fastest counts, and no answer without room."""
+"""Copy bandwidth: its size, its reps, the fastest counts, and no number without room."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""From warm-up to log-ratios: the looks that are planned and taken, the orders, and how many reps make a reading."""
+"""Comparisons: planned and taken looks, orders, timings, and coarse clocks."""
 
 import itertools
 import math

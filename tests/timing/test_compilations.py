@@ -1,4 +1,4 @@
-"""What Triton's hooks and torch.compile's counters say, added up; hooks of others called and put back."""
+"""Compilations counted by Triton's hooks and torch.compile's counters; hooks of others are kept."""
 
 import inspect
 import sys

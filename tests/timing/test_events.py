@@ -1,4 +1,4 @@
-"""The events timer, on a GPU of make-believe whose queue runs behind a clock that only launches move on."""
+"""The events timer, on a fake GPU whose queue follows the launches."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

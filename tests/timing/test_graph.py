@@ -1,4 +1,4 @@
-"""The graph timer on the CPU: a recording graph, what is refused, and the sentences for what cannot be captured."""
+"""The graph timer on the CPU: a recording graph, refused calls, and the reasons why a capture fails."""
 
 import warnings
 from collections.abc import Callable

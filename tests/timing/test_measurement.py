@@ -1,4 +1,4 @@
-"""What a timing says of its kernels."""
+"""Kernel names and idle time of a timing."""
 
 import msgspec
 import pytest

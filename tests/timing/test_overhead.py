@@ -1,4 +1,4 @@
-"""What launching costs, from reps of the four kinds."""
+"""Launch overhead, from reps of the four timers."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Calls that may run the GPU into its power cap are given idle time, all others none."""
+"""Idle time before reps that may reach the power cap; none before others."""
 
 import sys
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The peaks of a GPU: what is measured, how often, and what is said where it cannot be."""
+"""Measured peaks of a GPU: sizes, reps, errors and remarks."""
 
 from collections.abc import Callable
 from itertools import chain, repeat

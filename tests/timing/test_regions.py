@@ -1,4 +1,4 @@
-"""Regions: what is noted of them, whose time is whose, and that they mean nothing where nothing is measured."""
+"""Regions: boundaries, the time of each, errors, and no effect where nothing is measured."""
 
 import subprocess
 import sys

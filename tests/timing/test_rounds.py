@@ -1,4 +1,4 @@
-"""Rounds: shuffled orders, throttled rounds taken again, sessions of a size that fits."""
+"""Rounds: shuffled orders, throttled rounds taken again, and the size of sessions."""
 
 from collections.abc import Callable, Sequence
 

@@ -1,4 +1,4 @@
-"""Reps are taken until there are enough: exactly as many as wanted, clean where the time allows it, proven complete."""
+"""Samples: exactly the reps asked for, clean where the time allows it, with complete records."""
 
 import contextlib
 import gc

@@ -1,4 +1,4 @@
-"""Scripted samples are numbers of any kind, and become floats when a function is decorated."""
+"""Scripted samples: any numbers, converted to floats when a function is decorated."""
 
 from fractions import Fraction
 from typing import Any

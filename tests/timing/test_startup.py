@@ -1,4 +1,4 @@
-"""The profiler's start in the background, and the pieces of the profiler that need no GPU."""
+"""The profiler's start in the background, and the parts of the profiler that need no GPU."""
 
 import threading
 import time

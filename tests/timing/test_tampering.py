@@ -1,4 +1,4 @@
-"""What a test replaced is named; what libraries wrap is not."""
+"""Functions that a test replaced are named; wrappers of libraries are not."""
 
 import functools
 import os

@@ -1,4 +1,4 @@
-"""Traces: what is kept of what the profiler wrote, and that none ever fails a test."""
+"""Traces: the events that are kept; a missing trace fails no test."""
 
 import gzip
 import json

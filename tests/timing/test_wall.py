@@ -1,4 +1,4 @@
-"""The wall timer on the CPU, end to end through the measurement, and the interpreter's notice."""
+"""The wall timer on the CPU, arguments of calls, and the interpreter's notice."""
 
 import time
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Measuring starts when a call has come to rest: its compilers are done, its kernels stay, its time does."""
+"""Warm-up: calls and passes until compilers, kernels, clock and time have come to rest."""
 
 import sys
 from collections.abc import Callable, Sequence

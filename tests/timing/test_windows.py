@@ -1,4 +1,4 @@
-"""A session's records are split into its reps, or refused: no number comes from records that do not add up."""
+"""Records of a session: split into reps, or refused where they do not add up."""
 
 from collections import Counter
 from collections.abc import Sequence

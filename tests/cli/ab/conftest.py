@@ -1,4 +1,4 @@
-"""A new repository to be in, and a fake that stands for pytest."""
+"""A new repository as working directory, and a fake of pytest."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Commits, the command, and what stands for pytest in it."""
+"""Commits, the command `ab`, and fakes of the processes that it starts."""
 
 import subprocess
 from collections.abc import Callable, Mapping, Sequence

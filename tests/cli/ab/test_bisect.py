@@ -1,4 +1,4 @@
-"""The commit that made a test slower: the search over real commits with a step that is given, and all of it."""
+"""`bisect`: the search over real commits whose times are given, its statuses, and its error rate under noise."""
 
 import math
 import re

@@ -1,4 +1,4 @@
-"""What is checked out, what is kept, and that nothing else is left."""
+"""Checkouts of the two commits: their content, and that nothing else is left behind."""
 
 import signal
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Two commits by alternating runs: what is asked for, run and printed, by a fake of pytest and by itself."""
+"""`ab`: arguments, runs and output, with a fake of pytest and with pytest itself."""
 
 import os
 import re

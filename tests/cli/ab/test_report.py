@@ -1,4 +1,4 @@
-"""What is written for CI: the table for a comment, JSON, the page; and what of it depends on tests that changed."""
+"""Reports of `ab` for CI: the comment, JSON and the page; and tests that changed between the commits."""
 
 import json
 import re

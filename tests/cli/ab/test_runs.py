@@ -1,4 +1,4 @@
-"""What is run in both trees, and what goes wrong in it."""
+"""Runs of `ab` in both trees, and their errors."""
 
 import json
 import re

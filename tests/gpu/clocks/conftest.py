@@ -1,4 +1,4 @@
-"""No test of locked clocks can reach the NVML of this machine."""
+"""A fake NVML for all tests of locked clocks: none reaches that of this machine."""
 
 import sys
 from collections.abc import Iterator

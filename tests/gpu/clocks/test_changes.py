@@ -1,4 +1,4 @@
-"""What a wish for a clock comes to."""
+"""Clock wishes: their parsing, and the supported clock that is locked for each."""
 
 from pathlib import Path
 

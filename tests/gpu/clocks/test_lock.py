@@ -1,4 +1,4 @@
-"""Locked clocks: what is changed in what order, and what several who want the same GPU do to each other."""
+"""Locked clocks: the order of changes, errors, and several processes that lock the same GPU."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What processes left locked when they died is given back by the next, and nothing else is."""
+"""Clocks that an ended process left locked: restored by the next process; all others stay."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""However a process ends, the clocks are given back, and it ends as it would have without them."""
+"""Signals and exits: a process resets its clocks, and ends with the status that it would have had."""
 
 import signal
 import threading

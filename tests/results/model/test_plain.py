@@ -1,4 +1,4 @@
-"""What a test notes beside its results is written whatever it is, as its number or its text."""
+"""Extra information of a test: any value is stored, as its number or its text."""
 
 import dataclasses
 import datetime

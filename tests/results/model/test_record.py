@@ -1,4 +1,4 @@
-"""A record survives the way to the controller."""
+"""Records survive encoding for the xdist controller."""
 
 import pytest
 

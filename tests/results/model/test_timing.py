@@ -1,4 +1,4 @@
-"""A timing's numbers, and that no number comes from no samples."""
+"""Statistics of a timing; a timing without samples has none."""
 
 import math
 from functools import cached_property

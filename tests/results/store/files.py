@@ -1,4 +1,4 @@
-"""A run, the content of its file, and why a file is not read or written."""
+"""A run, the content of its file, and the reason why a file is refused."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What pytest-benchmark, Bencher and github-action-benchmark read of a file."""
+"""Fields that pytest-benchmark, Bencher and github-action-benchmark read from a file."""
 
 import json
 import subprocess

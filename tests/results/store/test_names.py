@@ -1,4 +1,4 @@
-"""What a run's file and a GPU model's folder are called, whatever the name."""
+"""Names of run files and of the folders of GPU models, for any run name."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Files that cannot be read: each gets one sentence that begins with its name."""
+"""Run files: reading, writing, and one sentence for each file that cannot be read."""
 
 import errno
 import gc

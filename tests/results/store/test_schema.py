@@ -1,4 +1,4 @@
-"""Another schema is refused, and what is none is told."""
+"""Schemas: other versions and invalid ones are refused."""
 
 import json
 from pathlib import Path

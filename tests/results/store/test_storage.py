@@ -1,4 +1,4 @@
-"""Runs are saved under numbers that nobody shares, and found again by name, number or file."""
+"""The storage: numbered runs, found by name, number or file, and saved by several processes at once."""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""What several tests of ranks have them do, and what they take."""
+"""A plan, functions and timings for tests of ranks."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""How ranks fail: the user's own lines, and how a process ended that did not say why."""
+"""Failures of ranks: the user's own lines, and processes that ended without a message."""
 
 import os
 import re

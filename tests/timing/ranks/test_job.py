@@ -1,4 +1,4 @@
-"""Invalid jobs are refused before any process is started; bandwidth is counted as nccl-tests count it."""
+"""Jobs of ranks: invalid ones are refused before a process starts; bandwidth as nccl-tests count it."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What a test is told of its ranks: the cause, once for all, and what the others did."""
+"""Errors of ranks in the test's process: one cause, and the state of the other ranks."""
 
 import sys
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""What is made of the reps of several ranks: in each the slowest counts."""
+"""The result of several ranks: the slowest counts in each rep."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""What ranks agree on: what one of them cannot use is taken again by all."""
+"""Sampling by ranks: a session or rep that one rank cannot use is taken again by all."""
 
 from collections.abc import Callable
 from typing import Any
