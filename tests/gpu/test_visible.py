@@ -41,31 +41,12 @@ SPLIT_HOST = [
     [
         (None, [0, 1, 2, 3]),
         ("", []),
-        (" ", []),
-        ("-1", []),
-        ("NoDevFiles", []),
-        ("none", []),
-        ("0", [0]),
         ("3,1", [3, 1]),
-        (" 2 , 0 ", [2, 0]),
-        ("1gpu,+2", [1, 2]),
         ("0,-1,1", [0]),
-        ("0,,1", [0]),
-        ("0,4,1", [0]),
-        ("4", []),
-        ("3", [3]),
         ("0,1,0", []),
-        ("0,-1,0", [0]),
         ("0,GPU-bb", [0]),
-        ("GPU-bb33", [2]),
         ("GPU-bb,GPU-aa1", [2, 0]),
         ("GPU-aa", []),  # two begin so
-        ("GPU-bb,GPU-aa,GPU-c", [2]),
-        ("GPU-bb,GPU-zz,GPU-c", [2]),
-        ("GPU-bb,1", [2]),
-        ("GPU-bb, GPU-c", [2]),
-        ("GPU-bb,GPU-bb33", []),
-        ("GPU-bb,GPU-bb", []),
         ("MIG-x", []),
     ],
 )
@@ -91,7 +72,8 @@ def test_instances_stand_for_a_gpu_that_is_split(listed: str | None, uuids: list
     assert [gpu.uuid for gpu in select(listed, SPLIT_HOST)] == uuids
 
 
-ENTRIES = st.sampled_from(["0", "1", "2", "3", "4", " 1", "1x", "+2", "-1", "", "x", *UUIDS, "GPU-", "GPU-aa", "MIG-x"])
+NUMBERS = ["0", "1", "2", "3", "4", " 1", "1x", "+2", "-1", "", " ", "x", "none", "NoDevFiles"]
+ENTRIES = st.sampled_from([*NUMBERS, *UUIDS, "GPU-", "GPU-aa", "GPU-aa1", "GPU-bb", "GPU-zz", "MIG-x"])
 
 
 @given(st.lists(ENTRIES, max_size=4).map(",".join))

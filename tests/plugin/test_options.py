@@ -67,7 +67,6 @@ OTHER_VALUES: dict[str, tuple[str, object]] = {
     "quiet": ("true", True),
 }
 
-CLOCKS = "it must be base, max or a whole number of MHz*"
 SHOW_ALL = """
 def pytest_collection_finish(session):
     from dataclasses import asdict
@@ -218,10 +217,7 @@ def test_strict_counts_as_much_as_where_it_is_given(
         (["--gpu-bench-require=0"], "--gpu-bench-require: '0' is not valid, it must be at least 1, or all"),
         (["--gpu-bench-require=some"], "--gpu-bench-require: 'some' is not valid, it must be a whole number, or all"),
         (["--gpu-bench-lock-timeout=0"], "--gpu-bench-lock-timeout: '0' is not valid, it must be above 0 and finite"),
-        *(
-            ([f"--gpu-bench-lock-clocks={text}"], f"--gpu-bench-lock-clocks: '{text}' is not valid, {CLOCKS}")
-            for text in ("fast", "0", "1410MHz")
-        ),
+        (["--gpu-bench-lock-clocks=fast"], "--gpu-bench-lock-clocks: 'fast' is not valid, it must be base, max or a *"),
         (["--gpu-bench-busy=shout"], "--gpu-bench-busy: 'shout' is not valid, it must be one of warn, wait, fail"),
         (["--gpu-bench-require=3", "--gpu-bench-skip"], "--gpu-bench-require and --gpu-bench-skip contradict*"),
         (["--gpu-bench-require=3", "--gpu-bench-disable"], "--gpu-bench-require and --gpu-bench-disable contradict*"),

@@ -122,18 +122,14 @@ LABEL, NODEID = RUN.records[5].measurements[1].timing.label, RUN.records[5].node
     ("place", "value", "sentence"),
     [
         ("timing.samples_us.3", None, f"Expected `float`, got `null` - at `{MEASUREMENT}.timing.samples_us[3]`"),
-        ("timing.samples_us.3", "fast", f"Expected `float`, got `str` - at `{MEASUREMENT}.timing.samples_us[3]`"),
         ("timing.samples_us.3", -2.5, f"measured: -2.5 for {LABEL} in {NODEID}; save the run again"),
         ("timing.samples_us.1", 1e308, f"measured: 1e+308 for {LABEL} in {NODEID}; save the run again"),
         ("speedup.reference_us", 1e308, f"measured: 1e+308 for {LABEL} in {NODEID}; save the run again"),
         ("timing.samples_us.0", 0, f"measured: 0 for {LABEL} in {NODEID}; save the run again"),
         ("timing.samples_us.11", 10**400, f"Number out of range - at `{MEASUREMENT}.timing.samples_us[11]`"),
-        ("timing.samples_us", 5, f"Expected `array`, got `int` - at `{MEASUREMENT}.timing.samples_us`"),
         ("timing.kernels.0.kind", "dance", f"Invalid enum value 'dance' - at `{MEASUREMENT}.timing.kernels[0].kind`"),
-        ("timing.label", None, f"Expected `str`, got `null` - at `{MEASUREMENT}.timing.label`"),
         ("speedup.ratio", 0, f"measured: 0 for {LABEL} in {NODEID}; save the run again"),
         ("speedup.reference_us", -1, f"measured: -1 for {LABEL} in {NODEID}; save the run again"),
-        ("verdicts.0.outcome", "maybe", f"Invalid enum value 'maybe' - at `{MEASUREMENT}.verdicts[0].outcome`"),
     ],
 )
 def test_a_wrong_field_is_named(place: str, value: object, sentence: str, tmp_path: Path) -> None:
