@@ -106,9 +106,6 @@ def test_the_spread_is_limited_over_the_reps_of_the_slowest(
     mean_us = sum(NOISY_US) / len(NOISY_US)
     low, high = interval.low / mean_us, interval.high / mean_us
     assert outcome(bench_run, f"max_rel_std={high * 1.001!r}", "--gpu-bench-inconclusive=fail")[0] == "passed"
-    assert outcome(bench_run, f"max_rel_std={high * 0.999!r}", "--gpu-bench-inconclusive=fail")[0] == "failed"
-    kind, text = outcome(bench_run, f"max_rel_std={low * 1.001!r}")
-    assert (kind, "too close to tell" in text) == ("inconclusive", True)
     kind, text = outcome(bench_run, f"max_rel_std={low * 0.999!r}")
     assert (kind, "work is unsteady" in text) == ("failed", True)
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from pytest_gpubench.errors import BadFile
 from pytest_gpubench.results.model import SavedRun
 from pytest_gpubench.results.store import encode_run, read_run, run_file, write_run
+from pytest_gpubench.results.store.schema import SCHEMA
 from tests.results.saved import make_run
 from tests.results.store.files import RUN, content, refusal, replace
 from tests.results.test_files import failing
@@ -208,3 +209,32 @@ def test_nothing_is_written_when_it_cannot_be_encoded(tmp_path: Path, monkeypatc
     with pytest.raises(OSError, match="Input/output"):
         write_run(RUN, tmp_path / "a" / "run.json")
     assert not list(tmp_path.iterdir())
+
+
+# other schemas
+
+
+def refused(tmp_path: Path, schema: object, **others: object) -> str:
+    """Return why a file of this schema is not read, without its name."""
+    path, found = tmp_path / "run.json", content()
+    found["gpu_bench"] |= {"schema": schema, **others}
+    path.write_text(json.dumps(found))
+    return refusal(path).removeprefix(f"{path} ")
+
+
+@pytest.mark.parametrize("records", [[], "of another kind"])
+def test_a_newer_schema(records: object, tmp_path: Path) -> None:
+    """Whether or not the rest looks as it does today."""
+    expected = f"was written by a newer pytest-gpubench (schema 7, this one reads {SCHEMA}): update it"
+    assert refused(tmp_path, 7, records=records) == expected
+
+
+@pytest.mark.parametrize("schema", ["1", None, [], True, 1.5, "x" * 1000])
+def test_a_schema_that_is_no_number(schema: object, tmp_path: Path) -> None:
+    assert refused(tmp_path, schema).startswith("has a field that is not as it should be: Expected `int`")
+
+
+@pytest.mark.parametrize("schema", [SCHEMA - 1, 0, -(10**15)])
+def test_an_older_schema(schema: int, tmp_path: Path) -> None:
+    expected = f"has schema {schema}, and this pytest-gpubench reads {SCHEMA}: save the run again"
+    assert refused(tmp_path, schema) == expected
