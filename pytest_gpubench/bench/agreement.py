@@ -100,6 +100,8 @@ class Agreement:
     backward: Backward
     device: torch.device
     remarks: list[str] = field(default_factory=list)
+    disproved: set[str] = field(default_factory=set)
+    """Remarks that do not hold, which another example of a search may have led to."""
     """Remarks on the functions."""
     other_seed: int = field(default_factory=lambda: secrets.randbits(31))
     """The seed of the random numbers that calls draw while values are varied; it cannot be known beforehand."""

@@ -31,8 +31,11 @@ def other_values(agreement: Agreement, expected: Ran) -> Iterator[bool]:
         if hidden and not told:
             raise UnfairComparison(hidden[0])
         # upstream gradients are varied too; single numbers, as a search draws them, have no order to change
-        if not told and agreement.backward == "forward" and not _has_single_numbers(agreement):
-            agreement.remarks.append(UNVARIED.format(name_of(agreement.reference)))
+        unvaried = UNVARIED.format(name_of(agreement.reference))
+        if told:
+            agreement.disproved.add(unvaried)
+        elif agreement.backward == "forward" and not _has_single_numbers(agreement):
+            agreement.remarks.append(unvaried)
         yield told
     finally:
         agreement.variation.end()

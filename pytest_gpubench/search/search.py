@@ -94,6 +94,8 @@ class Search:
     counted: Key = ()
     """The running one, as it is in `examples`."""
     held: tuple[object, ...] = ()
+    outdated: set[str] = field(default_factory=set)
+    """Warnings of single examples that do not hold for the test."""
 
     def begin(self, example: Example) -> None:
         """Begin the next example."""
@@ -192,6 +194,8 @@ class Search:
             replace(request, settings=settings, pass_alpha=request.settings.alpha), say, measured
         )
         self.alpha.note(settings, [each for item in measured for each in item.verdicts])
+        if isinstance(request, CompareRequest):
+            self.outdated |= request.agreement.disproved
         return result
 
     def _quick(self, request: CompareRequest, say: Say, measured: list[Measurement]) -> Comparison:
@@ -238,7 +242,7 @@ class Search:
     def told(self, verdicts: Sequence[Verdict], warnings: list[str]) -> Sequence[Verdict]:
         """Return verdicts with the sentences to show, and remove outdated warnings."""
         told = self.alpha.told(verdicts)
-        warnings[:] = [each for each in warnings if each not in self.alpha.outdated]
+        warnings[:] = [each for each in warnings if each not in self.alpha.outdated | self.outdated]
         return told
 
     def note_failure(self, error: Exception, measurement: Measurement) -> None:

@@ -246,6 +246,28 @@ def test_it(gpu_bench, x): gpu_bench.compare(slow_from(x.shape[0], 37), double, 
     assert paste in bench_run(source).stdout.str()
 
 
+UNVARIED = "returned the same when the values of its inputs were to change"
+
+
+@pytest.mark.parametrize(("widths", "is_warned"), [((1, 5), False), ((5, 1), False), ((1, 1), True)])
+def test_an_example_whose_output_is_the_same_for_all_values_is_no_warning_alone(
+    record_run: RecordRun, widths: tuple[int, int], is_warned: bool
+) -> None:
+    """A softmax over one column is 1: another example shows that results are not remembered."""
+    source = f"""{GIVEN}
+def softmax(x): return torch.softmax(x, -1)
+def mine(x): return torch.softmax(x, -1)
+
+@settings(phases=[Phase.explicit])
+@example(n={widths[0]})
+@example(n={widths[1]})
+@given(n=sizes)
+def test_it(gpu_bench, n): gpu_bench.compare(mine, softmax, (torch.randn(3, n),))
+"""
+    (record,) = record_run(source, "--gpu-bench-timer=wall", "--gpu-bench-cache=hot", "--gpu-bench-reps=2").records
+    assert any(UNVARIED in warning for warning in record.warnings) == is_warned
+
+
 # what a failure shows of us: nothing
 
 
