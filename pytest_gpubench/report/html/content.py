@@ -32,7 +32,8 @@ LONGEST_EXTRA = 2000
 
 def page_content(run: SavedRun, baseline: SavedRun | None, history: Sequence[SavedRun]) -> dict[str, Any]:
     """Return everything the page shows."""
-    older = older_runs(run, history)
+    older, before = older_runs(run, history), baseline or run
+    here = {record.nodeid for record in run.records}
     past = OlderRuns(by_run_key(baseline) if baseline else None, [by_run_key(each) for each in older])
     measured = Measured(run, past)
     tests = [_test_content(record, measured) for record in run.records]
@@ -45,12 +46,12 @@ def page_content(run: SavedRun, baseline: SavedRun | None, history: Sequence[Sav
         "machine": _pairs(run.machine_info),
         "settings": _pairs(run.settings),
         "baseline": baseline and _run_content(baseline),
-        "foreign": _foreign_devices(run, baseline),
-        "gone": _gone_tests(run, baseline),
+        "foreign": sorted(_devices(run) - _devices(before)),
+        "gone": [record.nodeid for record in before.records if record.nodeid not in here][:MOST_GONE],
         "runs": [_run_content(each) for each in (*older, run)],
         "trend": trend([item for test in tests for item in test["items"]], len(older)),
         "least_runs": LEAST_SERIES,
-        "devices": sorted({record.device.name for record in run.records}),
+        "devices": sorted(_devices(run)),
         "kernels": [
             list(dict.fromkeys((short, name))) for name, short in distinct_names(measured.kernel_numbers).items()
         ],
@@ -99,14 +100,8 @@ def _pairs(values: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [(name, shortened(text, LONGEST_EXTRA)) for name, text in texts.items()]
 
 
-def _gone_tests(run: SavedRun, baseline: SavedRun | None) -> list[str]:
-    here = {record.nodeid for record in run.records}
-    return [record.nodeid for record in (baseline.records if baseline else ()) if record.nodeid not in here][:MOST_GONE]
-
-
-def _foreign_devices(run: SavedRun, baseline: SavedRun | None) -> list[str]:
-    known = {record.device.name for record in baseline.records} if baseline else set()
-    return sorted({record.device.name for record in run.records} - known) if baseline else []
+def _devices(run: SavedRun) -> set[str]:
+    return {record.device.name for record in run.records}
 
 
 # the rows of the table
