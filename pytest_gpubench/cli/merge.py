@@ -71,21 +71,20 @@ def merge(sources: Sequence[Source], keep: str | None, any_commit: bool, name: s
 
 def _merge_records(sources: Sequence[Source], keep: str | None) -> list[TestRecord]:
     """Return the tests of all runs, in their order; repeats within one run stay."""
-    owners: dict[tuple[str, str], Path] = {}
-    kept: dict[tuple[str, str], list[TestRecord]] = {}
+    kept: dict[tuple[str, str], tuple[Path, list[TestRecord]]] = {}
     for path, run in sources:
         for record in run.records:
-            owner = owners.get(record.key)
-            if owner is None or (owner != path and keep == "last"):
-                owners[record.key], kept[record.key] = path, [record]
-            elif owner == path:
-                kept[record.key].append(record)
+            owner, records = kept.setdefault(record.key, (path, []))
+            if owner == path:
+                records.append(record)
+            elif keep == "last":
+                kept[record.key] = path, [record]
             elif keep is None:
                 raise BadRequest(
                     f"{printable(record.nodeid)} was measured on {record.device.name} in {owner} and in {path}: "
                     f"choose with --keep=first or --keep=last"
                 )
-    return [record for records in kept.values() for record in records]
+    return [record for _, records in kept.values() for record in records]
 
 
 def _merge_earlier(sources: Sequence[Source], kept: Sequence[TestRecord]) -> Iterator[TestRecord]:

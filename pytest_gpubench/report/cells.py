@@ -98,11 +98,8 @@ def reference_text(row: Row, unit: str, written: Callable[[str], str] = str) -> 
 
 def times_us(rows: Iterable[Row]) -> list[float]:
     """Return the times that a table shows: medians, and those of references."""
-    times = []
-    for row in rows:
-        own_us = row.timing.median_us if row.timing.measured else None
-        times += [value_us for value_us in (own_us, reference_us(row)) if value_us is not None]
-    return times
+    times = [(row.timing.median_us if row.timing.measured else None, reference_us(row)) for row in rows]
+    return [value_us for both in times for value_us in both if value_us is not None]
 
 
 def notes_of_both(row: Row) -> str:

@@ -19,7 +19,7 @@ from pytest_gpubench.results.sessions import add_session, count_sessions, is_sam
 from pytest_gpubench.results.store.names import automatic_name, device_folder, file_part, part_of
 from pytest_gpubench.results.store.run_file import read_run
 from pytest_gpubench.results.store.schema import encode_run
-from pytest_gpubench.units import count, printable
+from pytest_gpubench.units import count, first_few, printable
 
 MOST_NAMED = 8
 """Runs that the error about a missing one names."""
@@ -113,12 +113,10 @@ class Storage:
         absent, folder = f"there is no saved run and no file {printable(which)!r}", shown(self.root.absolute())
         if not stored:
             return f"{absent}; in {folder} nothing is saved yet: save one with --gpu-bench-save=NAME"
-        names = list(dict.fromkeys(f"{one.number:04d} ({printable(one.name)})" for one in reversed(stored)))
-        more = [f"{len(names) - MOST_NAMED} more"] if len(names) > MOST_NAMED else []
+        names = list(dict.fromkeys(f"{one.number:04d} ({one.name})" for one in reversed(stored)))
         meant = get_close_matches(which, {one.name for one in stored}, 1)
         guess = f"; did you mean {printable(meant[0])!r}?" if meant else ""
-        there = f"{count(len(stored), 'run')}: {', '.join([*names[:MOST_NAMED], *more])}"
-        return f"{absent}; {folder} has {there}{guess}"
+        return f"{absent}; {folder} has {count(len(stored), 'run')}: {first_few(names, MOST_NAMED)}{guess}"
 
     def _make_root(self) -> None:
         """Make the folder and a .gitignore in it; a folder that is there may have none."""

@@ -281,7 +281,7 @@ def test_of_many_runs_the_newest_are_named(tmp_path: Path) -> None:
     storage = Storage(tmp_path)
     for number in range(20):
         storage.save_each(make_run(1, 1), f"run{number}")
-    with pytest.raises(BadFile, match=r"0020 \(run19\), .*0013 \(run12\), 12 more$"):
+    with pytest.raises(BadFile, match=r"0020 \(run19\), .*0013 \(run12\) and 12 more$"):
         storage.find("main")
 
 
