@@ -80,7 +80,7 @@ class Lifecycle:
         if self._test is None or self._marks is None:
             self._test = self._new_test(self._item, marks)
         elif marks != self._marks:
-            self._change_marks(self._test, marks, marks.told_since(self._marks))
+            self._change_marks(self._test, marks, marks.new_since(self._marks))
         self._marks = marks
         self._test.phase = self._phase
         self._test.wider_scopes = self._wider_fixtures

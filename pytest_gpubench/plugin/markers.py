@@ -28,7 +28,7 @@ class MergedMarks:
     keywords: dict[str, object] = field(compare=False)
     """All of them as they were given."""
 
-    def told_since(self, old: "MergedMarks") -> str:
+    def new_since(self, old: "MergedMarks") -> str:
         """Return the marks that older ones lack, as they are written: `perf(gpus=2)`."""
         new = {name: value for name, value in self.keywords.items() if old.keywords.get(name) != value}
         return f"{NAME}({', '.join(f'{name}={repr_of(value)}' for name, value in new.items())})"

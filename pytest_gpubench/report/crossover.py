@@ -57,11 +57,11 @@ def crossover_lines(records: Iterable[TestRecord], everything: bool = False, gro
         if wanted in (None, series.param) and (everything or {True, False} <= {step.is_faster for step in steps})
     }
     titles = Counter(series.title for series in shown)
-    return [
-        f"{f'{series.where}: ' if titles[series.title] > 1 else ''}{series.title}, "
-        f"{where_faster(steps, series.param)}: {', '.join(map(str, steps))}"
-        for series, steps in shown.items()
-    ]
+    lines = []
+    for series, steps in shown.items():
+        where = f"{series.where}: " if titles[series.title] > 1 else ""
+        lines.append(f"{where}{series.title}, {where_faster(steps, series.param)}: {', '.join(map(str, steps))}")
+    return lines
 
 
 def _all_series(records: Iterable[TestRecord]) -> dict[Series, list[Step]]:
