@@ -46,7 +46,8 @@ class OutputFiles:
         self.earlier = earlier
         self._ended: SavedRun | None = None
         self._interrupted = False
-        self.saved: list[Path] = []
+        self.saved: dict[Path, int] = {}
+        """The files of the saved run, with the sessions in each."""
         self._lines: list[tuple[str, bool]] = []
         """The lines at the end of the run, each with True for a failure."""
         self._learnt: list[str] = []
@@ -143,10 +144,9 @@ class OutputFiles:
     def _save(self, name: str) -> str:
         from pytest_gpubench.results.store import Storage
 
-        storage = Storage(Path(self.settings.storage))
-        self.saved = storage.save_each(self._run(), name)
+        self.saved = Storage(Path(self.settings.storage)).save_each(self._run(), name)
         part = f": {self._tests()}, as the run was interrupted" if self._interrupted else ""
-        names = [f"{path} (session {number})" if number > 1 else str(path) for path, number in storage.sessions.items()]
+        names = [f"{path} (session {number})" if number > 1 else str(path) for path, number in self.saved.items()]
         self._learnt = what_was_learnt(self.saved, self.settings) if self.earlier.runs else []
         return f"saved as {', '.join(names)}{part}"
 

@@ -2,6 +2,7 @@
 
 import tempfile
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -106,17 +107,15 @@ class EarlierSessions:
             terminal.write_sentence(reporter, f"gpu_bench: {line}", red=red)
 
 
-def what_was_learnt(saved: list[Path], settings: Settings) -> list[str]:
+def what_was_learnt(saved: Mapping[Path, int], settings: Settings) -> list[str]:
     """Return a line on how much processes differ in each saved run, and how small a change can be told."""
     from pytest_gpubench.results.baseline import Baseline
-    from pytest_gpubench.results.sessions import count_sessions
     from pytest_gpubench.results.store import read_run
     from pytest_gpubench.stats.process_spread import shrunk
 
     lines = []
-    for path in saved:
-        run = read_run(path)
-        sessions, spread = count_sessions(run), Baseline([(run.name, run)]).spreads["time"]
+    for path, sessions in saved.items():
+        spread = Baseline([("", read_run(path))]).spreads["time"]
         usual = shrunk(replace(spread, freedom=sessions - 1), spread)  # of a test as most are
         least = usual.decidable(settings.alpha / 2, sessions)
         lines.append(

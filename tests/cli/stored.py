@@ -24,7 +24,7 @@ def fill(root: Path, days: int = 3, slower_from: int = 99, tests: int = 7, slowe
     """Save a run for each day, slower from one of them on; return their files."""
     storage = Storage(root)
     runs = [make_run(tests=tests, seed=day, slower=slower if day >= slower_from else 1.0) for day in range(1, days + 1)]
-    return [storage.save_each(dated(run, day))[0] for day, run in enumerate(runs, 1)]
+    return [storage.save_each(dated(run, day)).popitem()[0] for day, run in enumerate(runs, 1)]
 
 
 def commander(capsys: pytest.CaptureFixture[str]) -> Command:

@@ -18,7 +18,7 @@ def fill(*runs: tuple[float, str], device: str = "NVIDIA H200") -> list[Path]:
     dates = [(now - timedelta(days=days)).isoformat() for days, _ in runs]
     one = make_run(tests=1, device=device)
     return [
-        Storage(ROOT).save_each(msgspec.structs.replace(one, datetime=date), name)[0]
+        Storage(ROOT).save_each(msgspec.structs.replace(one, datetime=date), name).popitem()[0]
         for date, (_, name) in zip(dates, runs, strict=True)
     ]
 

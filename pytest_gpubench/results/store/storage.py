@@ -52,11 +52,9 @@ class Storage:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.sessions: dict[Path, int] = {}
-        """The sessions in each file that was saved."""
 
-    def save_each(self, run: SavedRun, name: str = "") -> list[Path]:
-        """Write a run's results to the folder of each GPU model, under the next number, and return the files.
+    def save_each(self, run: SavedRun, name: str = "") -> dict[Path, int]:
+        """Write a run's results to the folder of each GPU model, under the next number; return the sessions by file.
 
         The run becomes a session of the newest run of its name where that is of the same commit and machine. The files
         are in the order of the models' first records. name: any text; empty for the commit and the time. Raises BadFile
@@ -67,13 +65,13 @@ class Storage:
         records, earlier = (_by_folder(found) for found in (run.records, run.earlier))
         with explaining_os_errors(self.root, "written"):
             self._make_root()
-        return [
-            self._save_one(
-                msgspec.structs.replace(run, records=tuple(found), earlier=tuple(earlier.get(device, ())), name=name),
-                self.root / device,
+        own = {
+            device: msgspec.structs.replace(
+                run, records=tuple(found), earlier=tuple(earlier.get(device, ())), name=name
             )
             for device, found in records.items()
-        ]
+        }
+        return dict(_save_one(each, self.root / device) for device, each in own.items())
 
     def runs(self, device: str | None = None) -> list[Stored]:
         """Return the saved runs, oldest first; device: of this GPU model or folder only.
@@ -129,27 +127,27 @@ class Storage:
             return
         (self.root / ".gitignore").write_text("*\n")
 
-    def _save_one(self, run: SavedRun, folder: Path) -> Path:
-        part = file_part(run.name) or automatic_name(run)
-        with explaining_os_errors(folder, "written"):
-            folder.mkdir(exist_ok=True)
-            with FileLock(folder / LOCK, LOCK_TIMEOUT_S, LOCK_MODE):
-                stored = _stored_in(folder)
-                same = [one.path for one in stored if run.name and part_of(one.path) == part]
-                if older := _older_session(run, same):
-                    path, run = same[-1], add_session(older, run)
-                else:
-                    path = folder / f"{max((one.number for one in stored), default=0) + 1:04d}_{part}.json"
-                write_file(encode_run(run), path)
-        self.sessions[path] = count_sessions(run)
-        return path
-
 
 def _by_folder(records: Iterable[TestRecord]) -> dict[str, list[TestRecord]]:
     found: dict[str, list[TestRecord]] = {}
     for record in records:
         found.setdefault(device_folder(record.device.name), []).append(record)
     return found
+
+
+def _save_one(run: SavedRun, folder: Path) -> tuple[Path, int]:
+    part = file_part(run.name) or automatic_name(run)
+    with explaining_os_errors(folder, "written"):
+        folder.mkdir(exist_ok=True)
+        with FileLock(folder / LOCK, LOCK_TIMEOUT_S, LOCK_MODE):
+            stored = _stored_in(folder)
+            same = [one.path for one in stored if run.name and part_of(one.path) == part]
+            if older := _older_session(run, same):
+                path, run = same[-1], add_session(older, run)
+            else:
+                path = folder / f"{max((one.number for one in stored), default=0) + 1:04d}_{part}.json"
+            write_file(encode_run(run), path)
+    return path, count_sessions(run)
 
 
 def _older_session(run: SavedRun, same: Sequence[Path]) -> SavedRun | None:

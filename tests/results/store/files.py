@@ -24,7 +24,7 @@ def content(run: SavedRun = RUN) -> dict[str, Any]:
 
 def save(storage: Storage, run: SavedRun, name: str = "") -> Path:
     """Save a run, and return the file of its first GPU model."""
-    return storage.save_each(run, name)[0]
+    return next(iter(storage.save_each(run, name)))
 
 
 def refusal(path: Path) -> str:

@@ -86,8 +86,7 @@ def test_a_run_of_the_same_name_commit_and_machine_is_a_session_of_the_newest(tm
     storage = Storage(tmp_path)
     path = save(storage, CLEAN, "main")
     again = replace(make_run(tests=8, reps=12, seed=1), commit_info=CLEAN.commit_info)
-    assert save(storage, again, "main") == path
-    assert storage.sessions == {path: 2}
+    assert storage.save_each(again, "main") == {path: 2}
     assert read_run(path) == replace(again, name="main", earlier=CLEAN.records)
     assert save(storage, CLEAN, "other").name == "0002_other.json"
     assert save(storage, CLEAN, "").name.startswith("0003_c0ffee_")
