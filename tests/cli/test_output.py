@@ -1,8 +1,11 @@
+"""Output of commands: tables of the terminal, and the message of a file that is written."""
+
 import re
 from pathlib import Path
 
 import pytest
 
+from pytest_gpubench.cli.export import FORMATS
 from pytest_gpubench.cli.output import table
 from pytest_gpubench.report.layout import Column
 from pytest_gpubench.results.store import write_run
@@ -34,3 +37,45 @@ def test_tables_fit_the_terminal(
     tables = re.findall(r"[^\n]+\n─+\n(?:[^\n]+\n)+?(?=\n|[^\n]*\d+ run|$)", out)
     assert tables
     assert [line for text in tables for line in text.splitlines() if len(line) > width] == []
+
+
+# messages of a file; none where a script reads standard output
+
+
+@pytest.mark.parametrize("tests", [1, 7])
+@pytest.mark.parametrize("form", FORMATS)
+def test_an_export_to_a_file_says_what_is_in_it(form: str, tests: int, command: Command) -> None:
+    write_run(make_run(tests=tests), Path("run.json"))
+    said = f"out: {tests} test{'s' if tests > 1 else ''} as {form}\n"
+    assert command("export", "run.json", "--format", form, "-o", "out") == (0, "", said)
+
+
+@pytest.mark.parametrize("words", [(), ("-o", "-")])
+@pytest.mark.parametrize("form", FORMATS)
+def test_an_export_to_standard_output_is_nothing_else(form: str, words: tuple[str, ...], command: Command) -> None:
+    write_run(make_run(tests=7), Path("run.json"))
+    command("export", "run.json", "--format", form, "-o", "out")
+    status, out, err = command("export", "run.json", "--format", form, *words)
+    assert (status, out, err) == (0, Path("out").read_text(encoding="utf-8"), "")
+
+
+def test_a_page_and_a_summary_are_both_told(command: Command) -> None:
+    write_run(make_run(tests=7), Path("run.json"))
+    found = command("show", "run.json", "--html", "page.html", "--markdown", "page.md")
+    assert found == (0, "", "page.html: 7 tests as html\npage.md: 7 tests as markdown\n")
+    assert Path("page.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+    assert Path("page.md").read_text(encoding="utf-8").startswith("## GPU benchmarks")
+    status, out, err = command("show", "run.json", "--html", "page.html", "--markdown", "-")
+    assert (status, out, err) == (0, Path("page.md").read_text(encoding="utf-8"), "page.html: 7 tests as html\n")
+
+
+def test_only_the_tests_that_were_asked_for_are_counted(command: Command) -> None:
+    write_run(make_run(tests=7), Path("run.json"))
+    assert command("show", "run.json", "--test", "softmax", "--markdown", "one.md")[2] == "one.md: 1 test as markdown\n"
+
+
+def test_a_name_that_a_terminal_would_obey_is_shown(command: Command) -> None:
+    write_run(make_run(tests=1), Path("run.json"))
+    err = command("export", "run.json", "--format", "csv", "-o", "a\x1b[2J")[2]
+    assert "\x1b" not in err
+    assert err.endswith(": 1 test as csv\n")
