@@ -71,6 +71,7 @@ def extents_of(outputs: object, tolerance: Tolerance) -> Iterator[Extent]:
 def least_and_largest(tensor: torch.Tensor) -> tuple[float, float]:
     """Return the least and the largest element; NaN for both if there is one, as of no number."""
     dense = torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
+    dense = dense.detach()  # torch warns of numbers of a tensor with a gradient, and `-W error` makes that an error
     pairs = [torch.aminmax(_comparable(dense[block])) for block in blocks_of(dense, temporaries=16)]
     low, high = torch.stack([pair.min for pair in pairs]).min(), torch.stack([pair.max for pair in pairs]).max()
     return float(low), float(high)
