@@ -320,6 +320,19 @@ def test_a_last_pass_without_records_is_not_at_rest(clock: Clock) -> None:
 # the clock of an idle GPU
 
 
+class Clocks:
+    """Tell the n-th clock in the n-th look, each of which takes 2 ms."""
+
+    def __init__(self, clock: Clock, clocks_mhz: Sequence[float | None]) -> None:
+        self.clock, self.clocks_mhz = clock, clocks_mhz
+        self.flushes: list[int] = []
+
+    def __call__(self, flushes: int) -> float | None:
+        self.clock.now_s += 2e-3
+        self.flushes.append(flushes)
+        return self.clocks_mhz[min(len(self.flushes), len(self.clocks_mhz)) - 1]
+
+
 @pytest.mark.parametrize(
     ("clocks_mhz", "highest_mhz", "looks"),
     [
@@ -338,28 +351,15 @@ def test_a_last_pass_without_records_is_not_at_rest(clock: Clock) -> None:
 def test_a_gpu_is_kept_busy_until_its_clock_is_steady(
     clock: Clock, clocks_mhz: list[float | None], highest_mhz: float | None, looks: int
 ) -> None:
-    asked = playing(clock, clocks_mhz)
+    asked = Clocks(clock, clocks_mhz)
     raise_clock(asked, highest_mhz)
     assert asked.flushes == [FIRST_BURST, *[BURST] * (looks - 1)]
 
 
 def test_a_gpu_whose_clock_never_rests_is_not_kept_busy_for_ever(clock: Clock) -> None:
-    asked = playing(clock, [1000, 1100] * 999)
+    asked = Clocks(clock, [1000, 1100] * 999)
     raise_clock(asked, None)
     assert clock.now_s == pytest.approx(AWAKE_S, abs=2e-3)
-
-
-class playing:
-    """Tell the n-th clock in the n-th look, each of which takes 2 ms."""
-
-    def __init__(self, clock: Clock, clocks_mhz: Sequence[float | None]) -> None:
-        self.clock, self.clocks_mhz = clock, clocks_mhz
-        self.flushes: list[int] = []
-
-    def __call__(self, flushes: int) -> float | None:
-        self.clock.now_s += 2e-3
-        self.flushes.append(flushes)
-        return self.clocks_mhz[min(len(self.flushes), len(self.clocks_mhz)) - 1]
 
 
 class FakeSentinels:
@@ -457,18 +457,20 @@ def test_a_pass_without_complete_records_is_not_one_of_two_that_agree(clock: Clo
     assert warmth.sample.reps == timer.sessions[-1].taken[-PROBE_REPS:]
 
 
-def test_a_call_that_launches_nothing_is_refused_at_once(clock: Clock) -> None:
-    timer = FakeTimer(clock, errors=[NothingRecorded("'softmax' launched nothing")])
-    with pytest.raises(NothingRecorded, match=r"^'softmax' launched nothing$"):
+@pytest.mark.parametrize(
+    ("errors", "message", "sessions"),
+    [
+        ([NothingRecorded("'softmax' launched nothing")], "^'softmax' launched nothing$", 1),
+        ([LOST] * 99, "a sentinel is missing", MAX_PASSES),  # not KernelsDiffer: the function need not have a branch
+    ],
+)
+def test_passes_that_record_nothing_are_refused(
+    clock: Clock, errors: list[GpuBenchError], message: str, sessions: int
+) -> None:
+    timer = FakeTimer(clock, errors=errors)
+    with pytest.raises(type(errors[0]), match=message):
         passes(timer)
-    assert timer.sizes == [2 * PROBE_REPS]
-
-
-def test_records_that_are_never_complete_are_not_kernels_that_differ(clock: Clock) -> None:
-    """The reader would look for a branch in the function, and not for the other thread that works on the GPU."""
-    timer = FakeTimer(clock, errors=[LOST] * 99)
-    with pytest.raises(IncompleteRecords, match="a sentinel is missing"):
-        passes(timer)
+    assert timer.sizes == [2 * PROBE_REPS] * sessions
 
 
 def test_a_throttled_gpu_is_warmed_up_without_waiting(clock: Clock) -> None:
@@ -558,9 +560,11 @@ def test_throttling_that_lasts_is_flagged(clock: Clock) -> None:
 
 
 def test_throttled_reps_are_counted(clock: Clock) -> None:
-    """Of the reps, not of the warm-up's."""
-    timing = measured(FakeTimer(clock, lambda number: rep(100)), reps=8, warmup=1, gpu=Warming([0, POWER, POWER]))
+    """Of the reps, not of the warm-up's; the elapsed time is that of all."""
+    began_s = clock.now_s
+    timing = measured(FakeTimer(clock, lambda number: rep(100)), reps=8, gpu=Warming([*[POWER] * 10, 0, POWER, POWER]))
     assert (timing.reps, timing.discarded, timing.throttle_reasons, timing.flags) == (8, 2, (), ())
+    assert timing.elapsed_s == pytest.approx(clock.now_s - began_s)
 
 
 def test_throttling_that_ended_with_the_warm_up_is_not_flagged(clock: Clock) -> None:
@@ -607,13 +611,6 @@ def test_the_means_of_the_kernels_sum_to_the_mean_of_the_call(clock: Clock) -> N
     assert means_us == [45, 55]
 
 
-def test_the_elapsed_time_is_that_of_all(clock: Clock) -> None:
-    began_s = clock.now_s
-    timing = measured(FakeTimer(clock, lambda number: rep(100)), gpu=Warming([0] * 20 + [POWER]))
-    assert timing.elapsed_s == pytest.approx(clock.now_s - began_s)
-    assert timing.discarded == 1
-
-
 # what is read after each rep
 
 
@@ -631,13 +628,10 @@ def test_what_is_read_is_kept_for_each_rep(clock: Clock) -> None:
     assert timing.median_cycles == 100 * 1003.5
 
 
-def test_what_the_gpu_does_not_tell_is_empty(clock: Clock) -> None:
+def test_what_is_not_told_is_empty(clock: Clock) -> None:
     timing = measured(FakeTimer(clock), reps=4, warmup=0, gpu=Warming(broken={"GetClockInfo": "NotSupported"}))
     assert (timing.memory_clock_mhz, timing.temperature_c) == ((), (31,) * 4)
     assert (timing.cycles, timing.median_cycles) == ((), None)
-
-
-def test_without_nvml_nothing_is_kept(clock: Clock) -> None:
     timing = measured(FakeTimer(clock), reps=4, warmup=0)
     assert (timing.stretches, timing.temperature_c, timing.throttle_masks) == ((), (), ())
     assert timing.max_temperature_c is None
