@@ -1,14 +1,202 @@
-"""Kernel names and idle time of a timing."""
+"""A measurement: reps and warm-up, throttling, what is read after each rep; kernel names and idle time of a timing."""
+
+from collections.abc import Callable, Sequence
+from itertools import chain, count, repeat
+from typing import Any
 
 import msgspec
 import pytest
 import torch
 
-from pytest_gpubench.results.model import Kernel
-from pytest_gpubench.timing.measurement import IDLE_GAP_US, demangled, is_idle
+from pytest_gpubench.errors import IncompleteRecords
+from pytest_gpubench.gpu.device import Device
+from pytest_gpubench.gpu.nvml import Nvml
+from pytest_gpubench.results.model import DeviceFacts, Kernel, Stretch, Timing
+from pytest_gpubench.timing.base import Record, Rep, Timer
+from pytest_gpubench.timing.measurement import IDLE_GAP_US, Plan, demangled, is_idle, measure
+from pytest_gpubench.timing.sampling import PROBE_REPS
+from pytest_gpubench.timing.warmup import MAX_PASSES
+from tests.gpu.recording_nvml import Recording
 from tests.results.measured import timing_of
+from tests.timing.fakes import Clock, Counted, FakeTimer, call_of, rep
 
+POWER = 0x04
+LOST = IncompleteRecords("a sentinel is missing")
+FACTS = DeviceFacts(type="cpu", name="a processor", host="localhost")
 MANGLED = "_ZN2at6native29vectorized_elementwise_kernelILi4ENS0_15CUDAFunctor_addIfEESt5arrayIPcLm3EEEEviT0_T1_"
+
+
+# a whole measurement
+
+
+class Warming(Recording):
+    """A GPU that is throttled as the masks say, one at each look, and a degree warmer each time that is asked."""
+
+    def __init__(self, masks: Sequence[int] = (), broken: dict[str, str] | None = None) -> None:
+        super().__init__("", broken)
+        self.masks, self.temperatures_c = chain(masks, repeat(0)), count(31)
+
+    def answer(self, query: str, arguments: tuple[Any, ...]) -> Any:
+        if query == "CurrentClocksThrottleReasons":
+            return next(self.masks)
+        return next(self.temperatures_c) if query == "Temperature" else super().answer(query, arguments)
+
+
+def measured(
+    timer: Timer,
+    function: Callable[[], object] = lambda: None,
+    *,
+    reps: int | None = None,
+    warmup: int | None = None,
+    max_time_s: float = 10.0,
+    gpu: Recording | None = None,
+    decided: Callable[[Timing], bool] = lambda timing: True,
+    say: Callable[[str], None] = lambda text: None,
+) -> Timing:
+    device = Device(torch.device("cpu"), FACTS, Nvml(gpu, "GPU-fake-1") if gpu else None)
+    plan = Plan("cold", reps, warmup, 0.01, max_time_s)
+    return measure(call_of(function), timer, device, plan, decided, say)
+
+
+def test_an_adaptive_measurement_keeps_the_reps_of_its_warm_up(clock: Clock) -> None:
+    """Three plain calls and two passes; the second pass begins a first batch of 70."""
+    timer, function, said = FakeTimer(clock, lambda number: rep(100 + number / 1024)), Counted(), list[str]()
+    timing = measured(timer, function, say=said.append)
+    assert timer.sizes == [10, 65]
+    taken = [one for session in timer.sessions for one in session.taken][5:]
+    assert timing.samples_us == tuple(one.elapsed_us for one in taken)
+    assert timing.warmup_calls == 3 + 10
+    assert function.calls == 3 + 75
+    assert timing.flags == ()
+    assert said == ["softmax: compiling and warming up", "softmax: measuring"]
+
+
+@pytest.mark.parametrize("warmup", [None, 2])
+@pytest.mark.parametrize("reps", [1, 20])
+def test_a_number_of_reps_is_taken_after_the_warm_up(clock: Clock, reps: int, warmup: int | None) -> None:
+    """None of them by the warm-up: whoever asks for 20 reps has the 20 after it."""
+    timer, function = FakeTimer(clock, lambda number: rep(100 + number / 1024)), Counted()
+    timing = measured(timer, function, reps=reps, warmup=warmup)
+    taken = [one for session in timer.sessions for one in session.taken]
+    assert timing.samples_us == tuple(one.elapsed_us for one in taken[-reps:])
+    assert (timing.reps, len(taken)) == (reps, reps + (10 if warmup is None else 0))
+    assert timing.warmup_calls == (13 if warmup is None else 2)
+    assert function.calls == timing.warmup_calls + reps
+
+
+@pytest.mark.parametrize("warmup", [0, 1, 40])
+def test_a_number_of_warm_up_calls_leaves_the_rest_to_precision(clock: Clock, warmup: int) -> None:
+    timer, function = FakeTimer(clock, lambda number: rep(100)), Counted()
+    timing = measured(timer, function, warmup=warmup)
+    assert timing.warmup_calls == warmup
+    assert function.calls == warmup + timing.reps
+    assert timer.sizes == [5, 65]
+
+
+def test_what_never_rests_is_flagged(clock: Clock) -> None:
+    timer = FakeTimer(clock, lambda number: rep(100 * 1.05 ** min(number // PROBE_REPS, MAX_PASSES)))
+    assert measured(timer).flags == ("unsettled",)
+
+
+def test_throttling_that_lasts_is_flagged(clock: Clock) -> None:
+    timing = measured(FakeTimer(clock, lambda number: rep(100)), reps=4, max_time_s=1e-3, gpu=Warming([POWER] * 999))
+    assert timing.flags == ("throttled",)
+    assert timing.throttle_reasons == ("software power cap",)
+
+
+def test_throttled_reps_are_counted(clock: Clock) -> None:
+    """Of the reps, not of the warm-up's; the elapsed time is that of all."""
+    began_s = clock.now_s
+    timing = measured(FakeTimer(clock, lambda number: rep(100)), reps=8, gpu=Warming([*[POWER] * 10, 0, POWER, POWER]))
+    assert (timing.reps, timing.discarded, timing.throttle_reasons, timing.flags) == (8, 2, (), ())
+    assert timing.elapsed_s == pytest.approx(clock.now_s - began_s)
+
+
+def test_throttling_that_ended_with_the_warm_up_is_not_flagged(clock: Clock) -> None:
+    """There is time to take those reps again."""
+    timing = measured(FakeTimer(clock, lambda number: rep(100)), gpu=Warming([POWER] * 2 * PROBE_REPS))
+    assert timing.flags == ()
+
+
+def test_sessions_that_were_taken_again_are_counted(clock: Clock) -> None:
+    timer = FakeTimer(clock, lambda number: rep(100), [None, LOST, LOST, None])
+    assert measured(timer).remeasured == 2
+
+
+def test_every_look_is_at_the_times_that_could_be_the_last(clock: Clock) -> None:
+    seen: list[Timing] = []
+
+    def decided(timing: Timing) -> bool:
+        seen.append(timing)
+        return len(seen) == 3
+
+    timing = measured(FakeTimer(clock, lambda number: rep(100, "ab")), decided=decided)
+    assert [one.reps for one in seen] == [70, 140, 280]
+    assert seen[-1].samples_us == timing.samples_us
+    assert seen[-1].median_us == timing.median_us
+    assert seen[-1].kernels == ()
+    assert [(kernel.name, kernel.launches, kernel.median_us) for kernel in timing.kernels] == [
+        ("a", 1, 50.0),
+        ("b", 1, 50.0),
+    ]
+
+
+def test_the_means_of_the_kernels_sum_to_the_mean_of_the_call(clock: Clock) -> None:
+    """Their medians need not sum to its median."""
+
+    def uneven(number: int) -> Rep:
+        split_ns = (30_000, 50_000, 55_000)[number % 3]
+        return Rep(100.0, (Record("a", "kernel", 0, split_ns), Record("b", "kernel", split_ns, 100_000)), None)
+
+    timing = measured(FakeTimer(clock, uneven), reps=30)
+    means_us = [kernel.mean_us for kernel in timing.kernels if kernel.mean_us is not None]
+    assert len(means_us) == 2
+    assert sum(means_us) == pytest.approx(timing.mean_us, rel=1e-12)
+    assert [kernel.median_us for kernel in timing.kernels] == [50, 50]
+    assert means_us == [45, 55]
+
+
+# what is read after each rep
+
+
+def test_what_is_read_is_kept_for_each_rep(clock: Clock) -> None:
+    """Every 5 ms the slow ones, each time what throttles; a stretch for all reps in a row that are alike."""
+    timer = FakeTimer(clock, lambda number: rep(100, sm_clock_mhz=1000 + number), cost_s=2e-3)
+    timing = measured(timer, reps=8, warmup=0, max_time_s=0.0, gpu=Warming([0] * 7 + [POWER]))
+    assert timing.temperature_c == (31, 31, 31, 32, 32, 32, 33, 33)
+    assert timing.throttle_masks == (*[0] * 7, POWER)
+    assert timing.memory_clock_mhz == (3199,) * 8
+    assert timing.power_w == (77.1,) * 8
+    assert [one.reps for one in timing.stretches] == [3, 3, 1, 1]
+    assert timing.max_temperature_c == 33
+    assert timing.cycles == tuple(100.0 * (1000 + number) for number in range(8))
+    assert timing.median_cycles == 100 * 1003.5
+
+
+def test_what_is_not_told_is_empty(clock: Clock) -> None:
+    timing = measured(FakeTimer(clock), reps=4, warmup=0, gpu=Warming(broken={"GetClockInfo": "NotSupported"}))
+    assert (timing.memory_clock_mhz, timing.temperature_c) == ((), (31,) * 4)
+    assert (timing.cycles, timing.median_cycles) == ((), None)
+    timing = measured(FakeTimer(clock), reps=4, warmup=0)
+    assert (timing.stretches, timing.temperature_c, timing.throttle_masks) == ((), (), ())
+    assert timing.max_temperature_c is None
+
+
+def test_many_reps_take_little_room(clock: Clock) -> None:
+    timing = measured(FakeTimer(clock, cost_s=1e-6), reps=1000, warmup=0, gpu=Warming())
+    assert len(timing.temperature_c) == 1000
+    assert len(msgspec.json.encode(timing.stretches)) < 100
+
+
+@pytest.mark.parametrize("reps", [3, 5])
+def test_stretches_that_are_not_of_these_reps_are_not_read(reps: int) -> None:
+    stretch = Stretch(reps=reps, temperature_c=40, throttle_mask=0)
+    timing = Timing(label="a", timer="t", cache="cold", device="d", samples_us=(1.0,) * 4, stretches=(stretch,))
+    assert timing.temperature_c == timing.throttle_masks == ()
+    assert timing.max_temperature_c == 40
+
+
+# kernel names and idle time of a timing
 
 
 @pytest.mark.parametrize(
