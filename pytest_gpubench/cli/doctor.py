@@ -58,7 +58,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise BadRequest("--json is for what --noise finds: give --noise too")
     _need_torch()
     if arguments.noise:
-        return measure_noise(arguments.json)
+        measure_noise(arguments.json)
+        return 0
     from pytest_gpubench.gpu.device import find_device, why_no_gpu
     from pytest_gpubench.report.facts import device_facts
 

@@ -70,11 +70,8 @@ class CallNoise:
     """The smallest tolerance against a saved run of one process that the same code passes, 9 times in 10."""
 
 
-def measure_noise(json_path: str | None) -> int:
-    """Measure, and print a table and the limits that are safe here; return the exit status.
-
-    Raises BadRequest where a process measured nothing.
-    """
+def measure_noise(json_path: str | None) -> None:
+    """Measure, and print a table and the limits that are safe here; raise BadRequest where nothing was measured."""
     say(f"{PROCESSES} processes measure calls against themselves, which takes about {SECONDS} s")
     with tempfile.TemporaryDirectory(prefix="gpubench-noise-") as folder:
         runs = list(_take_runs(Path(folder)))
@@ -82,7 +79,6 @@ def measure_noise(json_path: str | None) -> int:
     write("\n".join(noise_lines(runs, calls)))
     if json_path:
         write_text(_noise_json(runs[0], calls), Path(json_path))
-    return 0
 
 
 def _take_runs(folder: Path) -> Iterator[SavedRun]:
