@@ -1,15 +1,17 @@
 """Verdicts that fail a test, and measurements of one that failed."""
 
+from dataclasses import replace
+
 import pytest
 
 from pytest_gpubench.bench.comparison import CompareRequest
 from pytest_gpubench.errors import BadRequest, InvalidResult, KernelsDiffer, LimitBroken, WrongResult
 from pytest_gpubench.limits import Limits
-from pytest_gpubench.results.model import Outcome
-from pytest_gpubench.running_test import CurrentTest, enforce, keeping_failed
+from pytest_gpubench.results.model import Measurement, Outcome
+from pytest_gpubench.running_test import CurrentTest, enforce, enforce_all, keeping_failed
 from pytest_gpubench.timing.calls import make_call
 from tests.bench.calls import COLD, CPU, agreement_of, double
-from tests.results.measured import verdict
+from tests.results.measured import timing, verdict
 
 
 @pytest.mark.parametrize("enforced", [True, False])
@@ -26,6 +28,15 @@ def test_an_invalid_verdict_fails_the_test(outcome: Outcome, raised: type[Except
     else:
         enforce(test, COLD, [given])
     assert test.warnings == (["it is what it is"] if outcome is Outcome.NOT_JUDGED and enforced else [])
+
+
+def test_a_broken_limit_comes_before_those_of_earlier_measurements_that_are_undecided() -> None:
+    first, second = (
+        Measurement(timing=timing(name, 1.0), verdicts=(verdict("max_time_us=1.0", outcome, f"{name} is it"),))
+        for name, outcome in (("undecided", Outcome.INCONCLUSIVE), ("broken", Outcome.FAIL))
+    )
+    with pytest.raises(LimitBroken, match="broken is it"):
+        enforce_all(CurrentTest("here", COLD, Limits()), replace(COLD, inconclusive="fail"), [first, second])
 
 
 @pytest.mark.parametrize(("limit", "page"), [("max_time_us=100.0", "limits"), ("max_regression=0.05", "baselines")])

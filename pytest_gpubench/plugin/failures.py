@@ -61,10 +61,9 @@ class Failures:
             return
         file, index, _ = report.location
         path, line = self.config.rootpath / file, None if index is None else index + 1
-        if report.when == "setup":  # what is known is of an earlier run, as with --reruns
-            self.messages.pop(report.nodeid, None)
-            self._places.pop(report.nodeid, None)
         self._places.setdefault(report.nodeid, (str(path), line))
+        if report.when == "setup":
+            self.messages.pop(report.nodeid, None)  # of an earlier run, as with --reruns
         if report.failed and report.nodeid not in self.messages:
             crash = getattr(report.longrepr, "reprcrash", None)
             if crash is not None and Path(crash.path).resolve() == path.resolve():

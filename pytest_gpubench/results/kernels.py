@@ -143,7 +143,7 @@ def distinct_names(names: Iterable[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for short, same in alike.items():
         found |= _apart(same) if len(same) > 1 else {same[0]: short}
-    return found if len(set(found.values())) == len(found) else {name: name for name in found}
+    return found
 
 
 # short names

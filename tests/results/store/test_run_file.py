@@ -145,6 +145,14 @@ def test_a_wrong_field_is_named(place: str, value: object, sentence: str, tmp_pa
     assert sentence in refusal(path)
 
 
+def test_a_number_of_an_earlier_session_is_checked_too(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    found = content(replace(RUN, earlier=RUN.records))
+    found["gpu_bench"]["earlier"][5]["measurements"][1]["timing"]["samples_us"][0] = -1
+    path.write_text(json.dumps(found))
+    assert f"measured: -1 for {LABEL} in {NODEID}" in refusal(path)
+
+
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
 def test_numbers_that_are_none(number: str, tmp_path: Path) -> None:
     path = tmp_path / "run.json"
