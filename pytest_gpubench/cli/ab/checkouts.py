@@ -156,6 +156,8 @@ class Workspace:
         if found.returncode == 0 and not revision.startswith("-"):
             return found.stdout.strip()
         remedy = "fetch it first, or see git branch --all"
+        if ".." in revision:
+            remedy = "give two commits with a space between them"
         if self.git("rev-parse", "--is-shallow-repository").stdout.strip() == "true":
             remedy = "this clone is shallow, fetch its history first (git fetch --unshallow)"
         raise BadRequest(f"{revision!r} names no commit of {self.repository}: {remedy}")

@@ -64,10 +64,11 @@ def test_without_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         call("main")
 
 
-@pytest.mark.parametrize("revision", ["topic", "0123456789", "", "main:us", "main..main"])
+@pytest.mark.parametrize("revision", ["topic", "0123456789", "", "main:us", "main..main", "main...main"])
 def test_an_unknown_commit(git: Git, tmp_path: Path, revision: str) -> None:
     commit(git, {"us": "10"})
-    with pytest.raises(BadRequest, match=rf"'{revision}' names no commit of .*repository: fetch it first"):
+    remedy = "give two commits with a space between them" if ".." in revision else "fetch it first"
+    with pytest.raises(BadRequest, match=rf"'{revision}' names no commit of .*repository: {remedy}"):
         call(revision)
     with pytest.raises(BadRequest, match="names no commit"):
         call("main", revision)
