@@ -243,7 +243,9 @@ class Agreement:
         if self.arguments.setup is None and (shared := aliases(outputs, args, kwargs)):
             if not aliases(self.reference(*args, **kwargs), args, kwargs):
                 output, argument = shared[0]
-                raise UnfairComparison(f"{output} of {who} is memory of {argument}, the reference's is its own")
+                raise UnfairComparison(
+                    f"{output} of {who} is memory of {argument}, the reference's is its own: return a copy"
+                )
         elif lent := overlaps(flatten(outputs), flatten(expected)):
             raise UnfairComparison(lent_memory(who, *lent[0]))
 

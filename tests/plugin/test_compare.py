@@ -386,7 +386,7 @@ OTHER_WORK = {
     "compare(in_place, double, (x,))": "'in_place' overwrote args[[]0]: the next call would get other inputs; *",
     "compare(in_place, double, kwargs={'x': x})": "'in_place' overwrote kwargs[[]'x']: *; give setup=, which *",
     "compare(add, in_place, (x,))": "the reference 'in_place' overwrote args[[]0]: *",
-    "compare(view, copy, (x,))": "out of 'view' is memory of args[[]0], the reference's is its own",
+    "compare(view, copy, (x,))": "out of 'view' is memory of args[[]0], the reference's is its own: return a copy",
 }
 FAIR = ["compare(view, view, (x,), reps=20)", "compare(in_place, double, setup=lambda: (x.clone(),), reps=20)"]
 

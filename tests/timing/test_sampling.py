@@ -353,9 +353,7 @@ def test_reps_of_the_warm_up_count_and_pace(clock: Clock) -> None:
     assert timer.sessions[0].idles_s == pytest.approx([2.9e-3] * 65)
 
 
-@pytest.mark.parametrize(
-    ("max_time_s", "sizes"), [(10.0, [5, 65]), (20e-3, [5, 15]), (5.5e-3, [5, 7]), (1e-6, [5, 7])]
-)
+@pytest.mark.parametrize(("max_time_s", "sizes"), [(10.0, [5, 65]), (20e-3, [5, 15]), (5.5e-3, [5, 7]), (1e-6, [5, 7])])
 def test_the_first_batch_lasts_70_ms_or_the_time_that_is_given(
     clock: Clock, max_time_s: float, sizes: list[int]
 ) -> None:
