@@ -216,7 +216,12 @@ class Judge:
     def _ready_cases(self) -> Sequence[ReadyCase]:
         """Return the spec's cases, made ready once; raise UnfairComparison where no computing is needed to be right."""
         if not self._cases:
-            self._cases = [ReadyCase.of(self.spec, case, self.device) for case in self.spec.cases]
+            try:
+                self._cases = [ReadyCase.of(self.spec, case, self.device) for case in self.spec.cases]
+            except GpuBenchError:
+                raise
+            except Exception as error:
+                raise BadRequest(f"the spec's reference raises {type(error).__name__}: {error}") from error
         return self._cases
 
     def _judge_cases(self, candidate: Candidate, cases: Sequence[ReadyCase]) -> list[CaseJudgement]:

@@ -87,8 +87,9 @@ class Reference:
         if not describe(first, "the inputs")[1]:
             raise UnfairComparison("the spec has no tensors as inputs: a candidate may compute once and remember")
         other = self.function(*copied(second))
-        shapes = [[each.shape for each in tensors_of(one)] for one in (other, self.function(*copied(first)))]
-        if shapes[0] != shapes[1] and self.device.type == "cpu":
+        found = [describe(each, "the reference's output")[1] for each in (other, self.function(*copied(first)))]
+        one, another = ([tensor.shape for tensor in each] for each in found)
+        if one != another and self.device.type == "cpu":
             raise BadRequest("the reference's outputs differ in shape from seed to seed: judge candidates on a GPU")
         if self._are_right(other, first):
             raise UnfairComparison(

@@ -224,6 +224,24 @@ def test_an_error_in_the_referee_costs_one_candidate(error: Exception, reason: s
         _guarded("case", lambda: fail(BadRequest("a mistake")))
 
 
+@pytest.mark.parametrize(
+    ("reference", "message"),
+    [
+        ("x.nothing", "the spec's reference raises AttributeError: 'Tensor' object has no attribute 'nothing'"),
+        ("{x}", "the reference's output has a set: only tensors, numbers, texts, lists and dicts can be sent"),
+    ],
+)
+def test_a_reference_that_cannot_be_called_ends_the_command(tmp_path: Path, reference: str, message: str) -> None:
+    judge = Judge.__new__(Judge)
+    judge.device, judge._cases = cpu_device(), ()
+    (tmp_path / "spec.py").write_text(
+        f"import torch\ndef reference(x): return {reference}\ndef inputs(seed): return torch.rand(4)\n"
+    )
+    judge.spec = read_spec(tmp_path / "spec.py")
+    with pytest.raises(BadRequest, match=message):
+        judge._ready_cases()
+
+
 def test_cases_cannot_be_drawn_without_a_strategy(spec: Path) -> None:
     with pytest.raises(BadRequest, match="50 cases are to be drawn, and the spec has no strategy"):
         Judge(spec, "cpu", search=50)
