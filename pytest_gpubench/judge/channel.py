@@ -13,6 +13,8 @@ import msgspec
 __tracebackhide__ = True
 
 LONGEST_BYTES = 2**22
+LONGEST_TEXT = 2000
+"""The longest text of a candidate in a judgement: its error, or the end of what it printed."""
 HEADER = struct.Struct("<I")
 TICK_S = 0.05
 """The time between two checks of the deadline and of memory while waiting for a message."""

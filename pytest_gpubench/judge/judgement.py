@@ -83,8 +83,6 @@ class CaseJudgement(msgspec.Struct, frozen=True, kw_only=True):
     """True if batches ran as CUDA graphs."""
     floor_us: float | None = None
     """The least time in which this GPU's memory moves the inputs and outputs, less the size of its cache."""
-    floor_fraction: float | None = None
-    """The floor over the attested time."""
     kernels: tuple[str, ...] = ()
     """Kernels of a call, as the candidate's process claims."""
     phases_s: dict[str, float] = {}

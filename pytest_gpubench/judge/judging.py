@@ -26,7 +26,6 @@ from pytest_gpubench.judge.ready_case import ReadyCase
 from pytest_gpubench.judge.search import search
 from pytest_gpubench.judge.spec import Spec, read_spec
 from pytest_gpubench.judge.trial import Rules, Trial
-from pytest_gpubench.limits import Limits
 from pytest_gpubench.units import printable, safe_lines, shortened
 
 __tracebackhide__ = True
@@ -93,14 +92,6 @@ def _with(judgement: Judgement, **changes: object) -> Judgement:
     return msgspec.structs.replace(judgement, **changes)
 
 
-def _limits_of(spec: Spec) -> Limits:
-    """Return the limits of a spec; raise BadRequest for invalid ones."""
-    try:
-        return Limits(**dict(spec.limits))
-    except TypeError as error:
-        raise BadRequest(f"limits = {dict(spec.limits)!r} is not valid: {error}") from None
-
-
 def judge_candidate(candidate: "Path | str", spec: "Path | str | Spec", **keywords: Any) -> Judgement:
     """Judge a candidate's file by a spec, in a process of its own.
 
@@ -142,7 +133,7 @@ class Judge:
         self._pool.start(max(1, ahead))
         try:
             self.spec = spec if isinstance(spec, Spec) else read_spec(Path(spec))
-            self.rules = Rules(_limits_of(self.spec), budget_s=budget_s, drawn=search)
+            self.rules = Rules(self.spec.limits, budget_s=budget_s, drawn=search)
             refuse_limits(self.rules.limits)
             if search and self.spec.search is None:
                 raise BadRequest(

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from pytest_gpubench.gpu.processes import stat_fields
-from pytest_gpubench.judge.channel import TICK_S, Broken, Channel, Closed, Reply, decode_reply
+from pytest_gpubench.judge.channel import LONGEST_TEXT, TICK_S, Broken, Channel, Closed, Reply, decode_reply
 from pytest_gpubench.judge.isolation import environment, library_folders
 from pytest_gpubench.judge.judgement import Status
 from pytest_gpubench.units import format_bytes, printable, shortened
@@ -27,9 +27,6 @@ WARM_S = 180.0
 """The longest time to import torch and start CUDA, perhaps from a cold disk."""
 STOP_S = 5.0
 """The longest time to stop: a millisecond is enough, unless the process is stuck in a driver."""
-LONGEST_TEXT = 4000
-"""The characters of a reason or a detail, which a candidate may have written."""
-TAIL_BYTES = 2000
 PROCESS_CLOCK = 2
 """The kind of a process's CPU clock, part of the clock's id: see clock_getcpuclockid(3)."""
 PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -205,7 +202,7 @@ class Process:
     def tail(self) -> str:
         """Return the end of its standard output and standard error."""
         size = os.fstat(self._log.fileno()).st_size
-        text = os.pread(self._log.fileno(), TAIL_BYTES, max(0, size - TAIL_BYTES)).decode(errors="replace")
+        text = os.pread(self._log.fileno(), LONGEST_TEXT, max(0, size - LONGEST_TEXT)).decode(errors="replace")
         return "\n".join(map(printable, text.splitlines()))
 
 

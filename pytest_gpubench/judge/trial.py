@@ -215,7 +215,7 @@ class Trial:
             return
         floor_us = least / bandwidth
         claimed, attested = self.claimed.candidate_us, self.attested.candidate_us
-        self.found |= {"floor_us": floor_us, "floor_fraction": floor_us / attested.median_us}
+        self.found["floor_us"] = floor_us
         known = self.claimed.reference_us.median_us >= floor_us  # else not all of the inputs matter
         for name, found in (("claimed_us", claimed), ("attested_us", attested)):
             if known and is_below(found, FLOOR_SHARE * floor_us):

@@ -19,7 +19,7 @@ from pytest_gpubench.correctness import flatten
 from pytest_gpubench.correctness.tolerance import dtype_name
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.gpu.device import Device, cpu_device, cuda_device
-from pytest_gpubench.judge.channel import Channel, Closed, Layout, Leaf, Reply
+from pytest_gpubench.judge.channel import LONGEST_TEXT, Channel, Closed, Layout, Leaf, Reply
 from pytest_gpubench.judge.isolation import Isolation
 from pytest_gpubench.judge.layout import describe, rebuild, views
 from pytest_gpubench.judge.memory import GpuMemory, map_file
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 __tracebackhide__ = True
 
-LONGEST_TEXT = 2000
 OUR_MODULES = "__tracebackhide__"
 """What our modules define, and the candidate's do not."""
 

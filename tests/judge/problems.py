@@ -7,7 +7,6 @@ from pathlib import Path
 from pytest_gpubench.judge.judgement import Judgement
 from pytest_gpubench.judge.judging import Judge
 from pytest_gpubench.judge.spec import read_spec
-from pytest_gpubench.limits import Limits
 
 TEXT = '''import torch
 import torch.nn as nn
@@ -70,7 +69,7 @@ class Problem:
 def judge_by(judge: Judge, spec: Path, candidate: Path) -> Judgement:
     """Return the judgement of a candidate by another spec than the judge was made with, in its warm processes."""
     judge.spec, judge._cases = read_spec(spec), ()
-    judge.rules = replace(judge.rules, limits=Limits(**judge.spec.limits))
+    judge.rules = replace(judge.rules, limits=judge.spec.limits)
     return judge(candidate)
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from pytest_gpubench.judge.channel import Reply
+from pytest_gpubench.judge.channel import LONGEST_TEXT, Reply
 from pytest_gpubench.judge.isolation import seccomp
-from pytest_gpubench.judge.process import LONGEST_TEXT, Ended, Process, ended_by, remove_folder
+from pytest_gpubench.judge.process import Ended, Process, ended_by, remove_folder
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import pytest
 
 from pytest_gpubench.errors import BadFile, BadRequest
 from pytest_gpubench.judge.spec import Spec, read_spec
+from pytest_gpubench.limits import Limits
 
 DOUBLE = """
 import torch
@@ -38,7 +39,7 @@ def spec_of(tmp_path: Path, text: str) -> Spec:
 def test_a_spec_has_a_reference_inputs_and_what_the_candidate_needs(tmp_path: Path) -> None:
     spec = spec_of(tmp_path, DOUBLE)
     assert (spec.name, spec.cases) == ("double", ({"n": 3}, {"n": 5}))
-    assert (spec.tolerance, spec.limits) == ({"rtol": 0, "atol": 0}, {"min_speedup": 0.5})
+    assert (spec.tolerance, spec.limits) == ({"rtol": 0, "atol": 0}, Limits(min_speedup=0.5))
     (x,) = spec.inputs(spec.cases[1], 7, "cpu")
     assert x.shape == (5,)
     assert spec.reference(x).tolist() == (2 * x).tolist()
@@ -68,7 +69,7 @@ def test_a_candidates_file_without_the_function_is_refused(tmp_path: Path) -> No
         ("cases = (", "cases = () and (", "give a list of dicts, one for each case"),
         ('"rtol": 0', '"rtoll": 0', "tolerance has no 'rtoll': did you mean rtol"),
         ('{"rtol": 0, "atol": 0}', "1e-3", "tolerance = 0.001 is not valid: give a dict, of rtol, atol"),
-        ("min_speedup", "max_regression", "limits has no 'max_regression': legal are max_rel_std"),
+        ("min_speedup", "max_regression", "limits has no 'max_regression': legal are min_speedup, max_time_us"),
         ('"min_speedup": 0.5', '"min_speedup": -1', r"perf\(min_speedup=-1\): it must be above 0"),
     ],
 )
@@ -102,7 +103,7 @@ def test_a_spec_that_is_not_there_is_refused(tmp_path: Path) -> None:
 )
 def test_inputs_without_cases(tmp_path: Path, inputs: str, shapes: list[tuple[int]]) -> None:
     spec = spec_of(tmp_path, f"import torch\ndef reference(*x): return x\n{inputs}\n")
-    assert (spec.name, spec.cases, spec.tolerance, spec.limits) == ("candidate", ({},), None, {})
+    assert (spec.name, spec.cases, spec.tolerance, spec.limits) == ("candidate", ({},), None, Limits())
     assert [tuple(each.shape) for each in spec.inputs({}, 0, "cpu")] == shapes
 
 

@@ -9,6 +9,7 @@ import torch
 from pytest_gpubench.correctness import compare_outputs
 from pytest_gpubench.errors import BadFile, BadRequest
 from pytest_gpubench.judge.spec import Spec, read_spec
+from pytest_gpubench.limits import Limits
 from tests.judge.problems import PROBLEMS, Problem
 
 
@@ -46,7 +47,7 @@ def test_a_problem_may_have_limits_and_a_tolerance_of_its_own(tmp_path: Path) ->
     path, _ = PROBLEMS["relu"].write(tmp_path)
     path.write_text(path.read_text() + "limits = {'min_speedup': 1.2}\ntolerance = {'rtol': 1e-4, 'atol': 1e-4}\n")
     spec = read_spec(path)
-    assert (spec.limits, spec.tolerance) == ({"min_speedup": 1.2}, {"rtol": 1e-4, "atol": 1e-4})
+    assert (spec.limits, spec.tolerance) == (Limits(min_speedup=1.2), {"rtol": 1e-4, "atol": 1e-4})
 
 
 def test_parameters_are_new_for_each_spec(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.judge.spec.source import load_source, required
+from pytest_gpubench.limits import Limits
 
 if TYPE_CHECKING:
     import torch
@@ -49,8 +50,7 @@ class Spec:
     """The sha256 of the spec's text."""
     tolerance: Mapping[str, Any] | None = None
     """Keywords of `compare`: rtol, atol, equal_nan, golden, golden_factor; None takes torch's for the dtype."""
-    limits: Mapping[str, Any] = field(default_factory=dict)
-    """Keywords of the `perf` marker."""
+    limits: Limits = field(default_factory=Limits)
     search: Any = None
     """A strategy of hypothesis that draws cases; None where there is none."""
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __tracebackhide__ = True
 
 TOLERANCES = ("rtol", "atol", "equal_nan", "golden", "golden_factor")
-LIMITS = [name for name in Limits.__dataclass_fields__ if name != "max_regression"]
+LIMITS = ("min_speedup", "max_time_us")
 
 
 def spec_of_module(module: ModuleType, path: Path) -> Spec:
@@ -62,13 +62,12 @@ def _search(module: ModuleType, parameters: Sequence[str], path: Path) -> Any:
     return search
 
 
-def rules_of(module: ModuleType, path: Path) -> tuple[Mapping[str, Any] | None, Mapping[str, Any]]:
+def rules_of(module: ModuleType, path: Path) -> tuple[Mapping[str, Any] | None, Limits]:
     """Return the tolerance and the limits that a module defines; raise BadRequest where they are not valid."""
     tolerance, limits = getattr(module, "tolerance", None), getattr(module, "limits", {})
     _check_keys("tolerance", {} if tolerance is None else tolerance, TOLERANCES, path)
     _check_keys("limits", limits, LIMITS, path)
-    Limits(**limits)
-    return tolerance, limits
+    return tolerance, Limits(**limits)
 
 
 def _parameters(inputs: Callable[..., object], path: Path) -> list[str]:
