@@ -322,8 +322,9 @@ def parse_value(name: str, value: object, spelling: str) -> Any:
     try:
         return ROWS[name].parse(str(value))
     except ValueError as error:
-        named = "" if str(error).startswith(repr(value)) else f"{repr_of(value)} is not valid, "
-        raise BadRequest(f"{spelling}: {named}{error}") from None
+        named = repr_of(value)
+        said = str(error) if str(error).startswith(named) else f"{named} is not valid, {error}"
+        raise BadRequest(f"{spelling}: {said}") from None
 
 
 def with_strict(values: Mapping[str, str]) -> dict[str, str]:
