@@ -42,7 +42,6 @@ SAME = "{'same': scripted([20.0, 20.2, 19.8])(lambda x: x * 2)}"
 BOTH_SIDES = [
     ("add", "1.999", "PASS"),
     ("add", "2.001", "FAIL"),
-    ("add", "3", "FAIL"),
     ("shaky", "1.92", "PASS"),  # 19.96 / 10.4 = 1.92
     ("shaky", "1.96", "INCONCLUSIVE"),
     ("shaky", "2.02", "FAIL"),
@@ -281,14 +280,13 @@ def drop(x): return dropout(x, 0.5)
 @scripted([10.0])
 def masked(x): return x * dropout(torch.ones(1000), 0.5)
 
-@pytest.mark.parametrize("backward", ["forward", "both"])
 @pytest.mark.parametrize("golden", [None, "float64"])
-def test_it(gpu_bench, backward, golden):
+def test_it(gpu_bench, golden):
     x = torch.ones(1000, requires_grad=True)
-    compared = gpu_bench.compare(masked, drop, (x,), grads=True, backward=backward, golden=golden, reps=6)
+    compared = gpu_bench.compare(masked, drop, (x,), backward="both", golden=golden, reps=6)
     assert len(compared.differences) == 2
 """
-    bench_run(source).assert_outcomes(passed=4)
+    bench_run(source).assert_outcomes(passed=2)
 
 
 def test_a_setup_that_draws_from_elsewhere_is_named_instead_of_the_candidate(bench_run: BenchRun) -> None:
@@ -359,10 +357,10 @@ def test_all_variants_are_checked_before_any_is_timed(bench_run: BenchRun) -> No
     result.stdout.fnmatch_lines(["E *WrongResult: bad is wrong: *"])
 
 
-def test_tolerances_are_the_users(bench_run: BenchRun) -> None:
-    body = "gpu_bench.compare(wrong, double, (x,), rtol=0, atol=1.0)\n    gpu_bench.compare(wrong, double, (x,), {})"
-    bench_run(unlimited(body.format("rtol=0, atol=1"))).assert_outcomes(passed=1)
-    bench_run(unlimited(body.format("rtol=0, atol=0.9"))).assert_outcomes(failed=1)
+def test_tolerances_are_the_users(run_rows: RunRows) -> None:
+    call = "gpu_bench.compare(wrong, double, (x,), rtol=0, atol={})"
+    kept, broken = run_rows("", [unlimited(call.format(atol)) for atol in (1, 0.999)])
+    assert (kept.outcome, broken.outcome) == ("passed", "failed")
 
 
 def test_right_when_checked_and_wrong_when_timed(bench_run: BenchRun) -> None:
@@ -528,23 +526,17 @@ def test_exact(gpu_bench, given):
     ]
     assert "(the reference's " in found.differences[2]
 def test_off(gpu_bench, given): gpu_bench.compare(off, eager, **given, golden="float64", grads=True)
-def test_without(gpu_bench, given): gpu_bench.compare(exact, eager, **given, grads=True, rtol=1e-7, atol=0.0)
-
-both = pytest.mark.parametrize("backward", ["backward", "both"])
-@both
-def test_exact_timed(gpu_bench, backward):
-    gpu_bench.compare(exact, eager, args(), golden="float64", backward=backward)
-@both
-def test_off_timed(gpu_bench, backward):
-    gpu_bench.compare(off, eager, args(), golden="float64", backward=backward)
+def test_without(gpu_bench): gpu_bench.compare(exact, eager, args(), grads=True, rtol=1e-7, atol=0.0)
+def test_exact_timed(gpu_bench): gpu_bench.compare(exact, eager, args(), golden="float64", backward="backward")
+def test_off_timed(gpu_bench): gpu_bench.compare(off, eager, args(), golden="float64", backward="backward")
 """
     result = bench_run(source)
-    result.assert_outcomes(passed=2 + 2, failed=4 + 2)
+    result.assert_outcomes(passed=2 + 1, failed=2 + 1 + 1)
     text = result.stdout.str()
     off = r"^E .*WrongResult: off is wrong: grad args\[1\]: .*against golden its largest error is "
-    assert len(re.findall(off, text, re.MULTILINE)) == 2 + 2
+    assert len(re.findall(off, text, re.MULTILINE)) == 2 + 1
     exact = r"^E .*WrongResult: exact is wrong: grad args\[1\]: .* of 64 elements"
-    assert len(re.findall(exact, text, re.MULTILINE)) == 2
+    assert len(re.findall(exact, text, re.MULTILINE)) == 1
 
 
 def test_a_golden_function_leaves_gradients_to_the_tolerances(bench_run: BenchRun) -> None:
