@@ -24,7 +24,8 @@ from pytest_gpubench.stats.summary import Interval, least_count, median_interval
 from tests.stats.quads import decide as decide_speedup
 from tests.stats.simulation import Floats, autoregressive, slack
 
-Noise = Callable[[np.random.Generator, int], Floats]
+Shape = tuple[int, int]
+Noise = Callable[[np.random.Generator, Shape], Floats]
 
 MARGIN = 0.03
 TICK_US = 0.032
@@ -263,32 +264,32 @@ def test_other_invalid_arguments_are_refused() -> None:
 
 
 def jitter(std: float) -> Noise:
-    return lambda rng, count: std * rng.standard_normal(count)
+    return lambda rng, shape: std * rng.standard_normal(shape)
 
 
 def remembering(memory: float) -> Noise:
     """Return AR(1) noise of 1 %."""
-    return lambda rng, count: 0.01 * autoregressive(rng, (1, count), memory)[0]
+    return lambda rng, shape: 0.01 * autoregressive(rng, shape, memory)
 
 
-def ramp(rng: np.random.Generator, count: int) -> Floats:
+def ramp(rng: np.random.Generator, shape: Shape) -> Floats:
     """Take 2 % longer at the end of a run than at its start."""
-    slope = np.linspace(-0.01, 0.01, count, dtype=np.float64)
-    return 0.003 * rng.standard_normal(count) + slope
+    slope = np.linspace(-0.01, 0.01, shape[1], dtype=np.float64)
+    return 0.003 * rng.standard_normal(shape) + slope
 
 
-def outliers(rng: np.random.Generator, count: int) -> Floats:
+def outliers(rng: np.random.Generator, shape: Shape) -> Floats:
     """Take half as long again in three of a hundred calls."""
-    return 0.005 * rng.standard_normal(count) + math.log(1.5) * (rng.random(count) < 0.03).astype(np.float64)
+    return 0.005 * rng.standard_normal(shape) + math.log(1.5) * (rng.random(shape) < 0.03).astype(np.float64)
 
 
-def two_modes(rng: np.random.Generator, count: int) -> Floats:
+def two_modes(rng: np.random.Generator, shape: Shape) -> Floats:
     """Take 5 % longer in 45 of a hundred calls."""
-    return 0.002 * rng.standard_normal(count) + 0.05 * (rng.random(count) < 0.45).astype(np.float64)
+    return 0.002 * rng.standard_normal(shape) + 0.05 * (rng.random(shape) < 0.45).astype(np.float64)
 
 
-def tail(rng: np.random.Generator, count: int) -> Floats:
-    noise: Floats = 0.01 * (rng.exponential(size=count) - math.log(2))
+def tail(rng: np.random.Generator, shape: Shape) -> Floats:
+    noise: Floats = 0.01 * (rng.exponential(size=shape) - math.log(2))
     return noise
 
 
@@ -311,8 +312,10 @@ def rates(
     """Return how often each decision is made about a change of so much, from 60 samples of each run."""
     rng = np.random.default_rng(6)
     counts: Counter[str] = Counter()
-    for _ in range(trials):
-        old, new = ((us * np.exp(noise(rng, 60))).tolist() for us, noise in zip((300, 300 * true), noises, strict=True))
+    runs = (
+        (us * np.exp(noise(rng, (trials, 60)))).tolist() for us, noise in zip((300, 300 * true), noises, strict=True)
+    )
+    for old, new in zip(*runs, strict=True):
         counts[decide(change_of_samples(old, new, metric, alpha), MARGIN)] += 1
     return {decision: counts[decision] / trials for decision in ("fail", "open", "pass")}
 
@@ -383,7 +386,7 @@ def test_ticks_decide_nothing_by_themselves(jittered: float) -> None:
 
 def quads_of(rng: np.random.Generator, us: tuple[float, float], clock: float, count: int) -> list[float]:
     """Return the log-ratios of quads ABBA, whose four calls share a clock that wanders by 1 %."""
-    shared = clock * np.exp(remembering(0.95)(rng, count))
+    shared = clock * np.exp(remembering(0.95)(rng, (1, count))[0])
     noise = np.exp(0.003 * rng.standard_normal((count, 4)))
     calls = noise * shared[:, None] * np.array([us[0], us[1], us[1], us[0]])
     return [log_ratio([row[0], row[3]], [row[1], row[2]]) for row in calls.tolist()]
@@ -394,10 +397,10 @@ def test_a_clock_that_drifts_between_runs_misleads_the_median_and_not_the_speedu
     rng, margin, slow, fast = np.random.default_rng(4), 0.02, 1.03, 0.97
     seen: Counter[tuple[str, Decision]] = Counter()
     for _ in range(200):
-        old_us = (200 * np.exp(STEADY(rng, 60))).tolist()
+        old_us = (200 * np.exp(STEADY(rng, (1, 60))[0])).tolist()
         old_quads = quads_of(rng, (300, 200), 1, 40)
         for name, clock, true in (("same", slow, 1.0), ("slower", slow, 1.05), ("hidden", fast, 1.05)):
-            new_us = (200 * true * clock * np.exp(STEADY(rng, 60))).tolist()
+            new_us = (200 * true * clock * np.exp(STEADY(rng, (1, 60))[0])).tolist()
             seen[f"{name} median", decide(change_of_samples(old_us, new_us, "median", 0.001), margin)] += 1
             new_quads = quads_of(rng, (300, 200 * true), clock, 40)
             seen[f"{name} speedup", decide(change_of_speedups(old_quads, new_quads, 0.001), margin)] += 1
