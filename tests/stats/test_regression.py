@@ -340,17 +340,16 @@ def test_quartiles_are_as_rarely_wrong(metric: Metric) -> None:
 
 def test_means_are_as_rarely_wrong_where_they_are_nearly_normal() -> None:
     """Welch's t is no exact test: of samples with a tail it may be wrong a little more often than alpha."""
-    for noise in ("steady", "outliers", "tail", "ramp"):
-        assert rates(NOISES[noise], 1 + MARGIN, 0.05, "mean")["fail"] <= MOST
-    fails = rates(NOISES["steady"], 1 + MARGIN, 0.05, "mean")["fail"]
-    assert fails >= 0.05 - slack(0.05, 1500)  # and it spends what it may
+    names = ("steady", "outliers", "tail", "ramp")
+    fails = {name: rates(NOISES[name], 1 + MARGIN, 0.05, "mean")["fail"] for name in names}
+    assert max(fails.values()) <= MOST
+    assert fails["steady"] >= 0.05 - slack(0.05, 1500)  # and it spends what it may
 
 
 @pytest.mark.parametrize("noise", [name for name in NOISES if name not in ("more spread", "less spread")])
 def test_two_per_cent_beyond_the_margin_are_found(noise: str) -> None:
     found = rates(NOISES[noise], 1 + MARGIN + 0.02, 0.001, trials=300)
-    least = {"tail": 0.95, "remembering": 0.95, "ramp": 0.45}.get(noise, 0.99)
-    assert found["fail"] >= least
+    assert found["fail"] >= (0.95 if noise == "remembering" else 0.99)
     assert found["pass"] == 0
 
 

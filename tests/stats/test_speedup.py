@@ -289,7 +289,7 @@ def test_the_order_of_the_quads_does_not_matter(samples: list[Quad], alpha: floa
 
 @given(st.lists(st.floats(-3, 3), min_size=9, max_size=9), alphas)
 def test_an_early_look_is_no_narrower_than_the_last(samples: list[float], alpha: float) -> None:
-    early, last = (speedup_of(steady(samples), alpha, looks).interval for looks in (LOOKS, None))
+    early, last = (speedup_of(steady(samples), alpha, looks).interval for looks in (LOOKS[:4], None))
     if early and last:
         assert early.low <= last.low <= last.high <= early.high
 
