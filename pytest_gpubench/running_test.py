@@ -157,7 +157,8 @@ class CurrentTest:
         rule, settings = rule_for(Ending.LEFT, self.settings), self.settings
         if self.device is None or not is_enforced(settings, self.device) or settings.disable:
             return None
-        if rule.action != "fail" or not _came_out_of_a_call(error):  # a test may skip itself before it measures
+        in_a_call = any(frame.f_code is answer.__code__ for frame, _ in walk_tb(error.__traceback__))
+        if rule.action != "fail" or not in_a_call:  # a test may skip itself before it measures
             return None
         return f"the measured code ended its test: {safe_lines(repr_of(error))} ({rule.remedy})"
 
@@ -208,11 +209,6 @@ class CurrentTest:
     def has_numbers(self) -> bool:
         """True if anything was timed."""
         return any(item.timing.measured for item in self.measurements)
-
-
-def _came_out_of_a_call(error: BaseException) -> bool:
-    """Tell whether an error was raised inside a public call, above all by the measured function."""
-    return any(frame.f_code is answer.__code__ for frame, _ in walk_tb(error.__traceback__))
 
 
 def _missing_call(limits: Limits) -> str:

@@ -132,20 +132,18 @@ class OutputFiles:
             )
         return self._ended
 
-    def _tests(self) -> str:
-        return count(len(self.results.records), "test")
-
     def _write_json(self, path: str) -> str:
         from pytest_gpubench.results.store import write_run
 
         write_run(self._run(), Path(path))
-        return f"{self._tests()} written to {path}"
+        return f"{count(len(self.results.records), 'test')} written to {path}"
 
     def _save(self, name: str) -> str:
         from pytest_gpubench.results.store import Storage
 
         self.saved = Storage(Path(self.settings.storage)).save_each(self._run(), name)
-        part = f": {self._tests()}, as the run was interrupted" if self._interrupted else ""
+        tests = count(len(self.results.records), "test")
+        part = f": {tests}, as the run was interrupted" if self._interrupted else ""
         names = [f"{path} (session {number})" if number > 1 else str(path) for path, number in self.saved.items()]
         self._learnt = what_was_learnt(self.saved, self.settings) if self.earlier.runs else []
         return f"saved as {', '.join(names)}{part}"

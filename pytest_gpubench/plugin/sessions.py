@@ -68,7 +68,11 @@ class EarlierSessions:
             if self._has_failed:
                 break
         if self.settings.compare is not None:
-            hand_on(self.config, SESSIONS, self._encoded())
+            import msgspec
+
+            from pytest_gpubench.results.baseline import slimmed
+
+            hand_on(self.config, SESSIONS, msgspec.json.encode(list(map(slimmed, self.runs))).decode())
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
@@ -92,14 +96,6 @@ class EarlierSessions:
         self.runs.append(run)
         failed = ", some failed" if has_failed else ""
         return f"{count(len(run.records), 'test')}{failed}, {time.monotonic() - began_s:.0f} s"
-
-    def _encoded(self) -> str:
-        """Return the sessions as JSON, slim as baselines are."""
-        import msgspec
-
-        from pytest_gpubench.results.baseline import slimmed
-
-        return msgspec.json.encode(list(map(slimmed, self.runs))).decode()
 
     def _say(self, line: str, red: bool) -> None:
         reporter = self.config.pluginmanager.get_plugin("terminalreporter")
