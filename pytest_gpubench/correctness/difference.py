@@ -112,6 +112,8 @@ class Difference:
         if self.abs_diff is None or not math.isfinite(self.abs_diff):
             both = found == expected == "nan"
             return f"{text} (equal_nan=True would let it pass)" if both else text
+        if self.found == self.expected:
+            return f"{text}: it changed while it was compared, as where a call goes on after it returned"
         return f"{text}, off by {self.abs_diff:.4g}, allowed {self.allowed:.4g}"
 
     @staticmethod

@@ -2,6 +2,7 @@
 
 import math
 import re
+from dataclasses import replace
 
 import pytest
 import torch
@@ -37,6 +38,12 @@ class TestText:
             "expected 1.348, off by 0.125, allowed 1.175e-05"
         )
         assert difference.line == "out[0] FAIL max_diff=0.12, 2 of 24 elements"
+
+    def test_an_element_that_changes_while_it_is_compared(self, difference: Difference) -> None:
+        late = replace(difference, found=difference.expected, abs_diff=0.0)
+        assert late.sentence.endswith(
+            "found 1.348, expected 1.348: it changed while it was compared, as where a call goes on after it returned"
+        )
 
     def test_what_passes_says_how_near_it_is(self) -> None:
         x = torch.ones(3)
