@@ -167,7 +167,9 @@ def hostile(on_gpu: bool) -> dict[str, Hostile]:
             "def deep(n):\n    out = []\n    for _ in range(n): out = [out]\n    return out\n"
             f"loop = []\nloop.append(loop)\ndef candidate(x):\n    return {value}"
         )
-        found[f"returns: {name}"] = Hostile((*lost, "refused", "timeout"), f"{HEAD.replace('BODY', 'pass')}{body}")
+        found[f"returns: {name}"] = Hostile(
+            (*lost, "refused", "timeout", "out_of_memory"), f"{HEAD.replace('BODY', 'pass')}{body}"
+        )
     reaching = REACHES_OUT.partition("def candidate")[0] + "candidate = torch.zeros_like"
     found["reaches out"] = Hostile(("wrong",), text_of(reaching))
     for name, (status, text) in TEXTS.items():
