@@ -26,7 +26,9 @@ class Batches:
         self.candidate, self.reference, self.device = candidate, reference, candidate.device
         self.large, self._draw = large, draw
         self.sizes = [1, large]
-        self._forget_times()
+        self.times_us: dict[str, dict[int, list[float]]] = {arm: {size: [] for size in self.sizes} for arm in ARMS}
+        self.worked_us: dict[int, list[float]] = {size: [] for size in self.sizes}
+        """On the CPU, how long the candidate's process ran on processors."""
         self.more_us: list[float] = []
         self.graph = self.copies = False
 
@@ -44,24 +46,22 @@ class Batches:
         self._most_us = math.inf if is_graph or self.device.type == "cpu" else reference_us
         reply = self.candidate.process.ask("prepare", batches=self.sizes)
         self.graph, self.copies = reply.graph, reply.copies
-        self.take([ARMS])
-        self._forget_times()
-
-    def _forget_times(self) -> None:
-        self.times_us: dict[str, dict[int, list[float]]] = {arm: {size: [] for size in self.sizes} for arm in ARMS}
-        self.worked_us: dict[int, list[float]] = {size: [] for size in self.sizes}
-        """On the CPU, how long the candidate's process ran on processors."""
+        for run in (self._run_reference, self._run):  # the first batches take longer
+            for size in self.sizes:
+                run(size)
 
     def take(self, orders: Orders) -> None:
         """Time a batch of each size for each arm, in these orders."""
         for arm in chain.from_iterable(orders):
             for size in self.sizes:
-                self.times_us[arm][size].append(self._run_reference(size) if arm == "reference" else self._run(size))
+                run = self._run_reference if arm == "reference" else self._run
+                self.times_us[arm][size].append(run(size))
+                if arm == "candidate":
+                    self.worked_us[size].append(self.candidate.worked_us)
 
     def _run(self, size: int) -> float:
         values = self._draw(size)
         elapsed_us = self.candidate.run(values)
-        self.worked_us[size].append(self.candidate.worked_us)
         for number in {secrets.randbelow(size), size - 1}:
             self.reference.require(self.candidate.output(number), values[number], "in a batch")
         self.candidate.check_samples()
