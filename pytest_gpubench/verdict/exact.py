@@ -80,14 +80,6 @@ def _judge_names(timing: Timing, patterns: Sequence[str]) -> Judged:
     return Outcome.PASS, f"launches kernels named {', '.join(patterns)}"
 
 
-def _judge_copies(timing: Timing, observed: Observed | None) -> Judged:
-    return _judge_absence(timing, is_copy, "copies")
-
-
-def _judge_fills(timing: Timing, observed: Observed | None) -> Judged:
-    return _judge_absence(timing, is_fill, "fills")
-
-
 def _judge_absence(timing: Timing, is_one: Callable[[str, str], bool], verb: str) -> Judged:
     if unknown := _kernels_unknown(timing):
         return unknown
@@ -203,8 +195,8 @@ def _why_unmeasured(timing: Timing) -> str:
 
 
 FORBIDS: Mapping[str, Callable[[Timing, Observed | None], Judged]] = {
-    "memcpy": _judge_copies,
-    "memset": _judge_fills,
+    "memcpy": lambda timing, _: _judge_absence(timing, is_copy, "copies"),
+    "memset": lambda timing, _: _judge_absence(timing, is_fill, "fills"),
     "sync": _judge_waits,
     "alloc": _judge_allocations,
 }

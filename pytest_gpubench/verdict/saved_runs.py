@@ -50,7 +50,7 @@ def compare_with_past(
     past: PastTest,
     tolerance: RegressionTolerance,
     alpha: float,
-    earlier: Sequence[Measurement] = (),
+    earlier: Sequence[Measurement],
 ) -> Finding:
     """Compare a measurement with the one of the same key in a saved run.
 
