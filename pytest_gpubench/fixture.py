@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from traceback import walk_tb
 from typing import TYPE_CHECKING, Any, Literal
 
 from pytest_gpubench.bench.agreement import Agreement, Golden, VariedArguments
@@ -64,10 +65,11 @@ class GpuBench(Spelled):
             ours = [f"{name}=..." for name in kwargs if name in keywords_of("measure") and name in str(error)]
             if not ours:
                 raise
+            theirs = any("__tracebackhide__" not in frame.f_globals for frame, _ in walk_tb(error.__traceback__))
             raise BadRequest(
                 f"{error}: gpu_bench(f, ...) gives all its keywords to f; write gpu_bench.measure(f, args, "
                 f"{', '.join(ours)})"
-            ) from error
+            ) from (error if theirs else None)
 
     if not TYPE_CHECKING:  # which would let every name be set
 

@@ -96,3 +96,4 @@ def test_a_bad_call_gets_one_sentence(bench_run: BenchRun) -> None:
     sentences = [*(f"BadRequest: {sentence}" for sentence in BAD_CALLS.values()), *BAD_LINES.values()]
     result.stdout.fnmatch_lines([f"E  *{sentence}" for sentence in sentences])
     assert "pytest_gpubench/settings" not in result.stdout.str()
+    assert "All traceback entries are hidden" not in result.stdout.str()
