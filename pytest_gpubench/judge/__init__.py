@@ -7,10 +7,10 @@ outputs are compared and while the reference is timed. Its messages are plain da
 
 A candidate is timed twice, each time in turn with the reference and on new inputs. *Claimed*: single calls with a cold
 cache, by the timer of `compare`, which runs inside the candidate's process and may lie. *Attested*: batches of calls on
-different inputs, by the referee's clock. It starts before the process continues, on a GPU before inputs are written,
-and stops when samples of the outputs have been read. The difference between a small and a large batch takes off the
-cost of a message and a launch. On a GPU both arms run their batches as CUDA graphs where they can. A PASS holds for
-both times.
+different inputs, by the referee's clock. On a GPU it starts before inputs are written, and stops when samples of the
+outputs have been read; on a CPU it runs while the process does. The difference between a small and a large batch takes
+off the cost of a message and a launch. On a GPU both arms run their batches as CUDA graphs where they can. A PASS holds
+for both times.
 
 `judging` judges a candidate case by case: `ready_case` and `reference`, then `trial`, with `reps` and `batches` that
 `looks` adds until their speedup is decided, and `conclusion`. By `confirmation` a close FAIL is judged again, in new

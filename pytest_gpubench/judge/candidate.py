@@ -1,7 +1,6 @@
 """The candidate as the referee uses it: write inputs to memory shared with its process, call it, read its outputs.
 
-While the referee works, the candidate's process is stopped. The clock starts before the process continues, on a GPU
-before inputs are written.
+While the referee works, the candidate's process is stopped.
 """
 
 import os
@@ -207,7 +206,7 @@ class Candidate:
         return run(len(values), self._spans_of(values))
 
     def _run_on_cpu(self, batch: int, spans: "list[torch.Tensor]") -> float:
-        """Write inputs while the process is stopped; the clock runs while it runs."""
+        """Write inputs while the process is stopped; the clock runs until it is stopped again."""
         process = self.process
         process.ask("wake")
         self._write(self._spans, spans)
@@ -216,8 +215,8 @@ class Candidate:
         worked_s, started_s = process.cpu_s, time.perf_counter()
         process.thaw()
         message = process.hear_undecoded()
+        process.freeze()  # before the clock stops and the reply is decoded, as its children may work until then
         told_s = time.perf_counter()
-        process.freeze()  # before decoding, as a long reply may take as long to decode as the batch takes
         self.worked_us = 1e6 * (process.cpu_s - worked_s)
         self._note(process.read(message), batch)
         return 1e6 * (told_s - started_s)

@@ -1,5 +1,6 @@
 """The candidate as the referee uses it, without a process: batches as on a GPU, and outputs as on a CPU."""
 
+import time
 from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
@@ -103,9 +104,15 @@ def test_a_reply_that_comes_before_the_outputs_is_found(late: bool) -> None:
         candidate.check_samples()
 
 
-def test_a_process_on_a_cpu_is_stopped_before_its_reply_is_decoded() -> None:
+def test_the_clock_runs_until_a_process_on_a_cpu_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its children may work until then: they got a PASS by a reply that took 5 ms to decode."""
     done: list[str] = []
+
+    def clock() -> float:
+        done.append("clock")
+        return 0.0
+
+    monkeypatch.setattr(time, "perf_counter", clock)
 
     class Noting(SimpleNamespace):
         def __getattr__(self, name: str) -> Any:
@@ -115,7 +122,7 @@ def test_a_process_on_a_cpu_is_stopped_before_its_reply_is_decoded() -> None:
     candidate = Candidate(Noting(cpu_s=0.0), cpu_device())  # type: ignore[arg-type]
     candidate._spans = []
     candidate._run_on_cpu(1, [])
-    assert done == ["ask", "tell", "thaw", "hear_undecoded", "freeze", "read"]
+    assert done == ["ask", "tell", "clock", "thaw", "hear_undecoded", "freeze", "clock", "read"]
 
 
 def test_inputs_that_differ_in_shape_from_seed_to_seed_are_refused() -> None:
