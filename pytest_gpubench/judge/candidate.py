@@ -248,13 +248,14 @@ class Candidate:
         told_s = time.perf_counter()
         process.freeze()
         self._open_outputs()
+        self.check_samples()
         writing_us = 2 * size / self.bandwidth if self.bandwidth else 0.0
         return 1e6 * (told_s - started_s) - writing_us
 
     def check_samples(self) -> None:
         """Raise Ended where samples of the last batch's outputs have changed since the clock stopped.
 
-        Call it when outputs have been compared: until then, work that was left on the GPU has mostly been done.
+        Call it again when outputs have been compared: until then, work that was left on the GPU has mostly been done.
         """
         import torch
 

@@ -93,14 +93,16 @@ def test_a_batch_is_run_on_new_inputs() -> None:
     assert candidate.output(2).tolist() == [2.0] * 100
 
 
-@pytest.mark.parametrize("late", [True, False])
-def test_a_reply_that_comes_before_the_outputs_is_found(late: bool) -> None:
-    """Samples are compared when all outputs have been: a queue of the GPU takes a while to be done."""
+@pytest.mark.parametrize("late", ["while the process stops", "later", ""])
+def test_a_reply_that_comes_before_the_outputs_is_found(late: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A queue of the GPU takes a while to be done."""
     process = Process()
     candidate = candidate_of(process)
-    candidate.run(VALUES)
-    process.memory.add_(late)
+    if late == "while the process stops":
+        monkeypatch.setattr(process, "freeze", lambda: process.memory.add_(1))
     with pytest.raises(Ended, match="before its outputs are there") if late else nullcontext():
+        candidate.run(VALUES)
+        process.memory.add_(late == "later")
         candidate.check_samples()
 
 
