@@ -8,11 +8,16 @@ from typing import cast
 
 from torch._C._autograd import DeviceType
 
+from pytest_gpubench.errors import IncompleteRecords
 from pytest_gpubench.gpu.readings import NO_READING, Reading
 from pytest_gpubench.timing import base
 from pytest_gpubench.timing.base import Call, Record, Rep, Session, Timer
 from pytest_gpubench.timing.pacing import Pacing
 from pytest_gpubench.timing.sampling import Instrument
+
+POWER, HEAT = 0x04, 0x20
+"""Masks of what throttles: a power cap, and a temperature."""
+LOST = IncompleteRecords("a sentinel is missing")
 
 
 @dataclass

@@ -8,7 +8,6 @@ import msgspec
 import pytest
 import torch
 
-from pytest_gpubench.errors import IncompleteRecords
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.gpu.nvml import Nvml
 from pytest_gpubench.results.model import DeviceFacts, Kernel, Stretch, Timing
@@ -18,10 +17,8 @@ from pytest_gpubench.timing.sampling import PROBE_REPS
 from pytest_gpubench.timing.warmup import MAX_PASSES
 from tests.gpu.recording_nvml import Recording
 from tests.results.measured import timing_of
-from tests.timing.fakes import Clock, Counted, FakeTimer, call_of, rep
+from tests.timing.fakes import LOST, POWER, Clock, Counted, FakeTimer, call_of, rep
 
-POWER = 0x04
-LOST = IncompleteRecords("a sentinel is missing")
 FACTS = DeviceFacts(type="cpu", name="a processor", host="localhost")
 MANGLED = "_ZN2at6native29vectorized_elementwise_kernelILi4ENS0_15CUDAFunctor_addIfEESt5arrayIPcLm3EEEEviT0_T1_"
 

@@ -6,15 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_gpubench.errors import IncompleteRecords, KernelsDiffer
+from pytest_gpubench.errors import KernelsDiffer
 from pytest_gpubench.stats.speedup import round_orders
 from pytest_gpubench.timing.base import call_of
 from pytest_gpubench.timing.rounds import Arm, Interleaved, take_rounds
 from pytest_gpubench.timing.sampling import Sample
-from tests.timing.fakes import ArmsTimer, Clock, instrument_of, numbered, rep
+from tests.timing.fakes import HEAT, LOST, POWER, ArmsTimer, Clock, instrument_of, numbered, rep
 
-POWER, HEAT = 0x04, 0x20
-LOST = IncompleteRecords("a sentinel is missing")
 ABBA, BAAB = "ABBA", "BAAB"
 
 

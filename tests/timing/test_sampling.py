@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from pytest_gpubench.errors import (
     BadRequest,
     GpuBenchError,
-    IncompleteRecords,
     KernelsDiffer,
     NothingRecorded,
     ProfilerBusy,
@@ -23,6 +22,9 @@ from pytest_gpubench.timing.attempts import ATTEMPTS, MAX_PAUSE_S
 from pytest_gpubench.timing.sampling import PROBE_REPS, Sample, take_batch, take_sample
 from pytest_gpubench.timing.scripted import ScriptedTimer, scripted
 from tests.timing.fakes import (
+    HEAT,
+    LOST,
+    POWER,
     Clock,
     Counted,
     FakeTimer,
@@ -34,9 +36,6 @@ from tests.timing.fakes import (
     read,
     rep,
 )
-
-POWER, HEAT = 0x04, 0x20
-LOST = IncompleteRecords("a sentinel is missing")
 
 
 def batch(

@@ -42,10 +42,7 @@ from pytest_gpubench.timing.warmup import (
     wake,
     warm_up,
 )
-from tests.timing.fakes import Clock, Counted, FakeTimer, call_of, instrument_of, rep
-
-POWER = 0x04
-LOST = IncompleteRecords("a sentinel is missing")
+from tests.timing.fakes import LOST, POWER, Clock, Counted, FakeTimer, call_of, instrument_of, rep
 
 
 def warm(timer: Timer, function: Callable[[], object], wanted: int | None = None) -> Warmth:
