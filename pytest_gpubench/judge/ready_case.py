@@ -38,8 +38,8 @@ class ReadyCase:
     @classmethod
     def untimed(cls, spec: Spec, case: Case, device: Device) -> "ReadyCase":
         """Make a case ready of which only the outputs are compared."""
-        (example,) = _draw(spec, case, device, 1)
-        return cls(spec, case, device, Reference(spec, device), example, 0.0)
+        ready = cls(spec, case, device, Reference(spec, device), (), 0.0)
+        return replace(ready, example=ready.draw(1)[0])
 
     @property
     def name(self) -> str:
@@ -48,8 +48,5 @@ class ReadyCase:
 
     def draw(self, number: int) -> list[tuple[Any, ...]]:
         """Return inputs of so many calls, from new seeds."""
-        return _draw(self.spec, self.case, self.device, number)
-
-
-def _draw(spec: Spec, case: Case, device: Device, number: int) -> list[tuple[Any, ...]]:
-    return [spec.inputs(case, secrets.randbelow(2**31), device.torch_device) for _ in range(number)]
+        seeds = [secrets.randbelow(2**31) for _ in range(number)]
+        return [self.spec.inputs(self.case, seed, self.device.torch_device) for seed in seeds]
