@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
+from pytest_gpubench.bench.arguments import kept_arguments
 from pytest_gpubench.bench.measurement import MeasureRequest
 from pytest_gpubench.bench.plan import is_enforced, one_at_a_time
 from pytest_gpubench.errors import BadRequest, MeasurementError, NotMeasured
@@ -22,7 +23,7 @@ from pytest_gpubench.results.model import Comparison, Timing
 from pytest_gpubench.running_test import CurrentTest
 from pytest_gpubench.settings import MARKER_SETTINGS, ROWS, Resolver, Settings, environment_settings
 from pytest_gpubench.spelling import hint
-from pytest_gpubench.timing.calls import make_arguments, make_call
+from pytest_gpubench.timing.calls import make_call
 from pytest_gpubench.units import repr_of
 
 _OF_THE_DEVICE = {"device", "require_gpu", "lock_timeout", "lock_folder"}
@@ -93,7 +94,7 @@ def do_bench(
     settings = replace(environment_settings(), budget_s=max(rep, 1) / 1e3)
     device = required_device(settings.device, settings.require_gpu)
     setup = None if grad_to_none is None else functools.partial(_drop_gradients, grad_to_none)
-    call = make_call(fn, make_arguments(setup=setup))
+    call = make_call(fn, kept_arguments([fn], (), None, setup))
     request = MeasureRequest(settings, device, Limits(), (), {call.label: call})
     with _turn(device, settings, "do_bench"), one_at_a_time("do_bench", may_nest=True):
         timing = request.measure(ignore, [])

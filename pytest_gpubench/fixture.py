@@ -8,8 +8,9 @@ from pathlib import Path
 from traceback import walk_tb
 from typing import TYPE_CHECKING, Any, Literal
 
-from pytest_gpubench.bench.agreement import Agreement, Golden, VariedArguments
-from pytest_gpubench.bench.candidates import make_calls
+from pytest_gpubench.bench.agreement import Agreement, Golden
+from pytest_gpubench.bench.arguments import Overwrites, VariedArguments, kept_arguments
+from pytest_gpubench.bench.candidates import make_calls, name_functions
 from pytest_gpubench.bench.comparison import CompareRequest, judging_timer
 from pytest_gpubench.bench.measurement import MeasureRequest
 from pytest_gpubench.bench.phases import PhasesRequest, phase_calls
@@ -97,16 +98,19 @@ class GpuBench(Spelled):
         setup: Callable[[], object] | None = None,
         backward: Backward = "forward",
         label: str | None = None,
+        overwrites: Overwrites = False,
         bytes: int | None = None,
         flops: int | None = None,
         **chosen: "Unpack[CallSettings]",
     ) -> Timing:
         """Measure `function(*args, **kwargs)` and judge it by the limits of the test's `perf` marker.
 
+        Every rep is given the same: what a call writes into its arguments is put back, untimed, before the next.
         setup: called untimed before each rep; returns the rep's arguments (a tuple, a dict, a tuple of both) or None.
         backward: "forward" times the call, "backward" its gradient (forward run untimed before each rep), "both" the
         two together; all tensors that require a gradient take part.
         label: the name in the table; None is the function's own.
+        overwrites: True, or the names of arguments, if it is meant that calls change them: then no flag says so.
         bytes: the least that the call moves; a time too short for this GPU's memory raises InvalidResult. None takes
         the size of inputs and outputs, where a limit needs it; 0 switches the check off.
         flops: the operations of the call, two for a multiply-add; None takes torch's count, where a limit needs it.
@@ -120,7 +124,7 @@ class GpuBench(Spelled):
         rules = self._rules("measure", chosen, backward)
 
         def request(args: Sequence[object], kwargs: Mapping[str, object] | None) -> MeasureRequest:
-            call = make_call(function, make_arguments(args, kwargs, setup), backward, label)
+            call = make_call(function, kept_arguments([function], args, kwargs, setup, overwrites), backward, label)
             return MeasureRequest(*rules, (args, kwargs), {call.label: call}, bytes, flops)
 
         return self._answer(replace(request(args, kwargs), remake=None if setup else request))
@@ -142,6 +146,8 @@ class GpuBench(Spelled):
         grads: bool = False,
         interleave: bool = True,
         names: Sequence[str] | None = None,
+        overwrites: Overwrites = False,
+        margins: bool = True,
         vary: bool = True,
         bytes: int | None = None,
         flops: int | None = None,
@@ -161,6 +167,9 @@ class GpuBench(Spelled):
         interleave: False times one arm after the other, for collectives.
         names: of candidate and reference, for the table and for limits; of the reference alone where a mapping names
         the candidates. None takes the functions' own.
+        overwrites: True, or names of arguments (`args[0]`), if candidates may change them. Without it, calls have to
+        leave in their arguments what the reference does.
+        margins: False leaves out the check for reads and writes beyond the arguments.
         vary: False leaves out the last check, which changes the values of the inputs in the same memory.
         bytes: as in `measure`; None takes the size of inputs and outputs less the L2 cache, unless the reference is
         faster than memory can move that.
@@ -168,19 +177,21 @@ class GpuBench(Spelled):
         timers: the first one judges. A second one adds the `overhead` of each arm: the host's time to launch it, the
         gaps between its kernels, and the time of a replayed CUDA graph of it.
 
-        Raises WrongResult where an output differs, UnfairComparison where inputs are overwritten, InvalidResult for a
-        time that cannot be true, and what `measure` raises.
+        Raises WrongResult where an output differs, UnfairComparison where arms were not given the same, InvalidResult
+        for a time that cannot be true, and what `measure` raises.
         """
-        check_flags("compare", equal_nan=equal_nan, grads=grads, interleave=interleave, vary=vary)
+        check_flags("compare", equal_nan=equal_nan, grads=grads, interleave=interleave, margins=margins, vary=vary)
         chosen["timer"] = judging_timer(chosen.get("timer"), timers)
         rules = self._rules("compare", chosen, backward)
         tolerance, device = Tolerance(rtol, atol, equal_nan), rules[1].torch_device
         overheads = len(timers or ()) > 1
 
         def request(args: Sequence[object], kwargs: Mapping[str, object] | None, vary: bool = False) -> CompareRequest:
-            arguments = VariedArguments.of(make_arguments(args, kwargs, setup))
+            functions = name_functions(candidate, reference, names).values()
+            arguments = VariedArguments.of(kept_arguments([*functions], args, kwargs, setup, overwrites))
             calls = make_calls(candidate, reference, names, arguments, backward)
-            agreement = Agreement(reference, arguments, tolerance, golden, golden_factor, grads, backward, device)
+            rule = tolerance, golden, golden_factor, grads, backward, device
+            agreement = Agreement(reference, arguments, *rule, overwrites=overwrites, margins=margins)
             given = args, kwargs
             return CompareRequest(*rules, given, calls, agreement, interleave, vary, bytes, flops, overheads)
 

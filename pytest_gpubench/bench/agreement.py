@@ -4,10 +4,11 @@ import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, TypeVar, cast
 
 import torch
 
+from pytest_gpubench.bench.arguments import Overwrites, VariedArguments, covers
 from pytest_gpubench.bench.output_rules import (
     differentiable,
     lent_memory,
@@ -21,18 +22,16 @@ from pytest_gpubench.correctness import (
     Tolerance,
     Variation,
     aliases,
-    changed,
     compare_outputs,
     flatten,
     float64_by_default,
     poison_free_memory,
-    snapshot,
     widened,
 )
 from pytest_gpubench.correctness.constant_outputs import extents_of
-from pytest_gpubench.correctness.leaves import inputs_of
+from pytest_gpubench.correctness.inputs import InputMemory
+from pytest_gpubench.correctness.leaves import inputs_of, map_leaves, tensors_of
 from pytest_gpubench.correctness.memory import overlaps
-from pytest_gpubench.correctness.snapshot import Snapshot
 from pytest_gpubench.correctness.variation import Way
 from pytest_gpubench.errors import (
     BadRequest,
@@ -47,6 +46,7 @@ from pytest_gpubench.units import repr_of
 
 __tracebackhide__ = True
 
+T = TypeVar("T")
 Function = Callable[..., object]
 Golden = Literal["float64"] | Function | None
 ROUNDING_HINT = 'if only rounding differs, compare with golden="float64", or give rtol= and atol='
@@ -66,24 +66,40 @@ class Ran:
 
     outputs: object
     gradients: dict[str, torch.Tensor | None]
+    inputs: dict[str, torch.Tensor] = field(default_factory=dict)
+    """The arguments that calls change, as this one left them, by name."""
+    changed: tuple[str, ...] = ()
+    """The names of those that it changed."""
+    own: object = None
+    """The outputs that are no memory of an argument that calls change, where others are; None where all are."""
+
+    @property
+    def own_outputs(self) -> object:
+        """The outputs that have memory of their own."""
+        return self.outputs if self.own is None else self.own
+
+    @property
+    def results(self) -> object:
+        """All that it computed: its outputs, and the arguments that it changed."""
+        return with_changed(self.outputs, self.inputs, self.changed)
 
 
-@dataclass(frozen=True)
-class VariedArguments(Arguments):
-    """Arguments of each rep, with other values while they are varied."""
+def with_changed(outputs: object, inputs: Mapping[str, torch.Tensor], changed: Sequence[str]) -> object:
+    """Return outputs, with the arguments that were changed where there are any."""
+    return (outputs, {name: inputs[name] for name in changed}) if changed else outputs
 
-    variation: Variation = field(default_factory=Variation)
 
-    @classmethod
-    def of(cls, plain: Arguments) -> "VariedArguments":
-        """Return arguments that can be varied."""
-        return cls(plain.args, plain.kwargs, plain.setup)
-
-    def fresh(self) -> tuple[tuple[object, ...], dict[str, object]]:
-        """Return the arguments of the next rep."""
-        arguments = super().fresh()
-        self.variation.apply(arguments)
-        return arguments
+def difference_of_changed(difference: Difference, name: str, found: Ran, expected: Ran) -> Difference:
+    """Return the difference of an argument, which says so where only one of the calls changed it."""
+    both = name in expected.changed and name in found.changed
+    if difference.passed or both:
+        return replace(difference, name=name)
+    problem = (
+        "the candidate leaves it as it was, the reference overwrites it"
+        if name in expected.changed
+        else "the candidate overwrites it, the reference leaves it alone"
+    )
+    return replace(difference, name=name, problem=f"{problem}; if that is meant, give overwrites=({name!r},)")
 
 
 @dataclass(frozen=True)
@@ -105,8 +121,10 @@ class Agreement:
     """Remarks on the functions."""
     other_seed: int = field(default_factory=lambda: secrets.randbits(31))
     """The seed of the random numbers that calls draw while values are varied; it cannot be known beforehand."""
-    known: list[Snapshot] = field(default_factory=list)
-    """The inputs as they were before the first call, if each call is given the same."""
+    overwrites: Overwrites = False
+    """The arguments that a candidate may change, whatever the reference does to them."""
+    margins: bool = True
+    """True to look for reads and writes beyond the arguments."""
 
     def __post_init__(self) -> None:
         check_golden(self.golden, self.golden_factor)
@@ -116,18 +134,26 @@ class Agreement:
         """The variation of the arguments' values."""
         return self.arguments.variation
 
+    @property
+    def memory(self) -> InputMemory | None:
+        """The memory of the arguments, if each call is given the same."""
+        return self.arguments.memory
+
     def run_reference(self) -> Ran:
-        """Run the reference; raise UnfairComparison if it overwrites what the candidate would be given."""
+        """Run the reference; raise BadRequest if it neither returns anything nor changes an argument."""
         expected = self._run(self.reference, f"the reference {name_of(self.reference)!r}")
-        if all(leaf is None for _, leaf in flatten(expected.outputs)):
-            raise BadRequest("there is nothing to compare: the reference returns no output; let it return its results")
+        if not expected.changed and all(leaf is None for _, leaf in flatten(expected.outputs)):
+            raise BadRequest(
+                "there is nothing to compare: the reference returns no output and changes no argument; let it return "
+                "its results"
+            )
         return expected
 
     def refuse_flat(self, expected: Ran) -> None:
         """Raise UnfairComparison if one number would pass for every output; add a remark if it would for some."""
         if self.golden is not None:
             return
-        extents = list(extents_of(expected.outputs, self.tolerance))
+        extents = list(extents_of(expected.results, self.tolerance))
         flat = [each.sentence for each in extents if each.is_flat]
         if flat and all(each.is_flat or (each.is_constant and each.allows_zeros) for each in extents):
             raise UnfairComparison(
@@ -136,12 +162,16 @@ class Agreement:
         self.remarks.extend(f"a candidate that computes nothing would pass there: {sentence}" for sentence in flat)
 
     def check(self, name: str, candidate: Function, expected: Ran, when: str = "") -> tuple[Difference, ...]:
-        """Run a candidate in poisoned memory; return how each of its outputs differs, or raise WrongResult."""
-        found = self._run(candidate, f"{name!r}", expected=expected)
-        refuse_strange_tensors(name, found.outputs, expected.outputs)
-        differences = self.compare(found, expected, poisoned=True)
+        """Run a candidate; return how each of its outputs differs, or raise WrongResult."""
+        differences = self.differences_of(name, candidate, expected)
         self.require(name, differences, when)
         return differences
+
+    def differences_of(self, name: str, candidate: Function, expected: Ran) -> tuple[Difference, ...]:
+        """Run a candidate; return how each of its outputs differs."""
+        found = self._run(candidate, f"{name!r}", expected=expected)
+        refuse_strange_tensors(name, found.outputs, expected.outputs)
+        return self.compare(found, expected, poisoned=True)
 
     def require(self, name: str, differences: Sequence[Difference], when: str) -> None:
         """Raise WrongResult naming every output that differs by more than is allowed."""
@@ -168,6 +198,7 @@ class Agreement:
             poisoned=poisoned,
         )
         self.remarks[:] = dict.fromkeys([*self.remarks, *filter(None, (each.doubt for each in differences))])
+        differences += self._compare_changed(found, expected, golden)
         return differences + tuple(
             replace(difference, name=f"grad {name}")
             for name in expected.gradients
@@ -180,6 +211,31 @@ class Agreement:
             )
         )
 
+    def _compare_changed(self, found: Ran, expected: Ran, golden: Ran | None) -> tuple[Difference, ...]:
+        """Return the differences of the arguments that either call changed, but for those that may be changed."""
+        names = [name for name in dict.fromkeys([*expected.changed, *found.changed]) if not self.may_overwrite(name)]
+        if not names or self.memory is None:
+            return ()
+        self.memory.put_back()
+        given = self.memory.contents()
+        return tuple(
+            difference_of_changed(difference, name, found, expected)
+            for name in names
+            for difference in compare_outputs(
+                found.inputs.get(name, given[name]),
+                expected.inputs.get(name, given[name]),
+                self.tolerance,
+                golden=golden and golden.inputs.get(name),
+                golden_factor=self.golden_factor if golden and name in golden.inputs else None,
+            )
+        )
+
+    def may_overwrite(self, name: str) -> bool:
+        """Tell whether a candidate may change an argument: what functions hold is their own."""
+        if isinstance(self.overwrites, bool):
+            return self.overwrites or not name.startswith(("args[", "kwargs["))
+        return any(covers(each, name) for each in self.overwrites) or not name.startswith(("args[", "kwargs["))
+
     def _run_golden(self, expected: Ran) -> Ran | None:
         """Run golden; it has gradients where it is "float64", as its inputs are in float64 too."""
         if self.golden is None:
@@ -191,36 +247,50 @@ class Agreement:
                 outputs = self.reference(*args, **kwargs)
                 # an output of a timed call may be a copy, which has no gradient
                 gradients = self._gradients(outputs, args, kwargs, expected.outputs) if expected.gradients else {}
-                return Ran(outputs, gradients)
-        before = self.inputs_as_given()
-        outputs = self.golden(*args, **kwargs)
-        self.refuse_overwriting("golden=", before)
-        if all(leaf is None for _, leaf in flatten(outputs)):
-            raise BadRequest("golden= returns no output: let it return what the reference does, more precisely")
-        return Ran(outputs, {})
+        else:
+            outputs, gradients = self.golden(*args, **kwargs), {}
+            self.look("golden=")
+            if not expected.changed and all(leaf is None for _, leaf in flatten(outputs)):
+                raise BadRequest("golden= returns no output: let it return what the reference does, more precisely")
+        changed = dict(tensors_of(inputs_of(args, kwargs))) if expected.changed else {}
+        return Ran(outputs, gradients, {name: changed[name] for name in expected.changed if name in changed})
 
-    def inputs_as_given(self) -> Snapshot | None:
-        """Return a snapshot of the arguments as given; None where each call gets its own."""
-        if self.arguments.setup is not None or self.variation.way != "as given":
-            return None
-        if not self.known:
-            self.known.append(snapshot(self.arguments.args, self.arguments.kwargs))
-        return self.known[0]
+    def with_changed(self, outputs: object, expected: Ran) -> object:
+        """Return outputs of a call just made, with the arguments that the reference changes."""
+        if self.memory is None or not expected.changed:
+            return outputs
+        return with_changed(outputs, self.memory.contents(), expected.changed)
 
-    def refuse_overwriting(self, who: str, before: "Snapshot | None") -> None:
-        """Raise UnfairComparison naming the inputs that have changed."""
-        if before is not None and (names := changed(before)):
+    def look(self, who: str) -> tuple[str, ...]:
+        """Return the names of the arguments that the last call changed; raise UnfairComparison for one it moved."""
+        if self.memory is None or self.variation.way != "as given":
+            return ()
+        moved = [name for name in self.memory.look() if name not in self.memory.names]
+        if moved:
             raise UnfairComparison(
-                f"{who} overwrote {', '.join(names)}: the next call would get other inputs; "
-                "give setup=, which makes new arguments for each call"
+                f"{who} changed where {', '.join(moved)} lies, its shape, strides or requires_grad: the next would "
+                "get others; give setup=, which makes new arguments for each call"
             )
+        return tuple(name for region in self.memory.changing if region.is_changed for name in region.names)
 
     def _run(self, function: Function, who: str, expected: Ran | None = None) -> Ran:
-        """Run a function; a candidate, for which outputs are expected, in memory poisoned at the last moment."""
+        """Run a function with the arguments as given; on a CPU in poisoned memory where outputs are expected."""
         args, kwargs = self.fresh()
-        before, switches = self.inputs_as_given(), readings()
         if expected is not None:
             poison_free_memory(expected.outputs, self.device)
+        ran = self.run_with(function, who, args, kwargs)
+        changed = self.look(who)
+        if expected is not None:
+            self._refuse_shared_memory(who, ran.outputs, expected.outputs, args, kwargs, changed)
+        if self.memory is None or not changed:
+            return ran
+        outputs, gradients = self.lasting((ran.outputs, ran.gradients))
+        own = self._replace_changing(ran.outputs, lambda leaf: None)
+        return Ran(outputs, gradients, self.memory.contents(), changed, (own,))
+
+    def run_with(self, function: Function, who: str, args: tuple[object, ...], kwargs: dict[str, object]) -> Ran:
+        """Return what a function does with arguments."""
+        switches = readings()
         try:
             outputs = function(*args, **kwargs)
         except GpuBenchError:
@@ -231,18 +301,38 @@ class Agreement:
         refuse_lazy(outputs, name_of(function))
         refuse_opaque_tensors(who, outputs)
         refuse_switching(who, switches)
-        self.refuse_overwriting(who, before)
-        if expected is not None:
-            self._refuse_shared_memory(who, outputs, expected.outputs, args, kwargs)
         return Ran(outputs, self._gradients(outputs, args, kwargs, outputs))
 
+    def lasting(self, results: T) -> T:
+        """Return results with copies of the tensors in them whose memory is put back before the next call."""
+        return cast(T, self._replace_changing(results, torch.Tensor.clone))
+
+    def _replace_changing(self, results: object, other: Callable[[torch.Tensor], object]) -> object:
+        """Return results with something else for each tensor that is memory of an argument that calls change."""
+        memory = self.memory.changing_leaves() if self.memory is not None else []
+
+        def replaced(leaf: object) -> object:
+            return other(leaf) if isinstance(leaf, torch.Tensor) and overlaps([("", leaf)], memory) else leaf
+
+        return map_leaves(replaced, results) if memory else results
+
     def _refuse_shared_memory(
-        self, who: str, outputs: object, expected: object, args: Sequence[object], kwargs: Mapping[str, object]
+        self,
+        who: str,
+        outputs: object,
+        expected: object,
+        args: Sequence[object],
+        kwargs: Mapping[str, object],
+        changed: Sequence[str],
     ) -> None:
-        """Raise UnfairComparison for an output that is memory of an input, unlike the reference's, or of the latter."""
+        """Raise UnfairComparison for an output that is memory of an input, unlike the reference's, or of the latter.
+
+        changed: the inputs that it overwrites, whose memory it may return: whether it may do that is another question.
+        """
         if self.arguments.setup is None and (shared := aliases(outputs, args, kwargs)):
-            if not aliases(self.reference(*args, **kwargs), args, kwargs):
-                output, argument = shared[0]
+            read = [each for each in shared if each[1] not in changed]
+            if read and not aliases(self.reference(*args, **kwargs), args, kwargs):
+                output, argument = read[0]
                 raise UnfairComparison(
                     f"{output} of {who} is memory of {argument}, the reference's is its own: return a copy"
                 )
@@ -274,15 +364,30 @@ class Agreement:
         return dict(zip(leaves, found, strict=True))
 
     def vary(self, way: Way) -> None:
-        """Give every call other values in the same memory, until the variation ends."""
-        if self.arguments.setup is None:
+        """Give every call other values in the same memory, until `end_variation`."""
+        self.end_variation()
+        if self.memory is not None:
+            arguments = self.fresh()
+            self.variation.begin(way, arguments, arguments)
+            self.memory.accept()
+        elif self.arguments.setup is None:
             self.variation.begin(way, self.fresh(), self.fresh())
         else:
             self.variation.begin_with_setup(way, self._plain_arguments)
 
+    def end_variation(self) -> None:
+        """Give every call the values as given again."""
+        if self.variation.way == "as given":
+            return
+        if self.memory is not None:
+            self.memory.put_back()
+        self.variation.end()
+        if self.memory is not None:
+            self.memory.accept()
+
     def _plain_arguments(self) -> tuple[object, ...]:
         self.seed()
-        return super(VariedArguments, self.arguments).fresh()
+        return Arguments.fresh(self.arguments)
 
     def seed(self) -> None:
         """Let the next call and its `setup` draw the same random numbers as the last, as for dropout."""

@@ -7,6 +7,7 @@ import msgspec
 
 from pytest_gpubench.bench.agreement import Agreement, Ran
 from pytest_gpubench.bench.candidates import speedup_limits
+from pytest_gpubench.bench.guarded import GuardedCall
 from pytest_gpubench.bench.integrity import (
     auditing,
     check_floor,
@@ -20,6 +21,7 @@ from pytest_gpubench.bench.request import Request, Say
 from pytest_gpubench.bench.side_effects import Conduct
 from pytest_gpubench.bench.work import check_work, with_work, work_of
 from pytest_gpubench.correctness.leaves import cloned
+from pytest_gpubench.correctness.pool import PoisonedPool, pool_on
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.limits import OF_ONE_FUNCTION, Limits
 from pytest_gpubench.results.model import Comparison, Measurement, Overhead, Speedup, Timing, Verdict
@@ -109,17 +111,24 @@ class CompareRequest(Request[Comparison]):
         with self.agreement.own_random_numbers(), keeping_operations(self.settings):
             with counting_launches() as launches:
                 expected = lasting(self.agreement.run_reference())
-                lines = self._check(expected)
+                pool = self._pool(expected)
+                lines = self._check(expected, pool)
             if reason := unmeasured_reason(self.settings, self.device, launches.number):
                 return self._untimed(lines, reason, measured)
             with auditing(self.settings, self.device) as check_cache:
                 conduct = Conduct(self.agreement, list(self.calls), check_cache)
-                return self._timed(lines, expected, conduct, say, measured)
+                result = self._timed(lines, expected, conduct, pool, say, measured)
+            self.agreement.fresh()  # the test finds its arguments as they were
+            return result
 
     def call_only(self, reason: str, measured: list[Measurement]) -> Comparison:
         """Check every candidate, and time none."""
         with self.agreement.own_random_numbers():
-            return self._untimed(self._check(self.agreement.run_reference()), reason, measured)
+            expected = lasting(self.agreement.run_reference())
+            self.agreement.refuse_flat(expected)
+            found = {name: self.agreement.check(name, self.calls[name].function, expected) for name in self.judged}
+            lines = {name: tuple(each.line for each in differences) for name, differences in found.items()}
+            return self._untimed(lines, reason, measured)
 
     def with_measurements(self, result: Comparison, measurements: Sequence[Measurement]) -> Comparison:
         """Return the comparison of these measurements, the reference's first."""
@@ -127,10 +136,26 @@ class CompareRequest(Request[Comparison]):
         named = dict(zip(self.judged, candidates, strict=True))
         return Comparison(reference=reference.timing, candidates=named, reference_overhead=reference.overhead)
 
-    def _check(self, expected: Ran) -> OutputLines:
+    def _pool(self, expected: Ran) -> PoisonedPool | None:
+        """Return the memory that checked calls allocate from; torch.compile's CUDA graphs need their own."""
+        pool = pool_on(self.device.torch_device) if not has_cuda_graphs() else None
+        if pool is not None:
+            pool.reserve(expected.outputs, len(self.calls))
+        return pool
+
+    def _check(self, expected: Ran, pool: PoisonedPool | None) -> OutputLines:
         self.agreement.refuse_flat(expected)
-        differences = {name: self.agreement.check(name, self.calls[name].function, expected) for name in self.judged}
-        return {name: tuple(each.line for each in found) for name, found in differences.items()}
+        return {name: self._check_candidate(name, expected, pool) for name in self.judged}
+
+    def _check_candidate(self, name: str, expected: Ran, pool: PoisonedPool | None) -> tuple[str, ...]:
+        """Return a line for each output of a candidate; raise WrongResult where one is wrong."""
+        candidate = self.calls[name].function
+        differences = self.agreement.differences_of(name, candidate, expected)
+        guarded = GuardedCall(self.agreement, name, candidate, expected, None if has_cuda_graphs() else pool)
+        self.agreement.require(name, guarded.explained(differences), "")
+        if not self.settings.disable:
+            guarded.check()
+        return tuple(each.line for each in differences)
 
     def _untimed(self, lines: OutputLines, reason: str, measured: list[Measurement]) -> Comparison:
         reference, *candidates = self.without_time(reason)
@@ -143,10 +168,17 @@ class CompareRequest(Request[Comparison]):
         return self.with_measurements(Comparison(reference=measured[0].timing, candidates={}), measured)
 
     def _timed(
-        self, lines: OutputLines, expected: Ran, conduct: Conduct, say: Say, measured: list[Measurement]
+        self,
+        lines: OutputLines,
+        expected: Ran,
+        conduct: Conduct,
+        pool: PoisonedPool | None,
+        say: Say,
+        measured: list[Measurement],
     ) -> Comparison:
         shares_memory = self.interleave and self.settings.timer != "scripted"
-        recorder = OutputRecorder(self.agreement, len(self.calls) if shares_memory else 0, conduct)
+        pool = None if has_cuda_graphs() or self.settings.timer == "scripted" else pool
+        recorder = OutputRecorder(self.agreement, len(self.calls) if shares_memory else 0, conduct, pool=pool)
         watched = {name: recorder.watch(name, call) for name, call in self.calls.items()}
         seed, looks = self.settings.seed or 0, looks_of(self.settings, self.limits)
         made = int(self.agreement.backward == "forward")  # each was called when it was checked
@@ -154,7 +186,7 @@ class CompareRequest(Request[Comparison]):
         timer, plan = make_timer(self.settings.timer, self.device, self.settings.cache), plan_of(self.settings)
         call, wants_flops = self.calls[self.reference], self.inspection.wants_flops and self.flops is None
         args, kwargs = self.agreement.fresh()
-        work = work_of(call, args, kwargs, expected.outputs, self.bytes or None, self.flops, wants_flops)
+        work = work_of(call, args, kwargs, expected.own_outputs, self.bytes or None, self.flops, wants_flops)
         judges = self._judges(self.inspection.judgements(self.judged, work))
 
         def look(taken: Interleaved, looks: tuple[int, ...]) -> bool:
@@ -189,7 +221,7 @@ class CompareRequest(Request[Comparison]):
         }
 
     def _check_floors(self, timings: Mapping[str, Timing], expected: Ran) -> None:
-        traffic = traffic_of(self.bytes, self.agreement, expected.outputs, self.device)
+        traffic = traffic_of(self.bytes, self.agreement, expected.own_outputs, self.device)
         for name in self.judged:
             check_floor(timings[name], traffic, self.settings, self.device, timings[self.reference])
 

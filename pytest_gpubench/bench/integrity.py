@@ -78,9 +78,8 @@ def check_timed_calls(
     The first finds a candidate that is wrong for the values it knows, the second one that remembers their results.
     """
     names = [name for name in match.calls if name != match.reference]
-    lacks_outputs = bool(recorder.arms)
     recorder.end()
-    recorder.keep_all(lambda: take_once_more(match, timer, taken), lacks_outputs)
+    recorder.keep_all(lambda: take_once_more(match, timer, taken))
     recorder.check(match.reference, names)
     if vary and timer.name != "scripted":
         _check_other_values(recorder, match, timer, taken, expected)
@@ -95,7 +94,7 @@ def _check_other_values(
     memory. Raises WrongResult for one that computes, but is wrong.
     """
     agreement, names = recorder.agreement, [name for name in match.calls if name != match.reference]
-    if recorder.last[match.reference] is None:
+    if not recorder.has_results(match.reference):
         return
     recorder.refuses_sharing = True
     with other_values(agreement, expected) as differ:
@@ -103,7 +102,7 @@ def _check_other_values(
             return
         recorder.change_upstream()
         try:
-            varied = take_once_more(match, timer, taken)
+            varied = recorder.take(lambda: take_once_more(match, timer, taken))
         except KernelsDiffer as error:
             raise InvalidResult(
                 f"when the values of the inputs changed, {error}; does it remember results? If what it launches may "

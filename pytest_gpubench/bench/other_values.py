@@ -38,7 +38,7 @@ def other_values(agreement: Agreement, expected: Ran) -> Iterator[bool]:
             agreement.remarks.append(unvaried)
         yield told
     finally:
-        agreement.variation.end()
+        agreement.end_variation()
 
 
 def _ways(agreement: Agreement) -> Sequence[Way]:
@@ -58,16 +58,16 @@ def _are_other_values(agreement: Agreement, way: Way, expected: Ran, hidden: lis
     try:
         agreement.vary(way)
         args, kwargs = agreement.fresh()
-        outputs = agreement.reference(*args, **kwargs)
-        differences = compare_outputs(outputs, expected.outputs, agreement.tolerance, briefly=True)
-        usable = _is_comparable(agreement, outputs, expected.outputs)
+        outputs = agreement.with_changed(agreement.reference(*args, **kwargs), expected)
+        differences = compare_outputs(outputs, expected.results, agreement.tolerance, briefly=True)
+        usable = _is_comparable(agreement, outputs, expected.results)
     except Exception:  # the reference may refuse these values
         usable, differences = False, ()
     found = usable and any(not each.passed for each in differences)
     if usable and not found:
-        hidden += _hidden_changes(agreement, outputs, expected.outputs)
+        hidden += _hidden_changes(agreement, outputs, expected.results)
     if not found:
-        agreement.variation.end()
+        agreement.end_variation()
     return found
 
 

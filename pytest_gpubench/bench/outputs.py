@@ -2,7 +2,9 @@
 
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import torch
 
@@ -12,11 +14,16 @@ from pytest_gpubench.bench.side_effects import Conduct
 from pytest_gpubench.correctness import Difference, aliases, compare_outputs
 from pytest_gpubench.correctness.leaves import flatten, inputs_of, map_leaves
 from pytest_gpubench.correctness.memory import overlaps
+from pytest_gpubench.correctness.pool import PoisonedPool
 from pytest_gpubench.errors import InvalidResult, UnfairComparison
 from pytest_gpubench.timing.base import Call, Prepared
 from pytest_gpubench.timing.calls import BackwardPass, backward_of
 
 __tracebackhide__ = True
+
+T = TypeVar("T")
+POOL_ATTEMPTS = 4
+"""The most rounds of calls until none has to ask the GPU for more memory."""
 
 
 @dataclass
@@ -37,6 +44,8 @@ class OutputRecorder:
     """True to refuse, after each call, an output that is memory of another arm's."""
     last: dict[str, object] = field(default_factory=dict)
     saved: set[str] = field(default_factory=set)
+    anew: bool = False
+    """True if the outputs that are checked are not those of the rounds."""
     given: dict[str, tuple[tuple[object, ...], dict[str, object]]] = field(default_factory=dict)
     """The arguments of the last timed call, if they are known."""
     copying: bool = False
@@ -50,6 +59,12 @@ class OutputRecorder:
     """The backward passes by arm: what counts as their output is the gradient of each input."""
     earlier: dict[str, object] = field(default_factory=dict)
     """Their outputs before the upstream gradients changed."""
+    pool: PoisonedPool | None = None
+    """The memory that calls allocate from whose outputs are checked; None lets them have any."""
+    checking: bool = False
+    """True while the calls are made whose outputs are checked."""
+    inputs: dict[str, Ran] = field(default_factory=dict)
+    """The arguments that calls change, as the last call of each arm left them."""
 
     def watch(self, name: str, call: Call) -> Call:
         """Return the call, which keeps what it returns; all arms are given the same where `setup` is random."""
@@ -57,9 +72,12 @@ class OutputRecorder:
             self.passes[name] = backward
 
         def prepare() -> Prepared:
-            looked = self._look_back()
+            self._look_back()
             self._make_room(name)
             self._save()
+            pool = self.pool if self.checking else None
+            if pool is not None:
+                pool.fill()
             self.agreement.seed()
             prepared = call.prepare()
             if self.conduct is not None:
@@ -71,7 +89,11 @@ class OutputRecorder:
                 self.last[name], self.given[name] = output, (prepared.args, prepared.kwargs)
                 return output
 
-            return replace(prepared, run=lambda: keep(prepared.run()), keep=keep, on_device=looked)
+            def run() -> object:
+                with pool.use() if pool is not None else nullcontext():
+                    return keep(prepared.run())
+
+            return replace(prepared, run=run, keep=keep)
 
         return replace(call, prepare=prepare)
 
@@ -88,17 +110,13 @@ class OutputRecorder:
     def begin(self) -> None:
         """Note that the rounds begin, in which each arm is called twice."""
         self.calls = 0
-        if self.conduct is not None:
-            self.conduct.counting = True
 
-    def _look_back(self) -> bool:
-        """Raise where the last call changed what it must not; tell whether the check launched work on the device."""
+    def _look_back(self) -> None:
+        """Raise where the last call changed what it must not."""
         if self.refuses_sharing and self.latest:
             self._refuse_shared(self.latest, [name for name in self.last if name != self.latest])
-        if self.conduct is None or not self.latest:
-            return False
-        self.conduct.after_call(self.latest)
-        return self.conduct.looks_now()
+        if self.conduct is not None and self.latest:
+            self.conduct.after_call(self.latest)
 
     def _make_room(self, name: str) -> None:
         """Free the memory that the next output is to have: that of the call before it, or its own last one's."""
@@ -116,51 +134,74 @@ class OutputRecorder:
             self.last.pop(name, None)
             self.given.pop(name, None)
             self.saved.discard(name)
+            self.inputs.pop(name, None)
 
     def end(self) -> None:
         """Note that the rounds are over: each arm gets memory of its own, and inputs may hold other values."""
-        self.arms, self.spare = 0, None
-        if self.conduct is not None:
-            self.conduct.counting = False
+        self.anew = bool(self.arms or self.pool or (self.agreement.memory and self.agreement.memory.changing))
+        self.arms, self.spare, self.checking = 0, None, True
 
-    def keep_all(self, take_again: Callable[[], object], anew: bool) -> None:
+    def keep_all(self, take_again: Callable[[], object]) -> None:
         """Have calls made again, each in memory of its own, where not all outputs are there and readable."""
         self.refuses_sharing = False  # `check` does, and says whose memory it is
-        if anew:
-            take_again()
+        if self.anew:
+            self.take(take_again)
         if has_cuda_graphs() and not all(map(_is_readable, self.last.values())):
             self.copying = True
             take_again()
 
+    def take(self, take_again: Callable[[], T]) -> T:
+        """Have every call made, until all of them have found enough memory in the pool."""
+        for _ in range(POOL_ATTEMPTS):
+            grown = self.pool.growths if self.pool is not None else 0
+            taken = take_again()
+            if self.pool is None or self.pool.growths == grown:
+                break
+        return taken
+
     def _save(self) -> None:
-        """Copy outputs whose memory is written to next: by CUDA graphs, or by `setup`."""
+        """Copy outputs whose memory is written to next: by CUDA graphs, by `setup`, by the putting back of inputs."""
+        memory = self.agreement.memory
         for name in self.last.keys() - self.saved:
             if self.copying or (self.agreement.arguments.setup and aliases(self.last[name], *self.given[name])):
                 self.last[name] = map_leaves(_copied, self.last[name])
+            if self.checking and memory is not None and memory.changing:
+                self.last[name] = self.agreement.lasting(self.last[name])
+                changed = tuple(each for region in memory.changing if region.is_changed for each in region.names)
+                self.inputs[name] = Ran(None, {}, memory.contents(), changed)
             self.saved.add(name)
             self.given.pop(name, None)
 
     def check(self, reference: str, names: Sequence[str]) -> None:
         """Raise WrongResult if a candidate was right when it was checked, and wrong when it was timed."""
         self._look_back()
+        self._save()
         if self.conduct is not None:
             self.conduct.look_at_inputs()
-        if self.last[reference] is None:  # a backward run without an input that requires a gradient
+        if not self.has_results(reference):
             return
         for name in names:
             self._refuse_shared(name, [reference, *(other for other in names if other != name)], reference)
             differences = self._differences(name, reference)
             self.agreement.require(name, differences, " in a timed call, though right when checked")
 
+    def has_results(self, name: str) -> bool:
+        """Tell whether an arm's last call left anything: a backward run may have no input that requires a gradient."""
+        return self.last[name] is not None or (name in self.inputs and bool(self.inputs[name].changed))
+
+    def _ran(self, name: str) -> Ran:
+        """Return what is known of the last call of an arm."""
+        inputs = self.inputs.get(name, Ran(None, {}))
+        if name in self.passes:
+            return replace(inputs, gradients=_as_gradients(self.last[name]))
+        return replace(inputs, outputs=self.last[name])
+
     def _differences(self, name: str, reference: str) -> tuple[Difference, ...]:
         """Return how the last outputs of two arms differ; gradients where those were timed, which golden has not."""
         refuse_strange_tensors(name, self.last[name], self.last[reference])
-        if name not in self.passes:
-            return self.agreement.compare(Ran(self.last[name], {}), Ran(self.last[reference], {}))
-        if self.agreement.golden is not None:
+        if name in self.passes and self.agreement.golden is not None:
             return ()
-        found, expected = (_as_gradients(self.last[each]) for each in (name, reference))
-        return self.agreement.compare(Ran(None, found), Ran(None, expected))
+        return self.agreement.compare(self._ran(name), self._ran(reference))
 
     def _refuse_shared(self, name: str, others: Sequence[str], reference: str = "") -> None:
         """Raise UnfairComparison for an output that is memory of another arm's, though not of the inputs."""
@@ -183,11 +224,15 @@ class OutputRecorder:
     def check_other_values(self, reference: str, names: Sequence[str], before: Ran) -> None:
         """Raise InvalidResult for a candidate that returns what it did before its inputs' values changed."""
         self._look_back()
+        self._save()
         for name in names:
             differences = self._differences(name, reference)
             if all(each.passed for each in differences):
                 continue
-            stays = compare_outputs(self.last[name], self.earlier.get(name, before.outputs), self.agreement.tolerance)
+            found, earlier = self._ran(name).results, self.earlier.get(name, before.results)
+            stays = compare_outputs(
+                self.last[name] if name in self.passes else found, earlier, self.agreement.tolerance
+            )
             if all(each.passed for each in stays):
                 raise InvalidResult(
                     f"{name} returns what it had computed before: when the values of its inputs changed, in the same "

@@ -52,9 +52,8 @@ class Pace:
 
     def _is_slower_again(self, name: str) -> bool:
         """Compare a first call with other values with a first call with values that were there before."""
-        variation = self.agreement.variation
-        way = variation.way
-        variation.end()
+        way = self.agreement.variation.way
+        self.agreement.end_variation()
         self._take()
         usual_us = self._take()
         self.agreement.vary(way)

@@ -9,14 +9,13 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from functools import partial
-from typing import Any, TypeGuard, cast
+from typing import Any, cast
 
 import msgspec
 import torch
 
 from pytest_gpubench.bench.request import Request, Say, T
-from pytest_gpubench.correctness.leaves import map_leaves
+from pytest_gpubench.correctness.margins import moved
 from pytest_gpubench.limits import ON_SPEED
 from pytest_gpubench.report.limits import number_for
 from pytest_gpubench.results.model import Measurement, Outcome, Verdict
@@ -33,8 +32,6 @@ LEAST_PLACEMENTS = 3
 """The placements that agree before a limit fails, as two may by chance; two for a speedup over the same kernels."""
 MOST_PLACEMENTS = 5
 """The placements after which a limit fails where they differ by less than the fastest misses it by."""
-OFFSET_BYTES = 2**16 + 512
-"""By so much a moved tensor lies further from the start of its memory; a multiple of what torch aligns to."""
 
 
 def measure_confirmed(request: Request[T], say: Say, measured: list[Measurement]) -> T:
@@ -180,9 +177,11 @@ def elsewhere(request: Request[T]) -> Iterator[Request[T]]:
     taken = _free_memory(request.device.torch_device)
     other = request
     if request.remake is not None:
-        args, kwargs = cast(Any, map_leaves(partial(_copied, {}, request.device.type), request.given))
+        args, kwargs = cast(Any, request.given)
+        given = moved(args, kwargs or {}, request.device.torch_device)
+        given.prepare(showing=())
         same = {name: getattr(request, name) for name in ("settings", "limits", "pass_alpha")}
-        other = replace(request.remake(args, kwargs), **same)
+        other = replace(request.remake(given.args, given.kwargs), **same)
     yield other
     del taken
 
@@ -197,30 +196,3 @@ def _free_memory(device: torch.device) -> list[torch.Tensor]:
     blocks = [block for each in own if not any(each.get("segment_pool_id", ())) for block in each["blocks"]]
     sizes = sorted((block["size"] for block in blocks if block["state"] == "inactive"), reverse=True)
     return [torch.empty(size, dtype=torch.uint8, device=device) for size in sizes]
-
-
-def _copied(copies: dict[int, torch.Tensor], device: str, leaf: object) -> object:
-    """Return a tensor's copy at another address, in a copy of its whole storage: views of one memory stay so.
-
-    copies: the memory of the copies, by the address of their originals.
-    """
-    if not is_plain(leaf) or leaf.device.type != device:
-        return leaf
-    storage = leaf.untyped_storage()
-    if storage.data_ptr() not in copies:
-        memory = torch.empty(OFFSET_BYTES + storage.nbytes(), dtype=torch.uint8, device=leaf.device)
-        memory[OFFSET_BYTES:].copy_(memory.new_empty(0).set_(storage))
-        copies[storage.data_ptr()] = memory
-    place = OFFSET_BYTES // leaf.element_size() + leaf.storage_offset()
-    copy = torch.empty(0, dtype=leaf.dtype, device=leaf.device)
-    copy.set_(copies[storage.data_ptr()].untyped_storage(), place, leaf.size(), leaf.stride())
-    made = torch.nn.Parameter(copy, False) if isinstance(leaf, torch.nn.Parameter) else copy
-    return made.requires_grad_(leaf.requires_grad)
-
-
-def is_plain(leaf: object) -> TypeGuard[torch.Tensor]:
-    """Tell whether a leaf is a dense tensor that nothing else belongs to: no class, graph or attribute of its own."""
-    if not isinstance(leaf, torch.Tensor) or type(leaf) not in (torch.Tensor, torch.nn.Parameter):
-        return False
-    special = leaf.is_meta or leaf.is_quantized or leaf.is_inference() or leaf.is_conj() or leaf.is_neg()
-    return leaf.layout is torch.strided and leaf.is_leaf and not special and not vars(leaf)

@@ -1,17 +1,13 @@
-"""Checks on what timed calls must leave alone: torch's switches, the inputs, the outputs of other arms."""
+"""Checks on what timed calls must leave alone: torch's switches, the inputs, cache that is set aside."""
 
-import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from pytest_gpubench.bench.agreement import Agreement
 from pytest_gpubench.bench.switches import Readings, readings, refuse_switching
-from pytest_gpubench.correctness.snapshot import Snapshot
+from pytest_gpubench.errors import UnfairComparison
 
 __tracebackhide__ = True
-
-REPS_PER_LOOK = 30
-"""The inputs are read before one rep in so many, drawn at random: no call can tell which."""
 
 
 @dataclass
@@ -24,17 +20,11 @@ class Conduct:
     check_cache: Callable[[], None] = lambda: None
     """Raises InvalidResult where cache is set aside for persisting data."""
     switches: Readings = field(default_factory=readings)
-    inputs: Snapshot | None = None
-    """The inputs as they were; None where `setup` makes them for each call."""
-    counting: bool = False
-    """True while the reps count."""
-    looked: bool = False
-
-    def __post_init__(self) -> None:
-        self.inputs = self.agreement.inputs_as_given()
 
     def before_call(self) -> None:
-        """Note the switches where `setup` may have set them."""
+        """Raise UnfairComparison if earlier calls changed inputs; note the switches where `setup` may have set them."""
+        if self.agreement.memory is not None:
+            self.refuse_late(self.agreement.memory.late)
         if self.agreement.arguments.setup is not None:
             self.switches = readings()
 
@@ -47,14 +37,16 @@ class Conduct:
         if name != self.arms[0]:
             self.check_cache()
 
-    def looks_now(self) -> bool:
-        """Read the inputs at a random rep, raise UnfairComparison if they changed; tell whether they were read."""
-        if not self.counting or self.looked or self.inputs is None or secrets.randbelow(REPS_PER_LOOK):
-            return False
-        self.looked = True
-        self.look_at_inputs()
-        return True
-
     def look_at_inputs(self) -> None:
-        """Raise UnfairComparison if the inputs are not what they were."""
-        self.agreement.refuse_overwriting(f"a timed call of {' or '.join(map(repr, self.arms))}", self.inputs)
+        """Raise UnfairComparison if inputs are changed that no call had changed when it was checked."""
+        memory = self.agreement.memory
+        if memory is not None and self.agreement.variation.way == "as given":
+            self.refuse_late([*memory.late, *memory.look()])
+
+    def refuse_late(self, names: Sequence[str]) -> None:
+        """Raise UnfairComparison for arguments that a timed call was the first to change, unless it may."""
+        if refused := [name for name in names if not self.agreement.may_overwrite(name)]:
+            raise UnfairComparison(
+                f"a timed call of {' or '.join(map(repr, self.arms))} changed {', '.join(refused)}, which no call did "
+                "when it was checked: let it do the same in every call, or give overwrites=True"
+            )

@@ -12,8 +12,11 @@ from pytest_gpubench.correctness.tolerance import dtype_name
 
 __tracebackhide__ = True
 
+Leaves = list[tuple[str, object]]
+"""Leaves of a pytree by name."""
 
-def flatten(value: object, name: str = "out") -> list[tuple[str, object]]:
+
+def flatten(value: object, name: str = "out") -> Leaves:
     """Return the leaves of a pytree by name: `out`, `out[0]`, `out['loss']`, `out.hidden`.
 
     Dataclasses are flattened by field, nested tensors by row; what is no container is a leaf, None too.
@@ -80,7 +83,7 @@ def cloned(value: object) -> object:
     return map_leaves(lambda leaf: leaf.clone() if isinstance(leaf, torch.Tensor) else leaf, value)
 
 
-def inputs_of(args: Sequence[object], kwargs: Mapping[str, object] | None) -> list[tuple[str, object]]:
+def inputs_of(args: Sequence[object], kwargs: Mapping[str, object] | None) -> Leaves:
     """Return the leaves of a call's arguments by name: `args[0]`, `kwargs['out']`."""
     return flatten(tuple(args), "args") + flatten(dict(kwargs or {}), "kwargs")
 

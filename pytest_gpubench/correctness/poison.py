@@ -1,8 +1,5 @@
 """Unwritten outputs: fill free memory with a pattern before a call, and look for the pattern in its outputs."""
 
-from collections.abc import Iterator
-from typing import Any
-
 import torch
 
 from pytest_gpubench.correctness.chunks import raw_bits
@@ -17,52 +14,19 @@ POISON = 0xFFFD
 Computed NaNs have all of their bits set, or the first of the mantissa alone, and either sign.
 """
 
-ENOUGH_BLOCKS = 4
-"""The free blocks of a size beside which no new one is made: each comparison would take more of the GPU's memory."""
-MOST_POISONED_BLOCKS = 64
-"""The free blocks filled for each size of output: enough for the outputs and temporaries of that size in one call."""
-
 
 def poison_free_memory(outputs: object, device: torch.device | str) -> None:
-    """Fill the free memory that outputs of these sizes will get next, so that unwritten elements are seen.
+    """Fill, on a CPU, a block of free memory for each size of output, so that unwritten elements are seen.
 
-    It fills what torch's caching allocator would hand out on the current stream: up to 64 free blocks of each size, and
-    one new one, but where four are free and the rest of the free memory is smaller than one. It does not reach memory
-    of other streams, of CUDA graphs (torch.compile's `reduce-overhead`) and of other allocators. On the CPU, where the
-    C library keeps free memory, it fills one block of each size: whether that one comes next is chance, above a few MiB
-    it never does (then elements are 0). It stops quietly where memory is short. Drop outputs that are no longer needed
-    first, or their memory is not free.
+    The C library keeps what is freed: whether that block comes next is chance, above a few MiB it never does (then
+    elements are 0). On a GPU, see `pool`.
     """
     device = torch.device(device)
-    sizes = {memory.storage_bytes for _, memory in memory_of(flatten(outputs)) if memory.device.type == device.type}
-    held: list[torch.Tensor] = []
-    for size in sorted(sizes, reverse=True):  # the largest first: smaller outputs may be cut from its blocks
-        try:
-            held += _poisoned_blocks(size, device)
-        except torch.OutOfMemoryError:
-            return
-
-
-def _poisoned_blocks(size: int, device: torch.device) -> Iterator[torch.Tensor]:
-    """Yield filled blocks until the allocator has no free one of this size left."""
-    before, _ = _reserved_and_free_bytes(device)
-    for number in range(1, MOST_POISONED_BLOCKS + 1):
-        yield torch.full((-(-size // 2),), POISON - 2**16, dtype=torch.int16, device=device)
-        reserved, free = _reserved_and_free_bytes(device)
-        if device.type != "cuda" or reserved > before or (number >= ENOUGH_BLOCKS and free < size):
-            return
-
-
-def _reserved_and_free_bytes(device: torch.device) -> tuple[int, int]:
-    """Return what torch holds of a GPU's memory, and what of it is free.
-
-    torch.cuda.memory_reserved is the same in ten times the time.
-    """
-    if device.type != "cuda":
-        return 0, 0
-    stats: Any = torch.cuda.memory_stats_as_nested_dict(device)
-    reserved, active = (int(stats[name]["all"]["current"]) for name in ("reserved_bytes", "active_bytes"))
-    return reserved, reserved - active
+    if device.type != "cpu":
+        return
+    sizes = {memory.storage_bytes for _, memory in memory_of(flatten(outputs)) if memory.device.type == "cpu"}
+    held = [torch.full((-(-size // 2),), POISON - 2**16, dtype=torch.int16) for size in sorted(sizes, reverse=True)]
+    del held
 
 
 def holds_poison(chunk: torch.Tensor) -> torch.Tensor:

@@ -1,14 +1,14 @@
-"""Snapshots of a call's arguments: checksums that show which tensors it changed."""
+"""Snapshots of a call's arguments: states that show which tensors it changed."""
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import partial, reduce
 
 import torch
 
 from pytest_gpubench.correctness.chunks import blocks_of, raw_bits
-from pytest_gpubench.correctness.leaves import inputs_of, tensors_of
+from pytest_gpubench.correctness.leaves import Leaves, inputs_of, tensors_of
 from pytest_gpubench.correctness.one_pass import can_check, checksum_of
 
 __tracebackhide__ = True
@@ -34,52 +34,61 @@ class TensorState:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The arguments of a call, and the states of their tensors."""
+    """The states of a call's tensors."""
 
-    args: Sequence[object]
-    kwargs: Mapping[str, object]
+    find: Callable[[], Leaves]
+    """Returns the leaves that the tensors are among, as they are now."""
+    contents: bool
+    """True if checksums are taken."""
     states: dict[str, TensorState] = field(repr=False)
     differentiable: list[str]
     """The names of the tensors that require a gradient."""
 
+    @property
+    def now(self) -> "Snapshot":
+        """The states as they are now."""
+        return snapshot_of(self.find, self.contents)
+
 
 def snapshot(args: Sequence[object], kwargs: Mapping[str, object] | None = None) -> Snapshot:
     """Remember the state of every tensor among the arguments: a few numbers each, for which every byte is read."""
-    leaves = inputs_of(args, kwargs)
-    return Snapshot(args, kwargs or {}, _states_of(leaves), _differentiable(leaves))
+    return snapshot_of(partial(inputs_of, args, kwargs), contents=True)
+
+
+def snapshot_of(find: Callable[[], Leaves], contents: bool) -> Snapshot:
+    """Remember the state of every tensor among leaves; without contents, where it lies and in which layout."""
+    leaves = find()
+    states = {name: _state_of(tensor, contents) for name, tensor in tensors_of(leaves)}
+    return Snapshot(find, contents, states, [name for name, leaf in leaves if _is_differentiable(leaf)])
 
 
 def changed(before: Snapshot) -> list[str]:
     """Return the names of the tensors that have changed since a snapshot: `args[0]`, `kwargs['out']`.
 
-    A tensor has changed if it has other bits, another place in memory, shape or strides, if it begins or ceases to
-    require a gradient, or if it is gone from its container or new in it. The bits count, not who wrote them: a Triton
-    kernel is noticed, a write of the same values is not. A change of one element is always noticed, one of several
-    except for one chance in 2**32 or less.
+    A tensor has changed if it has another place in memory, shape or strides, if it begins or ceases to require a
+    gradient, or if it is gone from its container or new in it; if the snapshot has contents, also if it has other bits.
+    The bits count, not who wrote them: a Triton kernel is noticed, a write of the same values is not. A change of one
+    element is always noticed, one of several except for one chance in 2**32 or less.
     """
-    leaves = inputs_of(before.args, before.kwargs)
-    after = _states_of(leaves)
-    names = [*before.states, *(name for name in after if name not in before.states)]
-    found = [name for name in names if before.states.get(name) != after.get(name)]
-    turned = set(before.differentiable) ^ set(_differentiable(leaves))
+    after = before.now
+    names = [*before.states, *(name for name in after.states if name not in before.states)]
+    found = [name for name in names if before.states.get(name) != after.states.get(name)]
+    turned = set(before.differentiable) ^ set(after.differentiable)
     return found + [name for name in sorted(turned) if name not in found]
 
 
-def _states_of(leaves: Sequence[tuple[str, object]]) -> dict[str, TensorState]:
-    return {name: _state_of(tensor) for name, tensor in tensors_of(leaves)}
+def _is_differentiable(leaf: object) -> bool:
+    return getattr(leaf, "requires_grad", False) is True
 
 
-def _differentiable(leaves: Sequence[tuple[str, object]]) -> list[str]:
-    return [name for name, leaf in leaves if getattr(leaf, "requires_grad", False) is True]
-
-
-def _state_of(tensor: torch.Tensor) -> TensorState:
+def _state_of(tensor: torch.Tensor, contents: bool) -> TensorState:
     try:
-        value = None if tensor.is_meta else checksum(tensor)
+        value = checksum(tensor) if contents and not tensor.is_meta else None
         layout = tensor.data_ptr(), int(tensor.storage_offset()), tuple(tensor.shape), tensor.stride()
     except (KeyError, RuntimeError):  # a dtype or a tensor of another kind, which has no bits to read
         return TensorState(str(tensor.dtype), None, None, _version_of(tensor))
-    return TensorState(str(tensor.dtype), layout, value, _version_of(tensor) if value is None else None)
+    version = _version_of(tensor) if contents and value is None else None
+    return TensorState(str(tensor.dtype), layout, value, version)
 
 
 def _version_of(tensor: torch.Tensor) -> int | None:

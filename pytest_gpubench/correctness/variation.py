@@ -62,7 +62,7 @@ class Variation:
         first = fresh()
         again = {_place_of(tensor) for tensor in tensors_in(fresh())}
         common = [tensor for tensor in tensors_for(way, first) if _place_of(tensor) in again]
-        given = {_place_of(tensor): (checksum(tensor), _dense(tensor).clone()) for tensor in common}
+        given = {_place_of(tensor): (checksum(tensor), dense(tensor).clone()) for tensor in common}
         self.begin(way, first, common)
         varied = {_place_of(tensor): checksum(tensor) for tensor in common}
         for tensor in tensors_in(fresh()):
@@ -73,7 +73,7 @@ class Variation:
                 if now != before:
                     self.left.add(place)
                     with _writing(tensor):
-                        _dense(tensor).data.copy_(values)
+                        dense(tensor).data.copy_(values)
 
     def apply(self, arguments: Sequence[object]) -> None:
         """Vary the arguments that were made, or filled, for one call alone; they are not put back."""
@@ -103,9 +103,9 @@ def tensors_for(way: Way, arguments: Sequence[object]) -> list[torch.Tensor]:
     """Return the tensors among arguments that can be varied in a way, each once."""
     if way == "as given":
         return []
-    found = [tensor for tensor in tensors_in(arguments) if _is_writable(_dense(tensor))]
+    found = [tensor for tensor in tensors_in(arguments) if _is_writable(dense(tensor))]
     if way in INTEGER_WAYS:
-        return [tensor for tensor in found if not _has_fractions(tensor) and not _is_ascending(_dense(tensor))]
+        return [tensor for tensor in found if not _has_fractions(tensor) and not _is_ascending(dense(tensor))]
     return [tensor for tensor in found if _has_fractions(tensor)]
 
 
@@ -131,7 +131,7 @@ def _has_fractions(tensor: torch.Tensor) -> bool:
 
 
 def _is_writable(tensor: torch.Tensor) -> bool:
-    return tensor.numel() >= 2 and not _may_overlap_itself(tensor)
+    return tensor.numel() >= 2 and not may_overlap_itself(tensor)
 
 
 def _is_ascending(tensor: torch.Tensor) -> bool:
@@ -150,12 +150,12 @@ def is_expanded(tensor: torch.Tensor) -> bool:
     return strided and any(stride == 0 and size > 1 for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
 
 
-def _dense(tensor: torch.Tensor) -> torch.Tensor:
+def dense(tensor: torch.Tensor) -> torch.Tensor:
     """Return a tensor without the dimensions that it was expanded by: one element for each address."""
     return tensor[tuple(slice(0, 1) if stride == 0 else slice(None) for stride in tensor.stride())]
 
 
-def _may_overlap_itself(tensor: torch.Tensor) -> bool:
+def may_overlap_itself(tensor: torch.Tensor) -> bool:
     """Tell whether two elements of a tensor may share an address, as in a sliding window: no row can move alone."""
     reach = 0
     for stride, length in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
@@ -188,7 +188,7 @@ def _writing(tensor: torch.Tensor) -> AbstractContextManager[Any]:
 
 def _rows_of(tensor: torch.Tensor, way: Way) -> torch.Tensor:
     """Return a view whose rows are to change places: along the first dimension, of integers along the longest."""
-    values = _dense(tensor).data  # writes to it are not counted as the tensor's
+    values = dense(tensor).data  # writes to it are not counted as the tensor's
     if values.element_size() == 1 or not _has_fractions(values):  # of some dtypes torch moves the bits alone
         words = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
         values = values.view(words[values.element_size()])

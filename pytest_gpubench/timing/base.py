@@ -41,6 +41,8 @@ class Call:
     """The user's function, which is timed."""
     prepares_on_device: bool = False
     """True if `prepare` may itself launch work on the GPU."""
+    flags: Callable[[], Sequence[str]] = tuple
+    """Returns warnings about what the calls so far did."""
 
 
 def call_of(label: str, function: Callable[[], object]) -> Call:

@@ -5,7 +5,7 @@ import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.timing.base import Call, Prepared
@@ -18,6 +18,22 @@ __tracebackhide__ = True
 
 Backward = Literal["forward", "backward", "both"]
 GRADIENT_SEED = 20240229
+LOOKED_AT = 3
+"""After so many calls, it is known whether they change an upstream gradient."""
+
+
+class Memory(Protocol):
+    """The memory of arguments that are given once."""
+
+    launched: bool
+    """True if the last `restore` may have launched work on the device."""
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The names of the arguments that calls are known to change."""
+
+    def restore(self) -> None:
+        """Put back what calls changed."""
 
 
 @dataclass(frozen=True)
@@ -27,9 +43,25 @@ class Arguments:
     args: tuple[object, ...]
     kwargs: dict[str, object]
     setup: Callable[[], object] | None = None
+    memory: Memory | None = None
+    """What arguments that are given once lie in; None leaves it as calls leave it."""
+
+    overwrites: bool = False
+    """True if it is meant that calls change them."""
+
+    def flags(self) -> Sequence[str]:
+        """Return a warning where calls change them, unless that is meant."""
+        return ["overwrites"] if self.memory is not None and self.memory.names and not self.overwrites else []
+
+    @property
+    def launched(self) -> bool:
+        """True if the last `fresh`, though nothing has to be made, may have launched work on the device."""
+        return self.memory is not None and self.memory.launched
 
     def fresh(self) -> tuple[tuple[object, ...], dict[str, object]]:
-        """Return the arguments of the next rep."""
+        """Return the arguments of the next rep, as they were given."""
+        if self.memory is not None:
+            self.memory.restore()
         if self.setup is None:
             return self.args, self.kwargs
         made = self.setup()
@@ -82,16 +114,12 @@ def make_call(
     if backward not in ("forward", "backward", "both"):
         raise BadRequest(f"backward={backward!r} is not known: it must be forward, backward or both")
     arguments = arguments or make_arguments()
-    if backward == "forward":
-        prepare: Callable[[], Prepared] = functools.partial(prepare_forward, function, arguments)
-    else:
-        prepare = BackwardPass(function, arguments, with_forward=backward == "both").prepare
-    return Call(
-        printable(str(label) if label is not None else name_of(function)),
-        prepare,
-        function,
-        arguments.setup is not None or backward != "forward",
-    )
+    name = printable(str(label) if label is not None else name_of(function))
+    if backward != "forward":
+        run = BackwardPass(function, arguments, with_forward=backward == "both")
+        return Call(name, run.prepare, function, True, run.flags)
+    prepare = functools.partial(prepare_forward, function, arguments)
+    return Call(name, prepare, function, arguments.setup is not None, arguments.flags)
 
 
 def name_of(function: Callable[..., object]) -> str:
@@ -116,7 +144,7 @@ def prepare_forward(function: Callable[..., object], arguments: Arguments) -> Pr
     """Return a call with fresh arguments."""
     args, kwargs = arguments.fresh()
     mark_step()
-    return Prepared(functools.partial(function, *args, **kwargs), args, kwargs)
+    return Prepared(functools.partial(function, *args, **kwargs), args, kwargs, on_device=arguments.launched)
 
 
 def mark_step() -> None:
@@ -131,7 +159,8 @@ def mark_step() -> None:
 class BackwardPass:
     """Time the gradient, alone or after the forward run; gradients of leaves are dropped before each rep.
 
-    The upstream gradient is normal noise from a fixed seed, the same in every rep, and 1 for a scalar.
+    The upstream gradient is normal noise from a fixed seed, the same in every rep, and 1 for a scalar: what a backward
+    run writes over it is put back.
     """
 
     function: Callable[..., object]
@@ -139,11 +168,17 @@ class BackwardPass:
     with_forward: bool
     leaves: list["torch.Tensor"] | None = None
     upstream: dict[int, "torch.Tensor"] = field(default_factory=dict)
+    drawn: dict[int, "torch.Tensor"] = field(default_factory=dict)
+    """What the upstream gradients are to hold."""
+    overwrites_upstream: bool = False
+    """True if a call was seen to change an upstream gradient."""
+    calls: int = 0
     given: tuple[tuple[object, ...], dict[str, object]] = ((), {})
     """The arguments of the last rep that was prepared."""
 
     def prepare(self) -> Prepared:
         """Run forward, untimed; return the backward run, or both."""
+        self.put_back_upstream()
         self.given = args, kwargs = self.arguments.fresh()
         if not self.with_forward or self.leaves is None:
             outputs = self.forward(args, kwargs)
@@ -183,18 +218,32 @@ class BackwardPass:
         outputs = self.forward(args, kwargs)
         run_backward(outputs, self.gradients(outputs))
 
+    def flags(self) -> Sequence[str]:
+        """Return warnings where calls change arguments or an upstream gradient."""
+        return [*self.arguments.flags(), *(["overwrites upstream"] if self.overwrites_upstream else [])]
+
     def gradients(self, outputs: Sequence["torch.Tensor"]) -> list["torch.Tensor"]:
-        """Return the upstream gradient of each output, made once."""
+        """Return the upstream gradient of each output, in memory made once."""
         for index, output in enumerate(outputs):
             known = self.upstream.get(index)
             if known is None or known.shape != output.shape or known.dtype != output.dtype:
                 self.upstream[index] = upstream_gradient(output, GRADIENT_SEED + index)
+                self.drawn[index] = self.upstream[index].clone()
         return [self.upstream[index] for index in range(len(outputs))]
+
+    def put_back_upstream(self) -> None:
+        """Write into the upstream gradients what they are to hold; note whether the first calls changed them."""
+        self.calls += 1
+        for index, known in self.upstream.items():
+            if self.calls <= LOOKED_AT and not self.overwrites_upstream:
+                self.overwrites_upstream = not known.equal(self.drawn[index])
+            known.copy_(self.drawn[index])
 
     def redraw(self, seed: int) -> None:
         """Draw other upstream gradients, in the same memory."""
         for index, known in self.upstream.items():
-            known.copy_(upstream_gradient(known, seed + index))
+            self.drawn[index].copy_(upstream_gradient(known, seed + index))
+            known.copy_(self.drawn[index])
 
     def drop_gradients(self) -> None:
         """Drop what the last rep accumulated, so that no rep pays for an addition."""

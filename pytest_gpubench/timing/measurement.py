@@ -110,7 +110,8 @@ def summarise(
         warmup_calls=warmth.calls,
         elapsed_s=elapsed_s,
     )
-    flags = (*flags_of(timing, plan, warmth), *dict.fromkeys(flag for rep in reps for flag in rep.flags))
+    of_reps = dict.fromkeys(flag for rep in reps for flag in rep.flags)
+    flags = (*flags_of(timing, plan, warmth), *call.flags(), *of_reps)
     return msgspec.structs.replace(timing, flags=flags, remark=timer.remarks.get(call.label, ""))
 
 

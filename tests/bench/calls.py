@@ -4,14 +4,15 @@ from collections.abc import Callable
 
 import torch
 
-from pytest_gpubench.bench.agreement import Agreement, VariedArguments
+from pytest_gpubench.bench.agreement import Agreement
+from pytest_gpubench.bench.arguments import VariedArguments, kept_arguments
 from pytest_gpubench.bench.outputs import OutputRecorder
 from pytest_gpubench.correctness import Tolerance
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.results.model import DeviceFacts
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.timing.base import call_of
-from pytest_gpubench.timing.calls import Backward, make_arguments, make_call
+from pytest_gpubench.timing.calls import Backward, make_call
 from pytest_gpubench.timing.comparison import Match
 from pytest_gpubench.timing.rounds import Interleaved
 from pytest_gpubench.timing.sampling import Sample
@@ -29,9 +30,12 @@ def agreement_of(
     *args: object,
     setup: Callable[[], object] | None = None,
     backward: Backward = "forward",
+    overwrites: bool | tuple[str, ...] = False,
 ) -> Agreement:
-    arguments = VariedArguments.of(make_arguments(args, None, setup))
-    return Agreement(reference, arguments, Tolerance(), None, None, False, backward, torch.device("cpu"))
+    arguments = VariedArguments.of(kept_arguments([reference], args, None, setup, overwrites))
+    return Agreement(
+        reference, arguments, Tolerance(), None, None, False, backward, torch.device("cpu"), overwrites=overwrites
+    )
 
 
 class Lazy(torch.Tensor):

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_gpubench.bench.agreement import VariedArguments
+from pytest_gpubench.bench.arguments import VariedArguments
 from pytest_gpubench.correctness import variation
 from pytest_gpubench.correctness.snapshot import checksum
 from pytest_gpubench.correctness.variation import (

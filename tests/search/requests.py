@@ -4,7 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from pytest_gpubench.bench.agreement import Agreement, VariedArguments
+from pytest_gpubench.bench.agreement import Agreement
+from pytest_gpubench.bench.arguments import VariedArguments
 from pytest_gpubench.bench.comparison import CompareRequest
 from pytest_gpubench.correctness import Tolerance
 from pytest_gpubench.errors import MeasurementError, WrongResult

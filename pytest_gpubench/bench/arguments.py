@@ -1,0 +1,84 @@
+"""The arguments of a measurement: kept in their memory as they were given, and varied for a check."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from pytest_gpubench.correctness import Variation
+from pytest_gpubench.correctness.held import tensors_held
+from pytest_gpubench.correctness.inputs import InputMemory
+from pytest_gpubench.correctness.leaves import Leaves, inputs_of
+from pytest_gpubench.errors import BadRequest
+from pytest_gpubench.timing.calls import Arguments, make_arguments
+from pytest_gpubench.units import repr_of
+
+__tracebackhide__ = True
+
+Overwrites = bool | Sequence[str]
+"""True, or the names of the arguments that calls may change."""
+
+
+def kept_arguments(
+    functions: Sequence[Callable[..., object]],
+    args: Sequence[object],
+    kwargs: Mapping[str, object] | None,
+    setup: Callable[[], object] | None,
+    overwrites: Overwrites = False,
+) -> Arguments:
+    """Return arguments that every call is given as they are now, whatever earlier calls wrote into them.
+
+    What the functions hold is put back too: a module's weights and buffers, the variables of a closure. With `setup`,
+    which makes arguments for each call, nothing is.
+
+    Raises BadRequest for invalid arguments.
+    """
+    plain = make_arguments(args, kwargs, setup)
+
+    find = partial(inputs_of, plain.args, plain.kwargs)
+
+    def held() -> Leaves:
+        return [leaf for function in functions for leaf in tensors_held(function)]
+
+    check_overwrites(overwrites, [name for name, _ in find()], setup)
+    memory = InputMemory(find, held) if setup is None else None
+    return replace(plain, memory=memory, overwrites=bool(overwrites))
+
+
+def check_overwrites(overwrites: object, names: Sequence[str], setup: object) -> None:
+    """Raise BadRequest for an invalid `overwrites`."""
+    if isinstance(overwrites, bool):
+        return
+    if isinstance(overwrites, str) or not isinstance(overwrites, Sequence):
+        raise BadRequest(
+            f"overwrites= must be True, or names of arguments such as 'args[0]', found {repr_of(overwrites)}"
+        )
+    unknown = [each for each in overwrites if not any(covers(each, name) for name in names)]
+    if unknown and setup is None:
+        raise BadRequest(f"overwrites= names {repr_of(unknown[0])}, but the arguments are {', '.join(names) or 'none'}")
+
+
+def covers(overwritten: object, name: str) -> bool:
+    """Tell whether a name, such as `args[0]`, stands for a leaf: itself, or a container that it lies in."""
+    return isinstance(overwritten, str) and (
+        name == overwritten or name.startswith((f"{overwritten}[", f"{overwritten}."))
+    )
+
+
+@dataclass(frozen=True)
+class VariedArguments(Arguments):
+    """Arguments of each rep, with other values while they are varied."""
+
+    variation: Variation = field(default_factory=Variation)
+    memory: InputMemory | None = None
+
+    @classmethod
+    def of(cls, plain: Arguments) -> "VariedArguments":
+        """Return arguments that can be varied."""
+        memory = plain.memory if isinstance(plain.memory, InputMemory) else None
+        return cls(plain.args, plain.kwargs, plain.setup, overwrites=plain.overwrites, memory=memory)
+
+    def fresh(self) -> tuple[tuple[object, ...], dict[str, object]]:
+        """Return the arguments of the next rep."""
+        arguments = super().fresh()
+        self.variation.apply(arguments)
+        return arguments

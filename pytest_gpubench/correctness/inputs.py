@@ -1,0 +1,176 @@
+"""The memory of a call's inputs: what was in it is put back before each call, so that no call can change the next."""
+
+import os
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from pytest_gpubench.correctness.chunks import CHUNK_ELEMENTS
+from pytest_gpubench.correctness.leaves import Leaves, tensors_of
+from pytest_gpubench.correctness.memory import memory_of
+from pytest_gpubench.correctness.snapshot import Snapshot, changed, checksum, snapshot_of
+from pytest_gpubench.errors import MeasurementError
+from pytest_gpubench.units import format_bytes
+
+__tracebackhide__ = True
+
+FIRST_CALLS = 2
+"""The inputs are looked at after so many calls."""
+CALLS_PER_LOOK = 30
+"""After that, they are looked at before one call in so many, drawn at random: no call can tell which."""
+
+
+@dataclass(eq=False)
+class Region:
+    """Bytes of memory that one input lies in, or several that overlap."""
+
+    names: list[str]
+    bytes: torch.Tensor = field(repr=False)
+    """The memory itself, as int8."""
+    values: torch.Tensor | None = field(default=None, repr=False)
+    """A copy of what it is to hold; None where there is no room for one."""
+    checksum: int = 0
+    """Of what it is to hold, where there is no copy."""
+
+    def accept(self, has_room: bool = True) -> None:
+        """Take what it holds now for what it is to hold."""
+        try:
+            self.values = self.bytes.clone() if has_room else None
+        except RuntimeError:  # torch.OutOfMemoryError on a GPU, a plain RuntimeError on the CPU
+            self.values = None
+        self.checksum = checksum(self.bytes) if self.values is None else 0
+
+    @property
+    def is_changed(self) -> bool:
+        """True if it holds other bytes than it is to hold."""
+        if self.values is None:
+            return checksum(self.bytes) != self.checksum
+        return not all(map(torch.equal, _chunks_of(self.bytes), _chunks_of(self.values)))
+
+    def put_back(self) -> None:
+        """Write what it is to hold; raise MeasurementError where there is no copy of it."""
+        if self.values is None:
+            raise MeasurementError(
+                f"a call overwrites {', '.join(self.names)} ({format_bytes(self.bytes.nbytes)}), and there is no room "
+                "for a copy from which to put it back before the next call: give setup=, which makes new arguments"
+            )
+        self.bytes.copy_(self.values)
+
+
+def _chunks_of(memory: torch.Tensor) -> Sequence[torch.Tensor]:
+    """Return bytes in chunks, as words of eight bytes where they are aligned to that."""
+    is_aligned = not (memory.numel() % 8 or memory.storage_offset() % 8 or memory.data_ptr() % 8)
+    words = memory.view(torch.int64) if is_aligned else memory
+    return [words[start : start + CHUNK_ELEMENTS] for start in range(0, words.numel(), CHUNK_ELEMENTS)]
+
+
+@dataclass
+class InputMemory:
+    """The memory that calls of the same arguments share, and what it is to hold before each of them.
+
+    Which inputs a call changes is found out after the first calls, and at random later; those are put back before each
+    call. Changes are of bits, whoever wrote them. It begins with the first `restore`.
+    """
+
+    find: Callable[[], Leaves]
+    """Returns the leaves of the arguments."""
+    held: Callable[[], Leaves] = list
+    """Returns other tensors that calls use; their places may change."""
+    regions: list[Region] = field(default_factory=list)
+    changing: list[Region] = field(default_factory=list)
+    """The regions that calls are known to change."""
+    launched: bool = False
+    """True if the last `restore` may have launched work on the device."""
+    late: list[str] = field(default_factory=list)
+    """The names of inputs that `restore` found to be changed, or moved, for the first time."""
+    calls: int = 0
+    layout: Snapshot | None = None
+
+    def restore(self) -> None:
+        """Put back what calls changed; before the first call, take copies."""
+        if self.layout is None:
+            self._begin()
+            return
+        self.calls += 1
+        is_chosen = self.calls <= FIRST_CALLS or not secrets.randbelow(CALLS_PER_LOOK)
+        self.launched = is_chosen or bool(self.changing)
+        if is_chosen:
+            self.late += self.look()
+        self.put_back()
+
+    def _begin(self) -> None:
+        self.layout = snapshot_of(self.find, contents=False)
+        self.regions = list(regions_of([*self.find(), *self.held()]))
+        self.accept()
+        self.launched = True
+
+    def accept(self) -> None:
+        """Take what the inputs hold now for what they are to hold; copy the smallest, as far as there is room."""
+        room: dict[torch.device, int] = {}
+        for region in sorted(self.regions, key=lambda each: each.bytes.nbytes):
+            device = region.bytes.device
+            room.setdefault(device, room_on(device))
+            room[device] -= region.bytes.nbytes
+            region.accept(room[device] >= 0)
+
+    def look(self) -> list[str]:
+        """Return the names of inputs that are newly changed, which are put back from now on, or have moved."""
+        assert self.layout is not None, "nothing was given yet"
+        new = [region for region in self.regions if region not in self.changing and region.is_changed]
+        self.changing += new
+        names = changed(self.layout)
+        return names + [name for region in new for name in region.names if name not in names]
+
+    def put_back(self) -> None:
+        """Write into the inputs that calls change what they are to hold."""
+        for region in sorted(self.changing, key=lambda each: each.values is None):
+            region.put_back()
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the inputs that calls are known to change."""
+        return [name for region in self.changing for name in region.names]
+
+    def changing_leaves(self) -> Leaves:
+        """Return the memory of the inputs that calls change, as leaves."""
+        return [("", region.bytes) for region in self.changing]
+
+    def contents(self) -> dict[str, torch.Tensor]:
+        """Return copies of the inputs that calls change, as they are now, by name."""
+        names = self.names
+        return {name: tensor.clone() for name, tensor in tensors_of(self.find()) if name in names}
+
+
+def regions_of(leaves: Leaves) -> Iterator[Region]:
+    """Yield the memory of tensors: what overlaps is one region."""
+    tensors = dict(tensors_of(leaves))
+    spans: dict[tuple[torch.device, int], list[tuple[int, int, str]]] = {}
+    for name, memory in memory_of(leaves):
+        spans.setdefault((memory.device, memory.storage), []).append((memory.start, memory.stop, name))
+    for (_, address), members in spans.items():
+        for start, stop, names in _merged(members):
+            storage = tensors[names[0]].untyped_storage()
+            whole = torch.empty(0, dtype=torch.int8, device=tensors[names[0]].device)
+            yield Region(names, whole.set_(storage, start - address, (stop - start,), (1,)))
+
+
+def _merged(members: Sequence[tuple[int, int, str]]) -> Iterator[tuple[int, int, list[str]]]:
+    """Yield the union of ranges that overlap, with the names of what lies in them."""
+    low, high, names = 0, -1, list[str]()
+    for start, stop, name in sorted(members):
+        if names and start >= high:
+            yield low, high, names
+            names = []
+        low, high = (low, max(high, stop)) if names else (start, stop)
+        names = [*names, name]
+    yield low, high, names
+
+
+def room_on(device: torch.device) -> int:
+    """Return how many bytes of copies a device has room for: a quarter of its free memory."""
+    if device.type == "cuda":
+        cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return int(torch.cuda.mem_get_info(device)[0] + cached) // 4
+    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4

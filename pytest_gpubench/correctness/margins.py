@@ -1,0 +1,164 @@
+"""Margins around arguments: copies of them in memory of ours, in which a read or a write beyond a tensor shows."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, TypeGuard, cast
+
+import torch
+
+from pytest_gpubench.correctness.leaves import Leaves, inputs_of, map_leaves
+from pytest_gpubench.correctness.memory import memory_of
+from pytest_gpubench.correctness.variation import dense, may_overlap_itself
+
+__tracebackhide__ = True
+
+ALIGNED_BYTES = 512
+"""torch aligns memory to this; what lies in it keeps its place within such a line."""
+LEAST_MARGIN_BYTES = 2**16 + ALIGNED_BYTES
+MOST_MARGIN_BYTES = 2**22 + ALIGNED_BYTES
+NOT_A_NUMBER_IN_8_BITS = 0x7F
+"""The byte that margins of other floats are filled with."""
+UNORDERED = (torch.bool, torch.uint16, torch.uint32, torch.uint64)
+"""Dtypes of which torch finds no largest element everywhere."""
+
+ArgsAndKwargs = tuple[tuple[object, ...], dict[str, object]]
+
+
+@dataclass(eq=False)
+class Buffer:
+    """Memory that holds copies of the tensors of one storage, with a margin on each side and in every gap."""
+
+    memory: torch.Tensor
+    first: int
+    """The address in the storage that its first byte behind the margin stands for."""
+    margin_bytes: int
+    leaves: list[tuple[str, torch.Tensor]] = field(default_factory=list)
+    """The tensors that lie in it, by name."""
+    before: torch.Tensor | None = None
+    """What it held before the call."""
+
+    def view(self, leaf: torch.Tensor, memory: torch.Tensor | None = None) -> torch.Tensor:
+        """Return a tensor's copy, the same shape and strides; memory: another one laid out as this is."""
+        offset_bytes = self.margin_bytes + leaf.data_ptr() - self.first
+        storage = (self.memory if memory is None else memory).untyped_storage()
+        copy = torch.empty(0, dtype=leaf.dtype, device=leaf.device)
+        return copy.set_(storage, offset_bytes // leaf.element_size(), leaf.size(), leaf.stride())
+
+    def prepare(self, shows: bool) -> None:
+        """Fill the margins, with values whose use shows or with zeros, and write the values."""
+        _fill(self.memory, self.leaves[0][1] if shows else None)
+        for _, leaf in self.leaves:
+            _copy_values(self.view(leaf), leaf.detach())
+        self.before = self.memory.clone()
+
+    def is_overwritten(self) -> bool:
+        """Tell whether a byte beyond the tensors has changed; the tensors get the values that they had."""
+        assert self.before is not None, "it was not prepared"
+        for _, leaf in self.leaves:
+            _copy_values(self.view(leaf), self.view(leaf, self.before))
+        return not torch.equal(self.memory, self.before)
+
+
+def _copy_values(to: torch.Tensor, values: torch.Tensor) -> None:
+    """Copy the elements of a tensor to one of the same layout, and nothing that lies between them."""
+    if may_overlap_itself(dense(values)):
+        _bytes_of(to).copy_(_bytes_of(values))
+    else:
+        dense(to).copy_(dense(values))
+
+
+def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the bytes from the first element of a tensor to its last."""
+    ((_, memory),) = memory_of([("", tensor)])
+    whole = torch.empty(0, dtype=torch.int8, device=tensor.device)
+    return whole.set_(tensor.untyped_storage(), memory.start - memory.storage, (memory.stop - memory.start,), (1,))
+
+
+def _fill(memory: torch.Tensor, like: torch.Tensor | None) -> None:
+    """Fill memory with values whose use shows: NaN, True, a tensor's largest integer; zeros for None."""
+    if like is None:
+        memory.zero_()
+    elif like.is_complex() or like.is_floating_point():
+        _fill_with_nan(memory, like.real.dtype if like.is_complex() else like.dtype)
+    elif like.dtype in UNORDERED:
+        memory.view(like.dtype).fill_(1)
+    else:
+        largest = like.detach().max()
+        memory.view(like.dtype).copy_(largest + largest.eq(0))
+
+
+def _fill_with_nan(memory: torch.Tensor, dtype: torch.dtype) -> None:
+    try:
+        memory.view(dtype).copy_(torch.full((1,), math.nan, device=memory.device).to(dtype))
+    except (RuntimeError, TypeError):  # a dtype that torch can only store
+        memory.fill_(NOT_A_NUMBER_IN_8_BITS)
+
+
+@dataclass
+class Moved:
+    """Arguments in memory with margins."""
+
+    args: tuple[object, ...]
+    kwargs: dict[str, object]
+    buffers: list[Buffer]
+
+    def prepare(self, showing: "Sequence[Buffer] | None" = None) -> None:
+        """Fill the margins, of these buffers alone with values whose use shows; None is all."""
+        for buffer in self.buffers:
+            buffer.prepare(showing is None or buffer in showing)
+
+    def overwritten(self) -> list[str]:
+        """Return the names of the arguments beyond which was written."""
+        return [buffer.leaves[0][0] for buffer in self.buffers if buffer.is_overwritten()]
+
+
+def moved(args: Sequence[object], kwargs: Mapping[str, object], device: torch.device) -> Moved:
+    """Return copies of the plain tensors among arguments, and everything else as it is.
+
+    Tensors that share memory still do. Raises RuntimeError where there is no room.
+    """
+    leaves = [(name, leaf) for name, leaf in inputs_of(args, kwargs) if is_plain(leaf) and leaf.device == device]
+    buffers = _buffers_of([(name, leaf) for name, leaf in leaves if leaf.numel()])
+    copies: dict[int, torch.Tensor] = {}
+    change = partial(_copied, buffers, copies, {id(leaf) for _, leaf in leaves})
+    others = cast(ArgsAndKwargs, map_leaves(change, (tuple(args), dict(kwargs))))
+    return Moved(*others, list(buffers.values()))
+
+
+def _buffers_of(leaves: Leaves) -> dict[int, Buffer]:
+    """Return a buffer for each storage that tensors lie in, by its address."""
+    spans: dict[int, list[tuple[int, int, str, torch.Tensor]]] = {}
+    for (name, leaf), (_, memory) in zip(leaves, memory_of(leaves), strict=True):
+        assert isinstance(leaf, torch.Tensor)
+        spans.setdefault(memory.storage, []).append((memory.start, memory.stop, name, leaf))
+    return {address: _buffer_of(members) for address, members in spans.items()}
+
+
+def _buffer_of(members: "Sequence[tuple[int, int, str, torch.Tensor]]") -> Buffer:
+    first = min(start for start, *_ in members)
+    span = max(stop for _, stop, *_ in members) - first
+    margin = min(max(LEAST_MARGIN_BYTES, span), MOST_MARGIN_BYTES) // ALIGNED_BYTES * ALIGNED_BYTES
+    size = 2 * margin + -(-(span + first % ALIGNED_BYTES) // ALIGNED_BYTES) * ALIGNED_BYTES
+    memory = torch.empty(size, dtype=torch.int8, device=members[0][3].device)
+    return Buffer(memory, first, margin + first % ALIGNED_BYTES, [(name, leaf) for _, _, name, leaf in members])
+
+
+def _copied(buffers: Mapping[int, Buffer], copies: dict[int, torch.Tensor], moving: set[int], leaf: object) -> object:
+    """Return a tensor's copy in its buffer, the same one for the same tensor; anything else as it is."""
+    if id(leaf) not in moving or not isinstance(leaf, torch.Tensor) or not leaf.numel():
+        return leaf
+    if id(leaf) not in copies:
+        copy = buffers[leaf.untyped_storage().data_ptr()].view(leaf)
+        made: Any = torch.nn.Parameter(copy, False) if isinstance(leaf, torch.nn.Parameter) else copy
+        copies[id(leaf)] = made.requires_grad_(leaf.requires_grad)
+    return copies[id(leaf)]
+
+
+def is_plain(leaf: object) -> TypeGuard[torch.Tensor]:
+    """Tell whether a leaf is a dense tensor that nothing else belongs to: no class, graph or attribute of its own."""
+    if not isinstance(leaf, torch.Tensor) or type(leaf) not in (torch.Tensor, torch.nn.Parameter):
+        return False
+    special = leaf.is_meta or leaf.is_quantized or leaf.is_inference() or leaf.is_conj() or leaf.is_neg()
+    return leaf.layout is torch.strided and leaf.is_leaf and not special and not vars(leaf)

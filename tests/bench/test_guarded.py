@@ -1,0 +1,112 @@
+"""Calls in memory with margins: what reads or writes beyond its arguments is told, what does not is left alone."""
+
+from collections.abc import Callable
+from contextlib import nullcontext
+
+import pytest
+import torch
+
+from pytest_gpubench.bench.guarded import GuardedCall
+from pytest_gpubench.errors import WrongResult
+from tests.bench.calls import agreement_of, double
+
+Function = Callable[..., torch.Tensor]
+
+
+def beyond(x: torch.Tensor, elements: int) -> torch.Tensor:
+    """Return a tensor's memory from its first element on, and so many elements more."""
+    return x.as_strided((x.numel() + elements,), (1,), x.storage_offset())
+
+
+def reads_past(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return (x + y) + 0 * beyond(y, 1)[-1]
+
+
+def reads_before(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return (x + y) + 0 * x.as_strided((1,), (1,), x.storage_offset() - 1)
+
+
+def reads_past_without_use(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    beyond(y, 3).clone()
+    return x + y
+
+
+def writes_past(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    out = x + y
+    beyond(x, 2)[-1] = 3
+    return out
+
+
+def indexes_past(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return x[beyond(y, 1)].sum(0, keepdim=True)
+
+
+def only_where_it_lies(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return x + y if x.data_ptr() in HOME else x - y
+
+
+def raises_elsewhere(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    if x.data_ptr() not in HOME:
+        raise ValueError("somewhere else")
+    return x + y
+
+
+MEMORY = torch.arange(40.0)
+X, Y = MEMORY[4:9], torch.arange(20.0)[4:9]
+Z = torch.arange(5.0)
+HOME = [X.data_ptr()]
+ROWS = torch.tensor([0, 3, 2, 0])[:3]
+
+
+@pytest.mark.parametrize(
+    ("candidate", "reference", "args", "raised", "noted"),
+    [
+        (torch.add, torch.add, (X, Y), None, None),
+        (reads_past, torch.add, (X, Y), r"reads past args\[1\]: its outputs depend on what lies around", None),
+        (reads_before, torch.add, (X, Y), r"reads past args\[0\]", None),
+        (reads_past_without_use, torch.add, (X, Y), None, None),
+        (writes_past, torch.add, (X, Y), r"writes past args\[0\] \(margins=False", None),
+        (indexes_past, lambda x, i: x[i].sum(0, keepdim=True), (Z, ROWS), r"reads past args\[1\]", None),
+        (only_where_it_lies, torch.add, (X, Y), None, "it is right only where its arguments lie"),
+        (raises_elsewhere, torch.add, (X, Y), None, "at other addresses it raised ValueError('somewhere else')"),
+        (lambda: MEMORY * 2, lambda: MEMORY + MEMORY, (), None, None),
+    ],
+)
+def test_candidates(
+    candidate: Function, reference: Function, args: tuple[torch.Tensor, ...], raised: str | None, noted: str | None
+) -> None:
+    agreement = agreement_of(reference, *args)
+    expected = agreement.run_reference()
+    agreement.check("mine", candidate, expected)
+    given = [tensor.clone() for tensor in (MEMORY, Y)]
+    with nullcontext() if raised is None else pytest.raises(WrongResult, match=rf"^mine {raised}"):
+        GuardedCall(agreement, "mine", candidate, expected, None).check()
+    notes = [] if noted is None else [f"mine was not tried with margins around its arguments: {noted}"]
+    assert agreement.remarks == notes
+    assert all(map(torch.equal, (MEMORY, Y), given)), "the arguments themselves are not touched"
+
+
+def test_without_margins_nothing_is_moved() -> None:
+    agreement = agreement_of(torch.add, X, Y)
+    object.__setattr__(agreement, "margins", False)
+    GuardedCall(agreement, "mine", reads_past, agreement.run_reference(), None).check()
+
+
+def test_arguments_that_are_overwritten_may_be_moved() -> None:
+    agreement = agreement_of(torch.Tensor.mul_, torch.arange(3.0), 2.0)
+    expected = agreement.run_reference()
+    agreement.check("mine", torch.Tensor.mul_, expected)
+    GuardedCall(agreement, "mine", torch.Tensor.mul_, expected, None).check()
+    assert agreement.remarks == []
+
+
+def test_a_candidate_that_is_wrong_elsewhere_alone_is_called_as_often_as_it_takes_to_tell() -> None:
+    calls: list[int] = []
+
+    def counted(x: torch.Tensor) -> torch.Tensor:
+        calls.append(1)
+        return double(x)
+
+    agreement = agreement_of(double, torch.ones(3))
+    GuardedCall(agreement, "mine", counted, agreement.run_reference(), None).check()
+    assert len(calls) == 1

@@ -1,0 +1,139 @@
+"""What calls write into their inputs is put back before the next."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from pytest_gpubench.correctness import inputs
+from pytest_gpubench.correctness.inputs import InputMemory
+from pytest_gpubench.correctness.leaves import inputs_of, tensors_of
+from pytest_gpubench.errors import MeasurementError
+
+
+def memory_of(*args: object, held: list[tuple[str, object]] | None = None) -> InputMemory:
+    memory = InputMemory(lambda: inputs_of(args, {}), lambda: held or [])
+    memory.restore()
+    return memory
+
+
+def layouts(x: torch.Tensor) -> dict[str, tuple[object, ...]]:
+    return {
+        "plain": (x,),
+        "twice": (x, x),
+        "views": (x[2:4], x[4:]),
+        "overlapping": (x[:4], x[2:]),
+        "strided": (x[:, ::2],),
+        "transposed": (x.t(),),
+        "expanded": (x[:1].expand(3, 6),),
+        "windows": (x.as_strided((4, 3), (1, 1)),),
+        "nested": ({"a": [x]},),
+        "parameter": (torch.nn.Parameter(x),),
+        "odd bytes": (x.view(torch.int8)[0, 2:5],),
+        "sparse": (x.to_sparse(),),
+    }
+
+
+@pytest.mark.parametrize("layout", layouts(torch.ones(6, 6)))
+def test_every_call_is_given_the_same(layout: str) -> None:
+    args = layouts(torch.arange(36.0).reshape(6, 6) + 1)[layout]
+    memory = memory_of(*args)
+    parts = [part for _, part in tensors_of(inputs_of(args, {}))]
+    given = [part.clone() for part in parts]
+    for _ in range(4):
+        for part in parts:
+            part.as_strided((1,), (1,), part.storage_offset()).zero_()
+        memory.restore()
+        assert all(map(torch.equal, parts, given))
+    assert memory.launched
+
+
+def test_what_lies_beside_a_view_is_left_alone() -> None:
+    x = torch.zeros(8)
+    memory = memory_of(x[2:4])
+    x.fill_(1)
+    memory.restore()
+    assert x.tolist() == [1, 1, 0, 0, 1, 1, 1, 1]
+
+
+@pytest.mark.parametrize(("first", "expected"), [(0, False), (1, True), (2, True), (3, False)])
+def test_after_the_first_calls_chance_decides_what_is_looked_at(
+    first: int, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("secrets.randbelow", lambda below: 1)
+    x = torch.zeros(4)
+    memory = memory_of(x)
+    for call in range(1, 4):
+        x.fill_(float(call >= first > 0))
+        memory.restore()
+    assert (memory.names == ["args[0]"]) is expected
+    monkeypatch.setattr("secrets.randbelow", lambda below: 0)
+    x.fill_(1)
+    memory.restore()
+    assert x.tolist() == [0] * 4
+    assert (memory.late == ["args[0]"]) is True
+
+
+def test_an_unchanged_input_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("secrets.randbelow", lambda below: 1)
+    memory = memory_of(torch.ones(3))
+    launched = []
+    for _ in range(5):
+        memory.restore()
+        launched.append(memory.launched)
+    assert launched == [True, True, False, False, False]
+
+
+@pytest.mark.parametrize(
+    "deed",
+    [
+        lambda x: x.resize_(2),
+        lambda x: x.t_(),
+        lambda x: x.set_(torch.ones(2, 3)),
+        lambda x: x.requires_grad_(),
+    ],
+)
+def test_another_place_is_told(deed: Callable[[Any], object]) -> None:
+    x = torch.zeros(2, 3)
+    memory = memory_of(x)
+    deed(x)
+    assert memory.look() == ["args[0]"]
+
+
+def test_tensors_that_are_held_may_be_exchanged() -> None:
+    held: list[tuple[str, object]] = [("cache of f", torch.zeros(2))]
+    memory = memory_of(torch.ones(1), held=held)
+    held[0] = ("cache of f", torch.ones(5))
+    assert memory.look() == []
+
+
+@pytest.mark.parametrize("room", [15, 16])
+def test_without_room_for_a_copy(room: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The smallest inputs are copied; a change of another one is seen, and is an error."""
+    monkeypatch.setattr(inputs, "room_on", lambda device: room + 4)
+    x, small = torch.zeros(4), torch.zeros(1)
+    memory = memory_of(x, small)
+    x[0] = small[0] = 1
+    if room < 16:
+        with pytest.raises(
+            MeasurementError, match=r"^a call overwrites args\[0\] \(16 B\), and there is no room for a"
+        ):
+            memory.restore()
+    else:
+        memory.restore()
+        assert float(x.sum()) == 0
+    assert float(small) == 0
+
+
+def test_other_values_are_accepted() -> None:
+    x = torch.zeros(3)
+    memory = memory_of(x)
+    x.fill_(1)
+    memory.restore()
+    x.fill_(2)
+    memory.accept()
+    x.fill_(3)
+    assert memory.contents()["args[0]"].tolist() == [3, 3, 3]
+    memory.restore()
+    assert x.tolist() == [2, 2, 2]
