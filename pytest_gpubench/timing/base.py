@@ -78,6 +78,8 @@ class Rep:
     """Warnings about its time."""
     reading: Reading = field(default=NO_READING, kw_only=True)
     """NVML's readings right after it; some may be some milliseconds old."""
+    window_us: float = field(default=0.0, kw_only=True)
+    """The time between its sentinels, where the timer sees kernels."""
 
 
 class Session(ABC):
@@ -125,6 +127,10 @@ class Timer(ABC):
         rep_s: what a rep takes on the host.
         """
         return reps
+
+    def cross_check(self, call: Call, reps: Sequence[Rep], idle_s: float) -> None:
+        """Raise IncompleteRecords where the GPU worked on a call for much longer than the records of its reps say."""
+        return None
 
     @abstractmethod
     def session(self) -> Session:

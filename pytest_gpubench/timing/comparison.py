@@ -57,6 +57,9 @@ def measure_in_turn(
     say(f"{'comparing' if match.reference else 'measuring'} {', '.join(match.calls)}")
     match.begin()
     taken = _take_looks(match, instrument, plan, warmths, decided)
+    for name, call in match.calls.items():
+        reps = taken.samples[name].reps
+        timer.cross_check(call, reps, instrument.pacing.idle_s(reps))
     share_s = (time.perf_counter() - started_s) / len(match.calls)
     if match.reference:
         plan = replace(plan, reps=2 * len(taken.rounds))  # the ratio has to be precise, not each arm's time

@@ -62,6 +62,16 @@ class Lap:
     late_us: float
     """The time from the second event until the GPU was idle."""
 
+    @property
+    def is_late(self) -> bool:
+        """True if the GPU worked on: on a stream that the current one does not wait for."""
+        return self.late_us > LATE_US
+
+    @property
+    def seen_us(self) -> float:
+        """The time for which the GPU worked, at least, on any stream."""
+        return self.elapsed_us + max(0.0, self.late_us - LATE_US)
+
 
 @dataclass
 class Lead:
@@ -144,6 +154,10 @@ class EventsTimer(Timer):
         """Do the untimed part of a rep; return the part that is timed."""
         return call.prepare().run
 
+    def lap(self, call: Call, idle_s: float) -> Lap:
+        """Time one call outside of any session of reps."""
+        return self.session().lap(call, idle_s)
+
     def lead_of(self, call: Call) -> Lead:
         """Return the lead for a call, which is learnt over its reps."""
         return self.leads.setdefault(key_of(call), Lead())
@@ -159,24 +173,33 @@ class EventsSession(Session):
         self.clocks: list[float | None] = []
 
     def take(self, call: Call, idle_s: float) -> None:
-        """Take one rep, again where the host fell behind: as often as it takes to learn how long it needs."""
+        """Take one rep; raise MeasurementError where the GPU works on, on a stream that events do not see."""
+        lap = self.lap(call, idle_s)
+        if lap.is_late:
+            raise MeasurementError(
+                f"the GPU still works {lap.late_us:.0f} us after {call.label!r} was timed by events: on a stream "
+                "that the current one does not wait for, which events do not see; use timer='profiler'"
+            )
+        bound = self.timer.ahead and not lap.ahead
+        if bound:
+            self.timer.unkept[call.label] = self.timer.lead_of(call).sentence(call.label)
+        self.taken.append((lap, (HOST_BOUND,) if bound else ()))
+
+    def lap(self, call: Call, idle_s: float) -> Lap:
+        """Time one call, again where the host fell behind, as often as it takes to learn how long it needs.
+
+        Also where the GPU worked on, which may be the host's delay: `ATTEMPTS` times.
+        """
         lead, lates = self.timer.lead_of(call), 0
         while True:
             lap = self.attempt(call, idle_s, lead.lead_us)
-            lates += lap.late_us > LATE_US
+            lates += lap.is_late
             if lates >= ATTEMPTS:
-                raise MeasurementError(
-                    f"the GPU still works {lap.late_us:.0f} us after {call.label!r} was timed by events: on a stream "
-                    "that the current one does not wait for, which events do not see; use timer='profiler'"
-                )
+                return lap
             if self.timer.ahead and not lead.given_up:
                 lead.note(lap)
-            if lap.late_us <= LATE_US and (lap.ahead or lead.given_up or not self.timer.ahead):
-                break
-        bound = self.timer.ahead and not lap.ahead
-        if bound:
-            self.timer.unkept[call.label] = lead.sentence(call.label)
-        self.taken.append((lap, (HOST_BOUND,) if bound else ()))
+            if not lap.is_late and (lap.ahead or lead.given_up or not self.timer.ahead):
+                return lap
 
     def attempt(self, call: Call, idle_s: float, lead_us: float) -> Lap:
         """Prepare, idle, flush, spin, and time the call; the sentinels are outside of what is timed."""

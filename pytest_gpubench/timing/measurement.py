@@ -74,7 +74,9 @@ def measure(
         return decided(samples_of(call, timer, device, plan, sample))
 
     sample = take_sample(instrument, call, budget, look, warmth.sample if plan.reps is None else Sample())
-    regions = take_regions(timer, device, call, instrument.pacing.idle_s(sample.reps), sample)
+    idle_s = instrument.pacing.idle_s(sample.reps)
+    timer.cross_check(call, sample.reps, idle_s)
+    regions = take_regions(timer, device, call, idle_s, sample)
     timing = summarise(call, timer, device, plan, warmth, sample, time.perf_counter() - started_s)
     return msgspec.structs.replace(timing, regions=regions)
 

@@ -14,14 +14,17 @@ from typing import Any
 
 from pytest_gpubench.errors import GpuBenchError, NothingRecorded, ProfilerBusy
 from pytest_gpubench.gpu.device import Device
+from pytest_gpubench.timing.attempts import until_complete
 from pytest_gpubench.timing.base import Call, Record, Rep, Session, Timer, call_of
-from pytest_gpubench.timing.events import EventsTimer
+from pytest_gpubench.timing.events import EventsTimer, key_of
 from pytest_gpubench.timing.l2flush import make_flush
 from pytest_gpubench.timing.pacing import rest
+from pytest_gpubench.timing.sampling import PROBE_REPS, reps_of
 from pytest_gpubench.timing.sentinels import check_triton, sentinels_of
 from pytest_gpubench.timing.startup import begin_startup, wait_for_startup
 from pytest_gpubench.timing.tracing_tax import Known, Laptimer, Taxes, untaxed
-from pytest_gpubench.timing.windows import FLUSHES, split_reps
+from pytest_gpubench.timing.windows import FLUSHES, lengths_ns, split_reps
+from pytest_gpubench.timing.witness import Witness
 from pytest_gpubench.units import count
 
 __tracebackhide__ = True
@@ -43,7 +46,9 @@ class ProfilerTimer(Timer):
         self.flush = make_flush(device, cache)
         self.flush_kernel = FLUSHES.get(cache)
         self.sentinels = sentinels_of(device)
-        self.taxes = Taxes(Laptimer(EventsTimer(device, cache).session, tracing), known_taxes(device, cache))
+        events = EventsTimer(device, cache)
+        self.taxes = Taxes(Laptimer(events.lap, tracing), known_taxes(device, cache))
+        self.witness = Witness(events.lap, self._reps_again, self.sentinels.noop)
 
     def session(self) -> "ProfilerSession":
         """Return a new profiler session; it starts when it is entered."""
@@ -53,6 +58,14 @@ class ProfilerTimer(Timer):
         """Learn the tracing tax of a call, which is taken off these reps and all later ones."""
         tax = self.taxes.learn(call, reps, idle_s, rep_s)
         return [untaxed(rep, tax) for rep in reps]
+
+    def cross_check(self, call: Call, reps: Sequence[Rep], idle_s: float) -> None:
+        """Raise IncompleteRecords where two events around a call show work that the records of its reps lack."""
+        self.witness.check(call, reps, idle_s, self.taxes.outside_us.get(key_of(call), ()))
+
+    def _reps_again(self, call: Call, idle_s: float) -> Sequence[Rep]:
+        again = replace(call, prepares_on_device=True)
+        return until_complete(lambda: reps_of(self.session(), again, PROBE_REPS, idle_s))
 
 
 class ProfilerSession(Session):
@@ -107,8 +120,8 @@ class ProfilerSession(Session):
             )
         windows = split_reps(self.records, self.taken, self.timer.flush_kernel)
         traced = [
-            Rep(sum(record.duration_ns for record in window) / 1e3, tuple(window), clock)
-            for window, clock in zip(windows, self.clocks, strict=True)
+            Rep(sum(record.duration_ns for record in window) / 1e3, tuple(window), clock, window_us=length_ns / 1e3)
+            for window, clock, length_ns in zip(windows, self.clocks, lengths_ns(self.records), strict=True)
         ]
         return [untaxed(rep, self.timer.taxes.of(call)) for rep, call in zip(traced, self.taken, strict=True)]
 

@@ -12,9 +12,9 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 
 from pytest_gpubench.errors import MeasurementError
-from pytest_gpubench.timing.base import Call, Rep, Session
-from pytest_gpubench.timing.events import HOST_BOUND, key_of
-from pytest_gpubench.timing.sampling import reps_of
+from pytest_gpubench.timing.base import Call, Rep
+from pytest_gpubench.timing.events import Lap, key_of
+from pytest_gpubench.timing.sampling import collection_off
 from pytest_gpubench.timing.windows import kernel_list
 
 __tracebackhide__ = True
@@ -70,8 +70,8 @@ class Laps:
 class Laptimer:
     """Takes laps, in a session and outside."""
 
-    open_session: Callable[[], Session]
-    """Opens a session of events."""
+    lap: Callable[[Call, float], Lap]
+    """Times a call between two events, after so many seconds of idle time."""
     tracing: Callable[[], AbstractContextManager[object]]
     """Opens a profiler, whose records are thrown away."""
 
@@ -92,10 +92,11 @@ class Laptimer:
         return laps
 
     def _times_us(self, call: Call, reps: int, idle_s: float) -> list[float]:
-        taken = reps_of(self.open_session(), call, reps, idle_s)
-        if any(HOST_BOUND in rep.flags for rep in taken):
-            raise MeasurementError(f"the host is not ahead of the GPU in {call.label!r}")
-        return [rep.elapsed_us for rep in taken]
+        with collection_off():
+            taken = [self.lap(call, idle_s) for _ in range(reps)]
+        if any(lap.is_late or not lap.ahead for lap in taken):
+            raise MeasurementError(f"two events do not see all of {call.label!r}, and nothing else")
+        return [lap.elapsed_us for lap in taken]
 
 
 @dataclass
@@ -106,6 +107,8 @@ class Taxes:
     known: Known
     """Those of calls before, of other timers too."""
     shares: dict[tuple[str, int], float] = field(default_factory=dict)
+    outside_us: dict[tuple[str, int], Sequence[float]] = field(default_factory=dict)
+    """The last laps of a call outside of sessions, where its tax was measured."""
 
     def of(self, call: Call) -> float:
         """Return the share of its own time that tracing adds to a call."""
@@ -142,6 +145,7 @@ class Taxes:
         for _ in range(ATTEMPTS):
             with suppress(MeasurementError):
                 laps = self.laptimer.take(call, reps, idle_s, may_be_taxed)
+                self.outside_us[key_of(call)] = laps.outside_us
                 tax_us = laps.added_us - gaps_us
                 tax = tax_us / (traced_us - tax_us)
                 if tax < LEAST_TAX:

@@ -1,15 +1,16 @@
 """The tracing tax: measured, taken off the reps, and zero where it cannot be told from noise."""
 
 import itertools
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
 
 from pytest_gpubench.gpu.device import cpu_device
-from pytest_gpubench.timing.base import Call, Rep, Session
-from pytest_gpubench.timing.events import HOST_BOUND
+from pytest_gpubench.timing.base import Call
+from pytest_gpubench.timing.events import LATE_US, Lap, key_of
 from pytest_gpubench.timing.tracing_tax import (
     ALIKE,
     GAP_US,
@@ -32,16 +33,16 @@ from tests.timing.fakes import Clock, FakeTimer, call_of, instrument_of, rep
 class Gpu:
     """A GPU whose calls take 100 us between two events, and more while it is traced."""
 
-    def __init__(self, added_us: float, noise_us: float = 0.3, flags: tuple[str, ...] = ()) -> None:
+    def __init__(self, added_us: float, noise_us: float = 0.3) -> None:
         self.added_us = added_us
         self.noise_us = itertools.cycle([0.0, noise_us, -noise_us])
-        self.flags = flags
         self.is_traced = False
         self.laps = 0
         self.known: Known = []
         self.drift_us = 0.0
         """By so much each lap takes longer than the one before."""
-        self.spoilt_laps = 0
+        self.late_us = 5.0
+        self.spoilt_laps: float = 0
         """In so many laps, at first, the host is not ahead."""
 
     @contextmanager
@@ -52,22 +53,12 @@ class Gpu:
         self.is_traced = False
 
     def taxes(self) -> Taxes:
-        return Taxes(Laptimer(lambda: Events(self), self.tracing), self.known)
+        return Taxes(Laptimer(self.lap, self.tracing), self.known)
 
-
-class Events(Session):
-    def __init__(self, gpu: Gpu) -> None:
-        self.gpu = gpu
-        self.taken: list[Rep] = []
-
-    def take(self, call: Call, idle_s: float) -> None:
-        gpu = self.gpu
-        gpu.laps += 1
-        elapsed_us = 100 + gpu.added_us * gpu.is_traced + gpu.drift_us * gpu.laps + next(gpu.noise_us)
-        self.taken.append(Rep(elapsed_us, flags=(HOST_BOUND,) if gpu.laps <= gpu.spoilt_laps else gpu.flags))
-
-    def reps(self) -> Sequence[Rep]:
-        return self.taken
+    def lap(self, call: Call, idle_s: float) -> Lap:
+        self.laps += 1
+        elapsed_us = 100 + self.added_us * self.is_traced + self.drift_us * self.laps + next(self.noise_us)
+        return Lap(elapsed_us, 100, 5, 6, self.laps > self.spoilt_laps, self.late_us)
 
 
 def nothing() -> None:
@@ -122,15 +113,27 @@ def test_a_call_without_tax_costs_a_few_laps(added_us: float, rep_s: float, laps
     assert gpu.laps == laps
 
 
-@pytest.mark.parametrize(("failures", "tax"), [(2, 0.04), (3, 0.0)])
-def test_laps_that_the_host_spoils_are_taken_again(failures: int, tax: float) -> None:
+@pytest.mark.parametrize(("failures", "tax"), [(2, 0.04), (3, 0.0), (math.inf, 0.0)])
+def test_laps_that_the_host_spoils_are_taken_again(failures: float, tax: float) -> None:
     gpu = Gpu(4.0 + GAP_US)
     gpu.spoilt_laps = failures * MOST_REPS
     assert gpu.taxes().learn(call_of(nothing), [rep(104)], 0.0, 1e-3) == pytest.approx(tax)
 
 
-def test_a_call_whose_host_falls_behind_has_no_tax() -> None:
-    assert Gpu(4.0, flags=(HOST_BOUND,)).taxes().learn(call_of(nothing), [rep(100)], 0.0, 1e-3) == 0
+@pytest.mark.parametrize("spoilt_laps", [0, math.inf])
+def test_the_laps_outside_of_sessions_are_kept(spoilt_laps: float) -> None:
+    gpu, call = Gpu(4.0, noise_us=0.0), call_of(nothing)
+    gpu.spoilt_laps = spoilt_laps
+    taxes = gpu.taxes()
+    taxes.learn(call, [rep(104)], 0.0, 1e-3)
+    assert taxes.outside_us == ({} if spoilt_laps else {key_of(call): [100.0] * 3 * MOST_REPS})
+
+
+@pytest.mark.parametrize(("late_us", "tax"), [(LATE_US, 0.04), (1.01 * LATE_US, 0.0)])
+def test_a_call_that_works_on_where_events_do_not_see_it_has_no_tax(late_us: float, tax: float) -> None:
+    gpu = Gpu(4.0 + GAP_US)
+    gpu.late_us = late_us
+    assert gpu.taxes().learn(call_of(nothing), [rep(104)], 0.0, 1e-3) == pytest.approx(tax)
 
 
 @pytest.mark.parametrize(
