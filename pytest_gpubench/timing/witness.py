@@ -8,6 +8,7 @@ is short, nothing is missing. Else the call is timed between two events, all of 
 so that they see neither launches nor the host.
 """
 
+import math
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -107,7 +108,7 @@ def has_room(reps: Sequence[Rep]) -> bool:
 
 def longest_us(reps: Sequence[Rep]) -> float:
     """Return the longest time between two events that the records of nine in ten reps explain."""
-    return sorted(rep.elapsed_us + allowed_us(rep) for rep in reps)[9 * (len(reps) - 1) // 10]
+    return sorted(rep.elapsed_us + allowed_us(rep) for rep in reps)[math.ceil(0.9 * (len(reps) - 1))]
 
 
 def allowed_us(rep: Rep) -> float:

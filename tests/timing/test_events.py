@@ -214,6 +214,29 @@ def test_work_on_a_stream_that_events_do_not_see(gpu: FakeGpu, after_us: float, 
         take(timer, call_of(elsewhere))
 
 
+@pytest.mark.parametrize(("late_laps", "calls"), [(1, 2), (ATTEMPTS, ATTEMPTS), (100, ATTEMPTS)])
+def test_a_lap_tells_of_work_on_a_stream_that_events_do_not_see(gpu: FakeGpu, late_laps: int, calls: int) -> None:
+    made: list[int] = []
+
+    def elsewhere() -> None:
+        made.append(1)
+        gpu.launch("kernel", 10)
+        gpu.elsewhere_us = gpu.done_us + 300 * (len(made) <= late_laps)
+
+    lap = EventsTimer(cpu_device(), "hot").lap(call_of(elsewhere), 0.0)
+    assert len(made) == calls
+    assert lap.is_late is (late_laps > 1)
+    assert lap.seen_us == pytest.approx(10 + (300 - LATE_US if lap.is_late else 0), abs=3)
+
+
+def test_a_lap_of_a_call_that_waits_is_not_ahead(gpu: FakeGpu) -> None:
+    timer = EventsTimer(cpu_device(), "hot")
+    waiting, quick = call_of(gpu.synchronize), call_of(kernels(gpu, 2, 10))
+    assert not timer.lap(waiting, 0.0).ahead
+    assert timer.lap(quick, 0.0).ahead
+    assert timer.remarks == {}
+
+
 @pytest.mark.parametrize(("in_a_row", "given_up"), [(ATTEMPTS - 1, False), (ATTEMPTS, True)])
 def test_only_failures_in_a_row_give_up(in_a_row: int, given_up: bool) -> None:
     lead = Lead()
