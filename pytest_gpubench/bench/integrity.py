@@ -17,7 +17,8 @@ from pytest_gpubench.gpu.persisting import nothing_persists
 from pytest_gpubench.results.model import Timing
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.timing.bandwidth import copy_bandwidth
-from pytest_gpubench.timing.base import Timer
+from pytest_gpubench.timing.base import Call, Timer
+from pytest_gpubench.timing.calls import backward_of
 from pytest_gpubench.timing.comparison import Match, take_once_more
 from pytest_gpubench.timing.rounds import Interleaved
 from pytest_gpubench.timing.tampering import operations, replaced, replaced_operation
@@ -124,12 +125,25 @@ class Traffic:
     least_bytes: int
     needed: Callable[[], int] | None = None
     """Returns the part of the inputs and outputs that is found to matter; None where the test gave the number."""
+    backward_only: bool = False
+    """True if the forward run is not timed."""
+
+    @property
+    def advice(self) -> str:
+        """The likely reason for a time that is too short, and what to do."""
+        if self.backward_only:
+            return (
+                "its gradient may have been made in the forward run, which is not timed: use backward='both'. "
+                "If it has less to move, say how much with bytes="
+            )
+        return "does it compute everything in every call? If it has less to move, say how much with bytes="
 
 
 def traffic_of(given: int | None, agreement: Agreement, outputs: object, device: Device) -> Traffic:
     """Return what a call has to move: what was given, or its inputs and outputs, less what the cache may keep."""
+    backward_only = agreement.backward == "backward"
     if given is not None:
-        return Traffic(given)
+        return Traffic(given, backward_only=backward_only)
 
     def less(moved: float) -> int:
         return max(0, int(moved) - device.cache_bytes)
@@ -140,13 +154,15 @@ def traffic_of(given: int | None, agreement: Agreement, outputs: object, device:
         probed = moved_bytes(variable_tensors(agreement.fresh()), {}, outputs)  # integers are not probed
         return less(written + share * (probed - written))
 
-    return Traffic(less(moved_bytes(*agreement.fresh(), outputs)), needed)
+    return Traffic(less(moved_bytes(*agreement.fresh(), outputs)), needed, backward_only)
 
 
-def check_traffic(timing: Timing, given: int | None, settings: Settings, device: Device) -> None:
+def check_traffic(call: Call, timing: Timing, given: int | None, settings: Settings, device: Device) -> None:
     """Raise InvalidResult for a call that took less time than the traffic that the test gave needs."""
     if given is not None:
-        check_floor(timing, Traffic(given), settings, device, timing)
+        backward = backward_of(call)
+        backward_only = backward is not None and not backward.with_forward
+        check_floor(timing, Traffic(given, backward_only=backward_only), settings, device, timing)
 
 
 def check_floor(timing: Timing, traffic: Traffic, settings: Settings, device: Device, reference: Timing) -> None:
@@ -170,6 +186,5 @@ def check_floor(timing: Timing, traffic: Traffic, settings: Settings, device: De
         return
     raise InvalidResult(
         f"{timing.label} is faster than memory allows: {format_time(timing.median_us)} for "
-        f"{format_bytes(least_bytes)}, which a copy on this GPU moves in {format_time(floor_us)}; does it "
-        "compute everything in every call? If it has less to move, say how much with bytes="
+        f"{format_bytes(least_bytes)}, which a copy on this GPU moves in {format_time(floor_us)}; {traffic.advice}"
     )

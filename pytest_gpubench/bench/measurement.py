@@ -36,7 +36,7 @@ class MeasureRequest(Request[Timing]):
             timing = measure(call, timer, self.device, plan_of(self.settings), judgement.look, say)
             timing = with_work(timing, work)
             measured[:] = [Measurement(timing=timing, verdicts=judgement.verdicts)]
-            check_traffic(timing, self.bytes, self.settings, self.device)
+            check_traffic(call, timing, self.bytes, self.settings, self.device)
             verdicts = self.inspection.conclude(timing, call, judgement.verdicts)
         measured[:] = [Measurement(timing=timing, verdicts=verdicts)]
         return timing

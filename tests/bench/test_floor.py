@@ -16,6 +16,7 @@ from pytest_gpubench.errors import BadRequest, InvalidResult
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.results.model import DeviceFacts, Timing
 from pytest_gpubench.settings import Settings
+from pytest_gpubench.timing.calls import Backward, make_call
 from tests.bench.calls import CACHE_BYTES, COLD, CPU, GPU, agreement_of
 from tests.results.measured import timing_of
 
@@ -148,7 +149,27 @@ def test_a_measurement_of_its_own_has_a_floor_if_it_was_given_one(
     given: int | None, least_us: float, believed: bool
 ) -> None:
     with nullcontext() if believed else too_fast():
-        check_traffic(timing(least_us), given, COLD, GPU)
+        check_traffic(make_call(torch.neg), timing(least_us), given, COLD, GPU)
+
+
+IN_FORWARD = (
+    r"; its gradient may have been made in the forward run, which is not timed: use backward='both'\. .*bytes=$"
+)
+
+
+@pytest.mark.parametrize(
+    ("backward", "sentence"),
+    [("forward", "compute everything"), ("both", "compute everything"), ("backward", IN_FORWARD)],
+)
+def test_a_gradient_that_the_forward_run_made_is_told_so(backward: Backward, sentence: str) -> None:
+    with too_fast(f": .*{sentence}"):
+        check_traffic(make_call(torch.neg, backward=backward), timing(1.0), 400_000_000, COLD, GPU)
+    x = torch.empty(CACHE_BYTES // 4)
+    agreement = agreement_of(torch.neg, x, backward=backward)
+    for given in (None, 400_000_000):
+        moved = replace(traffic_of(given, agreement, torch.empty_like(x), GPU), needed=None)
+        with too_fast(f": .*{sentence}"):
+            check_floor(timing(1.0), moved, COLD, GPU, timing(1000))
 
 
 @pytest.mark.parametrize("given", [-1, 1.0, True, "1MiB", float("nan")])
