@@ -1,13 +1,10 @@
 """Tricks that got a PASS within one process: judged in a process of their own none passes."""
 
 import base64
-import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
 
 from pytest_gpubench.judge.judgement import Judgement
 from pytest_gpubench.judge.judging import Judge
@@ -15,6 +12,7 @@ from tests.judge.problems import judge_by
 from tests.on_gpu.judged import summary_of
 from tests.on_gpu.judged_honest import HONEST
 from tests.on_gpu.judged_tricks import LAUNCHED_BY_THE_GPU, LIMIT, PARENT, SMOOTH, TRICKS, WAITS, Trick
+from tests.on_gpu.nvcc import compiled
 
 
 @pytest.fixture(scope="module")
@@ -41,17 +39,7 @@ def test_no_trick_passes(judge: Judge, tmp_path: Path, name: str) -> None:
 
 def test_work_that_the_gpu_launches_itself(judge: Judge, tmp_path: Path) -> None:
     """Its kernels may be in no record of the candidate's profiler; by the referee's clock they take their time."""
-    nvcc = shutil.which("nvcc") or shutil.which("/usr/local/cuda/bin/nvcc")
-    if nvcc is None:
-        pytest.skip("needs nvcc")
-    major, minor = torch.cuda.get_device_capability()
-    (tmp_path / "parent.cu").write_text(PARENT)
-    options = ["-O3", f"-arch=sm_{major}{minor}", "-rdc=true", "-Xcompiler", "-fPIC", "-shared", "-lcudadevrt"]
-    command = [nvcc, *options, "-o", str(tmp_path / "parent.so"), str(tmp_path / "parent.cu")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        pytest.skip(f"needs an nvcc that links cudadevrt: {done.stderr[:200]}")
-    library = base64.b64encode((tmp_path / "parent.so").read_bytes())
+    library = base64.b64encode(compiled(PARENT, tmp_path).read_bytes())
     trick = Trick(SMOOTH, f"LIBRARY = {library!r}\n{LAUNCHED_BY_THE_GPU}")
     found = judged(judge, tmp_path, trick)
     assert not found.passed, summary_of(found)
