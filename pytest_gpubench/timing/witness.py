@@ -13,7 +13,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from pytest_gpubench.errors import IncompleteRecords
+from pytest_gpubench.errors import IncompleteRecords, annotating
 from pytest_gpubench.timing.attempts import ATTEMPTS, Pauses
 from pytest_gpubench.timing.base import Call, Rep, call_of
 from pytest_gpubench.timing.events import Lap
@@ -74,8 +74,8 @@ class Witness:
 
     def _seen_us(self, call: Call, idle_s: float, most_us: float) -> float:
         """Return the shortest lap; 0 where one is no longer than the most, or the host falls behind the GPU."""
-        shortest_us = float("inf")
-        with collection_off():
+        shortest_us = math.inf
+        with collection_off(), annotating(lambda: f"gpu_bench: raised in {call.label!r}, called between two events"):
             for _ in range(LAPS):
                 lap = self.lap(call, idle_s)
                 if not lap.ahead or lap.seen_us <= most_us:
@@ -94,7 +94,7 @@ class Witness:
         with collection_off():
             laps = [self.lap(call_of("noop", launch), 0.0) for _ in range(LAPS)]
         if not all(lap.ahead for lap in laps):
-            return float("inf")
+            return math.inf
         return GAPS_MARGIN * launches / taken * max(lap.seen_us for lap in laps)
 
 

@@ -172,6 +172,15 @@ def test_one_lap_without_more_work_is_enough(quick_lap: int) -> None:
     assert set(machine.idles_s) == {0.25}
 
 
+def test_an_error_of_the_call_says_where_it_was_raised() -> None:
+    def broken(number: int) -> Lap:
+        raise ValueError("mine")
+
+    with pytest.raises(ValueError, match="mine") as caught:
+        Machine(broken).check([windowed(100)])
+    assert getattr(caught.value, "__notes__", None) == ["gpu_bench: raised in 'softmax', called between two events"]
+
+
 def test_a_call_that_has_become_slower_is_recorded_so_too() -> None:
     machine = Machine(lambda number: lap(LONG_US), again=[windowed(LONG_US)] * 3)
     check(False, machine, *[windowed(100)] * 5)
