@@ -10,7 +10,7 @@ import torch
 import triton
 import triton.language as tl
 
-from pytest_gpubench import GpuBench, IncompleteRecords, InvalidResult, KernelsDiffer, UnfairComparison
+from pytest_gpubench import GpuBench, IncompleteRecords, InvalidResult, KernelsDiffer, UnfairComparison, WrongResult
 from pytest_gpubench.bench.switches import readings, refuse_switching
 from pytest_gpubench.gpu.persisting import LIMIT_PERSISTING_L2_CACHE_SIZE, load_driver, persisting_bytes
 from tests.on_gpu.doubling import double, double_into, torch_double
@@ -120,7 +120,7 @@ def test_a_switch_that_is_put_back(gpu_bench: GpuBench) -> None:
 # inputs
 
 
-@pytest.mark.parametrize("call", [2, 5, 40])
+@pytest.mark.parametrize("call", [1, 6, 40])
 def test_inputs_overwritten_in_a_timed_call(
     gpu_bench: GpuBench, x: torch.Tensor, token: Callable[[], object], call: int
 ) -> None:
@@ -132,7 +132,8 @@ def test_inputs_overwritten_in_a_timed_call(
             double_into(x, torch.zeros_like(x))
         return x + x
 
-    with pytest.raises((UnfairComparison, KernelsDiffer), match=r"overwrote args\[0\]|same kernels"):
+    errors = (WrongResult, UnfairComparison, KernelsDiffer)
+    with pytest.raises(errors, match=r"args\[0\]: the candidate overwrites it|changed args\[0\]|same kernels"):
         gpu_bench.compare(zeroing, torch_double, (x,))
 
 

@@ -293,7 +293,7 @@ def test_an_output_that_is_the_references(gpu_bench: GpuBench, x: torch.Tensor, 
         token()
         return out
 
-    with pytest.raises((InvalidResult, UnfairComparison), match="memory"):
+    with pytest.raises(WrongResult, match=r"^borrowing is wrong: out: "):  # the reference's output is gone by then
         gpu_bench.compare(borrowing, lambda x: torch.mul(x, 2, out=out), (x,))
 
 

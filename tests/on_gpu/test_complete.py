@@ -4,12 +4,14 @@ import ctypes
 import threading
 import time
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 import torch
 
 from pytest_gpubench import GpuBench, Kernel
+from pytest_gpubench.timing.calls import Backward
+from tests.on_gpu.doubling import double_into
 
 SLEEP_CYCLES = 100_000
 CACHES: tuple[Literal["hot", "cold", "dirty"], ...] = ("hot", "cold", "dirty")
@@ -155,6 +157,45 @@ def test_overwritten_inputs_are_made_anew(gpu_bench: GpuBench) -> None:
 
     gpu_bench.measure(overwrite, setup=lambda: (start.clone(),), reps=20)
     assert all(bool((x == 2).all()) for x in seen)
+
+
+def test_inputs_that_are_overwritten_are_put_back(gpu_bench: GpuBench) -> None:
+    """In arguments, in a closure, in a module, by Triton and by torch; the time is that without it."""
+    x = torch.randn(2**24, device=gpu_bench.device)
+    held, norm = x.clone(), torch.nn.BatchNorm1d(64, device=gpu_bench.device)
+    rows, given = torch.randn(4096, 64, device=gpu_bench.device), x.clone()
+    alone = gpu_bench.measure(torch.mul, (x.clone(), 2.0), {"out": torch.empty_like(x)}, label="alone")
+    timings = [
+        gpu_bench.measure(torch.Tensor.mul_, (x, 2.0), label="torch"),
+        gpu_bench.measure(lambda: held.mul_(2.0), label="closure"),
+        gpu_bench.measure(norm, (rows,), label="module"),
+        gpu_bench.measure(lambda: double_into(held, held), label="Triton"),
+    ]
+    assert [timing.flags.count("overwrites") for timing in timings] == [1] * 4
+    assert torch.equal(x, 2 * given)
+    assert norm.num_batches_tracked is not None
+    assert int(norm.num_batches_tracked) == 1
+    assert timings[0].median_us < alone.median_us * 1.1
+
+
+@pytest.mark.parametrize("backward", ["backward", "both"])
+def test_an_upstream_gradient_that_is_overwritten_is_put_back(gpu_bench: GpuBench, backward: Backward) -> None:
+    class Doubled(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            return x * 2
+
+        @staticmethod
+        def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+            return gradient.mul_(2)
+
+    x = torch.randn(2**20, device=gpu_bench.device, requires_grad=True)
+    timing = gpu_bench.measure(Doubled.apply, (x,), backward=backward, label="doubled")
+    assert "overwrites upstream" in timing.flags
+    assert x.grad is not None
+    assert bool(x.grad.isfinite().all())
+    found = gpu_bench.compare({"doubled": Doubled.apply}, lambda x: x * 2, (x,), backward=backward)
+    assert "overwrites upstream" in found.timing.flags
 
 
 def test_cold_is_slower_than_hot_and_dirty_slower_than_cold(gpu_bench: GpuBench) -> None:

@@ -12,10 +12,10 @@ from pytest_gpubench.correctness import (
     aliases,
     changed,
     compare_outputs,
-    poison_free_memory,
     snapshot,
 )
 from pytest_gpubench.correctness.one_pass import can_check
+from pytest_gpubench.correctness.pool import PoisonedPool, pool_on
 from pytest_gpubench.correctness.snapshot import checksum
 from tests.correctness.samples import unwritten
 
@@ -36,30 +36,84 @@ def copy_half(x: torch.Tensor) -> torch.Tensor:
     return out
 
 
+@pytest.fixture
+def pool() -> PoisonedPool:
+    found = pool_on(torch.device("cuda", 0))
+    assert found is not None
+    return found
+
+
 @pytest.mark.parametrize("elements", [8, 1000, 2**18, 2**20 + 3, 2**24])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_elements_that_are_never_written_are_found(dtype: torch.dtype, elements: int) -> None:
-    """The candidate gets memory in which another's output lay, freed, and right: the poison is over it."""
+def test_elements_that_are_never_written_are_found(pool: PoisonedPool, dtype: torch.dtype, elements: int) -> None:
+    """The memory in which right outputs lay is filled again before the next call."""
     x = torch.randint(1, 100, (elements,), device="cuda").to(dtype)
-    reference = x.clone()
-    freed = x.clone()
-    del freed
-    poison_free_memory(reference, "cuda")
-    output = copy_half(x)
-    (difference,) = compare_outputs(output, reference, poisoned=True)
+    for _ in range(3):
+        pool.fill()
+        grown = pool.growths
+        with pool.use():
+            output, right = copy_half(x), x.clone()
+    assert pool.growths == grown, "the last call found enough memory"
+    (difference,) = compare_outputs(output, x, poisoned=True)
     assert difference.unwritten == difference.mismatched == elements - elements // 2
     assert unwritten(output) == {"out": elements - elements // 2}
-    assert compare_outputs(x.clone(), reference, poisoned=True)[0].passed
+    assert compare_outputs(right, x, poisoned=True)[0].passed
 
 
-def test_poison_reaches_every_output_behind_temporaries() -> None:
-    """Whatever was freed before: several blocks of the size, larger ones and smaller ones."""
-    blocks = [torch.zeros(size, device="cuda") for size in (2**22, 2**20, 2**20, 2**20, 2**12) for _ in range(4)]
-    outputs = (torch.zeros(2**20, device="cuda"), torch.zeros(2**12, device="cuda"))
-    del blocks
-    poison_free_memory(outputs, "cuda")
-    later = [torch.empty_like(output) for _ in range(3) for output in outputs]
-    assert unwritten(later) == {f"out[{place}]": one.numel() for place, one in enumerate(later)}
+def test_all_that_a_call_allocates_comes_from_the_pool(pool: PoisonedPool) -> None:
+    """Its temporaries, what other streams and a backward pass allocate; and nothing does after it."""
+    weight = torch.ones(2**16, device="cuda", requires_grad=True)
+    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    with pool.use():
+        out = (weight * 3).exp()
+        (gradient,) = torch.autograd.grad(out.sum(), weight)
+        with torch.cuda.stream(stream):
+            aside = torch.empty(100, device="cuda")
+        stream.synchronize()
+    outside = torch.empty(100, device="cuda")
+    segments = [(each["address"], each["address"] + each["total_size"]) for each in pool._segments()]
+
+    def is_inside(tensor: torch.Tensor) -> bool:
+        return any(start <= tensor.data_ptr() < stop for start, stop in segments)
+
+    assert [is_inside(each) for each in (out, gradient, aside, outside)] == [True, True, True, False]
+    assert pool.allocations >= 4
+
+
+def test_reserved_memory_is_enough(pool: PoisonedPool) -> None:
+    outputs = torch.empty(2**20, device="cuda"), torch.empty(1000, device="cuda")
+    pool.reserve(outputs, 2)
+    grown = pool.growths
+    with pool.use():
+        held = [torch.empty_like(each) for each in outputs * 2]
+    assert (pool.growths, len(held)) == (grown, 4)
+
+
+@pytest.mark.parametrize("elements", [5, 128, 1000, 2**18, 2**18 + 1, 2**22 + 5])
+@pytest.mark.parametrize("past", [0, 1, -1])
+def test_a_write_beside_an_output(pool: PoisonedPool, elements: int, past: int) -> None:
+    pool.reserve((torch.empty(2**23, device="cuda"), torch.empty(2**10, device="cuda")), 1)
+    pool.fill()
+    with pool.use():
+        out = torch.zeros(elements, device="cuda")
+        place = elements - 1 if past == 0 else elements if past > 0 else -1
+        increment[(1,)](out, place)
+    starts_segment = any(segment["address"] == out.data_ptr() for segment in pool._segments())
+    expected = [] if past == 0 or (past < 0 and starts_segment) else ["out"]
+    assert pool.overwritten(out) == expected
+
+
+def test_memory_goes_back_with_the_pool() -> None:
+    gc.collect()
+    torch.cuda.empty_cache()
+    before = torch.cuda.memory_reserved()
+    for _ in range(3):
+        found = pool_on(torch.device("cuda", 0))
+        assert found is not None
+        found.reserve(torch.empty(2**26, device="cuda"), 2)
+        del found
+        torch.cuda.empty_cache()
+        assert torch.cuda.memory_reserved() == before
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
@@ -88,25 +142,6 @@ def test_a_negative_view_is_read_by_torch() -> None:
     assert x.conj().imag.is_neg()
     assert not can_check(x.conj().imag)
     assert compare_outputs(x.conj().imag, negative)[0].passed
-
-
-def test_poison_takes_no_more_memory_each_time() -> None:
-    """As long as what is free beside four blocks is smaller than one."""
-    gc.collect()
-    torch.cuda.empty_cache()
-    output, reserved = torch.empty(2**26, device="cuda"), []
-    for _ in range(8):
-        poison_free_memory(output, "cuda")
-        reserved.append(torch.cuda.memory_reserved())
-    assert len(set(reserved[4:])) == 1
-
-
-def test_poison_stops_where_memory_is_short() -> None:
-    free, _ = torch.cuda.mem_get_info()
-    output = torch.empty(int(0.6 * free), dtype=torch.uint8, device="cuda")
-    poison_free_memory(output, "cuda")
-    del output
-    torch.cuda.empty_cache()
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
