@@ -221,6 +221,7 @@ class Agreement:
         return tuple(
             difference_of_changed(difference, name, found, expected)
             for name in names
+            if name in given
             for difference in compare_outputs(
                 found.inputs.get(name, given[name]),
                 expected.inputs.get(name, given[name]),

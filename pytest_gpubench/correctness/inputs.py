@@ -4,6 +4,7 @@ import os
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import TypeGuard
 
 import torch
 
@@ -71,7 +72,8 @@ class InputMemory:
     """The memory that calls of the same arguments share, and what it is to hold before each of them.
 
     Which inputs a call changes is found out after the first calls, and at random later; those are put back before each
-    call. Changes are of bits, whoever wrote them. It begins with the first `restore`.
+    call. Changes are of bits, whoever wrote them. Gradients of inputs are inputs too: one that a call adds is dropped.
+    It begins with the first `restore`.
     """
 
     find: Callable[[], Leaves]
@@ -83,6 +85,10 @@ class InputMemory:
     """The regions that calls are known to change."""
     launched: bool = False
     """True if the last `restore` may have launched work on the device."""
+    gradients: list[tuple[torch.Tensor, torch.Tensor | None]] = field(default_factory=list)
+    """Each tensor that calls may give a gradient, and the one that it has before them."""
+    changes_gradients: bool = False
+    """True if calls are known to give gradients."""
     late: list[str] = field(default_factory=list)
     """The names of inputs that `restore` found to be changed, or moved, for the first time."""
     calls: int = 0
@@ -102,7 +108,10 @@ class InputMemory:
 
     def _begin(self) -> None:
         self.layout = snapshot_of(self.find, contents=False)
-        self.regions = list(regions_of([*self.find(), *self.held()]))
+        leaves = [*self.find(), *self.held()]
+        self.gradients = [(tensor, tensor.grad) for _, tensor in leaves if takes_gradient(tensor)]
+        leaves += [(f"{name}.grad", tensor.grad) for name, tensor in leaves if takes_gradient(tensor)]
+        self.regions = list(regions_of(leaves))
         self.accept()
         self.launched = True
 
@@ -120,11 +129,14 @@ class InputMemory:
         assert self.layout is not None, "nothing was given yet"
         new = [region for region in self.regions if region not in self.changing and region.is_changed]
         self.changing += new
+        self.changes_gradients |= any(tensor.grad is not given for tensor, given in self.gradients)
         names = changed(self.layout)
         return names + [name for region in new for name in region.names if name not in names]
 
     def put_back(self) -> None:
         """Write into the inputs that calls change what they are to hold."""
+        for tensor, given in self.gradients if self.changes_gradients else ():
+            tensor.grad = given
         for region in sorted(self.changing, key=lambda each: each.values is None):
             region.put_back()
 
@@ -141,6 +153,11 @@ class InputMemory:
         """Return copies of the inputs that calls change, as they are now, by name."""
         names = self.names
         return {name: tensor.clone() for name, tensor in tensors_of(self.find()) if name in names}
+
+
+def takes_gradient(leaf: object) -> TypeGuard[torch.Tensor]:
+    """Tell whether a call may leave a gradient at a leaf."""
+    return isinstance(leaf, torch.Tensor) and leaf.requires_grad and leaf.is_leaf
 
 
 def regions_of(leaves: Leaves) -> Iterator[Region]:

@@ -126,6 +126,21 @@ def test_without_room_for_a_copy(room: int, monkeypatch: pytest.MonkeyPatch) -> 
     assert float(small) == 0
 
 
+@pytest.mark.parametrize("given", [None, torch.ones(3)])
+def test_gradients_are_inputs_too(given: torch.Tensor | None) -> None:
+    """Of an argument, and of what a function holds."""
+    x, weight = torch.ones(3, requires_grad=True), torch.ones(3, requires_grad=True)
+    x.grad, weight.grad = given, None if given is None else given.clone()
+    memory = memory_of(x, held=[("weight of f", weight)])
+    for _ in range(4):
+        (x * weight).sum().backward()  # type: ignore[no-untyped-call]
+        assert x.grad is not None
+        assert x.grad.tolist() == ([1] * 3 if given is None else [2] * 3)
+        memory.restore()
+        assert x.grad is given
+        assert (weight.grad is None) is (given is None)
+
+
 def test_other_values_are_accepted() -> None:
     x = torch.zeros(3)
     memory = memory_of(x)
