@@ -221,7 +221,6 @@ class Agreement:
         return tuple(
             difference_of_changed(difference, name, found, expected)
             for name in names
-            if name in given
             for difference in compare_outputs(
                 found.inputs.get(name, given[name]),
                 expected.inputs.get(name, given[name]),
@@ -272,7 +271,7 @@ class Agreement:
                 f"{who} changed where {', '.join(moved)} lies, its shape, strides or requires_grad: the next would "
                 "get others; give setup=, which makes new arguments for each call"
             )
-        return tuple(name for region in self.memory.changing if region.is_changed for name in region.names)
+        return self.memory.changed_arguments()
 
     def _run(self, function: Function, who: str, expected: Ran | None = None) -> Ran:
         """Run a function with the arguments as given; on a CPU in poisoned memory where outputs are expected."""
@@ -283,7 +282,7 @@ class Agreement:
         changed = self.look(who)
         if expected is not None:
             self._refuse_shared_memory(who, ran.outputs, expected.outputs, args, kwargs, changed)
-        if self.memory is None or not changed:
+        if self.memory is None or not self.memory.changing:
             return ran
         outputs, gradients = self.lasting((ran.outputs, ran.gradients))
         own = self._replace_changing(ran.outputs, lambda leaf: None)

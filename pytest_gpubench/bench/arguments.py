@@ -39,15 +39,14 @@ def kept_arguments(
     def held() -> Leaves:
         return [leaf for function in functions for leaf in tensors_held(function)]
 
-    check_overwrites(overwrites, [name for name, _ in find()], setup)
+    if not isinstance(overwrites, bool):
+        check_overwrites(overwrites, [name for name, _ in find()], setup)
     memory = InputMemory(find, held) if setup is None else None
     return replace(plain, memory=memory, overwrites=bool(overwrites))
 
 
 def check_overwrites(overwrites: object, names: Sequence[str], setup: object) -> None:
-    """Raise BadRequest for an invalid `overwrites`."""
-    if isinstance(overwrites, bool):
-        return
+    """Raise BadRequest for invalid names of arguments that are overwritten."""
     if isinstance(overwrites, str) or not isinstance(overwrites, Sequence):
         raise BadRequest(
             f"overwrites= must be True, or names of arguments such as 'args[0]', found {repr_of(overwrites)}"

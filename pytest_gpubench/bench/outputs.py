@@ -167,8 +167,7 @@ class OutputRecorder:
                 self.last[name] = map_leaves(_copied, self.last[name])
             if self.checking and memory is not None and memory.changing:
                 self.last[name] = self.agreement.lasting(self.last[name])
-                changed = tuple(each for region in memory.changing if region.is_changed for each in region.names)
-                self.inputs[name] = Ran(None, {}, memory.contents(), changed)
+                self.inputs[name] = Ran(None, {}, memory.contents(), memory.changed_arguments())
             self.saved.add(name)
             self.given.pop(name, None)
 

@@ -145,6 +145,11 @@ class InputMemory:
         """The names of the inputs that calls are known to change."""
         return [name for region in self.changing for name in region.names]
 
+    def changed_arguments(self) -> tuple[str, ...]:
+        """Return the names of the arguments that do not hold now what they are to hold."""
+        changed = [name for region in self.changing if region.is_changed for name in region.names]
+        return tuple(name for name, _ in tensors_of(self.find()) if name in changed)
+
     def changing_leaves(self) -> Leaves:
         """Return the memory of the inputs that calls change, as leaves."""
         return [("", region.bytes) for region in self.changing]

@@ -10,6 +10,7 @@ import torch
 
 from pytest_gpubench.correctness.leaves import Leaves, inputs_of, map_leaves
 from pytest_gpubench.correctness.memory import memory_of
+from pytest_gpubench.correctness.tolerance import dtype_name
 from pytest_gpubench.correctness.variation import dense, may_overlap_itself
 
 __tracebackhide__ = True
@@ -20,7 +21,7 @@ LEAST_MARGIN_BYTES = 2**16 + ALIGNED_BYTES
 MOST_MARGIN_BYTES = 2**22 + ALIGNED_BYTES
 NOT_A_NUMBER_IN_8_BITS = 0x7F
 """The byte that margins of other floats are filled with."""
-UNORDERED = (torch.bool, torch.uint16, torch.uint32, torch.uint64)
+UNORDERED = ("bool", "uint16", "uint32", "uint64")
 """Dtypes of which torch finds no largest element everywhere."""
 
 ArgsAndKwargs = tuple[tuple[object, ...], dict[str, object]]
@@ -82,7 +83,7 @@ def _fill(memory: torch.Tensor, like: torch.Tensor | None) -> None:
         memory.zero_()
     elif like.is_complex() or like.is_floating_point():
         _fill_with_nan(memory, like.real.dtype if like.is_complex() else like.dtype)
-    elif like.dtype in UNORDERED:
+    elif dtype_name(like.dtype) in UNORDERED:
         memory.view(like.dtype).fill_(1)
     else:
         largest = like.detach().max()

@@ -1,6 +1,8 @@
 """The little of torch that a scripted run needs: the real one takes seconds to import, in every process of a host."""
 
+import sys
 from types import SimpleNamespace
+from typing import Any, cast
 
 __version__ = "0+stub"
 
@@ -23,6 +25,20 @@ class device:
 
 
 def _nothing(*arguments: object) -> None: ...
+
+
+def _flatten(value: object, is_leaf: object) -> tuple[list[tuple[tuple[str, ...], object]], None]:
+    """Return the contents of a container by their places, as torch's pytree does for one level."""
+    if isinstance(value, dict):
+        return [((f"[{key!r}]",), each) for key, each in value.items()], None
+    if isinstance(value, (list, tuple)):
+        return [((f"[{place}]",), each) for place, each in enumerate(value)], None
+    return [((), value)], None
+
+
+nn = SimpleNamespace(Module=type("Module", (), {}), Parameter=type("Parameter", (), {}))
+utils = SimpleNamespace(_pytree=SimpleNamespace(tree_flatten_with_path=_flatten))
+sys.modules["torch.utils"] = cast(Any, utils)
 
 
 float32 = dtype()
