@@ -14,6 +14,7 @@ def add(x): return x + x
 @scripted([10.0])
 async def later(x): return x * 2
 """
+NO_RESULTS = "there is nothing to compare: the reference returns no output and changes no argument; *"
 BAD_CALLS = {
     "measure(fast, 3)": "args= must be a tuple of positional arguments, found int",
     "measure(fast, setup=3)": "setup= must be a function without arguments, found int",
@@ -44,8 +45,8 @@ BAD_CALLS = {
     "compare(add, double, (x,), golden=lambda x: None)": "golden= returns no output: let it return what *",
     "compare(later, double, (x,))": "'later' returns a coroutine, its body does not run when it is called*",
     "compare(add, lambda x: (y for y in x), (x,))": "'<lambda>' returns a generator, its body does not run*",
-    "compare(add, lambda x: None, (x,))": "there is nothing to compare: the reference returns no output and changes no argument; *",
-    "compare(add, lambda x: [], (x,))": "there is nothing to compare: the reference returns no output and changes no argument; *",
+    "compare(add, lambda x: None, (x,))": NO_RESULTS,
+    "compare(add, lambda x: [], (x,))": NO_RESULTS,
     "compare({'a': add, 'b': add}, double, (x,)).speedup": "there are several candidates (a, b): read *",
     "measure(fast, bytes=10**9999)": "bytes=... is not valid: it must be a whole number of bytes, at most 2*63",
     "compare(lambda: pytest.fail('it was called'), slow, bytes=2**63 + 1)": "bytes=... is not valid: *, at most 2*63",
