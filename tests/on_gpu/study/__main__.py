@@ -5,6 +5,7 @@ import sys
 
 NAMES = (
     "true",
+    "margins",
     "steady",
     "startup",
     "judge",

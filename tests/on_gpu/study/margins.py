@@ -1,0 +1,115 @@
+"""Are reads and writes beyond a tensor found, and is nothing else taken for one?
+
+margins [planted] [harmless] [honest] [--budget SECONDS] [--out FILE] [--only REGEX] [--device cuda]
+
+planted: forty kernels of ours that read or write beyond a tensor. harmless: their like, right or with an over-read that
+no output shows. honest: a hundred calls of libraries against themselves.
+"""
+
+import re
+import statistics
+import warnings
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from pytest_gpubench import bench
+from pytest_gpubench.errors import GpuBenchError, WrongResult
+from tests.on_gpu.study.items import Row, items_parser, take_all, work
+from tests.on_gpu.study.margins_honest import HONEST
+from tests.on_gpu.study.margins_planted import HARMLESS, PLANTED, Planted
+
+BY_NAME = {each.name: each for each in (*PLANTED, *HARMLESS)}
+PARTS = {"planted": [each.name for each in PLANTED], "harmless": [each.name for each in HARMLESS], "honest": [*HONEST]}
+BEYOND = re.compile(r"\b(reads|writes|overwrote|wrote) (past|before|beyond|behind|around)\b")
+
+
+def compare(candidate: Callable[..., object], *given: Any, **chosen: Any) -> None:
+    """Compare as a test would; leave out `overwrites=` where it is not known yet."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            bench.compare({"it": candidate}, *given, rtol=1e-3, atol=1e-3, **chosen)
+        except TypeError as error:
+            if "takes no overwrites=" not in str(error):
+                raise
+            chosen.pop("overwrites")
+            bench.compare({"it": candidate}, *given, rtol=1e-3, atol=1e-3, **chosen)
+
+
+def outcome_of(planted: Planted, sentence: str | None) -> str:
+    """Return what a sentence makes of a defect: `named`, or what is wanting; None is a comparison that passed."""
+    if not planted.verb:
+        return "passed" if sentence is None else "flagged"
+    if sentence is None:
+        return "passed"
+    if not BEYOND.search(sentence) or not any(
+        re.search(rf"{re.escape(name)}(?!\w)", sentence) for name in planted.tensors
+    ):
+        return "not named"
+    return "named" if f"{planted.verb} " in sentence else "other verb"
+
+
+def judged(call: Callable[[], None]) -> tuple[str | None, Row]:
+    """Return the sentence of a refusal, None for none; and the kind of error."""
+    try:
+        call()
+    except (GpuBenchError, WrongResult) as error:
+        return " ".join(str(error).split())[:500], {"kind": type(error).__name__}
+    except Exception as error:
+        return f"raised {type(error).__name__}: {' '.join(str(error).split())[:300]}", {"kind": "raised"}
+    return None, {}
+
+
+def take_planted(planted: Planted, device: torch.device) -> Row:
+    candidate, reference, args = planted.make(device)
+    flag = {"overwrites": planted.overwrites} if planted.overwrites else {}
+    sentence, row = judged(lambda: compare(candidate, reference, args, device=device.type, vary=False, reps=12, **flag))
+    return {"outcome": outcome_of(planted, sentence), "sentence": sentence, "wanted": planted.tensors, **row}
+
+
+def take_honest(name: str, device: torch.device) -> Row:
+    function, args = HONEST[name](device)
+    sentence, row = judged(lambda: compare(lambda *args: function(*args), function, args, device=device.type, reps=12))
+    beyond = sentence is not None and BEYOND.search(sentence) is not None
+    return {
+        "outcome": "passed" if sentence is None else "flagged" if beyond else "refused",
+        "sentence": sentence,
+        **row,
+    }
+
+
+def take(name: str, device: torch.device) -> Row:
+    return take_planted(BY_NAME[name], device) if name in BY_NAME else take_honest(name, device)
+
+
+def summarise(part: str, rows: Sequence[Row]) -> None:
+    """Print how many were as they should be, and what was said of the others."""
+    good = "named" if part == "planted" else "passed"
+    counts = Counter(row["outcome"] for row in rows)
+    print(f"\n{part}: {counts[good]} of {len(PARTS[part])} {good}; {dict(counts)}", end="")
+    if seconds := [row["seconds"] for row in rows if "seconds" in row]:
+        print(f"; median {statistics.median(seconds):.2f} s, all {sum(seconds):.0f} s", end="")
+    print()
+    for row in rows:
+        if row["outcome"] != good:
+            print(f"- {row['outcome']}: {row['name']}: {str(row.get('sentence') or row.get('status'))[:300]}")
+
+
+def main(arguments: Sequence[str]) -> None:
+    parser = items_parser("margins", __doc__, budget_s=120)
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}; all")
+    parser.add_argument("--only", default="", help="a regular expression on names")
+    chosen = parser.parse_intermixed_args(arguments)
+    if chosen.work:
+        return work(lambda name: take(name, torch.device(chosen.device)), chosen)
+    parts = chosen.parts or list(PARTS)
+    names = [name for part in parts for name in PARTS[part] if re.search(chosen.only, name)]
+    names.sort(key=lambda name: name in BY_NAME and BY_NAME[name].may_fault)
+    rows = take_all(["margins", "--out", str(chosen.out), "--device", chosen.device], names, chosen)
+    for part in parts:
+        summarise(part, [row for row in rows if row["name"] in PARTS[part]])
+    print(f"\n{len(rows)} of {len(names)} taken; lines in {chosen.out}")
+    return None
