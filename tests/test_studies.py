@@ -7,6 +7,7 @@ import pytest
 
 from tests.on_gpu.study.__main__ import NAMES
 from tests.on_gpu.study.harness import in_fresh_process, spread
+from tests.on_gpu.study.margins import HARMLESS, HONEST, PLANTED, outcome_of
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -23,3 +24,31 @@ def test_a_function_in_a_fresh_process() -> None:
 
 def test_the_spread_is_of_the_median() -> None:
     assert spread([1.0, 2.0, 4.0]) == 1.5
+
+
+@pytest.mark.parametrize(
+    ("sentence", "outcome"),
+    [
+        (None, "passed"),
+        ("it is wrong: out differs", "not named"),
+        ("it overwrote args[0]: the next call would get other inputs", "not named"),
+        ("it reads past args[0]", "named"),
+        ("it reads past args[01]", "not named"),
+        ("it reads before the start of args[0]", "named"),
+        ("it writes past args[0]", "other verb"),
+        ("it reads past args[1]", "not named"),
+    ],
+)
+def test_a_planted_read_has_to_be_named(sentence: str | None, outcome: str) -> None:
+    assert outcome_of(PLANTED[0], sentence) == outcome
+
+
+def test_a_harmless_read_has_to_pass() -> None:
+    assert [outcome_of(HARMLESS[0], sentence) for sentence in (None, "it reads past args[0]")] == ["passed", "flagged"]
+
+
+def test_the_study_of_margins_has_what_its_page_says() -> None:
+    names = [each.name for each in (*PLANTED, *HARMLESS)] + [*HONEST]
+    assert len(PLANTED) == 40
+    assert len(HONEST) >= 100
+    assert len(names) == len(set(names))

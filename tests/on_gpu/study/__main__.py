@@ -6,6 +6,7 @@ import sys
 NAMES = (
     "true",
     "margins",
+    "half",
     "steady",
     "startup",
     "judge",
