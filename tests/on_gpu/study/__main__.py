@@ -7,6 +7,7 @@ NAMES = (
     "true",
     "margins",
     "half",
+    "itself",
     "steady",
     "startup",
     "judge",

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from pytest_gpubench.fixture import GpuBench
 from pytest_gpubench.limits import Limits
@@ -20,9 +20,9 @@ COOL_S = 0.5
 """A pause after a rival, so that the throttling it caused costs the next measurement nothing."""
 
 
-def study_test_with(limits: Limits, seed: int) -> CurrentTest:
+def study_test_with(limits: Limits, seed: int, device: Literal["cuda", "cpu"] = "cuda") -> CurrentTest:
     """Return a test that has these limits, and draws its orders from this seed."""
-    settings = Settings(device="cuda", seed=seed, inconclusive="pass")
+    settings = Settings(device=device, seed=seed, inconclusive="pass")
     return CurrentTest("study", settings, limits, phase="call")
 
 
