@@ -7,7 +7,9 @@ import pytest
 
 from tests.on_gpu.study.__main__ import NAMES
 from tests.on_gpu.study.harness import in_fresh_process, spread
-from tests.on_gpu.study.margins import HARMLESS, HONEST, PLANTED, outcome_of
+from tests.on_gpu.study.margins import outcome_of
+from tests.on_gpu.study.margins_honest import HONEST
+from tests.on_gpu.study.margins_planted import HARMLESS, PLANTED
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -1,9 +1,10 @@
 """Compare calls with themselves, outputs and all: how often is a verdict wrong, what does one cost, and for what?
 
-itself [--most N] [--budget SECONDS] [--out FILE] [--profile SECONDS] [--only REGEX] [--seed N] [--device cuda]
+itself [--most N] [--budget SECONDS] [--out FILE] [--profile SECONDS] [--without KEYWORD] [--only REGEX] [--seed N]
 
 Each call is judged at min_speedup=0.99, in turn with the others. --profile: seconds for which a sampling profiler then
-runs beside further comparisons; it tells the checks from the reps.
+runs beside further comparisons; it tells the checks from the reps. --without: a keyword of compare, as vary, that is
+then False.
 """
 
 import random
@@ -42,7 +43,7 @@ def kinds(device: torch.device) -> dict[str, Callable[[], Kind]]:
         def make() -> Kind:
             sizes = [tuple(max(each // scale, 1) for each in shape) for shape in shapes]
             tensors = [values(device, *shape, dtype=dtype, seed=seed) for seed, shape in enumerate(sizes)]
-            return function, tuple(each.requires_grad_("backward" in more) for each in tensors), more
+            return function, tuple(each.requires_grad_("backward" in more) for each in tensors), dict(more)
 
         return make
 
@@ -150,6 +151,7 @@ def main(arguments: Sequence[str]) -> None:
     parser = items_parser("itself", __doc__, budget_s=240)
     parser.add_argument("--most", type=int, default=2000, help="comparisons")
     parser.add_argument("--profile", type=float, default=0, help="seconds of profiling, within the budget")
+    parser.add_argument("--without", action="append", default=[], help="a keyword of compare that is False")
     parser.add_argument("--only", default="", help="a regular expression on calls")
     parser.add_argument("--seed", type=int, default=1)
     chosen = parser.parse_args(arguments)
@@ -158,6 +160,8 @@ def main(arguments: Sequence[str]) -> None:
     ends_s = time.monotonic() + chosen.budget - chosen.profile
     device = torch.device(chosen.device)
     made = {name: make() for name, make in kinds(device).items() if re.search(chosen.only, name)}
+    for _, _, keywords in made.values():
+        keywords.update(dict.fromkeys(chosen.without, False))
     first = take_turns(made, len(made), ends_s, 0)  # what starts and compiles
     print(f"first: {sum(row['seconds'] for row in first):.1f} s")
     rows = take_turns(made, chosen.most, ends_s, chosen.seed, lambda row: append(chosen.out, row))
