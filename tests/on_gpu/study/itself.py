@@ -79,7 +79,7 @@ def compare_with_itself(kind: Kind, seed: int) -> Row:
     began_s, row = time.perf_counter(), Row()
     try:
         with suppress(LimitBroken):
-            bench_of(test).compare({"itself": measured_call}, function, args, **more)
+            bench_of(test).compare({"itself": measured_call}, lambda *args: measured_call(*args), args, **more)
     except (GpuBenchError, WrongResult) as error:
         row = {"refused": type(error).__name__, "sentence": " ".join(str(error).split())[:300]}
     row["seconds"] = round(time.perf_counter() - began_s, 4)
