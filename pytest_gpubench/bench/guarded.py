@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 import torch
 
 from pytest_gpubench.bench.agreement import Agreement, Ran
-from pytest_gpubench.correctness import Difference, poison_free_memory
+from pytest_gpubench.correctness import Difference, compare_outputs, poison_free_memory
 from pytest_gpubench.correctness.leaves import inputs_of, tensors_of
-from pytest_gpubench.correctness.margins import Buffer, Moved, moved
+from pytest_gpubench.correctness.margins import Moved, moved
 from pytest_gpubench.correctness.pool import PoisonedPool
 from pytest_gpubench.errors import GpuBenchError, WrongResult
 from pytest_gpubench.units import repr_of
@@ -18,11 +18,12 @@ __tracebackhide__ = True
 
 ATTEMPTS = 4
 """The most calls until one does not ask the GPU for more memory."""
+HINT = "(margins=False leaves margins out)"
 
 
 @dataclass(frozen=True)
 class GuardedCall:
-    """The call of a candidate that was right with its arguments where they are."""
+    """The call of a candidate whose outputs were compared with its arguments where they are."""
 
     agreement: Agreement
     name: str
@@ -31,59 +32,98 @@ class GuardedCall:
     pool: PoisonedPool | None
     """The memory that the call allocates from; None lets it have any."""
 
-    def explained(self, differences: Sequence[Difference]) -> Sequence[Difference]:
-        """Return the differences of the call; where it is wrong, those that tell what it never wrote."""
-        if _all_pass(differences) or self.pool is None:
-            return differences
-        filled = self._differences(self._found(None))
-        return differences if _all_pass(filled) else filled
-
     def check(self) -> None:
-        """Raise WrongResult where it reads or writes beyond a tensor, or leaves a part of its outputs unwritten.
+        """Raise WrongResult where a right call reads or writes beyond a tensor, or leaves outputs unwritten.
 
         A remark says so where its arguments cannot be moved, or there is no room.
         """
-        guarded = None
         try:
-            guarded = self._moved() if self.agreement.margins else None
-            if self.pool is None and (guarded is None or not guarded.buffers):
-                return
-            found = self._found(guarded)
+            found, guarded = self._found(None)
         except torch.OutOfMemoryError:
             self._remark("there is no room for copies of its arguments and outputs")
             return
         except GpuBenchError:
             raise
         except Exception as error:
-            if guarded is None:
+            if not self.agreement.margins:
                 raise
             self._remark(f"at other addresses it raised {repr_of(error)}")
-            guarded, found = None, self._found(None)
+            found, guarded = self._found_in_place(), None
         differences: Sequence[Difference] = self._differences(found)
         self._refuse_writing_past(guarded, found)  # after that outputs in memory of arguments are gone
-        if guarded is not None and not _all_pass(differences):
-            differences = self._without_margins(guarded)
+        if guarded is not None and guarded.buffers and not _all_pass(differences):
+            self._refuse_reading_past(guarded)
+            differences = self._differences(self._found_in_place())
+            if _all_pass(differences):
+                self._remark("it is right only where its arguments lie")
         self.agreement.require(self.name, differences, "")
 
+    def explained(self, differences: Sequence[Difference]) -> Sequence[Difference]:
+        """Return differences that were found; of a wrong call those that tell what it never wrote.
+
+        Raises WrongResult for a wrong call whose outputs depend on what lies beyond its arguments.
+        """
+        if _all_pass(differences):
+            return differences
+        try:
+            filled = self._differences(self._found_in_place()) if self.pool is not None else differences
+            if self.agreement.margins:
+                self._refuse_reading_past(self._moved())
+        except WrongResult:
+            raise
+        except Exception:  # what it does elsewhere explains nothing
+            return differences
+        return differences if _all_pass(filled) else filled
+
     def _refuse_writing_past(self, guarded: Moved | None, found: Ran) -> None:
-        names = guarded.overwritten() if guarded is not None else []
-        hint = " (margins=False leaves margins out)" if names else ""
-        names = names or (self.pool.overwritten(found.outputs) if self.pool is not None else [])
-        if names:
-            raise WrongResult(f"{self.name} writes past {', '.join(names)}{hint}")
+        if guarded is not None and (names := guarded.overwritten()):
+            raise WrongResult(f"{self.name} writes past {', '.join(names)} {HINT}")
+        if self.pool is not None and (names := self.pool.overwritten(found.outputs)):
+            raise WrongResult(f"{self.name} writes past {', '.join(names)}")
+
+    def _refuse_reading_past(self, guarded: Moved) -> None:
+        """Raise WrongResult naming the arguments whose margins decide what the call returns."""
+        names = [buffer.name for buffer in guarded.buffers]
+        around = self._found(())[0].results
+        if not names or not self._is_found_again(around, ()):
+            return
+        past = [name for name in names if not self._is_found_again(around, (name,))]
+        if past:
+            raise WrongResult(f"{self.name} reads past {', '.join(past)}: its outputs depend on what lies there {HINT}")
+
+    def _is_found_again(self, results: object, showing: Sequence[str]) -> bool:
+        """Tell whether the call computes the same with such margins."""
+        found = self._found(showing)[0].results
+        return _all_pass(compare_outputs(found, results, self.agreement.tolerance, briefly=True))
 
     def _moved(self) -> Moved:
         args, kwargs = self.agreement.fresh()
         return moved(args, kwargs, self.agreement.device)
 
-    def _found(self, guarded: Moved | None, showing: Sequence[Buffer] | None = None) -> Ran:
-        """Return what the call computes in filled memory, with its arguments in place or with margins."""
+    def _found_in_place(self) -> Ran:
+        return self._found_with(self.agreement.fresh)
+
+    def _found(self, showing: Sequence[str] | None) -> tuple[Ran, Moved | None]:
+        """Return what the call computes in filled memory, and its arguments with margins; None where it has none.
+
+        showing: the arguments whose margins hold values whose use shows, the others zeros; None is all.
+        """
+        if not self.agreement.margins:
+            return self._found_in_place(), None
+        latest: list[Moved] = []
+
+        def arguments() -> tuple[tuple[object, ...], dict[str, object]]:
+            latest[:] = [self._moved()]
+            latest[0].prepare(showing)
+            return latest[0].args, latest[0].kwargs
+
+        return self._found_with(arguments), latest[0]
+
+    def _found_with(self, arguments: Callable[[], tuple[tuple[object, ...], dict[str, object]]]) -> Ran:
+        """Return what the call computes with such arguments, in memory that was all filled before."""
         for _ in range(ATTEMPTS):
             found: Ran | None = None  # its memory is filled too
-            args, kwargs = self.agreement.fresh()
-            if guarded is not None:
-                guarded.prepare(showing)
-                args, kwargs = guarded.args, guarded.kwargs
+            args, kwargs = arguments()
             grown = self._fill()
             with self.pool.use() if self.pool is not None else nullcontext():
                 found = self.agreement.run_with(self.candidate, f"{self.name!r}", args, kwargs)
@@ -106,26 +146,6 @@ class GuardedCall:
 
     def _differences(self, found: Ran) -> tuple[Difference, ...]:
         return self.agreement.compare(found, self.expected, poisoned=True)
-
-    def _without_margins(self, guarded: Moved) -> Sequence[Difference]:
-        """Return the differences with the arguments in place; raise WrongResult naming those it reads past."""
-        in_place = self._differences(self._found(None))
-        if not _all_pass(in_place):
-            return in_place
-        if not _all_pass(self._differences(self._found(guarded, showing=()))):
-            self._remark("it is right only where its arguments lie")
-            return in_place
-        past = [
-            each.leaves[0][0]
-            for each in guarded.buffers
-            if not _all_pass(self._differences(self._found(guarded, showing=(each,))))
-        ]
-        if past:
-            raise WrongResult(
-                f"{self.name} reads past {', '.join(past)}: its outputs depend on what lies around (margins=False "
-                "leaves this out)"
-            )
-        return in_place
 
     def _remark(self, why: str) -> None:
         self.agreement.remarks.append(f"{self.name} was not tried with margins around its arguments: {why}")

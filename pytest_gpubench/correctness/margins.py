@@ -27,7 +27,7 @@ UNORDERED = ("bool", "uint16", "uint32", "uint64")
 ArgsAndKwargs = tuple[tuple[object, ...], dict[str, object]]
 
 
-@dataclass(eq=False)
+@dataclass
 class Buffer:
     """Memory that holds copies of the tensors of one storage, with a margin on each side and in every gap."""
 
@@ -39,6 +39,11 @@ class Buffer:
     """The tensors that lie in it, by name."""
     before: torch.Tensor | None = None
     """What it held before the call."""
+
+    @property
+    def name(self) -> str:
+        """The name of its first tensor."""
+        return self.leaves[0][0]
 
     def view(self, leaf: torch.Tensor, memory: torch.Tensor | None = None) -> torch.Tensor:
         """Return a tensor's copy, the same shape and strides; memory: another one laid out as this is."""
@@ -105,22 +110,25 @@ class Moved:
     kwargs: dict[str, object]
     buffers: list[Buffer]
 
-    def prepare(self, showing: "Sequence[Buffer] | None" = None) -> None:
-        """Fill the margins, of these buffers alone with values whose use shows; None is all."""
+    def prepare(self, showing: Sequence[str] | None = None) -> None:
+        """Fill the margins, of the tensors of these names with values whose use shows, else with zeros; None is all."""
         for buffer in self.buffers:
-            buffer.prepare(showing is None or buffer in showing)
+            buffer.prepare(showing is None or buffer.name in showing)
 
     def overwritten(self) -> list[str]:
         """Return the names of the arguments beyond which was written."""
-        return [buffer.leaves[0][0] for buffer in self.buffers if buffer.is_overwritten()]
+        return [buffer.name for buffer in self.buffers if buffer.is_overwritten()]
 
 
 def moved(args: Sequence[object], kwargs: Mapping[str, object], device: torch.device) -> Moved:
     """Return copies of the plain tensors among arguments, and everything else as it is.
 
-    Tensors that share memory still do. Raises RuntimeError where there is no room.
+    Tensors that share memory still do. Where a tensor has a graph, which leads back to others, nothing is copied.
+    Raises RuntimeError where there is no room.
     """
-    leaves = [(name, leaf) for name, leaf in inputs_of(args, kwargs) if is_plain(leaf) and leaf.device == device]
+    given = inputs_of(args, kwargs)
+    has_graph = any(isinstance(leaf, torch.Tensor) and not leaf.is_leaf for _, leaf in given)
+    leaves = [(name, leaf) for name, leaf in given if is_plain(leaf) and leaf.device == device and not has_graph]
     buffers = _buffers_of([(name, leaf) for name, leaf in leaves if leaf.numel()])
     copies: dict[int, torch.Tensor] = {}
     change = partial(_copied, buffers, copies, {id(leaf) for _, leaf in leaves})

@@ -41,6 +41,11 @@ def indexes_past(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return x[beyond(y, 1)].sum(0, keepdim=True)
 
 
+def beyond_counts(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """Wrong where the arguments lie, as there is a number behind."""
+    return beyond(y, 1).sum()
+
+
 def only_where_it_lies(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return x + y if x.data_ptr() in HOME else x - y
 
@@ -62,13 +67,14 @@ ROWS = torch.tensor([0, 3, 2, 0])[:3]
     ("candidate", "reference", "args", "raised", "noted"),
     [
         (torch.add, torch.add, (X, Y), None, None),
-        (reads_past, torch.add, (X, Y), r"reads past args\[1\]: its outputs depend on what lies around", None),
+        (reads_past, torch.add, (X, Y), r"reads past args\[1\]: its outputs depend on what lies there", None),
         (reads_before, torch.add, (X, Y), r"reads past args\[0\]", None),
         (reads_past_without_use, torch.add, (X, Y), None, None),
         (writes_past, torch.add, (X, Y), r"writes past args\[0\] \(margins=False", None),
         (indexes_past, lambda x, i: x[i].sum(0, keepdim=True), (Z, ROWS), r"reads past args\[1\]", None),
         (only_where_it_lies, torch.add, (X, Y), None, "it is right only where its arguments lie"),
         (raises_elsewhere, torch.add, (X, Y), None, "at other addresses it raised ValueError('somewhere else')"),
+        (beyond_counts, lambda x, y: y.sum(), (X, Y), r"reads past args\[1\]", None),
         (lambda: MEMORY * 2, lambda: MEMORY + MEMORY, (), None, None),
     ],
 )
@@ -77,10 +83,12 @@ def test_candidates(
 ) -> None:
     agreement = agreement_of(reference, *args)
     expected = agreement.run_reference()
-    agreement.check("mine", candidate, expected)
+    differences = agreement.differences_of("mine", candidate, expected)
     given = [tensor.clone() for tensor in (MEMORY, Y)]
     with nullcontext() if raised is None else pytest.raises(WrongResult, match=rf"^mine {raised}"):
-        GuardedCall(agreement, "mine", candidate, expected, None).check()
+        call = GuardedCall(agreement, "mine", candidate, expected, None)
+        call.explained(differences)
+        call.check()
     notes = [] if noted is None else [f"mine was not tried with margins around its arguments: {noted}"]
     assert agreement.remarks == notes
     assert all(map(torch.equal, (MEMORY, Y), given)), "the arguments themselves are not touched"
