@@ -109,17 +109,22 @@ class CompareRequest(Request[Comparison]):
     def measure(self, say: Say, measured: list[Measurement]) -> Comparison:
         """Check every candidate, then time all, then check what was timed."""
         with self.agreement.own_random_numbers(), keeping_operations(self.settings):
-            with counting_launches() as launches:
-                expected = lasting(self.agreement.run_reference())
-                pool = self._pool(expected)
-                lines = self._check(expected, pool)
-            if reason := unmeasured_reason(self.settings, self.device, launches.number):
-                return self._untimed(lines, reason, measured)
-            with auditing(self.settings, self.device) as check_cache:
-                conduct = Conduct(self.agreement, list(self.calls), check_cache)
-                result = self._timed(lines, expected, conduct, pool, say, measured)
+            with pool_on(self.device.torch_device) as pool:
+                result = self._compare(pool, say, measured)
             self.agreement.fresh()  # the test finds its arguments as they were
             return result
+
+    def _compare(self, pool: PoisonedPool | None, say: Say, measured: list[Measurement]) -> Comparison:
+        with counting_launches() as launches:
+            expected = lasting(self.agreement.run_reference())
+            if pool is not None:
+                pool.reserve(expected.outputs, len(self.calls))
+            lines = self._check(expected, pool)
+        if reason := unmeasured_reason(self.settings, self.device, launches.number):
+            return self._untimed(lines, reason, measured)
+        with auditing(self.settings, self.device) as check_cache:
+            conduct = Conduct(self.agreement, list(self.calls), check_cache)
+            return self._timed(lines, expected, conduct, pool, say, measured)
 
     def call_only(self, reason: str, measured: list[Measurement]) -> Comparison:
         """Check every candidate, and time none."""
@@ -136,13 +141,6 @@ class CompareRequest(Request[Comparison]):
         named = dict(zip(self.judged, candidates, strict=True))
         return Comparison(reference=reference.timing, candidates=named, reference_overhead=reference.overhead)
 
-    def _pool(self, expected: Ran) -> PoisonedPool | None:
-        """Return the memory that checked calls allocate from; torch.compile's CUDA graphs need their own."""
-        pool = pool_on(self.device.torch_device) if not has_cuda_graphs() else None
-        if pool is not None:
-            pool.reserve(expected.outputs, len(self.calls))
-        return pool
-
     def _check(self, expected: Ran, pool: PoisonedPool | None) -> OutputLines:
         self.agreement.refuse_flat(expected)
         return {name: self._check_candidate(name, expected, pool) for name in self.judged}
@@ -151,7 +149,8 @@ class CompareRequest(Request[Comparison]):
         """Return a line for each output of a candidate; raise WrongResult where one is wrong."""
         candidate = self.calls[name].function
         differences = self.agreement.differences_of(name, candidate, expected)
-        guarded = GuardedCall(self.agreement, name, candidate, expected, None if has_cuda_graphs() else pool)
+        pool = None if has_cuda_graphs() else pool  # they need memory of their own
+        guarded = GuardedCall(self.agreement, name, candidate, expected, pool)
         self.agreement.require(name, guarded.explained(differences), "")
         if not self.settings.disable:
             guarded.check()

@@ -37,6 +37,8 @@ class GuardedCall:
 
         A remark says so where its arguments cannot be moved, or there is no room.
         """
+        if self.pool is None and not (self.agreement.margins and self._moved().buffers):
+            return
         try:
             found, guarded = self._found(None)
         except torch.OutOfMemoryError:
@@ -66,9 +68,12 @@ class GuardedCall:
         if _all_pass(differences):
             return differences
         try:
+            found, guarded = self._found(None)
+            self._refuse_writing_past(guarded, found)
+            del found
+            if guarded is not None:
+                self._refuse_reading_past(guarded)
             filled = self._differences(self._found_in_place()) if self.pool is not None else differences
-            if self.agreement.margins:
-                self._refuse_reading_past(self._moved())
         except WrongResult:
             raise
         except Exception:  # what it does elsewhere explains nothing

@@ -11,6 +11,7 @@ import torch
 from pytest_gpubench.correctness.chunks import CHUNK_ELEMENTS
 from pytest_gpubench.correctness.leaves import Leaves, tensors_of
 from pytest_gpubench.correctness.memory import memory_of
+from pytest_gpubench.correctness.one_pass import can_check, differing
 from pytest_gpubench.correctness.snapshot import Snapshot, changed, checksum, snapshot_of
 from pytest_gpubench.errors import MeasurementError
 from pytest_gpubench.units import format_bytes
@@ -19,6 +20,8 @@ __tracebackhide__ = True
 
 FIRST_CALLS = 2
 """The inputs are looked at after so many calls."""
+ALWAYS_BYTES = 2**27
+"""There is room for copies of so many bytes: to ask a GPU takes longer than to copy them."""
 CALLS_PER_LOOK = 30
 """After that, they are looked at before one call in so many, drawn at random: no call can tell which."""
 
@@ -60,10 +63,26 @@ class Region:
         self.bytes.copy_(self.values)
 
 
-def _chunks_of(memory: torch.Tensor) -> Sequence[torch.Tensor]:
-    """Return bytes in chunks, as words of eight bytes where they are aligned to that."""
+def changed_regions(regions: Sequence[Region]) -> list[Region]:
+    """Return those that hold other bytes than they are to hold; on a GPU all copies are read at once."""
+    copied = [
+        (region, words_of(region.bytes), words_of(region.values)) for region in regions if region.values is not None
+    ]
+    at_once = [each for each in copied if can_check(each[1], each[2])]
+    differ = differing([(words, values) for _, words, values in at_once])
+    found = {id(region) for (region, _, _), differs in zip(at_once, differ, strict=True) if differs}
+    known = {id(region) for region, _, _ in at_once}
+    return [region for region in regions if (id(region) in found if id(region) in known else region.is_changed)]
+
+
+def words_of(memory: torch.Tensor) -> torch.Tensor:
+    """Return bytes as words of eight bytes where they are aligned to that."""
     is_aligned = not (memory.numel() % 8 or memory.storage_offset() % 8 or memory.data_ptr() % 8)
-    words = memory.view(torch.int64) if is_aligned else memory
+    return memory.view(torch.int64) if is_aligned else memory
+
+
+def _chunks_of(memory: torch.Tensor) -> Sequence[torch.Tensor]:
+    words = words_of(memory)
     return [words[start : start + CHUNK_ELEMENTS] for start in range(0, words.numel(), CHUNK_ELEMENTS)]
 
 
@@ -91,6 +110,8 @@ class InputMemory:
     """True if calls are known to give gradients."""
     late: list[str] = field(default_factory=list)
     """The names of inputs that `restore` found to be changed, or moved, for the first time."""
+    looked: bool = False
+    """True if the inputs were looked at after the last call."""
     calls: int = 0
     layout: Snapshot | None = None
 
@@ -100,10 +121,12 @@ class InputMemory:
             self._begin()
             return
         self.calls += 1
-        is_chosen = self.calls <= FIRST_CALLS or not secrets.randbelow(CALLS_PER_LOOK)
+        is_first = self.calls <= FIRST_CALLS and not self.looked
+        is_chosen = is_first or not secrets.randbelow(CALLS_PER_LOOK)
         self.launched = is_chosen or bool(self.changing)
         if is_chosen:
             self.late += self.look()
+        self.looked = False
         self.put_back()
 
     def _begin(self) -> None:
@@ -117,17 +140,17 @@ class InputMemory:
 
     def accept(self) -> None:
         """Take what the inputs hold now for what they are to hold; copy the smallest, as far as there is room."""
-        room: dict[torch.device, int] = {}
+        taken: dict[torch.device, int] = {}
         for region in sorted(self.regions, key=lambda each: each.bytes.nbytes):
             device = region.bytes.device
-            room.setdefault(device, room_on(device))
-            room[device] -= region.bytes.nbytes
-            region.accept(room[device] >= 0)
+            taken[device] = taken.get(device, 0) + region.bytes.nbytes
+            region.accept(taken[device] <= ALWAYS_BYTES or taken[device] <= room_on(device))
 
     def look(self) -> list[str]:
         """Return the names of inputs that are newly changed, which are put back from now on, or have moved."""
         assert self.layout is not None, "nothing was given yet"
-        new = [region for region in self.regions if region not in self.changing and region.is_changed]
+        new = changed_regions([region for region in self.regions if region not in self.changing])
+        self.looked = True
         self.changing += new
         self.changes_gradients |= any(tensor.grad is not given for tensor, given in self.gradients)
         names = changed(self.layout)
@@ -147,7 +170,7 @@ class InputMemory:
 
     def changed_arguments(self) -> tuple[str, ...]:
         """Return the names of the arguments that do not hold now what they are to hold."""
-        changed = [name for region in self.changing if region.is_changed for name in region.names]
+        changed = [name for region in changed_regions(self.changing) for name in region.names]
         return tuple(name for name, _ in tensors_of(self.find()) if name in changed)
 
     def changing_leaves(self) -> Leaves:

@@ -1,6 +1,8 @@
 """Checks on a GPU in one pass over the memory, by kernels of our own."""
 
 import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -32,6 +34,19 @@ def largest_of(found: torch.Tensor, expected: torch.Tensor, rtol: float) -> tupl
     return diff, excess
 
 
+def differing(pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> list[bool]:
+    """Tell for each pair of tensors of words whether they differ; all on one GPU, and read at once."""
+    if not pairs:
+        return []
+    found = torch.zeros(len(pairs), dtype=torch.int32, device=pairs[0][0].device)
+    block = _kernels().BLOCK
+    with _quietly(found.device):
+        for place, (words, others) in enumerate(pairs):
+            launch = _kernels().gpu_bench_differs[(-(-words.numel() // block),)]
+            launch(words, others, found[place:], words.numel(), BLOCK=block, num_warps=8)
+    return [bool(each) for each in found.tolist()]
+
+
 @cache
 def _kernels() -> Any:
     """Return our kernels; None where Triton is missing or interprets them."""
@@ -42,6 +57,14 @@ def _kernels() -> Any:
     return kernels if hasattr(kernels.gpu_bench_checksum, "do_not_specialize") else None
 
 
+@contextmanager
+def _quietly(device: torch.device) -> Iterator[None]:
+    """Launch on a device, without the warning of Triton 3.9, with each compilation, of a default of its own."""
+    with torch.cuda.device(device), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
 def _launch(
     kernel: Any, inputs: list[torch.Tensor], shape: list[int], dtype: torch.dtype, number: float
 ) -> torch.Tensor:
@@ -49,7 +72,6 @@ def _launch(
     count, block = inputs[0].numel(), _kernels().BLOCK
     programs = -(-count // block)
     noted = torch.empty([programs, *shape], dtype=dtype, device=inputs[0].device)
-    with torch.cuda.device(noted.device), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Triton 3.9 warns, with each compilation, of a default of its own
+    with _quietly(noted.device):
         kernel[(programs,)](*inputs, noted, count, number, BLOCK=block, num_warps=8)
     return noted

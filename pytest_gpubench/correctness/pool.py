@@ -1,14 +1,14 @@
 """A pool of GPU memory for checked calls: it is filled with a pattern before each, so nothing older is in an output."""
 
+import ctypes
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from itertools import pairwise
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
 
 from pytest_gpubench.correctness.leaves import flatten
-from pytest_gpubench.correctness.memory import memory_of
+from pytest_gpubench.correctness.memory import MemoryRange, memory_of
 from pytest_gpubench.correctness.poison import POISON
 
 __tracebackhide__ = True
@@ -19,30 +19,54 @@ Block = dict[str, Any]
 """A block of memory as torch's snapshots describe it."""
 
 
-def pool_on(device: torch.device) -> "PoisonedPool | None":
-    """Return a new pool; None where torch has none: on the CPU, and with another allocator than its own."""
-    if device.type != "cuda" or not hasattr(torch._C, "_cuda_beginAllocateToPool"):
-        return None
-    return PoisonedPool(device) if torch.cuda.get_allocator_backend() == "native" else None
+def _hold(pool: object) -> None:
+    """Keep an object, beyond the end of the interpreter."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(pool))
+
+
+def _let_go(pool: object) -> None:
+    ctypes.pythonapi.Py_DecRef(ctypes.py_object(pool))
+
+
+@contextmanager
+def pool_on(device: torch.device) -> "Iterator[PoisonedPool | None]":
+    """Give a new pool; None where torch has none: on the CPU, and with another allocator than its own."""
+    has_pools = device.type == "cuda" and hasattr(torch._C, "_cuda_beginAllocateToPool")
+    if not has_pools or torch.cuda.get_allocator_backend() != "native":
+        yield None
+        return
+    pool = PoisonedPool(device)
+    try:
+        yield pool
+    finally:
+        pool.close()
 
 
 class PoisonedPool:
     """Memory that calls allocate from while the pool is in use, on any stream and in any thread.
 
-    By torch.cuda.MemPool (torch 2.6). Its memory is freed with the last tensor in it.
+    By torch.cuda.MemPool (torch 2.6). Its memory is freed with the last tensor in it, after `close`.
     """
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
-        self.pool = torch.cuda.MemPool()
+        self.pool: Any = torch.cuda.MemPool()
+        _hold(self.pool)
         self.growths = 0
         """How often a call asked the GPU for memory that was not filled."""
         self.allocations = 0
         """The allocations of the last call."""
 
+    def close(self) -> None:
+        """Let go of the pool, unless the GPU is broken: torch ends the process where it cannot give memory back."""
+        pool, self.pool = self.pool, None
+        with suppress(RuntimeError):
+            torch.cuda.synchronize(self.device)
+            _let_go(pool)
+
     def fill(self) -> None:
         """Fill all of its free memory with the pattern."""
-        for block in self._blocks():
+        for block in [block for segment in self._segments() for block in segment["blocks"]]:
             if block["state"] == "inactive":
                 _words_at(block["address"], block["size"], self.device).fill_(POISON - 2**16)
 
@@ -75,43 +99,45 @@ class PoisonedPool:
         return int(stats["segment"]["all"]["allocated"]), int(stats["allocation"]["all"]["allocated"])
 
     def _segments(self) -> list[Block]:
-        segments: Any = torch.cuda.memory_snapshot()  # type: ignore[no-untyped-call]
+        try:
+            segments: Any = torch.cuda.memory_snapshot(self.pool.id)  # type: ignore[no-untyped-call]
+        except TypeError:  # an older torch, which takes a snapshot of everything
+            segments = torch.cuda.memory_snapshot()  # type: ignore[no-untyped-call]
         return [each for each in segments if tuple(each.get("segment_pool_id", ())) == tuple(self.pool.id)]
 
-    def _blocks(self) -> list[Block]:
-        return [block for segment in self._segments() for block in segment["blocks"]]
-
     def overwritten(self, outputs: object) -> list[str]:
-        """Return the outputs of the last call beside which it wrote, into memory that it had not allocated.
-
-        Where a call allocates only what it returns, that is the free memory before and behind each output; otherwise
-        the few bytes by which an allocation is larger than what was asked for.
-        """
-        blocks = self._blocks()
-        alone = self.allocations == sum(block["state"] != "inactive" for block in blocks)
+        """Return the outputs of the last call before or behind which it wrote, where it allocated nothing else."""
+        segments = self._segments()
+        blocks = [block for segment in segments for block in segment["blocks"]]
+        if self.allocations != sum(block["state"] != "inactive" for block in blocks):
+            return []  # memory beside an output may be that of a temporary
+        spans = {block["address"]: span for segment in segments for block, span in _beside(segment["blocks"])}
         return [
             name
             for name, memory in memory_of(flatten(outputs))
-            for block in blocks
-            if block["address"] == memory.storage
-            and block["state"] != "inactive"
-            and not all(map(self._is_filled, self._beside(block, memory.storage_bytes, alone)))
+            if memory.storage in spans and not self._is_filled_around(memory, *spans[memory.storage])
         ]
 
-    def _beside(self, block: Block, used: int, alone: bool) -> Iterator[tuple[int, int]]:
-        """Yield the ranges of addresses beside an output that are to hold the pattern."""
-        start = block["address"]
-        yield start + used, start + block["size"]
-        for segment in self._segments() if alone else ():
-            for before, after in pairwise(segment["blocks"]):
-                if after["address"] == start and before["state"] == "inactive":
-                    yield start - min(before["size"], MOST_WATCHED_BYTES), start
-                if before["address"] == start and after["state"] == "inactive":
-                    yield after["address"], after["address"] + min(after["size"], MOST_WATCHED_BYTES)
+    def _is_filled_around(self, memory: MemoryRange, start: int, stop: int) -> bool:
+        return self._is_filled((start, memory.storage)) and self._is_filled(
+            (memory.storage + memory.storage_bytes, stop)
+        )
 
     def _is_filled(self, span: tuple[int, int]) -> bool:
         start, stop = span[0] + span[0] % 2, span[1]
         return stop <= start or bool(_words_at(start, stop - start, self.device).eq(POISON - 2**16).all())
+
+
+def _beside(blocks: Sequence[Block]) -> Iterator[tuple[Block, tuple[int, int]]]:
+    """Yield each block that is in use, with the range that it and the free memory around it lie in."""
+    for place, block in enumerate(blocks):
+        start, stop = block["address"], block["address"] + block["size"]
+        if place and blocks[place - 1]["state"] == "inactive":
+            start -= min(blocks[place - 1]["size"], MOST_WATCHED_BYTES)
+        if place + 1 < len(blocks) and blocks[place + 1]["state"] == "inactive":
+            stop += min(blocks[place + 1]["size"], MOST_WATCHED_BYTES)
+        if block["state"] != "inactive":
+            yield block, (start, stop)
 
 
 class _Words:

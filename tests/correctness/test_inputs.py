@@ -111,6 +111,7 @@ def test_tensors_that_are_held_may_be_exchanged() -> None:
 @pytest.mark.parametrize("room", [15, 16])
 def test_without_room_for_a_copy(room: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The smallest inputs are copied; a change of another one is seen, and is an error."""
+    monkeypatch.setattr(inputs, "ALWAYS_BYTES", 0)
     monkeypatch.setattr(inputs, "room_on", lambda device: room + 4)
     x, small = torch.zeros(4), torch.zeros(1)
     memory = memory_of(x, small)
