@@ -220,7 +220,9 @@ class CompareRequest(Request[Comparison]):
         }
 
     def _check_floors(self, timings: Mapping[str, Timing], expected: Ran) -> None:
-        traffic = traffic_of(self.bytes, self.agreement, expected.own_outputs, self.device)
+        written = {"forward": expected.own_outputs, "backward": expected.gradients}
+        results = written.get(self.agreement.backward, (expected.own_outputs, expected.gradients))
+        traffic = traffic_of(self.bytes, self.agreement, results, self.device)
         for name in self.judged:
             check_floor(timings[name], traffic, self.settings, self.device, timings[self.reference])
 

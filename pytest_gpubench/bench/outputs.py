@@ -200,7 +200,7 @@ class OutputRecorder:
         refuse_strange_tensors(name, self.last[name], self.last[reference])
         if name in self.passes and self.agreement.golden is not None:
             return ()
-        return self.agreement.compare(self._ran(name), self._ran(reference))
+        return self.agreement.compare(self._ran(name), self._ran(reference), poisoned=self.pool is not None)
 
     def _refuse_shared(self, name: str, others: Sequence[str], reference: str = "") -> None:
         """Raise UnfairComparison for an output that is memory of another arm's, though not of the inputs."""

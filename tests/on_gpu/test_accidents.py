@@ -234,11 +234,8 @@ def test_a_kernel_that_knows_its_input_again(gpu_bench: GpuBench, x: torch.Tenso
     def reference(x: torch.Tensor) -> torch.Tensor:
         return slow(torch.empty_like(x), x, others, False)
 
-    if not memo:
-        gpu_bench.compare(candidate, reference, (x,), reps=40)
-        return
-    with pytest.raises(InvalidResult, match="when the values of its inputs had changed, and usually takes"):
-        gpu_bench.compare(candidate, reference, (x,), reps=40)
+    comparison = gpu_bench.compare(candidate, reference, (x,), reps=40)
+    assert comparison.speedup < 1.2, "what it remembers in its closure is put back before each rep"
 
 
 # names
