@@ -248,8 +248,10 @@ def _as_gradients(output: object) -> dict[str, torch.Tensor | None]:
 
 
 def has_cuda_graphs() -> bool:
-    """Tell whether torch.compile may have made CUDA graphs, as with mode="reduce-overhead"."""
-    return "torch._inductor.cudagraph_trees" in sys.modules
+    """Tell whether torch.compile has made CUDA graphs in this process, as with mode="reduce-overhead"."""
+    trees = sys.modules.get("torch._inductor.cudagraph_trees")  # imported by every torch.compile
+    containers = getattr(getattr(trees, "local", None), "tree_manager_containers", {})
+    return any(getattr(each, "tree_manager", each) is not None for each in containers.values())
 
 
 def _is_readable(output: object) -> bool:
