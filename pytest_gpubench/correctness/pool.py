@@ -99,10 +99,8 @@ class PoisonedPool:
         return int(stats["segment"]["all"]["allocated"]), int(stats["allocation"]["all"]["allocated"])
 
     def _segments(self) -> list[Block]:
-        try:
-            segments: Any = torch.cuda.memory_snapshot(self.pool.id)  # type: ignore[no-untyped-call]
-        except TypeError:  # an older torch, which takes a snapshot of everything
-            segments = torch.cuda.memory_snapshot()  # type: ignore[no-untyped-call]
+        # a snapshot of this pool alone, by its id, broke the heap of torch 2.11 after some hundred of them
+        segments: Any = torch.cuda.memory_snapshot()  # type: ignore[no-untyped-call]
         return [each for each in segments if tuple(each.get("segment_pool_id", ())) == tuple(self.pool.id)]
 
     def overwritten(self, outputs: object) -> list[str]:
