@@ -112,8 +112,6 @@ class GpuTurns:
             return
         with suppress(BadRequest, DeviceUnavailable):  # the first test that takes a turn fails with it
             self._claim(self._choose(device, 1))
-            if self.settings.lock_clocks is not None:
-                self._restore_clocks()
 
     def refuse_clocks(self, device: "Device") -> None:
         """Raise DeviceUnavailable where the command line asks for locked clocks and there is no GPU.
@@ -253,15 +251,6 @@ class GpuTurns:
 
         for uuid in held.uuids:
             held.cleanup.enter_context(ClockLock(uuid, wish, self._folder(), self._warn))
-
-    def _restore_clocks(self) -> None:
-        """Reset the clocks that another run left locked when it died."""
-        from pytest_gpubench.gpu.clocks import restore_abandoned
-
-        for found in restore_abandoned(self._folder()):
-            if not found.in_use:
-                self._say(found.sentence)
-                self._next_warnings.append(found.sentence)
 
     def _why_clocks_stay(self, device: "Device") -> str | None:
         """Return why clocks that should be locked are not; None where they are, or nothing is measured."""

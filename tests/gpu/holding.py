@@ -1,9 +1,14 @@
-"""GPUs held for a block, and processes that hold some."""
+"""GPUs held for a block, processes that hold some, and what those leave that died."""
 
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
+import msgspec
+
+from pytest_gpubench.gpu.clocks import ClockRecord
+from pytest_gpubench.gpu.holder import Holder
 from pytest_gpubench.gpu.lock import GpuLock, Patience
 
 IMPORTS = """
@@ -40,3 +45,12 @@ def tell(process: "subprocess.Popen[str]") -> None:
     assert process.stdin is not None
     process.stdin.write("\n")
     process.stdin.flush()
+
+
+def leave_clocks_locked(folder: Path, gpu: str) -> None:
+    """Leave the record of a process that locked the clocks and died."""
+    record = ClockRecord(
+        graphics=1410, memory=3201, holder=msgspec.structs.replace(Holder.of_this_process(), started=1)
+    )
+    folder.mkdir(exist_ok=True)
+    (folder / f"{gpu}.clocks.json").write_bytes(msgspec.json.encode(record))

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 IS_FAKE = True
+SET, SET_MEMORY = BOTH_SET = ["SetGpuLockedClocks", "SetMemoryLockedClocks"]
+RESET, RESET_MEMORY = BOTH_RESET = ["ResetGpuLockedClocks", "ResetMemoryLockedClocks"]
 SUPPORTED = {3201: (345, 1395, 1410, 1425, 1980), 1593: (345, 1410)}
 
 

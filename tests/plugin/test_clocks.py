@@ -1,7 +1,6 @@
 """Locked clocks in real runs, by an NVML that records what would be changed and changes nothing."""
 
 import json
-import os
 import re
 import signal
 import sys
@@ -12,9 +11,8 @@ import torch
 
 from pytest_gpubench.cli import main
 from pytest_gpubench.gpu.lock_file import LockFile
-from tests.gpu.clocks import locking
-from tests.gpu.clocks.locking import DEAD, RESET, RESET_MEMORY, SET, SET_MEMORY, owner
-from tests.gpu.recording_nvml import Recording, changes
+from tests.gpu.holding import leave_clocks_locked
+from tests.gpu.recording_nvml import RESET, RESET_MEMORY, SET, SET_MEMORY, Recording, changes
 from tests.plugin.conftest import BenchRun
 from tests.plugin.hosts import KEEP, Host
 
@@ -30,10 +28,8 @@ from pytest_gpubench.gpu.lock_file import LockFile
 class Watching(fake_gpus.HostNvml):
     def change(self, what, gpu, *clocks):
         turn = LockFile(self.folder, f"{gpu}.turn")
-        is_free = turn.try_acquire()
-        turn.release()
-        assert what.startswith("Reset") or not is_free, "clocks are changed without a turn"
-        super().change(("free " if is_free else "") + what, gpu, *clocks)
+        assert not turn.try_acquire(), "clocks are changed without a turn"
+        super().change(what, gpu, *clocks)
 
 sys.modules["pynvml"] = Watching(**json.loads(os.environ.get("FAKE_NVML", "{}")))
 """
@@ -65,11 +61,6 @@ def records(host: Host) -> list[str]:
     return sorted(path.name for path in (host.folder / "locks").glob("*.clocks.json"))
 
 
-def leave(host: Host, gpu: str = "GPU-a", has_ended: bool = True) -> None:
-    """Leave the record of a process that has ended, or of this one."""
-    locking.leave(host.folder / "locks", owner(**(DEAD if has_ended else {})), gpu=gpu)
-
-
 # a turn
 
 
@@ -86,7 +77,7 @@ def test_recorded_set_measured_and_given_back_before_the_gpu_is(host: Host) -> N
 @pytest.mark.parametrize("arguments", [[], [LOCK, "--gpu-bench-disable"]])
 def test_clocks_are_not_touched_unless_asked_for_and_measured(host: Host, arguments: list[str]) -> None:
     host.write("def test_it(gpu_bench): gpu_bench(fast)\n")
-    leave(host)
+    leave_clocks_locked(host.folder / "locks", "GPU-a")
     assert host.run(*arguments)[0] == 0
     assert whats(host) == []
     assert records(host) == ["GPU-a.clocks.json"]
@@ -134,22 +125,14 @@ def test_given_back_however_a_test_ends(host: Host) -> None:
     assert records(host) == []
 
 
-def kill(host: Host) -> None:
+def test_after_a_kill_the_next_turn_with_the_option_gives_them_back_and_says_so(host: Host) -> None:
     host.write(f"{TESTS}    os.kill(os.getpid(), {int(signal.SIGKILL)})\n")
     assert host.run(LOCK)[0] == -signal.SIGKILL
-    assert whats(host) == TURN[:3]
-    assert records(host) == ["GPU-a.clocks.json"]
-
-
-def test_after_a_kill_the_next_run_with_the_option_gives_them_back(host: Host) -> None:
-    """Before its first test, and it says so."""
-    kill(host)
+    assert (whats(host), records(host)) == (TURN[:3], ["GPU-a.clocks.json"])
     host.write(TESTS)
-    assert host.run()[0] == 0
-    assert whats(host) == [*TURN[:3], "ran"]
     status, output = host.run(LOCK)
     assert status == 0
-    assert whats(host) == [*TURN[:3], "ran", f"free {RESET}", f"free {RESET_MEMORY}", *TURN]
+    assert whats(host) == [*TURN[:3], RESET, RESET_MEMORY, *TURN]
     sentence = (
         r"the clocks of GPU-a were left locked at 1410 MHz \(memory 3201 MHz\) by pid \d+ of .*; they are given back"
     )
@@ -163,7 +146,7 @@ def test_after_a_worker_was_killed_its_successor_gives_them_back(host: Host) -> 
     host.list_processes({"GPU-a": []})
     status, output = host.run(LOCK, "-n1")
     assert (status, "1 failed, 1 passed" in output) == (1, True), output
-    assert whats(host) == [*TURN[:3], f"free {RESET}", f"free {RESET_MEMORY}", *TURN]
+    assert whats(host) == [*TURN[:3], RESET, RESET_MEMORY, *TURN]
     assert "they are given back" in output
 
 
@@ -183,30 +166,20 @@ def test_a_test_whose_clocks_cannot_be_locked_fails_with_one_sentence(host: Host
     assert LockFile(host.folder / "locks", "GPU-a.turn").try_acquire(), "the turn was given back"
 
 
-def test_a_clock_that_somebody_else_holds(host: Host) -> None:
-    leave(host, has_ended=False)
-    status, output = host.run("--gpu-bench-lock-clocks=max")
-    assert status == 1
-    assert f"asked to lock the clocks of GPU-a at 1980 MHz, but pid {os.getpid()} of" in output
-    assert whats(host) == []
-    assert host.run(LOCK)[0] == 0  # the same clock is shared, and left to whom it belongs
-    assert whats(host) == ["ran"]
-    assert records(host) == ["GPU-a.clocks.json"]
-
-
 def test_the_second_gpu_cannot_be_locked(host: Host) -> None:
     host.write("@pytest.mark.perf(gpus=2)\ndef test_two(gpu_bench): gpu_bench(fast)\n")
-    leave(host, "GPU-b", has_ended=False)
-    status, output = host.run("--gpu-bench-lock-clocks=max")
-    assert (status, "1 error in" in output) == (1, True)
+    (host.folder / "locks" / "GPU-b.clocks.json").mkdir(parents=True)
+    status, output = host.run(LOCK)
+    assert (status, "1 error in" in output, "GPU-b.clocks.json cannot be removed" in output) == (1, True, True)
     assert whats(host) == [*TURN[:2], *TURN[3:]]
     assert records(host) == ["GPU-b.clocks.json"]
 
 
 def test_clocks_that_cannot_be_given_back_are_said_and_the_run_goes_on(host: Host) -> None:
+    """The next test that would lock them errs."""
     host.write(TESTS + "def test_again(gpu_bench): test_it(gpu_bench)\n")
     status, output = host.run(LOCK, FAKE_NVML=json.dumps({"broken": {RESET: "Lost"}}))
-    assert (status, "2 passed" in output) == (0, True)  # the second finds them locked as it wants them
+    assert (status, "1 passed, 1 error" in output) == (1, True), output
     assert (
         "they could not be given back (ResetGpuLockedClocks: Lost): as root, run `nvidia-smi -i GPU-a -rgc`" in output
     )
@@ -238,8 +211,8 @@ def test_the_doctor_gives_back_what_the_dead_left(
     host: Host, fake: Recording, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where the runs are told to lock, or where it is told itself."""
-    leave(host)
-    leave(host, "GPU-b")
+    for gpu in ("GPU-a", "GPU-b"):
+        leave_clocks_locked(host.folder / "locks", gpu)
     monkeypatch.setenv("GPU_BENCH_LOCK_FOLDER", str(host.folder / "locks"))
     assert main(["doctor", "--restore-clocks"]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -251,7 +224,7 @@ def test_the_doctor_gives_back_what_the_dead_left(
 
 
 def test_the_doctor_says_what_it_could_not_do(host: Host, fake: Recording, capsys: pytest.CaptureFixture[str]) -> None:
-    leave(host)
+    leave_clocks_locked(host.folder / "locks", "GPU-a")
     fake.broken[RESET] = "NoPermission"
     assert main(["doctor", "--restore-clocks", f"--lock-folder={host.folder / 'locks'}"]) == 1
     assert "they could not be given back" in capsys.readouterr().out

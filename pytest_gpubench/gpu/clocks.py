@@ -1,0 +1,314 @@
+"""Lock the clocks of a GPU for the length of a turn, and reset them however the process ends.
+
+The turn is exclusive: a record of locked clocks that is found with the turn held was left by a process that died. NVML
+does not say whether somebody locked the clocks before, as with `nvidia-smi --lock-gpu-clocks`: a reset leaves them to
+the GPU.
+"""
+
+import atexit
+import os
+import signal
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from pytest_gpubench.errors import DeviceUnavailable, GpuBenchError
+from pytest_gpubench.gpu.holder import Holder
+from pytest_gpubench.gpu.lock import describe, ignore
+from pytest_gpubench.gpu.lock_file import ForeignFile, LockFile, read_regular
+from pytest_gpubench.gpu.nvml import Nvml
+from pytest_gpubench.settings.parsers import ClockWish
+
+CLOCK_LIMIT_TDP = 0xFFFFFF01
+"""NVML_CLOCK_LIMIT_ID_TDP of nvml.h: the base clock, which a GPU keeps under any load; not in MHz."""
+INSTEAD = "measure without --gpu-bench-lock-clocks"
+SUFFIX = ".clocks.json"
+RECORD_BYTES = 2**16
+TRUSTED_USERS = (0, os.geteuid())
+"""The users whose records are believed: the lock folder is open to all, and a record can reset clocks."""
+ENDINGS = (signal.SIGTERM, signal.SIGHUP)
+"""The signals that end a process at once unless it handles them; Ctrl-C raises KeyboardInterrupt."""
+Handler = Callable[[int, FrameType | None], None] | signal.Handlers
+
+
+class ClockRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """The clocks that a process locks on a GPU: on disk from before they are set until they are reset."""
+
+    graphics: int
+    """As NVML takes it: MHz, or CLOCK_LIMIT_TDP."""
+    memory: int
+    holder: Holder
+
+    def __str__(self) -> str:
+        graphics = "the base clock" if self.graphics == CLOCK_LIMIT_TDP else f"{self.graphics} MHz"
+        return f"{graphics} (memory {self.memory} MHz)"
+
+
+class ClockLock:
+    """The clocks of one GPU, locked for the length of a `with` block by the process that holds the GPU's turn.
+
+    folder: that of the turn's lock file. say: gets a sentence where the clocks are not quite as asked for.
+    """
+
+    def __init__(self, uuid: str, wish: ClockWish, folder: Path, say: Callable[[str], None] = ignore) -> None:
+        self._uuid = uuid
+        self._wish = wish
+        self._path = folder / f"{uuid}{SUFFIX}"
+        self._say = say
+        self._nvml: Nvml
+        self._record: ClockRecord
+
+    @property
+    def graphics_mhz(self) -> int | None:
+        """The locked clock; None for a base clock, whose MHz NVML does not say."""
+        return None if self._record.graphics == CLOCK_LIMIT_TDP else self._record.graphics
+
+    def __enter__(self) -> "ClockLock":
+        """Lock the clocks; raise DeviceUnavailable, with nothing changed, where that cannot be."""
+        if own := LOCKS.get(self._uuid):
+            raise DeviceUnavailable(f"this process has locked the clocks of {self._uuid} already, at {own._record}")
+        self._nvml = _open_gpu(self._uuid)
+        self._record = _choose_clocks(self._nvml, self._uuid, self._wish)
+        if abandoned := _left_locked(self._path):
+            if problem := _reset(self._nvml, self._path):
+                raise DeviceUnavailable(f"{abandoned}; {problem}")
+            self._say(f"{abandoned}; they are given back")
+        _write_record(self._path, self._record)
+        LOCKS[self._uuid] = self
+        _replace_handlers(signal.SIG_DFL, _reset_and_end)
+        self._set()
+        if self._wish not in ("base", "max", self._record.graphics):
+            self._say(
+                f"{self._uuid} does not support {self._wish} MHz: its clocks are locked at "
+                f"{self._record.graphics} MHz, the nearest that it does"
+            )
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if problem := self.release():
+            self._say(problem)
+
+    def release(self, changed: bool = True) -> str | None:
+        """Reset the clocks; return why that failed, None where it did not. A forked child only forgets the lock."""
+        problem = None
+        if self._record.holder.pid == os.getpid():
+            problem = _reset(self._nvml, self._path) if changed else _remove(self._path)
+        LOCKS.pop(self._uuid, None)
+        if not LOCKS:
+            _replace_handlers(_reset_and_end, signal.SIG_DFL)
+        return problem
+
+    def _set(self) -> None:
+        library, changed = self._nvml.library, False
+        try:
+            _set_clock(self._nvml, "Gpu", self._record.graphics)
+            changed = True
+            _set_clock(self._nvml, "Memory", self._record.memory)
+        except library.NVMLError as error:
+            unsupported = _is_unsupported(error, library)
+            if changed and unsupported:
+                self._say(f"the memory clock of {self._uuid} cannot be locked, only that of its multiprocessors is")
+                return
+            refused = unsupported or isinstance(error, library.NVMLError_NoPermission)
+            problem = self.release(changed or not refused)
+            sentence = f"asked to lock the clocks of {self._uuid}, but {_explain(error, library)}"
+            raise DeviceUnavailable(f"{sentence}; {problem}" if problem else sentence) from None
+        except BaseException:  # as raised by the signal of a timeout
+            self.release()
+            raise
+
+
+LOCKS: dict[str, ClockLock] = {}
+"""The locks that this process holds, by GPU."""
+
+
+def lock_of(uuid: str | None) -> ClockLock | None:
+    """Return the lock that this process holds on the clocks of a GPU; None where it holds none."""
+    return LOCKS.get(uuid or "")
+
+
+class Restored(NamedTuple):
+    """A record of locked clocks that was found, and whether they stay locked."""
+
+    sentence: str
+    left: bool
+
+
+def restore_abandoned(folder: Path) -> list[Restored]:
+    """Reset the clocks of every GPU with a record in this folder, unless its turn is held; return what was found.
+
+    Without records no GPU is opened.
+    """
+    found = (_restore(folder, path.name.removesuffix(SUFFIX)) for path in sorted(folder.glob(f"*{SUFFIX}")))
+    return [each for each in found if each is not None]
+
+
+def _restore(folder: Path, uuid: str) -> Restored | None:
+    turn, path = LockFile(folder, f"{uuid}.turn"), folder / f"{uuid}{SUFFIX}"
+    try:
+        if not turn.try_acquire(Holder.of_this_process()):
+            return Restored(f"the clocks of {describe(turn)}, may be locked: they are left alone", left=True)
+        abandoned = _left_locked(path)
+        if abandoned is None:
+            return None
+        problem = _reset(Nvml.open(uuid), path)
+        return Restored(f"{abandoned}; {problem or 'they are given back'}", left=problem is not None)
+    except (GpuBenchError, RuntimeError) as error:
+        return Restored(f"the clocks of {uuid} may be locked, and are not given back: {error}", left=True)
+    finally:
+        turn.release()
+
+
+# the record
+
+
+def _left_locked(path: Path) -> str | None:
+    """Return in one clause why clocks must be reset, with the turn held; None where there is no record."""
+    gpu = path.name.removesuffix(SUFFIX)
+    try:
+        record = msgspec.json.decode(read_regular(path, RECORD_BYTES, TRUSTED_USERS), type=ClockRecord)
+    except (FileNotFoundError, ForeignFile):
+        return None
+    except (OSError, msgspec.MsgspecError, ValueError, RecursionError) as error:
+        why = getattr(error, "strerror", None) or error
+        return f"the record of the clocks of {gpu}, {path}, is damaged ({why}), so they may be locked"
+    ended = ", which has ended" if record.holder.has_ended else ""
+    return f"the clocks of {gpu} were left locked at {record} by {record.holder}{ended}"
+
+
+def _write_record(path: Path, record: ClockRecord) -> None:
+    """Write a record, all of it or nothing; raise DeviceUnavailable where that fails.
+
+    The folder may be open to all, so no file that lies in it is written to.
+    """
+    new = path.with_suffix(".new")
+    try:
+        new.unlink(missing_ok=True)
+        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+        with open(descriptor, "wb") as file:
+            file.write(msgspec.json.encode(record))
+        os.replace(new, path)
+    except OSError as error:
+        with suppress(OSError):
+            new.unlink()
+        raise DeviceUnavailable(
+            f"asked to lock the clocks of {path.name.removesuffix(SUFFIX)}, but the record that they are given back by "
+            f"cannot be written to {path} ({error.strerror or error}): give another folder with --gpu-bench-lock-folder"
+        ) from None
+
+
+def _remove(path: Path) -> str | None:
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        return f"{path} cannot be removed ({error.strerror or error}): remove it by hand"
+    return None
+
+
+# the GPU
+
+
+def _open_gpu(uuid: str) -> Nvml:
+    """Open a GPU to lock its clocks; raise DeviceUnavailable where NVML cannot, or where MIG instances share them."""
+    try:
+        nvml = Nvml.open(uuid)
+    except RuntimeError as error:
+        raise DeviceUnavailable(f"asked to lock the clocks of {uuid}, but {error}") from None
+    if uuid.startswith("MIG-") or nvml.mig():
+        raise DeviceUnavailable(
+            f"asked to lock the clocks of {uuid}, but the GPU is split into MIG instances, which share its clocks: "
+            f"{INSTEAD}, or on a whole GPU"
+        )
+    return nvml
+
+
+def _choose_clocks(nvml: Nvml, uuid: str, wish: ClockWish) -> ClockRecord:
+    """Return the clocks to lock; raise DeviceUnavailable where the GPU does not say which it supports.
+
+    The memory clock is the highest, as under any load. The default applications clock is the base clock only where it
+    is below the highest: on an H200 both are the same.
+    """
+    memory = max(nvml.ask("SupportedMemoryClocks") or (0,))
+    supported: Sequence[int] = (nvml.ask("SupportedGraphicsClocks", memory) or ()) if memory else ()
+    if not supported:
+        raise DeviceUnavailable(
+            f"asked to lock the clocks of {uuid}, but the GPU does not say which clocks it supports: {INSTEAD}"
+        )
+    graphics = max(supported)
+    if wish == "base":
+        default = nvml.ask("DefaultApplicationsClock", nvml.library.NVML_CLOCK_GRAPHICS)
+        graphics = _nearest(supported, default) if default and default < graphics else CLOCK_LIMIT_TDP
+    elif wish != "max":
+        graphics = _nearest(supported, wish)
+    return ClockRecord(graphics=graphics, memory=memory, holder=Holder.of_this_process())
+
+
+def _nearest(supported: Sequence[int], wanted_mhz: int) -> int:
+    """Return the supported clock nearest to a wanted one, the lower of two."""
+    return min(supported, key=lambda clock: (abs(clock - wanted_mhz), clock))
+
+
+def _set_clock(nvml: Nvml, domain: Literal["Gpu", "Memory"], clock: int) -> None:
+    getattr(nvml.library, f"nvmlDeviceSet{domain}LockedClocks")(nvml.handle, clock, clock)
+
+
+def _reset(nvml: Nvml, path: Path) -> str | None:
+    """Leave the clocks to the GPU again and remove their record; return why that failed, None where it did not."""
+    for domain in ("Gpu", "Memory"):
+        try:
+            getattr(nvml.library, f"nvmlDeviceReset{domain}LockedClocks")(nvml.handle)
+        except nvml.library.NVMLError as error:
+            if not _is_unsupported(error, nvml.library):
+                uuid = path.name.removesuffix(SUFFIX)
+                return (
+                    f"they could not be given back ({error}): as root, run `nvidia-smi -i {uuid} -rgc` and the same "
+                    "with -rmc, or `pytest-gpubench doctor --restore-clocks`"
+                )
+    return _remove(path)
+
+
+def _is_unsupported(error: Exception, library: Any) -> bool:
+    """Tell whether the GPU or its driver cannot do what was asked."""
+    kinds = ("NVMLError_NotSupported", "NVMLError_FunctionNotFound", "NVMLError_Deprecated")
+    return isinstance(error, tuple(getattr(library, kind) for kind in kinds if hasattr(library, kind)))
+
+
+def _explain(error: Exception, library: Any) -> str:
+    """Return in one clause why clocks cannot be locked, and what to do."""
+    if isinstance(error, library.NVMLError_NoPermission):
+        return f"this user has not the rights: run as root, or {INSTEAD}"
+    if _is_unsupported(error, library):
+        return f"the GPU or its driver cannot do that ({error}): {INSTEAD}"
+    return f"NVML failed ({error}): see nvidia-smi"
+
+
+# the end of the process
+
+
+def _reset_and_end(number: int, frame: FrameType | None) -> None:
+    """Reset the clocks, then end the process as the signal does by default."""
+    signal.signal(number, signal.SIG_IGN)
+    _release_all()
+    signal.signal(number, signal.SIG_DFL)
+    signal.raise_signal(number)
+
+
+def _replace_handlers(old: Handler, new: Handler) -> None:
+    """Handle the signals that end the process; other threads than the main one cannot, and others' handlers stay."""
+    if threading.current_thread() is threading.main_thread():
+        for number in ENDINGS:
+            if signal.getsignal(number) == old:
+                signal.signal(number, new)
+
+
+@atexit.register
+def _release_all() -> None:
+    for lock in list(LOCKS.values()):
+        lock.release()
