@@ -28,6 +28,7 @@ LAYERS = """
     results
     limits settings
     stats
+    child_process
     units errors spelling
 """
 """The rooms from the top down: a module imports from its own room and from lower lines."""

@@ -20,12 +20,12 @@ from typing import NamedTuple
 import msgspec
 
 import pytest_gpubench
-from pytest_gpubench.cli.ab.process import INTERRUPTS, raise_interrupt, run_logged, signals_handled
+from pytest_gpubench.child_process import INTERRUPTS, ending, raise_interrupt, run_logged, signals_handled
 from pytest_gpubench.cli.output import say, table, write
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.report.layout import Column
 from pytest_gpubench.report.remedies import remedy_lines
-from pytest_gpubench.results.files import tail, write_text
+from pytest_gpubench.results.files import write_text
 from pytest_gpubench.results.model import Measurement, SavedRun, TestRecord
 from pytest_gpubench.results.store import read_run
 from pytest_gpubench.settings import LIMIT_TIME_S, Settings, environment_name
@@ -98,7 +98,7 @@ def _take_run(results: Path, log: Path) -> SavedRun:
     status = run_logged(command, Path.cwd(), _default_environment(), log)
     run = read_run(results) if results.exists() else None
     if run is None or not any(map(_measured, run.records)):
-        raise BadRequest(f"a process measured nothing (exit status {status}); it ended with:\n{tail(log)}")
+        raise BadRequest(f"a process measured nothing {ending(status, log)}")
     return run
 
 

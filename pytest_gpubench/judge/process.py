@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from pytest_gpubench.child_process import how_ended
 from pytest_gpubench.gpu.processes import stat_fields
 from pytest_gpubench.judge.channel import LONGEST_TEXT, TICK_S, Broken, Channel, Closed, Reply, decode_reply
 from pytest_gpubench.judge.isolation import environment, library_folders
@@ -193,11 +194,7 @@ class Process:
         code = self._process.returncode
         if code is None:
             return Ended("invalid", "the candidate closed the referee's channel")
-        how = f"with exit code {code}"
-        if code < 0:
-            with suppress(ValueError):
-                how = f"by {signal.Signals(-code).name}"
-        return Ended("crash", f"the candidate's process ended {how}", self.tail())
+        return Ended("crash", f"the candidate's process ended with {how_ended(code)}", self.tail())
 
     def tail(self) -> str:
         """Return the end of its standard output and standard error."""

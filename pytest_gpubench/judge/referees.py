@@ -8,6 +8,7 @@ from itertools import chain
 from queue import Full, Queue
 from threading import Thread
 
+from pytest_gpubench.child_process import how_ended
 from pytest_gpubench.errors import MeasurementError
 
 PUT_S = 0.1
@@ -36,7 +37,9 @@ class Referee(Thread):
                 self.process.stdin.write(f"{line}\n")
             judgement = self.process.stdout.readline()
             if not judgement:
-                self.problem = f"the referee on {self.name} ended with {self.process.wait()}, and {line} is not judged"
+                self.problem = (
+                    f"the referee on {self.name} ended with {how_ended(self.process.wait())}, and {line} is not judged"
+                )
                 return
             self.show(judgement.rstrip("\n"))
 

@@ -5,16 +5,15 @@ Three variables tell it so. It removes them from its environment: they are not f
 
 import json
 import os
-import signal
-import subprocess
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_gpubench.child_process import ending, run_logged
 from pytest_gpubench.errors import GpuBenchError
 from pytest_gpubench.plugin.options import resolve
 from pytest_gpubench.plugin.workers import hand_on, handed_on
@@ -43,8 +42,6 @@ LEFT_OUT: dict[str, Any] = {
     "trace": None,
 }
 """The settings that a fresh process does not follow, with their values in it."""
-END_S = 10.0
-"""The time in which an interrupted process may end by itself."""
 TESTS_RAN = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
 
 
@@ -83,7 +80,6 @@ def run_fresh(
     folder: a temporary one, for its files. tests: the only ones to run, by node id; empty for all. turns: the locks
     that it takes over.
     """
-    from pytest_gpubench.results.files import tail
     from pytest_gpubench.results.store import read_run
 
     results, log, listed = folder / "results.json", folder / "log", folder / "tests.json"
@@ -97,53 +93,13 @@ def run_fresh(
         command += ["-n0"] if hasattr(config.option, "numprocesses") else []
     if turns:
         variables[TURNS] = json.dumps(dict(turns))
-    status = _run(command, config.invocation_params.dir, variables, log, turns.values(), timeout_s)
-    run = read_run(results) if status in TESTS_RAN and results.exists() else None
-    if run is None or not any(item.timing.measured for record in run.records for item in record.measurements):
-        ended = f"not within {timeout_s:.0f} s" if status is None and timeout_s else f"exit status {status}"
-        raise NotTaken(f"nothing was measured ({ended}); it ended with:\n{tail(log)}")
-    return run, status == pytest.ExitCode.TESTS_FAILED
-
-
-def _run(
-    command: Sequence[str],
-    folder: Path,
-    variables: Mapping[str, str],
-    log: Path,
-    descriptors: Collection[int],
-    timeout_s: float | None,
-) -> int | None:
-    """Run a command to its end and return its exit status; None where it was ended for taking too long."""
     outer = ("PYTEST_CURRENT_TEST", "PYTEST_XDIST_", "GITHUB_STEP_SUMMARY")  # which belong to this run
     kept = {name: value for name, value in os.environ.items() if not name.startswith(outer)}
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            command,
-            cwd=folder,
-            env={**kept, **variables},
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            pass_fds=tuple(descriptors),
-        )
-        try:
-            return process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            _end(process)
-            return None
-        except BaseException:
-            _end(process)
-            raise
-
-
-def _end(process: "subprocess.Popen[bytes]") -> None:
-    """End a process as Ctrl-C would, with what it started; kill it where that takes long."""
-    process.send_signal(signal.SIGINT)
-    try:
-        process.wait(END_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+    status = run_logged(command, config.invocation_params.dir, kept | variables, log, turns.values(), timeout_s)
+    run = read_run(results) if status in TESTS_RAN and results.exists() else None
+    if run is None or not any(item.timing.measured for record in run.records for item in record.measurements):
+        raise NotTaken(f"nothing was measured {ending(status, log, timeout_s)}")
+    return run, status == pytest.ExitCode.TESTS_FAILED
 
 
 def _pytest() -> list[str]:

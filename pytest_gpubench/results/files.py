@@ -10,8 +10,6 @@ from pathlib import Path
 from pytest_gpubench.errors import BadFile
 from pytest_gpubench.units import printable
 
-TAIL_LINES = 15
-
 
 def write_file(data: bytes, path: Path) -> None:
     """Write a file, whole or not at all, and make the folders it needs; raise BadFile.
@@ -50,12 +48,6 @@ def explaining_os_errors(path: Path, done: str) -> Iterator[None]:
         reason = (isinstance(error, OSError) and error.strerror) or str(error)
         remedy = _remedy(error.errno, done) if isinstance(error, OSError) else ""
         raise BadFile(f"{shown(path)} cannot be {done}: {reason}{remedy}") from error
-
-
-def tail(log: Path) -> str:
-    """Return the last lines that a command printed, indented."""
-    lines = log.read_text(errors="replace").splitlines()[-TAIL_LINES:]
-    return "\n".join(f"    {printable(line)}" for line in lines) or "    (nothing)"
 
 
 def shown(path: Path) -> str:

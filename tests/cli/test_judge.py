@@ -138,7 +138,7 @@ def test_a_referee_that_ends_costs_one_candidate(
     assert main(["judge", "--jsonl", "--spec", "spec.py", "-n", "auto"]) == 2
     found = capsys.readouterr()
     assert found.out.count("wrong") == 2
-    assert 'ended with 3, and {"candidate": "ends.py"} is not judged' in found.err
+    assert 'ended with exit status 3, and {"candidate": "ends.py"} is not judged' in found.err
 
 
 @pytest.mark.usefixtures("referees")

@@ -129,7 +129,7 @@ def test_a_wrong_result_is_told() -> None:
 
 
 def test_a_rank_that_dies_is_named() -> None:
-    with pytest.raises(MeasurementError, match="rank 1 of 2 of 'second_dies' ended with exit code 3"):
+    with pytest.raises(MeasurementError, match="rank 1 of 2 of 'second_dies' ended with exit status 3"):
         measured(Job(second_dies, PLAN, small), timeout_s=60.0)
 
 

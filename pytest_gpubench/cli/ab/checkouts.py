@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pytest_gpubench.cli.ab.process import INTERRUPTS, signals_handled
+from pytest_gpubench.child_process import INTERRUPTS, signals_handled
 from pytest_gpubench.cli.output import say
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.results.provenance import GIT_PLACES, run_git

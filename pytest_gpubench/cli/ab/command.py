@@ -5,10 +5,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from pytest_gpubench.child_process import INTERRUPTS, raise_interrupt, signals_handled
 from pytest_gpubench.cli.ab.arguments import add_arguments, plan_of
 from pytest_gpubench.cli.ab.checkouts import Checkout, Workspace
 from pytest_gpubench.cli.ab.comparison import CommitComparison, ComparisonInterrupted, compare
-from pytest_gpubench.cli.ab.process import INTERRUPTS, raise_interrupt, signals_handled
 from pytest_gpubench.cli.ab.report import exit_status, json_text, markdown_text, page_text, report_lines, stopped_text
 from pytest_gpubench.cli.ab.runs import Runner
 from pytest_gpubench.cli.output import say, write

@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from xml.etree import ElementTree
 
+from pytest_gpubench.child_process import ending, run_logged
 from pytest_gpubench.cli.ab.checkouts import Checkout
-from pytest_gpubench.cli.ab.process import WaitingProcess, run_logged, waiting_process
+from pytest_gpubench.cli.ab.waiting import WaitingProcess, waiting_process
 from pytest_gpubench.cli.output import say
 from pytest_gpubench.errors import BadFile, BadRequest
-from pytest_gpubench.results.files import tail
 from pytest_gpubench.results.model import SavedRun
 from pytest_gpubench.results.store import read_run
 from pytest_gpubench.settings import LISTED_TESTS
@@ -41,9 +41,7 @@ class Runner:
             log = self.folder / f"setup-{checkout.arm}.log"
             status = run_logged(["sh", "-c", setup], checkout.root, checkout.environment(), log)
             if status:
-                raise BadRequest(
-                    f"--setup failed in {checkout.arm} (exit status {status}); it ended with:\n{tail(log)}"
-                )
+                raise BadRequest(f"--setup failed in {checkout.arm} {ending(status, log)}")
         for name, origin in checkout.foreign_modules().items():
             say(
                 f"warning: {checkout.arm} imports {name} from {origin}, not from its own tree: "
@@ -98,11 +96,9 @@ def _read(checkout: Checkout, place: Path, status: int) -> tuple[SavedRun, dict[
     """Return what a run measured, and how its tests ended; raise BadRequest where it could not run its tests."""
     results, junit, log = (place.with_suffix(suffix) for suffix in (".json", ".xml", ".log"))
     if status not in TESTS_RAN:
-        raise BadRequest(
-            f"pytest could not run the tests in {checkout.arm} (exit status {status}); it ended with:\n{tail(log)}"
-        )
+        raise BadRequest(f"pytest could not run the tests in {checkout.arm} {ending(status, log)}")
     if not (results.exists() or junit.exists()) and status != NO_TESTS:
-        raise BadRequest(f"the tests in {checkout.arm} left no results; pytest ended with:\n{tail(log)}")
+        raise BadRequest(f"the tests in {checkout.arm} left no results {ending(status, log)}")
     saved = read_run(results) if results.exists() else SavedRun(records=(), datetime="")
     return saved, read_ended(junit, saved)
 

@@ -1,13 +1,12 @@
 """The failure of a rank: its error, the user's own lines of the traceback, how its process ended."""
 
 import os
-import signal
 import time
 import traceback
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from pytest_gpubench.child_process import how_ended
 from pytest_gpubench.errors import GpuBenchError, MeasurementError, WrongResult
 from pytest_gpubench.results.model import text_of
 
@@ -69,8 +68,4 @@ def own_lines(dump: str) -> list[str]:
 
 def death(code: int | None, doing: str) -> Failure:
     """Return the failure of a process that ended without a message."""
-    ended = f"ended with exit code {code}"
-    if code is not None and code < 0:
-        with suppress(ValueError):
-            ended = f"was ended by {signal.Signals(-code).name}"
-    return Failure(MeasurementError, f"{ended} while it was {doing}", died=True)
+    return Failure(MeasurementError, f"ended with {how_ended(code)} while it was {doing}", died=True)

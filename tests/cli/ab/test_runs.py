@@ -109,7 +109,7 @@ def test_nothing_measured_at_all(
 def test_no_results_at_all(git: Git, fake: FakePytest, monkeypatch: pytest.MonkeyPatch) -> None:
     commit(git, {"us": "10"})
     monkeypatch.setattr(fake, "write", lambda *places: None)
-    with pytest.raises(BadRequest, match="the tests in BASE left no results; pytest ended with:\n"):
+    with pytest.raises(BadRequest, match=r"the tests in BASE left no results \(exit status 0\); it ended with:\n"):
         call("main")
 
 

@@ -68,7 +68,7 @@ def processes_of(*failures: Failure | None) -> Processes:
 def test_a_failure_is_said_once_for_all_ranks_and_the_others_beside_it() -> None:
     planted = [Failure(MeasurementError, "raised ValueError: x", f"trace {n}", at_s=9 - n) for n in range(2)]
     noticed = Failure(MeasurementError, "raised RuntimeError: " + "gone " * 100, "trace", at_s=20.0)
-    dead = Failure(MeasurementError, "was ended by SIGKILL", at_s=20.0)
+    dead = Failure(MeasurementError, "ended with SIGKILL", at_s=20.0)
     with pytest.raises(MeasurementError) as caught:
         processes_of(planted[0], noticed, planted[1], None, dead)._raise_failed()
     assert str(caught.value) == "ranks 0 and 2 of 5 of 'nothing' raised ValueError: x"
@@ -77,11 +77,11 @@ def test_a_failure_is_said_once_for_all_ranks_and_the_others_beside_it() -> None
     first, third, last = others.removeprefix("gpu_bench: meanwhile ").split("; ")
     assert first == "rank 1 was measuring, and " + ("raised RuntimeError: " + "gone " * 100)[:150]
     assert third == "rank 3 was done"
-    assert last == "rank 4 was measuring, and was ended by SIGKILL"
+    assert last == "rank 4 was measuring, and ended with SIGKILL"
 
 
 def test_what_died_says_so_by_itself() -> None:
-    dead = Failure(MeasurementError, "was ended by SIGKILL while it was measuring", died=True)
+    dead = Failure(MeasurementError, "ended with SIGKILL while it was measuring", died=True)
     assert str(processes_of(dead).workers[0]) == dead.sentence
 
 

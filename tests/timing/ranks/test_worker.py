@@ -143,7 +143,7 @@ def test_an_error_of_one_rank_is_told_with_its_traceback() -> None:
 @pytest.mark.usefixtures("forked")
 def test_a_rank_that_dies_is_named_and_not_the_one_that_notices() -> None:
     with pytest.raises(
-        MeasurementError, match="rank 1 of 2 of 'die_on_second' was ended by SIGKILL while it was calling"
+        MeasurementError, match="rank 1 of 2 of 'die_on_second' ended with SIGKILL while it was calling"
     ):
         measured(Job(die_on_second, PLAN, numbers))
 

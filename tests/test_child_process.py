@@ -1,0 +1,85 @@
+"""Processes of commands: their status, their ends, and interrupts, which end them with all that they started."""
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from pytest_gpubench.child_process import ending, how_ended, raise_interrupt, run_logged, signals_handled
+
+
+@pytest.mark.parametrize("name", ["TERM", "HUP"])
+def test_a_run_that_is_interrupted_ends_with_all_it_started(tmp_path: Path, name: str) -> None:
+    """SIGTERM, as CI sends it, and SIGHUP, of a connection that is lost, reach what the command started, too."""
+    script = f"""
+import os, subprocess, threading
+from pathlib import Path
+from pytest_gpubench.child_process import run_logged
+command = ["sh", "-c", "sleep 600 & echo $! > {tmp_path}/pid; kill -{name} " + str(os.getpid()) + "; wait"]
+try:
+    run_logged(command, Path("/"), dict(os.environ), Path("{tmp_path}/log"))
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=50)
+    assert found.stdout == "interrupted\n", found.stderr
+    status = Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}/stat")
+    for _ in range(3000):  # it is killed, which takes the system a moment
+        if not status.exists() or status.read_text().split()[2] == "Z":
+            return
+        time.sleep(0.01)
+    pytest.fail("what the command started goes on")
+
+
+@pytest.mark.parametrize(
+    ("script", "timeout_s", "status"),
+    [("exit 3", None, 3), ("kill -9 $$", None, -9), ("exit 3", 50.0, 3), ("sleep 60", 0.01, None)],
+)
+def test_a_command_runs_to_its_end_or_its_limit(
+    tmp_path: Path, script: str, timeout_s: float | None, status: int | None
+) -> None:
+    assert run_logged(["sh", "-c", script], tmp_path, {}, tmp_path / "log", timeout_s=timeout_s) == status
+
+
+def test_a_command_has_its_folder_its_environment_and_no_input(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    status = run_logged(["sh", "-c", "read line; echo $A $PWD $line; echo error >&2"], tmp_path, {"A": "a"}, log)
+    assert ending(status, log) == f"(exit status 0); it ended with:\n    a {tmp_path}\n    error"
+
+
+def test_the_end_of_a_silent_command(tmp_path: Path) -> None:
+    (tmp_path / "log").touch()
+    assert ending(None, tmp_path / "log", 2.0) == "(not within 2 s); it ended with:\n    (nothing)"
+
+
+@pytest.mark.parametrize(
+    ("status", "words"), [(0, "exit status 0"), (3, "exit status 3"), (-9, "SIGKILL"), (-200, "exit status -200")]
+)
+def test_an_end_in_words(status: int, words: str) -> None:
+    assert how_ended(status) == how_ended(status, 1.0) == words
+
+
+def test_another_thread_handles_no_signals() -> None:
+    def block() -> None:
+        with signals_handled(raise_interrupt, signal.SIGHUP):
+            entered.append(signal.getsignal(signal.SIGHUP) is not raise_interrupt)
+
+    entered: list[bool] = []
+    thread = threading.Thread(target=block)
+    thread.start()
+    thread.join()
+    assert entered == [True]
+
+
+def test_an_ignored_hangup_stays_ignored() -> None:
+    """`nohup pytest-gpubench ab ...` goes on where its terminal is closed."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with signals_handled(raise_interrupt, signal.SIGHUP):
+            signal.raise_signal(signal.SIGHUP)
+    finally:
+        signal.signal(signal.SIGHUP, before)
