@@ -30,7 +30,7 @@ _OF_THE_DEVICE = {"device", "require_gpu", "lock_timeout", "lock_folder"}
 IN_SCRIPTS = _OF_THE_DEVICE | {name for name in MARKER_SETTINGS if not name.startswith("given")}
 """The settings that a call outside of a test may choose."""
 ONLY_IN_TESTS = (ROWS.keys() | {"max_regression"}) - IN_SCRIPTS
-STATISTICS: Mapping[str, Callable[[Sequence[float]], Any]] = {
+RETURN_MODES: Mapping[str, Callable[[Sequence[float]], Any]] = {
     "min": min,
     "max": max,
     "mean": statistics.fmean,
@@ -85,8 +85,8 @@ def do_bench(
 
     Raises MeasurementError where no number can be given; whatever `fn` raises goes through.
     """
-    if return_mode not in STATISTICS:
-        raise BadRequest(f"do_bench(return_mode={return_mode!r}) is not known: it must be {', '.join(STATISTICS)}")
+    if return_mode not in RETURN_MODES:
+        raise BadRequest(f"do_bench(return_mode={return_mode!r}) is not known: it must be {', '.join(RETURN_MODES)}")
     if not all(0 <= share <= 1 for share in quantiles or ()):
         raise BadRequest(f"do_bench(quantiles={repr_of(quantiles)}) is not valid: quantiles are from 0 to 1")
     if not isinstance(rep, (int, float)) or not 0 <= rep < math.inf:
@@ -102,7 +102,7 @@ def do_bench(
         raise NotMeasured(f"do_bench has no number for {timing.label!r}: {timing.unmeasured}")
     samples_ms = [us / 1e3 for us in timing.samples_us]
     if not quantiles:
-        return STATISTICS[return_mode](samples_ms)
+        return RETURN_MODES[return_mode](samples_ms)
     found = [_quantile(sorted(samples_ms), share) for share in quantiles]
     return found[0] if len(found) == 1 else found
 

@@ -28,7 +28,7 @@ from pytest_gpubench.settings import MARKER_SETTINGS, ROWS, CallSettings, Resolv
 from pytest_gpubench.spelling import Spelled, hint
 from pytest_gpubench.timing.calls import Backward, make_arguments, make_call
 from pytest_gpubench.timing.graph import refuse_backward
-from pytest_gpubench.timing.ranks import TIMEOUT_S, Collective, Job, Rank, Ranks
+from pytest_gpubench.timing.ranks import PROGRESS_TIMEOUT_S, Collective, Job, Rank, Ranks
 from pytest_gpubench.timing.regions import region
 
 if TYPE_CHECKING:
@@ -269,7 +269,7 @@ class GpuBench(Spelled):
         label: str | None = None,
         collective: Collective | None = None,
         message_bytes: int | None = None,
-        timeout_s: float = TIMEOUT_S,
+        timeout_s: float = PROGRESS_TIMEOUT_S,
         **chosen: "Unpack[CallSettings]",
     ) -> Ranks:
         """Measure a function on several GPUs at once, a process each; the slowest rank is a rep's time.

@@ -8,7 +8,7 @@ from pytest_gpubench.bench.request import Request, Say
 from pytest_gpubench.bench.work import check_work, with_work, work_of_call
 from pytest_gpubench.results.model import Measurement, Timing
 from pytest_gpubench.timing import make_timer
-from pytest_gpubench.timing.measurement import measure
+from pytest_gpubench.timing.measurement import measure_call
 
 __tracebackhide__ = True
 
@@ -33,7 +33,7 @@ class MeasureRequest(Request[Timing]):
             timer = make_timer(self.settings.timer, self.device, self.settings.cache)
             work = work_of_call(call, self.inspection, self.bytes or None, self.flops)
             judgement = self.inspection.judgement(work)
-            timing = measure(call, timer, self.device, plan_of(self.settings), judgement.look, say)
+            timing = measure_call(call, timer, self.device, plan_of(self.settings), judgement.look, say)
             timing = with_work(timing, work)
             measured[:] = [Measurement(timing=timing, verdicts=judgement.verdicts)]
             check_traffic(call, timing, self.bytes, self.settings, self.device)

@@ -12,7 +12,7 @@ ABOUT = "show a page of the documentation; without a topic, list the pages"
 EXAMPLES = "docs\ndocs limits"
 LINK = re.compile(r"\[([^\]]+)\]\([^)]*\)")
 """A link, whose target means nothing in a terminal."""
-FOLDER = Path(__file__).parents[1] / "docs"
+PAGES_FOLDER = Path(__file__).parents[1] / "docs"
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -24,7 +24,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Show a page: laid out on a terminal, else as Markdown."""
     if arguments.topic is None:
         width = max(map(len, topics()))
-        write("\n".join(f"{topic:<{width}}  {_title(topic)}" for topic in topics()))
+        write("\n".join(f"{topic:<{width}}  {_page_title(topic)}" for topic in topics()))
     elif arguments.topic not in topics():
         raise BadRequest(f"there is no page {arguments.topic!r}; the pages are {', '.join(topics())}")
     elif sys.stdout.isatty():
@@ -39,13 +39,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 def topics() -> list[str]:
     """Return the names of all pages."""
-    return sorted(path.stem for path in FOLDER.glob("*.md"))
+    return sorted(path.stem for path in PAGES_FOLDER.glob("*.md"))
 
 
 def read(topic: str) -> str:
     """Return a page in Markdown."""
-    return (FOLDER / f"{topic}.md").read_text(encoding="utf-8")
+    return (PAGES_FOLDER / f"{topic}.md").read_text(encoding="utf-8")
 
 
-def _title(topic: str) -> str:
+def _page_title(topic: str) -> str:
     return read(topic).splitlines()[0].removeprefix("# ")

@@ -138,11 +138,13 @@ def _persistence_words(nvml: "Nvml") -> str | None:
 
 def others_words(nvml: "Nvml") -> str:
     """Return which other processes compute on the GPU."""
-    from pytest_gpubench.gpu.foreign import enforce, find_foreign, read_gpu
+    from pytest_gpubench.gpu.foreign import apply_busy_policy, find_foreign, read_gpu
     from pytest_gpubench.gpu.processes import family
 
     ours = family([os.getpid()])
-    found = enforce("warn", lambda: find_foreign(read_gpu(nvml), ours, uses_gpu=True), 0.0, lambda sentence: None)
+    found = apply_busy_policy(
+        "warn", lambda: find_foreign(read_gpu(nvml), ours, uses_gpu=True), 0.0, lambda sentence: None
+    )
     return found.sentence if found else "nobody seen"
 
 

@@ -35,13 +35,13 @@ from pytest_gpubench.units import format_share, format_time
 
 PLUGIN = "pytest_gpubench.plugin.hooks"
 TESTS = Path(pytest_gpubench.__file__).parent / "plugin" / "noise_tests.py"
-PROCESSES = 5
+NOISE_PROCESSES = 5
 SECONDS = 60
 SHORT_US = 10.0
 """Shorter calls are worse to tell apart, for the ticks of a GPU's clock."""
 ROUND_SHARES = (0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.3, 0.5)
 """Room for noise that a limit may leave."""
-WIDTH = 80
+TEXT_WIDTH = 80
 LEGEND = (
     "Within: the standard deviation of the reps of a process. Between: that of the medians of processes. "
     f"Slowdown seen: the smallest that breaks min_speedup=1 within {LIMIT_TIME_S:g} s in every process. "
@@ -72,10 +72,10 @@ class CallNoise:
 
 def measure_noise(json_path: str | None) -> None:
     """Measure, and print a table and the limits that are safe here; raise BadRequest where nothing was measured."""
-    say(f"{PROCESSES} processes measure calls against themselves, which takes about {SECONDS} s")
+    say(f"{NOISE_PROCESSES} processes measure calls against themselves, which takes about {SECONDS} s")
     with tempfile.TemporaryDirectory(prefix="gpubench-noise-") as folder:
         runs = list(_take_runs(Path(folder)))
-    calls = noise_of(runs)
+    calls = call_noises(runs)
     write("\n".join(noise_lines(runs, calls)))
     if json_path:
         write_text(_noise_json(runs[0], calls), Path(json_path))
@@ -84,10 +84,10 @@ def measure_noise(json_path: str | None) -> None:
 def _take_runs(folder: Path) -> Iterator[SavedRun]:
     """Run the tests in each process; an interrupt ends the one that runs."""
     with signals_handled(raise_interrupt, *INTERRUPTS):
-        for number in range(1, PROCESSES + 1):
+        for number in range(1, NOISE_PROCESSES + 1):
             began_s = time.monotonic()
             run = _take_run(folder / f"{number}.json", folder / "log")
-            say(f"process {number} of {PROCESSES}: {time.monotonic() - began_s:.0f} s")
+            say(f"process {number} of {NOISE_PROCESSES}: {time.monotonic() - began_s:.0f} s")
             yield run
 
 
@@ -97,7 +97,7 @@ def _take_run(results: Path, log: Path) -> SavedRun:
     command = [sys.executable, "-m", "pytest", *options, f"--gpu-bench-json={results}", str(TESTS)]
     status = run_logged(command, Path.cwd(), _default_environment(), log)
     run = read_run(results) if results.exists() else None
-    if run is None or not any(map(_measured, run.records)):
+    if run is None or not any(map(_has_measured, run.records)):
         raise BadRequest(f"a process measured nothing {ending(status, log)}")
     return run
 
@@ -113,9 +113,9 @@ def _default_environment() -> dict[str, str]:
 # noise of each call
 
 
-def noise_of(runs: Sequence[SavedRun]) -> list[CallNoise]:
+def call_noises(runs: Sequence[SavedRun]) -> list[CallNoise]:
     """Return the noise of each call that every process measured, the shortest first."""
-    measured = [{record.nodeid: record.measurements for record in run.records if _measured(record)} for run in runs]
+    measured = [{record.nodeid: record.measurements for record in run.records if _has_measured(record)} for run in runs]
     common = [nodeid for nodeid in measured[0] if all(nodeid in run for run in measured)]
     found = [[_by_role(run[nodeid]) for run in measured] for nodeid in common]
     spreads = [spread_of(_log_medians(processes)) for processes in found]
@@ -124,7 +124,7 @@ def noise_of(runs: Sequence[SavedRun]) -> list[CallNoise]:
     return sorted(calls, key=lambda call: call.median_us)
 
 
-def _measured(record: TestRecord) -> bool:
+def _has_measured(record: TestRecord) -> bool:
     """Tell whether a call was measured alone and against itself."""
     return all(item.timing.measured for item in record.measurements) and len(record.measurements) == 3
 
@@ -163,11 +163,16 @@ def noise_lines(runs: Sequence[SavedRun], calls: Sequence[CallNoise]) -> list[st
     timing = first.measurements[0].timing
     device = f"no GPU is found, this is the CPU, {timing.device}" if first.device.type == "cpu" else timing.device
     troubles = remedy_lines([record for run in runs for record in run.records])
-    told = [textwrap.fill(text, WIDTH) for text in (LEGEND, advice(calls), *troubles)]
-    return [f"{device}: {timing.timer} timer, {timing.cache} cache", *table(_columns(calls)), "", "\n\n".join(told)]
+    told = [textwrap.fill(text, TEXT_WIDTH) for text in (LEGEND, advice(calls), *troubles)]
+    return [
+        f"{device}: {timing.timer} timer, {timing.cache} cache",
+        *table(_noise_columns(calls)),
+        "",
+        "\n\n".join(told),
+    ]
 
 
-def _columns(calls: Sequence[CallNoise]) -> list[Column]:
+def _noise_columns(calls: Sequence[CallNoise]) -> list[Column]:
     limits = [safe_limits([call]) for call in calls]
     cells = {
         "Call": [format_time(call.median_us) for call in calls],
@@ -217,7 +222,7 @@ def advice(calls: Sequence[CallNoise]) -> str:
 def _noise_json(run: SavedRun, calls: Sequence[CallNoise]) -> str:
     """Return the noise as JSON; shares are fractions, times microseconds."""
     timing = run.records[0].measurements[0].timing
-    about = {"device": timing.device, "timer": timing.timer, "cache": timing.cache, "processes": PROCESSES}
+    about = {"device": timing.device, "timer": timing.timer, "cache": timing.cache, "processes": NOISE_PROCESSES}
     limits = {"budget_s": LIMIT_TIME_S, "alpha": Settings.alpha}
     found = [asdict(call) | safe_limits([call])._asdict() for call in calls]
     return msgspec.json.format(msgspec.json.encode(about | limits | {"calls": found})).decode()

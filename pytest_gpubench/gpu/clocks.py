@@ -19,7 +19,7 @@ import msgspec
 
 from pytest_gpubench.errors import DeviceUnavailable, GpuBenchError
 from pytest_gpubench.gpu.holder import Holder
-from pytest_gpubench.gpu.lock import describe, ignore
+from pytest_gpubench.gpu.lock import holder_text, ignore
 from pytest_gpubench.gpu.lock_file import ForeignFile, LockFile, read_regular
 from pytest_gpubench.gpu.nvml import Nvml
 from pytest_gpubench.settings.parsers import ClockWish
@@ -99,7 +99,7 @@ class ClockLock:
         """Reset the clocks; return why that failed, None where it did not. A forked child only forgets the lock."""
         problem = None
         if self._record.holder.pid == os.getpid():
-            problem = _reset(self._nvml, self._path) if changed else _remove(self._path)
+            problem = _reset(self._nvml, self._path) if changed else _remove_record(self._path)
         LOCKS.pop(self._uuid, None)
         if not LOCKS:
             _replace_handlers(_reset_and_end, signal.SIG_DFL)
@@ -118,7 +118,7 @@ class ClockLock:
                 return
             refused = unsupported or isinstance(error, library.NVMLError_NoPermission)
             problem = self.release(changed or not refused)
-            sentence = f"asked to lock the clocks of {self._uuid}, but {_explain(error, library)}"
+            sentence = f"asked to lock the clocks of {self._uuid}, but {_why_not_locked(error, library)}"
             raise DeviceUnavailable(f"{sentence}; {problem}" if problem else sentence) from None
         except BaseException:  # as raised by the signal of a timeout
             self.release()
@@ -154,7 +154,7 @@ def _restore(folder: Path, uuid: str) -> Restored | None:
     turn, path = LockFile(folder, f"{uuid}.turn"), folder / f"{uuid}{SUFFIX}"
     try:
         if not turn.try_acquire(Holder.of_this_process()):
-            return Restored(f"the clocks of {describe(turn)}, may be locked: they are left alone", left=True)
+            return Restored(f"the clocks of {holder_text(turn)}, may be locked: they are left alone", left=True)
         abandoned = _left_locked(path)
         if abandoned is None:
             return None
@@ -204,7 +204,7 @@ def _write_record(path: Path, record: ClockRecord) -> None:
         ) from None
 
 
-def _remove(path: Path) -> str | None:
+def _remove_record(path: Path) -> str | None:
     try:
         path.unlink(missing_ok=True)
     except OSError as error:
@@ -271,7 +271,7 @@ def _reset(nvml: Nvml, path: Path) -> str | None:
                     f"they could not be given back ({error}): as root, run `nvidia-smi -i {uuid} -rgc` and the same "
                     "with -rmc, or `pytest-gpubench doctor --restore-clocks`"
                 )
-    return _remove(path)
+    return _remove_record(path)
 
 
 def _is_unsupported(error: Exception, library: Any) -> bool:
@@ -280,7 +280,7 @@ def _is_unsupported(error: Exception, library: Any) -> bool:
     return isinstance(error, tuple(getattr(library, kind) for kind in kinds if hasattr(library, kind)))
 
 
-def _explain(error: Exception, library: Any) -> str:
+def _why_not_locked(error: Exception, library: Any) -> str:
     """Return in one clause why clocks cannot be locked, and what to do."""
     if isinstance(error, library.NVMLError_NoPermission):
         return f"this user has not the rights: run as root, or {INSTEAD}"

@@ -36,7 +36,7 @@ class Datasheet:
         return "; ".join(filter(None, [self.source, self.on_memory]))
 
 
-def _dense(
+def _dense_rates(
     half: float, *, tf32: float | None = None, fp32: float, fp8: float | None = None, fp64: float | None = None
 ) -> dict[str, float]:
     """Return rates by dtype; float16 and bfloat16 are equal wherever tensor cores support both."""
@@ -45,17 +45,17 @@ def _dense(
     return {name: rate for name, rate in rates.items() if rate is not None}
 
 
-_B200 = _dense(2250, tf32=1125, fp32=75, fp8=4500, fp64=37)
-_H100 = _dense(989.4, tf32=494.7, fp32=66.9, fp8=1978.9, fp64=66.9)
-_H100_NVL = _dense(835, tf32=417.5, fp32=60, fp8=1671, fp64=60)
-_H100_PCIE = _dense(756, tf32=378, fp32=51.2, fp8=1513, fp64=51.2)
-_A100 = _dense(312, tf32=156, fp32=19.5, fp64=19.5)
-_L40S = _dense(366.5, tf32=183, fp32=91.6, fp8=733)
-_L4 = _dense(121, tf32=60, fp32=30.3, fp8=242.5)
-_A10 = _dense(125, tf32=62.5, fp32=31.2)
+_B200 = _dense_rates(2250, tf32=1125, fp32=75, fp8=4500, fp64=37)
+_H100 = _dense_rates(989.4, tf32=494.7, fp32=66.9, fp8=1978.9, fp64=66.9)
+_H100_NVL = _dense_rates(835, tf32=417.5, fp32=60, fp8=1671, fp64=60)
+_H100_PCIE = _dense_rates(756, tf32=378, fp32=51.2, fp8=1513, fp64=51.2)
+_A100 = _dense_rates(312, tf32=156, fp32=19.5, fp64=19.5)
+_L40S = _dense_rates(366.5, tf32=183, fp32=91.6, fp8=733)
+_L4 = _dense_rates(121, tf32=60, fp32=30.3, fp8=242.5)
+_A10 = _dense_rates(125, tf32=62.5, fp32=31.2)
 _V100_SXM2 = {"float16": 125, "float32": 15.7, "float64": 7.8}
 _V100_PCIE = {"float16": 112.0, "float32": 14.0, "float64": 7.0}
-_RTX_4090 = _dense(330.3, tf32=82.6, fp32=82.6, fp8=660.6) | {"bfloat16": 165.2}
+_RTX_4090 = _dense_rates(330.3, tf32=82.6, fp32=82.6, fp8=660.6) | {"bfloat16": 165.2}
 _FLOAT16_SUMS = "float16 as accumulated in float16, float8 too"
 
 DATASHEETS = (

@@ -14,7 +14,7 @@ IDLE_SHARE = 0.05
 """The highest utilisation of an idle GPU: 0 where nobody uses it, a few percent with a display."""
 SETTLE_S = 1.5
 """A utilisation counts after it has lasted this long: NVML's is a mean over up to 1 s, which includes our own work."""
-POLL_S = 0.25
+LOOK_S = 0.25
 NAMED = 3
 
 Busy = Literal["warn", "wait", "fail"]
@@ -83,7 +83,7 @@ def find_foreign(reading: GpuReading, ours: Collection[int], uses_gpu: bool) -> 
     return ForeignWork((), reading.utilisation, _describe_utilisation(reading.utilisation, len(others)))
 
 
-def enforce(
+def apply_busy_policy(
     policy: Busy,
     look: Callable[[], ForeignWork | None],
     timeout_s: float,
@@ -99,7 +99,7 @@ def enforce(
     began_s = clock()
     found = look()
     while found is not None and not found.processes and clock() - began_s < SETTLE_S:
-        pause(POLL_S)
+        pause(LOOK_S)
         found = look()
     if found is None or policy == "warn":
         return found
@@ -110,7 +110,7 @@ def enforce(
     while found is not None:
         if clock() - began_s >= timeout_s:
             raise DeviceUnavailable(f"waited {timeout_s:g} s for the GPU to be free, but {found.sentence}")
-        pause(POLL_S)
+        pause(LOOK_S)
         found = look()
     return None
 

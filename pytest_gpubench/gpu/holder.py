@@ -13,7 +13,7 @@ import msgspec
 from pytest_gpubench.gpu.processes import pid_namespace, start_of
 from pytest_gpubench.units import printable, shortened
 
-LONGEST_TEXT = 80
+LONGEST_FIELD = 80
 
 
 class Holder(msgspec.Struct, frozen=True):
@@ -37,8 +37,8 @@ class Holder(msgspec.Struct, frozen=True):
             namespace=pid_namespace(),
             host=socket.gethostname(),
             user=_user_name(),
-            command=shorten(command_line(sys.argv) if command is None else command),
-            test=shorten(test),
+            command=brief(command_line(sys.argv) if command is None else command),
+            test=brief(test),
             since_s=time.time(),
         )
 
@@ -53,9 +53,9 @@ class Holder(msgspec.Struct, frozen=True):
         return self.is_local and self.started is not None and start_of(self.pid) != self.started
 
     def __str__(self) -> str:
-        where = "" if self.is_local else f" on {shorten(self.host)} or in a container there"
-        test = f", {shorten(self.test)}" if self.test else ""
-        return f"pid {self.pid} of {shorten(self.user)}{where} ({shorten(self.command)}{test}, since {self._since()})"
+        where = "" if self.is_local else f" on {brief(self.host)} or in a container there"
+        test = f", {brief(self.test)}" if self.test else ""
+        return f"pid {self.pid} of {brief(self.user)}{where} ({brief(self.command)}{test}, since {self._since()})"
 
     def _since(self) -> str:
         style = "%H:%M:%S" if abs(time.time() - self.since_s) < 43200 else "%Y-%m-%d %H:%M:%S"
@@ -72,9 +72,9 @@ def command_line(arguments: Sequence[str]) -> str:
     return " ".join([name, *arguments[1:]])
 
 
-def shorten(text: str) -> str:
+def brief(text: str) -> str:
     """Return a text that fits into a line of a message, with an ellipsis where it is cut."""
-    return shortened(printable(text), LONGEST_TEXT)
+    return shortened(printable(text), LONGEST_FIELD)
 
 
 def _user_name() -> str:

@@ -109,7 +109,7 @@ class GpuLock:
             for uuid, turn in zip(self.uuids, self._turns, strict=True):
                 place = LockFile(self._folder, f"{uuid}.next")
                 places.callback(place.release)
-                patience.wait_until(lambda: None if place.try_acquire(note) else describe(turn, place))  # noqa: B023
+                patience.wait_until(lambda: None if place.try_acquire(note) else holder_text(turn, place))  # noqa: B023
             patience.wait_until(lambda: _take_all(self._turns, note))
 
 
@@ -150,14 +150,14 @@ def _take_all(files: Sequence[LockFile], note: Holder) -> str | None:
         for file in files:
             taken.callback(file.release)
             if not file.try_acquire():
-                return describe(file)
+                return holder_text(file)
         for file in files:
             file.write(note)
         taken.pop_all()
     return None
 
 
-def describe(turn: LockFile, place: LockFile | None = None) -> str:
+def holder_text(turn: LockFile, place: LockFile | None = None) -> str:
     """Return the GPU of a lock and the process that holds it; if none does, the next one."""
     gpu = turn.path.stem
     holder, verb = turn.holder(), "held"

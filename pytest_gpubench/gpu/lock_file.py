@@ -16,10 +16,10 @@ from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.gpu.holder import Holder
 from pytest_gpubench.settings import LOCK_FOLDER_NAME
 
-HEADER = b"pytest-gpubench lock\n"
+LOCK_HEADER = b"pytest-gpubench lock\n"
 """The first bytes of a lock file; any other file that is not empty belongs to somebody else and is not touched."""
 OPEN_FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-NOTE_BYTES = 4096
+HOLDER_BYTES = 4096
 RACE_PAUSES_S = (0.0, 0.01, 0.02, 0.05, 0.1)
 """Pauses in which another process may set the mode of a folder or file that it has just made."""
 REMEDY = "give another with --gpu-bench-lock-folder"
@@ -83,7 +83,7 @@ class LockFile:
         """Write the holder of the lock, None for nobody; do nothing unless it is held."""
         if self._held is None:
             return
-        text = HEADER + (msgspec.json.encode(note) if note else b"")
+        text = LOCK_HEADER + (msgspec.json.encode(note) if note else b"")
         with suppress(OSError):  # a full disk: the lock holds, only the note is missing
             os.pwrite(self._held[0], text, 0)
             os.ftruncate(self._held[0], len(text))
@@ -102,8 +102,8 @@ class LockFile:
     def holder(self) -> Holder | None:
         """Return the note in the file, which is true only while the lock is held."""
         try:
-            text = read_regular(self.path, NOTE_BYTES)
-            return msgspec.json.decode(text.removeprefix(HEADER), type=Holder)
+            text = read_regular(self.path, HOLDER_BYTES)
+            return msgspec.json.decode(text.removeprefix(LOCK_HEADER), type=Holder)
         except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return None
 
@@ -157,7 +157,7 @@ def open_lock_file(path: Path) -> int:
         except OSError as error:
             problem = error
     else:
-        raise BadRequest(_explain(path, problem))
+        raise BadRequest(_why_not_opened(path, problem))
     if refusal := _refusal(descriptor):
         os.close(descriptor)
         raise BadRequest(f"{path} {refusal}: remove it, or give another folder with --gpu-bench-lock-folder")
@@ -191,12 +191,12 @@ def _refusal(descriptor: int) -> str | None:
         return "is not a regular file"
     if status.st_nlink > 1:
         return "is a hard link to a file that has another name, too"
-    if status.st_size and os.pread(descriptor, len(HEADER), 0) != HEADER:
+    if status.st_size and os.pread(descriptor, len(LOCK_HEADER), 0) != LOCK_HEADER:
         return "is a file of somebody else"
     return None
 
 
-def _explain(path: Path, error: OSError) -> str:
+def _why_not_opened(path: Path, error: OSError) -> str:
     """Return in one sentence why a lock file cannot be opened."""
     folder = path.parent
     if folder.is_symlink():

@@ -28,10 +28,10 @@ class ForeignWatch:
 
         idle_s: for how long this run has left the GPUs idle; the utilisation still includes our own last test's work.
         """
-        from pytest_gpubench.gpu.foreign import SETTLE_S, enforce
+        from pytest_gpubench.gpu.foreign import SETTLE_S, apply_busy_policy
 
         for uuid in self.gpus:
-            self._before[uuid] = enforce(
+            self._before[uuid] = apply_busy_policy(
                 self.settings.busy,
                 lambda uuid=uuid: self._look(uuid, idle_s > SETTLE_S),  # type: ignore[misc] # a default binds it
                 self.settings.lock_timeout,

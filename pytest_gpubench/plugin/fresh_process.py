@@ -31,7 +31,7 @@ A forged variable gains nothing: only the inherited descriptor holds a lock.
 """
 FRESH = "gpu_bench_fresh"
 """The key under which the workers of a fresh process are told that they are its."""
-LEFT_OUT: dict[str, Any] = {
+UNFOLLOWED: dict[str, Any] = {
     "save": None,
     "autosave": False,
     "sessions": 1,
@@ -55,12 +55,12 @@ def as_fresh_process(config: pytest.Config) -> Resolver | None:
     if results is None and not handed_on(config, FRESH):
         return None
     hand_on(config, FRESH, True)
-    left_out = LEFT_OUT
+    left_out = UNFOLLOWED
     if turns := os.environ.pop(TURNS, None):
         from pytest_gpubench.gpu.lock import take_over_turns
 
         take_over_turns(json.loads(turns))
-        left_out = LEFT_OUT | {"lock_clocks": None}  # the parent has locked them
+        left_out = UNFOLLOWED | {"lock_clocks": None}  # the parent has locked them
     for name in left_out:
         setattr(config.option, ini_name(name), None)
     config.option.xmlpath = None  # JUnit's file is that of the first process

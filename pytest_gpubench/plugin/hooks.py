@@ -65,7 +65,7 @@ def _stop_interpreting() -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Read the settings and register the hooks of each subject."""
-    for line in markers.describe():
+    for line in markers.help_lines():
         config.addinivalue_line("markers", line)
     try:
         resolver = as_fresh_process(config) or resolve(config)

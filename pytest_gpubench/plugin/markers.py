@@ -34,7 +34,7 @@ class MergedMarks:
         return f"{NAME}({', '.join(f'{name}={repr_of(value)}' for name, value in new.items())})"
 
 
-def describe() -> list[str]:
+def help_lines() -> list[str]:
     """Return the lines of the marks for `pytest --markers`."""
     limits = [_entry(row.name, row.metadata["help"]) for row in fields(Limits)]
     settings = _wrapped(f"settings, as the options of the same names: {', '.join(MARKER_SETTINGS)}", "    ")

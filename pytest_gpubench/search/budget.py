@@ -81,8 +81,8 @@ class AlphaBudget:
             return
         last = max(self.most_in_example * (max_examples() + SHRINKING), 2 * self.judged)
         for verdict in verdicts:
-            if verdict.outcome is Outcome.INCONCLUSIVE and settings.reps < least_reps(verdict, settings.alpha):
-                self._need(settings.reps, least_reps(verdict, self.alpha / (last * (last + 1)) / self.most_limits))
+            if verdict.outcome is Outcome.INCONCLUSIVE and settings.reps < reps_to_decide(verdict, settings.alpha):
+                self._need(settings.reps, reps_to_decide(verdict, self.alpha / (last * (last + 1)) / self.most_limits))
                 self.open[verdict.sentence] = settings.reps
 
     def _need(self, reps: int, needed: int) -> None:
@@ -112,7 +112,7 @@ def noisy_limits(limits: Limits, candidates: int) -> int:
     return candidates * sum(getattr(limits, kind) is not None for kind in BROKEN_BY_NOISE)
 
 
-def least_reps(verdict: Verdict, alpha: float) -> int:
+def reps_to_decide(verdict: Verdict, alpha: float) -> int:
     """Return the fewest reps that can decide the limit of a verdict at this alpha."""
     if verdict.kind == "min_speedup":
         return speedup.least_reps(alpha)

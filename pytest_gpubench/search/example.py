@@ -13,7 +13,7 @@ from pytest_gpubench.timing.compilations import Compilations
 
 __tracebackhide__ = True
 
-Key = tuple[object, ...]
+ExampleKey = tuple[object, ...]
 
 
 @dataclass(frozen=True)
@@ -32,20 +32,20 @@ class Example:
     """The compilations of the whole search, which are still counted; None if they are not."""
 
     @property
-    def key(self) -> Key:
+    def key(self) -> ExampleKey:
         """The key that it is remembered by: its text, and all that hypothesis has drawn for it so far.
 
         Where nothing was drawn, as for @example, its opaque arguments tell it apart; see `held`.
         """
-        return (self.text, *(choices() or map(id, self.opaque)))
+        return (self.text, *(hypothesis_choices() or map(id, self.opaque)))
 
     @property
     def held(self) -> tuple[object, ...]:
         """Objects to keep as long as its key: their addresses must not become those of others."""
-        return () if choices() else self.opaque
+        return () if hypothesis_choices() else self.opaque
 
 
-def choices() -> Key:
+def hypothesis_choices() -> ExampleKey:
     """Return hypothesis's choices so far for the example that runs, whatever its text leaves out; else nothing."""
     control: Any = sys.modules.get("hypothesis.control")
     context = getattr(getattr(control, "_current_build_context", None), "value", None)
@@ -58,11 +58,11 @@ def example_of(drawn: Mapping[str, object]) -> Example:
     """Return an example by what was drawn for it."""
     sizes: dict[str, int] = {}
     for name, value in drawn.items():
-        sizes |= sizes_in(name, value)
-    texts = {name: text_of(value) for name, value in drawn.items()}
+        sizes |= whole_numbers_in(name, value)
+    texts = {name: argument_text(value) for name, value in drawn.items()}
     opaque = tuple(value for value in drawn.values() if not is_told(value))
     text = keywords(texts)
-    pasted = keywords({name: text_of(value, pasted=True) for name, value in drawn.items()})
+    pasted = keywords({name: argument_text(value, pasted=True) for name, value in drawn.items()})
     return Example(text, sizes, opaque, pasted if pasted != text else "")
 
 
@@ -76,21 +76,21 @@ def keywords(texts: Mapping[str, str]) -> str:
     return ", ".join(f"{name}={text}" for name, text in texts.items())
 
 
-def sizes_in(name: str, value: object) -> dict[str, int]:
+def whole_numbers_in(name: str, value: object) -> dict[str, int]:
     """Return the whole numbers in an argument by name."""
     if isinstance(value, int) and not isinstance(value, bool):
         return {name: value}
     shape = getattr(value, "shape", None)
     if shape is not None:
-        return sizes_in(f"{name}.shape", tuple(shape))
+        return whole_numbers_in(f"{name}.shape", tuple(shape))
     if not isinstance(value, (tuple, list)):
         return {}
     names = getattr(value, "_fields", None)
     parts = [(f"{name}.{names[index]}" if names else f"{name}[{index}]", part) for index, part in enumerate(value)]
-    return {key: size for part_name, part in parts for key, size in sizes_in(part_name, part).items()}
+    return {key: size for part_name, part in parts for key, size in whole_numbers_in(part_name, part).items()}
 
 
-def text_of(value: object, pasted: bool = False) -> str:
+def argument_text(value: object, pasted: bool = False) -> str:
     """Return an argument as text, one that makes the same again as far as it can: tensors of our strategies as calls.
 
     pasted: for a decorator, where they are made later.
@@ -101,7 +101,7 @@ def text_of(value: object, pasted: bool = False) -> str:
     if hasattr(value, "stride") and hasattr(value, "dtype") and hasattr(value, "shape"):
         return f"{type(value).__name__}({tuple(value.shape)}, {value.dtype}, strides={tuple(value.stride())})"
     if isinstance(value, (tuple, list)) and not hasattr(value, "_fields"):
-        inner = ", ".join(text_of(part, pasted) for part in value)
+        inner = ", ".join(argument_text(part, pasted) for part in value)
         inner += "," if isinstance(value, tuple) and len(value) == 1 else ""
         return f"({inner})" if isinstance(value, tuple) else f"[{inner}]"
     text = repr(value)
@@ -120,4 +120,4 @@ def is_told(value: object) -> bool:
 
 def described(arguments: object) -> list[str]:
     """Return the text of each argument."""
-    return [f"{name}={text_of(leaf)}" for name, leaf in flatten(arguments, "arguments")]
+    return [f"{name}={argument_text(leaf)}" for name, leaf in flatten(arguments, "arguments")]

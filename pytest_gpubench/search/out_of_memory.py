@@ -9,7 +9,7 @@ from typing import Any, Literal, NoReturn, TypeVar
 
 from pytest_gpubench.errors import GpuBenchError, LimitBroken, WrongResult
 from pytest_gpubench.gpu.context import context_error, may_be_cuda_error
-from pytest_gpubench.search.example import Example, Key, size_of
+from pytest_gpubench.search.example import Example, ExampleKey, size_of
 from pytest_gpubench.search.remembered_error import RememberedError, clear_frames, origin_of
 from pytest_gpubench.units import count
 
@@ -36,11 +36,11 @@ class Examples:
     """The examples of a running test and their outcomes; hypothesis calls a test flaky whose outcomes change."""
 
     on_out_of_memory: OnOutOfMemory
-    rejected: dict[Key, Example] = field(default_factory=dict)
+    rejected: dict[ExampleKey, Example] = field(default_factory=dict)
     """Examples that did not fit into memory."""
-    failed: dict[Key, RememberedError] = field(default_factory=dict)
+    failed: dict[ExampleKey, RememberedError] = field(default_factory=dict)
     """Examples that failed by an error of ours or, if that is to fail, by full memory."""
-    passed: set[Key] = field(default_factory=set)
+    passed: set[ExampleKey] = field(default_factory=set)
     held: list[object] = field(default_factory=list)
     last: Exception | None = None
 
@@ -73,9 +73,11 @@ class Examples:
             if before is None and key not in self.passed:
                 self.rejected[key] = example
                 _reject()
-        elif error is not None and before is None and _is_ours(error):
+        elif error is not None and before is None and _is_of_a_measurement(error):
             self.failed[key] = before = RememberedError(error)
-        if before is not None and (error is None or (_is_ours(error) and origin_of(error) != before.origin)):
+        if before is not None and (
+            error is None or (_is_of_a_measurement(error) and origin_of(error) != before.origin)
+        ):
             error = before.again()
         if error is not None:
             self.last = error
@@ -125,7 +127,7 @@ def give_back(error: Exception) -> None:
         torch.cuda.empty_cache()
 
 
-def _key_of(kind: str, example: Example) -> Key:
+def _key_of(kind: str, example: Example) -> ExampleKey:
     """Return the key of an example; of something drawn its text alone, which says how it is made."""
     return (kind, example.text) if kind == "draw" else (kind, *example.key)
 
@@ -145,6 +147,6 @@ def _reject() -> NoReturn:
     hypothesis.reject()
 
 
-def _is_ours(error: Exception) -> bool:
+def _is_of_a_measurement(error: Exception) -> bool:
     """Tell whether a measurement, a comparison or full memory failed, and not the test itself."""
     return isinstance(error, (GpuBenchError, LimitBroken, WrongResult)) or is_out_of_memory(error)

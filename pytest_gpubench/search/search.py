@@ -16,7 +16,7 @@ from pytest_gpubench.limits import Limits
 from pytest_gpubench.results.model import Comparison, Measurement, Outcome, Verdict
 from pytest_gpubench.results.phases import Phases
 from pytest_gpubench.search.budget import AlphaBudget, TimeBudget, noisy_limits
-from pytest_gpubench.search.example import Example, Key, described
+from pytest_gpubench.search.example import Example, ExampleKey, described
 from pytest_gpubench.search.remembered_error import RememberedError, clear_frames
 from pytest_gpubench.stats.trend import Point, size_that_matters, steps
 from pytest_gpubench.units import count, round_to_digits
@@ -84,14 +84,14 @@ class Search:
     """Public calls so far in this example."""
     is_wrong: bool = False
     """True once an output was wrong: from then on examples are checked and not timed."""
-    known: "dict[Key, CallResult | RememberedError]" = field(default_factory=dict)
+    known: "dict[ExampleKey, CallResult | RememberedError]" = field(default_factory=dict)
     """The result or error of each call, which is given again when the call is repeated."""
     points: dict[Functions, list[Point]] = field(default_factory=dict)
     failed: dict[str, Sequence[Measurement]] = field(default_factory=dict)
     """The measurements that the last failed call of each title left."""
-    examples: set[Key] = field(default_factory=set)
+    examples: set[ExampleKey] = field(default_factory=set)
     """All that have begun."""
-    counted: Key = ()
+    counted: ExampleKey = ()
     """The running one, as it is in `examples`."""
     held: tuple[object, ...] = ()
     outdated: set[str] = field(default_factory=set)
@@ -142,7 +142,7 @@ class Search:
             raise known.again()
         return known
 
-    def _key(self, request: Request[Any]) -> Key:
+    def _key(self, request: Request[Any]) -> ExampleKey:
         """Return the key of the next call of this example."""
         self.calls += 1
         self._count()

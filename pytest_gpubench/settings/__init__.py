@@ -31,8 +31,8 @@ from pytest_gpubench.units import repr_of
 
 __tracebackhide__ = True
 
-STATISTICS = ("median", "interval", "mean", "std", "rel_std", "min", "q1", "q3", "max")
-COLUMNS = (*STATISTICS, "busy", "span", "reps", "kernels", "clock", "reference", "speedup", "limit", "flags")
+STATISTIC_COLUMNS = ("median", "interval", "mean", "std", "rel_std", "min", "q1", "q3", "max")
+COLUMNS = (*STATISTIC_COLUMNS, "busy", "span", "reps", "kernels", "clock", "reference", "speedup", "limit", "flags")
 SORT_KEYS = ("none", "name", "median", "mean", "std", "rel_std", "min", "max")
 GROUP_KEYS = ("none", "file", "class", "function", "label", "device", "param")
 ALMOST = 0.8
@@ -83,7 +83,7 @@ def setting(
     return field(default=default, metadata={"row": (help, parse, metavar, in_marker, optional)})
 
 
-def _row(declared: "Field[Any]") -> SettingRow:
+def _setting_row(declared: "Field[Any]") -> SettingRow:
     help, parse, metavar, in_marker, optional = declared.metadata["row"]
     names = get_args(declared.type) if get_origin(declared.type) is Literal else ()
     derived = choice(*names) if names else switch if declared.type is bool else str
@@ -280,7 +280,7 @@ class CallSettings(TypedDict, total=False):
     budget_s: float | None
 
 
-ROWS = {declared.name: _row(declared) for declared in fields(Settings)}
+ROWS = {declared.name: _setting_row(declared) for declared in fields(Settings)}
 GROUPS = {
     "device": "where to measure",
     "timer": "how to measure",

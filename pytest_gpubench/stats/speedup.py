@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple, TypeVar
 
 from pytest_gpubench.stats.summary import Interval
 
-Arm = TypeVar("Arm")
+ArmName = TypeVar("ArmName")
 Decision = Literal["pass", "fail", "open"]
 Times = tuple[float, ...]
 
@@ -45,7 +45,7 @@ class Quad(NamedTuple):
 # the order of the calls
 
 
-def round_orders(arms: Sequence[Arm], rounds: int, seed: int) -> tuple[tuple[Arm, ...], ...]:
+def round_orders(arms: Sequence[ArmName], rounds: int, seed: int) -> tuple[tuple[ArmName, ...], ...]:
     """Return the order of the calls in each round: every arm twice, shuffled.
 
     The four calls of any two arms come in each of the six orders with the same chance, whatever the other rounds are.

@@ -15,7 +15,7 @@ def parse_bytes(asked: object, name: str) -> int:
         raise InvalidArgument(f"{name}={asked!r} is no size: {error}") from None
 
 
-def check_count(asked: object, name: str, *, least: int = 0) -> int:
+def count_at_least(asked: object, name: str, *, least: int = 0) -> int:
     """Return an int of at least `least`."""
     if isinstance(asked, bool) or not isinstance(asked, int):
         raise InvalidArgument(f"{name}={asked!r} is no whole number: give an int of at least {least}")
@@ -48,10 +48,10 @@ def check_head_dims(asked: object) -> list[int]:
     """Return the sizes of a head."""
     if isinstance(asked, str) or not isinstance(asked, Sequence) or not asked:
         raise InvalidArgument(f"head_dims={asked!r} holds no sizes: give a tuple such as (64, 128)")
-    return [check_count(size, f"head_dims[{number}]", least=1) for number, size in enumerate(asked)]
+    return [count_at_least(size, f"head_dims[{number}]", least=1) for number, size in enumerate(asked)]
 
 
 def check_shape(asked: object) -> tuple[int, ...]:
     """Return a shape given as an int or as a sequence of ints."""
     sides = asked if isinstance(asked, Sequence) and not isinstance(asked, str) else (asked,)
-    return tuple(check_count(side, f"shape[{axis}]") for axis, side in enumerate(sides))
+    return tuple(count_at_least(side, f"shape[{axis}]") for axis, side in enumerate(sides))

@@ -9,10 +9,10 @@ from hypothesis.errors import InvalidArgument
 from hypothesis.strategies import DrawFn, SearchStrategy
 
 from pytest_gpubench.strategies.arguments import (
-    check_count,
     check_flag,
     check_head_dims,
     check_order,
+    count_at_least,
     parse_bytes,
 )
 from pytest_gpubench.strategies.choices import DtypeLike, find_dtype
@@ -167,7 +167,7 @@ def matmul_shapes(
     side = _range("side", min_side, max_side, multiple_of, limit // item)
     least = max(1, side.first)
     _check_room((least,) * 3, 3 * least**2 * item, limit, "a matrix product")
-    most_matrices = min(check_count(max_batch, "max_batch", least=1), limit // (3 * least**2 * item))
+    most_matrices = min(count_at_least(max_batch, "max_batch", least=1), limit // (3 * least**2 * item))
     if batch is None:
         return _matmul_shapes(side, limit // item)
     return _batched_matmul_shapes(_dims(batch, "batch"), most_matrices, side, limit // item)
@@ -204,8 +204,8 @@ def attention_shapes(
     least = max(1, length.first)
     _check_room((1, 1, 1, least, least, min(dims)), 4 * least * min(dims) * item, limit, "attention")
     return _attention_shapes(
-        max_batch=check_count(max_batch, "max_batch", least=1),
-        max_heads=check_count(max_heads, "max_heads", least=1),
+        max_batch=count_at_least(max_batch, "max_batch", least=1),
+        max_heads=count_at_least(max_heads, "max_heads", least=1),
         grouped=check_flag(grouped, "grouped"),
         head_dims=[size for size in dims if 4 * least * size * item <= limit],
         length=length,
@@ -227,9 +227,9 @@ def ragged_lengths(
     Shrinks towards `min_count` sequences of `min_length` each. Their sum is at most `max_total`, unless that is None.
     Raises InvalidArgument if there are no such lengths.
     """
-    check_order("count", check_count(min_count, "min_count"), check_count(max_count, "max_count"))
+    check_order("count", count_at_least(min_count, "min_count"), count_at_least(max_count, "max_count"))
     length = _range("length", min_length, max_length, 1, max_length)
-    total = max_count * max_length if max_total is None else check_count(max_total, "max_total")
+    total = max_count * max_length if max_total is None else count_at_least(max_total, "max_total")
     if min_count * min_length > total:
         raise InvalidArgument(
             f"max_total={total} is too small for min_count={min_count} sequences of min_length={min_length}: "
@@ -326,10 +326,10 @@ def _ragged_lengths(draw: DrawFn, min_count: int, max_count: int, length: Range,
 
 def _dims(asked: int | tuple[int, int], name: str = "dims") -> tuple[int, int]:
     if not isinstance(asked, tuple):
-        return (check_count(asked, name),) * 2
+        return (count_at_least(asked, name),) * 2
     if len(asked) != 2:
         raise InvalidArgument(f"{name}={asked!r} is no number of dimensions: give an int, or the least and the most")
-    least, most = (check_count(number, name) for number in asked)
+    least, most = (count_at_least(number, name) for number in asked)
     if least > most:
         raise InvalidArgument(f"{name}={asked!r} has a least that is larger than its most")
     return least, most
@@ -361,10 +361,10 @@ def _per_side(asked: object, name: str, dims: int, fixed: bool) -> Sequence[obje
 
 def _range(name: str, least: object, most: object, multiple_of: object, room: int) -> Range:
     """Return the range of a side; without a given maximum, up to what there is room for."""
-    multiple = check_count(multiple_of, "multiple_of", least=1)
-    least = check_count(least, f"min_{name}")
+    multiple = count_at_least(multiple_of, "multiple_of", least=1)
+    least = count_at_least(least, f"min_{name}")
     given = most is not None
-    most = check_count(most, f"max_{name}") if given else max(room, least, multiple)
+    most = count_at_least(most, f"max_{name}") if given else max(room, least, multiple)
     check_order(name, least, most)
     if multiple > most:
         raise InvalidArgument(f"multiple_of={multiple} is larger than max_{name}={most}")

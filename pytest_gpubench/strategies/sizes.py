@@ -101,8 +101,8 @@ KINDS: dict[str, Callable[[int], int | None]] = {
 }
 """The largest number of each kind up to a size; None where there is none."""
 
-TIMES = {"any": 6, "prime": 2, "power of two": 2, "above a power of two": 3}
-_DRAWN = [kind for kind in KINDS for _ in range(TIMES.get(kind, 1)) if kind != "zero"]
+WEIGHTS = {"any": 6, "prime": 2, "power of two": 2, "above a power of two": 3}
+_DRAWN = [kind for kind in KINDS for _ in range(WEIGHTS.get(kind, 1)) if kind != "zero"]
 _KINDS, _KINDS_AND_ZERO = st.sampled_from(_DRAWN), st.sampled_from([*_DRAWN, "zero"])
 
 

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from hypothesis.errors import InvalidArgument
 from hypothesis.strategies import SearchStrategy
 
-from pytest_gpubench.strategies.arguments import check_count, check_flag, check_name, check_shape
+from pytest_gpubench.strategies.arguments import check_flag, check_name, check_shape, count_at_least
 from pytest_gpubench.strategies.choices import LAYOUTS, VALUES, DtypeLike, allowed_values, find_dtype
 
 SEEDS = 2**16
 PADDING = 16
 """Elements between the rows of a sliced tensor, and the distance of the elements of a transposed vector."""
 
-OFFSET_BYTES = 256
+ALIGNED_BYTES = 256
 PEAK = 30.0
 """The height of a row's peak above the rest, whose softmax is then about 1e-12 in all."""
 
@@ -73,9 +73,9 @@ def tensors(
     """
     fixed = {"shape": shape, "dtype": dtype, "layout": layout, "values": values}
     given = {name: value for name, value in fixed.items() if not isinstance(value, SearchStrategy)}
-    _check(**{"shape": (1,), "dtype": torch.float32, "layout": "contiguous", "values": "zeros"} | given)
+    _checked_arguments(**{"shape": (1,), "dtype": torch.float32, "layout": "contiguous", "values": "zeros"} | given)
     if "dtype" in given and "values" in given:
-        _check(shape=(1,), layout="contiguous", dtype=given["dtype"], values=given["values"])
+        _checked_arguments(shape=(1,), layout="contiguous", dtype=given["dtype"], values=given["values"])
     if check_flag(requires_grad, "requires_grad") and "dtype" in given:
         _check_gradient(find_dtype(dtype))
     place = None if device is None else _device(device)
@@ -189,8 +189,8 @@ def lazy_tensor(
     A test under @given that uses gpu_bench is called with the tensor that `tensor` makes with these arguments, a new
     one for each call, also inside of tuples, lists and dicts. Raises InvalidArgument as `tensor` does.
     """
-    sides, found = _check(shape, dtype, layout, values)
-    check_count(seed, "seed")
+    sides, found = _checked_arguments(shape, dtype, layout, values)
+    count_at_least(seed, "seed")
     if check_flag(requires_grad, "requires_grad"):
         _check_gradient(found)
     return LazyTensor(sides, found, layout, values, seed, None if device is None else _device(device), requires_grad)
@@ -227,7 +227,9 @@ def default_device() -> torch.device:
     return torch.device("cuda", torch.cuda.current_device())
 
 
-def _check(shape: object, dtype: object, layout: object, values: object) -> tuple[tuple[int, ...], torch.dtype]:
+def _checked_arguments(
+    shape: object, dtype: object, layout: object, values: object
+) -> tuple[tuple[int, ...], torch.dtype]:
     found = find_dtype(dtype)
     check_name(layout, "layout", LAYOUTS)
     allowed = allowed_values(found)
@@ -269,11 +271,11 @@ def _window(shape: tuple[int, ...], dtype: torch.dtype, layout: str, device: tor
     def around(size: Sequence[int]) -> torch.Tensor:
         if dtype.is_floating_point:
             return torch.full(size, math.nan, dtype=dtype, device=device)
-        return torch.full(size, _largest(dtype), dtype=dtype, device=device)
+        return torch.full(size, _largest_integer(dtype), dtype=dtype, device=device)
 
     number = math.prod(shape)
     if layout in ("offset", "unaligned") or not shape:
-        start = max(1, OFFSET_BYTES // dtype.itemsize) if layout != "unaligned" else 1
+        start = max(1, ALIGNED_BYTES // dtype.itemsize) if layout != "unaligned" else 1
         return around([number + 2 * start])[start : start + number].view(shape)
     if len(shape) == 1:
         return around([*shape, PADDING if layout == "transposed" else 2])[:, 0]
@@ -345,7 +347,7 @@ def _fill_denormal(shape: tuple[int, ...], dtype: torch.dtype, generator: torch.
 
 
 def _fill_whole(shape: tuple[int, ...], dtype: torch.dtype, values: str, generator: torch.Generator) -> torch.Tensor:
-    largest = _largest(dtype)
+    largest = _largest_integer(dtype)
     low, high = (largest // 4 + 1, largest // 2 + 1) if values == "large" else (-8, 9)
     if dtype == torch.bool:
         low, high = 0, 2
@@ -357,5 +359,5 @@ def _fill_whole(shape: tuple[int, ...], dtype: torch.dtype, values: str, generat
     return made
 
 
-def _largest(dtype: torch.dtype) -> int:
+def _largest_integer(dtype: torch.dtype) -> int:
     return 1 if dtype == torch.bool else torch.iinfo(dtype).max

@@ -18,7 +18,7 @@ from pytest_gpubench.timing.base import Call
 
 __tracebackhide__ = True
 
-VERSION = re.compile(r"(?:_v\d+)?(?:_ptsz|_ptds)?$")
+SYMBOL_VERSION = re.compile(r"(?:_v\d+)?(?:_ptsz|_ptds)?$")
 
 
 def observe(call: Call, device: Device) -> Observed | None:
@@ -58,4 +58,4 @@ def runtime_calls(device: Device, function: Callable[[], object]) -> "Counter[st
         function()
     finally:
         stop_profile(profile)
-    return Counter(VERSION.sub("", event.name()) for event in profile.kineto_results.events())
+    return Counter(SYMBOL_VERSION.sub("", event.name()) for event in profile.kineto_results.events())

@@ -15,7 +15,7 @@ from pytest_gpubench.timing.calls import backward_of, leaves_of, run_backward
 
 __tracebackhide__ = True
 
-SEED = 20240229
+GENERATOR_SEED = 20240229
 REPEATS = 10
 """Calls whose outputs are compared: atomics that race mostly differ within a few."""
 
@@ -87,7 +87,7 @@ class Run:
                     tensor.copy_(saved[name])
         run.before = run.states()
         output, leaves = _call_with_leaves(call, prepared)
-        run.outputs = _states_of(flatten(output)) | _gradients_of(call, prepared, leaves)
+        run.outputs = _bits_of_leaves(flatten(output)) | _gradients_of(call, prepared, leaves)
         run.after = run.states()
         return run
 
@@ -97,17 +97,17 @@ class Run:
 
     def states(self) -> dict[str, object]:
         """Return the tensors it is called with as they are now."""
-        return {name: _state_of(tensor) for name, tensor in self.tensors()}
+        return {name: _bits_of(tensor) for name, tensor in self.tensors()}
 
 
-def _states_of(leaves: Sequence[tuple[str, object]]) -> dict[str, object]:
+def _bits_of_leaves(leaves: Sequence[tuple[str, object]]) -> dict[str, object]:
     """Return the state of leaves: checksums of tensors, plain values themselves, nothing of other objects."""
-    tensors = {name: _state_of(tensor) for name, tensor in tensors_of(leaves)}
+    tensors = {name: _bits_of(tensor) for name, tensor in tensors_of(leaves)}
     plain = {name: repr(leaf) for name, leaf in leaves if isinstance(leaf, (bool, int, float, complex, str, bytes))}
     return {**tensors, **plain}
 
 
-def _state_of(tensor: torch.Tensor) -> object:
+def _bits_of(tensor: torch.Tensor) -> object:
     """Return a checksum, equal for tensors that are the same bit by bit."""
     try:
         value = None if tensor.is_meta else checksum(tensor)
@@ -138,14 +138,14 @@ def _gradients_of(call: Call, prepared: Prepared, leaves: Sequence[torch.Tensor]
     named = {id(leaf): name for name, leaf in inputs_of(given.args, given.kwargs)}
     unnamed = count()
     names = [named.get(id(leaf)) or f"parameter {next(unnamed)}" for leaf in leaves]
-    return _states_of([(f"{name}.grad", leaf.grad) for name, leaf in zip(names, leaves, strict=True)])
+    return _bits_of_leaves([(f"{name}.grad", leaf.grad) for name, leaf in zip(names, leaves, strict=True)])
 
 
 def seed() -> None:
     """Let torch's generators begin at the same place."""
-    torch.default_generator.manual_seed(SEED)
+    torch.default_generator.manual_seed(GENERATOR_SEED)
     if torch.cuda.is_available():
-        torch.cuda.manual_seed_all(SEED)
+        torch.cuda.manual_seed_all(GENERATOR_SEED)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from pytest_gpubench.units import count
 
 __tracebackhide__ = True
 
-Hook = Callable[..., Any]
+TritonHook = Callable[..., Any]
 
 
 class Graphs(NamedTuple):
@@ -114,7 +114,7 @@ class _Hooks:
         self.covered_s = 0.0
         """Until when time has been counted: kernels that are compiled at once are not counted twice."""
         self.earlier = getattr(place.owner, place.before), getattr(place.owner, place.after)
-        self.ours = _after(self.earlier[0], self.begin), _before(self.end, self.earlier[1])
+        self.ours = _calling_last(self.earlier[0], self.begin), _calling_first(self.end, self.earlier[1])
         for name, ours in zip(place[1:], self.ours, strict=True):
             setattr(place.owner, name, ours)
 
@@ -146,7 +146,7 @@ def kernel_of(about: dict[str, Any]) -> object:
     return getattr(about.get("fn"), "name", None), str(about.get("key"))
 
 
-def _after(earlier: Hook | None, then: Hook) -> Hook:
+def _calling_last(earlier: TritonHook | None, then: TritonHook) -> TritonHook:
     """Return a hook that calls an earlier one, whose answer stays Triton's to follow, then ours."""
 
     def hook(*args: Any, **about: Any) -> Any:
@@ -157,7 +157,7 @@ def _after(earlier: Hook | None, then: Hook) -> Hook:
     return functools.wraps(earlier)(hook) if earlier is not None else hook  # inductor looks at its signature
 
 
-def _before(first: Hook, earlier: Hook | None) -> Hook:
+def _calling_first(first: TritonHook, earlier: TritonHook | None) -> TritonHook:
     """Return a hook that calls ours, then an earlier one."""
 
     def hook(*args: Any, **about: Any) -> Any:

@@ -32,7 +32,7 @@ SYNC = (
     "synchronize()): keep the values on the GPU, and make what it needs before the call"
 )
 SHAPE = "a shape depends on the data: use what has a fixed one, such as torch.where instead of a boolean mask"
-ALLOCATION = (
+ALLOCATES = (
     "it allocates or frees GPU memory past torch's allocator (cudaMalloc, cudaFree, empty_cache()): allocate before "
     "the call, or through torch"
 )
@@ -52,7 +52,7 @@ MESSAGES = (
     (r"unjoined|uncaptured work|legacy stream|capturestreamimplicit|last recorded in a capturing stream", STREAM),
 )
 """Errors of the driver and of torch that can have one cause only, each with its remedy."""
-FRAMES = {"empty_cache": ALLOCATION, "synchronize": SYNC}
+CAUSE_OF_FRAME = {"empty_cache": ALLOCATES, "synchronize": SYNC}
 """The functions of torch.cuda that a capture fails in."""
 
 _unfinished: list[object] = []
@@ -89,7 +89,7 @@ class GraphTimer(EventsTimer):
         if captured is None:
             captured = self.captured[key_of(call)] = capture(call, self.device)
         prepared = call.prepare()
-        check_same_inputs(call.label, captured.inputs, inputs_of(prepared))
+        check_same_inputs(call.label, captured.inputs, identities_of(prepared))
         if prepared.keep is not None:
             prepared.keep(captured.output)
         return captured.graph.replay
@@ -104,7 +104,7 @@ def refuse_backward(backward: str) -> None:
         )
 
 
-def inputs_of(prepared: Prepared) -> list[object]:
+def identities_of(prepared: Prepared) -> list[object]:
     """Return the identity of each argument: a tensor's memory, a number's or text's value, the type of others."""
     from torch.utils._pytree import tree_leaves
 
@@ -160,7 +160,7 @@ def capture(call: Call, device: Device, explained: bool = True) -> Captured:
             f"{call.label!r} cannot be captured as a CUDA graph: {reason}; or {OTHER_TIMERS}"
         ) from error
     pass_on(told, call.label)
-    return Captured(graph, timed, inputs_of(timed), output)
+    return Captured(graph, timed, identities_of(timed), output)
 
 
 def call_on(stream: "torch.cuda.Stream", call: Call) -> None:
@@ -250,14 +250,14 @@ def explain(error: BaseException, call: Call) -> str:
         if re.search(pattern, message):
             return sentence
     for name in frames_of(error):
-        if name in FRAMES:
-            return FRAMES[name]
+        if name in CAUSE_OF_FRAME:
+            return CAUSE_OF_FRAME[name]
     with suppress(Exception):  # it could be called before, and can be without a capture
         sentence = first_obstacle(call.prepare())
         if sentence:
             return sentence
     if "capturing" in message or "capture" in message:
-        return f"{SYNC}; or {ALLOCATION}"
+        return f"{SYNC}; or {ALLOCATES}"
     return f"{type(error).__name__}: {first_line(error)}"
 
 

@@ -26,11 +26,11 @@ Flush = Callable[[], object]
 def make_flush(device: Device, cache: str) -> Flush:
     """Return the function that brings the cache into a state: "cold", "dirty" or "hot"."""
     if cache == "hot":
-        return _leave
+        return _keep_warm
     buffer = flush_buffer(device)
     if device.type == "cpu":
         return _reading_on_cpu(buffer) if cache == "cold" else (lambda: buffer.zero_())
-    return _compiled(reading(buffer) if cache == "cold" else _writing(buffer))
+    return _compiled(reading(buffer) if cache == "cold" else _writing_flush(buffer))
 
 
 @memoise
@@ -44,11 +44,11 @@ def flush_buffer(device: Device) -> "torch.Tensor":
     except RuntimeError as error:  # torch.OutOfMemoryError on a GPU, a plain RuntimeError on the CPU
         raise DeviceUnavailable(
             f"no room on {device.facts.name} for the buffer that flushes the cache: asked for "
-            f"{format_bytes(flush_bytes)}, found {_free_memory(device)} free; free memory first, or use cache='hot'"
+            f"{format_bytes(flush_bytes)}, found {_free_bytes_text(device)} free; free memory first, or use cache='hot'"
         ) from error
 
 
-def _leave() -> None:
+def _keep_warm() -> None:
     pass
 
 
@@ -72,7 +72,7 @@ def reading(buffer: "torch.Tensor") -> Flush:
     return lambda: launch(buffer, out, count, 1, BLOCK=kernels.FLUSH_BLOCK, num_warps=8)
 
 
-def _writing(buffer: "torch.Tensor") -> Flush:
+def _writing_flush(buffer: "torch.Tensor") -> Flush:
     import triton
 
     from pytest_gpubench.timing import kernels
@@ -89,7 +89,7 @@ def _compiled(flush: Flush) -> Flush:
     return flush
 
 
-def _free_memory(device: Device) -> str:
+def _free_bytes_text(device: Device) -> str:
     if device.type == "cpu":
         return "too little"
     import torch

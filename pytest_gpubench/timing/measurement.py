@@ -48,7 +48,7 @@ class Plan:
     """The time instead of `max_time_s`, where it is longer, for calls that are held up by others."""
 
 
-def measure(
+def measure_call(
     call: Call, timer: Timer, device: Device, plan: Plan, decided: Callable[[Timing], bool], say: Callable[[str], None]
 ) -> Timing:
     """Return the timing of a call; raise MeasurementError rather than a number that is not known to be right.

@@ -36,7 +36,7 @@ MATMUL_SIDES = (2048, 4096, 8192)
 EVEN_ROWS_PER_SM = 128
 """So many rows a multiprocessor, and 4096 columns, leave none of them idle with tiles of 128 x 128 or 128 x 256."""
 EVEN_COLUMNS, EVEN_DEPTH = 4096, 8192
-LONGEST_US = 25_000.0
+LONGEST_TRIAL_US = 25_000.0
 """A matmul that should take longer is not tried: it would cost a second, and hit the power cap."""
 MATMUL_BUDGET_US = 100_000.0
 FEWEST_REPS, MOST_REPS = 3, 10
@@ -87,7 +87,7 @@ def matmuls_or_remark(device: Device, dtypes: Sequence[str]) -> "dict[str, Measu
     """Return the rates of multiplying dtypes, by their names, or remarks on why they are not known."""
     found: dict[str, MeasuredMatmul] = {}
     try:
-        for name in named(device, dtypes):
+        for name in rate_names(device, dtypes):
             found[name] = measured_matmul(device, name)
     except Exception as error:  # as above
         remark = f"matmuls: not measured, {first_line(error)}"
@@ -95,7 +95,7 @@ def matmuls_or_remark(device: Device, dtypes: Sequence[str]) -> "dict[str, Measu
     return found
 
 
-def named(device: Device, dtypes: Sequence[str]) -> list[str]:
+def rate_names(device: Device, dtypes: Sequence[str]) -> list[str]:
     """Return the names of these dtypes as they are multiplied now: `tfloat32` where torch rounds float32."""
     names = ["tfloat32" if name == "float32" and rounds_float32(device) else name for name in dtypes]
     return list(dict.fromkeys(names))
@@ -185,7 +185,7 @@ def nbytes(tensor: "torch.Tensor") -> int:
 
 
 @dataclass(frozen=True)
-class Trial:
+class PeakTrial:
     """One way to move memory."""
 
     call: Call
@@ -193,7 +193,7 @@ class Trial:
     moved_bytes: int
 
 
-def trials_of(pool: "torch.Tensor", size: int) -> list[Trial]:
+def trials_of(pool: "torch.Tensor", size: int) -> list[PeakTrial]:
     """Return the ways to move so many bytes within the pool."""
     import torch
 
@@ -209,7 +209,7 @@ def trials_of(pool: "torch.Tensor", size: int) -> list[Trial]:
         ("zero", 0.0, nbytes(whole), whole.zero_),
         ("fill", 0.0, nbytes(whole), lambda: whole.fill_(1.0)),
     ]
-    return [Trial(call_of(f"{name} {size}", way), share, moved) for name, share, moved, way in ways]
+    return [PeakTrial(call_of(f"{name} {size}", way), share, moved) for name, share, moved, way in ways]
 
 
 def parts(pool: "torch.Tensor", size: int, number: int) -> "list[torch.Tensor]":
@@ -240,10 +240,10 @@ def measured_matmul(device: Device, name: str) -> MeasuredMatmul:
 
     best, reasons = 0.0, dict[str, None]()
     try:
-        for rows, columns, depth in shapes(device):
+        for rows, columns, depth in matmul_sizes(device):
             flops = 2.0 * rows * columns * depth
             expected_us = flops / best / 1e6 if best else 0.0
-            if expected_us > LONGEST_US:
+            if expected_us > LONGEST_TRIAL_US:
                 continue
             with plainly():
                 calls = matmuls(device, name, rows, columns, depth)
@@ -265,7 +265,7 @@ def measured_matmul(device: Device, name: str) -> MeasuredMatmul:
     )
 
 
-def shapes(device: Device) -> list[tuple[int, int, int]]:
+def matmul_sizes(device: Device) -> list[tuple[int, int, int]]:
     """Return the rows, columns and depths to multiply, from small to large."""
     squares = [(side, side, side) for side in MATMUL_SIDES]
     multiprocessors = device.facts.multiprocessors

@@ -58,7 +58,7 @@ class region:  # it reads as what it is: `with region("forward"):`
                 f"and not {OUTSIDE!r}; nest regions to get 'outer/inner'"
             )
         self.name = name
-        self.trace: Trace | None = None
+        self.trace: RegionTrace | None = None
 
     def __enter__(self) -> None:
         global _entered
@@ -78,7 +78,7 @@ class region:  # it reads as what it is: `with region("forward"):`
 
 
 @dataclass
-class Trace:
+class RegionTrace:
     """The regions that one rep enters and leaves, in the order of the process.
 
     mark: called at every boundary; what it returns tells where the boundary is. can_mark: whether it can be, now.
@@ -142,7 +142,7 @@ class Trace:
         return self.states[passed - 1] if passed else OUTSIDE
 
 
-_trace: Trace | None = None
+_trace: RegionTrace | None = None
 _entered = False
 
 
@@ -165,7 +165,7 @@ class Traced:
     """The timed part of a rep, whose regions are noted while it runs, and only then."""
 
     timed: Callable[[], object]
-    trace: Trace
+    trace: RegionTrace
     begin: Callable[[], None] = lambda: None
     end: Callable[[], None] = lambda: None
 
@@ -205,7 +205,7 @@ def take_regions(timer: Timer, device: Device, call: Call, idle_s: float, sample
 
 def regions_by_clock(timer: Timer, device: Device, call: Call, idle_s: float, reps: int) -> tuple[Region, ...]:
     """Return regions by the host's clock, which waits for the device at every boundary."""
-    traces: list[Trace] = []
+    traces: list[RegionTrace] = []
     ends: list[tuple[int, int]] = []
 
     def now_ns() -> int:
@@ -214,7 +214,7 @@ def regions_by_clock(timer: Timer, device: Device, call: Call, idle_s: float, re
 
     def prepare() -> Prepared:
         stamps: list[int] = []
-        trace = Trace(call.label, now_ns, partial(is_not_capturing, device))
+        trace = RegionTrace(call.label, now_ns, partial(is_not_capturing, device))
         traces.append(trace)
 
         def end() -> None:
@@ -230,7 +230,7 @@ def regions_by_clock(timer: Timer, device: Device, call: Call, idle_s: float, re
 
 def regions_by_launch(timer: ProfilerTimer, call: Call, idle_s: float, reps: int, sample: Sample) -> tuple[Region, ...]:
     """Return regions by the numbers of their launches."""
-    traces: list[Trace] = []
+    traces: list[RegionTrace] = []
     session, marked = timer.session(), replace(call, prepare=partial(prepare_marked, timer, call, traces))
     windows = [rep.records for rep in reps_of(session, marked, reps, idle_s)]
     check_launches(session.records, windows)
@@ -240,14 +240,14 @@ def regions_by_launch(timer: ProfilerTimer, call: Call, idle_s: float, reps: int
     return summarise_regions(call.label, traces, parts)
 
 
-def prepare_marked(timer: ProfilerTimer, call: Call, traces: list[Trace]) -> Prepared:
+def prepare_marked(timer: ProfilerTimer, call: Call, traces: list[RegionTrace]) -> Prepared:
     """Return the timed part of a rep whose regions launch a mark at each end."""
 
     def mark() -> int:
         timer.sentinels.noop()
         return 0
 
-    traces.append(Trace(call.label, mark, partial(is_not_capturing, timer.device)))
+    traces.append(RegionTrace(call.label, mark, partial(is_not_capturing, timer.device)))
     return Prepared(Traced(call.prepare(), traces[-1]))
 
 
@@ -279,7 +279,7 @@ def check_launches(records: Sequence[Record], windows: Sequence[Sequence[Record]
                 )
 
 
-def times_by_launch(trace: Trace, window: Sequence[Record]) -> dict[str, int]:
+def times_by_launch(trace: RegionTrace, window: Sequence[Record]) -> dict[str, int]:
     """Return the nanoseconds of each region's own records; raise IncompleteRecords where a mark is missing."""
     marks = sorted(record.launch for record in window if record.name == MARK)
     if len(marks) != len(trace.states):
@@ -291,7 +291,7 @@ def times_by_launch(trace: Trace, window: Sequence[Record]) -> dict[str, int]:
     return own_ns
 
 
-def times_by_clock(trace: Trace, begin_ns: int, end_ns: int) -> dict[str, int]:
+def times_by_clock(trace: RegionTrace, begin_ns: int, end_ns: int) -> dict[str, int]:
     """Return the nanoseconds between the boundaries by the region that was innermost."""
     own_ns: Counter[str] = Counter()
     stamps = [begin_ns, *trace.marks, end_ns]
@@ -300,7 +300,9 @@ def times_by_clock(trace: Trace, begin_ns: int, end_ns: int) -> dict[str, int]:
     return own_ns
 
 
-def summarise_regions(label: str, traces: Sequence[Trace], own_ns: Sequence[dict[str, int]]) -> tuple[Region, ...]:
+def summarise_regions(
+    label: str, traces: Sequence[RegionTrace], own_ns: Sequence[dict[str, int]]
+) -> tuple[Region, ...]:
     """Return the regions, what is nested in one after it, and last what lies outside of all; none for none.
 
     traces, own_ns: by rep, what was entered, and the own time of each region. Raises KernelsDiffer where two reps
@@ -310,8 +312,8 @@ def summarise_regions(label: str, traces: Sequence[Trace], own_ns: Sequence[dict
     for number, trace in enumerate(traces[1:], 2):
         if trace.entries != entries:
             raise KernelsDiffer(
-                f"{label!r} does not enter the same regions in every call: {describe(entries)} in rep 1, "
-                f"{describe(trace.entries)} in rep {number}"
+                f"{label!r} does not enter the same regions in every call: {entries_text(entries)} in rep 1, "
+                f"{entries_text(trace.entries)} in rep {number}"
             )
     if not entries:
         return ()
@@ -327,7 +329,7 @@ def summarise_regions(label: str, traces: Sequence[Trace], own_ns: Sequence[dict
     return tuple(found)
 
 
-def describe(entries: Counter[str]) -> str:
+def entries_text(entries: Counter[str]) -> str:
     """Return the entries of each region, in words."""
     parts = [f"{number} x {path}" for path, number in entries.items()]
     return (", ".join(parts[:4]) + (", ..." if len(parts) > 4 else "")) or "none"

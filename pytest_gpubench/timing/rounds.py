@@ -15,7 +15,7 @@ from pytest_gpubench.timing.sampling import Instrument, Sample, check_same_kerne
 
 __tracebackhide__ = True
 
-Order = Sequence[str]
+ArmOrder = Sequence[str]
 """The arms of a round by name, each twice; once in a round that does not count."""
 
 
@@ -56,7 +56,7 @@ class Interleaved:
 
 
 @dataclass
-class Turn:
+class ArmTurn:
     """The rep of one arm at one place of a round, and what was read after it."""
 
     name: str
@@ -69,13 +69,13 @@ class Turn:
         return bool(self.reading.throttle_mask)
 
 
-Taken = Sequence[tuple[Turn, Rep]]
+Taken = Sequence[tuple[ArmTurn, Rep]]
 
 
 def take_rounds(
     instrument: Instrument,
     arms: Mapping[str, Arm],
-    orders: Sequence[Order],
+    orders: Sequence[ArmOrder],
     taken: Interleaved,
     left_s: float,
     interleave: bool = True,
@@ -101,7 +101,7 @@ def take_rounds(
 def _take_session(
     instrument: Instrument,
     arms: Mapping[str, Arm],
-    orders: Sequence[Order],
+    orders: Sequence[ArmOrder],
     taken: Interleaved,
     deadline_s: float,
     interleave: bool,
@@ -110,32 +110,32 @@ def _take_session(
     with collection_off(), instrument.timer.session() as session:
         turns = _schedule(orders, interleave)
         spare = instrument.timer.max_reps - len(turns) if interleave else 0
-        done = _fill_session(session, instrument, arms, turns, Pauses(deadline_s), spare)
+        done = _fill_with_rounds(session, instrument, arms, turns, Pauses(deadline_s), spare)
     reps = list(zip(done, session.reps(), strict=True))
     for name, sample in taken.samples.items():
         check_same_kernels(arms[name].call, [*sample.reps[:1], *(rep for turn, rep in reps if turn.name == name)])
     return reps
 
 
-def _schedule(orders: Sequence[Order], interleave: bool) -> list[Turn]:
+def _schedule(orders: Sequence[ArmOrder], interleave: bool) -> list[ArmTurn]:
     """Return the turns of all rounds, round by round or arm by arm."""
-    turns = [Turn(name, number) for number, order in enumerate(orders) for name in order]
+    turns = [ArmTurn(name, number) for number, order in enumerate(orders) for name in order]
     return turns if interleave else sorted(turns, key=lambda turn: orders[0].index(turn.name))
 
 
-def _fill_session(
+def _fill_with_rounds(
     session: Session,
     instrument: Instrument,
     arms: Mapping[str, Arm],
-    turns: Sequence[Turn],
+    turns: Sequence[ArmTurn],
     pauses: Pauses,
     spare: int,
-) -> list[Turn]:
+) -> list[ArmTurn]:
     """Take every turn; a round in which the GPU was throttled again at the end, while there is time and room.
 
     spare: the reps that there is room for beside those of the turns.
     """
-    done: list[Turn] = []
+    done: list[ArmTurn] = []
     waiting = list(turns)
     rounds = 1 + max(turn.round for turn in turns)
     with annotating(lambda: f"gpu_bench: raised in turn {len(done) + 1} of {turn.name!r}"):
@@ -148,14 +148,14 @@ def _fill_session(
                 continue
             members = [other for other in done if other.round == turn.round]
             if any(other.throttled for other in members) and len(members) <= spare and pauses.rest():
-                waiting += [Turn(other.name, rounds) for other in members]
+                waiting += [ArmTurn(other.name, rounds) for other in members]
                 rounds, spare = rounds + 1, spare - len(members)
     return done
 
 
 def _keep_rounds(reps: Taken, taken: Interleaved, wanted: int) -> None:
     """Keep so many rounds, those without throttling first; count and drop the others."""
-    rounds: dict[int, list[tuple[Turn, Rep]]] = {}
+    rounds: dict[int, list[tuple[ArmTurn, Rep]]] = {}
     for turn, rep in reps:
         rounds.setdefault(turn.round, []).append((turn, rep))
     ordered = sorted(rounds.values(), key=lambda members: any(turn.throttled for turn, _ in members))

@@ -12,7 +12,7 @@ def begin_startup(start: Callable[[], object]) -> None:
     """Run the start in the background, once; profilers and graph captures of others wait until it is over."""
     global _startup
     if _startup is None:
-        _startup = threading.Thread(target=_run, args=(start,), name="gpu_bench startup", daemon=True)
+        _startup = threading.Thread(target=_run_startup, args=(start,), name="gpu_bench startup", daemon=True)
         _startup.start()
 
 
@@ -22,7 +22,7 @@ def wait_for_startup() -> None:
         _startup.join()
 
 
-def _run(start: Callable[[], object]) -> None:
+def _run_startup(start: Callable[[], object]) -> None:
     # what goes wrong here goes wrong again in the first measurement, which can say so
     with others_waiting(), suppress(Exception):
         start()

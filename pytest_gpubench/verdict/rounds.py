@@ -41,18 +41,18 @@ from pytest_gpubench.verdict.saved_runs import Finding
 
 __tracebackhide__ = True
 
-Arm = Literal["BASE", "HEAD"]
+CommitArm = Literal["BASE", "HEAD"]
 Ended = Literal["passed", "failed", "skipped"]
 """The end of a test; an error in its setup or teardown is a failure."""
 
-ARMS: tuple[Arm, Arm] = ("BASE", "HEAD")
+COMMIT_ARMS: tuple[CommitArm, CommitArm] = ("BASE", "HEAD")
 
 
 @dataclass(frozen=True)
 class ArmRun:
     """One run of pytest: of which version, in which round, what it measured, and how its tests ended."""
 
-    arm: Arm
+    arm: CommitArm
     round: int
     run: SavedRun
     ended: Mapping[str, Ended]
@@ -87,7 +87,7 @@ class RecordedMeasurement:
 
 
 @dataclass(frozen=True)
-class Series:
+class RoundSeries:
     """One measurement in all runs."""
 
     nodeid: str
@@ -103,14 +103,14 @@ class Series:
         """It in each run; None where that has no number that is known to be right."""
         return [each if each is not None and not each.why_invalid else None for each in self.found]
 
-    def of(self, *arms: Arm) -> list[RecordedMeasurement]:
+    def of(self, *arms: CommitArm) -> list[RecordedMeasurement]:
         """Return it in the runs of these versions that measured it."""
         return [one for each, one in zip(self.runs, self.valid, strict=True) if each.arm in arms and one]
 
     @cached_property
     def metric(self) -> str:
         """The metric compared: the median unless all are speedups over one reference."""
-        references = {each.measurement.speedup and each.measurement.speedup.reference for each in self.of(*ARMS)}
+        references = {each.measurement.speedup and each.measurement.speedup.reference for each in self.of(*COMMIT_ARMS)}
         is_speedup = len(references) == 1 and None not in references
         return "median" if self.wanted == "speedup" and not is_speedup else self.wanted
 
@@ -121,9 +121,9 @@ class Series:
         return pair_log_ratios(self.runs, values, self.metric)
 
 
-def order_of(round: int) -> tuple[Arm, ...]:
+def order_of(round: int) -> tuple[CommitArm, ...]:
     """Return the versions of the four runs of a round, counted from 0: ABBA, then BAAB, and so on."""
-    first, second = ARMS if round % 2 == 0 else ARMS[::-1]
+    first, second = COMMIT_ARMS if round % 2 == 0 else COMMIT_ARMS[::-1]
     return first, second, second, first
 
 
@@ -162,10 +162,10 @@ def noise_between(runs: Sequence[ArmRun], metric: str) -> RunNoise | None:
     return noise_of(each.log_ratios for each in _series_of(runs, metric))
 
 
-def _series_of(runs: Sequence[ArmRun], metric: str) -> list[Series]:
+def _series_of(runs: Sequence[ArmRun], metric: str) -> list[RoundSeries]:
     tables = [_table_of(each.run) for each in runs]
     return [
-        Series(nodeid, key.label, runs, [table.get((nodeid, key)) for table in tables], metric)
+        RoundSeries(nodeid, key.label, runs, [table.get((nodeid, key)) for table in tables], metric)
         for nodeid, key in dict.fromkeys(each for table in tables for each in table)
         if metric != "speedup" or key.role != "reference"  # candidates are judged by it
     ]
@@ -194,7 +194,7 @@ def _judge_tests(runs: Sequence[ArmRun]) -> list[Finding]:
 
 def _judge_test(nodeid: str, runs: Sequence[ArmRun]) -> Finding | None:
     asked = [each for each in runs if each.tests is None or nodeid in each.tests]
-    base, head = ([each.ended.get(nodeid) for each in asked if each.arm == arm] for arm in ARMS)
+    base, head = ([each.ended.get(nodeid) for each in asked if each.arm == arm] for arm in COMMIT_ARMS)
     for arm, own, others in (("BASE", base, head), ("HEAD", head, base)):
         if not any(others):
             words = f"{arm} alone has it: {'removed, or renamed' if arm == 'BASE' else 'a new test'}"
@@ -211,12 +211,13 @@ def _judge_test(nodeid: str, runs: Sequence[ArmRun]) -> Finding | None:
     return Finding(nodeid, "", Outcome.INCONCLUSIVE, f"{words}: it is not dependable")
 
 
-def _changed_tests(series: Sequence[Series]) -> dict[str, Finding]:
+def _changed_tests(series: Sequence[RoundSeries]) -> dict[str, Finding]:
     """Return a finding for each test that is another one in HEAD: its times would be those of two tests."""
     found: dict[str, Finding] = {}
     for each in series:
         base, head = (
-            {(one.record.source, tuple(comparable(one.record.params).items())) for one in each.of(arm)} for arm in ARMS
+            {(one.record.source, tuple(comparable(one.record.params).items())) for one in each.of(arm)}
+            for arm in COMMIT_ARMS
         )
         if base and head and base != head:
             what = "parameters" if {source for source, _ in base} == {source for source, _ in head} else "source"
@@ -228,7 +229,7 @@ def _changed_tests(series: Sequence[Series]) -> dict[str, Finding]:
 # measurements
 
 
-def _judge_series(series: Series, tolerance: RegressionTolerance, alpha: float, noise: RunNoise | None) -> Finding:
+def _judge_series(series: RoundSeries, tolerance: RegressionTolerance, alpha: float, noise: RunNoise | None) -> Finding:
     base, head = series.of("BASE"), series.of("HEAD")
     finding = Finding(series.nodeid, series.label, Outcome.NOT_JUDGED, "")
     if not base or not head:
@@ -270,7 +271,7 @@ def _value_of(measurement: Measurement, metric: str) -> float:
 
 def pair_log_ratios(runs: Sequence[ArmRun], values: Sequence[float | None], metric: str) -> list[float]:
     """Return for each pair of whole rounds how much slower HEAD is than BASE, as the logarithm of the ratio."""
-    rounds: dict[int, list[tuple[Arm, float | None]]] = {}
+    rounds: dict[int, list[tuple[CommitArm, float | None]]] = {}
     for each, value in zip(runs, values, strict=True):
         rounds.setdefault(each.round, []).append((each.arm, value))
     sign = -1 if metric == "speedup" else 1
@@ -282,7 +283,7 @@ def pair_log_ratios(runs: Sequence[ArmRun], values: Sequence[float | None], metr
     return log_ratios
 
 
-def _log_ratio(one: tuple[Arm, float], other: tuple[Arm, float]) -> float:
+def _log_ratio(one: tuple[CommitArm, float], other: tuple[CommitArm, float]) -> float:
     values = dict((one, other))
     return math.log(values["HEAD"] / values["BASE"])
 
@@ -302,8 +303,8 @@ def _step_us(measurement: Measurement) -> float | None:
     return min((later - sample for sample, later in pairwise(ordered)), default=None)
 
 
-def _why_unmeasured(series: Series) -> str:
-    lacking = [arm for arm in ARMS if not series.of(arm)]
+def _why_unmeasured(series: RoundSeries) -> str:
+    lacking = [arm for arm in COMMIT_ARMS if not series.of(arm)]
     reasons = [
         one.why_invalid for each, one in zip(series.runs, series.found, strict=True) if each.arm in lacking and one
     ]

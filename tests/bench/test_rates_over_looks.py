@@ -27,7 +27,7 @@ from pytest_gpubench.stats.stopping import LEAST_REPS
 from pytest_gpubench.timing import comparison, measurement, rounds, sampling
 from pytest_gpubench.timing.base import Rep
 from pytest_gpubench.timing.comparison import Match, measure_in_turn
-from pytest_gpubench.timing.measurement import measure
+from pytest_gpubench.timing.measurement import measure_call
 from pytest_gpubench.timing.rounds import Interleaved
 from pytest_gpubench.verdict.rates import RateRules
 from pytest_gpubench.verdict.time import Judgement, judge
@@ -89,7 +89,9 @@ def reps_of(play: Play, settings: Settings, rep_s: float, judgement: Judgement) 
     with pytest.MonkeyPatch.context() as patch:
         for module in (measurement, sampling):
             patch.setattr(module, "time", clock)
-        return measure(call_of(lambda: None), timer, cpu_device(), plan_of(settings), judgement.look, lambda text: None)
+        return measure_call(
+            call_of(lambda: None), timer, cpu_device(), plan_of(settings), judgement.look, lambda text: None
+        )
 
 
 def compared(play: Play, settings: Settings, rep_s: float) -> Session:

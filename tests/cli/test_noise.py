@@ -51,7 +51,9 @@ def call(median_us: float, margin: float = 0.004, tolerance: float = 0.025, seen
 
 
 def test_the_noise_of_a_call_is_that_of_all_processes() -> None:
-    found = noise.noise_of(runs([record(100, 0.992, 1.005)], [record(101, 0.995, 1.009)], [record(102, 0.996, 1.004)]))
+    found = noise.call_noises(
+        runs([record(100, 0.992, 1.005)], [record(101, 0.995, 1.009)], [record(102, 0.996, 1.004)])
+    )
     assert [(each.median_us, each.medians_us, each.reps) for each in found] == [(101, (100, 101, 102), 3)]
     assert found[0].within == pytest.approx(0.01)
     assert found[0].between == pytest.approx(0.0099, rel=0.01)
@@ -65,19 +67,19 @@ def test_the_noise_of_a_call_is_that_of_all_processes() -> None:
 )
 def test_a_tolerance_holds_what_processes_differ_by(medians_us: list[float], least: float, most: float) -> None:
     """Where they hardly differ it is what a comparison with a saved run assumes."""
-    (found,) = noise.noise_of(runs(*([record(each)] for each in medians_us)))
+    (found,) = noise.call_noises(runs(*([record(each)] for each in medians_us)))
     assert least < found.least_tolerance < most
 
 
 def test_calls_that_a_process_did_not_measure_are_left_out() -> None:
     untimed = record(2000)
     lost = TestRecord(nodeid=untimed.nodeid, device=H200, measurements=untimed.measurements[:1])
-    found = noise.noise_of(runs([record(200), record(2), record(2000)], [record(2), record(201), lost]))
+    found = noise.call_noises(runs([record(200), record(2), record(2000)], [record(2), record(201), lost]))
     assert [round(each.median_us) for each in found] == [2, 200]
 
 
 def test_too_few_reps_see_nothing() -> None:
-    (found,) = noise.noise_of(runs([record(20)], [record(20, 0.0, math.inf)]))
+    (found,) = noise.call_noises(runs([record(20)], [record(20, 0.0, math.inf)]))
     assert (found.slowdown_seen, found.least_margin) == (math.inf, 1.0)
     assert noise.safe_limits([found]).min_speedup is None
 
@@ -206,7 +208,7 @@ def test_what_a_process_measures(pytester: pytest.Pytester) -> None:
     results = pytester.path / "results.json"
     options = ["--gpu-bench-budget-s=0.01", f"--gpu-bench-json={results}", "--noconftest", "-k", "200.0"]
     pytester.runpytest_inprocess("-p", "no:benchmark", *options, str(noise.TESTS))
-    (found,) = noise.noise_of([read_run(results)] * 2)
+    (found,) = noise.call_noises([read_run(results)] * 2)
     assert len(found.medians_us) == 2
     assert found.reps >= 24
     assert found.median_us > 0

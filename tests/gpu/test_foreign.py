@@ -8,12 +8,12 @@ import pytest
 
 from pytest_gpubench.errors import DeviceUnavailable
 from pytest_gpubench.gpu.foreign import (
-    POLL_S,
+    LOOK_S,
     SETTLE_S,
     ForeignWork,
     GpuProcess,
     GpuReading,
-    enforce,
+    apply_busy_policy,
     find_foreign,
     newcomers,
     read_gpu,
@@ -120,7 +120,7 @@ class World:
         self.now_s += seconds
 
     def enforce(self, policy: Any, timeout_s: float = 10.0) -> ForeignWork | None:
-        return enforce(policy, self.look, timeout_s, self.said.append, lambda: self.now_s, self.pause)
+        return apply_busy_policy(policy, self.look, timeout_s, self.said.append, lambda: self.now_s, self.pause)
 
 
 @pytest.mark.parametrize("policy", ["warn", "wait", "fail"])
@@ -135,7 +135,7 @@ def test_what_our_own_work_leaves_behind_is_not_foreign(policy: str) -> None:
     """NVML's utilisation is a mean over up to a second that has passed."""
     world = World([LOADED, LOADED, LOADED, None])
     assert world.enforce(policy) is None
-    assert (world.now_s, world.said) == (3 * POLL_S, [])
+    assert (world.now_s, world.said) == (3 * LOOK_S, [])
 
 
 @pytest.mark.parametrize(("work", "after_s"), [(BUSY, 0), (LOADED, SETTLE_S)])
@@ -153,14 +153,14 @@ def test_fail_refuses() -> None:
 def test_wait_waits() -> None:
     world = World([BUSY] * 9 + [None])
     assert world.enforce("wait") is None
-    assert world.now_s == 9 * POLL_S
+    assert world.now_s == 9 * LOOK_S
     assert world.said == ["waiting until the GPU is free: pid 20 computes"]
 
 
 @pytest.mark.parametrize(("looks", "in_time"), [(4, True), (5, False)])
 def test_wait_waits_so_long(looks: int, in_time: bool) -> None:
     world = World([BUSY] * looks + [None])
-    timeout_s = 4 * POLL_S
+    timeout_s = 4 * LOOK_S
     if in_time:
         assert world.enforce("wait", timeout_s) is None
     else:

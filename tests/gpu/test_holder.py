@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from pytest_gpubench.gpu.holder import Holder, command_line, shorten
+from pytest_gpubench.gpu.holder import Holder, brief, command_line
 from pytest_gpubench.gpu.processes import pid_namespace, start_of
 
 
@@ -54,5 +54,5 @@ def test_a_command_is_written_as_it_was_typed(arguments: list[str], text: str) -
 
 @pytest.mark.parametrize(("length", "cut"), [(80, False), (81, True)])
 def test_long_texts_are_cut(length: int, cut: bool) -> None:
-    assert shorten("x" * length).endswith("…") == cut
-    assert len(shorten("x" * length)) == 80
+    assert brief("x" * length).endswith("…") == cut
+    assert len(brief("x" * length)) == 80

@@ -12,8 +12,8 @@ import pytest
 
 from pytest_gpubench.errors import BadRequest, DeviceUnavailable
 from pytest_gpubench.gpu.holder import Holder
-from pytest_gpubench.gpu.lock import GpuLock, Patience, describe, turns_to_hand_over
-from pytest_gpubench.gpu.lock_file import HEADER, LockFile
+from pytest_gpubench.gpu.lock import GpuLock, Patience, holder_text, turns_to_hand_over
+from pytest_gpubench.gpu.lock_file import LOCK_HEADER, LockFile
 from tests.gpu.holding import IMPORTS, Start, hear, held, tell
 
 HOLDER = """
@@ -263,7 +263,7 @@ def test_a_crash_frees_the_gpus_and_its_note_does_not_lie(folder: Path, start: S
     holder = turn.holder()
     assert holder is not None
     assert (holder.pid, holder.has_ended) == (other.pid, True)
-    assert "held by an unnamed process, perhaps a child of pid" in describe(turn)
+    assert "held by an unnamed process, perhaps a child of pid" in holder_text(turn)
     assert is_free(folder, "GPU-1", "GPU-2")
     assert turn.holder() is None
 
@@ -275,7 +275,7 @@ def test_a_lock_that_is_given_back_names_nobody(folder: Path) -> None:
         assert holder is not None
         assert (holder.pid, holder.has_ended, holder.is_local) == (os.getpid(), False, True)
     assert turn.holder() is None
-    assert turn.path.read_bytes() == HEADER
+    assert turn.path.read_bytes() == LOCK_HEADER
 
 
 # handed over to a child

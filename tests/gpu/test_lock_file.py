@@ -10,8 +10,8 @@ import pytest
 
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.gpu import lock_file as module
-from pytest_gpubench.gpu.lock import describe
-from pytest_gpubench.gpu.lock_file import HEADER, LockFile, lock_folder
+from pytest_gpubench.gpu.lock import holder_text
+from pytest_gpubench.gpu.lock_file import LOCK_HEADER, LockFile, lock_folder
 from tests.gpu.holding import Start
 
 NAME = "GPU-1.turn"
@@ -102,7 +102,7 @@ def plant_file(path: Path) -> None:
 
 def plant_hard_link(path: Path) -> None:
     other = path.with_name("other")
-    other.write_bytes(HEADER)
+    other.write_bytes(LOCK_HEADER)
     path.hardlink_to(other)
 
 
@@ -206,11 +206,13 @@ def test_the_folder_is_in_the_temp_folder(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert lock_folder() == tmp_path / "pytest-gpubench-locks"
 
 
-@pytest.mark.parametrize("text", [b"", HEADER, HEADER + b"{", HEADER + b'{"pid": "x"}', HEADER + b"[" * 4000, b"\xff"])
+@pytest.mark.parametrize(
+    "text", [b"", LOCK_HEADER, LOCK_HEADER + b"{", LOCK_HEADER + b'{"pid": "x"}', LOCK_HEADER + b"[" * 4000, b"\xff"]
+)
 def test_a_note_that_is_none(folder: Path, text: bytes) -> None:
     folder.mkdir()
     file = LockFile(folder, NAME)
     assert file.holder() is None
     file.path.write_bytes(text)
     assert file.holder() is None
-    assert "held by a process that does not say who it is" in describe(file)
+    assert "held by a process that does not say who it is" in holder_text(file)

@@ -30,7 +30,7 @@ def test_how_small_a_slowdown_is_seen(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """3 % is seen in calls of 20 us and more; two of the five processes suffice to show it."""
-    monkeypatch.setattr(noise, "PROCESSES", 2)
+    monkeypatch.setattr(noise, "NOISE_PROCESSES", 2)
     path = tmp_path / "noise.json"
     assert main(["doctor", "--noise", "--json", str(path)]) == 0
     print(capsys.readouterr().out)

@@ -16,7 +16,7 @@ from pytest_gpubench.results.observed import AllocatedMemory, Observed
 from pytest_gpubench.structure import is_deterministic, observe
 from pytest_gpubench.timing.base import Call
 from pytest_gpubench.timing.calls import Backward, make_arguments, make_call
-from pytest_gpubench.timing.measurement import Plan, measure
+from pytest_gpubench.timing.measurement import Plan, measure_call
 from pytest_gpubench.timing.profiler import ProfilerTimer
 from pytest_gpubench.verdict.exact import judge_exact
 from tests.on_gpu.doubling import double
@@ -41,7 +41,7 @@ def call_of(function: Callable[..., object], args: Sequence[object], backward: B
 
 
 def timing_of(call: Call, device: Device) -> Timing:
-    return measure(call, ProfilerTimer(device, "hot"), device, PLAN, lambda timing: True, lambda text: None)
+    return measure_call(call, ProfilerTimer(device, "hot"), device, PLAN, lambda timing: True, lambda text: None)
 
 
 def judge(asked: Limits, function: Callable[..., object], *args: object) -> Verdict:

@@ -11,7 +11,7 @@ import torch
 from pytest_gpubench.gpu.device import Device, find_device
 from pytest_gpubench.timing.base import Call
 from pytest_gpubench.timing.calls import make_arguments, make_call
-from pytest_gpubench.timing.measurement import Plan, measure
+from pytest_gpubench.timing.measurement import Plan, measure_call
 from pytest_gpubench.timing.profiler import ProfilerTimer
 from pytest_gpubench.timing.traces import take_trace
 
@@ -36,7 +36,7 @@ def events_in(path: Path | None) -> list[dict[str, Any]]:
 
 def timed(call: Call, device: Device) -> Counter[str]:
     """Return the kernels of one timed call."""
-    timing = measure(call, ProfilerTimer(device, "cold"), device, PLAN, lambda timing: True, lambda text: None)
+    timing = measure_call(call, ProfilerTimer(device, "cold"), device, PLAN, lambda timing: True, lambda text: None)
     return Counter({kernel.name: kernel.launches for kernel in timing.kernels})
 
 
@@ -56,7 +56,7 @@ def test_a_trace_holds_the_timed_kernels_three_times_and_no_others(tmp_path: Pat
 
 def test_kernels_take_as_long_in_a_trace_as_in_a_timed_call(tmp_path: Path) -> None:
     device, call = find_device("cuda"), softmax_call()
-    timing = measure(call, ProfilerTimer(device, "cold"), device, PLAN, lambda timing: True, lambda text: None)
+    timing = measure_call(call, ProfilerTimer(device, "cold"), device, PLAN, lambda timing: True, lambda text: None)
     events = events_in(take_trace(call, device, tmp_path / "t.json.gz"))
     traced_us = sum(event["dur"] for event in events if event.get("cat") == "kernel") / 3
     assert 0.7 < traced_us / timing.median_us < 1.5

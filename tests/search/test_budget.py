@@ -6,7 +6,7 @@ import pytest
 
 from pytest_gpubench.limits import Limits
 from pytest_gpubench.results.model import Outcome, Verdict
-from pytest_gpubench.search.budget import SHRINKING, AlphaBudget, least_reps, max_examples, noisy_limits
+from pytest_gpubench.search.budget import SHRINKING, AlphaBudget, max_examples, noisy_limits, reps_to_decide
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.stats.speedup import critical_ranks
 from pytest_gpubench.stats.summary import median_interval, std_interval
@@ -21,15 +21,15 @@ def verdict(limit: str, outcome: Outcome = Outcome.INCONCLUSIVE) -> Verdict:
 @pytest.mark.parametrize("alpha", ALPHAS)
 def test_so_many_reps_decide_and_one_less_does_not(alpha: float) -> None:
     for limit in ("max_time_us", "min_gbps", "min_tflops", "min_peak_fraction"):
-        least = least_reps(verdict(limit), alpha)
+        least = reps_to_decide(verdict(limit), alpha)
         assert [median_interval([1.0] * reps, alpha) is None for reps in (least - 1, least)] == [True, False]
-    quads, odd = divmod(least_reps(verdict("min_speedup"), alpha), 2)
+    quads, odd = divmod(reps_to_decide(verdict("min_speedup"), alpha), 2)
     assert not odd
     assert critical_ranks((quads,), alpha) != (None,)
     assert quads == 1 or alpha > 0.3 or critical_ranks((quads - 1,), alpha) == (None,)
-    least = least_reps(verdict("max_rel_std"), alpha)
+    least = reps_to_decide(verdict("max_rel_std"), alpha)
     assert [std_interval([1.0] * reps, alpha) is None for reps in (least - 1, least)] == [True, False]
-    assert least_reps(verdict("max_kernels"), alpha) == 0
+    assert reps_to_decide(verdict("max_kernels"), alpha) == 0
 
 
 @pytest.mark.parametrize("limits", [0, 1, 3])
@@ -58,7 +58,7 @@ def test_noisy_limits(limits: Limits, candidates: int, number: int) -> None:
 def test_only_what_so_few_reps_cannot_decide_is_noted() -> None:
     budget = AlphaBudget()
     settings = budget.spend(Settings(alpha=0.001))
-    enough = least_reps(verdict("max_time_us"), settings.alpha)
+    enough = reps_to_decide(verdict("max_time_us"), settings.alpha)
     few = replace(settings, reps=enough - 1)
     budget.note(replace(settings, reps=enough), [verdict("max_time_us")])
     budget.note(settings, [verdict("max_time_us")])
@@ -67,7 +67,7 @@ def test_only_what_so_few_reps_cannot_decide_is_noted() -> None:
     budget.note(few, [verdict("max_time_us")])
     (needed,) = budget.needed.values()
     last = max_examples() + SHRINKING
-    assert needed == least_reps(verdict("max_time_us"), 0.001 / (last * (last + 1)))
+    assert needed == reps_to_decide(verdict("max_time_us"), 0.001 / (last * (last + 1)))
     open_one, kept = budget.told([verdict("max_time_us"), verdict("max_time_us", Outcome.PASS)])
     assert open_one.sentence.startswith(f"with reps={enough - 1} not every example")
     assert kept == verdict("max_time_us", Outcome.PASS)
@@ -84,10 +84,10 @@ def test_the_needed_reps_grow_with_the_judgements_and_never_shrink() -> None:
     budget.judged = 10**6 - 1
     budget.note(budget.spend(asked), [verdict("max_time_us")])
     assert len(budget.outdated) == 2
-    assert budget.needed[4] == least_reps(verdict("max_time_us"), 0.001 / (2e6 * (2e6 + 1)))
+    assert budget.needed[4] == reps_to_decide(verdict("max_time_us"), 0.001 / (2e6 * (2e6 + 1)))
     budget.judged = 2
     budget.note(budget.spend(asked), [verdict("max_time_us")])
     assert len(budget.outdated) == 2
     budget.judged = 10**6 - 1
     budget.note(budget.spend(asked, limits=6), [verdict("max_time_us")])
-    assert budget.needed[4] == least_reps(verdict("max_time_us"), 0.001 / 6 / (2e6 * (2e6 + 1)))
+    assert budget.needed[4] == reps_to_decide(verdict("max_time_us"), 0.001 / 6 / (2e6 * (2e6 + 1)))

@@ -226,7 +226,7 @@ def test_an_error_that_only_speaks_of_cuda_is_shrunk(monkeypatch: pytest.MonkeyP
 
 def draw(monkeypatch: pytest.MonkeyPatch, *choices: object) -> None:
     """Have hypothesis have drawn what is given."""
-    monkeypatch.setattr("pytest_gpubench.search.example.choices", lambda: choices)
+    monkeypatch.setattr("pytest_gpubench.search.example.hypothesis_choices", lambda: choices)
 
 
 def test_what_is_drawn_in_the_call_tells_examples_apart(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from pytest_gpubench.timing import graph
 from pytest_gpubench.timing.base import Call, Prepared
 from pytest_gpubench.timing.calls import make_arguments, make_call
 from pytest_gpubench.timing.graph import (
-    ALLOCATION,
+    ALLOCATES,
     MEMORY,
     RANDOM,
     SHAPE,
@@ -24,7 +24,7 @@ from pytest_gpubench.timing.graph import (
     GraphTimer,
     explain,
     first_obstacle,
-    inputs_of,
+    identities_of,
     refuse_backward,
 )
 from tests.timing.test_events import FakeGpu, gpu, take
@@ -153,7 +153,7 @@ def test_fresh_arguments_are_refused(streams: FakeGpu, fresh: Callable[[], objec
 
 def test_inputs_are_known_by_memory_and_value() -> None:
     def found(*args: object) -> list[object]:
-        return inputs_of(Prepared(print, args))
+        return identities_of(Prepared(print, args))
 
     assert found(X, 2, "a", None, [True]) == found(X.view(6), 2, "a", None, [True])
     for other in [(X[1:], 2), (X, 3), (X, 2.0), (X.view(2, 3), 2), (X.view(torch.int32), 2)]:
@@ -276,7 +276,7 @@ def test_the_operation_that_no_graph_can_hold(function: Callable[[], object], ex
         ("CUDA error: capturing stream has unjoined work", STREAM),
         ("CUDA error: operation would make the legacy stream depend on a capturing blocking stream", STREAM),
         ("CUDA error: dependency created on uncaptured work in another stream", STREAM),
-        (CAPTURING, f"{SYNC}; or {ALLOCATION}"),
+        (CAPTURING, f"{SYNC}; or {ALLOCATES}"),
         ("something else\nand more", "RuntimeError: something else"),
     ],
 )
@@ -290,7 +290,7 @@ def test_the_error_behind_the_error_says_why() -> None:
     assert explain(error, make_call(lambda: None)) == STREAM
 
 
-@pytest.mark.parametrize(("name", "expected"), [("empty_cache", ALLOCATION), ("synchronize", SYNC)])
+@pytest.mark.parametrize(("name", "expected"), [("empty_cache", ALLOCATES), ("synchronize", SYNC)])
 def test_the_function_of_torch_that_says_why(name: str, expected: str) -> None:
     room: dict[str, Any] = {"__name__": "torch.cuda.memory"}
     exec(f"def {name}(): raise RuntimeError({CAPTURING!r})", room)

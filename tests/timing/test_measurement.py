@@ -12,7 +12,7 @@ from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.gpu.nvml import Nvml
 from pytest_gpubench.results.model import DeviceFacts, Kernel, Stretch, Timing
 from pytest_gpubench.timing.base import Record, Rep, Timer
-from pytest_gpubench.timing.measurement import IDLE_GAP_US, Plan, demangled, is_idle, measure
+from pytest_gpubench.timing.measurement import IDLE_GAP_US, Plan, demangled, is_idle, measure_call
 from pytest_gpubench.timing.sampling import PROBE_REPS
 from pytest_gpubench.timing.warmup import MAX_PASSES
 from tests.gpu.recording_nvml import Recording
@@ -52,7 +52,7 @@ def measured(
 ) -> Timing:
     device = Device(torch.device("cpu"), FACTS, Nvml(gpu, "GPU-fake-1") if gpu else None)
     plan = Plan("cold", reps, warmup, 0.01, max_time_s)
-    return measure(call_of(function), timer, device, plan, decided, say)
+    return measure_call(call_of(function), timer, device, plan, decided, say)
 
 
 def test_an_adaptive_measurement_keeps_the_reps_of_its_warm_up(clock: Clock) -> None:

@@ -13,15 +13,15 @@ from pytest_gpubench.results.model import DeviceFacts
 from pytest_gpubench.timing import peaks
 from pytest_gpubench.timing.base import Rep
 from pytest_gpubench.timing.peaks import (
-    LONGEST_US,
+    LONGEST_TRIAL_US,
     MATMUL_SIDES,
     MEMORY_REPS,
+    matmul_sizes,
     measured_memory,
     measured_peaks,
-    named,
     parts,
+    rate_names,
     reps_within,
-    shapes,
 )
 from tests.timing.fakes import ArmsTimer, Clock
 
@@ -52,27 +52,27 @@ def test_parts_are_aligned_apart_and_as_large_as_fit(number: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("expected_us", "reps"), [(0, 3), (1, 10), (2500, 10), (2501, 9), (8333, 3), (8334, 3), (LONGEST_US, 3)]
+    ("expected_us", "reps"), [(0, 3), (1, 10), (2500, 10), (2501, 9), (8333, 3), (8334, 3), (LONGEST_TRIAL_US, 3)]
 )
 def test_reps_within(expected_us: float, reps: int) -> None:
     assert reps_within(expected_us) == reps
 
 
 def test_shapes() -> None:
-    assert shapes(gpu(multiprocessors=132))[-1] == (16896, 4096, 8192)
-    assert [rows for rows, _, _ in shapes(gpu())] == list(MATMUL_SIDES)
+    assert matmul_sizes(gpu(multiprocessors=132))[-1] == (16896, 4096, 8192)
+    assert [rows for rows, _, _ in matmul_sizes(gpu())] == list(MATMUL_SIDES)
 
 
 def test_float32_is_called_by_what_it_is_multiplied_as(monkeypatch: pytest.MonkeyPatch) -> None:
     device = cpu_device()
-    assert named(device, ["float32", "bfloat16", "float32"]) == ["float32", "bfloat16"]
+    assert rate_names(device, ["float32", "bfloat16", "float32"]) == ["float32", "bfloat16"]
     exact = torch.mm
 
     def rounding(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
         return exact((first * 1024).round() / 1024, second)
 
     monkeypatch.setattr(torch, "mm", rounding)
-    assert named(device, ["bfloat16", "float32", "tfloat32"]) == ["bfloat16", "tfloat32"]
+    assert rate_names(device, ["bfloat16", "float32", "tfloat32"]) == ["bfloat16", "tfloat32"]
 
 
 # what is measured
@@ -246,7 +246,7 @@ def test_longer_matmuls_rest_first_and_too_long_ones_are_not_tried(
     measured_peaks(gpu(), ["bfloat16"])
     expected_us = 2 * 32**3 / 1e5
     assert small.idles_s[-1] == pytest.approx(3 * expected_us / 1e6)
-    monkeypatch.setattr(peaks, "LONGEST_US", expected_us * 0.99)
+    monkeypatch.setattr(peaks, "LONGEST_TRIAL_US", expected_us * 0.99)
     before = len(small.names)
     measured_peaks(gpu(), ["bfloat16"])
     assert not any(label.startswith("bfloat16 32") for label in small.names[before:])

@@ -23,7 +23,7 @@ from pytest_gpubench.timing.profiler import ProfilerTimer
 from pytest_gpubench.timing.regions import (
     MARK,
     REGION_REPS,
-    Trace,
+    RegionTrace,
     Traced,
     forget_regions,
     region,
@@ -317,8 +317,8 @@ def test_invalid_names(name: Any) -> None:
         region(name)
 
 
-def noted(function: Function) -> Trace:
-    trace = Trace("step", lambda: 0)
+def noted(function: Function) -> RegionTrace:
+    trace = RegionTrace("step", lambda: 0)
     Traced(function, trace)()
     return trace
 
@@ -393,7 +393,7 @@ def test_names_that_cannot_be_printed_are_escaped() -> None:
 
 def test_a_region_that_is_captured_into_a_graph_is_left_out() -> None:
     capturing = iter([False, True, True])
-    trace = Trace("step", lambda: 0, lambda: not next(capturing))
+    trace = RegionTrace("step", lambda: 0, lambda: not next(capturing))
 
     def step() -> None:
         with region("eager"), region("captured"), region("captured too"):
@@ -527,7 +527,7 @@ def test_own_times_add_up_to_the_whole_for_any_nesting(tree: list[Node]) -> None
             for each in inner:
                 run(each, f"{path}{name}/")
 
-    trace = Trace("step", mark)
+    trace = RegionTrace("step", mark)
 
     def step() -> None:
         for node in tree:

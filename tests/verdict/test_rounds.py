@@ -18,8 +18,8 @@ from pytest_gpubench.results.model import DeviceFacts, Measurement, Outcome, Sav
 from pytest_gpubench.stats.regression import change_of_pairs, decide
 from pytest_gpubench.stats.tolerance import RegressionTolerance
 from pytest_gpubench.verdict.rounds import (
-    Arm,
     ArmRun,
+    CommitArm,
     Ended,
     alpha_of_look,
     judge_rounds,
@@ -55,20 +55,20 @@ def raced(median_us: float, reference_us: float, reference: str = "torch") -> Me
     return timed(median_us, role="candidate", speedup=speedup)
 
 
-Measured = Callable[[Arm, int], Sequence[Measurement]]
+Measured = Callable[[CommitArm, int], Sequence[Measurement]]
 """Told the version and the number of the run, from 0; returns what it measures."""
 
 
 def take(
     measured: Measured,
     rounds: int = 3,
-    ended: Mapping[Arm, Sequence[Ended | None]] | None = None,
+    ended: Mapping[CommitArm, Sequence[Ended | None]] | None = None,
     device: DeviceFacts = GPU,
 ) -> list[ArmRun]:
     """Return the runs of a session; `ended` says how the test ended in the runs of each version."""
     runs: list[ArmRun] = []
     turns = [(round, arm) for round in range(rounds) for arm in order_of(round)]
-    taken: Counter[Arm] = Counter()
+    taken: Counter[CommitArm] = Counter()
     for number, (round, arm) in enumerate(turns):
         record = TestRecord(nodeid=TEST, device=device, measurements=tuple(measured(arm, number)))
         how: Ended | None = ended[arm][taken[arm]] if ended else "passed"
@@ -99,7 +99,7 @@ def test_a_linear_drift_cancels_between_the_pairs_of_a_round() -> None:
 
 
 def test_a_round_that_is_not_whole_is_left_out() -> None:
-    def measured(arm: Arm, number: int) -> Sequence[Measurement]:
+    def measured(arm: CommitArm, number: int) -> Sequence[Measurement]:
         return () if number == 5 else (timed(10 + number / 100),)
 
     found = only(judge_rounds(take(measured), *RULE))
@@ -147,7 +147,7 @@ def test_a_single_pair_has_no_interval() -> None:
 def test_pairs_that_agree_within_ticks_are_not_certain() -> None:
     """Of a clock that ticks every 32 ns, two medians of 1 us may be a tick apart, or the same, by chance."""
 
-    def ticking(arm: Arm, number: int) -> Sequence[Measurement]:
+    def ticking(arm: CommitArm, number: int) -> Sequence[Measurement]:
         ticks = (1.024, 1.056, 1.056) if arm == "HEAD" else (1.024, 1.024, 1.056)
         return (Measurement(timing=timing_of(ticks, "f")),)
 
@@ -241,7 +241,7 @@ def noisy(slower: float, spread: float) -> list[ArmRun]:
     """Return runs of a test that is slower by a steady factor, among nine tests that the machine makes noisy."""
     rng = random.Random(1)
 
-    def measured(arm: Arm, number: int) -> Sequence[Measurement]:
+    def measured(arm: CommitArm, number: int) -> Sequence[Measurement]:
         others = [timed(10 * math.exp(rng.gauss(0, spread)), f"g{index}") for index in range(9)]
         return timed(10 * (1 + slower * (arm == "HEAD"))), *others
 
@@ -314,7 +314,7 @@ def test_a_reference_that_is_slower_too_excuses_the_candidate(
 ) -> None:
     """HEAD always ran on a clock that was 10 % lower: the ratio of speedups is 1."""
 
-    def measured(arm: Arm, number: int) -> Sequence[Measurement]:
+    def measured(arm: CommitArm, number: int) -> Sequence[Measurement]:
         clock = 1.1 if arm == "HEAD" else 1.0
         return timed(20 * clock, "torch", role="reference"), raced(10 * clock, 20 * clock)
 
@@ -347,7 +347,7 @@ def test_measurements_of_one_name_are_told_apart_by_their_order() -> None:
 
 @pytest.mark.parametrize("change", [{"timer": "wall"}, {"cache": "hot"}])
 def test_what_was_measured_in_two_ways_is_not_compared(change: dict[str, str]) -> None:
-    def measured(arm: Arm, number: int) -> Sequence[Measurement]:
+    def measured(arm: CommitArm, number: int) -> Sequence[Measurement]:
         taken = timed(10)
         return (
             (msgspec.structs.replace(taken, timing=msgspec.structs.replace(taken.timing, **change)),)
@@ -426,7 +426,7 @@ ABSENT: Sequence[Ended | None] = [None] * 6
 def test_tests_that_end_otherwise_are_told_apart(
     base: Sequence[Ended | None], head: Sequence[Ended | None], outcome: Outcome, sentence: str
 ) -> None:
-    def measured(arm: Arm, number: int) -> Sequence[Measurement]:
+    def measured(arm: CommitArm, number: int) -> Sequence[Measurement]:
         return () if {"BASE": base, "HEAD": head}[arm] is not PASSED else (timed(10),)
 
     found = only(judge_rounds(take(measured, ended={"BASE": base, "HEAD": head}), *RULE))

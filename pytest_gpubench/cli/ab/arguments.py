@@ -9,8 +9,8 @@ from pytest_gpubench.settings.parsers import whole_number
 from pytest_gpubench.stats.tolerance import RegressionTolerance
 
 ROUNDS = 4
-MARGIN = 0.03
-ALPHA = 0.01
+DEFAULT_MARGIN = 0.03
+DEFAULT_ALPHA = 0.01
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,11 +25,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--fail-slower",
         type=checked(slower),
-        default=MARGIN,
+        default=DEFAULT_MARGIN,
         metavar="FRACTION",
         help="fail where the newer commit is slower by more than this (default: 3%%)",
     )
-    add_alpha(parser, ALPHA, "the highest chance that a test that keeps this fails")
+    add_alpha(parser, DEFAULT_ALPHA, "the highest chance that a test that keeps this fails")
     parser.add_argument(
         "--metric",
         choices=("speedup", "median", "mean"),
@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--keep", action="store_true", help="keep the worktrees, the results and what pytest printed")
 
 
-def plan_of(arguments: argparse.Namespace) -> ComparisonPlan:
+def comparison_plan(arguments: argparse.Namespace) -> ComparisonPlan:
     """Return how to compare."""
     tolerance = RegressionTolerance(arguments.metric, margin=arguments.fail_slower)
     return ComparisonPlan(tolerance, arguments.alpha, arguments.rounds)

@@ -7,10 +7,10 @@ from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Literal
 
-from pytest_gpubench.cli.ab.arguments import add_arguments, plan_of
+from pytest_gpubench.cli.ab.arguments import add_arguments, comparison_plan
 from pytest_gpubench.cli.ab.checkouts import Workspace, last_line
 from pytest_gpubench.cli.ab.command import prepared
-from pytest_gpubench.cli.ab.comparison import compare, is_open
+from pytest_gpubench.cli.ab.comparison import compare_commits, is_open
 from pytest_gpubench.cli.ab.report import report_lines
 from pytest_gpubench.cli.output import complain, say, write
 from pytest_gpubench.errors import BadRequest, GpuBenchError
@@ -20,12 +20,12 @@ from pytest_gpubench.verdict.saved_runs import Finding
 
 ABOUT = "find the commit that made a test slower"
 Answer = Literal["good", "bad", "skip"]
-Step = Callable[[str], tuple[Answer, Sequence[Finding]]]
+TryCommit = Callable[[str], tuple[Answer, Sequence[Finding]]]
 """Called with a commit, which it compares with GOOD."""
 STATUS: dict[Answer, int] = {"good": 0, "bad": 1, "skip": 125}
 """The exit statuses that `git bisect run` understands."""
 FIRST_BAD = re.compile(r"^([0-9a-f]{40,64}) is the first '?bad'? commit$", re.MULTILINE)
-EPILOG = """\
+BISECT_EPILOG = """\
 GOOD is compared with BAD, then with the commits that git bisect asks for, in worktrees: 6 of 64 commits. A commit is
 bad where a test is slower than in GOOD by more than --fail-slower, good where all are not; one whose tests do not run,
 or cannot be told, is skipped. What counts are the tests that are slower in BAD. --tests PATH runs BAD's tests in all.
@@ -37,7 +37,7 @@ or bad usage, as `git bisect run` would take 2 for a bad commit.
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
-    parser.usage, parser.epilog = "pytest-gpubench bisect [OPTIONS] GOOD [BAD] -- PYTEST_ARGS", EPILOG
+    parser.usage, parser.epilog = "pytest-gpubench bisect [OPTIONS] GOOD [BAD] -- PYTEST_ARGS", BISECT_EPILOG
     parser.add_argument("good", metavar="GOOD", help="a commit in which the tests are fast")
     parser.add_argument("bad", metavar="BAD", nargs="?", help="a later one in which a test is slow")
     add_arguments(parser)
@@ -46,15 +46,15 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Compare the ends, then search between them; the exit status is that of EPILOG."""
     try:
-        return STATUS[_run(arguments)]
+        return STATUS[_bisect(arguments)]
     except GpuBenchError as error:
         complain("bisect", [str(error)])
         return STATUS["skip"]
 
 
-def _run(arguments: argparse.Namespace) -> Answer:
+def _bisect(arguments: argparse.Namespace) -> Answer:
     with prepared(arguments, arguments.good, arguments.bad) as (workspace, checkouts, runner):
-        ends = compare(checkouts, runner, plan_of(arguments)).findings
+        ends = compare_commits(checkouts, runner, comparison_plan(arguments)).findings
         answer = answer_of(ends, None)
         watched = {_name(each) for each in ends if each.outcome is Outcome.FAIL and each.label}
         if arguments.bad is None or answer != "bad":
@@ -67,11 +67,13 @@ def _run(arguments: argparse.Namespace) -> Answer:
             checkouts["HEAD"] = workspace.add_worktree("HEAD", commit, commit[:8])
             checkouts["HEAD"].take_tests(arguments.tests, checkouts["BASE"])
             runner.prepare(checkouts["HEAD"], arguments.setup)
-            found = compare(checkouts, runner, plan_of(arguments), still_open, {nodeid for nodeid, _ in watched})
+            found = compare_commits(
+                checkouts, runner, comparison_plan(arguments), still_open, {nodeid for nodeid, _ in watched}
+            )
             return answer_of(found.findings, watched), found.findings
 
         good, bad = (workspace.commit(each) for each in (arguments.good, arguments.bad))
-        return search(workspace, good, bad, ends, step)
+        return find_first_bad(workspace, good, bad, ends, step)
 
 
 def answer_of(findings: Sequence[Finding], watched: Collection[tuple[str, str]] | None) -> Answer:
@@ -91,7 +93,7 @@ def watched_open_tests(findings: Sequence[Finding], watched: Collection[tuple[st
     return {each.nodeid for each in findings if is_open(each) and _name(each) in watched}
 
 
-def search(workspace: Workspace, good: str, bad: str, ends: Sequence[Finding], step: Step) -> Answer:
+def find_first_bad(workspace: Workspace, good: str, bad: str, ends: Sequence[Finding], step: TryCommit) -> Answer:
     """Take the steps that git asks for, and write the first bad commit with its findings; ends: those of BAD.
 
     Its state is that of BASE's worktree, so a bisection of the user's own goes on. Raises BadRequest where git cannot
@@ -123,7 +125,7 @@ def search(workspace: Workspace, good: str, bad: str, ends: Sequence[Finding], s
     return "bad"
 
 
-def _try(step: Step, commit: str) -> tuple[Answer, Sequence[Finding]]:
+def _try(step: TryCommit, commit: str) -> tuple[Answer, Sequence[Finding]]:
     try:
         return step(commit)
     except GpuBenchError as error:

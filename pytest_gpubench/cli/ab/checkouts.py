@@ -16,7 +16,7 @@ from pytest_gpubench.cli.output import say
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.results.provenance import GIT_PLACES, run_git
 from pytest_gpubench.units import count
-from pytest_gpubench.verdict.rounds import Arm
+from pytest_gpubench.verdict.rounds import CommitArm
 
 FIND_ORIGINS = """
 import importlib.util, sys
@@ -34,7 +34,7 @@ for name in sys.argv[1:]:
 class Checkout:
     """The files of BASE or HEAD, and where in them pytest runs."""
 
-    arm: Arm
+    arm: CommitArm
     root: Path
     folder: Path
     """The folder that pytest runs in: the one that `ab` was called in, in this checkout."""
@@ -127,7 +127,7 @@ class Workspace:
             else:
                 workspace._remove()
 
-    def check_out(self, base: str, head: str | None) -> dict[Arm, Checkout]:
+    def check_out(self, base: str, head: str | None) -> dict[CommitArm, Checkout]:
         """Check the commits out and say what is compared with what; without a head it is the working tree."""
         head_commit = self.commit("HEAD" if head is None else head)
         base_commit = self._base_commit(base, head_commit)
@@ -141,7 +141,7 @@ class Workspace:
             head_checkout = self._checkout("HEAD", titles[1], self.repository, self.here)
         else:
             head_checkout = self.add_worktree("HEAD", head_commit, titles[1])
-        checkouts: dict[Arm, Checkout] = {"BASE": base_checkout, "HEAD": head_checkout}
+        checkouts: dict[CommitArm, Checkout] = {"BASE": base_checkout, "HEAD": head_checkout}
         if any((each.root / ".gitmodules").exists() for each in checkouts.values() if each.is_worktree):
             say("submodules are not checked out: --setup 'git submodule update --init' does it")
         return checkouts
@@ -181,7 +181,7 @@ class Workspace:
         unused = f"; {files} of the working tree left out" if changed else ""
         return f"{title_of(head, commit)}{unused}"
 
-    def add_worktree(self, arm: Arm, commit: str, title: str) -> Checkout:
+    def add_worktree(self, arm: CommitArm, commit: str, title: str) -> Checkout:
         """Check a commit out into a worktree, in place of the arm's last one; raise BadRequest.
 
         The repository's hooks are not run.
@@ -198,7 +198,7 @@ class Workspace:
             raise BadRequest(f"{arm} has no folder {folder.relative_to(root)}: run this in one that both commits have")
         return self._checkout(arm, title, root, folder)
 
-    def _checkout(self, arm: Arm, title: str, root: Path, folder: Path) -> Checkout:
+    def _checkout(self, arm: CommitArm, title: str, root: Path, folder: Path) -> Checkout:
         state = self.folder / f"{arm.lower()}-state"
         state.mkdir(exist_ok=True)
         return Checkout(arm, root, folder, self.repository, state, title)

@@ -6,15 +6,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from pytest_gpubench.child_process import INTERRUPTS, raise_interrupt, signals_handled
-from pytest_gpubench.cli.ab.arguments import add_arguments, plan_of
+from pytest_gpubench.cli.ab.arguments import add_arguments, comparison_plan
 from pytest_gpubench.cli.ab.checkouts import Checkout, Workspace
-from pytest_gpubench.cli.ab.comparison import CommitComparison, ComparisonInterrupted, compare
+from pytest_gpubench.cli.ab.comparison import CommitComparison, ComparisonInterrupted, compare_commits
 from pytest_gpubench.cli.ab.report import exit_status, json_text, markdown_text, page_text, report_lines, stopped_text
-from pytest_gpubench.cli.ab.runs import Runner
+from pytest_gpubench.cli.ab.runs import PytestRunner
 from pytest_gpubench.cli.output import say, write
 from pytest_gpubench.errors import BadRequest, DeviceUnavailable, GpuBenchError
 from pytest_gpubench.results.files import write_text
-from pytest_gpubench.verdict.rounds import Arm
+from pytest_gpubench.verdict.rounds import CommitArm
 
 ABOUT = "compare two commits by alternating runs of their tests"
 HELD: list[object] = []
@@ -47,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
     """
     try:
         with prepared(arguments, arguments.base, arguments.head) as (_, checkouts, runner):
-            found = compare(checkouts, runner, plan_of(arguments))
+            found = compare_commits(checkouts, runner, comparison_plan(arguments))
     except GpuBenchError as error:
         _write_stopped(str(error), arguments.markdown)
         raise
@@ -62,7 +62,9 @@ def run(arguments: argparse.Namespace) -> int:
     return exit_status(found.findings)
 
 
-def _write_report(found: CommitComparison, checkouts: Mapping[Arm, Checkout], arguments: argparse.Namespace) -> None:
+def _write_report(
+    found: CommitComparison, checkouts: Mapping[CommitArm, Checkout], arguments: argparse.Namespace
+) -> None:
     write("\n".join(report_lines(found.findings)))
     for path, form in ((arguments.markdown, markdown_text), (arguments.json, json_text), (arguments.html, page_text)):
         if path:
@@ -77,12 +79,12 @@ def _write_stopped(why: str, markdown: str | None) -> None:
 @contextmanager
 def prepared(
     arguments: argparse.Namespace, base: str, head: str | None
-) -> Iterator[tuple[Workspace, dict[Arm, Checkout], Runner]]:
+) -> Iterator[tuple[Workspace, dict[CommitArm, Checkout], PytestRunner]]:
     """Check both commits out and set them up; remove everything in the end, at an interrupt too."""
     with signals_handled(raise_interrupt, *INTERRUPTS), Workspace.open(arguments.keep) as workspace:
         checkouts = workspace.check_out(base, head)
         checkouts["BASE"].take_tests(arguments.tests, checkouts["HEAD"])
-        runner = Runner(workspace.folder, tuple(arguments.pytest_arguments), one_gpu())
+        runner = PytestRunner(workspace.folder, tuple(arguments.pytest_arguments), one_gpu())
         for checkout in checkouts.values():
             runner.prepare(checkout, arguments.setup)
         yield workspace, checkouts, runner

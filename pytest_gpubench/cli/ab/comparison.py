@@ -6,13 +6,13 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 
 from pytest_gpubench.cli.ab.checkouts import Checkout
-from pytest_gpubench.cli.ab.runs import Runner, by_node_id
+from pytest_gpubench.cli.ab.runs import PytestRunner, by_node_id
 from pytest_gpubench.cli.output import say
 from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.stats.run_noise import RunNoise
 from pytest_gpubench.stats.tolerance import RegressionTolerance
 from pytest_gpubench.units import count, format_share
-from pytest_gpubench.verdict.rounds import Arm, ArmRun, alpha_of_look, judge_rounds, noise_between, order_of
+from pytest_gpubench.verdict.rounds import ArmRun, CommitArm, alpha_of_look, judge_rounds, noise_between, order_of
 from pytest_gpubench.verdict.saved_runs import Finding
 
 RUNS_PER_ROUND = 4
@@ -93,9 +93,9 @@ def open_tests(findings: Sequence[Finding]) -> set[str]:
     return {each.nodeid for each in findings if is_open(each)}
 
 
-def compare(
-    checkouts: Mapping[Arm, Checkout],
-    runner: Runner,
+def compare_commits(
+    checkouts: Mapping[CommitArm, Checkout],
+    runner: PytestRunner,
     plan: ComparisonPlan,
     still_open: Callable[[Sequence[Finding]], Collection[str]] = open_tests,
     tests: Collection[str] | None = None,
@@ -110,7 +110,7 @@ def compare(
         for rounds, alpha in _looks(plan):
             turns = [(checkouts[arm], round) for round in rounds for arm in order_of(round)]
             with closing(runner.run_in_turn(turns, tests)) as taken:
-                for longer in _told(taken, found):
+                for longer in _say_each(taken, found):
                     found = longer
                     if len(found.runs) == 2 and not any(each.measurements for each in found.runs):
                         return replace(found, findings=judge_rounds(found.runs, plan.tolerance, plan.alpha))
@@ -144,7 +144,7 @@ def _findings_of_look(found: CommitComparison, alpha: float, tests: Collection[s
     return settled + [each for each in judged if tests is None or each.nodeid in tests]
 
 
-def _told(turns: Iterator[ArmRun], found: CommitComparison) -> Iterator[CommitComparison]:
+def _say_each(turns: Iterator[ArmRun], found: CommitComparison) -> Iterator[CommitComparison]:
     """Yield the comparison with each run added, and say what it measured; after a round, what the noise is."""
     began_s = time.monotonic()
     for taken in turns:

@@ -16,7 +16,7 @@ from pytest_gpubench.report.markdown_text import code, table_head, table_row, te
 from pytest_gpubench.results.model import Measurement, Outcome, SavedRun, TestRecord, Verdict
 from pytest_gpubench.results.sessions import by_test
 from pytest_gpubench.units import count, printable, ratio_text
-from pytest_gpubench.verdict.rounds import Arm
+from pytest_gpubench.verdict.rounds import CommitArm
 from pytest_gpubench.verdict.saved_runs import Finding, with_change
 
 WORST_FIRST = (Outcome.FAIL, Outcome.INVALID, Outcome.INCONCLUSIVE, Outcome.NOT_JUDGED, Outcome.PASS)
@@ -60,7 +60,7 @@ def _counts(findings: Sequence[Finding]) -> str:
 # Markdown
 
 
-def markdown_text(found: CommitComparison, checkouts: Mapping[Arm, Checkout]) -> str:
+def markdown_text(found: CommitComparison, checkouts: Mapping[CommitArm, Checkout]) -> str:
     """Return the comparison as GitHub Flavored Markdown, short enough for a comment."""
     status = INTERRUPTED if found.interrupted else exit_status(found.findings)
     first = [
@@ -90,14 +90,14 @@ def stopped_text(why: str) -> str:
 
 def _sentences(title: str, findings: Sequence[Finding], rank: int) -> Part:
     head = table_head(["Verdict", "Test", "Function", "What was found"])
-    cells = ([_word(each), code(each.nodeid), code(each.label), text(each.sentence, 600)] for each in findings)
+    cells = ([_outcome_word(each), code(each.nodeid), code(each.label), text(each.sentence, 600)] for each in findings)
     return Part(title, head, [(rank, table_row(row)) for row in cells], "findings")
 
 
 def _table(findings: Sequence[Finding]) -> Part:
     rows = [
         [
-            _word(each),
+            _outcome_word(each),
             code(each.nodeid),
             code(each.label),
             *change_values(change),
@@ -112,14 +112,14 @@ def _table(findings: Sequence[Finding]) -> Part:
     return Part(title, head, [(3, table_row(row)) for row in rows], "measurements", folded=True)
 
 
-def _word(finding: Finding) -> str:
+def _outcome_word(finding: Finding) -> str:
     return SIGNS.get(finding.outcome, "") + finding.outcome.value.upper()
 
 
 # JSON, and the page
 
 
-def json_text(found: CommitComparison, checkouts: Mapping[Arm, Checkout]) -> str:
+def json_text(found: CommitComparison, checkouts: Mapping[CommitArm, Checkout]) -> str:
     """Return the comparison as JSON."""
     noise = found.noise
     content = {
@@ -133,12 +133,12 @@ def json_text(found: CommitComparison, checkouts: Mapping[Arm, Checkout]) -> str
         "rounds": found.rounds,
         "spread_between_runs": noise and noise.spread,
         "smallest_change": noise and found.smallest_change(noise, found.rounds),
-        "findings": [_plain(each) for each in _worst_first(found.findings)],
+        "findings": [_json_of(each) for each in _worst_first(found.findings)],
     }
     return json.dumps(content, indent=1) + "\n"
 
 
-def _plain(finding: Finding) -> dict[str, object]:
+def _json_of(finding: Finding) -> dict[str, object]:
     change = finding.change
     content: dict[str, object] = {
         "test": finding.nodeid,
@@ -152,7 +152,7 @@ def _plain(finding: Finding) -> dict[str, object]:
     return content | numbers | {"interval": change.interval and list(change.interval)}
 
 
-def page_text(found: CommitComparison, checkouts: Mapping[Arm, Checkout]) -> str:
+def page_text(found: CommitComparison, checkouts: Mapping[CommitArm, Checkout]) -> str:
     """Return a page of each test's last run of HEAD with the verdicts of the comparison, beside its last of BASE."""
     base, head = (_last_of_each([each.run for each in found.runs if each.arm == arm]) for arm in checkouts)
     base = msgspec.structs.replace(base, name=checkouts["BASE"].title)

@@ -21,11 +21,11 @@ from pytest_gpubench.verdict.rounds import ArmRun, Ended
 
 NO_TESTS = 5
 """pytest's exit status where it collected no test."""
-TESTS_RAN = (0, 1, NO_TESTS)
+STATUSES_OF_TESTS = (0, 1, NO_TESTS)
 
 
 @dataclass
-class Runner:
+class PytestRunner:
     """Runs pytest in a checkout; results and logs go to a folder."""
 
     folder: Path
@@ -66,7 +66,7 @@ class Runner:
             for *_, process in started:
                 process.wait_until_ready()
             for checkout, round, place, process in started:
-                yield ArmRun(checkout.arm, round, *_read(checkout, place, process.run()), tests)
+                yield ArmRun(checkout.arm, round, *_read_results(checkout, place, process.run()), tests)
 
     def _start(
         self, checkout: Checkout, place: Path, tests: Collection[str] | None
@@ -92,10 +92,10 @@ class Runner:
         ]
 
 
-def _read(checkout: Checkout, place: Path, status: int) -> tuple[SavedRun, dict[str, Ended]]:
+def _read_results(checkout: Checkout, place: Path, status: int) -> tuple[SavedRun, dict[str, Ended]]:
     """Return what a run measured, and how its tests ended; raise BadRequest where it could not run its tests."""
     results, junit, log = (place.with_suffix(suffix) for suffix in (".json", ".xml", ".log"))
-    if status not in TESTS_RAN:
+    if status not in STATUSES_OF_TESTS:
         raise BadRequest(f"pytest could not run the tests in {checkout.arm} {ending(status, log)}")
     if not (results.exists() or junit.exists()) and status != NO_TESTS:
         raise BadRequest(f"the tests in {checkout.arm} left no results {ending(status, log)}")
@@ -113,7 +113,7 @@ def read_ended(junit: Path, run: SavedRun) -> dict[str, Ended]:
         raise BadFile(f"pytest's own report {junit.name} cannot be read ({error})") from None
     for case in cases:
         names = case.get("classname", ""), case.get("name", "")
-        nodeid = nodeids.get(names, _joined(names))
+        nodeid = nodeids.get(names, _dotted_id(names))
         if ended.get(nodeid) != "failed":  # a test may be there twice: its call, and its teardown
             ended[nodeid] = _how_it_ended(case)
     return ended
@@ -121,11 +121,11 @@ def read_ended(junit: Path, run: SavedRun) -> dict[str, Ended]:
 
 def by_node_id(runs: Sequence[ArmRun]) -> list[ArmRun]:
     """Return the runs with the ends of their tests by node id, also of those that measured in other runs only."""
-    known = {_joined(junit_names(record.nodeid)): record.nodeid for each in runs for record in each.run.records}
+    known = {_dotted_id(junit_names(record.nodeid)): record.nodeid for each in runs for record in each.run.records}
     return [replace(each, ended={known.get(name, name): how for name, how in each.ended.items()}) for each in runs]
 
 
-def _joined(names: tuple[str, str]) -> str:
+def _dotted_id(names: tuple[str, str]) -> str:
     return "::".join(filter(None, names))
 
 

@@ -10,8 +10,8 @@ rank that has more to do. `Ranks.skew_us` is how much longer the slowest takes t
 NCCL does not use NVLink multicast (NCCL_NVLS_ENABLE=0). On the CPU ranks are timed by the host's clock, over gloo.
 """
 
-from pytest_gpubench.timing.ranks.job import TIMEOUT_S, Collective, Job, Rank
+from pytest_gpubench.timing.ranks.job import PROGRESS_TIMEOUT_S, Collective, Job, Rank
 from pytest_gpubench.timing.ranks.processes import devices_of, measure_ranks
 from pytest_gpubench.timing.ranks.result import Ranks
 
-__all__ = ["TIMEOUT_S", "Collective", "Job", "Rank", "Ranks", "devices_of", "measure_ranks"]
+__all__ = ["PROGRESS_TIMEOUT_S", "Collective", "Job", "Rank", "Ranks", "devices_of", "measure_ranks"]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __tracebackhide__ = True
 
-TIMEOUT_S = 120.0
+PROGRESS_TIMEOUT_S = 120.0
 """Ranks without progress for so long are ended: NCCL and the profiler may take half of that to start."""
 START_TIMEOUT_S = 300.0
 """Until all processes have begun: they import what the test's module imports, perhaps from a cold disk."""
@@ -63,7 +63,7 @@ class Job:
     message_bytes: int | None = None
     timed: bool = True
     """True to time it; otherwise it is called, and checked, once."""
-    timeout_s: float = TIMEOUT_S
+    timeout_s: float = PROGRESS_TIMEOUT_S
 
     @property
     def name(self) -> str:
@@ -71,7 +71,7 @@ class Job:
         return self.label if self.label is not None else name_of(self.function)
 
 
-def checked(job: Job, world_size: int) -> bytes:
+def pickled_job(job: Job, world_size: int) -> bytes:
     """Return a job as another process can read it; raise BadRequest for invalid arguments."""
     if (job.collective is None) != (job.message_bytes is None):
         raise BadRequest("ranks() needs collective= and message_bytes= together, or neither: found only one of them")

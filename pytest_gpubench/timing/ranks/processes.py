@@ -17,7 +17,7 @@ from pytest_gpubench.gpu.device import Device, cuda_device
 from pytest_gpubench.results.model import Timing
 from pytest_gpubench.timing.pacing import Pacing
 from pytest_gpubench.timing.ranks.failure import Failure, death, own_lines
-from pytest_gpubench.timing.ranks.job import LOOPBACK, START_TIMEOUT_S, Job, checked
+from pytest_gpubench.timing.ranks.job import LOOPBACK, START_TIMEOUT_S, Job, pickled_job
 from pytest_gpubench.timing.ranks.result import Ranks, combine
 from pytest_gpubench.timing.ranks.worker import Assignment, run_worker
 from pytest_gpubench.units import count
@@ -28,7 +28,7 @@ STARTING = "starting"
 GRACE_S = 1.0
 """The wait for other messages once one rank has failed: its peers may fail before its own error arrives."""
 TRACEBACK_S = 0.5
-LONGEST = 150
+LONGEST_QUOTE = 150
 """The most of what a rank says about another's failure: those are the words of a library below."""
 
 
@@ -39,7 +39,7 @@ def measure_ranks(job: Job, devices: Sequence[Device]) -> Ranks | None:
     MeasurementError where a rank raises, dies, or makes no progress, with notes of where that was and of what the
     others did. All processes have ended by then.
     """
-    pickled = checked(job, len(devices))
+    pickled = pickled_job(job, len(devices))
     timings = Processes(job, pickled, devices).run()
     if not job.timed:
         return None
@@ -111,7 +111,7 @@ class RankProcess:
         if self.failure is not None and self.failure.died:
             return self.failure.sentence
         if self.failure is not None:
-            return f"was {self.doing}, and {self.failure.sentence:.{LONGEST}}"
+            return f"was {self.doing}, and {self.failure.sentence:.{LONGEST_QUOTE}}"
         return "was done" if self.done else f"was {self.doing}"
 
 

@@ -15,7 +15,7 @@ from pytest_gpubench.timing.wall import WallTimer
 
 __tracebackhide__ = True
 
-MOST_LEAD_US = 5_000.0
+LONGEST_SPIN_US = 5_000.0
 
 
 class SynchronisedWallTimer(WallTimer):
@@ -65,7 +65,7 @@ class SynchronisedSession(ProfilerSession):
         timer.flush()
         synchronize()
         timer.peers.meet()
-        spin(timer.device, lead_for(timer.queued_us, MOST_LEAD_US))
+        spin(timer.device, lead_for(timer.queued_us, LONGEST_SPIN_US))
         queuing_s = time.perf_counter()
         timer.peers.meet_on_device()
         self.met.record()

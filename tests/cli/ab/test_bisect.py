@@ -12,11 +12,11 @@ import pytest
 from pytest_gpubench.cli import INTERRUPTED, main
 from pytest_gpubench.cli.ab import bisect
 from pytest_gpubench.cli.ab.bisect import Answer, answer_of, watched_open_tests
-from pytest_gpubench.cli.ab.comparison import ComparisonPlan, compare
+from pytest_gpubench.cli.ab.comparison import ComparisonPlan, compare_commits
 from pytest_gpubench.results.model import Measurement, Outcome, SavedRun, TestRecord
 from pytest_gpubench.settings import LISTED_TESTS
 from pytest_gpubench.stats.tolerance import RegressionTolerance
-from pytest_gpubench.verdict.rounds import ARMS, Arm, ArmRun
+from pytest_gpubench.verdict.rounds import COMMIT_ARMS, ArmRun, CommitArm
 from pytest_gpubench.verdict.saved_runs import Finding
 from tests.cli.ab.faked import CPU, NODEID, FakePytest, Git, left
 from tests.results.measured import timing_of
@@ -222,7 +222,7 @@ class NoisyRunner:
         self.taken = 0
         self._noise = std * np.random.default_rng(seed).standard_normal(1000)
 
-    def run_in_turn(self, turns: Sequence[tuple[Arm, int]], tests: object) -> Generator[ArmRun, None, None]:
+    def run_in_turn(self, turns: Sequence[tuple[CommitArm, int]], tests: object) -> Generator[ArmRun, None, None]:
         for arm, round in turns:
             us = 100.0 * math.exp(self._noise[self.taken]) * (self.slower if arm == "HEAD" else 1.0)
             self.taken += 1
@@ -238,7 +238,7 @@ def answers_of(std: float, slower_from: int, commits: int = 64) -> list[tuple[An
     def ask(number: int) -> None:
         is_slower = number >= slower_from
         runner.slower = 1.02 if is_slower else 1.0
-        found = compare({arm: arm for arm in ARMS}, runner, plan)  # type: ignore[arg-type, misc] # stand-ins
+        found = compare_commits({arm: arm for arm in COMMIT_ARMS}, runner, plan)  # type: ignore[arg-type, misc] # stand-ins
         answers.append((answer_of(found.findings, None), "bad" if is_slower else "good"))
 
     good, bad = 0, commits

@@ -14,12 +14,12 @@ from pytest_gpubench.results.model import Measurement, Outcome, SavedRun, TestRe
 from pytest_gpubench.stats.regression import Change
 from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.stats.tolerance import RegressionTolerance
-from pytest_gpubench.verdict.rounds import Arm, ArmRun, order_of
+from pytest_gpubench.verdict.rounds import ArmRun, CommitArm, order_of
 from pytest_gpubench.verdict.saved_runs import Finding
 from tests.cli.ab.faked import CPU, NODEID, FakePytest, Git, commit, replace_processes
 
 HERE = Path()
-CHECKOUTS: dict[Arm, Checkout] = {
+CHECKOUTS: dict[CommitArm, Checkout] = {
     "BASE": Checkout("BASE", HERE, HERE, HERE, HERE, "base (0123)"),
     "HEAD": Checkout("HEAD", HERE, HERE, HERE, HERE, "head (0123)"),
 }

@@ -6,40 +6,40 @@ import pytest
 
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.timing.ranks import Job
-from pytest_gpubench.timing.ranks.job import BUS_FACTORS, bus_bytes, checked
+from pytest_gpubench.timing.ranks.job import BUS_FACTORS, bus_bytes, pickled_job
 from tests.timing.ranks.jobs import PLAN, nothing
 
 
 @pytest.mark.parametrize("others", [{"collective": "all_reduce"}, {"message_bytes": 8}])
 def test_a_collective_and_its_bytes_are_given_together(others: dict[str, Any]) -> None:
     with pytest.raises(BadRequest, match="together, or neither"):
-        checked(Job(nothing, PLAN, **others), 2)
+        pickled_job(Job(nothing, PLAN, **others), 2)
 
 
 @pytest.mark.parametrize("message_bytes", [0, -8, True, 8.0, "8", 2**63 + 1])
 def test_a_message_is_of_a_byte_at_least(message_bytes: Any) -> None:
     with pytest.raises(BadRequest, match=r"^ranks\(message_bytes=.*\) is not valid: it must be a whole number, at "):
-        checked(Job(nothing, PLAN, collective="all_reduce", message_bytes=message_bytes), 2)
-    assert checked(Job(nothing, PLAN, collective="all_reduce", message_bytes=1), 2)
+        pickled_job(Job(nothing, PLAN, collective="all_reduce", message_bytes=message_bytes), 2)
+    assert pickled_job(Job(nothing, PLAN, collective="all_reduce", message_bytes=1), 2)
 
 
 @pytest.mark.parametrize("timeout_s", [0, -1.0, float("nan"), float("inf"), "5", True, None, 1e7])
 def test_a_timeout_is_above_zero_and_finite(timeout_s: Any) -> None:
     with pytest.raises(BadRequest, match=r"^ranks\(timeout_s=.*\) is not valid: it must be "):
-        checked(Job(nothing, PLAN, timeout_s=timeout_s), 2)
-    assert checked(Job(nothing, PLAN, timeout_s=0.5), 2)
+        pickled_job(Job(nothing, PLAN, timeout_s=timeout_s), 2)
+    assert pickled_job(Job(nothing, PLAN, timeout_s=0.5), 2)
 
 
 @pytest.mark.parametrize("part", ["setup", "check"])
 def test_setup_and_check_are_functions(part: str) -> None:
     job: Any = {part: 5}
     with pytest.raises(BadRequest, match=rf"^ranks\({part}=5\) is not valid: it must be a function"):
-        checked(Job(nothing, PLAN, **job), 2)
+        pickled_job(Job(nothing, PLAN, **job), 2)
 
 
 def test_an_unknown_collective_is_refused() -> None:
     with pytest.raises(BadRequest, match="must be one of all_reduce"):
-        checked(Job(nothing, PLAN, collective="gossip", message_bytes=8), 2)  # type: ignore[arg-type]
+        pickled_job(Job(nothing, PLAN, collective="gossip", message_bytes=8), 2)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("part", ["function", "setup", "check"])
@@ -47,7 +47,7 @@ def test_what_other_processes_cannot_import_is_refused(part: str) -> None:
     parts: dict[str, Any] = {"function": nothing, part: lambda *args: None}
     job = Job(plan=PLAN, **parts)
     with pytest.raises(BadRequest, match="at the top of a module that can be imported"):
-        checked(job, 2)
+        pickled_job(job, 2)
 
 
 @pytest.mark.parametrize(
