@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 from pytest_gpubench.errors import annotate
-from pytest_gpubench.search.coverage import without_our_lines
 from pytest_gpubench.search.example import Example, example_of
 from pytest_gpubench.search.out_of_memory import ContextLost, Examples, OnOutOfMemory
 from pytest_gpubench.timing.compilations import counting_compilations
@@ -62,7 +61,6 @@ def intercepting_examples(
     with ExitStack() as stack:
         compilations = stack.enter_context(counting_compilations())
         stack.enter_context(without_usual_deadline(function))
-        stack.enter_context(without_our_lines())
         handle.inner_test = intercepted
         out_of_memory_policies.append(examples.draw)
         try:
