@@ -175,4 +175,5 @@ def bandwidth_line(facts: DeviceFacts, bytes_per_us: float | None) -> str:
         return f"{line} ({why})"
     share = gbps / sheet.gbps
     low = "; less than expected: is another process on it, or the memory clock low?" if share < LEAST_SHARE else ""
-    return f"{line}, {format_share(share)} of {sheet.gbps:g} GB/s ({sheet.memory_source}){low}"
+    source = "; ".join(filter(None, [sheet.source, sheet.on_memory]))
+    return f"{line}, {format_share(share)} of {sheet.gbps:g} GB/s ({source}){low}"

@@ -129,11 +129,6 @@ LOCKS: dict[str, ClockLock] = {}
 """The locks that this process holds, by GPU."""
 
 
-def lock_of(uuid: str | None) -> ClockLock | None:
-    """Return the lock that this process holds on the clocks of a GPU; None where it holds none."""
-    return LOCKS.get(uuid or "")
-
-
 class Restored(NamedTuple):
     """A record of locked clocks that was found, and whether they stay locked."""
 

@@ -30,11 +30,6 @@ class Datasheet:
         notes = [self.on_matmuls, self.on_memory and f"memory: {self.on_memory}"]
         return "; ".join([self.source, *filter(None, notes)])
 
-    @property
-    def memory_source(self) -> str:
-        """The source of the bytes a second."""
-        return "; ".join(filter(None, [self.source, self.on_memory]))
-
 
 def _dense_rates(
     half: float, *, tf32: float | None = None, fp32: float, fp8: float | None = None, fp64: float | None = None
@@ -87,10 +82,3 @@ def datasheet_of(facts: DeviceFacts) -> Datasheet | None:
     if facts.mig or re.search(r"\bMIG\b", facts.name):
         return None
     return next((each for each in DATASHEETS if re.search(rf"(?<![\w-]){each.words}(?![\w-])", facts.name)), None)
-
-
-def boost_of(sheet: Datasheet, facts: DeviceFacts) -> float:
-    """Return the GPU's highest clock over the datasheet's, at least 1."""
-    if sheet.boost_mhz is None or facts.max_sm_clock_mhz is None:
-        return 1.0
-    return max(1.0, facts.max_sm_clock_mhz / sheet.boost_mhz)

@@ -1,6 +1,5 @@
 """The readings of a GPU through NVML, NVIDIA's management library."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,22 +28,17 @@ class Nvml:
     handle: Any
 
     @classmethod
-    def open(cls, uuid: str) -> "Nvml":
-        """Open the GPU with this UUID; raise RuntimeError saying what is missing."""
-        return cls._open(f"GPU {uuid}", lambda library: library.nvmlDeviceGetHandleByUUID(uuid))
+    def open(cls, gpu: str | int) -> "Nvml":
+        """Open a GPU; raise RuntimeError saying what is missing.
 
-    @classmethod
-    def open_index(cls, index: int) -> "Nvml":
-        """Open a GPU by NVML's own index, which CUDA_VISIBLE_DEVICES does not change; raise RuntimeError."""
-        return cls._open(f"a GPU number {index}", lambda library: library.nvmlDeviceGetHandleByIndex(index))
-
-    @classmethod
-    def _open(cls, gpu: str, find: Callable[[Any], Any]) -> "Nvml":
-        library = _library()
+        gpu: its UUID, or NVML's own index, which CUDA_VISIBLE_DEVICES does not change.
+        """
+        library, by_uuid = _library(), isinstance(gpu, str)
         try:
-            return cls(library, find(library))
+            return cls(library, getattr(library, f"nvmlDeviceGetHandleBy{'UUID' if by_uuid else 'Index'}")(gpu))
         except library.NVMLError as error:
-            raise RuntimeError(f"NVML does not know {gpu} ({error})") from None
+            named = f"GPU {gpu}" if by_uuid else f"a GPU number {gpu}"
+            raise RuntimeError(f"NVML does not know {named} ({error})") from None
 
     def throttle_mask(self) -> int:
         """Return the bits of the reasons why the GPU is throttled now."""

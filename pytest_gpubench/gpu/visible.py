@@ -108,7 +108,7 @@ def read_host() -> list[HostGpu]:
     found = []
     try:
         for index in range(MAX_GPUS):
-            nvml = Nvml.open_index(index)
+            nvml = Nvml.open(index)
             gpu = VisibleGpu(nvml.uuid() or f"GPU-number-{index}", index, nvml.name())
             found.append(HostGpu(gpu, _instances(nvml) if nvml.mig() else (gpu,)))
     except RuntimeError:

@@ -55,7 +55,8 @@ class Collection:
         """Find the device and start the profiler in the background, while the first tests set themselves up."""
         if session.config.option.collectonly:
             return
-        self.turns.widen_pin(session.items)
+        if self.turns.pin is not None and any(map(_needs_several, session.items)):
+            self.turns.pin.widen()  # the last moment before CUDA starts
         if not any(uses_fixture(item) for item in session.items):
             return
         from pytest_gpubench.gpu.device import find_device
@@ -90,6 +91,14 @@ class Collection:
             from pytest_gpubench.timing.profiler import start_in_background
 
             start_in_background(device)
+
+
+def _needs_several(item: pytest.Item) -> bool:
+    """Tell whether a test needs more than one GPU; a test with illegal marks fails at its setup."""
+    try:
+        return markers.gpus_needed(item) > 1
+    except Exception:  # such as that of a limit's `__repr__`
+        return False
 
 
 def narrow_to_listed(config: pytest.Config) -> frozenset[str] | None:

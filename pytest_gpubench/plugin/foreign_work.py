@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_gpubench.plugin.workers import controller_pid
+from pytest_gpubench.plugin.workers import CONTROLLER, handed_on
 from pytest_gpubench.settings import Settings
 
 if TYPE_CHECKING:
@@ -73,8 +73,11 @@ class ForeignWatch:
         """Return the processes of this run and of others that take turns; their children only if that matters."""
         from pytest_gpubench.gpu.claim import claimants
         from pytest_gpubench.gpu.lock_file import lock_folder
-        from pytest_gpubench.gpu.processes import family
+        from pytest_gpubench.gpu.processes import family, pid_namespace
 
         roots = {os.getpid(), *claimants(uuid, lock_folder(self.settings.lock_folder))}
-        controller = controller_pid(self.config)
-        return frozenset(roots) if listed <= roots else family(roots | ({controller} if controller else set()))
+        if listed <= roots:
+            return frozenset(roots)
+        controller, namespace = handed_on(self.config, CONTROLLER) or (0, None)
+        is_here = namespace == pid_namespace() and controller == os.getppid()
+        return family([*roots, controller] if is_here else roots)

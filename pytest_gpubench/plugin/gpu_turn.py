@@ -5,7 +5,7 @@ process that dies between its turns leaves nothing locked.
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -64,7 +64,8 @@ class GpuTurns:
         """The error from before the running test's setup, which raises it."""
         self._visible: tuple[str, ...] | None = None
         self._claims: dict[str, Claim] = {}
-        self._ended_s = -1e9
+        self.ended_s = -1e9
+        """The end of the last turn, or of the run before: the GPU's utilisation still shows it."""
         self._said: set[str] = set()
 
     @property
@@ -101,11 +102,6 @@ class GpuTurns:
 
     # for the other hooks
 
-    def widen_pin(self, items: Sequence[pytest.Item]) -> None:
-        """Let a pinned worker see the other GPUs if a test needs them: the last moment before CUDA starts."""
-        if self.pin is not None and any(_needs_several(item) for item in items):
-            self.pin.widen()
-
     def sign_in(self, device: "Device") -> None:
         """Claim the GPU before the profiler starts on it, so that other runs do not call this process foreign."""
         if device.type != "cuda" or not self._measures:
@@ -121,10 +117,6 @@ class GpuTurns:
         sentence = self._why_clocks_stay(device)
         if sentence is not None and self.config.getoption(ini_name("lock_clocks"), None) is not None:
             raise DeviceUnavailable(sentence)
-
-    def follow_others(self) -> None:
-        """Take the GPU's utilisation of this moment for that of a run that has just ended."""
-        self._ended_s = time.monotonic()
 
     def record(self) -> "Turn | None":
         """Return what is kept of the turn; None where there was none."""
@@ -149,7 +141,7 @@ class GpuTurns:
         except Exception as error:  # outside of the test's phases
             self._say(str(error) if isinstance(error, GpuBenchError) else f"{type(error).__name__}: {error}")
         finally:
-            self._ended_s = time.monotonic()
+            self.ended_s = time.monotonic()
 
     # a turn
 
@@ -178,7 +170,7 @@ class GpuTurns:
             return
         self._claim(gpus)
         self.held = held = self._hold(gpus, item.nodeid)
-        self.warnings += held.watch.look_first(idle_s=time.monotonic() - self._ended_s, say=self._say)
+        self.warnings += held.watch.look_first(idle_s=time.monotonic() - self.ended_s, say=self._say)
         if self.settings.lock_clocks is not None:
             self._lock_clocks(held, self.settings.lock_clocks)
 
@@ -274,11 +266,3 @@ class GpuTurns:
 
     def _say(self, sentence: str) -> None:
         terminal.say(self.config, sentence)
-
-
-def _needs_several(item: pytest.Item) -> bool:
-    """Tell whether a test needs more than one GPU; a test with illegal marks fails at its setup."""
-    try:
-        return markers.gpus_needed(item) > 1
-    except Exception:  # such as that of a limit's `__repr__`
-        return False

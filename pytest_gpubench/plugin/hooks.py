@@ -5,6 +5,7 @@ installation.
 """
 
 import os
+import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -27,7 +28,7 @@ from pytest_gpubench.plugin.sessions import EarlierSessions, refuse_useless_sess
 from pytest_gpubench.plugin.started_ahead import StartedAhead
 from pytest_gpubench.plugin.sticky_error import JUnitFile, StickyErrors
 from pytest_gpubench.plugin.unfinished import UnfinishedRuns
-from pytest_gpubench.plugin.workers import Workers, auto_workers, is_becoming_worker, is_worker
+from pytest_gpubench.plugin.workers import Workers, auto_workers, is_worker
 
 if TYPE_CHECKING:
     import torch
@@ -50,7 +51,9 @@ def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) 
 
     refuse_misspelled_options(args)
     settings = resolve_early(early_config)
-    if is_becoming_worker() and has_gpu_driver():
+    # a pytest that a test of a worker starts has other arguments
+    becomes_worker = "PYTEST_XDIST_WORKER" in os.environ and sys.argv[:1] == ["-c"]
+    if becomes_worker and has_gpu_driver():
         with suppress(BadRequest, DeviceUnavailable):  # raised again when pytest is configured
             pin_worker(settings)
     on_cpu = settings.device == "cpu" or (settings.device == "auto" and not has_gpu_driver())

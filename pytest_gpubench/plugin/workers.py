@@ -65,19 +65,6 @@ def is_worker(config: pytest.Config) -> bool:
     return hasattr(config, "workerinput")
 
 
-def is_becoming_worker() -> bool:
-    """Tell whether this process is a worker before xdist has told pytest; a pytest that a test started is not."""
-    return "PYTEST_XDIST_WORKER" in os.environ and sys.argv[:1] == ["-c"]
-
-
-def controller_pid(config: pytest.Config) -> int | None:
-    """Return the process id of a worker's controller; None where it is on another host, or there is none."""
-    from pytest_gpubench.gpu.processes import pid_namespace
-
-    pid, namespace = getattr(config, "workerinput", {}).get(CONTROLLER, (None, None))
-    return pid if namespace == pid_namespace() and pid in (os.getppid(), None) else None
-
-
 def run_arguments(config: pytest.Config) -> list[str]:
     """Return the command line that the user typed, in a worker too."""
     arguments: list[str] = getattr(config, "workerinput", {}).get("mainargv", sys.argv)

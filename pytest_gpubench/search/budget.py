@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from pytest_gpubench.limits import BROKEN_BY_NOISE, ON_MEDIAN, Limits
+from pytest_gpubench.limits import ON_MEDIAN
 from pytest_gpubench.results.model import Outcome, Verdict
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.stats import speedup
@@ -105,11 +105,6 @@ class AlphaBudget:
             f"{self.alpha:g}: take at least {self.needed[reps]} reps, enough for max_examples={max_examples()} and to "
             "shrink what fails, or give no reps"
         )
-
-
-def noisy_limits(limits: Limits, candidates: int) -> int:
-    """Return the number of limits that noise may break, of so many candidates together."""
-    return candidates * sum(getattr(limits, kind) is not None for kind in BROKEN_BY_NOISE)
 
 
 def reps_to_decide(verdict: Verdict, alpha: float) -> int:

@@ -1,6 +1,5 @@
 """The arguments of an example: as text, by their sizes, and as the call to paste into the test."""
 
-import math
 import re
 import struct
 import sys
@@ -64,11 +63,6 @@ def example_of(drawn: Mapping[str, object]) -> Example:
     text = keywords(texts)
     pasted = keywords({name: argument_text(value, pasted=True) for name, value in drawn.items()})
     return Example(text, sizes, opaque, pasted if pasted != text else "")
-
-
-def size_of(example: Example) -> int:
-    """Return about how large an example is: the product of its sizes."""
-    return math.prod(max(1, abs(size)) for size in example.sizes.values())
 
 
 def keywords(texts: Mapping[str, str]) -> str:

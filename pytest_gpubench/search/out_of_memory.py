@@ -1,6 +1,7 @@
 """Out-of-memory policy for examples: leave out those that do not fit, and repeat an example's earlier outcome."""
 
 import gc
+import math
 import re
 import sys
 from collections.abc import Callable, Mapping
@@ -9,7 +10,7 @@ from typing import Any, Literal, NoReturn, TypeVar
 
 from pytest_gpubench.errors import GpuBenchError, LimitBroken, WrongResult
 from pytest_gpubench.gpu.context import context_error, may_be_cuda_error
-from pytest_gpubench.search.example import Example, ExampleKey, size_of
+from pytest_gpubench.search.example import Example, ExampleKey
 from pytest_gpubench.search.remembered_error import RememberedError, clear_frames, origin_of
 from pytest_gpubench.units import count
 
@@ -96,13 +97,18 @@ class Examples:
     def sentence(self) -> str:
         """The number of examples that did not fit into memory, and the smallest."""
         number, total = len(self.rejected), len(self.rejected.keys() | self.passed | self.failed.keys())
-        smallest = min(self.rejected.values(), key=lambda example: (size_of(example), example.text))
+        smallest = min(self.rejected.values(), key=lambda example: (_size_of(example), example.text))
         which = f"(the smallest {smallest.text})" if number > 1 else f"({smallest.text})"
         text = f"{count(number, 'example')} did not fit into GPU memory {which}"
         if number < NEARLY_ALL * total:
             return text
         others = f"of {total} in all: nearly nothing was searched" if number < total else "and no other was tried"
         return f"{text}, {others}; lower max_bytes or max_side, or free memory"
+
+
+def _size_of(example: Example) -> int:
+    """Return about how large an example is: the product of its sizes."""
+    return math.prod(max(1, abs(size)) for size in example.sizes.values())
 
 
 def is_out_of_memory(error: BaseException | None) -> bool:

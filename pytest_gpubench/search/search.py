@@ -12,10 +12,10 @@ from pytest_gpubench.bench.comparison import CompareRequest
 from pytest_gpubench.bench.placement import measure_confirmed
 from pytest_gpubench.bench.request import Request, Say, T
 from pytest_gpubench.errors import MeasurementError, WrongResult, annotate
-from pytest_gpubench.limits import Limits
+from pytest_gpubench.limits import BROKEN_BY_NOISE, Limits
 from pytest_gpubench.results.model import Comparison, Measurement, Outcome, Verdict
 from pytest_gpubench.results.phases import Phases
-from pytest_gpubench.search.budget import AlphaBudget, TimeBudget, noisy_limits
+from pytest_gpubench.search.budget import AlphaBudget, TimeBudget
 from pytest_gpubench.search.example import Example, ExampleKey, described
 from pytest_gpubench.search.remembered_error import RememberedError, clear_frames
 from pytest_gpubench.stats.trend import Point, size_that_matters, steps
@@ -273,6 +273,11 @@ class Search:
             advice = "; for fewer, bucket the shapes: multiple_of=64, say, in their strategy" if many else ""
             lines.append(f"gpu_bench: {self}{advice}")
         return "\n".join(lines)
+
+
+def noisy_limits(limits: Limits, candidates: int) -> int:
+    """Return the number of limits that noise may break, of so many candidates together."""
+    return candidates * sum(getattr(limits, kind) is not None for kind in BROKEN_BY_NOISE)
 
 
 def steer(label: str, badness: float) -> None:

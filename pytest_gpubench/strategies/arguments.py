@@ -42,16 +42,3 @@ def check_name(asked: object, name: str, known: Sequence[str]) -> str:
     if not isinstance(asked, str) or asked not in known:
         raise InvalidArgument(f"{name}={asked!r} is not known: choose from {', '.join(known)}")
     return asked
-
-
-def check_head_dims(asked: object) -> list[int]:
-    """Return the sizes of a head."""
-    if isinstance(asked, str) or not isinstance(asked, Sequence) or not asked:
-        raise InvalidArgument(f"head_dims={asked!r} holds no sizes: give a tuple such as (64, 128)")
-    return [count_at_least(size, f"head_dims[{number}]", least=1) for number, size in enumerate(asked)]
-
-
-def check_shape(asked: object) -> tuple[int, ...]:
-    """Return a shape given as an int or as a sequence of ints."""
-    sides = asked if isinstance(asked, Sequence) and not isinstance(asked, str) else (asked,)
-    return tuple(count_at_least(side, f"shape[{axis}]") for axis, side in enumerate(sides))

@@ -10,7 +10,6 @@ from hypothesis.strategies import DrawFn, SearchStrategy
 
 from pytest_gpubench.strategies.arguments import (
     check_flag,
-    check_head_dims,
     check_order,
     count_at_least,
     parse_bytes,
@@ -200,7 +199,7 @@ def attention_shapes(
     item = find_dtype(dtype).itemsize
     limit = parse_bytes(max_bytes, "max_bytes")
     length = _range("length", min_length, max_length, multiple_of, limit // item)
-    dims = check_head_dims(head_dims)
+    dims = _checked_head_dims(head_dims)
     least = max(1, length.first)
     _check_room((1, 1, 1, least, least, min(dims)), 4 * least * min(dims) * item, limit, "attention")
     return _attention_shapes(
@@ -380,3 +379,10 @@ def _check_room(smallest: tuple[int, ...], needed: int, limit: int, of: str) -> 
             f"max_bytes={limit} is too small: {of} of the smallest sizes allowed, {smallest}, takes {needed} bytes; "
             "raise max_bytes or lower the smallest sizes"
         )
+
+
+def _checked_head_dims(asked: object) -> list[int]:
+    """Return the sizes of a head."""
+    if isinstance(asked, str) or not isinstance(asked, Sequence) or not asked:
+        raise InvalidArgument(f"head_dims={asked!r} holds no sizes: give a tuple such as (64, 128)")
+    return [count_at_least(size, f"head_dims[{number}]", least=1) for number, size in enumerate(asked)]

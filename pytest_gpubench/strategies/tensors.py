@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.errors import InvalidArgument
 from hypothesis.strategies import SearchStrategy
 
-from pytest_gpubench.strategies.arguments import check_flag, check_name, check_shape, count_at_least
+from pytest_gpubench.strategies.arguments import check_flag, check_name, count_at_least
 from pytest_gpubench.strategies.choices import LAYOUTS, VALUES, DtypeLike, allowed_values, find_dtype
 
 SEEDS = 2**16
@@ -235,7 +235,7 @@ def _checked_arguments(
     allowed = allowed_values(found)
     if check_name(values, "values", VALUES) not in allowed:
         raise InvalidArgument(f"values={values!r} cannot be held by {found}: choose from {', '.join(allowed)}")
-    return check_shape(shape), found
+    return _checked_shape(shape), found
 
 
 def _check_gradient(dtype: torch.dtype) -> None:
@@ -361,3 +361,9 @@ def _fill_whole(shape: tuple[int, ...], dtype: torch.dtype, values: str, generat
 
 def _largest_integer(dtype: torch.dtype) -> int:
     return 1 if dtype == torch.bool else torch.iinfo(dtype).max
+
+
+def _checked_shape(asked: object) -> tuple[int, ...]:
+    """Return a shape given as an int or as a sequence of ints."""
+    sides = asked if isinstance(asked, Sequence) and not isinstance(asked, str) else (asked,)
+    return tuple(count_at_least(side, f"shape[{axis}]") for axis, side in enumerate(sides))

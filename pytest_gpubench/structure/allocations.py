@@ -5,8 +5,6 @@ it; nor does what a CUDA graph of torch.compile's uses in its own pool.
 """
 
 import gc
-import re
-from collections.abc import Mapping
 
 import torch
 
@@ -16,26 +14,18 @@ from pytest_gpubench.timing.base import Call, Prepared
 
 __tracebackhide__ = True
 
-TAKES_MEMORY = re.compile(r"cuda(?:Malloc|Free)(?!Host|Mipmapped)\w*")
-
-
-def allocations_in(calls: Mapping[str, int]) -> dict[str, int]:
-    """Return the calls that take GPU memory from the driver, or give it back."""
-    return {name: number for name, number in calls.items() if TAKES_MEMORY.fullmatch(name)}
-
 
 class Meter:
-    """Read torch's allocation counters before and after what is called while this is entered."""
+    """Read torch's allocation counters before and after what is called while this is entered.
+
+    It is made when the call has been prepared: what is in use then belongs to no call.
+    """
 
     def __init__(self, device: Device) -> None:
         self.device = device
-        self.prepared: int | None = None
+        self.prepared = self._counters().get("allocated_bytes.all.current")
         self.before: dict[str, int] = {}
         self.after: dict[str, int] = {}
-
-    def note_prepared(self) -> None:
-        """Remember what is in use when a call has been prepared."""
-        self.prepared = self._counters().get("allocated_bytes.all.current")
 
     def __enter__(self) -> "Meter":
         if self.prepared is not None:

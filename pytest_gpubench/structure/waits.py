@@ -7,10 +7,9 @@ by Python's profile function, in the thread that calls.
 
 import linecache
 import os
-import re
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -25,13 +24,6 @@ __tracebackhide__ = True
 SYNC_WARNING = "called a synchronizing CUDA operation"
 BLIND_SPOTS = frozenset({"_cuda_synchronize", "_accelerator_synchronizeDevice", "synchronize"})
 """Functions of torch's C++ that wait unseen by its debug mode: of the methods `synchronize`, those of events."""
-WAITS = {
-    "cudaStreamSynchronize": "Stream Sync",
-    "cudaDeviceSynchronize": "Context Sync",
-    "cudaEventSynchronize": "Event Sync",
-}
-"""The runtime's functions that wait, and what the record of waiting is called where the profiler keeps one."""
-COPIES_AND_WAITS = re.compile(r"cudaMemcpy(?!.*Async|.*Peer)\w*")
 WARNINGS_FILES = ("warnings.py", "_py_warnings.py")
 OWN_FOLDER = f"{Path(__file__).parents[1]}{os.sep}"
 
@@ -99,10 +91,3 @@ def as_seen_from_here(filename: str) -> str:
     """Return a path relative to the current folder where it lies in it."""
     relative = os.path.relpath(filename) if os.path.isabs(filename) else filename
     return filename if relative.startswith(os.pardir) else relative
-
-
-def waits_in(calls: Mapping[str, int]) -> dict[str, int]:
-    """Return the calls that wait for the GPU, each counted once though it may be recorded twice."""
-    found = {name: max(calls[name], calls[record]) for name, record in WAITS.items()}
-    found |= {name: number for name, number in calls.items() if COPIES_AND_WAITS.fullmatch(name)}
-    return {name: number for name, number in found.items() if number}

@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pytest_gpubench.gpu.clocks import lock_of
+from pytest_gpubench.gpu.clocks import LOCKS
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.timing.base import Rep
 
@@ -46,7 +46,7 @@ class Pacing:
     @classmethod
     def of(cls, device: Device) -> "Pacing":
         """Return the pacing of a device."""
-        lock = lock_of(device.facts.uuid)
+        lock = LOCKS.get(device.facts.uuid or "")
         longest_s = LONGEST_CPU_IDLE_S if device.type == "cpu" else math.inf
         return cls(device.facts.max_sm_clock_mhz if lock is None else lock.graphics_mhz, longest_s)
 

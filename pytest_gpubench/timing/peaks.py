@@ -8,10 +8,10 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from pytest_gpubench.errors import MeasurementError, first_line
-from pytest_gpubench.gpu.datasheets import boost_of, datasheet_of
+from pytest_gpubench.gpu.datasheets import Datasheet, datasheet_of
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.gpu.nvml import reason_names
-from pytest_gpubench.results.model import MemoryPeak, Peaks
+from pytest_gpubench.results.model import DeviceFacts, MemoryPeak, Peaks
 from pytest_gpubench.timing.attempts import until_complete
 from pytest_gpubench.timing.base import Call, Rep, call_of
 from pytest_gpubench.timing.l2flush import flush_buffer, reading
@@ -351,3 +351,10 @@ def take(device: Device, calls: Sequence[Call], reps: int, idle_s: float) -> tup
                 session.take(call, idle_s)
                 masks.append(watch())
     return session.reps(), masks
+
+
+def boost_of(sheet: Datasheet, facts: DeviceFacts) -> float:
+    """Return the GPU's highest clock over the datasheet's, at least 1."""
+    if sheet.boost_mhz is None or facts.max_sm_clock_mhz is None:
+        return 1.0
+    return max(1.0, facts.max_sm_clock_mhz / sheet.boost_mhz)

@@ -163,6 +163,7 @@ def test_without_nvml_nothing_is_known() -> None:
     ("name", "bytes_per_us", "line"),
     [
         ("NVIDIA H200", 3.6e6, "3600 GB/s, 75 % of 4800 GB/s (H200 datasheet, SXM)"),
+        ("NVIDIA B200", 8e6, "8000 GB/s, 100 % of 8000 GB/s (HGX B200 datasheet; up to 8 TB/s, 7.7 in later issues)"),
         (
             "NVIDIA H200",
             3.59e6,

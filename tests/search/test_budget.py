@@ -6,7 +6,8 @@ import pytest
 
 from pytest_gpubench.limits import Limits
 from pytest_gpubench.results.model import Outcome, Verdict
-from pytest_gpubench.search.budget import SHRINKING, AlphaBudget, max_examples, noisy_limits, reps_to_decide
+from pytest_gpubench.search.budget import SHRINKING, AlphaBudget, max_examples, reps_to_decide
+from pytest_gpubench.search.search import noisy_limits
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.stats.speedup import critical_ranks
 from pytest_gpubench.stats.summary import median_interval, std_interval

@@ -19,8 +19,9 @@ from pytest_gpubench.gpu.device import Device, cpu_device
 from pytest_gpubench.results.model import DeviceFacts
 from pytest_gpubench.results.observed import AllocatedMemory, Observed, Wait
 from pytest_gpubench.structure import is_deterministic, observation, observe
-from pytest_gpubench.structure.allocations import Meter, allocations_in
-from pytest_gpubench.structure.waits import is_of_libraries, noting_waits, wait_at, waits_in
+from pytest_gpubench.structure.allocations import Meter
+from pytest_gpubench.structure.observation import allocations_in, waits_in
+from pytest_gpubench.structure.waits import is_of_libraries, noting_waits, wait_at
 from pytest_gpubench.timing import calls
 from pytest_gpubench.timing.base import Call, Prepared
 from pytest_gpubench.timing.calls import Backward, make_arguments, make_call

@@ -6,7 +6,6 @@ import traceback
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pytest_gpubench.child_process import how_ended
 from pytest_gpubench.errors import GpuBenchError, MeasurementError, WrongResult
 from pytest_gpubench.results.model import text_of
 
@@ -57,15 +56,3 @@ def _leave_out_ours(trace: traceback.TracebackException | None) -> None:
     # exceptions: of a group, from Python 3.11 on
     for other in (trace.__cause__, trace.__context__, *(getattr(trace, "exceptions", None) or ())):
         _leave_out_ours(other)
-
-
-def own_lines(dump: str) -> list[str]:
-    """Return the lines of a faulthandler's traceback that are not ours, the innermost first."""
-    lines = [line for line in dump.splitlines() if line.lstrip().startswith("File ")]
-    within = next((index for index, line in enumerate(lines) if line.endswith(" in run_worker")), len(lines))
-    return [line for line in lines[:within] if OURS not in line]
-
-
-def death(code: int | None, doing: str) -> Failure:
-    """Return the failure of a process that ended without a message."""
-    return Failure(MeasurementError, f"ended with {how_ended(code)} while it was {doing}", died=True)

@@ -12,11 +12,12 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, NoReturn
 
+from pytest_gpubench.child_process import how_ended
 from pytest_gpubench.errors import BadRequest, MeasurementError, annotate
 from pytest_gpubench.gpu.device import Device, cuda_device
 from pytest_gpubench.results.model import Timing
 from pytest_gpubench.timing.pacing import Pacing
-from pytest_gpubench.timing.ranks.failure import Failure, death, own_lines
+from pytest_gpubench.timing.ranks.failure import OURS, Failure
 from pytest_gpubench.timing.ranks.job import LOOPBACK, START_TIMEOUT_S, Job, pickled_job
 from pytest_gpubench.timing.ranks.result import Ranks, combine
 from pytest_gpubench.timing.ranks.worker import Assignment, run_worker
@@ -97,7 +98,8 @@ class RankProcess:
             news, value = self.pipe.recv()
         except (EOFError, OSError):
             self.process.join(GRACE_S)
-            news, value = "failed", death(self.process.exitcode, self.doing)
+            ended = f"ended with {how_ended(self.process.exitcode)} while it was {self.doing}"
+            news, value = "failed", Failure(MeasurementError, ended, died=True)
         if news == "doing":
             self.doing = value
             return
@@ -214,6 +216,13 @@ class Processes:
             process.join()
         for worker in self.workers:
             worker.pipe.close()
+
+
+def own_lines(dump: str) -> list[str]:
+    """Return the lines of a faulthandler's traceback that are not ours, the innermost first."""
+    lines = [line for line in dump.splitlines() if line.lstrip().startswith("File ")]
+    within = next((index for index, line in enumerate(lines) if line.endswith(" in run_worker")), len(lines))
+    return [line for line in lines[:within] if OURS not in line]
 
 
 def _hung(waited_s: float) -> str:

@@ -13,15 +13,12 @@ from pytest_gpubench.errors import KernelsDiffer, MeasurementError, WrongResult
 from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.timing.calls import make_call
 from pytest_gpubench.timing.ranks import Job, Rank
-from pytest_gpubench.timing.ranks.failure import OURS, death, failure_of, own_lines
+from pytest_gpubench.timing.ranks.failure import OURS, failure_of
 from pytest_gpubench.timing.ranks.job import bus_bytes
+from pytest_gpubench.timing.ranks.processes import own_lines
 from pytest_gpubench.timing.ranks.result import combine
 from pytest_gpubench.timing.ranks.worker import call_once
 from tests.timing.ranks.jobs import PLAN, nothing, timing
-
-
-def test_a_death_is_told() -> None:
-    assert death(3, "measuring").sentence == "ended with exit status 3 while it was measuring"
 
 
 @pytest.mark.parametrize(
