@@ -9,7 +9,7 @@ from pytest_gpubench.gpu.nvml import Nvml
 
 REFRESH_S = 5e-3
 """The time for which a temperature, a power and a memory clock count as unchanged."""
-MOST_SHARE = 0.01
+READING_SHARE = 0.01
 """The fraction of the time that reading them may take: slow readings are taken less often."""
 
 
@@ -47,7 +47,7 @@ class Watcher:
         if began_s >= self._due_s:
             self._last = read_slowly_changing(self._nvml)
             ended_s = time.perf_counter()
-            self._due_s = ended_s + max(REFRESH_S, (ended_s - began_s) / MOST_SHARE)
+            self._due_s = ended_s + max(REFRESH_S, (ended_s - began_s) / READING_SHARE)
         mask = self._nvml.throttle_mask()
         if mask != self._last.throttle_mask:
             self._last = msgspec.structs.replace(self._last, throttle_mask=mask)

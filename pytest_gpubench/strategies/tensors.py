@@ -18,7 +18,7 @@ SEEDS = 2**16
 PADDING = 16
 """Elements between the rows of a sliced tensor, and the distance of the elements of a transposed vector."""
 
-ALIGNED_BYTES = 256
+LAYOUT_OFFSET_BYTES = 256
 PEAK = 30.0
 """The height of a row's peak above the rest, whose softmax is then about 1e-12 in all."""
 
@@ -145,7 +145,10 @@ class LazyTensor:
         """Return the tensor, a new one each time."""
         device = default_device() if self.device is None else self.device
         made = _lay_out(
-            self.shape, self.dtype, self.layout, lambda shape: _fill(shape, self.dtype, self.values, self.seed, device)
+            self.shape,
+            self.dtype,
+            self.layout,
+            lambda shape: _filled_tensor(shape, self.dtype, self.values, self.seed, device),
         )
         made.requires_grad_(self.requires_grad)
         made._repr_pretty_ = Description(self.text, repr(self))  # type: ignore[attr-defined]
@@ -275,7 +278,7 @@ def _window(shape: tuple[int, ...], dtype: torch.dtype, layout: str, device: tor
 
     number = math.prod(shape)
     if layout in ("offset", "unaligned") or not shape:
-        start = max(1, ALIGNED_BYTES // dtype.itemsize) if layout != "unaligned" else 1
+        start = max(1, LAYOUT_OFFSET_BYTES // dtype.itemsize) if layout != "unaligned" else 1
         return around([number + 2 * start])[start : start + number].view(shape)
     if len(shape) == 1:
         return around([*shape, PADDING if layout == "transposed" else 2])[:, 0]
@@ -284,13 +287,15 @@ def _window(shape: tuple[int, ...], dtype: torch.dtype, layout: str, device: tor
     return around([*shape[:-1], shape[-1] + PADDING])[..., : shape[-1]]
 
 
-def _fill(shape: tuple[int, ...], dtype: torch.dtype, values: str, seed: int, device: torch.device) -> torch.Tensor:
+def _filled_tensor(
+    shape: tuple[int, ...], dtype: torch.dtype, values: str, seed: int, device: torch.device
+) -> torch.Tensor:
     """Return a contiguous tensor with these values."""
     generator = torch.Generator(device).manual_seed(seed)
     if values == "zeros":
         return torch.zeros(shape, dtype=dtype, device=device)
     if values == "equal_rows":
-        row = _fill(shape[-1:], dtype, "normal", seed, device)
+        row = _filled_tensor(shape[-1:], dtype, "normal", seed, device)
         return row.expand(shape).contiguous()
     if not dtype.is_floating_point:
         return _fill_whole(shape, dtype, values, generator)

@@ -30,7 +30,7 @@ KEPT_CLOCK = 0.97
 """A call during which the clock stays above this part of the highest is far from the power cap."""
 LONG_CALL_US = 300.0
 """The longest call that is not paced where the clock cannot be read: shorter ones idle enough between reps."""
-LOOKED_AT = 20
+LAST_REPS = 20
 """The number of last reps that are looked at."""
 
 
@@ -52,7 +52,7 @@ class Pacing:
 
     def idle_s(self, reps: Sequence[Rep]) -> float:
         """Return the seconds of idle time, judging by the reps so far; 0 without any."""
-        last = reps[-LOOKED_AT:]
+        last = reps[-LAST_REPS:]
         if not last:
             return 0.0
         call_us = statistics.median(rep.elapsed_us for rep in last)

@@ -7,7 +7,7 @@ import pytest
 
 from pytest_gpubench.gpu import readings
 from pytest_gpubench.gpu.nvml import Nvml
-from pytest_gpubench.gpu.readings import MOST_SHARE, NO_READING, REFRESH_S, Reading, Watcher
+from pytest_gpubench.gpu.readings import NO_READING, READING_SHARE, REFRESH_S, Reading, Watcher
 from tests.gpu.recording_nvml import Recording
 from tests.timing.fakes import Clock
 
@@ -81,7 +81,7 @@ def test_throttling_is_read_every_time_and_the_rest_when_it_is_old(tmp_path: Pat
     assert library.asked.count("GetCurrentClocksThrottleReasons") == 3
 
 
-@pytest.mark.parametrize(("took_s", "again"), [(1e-5, True), (0.9 * REFRESH_S * MOST_SHARE, True), (2e-4, False)])
+@pytest.mark.parametrize(("took_s", "again"), [(1e-5, True), (0.9 * REFRESH_S * READING_SHARE, True), (2e-4, False)])
 def test_queries_that_take_long_are_made_less_often(tmp_path: Path, clock: Clock, took_s: float, again: bool) -> None:
     class Slow(Recording):
         def fail(self, query: str) -> None:
@@ -93,7 +93,7 @@ def test_queries_that_take_long_are_made_less_often(tmp_path: Path, clock: Clock
     clock.now_s += 1.01 * REFRESH_S
     watch()
     assert (slow_queries(library) == 2) is again
-    clock.now_s += 1.01 * took_s / MOST_SHARE
+    clock.now_s += 1.01 * took_s / READING_SHARE
     watch()
     assert slow_queries(library) >= 2
 

@@ -20,9 +20,9 @@ from pytest_gpubench.timing.pacing import (
     FREE_IDLE_S,
     IDLE_PER_BUSY,
     KEPT_CLOCK,
+    LAST_REPS,
     LONG_CALL_US,
     LONGEST_CPU_IDLE_S,
-    LOOKED_AT,
     Pacing,
 )
 from tests.gpu.recording_nvml import Recording
@@ -107,16 +107,16 @@ def test_only_the_last_reps_are_looked_at(
     before: tuple[float, float | None], last: tuple[float, float | None], idles: bool, earlier: int
 ) -> None:
     """Whether a call sinks the clock shows when it has run for a while."""
-    times_us, clocks_mhz = zip(*[before] * earlier, *[last] * LOOKED_AT, strict=True)
+    times_us, clocks_mhz = zip(*[before] * earlier, *[last] * LAST_REPS, strict=True)
     assert (Pacing(MAX_MHZ).idle_s(reps(times_us, clocks_mhz)) > 0) is idles
 
 
 @pytest.mark.parametrize("sunk", [9, 11])
 def test_the_median_of_the_last_reps_counts(sunk: int) -> None:
     """Not one slow rep or low reading; and a reading that is missing is not a low one."""
-    taken = [KEPT] * (LOOKED_AT - sunk) + [SUNK] * sunk
+    taken = [KEPT] * (LAST_REPS - sunk) + [SUNK] * sunk
     times_us, clocks_mhz = zip(*taken, strict=True)
-    assert (Pacing(MAX_MHZ).idle_s(reps(times_us, clocks_mhz)) > 0) is (sunk > LOOKED_AT / 2)
+    assert (Pacing(MAX_MHZ).idle_s(reps(times_us, clocks_mhz)) > 0) is (sunk > LAST_REPS / 2)
     times_us, clocks_mhz = zip(*[UNREAD] * 15, *[KEPT] * 5, strict=True)
     assert Pacing(MAX_MHZ).idle_s(reps(times_us, clocks_mhz)) == 0
 

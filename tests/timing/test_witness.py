@@ -15,7 +15,7 @@ from pytest_gpubench.timing.attempts import ATTEMPTS
 from pytest_gpubench.timing.base import Call, Rep
 from pytest_gpubench.timing.comparison import Match, measure_in_turn
 from pytest_gpubench.timing.events import LATE_US, Lap, key_of
-from pytest_gpubench.timing.measurement import Plan, measure
+from pytest_gpubench.timing.measurement import Plan, measure_call
 from pytest_gpubench.timing.profiler import ProfilerSession
 from pytest_gpubench.timing.sampling import PROBE_REPS
 from pytest_gpubench.timing.witness import (
@@ -279,7 +279,7 @@ def test_a_measurement_is_checked_once(
     found = checked(timer, monkeypatch, refused)
     with pytest.raises(IncompleteRecords) if refused else nullcontext():
         plan = replace(PLAN, warmup=warmup)
-        measure(call_of(nothing), timer, cpu_device(), plan, lambda timing: True, lambda text: None)
+        measure_call(call_of(nothing), timer, cpu_device(), plan, lambda timing: True, lambda text: None)
     assert found == [("softmax", 20)]
 
 
