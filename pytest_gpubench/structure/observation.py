@@ -68,9 +68,9 @@ def call_watched(timed: Callable[[], object], waits: list[Wait], meter: Meter) -
 def runtime_calls(device: Device, function: Callable[[], object]) -> "Counter[str]":
     """Return the calls of each function of the CUDA runtime, the profiler's own among them."""
     from pytest_gpubench.timing.profiler import open_profile, start_profile, stop_profile
-    from pytest_gpubench.timing.startup import wait_for_startup
+    from pytest_gpubench.timing.startup import prepare_profiler
 
-    wait_for_startup()
+    prepare_profiler()
     profile = open_profile()
     device.synchronize()
     start_profile(profile)

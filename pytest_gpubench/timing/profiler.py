@@ -21,7 +21,7 @@ from pytest_gpubench.timing.l2flush import make_flush
 from pytest_gpubench.timing.pacing import rest
 from pytest_gpubench.timing.sampling import PROBE_REPS, reps_of
 from pytest_gpubench.timing.sentinels import check_triton, sentinels_of
-from pytest_gpubench.timing.startup import begin_startup, wait_for_startup
+from pytest_gpubench.timing.startup import begin_startup, prepare_profiler
 from pytest_gpubench.timing.tracing_tax import Known, Laptimer, Taxes, untaxed
 from pytest_gpubench.timing.windows import FLUSHES, lengths_ns, split_reps
 from pytest_gpubench.timing.witness import Witness
@@ -78,7 +78,7 @@ class ProfilerSession(Session):
         self.clocks: list[float | None] = []
 
     def __enter__(self) -> "ProfilerSession":
-        wait_for_startup()
+        prepare_profiler()
         self.profile = open_profile()
         self.timer.device.synchronize()
         start_profile(self.profile)

@@ -1,9 +1,15 @@
 """The profiler's start in the background: 4 to 6 s where CUPTI's libraries have to come from the disk."""
 
+import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from typing import Any
+
+LOG_LEVEL = "KINETO_LOG_LEVEL"
+NO_LOG = "6"
+"""Above every level of Kineto's log, whose highest, 5, is two lines on stderr for each session of torch 2.13."""
 
 _startup: threading.Thread | None = None
 
@@ -12,6 +18,7 @@ def begin_startup(start: Callable[[], object]) -> None:
     """Run the start in the background, once; profilers and graph captures of others wait until it is over."""
     global _startup
     if _startup is None:
+        init_kineto()
         _startup = threading.Thread(target=_run_startup, args=(start,), name="gpu_bench startup", daemon=True)
         _startup.start()
 
@@ -20,6 +27,33 @@ def wait_for_startup() -> None:
     """Wait until the background start, if there is one, is over."""
     if _startup is not None and _startup is not threading.current_thread():
         _startup.join()
+
+
+def prepare_profiler() -> None:
+    """Make the profiler ready for a session: wait until its start is over, or initialise it where there was none."""
+    wait_for_startup()
+    init_kineto()
+
+
+@cache
+def init_kineto() -> None:
+    """Initialise torch's profiler library by a session of CPU activity, which takes 1 ms.
+
+    It reads its log level only then. In another thread than the one that imported torch it prints "ERROR: External
+    init callback must run in same thread as registerClient", whatever the level.
+    """
+    import torch
+
+    if torch._C._autograd._profiler_enabled():  # it is initialised, and a nested session breaks both
+        return
+    given = os.environ.get(LOG_LEVEL)
+    os.environ[LOG_LEVEL] = NO_LOG if given is None else given
+    try:
+        with suppress(Exception), torch.autograd.profiler.profile(use_kineto=True):
+            pass
+    finally:
+        if given is None:
+            del os.environ[LOG_LEVEL]
 
 
 def _run_startup(start: Callable[[], object]) -> None:

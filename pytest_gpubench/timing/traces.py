@@ -14,7 +14,7 @@ from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.results.files import write_file
 from pytest_gpubench.timing.base import Call
 from pytest_gpubench.timing.l2flush import make_flush
-from pytest_gpubench.timing.startup import wait_for_startup
+from pytest_gpubench.timing.startup import prepare_profiler
 from pytest_gpubench.timing.windows import BEGIN, END, FLUSHES
 
 __tracebackhide__ = True
@@ -57,7 +57,7 @@ def record(call: Call, device: Device, reps: int, cache: str) -> str:
     """Return the profiler's trace of so many calls, each within a span of its own; raise ProfilerBusy."""
     import torch
 
-    wait_for_startup()
+    prepare_profiler()
     if torch._C._autograd._profiler_enabled():
         raise ProfilerBusy("a torch profiler is already on, and a nested session would break both")
     flush = make_flush(device, cache)

@@ -107,7 +107,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
     def start(profile: FakeGpu) -> None:
         profile.recorded = []
 
-    monkeypatch.setattr(profiler, "wait_for_startup", lambda: None)
+    monkeypatch.setattr(profiler, "prepare_profiler", lambda: None)
     monkeypatch.setattr(profiler, "open_profile", lambda: gpu)
     monkeypatch.setattr(profiler, "start_profile", start)
     monkeypatch.setattr(profiler, "stop_profile", lambda profile: None)

@@ -1,5 +1,8 @@
 """The profiler's start in the background, and the parts of the profiler that need no GPU."""
 
+import os
+import subprocess
+import sys
 import threading
 import time
 from types import SimpleNamespace
@@ -47,6 +50,35 @@ def test_graph_captures_of_others_wait_until_it_is_up(monkeypatch: pytest.Monkey
         order.append("up")
     thread.join()
     assert order == ["up", "capture"]
+
+
+FIRST_SESSION_IN_A_THREAD = """
+import os
+import torch
+from pytest_gpubench.timing import startup
+
+def session():
+    with torch.autograd.profiler.profile(use_kineto=True):
+        pass
+    print("it ran")
+
+startup.begin_startup(session)
+startup.wait_for_startup()
+print(os.environ.get("KINETO_LOG_LEVEL"))
+"""
+
+
+@pytest.mark.parametrize("level", [None, "5"])
+def test_the_first_session_in_the_background_prints_nothing(level: str | None) -> None:
+    """At level 5, which is kept where the user has set it, there may be log lines, but no error."""
+    environment = os.environ | {"KINETO_LOG_LEVEL": level or ""}
+    if level is None:
+        del environment["KINETO_LOG_LEVEL"]
+    command = [sys.executable, "-c", FIRST_SESSION_IN_A_THREAD]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.stdout.splitlines() == ["it ran", str(level)]
+    assert "registerClient" not in done.stderr
+    assert level or not done.stderr
 
 
 def test_nothing_stays_patched() -> None:
