@@ -12,6 +12,7 @@ from typing import Any
 from pytest_gpubench.bench.arguments import kept_arguments
 from pytest_gpubench.bench.measurement import MeasureRequest
 from pytest_gpubench.bench.plan import is_enforced, one_at_a_time
+from pytest_gpubench.bounds import argument, at_least
 from pytest_gpubench.errors import BadRequest, MeasurementError, NotMeasured
 from pytest_gpubench.fixture import GpuBench, keywords_of
 from pytest_gpubench.gpu.device import Device, required_device
@@ -89,9 +90,8 @@ def do_bench(
         raise BadRequest(f"do_bench(return_mode={return_mode!r}) is not known: it must be {', '.join(RETURN_MODES)}")
     if not all(0 <= share <= 1 for share in quantiles or ()):
         raise BadRequest(f"do_bench(quantiles={repr_of(quantiles)}) is not valid: quantiles are from 0 to 1")
-    if not isinstance(rep, (int, float)) or not 0 <= rep < math.inf:
-        raise BadRequest(f"do_bench(rep={repr_of(rep)}) is not valid: it must be a number of milliseconds")
-    settings = replace(environment_settings(), budget_s=max(rep, 1) / 1e3)
+    budget_s = max(argument("do_bench(rep={})", rep, at_least(0)), 1.0) / 1e3
+    settings = replace(environment_settings(), budget_s=budget_s)
     device = required_device(settings.device, settings.require_gpu)
     setup = None if grad_to_none is None else functools.partial(_drop_gradients, grad_to_none)
     call = make_call(fn, kept_arguments([fn], (), None, setup))

@@ -17,6 +17,7 @@ from pytest_gpubench.bench.phases import PhasesRequest, phase_calls
 from pytest_gpubench.bench.plan import clock_warnings, drawn_seed, plan_of
 from pytest_gpubench.bench.ranks import RanksRequest
 from pytest_gpubench.bench.request import Request, T
+from pytest_gpubench.bounds import argument, checked_count, duration_s, optional_count
 from pytest_gpubench.correctness import Tolerance
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.gpu.device import Device, required_device
@@ -121,11 +122,11 @@ class GpuBench(Spelled):
         Raises LimitBroken where a limit is broken, BadRequest for invalid arguments, MeasurementError where there is no
         valid number; the function's own errors pass through.
         """
-        rules = self._rules("measure", chosen, backward)
+        rules, work = self._rules("measure", chosen, backward), _checked_work(bytes, flops)
 
         def request(args: Sequence[object], kwargs: Mapping[str, object] | None) -> MeasureRequest:
             call = make_call(function, kept_arguments([function], args, kwargs, setup, overwrites), backward, label)
-            return MeasureRequest(*rules, (args, kwargs), {call.label: call}, bytes, flops)
+            return MeasureRequest(*rules, (args, kwargs), {call.label: call}, *work)
 
         return self._answer(replace(request(args, kwargs), remake=None if setup else request))
 
@@ -182,7 +183,7 @@ class GpuBench(Spelled):
         """
         check_flags("compare", equal_nan=equal_nan, grads=grads, interleave=interleave, margins=margins, vary=vary)
         chosen["timer"] = judging_timer(chosen.get("timer"), timers)
-        rules = self._rules("compare", chosen, backward)
+        rules, work = self._rules("compare", chosen, backward), _checked_work(bytes, flops)
         tolerance, device = Tolerance(rtol, atol, equal_nan), rules[1].torch_device
         overheads = len(timers or ()) > 1
 
@@ -193,7 +194,7 @@ class GpuBench(Spelled):
             rule = tolerance, golden, golden_factor, grads, backward, device
             agreement = Agreement(reference, arguments, *rule, overwrites=overwrites, margins=margins)
             given = args, kwargs
-            return CompareRequest(*rules, given, calls, agreement, interleave, vary, bytes, flops, overheads)
+            return CompareRequest(*rules, given, calls, agreement, interleave, vary, *work, overheads)
 
         return self._answer(replace(request(args, kwargs, vary), remake=None if setup else request))
 
@@ -223,13 +224,11 @@ class GpuBench(Spelled):
         from pytest_gpubench.judge.request import JudgeRequest, spec_of
 
         path, rules = Path(candidate), self._rules("judge", chosen)
-        try:
-            memory_bytes = memory_size(memory)
-        except ValueError as error:
-            raise BadRequest(f"judge(memory={memory!r:.80}) is not valid: {error}") from None
+        longest_s = argument("judge(timeout_s={})", timeout_s, duration_s)
+        memory_bytes = argument("judge(memory={})", memory, memory_size)
         spec = spec_of(reference, inputs, tolerance)
         calls = {path.stem: make_call(reference, label=path.stem)}
-        return self._answer(JudgeRequest(*rules, (path,), calls, path, spec, timeout_s, memory_bytes))
+        return self._answer(JudgeRequest(*rules, (path,), calls, path, spec, longest_s, memory_bytes))
 
     def region(self, name: str) -> region:
         """Name a part of the measured call: `with gpu_bench.region("forward"):`; see `pytest_gpubench.region`."""
@@ -257,7 +256,8 @@ class GpuBench(Spelled):
         """
         rules = self._rules("phases", chosen)
         calls, label = phase_calls(phases, whole, make_arguments(args, kwargs, setup))
-        return self._answer(PhasesRequest(*rules, (args, kwargs), calls, label, elements))
+        number = optional_count("phases(elements={})", elements)
+        return self._answer(PhasesRequest(*rules, (args, kwargs), calls, label, number))
 
     def ranks(
         self,
@@ -284,10 +284,12 @@ class GpuBench(Spelled):
         Raises what `measure` raises, and MeasurementError for a rank that died or hangs.
         """
         rules, gpus = self._rules("ranks", chosen), self._test().gpus
-        plan = plan_of(rules[0])
-        job = Job(function, plan, setup, check, label, collective, message_bytes, timeout_s=timeout_s)
+        plan, size = plan_of(rules[0]), checked_count("ranks(world_size={})", world_size, least=2)
+        sent = optional_count("ranks(message_bytes={})", message_bytes)
+        longest_s = argument("ranks(timeout_s={})", timeout_s, duration_s)
+        job = Job(function, plan, setup, check, label, collective, sent, timeout_s=longest_s)
         calls = {job.name: make_call(function, label=job.name)}
-        return self._answer(RanksRequest(*rules, (world_size, message_bytes), calls, job, world_size, gpus))
+        return self._answer(RanksRequest(*rules, (size, sent), calls, job, size, gpus))
 
     def _rules(
         self, method: str, chosen: CallSettings, backward: Backward = "forward"
@@ -348,3 +350,8 @@ def keywords_of(method: str) -> list[str]:
     """Return the keywords that only a call of `gpu_bench` itself takes."""
     parameters = inspect.signature(getattr(GpuBench, method)).parameters.values()
     return [each.name for each in parameters if each.kind is each.KEYWORD_ONLY] + sorted(CallSettings.__optional_keys__)
+
+
+def _checked_work(moved: object, flops: object) -> tuple[int | None, int | None]:
+    """Return the bytes and operations that are given for a call; raise BadRequest for invalid ones."""
+    return optional_count("bytes={}", moved, least=0), optional_count("flops={}", flops)

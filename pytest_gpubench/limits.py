@@ -1,11 +1,12 @@
 """The limits that a test may set on its measurements."""
 
-import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, fields
+from numbers import Integral, Real
 from typing import Any
 
+from pytest_gpubench.bounds import MOST_COUNTED, positive_number, whole_number
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.stats.tolerance import RegressionTolerance, parse_tolerance
 from pytest_gpubench.units import BYTES_PER_UNIT, repr_of
@@ -23,19 +24,6 @@ OF_ONE_FUNCTION = ("max_rel_std", *ON_MEDIAN)
 ON_SPEED = ("min_speedup", *ON_MEDIAN)
 BROKEN_BY_NOISE = ("min_speedup", *OF_ONE_FUNCTION)
 """The limits that noise can break, each judgement with a probability of alpha; the others are exact."""
-MOST_COUNTED = 2**63
-"""No call moves more bytes, does more operations or works through more elements."""
-
-
-def check_count(asked: str, given: object, least: int, what: str = "a whole number") -> None:
-    """Raise BadRequest for what is no whole number, at least this one and at most MOST_COUNTED.
-
-    asked: as it was given, `bytes={}`.
-    """
-    if isinstance(given, int) and given > MOST_COUNTED:  # it may be too long to be written
-        raise BadRequest(f"{asked.format('...')} is not valid: it must be {what}, at most 2**63")
-    if isinstance(given, bool) or not isinstance(given, int) or given < least:
-        raise BadRequest(f"{asked.format(repr(given))} is not valid: it must be {what}, at least {least}")
 
 
 def check_flags(method: str, **flags: object) -> None:
@@ -43,18 +31,6 @@ def check_flags(method: str, **flags: object) -> None:
     for name, value in flags.items():
         if not isinstance(value, bool):
             raise BadRequest(f"{method}({name}={repr_of(value)}) is not valid: it must be True or False")
-
-
-def positive_number(value: object) -> float:
-    """Return a finite number above 0, or raise ValueError saying what is wrong with it."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise ValueError("it must be a number")
-    if not 0 < value < math.inf:
-        raise ValueError("it must be above 0 and finite")
-    try:
-        return float(value)
-    except OverflowError:
-        raise ValueError("it is too large for a number") from None
 
 
 def number_by_name(named: str, example: str) -> Callable[[object], float | Mapping[str, float]]:
@@ -75,13 +51,6 @@ def regression_tolerance(value: object) -> RegressionTolerance:
     if isinstance(value, str):
         return parse_tolerance(value)
     return RegressionTolerance("speedup", margin=fraction_below_one(value))
-
-
-def kernel_count(value: object) -> int:
-    """Return a number of kernels, or raise ValueError saying what is wrong with it."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError("it must be a whole number of at least 1")
-    return value
 
 
 def forbidden_things(value: object) -> tuple[str, ...]:
@@ -115,8 +84,8 @@ def as_written(value: object) -> str:
 
 def memory_size(value: object) -> int:
     """Return a size in bytes from a number of them or a text with a unit, or raise ValueError saying what is wrong."""
-    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_COUNTED:
-        return value
+    if isinstance(value, Integral):
+        return whole_number(value, least=0)
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*", value) if isinstance(value, str) else None
     if isinstance(value, str) and value.strip().isdigit():
         raise ValueError(f"it needs a unit, as in {value.strip()}B or {value.strip()}GiB")
@@ -127,6 +96,15 @@ def memory_size(value: object) -> int:
     if size > MOST_COUNTED:
         raise ValueError("it must be at most 2**63 bytes")
     return int(size)
+
+
+def plain(value: object) -> object:
+    """Return a limit with Python's own numbers, which files hold and messages show, in place of numpy's, say."""
+    if isinstance(value, Mapping):
+        return {name: plain(each) for name, each in value.items()}
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return value
+    return int(value) if isinstance(value, Integral) else float(value)
 
 
 def yes_or_no(value: object) -> bool:
@@ -194,7 +172,7 @@ class Limits:
         "median time where there is no reference; or as --gpu-bench-compare-fail, 'median:5%'",
     )
     max_kernels: int | None = limit(
-        kernel_count, "kernels that one call launches, at most; copies and memsets are none: forbid them"
+        whole_number, "kernels that one call launches, at most; copies and memsets are none: forbid them"
     )
     forbid: str | Iterable[str] | None = limit(
         forbidden_things,
@@ -218,6 +196,7 @@ class Limits:
                 continue
             try:
                 row.metadata["check"](value)
+                object.__setattr__(self, row.name, plain(value))
             except ValueError as error:
                 raise BadRequest(f"perf({row.name}={repr_of(value)}): {error}") from None
 

@@ -29,6 +29,7 @@ LAYERS = """
     limits settings
     stats
     child_process
+    bounds
     units errors spelling
 """
 """The rooms from the top down: a module imports from its own room and from lower lines."""

@@ -22,6 +22,7 @@ from pytest_gpubench.correctness import (
     Tolerance,
     Variation,
     aliases,
+    checked_factor,
     compare_outputs,
     flatten,
     float64_by_default,
@@ -58,6 +59,8 @@ def check_golden(golden: object, factor: object) -> None:
         raise BadRequest(f"golden= must be 'float64' or a function, found {repr_of(golden)}")
     if golden is None and factor is not None:
         raise BadRequest(f"golden_factor={repr_of(factor)} is given without golden=: give both, or none")
+    if factor is not None:
+        checked_factor(factor)
 
 
 @dataclass(frozen=True)

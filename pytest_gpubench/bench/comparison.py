@@ -19,7 +19,7 @@ from pytest_gpubench.bench.outputs import OutputRecorder, has_cuda_graphs
 from pytest_gpubench.bench.plan import is_enforced, plan_of, unmeasured_reason
 from pytest_gpubench.bench.request import Request, Say
 from pytest_gpubench.bench.side_effects import Conduct
-from pytest_gpubench.bench.work import check_work, with_work, work_of
+from pytest_gpubench.bench.work import with_work, work_of
 from pytest_gpubench.correctness.leaves import cloned
 from pytest_gpubench.correctness.pool import PoisonedPool, pool_on
 from pytest_gpubench.errors import BadRequest
@@ -83,7 +83,6 @@ class CompareRequest(Request[Comparison]):
     def __post_init__(self) -> None:
         if self.settings.alpha >= 0.5:
             raise BadRequest(f"alpha is {self.settings.alpha:g}: a comparison needs one below 0.5, or chance decides")
-        check_work(self.bytes, self.flops)
         speedup_limits(self.limits, self.judged)
 
     @property

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pytest_gpubench.bench.integrity import auditing, check_traffic
 from pytest_gpubench.bench.plan import plan_of
 from pytest_gpubench.bench.request import Request, Say
-from pytest_gpubench.bench.work import check_work, with_work, work_of_call
+from pytest_gpubench.bench.work import with_work, work_of_call
 from pytest_gpubench.results.model import Measurement, Timing
 from pytest_gpubench.timing import make_timer
 from pytest_gpubench.timing.measurement import measure_call
@@ -20,9 +20,6 @@ class MeasureRequest(Request[Timing]):
     bytes: int | None = None
     flops: int | None = None
     is_repeatable = True
-
-    def __post_init__(self) -> None:
-        check_work(self.bytes, self.flops)
 
     def measure(self, say: Say, measured: list[Measurement]) -> Timing:
         """Return the call's timing; without numbers, and with the reason, where it is not to be timed."""

@@ -13,7 +13,6 @@ from pytest_gpubench.bench.request import Request, Say
 from pytest_gpubench.bench.work import with_work, work_of_call
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.gpu.device import Device
-from pytest_gpubench.limits import check_count
 from pytest_gpubench.results.model import Measurement, Timing
 from pytest_gpubench.results.phases import Phase, Phases
 from pytest_gpubench.stats.stopping import is_precise
@@ -43,10 +42,6 @@ class PhasesRequest(Request[Phases]):
     """The label of the whole; empty where none was given."""
     elements: int | None = None
     takes_work = False
-
-    def __post_init__(self) -> None:
-        if self.elements is not None:
-            check_count("phases(elements={})", self.elements, 1)
 
     @property
     def phases(self) -> list[str]:

@@ -8,7 +8,7 @@ from pytest_gpubench.bench.plan import is_enforced
 from pytest_gpubench.bench.request import Request, Say
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.gpu.device import Device
-from pytest_gpubench.limits import Limits, check_count
+from pytest_gpubench.limits import Limits
 from pytest_gpubench.results.model import Measurement, Timing, Verdict
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.timing.ranks import Job, Ranks, devices_of, measure_ranks
@@ -73,7 +73,6 @@ def check_ranks(
 
     gpus: how many the test holds. link_known: whether it is told what each rank's link has to carry.
     """
-    check_count("ranks(world_size={})", world_size, least=2)
     most = max(LEAST_CPU_RANKS, 2 * (os.cpu_count() or 1))
     if device.type == "cpu" and world_size > most:
         raise BadRequest(

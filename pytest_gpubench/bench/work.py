@@ -11,7 +11,7 @@ from pytest_gpubench.correctness.flops import Counted, counted
 from pytest_gpubench.correctness.leaves import inputs_of, tensors_of
 from pytest_gpubench.errors import annotate
 from pytest_gpubench.gpu.device import Device
-from pytest_gpubench.limits import Limits, check_count
+from pytest_gpubench.limits import Limits
 from pytest_gpubench.results.model import Peaks, Timing, Verdict
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.structure import is_deterministic, observe
@@ -83,14 +83,6 @@ def work_of_call(call: Call, inspection: "Inspection", given_bytes: int | None, 
         raise
     args = (*prepared.args, *prepared.made)
     return work_of(call, args, prepared.kwargs, outputs, given_bytes, given_flops, wants_flops)
-
-
-def check_work(given_bytes: object, given_flops: object) -> None:
-    """Raise BadRequest for an invalid number of bytes or operations; None is not given."""
-    if given_bytes is not None:
-        check_count("bytes={}", given_bytes, 0, "a whole number of bytes")
-    if given_flops is not None:
-        check_count("flops={}", given_flops, 1, "a whole number of operations")
 
 
 @dataclass(frozen=True)

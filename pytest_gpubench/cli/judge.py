@@ -13,7 +13,7 @@ from pytest_gpubench.cli.arguments import checked
 from pytest_gpubench.cli.output import write, write_raw
 from pytest_gpubench.limits import memory_size
 from pytest_gpubench.results.files import write_text
-from pytest_gpubench.settings.parsers import positive, whole_number, whole_number_or_zero
+from pytest_gpubench.settings.parsers import seconds, whole_number, whole_number_or_zero
 
 if TYPE_CHECKING:
     from pytest_gpubench.judge.judgement import Judgement
@@ -52,7 +52,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--timeout",
-        type=checked(positive),
+        type=checked(seconds),
         default=60.0,
         metavar="SECONDS",
         help="for loading, and for each case (default: 60)",
@@ -67,7 +67,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", choices=("auto", "cuda", "cpu"), default="auto", help="auto: a GPU if there is one")
     parser.add_argument(
         "--budget",
-        type=checked(positive),
+        type=checked(seconds),
         default=1.0,
         metavar="SECONDS",
         help="for the reps of each way of timing (default: 1)",

@@ -18,6 +18,7 @@ from pytest_gpubench.correctness.elementwise import (
     largest_within,
 )
 from pytest_gpubench.correctness.golden import (
+    checked_factor,
     golden_components,
     golden_leaves,
     judge_by_golden,
@@ -68,7 +69,7 @@ def compare_outputs(
 
     Raises BadRequest for a golden that does not fit, a factor below 1, and rtol or atol beside golden.
     """
-    factor = GOLDEN_FACTOR if golden_factor is None else golden_factor
+    factor = GOLDEN_FACTOR if golden_factor is None else checked_factor(golden_factor)
     rules = Rules(tolerance or Tolerance(), factor, golden is not None, poisoned, briefly)
     found, expected = dict(flatten(candidate)), dict(flatten(reference))
     truths = {} if golden is None else golden_leaves(golden, expected, rules)

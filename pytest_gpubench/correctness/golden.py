@@ -6,6 +6,7 @@ from contextlib import contextmanager
 
 import torch
 
+from pytest_gpubench.bounds import argument, at_least
 from pytest_gpubench.correctness.chunks import ChunkRange
 from pytest_gpubench.correctness.elementwise import (
     JudgedChunk,
@@ -17,7 +18,7 @@ from pytest_gpubench.correctness.elementwise import (
     magnitudes,
 )
 from pytest_gpubench.correctness.leaves import components, flatten, map_leaves
-from pytest_gpubench.correctness.tolerance import dtype_name, is_finer, is_number, last_places
+from pytest_gpubench.correctness.tolerance import dtype_name, is_finer, last_places
 from pytest_gpubench.errors import BadRequest
 
 __tracebackhide__ = True
@@ -71,13 +72,15 @@ def _widest(dtype: torch.dtype) -> torch.dtype:
     return torch.float64 if dtype.is_floating_point and dtype_name(dtype) != "float4_e2m1fn_x2" else dtype
 
 
+def checked_factor(given: object) -> float:
+    """Return a golden_factor as a float, or raise BadRequest."""
+    return argument("golden_factor={}", given, at_least(1))
+
+
 def golden_leaves(golden: object, expected: Mapping[str, object], rules: Rules) -> dict[str, object]:
     """Return golden's leaves by name; raise BadRequest where it does not fit the reference or the rules."""
     if not rules.tolerance.is_default:
         raise BadRequest("golden= and rtol=, atol= are two ways to say what is right: give one of them")
-    factor = rules.golden_factor
-    if not (is_number(factor) and 1 <= factor < math.inf):
-        raise BadRequest(f"golden_factor={factor!r} is not valid: it must be a finite number of at least 1")
     truths = dict(flatten(golden))
     for name in [*expected, *truths]:
         if name not in truths or name not in expected:

@@ -1,10 +1,10 @@
 """Tolerances: how far an output may be from the reference's, by dtype; and the unit in the last place."""
 
-import math
 from dataclasses import dataclass
 
 import torch
 
+from pytest_gpubench.bounds import argument, at_least
 from pytest_gpubench.errors import BadRequest
 
 __tracebackhide__ = True
@@ -45,8 +45,8 @@ class Tolerance:
 
     def __post_init__(self) -> None:
         for name, value in (("rtol", self.rtol), ("atol", self.atol)):
-            if value is not None and not (is_number(value) and 0 <= value < math.inf):
-                raise BadRequest(f"{name}={value!r} is no tolerance: it must be a finite number of at least 0")
+            if value is not None:
+                object.__setattr__(self, name, argument(f"{name}={{}}", value, at_least(0)))
         if (self.rtol is None) != (self.atol is None):
             given, missing = ("atol", "rtol") if self.rtol is None else ("rtol", "atol")
             raise BadRequest(f"{given}= is given without {missing}=: give both, or neither for the dtype's own")
@@ -61,11 +61,6 @@ class Tolerance:
         if self.rtol is None or self.atol is None:
             return DEFAULT_TOLERANCES.get(dtype_name(dtype), (0.0, 0.0))
         return self.rtol, self.atol
-
-
-def is_number(value: object) -> bool:
-    """Tell whether a value is a real number and not a bool."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def dtype_name(dtype: torch.dtype) -> str:

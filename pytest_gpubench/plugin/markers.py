@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, fields
 
 import pytest
 
+from pytest_gpubench.bounds import checked_count
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.limits import Limits
 from pytest_gpubench.settings import MARKER_SETTINGS, ROWS
@@ -14,6 +15,7 @@ from pytest_gpubench.units import count, repr_of
 NAME = "perf"
 TURN_NAME = "gpu_turn"
 GPUS = "gpus"
+MOST_GPUS = 1024
 LIMITS = tuple(row.name for row in fields(Limits))
 
 
@@ -106,8 +108,4 @@ def _refuse_illegal(name: str) -> None:
 
 
 def _gpu_count(value: object, mark: str) -> int:
-    if value is None:
-        return 1
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise BadRequest(f"{mark}({GPUS}={repr_of(value)}): it must be a whole number of at least 1")
-    return value
+    return 1 if value is None else checked_count(f"{mark}({GPUS}={{}})", value, most=MOST_GPUS)

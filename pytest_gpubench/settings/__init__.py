@@ -19,8 +19,9 @@ from pytest_gpubench.settings.parsers import (
     file_path,
     folder_path,
     fraction,
-    positive,
     saved_name,
+    seconds,
+    seed,
     switch,
     tolerance,
     whole_number,
@@ -63,7 +64,8 @@ class SettingRow:
 
     default: Any
     help: str
-    parse: Callable[[str], Any]
+    parse: Callable[[Any], Any]
+    """Takes text, and the parsers of NUMBERS numbers too."""
     metavar: str
     in_marker: bool
     """True if the `perf` marker and the measuring calls may set it too."""
@@ -103,7 +105,7 @@ class Settings:
         "N|all",
     )
     lock_timeout: float = setting(
-        3600.0, "fail a perf test that waits longer than this for its turn at the GPU", positive, "SECONDS"
+        3600.0, "fail a perf test that waits longer than this for its turn at the GPU", seconds, "SECONDS"
     )
     lock_folder: str | None = setting(
         None, f"the folder of the GPUs' locks; unset, {LOCK_FOLDER_NAME} in the temp folder", metavar="FOLDER"
@@ -150,7 +152,7 @@ class Settings:
         None,
         f"stop taking reps after so many seconds (12 are taken anyhow); unset, {LIMIT_TIME_S:g} where a limit is "
         f"undecided, up to {HELD_UP_TIME_S:g} where busy processes hold up the calls, else {PRECISION_TIME_S:g}",
-        positive,
+        seconds,
         "SECONDS",
         in_marker=True,
     )
@@ -158,7 +160,7 @@ class Settings:
         None,
         "draw the order in which functions are timed in turn from this seed; unset, from another one in each call, "
         "which a failure shows",
-        whole_number_or_zero,
+        seed,
         "N",
         in_marker=True,
     )
@@ -185,7 +187,7 @@ class Settings:
         30.0,
         "time the examples of a test under @given for so many seconds in all, and as long again to shrink a failure; "
         "further examples are only checked",
-        positive,
+        seconds,
         "SECONDS",
         in_marker=True,
     )
@@ -319,8 +321,9 @@ def environment_name(name: str) -> str:
 
 def parse_value(name: str, value: object, spelling: str) -> Any:
     """Parse the value of a setting, or raise BadRequest naming the spelling that gave it."""
+    parse = ROWS[name].parse
     try:
-        return ROWS[name].parse(str(value))
+        return parse(value if parse in NUMBERS else str(value))
     except ValueError as error:
         named = repr_of(value)
         said = str(error) if str(error).startswith(named) else f"{named} is not valid, {error}"

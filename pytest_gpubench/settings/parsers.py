@@ -1,10 +1,11 @@
 """Parsers of settings given as text; each raises ValueError with what would be legal."""
 
-import math
 import os
 from collections.abc import Callable
 from typing import Literal
 
+from pytest_gpubench import bounds
+from pytest_gpubench.bounds import MOST_CALLS
 from pytest_gpubench.stats.tolerance import parse_tolerance
 
 ClockWish = int | Literal["base", "max"]
@@ -34,42 +35,47 @@ def choices(*names: str) -> Callable[[str], tuple[str, ...]]:
     return parse
 
 
-def whole_number(text: str, least: int = 1) -> int:
+def whole_number(given: object, least: int = 1, most: int = MOST_CALLS) -> int:
     """Parse a count of at least 1."""
-    try:
-        value = int(text)
-    except ValueError:
-        raise ValueError("it must be a whole number") from None
-    if value < least:
-        raise ValueError(f"it must be at least {least}")
-    return value
+    return bounds.whole_number(_as_number(given, int, "a whole number"), least, most)
 
 
-def whole_number_or_zero(text: str) -> int:
+def whole_number_or_zero(given: object) -> int:
     """Parse a count of at least 0."""
-    return whole_number(text, least=0)
+    return whole_number(given, least=0)
 
 
-def positive(text: str) -> float:
-    """Parse a finite number above 0."""
-    try:
-        value = float(text)
-    except ValueError:
-        raise ValueError("it must be a number") from None
-    if not math.isfinite(value) or value <= 0:
-        raise ValueError("it must be above 0 and finite")
-    return value
+def seed(given: object) -> int:
+    """Parse a seed of at least 0."""
+    return whole_number(given, least=0, most=bounds.MOST_COUNTED)
 
 
-def fraction(text: str) -> float:
+def seconds(given: object) -> float:
+    """Parse a time in seconds above 0."""
+    return bounds.duration_s(_as_number(given, float, "a number"))
+
+
+def fraction(given: object) -> float:
     """Parse a fraction between 0 and 1, or a percentage: 0.005 and 0.5% are the same."""
-    value = positive(text.removesuffix("%").strip()) / (100 if text.endswith("%") else 1)
+    percent = isinstance(given, str) and given.endswith("%")
+    number = given.removesuffix("%").strip() if isinstance(given, str) else given
+    value = bounds.positive_number(_as_number(number, float, "a number")) / (100 if percent else 1)
     if value >= 1:
         raise ValueError("it must be below 1 (or 100%)")
     return value
 
 
-NUMBERS = (whole_number, whole_number_or_zero, positive, fraction)
+def _as_number(given: object, kind: Callable[[str], object], what: str) -> object:
+    """Return the number that a text of an option says; numbers that code gives stay as they are."""
+    if not isinstance(given, str):
+        return given
+    try:
+        return kind(given)
+    except ValueError:
+        raise ValueError(f"it must be {what}") from None
+
+
+NUMBERS = (whole_number, whole_number_or_zero, seed, seconds, fraction)
 """The parsers of numbers: code gives numbers as numbers, only options give them as text."""
 
 

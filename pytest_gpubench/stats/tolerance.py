@@ -71,4 +71,7 @@ def tolerance_of(metric: str, allowed: str) -> RegressionTolerance:
         return RegressionTolerance(metric, margin=number / 100)
     if not unit and number >= 1:
         raise BadRequest(f"{allowed!r} would be {number:g} seconds: write {number:g}% or {number:g}s")
-    return RegressionTolerance(metric, absolute_us=number * MICROSECONDS_PER_UNIT[unit or "s"])
+    absolute_us = number * MICROSECONDS_PER_UNIT[unit or "s"]
+    if not 0 < absolute_us < math.inf:
+        raise BadRequest(f"{allowed!r} is no time that anything takes: write one as in 5us")
+    return RegressionTolerance(metric, absolute_us=absolute_us)

@@ -4,7 +4,9 @@ from collections.abc import Sequence
 
 from hypothesis.errors import InvalidArgument
 
+from pytest_gpubench.bounds import whole_number
 from pytest_gpubench.limits import memory_size
+from pytest_gpubench.units import repr_of
 
 
 def parse_bytes(asked: object, name: str) -> int:
@@ -12,16 +14,15 @@ def parse_bytes(asked: object, name: str) -> int:
     try:
         return memory_size(asked)
     except ValueError as error:
-        raise InvalidArgument(f"{name}={asked!r} is no size: {error}") from None
+        raise InvalidArgument(f"{name}={repr_of(asked)} is no size: {error}") from None
 
 
 def count_at_least(asked: object, name: str, *, least: int = 0) -> int:
     """Return an int of at least `least`."""
-    if isinstance(asked, bool) or not isinstance(asked, int):
-        raise InvalidArgument(f"{name}={asked!r} is no whole number: give an int of at least {least}")
-    if asked < least:
-        raise InvalidArgument(f"{name} must be at least {least} but was {asked}")
-    return asked
+    try:
+        return whole_number(asked, least)
+    except ValueError as error:
+        raise InvalidArgument(f"{name}={repr_of(asked)} is not valid: {error}") from None
 
 
 def check_order(name: str, least: int, most: int | None) -> None:

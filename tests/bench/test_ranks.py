@@ -1,7 +1,5 @@
 """What cannot be asked of several GPUs is refused before any process is started."""
 
-from typing import Any
-
 import pytest
 
 from pytest_gpubench.bench.ranks import check_ranks
@@ -9,15 +7,6 @@ from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.limits import Limits
 from pytest_gpubench.settings import Settings
-
-
-@pytest.mark.parametrize("world_size", [1, 0, -2, True, 2.0, "2", None])
-def test_a_world_is_of_two_at_least(world_size: Any) -> None:
-    with pytest.raises(BadRequest) as caught:
-        check_ranks(Limits(), Settings(), cpu_device(), world_size, gpus=1)
-    expected = f"ranks(world_size={world_size!r}) is not valid: it must be a whole number, at least 2"
-    assert str(caught.value) == expected
-    check_ranks(Limits(), Settings(), cpu_device(), 2, gpus=1)
 
 
 def test_the_cpu_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,11 +1,21 @@
 """What is refused says what would be legal."""
 
+from fractions import Fraction
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from pytest_gpubench.errors import BadRequest
-from pytest_gpubench.settings import ROWS, environment_name, environment_settings, parse_given, refuse_misspelled
+from pytest_gpubench.settings import (
+    ROWS,
+    environment_name,
+    environment_settings,
+    parse_given,
+    parse_value,
+    refuse_misspelled,
+)
+from pytest_gpubench.settings.parsers import NUMBERS, fraction
 
 
 @pytest.mark.parametrize(("name", "least"), [("reps", 1), ("warmup", 0), ("seed", 0)])
@@ -14,6 +24,42 @@ def test_a_count_that_is_too_small_is_told_the_least_that_is_legal(name: str, le
     with pytest.raises(BadRequest) as caught:
         parse_given(name, least - 1, "it")
     assert str(caught.value) == f"it: {least - 1} is not valid, it must be at least {least}"
+
+
+@pytest.mark.parametrize(
+    ("name", "most"),
+    [
+        ("reps", 10**6),
+        ("warmup", 10**6),
+        ("sessions", 10**6),
+        ("require", 10**6),
+        ("seed", 2**63),
+        ("budget_s", 1e6),
+        ("given_budget_s", 1e6),
+        ("lock_timeout", 1e6),
+    ],
+)
+def test_no_number_is_without_a_bound(name: str, most: float) -> None:
+    """A run that was asked for 10**400 reps would never end."""
+    assert parse_value(name, str(most), "it") == most
+    for beyond in (str(most + 1), "1" + 400 * "0"):
+        with pytest.raises(BadRequest, match="it must be "):
+            parse_value(name, beyond, "it")
+
+
+def test_every_number_is_tested_above() -> None:
+    """Fractions are below 1, and the clock is at most nine digits."""
+    bounded = {name for name, row in ROWS.items() if row.parse in NUMBERS and row.parse is not fraction} | {"require"}
+    assert bounded == {"reps", "warmup", "sessions", "require", "seed", "budget_s", "given_budget_s", "lock_timeout"}
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "kept"),
+    [("reps", np.int64(5), 5), ("precision", np.float32(0.5), 0.5), ("budget_s", Fraction(1, 2), 0.5)],
+)
+def test_numbers_of_other_kinds(name: str, given: object, kept: float) -> None:
+    found = parse_given(name, given, "it")
+    assert (found, type(found)) == (kept, type(kept))
 
 
 @pytest.mark.parametrize("name", ["reps", "warmup", "seed"])

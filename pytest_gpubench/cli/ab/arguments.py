@@ -2,9 +2,9 @@
 
 import argparse
 
+from pytest_gpubench.bounds import positive_number
 from pytest_gpubench.cli.ab.comparison import ComparisonPlan
 from pytest_gpubench.cli.arguments import add_alpha, checked
-from pytest_gpubench.limits import positive_number
 from pytest_gpubench.settings.parsers import whole_number
 from pytest_gpubench.stats.tolerance import RegressionTolerance
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from pytest_gpubench.errors import BadRequest
-from pytest_gpubench.limits import check_count, positive_number
 from pytest_gpubench.timing.calls import name_of
 from pytest_gpubench.timing.measurement import Plan
 from pytest_gpubench.units import repr_of
@@ -20,8 +19,6 @@ PROGRESS_TIMEOUT_S = 120.0
 """Ranks without progress for so long are ended: NCCL and the profiler may take half of that to start."""
 START_TIMEOUT_S = 300.0
 """Until all processes have begun: they import what the test's module imports, perhaps from a cold disk."""
-
-LONGEST_TIMEOUT_S = 1e6
 LOOPBACK = "127.0.0.1"
 """The address at which the ranks meet: all are on this host."""
 
@@ -76,12 +73,10 @@ def pickled_job(job: Job, world_size: int) -> bytes:
     if (job.collective is None) != (job.message_bytes is None):
         raise BadRequest("ranks() needs collective= and message_bytes= together, or neither: found only one of them")
     if job.collective is not None and job.message_bytes is not None:
-        check_count("ranks(message_bytes={})", job.message_bytes, least=1)
         bus_bytes(job.collective, job.message_bytes, world_size)
     for name, given in (("setup", job.setup), ("check", job.check)):
         if given is not None and not callable(given):
             raise BadRequest(f"ranks({name}={repr_of(given)}) is not valid: it must be a function")
-    check_timeout(job.timeout_s)
     try:
         return pickle.dumps(job)
     except Exception as error:
@@ -89,17 +84,6 @@ def pickled_job(job: Job, world_size: int) -> bytes:
             f"ranks({job.name}) cannot be run by other processes ({error}): its function, setup= and check= must be "
             "defined at the top of a module that can be imported, not in a test, and not be lambdas"
         ) from None
-
-
-def check_timeout(timeout_s: object) -> None:
-    """Raise BadRequest for what is no time to wait for."""
-    try:
-        if positive_number(timeout_s) <= LONGEST_TIMEOUT_S:
-            return
-        problem = f"it must be at most {LONGEST_TIMEOUT_S:,.0f} s"
-    except ValueError as error:
-        problem = str(error)
-    raise BadRequest(f"ranks(timeout_s={repr_of(timeout_s)}) is not valid: {problem}")
 
 
 def bus_bytes(collective: str, message_bytes: int, world_size: int) -> int:
