@@ -42,7 +42,14 @@ from pytest_gpubench.errors import (
     annotate,
     annotating,
 )
-from pytest_gpubench.timing.calls import GRADIENT_SEED, Arguments, Backward, name_of, refuse_lazy, upstream_gradient
+from pytest_gpubench.timing.calls import (
+    GRADIENT_SEED,
+    Arguments,
+    Backward,
+    name_of,
+    refuse_untimeable,
+    upstream_gradient,
+)
 from pytest_gpubench.units import repr_of
 
 __tracebackhide__ = True
@@ -301,7 +308,7 @@ class Agreement:
         except Exception as error:
             annotate(error, f"gpu_bench: raised by {who}, whose outputs were to be compared")
             raise
-        refuse_lazy(outputs, name_of(function))
+        refuse_untimeable(outputs, name_of(function))
         refuse_opaque_tensors(who, outputs)
         refuse_switching(who, switches)
         return Ran(outputs, self._gradients(outputs, args, kwargs, outputs))

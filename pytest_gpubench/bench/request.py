@@ -12,7 +12,7 @@ from pytest_gpubench.limits import Limits
 from pytest_gpubench.results.model import Measurement
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.timing.base import Call
-from pytest_gpubench.timing.calls import refuse_lazy
+from pytest_gpubench.timing.calls import refuse_untimeable
 from pytest_gpubench.timing.interpreter import counting_launches
 
 __tracebackhide__ = True
@@ -94,7 +94,7 @@ class Request(ABC, Generic[T]):
         """Make each call once, untimed; return why such calls are never timed, empty where they could be."""
         with counting_launches() as launches:
             for call in self.calls.values():
-                refuse_lazy(call.prepare()(), call.label)
+                refuse_untimeable(call.prepare()(), call.label)
         return unmeasured_reason(self.settings, self.device, launches.number)
 
     def without_time(self, reason: str) -> list[Measurement]:

@@ -99,6 +99,7 @@ def make_arguments(
     named = {} if kwargs is None else kwargs
     if not isinstance(named, Mapping) or not all(isinstance(name, str) for name in named):
         raise BadRequest(f"kwargs= must be a mapping of names to keyword arguments, found {repr_of(kwargs)}")
+    refuse_without_data({"args": tuple(args), "kwargs": dict(named)})
     return Arguments(tuple(args), dict(named), setup)
 
 
@@ -129,8 +130,8 @@ def name_of(function: Callable[..., object]) -> str:
     return getattr(function, "__name__", None) or type(function).__name__
 
 
-def refuse_lazy(output: object, label: str) -> None:
-    """Raise BadRequest for a function whose body does not run when it is called."""
+def refuse_untimeable(output: object, label: str) -> None:
+    """Raise BadRequest for a function whose body does not run when it is called, or that only works out shapes."""
     if inspect.isgenerator(output) or inspect.isasyncgen(output) or inspect.iscoroutine(output):
         if inspect.iscoroutine(output):
             output.close()
@@ -138,6 +139,28 @@ def refuse_lazy(output: object, label: str) -> None:
             f"{label!r} returns a {type(output).__name__}, its body does not run when it is called: "
             "measure a function that consumes it"
         )
+    refuse_without_data({f"the output of {label!r}": output})
+
+
+def refuse_without_data(values: Mapping[str, object]) -> None:
+    """Raise BadRequest for a tensor on the device meta, or a fake one, among values by name."""
+    from torch.utils import _pytree as pytree
+
+    for name, value in values.items():
+        if pytree.tree_any(_is_without_data, value):
+            leaves, _ = pytree.tree_flatten_with_path(value)
+            place = next(pytree.keystr(path) for path, leaf in leaves if _is_without_data(leaf))
+            raise BadRequest(
+                f"{name}{place} is a tensor without data (on the device meta, or fake), so there is no work to time: "
+                "make inputs and parameters on gpu_bench.device"
+            )
+
+
+def _is_without_data(leaf: object) -> bool:
+    import torch
+    from torch._subclasses import FakeTensor
+
+    return isinstance(leaf, torch.Tensor) and (leaf.is_meta or isinstance(leaf, FakeTensor))
 
 
 def prepare_forward(function: Callable[..., object], arguments: Arguments) -> Prepared:

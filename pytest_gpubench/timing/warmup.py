@@ -20,7 +20,7 @@ from pytest_gpubench.errors import (
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.timing.attempts import NOT_COMPLETE
 from pytest_gpubench.timing.base import Call
-from pytest_gpubench.timing.calls import refuse_lazy
+from pytest_gpubench.timing.calls import refuse_untimeable
 from pytest_gpubench.timing.l2flush import Flush, make_flush
 from pytest_gpubench.timing.pacing import KEPT_CLOCK
 from pytest_gpubench.timing.rounds import Arm, Interleaved, take_rounds
@@ -122,9 +122,10 @@ def plain_call(device: Device, call: Call, number: int) -> PlainCall:
         device.synchronize()
         started_s = time.perf_counter()
         stopwatch = device.stopwatch()
-        refuse_lazy(timed(), call.label)
+        output = timed()
         returned_s = time.perf_counter() - started_s
         device_us = stopwatch()
+        refuse_untimeable(output, call.label)
     return PlainCall(time.perf_counter() - started_s, device_us, returned_s)
 
 

@@ -4,8 +4,10 @@ from tests.plugin.conftest import BenchRun, one_test_each
 
 FUNCTIONS = """
 import torch
+from torch._subclasses import FakeTensorMode
 
 x = torch.arange(8.0)
+fake = FakeTensorMode().from_tensor(x)
 
 @scripted([20.0])
 def double(x): return x * 2
@@ -45,6 +47,10 @@ BAD_CALLS = {
     "compare(add, double, (x,), golden=lambda x: None)": "golden= returns no output: let it return what *",
     "compare(later, double, (x,))": "'later' returns a coroutine, its body does not run when it is called*",
     "compare(add, lambda x: (y for y in x), (x,))": "'<lambda>' returns a generator, its body does not run*",
+    "measure(fast, (x.to('meta'),))": "args[[]0[]] is a tensor without data (on the device meta, or fake), so there *",
+    "compare(add, double, setup=lambda: (fake,))": "the output of 'double' is a tensor without data *",
+    "compare(add, double, kwargs={'x': {'y': fake}})": "kwargs[[]'x'[]][[]'y'[]] is a tensor without data *",
+    "compare(lambda x: x.to('meta'), double, (x,))": "the output of '<lambda>' is a tensor without data *",
     "compare(add, lambda x: None, (x,))": NO_RESULTS,
     "compare(add, lambda x: [], (x,))": NO_RESULTS,
     "compare({'a': add, 'b': add}, double, (x,)).speedup": "there are several candidates (a, b): read *",

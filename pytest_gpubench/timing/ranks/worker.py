@@ -15,7 +15,7 @@ from pytest_gpubench.errors import WrongResult
 from pytest_gpubench.gpu.device import Device, cpu_device, cuda_device
 from pytest_gpubench.results.model import Timing, text_of
 from pytest_gpubench.timing.base import Call
-from pytest_gpubench.timing.calls import make_arguments, make_call, refuse_lazy
+from pytest_gpubench.timing.calls import make_arguments, make_call, refuse_untimeable
 from pytest_gpubench.timing.measurement import summarise
 from pytest_gpubench.timing.pacing import Pacing
 from pytest_gpubench.timing.ranks.failure import failure_of
@@ -118,7 +118,7 @@ def call_once(call: Call, job: Job, rank: Rank, device: Device, peers: Peers) ->
     """Call it, and check what it returns; raise WrongResult where the check does."""
     peers.meet()
     output = call.prepare()()
-    refuse_lazy(output, call.label)
+    refuse_untimeable(output, call.label)
     device.synchronize()
     if job.check is None:
         return
