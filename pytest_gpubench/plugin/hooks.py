@@ -16,6 +16,7 @@ from pytest_gpubench.plugin import markers
 from pytest_gpubench.plugin.baseline import ComparedRun
 from pytest_gpubench.plugin.collection import Collection, narrow_to_listed
 from pytest_gpubench.plugin.containment import Containment
+from pytest_gpubench.plugin.end_signals import EndSignals
 from pytest_gpubench.plugin.failures import Failures
 from pytest_gpubench.plugin.fresh_process import as_fresh_process
 from pytest_gpubench.plugin.gpu_turn import GpuTurns
@@ -98,6 +99,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "junit": JUnitFile(config),
         "unfinished": UnfinishedRuns(config),
         "started_ahead": StartedAhead(config, turns),
+        "end_signals": EndSignals(config, results, files),
     }
     containment = Containment(config)
     for name, plugin in plugins.items():

@@ -1,0 +1,116 @@
+"""SIGTERM and SIGHUP: a run that has measured ends as by Ctrl-C, so what is finished is shown, written and saved."""
+
+import os
+import signal
+import socket
+import threading
+import time
+from contextlib import suppress
+from functools import partial
+from types import FrameType
+
+import pytest
+
+from pytest_gpubench.plugin.results import Results
+from pytest_gpubench.plugin.save import OutputFiles
+from pytest_gpubench.plugin.workers import is_dry, is_worker
+
+ENDINGS = (signal.SIGTERM, signal.SIGHUP)
+GRACE_S = 10.0
+"""A main thread that has not handled a signal by then is stuck in C, as in the driver behind a kernel that hangs."""
+
+
+class Ended(KeyboardInterrupt):
+    """The signal that ended the run."""
+
+
+class EndSignals:
+    """The hooks that handle the signals from the first test on, unless they are ignored or handled by others.
+
+    Workers of xdist handle none: their controller has the results.
+    """
+
+    def __init__(self, config: pytest.Config, results: Results, files: OutputFiles) -> None:
+        self.config = config
+        self.results = results
+        self.files = files
+        self._pid = os.getpid()
+        self._numbers: list[signal.Signals] = []
+        """The signals that are handled."""
+        self._handled_s = -GRACE_S
+        """When the main thread last handled a signal, by the monotonic clock."""
+        self._is_ending = False
+        self._wakeup: socket.socket | None = None
+        """The end of a pair of sockets that Python's C handler writes to; None where somebody else's has its place."""
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> None:
+        """Handle the signals."""
+        if is_worker(self.config) or is_dry(self.config) or threading.current_thread() is not threading.main_thread():
+            return
+        self._numbers = [number for number in ENDINGS if signal.getsignal(number) is signal.SIG_DFL]
+        for number in self._numbers:
+            signal.signal(number, self._handle)
+        if self._numbers:
+            self._watch(session)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self) -> None:
+        """Let no signal interrupt the writing of files."""
+        self._is_ending = True
+
+    def pytest_unconfigure(self) -> None:
+        """Leave the signals as they were."""
+        self._unwatch()
+        for number in self._numbers:
+            if signal.getsignal(number) == self._handle:
+                signal.signal(number, signal.SIG_DFL)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        """Raise KeyboardInterrupt; end the process at once if nothing would be lost, or if it was forked off ours."""
+        if os.getpid() != self._pid or not self.results.selected:
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+        self._handled_s = time.monotonic()
+        if not self._is_ending:
+            raise Ended(signal.Signals(number).name)
+
+    # a main thread that is stuck
+
+    def _watch(self, session: pytest.Session) -> None:
+        """Have a thread told of the signals, whatever the main thread does."""
+        others = signal.set_wakeup_fd(-1)
+        if others != -1:
+            signal.set_wakeup_fd(others)
+            return
+        reader, self._wakeup = socket.socketpair()
+        self._wakeup.setblocking(False)
+        self._wake(True)
+        os.register_at_fork(  # a process that inherits the socket would tell us of its own signals
+            before=partial(self._wake, False), after_in_parent=partial(self._wake, True), after_in_child=self._unwatch
+        )
+        threading.Thread(target=self._end_stuck, args=(reader, session), name="gpu_bench signals", daemon=True).start()
+
+    def _unwatch(self) -> None:
+        self._wake(False)
+        if self._wakeup is not None:
+            self._wakeup.close()
+            self._wakeup = None
+
+    def _wake(self, on: bool) -> None:
+        if self._wakeup is not None:
+            with suppress(ValueError):  # not in the main thread
+                signal.set_wakeup_fd(self._wakeup.fileno() if on else -1, warn_on_full_buffer=False)
+
+    def _end_stuck(self, reader: socket.socket, session: pytest.Session) -> None:
+        """Write the files and end the process where the main thread does not handle a signal."""
+        with reader:
+            while number := reader.recv(1):
+                came_s = time.monotonic()
+                time.sleep(GRACE_S)
+                if number[0] not in ENDINGS or self._handled_s > came_s - GRACE_S or not self.results.selected:
+                    continue
+                if not self._is_ending:
+                    session.exitstatus = pytest.ExitCode.INTERRUPTED
+                    self.files.pytest_sessionfinish(session)
+                os._exit(128 + number[0])

@@ -1,0 +1,80 @@
+"""SIGTERM and SIGHUP: what is finished is written, and the process ends."""
+
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from pytest_gpubench.plugin.end_signals import ENDINGS
+from pytest_gpubench.results.store import read_run
+from tests.plugin.conftest import HEAD
+
+pytestmark = pytest.mark.usefixtures("forked")
+ONE_FINISHED = """
+import ctypes, multiprocessing, os, signal, time
+from pytest_gpubench.plugin import end_signals
+
+def test_finished(gpu_bench): gpu_bench(fast)
+
+def test_other(gpu_bench):
+    gpu_bench(fast)
+    {body}
+
+def test_later(gpu_bench): gpu_bench(fast)
+"""
+WAITS = "signal.raise_signal({}); time.sleep(60)"
+STUCK = "ctypes.CDLL(None).system(b'kill -TERM $PPID; while kill -0 $PPID; do sleep 0.1; done')"
+"""Python handles no signal before `system` returns."""
+
+
+def ended(pytester: pytest.Pytester, body: str, *options: str) -> tuple[int, list[str]]:
+    """Return the exit status of a run, and the tests that its file has."""
+    path = pytester.makepyfile(HEAD + ONE_FINISHED.format(body=body))
+    all_options = ("--gpu-bench-timer=scripted", "--gpu-bench-device=cpu", "--gpu-bench-json=run.json", *options)
+    status = int(pytester.runpytest_subprocess(path, *all_options).ret)
+    file = Path("run.json")
+    records = read_run(file).records if file.exists() else ()
+    return status, [record.nodeid.rpartition("::")[2] for record in records]
+
+
+@pytest.mark.parametrize("number", ENDINGS)
+def test_what_is_finished_is_written_and_saved(pytester: pytest.Pytester, number: signal.Signals) -> None:
+    status, tests = ended(pytester, WAITS.format(int(number)), "--gpu-bench-save=main")
+    assert (status, tests) == (pytest.ExitCode.INTERRUPTED, ["test_finished", "test_other"])
+    assert len(list(pytester.path.glob(".gpu_benchmarks/*/0001_main.json"))) == 1
+
+
+def test_a_main_thread_that_is_stuck(pytester: pytest.Pytester) -> None:
+    """As by a kernel that hangs: what is finished is written by another thread, which ends the process."""
+    status, tests = ended(pytester, f"end_signals.GRACE_S = 0.1; {STUCK}")
+    assert (status, tests) == (128 + signal.SIGTERM, ["test_finished"])
+
+
+def test_a_process_that_a_test_forks_ends_as_usual(pytester: pytest.Pytester) -> None:
+    """Nor does its signal reach the run, which would take it for one of its own."""
+    body = (
+        "end_signals.GRACE_S = 0.0; process = multiprocessing.get_context('fork').Process(target=time.sleep, "
+        "args=(60,)); process.start(); process.terminate(); process.join(); assert process.exitcode == -15"
+    )
+    assert ended(pytester, body) == (pytest.ExitCode.OK, ["test_finished", "test_other", "test_later"])
+
+
+@pytest.mark.parametrize("handler", ["signal.SIG_IGN", "lambda *_: None"])
+def test_a_signal_that_somebody_else_handles(pytester: pytest.Pytester, handler: str) -> None:
+    pytester.makeconftest(f"import signal\nsignal.signal(signal.SIGHUP, {handler})")
+    status, tests = ended(pytester, "signal.raise_signal(signal.SIGHUP)")
+    assert (status, len(tests)) == (pytest.ExitCode.OK, 3)
+
+
+def test_a_run_that_measures_nothing_ends_at_once(pytester: pytest.Pytester) -> None:
+    path = pytester.makepyfile("import signal\ndef test_it(): signal.raise_signal(signal.SIGTERM)")
+    assert pytester.runpytest_subprocess(path).ret == -signal.SIGTERM
+
+
+def test_signals_are_left_as_they_were(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(test_it=HEAD + "def test_it(gpu_bench): gpu_bench(fast)")
+    run = "pytest.main(['-q', 'test_it.py', '--gpu-bench-timer=scripted', '--gpu-bench-device=cpu'])"
+    left = "print('left', signal.getsignal(15) == signal.getsignal(1) == signal.SIG_DFL, signal.set_wakeup_fd(-1))"
+    result = pytester.run(sys.executable, "-c", f"import pytest, signal\n{run}\n{left}")
+    result.stdout.fnmatch_lines(["1 passed*", "left True -1"])
