@@ -5,8 +5,6 @@ import signal
 import socket
 import threading
 import time
-from contextlib import suppress
-from functools import partial
 from types import FrameType
 
 import pytest
@@ -36,12 +34,12 @@ class EndSignals:
         self.files = files
         self._pid = os.getpid()
         self._numbers: list[signal.Signals] = []
-        """The signals that are handled."""
+        """The signals to handle."""
+        self._wakeup: socket.socket | None = None
+        """The end of a pair of sockets that Python's C handler writes to; None where somebody else's has its place."""
         self._handled_s = -GRACE_S
         """When the main thread last handled a signal, by the monotonic clock."""
         self._is_ending = False
-        self._wakeup: socket.socket | None = None
-        """The end of a pair of sockets that Python's C handler writes to; None where somebody else's has its place."""
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> None:
@@ -49,10 +47,10 @@ class EndSignals:
         if is_worker(self.config) or is_dry(self.config) or threading.current_thread() is not threading.main_thread():
             return
         self._numbers = [number for number in ENDINGS if signal.getsignal(number) is signal.SIG_DFL]
-        for number in self._numbers:
-            signal.signal(number, self._handle)
         if self._numbers:
             self._watch(session)
+            self._listen()
+            os.register_at_fork(before=self._stop_listening, after_in_parent=self._listen)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self) -> None:
@@ -61,13 +59,31 @@ class EndSignals:
 
     def pytest_unconfigure(self) -> None:
         """Leave the signals as they were."""
-        self._unwatch()
-        for number in self._numbers:
-            if signal.getsignal(number) == self._handle:
+        self._stop_listening()
+        self._numbers = []
+        if self._wakeup is not None:
+            self._wakeup.close()
+            self._wakeup = None
+
+    def _listen(self) -> None:
+        """Handle the signals, in the process that began to."""
+        if self._numbers and os.getpid() == self._pid and threading.current_thread() is threading.main_thread():
+            for number in self._numbers:
+                signal.signal(number, self._handle)
+            if self._wakeup is not None:
+                signal.set_wakeup_fd(self._wakeup.fileno(), warn_on_full_buffer=False)
+
+    def _stop_listening(self) -> None:
+        """Handle them no more, as before a fork: a forked process would lose its own signals, or tell us of them."""
+        if threading.current_thread() is threading.main_thread():
+            self._numbers = [number for number in self._numbers if signal.getsignal(number) == self._handle]
+            for number in self._numbers:
                 signal.signal(number, signal.SIG_DFL)
+            if self._wakeup is not None:
+                signal.set_wakeup_fd(-1)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        """Raise KeyboardInterrupt; end the process at once if nothing would be lost, or if it was forked off ours."""
+        """Raise KeyboardInterrupt; end the process at once where nothing would be lost, or where it is not ours."""
         if os.getpid() != self._pid or not self.results.selected:
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
@@ -85,22 +101,7 @@ class EndSignals:
             return
         reader, self._wakeup = socket.socketpair()
         self._wakeup.setblocking(False)
-        self._wake(True)
-        os.register_at_fork(  # a process that inherits the socket would tell us of its own signals
-            before=partial(self._wake, False), after_in_parent=partial(self._wake, True), after_in_child=self._unwatch
-        )
         threading.Thread(target=self._end_stuck, args=(reader, session), name="gpu_bench signals", daemon=True).start()
-
-    def _unwatch(self) -> None:
-        self._wake(False)
-        if self._wakeup is not None:
-            self._wakeup.close()
-            self._wakeup = None
-
-    def _wake(self, on: bool) -> None:
-        if self._wakeup is not None:
-            with suppress(ValueError):  # not in the main thread
-                signal.set_wakeup_fd(self._wakeup.fileno() if on else -1, warn_on_full_buffer=False)
 
     def _end_stuck(self, reader: socket.socket, session: pytest.Session) -> None:
         """Write the files and end the process where the main thread does not handle a signal."""

@@ -52,7 +52,7 @@ def test_a_main_thread_that_is_stuck(pytester: pytest.Pytester) -> None:
 
 
 def test_a_process_that_a_test_forks_ends_as_usual(pytester: pytest.Pytester) -> None:
-    """Nor does its signal reach the run, which would take it for one of its own."""
+    """Its signal neither is lost, however early it comes, nor reaches the run, which would take it for its own."""
     body = (
         "end_signals.GRACE_S = 0.0; process = multiprocessing.get_context('fork').Process(target=time.sleep, "
         "args=(60,)); process.start(); process.terminate(); process.join(); assert process.exitcode == -15"
