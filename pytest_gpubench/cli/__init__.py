@@ -15,7 +15,6 @@ MODULES = {
     "compare": "compare",
     "ab": "ab.command",
     "bisect": "ab.bisect",
-    "comment": "comment",
     "merge": "merge",
     "history": "history",
     "export": "export",
@@ -24,6 +23,8 @@ MODULES = {
     "doctor": "doctor",
     "docs": "docs",
 }
+REMOVED = {"comment": "gh pr comment NUMBER --body-file FILE --edit-last, as the action perf-ab does"}
+"""What to use instead of commands of earlier versions."""
 RUN_PYTEST = ("ab", "bisect")
 EXIT_STATUS = "exit status: 0 fine, 1 a regression or nothing to compare, 2 bad usage or a file that cannot be read"
 BAD_USAGE = 2
@@ -58,6 +59,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def parse(words: Sequence[str]) -> argparse.Namespace:
     """Parse the words; those of pytest, after `--`, stay apart from argparse, which forgets where that was."""
     parser = _make_parser(words)
+    if words and words[0] in REMOVED:
+        parser.error(f"there is no {words[0]} any more: use {REMOVED[words[0]]}")
     runs_pytest = words[:1] and words[0] in RUN_PYTEST
     end = words.index("--") if runs_pytest and "--" in words else len(words)
     chosen, unknown = parser.parse_known_args(words[:end])

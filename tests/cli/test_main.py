@@ -31,6 +31,13 @@ def test_the_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> Non
     assert "exit status" in out
 
 
+def test_a_removed_command_names_what_to_use_instead(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["comment", "perf-ab.md"])
+    assert stopped.value.code == 2
+    assert "there is no comment any more: use gh pr comment" in capsys.readouterr().err
+
+
 def test_bad_usage_of_bisect_skips_the_commit() -> None:
     """`git bisect run` takes every other status below 128 for a verdict."""
     for words in (["bisect"], ["bisect", "good", "bad", "odd"], ["bisect", "good", "--odd"]):

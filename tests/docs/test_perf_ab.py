@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,11 +12,12 @@ import pytest
 import yaml  # type: ignore[import-untyped] # it ships no types
 
 from pytest_gpubench.cli import parse
-from tests.docs.pages import README, blocks
+from tests.docs.pages import README, TEXTS, blocks
 
-ACTION = yaml.safe_load((README.parent / ".github/actions/perf-ab/action.yml").read_text(encoding="utf-8"))
+ACTION_FILE = README.parent / ".github/actions/perf-ab/action.yml"
+ACTION = yaml.safe_load(ACTION_FILE.read_text(encoding="utf-8"))
 FAKE = """#!/bin/bash
-printf '%s\\n' "$@" > "$LOG-$CALL"
+printf '%s\\n' "$@" >> "$LOG-$CALL"
 previous=
 for word in "$@"; do
   if [ "$previous" = --markdown ]; then echo "the table" > "$word"; fi
@@ -23,20 +25,28 @@ for word in "$@"; do
 done
 exit "$STATUS"
 """
+FAKE_GH = """#!/bin/bash
+printf '%s\\n' "$@" >> "$LOG-$CALL"
+if [ "$2" = --paginate ]; then printf '%s' "$COMMENTS"; fi
+exit "$STATUS"
+"""
+MARK = "<!-- pytest-gpubench perf-ab -->"
 
 
 def resolved(text: str, inputs: Mapping[str, str], folder: Path) -> str:
     """Return a value of the action with its expressions resolved, as GitHub does for a pull request to main."""
     values = {f"inputs.{name}": value for name, value in inputs.items()} | {"runner.temp": str(folder)}
+    values |= {"github.repository": "owner/name", "github.event.pull_request.number": "7"}
     values["inputs.base || format('origin/{0}...', github.base_ref)"] = inputs["base"] or "origin/main..."
     return re.sub(r"\$\{\{ (.*?) \}\}", lambda found: values[found[1]], text)
 
 
-def run_action(folder: Path, status: int = 0, **given: str) -> list[tuple[int, str, list[str]]]:
+def run_action(folder: Path, status: int = 0, comments: str = "", **given: str) -> list[tuple[int, str, list[str]]]:
     """Run the action's own steps; return of each its status, what it printed, and the words of what it called."""
     fake = folder / "python"
-    fake.write_text(FAKE)
-    fake.chmod(0o755)
+    for file, text in ((fake, FAKE), (folder / "gh", FAKE_GH)):
+        file.write_text(text)
+        file.chmod(0o755)
     inputs = {name: str(value["default"]) for name, value in ACTION["inputs"].items()}
     inputs |= {"python": str(fake), "token": "secret"} | given
     found = []
@@ -45,8 +55,9 @@ def run_action(folder: Path, status: int = 0, **given: str) -> list[tuple[int, s
             continue
         log = folder / "log"
         environment = {name: resolved(value, inputs, folder) for name, value in step["env"].items()}
-        environment |= {"LOG": str(log), "CALL": str(number), "STATUS": str(status), "PATH": os.environ["PATH"]}
-        environment["GITHUB_STEP_SUMMARY"] = str(folder / "summary")
+        environment |= {"LOG": str(log), "CALL": str(number), "STATUS": str(status)}
+        environment |= {"PATH": f"{folder}:{os.environ['PATH']}", "COMMENTS": comments}
+        environment |= {"GITHUB_STEP_SUMMARY": str(folder / "summary"), "GITHUB_SERVER_URL": "https://github.com"}
         command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]]
         done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True)
         words = folder / f"log-{number}"
@@ -74,14 +85,45 @@ def test_the_action_compares_tells_and_fails_as_ab_does(tmp_path: Path, status: 
     assert (tmp_path / "summary").read_text() == "the table\n"
     assert commented[0] == 0, "a comment that cannot be written is a warning"
     assert ("::warning::there is no comment" in commented[1]) == (status != 0)
-    arguments = parsed(commented[2])
-    assert (arguments.file, arguments.marker) == (f"{tmp_path}/perf-ab.md", "perf-ab")
+    assert commented[2][:3] == ["api", "--paginate", "repos/{owner}/{repo}/issues/7/comments"]
+    assert commented[2][5:] == ([] if status else ["pr", "comment", "7", "--body-file", f"{tmp_path}/perf-ab-comment"])
+    assert status or (tmp_path / "perf-ab-comment").read_text() == f"{MARK}\nthe table\n"
 
 
-def test_a_matrix_names_its_jobs(tmp_path: Path) -> None:
-    compared, _, commented = run_action(tmp_path, name="perf-h200", base="v1.2")
+@pytest.mark.parametrize("given", ["$(touch ran)", "`touch ran`", "'a;b' $HOME *", r"a\ b \"c", "-m\n'perf and x'"])
+def test_nothing_that_is_given_is_expanded_or_run(tmp_path: Path, given: str) -> None:
+    compared, *_ = run_action(tmp_path, 0, "", **{"pytest-args": given, "options": "--tests '$(touch ran)'"})
+    arguments = parsed(compared[2])
+    assert (arguments.tests, arguments.pytest_arguments) == (["$(touch ran)"], shlex.split(given))
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(("given", "status"), [("", 0), ("-m 'perf", 1)])
+def test_no_words_and_a_quote_that_is_left_open(tmp_path: Path, given: str, status: int) -> None:
+    """To go on with other words than were meant would be green for no reason."""
+    compared, *_ = run_action(tmp_path, 0, "", **{"pytest-args": given})
+    assert (compared[0] != 0) == bool(status)
+    assert status or parsed(compared[2]).pytest_arguments == []
+
+
+def test_a_matrix_names_its_jobs_and_updates_its_own_comments(tmp_path: Path) -> None:
+    own = f"5 {MARK}\n6 {MARK.replace('perf-ab', 'perf-h200')}\n7 another\n"
+    compared, _, commented = run_action(tmp_path, comments=own, name="perf-h200", base="v1.2")
     assert parsed(compared[2]).base == "v1.2"
-    assert parsed(commented[2]).marker == "perf-h200"
+    updated = [
+        "--method",
+        "PATCH",
+        "repos/{owner}/{repo}/issues/comments/6",
+        "-F",
+        f"body=@{tmp_path}/perf-h200-comment",
+    ]
+    assert commented[2][5:] == ["api", "--silent", *updated]
+
+
+def test_actions_of_others_are_pinned_by_hash() -> None:
+    used = re.findall(r"uses: (?!OWNER)(\S+)", TEXTS["ci"] + ACTION_FILE.read_text(encoding="utf-8"))
+    assert len(used) >= 4
+    assert [each for each in used if not re.fullmatch(r"[\w/-]+@[0-9a-f]{40}", each)] == []
 
 
 def test_expressions_stay_out_of_the_shell_and_every_step_names_it() -> None:
@@ -109,23 +151,22 @@ def test_the_page_uses_inputs_that_the_action_has() -> None:
 
 def test_the_job_of_gitlab_compares_and_comments(tmp_path: Path) -> None:
     job = jobs()["perf-ab gitlab"]
-    command = tmp_path / "pytest-gpubench"
-    command.write_text(FAKE)
-    command.chmod(0o755)
+    for name in ("pytest-gpubench", "curl"):
+        (tmp_path / name).write_text(FAKE)
+        (tmp_path / name).chmod(0o755)
     environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "LOG": str(tmp_path / "log"), "STATUS": "1"}
-    environment["CI_MERGE_REQUEST_DIFF_BASE_SHA"] = "0123abc"
-    for call, line in (("ab", job["script"][-1]), ("comment", job["after_script"][0].split(" && ")[-1])):
-        done = subprocess.run(["bash", "-c", line], env=environment | {"CALL": call}, cwd=tmp_path)
+    environment |= {"CI_MERGE_REQUEST_DIFF_BASE_SHA": "0123abc", "GITLAB_TOKEN": "secret", "CI_API_V4_URL": "https://x"}
+    environment |= {"CI_MERGE_REQUEST_PROJECT_ID": "3", "CI_MERGE_REQUEST_IID": "7"}
+    called = {}
+    for name, line in (("ab", job["script"][-1]), ("curl", job["after_script"][0])):
+        done = subprocess.run(["bash", "-c", line], env=environment | {"CALL": name}, cwd=tmp_path)
         assert done.returncode == 1
-        words = ["-m", "pytest_gpubench", *(tmp_path / f"log-{call}").read_text().splitlines()]
-        arguments = parsed(words)
-        if call == "ab":
-            assert (arguments.base, arguments.head, arguments.pytest_arguments) == ("0123abc", "HEAD", ["-m", "perf"])
-            assert {arguments.markdown, arguments.json, arguments.html} == {
-                f"perf-ab.{end}" for end in ("md", "json", "html")
-            }
-        else:
-            assert arguments.file == "perf-ab.md"
+        called[name] = (tmp_path / f"log-{name}").read_text().splitlines()
+    arguments = parsed(["-m", "pytest_gpubench", *called["ab"]])
+    assert (arguments.base, arguments.head, arguments.pytest_arguments) == ("0123abc", "HEAD", ["-m", "perf"])
+    assert {arguments.markdown, arguments.json, arguments.html} == {f"perf-ab.{end}" for end in ("md", "json", "html")}
+    assert called["curl"][1:5] == ["--header", "PRIVATE-TOKEN: secret", "--data-urlencode", "body@perf-ab.md"]
+    assert called["curl"][5:] == ["https://x/projects/3/merge_requests/7/notes"]
     assert job["artifacts"] == {"when": "always", "paths": ["perf-ab.*"]}
 
 
