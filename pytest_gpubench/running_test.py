@@ -1,7 +1,7 @@
 """The running test: carry out its public calls, keep what they measured, enforce the verdicts."""
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -50,6 +50,8 @@ class CurrentTest:
     extra_info: dict[str, Any] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     phase: Literal["setup", "call", "teardown"] = "setup"
+    inherited: Mapping[str, str] = field(default_factory=dict)
+    """The class or file whose mark gives a limit or a setting, by name; without those of the test's own marks."""
     wider_scopes: list[str] = field(default_factory=list)
     """The fixtures that are being set up for more than this test, outermost first."""
     past: Callable[[DeviceFacts], BaselineLimit | None] = lambda facts: None
@@ -133,9 +135,18 @@ class CurrentTest:
         reasons = [item.timing.unmeasured for item in self.measurements if not item.timing.measured]
         reason = reasons[-1] if reasons else _missing_call(self.limits)
         if not reasons or (self.device is not None and is_enforced(self.settings, self.device)):
-            return f"perf({self.limits}) was never judged: {reason}"
+            never = Limits(min_speedup=self.limits.min_speedup) if self.has_numbers else self.limits
+            return f"perf({never}) was never judged: {reason}{self._how_to_drop(never)}"
         self.warn(f"its limits were not judged: {reason}")
         return None
+
+    def _how_to_drop(self, limits: Limits) -> str:
+        """Return how to drop limits that the test's class or file sets; empty where it sets them itself."""
+        names = [name for name in self.inherited if getattr(limits, name, None) is not None]
+        if not names:
+            return ""
+        owners, dropped = ", ".join(dict.fromkeys(map(self.inherited.__getitem__, names))), "=None, ".join(names)
+        return f" (a mark of the {owners} asks for it: @pytest.mark.perf({dropped}=None) on the test drops it)"
 
     def why_refused(self) -> str | None:
         """Return why a test that passed fails by the rules for limits without a verdict; None where it passes."""

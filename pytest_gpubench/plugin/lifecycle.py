@@ -191,6 +191,7 @@ class Lifecycle:
             nodeid=item.nodeid,
             settings=self._settings(marks),
             limits=marks.limits,
+            inherited=marks.inherited,
             params=parameters(item),
             gpus=marks.gpus,
             source=source_hash(getattr(item, "obj", None)),

@@ -29,6 +29,8 @@ class MergedMarks:
     """The number of GPUs that the test needs for itself at once."""
     keywords: dict[str, object] = field(compare=False)
     """All of them as they were given."""
+    inherited: dict[str, str] = field(compare=False)
+    """The class or file whose mark gives a keyword, by keyword; without those of the test's own marks."""
 
     def new_since(self, old: "MergedMarks") -> str:
         """Return the marks that older ones lack, as they are written: `perf(gpus=2)`."""
@@ -80,17 +82,26 @@ def gpus_needed(item: pytest.Item) -> int:
 def merge_marks(item: pytest.Item) -> MergedMarks:
     """Merge a test's `perf` marks, the nearest winning per keyword; raise BadRequest for what is not legal."""
     merged: dict[str, object] = {}
-    for mark in reversed(list(item.iter_markers(NAME))):
+    owners: dict[str, object] = {}
+    for node, mark in reversed(list(item.iter_markers_with_node(NAME))):
         if mark.args:
             found = f"{count(len(mark.args), 'positional argument')}: {repr_of(mark.args[0])}"
             raise BadRequest(f"perf() takes keywords only, found {found}")
         merged.update(mark.kwargs)
+        owners.update(dict.fromkeys(mark.kwargs, node))
     for name in merged:
         _refuse_illegal(name)
     chosen = {name: value for name, value in merged.items() if value is not None}
     gpus = _gpu_count(chosen.pop(GPUS, None), NAME)
     limits = {name: chosen.pop(name) for name in LIMITS if name in chosen}
-    return MergedMarks(Limits(**limits), chosen, gpus, merged)  # type: ignore[arg-type] # it checks its arguments itself
+    inherited = {name: _described(node) for name, node in owners.items() if node is not item}
+    checked = Limits(**limits)  # type: ignore[arg-type] # it checks its arguments itself
+    return MergedMarks(checked, chosen, gpus, merged, inherited)
+
+
+def _described(node: object) -> str:
+    kind = "class" if isinstance(node, pytest.Class) else "file"
+    return f"{kind} {getattr(node, 'name', '')}".rstrip()
 
 
 def _refuse_illegal(name: str) -> None:

@@ -93,6 +93,37 @@ def test_a_limit_that_was_never_judged_fails(bench_run: BenchRun) -> None:
     bench_run(source, "--gpu-bench-disable", "-k", "test_it").assert_outcomes(passed=1, deselected=1)
 
 
+def test_a_limit_of_the_class_that_a_test_cannot_keep_says_how_to_drop_it(bench_run: BenchRun) -> None:
+    source = """
+pytestmark = pytest.mark.perf(max_kernels=3)
+
+@pytest.mark.perf(min_speedup=1.5)
+class TestIt:
+    @pytest.mark.perf(max_time_us=15)
+    def test_measures(self, gpu_bench): gpu_bench(fast)
+
+    @pytest.mark.perf(min_speedup=None, max_time_us=15)
+    def test_drops_it(self, gpu_bench): gpu_bench(fast)
+
+    @pytest.mark.perf(min_speedup=2)
+    def test_its_own(self, gpu_bench): gpu_bench(fast)
+
+    def test_nothing(self, gpu_bench): pass
+"""
+    result = bench_run(source)
+    result.assert_outcomes(passed=1, failed=3)
+    compare = "never judged: the test compared nothing; call gpu_bench.compare(candidate, reference, ...) in it"
+    drops = "asks for it: @pytest.mark.perf({}) on the test drops it)"
+    result.stdout.fnmatch_lines(
+        [
+            f"perf(min_speedup=1.5) was {compare} (a mark of the class TestIt {drops.format('min_speedup=None')}",
+            f"perf(min_speedup=2) was {compare}",
+            f"perf(min_speedup=1.5, max_kernels=3) was {compare} (a mark of the file *.py, class TestIt "
+            + drops.format("max_kernels=None, min_speedup=None"),
+        ]
+    )
+
+
 def test_markers_and_fixtures_read_well(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("def test_nothing(): pass")
     lines = pytester.runpytest("--markers").stdout.lines
