@@ -42,22 +42,23 @@ STATUSES = {
         "        except OSError: pass\n"
         "    return work(x)",
     ),
+}
+"""The statuses of candidates that do not do their work, whatever the clocks say."""
+CLAIMS = {
     "computes in the untimed call what a timed one returns": (
-        "invalid",
         "from pytest_gpubench.judge.runner import Runner\nprepare, kept = Runner._prepare, {}\n"
         "def ahead(runner):\n    timed = prepare(runner)\n"
         "    (x,) = runner.sets[runner._index]\n    kept[x.data_ptr()] = work(x)\n    return timed\n"
         "Runner._prepare = ahead\n"
-        "def candidate(x):\n    return kept.pop(x.data_ptr()) if x.data_ptr() in kept else work(x)",
+        "def candidate(x):\n    return kept.pop(x.data_ptr()) if x.data_ptr() in kept else work(x)"
     ),
-    "claims other times": ("invalid", f"{FORGES}candidate = work"),
+    "claims other times": f"{FORGES}candidate = work",
     "claims other times, and keeps its output": (
-        "inconclusive",
         f"{FORGES}kept = []\ndef candidate(x):\n    kept or kept.append(torch.empty_like(x))\n"
-        "    return kept[0].copy_(work(x))",
+        "    return kept[0].copy_(work(x))"
     ),
 }
-"""The statuses of candidates that do not do their work."""
+"""Candidates whose process claims times that they do not take."""
 
 REACHES_OUT = """
 import ctypes, fcntl, platform, subprocess, sys

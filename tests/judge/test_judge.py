@@ -3,6 +3,7 @@
 import gc
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NoReturn
@@ -23,7 +24,7 @@ from pytest_gpubench.judge.trial import Rules, Trial
 from pytest_gpubench.limits import Limits
 from pytest_gpubench.timing.sampling import collection_off
 from tests import fork_server
-from tests.judge.candidates import REACHES_OUT, STATUSES, is_right, text_of
+from tests.judge.candidates import CLAIMS, REACHES_OUT, STATUSES, is_right, text_of
 
 SPEC = """
 import torch
@@ -91,6 +92,16 @@ def test_what_does_not_do_its_work_never_passes(judge: Judge, tmp_path: Path, na
     assert found.status == status, found
     assert found.reason
     assert "pytest_gpubench/" not in found.detail, "frames of ours"
+
+
+@pytest.mark.parametrize("name", CLAIMS)
+def test_what_claims_too_short_a_time_never_passes(
+    judge: Judge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Where other processes hold all clocks up, INVALID cannot be told from INCONCLUSIVE."""
+    monkeypatch.setattr(judge, "rules", replace(judge.rules, limits=Limits(min_speedup=2)))
+    found = judged(judge, tmp_path, CLAIMS[name])
+    assert found.status in ("invalid", "inconclusive"), found
 
 
 @pytest.mark.skipif(not landlock.version(), reason="needs a kernel with Landlock")

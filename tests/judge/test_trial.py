@@ -9,7 +9,9 @@ import torch
 
 from pytest_gpubench.judge.conclusion import time_of
 from pytest_gpubench.judge.process import Ended
-from pytest_gpubench.judge.trial import Trial
+from pytest_gpubench.judge.trial import Rules, Trial
+from pytest_gpubench.limits import Limits
+from pytest_gpubench.stats.speedup import SpeedupEstimate
 
 
 def trial_of(claimed_us: float, attested_us: float, reference_us: float, device: str = "cuda") -> Trial:
@@ -34,6 +36,26 @@ def test_a_claim_is_not_a_lie_where_the_process_waited(device: str, worked_us: f
     trial.batches = SimpleNamespace(copies=False, graph=True, worked_each_us=lambda: [worked_us] * 8)  # type: ignore[assignment]
     trial.launches = 0
     assert trial._had_to_wait() is had_to_wait
+
+
+@pytest.mark.parametrize(
+    ("claimed_us", "worked_us", "copies", "status"),
+    [
+        (23.1, 250.0, False, "pass"),  # ten times as much and 20 us more is believed
+        (22.9, 250.0, False, "invalid"),
+        (22.9, 250.0, True, "inconclusive"),
+        (22.9, 248.0, False, "inconclusive"),  # the rest of the time, other processes ran
+    ],
+)
+def test_a_claim_that_is_too_short(claimed_us: float, worked_us: float, copies: bool, status: str) -> None:
+    trial = trial_of(claimed_us, 250.0, 250.0, "cpu")
+    for arms in (trial.claimed, trial.attested):
+        arms.speedup = SpeedupEstimate(1.0, None, 8, 0.001)  # type: ignore[misc]
+    trial.batches = SimpleNamespace(copies=copies, overlap="", worked_each_us=lambda: [worked_us] * 8)  # type: ignore[assignment]
+    trial.launches, trial.rules = 0, Rules(Limits())
+    found, reason = trial._conclude()
+    assert found == status
+    assert ("its process claims 22.90 us" in reason) == (status != "pass")
 
 
 @pytest.mark.parametrize(
