@@ -41,9 +41,13 @@ def test_unknown(gpu_bench, tmp_path):
 
 @pytest.mark.usefixtures("forked")
 def test_limits_of_the_mark_apply(bench_run: BenchRun) -> None:
-    """A limit that is kept passes; a broken one, one that cannot be judged and invalid arguments fail."""
+    """A limit that is kept passes; a broken one, one that cannot be judged and invalid arguments fail.
+
+    On a busy CPU the time that the candidate's process claims may not be attested, and the first is INCONCLUSIVE.
+    """
     result = bench_run(SOURCE, "--gpu-bench-device=cpu", timer="wall")
-    result.assert_outcomes(passed=1, failed=3)
+    outcomes = result.parseoutcomes()
+    assert (outcomes["failed"], outcomes.get("passed", 0) + outcomes.get("inconclusive", 0)) == (3, 1)
     result.stdout.fnmatch_lines(
         [
             "*LimitBroken: a call takes * by its own timer, * by the referee's, wanted at most 0.001 us",
