@@ -129,7 +129,7 @@ def _call(method: str, given: tuple[object, ...], chosen: dict[str, Any]) -> Any
     assert test.device is not None
     with _turn(test.device, test.settings, method):
         result = getattr(GpuBench(lambda: test, Resolver(test.settings, frozenset())), method)(*given, **chosen)
-    if sentence := test.why_never_judged() or test.why_refused():
+    if sentence := test.why_failed():
         raise MeasurementError(sentence)
     if test.limits and not is_enforced(test.settings, test.device):
         test.warn(f"limits are not enforced on a CPU that nobody asked for: for {test.limits}, give device='cpu'")

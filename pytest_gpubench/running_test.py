@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from traceback import walk_tb
 from typing import Any, Literal
 
 import msgspec
@@ -25,7 +24,7 @@ from pytest_gpubench.search import Example, NoSearch, Search
 from pytest_gpubench.search.budget import TimeBudget
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.timing.traces import take_trace
-from pytest_gpubench.units import repr_of, safe_lines
+from pytest_gpubench.units import safe_lines
 from pytest_gpubench.verdict.ending import MISSING, Ending, drawn_anew, rule_for, unjudged
 from pytest_gpubench.verdict.saved_runs import BaselineLimit, Compared, compare_with_baseline
 from pytest_gpubench.verdict.second_measurement import as_judged_before, confirmed, same_measurements
@@ -58,10 +57,14 @@ class CurrentTest:
     """Returns the saved test and its tolerance; None if nothing is compared."""
     fresh: Callable[[], TestRecord | str] | None = None
     """Returns what a fresh process measures in the test, or why it does not; None where there is none to ask."""
-    lost: list[str] = field(default_factory=list)
-    """Errors raised in another thread than the test's, where pytest does not see them."""
-    thread: int = field(default_factory=threading.get_ident)
-    """The thread that pytest runs it in."""
+    failures: list[str] = field(default_factory=list)
+    """Errors of ours that its calls have raised: it fails, whatever it does with them."""
+    open_calls: list[str] = field(default_factory=list)
+    """Titles of the calls that have not returned."""
+    expects_failure: bool = False
+    """True if it was marked xfail before it measured."""
+    leaving: tuple[type[BaseException], ...] = ()
+    """Exceptions that end a test without failing it."""
     earlier_threads: Sequence[threading.Thread] = field(
         default_factory=lambda: [each for each in threading.enumerate() if each is not threading.current_thread()]
     )
@@ -105,17 +108,29 @@ class CurrentTest:
         """Add warnings for the end of the run, each sentence once."""
         self.warnings += [sentence for sentence in sentences if sentence not in self.warnings]
 
-    def unenforce_caught(self, expected: bool) -> None:
-        """Mark broken limits whose error the test caught as not enforced; warn unless the test was expected to fail."""
-        for place, item in enumerate(self.measurements):
-            if caught := [each for each in item.verdicts if each.fails_test]:
-                kept = tuple(
-                    msgspec.structs.replace(each, enforced=each.enforced and each not in caught)
-                    for each in item.verdicts
-                )
-                self.measurements[place] = msgspec.structs.replace(item, verdicts=kept)
-                if not expected:
-                    self.warn(f"the test did not fail, as its error was caught: {caught[0].sentence}")
+    @contextmanager
+    def answering(self, title: str) -> Iterator[None]:
+        """Note what fails the test: an error of ours, and a call that has not returned when the test ends."""
+        self.open_calls.append(title)
+        try:
+            yield
+        except (LimitBroken, WrongResult, MeasurementError) as error:
+            self.failures.append(str(error))
+            raise
+        finally:
+            self.open_calls.remove(title)
+
+    def unenforce(self) -> None:
+        """Mark broken limits as not enforced: the test was expected to fail."""
+        self.measurements[:] = [
+            msgspec.structs.replace(
+                item,
+                verdicts=tuple(
+                    msgspec.structs.replace(each, enforced=False) if each.fails_test else each for each in item.verdicts
+                ),
+            )
+            for item in self.measurements
+        ]
 
     def invalidate(self, reason: str) -> None:
         """Add an INVALID verdict to every measurement."""
@@ -124,10 +139,28 @@ class CurrentTest:
             msgspec.structs.replace(each, verdicts=(*each.verdicts, verdict)) for each in self.measurements
         ]
 
-    def why_never_judged(self) -> str | None:
-        """Return why a test whose function passed fails: its limits were never judged; None where it passes.
+    @property
+    def has_begun(self) -> bool:
+        """True if it has called gpu_bench: from then on its limits decide how it ends."""
+        return bool(self.measurements or self.failures or self.open_calls)
 
-        On a CPU that nobody asked for the test passes with a warning.
+    def why_failed(self, has_failed: bool = False) -> str | None:
+        """Return why the test fails by its limits, whatever it did itself; None where they were kept, or need not be.
+
+        has_failed: True for a test that has failed by itself: its other limits need not be judged.
+        """
+        if self.failures:
+            return f"{self.failures[0]} (gpu_bench raised this, and the test or a thread caught it: let it through)"
+        if has_failed or self.has_failed_part or self.settings.disable:
+            return None
+        if self.open_calls:
+            return f"{self.open_calls[0]!r} was still being measured when the test ended: join the thread that measures"
+        return self._why_never_judged() or self._why_refused()
+
+    def _why_never_judged(self) -> str | None:
+        """Return why a test fails whose limits no measurement could be judged by; None where there was one.
+
+        On a CPU that nobody asked for it is a warning.
         """
         compared = any(item.speedup is not None for item in self.measurements)
         if not self.limits or compared or (self.has_numbers and self.limits.min_speedup is None):
@@ -148,30 +181,16 @@ class CurrentTest:
         owners, dropped = ", ".join(dict.fromkeys(map(self.inherited.__getitem__, names))), "=None, ".join(names)
         return f" (a mark of the {owners} asks for it: @pytest.mark.perf({dropped}=None) on the test drops it)"
 
-    def why_refused(self) -> str | None:
-        """Return why a test that passed fails by the rules for limits without a verdict; None where it passes."""
-        if self.device is None or not is_enforced(self.settings, self.device):
+    def _why_refused(self) -> str | None:
+        """Return why a test fails by the rule for limits that are NOT JUDGED; None where it does not."""
+        rule = rule_for(Ending.NOT_JUDGED, self.settings)
+        if self.device is None or not is_enforced(self.settings, self.device) or rule.action != "fail":
             return None
         verdicts = self._verdicts()
-        raised = [each.sentence for each in verdicts if each.fails_test]
-        caught = [f"a limit is broken, and the test caught the error: {sentence}" for sentence in raised]
         looked_up = {each.sentence for each in verdicts if each.is_of_past}  # by `enforce_missing`
         silent = [each for each in unjudged(self.limits, verdicts) if each not in looked_up]
-        for ending, sentences in ((Ending.CAUGHT, caught), (Ending.NOT_JUDGED, [*self.why_uncompared, *silent])):
-            rule = rule_for(ending, self.settings)
-            if sentences and rule.action == "fail":
-                return safe_lines(f"{sentences[0]} ({rule.remedy})")
-        return None
-
-    def why_not_left(self, error: BaseException) -> str | None:
-        """Return why a test fails whose measured code raised pytest's skip, xfail or exit; None where that counts."""
-        rule, settings = rule_for(Ending.LEFT, self.settings), self.settings
-        if self.device is None or not is_enforced(settings, self.device) or settings.disable:
-            return None
-        in_a_call = any(frame.f_code is answer.__code__ for frame, _ in walk_tb(error.__traceback__))
-        if rule.action != "fail" or not in_a_call:  # a test may skip itself before it measures
-            return None
-        return f"the measured code ended its test: {safe_lines(repr_of(error))} ({rule.remedy})"
+        sentences = [*self.why_uncompared, *silent]
+        return safe_lines(f"{sentences[0]} ({rule.remedy})") if sentences else None
 
     def ending(self) -> Ending | None:
         """Return the ending that a passed test is counted under; None where it kept its limits."""
@@ -229,12 +248,22 @@ def _missing_call(limits: Limits) -> str:
 
 
 def answer(test: CurrentTest, request: Request[T], say: Say) -> T:
-    """Carry out a public call: measure, compare with a saved run, keep, trace and enforce; return its result."""
+    """Carry out a public call, and note on its test whether it fails it; return its result."""
+    with test.answering(request.title):
+        return _answer(test, request, say)
+
+
+def _answer(test: CurrentTest, request: Request[T], say: Say) -> T:
+    """Measure, compare with a saved run, keep, trace and enforce."""
     results: list[T] = []
 
     def obtain() -> list[Measurement]:
         measured: list[Measurement] = []
-        with one_at_a_time(request.title), refusing_exit(), keeping_failed(test, request, measured):
+        with (
+            one_at_a_time(request.title),
+            keeping_failed(test, request, measured),
+            refusing_exit(test.leaving, test.failures.append),
+        ):
             try:
                 results.append(test.search.obtain(request, say, measured))
             finally:
@@ -294,8 +323,6 @@ def enforce(test: CurrentTest, settings: Settings, verdicts: Sequence[Verdict]) 
     for verdict in sorted(verdicts, key=lambda each: each.outcome is not Outcome.FAIL):
         undecided = verdict.outcome is Outcome.INCONCLUSIVE
         raised = verdict.fails_test or (verdict.enforced and undecided and rule.action == "fail")
-        if raised and test.thread != threading.get_ident():
-            test.lost.append(verdict.sentence)
         if raised:
             error = (InvalidResult if verdict.outcome is Outcome.INVALID else LimitBroken)(safe_lines(verdict.sentence))
             error.page = "baselines" if verdict.is_of_past else error.page

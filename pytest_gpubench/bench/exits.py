@@ -1,34 +1,59 @@
-"""Ends of the process inside measured code: with status 0 the run would look as if all of its tests had passed."""
+"""Ends of a test, of the run and of the process inside measured code: nothing would be measured, and all look green."""
 
 import os
-import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import NoReturn
+from typing import Any
 
 from pytest_gpubench.errors import InvalidResult
+from pytest_gpubench.units import repr_of, safe_lines
 
 __tracebackhide__ = True
 
+ENDS_OF_PROCESS = ("_exit", "execv", "execve")
+"""Functions of `os`, which its others call."""
+
 
 @contextmanager
-def refusing_exit() -> Iterator[None]:
-    """Raise InvalidResult where the measured code calls `os._exit(0)`.
+def refusing_exit(
+    leaving: tuple[type[BaseException], ...] = (), note: Callable[[str], object] = lambda sentence: None
+) -> Iterator[None]:
+    """Raise InvalidResult where the measured code ends its test without a failure, or the process with status 0.
 
-    Other threads may call it, and processes that were forked; so may anybody with another status, as a failed run says
-    so itself. A process that ends in other ways, by exit() in C, is seen only by what started it.
+    leaving: exceptions that end a test without failing it. note: takes the sentence, which another thread may lose.
+    Processes that were forked may end, and with another status this one may. What ends it in C is not seen.
     """
-    leave, process, thread = os._exit, os.getpid(), threading.get_ident()
+    process = os.getpid()
 
-    def guarded(status: int) -> NoReturn:
-        if status == 0 and (os.getpid(), threading.get_ident()) == (process, thread):
-            raise InvalidResult(
-                "the measured code called os._exit(0), which would end the run as if all tests passed: let it return"
+    def guarded(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+        def guard(*arguments: Any, **named: Any) -> Any:
+            if os.getpid() != process or (name == "_exit" and [*arguments, *named.values()] != [0]):
+                return original(*arguments, **named)
+            sentence = (
+                f"the measured code called os.{name}, which would end the run as if all tests passed: let it return"
             )
-        leave(status)
+            note(sentence)
+            raise InvalidResult(sentence)
 
-    os._exit = guarded
+        return guard
+
+    originals = {name: getattr(os, name) for name in ENDS_OF_PROCESS}
+    for name, original in originals.items():
+        setattr(os, name, guarded(name, original))
     try:
         yield
+    except BaseException as error:
+        if _is_leaving(error, leaving):
+            raise InvalidResult(
+                f"the measured code ended its test: {safe_lines(repr_of(error))} (skip a test before it measures)"
+            ) from error
+        raise
     finally:
-        os._exit = leave
+        for name, original in originals.items():
+            setattr(os, name, original)
+
+
+def _is_leaving(error: BaseException, leaving: tuple[type[BaseException], ...]) -> bool:
+    """Tell whether an error, or each in a group, ends a test without failing it."""
+    inner = getattr(error, "exceptions", ())
+    return isinstance(error, leaving) or (bool(inner) and all(_is_leaving(each, leaving) for each in inner))

@@ -7,12 +7,13 @@ import functools
 import inspect
 import os
 import traceback
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 import pytest
 
 from pytest_gpubench.plugin import terminal
+from pytest_gpubench.plugin.exit_status import ExitStatus
 
 IN_A_PHASE = ("pytest_runtest_setup", "pytest_runtest_call", "pytest_runtest_teardown")
 Hook = Callable[..., object]
@@ -29,11 +30,11 @@ def failing(report: pytest.TestReport) -> Iterator[None]:
 
 
 class Containment:
-    """The hooks of our other plugins, run so that their errors are said, fail the run, and end nothing."""
+    """Run the hooks of our other plugins so that their errors are said, fail the run, and end nothing."""
 
-    def __init__(self, config: pytest.Config) -> None:
+    def __init__(self, config: pytest.Config, status: ExitStatus) -> None:
         self.config = config
-        self._said: set[str] = set()
+        self.status = status
 
     def contain(self, plugin: object) -> None:
         """Contain the hooks of a plugin that is about to be registered; wrappers contain themselves."""
@@ -42,14 +43,6 @@ class Containment:
             hook = getattr(plugin, name)
             if not inspect.isgeneratorfunction(hook):
                 setattr(plugin, name, self._contained(hook))
-
-    @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_sessionfinish(self, session: pytest.Session) -> Generator[None, object, object]:
-        """Fail a run in which one of our hooks failed."""
-        result = yield
-        if self._said and session.exitstatus == pytest.ExitCode.OK:
-            session.exitstatus = pytest.ExitCode.TESTS_FAILED
-        return result
 
     def _contained(self, hook: Hook) -> Hook:
         @functools.wraps(hook)
@@ -66,8 +59,8 @@ class Containment:
         return contained
 
     def _say(self, sentence: str) -> None:
-        if sentence not in self._said:
-            self._said.add(sentence)
+        if sentence not in self.status.reasons:
+            self.status.fail(sentence)
             with suppress(Exception):  # there may be no terminal
                 terminal.say(self.config, sentence)
 

@@ -24,6 +24,16 @@ OWN_FAILURES = ("LimitBroken: ", "WrongResult: ")
 """The beginnings of messages whose sentence says enough without them."""
 
 
+def fail(item: pytest.Item, report: pytest.TestReport, sentence: str) -> None:
+    """Turn the report of a test into that of a failure."""
+    try:
+        pytest.fail(sentence, pytrace=False)
+    except pytest.fail.Exception:
+        report.longrepr = item.repr_failure(pytest.ExceptionInfo.from_current())
+    report.outcome = "failed"
+    vars(report).pop("wasxfail", None)
+
+
 class Failures:
     """The hooks that note where perf tests are and why they fail, and tell GitHub Actions."""
 

@@ -17,6 +17,7 @@ from pytest_gpubench.plugin.baseline import ComparedRun
 from pytest_gpubench.plugin.collection import Collection, narrow_to_listed
 from pytest_gpubench.plugin.containment import Containment
 from pytest_gpubench.plugin.end_signals import EndSignals
+from pytest_gpubench.plugin.exit_status import ExitStatus
 from pytest_gpubench.plugin.failures import Failures
 from pytest_gpubench.plugin.fresh_process import as_fresh_process
 from pytest_gpubench.plugin.gpu_turn import GpuTurns
@@ -74,8 +75,9 @@ def pytest_configure(config: pytest.Config) -> None:
     try:
         resolver = as_fresh_process(config) or resolve(config)
         refuse_useless_sessions(resolver)
-        results = Results(config, resolver.run)
-        earlier = EarlierSessions(config, resolver.run)
+        status = ExitStatus()
+        results = Results(config, resolver.run, status)
+        earlier = EarlierSessions(config, resolver.run, status)
         compared = ComparedRun(config, resolver.run, results, earlier)
     except BadRequest as error:
         raise usage_error(error) from None
@@ -83,7 +85,7 @@ def pytest_configure(config: pytest.Config) -> None:
     workers = Workers(config, settings)
     turns = GpuTurns(config, settings, workers.pin)
     failures = Failures(config, results)
-    files = OutputFiles(config, settings, results, compared, failures, earlier)
+    files = OutputFiles(config, settings, results, compared, failures, earlier, status)
     config.stash[RUN] = lifecycle = Lifecycle(config, resolver, turns, compared, results)
     plugins = {  # the hooks of the later are called first, and wrap those of the earlier
         "workers": workers,
@@ -101,11 +103,11 @@ def pytest_configure(config: pytest.Config) -> None:
         "started_ahead": StartedAhead(config, turns),
         "end_signals": EndSignals(config, results, files),
     }
-    containment = Containment(config)
+    containment = Containment(config, status)
     for name, plugin in plugins.items():
         containment.contain(plugin)
         config.pluginmanager.register(plugin, f"gpu_bench_{name}")
-    config.pluginmanager.register(containment, "gpu_bench_containment")
+    config.pluginmanager.register(status, "gpu_bench_exit_status")
 
 
 @pytest.hookimpl(optionalhook=True, tryfirst=True)

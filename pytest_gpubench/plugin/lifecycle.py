@@ -13,6 +13,7 @@ from pytest_gpubench.plugin import terminal
 from pytest_gpubench.plugin.baseline import ComparedRun
 from pytest_gpubench.plugin.confirmation import Confirmation
 from pytest_gpubench.plugin.containment import failing
+from pytest_gpubench.plugin.failures import fail
 from pytest_gpubench.plugin.gpu_turn import GpuTurns
 from pytest_gpubench.plugin.items import FIXTURE, is_perf, parameters, source_hash, uses_fixture
 from pytest_gpubench.plugin.markers import MergedMarks, merge_marks
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 
 SAME_IN_EVERY_PROCESS = ("scripted",)
 """Timers whose samples a fresh process cannot confirm."""
+
+LEAVING = (pytest.skip.Exception, pytest.xfail.Exception, pytest.exit.Exception, SkipTest)
+"""Exceptions that end a test without failing it."""
 
 
 class Lifecycle:
@@ -51,6 +55,8 @@ class Lifecycle:
         self._phase: Literal["setup", "call", "teardown"] = "setup"
         self._in_call = False
         """True while the test's own function runs: a report then is of a part of it, such as a subtest."""
+        self._is_reported = False
+        """True once pytest has a report of how the test ended."""
         self._wider_fixtures: list[str] = []
         self._bench: GpuBench | None = None
         self._terminal = terminal.open_terminal(config)
@@ -82,6 +88,8 @@ class Lifecycle:
         elif marks != self._marks:
             self._change_marks(self._test, marks, marks.new_since(self._marks))
         self._marks = marks
+        if not self._test.measurements:
+            self._test.expects_failure = self._item.get_closest_marker("xfail") is not None
         self._test.phase = self._phase
         self._test.wider_scopes = self._wider_fixtures
         return self._test
@@ -95,9 +103,8 @@ class Lifecycle:
         try:
             return (yield)
         except (KeyboardInterrupt, pytest.exit.Exception):
-            if self._test is not None and self._test.measurements and self._phase != "teardown":
-                with suppress(Exception):  # the interrupt must not be replaced
-                    self.results.keep(self._record(self._test))
+            with suppress(Exception):  # the interrupt must not be replaced
+                self._report_interrupted(item)
             raise
         finally:
             self._begin(None)
@@ -107,28 +114,20 @@ class Lifecycle:
         """Fail a test whose marks are illegal, or whose device is missing."""
         if self._phase == "teardown":  # the test runs again, as with --reruns
             self._test = None
-        self._phase = "setup"
+        self._phase, self._is_reported = "setup", False
         item.user_properties = [each for each in item.user_properties if not str(each[0]).startswith(f"{FIXTURE}.")]
         if is_perf(item) and (refusal := self._refusal(item)):
             pytest.fail(refusal, pytrace=False)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, object, object]:
-        """Fail a test that was disturbed, or that has a limit and measured nothing."""
+        """Note that the test's own function runs."""
         self._phase, self._in_call = "call", True
         try:
             with self._intercepting_examples(item):
-                result = yield
-        except (Exception, pytest.fail.Exception, pytest.skip.Exception, pytest.exit.Exception) as error:
-            self._invalidate_disturbed()
-            if sentence := self._why_not_left(item, error):
-                pytest.fail(sentence, pytrace=False)
-            raise
+                return (yield)
         finally:
             self._in_call = False
-        if sentence := self._why_failed(item):
-            pytest.fail(sentence, pytrace=False)
-        return result
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_teardown(self) -> None:
@@ -148,11 +147,11 @@ class Lifecycle:
         finally:
             self._wider_fixtures.pop()
 
-    @pytest.hookimpl(wrapper=True)
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Put the results into the report, which xdist carries from worker to controller."""
+        """Decide how the test ended by what it measured, and put the results into the report, which xdist carries."""
         report = yield
         with failing(report):
             self._complete(item, report, call)
@@ -167,6 +166,8 @@ class Lifecycle:
         if report.when == "setup" and uses_fixture(item):
             report.gpu_bench_selected = True  # type: ignore[attr-defined] # pytest carries attributes it does not know
         ends_test = report.when == "call" or (report.when == "setup" and not report.passed)
+        if ends_test and not self._in_call:
+            self._decide(item, report)
         if ends_test and self._test is not None and self._test.measurements:
             if self._in_call:
                 self._test.has_failed_part |= report.failed
@@ -182,7 +183,7 @@ class Lifecycle:
         """Let go of the last test, and know the next; None between tests."""
         if self._test is not None:
             self._test.forget()
-        self._item, self._test, self._phase = item, None, "setup"
+        self._item, self._test, self._phase, self._is_reported = item, None, "setup", False
 
     def _new_test(self, item: pytest.Item, marks: MergedMarks) -> "CurrentTest":
         from pytest_gpubench.running_test import CurrentTest
@@ -196,6 +197,7 @@ class Lifecycle:
             gpus=marks.gpus,
             source=source_hash(getattr(item, "obj", None)),
         )
+        test.leaving = LEAVING
         test.past = functools.cache(lambda facts: self.compared.past_of(test, facts))
         if test.settings.timer not in SAME_IN_EVERY_PROCESS:
             test.fresh = functools.cache(lambda: self.confirmation.measure(item.nodeid))
@@ -237,26 +239,27 @@ class Lifecycle:
         settings, fixtures = test.settings, getattr(item, "funcargs", {})
         return intercepting_examples(function, test.begin_example, fixtures, settings.given_oom, test.warnings.append)
 
-    def _why_failed(self, item: pytest.Item) -> str | None:
-        """Return why a test fails although its function passed; None where it passes."""
-        if self._test is not None and self._test.lost:
-            return f"the test passed, but in another thread a limit was broken: {self._test.lost[0]}"
-        if sentence := self._invalidate_disturbed():
-            return sentence
-        if not is_perf(item) or self.settings.disable:
-            return None
+    def _decide(self, item: pytest.Item, report: pytest.TestReport) -> None:
+        """Fail the test whose limits were not kept, however it ended; its own xfail mark may expect that."""
+        self._is_reported = True
+        test, sentence = self._test, self._invalidate_disturbed()
+        if (test is not None and test.has_begun) or (report.passed and is_perf(item)):
+            sentence = sentence or self._why_failed(report.failed)
+        if sentence is None:
+            return
+        if test is not None and test.expects_failure and hasattr(report, "wasxfail"):
+            report.outcome = "skipped"  # which is how pytest says xfailed
+            return
+        report.gpu_bench_broken = sentence  # type: ignore[attr-defined]
+        if not report.failed and not (test is not None and test.has_failed_part):
+            fail(item, report, sentence)
+
+    def _why_failed(self, has_failed: bool) -> str | None:
         try:
             test = self.current_test()
         except BadRequest as error:
             return str(error)
-        return None if test is None else test.why_never_judged() or test.why_refused()
-
-    def _why_not_left(self, item: pytest.Item, error: BaseException) -> str | None:
-        """Return why a test fails that is left by its measured code: skipped, xfailed, or with the run; else None."""
-        if isinstance(error, NotMeasured):
-            return self._why_failed(item)
-        leaves = isinstance(error, (pytest.skip.Exception, pytest.xfail.Exception, pytest.exit.Exception, SkipTest))
-        return self._test.why_not_left(error) if leaves and self._test is not None else None
+        return None if test is None else test.why_failed(has_failed)
 
     def _has_silent_limits(self, item: pytest.Item) -> bool:
         """Tell whether a test has limits, and nothing was judged by any."""
@@ -276,6 +279,19 @@ class Lifecycle:
 
     # its report
 
+    def _report_interrupted(self, item: pytest.Item) -> None:
+        """Report a test that broke a limit and ended the run, which pytest would not; keep the results of any other."""
+        test = self._test
+        if test is None or self._is_reported or not test.has_begun:
+            return
+        if not test.failures:
+            self.results.keep(self._record(test))
+            return
+        report = pytest.TestReport(item.nodeid, item.location, {}, "failed", test.why_failed(), "call")
+        report.gpu_bench_broken = test.failures[0]  # type: ignore[attr-defined]
+        self._attach(item, report, test)
+        item.ihook.pytest_runtest_logreport(report=report)
+
     def _record(self, test: "CurrentTest") -> "TestRecord":
         return test.record(worker_name(), self.turns.record(), self.turns.warnings)
 
@@ -286,7 +302,8 @@ class Lifecycle:
         if not report.failed and not test.has_failed_part:
             ending = None if hasattr(report, "wasxfail") else test.ending()
             report.gpu_bench_ending = "" if ending is None else ending.value  # type: ignore[attr-defined]
-            test.unenforce_caught(expected=hasattr(report, "wasxfail"))
+            if report.skipped:  # by its own mark: any other is failed by then
+                test.unenforce()
         record = self._record(test)
         report.gpu_bench = encode(record)  # type: ignore[attr-defined]
         properties = median_properties(record)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_gpubench.plugin import terminal
+from pytest_gpubench.plugin.exit_status import GREEN, ExitStatus
 from pytest_gpubench.plugin.workers import is_distributing, is_dry, is_worker, worker_name
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.units import count
@@ -18,19 +19,23 @@ if TYPE_CHECKING:
 class Results:
     """The hooks that collect results from reports, of this process and of workers alike, and show them."""
 
-    def __init__(self, config: pytest.Config, settings: Settings) -> None:
+    def __init__(self, config: pytest.Config, settings: Settings, status: ExitStatus) -> None:
         self.config = config
         self.settings = settings
+        self.status = status
         self.selected: set[str] = set()
         """The perf tests of the run."""
         self.silent: dict[str, str] = {}
         """For each skipped or xfailed test with limits that were not judged, the reason."""
+        self._broken: dict[tuple[str, str], str] = {}
+        """For each test that has to fail, by test and worker, the reason."""
         self._records: dict[tuple[str, str], TestRecord] = {}
         """Records by test and worker."""
         self._runs: Counter[tuple[str, str]] = Counter()
         """The number of runs of each test."""
         self._order: dict[str, int] = {}
-        self._shortfall: str | None = None
+        self._lines: list[str] = []
+        """Why the run fails although each of its tests may look well."""
 
     @property
     def records(self) -> "list[TestRecord]":
@@ -78,11 +83,14 @@ class Results:
         """Collect the results, and which tests should have some."""
         if is_worker(self.config):
             return
+        test = report.nodeid, str(getattr(report, "worker_id", worker_name()))
         if report.when == "setup":
-            test = report.nodeid, str(getattr(report, "worker_id", worker_name()))
             self._runs[test] += 1
             self._records.pop(test, None)
+            self._broken.pop(test, None)
             self.silent.pop(report.nodeid, None)
+        if reason := getattr(report, "gpu_bench_broken", ""):
+            self._broken[test] = reason
         if reason := getattr(report, "gpu_bench_silent", ""):
             self.silent[report.nodeid] = reason
         text = getattr(report, "gpu_bench", None)
@@ -105,12 +113,16 @@ class Results:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Fail a run that measured less than --gpu-bench-require asks for."""
-        if is_worker(self.config) or is_dry(session.config) or self.settings.require is None:
+        """Fail a run in which limits were broken, or that measured less than --gpu-bench-require asks for."""
+        if is_worker(self.config) or is_dry(session.config):
             return
-        self._shortfall = self._find_shortfall(self.settings.require)
-        if self._shortfall and session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
-            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        broken = [f"{nodeid} has to fail: {reason}" for (nodeid, _), reason in self._broken.items()]
+        if self.settings.require is not None and (shortfall := self._find_shortfall(self.settings.require)):
+            self._lines.append(shortfall)
+        if session.exitstatus in GREEN:
+            self._lines += broken
+        for reason in {*broken, *self._lines}:
+            self.status.fail(reason)
 
     def pytest_terminal_summary(self, terminalreporter: "pytest.TerminalReporter") -> None:
         """Write the tables, the lines below them, and the shortfall."""
@@ -118,8 +130,8 @@ class Results:
             self._show(terminalreporter)
         if self.silent:
             terminal.write_sentence(terminalreporter, self._silent_line(), yellow=True)
-        if self._shortfall is not None:
-            terminal.write_sentence(terminalreporter, f"gpu_bench: {self._shortfall}", red=True)
+        for line in self._lines:
+            terminal.write_sentence(terminalreporter, f"gpu_bench: {line}", red=True)
 
     def _show(self, terminalreporter: "pytest.TerminalReporter") -> None:
         from pytest_gpubench.report.layout import Screen

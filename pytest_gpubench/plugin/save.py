@@ -10,6 +10,7 @@ from pytest_gpubench import __version__
 from pytest_gpubench.errors import BadFile, BadRequest
 from pytest_gpubench.plugin import terminal
 from pytest_gpubench.plugin.baseline import ComparedRun
+from pytest_gpubench.plugin.exit_status import ExitStatus
 from pytest_gpubench.plugin.failures import Failures
 from pytest_gpubench.plugin.results import Results
 from pytest_gpubench.plugin.sessions import EarlierSessions, what_was_learnt
@@ -37,6 +38,7 @@ class OutputFiles:
         compared: ComparedRun,
         failures: Failures,
         earlier: EarlierSessions,
+        status: ExitStatus,
     ) -> None:
         self.config = config
         self.settings = settings
@@ -44,6 +46,7 @@ class OutputFiles:
         self.compared = compared
         self.failures = failures
         self.earlier = earlier
+        self.status = status
         self._ended: SavedRun | None = None
         self._interrupted = False
         self.saved: dict[Path, int] = {}
@@ -69,13 +72,13 @@ class OutputFiles:
             if given is None:
                 continue
             if not self._has_anything(name):
-                self._say_unwritten(name, given, session)
+                self._say_unwritten(name, given)
                 continue
             try:
                 self._lines.append((write(given), False))
             except Exception as error:  # whatever it is, it must not cost the table or the other files
                 known = isinstance(error, (BadFile, BadRequest, OSError))
-                self._fail(session, str(error) if known else f"{type(error).__name__}: {error}")
+                self._fail(str(error) if known else f"{type(error).__name__}: {error}")
         self._write_step_summary()
 
     def pytest_terminal_summary(self, terminalreporter: "pytest.TerminalReporter") -> None:
@@ -94,22 +97,21 @@ class OutputFiles:
     def _has_failures(self) -> bool:
         return bool(self.failures.messages or self.results.silent)
 
-    def _say_unwritten(self, name: str, given: str, session: pytest.Session) -> None:
+    def _say_unwritten(self, name: str, given: str) -> None:
         """Say that a file was not written, where the command line asks for it or perf tests were run."""
         is_typed = self.config.getoption(ini_name(name), None) is not None
         if not given or not (is_typed or self.results.selected):
             return
         if name == "save":
-            self._fail(session, f"{flag_name('save')}={given}: nothing was measured, so nothing is saved")
+            self._fail(f"{flag_name('save')}={given}: nothing was measured, so nothing is saved")
         elif name == "trace":
             self._lines.append((self._no_trace(), False))
         else:
             self._lines.append((f"{given} was not written, as nothing was measured", False))
 
-    def _fail(self, session: pytest.Session, line: str) -> None:
+    def _fail(self, line: str) -> None:
         self._lines.append((line, True))
-        if session.exitstatus == pytest.ExitCode.OK:
-            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        self.status.fail(line)
 
     def _run(self) -> "SavedRun":
         """Return the run as it ended: all files have the same time and the same look at the commit."""

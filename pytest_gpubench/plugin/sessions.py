@@ -11,6 +11,7 @@ import pytest
 
 from pytest_gpubench.errors import BadRequest, GpuBenchError
 from pytest_gpubench.plugin import terminal
+from pytest_gpubench.plugin.exit_status import ExitStatus
 from pytest_gpubench.plugin.fresh_process import run_fresh
 from pytest_gpubench.plugin.workers import hand_on, handed_on, is_dry, is_worker
 from pytest_gpubench.settings import Resolver, Settings, flag_name
@@ -37,9 +38,10 @@ def refuse_useless_sessions(resolver: Resolver) -> None:
 class EarlierSessions:
     """The hooks that take the sessions before that of this process, and report them."""
 
-    def __init__(self, config: pytest.Config, settings: Settings) -> None:
+    def __init__(self, config: pytest.Config, settings: Settings, status: ExitStatus) -> None:
         self.config = config
         self.settings = settings
+        self.status = status
         self.runs: list[SavedRun] = []
         """The sessions taken, oldest first."""
         if given := handed_on(config, SESSIONS):
@@ -49,7 +51,6 @@ class EarlierSessions:
 
             self.runs = msgspec.json.decode(given, type=list[Run])
         self._records: dict[tuple[str, str], list[TestRecord]] | None = None
-        self._has_failed = False
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self) -> None:
@@ -59,13 +60,12 @@ class EarlierSessions:
         if number == 1 or not wanted or self.settings.disable or is_worker(self.config) or is_dry(self.config):
             return
         for place in range(1, number):
+            title = f"session {place} of {number}"
             try:
-                told = self._take_one()
+                self._say(f"{title}: {self._take_one()}")
             except (GpuBenchError, OSError) as error:
-                self._has_failed = True
-                told = str(error)
-            self._say(f"session {place} of {number}: {told}", red=self._has_failed)
-            if self._has_failed:
+                self.status.fail(f"{title}: {error}")
+                self._say(self.status.reasons[-1], red=True)
                 break
         if self.settings.compare is not None:
             import msgspec
@@ -73,12 +73,6 @@ class EarlierSessions:
             from pytest_gpubench.results.baseline import slimmed
 
             hand_on(self.config, SESSIONS, msgspec.json.encode(list(map(slimmed, self.runs))).decode())
-
-    @pytest.hookimpl(trylast=True)
-    def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Fail a run of which a session could not be taken."""
-        if self._has_failed and session.exitstatus == pytest.ExitCode.OK:
-            session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def records(self) -> "dict[tuple[str, str], list[TestRecord]]":
         """Return what the sessions measured, by test and device."""
@@ -97,7 +91,7 @@ class EarlierSessions:
         failed = ", some failed" if has_failed else ""
         return f"{count(len(run.records), 'test')}{failed}, {time.monotonic() - began_s:.0f} s"
 
-    def _say(self, line: str, red: bool) -> None:
+    def _say(self, line: str, red: bool = False) -> None:
         reporter = self.config.pluginmanager.get_plugin("terminalreporter")
         if reporter is not None:
             terminal.write_sentence(reporter, f"gpu_bench: {line}", red=red)

@@ -29,10 +29,6 @@ class Ending(str, Enum):
     """The run to compare with lacks the test, or the test has changed since."""
     OTHER_HOST = "host"
     """The run to compare with is of another GPU model, timer or cache state."""
-    CAUGHT = "caught"
-    """The limit is broken, and the test caught the error."""
-    LEFT = "left"
-    """The measured code itself skipped the test, called it an expected failure, or ended the run."""
 
 
 @dataclass(frozen=True)
@@ -65,14 +61,12 @@ def rule_for(ending: Ending, settings: Settings) -> Rule:
         Ending.NO_RUN: "ignore" if missing == "ignore" else "fail",
         Ending.NO_TEST: missing,
         Ending.OTHER_HOST: settings.host_mismatch,
-        Ending.LEFT: "fail",
     }
     remedies = {
         Ending.INCONCLUSIVE: "--gpu-bench-inconclusive=warn passes it with a warning",
         Ending.NO_RUN: "for a first run, --gpu-bench-missing-baseline=ignore goes on without",
         Ending.NO_TEST: "--gpu-bench-missing-baseline=warn goes on without",
         Ending.OTHER_HOST: "--gpu-bench-host-mismatch=warn goes on without",
-        Ending.LEFT: "skip a test before it measures",
     }
     value = values.get(ending, "fail" if settings.strict else "warn")
     return Rule(ACTIONS[value], remedies.get(ending, "without --gpu-bench-strict it is a warning"))

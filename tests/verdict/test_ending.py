@@ -22,8 +22,6 @@ STRICT = Settings(strict=True, inconclusive="fail", missing_baseline="fail")
         (Ending.NO_RUN, "fail", "fail"),
         (Ending.NO_TEST, "warn", "fail"),
         (Ending.OTHER_HOST, "fail", "fail"),
-        (Ending.CAUGHT, "warn", "fail"),
-        (Ending.LEFT, "fail", "fail"),
     ],
 )
 def test_what_an_ending_does_to_its_test(ending: Ending, default: str, strict: str) -> None:
