@@ -39,6 +39,8 @@ class ComparedRun:
         self.baseline: Baseline | None = None
         self.runs: list[SavedRun] = []
         """The runs compared with, one for each GPU model; none in a worker."""
+        self.files: list[Path] = []
+        """Their files."""
         self._compared: list[str] = []
         self._missing = ""
         """Why there is no baseline."""
@@ -122,29 +124,29 @@ class ComparedRun:
     def _find(self, which: str) -> None:
         from pytest_gpubench.results.baseline import Baseline
         from pytest_gpubench.results.provenance import minute_text
-        from pytest_gpubench.results.store import Storage, read_run
+        from pytest_gpubench.results.store import Storage
 
         storage = Storage(Path(self.settings.storage))
         try:
             storage.runs()  # a storage that cannot be read is an error, unlike one without the run
-            found = [(path, read_run(path)) for path in self._paths(storage, which)]
+            found = self._read(storage, which)
         except BadFile as error:
             raise BadRequest(f"{flag_name('compare')}={which}: {error}") from None
-        self.runs = [run for _, run in found]
+        self.files, self.runs = [path for path, _ in found], [run for _, run in found]
         self._compared = [f"{path} of {minute_text(run.datetime)}" for path, run in found]
         if found:
             self.baseline = Baseline([(run.name or path.stem, run) for path, run in found], self._collected)
 
-    def _paths(self, storage: "Storage", which: str) -> list[Path]:
-        """Return the files to compare with; none where there are none."""
+    def _read(self, storage: "Storage", which: str) -> "list[tuple[Path, SavedRun]]":
+        """Return the runs to compare with, and their files; none where there are none."""
+        names_tests = os.path.isdir(which) or "::" in which or which.endswith(".py")
         try:
             paths = storage.find(which)
         except BadFile as error:
             paths, self._missing = [], str(error)
-        names_tests = os.path.isdir(which) or "::" in which or which.endswith(".py")
         if names_tests and paths in ([], [Path(which)]):
             raise BadFile(f"these are tests and no saved run; in front of them, write {flag_name('compare')}=latest")
-        return paths
+        return storage.read_by_test(which) if paths else []
 
     def _refuse_missing(self, config: pytest.Config) -> None:
         """Raise BadRequest where the run that the command line names does not exist and tests would fail by that.

@@ -21,7 +21,9 @@ from pytest_gpubench.plugin.exit_status import ExitStatus
 from pytest_gpubench.plugin.failures import Failures
 from pytest_gpubench.plugin.fresh_process import as_fresh_process
 from pytest_gpubench.plugin.gpu_turn import GpuTurns
+from pytest_gpubench.plugin.left_out import LeftOut
 from pytest_gpubench.plugin.lifecycle import Lifecycle
+from pytest_gpubench.plugin.missing import MissingTests
 from pytest_gpubench.plugin.options import add_options, refuse_misspelled_options, resolve, resolve_early, usage_error
 from pytest_gpubench.plugin.pin import pin_worker
 from pytest_gpubench.plugin.results import Results
@@ -85,7 +87,9 @@ def pytest_configure(config: pytest.Config) -> None:
     workers = Workers(config, settings)
     turns = GpuTurns(config, settings, workers.pin)
     failures = Failures(config, results)
-    files = OutputFiles(config, settings, results, compared, failures, earlier, status)
+    left_out = LeftOut(config)
+    missing = MissingTests(config, settings, compared, results, left_out, status)
+    files = OutputFiles(config, settings, results, compared, failures, earlier, missing, status)
     config.stash[RUN] = lifecycle = Lifecycle(config, resolver, turns, compared, results)
     plugins = {  # the hooks of the later are called first, and wrap those of the earlier
         "workers": workers,
@@ -96,10 +100,12 @@ def pytest_configure(config: pytest.Config) -> None:
         "files": files,
         "sessions": earlier,
         "baseline": compared,
+        "missing": missing,
+        "left_out": left_out,
         "results": results,
         "sticky_errors": StickyErrors(is_worker(config)),
         "junit": JUnitFile(config),
-        "unfinished": UnfinishedRuns(config),
+        "unfinished": UnfinishedRuns(config, settings),
         "started_ahead": StartedAhead(config, turns),
         "end_signals": EndSignals(config, results, files),
     }

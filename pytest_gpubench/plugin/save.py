@@ -12,6 +12,7 @@ from pytest_gpubench.plugin import terminal
 from pytest_gpubench.plugin.baseline import ComparedRun
 from pytest_gpubench.plugin.exit_status import ExitStatus
 from pytest_gpubench.plugin.failures import Failures
+from pytest_gpubench.plugin.missing import MissingTests
 from pytest_gpubench.plugin.results import Results
 from pytest_gpubench.plugin.sessions import EarlierSessions, what_was_learnt
 from pytest_gpubench.plugin.workers import is_dry, is_worker
@@ -38,6 +39,7 @@ class OutputFiles:
         compared: ComparedRun,
         failures: Failures,
         earlier: EarlierSessions,
+        missing: MissingTests,
         status: ExitStatus,
     ) -> None:
         self.config = config
@@ -46,9 +48,12 @@ class OutputFiles:
         self.compared = compared
         self.failures = failures
         self.earlier = earlier
+        self.missing = missing
         self.status = status
         self._ended: SavedRun | None = None
         self._interrupted = False
+        self._has_failed = False
+        """True if the run failed its limits, or lacks tests that have to be there: it replaces no baseline."""
         self.saved: dict[Path, int] = {}
         """The files of the saved run, with the sessions in each."""
         self._lines: list[tuple[str, bool]] = []
@@ -61,6 +66,7 @@ class OutputFiles:
         if is_worker(self.config) or is_dry(session.config):
             return
         self._interrupted = session.exitstatus == pytest.ExitCode.INTERRUPTED
+        self._has_failed = self.status.is_failed
         save = self.settings.save or ("" if self.settings.autosave else None)
         for name, given, write in (
             ("json", self.settings.json, self._write_json),
@@ -135,20 +141,26 @@ class OutputFiles:
         return self._ended
 
     def _write_json(self, path: str) -> str:
-        from pytest_gpubench.results.store import write_run
+        from pytest_gpubench.results.store import FAILED, write_run
 
-        write_run(self._run(), Path(path))
-        return f"{count(len(self.results.records), 'test')} written to {path}"
+        target, reason = Path(path), ""
+        if self._has_failed and target.exists() and any(map(target.samefile, self.compared.files)):
+            target = target.with_stem(target.stem + FAILED)
+            reason = f": the run failed, and does not replace {path}, which it was compared with"
+        write_run(self._run(), target)
+        return f"{count(len(self.results.records), 'test')} written to {target}{reason}"
 
     def _save(self, name: str) -> str:
         from pytest_gpubench.results.store import Storage
 
-        self.saved = Storage(Path(self.settings.storage)).save_each(self._run(), name)
+        storage = Storage(Path(self.settings.storage))
+        self.saved = storage.save_each(self._run(), name, self.missing.is_gone, self._has_failed)
         tests = count(len(self.results.records), "test")
         part = f": {tests}, as the run was interrupted" if self._interrupted else ""
         names = [f"{path} (session {number})" if number > 1 else str(path) for path, number in self.saved.items()]
         self._learnt = what_was_learnt(self.saved, self.settings) if self.earlier.runs else []
-        return f"saved as {', '.join(names)}{part}"
+        why = f": the run failed, and does not become the baseline {name or 'latest'!r}" if self._has_failed else ""
+        return f"saved as {', '.join(names)}{part}{why}"
 
     def _write_html(self, path: str) -> str:
         from pytest_gpubench.report.html.page import html_page

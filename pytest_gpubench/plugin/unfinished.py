@@ -1,78 +1,98 @@
-"""A run that ended in the midst of a perf test, without a report: the next run in the same folder says so.
+"""A run that ended in the midst of a perf test, without a report: the next run of the same project says so.
 
-`os._exit(0)` called from C, or a kill, leaves an exit status that says nothing about the tests that did not run.
+A program that replaces the process, `_exit(0)` called from C, or a kill leaves an exit status that says nothing about
+the tests that did not run.
 """
 
+import fcntl
+import hashlib
 import os
-import socket
+import secrets
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from pytest_gpubench.plugin import terminal
 from pytest_gpubench.plugin.items import is_perf
 from pytest_gpubench.plugin.workers import is_dry, is_worker
+from pytest_gpubench.settings import Settings
 
-FOLDER = "gpu_bench_running"
-"""The folder of pytest's cache that has a file for each run that has not ended."""
+if TYPE_CHECKING:
+    from pytest_gpubench.gpu.lock_file import LockFile
 
 
 class UnfinishedRuns:
-    """The hooks that note the running perf test, and report notes that earlier runs never removed.
+    """The hooks that note the running perf test in a locked file, and report the files that earlier runs have left.
 
-    Workers of xdist need none: their controller sees them die.
+    The file lies beside the locks of the GPUs. Workers of xdist need none: their controller sees them die.
     """
 
-    def __init__(self, config: pytest.Config) -> None:
+    def __init__(self, config: pytest.Config, settings: Settings) -> None:
         self.config = config
-        self._note: Path | None = None
+        self.settings = settings
+        self._note: LockFile | None = None
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Say which earlier runs never ended, and begin a note if this one measures."""
-        cache = getattr(self.config, "cache", None)
-        if cache is None or is_worker(self.config) or is_dry(self.config) or not any(map(is_perf, session.items)):
+        if is_worker(self.config) or is_dry(self.config) or not any(map(is_perf, session.items)):
             return
-        with suppress(OSError):  # a folder that nobody may write to
-            folder = cache.mkdir(FOLDER)
-            for path in sorted(folder.iterdir()):
-                if sentence := _sentence_about(path):
-                    terminal.say(self.config, f"warning: {sentence}")
-            self._note = folder / f"{socket.gethostname()}-{os.getpid()}"
+        from pytest_gpubench.errors import BadRequest
+        from pytest_gpubench.gpu.holder import Holder
+        from pytest_gpubench.gpu.lock_file import LockFile, lock_folder
+
+        project = hashlib.sha256(str(self.config.rootpath).encode()).hexdigest()[:16]
+        with suppress(OSError, BadRequest):  # a folder that nobody may write to
+            folder = lock_folder(self.settings.lock_folder)
+            for path in sorted(folder.glob(f"run-{project}-*")):
+                if test := _interrupted_test(path):
+                    terminal.say(
+                        self.config,
+                        f"warning: an earlier run ended in the midst of {test} without a report: whatever its exit "
+                        "status, it proves nothing",
+                    )
+            note = LockFile(folder, f"run-{project}-{secrets.token_hex(8)}")
+            self._note = note if note.try_acquire(Holder.of_this_process()) else None
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         """Note the test that begins."""
         if self._note is not None:
-            import msgspec
-
             from pytest_gpubench.gpu.holder import Holder
 
-            note = msgspec.structs.replace(Holder.of_this_process(), test=nodeid)
-            with suppress(OSError):  # the folder may be gone, or the disk full
-                self._note.write_bytes(msgspec.json.encode(note))
+            self._note.write(Holder.of_this_process(nodeid))
 
     def pytest_sessionfinish(self) -> None:
-        """Take the note back: the run has ended, whatever came of it."""
+        """Remove the note: the run has ended, whatever its outcome."""
         if self._note is not None:
-            with suppress(OSError):
-                self._note.unlink()
+            with suppress(OSError):  # the folder may be gone
+                self._note.path.unlink()
+            self._note.release()
 
 
-def _sentence_about(path: Path) -> str:
-    """Return a sentence about the note of a run, and remove it; empty if that run may still go on.
+def _interrupted_test(path: Path) -> str:
+    """Return the test that a note was left in, and remove the note; empty while the run goes on.
 
-    Hosts and containers may share the folder: the note of another one is left to it.
+    The lock on it ends with its process, however that ends. Notes of other users are left to them.
     """
     import msgspec
 
     from pytest_gpubench.gpu.holder import Holder
+    from pytest_gpubench.gpu.lock_file import HEADER, NOTE_BYTES, OPEN_FLAGS
 
-    test = "a perf test"
-    with suppress(OSError, msgspec.DecodeError):
-        note = msgspec.json.decode(path.read_bytes(), type=Holder)
-        if not note.has_ended:
-            return ""
-        test = note.test
-    path.unlink(missing_ok=True)
-    return f"an earlier run ended in the midst of {test} without a report: whatever its exit status, it proves nothing"
+    test = ""
+    with suppress(OSError):  # it is locked, or was removed
+        descriptor = os.open(path, os.O_RDONLY | OPEN_FLAGS)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            status = os.fstat(descriptor)
+            if status.st_uid == os.getuid() and status.st_nlink:
+                test = "a perf test"
+                path.unlink()
+                with suppress(msgspec.DecodeError):
+                    note = os.pread(descriptor, NOTE_BYTES, 0).removeprefix(HEADER)
+                    test = msgspec.json.decode(note, type=Holder).test or test
+        finally:
+            os.close(descriptor)
+    return test

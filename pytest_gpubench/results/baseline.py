@@ -62,7 +62,7 @@ class Baseline:
     @property
     def names(self) -> tuple[str, ...]:
         """The names of its runs."""
-        return tuple(run.name for run in self._runs)
+        return tuple(dict.fromkeys(run.name for run in self._runs))
 
     def tests(self) -> Iterator[PastTest]:
         """Give every test, in the order in which they were measured."""
@@ -97,7 +97,7 @@ class Baseline:
 
         torch: the version that measures now, empty where it is not known.
         """
-        here = [facts for facts in self._index.devices if _is_same_model(facts, device)]
+        here = [facts for facts in self._index.devices if is_same_model(facts, device)]
         if not here:
             return self._other_host(device)
         found = [past for past in self._index.by_nodeid.get(nodeid, ()) if past.device in here]
@@ -129,7 +129,7 @@ class Baseline:
         return Missing("host", sentence if device.type == "cuda" else sentence.replace("this GPU", "this machine"))
 
     def _unknown(self, nodeid: str, source: str, device: DeviceFacts, params: Mapping[str, str]) -> Missing:
-        runs = {run: None for facts, run in self._index.devices.items() if _is_same_model(facts, device)}
+        runs = {run: None for facts, run in self._index.devices.items() if is_same_model(facts, device)}
         absent = f"{printable(nodeid)} is not in the baseline {_quoted(runs)}"
         if moved := self._names(self._index.by_content, _content(source, params), device):
             sentence = f"{absent}, but the same test is, as {few(moved)}: if it was renamed"
@@ -142,7 +142,7 @@ class Baseline:
     def _names(self, tests: Mapping[_Key, Sequence[PastTest]], key: _Key, device: DeviceFacts) -> tuple[str, ...]:
         """Return the tests on the model of a device that are looked up by a key, found once for all who look."""
         if (key, device) not in self._alike:
-            there = (past.nodeid for past in tests.get(key, ()) if _is_same_model(past.device, device))
+            there = (past.nodeid for past in tests.get(key, ()) if is_same_model(past.device, device))
             self._alike[key, device] = tuple(there)
         return self._alike[key, device]
 
@@ -213,7 +213,7 @@ def torch_version(machine_info: Mapping[str, Any]) -> str:
     return found if isinstance(found, str) else ""
 
 
-def _is_same_model(one: DeviceFacts, other: DeviceFacts) -> bool:
+def is_same_model(one: DeviceFacts, other: DeviceFacts) -> bool:
     """Tell whether times on two devices may be compared: the same model, as large a part of it."""
     if (one.type, one.name) != (other.type, other.name):
         return False

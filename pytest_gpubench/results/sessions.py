@@ -30,7 +30,11 @@ def add_session(older: SavedRun, newer: SavedRun) -> SavedRun:
     again = [record for record in older.records if record.key in measured]
     kept = [record for record in older.records if record.key not in measured]
     return msgspec.structs.replace(
-        newer, records=(*kept, *newer.records), earlier=(*older.earlier, *again, *newer.earlier), name=older.name
+        newer,
+        records=(*kept, *newer.records),
+        earlier=(*older.earlier, *again, *newer.earlier),
+        name=older.name,
+        left_out=tuple(nodeid for nodeid in newer.left_out if nodeid not in {record.nodeid for record in kept}),
     )
 
 

@@ -172,8 +172,9 @@ class Settings:
     )
     strict: bool = setting(
         False,
-        "let no limit pass without a verdict: fail what is INCONCLUSIVE or NOT JUDGED, missing in the saved run, "
-        "throttled or caught, and a run in which a perf test measured nothing; a setting given beside it still counts",
+        "let no limit pass without a verdict: fail what is INCONCLUSIVE or NOT JUDGED, missing in the saved run, or "
+        "throttled, and a run that lacks a test of the saved one, or in which a perf test measured nothing; a setting "
+        "given beside it still counts",
     )
     inconclusive: Literal["fail", "warn", "pass"] = setting(
         "warn", "if a limit could not be decided within the time budget", in_marker=True
@@ -230,6 +231,11 @@ class Settings:
         "error",
         "if the run compared with is of another GPU model, timer or cache state; its times are never compared, error "
         "fails the test",
+    )
+    missing: Literal["fail", "warn", "ignore"] = setting(
+        "warn",
+        "if a test of the run compared with is not in this run, and no option or path of the command line leaves it "
+        "out: fail the run, or name it at the end",
     )
     json: str | None = setting(None, "write the run's results to this file", file_path, "PATH")
     markdown: str | None = setting(
@@ -298,6 +304,7 @@ STRICT = {
     "inconclusive": "fail",
     "missing_baseline": "fail",
     "host_mismatch": "error",
+    "missing": "fail",
     "throttled": "fail",
     "require": "all",
 }

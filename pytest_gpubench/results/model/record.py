@@ -84,6 +84,8 @@ class SavedRun(msgspec.Struct, frozen=True, kw_only=True):
     """Host, Python, torch, Triton and CPU, with pytest-benchmark's names where it has any."""
     settings: dict[str, str] = {}
     """The options that were not at their defaults, by name."""
+    left_out: tuple[str, ...] = ()
+    """The tests that only older runs of the same name have, as this one was not to run them or did not measure them."""
 
 
 def encode(record: TestRecord) -> str:

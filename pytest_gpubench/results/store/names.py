@@ -13,6 +13,9 @@ from pytest_gpubench.results.provenance import moment
 LONGEST_PART = 180
 """Bytes of a run's name in its file's name; file systems allow 255 with the number and the ending."""
 
+FAILED = "~failed"
+"""The end of the name that a run is saved under which failed its limits: nobody's baseline."""
+
 
 def file_part(name: str) -> str:
     """Return a name as part of a file's name, with the letters that do not fit escaped as in URLs: `a%2Fb`.

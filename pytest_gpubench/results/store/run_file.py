@@ -39,6 +39,7 @@ def read_run(path: Path) -> SavedRun:
         commit_info=file.commit_info,
         machine_info=file.machine_info,
         settings=file.gpu_bench.settings,
+        left_out=file.gpu_bench.left_out,
     )
 
 

@@ -21,6 +21,7 @@ class Block(msgspec.Struct, kw_only=True):
     settings: dict[str, str] = {}
     records: tuple[TestRecord, ...]
     earlier: tuple[TestRecord, ...] = ()
+    left_out: tuple[str, ...] = ()
 
 
 class File(msgspec.Struct, kw_only=True):
@@ -54,6 +55,7 @@ def encode_run(run: SavedRun) -> bytes:
             settings=run.settings,
             records=records,
             earlier=earlier,
+            left_out=run.left_out,
         ),
     }
     try:

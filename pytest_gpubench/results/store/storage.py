@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -16,7 +16,7 @@ from pytest_gpubench.errors import BadFile
 from pytest_gpubench.results.files import explaining_os_errors, shown, write_file
 from pytest_gpubench.results.model import SavedRun, TestRecord
 from pytest_gpubench.results.sessions import add_session, count_sessions, is_same_code_and_machine
-from pytest_gpubench.results.store.names import automatic_name, device_folder, file_part, part_of
+from pytest_gpubench.results.store.names import FAILED, automatic_name, device_folder, file_part, part_of
 from pytest_gpubench.results.store.run_file import read_run
 from pytest_gpubench.results.store.schema import encode_run
 from pytest_gpubench.units import count, first_few, printable
@@ -43,6 +43,11 @@ class Stored:
     name: str
     """The name that it was saved under; without one, the commit and the time."""
 
+    @property
+    def has_failed(self) -> bool:
+        """True for a run that failed its limits."""
+        return part_of(self.path).endswith(FAILED)
+
 
 class Storage:
     """The folder that runs are saved in, with one folder for each GPU model.
@@ -53,12 +58,19 @@ class Storage:
     def __init__(self, root: Path) -> None:
         self.root = root
 
-    def save_each(self, run: SavedRun, name: str = "") -> dict[Path, int]:
+    def save_each(
+        self,
+        run: SavedRun,
+        name: str = "",
+        is_gone: Callable[[str], bool] = lambda nodeid: False,
+        has_failed: bool = False,
+    ) -> dict[Path, int]:
         """Write a run's results to the folder of each GPU model, under the next number; return the sessions by file.
 
         The run becomes a session of the newest run of its name where that is of the same commit and machine. The files
-        are in the order of the models' first records. name: any text; empty for the commit and the time. Raises BadFile
-        where nothing was measured or it cannot be written.
+        are in the order of the models' first records. name: any text; empty for the commit and the time. is_gone: tells
+        whether a test of an older run exists no more, rather than that it was left out. has_failed: True keeps the run
+        under another name. Raises BadFile where nothing was measured or it cannot be written.
         """
         if not run.records:
             raise BadFile(f"there is nothing to save in {shown(self.root)}: no test measured anything")
@@ -71,7 +83,7 @@ class Storage:
             )
             for device, found in records.items()
         }
-        return dict(_save_one(each, self.root / device) for device, each in own.items())
+        return dict(_save_one(each, self.root / device, is_gone, has_failed) for device, each in own.items())
 
     def runs(self, device: str | None = None) -> list[Stored]:
         """Return the saved runs, oldest first; device: of this GPU model or folder only.
@@ -88,18 +100,33 @@ class Storage:
         """Return the newest matching run of each device.
 
         which: `latest`, a name that was saved, a number as in `3` or `0003`, or the path of a file; the first of these
-        that there is. Raises BadFile where there is none, naming what there is.
+        that there is. `latest` is no run that failed its limits. Raises BadFile where there is none, naming what there
+        is.
         """
+        return list({path.parent: path for path in self._matches(which)}.values())
+
+    def read_by_test(self, which: str) -> list[tuple[Path, SavedRun]]:
+        """Read the newest matching run of each device, and from older ones the tests that it left out; oldest first.
+
+        which: as in `find`; raises BadFile as that does.
+        """
+        by_folder: dict[Path, list[Path]] = {}
+        for path in self._matches(which):
+            by_folder.setdefault(path.parent, []).append(path)
+        return [found for paths in by_folder.values() for found in reversed(list(_newest_first(paths)))]
+
+    def _matches(self, which: str) -> list[Path]:
+        """Return the runs that are meant, oldest first."""
         stored = self.runs()
         number = int(which) if which.isascii() and which.isdigit() else None
         part = file_part(which)
         matches = (
-            [one for one in stored if which == "latest"]
+            [one for one in stored if which == "latest" and not one.has_failed]
             or [one for one in stored if part_of(one.path) == part]
             or [one for one in stored if one.number == number]
         )
         if matches:
-            return list({one.device: one.path for one in matches}.values())
+            return [one.path for one in matches]
         if os.path.isfile(which):
             return [Path(which)]
         raise BadFile(self._not_there(which, stored))
@@ -135,19 +162,61 @@ def _by_folder(records: Iterable[TestRecord]) -> dict[str, list[TestRecord]]:
     return found
 
 
-def _save_one(run: SavedRun, folder: Path) -> tuple[Path, int]:
-    part = file_part(run.name) or automatic_name(run)
+def _newest_first(paths: Sequence[Path]) -> Iterator[tuple[Path, SavedRun]]:
+    """Read the newest run, and of each older one the tests that all newer ones left out.
+
+    paths: of one device, oldest first.
+    """
+    wanted: set[str] | None = None
+    for path in reversed(paths):
+        run = read_run(path)
+        left_out = set(run.left_out)
+        if wanted is not None:
+            run = _only(run, wanted)
+            left_out &= wanted
+        if run.records or wanted is None:
+            yield path, run
+        wanted = left_out
+        if not wanted:
+            return
+
+
+def _only(run: SavedRun, nodeids: Container[str]) -> SavedRun:
+    records, earlier = (
+        tuple(record for record in found if record.nodeid in nodeids) for found in (run.records, run.earlier)
+    )
+    return msgspec.structs.replace(run, records=records, earlier=earlier)
+
+
+def _save_one(run: SavedRun, folder: Path, is_gone: Callable[[str], bool], has_failed: bool) -> tuple[Path, int]:
+    part = (file_part(run.name) or automatic_name(run)) + (FAILED if has_failed else "")
     with explaining_os_errors(folder, "written"):
         folder.mkdir(exist_ok=True)
         with FileLock(folder / LOCK, LOCK_TIMEOUT_S, LOCK_MODE):
             stored = _stored_in(folder)
             same = [one.path for one in stored if run.name and part_of(one.path) == part]
+            kept = [one.path for one in stored if not one.has_failed]
+            run = _with_left_out(run, {*same[-1:], *kept[-1:]}, is_gone)
+            if has_failed and run.name:
+                run = msgspec.structs.replace(run, name=run.name + FAILED)
             if older := _older_session(run, same):
                 path, run = same[-1], add_session(older, run)
             else:
                 path = folder / f"{max((one.number for one in stored), default=0) + 1:04d}_{part}.json"
             write_file(encode_run(run), path)
     return path, count_sessions(run)
+
+
+def _with_left_out(run: SavedRun, older: Iterable[Path], is_gone: Callable[[str], bool]) -> SavedRun:
+    """Return a run that names the tests of older ones that it has no numbers of, and that are not gone."""
+    known: set[str] = set()
+    for path in older:
+        with suppress(BadFile):  # what cannot be read is left alone
+            before = read_run(path)
+            known.update(before.left_out, (record.nodeid for record in before.records))
+    measured = {record.nodeid for record in run.records}
+    left_out = tuple(sorted(nodeid for nodeid in known - measured if not is_gone(nodeid)))
+    return msgspec.structs.replace(run, left_out=left_out)
 
 
 def _older_session(run: SavedRun, same: Sequence[Path]) -> SavedRun | None:
