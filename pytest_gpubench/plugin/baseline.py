@@ -124,12 +124,12 @@ class ComparedRun:
     def _find(self, which: str) -> None:
         from pytest_gpubench.results.baseline import Baseline
         from pytest_gpubench.results.provenance import minute_text
-        from pytest_gpubench.results.store import Storage
+        from pytest_gpubench.results.store import Storage, read_by_test
 
         storage = Storage(Path(self.settings.storage))
         try:
             storage.runs()  # a storage that cannot be read is an error, unlike one without the run
-            found = self._read(storage, which)
+            found = read_by_test(self._paths(storage, which))
         except BadFile as error:
             raise BadRequest(f"{flag_name('compare')}={which}: {error}") from None
         self.files, self.runs = [path for path, _ in found], [run for _, run in found]
@@ -137,16 +137,16 @@ class ComparedRun:
         if found:
             self.baseline = Baseline([(run.name or path.stem, run) for path, run in found], self._collected)
 
-    def _read(self, storage: "Storage", which: str) -> "list[tuple[Path, SavedRun]]":
-        """Return the runs to compare with, and their files; none where there are none."""
-        names_tests = os.path.isdir(which) or "::" in which or which.endswith(".py")
+    def _paths(self, storage: "Storage", which: str) -> list[Path]:
+        """Return the files to compare with; none where there are none."""
         try:
-            paths = storage.find(which)
+            paths = storage.find_baselines(which)
         except BadFile as error:
             paths, self._missing = [], str(error)
+        names_tests = os.path.isdir(which) or "::" in which or which.endswith(".py")
         if names_tests and paths in ([], [Path(which)]):
             raise BadFile(f"these are tests and no saved run; in front of them, write {flag_name('compare')}=latest")
-        return storage.read_by_test(which) if paths else []
+        return paths
 
     def _refuse_missing(self, config: pytest.Config) -> None:
         """Raise BadRequest where the run that the command line names does not exist and tests would fail by that.

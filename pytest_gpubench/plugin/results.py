@@ -27,8 +27,8 @@ class Results:
         """The perf tests of the run."""
         self.silent: dict[str, str] = {}
         """For each skipped or xfailed test with limits that were not judged, the reason."""
-        self._broken: dict[tuple[str, str], str] = {}
-        """For each test that has to fail, by test and worker, the reason."""
+        self._broken: dict[tuple[str, str], tuple[str, bool]] = {}
+        """For each test that has to fail, by test and worker, the reason, and whether it was reported as failed."""
         self._records: dict[tuple[str, str], TestRecord] = {}
         """Records by test and worker."""
         self._runs: Counter[tuple[str, str]] = Counter()
@@ -90,7 +90,7 @@ class Results:
             self._broken.pop(test, None)
             self.silent.pop(report.nodeid, None)
         if reason := getattr(report, "gpu_bench_broken", ""):
-            self._broken[test] = reason
+            self._broken[test] = f"{report.nodeid} has to fail: {reason}", report.failed
         if reason := getattr(report, "gpu_bench_silent", ""):
             self.silent[report.nodeid] = reason
         text = getattr(report, "gpu_bench", None)
@@ -116,12 +116,11 @@ class Results:
         """Fail a run in which limits were broken, or that measured less than --gpu-bench-require asks for."""
         if is_worker(self.config) or is_dry(session.config):
             return
-        broken = [f"{nodeid} has to fail: {reason}" for (nodeid, _), reason in self._broken.items()]
         if self.settings.require is not None and (shortfall := self._find_shortfall(self.settings.require)):
             self._lines.append(shortfall)
-        if session.exitstatus in GREEN:
-            self._lines += broken
-        for reason in {*broken, *self._lines}:
+        is_green = session.exitstatus in GREEN
+        self._lines += [reason for reason, is_told in self._broken.values() if is_green or not is_told]
+        for reason in {*self._lines, *(reason for reason, _ in self._broken.values())}:
             self.status.fail(reason)
 
     def pytest_terminal_summary(self, terminalreporter: "pytest.TerminalReporter") -> None:

@@ -48,7 +48,8 @@ def test_every_pytest_command_is_understood(pytester: pytest.Pytester, command: 
     arguments = shlex.split(command.replace("-n auto", "-n 0"))[1:]
     arguments += ["--gpu-bench-missing-baseline=ignore"] if "-compare-fail" in command else []
     result = pytester.runpytest_inprocess(*PLAIN, *arguments)
-    nothing = pytest.ExitCode.TESTS_FAILED if "-require=" in command else pytest.ExitCode.NO_TESTS_COLLECTED
+    fails = "-require=" in command or "-save=" in command
+    nothing = pytest.ExitCode.TESTS_FAILED if fails else pytest.ExitCode.NO_TESTS_COLLECTED
     assert result.ret == nothing, (result.stdout.str(), result.stderr.str())
 
 

@@ -24,6 +24,12 @@ def test_it(gpu_bench, x): gpu_bench(candidate, x)
 """
 MEASURES_ONE = f"{SPEEDS}\nONE = candidate\ndef test_it(gpu_bench): gpu_bench(ONE)\n"
 COMPARES_ONE = f"{SPEEDS}\nONE = reference\ndef test_it(gpu_bench): gpu_bench.compare(candidate, ONE)\n"
+HELPS = f"""{SPEEDS}
+def helper(gpu_bench):
+    for each in ({{}},): gpu_bench(each)
+def test_it(gpu_bench): helper(gpu_bench)
+"""
+IN_THREAD = "with __import__('concurrent.futures').futures.ThreadPoolExecutor() as pool: pool.submit"
 
 
 @dataclass(frozen=True)
@@ -56,16 +62,28 @@ CASES = {
         Case(limited("min_speedup={'triton': 1.5}", "gpu_bench.compare({'compiled': fast}, slow)"))
     ],
     "a test with a limit measures nothing": [Case(limited("max_time_us=15", "pass"))],
-    "a test catches the error of a broken limit": [
-        Case(limited("max_time_us=5", "with pytest.raises(AssertionError): gpu_bench(fast)"))
+    "a limit is broken or INVALID, and the test catches the error: to pass, to skip, in a thread": [
+        Case(limited("max_time_us=5", "with pytest.raises(AssertionError): gpu_bench(fast)")),
+        Case(limited("min_gbps=1", "with pytest.raises(Exception): gpu_bench(fast)\n    pytest.skip('no')")),
+        Case(limited("max_time_us=5", f"{IN_THREAD}(gpu_bench, fast)")),
     ],
-    "a test is skipped": [
+    'the same, and the test calls `pytest.exit("", 0)`, or a plugin changes the outcome': [
+        Case(limited("max_time_us=5", "with pytest.raises(Exception): gpu_bench(fast)\n    pytest.exit('', 0)"))
+    ],
+    "a test is skipped before it measures": [
         Case(limited("max_time_us=15", "pytest.skip('today')")),
         Case(limited("max_time_us=15", above="@pytest.mark.skip\n") + PLAIN),
     ],
+    "a test is skipped after it has measured, and keeps its limits": [
+        Case(limited("max_time_us=15", "gpu_bench(fast)\n    pytest.skip('today')"))
+    ],
+    "the same, and no measurement could be judged by them": [
+        Case(limited("min_speedup=1", "gpu_bench(fast)\n    pytest.skip('today')"))
+    ],
     "a test is marked xfail, and breaks its limit": [Case(limited("max_time_us=5", above=XFAIL))],
     "a test is marked xfail, and fails before it measures": [Case(limited("max_time_us=5", "assert 0", XFAIL))],
-    "the measured code calls `pytest.skip`, `pytest.xfail`, `pytest.exit` or `os._exit(0)`": [
+    "the measured code calls `pytest.skip`, `pytest.xfail`, `pytest.exit`, `os._exit(0)` or `os.execv`": [
+        Case(limited("max_time_us=15", "gpu_bench(lambda: __import__('os').execlp('true', 'true'))")),
         Case("def test_it(gpu_bench): gpu_bench(lambda: __import__('pytest').skip('no'))"),
         Case(limited("max_time_us=15", "gpu_bench(lambda: pytest.exit('no', returncode=0))")),
         Case(limited("max_time_us=15", "gpu_bench(lambda: __import__('os')._exit(0))")),
@@ -86,6 +104,13 @@ CASES = {
     "the saved run lacks the test: new, renamed or changed": [
         compared(MEASURES.replace("test_it", "test_new"), MEASURES),
         compared(MEASURES.replace("gpu_bench(c", "x = gpu_bench(c"), MEASURES),
+    ],
+    "this run lacks a test of the saved run, or a measurement of it: it is named": [
+        compared(MEASURES, f"{MEASURES}{PLAIN}"),
+        compared(HELPS.format("candidate"), HELPS.format("candidate, fast")),
+    ],
+    "the same, and `-k`, `-m`, a path, `--deselect`, `--lf` or `-x` leaves it out": [
+        compared(f"{MEASURES}{PLAIN}", f"{MEASURES}{PLAIN}", "-k", "test_it")
     ],
     "the saved run lacks a measurement, or its reference": [
         compared(MEASURES_ONE.replace("ONE = candidate", "ONE = reference"), MEASURES_ONE),
@@ -123,7 +148,7 @@ def test_a_run_ends_as_its_row_says(bench_run: BenchRun, pytester: pytest.Pytest
         options = (*case.options, *(["--gpu-bench-strict"] if strict else []))
         result = bench_run(case.source, *options, timer="wall" if case.device == "auto" else "scripted")
         assert result.ret == int(status)
-        last_line = result.stdout.lines[-1] if result.stdout.lines else ""
-        assert bool(re.search(rf"\b1 {counted}\b", last_line)) != (counted == "-")
+        counts = [line for line in result.stdout.lines if re.search(r" in \d+\.\d+s", line)]
+        assert bool(re.search(rf"\b1 {counted}\b", "".join(counts[-1:]))) != (counted == "-")
         loud = strict or "warning" not in row[1]
         assert loud or re.search("^gpu_bench: (warning|compared with nothing): ", result.stdout.str(), re.MULTILINE)

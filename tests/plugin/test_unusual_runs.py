@@ -1,16 +1,11 @@
-"""Tests with subtests, reruns, marks added while they run, threads, caught errors and xfail."""
+"""Tests with subtests, reruns, marks added while they run, threads and xfail."""
 
 import json
 from pathlib import Path
 
 import pytest
 
-from pytest_gpubench.limits import Limits
-from pytest_gpubench.results.model import Measurement, Outcome, Timing
-from pytest_gpubench.running_test import CurrentTest
-from pytest_gpubench.settings import Settings
 from tests.plugin.conftest import BenchRun, RecordRun, RunRows, assert_fails
-from tests.results.measured import verdict
 
 ON_CPU = "--gpu-bench-device=cpu"
 RUN_TWICE = """
@@ -225,18 +220,6 @@ def test_it(request, gpu_bench):
 # not to fail
 
 
-def test_an_error_in_another_thread_is_not_lost(bench_run: BenchRun) -> None:
-    result = bench_run(f"""
-from concurrent.futures import ThreadPoolExecutor
-{BROKEN}def test_it(gpu_bench):
-    with ThreadPoolExecutor() as pool: pool.submit(gpu_bench.measure, slow)
-""")
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(
-        ["the test passed, but in another thread a limit was broken: slow is too slow: median 20.00 us*"]
-    )
-
-
 def test_an_error_of_another_thread_that_the_test_waits_for_is_its_own(bench_run: BenchRun) -> None:
     result = bench_run(f"""
 from concurrent.futures import ThreadPoolExecutor
@@ -267,34 +250,6 @@ def test_leaving(gpu_bench):
 """)
     result.assert_outcomes(passed=2)
     result.stdout.fnmatch_lines(["gpu_bench: limits: 1 pass"])
-
-
-def test_an_error_that_is_caught_is_told(bench_run: BenchRun, pytester: pytest.Pytester) -> None:
-    source = f"""
-import pytest_gpubench
-{BROKEN}def test_it(gpu_bench):
-    with pytest.raises(pytest_gpubench.LimitBroken): gpu_bench.measure(slow)
-"""
-    result = bench_run(source, "--gpu-bench-markdown=run.md")
-    result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(
-        [
-            "gpu_bench: warning: *::test_it: the test did not fail, as its error was caught: slow is too slow*",
-            "gpu_bench: limits: 1 fail (not enforced: expected to fail, or the error was caught)",
-        ]
-    )
-    assert "❌" not in (pytester.path / "run.md").read_text(encoding="utf-8")
-
-
-def test_what_was_not_enforced_stays_so_beside_what_was_caught() -> None:
-    caught, loose = (verdict(name, Outcome.FAIL, name, name == "caught") for name in ("caught", "loose"))
-    kept = verdict("kept", Outcome.PASS)
-    timing = Timing(label="f", timer="scripted", cache="cold", device="GPU", samples_us=(1.0,))
-    test = CurrentTest("test_it", Settings(), Limits())
-    test.measurements.append(Measurement(timing=timing, verdicts=(caught, loose, kept)))
-    test.unenforce()
-    assert [each.enforced for each in test.measurements[0].verdicts] == [False, False, True]
-    assert test.warnings == ["the test did not fail, as its error was caught: caught"]
 
 
 @pytest.mark.parametrize("strict", [True, False])

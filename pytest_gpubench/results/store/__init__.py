@@ -3,6 +3,6 @@
 from pytest_gpubench.results.store.names import FAILED
 from pytest_gpubench.results.store.run_file import read_run, write_run
 from pytest_gpubench.results.store.schema import encode_run
-from pytest_gpubench.results.store.storage import Storage, Stored
+from pytest_gpubench.results.store.storage import Storage, Stored, read_by_test
 
-__all__ = ["FAILED", "Storage", "Stored", "encode_run", "read_run", "write_run"]
+__all__ = ["FAILED", "Storage", "Stored", "encode_run", "read_by_test", "read_run", "write_run"]

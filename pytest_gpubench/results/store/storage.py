@@ -100,33 +100,27 @@ class Storage:
         """Return the newest matching run of each device.
 
         which: `latest`, a name that was saved, a number as in `3` or `0003`, or the path of a file; the first of these
-        that there is. `latest` is no run that failed its limits. Raises BadFile where there is none, naming what there
-        is.
+        that there is. Raises BadFile where there is none, naming what there is.
         """
-        return list({path.parent: path for path in self._matches(which)}.values())
+        stored = self.runs()
+        part = file_part(which)
+        matches = _latest(stored, which) or _named(stored, part) or _named(stored, part + FAILED)
+        return list({path.parent: path for path in self._else(which, stored, matches)}.values())
 
-    def read_by_test(self, which: str) -> list[tuple[Path, SavedRun]]:
-        """Read the newest matching run of each device, and from older ones the tests that it left out; oldest first.
+    def find_baselines(self, which: str) -> list[Path]:
+        """Return all matching runs that may be compared with, oldest first: no failed one, unless it is named as such.
 
         which: as in `find`; raises BadFile as that does.
         """
-        by_folder: dict[Path, list[Path]] = {}
-        for path in self._matches(which):
-            by_folder.setdefault(path.parent, []).append(path)
-        return [found for paths in by_folder.values() for found in reversed(list(_newest_first(paths)))]
-
-    def _matches(self, which: str) -> list[Path]:
-        """Return the runs that are meant, oldest first."""
         stored = self.runs()
+        kept = [one for one in stored if not one.has_failed]
+        return self._else(which, stored, _latest(kept, which) or _named(stored, file_part(which)))
+
+    def _else(self, which: str, stored: Sequence[Stored], matches: Sequence[Stored]) -> list[Path]:
+        """Return the files of matches; without any, of the number, or the path itself."""
         number = int(which) if which.isascii() and which.isdigit() else None
-        part = file_part(which)
-        matches = (
-            [one for one in stored if which == "latest" and not one.has_failed]
-            or [one for one in stored if part_of(one.path) == part]
-            or [one for one in stored if one.number == number]
-        )
-        if matches:
-            return [one.path for one in matches]
+        if found := matches or [one for one in stored if one.number == number]:
+            return [one.path for one in found]
         if os.path.isfile(which):
             return [Path(which)]
         raise BadFile(self._not_there(which, stored))
@@ -162,11 +156,24 @@ def _by_folder(records: Iterable[TestRecord]) -> dict[str, list[TestRecord]]:
     return found
 
 
-def _newest_first(paths: Sequence[Path]) -> Iterator[tuple[Path, SavedRun]]:
-    """Read the newest run, and of each older one the tests that all newer ones left out.
+def _latest(stored: Sequence[Stored], which: str) -> Sequence[Stored]:
+    return stored if which == "latest" else ()
 
-    paths: of one device, oldest first.
-    """
+
+def _named(stored: Sequence[Stored], part: str) -> Sequence[Stored]:
+    return [one for one in stored if part_of(one.path) == part]
+
+
+def read_by_test(paths: Iterable[Path]) -> list[tuple[Path, SavedRun]]:
+    """Read the newest run in each folder, and of older ones the tests that it left out; both ways oldest first."""
+    by_folder: dict[Path, list[Path]] = {}
+    for path in paths:
+        by_folder.setdefault(path.parent, []).append(path)
+    return [found for inside in by_folder.values() for found in reversed(list(_newest_first(inside)))]
+
+
+def _newest_first(paths: Sequence[Path]) -> Iterator[tuple[Path, SavedRun]]:
+    """Yield the newest run, and of each older one the tests that all newer ones left out."""
     wanted: set[str] | None = None
     for path in reversed(paths):
         run = read_run(path)

@@ -1,0 +1,290 @@
+"""A test in which a limit was broken ends the run red, whatever the test, a fixture or another plugin does."""
+
+import sys
+
+import pytest
+
+from tests.plugin.conftest import BenchRun, RecordRun, assert_fails
+
+CATCHES = """
+@pytest.mark.perf(max_time_us=15)
+def test_it(gpu_bench, request):
+    try: gpu_bench(slow)
+    except Exception: {}
+"""
+ENDS = {
+    "pass": "pass",
+    "return in finally": "pass\n    finally: return",
+    "skip": "pytest.skip('no')",
+    "SkipTest": "raise __import__('unittest').SkipTest('no')",
+    "importorskip": "pytest.importorskip('nothing_there')",
+    "xfail": "pytest.xfail('no')",
+    "xfail mark, late": "request.applymarker(pytest.mark.xfail); raise",
+    "xfail mark of the node, late": "request.node.add_marker('xfail'); assert 0",
+    "NotMeasured": "raise __import__('pytest_gpubench').NotMeasured('no')",
+}
+if sys.version_info >= (3, 11):
+    ENDS["group of skips"] = "raise BaseExceptionGroup('', [pytest.skip.Exception('no')]) from None"
+SAYS = "slow is too slow: median 20.00 us"
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("options", [(), ("--gpu-bench-strict",)], ids=["plain", "strict"])
+def test_an_end_of_the_test_itself(record_run: RecordRun, end: str, options: tuple[str, ...]) -> None:
+    """A late mark of the test's own is pytest's own only as long as nothing was measured."""
+    recorder = record_run(CATCHES.format(ENDS[end]), *options)
+    assert recorder.call.failed
+    assert SAYS in recorder.call.longreprtext
+    assert not hasattr(recorder.call, "wasxfail")
+
+
+SWALLOWS = {
+    "suppress": "with __import__('contextlib').suppress(Exception): gpu_bench(slow)",
+    "raises": "with pytest.raises(AssertionError): gpu_bench(slow)",
+    "thread": "import threading; one = threading.Thread(target=suppressed); one.start(); one.join()",
+    "pool": "from concurrent.futures import ThreadPoolExecutor as Pool; Pool().submit(gpu_bench, slow).exception()",
+    "gather": "import asyncio; asyncio.run(gathered())",
+    "another attempt": "pytest.raises(AssertionError, gpu_bench, slow); gpu_bench(fast)",
+    "wrong output": "pytest.raises(AssertionError, gpu_bench.compare, one, slow); gpu_bench(fast)",
+    "no valid number": "pytest.raises(RuntimeError, gpu_bench.measure, leaves); gpu_bench(fast)",
+}
+
+
+@pytest.mark.parametrize("way", SWALLOWS)
+@pytest.mark.parametrize("after", ["", "; pytest.skip('no')"])
+def test_an_error_that_is_swallowed(record_run: RecordRun, way: str, after: str) -> None:
+    recorder = record_run(f"""
+@scripted([5.0])
+def one(*args): return __import__("torch").ones(1)
+@scripted([5.0])
+def leaves(): pytest.skip("no")
+@pytest.mark.perf(max_time_us=15)
+def test_it(gpu_bench):
+    def suppressed():
+        try: gpu_bench(slow)
+        except Exception: pass
+    async def gathered():
+        async def measure(): gpu_bench(slow)
+        await __import__("asyncio").gather(measure(), return_exceptions=True)
+    {SWALLOWS[way]}{after}
+""")
+    assert_fails(recorder.call, "*gpu_bench raised this, and the test or a thread caught it: let it through*")
+
+
+def test_a_measurement_that_outlives_its_test(record_run: RecordRun) -> None:
+    recorder = record_run("""
+import threading
+ended = threading.Event()
+began = threading.Event()
+def waits(): began.set(); ended.wait()
+@pytest.fixture
+def releasing():
+    yield
+    ended.set()
+def test_it(gpu_bench, releasing):
+    threading.Thread(target=gpu_bench, args=(scripted([1.0])(waits),)).start()
+    began.wait()
+""")
+    assert_fails(recorder.call, "'waits' was still being measured when the test ended: join the thread that measures")
+
+
+FIXTURE = """
+@pytest.fixture
+def measures(gpu_bench):
+    try: gpu_bench(slow)
+    except Exception: {}
+@pytest.fixture
+def skips(measures): {}
+@pytest.mark.perf(max_time_us=15)
+def test_it(skips): {}
+"""
+
+
+@pytest.mark.parametrize(
+    "bodies",
+    [
+        ("pytest.skip('no')", "pass", "pass"),
+        ("pass", "pytest.skip('no')", "pass"),
+        ("pass", "pass", "pass"),
+        ("pass", "pass", "pytest.skip('no')"),
+    ],
+    ids=["the fixture skips", "another fixture skips", "the test passes", "the test skips"],
+)
+def test_a_fixture_that_swallows_the_error(bench_run: BenchRun, bodies: tuple[str, str, str]) -> None:
+    result = bench_run(FIXTURE.format(*bodies))
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    assert SAYS in result.stdout.str()
+    assert sum(result.parseoutcomes().get(word, 0) for word in ("failed", "errors", "error")) == 1
+
+
+UNDER_UNITTEST = """
+import unittest
+class TestIt(unittest.TestCase):
+    @pytest.fixture(autouse=True)
+    def given(self, gpu_bench): self.gpu_bench = gpu_bench
+    {}
+    @pytest.mark.perf(max_time_us=15)
+    def test_it(self):
+        try: self.gpu_bench(slow)
+        except Exception: {}
+"""
+
+
+@pytest.mark.parametrize(
+    ("above", "end"), [("", "self.skipTest('no')"), ("", "pass"), ("@unittest.expectedFailure", "raise")]
+)
+def test_a_test_of_unittest(record_run: RecordRun, above: str, end: str) -> None:
+    """Where unittest keeps exceptions from pytest's hooks, and expects a failure by no mark of pytest."""
+    assert_fails(record_run(UNDER_UNITTEST.format(above, end)).call, f"{SAYS}*")
+
+
+GIVEN = """
+from hypothesis import assume, given, settings, strategies as st
+@pytest.mark.perf(max_time_us=15)
+@settings(max_examples=3, database=None)
+@given(st.integers(0, 1))
+def test_it(gpu_bench, x):
+    try: gpu_bench((fast, slow)[x], x)
+    except Exception: {}
+"""
+
+
+@pytest.mark.parametrize("end", ["pass", "assume(False)", "pytest.skip('no')"])
+def test_an_example_that_is_given_up(record_run: RecordRun, end: str) -> None:
+    assert_fails(record_run(GIVEN.format(end)).call, f"{SAYS}*")
+
+
+SUBTEST = """
+@pytest.mark.perf(max_time_us=15)
+def test_it(gpu_bench, subtests):
+    with subtests.test():
+        try: gpu_bench(slow)
+        except Exception: pytest.skip('no')
+"""
+
+
+@pytest.mark.skipif(not hasattr(pytest, "Subtests"), reason="needs pytest 9, which has subtests")
+def test_a_part_that_is_skipped(bench_run: BenchRun) -> None:
+    result = bench_run(SUBTEST)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    assert SAYS in result.stdout.str()
+
+
+# a mark of its own
+
+XFAIL = "@pytest.mark.xfail({})\n" + CATCHES[1:]
+
+
+@pytest.mark.parametrize(
+    ("mark", "end", "outcome"),
+    [
+        ("", "raise", "xfailed"),
+        ("strict=True", "raise", "xfailed"),
+        ("raises=AssertionError", "raise", "xfailed"),
+        ("raises=ValueError", "raise", "failed"),
+        ("False, reason='no'", "raise", "failed"),
+        ("", "pass", "xfailed"),
+        ("", "pytest.skip('no')", "failed"),
+        ("strict=True", "pass", "failed"),
+    ],
+)
+def test_its_own_xfail_mark_counts(bench_run: BenchRun, mark: str, end: str, outcome: str) -> None:
+    result = bench_run(XFAIL.format(mark, end))
+    assert result.parseoutcomes() == {outcome: 1}
+    assert result.ret == (outcome == "failed")
+
+
+def test_a_mark_that_a_fixture_gives_counts(bench_run: BenchRun) -> None:
+    fixture = "@pytest.fixture(autouse=True)\ndef mark(request): request.applymarker(pytest.mark.xfail)\n"
+    bench_run(fixture + CATCHES.format("raise")).assert_outcomes(xfailed=1)
+
+
+# the run
+
+OTHER = "\ndef test_other(gpu_bench): gpu_bench(fast)\n"
+REWRITES = {
+    "makereport": """
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport():
+    report = yield
+    if report.when == "call": report.outcome, report.longrepr = "skipped", ("", 0, "Skipped: no")
+    return report
+""",
+    "makereport, outermost": """
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_makereport(item):
+    report = yield
+    report.outcome, report.longrepr = "passed", None
+    return report
+""",
+    "makereport, xfailed": """
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport():
+    report = yield
+    if report.when == "call": report.outcome, report.wasxfail = "skipped", "known"
+    return report
+""",
+    "logreport": """
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_logreport(report): report.outcome = "passed"
+""",
+    "sessionfinish": """
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session): session.exitstatus = 0
+""",
+    "call": """
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_call():
+    try: return (yield)
+    except Exception: pytest.skip("known")
+""",
+}
+
+
+@pytest.mark.parametrize("hook", REWRITES)
+@pytest.mark.parametrize("folder", ["", "inner/"], ids=["root", "subfolder"])
+def test_a_plugin_that_changes_the_outcome(
+    pytester: pytest.Pytester, bench_run: BenchRun, hook: str, folder: str
+) -> None:
+    """The conftest of a subfolder is registered after us, so its hooks can be called last."""
+    (pytester.path / "inner").mkdir()
+    (pytester.path / folder / "conftest.py").write_text(f"import pytest\n{REWRITES[hook]}")
+    bench_run("")
+    (path,) = pytester.path.glob("test_*.py")
+    (pytester.path / folder / "test_one.py").write_text(path.read_text() + CATCHES.format("raise"))
+    path.unlink()
+    result = pytester.runpytest_inprocess("--gpu-bench-timer=scripted", "-p", "no:cacheprovider")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    assert SAYS in result.stdout.str()
+
+
+@pytest.mark.parametrize(
+    "exits",
+    [
+        CATCHES.format("pytest.exit('', 0)"),
+        CATCHES.format("raise") + "def test_other(): pytest.exit('', 0)",
+        CATCHES.format("raise") + "@pytest.fixture(autouse=True)\ndef ends(): yield; pytest.exit('', 0)",
+        FIXTURE.format("pytest.exit('', 0)", "pass", "pass"),
+    ],
+    ids=["in the test", "in a later one", "in a teardown", "in a fixture"],
+)
+def test_an_exit_with_status_0(bench_run: BenchRun, pytester: pytest.Pytester, exits: str) -> None:
+    result = bench_run(exits, "--junitxml=run.xml")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.assert_outcomes(failed=1)
+    assert SAYS in result.stdout.str()
+    assert SAYS in (pytester.path / "run.xml").read_text()
+
+
+@pytest.mark.usefixtures("stubbed_torch")
+@pytest.mark.parametrize("end", ["skip", "xfail mark, late"])
+def test_in_a_worker(bench_run: BenchRun, end: str) -> None:
+    result = bench_run(CATCHES.format(ENDS[end]) + OTHER, "-n2")
+    result.assert_outcomes(failed=1, passed=1)
+
+
+@pytest.mark.usefixtures("stubbed_torch")
+@pytest.mark.parametrize("status", ["0", "2"])
+def test_a_worker_that_leaves_with_its_run(bench_run: BenchRun, status: str) -> None:
+    result = bench_run(CATCHES.format(f"pytest.exit('', {status})") + OTHER, "-n2")
+    assert result.ret in (pytest.ExitCode.INTERRUPTED, pytest.ExitCode.INTERNAL_ERROR)  # xdist's for status 0
