@@ -1,0 +1,132 @@
+"""What a failed run leaves, and what a part of the tests does: the baseline stays."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.plugin.conftest import BenchRun
+from tests.plugin.saving import MEASURES, SPEEDS
+
+COMPARED = ("--gpu-bench-compare=main", "--gpu-bench-compare-fail=median:5%", "--gpu-bench-save=main")
+PAIR = f"""{SPEEDS}
+FIRST, SECOND = (float(os.environ.get(name, "1")) for name in ("FIRST", "SECOND"))
+@scripted([10.0 * FIRST * step for step in STEPS])
+def first(*args): return 0
+@scripted([10.0 * SECOND * step for step in STEPS])
+def second(*args): return 0
+def test_first(gpu_bench): gpu_bench(first)
+def test_second(gpu_bench): gpu_bench(second)
+"""
+
+
+def files(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.glob(".gpu_benchmarks/*/*.json"))
+
+
+def test_a_slower_run_fails_each_time(
+    bench_run: BenchRun, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert bench_run(MEASURES, "--gpu-bench-save=main").ret == pytest.ExitCode.OK
+    monkeypatch.setenv("FACTOR", "1.2")
+    for _ in range(2):
+        result = bench_run(MEASURES, *COMPARED)
+        assert result.ret == pytest.ExitCode.TESTS_FAILED
+        result.stdout.fnmatch_lines(
+            ["gpu_bench: saved as *_main~failed.json: the run failed, and does not become the baseline 'main'"]
+        )
+    monkeypatch.setenv("FACTOR", "1.01")
+    assert bench_run(MEASURES, *COMPARED).ret == pytest.ExitCode.OK
+    assert files(pytester.path) == [
+        "0001_main.json",
+        "0002_main~failed.json",
+        "0003_main~failed.json",
+        "0004_main.json",
+    ]
+
+
+AGAIN = {
+    "latest, by commit and time": ("--gpu-bench-autosave", "--gpu-bench-compare"),
+    "another name": ("--gpu-bench-save=pr", "--gpu-bench-compare=pr"),
+    "the file itself": ("--gpu-bench-json=run.json", "--gpu-bench-compare=run.json"),
+    "the file in the storage": ("--gpu-bench-json=.gpu_benchmarks/{}/0001_main.json", "--gpu-bench-compare=main"),
+    "by its number": ("--gpu-bench-save=main", "--gpu-bench-compare=1"),
+}
+
+
+@pytest.mark.parametrize("way", AGAIN)
+def test_however_it_is_saved(
+    bench_run: BenchRun, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    bench_run(MEASURES, "--gpu-bench-save=main", "--gpu-bench-json=run.json")
+    (folder,) = pytester.path.glob(".gpu_benchmarks/*/")
+    save, compare = AGAIN[way]
+    if way == "another name":
+        bench_run(MEASURES, "--gpu-bench-save=pr")
+    options = (save.format(folder.name), compare, "--gpu-bench-compare-fail=median:5%")
+    monkeypatch.setenv("FACTOR", "1.2")
+    assert [bench_run(MEASURES, *options).ret for _ in range(2)] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("marks", "strict", "kept"),
+    [
+        ("max_time_us=15", False, True),
+        ("max_time_us=5", False, False),
+        ("min_gbps=1", False, False),
+        ("max_time_us={'H200': 5}", False, True),
+        ("max_time_us={'H200': 5}", True, False),
+    ],
+)
+def test_a_run_that_fails_its_own_limits(
+    bench_run: BenchRun, pytester: pytest.Pytester, marks: str, strict: bool, kept: bool
+) -> None:
+    test = f"@pytest.mark.perf({marks})\ndef test_it(gpu_bench): gpu_bench(fast)"
+    bench_run(test, "--gpu-bench-save=main", *(["--gpu-bench-strict", "--gpu-bench-device=cpu"] if strict else []))
+    assert files(pytester.path) == ["0001_main.json" if kept else "0001_main~failed.json"]
+
+
+def test_a_test_that_fails_by_itself_costs_no_baseline(bench_run: BenchRun, pytester: pytest.Pytester) -> None:
+    result = bench_run("def test_it(gpu_bench): gpu_bench(fast)\ndef test_other(): assert 0", "--gpu-bench-save=main")
+    assert (result.ret, files(pytester.path)) == (1, ["0001_main.json"])
+
+
+def test_a_run_that_lacks_a_test_is_no_baseline_if_that_fails_it(
+    bench_run: BenchRun, pytester: pytest.Pytester
+) -> None:
+    bench_run(PAIR, "--gpu-bench-save=main")
+    without, compare = PAIR.replace("def test_second", "def second_test"), COMPARED[::2]
+    assert [bench_run(without, *compare, "--gpu-bench-missing=fail").ret for _ in range(2)] == [1, 1]
+    assert [bench_run(without, *compare, f"--gpu-bench-missing={value}").ret for value in ("warn", "fail")] == [0, 0]
+
+
+@pytest.mark.parametrize("part", [("-k", "first"), ("--deselect=test_part_of_the_tests_is_saved.py::test_second",)])
+def test_part_of_the_tests_is_saved(
+    bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch, part: tuple[str, ...]
+) -> None:
+    """Each test is compared with the last run that measured it."""
+    bench_run(PAIR, "--gpu-bench-save=main")
+    monkeypatch.setenv("FIRST", "1.3")
+    bench_run(PAIR, "--gpu-bench-save=main", *part)
+    monkeypatch.setenv("SECOND", "2")
+    result = bench_run(PAIR, *COMPARED[:2])
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(["*test_second* is slower than in the baseline 'main': 2.0*"])
+
+
+def test_a_test_that_was_skipped_when_it_was_saved(bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench_run(PAIR, "--gpu-bench-save=main")
+    bench_run(PAIR.replace("gpu_bench(second)", "pytest.skip('no')"), "--gpu-bench-save=main")
+    monkeypatch.setenv("SECOND", "2")
+    result = bench_run(PAIR, *COMPARED[:2])
+    result.assert_outcomes(passed=1, failed=1)
+
+
+def test_a_whole_run_without_a_test_takes_it_off_the_list(bench_run: BenchRun) -> None:
+    bench_run(PAIR, "--gpu-bench-save=main")
+    without = PAIR.replace("def test_second", "def second_test")
+    bench_run(without, "--gpu-bench-save=main")
+    assert bench_run(without, *COMPARED[:2], "--gpu-bench-missing=fail").ret == pytest.ExitCode.OK
+    result = bench_run(PAIR, *COMPARED[:2])
+    result.stdout.fnmatch_lines(
+        ["*test_second is not in the baseline 'main': it is new, or was not run; save a new one*"]
+    )
