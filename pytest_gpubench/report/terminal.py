@@ -143,7 +143,7 @@ def _outcome_words(outcomes: Counter[tuple[Outcome, bool]], settings: Settings, 
         groups.append(_without_gpu_words(unenforced))
     elif any(unenforced.values()):
         words = [f"{number} {each.value}" for each, number in unenforced.items() if number]
-        groups.append(f"{', '.join(words)} (not enforced: expected to fail, or the error was caught)")
+        groups.append(f"{', '.join(words)} (not enforced: expected to fail)")
     return "; ".join(groups)
 
 

@@ -1,101 +1,139 @@
 """A run that ended in the middle of a test: the next run names that test."""
 
+import hashlib
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from pytest_gpubench.gpu.holder import Holder
-from pytest_gpubench.plugin.unfinished import FOLDER
+from pytest_gpubench.gpu.lock_file import HEADER, LockFile
 from tests.plugin.conftest import BenchRun
 
 SAYS = "*gpu_bench: warning: an earlier run ended in the midst of {} without a report: whatever its exit status*"
+MEASURES = "def test_it(gpu_bench): gpu_bench(fast)"
 
 
 @pytest.fixture
-def notes(pytester: pytest.Pytester) -> Path:
-    return pytester.path / ".pytest_cache" / "d" / FOLDER
+def notes(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = pytester.path / "locks"
+    monkeypatch.setenv("GPU_BENCH_LOCK_FOLDER", str(folder))
+    return folder
+
+
+def name_of(project: Path, end: str) -> str:
+    return f"run-{hashlib.sha256(str(project).encode()).hexdigest()[:16]}-{end}"
+
+
+ENDS = {
+    "an exit in C": "gpu_bench(lambda: ctypes.CDLL(None)._exit(0))",
+    "an exit in C, in a thread": "gpu_bench(lambda: thread(ctypes.CDLL(None)._exit))",
+    "another program, before it measures": "os.execv('/bin/true', ['true'])",
+    "an exit, before it measures": "os._exit(0)",
+    "a kill": "os.kill(os.getpid(), 9)",
+}
 
 
 @pytest.mark.usefixtures("forked")
-def test_a_process_that_ends_well_in_the_midst_of_a_test(pytester: pytest.Pytester, notes: Path) -> None:
-    """Called from C, nothing can refuse it."""
-    path = pytester.makepyfile("""
-        import ctypes
-        def test_it(gpu_bench): gpu_bench(lambda: ctypes.CDLL(None)._exit(0))
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("options", [(), ("-p", "no:cacheprovider")], ids=["cache", "no cache"])
+def test_a_process_that_ends_in_the_midst_of_a_test(
+    pytester: pytest.Pytester, notes: Path, end: str, options: tuple[str, ...]
+) -> None:
+    """Called from C, or outside of measured code, nothing can refuse it."""
+    path = pytester.makepyfile(f"""
+        import ctypes, os, threading
+        def thread(function):
+            threading.Thread(target=function, args=(0,)).start()
+            threading.Event().wait()
+        def test_it(gpu_bench): {ENDS[end]}
     """)
-    options = ("--gpu-bench-device=cpu", "--gpu-bench-timer=scripted")
-    assert pytester.runpytest_subprocess(path, *options).ret == 0  # which is why
-    assert len(list(notes.iterdir())) == 1
+    options = ("--gpu-bench-device=cpu", "--gpu-bench-timer=wall", *options)
+    assert pytester.runpytest_subprocess(path, *options).ret == (-9 if end == "a kill" else 0)  # which is why
+    assert len(list(notes.glob("run-*"))) == 1
     path.write_text("def test_it(gpu_bench): gpu_bench(lambda: 0)")
     again = pytester.runpytest_subprocess(path, *options, "--gpu-bench-disable")
     again.stdout.fnmatch_lines([SAYS.format(f"{path.name}::test_it")])
-    assert list(notes.iterdir()) == []
+    assert list(notes.glob("run-*")) == []
+
+
+@pytest.mark.usefixtures("stubbed_torch")
+@pytest.mark.parametrize("end", ["another program, before it measures", "an exit, before it measures"])
+def test_a_worker_that_ends_fails_its_test(bench_run: BenchRun, notes: Path, end: str) -> None:
+    result = bench_run(f"import os\ndef test_it(gpu_bench): {ENDS[end]}", "-n1")
+    result.assert_outcomes(failed=1)
+    assert list(notes.glob("run-*")) == []
 
 
 @pytest.mark.parametrize("body", ["gpu_bench(fast)", "assert 0", "raise KeyboardInterrupt", "pytest.exit('now')"])
 def test_a_run_that_ends_leaves_no_note(bench_run: BenchRun, notes: Path, body: str) -> None:
-    bench_run(f"def test_it(gpu_bench):\n    {body}", interrupted="Keyboard" in body)
-    assert list(notes.iterdir()) == []
+    source = f"import os\ndef test_it(gpu_bench):\n    assert len(os.listdir({str(notes)!r})) == 1\n    {body}"
+    result = bench_run(source, interrupted="Keyboard" in body)
+    assert result.parseoutcomes().get("failed", 0) == (body == "assert 0")
+    assert list(notes.glob("run-*")) == []
 
 
-def note(number: str, **changes: object) -> bytes:
-    return msgspec.json.encode(msgspec.structs.replace(Holder.of_this_process(f"a.py::test_{number}"), **changes))
+def note(test: str) -> bytes:
+    return HEADER + msgspec.json.encode(Holder.of_this_process(test))
 
 
-NOTES = {
-    "1 goes on": (note("1"), False),
-    "2 another process": (note("2", started=1), True),
-    "3 gone": (note("3", pid=999999999), True),
-    "4 another host": (note("4", pid=999999999, host="elsewhere"), False),
-    "5 another container": (note("5", pid=999999999, namespace="pid:[1]"), False),
-    "6 empty": (b"", True),
-    "7 odd": (b"[]", True),
-    "8 no text": (b"\xff{}", True),
+NOTES: dict[str, tuple[bytes, str]] = {
+    "1": (note("a.py::test_1"), "a.py::test_1"),
+    "2-empty": (b"", "a perf test"),
+    "3-odd": (b"[]", "a perf test"),
+    "4-no-text": (b"\xff{}", "a perf test"),
+    "5-before-a-test": (note(""), "a perf test"),
 }
 
 
-def test_what_notes_say(bench_run: BenchRun, notes: Path) -> None:
-    """Each is told once; those of runs that may go on stay, and are told by nobody."""
-    notes.mkdir(parents=True)
-    for name, (text, _) in NOTES.items():
-        (notes / name).write_bytes(text)
-    result = bench_run("def test_it(gpu_bench): gpu_bench(fast)")
+def test_what_notes_say(bench_run: BenchRun, pytester: pytest.Pytester, notes: Path) -> None:
+    """Each is told once; those that a process holds, and those of other projects, stay and are told by nobody."""
+    notes.mkdir()
+    for end, (text, _) in NOTES.items():
+        (notes / name_of(pytester.path, end)).write_bytes(text)
+    (notes / name_of(pytester.path / "other", "1")).write_bytes(note("b.py::test_it"))
+    (notes / name_of(pytester.path, "link")).symlink_to("nowhere")
+    held = LockFile(notes, name_of(pytester.path, "held"))
+    assert held.try_acquire(Holder.of_this_process("c.py::test_it"))
+    left = {held.path.name, name_of(pytester.path / "other", "1"), name_of(pytester.path, "link")}
+    result = bench_run(MEASURES)
     said = [line for line in result.stdout.lines if "in the midst of" in line]
-    tests = ["a.py::test_2", "a.py::test_3", "a perf test", "a perf test", "a perf test"]
-    assert [line.partition("in the midst of ")[2].partition(" without")[0] for line in said] == tests
-    assert sorted(path.name for path in notes.iterdir()) == [name for name, (_, told) in NOTES.items() if not told]
-    bench_run("def test_it(gpu_bench): gpu_bench(fast)").stdout.no_fnmatch_line(SAYS.format("*"))
+    assert [line.partition("in the midst of ")[2].partition(" without")[0] for line in said] == [
+        test for _, test in NOTES.values()
+    ]
+    assert {path.name for path in notes.iterdir()} == left
+    bench_run(MEASURES).stdout.no_fnmatch_line(SAYS.format("*"))
+    assert held.descriptor is not None
+    os.close(held.descriptor)  # as when its process ends
+    bench_run(MEASURES).stdout.fnmatch_lines([SAYS.format("c.py::test_it")])
 
 
-def test_a_folder_that_nobody_may_write_to(bench_run: BenchRun, pytester: pytest.Pytester) -> None:
-    (pytester.path / "file").touch()
-    options = ("-o", "cache_dir=file/cache", "-W", "ignore::pytest.PytestCacheWarning")
-    result = bench_run("def test_it(gpu_bench): gpu_bench(fast)", *options)
+def remove(folder: Path) -> str:
+    return f"__import__('shutil').rmtree({str(folder)!r}); gpu_bench(fast)"
+
+
+@pytest.mark.parametrize("spoil", [lambda folder: folder.write_text(""), lambda folder: folder.symlink_to("nowhere")])
+def test_a_folder_that_cannot_be_one(bench_run: BenchRun, notes: Path, spoil: Callable[[Path], object]) -> None:
+    spoil(notes)
+    result = bench_run(MEASURES)
     assert result.ret == 0
     result.stdout.no_fnmatch_line("*error of its own*")
 
 
 def test_a_test_that_removes_the_folder(bench_run: BenchRun, notes: Path) -> None:
-    body = "shutil.rmtree(request.config.cache.mkdir('x').parents[1])\n    gpu_bench(fast)"
-    source = f"import shutil\ndef test_one(gpu_bench, request):\n    {body}\ndef test_two(gpu_bench): gpu_bench(fast)"
-    result = bench_run(source)
+    result = bench_run(f"def test_one(gpu_bench): {remove(notes)}\n{MEASURES}")
     assert result.ret == 0
     result.stdout.no_fnmatch_line("*error of its own*")
 
 
-@pytest.mark.parametrize(
-    ("source", "options"),
-    [
-        ("def test_it(gpu_bench): gpu_bench(fast)", ["--collect-only"]),
-        ("def test_it(gpu_bench): gpu_bench(fast)", ["-p", "no:cacheprovider"]),
-        ("def test_it(): pass", []),
-    ],
-)
+@pytest.mark.parametrize(("source", "options"), [(MEASURES, ["--collect-only"]), ("def test_it(): pass", [])])
 def test_runs_that_measure_nothing_say_and_note_nothing(
-    bench_run: BenchRun, notes: Path, source: str, options: list[str]
+    bench_run: BenchRun, pytester: pytest.Pytester, notes: Path, source: str, options: list[str]
 ) -> None:
-    notes.mkdir(parents=True)
-    (notes / "999999999").write_text("{}")
+    notes.mkdir()
+    path = notes / name_of(pytester.path, "1")
+    path.write_bytes(note("a.py::test_it"))
     bench_run(source, *options).stdout.no_fnmatch_line(SAYS.format("*"))
-    assert [path.name for path in notes.iterdir()] == ["999999999"]
+    assert list(notes.iterdir()) == [path]

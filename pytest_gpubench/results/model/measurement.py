@@ -40,8 +40,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     outcome: Outcome
     sentence: str
     enforced: bool = True
-    """True if a FAIL fails the test: not on a CPU that nobody asked for by name, and not where the test was expected to
-    fail, or caught the error."""
+    """True if a FAIL fails the test: not on a CPU that nobody asked for by name, nor where it was expected to fail."""
     found: str = ""
     """The measured value with its unit, where the timing does not hold it; empty where it does, or nothing is known."""
 
