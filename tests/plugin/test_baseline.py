@@ -152,8 +152,8 @@ def test_workers_are_given_what_to_compare_with(bench_run: BenchRun, monkeypatch
     options = ("--gpu-bench-compare=main", "--gpu-bench-compare-fail=median:3%", "--gpu-bench-save=second", "-n1")
     result = bench_run(COMPARES + MEASURES.replace("test_it", "test_time"), *options)
     result.assert_outcomes(failed=2)
-    result.stdout.fnmatch_lines(["gpu_bench: saved as *0002_second.json"])
-    (path,) = Path(".gpu_benchmarks").glob("*/0002_second.json")
+    result.stdout.fnmatch_lines(["gpu_bench: saved as *0002_second~failed.json: *"])
+    (path,) = Path(".gpu_benchmarks").glob("*/0002_second~failed.json")
     assert len(read_run(path).records) == 2
 
 

@@ -77,6 +77,10 @@ def broken(*args: Any, **kwargs: Any) -> NoReturn:
     raise RuntimeError("broken")
 
 
+ELSEWHERE = {"pytest_configure_node", "pytest_handlecrashitem", "pytest_testnodedown", "pytest_enter_pdb"}
+"""Hooks that are called under xdist, or in a debugger."""
+
+
 def our_hooks() -> list[tuple[type, str]]:
     """Return the hooks of all registered classes that pytest calls outside of a test's phases, but the wrappers."""
     found = [each for each in vars(hooks).values() if isinstance(each, type) and each.__module__.startswith("pytest_g")]
@@ -94,16 +98,17 @@ def test_every_hook_may_break_without_ending_the_run(bench_run: BenchRun, monkey
     """Each hook of ours raises, all in one run: pytest still runs its tests, and the exit status is a failure's."""
     for owner, name in our_hooks():
         monkeypatch.setattr(owner, name, functools.wraps(getattr(owner, name))(lambda *args: broken()))
-    result = bench_run("def test_plain(): pass\ndef test_it(gpu_bench): gpu_bench(fast)")
-    result.assert_outcomes(passed=2)
+    source = "def test_plain(): pass\ndef test_it(gpu_bench): gpu_bench(fast)\ndef test_other(): pass"
+    result = bench_run(source, "-k", "not other")
+    result.assert_outcomes(passed=2, deselected=1)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     told = re.findall(r"gpu_bench: an error of its own in (pytest_\w+)", result.stdout.str())
-    called = {name for _, name in our_hooks()} - {"pytest_configure_node", "pytest_handlecrashitem", "pytest_enter_pdb"}
-    assert set(told) == {name for name in called if "xdist" not in name}
+    assert set(told) == {name for _, name in our_hooks() if "xdist" not in name} - ELSEWHERE
 
 
 @pytest.mark.parametrize(
-    ("owner", "name"), [(GpuTurns, "_take"), (Lifecycle, "_attach"), (Lifecycle, "_explain"), (Lifecycle, "_refusal")]
+    ("owner", "name"),
+    [(GpuTurns, "_take"), *((Lifecycle, name) for name in ("_attach", "_explain", "_refusal", "_why_failed"))],
 )
 def test_an_error_around_a_test_fails_that_test(
     bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch, owner: type, name: str

@@ -293,9 +293,7 @@ def test_a_run_that_takes_turns_is_no_stranger(host: Host) -> None:
 def test_a_run_signs_in_before_it_uses_the_gpu(host: Host) -> None:
     """The profiler starts when tests are collected: a run that measures meanwhile must not take that for a stranger."""
     host.write(SIX)
-    (host.folder / "test_a.py").write_text(
-        "import os\ndef test_first(): assert os.listdir('locks') == ['GPU-a.seat0']\n"
-    )
+    (host.folder / "test_a.py").write_text("import os\ndef test_first(): assert 'GPU-a.seat0' in os.listdir('locks')\n")
     status, output = host.run()
     assert (status, "7 passed" in output) == (0, True), output
 

@@ -53,6 +53,7 @@ OTHER_VALUES: dict[str, tuple[str, object]] = {
     "compare_fail": ("median:5%", "median:5%"),
     "missing_baseline": ("ignore", "ignore"),
     "host_mismatch": ("warn", "warn"),
+    "missing": ("fail", "fail"),
     "markdown": ("run.md", "run.md"),
     "html": ("run.html", "run.html"),
     "trace": ("traces", "traces"),
