@@ -184,6 +184,16 @@ def test_a_path_that_was_asked_for(project: Project, arguments: list[str], missi
     assert project.missing(*arguments) == missing
 
 
+@pytest.mark.parametrize("module", ["pack", "pack.test_p"])
+def test_a_module_that_was_asked_for(project: Project, monkeypatch: pytest.MonkeyPatch, module: str) -> None:
+    monkeypatch.syspath_prepend(project.path)
+    project.write("pack/__init__.py", "")
+    project.write("pack/test_p.py", TWO)
+    project.run("--gpu-bench-save=main", plain=True)
+    edit(project.path / "pack/test_p.py", "test_two", "test_new")
+    assert project.missing("--pyargs", module) == ["pack/test_p.py::test_two"]
+
+
 def test_from_another_folder(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     project.pytester.makeini(f"[pytest]\ngpu_bench_storage = {project.path}/.gpu_benchmarks\n")
     edit(project.path / "b/test_b.py", "test_one", "test_new")
