@@ -1,5 +1,6 @@
 """The running test: carry out its public calls, keep what they measured, enforce the verdicts."""
 
+import itertools
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -27,7 +28,6 @@ from pytest_gpubench.timing.traces import take_trace
 from pytest_gpubench.units import safe_lines
 from pytest_gpubench.verdict.ending import MISSING, Ending, drawn_anew, rule_for, unjudged
 from pytest_gpubench.verdict.saved_runs import BaselineLimit, Compared, compare_with_baseline
-from pytest_gpubench.verdict.second_measurement import as_judged_before, confirmed, same_measurements
 
 __tracebackhide__ = True
 
@@ -55,8 +55,8 @@ class CurrentTest:
     """The fixtures that are being set up for more than this test, outermost first."""
     past: Callable[[DeviceFacts], BaselineLimit | None] = lambda facts: None
     """Returns the saved test and its tolerance; None if nothing is compared."""
-    fresh: Callable[[], TestRecord | str] | None = None
-    """Returns what a fresh process measures in the test, or why it does not; None where there is none to ask."""
+    fresh: Callable[[int], TestRecord | str] | None = None
+    """Returns what a fresh process of this number measures in the test, or why it does not; None where none is."""
     failures: list[str] = field(default_factory=list)
     """Errors of ours that its calls have raised: it fails, whatever it does with them."""
     open_calls: list[str] = field(default_factory=list)
@@ -352,49 +352,50 @@ def trace(test: CurrentTest, request: Request[T]) -> None:
 def measure_and_compare(
     test: CurrentTest, request: Request[T], obtain: Callable[[], list[Measurement]], say: Say = lambda text: None
 ) -> Compared:
-    """Measure, and compare with a saved run; without a PASS measure again, after a FAIL in a fresh process.
+    """Measure, and compare with a saved run: over further sessions in fresh processes while these may decide.
 
-    Each comparison spends half of alpha, and the last one counts: noise has to mislead both. The test's own limits
-    spend their alpha the first time, and are not judged again. Examples of @given are new in each run: not compared.
+    Examples of @given are new in each run: not compared.
     """
     measured = obtain()
     past = None if request.settings.disable else saved_run(test, request, measured)
     if past is None:
         return Compared(tuple(measured))
-    compared = _compare(test, request, past, measured)
-    settled = any(each.fails_test and not each.is_of_past for item in measured for each in item.verdicts)
-    if compared.outcome is Outcome.PASS or settled:
-        test.warn(*compared.notes)
-        return compared
     try:
-        remeasured = _in_fresh_process(test, request, compared, measured, say)
-        again = _compare(test, request, past, as_judged_before(measured, remeasured or obtain()))
-        if compared.outcome is not Outcome.FAIL and (
-            remeasured := _in_fresh_process(test, request, again, measured, say)
-        ):
-            again = _compare(test, request, past, as_judged_before(measured, remeasured))
+        compared = _compare(test, request, past, measured)
+        if not any(each.fails_test for item in measured for each in item.verdicts):
+            compared = _with_fresh_processes(test, request, past, measured, compared, say)
     except Exception:
-        test.measurements += compared.measurements  # nothing that was measured is lost
+        test.measurements += measured  # nothing that was measured is lost
         raise
-    if compared.outcome is Outcome.FAIL and again.outcome is not Outcome.FAIL:
-        where, first = ", in a fresh process" if remeasured else "", compared.verdicts[0].sentence
-        test.warn(f"measured a second time{where}, as the first time it came out otherwise: {first}")
-    test.warn(*again.notes)
-    return confirmed(again) if remeasured else again
+    test.warn(*compared.notes)
+    return compared
 
 
-def _in_fresh_process(
-    test: CurrentTest, request: Request[T], compared: Compared, measured: Sequence[Measurement], say: Say
-) -> list[Measurement]:
-    """Return what a fresh process measures after a FAIL; empty for another outcome, or where no process could."""
-    if compared.outcome is not Outcome.FAIL or test.fresh is None or not is_enforced(request.settings, request.device):
-        return []
-    say("measuring a FAIL again in a fresh process")
-    found = same_measurements(test.fresh(), test.keys.read_after(test.measurements, measured))
-    if isinstance(found, str):
-        test.warn(f"measured a second time in the same process, as no fresh one could: {found}")
-        return []
-    return found
+def _with_fresh_processes(
+    test: CurrentTest,
+    request: Request[T],
+    past: BaselineLimit,
+    measured: Sequence[Measurement],
+    compared: Compared,
+    say: Say,
+) -> Compared:
+    """Return the comparison over as many fresh processes as decide it, or as can be had."""
+    if test.fresh is None or not is_enforced(request.settings, request.device):
+        return compared
+    keys, first = test.keys.read_after(test.measurements, measured), compared
+    for number in itertools.count(1):
+        if not compared.further:
+            break
+        say(f"measuring again in a fresh process, {compared.further} more at most")
+        further = past.with_session(test.fresh(number), keys)
+        if isinstance(further, str):
+            test.warn(f"not measured again in a fresh process: {further}")
+            break
+        past, compared = further, _compare(test, request, further, measured)
+    if first.outcome is not Outcome.PASS and compared.outcome is Outcome.PASS:
+        told = next(each.sentence for each in first.verdicts if each.outcome is first.outcome)
+        test.warn(f"PASS in a fresh process, after another outcome in the first: {told}")
+    return compared
 
 
 def saved_run(test: CurrentTest, request: Request[T], measured: Sequence[Measurement]) -> BaselineLimit | None:
@@ -412,7 +413,7 @@ def saved_run(test: CurrentTest, request: Request[T], measured: Sequence[Measure
 def _compare(test: CurrentTest, request: Request[T], past: BaselineLimit, measured: Sequence[Measurement]) -> Compared:
     settings, keys = request.settings, test.keys.read_after(test.measurements, measured)
     enforced = is_enforced(settings, request.device)
-    return compare_with_baseline(past, keys, measured, settings.alpha / 2, enforced, settings.throttled)
+    return compare_with_baseline(past, keys, measured, settings.alpha, enforced, settings.throttled)
 
 
 def enforce_missing(test: CurrentTest, settings: Settings, device: Device, compared: Compared) -> None:

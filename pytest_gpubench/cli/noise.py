@@ -150,7 +150,7 @@ def _call_noise(processes: Sequence[dict[str, Measurement]], spread: ProcessSpre
         between=statistics.stdev(_log_medians(processes)),
         slowdown_seen=max(end.high for end in ends) - 1,
         least_margin=1 - min(end.low for end in ends),
-        least_tolerance=max(each.decidable(Settings.alpha / 2, old=1) for each in (spread, UNKNOWN_TIME)),
+        least_tolerance=max(each.decidable(Settings.alpha, old=1) for each in (spread, UNKNOWN_TIME)),
     )
 
 

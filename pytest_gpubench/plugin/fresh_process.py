@@ -32,6 +32,8 @@ A forged variable gains nothing: only the inherited descriptor holds a lock.
 FRESH = "gpu_bench_fresh"
 """The key under which the workers of a fresh process are told that they are its."""
 UNFOLLOWED: dict[str, Any] = {
+    "only": True,
+    "skip": False,
     "save": None,
     "autosave": False,
     "sessions": 1,

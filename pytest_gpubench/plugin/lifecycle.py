@@ -18,6 +18,7 @@ from pytest_gpubench.plugin.gpu_turn import GpuTurns
 from pytest_gpubench.plugin.items import FIXTURE, is_perf, parameters, source_hash, uses_fixture
 from pytest_gpubench.plugin.markers import MergedMarks, merge_marks
 from pytest_gpubench.plugin.results import Results
+from pytest_gpubench.plugin.sessions import SAME_IN_EVERY_PROCESS
 from pytest_gpubench.plugin.workers import worker_name
 from pytest_gpubench.settings import Resolver, Settings
 
@@ -27,9 +28,6 @@ if TYPE_CHECKING:
     from pytest_gpubench.fixture import GpuBench
     from pytest_gpubench.results.model import TestRecord
     from pytest_gpubench.running_test import CurrentTest
-
-SAME_IN_EVERY_PROCESS = ("scripted",)
-"""Timers whose samples a fresh process cannot confirm."""
 
 LEAVING = (pytest.skip.Exception, pytest.xfail.Exception, pytest.exit.Exception, SkipTest)
 """Exceptions that end a test without failing it."""
@@ -200,7 +198,7 @@ class Lifecycle:
         test.leaving = LEAVING
         test.past = functools.cache(lambda facts: self.compared.past_of(test, facts))
         if test.settings.timer not in SAME_IN_EVERY_PROCESS:
-            test.fresh = functools.cache(lambda: self.confirmation.measure(item.nodeid))
+            test.fresh = functools.cache(lambda number: self.confirmation.measure(item.nodeid))
         return test
 
     def _settings(self, marks: MergedMarks) -> Settings:

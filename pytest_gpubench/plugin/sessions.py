@@ -14,21 +14,30 @@ from pytest_gpubench.plugin import terminal
 from pytest_gpubench.plugin.exit_status import ExitStatus
 from pytest_gpubench.plugin.fresh_process import run_fresh
 from pytest_gpubench.plugin.workers import hand_on, handed_on, is_dry, is_worker
-from pytest_gpubench.settings import Resolver, Settings, flag_name
+from pytest_gpubench.settings import SAVED_SESSIONS, Resolver, Settings, flag_name
 from pytest_gpubench.units import count, format_share
 
 if TYPE_CHECKING:
     from pytest_gpubench.results.model import SavedRun, TestRecord
 
+SAME_IN_EVERY_PROCESS = ("scripted",)
+"""Timers whose samples a fresh process would only repeat."""
 SESSIONS = "gpu_bench_sessions"
 """The key under which a worker is given the sessions."""
+
+
+def sessions_of(settings: Settings) -> int:
+    """Return in how many processes a run is measured: as many as a FAIL needs where it is saved under a name."""
+    if settings.sessions is not None:
+        return settings.sessions
+    return SAVED_SESSIONS if settings.save and settings.timer not in SAME_IN_EVERY_PROCESS else 1
 
 
 def refuse_useless_sessions(resolver: Resolver) -> None:
     """Raise BadRequest where sessions are asked for, and the run is neither saved nor compared."""
     settings = resolver.run
     wanted = settings.save or settings.autosave or settings.compare
-    if "sessions" in resolver.explicit and settings.sessions > 1 and not wanted:
+    if "sessions" in resolver.explicit and (settings.sessions or 1) > 1 and not wanted:
         raise BadRequest(
             f"{flag_name('sessions')}={settings.sessions} takes sessions of a run that is saved or compared: "
             f"give {flag_name('save')}=NAME or {flag_name('compare')}=NAME too"
@@ -55,7 +64,7 @@ class EarlierSessions:
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self) -> None:
         """Take the sessions, before xdist starts its workers, which are given their results."""
-        number = self.settings.sessions
+        number = sessions_of(self.settings)
         wanted = self.settings.save or self.settings.autosave or self.settings.compare
         if number == 1 or not wanted or self.settings.disable or is_worker(self.config) or is_dry(self.config):
             return
@@ -64,6 +73,8 @@ class EarlierSessions:
             try:
                 self._say(f"{title}: {self._take_one()}")
             except (GpuBenchError, OSError) as error:
+                if self.settings.sessions is None:
+                    break  # nobody asked for them, and the run itself says why nothing is measured
                 self.status.fail(f"{title}: {error}")
                 self._say(self.status.reasons[-1], red=True)
                 break
@@ -107,7 +118,7 @@ def what_was_learnt(saved: Mapping[Path, int], settings: Settings) -> list[str]:
     for path, sessions in saved.items():
         spread = Baseline([("", read_run(path))]).spreads["time"]
         usual = shrunk(replace(spread, freedom=sessions - 1), spread)  # of a test as most are
-        least = usual.decidable(settings.alpha / 2, sessions)
+        least = usual.decidable(settings.alpha, sessions)
         lines.append(
             f"{path} has {count(sessions, 'session')}: times differ by {format_share(spread.std)} from process to "
             f"process, so a tolerance of {format_share(least)} or more can be decided"

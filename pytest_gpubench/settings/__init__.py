@@ -44,6 +44,8 @@ PRECISION_TIME_S = 0.1
 """The longest time for reps that precision alone asks for: about what Triton's do_bench takes for a number."""
 HELD_UP_TIME_S = 5.0
 """The longest time for reps that are held up by others, as on a busy host, by default."""
+SAVED_SESSIONS = 5
+"""The sessions that a FAIL at alpha 0.001 needs of both runs: two modes part five from five once in 1,024 times."""
 LOCK_FOLDER_NAME = "pytest-gpubench-locks"
 LISTED_TESTS = "PYTEST_GPUBENCH_TESTS"
 """The variable that names a file with the node ids, as JSON, of the only tests to run."""
@@ -198,10 +200,10 @@ class Settings:
         in_marker=True,
     )
     save: str | None = setting(None, "save the run's results under this name in the storage", saved_name, "NAME")
-    sessions: int = setting(
-        1,
+    sessions: int | None = setting(
+        None,
         "measure a run that is saved or compared so many times, each in a fresh process: how much processes differ "
-        "decides how small a change can be told",
+        "decides how small a change can be told; unset, five times where it is saved under a name, else once",
         whole_number,
         "N",
     )

@@ -1,10 +1,13 @@
 """The spread of a statistic between processes that run the same code, and the changes that it hides.
 
 The samples of one process share its addresses, clocks and autotuned choices, so their interval says nothing of the next
-process. On H200s the medians of ordinary kernels in fresh processes had standard deviations of 0.14 to 0.40 %, those of
-kernels with contended atomics 2.5 to 5.5 %. A test with several saved sessions has a spread of its own, of few degrees
-of freedom. It is shrunk towards the spread of the whole suite (Smyth 2004, "Linear models and empirical Bayes methods",
-the moderated t), which also makes Student's quantiles smaller. All spreads are of natural logarithms.
+process. Three things are known of the spread between processes: what a test's own sessions differ by, what those of its
+suite do, and what was measured on GPUs before anything is saved (`UNKNOWN_TIME`). They are put together as in the
+moderated t (Smyth 2004, "Linear models and empirical Bayes methods"): variances with degrees of freedom are averaged by
+these, so that every session adds some and Student's quantile falls. All spreads are of natural logarithms.
+
+No spread describes a kernel with modes, which takes one of two or three times, up to half as long again, by the
+addresses of its process. `outliers_allowed` has what is certain then.
 """
 
 import math
@@ -19,16 +22,21 @@ from pytest_gpubench.stats.summary import Interval
 
 LEAST_STD = 0.0005
 """Sessions that agree better by chance, or by the ticks of a clock, say nothing more."""
-LEAST_FREEDOM = 5
-"""What is known of GPUs fills a test's own degrees of freedom up to so many, and counts as one at least.
-
-A test alone in its suite, with five sessions that differ by 0.8 % and not by 0.3 %, then fails at the tolerance 0.13 %
-of the time; it was 0.4 % where its own sessions counted for the suite too.
-"""
+PRIOR_TESTS = 4
+"""What is known of GPUs counts as so many tests of a suite."""
 MOST_PRIOR_FREEDOM = 20
 """A suite counts as so many further sessions of a test, at most: one may differ from all others."""
+UNLIKE = 4.0
+"""A test whose variance is more than so many times its suite's is the less like the others (Efron and Morris 1972,
+"Limiting the risk of Bayes and empirical Bayes estimators": limited translation)."""
 POWER = 0.9
 """The chance with which a decidable change is decided."""
+MODES_APART = 1.5
+"""The slowest mode of a kernel over its fastest: 133 to 203 us were measured on H200s where atomics contend."""
+MOST_SESSIONS = 10
+"""The most sessions of the new run that a FAIL may need."""
+SHARES = 1000
+"""The steps in which the worst share of the slower mode is looked for."""
 
 
 @dataclass(frozen=True)
@@ -43,9 +51,9 @@ class ProcessSpread:
         return _quantile(alpha, self.freedom) * self._error(old, new)
 
     def decidable(self, alpha: float, old: int, new: int = 1) -> float:
-        """Return the share beyond a tolerance that is called FAIL with a chance of 0.9 if samples leave nothing open.
+        """Return the smallest tolerance, as a share, that the same code passes with a chance of 0.9.
 
-        The same code passes a tolerance of this share with the same chance.
+        Samples are taken to leave nothing open.
         """
         return math.expm1(self.half_width(alpha, old, new) + _quantile(1 - POWER, self.freedom) * self._error(old, new))
 
@@ -53,9 +61,13 @@ class ProcessSpread:
         return self.std * math.sqrt(1 / old + 1 / new)
 
 
-UNKNOWN_TIME = ProcessSpread(0.003, MOST_PRIOR_FREEDOM)
-"""The spread of a time where nothing was saved twice."""
-UNKNOWN_SPEEDUP = ProcessSpread(0.003 * math.sqrt(2), MOST_PRIOR_FREEDOM)
+UNKNOWN_TIME = ProcessSpread(0.003, 8)
+"""The spread of a time where nothing was saved twice.
+
+Medians of ordinary kernels in fresh processes had standard deviations of 0.07 to 0.40 % on H200s (tests/on_gpu/README,
+"Baselines"; `doctor --noise`). Eight degrees of freedom put 90 % of tests between 0.2 and 0.5 %, and 1 % above 0.65 %.
+"""
+UNKNOWN_SPEEDUP = replace(UNKNOWN_TIME, std=UNKNOWN_TIME.std * math.sqrt(2))
 """The spread of a speedup: both of its arms differ."""
 
 
@@ -69,29 +81,60 @@ def spread_of(*groups: Sequence[float]) -> ProcessSpread | None:
 
 
 def spread_of_suite(tests: Sequence[ProcessSpread], unknown: ProcessSpread) -> ProcessSpread:
-    """Return the spread that a further test of the suite is expected to have; unknown: what counts as one more test.
+    """Return the spread that a test of the suite is expected to have; unknown: where nothing is known of it.
 
-    Its degrees of freedom are fewer the more the tests differ from each other.
+    It lies between the tests' own and the unknown one. Its degrees of freedom are the more the less the tests differ
+    from each other beyond chance, and never fewer than those of the unknown one.
     """
     if not tests:
         return unknown
+    prior = _trigamma(unknown.freedom / 2)
+    chances = [_trigamma(test.freedom / 2) for test in tests]
+    weights = [*(1 / (prior + chance) for chance in chances), PRIOR_TESTS / prior]
     logs = [_unbiased_log(test) for test in (*tests, unknown)]
-    by_chance = statistics.fmean(_trigamma(test.freedom / 2) for test in tests) * len(tests) / len(logs)
-    between = statistics.variance(logs) - by_chance
-    own = max(test.freedom for test in tests)
-    others = sum(test.freedom for test in tests) - own
-    known = max(1, LEAST_FREEDOM - own, min(MOST_PRIOR_FREEDOM, others))
-    freedom = max((each for each in range(1, known + 1) if _trigamma(each / 2) >= between), default=1)
-    variance = math.exp(statistics.fmean(logs) + _log_bias(freedom))
-    return ProcessSpread(math.sqrt(variance), freedom)
+    level = math.fsum(weight * log for weight, log in zip(weights, logs, strict=True)) / math.fsum(weights)
+    between = statistics.fmean((log - level) ** 2 for log in logs[:-1]) - statistics.fmean(chances)
+    differing = (len(tests) * max(between, 0.0) + PRIOR_TESTS * prior) / (len(tests) + PRIOR_TESTS)
+    freedom = _freedom_of(differing, unknown.freedom)
+    return ProcessSpread(math.exp((level + _log_bias(freedom)) / 2), freedom)
 
 
 def shrunk(own: ProcessSpread | None, suite: ProcessSpread) -> ProcessSpread:
     """Return a test's spread by its own sessions, as far as it has some, and by its suite."""
     if own is None:
         return suite
-    freedom = own.freedom + suite.freedom
-    return ProcessSpread(math.sqrt((own.freedom * own.std**2 + suite.freedom * suite.std**2) / freedom), freedom)
+    weight = suite.freedom * min(1.0, UNLIKE * (suite.std / own.std) ** 2)
+    variance = (own.freedom * own.std**2 + weight * suite.std**2) / (own.freedom + weight)
+    return ProcessSpread(math.sqrt(variance), int(own.freedom + weight))
+
+
+def sessions_to_part(old: int, alpha: float) -> int | None:
+    """Return how many new sessions part from so many old ones by no chance; None where too many would have to."""
+    ways = range(2, MOST_SESSIONS + 1)
+    return next((new for new in ways if outliers_allowed(old, new, alpha) is not None), None)
+
+
+@lru_cache(maxsize=256)
+def outliers_allowed(old: int, new: int, alpha: float) -> int | None:
+    """Return how many sessions of either run may lie on the other's side of a gap that the runs still part at.
+
+    The same code with two modes parts like that with a chance of at most alpha, whatever the share of the slower mode:
+    of five and five sessions none may, and one of nine and nine. None where even runs that part wholly may do so by
+    chance, as one old session does from any number of new ones.
+    """
+    allowed = [each for each in range(min(old, new)) if _parts_by_chance(old, new, each) <= alpha]
+    return max(allowed, default=None)
+
+
+def _parts_by_chance(old: int, new: int, outliers: int) -> float:
+    """Return the chance of at most so many slow old sessions and as many fast new ones, for the worst share of slow."""
+    shares = (each / SHARES for each in range(1, SHARES))
+    return max(_at_most(outliers, old, share) * _at_most(outliers, new, 1 - share) for share in shares)
+
+
+def _at_most(most: int, count: int, share: float) -> float:
+    """Return the chance that at most so many of `count` have what a share has."""
+    return math.fsum(math.comb(count, each) * share**each * (1 - share) ** (count - each) for each in range(most + 1))
 
 
 def change_across(changes: Sequence[Change], half: float) -> Change:
@@ -128,6 +171,12 @@ def _widened(
 
 def _unbiased_log(spread: ProcessSpread) -> float:
     return 2 * math.log(spread.std) - _log_bias(spread.freedom)
+
+
+def _freedom_of(variance: float, least: int) -> int:
+    """Return the most degrees of freedom of variances whose logarithms differ by chance with this variance."""
+    ways = range(least + 1, MOST_PRIOR_FREEDOM + 1)
+    return max((each for each in ways if _trigamma(each / 2) >= variance), default=least)
 
 
 @lru_cache(maxsize=256)

@@ -13,7 +13,8 @@ from pytest_gpubench.results.sessions import by_test
 from pytest_gpubench.stats.regression import Change
 from pytest_gpubench.stats.tolerance import RegressionTolerance
 from pytest_gpubench.units import printable, ratio_text
-from pytest_gpubench.verdict.regression import Sessions, compare_measurements
+from pytest_gpubench.verdict.evidence import Sessions
+from pytest_gpubench.verdict.regression import compare_measurements
 from pytest_gpubench.verdict.throttling import invalidate_throttled
 
 __tracebackhide__ = True
@@ -41,6 +42,8 @@ class Finding:
     """Further remarks: a stale baseline, another driver, a reference that has changed too."""
     missing: Missing | None = None
     """Why nothing was compared; None where it was, or where the new run has no number or no longer the test."""
+    further: int = 0
+    """The sessions of the new run that may yet decide or have to confirm it."""
 
 
 def compare_with_past(
@@ -67,12 +70,20 @@ def compare_with_past(
         return replace(found, sentence=old.sentence, missing=old)
     sessions = Sessions(past.earlier_of(key), earlier, past.spreads)
     judged = compare_measurements(old, new, tolerance, alpha, f"the baseline {past.baseline!r}", sessions)
-    found = replace(found, old=old, change=judged.change, outcome=judged.outcome, sentence=judged.sentence)
+    found = replace(
+        found,
+        old=old,
+        change=judged.change,
+        outcome=judged.outcome,
+        sentence=judged.sentence,
+        further=judged.further,
+    )
     if judged.change is None:
         return found
     notes = (*past.caveats, _throttled_note(old.timing, past.baseline))
     if new.role == "reference":
-        found = replace(found, outcome=Outcome.NOT_JUDGED, sentence=f"the reference is not judged: {judged.sentence}")
+        sentence = f"the reference is not judged: {judged.sentence}"
+        found = replace(found, outcome=Outcome.NOT_JUDGED, sentence=sentence, further=0)
     else:
         notes = (*notes, judged.stale)
     return replace(found, notes=tuple(filter(None, notes)))
@@ -105,6 +116,22 @@ class BaselineLimit:
         """Its measurements in each of these sessions."""
         return [by_key(each.measurements) for each in self.earlier]
 
+    def with_session(self, record: TestRecord | str, keys: Sequence[MeasurementKey]) -> "BaselineLimit | str":
+        """Return it with a further session of the running run, or why that has no numbers for these measurements.
+
+        record: of the test in a fresh process, or why there is none.
+        """
+        if isinstance(record, str):
+            return record
+        there = by_key(record.measurements)
+        for key in keys:
+            item = there.get(key)
+            if item is None:
+                return f"{printable(key.label)} was not measured in it"
+            if not item.timing.measured or item.why_invalid:
+                return f"{printable(key.label)}: {item.why_invalid or item.timing.unmeasured}"
+        return replace(self, earlier=(*self.earlier, record))
+
 
 @dataclass(frozen=True)
 class Compared:
@@ -113,6 +140,8 @@ class Compared:
     measurements: tuple[Measurement, ...]
     missing: tuple[Missing, ...] = ()
     notes: tuple[str, ...] = ()
+    further: int = 0
+    """The sessions of the running run, each of a fresh process, that may yet decide or have to confirm a verdict."""
 
     @property
     def verdicts(self) -> list[Verdict]:
@@ -143,6 +172,7 @@ def compare_with_baseline(
     reference = next((each.timing for each in new if each.role == "reference"), None)
     measurements, missing = [], []
     notes: list[str] = []
+    further = 0
     for key, item in zip(keys, new, strict=True):
         before = [session[key] for session in limit.sessions if key in session]
         found = compare_with_past(limit.found.nodeid, key, item, limit.found, limit.tolerance or SHOWN, alpha, before)
@@ -152,8 +182,9 @@ def compare_with_baseline(
         elif item.timing.measured:
             item, told = _judged(limit, limit.found, item, found, reference, enforced, throttled)
             notes += told
+            further = max(further, found.further if limit.tolerance is not None else 0)
         measurements.append(item)
-    return Compared(tuple(measurements), tuple(missing), tuple(dict.fromkeys(notes)))
+    return Compared(tuple(measurements), tuple(missing), tuple(dict.fromkeys(notes)), further)
 
 
 def _not_judged(limit: BaselineLimit, item: Measurement, missing: Missing, enforced: bool) -> Measurement:

@@ -7,14 +7,8 @@ from pytest_gpubench.results.model import Measurement, Outcome
 from pytest_gpubench.stats.regression import Change
 from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.stats.tolerance import parse_tolerance
-from pytest_gpubench.verdict.regression import (
-    PROFILER_TICK_US,
-    JudgedChange,
-    change_between,
-    judge_change,
-    outcome_of,
-    tick_between,
-)
+from pytest_gpubench.verdict.evidence import PROFILER_TICK_US, change_between, outcome_of, tick_between
+from pytest_gpubench.verdict.regression import JudgedChange, judge_change
 from tests.results.measured import ALPHA, alone, pair, timing
 
 

@@ -1,14 +1,18 @@
 """Two whole runs compared."""
 
 from collections.abc import Sequence
+from typing import Any
 
+import msgspec
 import pytest
 
 from pytest_gpubench.results.baseline import slimmed
 from pytest_gpubench.results.model import Measurement, Outcome, TestRecord
 from pytest_gpubench.stats.tolerance import parse_tolerance
 from pytest_gpubench.verdict.saved_runs import Finding, compare_runs
-from tests.results.measured import ALPHA, alone, missing, on, pair, record, run, timing
+from tests.results.measured import ALPHA, missing, on, record, run, timing
+from tests.results.measured import alone as measured_alone
+from tests.results.measured import pair as measured_pair
 from tests.results.measured import verdict as verdict_on
 from tests.results.saved import make_run
 
@@ -19,6 +23,20 @@ def test_a_slim_run_compares_the_same() -> None:
     told = [(each.nodeid, each.label, each.outcome, each.sentence) for each in compare_runs(old, new, tolerance, 0.01)]
     slim = compare_runs(slimmed(old), slimmed(new), tolerance, 0.01)
     assert told == [(each.nodeid, each.label, each.outcome, each.sentence) for each in slim]
+
+
+def pair(us: float, reference_us: float = 400) -> tuple[Measurement, Measurement]:
+    reference, candidate = measured_pair("mine", us, reference_us)
+    return scripted(reference), scripted(candidate)
+
+
+def alone(label: str = "softmax", us: float = 289, **others: Any) -> Measurement:
+    return scripted(measured_alone(label, us, **others))
+
+
+def scripted(item: Measurement) -> Measurement:
+    """Return a measurement whose samples are the same in every process: one decides."""
+    return msgspec.structs.replace(item, timing=msgspec.structs.replace(item.timing, timer="scripted"))
 
 
 def compared(old: Sequence[TestRecord], new: Sequence[TestRecord], tolerance: str = "median:5%") -> list[Finding]:
@@ -61,16 +79,16 @@ def test_every_measurement_of_both_runs_has_its_finding() -> None:
 
 
 def test_a_reference_is_compared_but_not_judged() -> None:
-    findings = compared([record(*pair("mine", 200))], [record(*pair("mine", 220, 440))])
+    findings = compared([record(*pair(200))], [record(*pair(220, 440))])
     assert [each.outcome for each in findings] == [Outcome.NOT_JUDGED, Outcome.FAIL]
     assert findings[0].sentence.startswith("the reference is not judged: torch is slower")
     assert "its reference torch is slower too, 1.100x of its median" in findings[1].notes[0]
-    findings = compared([record(*pair("mine", 200))], [record(*pair("mine", 220, 440))], "speedup:3%")
+    findings = compared([record(*pair(200))], [record(*pair(220, 440))], "speedup:3%")
     assert [each.outcome for each in findings] == [Outcome.NOT_JUDGED, Outcome.PASS]
     assert findings[1].notes == ()
-    findings = compared([record(*pair("mine", 200))], [record(*pair("mine", 220))])
+    findings = compared([record(*pair(200))], [record(*pair(220))])
     assert (findings[1].outcome, findings[1].notes) == (Outcome.FAIL, ())
-    findings = compared([record(*pair("mine", 200))], [record(*pair("mine", 200, 440))])
+    findings = compared([record(*pair(200))], [record(*pair(200, 440))])
     assert (findings[1].outcome, findings[1].notes) == (Outcome.PASS, ())
 
 
@@ -92,7 +110,9 @@ def test_runs_of_two_gpus_are_not_compared() -> None:
 @pytest.mark.parametrize(("outcome", "expected"), [("invalid", Outcome.INVALID), ("fail", Outcome.NOT_JUDGED)])
 def test_what_has_no_number_now_says_why(outcome: str, expected: Outcome) -> None:
     verdict = verdict_on("max_time_us=1", Outcome(outcome), "s")
-    new = Measurement(timing=timing("softmax", 1, samples_us=(), unmeasured="too fast"), verdicts=(verdict,))
+    new = Measurement(
+        timing=timing("softmax", 1, samples_us=(), unmeasured="too fast", timer="scripted"), verdicts=(verdict,)
+    )
     (found,) = compared([record(alone())], [record(new)])
     assert (found.outcome, found.sentence) == (expected, "softmax was not measured: too fast")
     assert found.old is not None

@@ -1,0 +1,242 @@
+"""The change of a measurement since an older run, over all sessions of both, and whether they part for certain.
+
+Two questions have to be answered before a FAIL. Is the mean of the sessions beyond the tolerance by more than processes
+differ by (`ProcessSpread`)? And do the sessions of the runs part, or may a kernel with modes have been saved in one and
+measured in the other (`Parting`)? The second makes no assumption on the distribution.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import cast
+
+from pytest_gpubench.results.model import Measurement, Outcome, Timing
+from pytest_gpubench.settings import SAVED_SESSIONS
+from pytest_gpubench.stats.process_spread import (
+    MODES_APART,
+    UNKNOWN_SPEEDUP,
+    UNKNOWN_TIME,
+    ProcessSpread,
+    change_across,
+    outliers_allowed,
+    sessions_to_part,
+    shrunk,
+    spread_of,
+)
+from pytest_gpubench.stats.regression import (
+    Change,
+    Metric,
+    change_of_samples,
+    change_of_speedups,
+    decide,
+    decide_difference,
+    from_fastest,
+)
+from pytest_gpubench.stats.tolerance import RegressionTolerance
+from pytest_gpubench.units import count, format_share
+from pytest_gpubench.verdict.decision import OUTCOMES, was_held_up
+
+PROFILER_TICK_US = 0.032
+"""The tick of the clock that kernels are timed with; `needed_batch` says why it matters."""
+ROUNDED_US = 0.0015
+"""The distance of whole nanoseconds from a multiple of the tick, at most."""
+ENOUGH_TO_SEE_TICKS = 6
+"""Samples of each run: of a clock without ticks, twelve would fit by chance less than once in 10^11."""
+OPTION = f"--gpu-bench-sessions={SAVED_SESSIONS}"
+
+
+@dataclass(frozen=True)
+class Sessions:
+    """The other sessions of a measurement, each a process of its own."""
+
+    old: Sequence[Measurement] = ()
+    """The same measurement in the earlier sessions of the old run."""
+    new: Sequence[Measurement] = ()
+    """Likewise of the new run."""
+    suite: Mapping[str, ProcessSpread] = field(default_factory=dict)
+    """The expected spread of a test of the old run, for `speedup` and for `time`."""
+
+
+ALONE = Sessions()
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The change of a measurement over all sessions, and what they leave open."""
+
+    change: Change
+    doubt: str = ""
+    """Why it is not FAIL although the interval of the mean is; empty where it is FAIL."""
+    remedy: str = ""
+    """What to do where it is INCONCLUSIVE because processes differ."""
+    further: int = 0
+    """The sessions of the new run, each of a fresh process, that may yet decide or have to confirm it."""
+
+
+def evidence_of(
+    old: Measurement, new: Measurement, tolerance: RegressionTolerance, alpha: float, sessions: Sessions = ALONE
+) -> Evidence:
+    """Return the change of a measurement over all sessions; raise ValueError where a sample is no time.
+
+    Where these do not PASS, and the fastest new session alone does, that counts: others were held up, or slower modes.
+    """
+    olds, news = (
+        [*(each for each in earlier if _is_alike(each, item)), item]
+        for earlier, item in ((sessions.old, old), (sessions.new, new))
+    )
+    pairs = [[change_between(one, other, tolerance, alpha) for other in news] for one in olds]
+    if len(olds) == len(news) == 1 and new.timing.timer == "scripted":
+        return Evidence(pairs[0][0])  # the samples of every process are the same
+    found = _evidence_of(pairs, tolerance, alpha, sessions.suite)
+    if len(news) > 1 and outcome_of(found.change, tolerance) is not Outcome.PASS:
+        fastest = min(range(len(news)), key=lambda place: pairs[0][place].ratio)
+        alone = _evidence_of([[row[fastest]] for row in pairs], tolerance, alpha, sessions.suite)
+        if outcome_of(alone.change, tolerance) is Outcome.PASS:
+            return alone
+    return found
+
+
+def _evidence_of(
+    pairs: Sequence[Sequence[Change]], tolerance: RegressionTolerance, alpha: float, suite: Mapping[str, ProcessSpread]
+) -> Evidence:
+    """Return the change over pairs of sessions: from each old one, a row, to each new one."""
+    changes, counts = [change for row in pairs for change in row], (len(pairs), len(pairs[0]))
+    by_samples = change_across(changes, 0.0)
+    own = spread_of([math.log(row[0].old) for row in pairs], [math.log(change.new) for change in pairs[0]])
+    kind, unknown = ("speedup", UNKNOWN_SPEEDUP) if by_samples.metric == "speedup" else ("time", UNKNOWN_TIME)
+    spread = shrunk(own, suite.get(kind, unknown))
+    change = replace(change_across(changes, spread.half_width(alpha, *counts)), sessions=counts)
+    parting = Parting(pairs, tolerance, alpha)
+    outcome, remedy = outcome_of(change, tolerance), ""
+    if outcome is Outcome.FAIL:
+        remedy = parting.remedy
+    elif change.interval:
+        decidable = spread.decidable(alpha, *counts)
+        is_due_to_samples = outcome_of(by_samples, tolerance) is Outcome.INCONCLUSIVE
+        if not is_due_to_samples or _allowed(tolerance, change) < decidable:
+            remedy = _more_sessions(spread, counts[0], decidable)
+    at_best = change_across(changes, spread.half_width(alpha, counts[0], max(parting.needed, counts[1])))
+    return Evidence(change, parting.doubt, remedy, parting.further(outcome, outcome_of(at_best, tolerance)))
+
+
+def _more_sessions(spread: ProcessSpread, saved: int, decidable: float) -> str:
+    return (
+        f"processes of the same code differ by {format_share(spread.std)}, so {count(saved, 'saved session')} can "
+        f"decide {format_share(decidable)} or more: save more with {OPTION}, or compare with `pytest-gpubench ab`"
+    )
+
+
+@dataclass(frozen=True)
+class Parting:
+    """How far the sessions of two runs lie apart, whatever their distribution.
+
+    pairs: the changes from each old session, a row, to each new one.
+    """
+
+    pairs: Sequence[Sequence[Change]]
+    tolerance: RegressionTolerance
+    alpha: float
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """The sessions of the old and of the new run."""
+        return len(self.pairs), len(self.pairs[0])
+
+    @cached_property
+    def excess(self) -> float:
+        """The least ratio of a new to an old session, over what is tolerated, without as many outliers as may be."""
+        rows = sorted([each.ratio / (1 + _allowed(self.tolerance, each)) for each in row] for row in self.pairs)
+        outliers = outliers_allowed(*self.counts, self.alpha) or 0
+        return min(sorted(row)[outliers] for row in rows[outliers:])
+
+    @property
+    def is_beyond_modes(self) -> bool:
+        """True if no two modes of a kernel lie so far apart."""
+        return self.excess > MODES_APART
+
+    @property
+    def needed(self) -> int:
+        """The sessions of the new run that decide as much as further ones would."""
+        return 2 if self.is_beyond_modes else self._to_part or SAVED_SESSIONS
+
+    @cached_property
+    def _to_part(self) -> int | None:
+        return sessions_to_part(self.counts[0], self.alpha)
+
+    @property
+    def doubt(self) -> str:
+        """Why the same code may part so; empty where the runs part for certain."""
+        old, new = self.counts
+        if self.is_beyond_modes:
+            return ""
+        if outliers_allowed(old, new, self.alpha) is None:
+            return f"which {count(old, 'saved session')} and {new} new cannot tell from the mode of a process"
+        return "" if self.excess > 1 else "but sessions of both runs overlap"
+
+    @property
+    def remedy(self) -> str:
+        """What to do against the doubt; empty where there is none."""
+        if not self.doubt:
+            return ""
+        if self._to_part is None:
+            return f"save {SAVED_SESSIONS} with {OPTION}, or compare with `pytest-gpubench ab`"
+        return f"measure {self._to_part} new ones with --gpu-bench-sessions={self._to_part}"
+
+    def further(self, now: Outcome, at_best: Outcome) -> int:
+        """Return how many more sessions of the new run may decide; at_best: the outcome with all that are needed."""
+        wanted = self.needed - self.counts[1]
+        may_fail = self.is_beyond_modes or (self.excess > 1 and self._to_part is not None)
+        is_reachable = at_best is Outcome.PASS or (at_best is Outcome.FAIL and may_fail)
+        return max(wanted, 0) if now is not Outcome.PASS and is_reachable else 0
+
+
+# a pair of sessions
+
+
+def change_between(old: Measurement, new: Measurement, tolerance: RegressionTolerance, alpha: float) -> Change:
+    """Return the change of the metric of the tolerance; of the median where that is a speedup and one has none.
+
+    Raises ValueError where a sample is no time.
+    """
+    if tolerance.metric == "speedup" and old.speedup is not None and new.speedup is not None:
+        kept = old.speedup.log_ratios, new.speedup.log_ratios
+        if all(kept) and old.speedup.reference == new.speedup.reference:
+            return change_of_speedups(*kept, alpha)
+    metric = cast(Metric, "median" if tolerance.metric == "speedup" else tolerance.metric)
+    tick_us = tick_between(old.timing, new.timing)
+    change = change_of_samples(old.timing.samples_us, new.timing.samples_us, metric, alpha, tick_us)
+    held_up_now = was_held_up(new.timing) and not was_held_up(old.timing)
+    return from_fastest(change, new.timing.min_us) if held_up_now else change
+
+
+def _allowed(tolerance: RegressionTolerance, change: Change) -> float:
+    """Return the share of the old value that is tolerated."""
+    return tolerance.margin if tolerance.margin is not None else (tolerance.absolute_us or 0.0) / change.old
+
+
+def _is_alike(earlier: Measurement, latest: Measurement) -> bool:
+    """Tell whether two sessions of a test measured the same in the same way."""
+    one, other = earlier.timing, latest.timing
+    have_quads = [bool(each.speedup and each.speedup.log_ratios) for each in (earlier, latest)]
+    same = (one.timer, one.cache) == (other.timer, other.cache) and have_quads[0] == have_quads[1]
+    return same and one.measured and not earlier.why_invalid
+
+
+def tick_between(old: Timing, new: Timing) -> float:
+    """Return the tick of the profiler's clock in microseconds where the samples show it, else 0."""
+    if old.timer != "profiler" or new.timer != "profiler":
+        return 0.0
+    shown = old.samples_us[:ENOUGH_TO_SEE_TICKS] + new.samples_us[:ENOUGH_TO_SEE_TICKS]
+    ticks = all(
+        math.isfinite(sample) and abs(math.remainder(sample, PROFILER_TICK_US)) <= ROUNDED_US for sample in shown
+    )
+    return PROFILER_TICK_US if ticks else 0.0
+
+
+def outcome_of(change: Change, tolerance: RegressionTolerance) -> Outcome:
+    """Return FAIL where all that a change may be is more than is tolerated, PASS where none of it is."""
+    if tolerance.margin is not None:
+        return OUTCOMES[decide(change, tolerance.margin)]
+    assert tolerance.absolute_us is not None
+    return OUTCOMES[decide_difference(change, tolerance.absolute_us)]

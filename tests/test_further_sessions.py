@@ -1,0 +1,183 @@
+"""A test that is compared with a saved run, over further sessions in fresh processes where these may decide."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import pytest
+
+from pytest_gpubench.bench.measurement import MeasureRequest
+from pytest_gpubench.gpu.device import cpu_device
+from pytest_gpubench.limits import Limits
+from pytest_gpubench.results.counterpart import PastTest
+from pytest_gpubench.results.model import Measurement, Outcome, TestRecord, Timing, Verdict
+from pytest_gpubench.running_test import CurrentTest, keeping_failed, measure_and_compare
+from pytest_gpubench.settings import Settings
+from pytest_gpubench.stats.tolerance import RegressionTolerance
+from pytest_gpubench.timing.calls import make_call
+from pytest_gpubench.verdict.saved_runs import BaselineLimit, Compared
+from tests.report.records import GPU
+from tests.results.measured import verdict
+
+PASS, FAIL, INCONCLUSIVE = Outcome.PASS, Outcome.FAIL, Outcome.INCONCLUSIVE
+SETTINGS = Settings(timer="wall", device="cpu")
+DEVICE = cpu_device()
+UNMEASURED = Timing(label="a", timer="wall", cache="cold", device="GPU", unmeasured="off")
+
+
+def taken_at(us: float, *verdicts: Verdict) -> Measurement:
+    """Return a measurement of 40 alike reps."""
+    timing = Timing(label="a", timer="wall", cache="cold", device="GPU", samples_us=(us,) * 40)
+    return Measurement(timing=timing, verdicts=verdicts)
+
+
+def held_against(us: float, sessions: int = 5) -> BaselineLimit:
+    """Return a saved run of the same test, which may be 5 % slower."""
+    saved = (taken_at(us),)
+    known = PastTest("t.py::test_it", "main", GPU, "", {}, "", saved, earlier=(saved,) * (sessions - 1))
+    return BaselineLimit(known, RegressionTolerance("median", margin=0.05), "max_regression", "median:5%")
+
+
+def running(past: BaselineLimit | None, settings: Settings = SETTINGS) -> CurrentTest:
+    return CurrentTest("t.py::test_it", settings, Limits(), past=lambda facts: past)
+
+
+def request_of(settings: Settings = SETTINGS) -> MeasureRequest:
+    return MeasureRequest(settings, DEVICE, Limits(), (), {"a": make_call(lambda: None)})
+
+
+def record_of(*items: Measurement) -> TestRecord:
+    return TestRecord(nodeid="t.py::test_it", device=GPU, measurements=items)
+
+
+class Processes:
+    """Fresh processes with these results, the last of which all further ones have; notes which were asked for."""
+
+    def __init__(self, *found: TestRecord | str) -> None:
+        self.found = found
+        self.asked: list[int] = []
+
+    def __call__(self, number: int) -> TestRecord | str:
+        self.asked.append(number)
+        return self.found[min(number, len(self.found)) - 1]
+
+
+def compared(
+    us: float,
+    fresh: Callable[[int], TestRecord | str] | None,
+    *verdicts: Verdict,
+    sessions: int = 5,
+    settings: Settings = SETTINGS,
+) -> tuple[Compared, list[str]]:
+    """Return what comparing a test came to whose call takes so long here, and its warnings."""
+    test = running(held_against(10.0, sessions), settings)
+    test.fresh = fresh
+    found = measure_and_compare(test, request_of(settings), lambda: [taken_at(us, *verdicts)])
+    return found, test.warnings
+
+
+def at(*times_us: float) -> Processes:
+    return Processes(*(record_of(taken_at(us)) for us in times_us))
+
+
+@pytest.mark.parametrize(
+    ("us", "fresh", "sessions", "outcome", "asked"),
+    [
+        (10.0, at(10.0), 5, PASS, 0),
+        (11.0, at(11.0), 5, FAIL, 4),
+        (11.0, at(11.0), 1, INCONCLUSIVE, 0),  # against one session no number of processes decides
+        (18.0, at(18.0), 1, FAIL, 1),
+        (18.0, at(10.0), 1, PASS, 1),
+        (11.0, at(10.0), 5, PASS, 1),
+        (11.0, at(11.0, 11.0, 10.0), 5, PASS, 3),
+        (11.0, at(11.0, 10.5, 11.0), 5, INCONCLUSIVE, 2),  # at the limit: that all part is no longer possible
+        (10.5, at(10.0), 5, INCONCLUSIVE, 0),
+    ],
+)
+def test_processes_are_started_until_all_is_decided(
+    us: float, fresh: Processes, sessions: int, outcome: Outcome, asked: int
+) -> None:
+    found, warnings = compared(us, fresh, sessions=sessions)
+    (item,) = found.measurements
+    (verdict,) = item.verdicts
+    assert (verdict.outcome, fresh.asked) == (outcome, list(range(1, asked + 1)))
+    assert item.timing.median_us == us  # of this process, whatever the others took
+    assert [each.startswith("PASS in a fresh process, after another") for each in warnings] == (
+        [True] if asked and outcome is PASS else []
+    )
+
+
+@pytest.mark.parametrize(
+    ("fresh", "why"),
+    [
+        ("no time is left", "no time is left"),
+        (record_of(), "a was not measured in it"),
+        (record_of(taken_at(10.0, verdict("validity=x", Outcome.INVALID, "throttled"))), "a: throttled"),
+        (record_of(Measurement(timing=UNMEASURED)), "a: off"),
+    ],
+)
+def test_what_no_fresh_process_measures_is_judged_by_the_sessions_that_there_are(
+    fresh: TestRecord | str, why: str
+) -> None:
+    for us, sessions, outcome in ((11.0, 5, INCONCLUSIVE), (18.0, 1, FAIL)):
+        found, warnings = compared(us, Processes(fresh), sessions=sessions)
+        assert [each.outcome for each in found.measurements[0].verdicts] == [outcome]
+        assert warnings == [f"not measured again in a fresh process: {why}"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "own"),
+    [
+        (replace(SETTINGS, device="auto"), PASS),  # not enforced
+        (SETTINGS, FAIL),  # the test fails anyhow
+    ],
+)
+def test_no_process_is_started_where_it_changes_nothing(settings: Settings, own: Outcome) -> None:
+    fresh = at(11.0)
+    found, _ = compared(11.0, fresh, verdict("max_time_us=1", own), settings=settings)
+    assert [each.outcome for each in found.measurements[0].verdicts] == [own, INCONCLUSIVE]
+    assert fresh.asked == []
+
+
+@pytest.mark.parametrize("own", [PASS, INCONCLUSIVE])
+def test_limits_of_the_test_are_judged_by_its_own_process(own: Outcome) -> None:
+    slower = record_of(taken_at(11.0, verdict("max_time_us=1", FAIL)))
+    found, _ = compared(11.0, Processes(slower), verdict("max_time_us=1", own))
+    assert [each.outcome for each in found.measurements[0].verdicts] == [own, FAIL]
+
+
+def test_an_error_before_the_comparison_loses_nothing_that_was_measured() -> None:
+    test = running(held_against(10.0))
+
+    def obtain() -> list[Measurement]:
+        with keeping_failed(test, request_of(), [taken_at(11.0)]):
+            raise ValueError("late")
+
+    with pytest.raises(ValueError, match="late"):
+        measure_and_compare(test, request_of(), obtain)
+    assert test.measurements == [taken_at(11.0)]
+
+
+def test_an_error_of_a_fresh_process_loses_nothing_that_was_measured() -> None:
+    def fail(number: int) -> TestRecord:
+        raise OSError("no more processes")
+
+    test = running(held_against(10.0))
+    test.fresh = fail
+    with pytest.raises(OSError, match="no more"):
+        measure_and_compare(test, request_of(), lambda: [taken_at(11.0)])
+    assert test.measurements == [taken_at(11.0)]
+
+
+def test_several_measurements_share_the_processes() -> None:
+    """The fresh process runs the whole test: each call finds its own measurement in it."""
+    saved = (taken_at(10.0), taken_at(10.0))
+    known = PastTest("t.py::test_it", "main", GPU, "", {}, "", saved, earlier=(saved,) * 4)
+    test = running(BaselineLimit(known, RegressionTolerance("median", margin=0.05), "max_regression", "median:5%"))
+    test.fresh = fresh = Processes(record_of(taken_at(10.0), taken_at(11.0)))
+    outcomes: list[Sequence[Outcome]] = []
+    for us in (10.0, 11.0):
+        found = measure_and_compare(test, request_of(), lambda us=us: [taken_at(us)])  # type: ignore[misc]
+        test.keep(found.measurements)
+        outcomes.append([each.outcome for each in found.measurements[0].verdicts])
+    assert outcomes == [[PASS], [FAIL]]
+    assert fresh.asked == [1, 2, 3, 4]
