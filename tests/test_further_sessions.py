@@ -86,9 +86,9 @@ def at(*times_us: float) -> Processes:
         (11.0, at(11.0), 5, FAIL, 4),
         (11.0, at(11.0), 1, INCONCLUSIVE, 0),  # against one session no number of processes decides
         (18.0, at(18.0), 1, FAIL, 1),
-        (18.0, at(10.0), 1, PASS, 1),
-        (11.0, at(10.0), 5, PASS, 1),
-        (11.0, at(11.0, 11.0, 10.0), 5, PASS, 3),
+        (18.0, at(10.0), 1, PASS, 2),  # two outweigh one
+        (11.0, at(10.0), 5, PASS, 2),
+        (11.0, at(11.0, 11.0, 10.0), 5, INCONCLUSIVE, 3),
         (11.0, at(11.0, 10.5, 11.0), 5, INCONCLUSIVE, 2),  # at the limit: that all part is no longer possible
         (10.5, at(10.0), 5, INCONCLUSIVE, 0),
     ],

@@ -43,6 +43,8 @@ ROUNDED_US = 0.0015
 """The distance of whole nanoseconds from a multiple of the tick, at most."""
 ENOUGH_TO_SEE_TICKS = 6
 """Samples of each run: of a clock without ticks, twelve would fit by chance less than once in 10^11."""
+LEAST_TO_OUTWEIGH = 4
+"""The saved sessions of which the slowest may be an outlier; of the new ones at least two have to outweigh one."""
 OPTION = f"--gpu-bench-sessions={SAVED_SESSIONS}"
 
 
@@ -79,7 +81,7 @@ def evidence_of(
 ) -> Evidence:
     """Return the change of a measurement over all sessions; raise ValueError where a sample is no time.
 
-    Where these do not PASS, and the fastest new session alone does, that counts: others were held up, or slower modes.
+    Where these do not PASS, and all but the slowest session of either run do, that counts: a process may be held up.
     """
     olds, news = (
         [*(each for each in earlier if _is_alike(each, item)), item]
@@ -89,12 +91,22 @@ def evidence_of(
     if len(olds) == len(news) == 1 and new.timing.timer == "scripted":
         return Evidence(pairs[0][0])  # the samples of every process are the same
     found = _evidence_of(pairs, tolerance, alpha, sessions.suite)
-    if len(news) > 1 and outcome_of(found.change, tolerance) is not Outcome.PASS:
-        fastest = min(range(len(news)), key=lambda place: pairs[0][place].ratio)
-        alone = _evidence_of([[row[fastest]] for row in pairs], tolerance, alpha, sessions.suite)
-        if outcome_of(alone.change, tolerance) is Outcome.PASS:
-            return alone
-    return found
+    if outcome_of(found.change, tolerance) is Outcome.PASS:
+        return found
+    without = _without_slowest(pairs)
+    others = _evidence_of(without, tolerance, alpha, sessions.suite)
+    if outcome_of(others.change, tolerance) is not Outcome.PASS:
+        return found
+    is_one_against_one = len(news) == 2 and len(without[0]) == 1
+    return replace(found, further=max(found.further, 1)) if is_one_against_one else others
+
+
+def _without_slowest(pairs: Sequence[Sequence[Change]]) -> list[list[Change]]:
+    """Return the pairs without the slowest session of each run that has others to outweigh it: it was held up."""
+    rows = sorted(map(list, pairs), key=lambda row: row[0].ratio)
+    rows = rows[1:] if len(rows) >= LEAST_TO_OUTWEIGH else rows
+    slowest = max(range(len(rows[0])), key=lambda place: rows[0][place].ratio)
+    return [row[:slowest] + row[slowest + 1 :] if len(row) > 1 else row for row in rows]
 
 
 def _evidence_of(

@@ -19,9 +19,10 @@ def write_two(old: SavedRun, new: SavedRun) -> None:
     ("slower", "margin", "status", "counts"),
     [
         (1.0, "5%", 0, "7 PASS"),
-        (1.2, "5%", 1, "7 FAIL"),
-        (1.2, "40%", 0, "7 PASS"),
-        (1.2, "5us", 1, "7 FAIL"),
+        (1.2, "5%", 0, "7 INCONCLUSIVE"),
+        (1.7, "5%", 1, "7 FAIL"),
+        (1.7, "80%", 0, "7 PASS"),
+        (1.7, "5us", 1, "7 FAIL"),
         (1.05, "5%", 0, "7 INCONCLUSIVE"),
         (0.8, "5%", 0, "7 PASS"),
     ],
@@ -112,7 +113,7 @@ def test_the_slowest_comes_first(command: Command) -> None:
 
 def test_runs_of_several_devices_are_compared_device_by_device(command: Command) -> None:
     storage = Storage(Path(".gpu_benchmarks"))
-    for device, slower in (("NVIDIA H200", 1.2), ("NVIDIA A100", 1.0)):
+    for device, slower in (("NVIDIA H200", 1.7), ("NVIDIA A100", 1.0)):
         storage.save_each(make_run(device=device), "old")
         storage.save_each(make_run(device=device, seed=1, slower=slower), "new")
     status, out, _ = command("compare", "old", "new")
@@ -170,7 +171,7 @@ def test_what_cannot_be_meant_is_refused(option: str, command: Command) -> None:
 
 
 def test_many_sentences_of_a_kind_are_cut_unless_verbose(command: Command) -> None:
-    write_two(make_run(tests=60), make_run(tests=60, seed=1, slower=1.5))
+    write_two(make_run(tests=60), make_run(tests=60, seed=1, slower=1.7))
     _, short, _ = command("compare", "old.json", "new.json")
     _, full, _ = command("compare", "old.json", "new.json", "--verbose")
     assert short.count("\nFAIL: ") == 21

@@ -126,7 +126,7 @@ def test_nothing_heavy_is_imported(tmp_path: Path) -> None:
 
 def test_a_reader_that_stops_is_no_error(tmp_path: Path) -> None:
     """Of what `| head` does not read nothing is said, and the verdict stays; run as a module."""
-    fill(tmp_path / ".gpu_benchmarks", days=2, slower_from=2, tests=200)
+    fill(tmp_path / ".gpu_benchmarks", days=2, slower_from=2, tests=200, slower=1.7)
     environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     process = subprocess.Popen(
         [sys.executable, "-m", "pytest_gpubench", "compare", "1", "2"],

@@ -4,10 +4,9 @@ SPEEDS = """
 import os
 FACTOR = float(os.environ.get("FACTOR", "1"))
 DRIFT = float(os.environ.get("DRIFT", "1"))
-SLOW_REPS = int(os.environ.get("SLOW_REPS", "0"))
 STEPS = [1 + n / 1000 for n in range(-4, 5)]
 
-@scripted([11.0] * SLOW_REPS + [10.0 * FACTOR * DRIFT * step for step in 100 * STEPS])
+@scripted([10.0 * FACTOR * DRIFT * step for step in 100 * STEPS])
 def candidate(*args): return 0
 
 @scripted([20.0 * DRIFT * step for step in STEPS])

@@ -52,29 +52,6 @@ def test_the_marker_limits_the_regression(
     assert ("<failure" in Path("junit.xml").read_text()) == fails
 
 
-@pytest.mark.parametrize(("slow_reps", "fails", "said"), [(0, 0, 0), (20, 0, 1), (40, 1, 0)])
-def test_a_slow_moment_is_measured_again(
-    bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch, slow_reps: int, fails: int, said: int
-) -> None:
-    bench_run(MEASURES, "--gpu-bench-save=main", "--gpu-bench-reps=20")
-    monkeypatch.setenv("SLOW_REPS", str(slow_reps))
-    options = ("--gpu-bench-compare=main", "--gpu-bench-compare-fail=median:5%", "--gpu-bench-reps=20")
-    result = bench_run(MEASURES, *options)
-    result.assert_outcomes(passed=1 - fails, failed=fails)
-    assert ("measured a second time, as the first time it came out otherwise" in result.stdout.str()) == said
-
-
-def test_a_limit_that_is_broken_the_first_time_is_broken(bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A second measuring for the saved run's sake does not make up for another limit."""
-    source = MEASURES.replace("def test_it", "@pytest.mark.perf(max_time_us=10.5)\ndef test_it")
-    bench_run(source, "--gpu-bench-save=main", "--gpu-bench-reps=20")
-    monkeypatch.setenv("SLOW_REPS", "20")
-    options = ("--gpu-bench-compare=main", "--gpu-bench-compare-fail=median:5%", "--gpu-bench-reps=20")
-    result = bench_run(source, *options)
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["E *LimitBroken: candidate is too slow: median 11.00 us*"])
-
-
 @pytest.mark.usefixtures("save")
 def test_a_test_that_the_saved_run_lacks(bench_run: BenchRun) -> None:
     source = MEASURES.replace("test_it", "test_new")

@@ -80,8 +80,8 @@ def test_the_spread_of_a_suite_is_that_of_its_sessions() -> None:
         again = (record(*pair("mine", 200 * drift, 400 * drift), nodeid=f"{TEST}[{n}]") for n in range(9))
         whole = add_session(whole, run(*again))
     spreads = Baseline([("main", whole)]).spreads
-    assert spreads["time"].std == pytest.approx(0.016, rel=0.2)
-    assert spreads["speedup"].std < 0.001
+    assert 2 * UNKNOWN_TIME.std < spreads["time"].std < 0.016
+    assert spreads["speedup"].std < UNKNOWN_SPEEDUP.std / 2
 
 
 def test_a_session_without_numbers_is_none() -> None:

@@ -87,14 +87,27 @@ def test_sessions_that_overlap_are_no_fail(old: list[float], new: list[float], e
     assert found.doubt == doubt
 
 
-def test_a_process_that_is_as_fast_as_before_outweighs_those_that_are_not() -> None:
-    slow, fast = alone(us=320), alone(us=289)
-    found = compare_measurements(FIVE[-1], slow, parse_tolerance("median:5%"), ALPHA, SAVED, Sessions(FIVE[:-1]))
-    assert (found.outcome, found.further) == (Outcome.INCONCLUSIVE, 4)
-    sessions = Sessions(FIVE[:-1], [fast])
-    found = compare_measurements(FIVE[-1], slow, parse_tolerance("median:5%"), ALPHA, SAVED, sessions)
-    assert (found.outcome, found.further) == (Outcome.PASS, 0)
-    assert "30 and 30 reps in each of 1 and 5 sessions" in found.sentence
+@pytest.mark.parametrize(
+    ("old", "new", "outcome", "further", "counted"),
+    [
+        ([289] * 5, [320], Outcome.INCONCLUSIVE, 4, "1 and 5"),
+        ([289] * 5, [320, 289], Outcome.INCONCLUSIVE, 1, "2 and 5"),  # one against one
+        ([289] * 5, [320, 289, 289], Outcome.PASS, 0, "2 and 4"),
+        ([289] * 5, [320, 289, 320], Outcome.INCONCLUSIVE, 0, "3 and 5"),
+        ([289, 289, 320, 289, 289], [289], Outcome.PASS, 0, "1 and 4"),
+        ([289, 289, 320, 289], [289], Outcome.PASS, 0, "1 and 3"),
+        ([289, 320, 289], [289], Outcome.INCONCLUSIVE, 0, "1 and 3"),  # few may be the odd ones
+        ([289, 289, 320, 289, 289], [320], Outcome.INCONCLUSIVE, 0, "1 and 5"),
+    ],
+)
+def test_one_slow_process_is_outweighed_by_others(
+    old: list[float], new: list[float], outcome: Outcome, further: int, counted: str
+) -> None:
+    saved, now = ([alone(us=us) for us in times_us] for times_us in (old, new))
+    sessions = Sessions(saved[:-1], now[1:])
+    found = compare_measurements(saved[-1], now[0], parse_tolerance("median:5%"), ALPHA, SAVED, sessions)
+    assert (found.outcome, found.further) == (outcome, further)
+    assert f"30 and 30 reps in each of {counted} sessions" in found.sentence
 
 
 @pytest.mark.parametrize(

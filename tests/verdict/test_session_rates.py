@@ -1,0 +1,225 @@
+"""How often a test FAILs or is INCONCLUSIVE against a saved run, by what processes differ by: unchanged, and slower.
+
+Run as a module (`python -m tests.verdict.test_session_rates [tests]`) it prints a table as Markdown, from 2,000 tests a
+cell unless told otherwise. pytest tries 60 tests of a few cells, and with `-m slow` 2,000 of each.
+"""
+
+import math
+import sys
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+import pytest
+
+from pytest_gpubench.results.model import Measurement, Outcome
+from pytest_gpubench.stats.process_spread import MOST_SESSIONS, UNKNOWN_TIME, spread_of, spread_of_suite
+from pytest_gpubench.stats.tolerance import parse_tolerance
+from pytest_gpubench.verdict.evidence import Sessions
+from pytest_gpubench.verdict.regression import compare_measurements
+from tests.results.measured import ALPHA, alone
+from tests.stats.simulation import Floats, slack
+
+PASS, FAIL, INCONCLUSIVE = Outcome.PASS, Outcome.FAIL, Outcome.INCONCLUSIVE
+JITTER = 0.003
+"""The standard deviation of the reps of one process."""
+REPS = (30,)
+SLOWER = 0.1
+TESTS = 2_000
+
+Draw = Callable[[np.random.Generator, int, int], Floats]
+"""Takes a generator, tests and sessions; returns the logarithm of the factor on each session's time, a test a row."""
+
+
+def spread(rng: np.random.Generator, tests: int, sessions: int, std: float) -> Floats:
+    return std * rng.standard_normal((tests, sessions))
+
+
+def modes(rng: np.random.Generator, tests: int, sessions: int, share: float, apart: float = 0.08) -> Floats:
+    """A share of the processes take longer."""
+    slow = rng.random((tests, sessions)) < share
+    return spread(rng, tests, sessions, 0.001) + math.log1p(apart) * slow
+
+
+def heavy(rng: np.random.Generator, tests: int, sessions: int) -> Floats:
+    """Differ as Student's t of two degrees of freedom, whose variance is infinite."""
+    return 0.003 * rng.standard_t(2, (tests, sessions))
+
+
+def odd_saved(rng: np.random.Generator, tests: int, sessions: int) -> Floats:
+    """The second session that is saved takes 10 % longer."""
+    logs = spread(rng, tests, sessions, 0.003)
+    logs[:, 1] += math.log1p(0.1)
+    return logs
+
+
+def odd_new(rng: np.random.Generator, tests: int, sessions: int) -> Floats:
+    """The first session of the new run takes 10 % longer."""
+    logs = spread(rng, tests, sessions, 0.003)
+    logs[:, 5] += math.log1p(0.1)
+    return logs
+
+
+def creep(rng: np.random.Generator, tests: int, sessions: int) -> Floats:
+    """Every session takes 0.3 % longer than the one before it."""
+    return spread(rng, tests, sessions, 0.003) + 0.003 * np.arange(sessions)
+
+
+def one_noisy(rng: np.random.Generator, tests: int, sessions: int) -> Floats:
+    """The last test differs by 3 %, the others by 0.3 %."""
+    logs = spread(rng, tests, sessions, 0.003)
+    logs[-1] *= 10
+    return logs
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A suite of tests that is compared with its saved sessions."""
+
+    name: str
+    draw: Draw
+    saved: int = 5
+    suite: int = 1
+    tolerance: str = "median:5%"
+    reps: Sequence[int] = REPS
+    """The reps of a session are one of these."""
+    counted: slice = field(default_factory=partial(slice, None))
+    """The tests of a suite that are counted."""
+    slower: slice = field(default_factory=partial(slice, None))
+    """Those that get slower, where any do."""
+
+
+def measured(rng: np.random.Generator, log: float, reps: Sequence[int]) -> Measurement:
+    samples_us = 100 * np.exp(log + JITTER * rng.standard_normal(rng.choice(reps)))
+    return alone(samples_us=tuple(samples_us.tolist()))
+
+
+def judge_suite(cell: Cell, slower: float, rng: np.random.Generator) -> list[tuple[Outcome, int]]:
+    """Return the outcome of each test that is counted, and the fresh processes that it took."""
+    logs = cell.draw(rng, cell.suite, cell.saved + 1 + MOST_SESSIONS)
+    logs[cell.slower, cell.saved :] += math.log1p(slower)
+    saved = [[measured(rng, log, cell.reps) for log in row[: cell.saved]] for row in logs]
+    owns = [spread_of([math.log(each.timing.median_us) for each in row]) for row in saved]
+    suite = {"time": spread_of_suite([own for own in owns if own], UNKNOWN_TIME)}
+    tolerance, found = parse_tolerance(cell.tolerance), []
+    for old, row in list(zip(saved, logs[:, cell.saved :], strict=True))[cell.counted]:
+        new: list[Measurement] = []
+        further = 1
+        while further:
+            new.append(measured(rng, row[len(new)], cell.reps))
+            sessions = Sessions(old[:-1], new[1:], suite)
+            judged = compare_measurements(old[-1], new[0], tolerance, ALPHA, "the baseline", sessions)
+            further = judged.further
+        found.append((judged.outcome, len(new) - 1))
+    return found
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What tests came to."""
+
+    counts: Counter[Outcome]
+    processes: float
+    """The fresh processes of a test, on average."""
+
+    def share(self, outcome: Outcome) -> float:
+        return self.counts[outcome] / self.counts.total()
+
+
+def rates(cell: Cell, slower: float, tests: int, seed: int = 20261124) -> Rates:
+    """Return what at least so many tests come to."""
+    found: list[tuple[Outcome, int]] = []
+    rng = np.random.default_rng(seed)
+    while len(found) < tests:
+        found += judge_suite(cell, slower, rng)
+    return Rates(Counter(outcome for outcome, _ in found), sum(taken for _, taken in found) / len(found))
+
+
+ORDINARY = [
+    Cell(f"sd {std:.1%}", partial(spread, std=std), saved, suite)
+    for std in (0.003, 0.008)
+    for saved in (1, 5)
+    for suite in (1, 3, 10, 30)
+]
+MODES = [
+    Cell(f"two modes 8 % apart, {share:.0%} slow", partial(modes, share=share), saved)
+    for share in (0.2, 0.5, 0.8)
+    for saved in (1, 5)
+]
+HARD = [
+    *MODES,
+    Cell("heavy tails: t(2), 0.3 %", heavy),
+    Cell("heavy tails: t(2), 0.3 %", heavy, suite=10),
+    Cell("one of five saved sessions 10 % slower", odd_saved, suite=10),
+    Cell("the first new session 10 % slower", odd_new, suite=10),
+    Cell("sessions of 12, 30 and 200 reps, sd 0.8 %", partial(spread, std=0.008), suite=10, reps=(12, 30, 200)),
+    Cell("30 tests of sd 0.3 % beside one of 3 %: these", one_noisy, suite=31, counted=slice(0, -1)),
+    Cell("30 tests of sd 0.3 % beside one of 3 %: that one", one_noisy, suite=31, counted=slice(-1, None)),
+    Cell("sessions creep by 0.3 % each", creep, suite=10),
+    *(
+        Cell(
+            f"half of the suite slower, sd 0.8 %: {name} half",
+            partial(spread, std=0.008),
+            5,
+            30,
+            counted=counted,
+            slower=slice(15),
+        )
+        for name, counted in (("that", slice(15)), ("the other", slice(15, None)))
+    ),
+]
+
+
+def test_five_sessions_decide_what_one_does() -> None:
+    """Few tests: what 2,000 come to is a slow test's."""
+    cell = Cell("", partial(spread, std=0.008), suite=3)
+    unchanged, slower = rates(cell, 0.0, 60), rates(cell, SLOWER, 60)
+    assert unchanged.counts[FAIL] == 0
+    assert unchanged.share(INCONCLUSIVE) <= 0.05 + slack(0.05, 60)
+    assert slower.share(FAIL) >= 0.95 - slack(0.05, 60)
+
+
+@pytest.mark.parametrize("cell", MODES, ids=lambda cell: f"{cell.name}, {cell.saved} saved")
+def test_modes_fail_no_unchanged_code(cell: Cell) -> None:
+    assert rates(cell, 0.0, 60).counts[FAIL] == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cell", [*ORDINARY, *HARD], ids=lambda cell: f"{cell.name}, {cell.saved}, {cell.suite}")
+def test_unchanged_code_fails_once_in_a_thousand_tests_at_most(cell: Cell) -> None:
+    assert rates(cell, 0.0, TESTS).share(FAIL) <= ALPHA + slack(ALPHA, TESTS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("suite", [1, 3, 10, 30])
+def test_five_sessions_decide_where_processes_differ_by_eight_in_a_thousand(suite: int) -> None:
+    cell = Cell("", partial(spread, std=0.008), suite=suite)
+    assert rates(cell, 0.0, TESTS).share(INCONCLUSIVE) <= 0.05
+    assert rates(cell, SLOWER, TESTS).share(FAIL) >= 0.95
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("suite", [1, 10])
+@pytest.mark.parametrize("std", [0.003, 0.008, 0.03])
+@pytest.mark.parametrize("tolerance", [0.01, 0.05])
+def test_code_at_the_tolerance_seldom_fails(tolerance: float, std: float, suite: int) -> None:
+    cell = Cell("", partial(spread, std=std), suite=suite, tolerance=f"median:{100 * tolerance:g}%")
+    assert rates(cell, tolerance, 10_000).share(FAIL) <= 2 * ALPHA
+
+
+def main(tests: int) -> None:
+    """Print a table of all cells."""
+    print("| processes | saved | suite | unchanged: FAIL | INCONCLUSIVE | 10 % slower: FAIL | PASS | fresh processes |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
+    for cell in (*ORDINARY, *HARD):
+        same, slower = rates(cell, 0.0, tests), rates(cell, SLOWER, tests)
+        told = [f"{same.share(outcome):.2%}" for outcome in (FAIL, INCONCLUSIVE)]
+        told += [f"{slower.share(outcome):.2%}" for outcome in (FAIL, PASS)]
+        processes = f"{same.processes:.2f}, {slower.processes:.2f}"
+        print(f"| {cell.name} | {cell.saved} | {cell.suite} | {' | '.join(told)} | {processes} |", flush=True)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else TESTS)
