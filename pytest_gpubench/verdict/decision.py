@@ -5,15 +5,17 @@ from decimal import Decimal
 
 from pytest_gpubench.limits import as_written
 from pytest_gpubench.results.model import Outcome, Timing, Verdict
-from pytest_gpubench.stats.autocorrelation import independent_for_median
+from pytest_gpubench.stats.autocorrelation import drift_of, independent_for_median
 from pytest_gpubench.stats.regression import decide_at
 from pytest_gpubench.stats.speedup import Decision, compare
 from pytest_gpubench.stats.stopping import is_held_up
-from pytest_gpubench.stats.summary import Interval, median_interval
-from pytest_gpubench.units import count
+from pytest_gpubench.stats.summary import Interval, least_count, median_interval
+from pytest_gpubench.units import count, format_share
 
 __tracebackhide__ = True
 
+DRIFT_GOES_ON = 6.0
+"""A drift is followed so many times as far beyond what the reps of a measurement show of it."""
 Judged = tuple[Outcome, str]
 """An outcome, and its sentence."""
 OUTCOMES: Mapping[Decision, Outcome] = {"pass": Outcome.PASS, "fail": Outcome.FAIL, "open": Outcome.INCONCLUSIVE}
@@ -30,9 +32,24 @@ def at_most(interval: Interval | None, most: float) -> Outcome:
 
 
 def time_interval(timing: Timing, alpha: float) -> Interval | None:
-    """Return the interval of the median, from the fastest rep on where busy processes held up many others."""
+    """Return the interval of the median, wider by what a drift may come to that goes on.
+
+    From the fastest rep on where busy processes held up many others.
+    """
     interval = median_interval(timing.samples_us, alpha, independent_for_median(timing.samples_us))
-    return Interval(timing.min_us, interval.high) if interval and was_held_up(timing) else interval
+    if interval is None:
+        return None
+    factor = 1 + DRIFT_GOES_ON * drift_of(timing.samples_us) / timing.median_us
+    low = timing.min_us if was_held_up(timing) else interval.low / factor
+    return Interval(min(low, interval.low), interval.high * factor)
+
+
+def time_certainty(timing: Timing, outcome: Outcome, alpha: float, spent: float) -> str:
+    """Return what a limit on the time is judged by, as `certainty`, with the drift that may leave it open."""
+    independent = independent_for_median(timing.samples_us)
+    told = certainty(timing.reps, independent, least_count(spent), alpha)
+    drift_us = drift_of(timing.samples_us) if outcome is Outcome.INCONCLUSIVE else 0.0
+    return f"{told}; the reps drift by {format_share(drift_us / timing.median_us)}" if drift_us else told
 
 
 def was_held_up(timing: Timing) -> bool:

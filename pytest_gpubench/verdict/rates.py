@@ -7,10 +7,9 @@ import msgspec
 from pytest_gpubench.limits import Limits
 from pytest_gpubench.results.model import Outcome, Peaks, Timing, Verdict
 from pytest_gpubench.results.roofline import READS_MEMORY, Bound, Fraction, matmul_tflops, peak_fraction, too_fast
-from pytest_gpubench.stats.autocorrelation import independent_for_median
-from pytest_gpubench.stats.summary import Interval, least_count
+from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.units import bracketed, format_decimal, format_share, format_time, grouped
-from pytest_gpubench.verdict.decision import Judged, at_least, certainty, time_interval, verdicts_of, words_for
+from pytest_gpubench.verdict.decision import Judged, at_least, time_certainty, time_interval, verdicts_of, words_for
 
 __tracebackhide__ = True
 
@@ -68,7 +67,7 @@ class RateRules:
         between = bracketed(map(grouped, interval or ()))
         return outcome, (
             f"{timing.label} {_words(outcome, interval)}: {grouped(rate)} {unit}{between}, wanted at least "
-            f"{grouped(wanted)} {unit} ({_work(timing, bound)}; {self._certainty(timing, spent)})"
+            f"{grouped(wanted)} {unit} ({_work(timing, bound)}; {time_certainty(timing, outcome, self.alpha, spent)})"
         )
 
     def _judge_fraction(self, timing: Timing, wanted: float, spent: float) -> Judged:
@@ -96,7 +95,7 @@ class RateRules:
         return outcome, (
             f"{timing.label} {_words(outcome, interval)}: {format_share(found.value, 3)}{between} of {found.of}, "
             f"wanted at least {format_share(wanted, 3)} ({grouped(found.rate)} {found.unit}, "
-            f"{_work(timing, found.bound)}; {self._certainty(timing, spent)})"
+            f"{_work(timing, found.bound)}; {time_certainty(timing, outcome, self.alpha, spent)})"
         )
 
     def _work_unknown(self, timing: Timing, asked: str, *needed: str) -> Judged:
@@ -112,10 +111,6 @@ class RateRules:
         return Outcome.NOT_JUDGED, (
             f"{timing.label}: {asked} says nothing here, the peak of {timing.device} for {missing} is not known{said}"
         )
-
-    def _certainty(self, timing: Timing, spent: float) -> str:
-        independent = independent_for_median(timing.samples_us)
-        return certainty(timing.reps, independent, least_count(spent), self.alpha)
 
 
 def _rate_interval(timing: Timing, bound: Bound, spent: float, peak: float = 1.0) -> Interval | None:

@@ -4,10 +4,18 @@ from collections.abc import Callable, Mapping
 
 from pytest_gpubench.limits import Limits, limit_for_device
 from pytest_gpubench.results.model import Outcome, Timing, Verdict
-from pytest_gpubench.stats.autocorrelation import independent_for_median, independent_for_std
-from pytest_gpubench.stats.summary import LEAST_FOR_STD, Interval, least_count, std_interval
+from pytest_gpubench.stats.autocorrelation import independent_for_std
+from pytest_gpubench.stats.summary import LEAST_FOR_STD, Interval, std_interval
 from pytest_gpubench.units import bracketed, format_share, round_to_digits
-from pytest_gpubench.verdict.decision import Judged, at_most, certainty, time_interval, verdicts_of, words_for
+from pytest_gpubench.verdict.decision import (
+    Judged,
+    at_most,
+    certainty,
+    time_certainty,
+    time_interval,
+    verdicts_of,
+    words_for,
+)
 
 __tracebackhide__ = True
 
@@ -117,12 +125,11 @@ def _judge_time(timing: Timing, most: float | Mapping[str, float], alpha: float,
     if wanted is None:
         assert isinstance(most, Mapping)
         return Outcome.NOT_JUDGED, f"{timing.label}: no max_time_us for {timing.device}, only for {', '.join(most)}"
-    independent = independent_for_median(timing.samples_us)
     interval = time_interval(timing, spent)
     outcome = at_most(interval, wanted)
     words = words_for(outcome, interval, "is fast enough", "is too slow")
     median, *ends = (round_to_digits(time_us, 4) for time_us in (timing.median_us, *(interval or ())))
     return outcome, (
         f"{timing.label} {words}: median {median} us{bracketed(ends)}, wanted at most {wanted:.10g} us "
-        f"({certainty(timing.reps, independent, least_count(spent), alpha)})"
+        f"({time_certainty(timing, outcome, alpha, spent)})"
     )

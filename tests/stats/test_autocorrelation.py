@@ -8,7 +8,7 @@ import pytest
 
 from pytest_gpubench.limits import Limits
 from pytest_gpubench.results.model import Outcome
-from pytest_gpubench.stats.autocorrelation import LEAST_TO_TELL, independent_for_median, independent_for_std
+from pytest_gpubench.stats.autocorrelation import LEAST_TO_TELL, drift_of, independent_for_median, independent_for_std
 from pytest_gpubench.stats.summary import median_interval, std_interval
 from pytest_gpubench.verdict.time import Judgement
 from tests.results.measured import timing_of
@@ -88,6 +88,42 @@ def fails(draw: Noise, limits: Limits, trials: int, first: int = 250, most: int 
         failed += judgement.verdicts[0].outcome is Outcome.FAIL
         taken += reps
     return failed / trials, taken / trials
+
+
+def ramp(rng: np.random.Generator, reps: int) -> Floats:
+    """Rise or fall by 3 % in 2,000 reps, 1.5 % of it to either side of the median."""
+    slope: Floats = rng.choice([-1, 1]) * (3 * np.arange(reps) / 2000 - 1.5)
+    return slope + 0.3 * rng.standard_normal(reps)
+
+
+@pytest.mark.parametrize(
+    ("samples", "drift"),
+    [
+        ([10.0] * 100, 0.0),
+        ([10.0 + step / 100 for step in range(LEAST_TO_TELL)], LEAST_TO_TELL / 100),
+        ([10.0 - step / 100 for step in range(LEAST_TO_TELL)], LEAST_TO_TELL / 100),
+        ([10.0 + step / 100 for step in range(LEAST_TO_TELL - 1)], 0.0),  # too few to tell
+        ([10.0, 11.0] * 50, 0.0),
+    ],
+)
+def test_a_drift_is_what_lies_between_the_first_and_the_last(samples: list[float], drift: float) -> None:
+    assert drift_of(samples) == pytest.approx(drift)
+
+
+def test_independent_samples_seldom_seem_to_drift() -> None:
+    rng = np.random.default_rng(1)
+    seen = [drift_of(rng.standard_normal(250).tolist()) > 0 for _ in range(1000)]
+    assert sum(seen) / 1000 == pytest.approx(0.0124, abs=0.012)
+
+
+def test_a_limit_on_reps_that_drift_is_seldom_decided_early() -> None:
+    """Without the drift 47 % fail."""
+    assert fails(ramp, AT_THE_MEDIAN, 30)[0] <= 0.06 + 4 * math.sqrt(0.06 * 0.94 / 30)
+
+
+@pytest.mark.slow
+def test_a_limit_on_reps_that_drift_is_seldom_decided_early_in_many_trials() -> None:
+    assert fails(ramp, AT_THE_MEDIAN, 500)[0] <= 0.08
 
 
 AT_THE_MEDIAN = Limits(max_time_us=100)
