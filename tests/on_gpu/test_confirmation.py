@@ -1,4 +1,4 @@
-"""A FAIL against a saved run, measured again by a fresh process while the test's own one holds the GPU."""
+"""A FAIL against a saved run, measured again by fresh processes while the test's own one holds the GPU."""
 
 import os
 import re
@@ -26,8 +26,8 @@ def test_it(gpu_bench):
 """
 
 
-@pytest.mark.timeout(300)
-def test_a_fail_is_one_of_two_processes(tmp_path: Path) -> None:
+@pytest.mark.timeout(600)
+def test_a_fail_is_one_of_five_processes(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text(CONFTEST)
     (tmp_path / "test_planted.py").write_text(TESTS)
 
@@ -42,11 +42,11 @@ def test_a_fail_is_one_of_two_processes(tmp_path: Path) -> None:
     assert "1 passed" in run("--gpu-bench-save=main")
     out = run("--gpu-bench-compare=main", "--gpu-bench-compare-fail=median:5%", PLANTED="1")
     assert "1 failed" in out
-    assert re.search("everywhere is slower than .*; confirmed in a fresh process", out)
+    assert re.search("everywhere is slower than .* in each of 5 and 5 sessions", out)
     assert re.findall(r"^(PASS|FAIL) .* (here alone|nowhere|everywhere) ", out, re.MULTILINE) == [
         ("PASS", "here alone"),
         ("PASS", "nowhere"),
         ("FAIL", "everywhere"),
     ]
-    assert "no fresh one could" not in out
+    assert "not measured again" not in out
     assert "began to compute" not in out

@@ -1,7 +1,9 @@
 """Count how often unchanged code fails against a saved run, and how surely a planted slowdown is found.
 
 baselines runs FOLDER SECONDS      save a baseline, then run processes in turn, unchanged and planted
-baselines judge FOLDER ...         print what the plugin said, and what compare_runs says of all pairs of runs
+baselines judge FOLDER ...         print what the plugin said, and what compare_runs says of five runs in a row
+
+The baseline has five sessions. Where the plugin measures a slower test again, five processes have to agree.
 """
 
 import os
@@ -10,11 +12,13 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
-from itertools import combinations
+from functools import reduce
 from pathlib import Path
 
 from pytest_gpubench.results.model import Outcome, SavedRun
+from pytest_gpubench.results.sessions import add_session
 from pytest_gpubench.results.store import read_run
+from pytest_gpubench.settings import SAVED_SESSIONS
 from pytest_gpubench.stats.tolerance import parse_tolerance
 from pytest_gpubench.verdict.saved_runs import compare_runs
 from tests.on_gpu.study.harness import parser_of
@@ -27,7 +31,9 @@ OPTIONS = ["-q", "--noconftest", "-p", "no:cacheprovider", "-p", "no:benchmark",
 def run_tests(folder: Path, name: str, tolerance: str | None, planted: float) -> None:
     """Run the tests in a process of their own."""
     options = [f"--gpu-bench-json={folder / name}.json", f"--junitxml={folder / name}.xml"]
-    if tolerance is not None:
+    if tolerance is None:
+        options += ["--gpu-bench-save=baseline", f"--gpu-bench-storage={folder / 'storage'}"]
+    else:
         options += [f"--gpu-bench-compare={folder / 'baseline.json'}", f"--gpu-bench-compare-fail={tolerance}"]
     command = [sys.executable, "-m", "pytest", str(Path(__file__).with_name("baseline_tests.py")), *OPTIONS, *options]
     subprocess.run(command, env={**os.environ, "PLANTED": str(planted)}, stdout=subprocess.DEVNULL, check=False)
@@ -57,7 +63,7 @@ def verdicts(run: SavedRun) -> Counter[tuple[str, Outcome]]:
 
 
 def judge(folders: list[Path]) -> None:
-    """Print what the plugin said, then what every pair of runs of the same code says."""
+    """Print what the plugin said, then what the baseline says of every five runs in a row."""
     for kind in ("same", "planted"):
         for which, tolerance in ((0, "median:3%"), (1, "speedup:3%")):
             said: Counter[tuple[str, Outcome]] = Counter()
@@ -68,18 +74,18 @@ def judge(folders: list[Path]) -> None:
             told = ", ".join(f"{name} {outcome.name} {number}" for (name, outcome), number in sorted(said.items()))
             print(f"plugin, {kind}, {tolerance}, {len(chosen)} runs: {told}")
     for text in ("median:3%", "median:2%", "median:1%", "speedup:3%", "speedup:1%"):
-        pairs, found = 0, Counter[Outcome]()
-        worst = 1.0
-        for folder in folders:
-            runs = [read_run(path) for path in [folder / "baseline.json", *sorted(folder.glob("same-*.json"))]]
-            for old, new in combinations(runs, 2):
-                pairs += 1
-                for finding in compare_runs(old, new, parse_tolerance(text), ALPHA):
-                    if finding.outcome is not Outcome.NOT_JUDGED and finding.change is not None:
-                        found[finding.outcome] += 1
-                        worst = max(worst, finding.change.ratio, 1 / finding.change.ratio)
-        told = ", ".join(f"{outcome.name} {number}" for outcome, number in found.items())
-        print(f"{pairs} pairs of runs of the same code, {text}: {told}; the furthest apart {worst:.4f}x")
+        for kind in ("same", "planted"):
+            found, furthest = Counter[Outcome](), 1.0
+            for folder in folders:
+                runs = [read_run(path) for path in sorted(folder.glob(f"{kind}-*.json"))]
+                for first in range(len(runs) - SAVED_SESSIONS + 1):
+                    new = reduce(add_session, runs[first : first + SAVED_SESSIONS])
+                    for finding in compare_runs(read_run(folder / "baseline.json"), new, parse_tolerance(text), ALPHA):
+                        if finding.outcome is not Outcome.NOT_JUDGED and finding.change is not None:
+                            found[finding.outcome] += 1
+                            furthest = max(furthest, finding.change.ratio, 1 / finding.change.ratio)
+            told = ", ".join(f"{outcome.name} {number}" for outcome, number in found.items())
+            print(f"five runs, {kind}, {text}: {told}; the furthest from the baseline {furthest:.4f}x")
 
 
 def main(arguments: Sequence[str]) -> None:
