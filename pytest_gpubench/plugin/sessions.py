@@ -66,17 +66,18 @@ class EarlierSessions:
         """Take the sessions, before xdist starts its workers, which are given their results."""
         number = sessions_of(self.settings)
         wanted = self.settings.save or self.settings.autosave or self.settings.compare
-        if number == 1 or not wanted or self.settings.disable or is_worker(self.config) or is_dry(self.config):
+        measures = wanted and not self.settings.disable and not self.settings.skip and not is_dry(self.config)
+        if number == 1 or not measures or is_worker(self.config):
             return
         for place in range(1, number):
             title = f"session {place} of {number}"
             try:
                 self._say(f"{title}: {self._take_one()}")
             except (GpuBenchError, OSError) as error:
-                if self.settings.sessions is None:
-                    break  # nobody asked for them, and the run itself says why nothing is measured
-                self.status.fail(f"{title}: {error}")
-                self._say(self.status.reasons[-1], red=True)
+                sentence, asked_for = f"{title}: {error}", self.settings.sessions is not None
+                if asked_for:
+                    self.status.fail(sentence)
+                self._say(self.status.reasons[-1] if asked_for else sentence, red=asked_for)
                 break
         if self.settings.compare is not None:
             import msgspec

@@ -5,9 +5,11 @@ from pathlib import Path
 import pytest
 
 from pytest_gpubench.plugin.fresh_process import RESULTS
+from pytest_gpubench.plugin.sessions import sessions_of
 from pytest_gpubench.results.model import SavedRun
 from pytest_gpubench.results.sessions import count_sessions
 from pytest_gpubench.results.store import read_run
+from pytest_gpubench.settings import SAVED_SESSIONS, Settings
 from tests.plugin.conftest import BenchRun
 
 pytestmark = pytest.mark.usefixtures("stubbed_torch")
@@ -56,6 +58,35 @@ def test_sessions_are_taken_in_fresh_processes_and_kept_whole(bench_run: BenchRu
     assert len({timing.reps for timing in timings}) == 1
     assert "assert 2 != 2" in Path("junit.xml").read_text()
     assert "test_it" in Path(".pytest_cache/v/cache/lastfailed").read_text()
+
+
+@pytest.mark.parametrize(
+    ("settings", "number"),
+    [
+        (Settings(), 1),
+        (Settings(save="main"), SAVED_SESSIONS),
+        (Settings(save="main", timer="scripted"), 1),
+        (Settings(save="main", sessions=1), 1),
+        (Settings(autosave=True), 1),
+        (Settings(compare="main"), 1),
+        (Settings(compare="main", sessions=3), 3),
+    ],
+)
+def test_what_is_saved_under_a_name_is_measured_in_five_processes(settings: Settings, number: int) -> None:
+    assert sessions_of(settings) == number
+
+
+def test_five_sessions_are_taken_of_the_perf_tests(bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pytest_gpubench.plugin.sessions.SAME_IN_EVERY_PROCESS", ())
+    plain = "\ndef test_plain():\n    with open('plain', 'a') as file: file.write('x')\n"
+    bench_run(COUNTED + plain, "--gpu-bench-save=main").assert_outcomes(passed=2)
+    assert count_sessions(saved_run()) == SAVED_SESSIONS
+    assert Path("plain").read_text() == "x"
+    result = bench_run(plain, "--gpu-bench-save=main", "-k", "plain")
+    result.stdout.fnmatch_lines(["gpu_bench: session 1 of 5: nothing was measured*"])
+    result.stdout.no_fnmatch_line("*session 2*")
+    bench_run(COUNTED, "--gpu-bench-save=other", "--gpu-bench-skip").assert_outcomes(deselected=1)
+    assert len(list(Path("processes").iterdir())) == SAVED_SESSIONS
 
 
 @pytest.mark.slow
