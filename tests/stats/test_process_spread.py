@@ -10,6 +10,7 @@ from pytest_gpubench.stats.process_spread import (
     LEAST_STD,
     MOST_PRIOR_FREEDOM,
     MOST_SESSIONS,
+    UNKNOWN_SPEEDUP,
     UNKNOWN_TIME,
     UNLIKE,
     ProcessSpread,
@@ -42,6 +43,7 @@ def test_a_spread_is_that_within_groups() -> None:
 def test_a_suite_of_nothing_is_what_is_known_of_gpus() -> None:
     assert spread_of_suite([], UNKNOWN_TIME) == UNKNOWN_TIME
     assert shrunk(None, UNKNOWN_TIME) == UNKNOWN_TIME
+    assert pytest.approx(math.sqrt(2) * UNKNOWN_TIME.std) == UNKNOWN_SPEEDUP.std  # of two arms
 
 
 @pytest.mark.parametrize("std", [0.002, 0.008])
