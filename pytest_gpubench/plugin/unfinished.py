@@ -79,7 +79,7 @@ def _interrupted_test(path: Path) -> str:
     import msgspec
 
     from pytest_gpubench.gpu.holder import Holder
-    from pytest_gpubench.gpu.lock_file import HEADER, NOTE_BYTES, OPEN_FLAGS
+    from pytest_gpubench.gpu.lock_file import HOLDER_BYTES, LOCK_HEADER, OPEN_FLAGS
 
     test = ""
     with suppress(OSError):  # it is locked, or was removed
@@ -91,7 +91,7 @@ def _interrupted_test(path: Path) -> str:
                 test = "a perf test"
                 path.unlink()
                 with suppress(msgspec.DecodeError):
-                    note = os.pread(descriptor, NOTE_BYTES, 0).removeprefix(HEADER)
+                    note = os.pread(descriptor, HOLDER_BYTES, 0).removeprefix(LOCK_HEADER)
                     test = msgspec.json.decode(note, type=Holder).test or test
         finally:
             os.close(descriptor)

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from pytest_gpubench.gpu.holder import Holder
-from pytest_gpubench.gpu.lock_file import HEADER, LockFile
+from pytest_gpubench.gpu.lock_file import LOCK_HEADER, LockFile
 from tests.plugin.conftest import BenchRun
 
 SAYS = "*gpu_bench: warning: an earlier run ended in the midst of {} without a report: whatever its exit status*"
@@ -76,7 +76,7 @@ def test_a_run_that_ends_leaves_no_note(bench_run: BenchRun, notes: Path, body: 
 
 
 def note(test: str) -> bytes:
-    return HEADER + msgspec.json.encode(Holder.of_this_process(test))
+    return LOCK_HEADER + msgspec.json.encode(Holder.of_this_process(test))
 
 
 NOTES: dict[str, tuple[bytes, str]] = {
