@@ -9,6 +9,7 @@ from typing import Literal, TypeVar, cast
 import torch
 
 from pytest_gpubench.bench.arguments import Overwrites, VariedArguments, covers
+from pytest_gpubench.bench.cuda_graphs import used_cuda_graphs
 from pytest_gpubench.bench.output_rules import (
     differentiable,
     lent_memory,
@@ -16,6 +17,7 @@ from pytest_gpubench.bench.output_rules import (
     refuse_opaque_tensors,
     refuse_strange_tensors,
 )
+from pytest_gpubench.bench.ran import Ran, difference_of_changed, with_changed
 from pytest_gpubench.bench.switches import readings, refuse_switching
 from pytest_gpubench.correctness import (
     Difference,
@@ -46,6 +48,7 @@ from pytest_gpubench.timing.calls import (
     GRADIENT_SEED,
     Arguments,
     Backward,
+    mark_step,
     name_of,
     refuse_untimeable,
     upstream_gradient,
@@ -71,48 +74,6 @@ def check_golden(golden: object, factor: object) -> None:
 
 
 @dataclass(frozen=True)
-class Ran:
-    """The outputs of a function, and the gradients of its inputs if they were asked for."""
-
-    outputs: object
-    gradients: dict[str, torch.Tensor | None]
-    inputs: dict[str, torch.Tensor] = field(default_factory=dict)
-    """The arguments that calls change, as this one left them, by name."""
-    changed: tuple[str, ...] = ()
-    """The names of those that it changed."""
-    own: object = None
-    """The outputs that are no memory of an argument that calls change, where others are; None where all are."""
-
-    @property
-    def own_outputs(self) -> object:
-        """The outputs that have memory of their own."""
-        return self.outputs if self.own is None else self.own
-
-    @property
-    def results(self) -> object:
-        """All that it computed: its outputs, and the arguments that it changed."""
-        return with_changed(self.outputs, self.inputs, self.changed)
-
-
-def with_changed(outputs: object, inputs: Mapping[str, torch.Tensor], changed: Sequence[str]) -> object:
-    """Return outputs, with the arguments that were changed where there are any."""
-    return (outputs, {name: inputs[name] for name in changed}) if changed else outputs
-
-
-def difference_of_changed(difference: Difference, name: str, found: Ran, expected: Ran) -> Difference:
-    """Return the difference of an argument, which says so where only one of the calls changed it."""
-    both = name in expected.changed and name in found.changed
-    if difference.passed or both:
-        return replace(difference, name=name)
-    problem = (
-        "the candidate leaves it as it was, the reference overwrites it"
-        if name in expected.changed
-        else "the candidate overwrites it, the reference leaves it alone"
-    )
-    return replace(difference, name=name, problem=f"{problem}; if that is meant, give overwrites=({name!r},)")
-
-
-@dataclass(frozen=True)
 class Agreement:
     """The rules by which outputs are compared."""
 
@@ -133,6 +94,8 @@ class Agreement:
     """The seed of the random numbers that calls draw while values are varied; it cannot be known beforehand."""
     overwrites: Overwrites = False
     """The arguments that a candidate may change, whatever the reference does to them."""
+    graph_users: set[str] = field(default_factory=set)
+    """The arms whose calls used a CUDA graph of torch.compile."""
     margins: bool = True
     """True to look for reads and writes beyond the arguments."""
 
@@ -301,6 +264,7 @@ class Agreement:
     def run_with(self, function: Function, who: str, args: tuple[object, ...], kwargs: dict[str, object]) -> Ran:
         """Return what a function does with arguments."""
         switches = readings()
+        mark_step()
         try:
             outputs = function(*args, **kwargs)
         except GpuBenchError:
@@ -311,7 +275,15 @@ class Agreement:
         refuse_untimeable(outputs, name_of(function))
         refuse_opaque_tensors(who, outputs)
         refuse_switching(who, switches)
-        return Ran(outputs, self._gradients(outputs, args, kwargs, outputs))
+        ran = Ran(outputs, self._gradients(outputs, args, kwargs, outputs))
+        if used_cuda_graphs():
+            self.graph_users.add(who)
+        return ran
+
+    @property
+    def uses_cuda_graphs(self) -> bool:
+        """True if the call of an arm was seen to use a CUDA graph of torch.compile."""
+        return bool(self.graph_users)
 
     def lasting(self, results: T) -> T:
         """Return results with copies of the tensors in them whose memory is put back before the next call."""

@@ -5,8 +5,9 @@ from dataclasses import dataclass, fields, replace
 
 import msgspec
 
-from pytest_gpubench.bench.agreement import Agreement, Ran
+from pytest_gpubench.bench.agreement import Agreement
 from pytest_gpubench.bench.candidates import speedup_limits
+from pytest_gpubench.bench.cuda_graphs import has_cuda_graphs
 from pytest_gpubench.bench.guarded import GuardedCall
 from pytest_gpubench.bench.integrity import (
     auditing,
@@ -15,8 +16,9 @@ from pytest_gpubench.bench.integrity import (
     keeping_operations,
     traffic_of,
 )
-from pytest_gpubench.bench.outputs import OutputRecorder, has_cuda_graphs
+from pytest_gpubench.bench.outputs import OutputRecorder
 from pytest_gpubench.bench.plan import is_enforced, plan_of, unmeasured_reason
+from pytest_gpubench.bench.ran import Ran
 from pytest_gpubench.bench.request import Request, Say
 from pytest_gpubench.bench.side_effects import Conduct
 from pytest_gpubench.bench.work import with_work, work_of
@@ -148,7 +150,7 @@ class CompareRequest(Request[Comparison]):
         """Return a line for each output of a candidate; raise WrongResult where one is wrong."""
         candidate = self.calls[name].function
         differences = self.agreement.differences_of(name, candidate, expected)
-        pool = None if has_cuda_graphs() else pool  # they need memory of their own
+        pool = None if self.agreement.uses_cuda_graphs else pool  # they need memory of their own
         guarded = GuardedCall(self.agreement, name, candidate, expected, pool)
         self.agreement.require(name, guarded.explained(differences), "")
         if not self.settings.disable:
@@ -175,7 +177,7 @@ class CompareRequest(Request[Comparison]):
         measured: list[Measurement],
     ) -> Comparison:
         shares_memory = self.interleave and self.settings.timer != "scripted"
-        pool = None if has_cuda_graphs() or self.settings.timer == "scripted" else pool
+        pool = None if self.agreement.uses_cuda_graphs or self.settings.timer == "scripted" else pool
         recorder = OutputRecorder(self.agreement, len(self.calls) if shares_memory else 0, conduct, pool=pool)
         watched = {name: recorder.watch(name, call) for name, call in self.calls.items()}
         seed, looks = self.settings.seed or 0, looks_of(self.settings, self.limits)

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from pytest_gpubench.bench.agreement import Agreement, Ran
+from pytest_gpubench.bench.agreement import Agreement
+from pytest_gpubench.bench.ran import Ran
 from pytest_gpubench.correctness import Difference, compare_outputs, poison_free_memory
 from pytest_gpubench.correctness.leaves import inputs_of, tensors_of
 from pytest_gpubench.correctness.margins import Moved, moved

@@ -4,10 +4,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
-from pytest_gpubench.bench.agreement import Agreement, Ran
+from pytest_gpubench.bench.agreement import Agreement
 from pytest_gpubench.bench.other_values import other_values
 from pytest_gpubench.bench.outputs import OutputRecorder
 from pytest_gpubench.bench.pace import Pace
+from pytest_gpubench.bench.ran import Ran
 from pytest_gpubench.correctness import moved_bytes
 from pytest_gpubench.correctness.probing import least_share, needed_share
 from pytest_gpubench.correctness.variation import variable_tensors

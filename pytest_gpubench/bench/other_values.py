@@ -3,8 +3,9 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from pytest_gpubench.bench.agreement import Agreement, Ran
+from pytest_gpubench.bench.agreement import Agreement
 from pytest_gpubench.bench.output_rules import has_nan, is_finite, named_tensors
+from pytest_gpubench.bench.ran import Ran
 from pytest_gpubench.correctness import Variation, compare_outputs
 from pytest_gpubench.correctness.variation import Way, tensors_for, tensors_in
 from pytest_gpubench.errors import UnfairComparison

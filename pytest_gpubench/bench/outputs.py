@@ -1,6 +1,5 @@
 """Keep what the last timed call of each function returned, to check it too."""
 
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
@@ -8,8 +7,9 @@ from typing import TypeVar
 
 import torch
 
-from pytest_gpubench.bench.agreement import Agreement, Ran
+from pytest_gpubench.bench.agreement import Agreement
 from pytest_gpubench.bench.output_rules import differentiable, lent_memory, named_tensors, refuse_strange_tensors
+from pytest_gpubench.bench.ran import Ran
 from pytest_gpubench.bench.side_effects import Conduct
 from pytest_gpubench.correctness import Difference, aliases, compare_outputs
 from pytest_gpubench.correctness.leaves import flatten, inputs_of, map_leaves
@@ -146,7 +146,7 @@ class OutputRecorder:
         self.refuses_sharing = False  # `check` does, and says whose memory it is
         if self.anew:
             self.take(take_again)
-        if has_cuda_graphs() and not all(map(_is_readable, self.last.values())):
+        if self.agreement.uses_cuda_graphs and not all(map(_is_readable, self.last.values())):
             self.copying = True
             take_again()
 
@@ -204,7 +204,7 @@ class OutputRecorder:
 
     def _refuse_shared(self, name: str, others: Sequence[str], reference: str = "") -> None:
         """Raise UnfairComparison for an output that is memory of another arm's, though not of the inputs."""
-        if has_cuda_graphs():  # their outputs share a pool, and may lie where those of another lay
+        if self.agreement.uses_cuda_graphs:  # their outputs share a pool, and may lie where those of another lay
             return
         arguments = self.agreement.arguments
         for other in others:
@@ -245,13 +245,6 @@ def _as_gradients(output: object) -> dict[str, torch.Tensor | None]:
     """Return the gradients that were kept as the output of a backward run."""
     assert isinstance(output, dict), "a backward run keeps gradients"
     return output
-
-
-def has_cuda_graphs() -> bool:
-    """Tell whether torch.compile has made CUDA graphs in this process, as with mode="reduce-overhead"."""
-    trees = sys.modules.get("torch._inductor.cudagraph_trees")  # imported by every torch.compile
-    containers = getattr(getattr(trees, "local", None), "tree_manager_containers", {})
-    return any(getattr(each, "tree_manager", each) is not None for each in containers.values())
 
 
 def _is_readable(output: object) -> bool:

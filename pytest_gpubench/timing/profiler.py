@@ -16,10 +16,10 @@ from pytest_gpubench.errors import GpuBenchError, NothingRecorded, ProfilerBusy
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.timing.attempts import until_complete
 from pytest_gpubench.timing.base import Call, Record, Rep, Session, Timer, call_of
-from pytest_gpubench.timing.events import EventsTimer, key_of
+from pytest_gpubench.timing.events import EventsTimer, key_of, spin
 from pytest_gpubench.timing.l2flush import make_flush
 from pytest_gpubench.timing.pacing import rest
-from pytest_gpubench.timing.sampling import PROBE_REPS, reps_of
+from pytest_gpubench.timing.sampling import PROBE_REPS, collection_off, reps_of
 from pytest_gpubench.timing.sentinels import check_triton, sentinels_of
 from pytest_gpubench.timing.startup import begin_startup, prepare_profiler
 from pytest_gpubench.timing.tracing_tax import Known, Laptimer, Taxes, untaxed
@@ -48,7 +48,8 @@ class ProfilerTimer(Timer):
         self.sentinels = sentinels_of(device)
         events = EventsTimer(device, cache)
         self.taxes = Taxes(Laptimer(events.lap, tracing), known_taxes(device, cache))
-        self.witness = Witness(events.lap, self._reps_again, self.sentinels.noop)
+        self.events = events
+        self.witness = Witness(events.lap, self._reps_again, self._queued_reps, self.sentinels.noop)
 
     def session(self) -> "ProfilerSession":
         """Return a new profiler session; it starts when it is entered."""
@@ -66,6 +67,18 @@ class ProfilerTimer(Timer):
     def _reps_again(self, call: Call, idle_s: float) -> Sequence[Rep]:
         again = replace(call, prepares_on_device=True)
         return until_complete(lambda: reps_of(self.session(), again, PROBE_REPS, idle_s))
+
+    def _queued_reps(self, call: Call, idle_s: float) -> Sequence[Rep]:
+        """Return reps of which all was queued before their first sentinel ran, so no rep waits for the host."""
+        again, lead = replace(call, prepares_on_device=True), self.events.lead_of(call)
+
+        def take() -> Sequence[Rep]:
+            with collection_off(), self.session() as session:
+                for _ in range(PROBE_REPS):
+                    session.take_queued(again, idle_s, lead.lead_us)
+            return session.reps()
+
+        return until_complete(take)
 
 
 class ProfilerSession(Session):
@@ -98,6 +111,20 @@ class ProfilerSession(Session):
         synchronize()
         timer.sentinels.end(slot + 1)
         self.taken.append(replace(call, prepares_on_device=True) if timed.on_device else call)
+
+    def take_queued(self, call: Call, idle_s: float, lead_us: float) -> None:
+        """Take one rep, both sentinels included, while the GPU is kept busy for so long."""
+        timer, slot = self.timer, 2 * len(self.taken)
+        timed = call.prepare()
+        timer.device.synchronize()
+        rest(idle_s)
+        timer.flush()
+        spin(timer.device, lead_us)
+        timer.sentinels.begin(slot)
+        timed()
+        timer.sentinels.end(slot + 1)
+        timer.device.synchronize()
+        self.taken.append(call)
 
     def __exit__(self, kind: object, error: object, trace: object, /) -> None:
         if error is not None:  # of the call, an interrupt: it counts, not what stopping may say after it

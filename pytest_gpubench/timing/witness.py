@@ -5,7 +5,8 @@ host that a stream waits for.
 
 Such work runs between a rep's two sentinels, so it is no longer than the time there in which no record ran. Where that
 is short, nothing is missing. Else the call is timed between two events, all of it queued before the first one happens,
-so that they see neither launches nor the host.
+so that they see neither launches nor the host. Before a call is refused, reps are recorded that were queued so too: the
+time between their sentinels is the GPU's alone.
 """
 
 import math
@@ -45,6 +46,8 @@ class Witness:
     """Times a call between two events, after so many seconds of idle time."""
     reps_again: Callable[[Call, float], Sequence[Rep]]
     """Takes new reps."""
+    queued: Callable[[Call, float], Sequence[Rep]]
+    """Takes reps that were queued as a whole, so that nothing but work of the GPU lies between their sentinels."""
     noop: Callable[[], None]
     """Launches a kernel that does nothing."""
 
@@ -55,33 +58,35 @@ class Witness:
         """
         if not has_room(reps) or (known_us and min(known_us) <= longest_us(reps)):
             return
-        pauses, seen_us = Pauses(), 0.0
+        pauses, seen = Pauses(), None
         for attempt in range(ATTEMPTS):
             if attempt:  # another process may have used the GPU
                 pauses.rest()
                 reps = self.reps_again(call, idle_s)
-            seen_us = self._seen_us(call, idle_s, longest_us(reps))
-            if not seen_us:
+            seen = self._shortest_lap(call, idle_s, longest_us(reps))
+            if seen is None:
                 return
+        assert seen is not None, "there is an attempt"
         recorded_us, launches = statistics.median(rep.elapsed_us for rep in reps), len(reps[0].records)
-        if seen_us > (1 + MOST_SHARE) * recorded_us + self._gaps_us(launches):
+        is_long = seen.seen_us > (1 + MOST_SHARE) * recorded_us + self._gaps_us(launches)
+        if is_long and (seen.is_late or has_room(self.queued(call, idle_s))):
             raise IncompleteRecords(
-                f"{call.label!r} keeps the GPU busy for {format_time(seen_us)}, by two events around it, but the "
+                f"{call.label!r} keeps the GPU busy for {format_time(seen.seen_us)}, by two events around it, but the "
                 f"profiler records {count(launches, 'kernel')} of {format_time(recorded_us)} together: it does not see "
                 "work that the GPU launches itself (kernels, or graphs) nor functions of the host in a stream "
                 f"(measured {count(ATTEMPTS, 'time')}); use timer='events', which times all of it"
             )
 
-    def _seen_us(self, call: Call, idle_s: float, most_us: float) -> float:
-        """Return the shortest lap; 0 where one is no longer than the most, or the host falls behind the GPU."""
-        shortest_us = math.inf
+    def _shortest_lap(self, call: Call, idle_s: float, most_us: float) -> Lap | None:
+        """Return the shortest lap; None where one is no longer than the most, or the host falls behind the GPU."""
+        laps: list[Lap] = []
         with collection_off(), annotating(lambda: f"gpu_bench: raised in {call.label!r}, called between two events"):
             for _ in range(LAPS):
                 lap = self.lap(call, idle_s)
                 if not lap.ahead or lap.seen_us <= most_us:
-                    return 0.0
-                shortest_us = min(shortest_us, lap.seen_us)
-        return shortest_us
+                    return None
+                laps.append(lap)
+        return min(laps, key=lambda lap: lap.seen_us)
 
     def _gaps_us(self, launches: int) -> float:
         """Return the longest that so many launches may take on this machine; infinity where that is not known."""

@@ -86,7 +86,7 @@ def test_as_cuda_sets_the_cache_aside_nothing_is_raised_or_changed(
 def test_cache_set_aside_by_the_first_call_is_cold_where_it_is_timed(
     gpu_bench: GpuBench, x: torch.Tensor, persisting: Callable[[int], int]
 ) -> None:
-    """The first call is the check's: nothing to raise, as nothing is gained."""
+    """The first calls are the check's: nothing to raise, as nothing is gained."""
     calls: list[int] = []
     limits: list[int] = []
 
@@ -99,7 +99,7 @@ def test_cache_set_aside_by_the_first_call_is_cold_where_it_is_timed(
 
     gpu_bench.compare(carving, torch_double, (x,), reps=20)
     assert limits[0] >= 8 * 2**20
-    assert set(limits[1:]) == {0}
+    assert set(limits[-20:]) == {0}
     assert persisting_bytes(load_driver()) == limits[0]
 
 

@@ -60,6 +60,8 @@ class Machine:
     noop_us: float = 1.3
     again: Sequence[Rep] = ()
     """What new reps are; none are the ones that were taken."""
+    queued_us: float = LONG_US
+    """The time between the sentinels of a rep that is queued as a whole."""
     noops_ahead: bool = True
     noops: int = 0
     laps: int = 0
@@ -84,7 +86,10 @@ class Machine:
             self.taken_again += 1
             return self.again or reps
 
-        Witness(self.lap, reps_again, self.launch_noop).check(call_of(nothing), reps, 0.25, known_us)
+        queued: Sequence[Rep] = [windowed(100, self.queued_us)]
+        Witness(self.lap, reps_again, lambda call, idle_s: queued, self.launch_noop).check(
+            call_of(nothing), reps, 0.25, known_us
+        )
 
 
 def check(refused: bool, machine: Machine, *reps: Rep, known_us: Sequence[float] = ()) -> None:
@@ -119,6 +124,19 @@ def quick(clock: Clock) -> None:
 def test_what_events_show_beyond_the_records(kernels: str, recorded_us: float, seen: Lap, refused: bool) -> None:
     reps = [windowed(recorded_us, LONG_US + recorded_us, kernels)] * 5
     check(refused, Machine(lambda number: seen), *reps)
+
+
+@pytest.mark.parametrize(
+    ("queued_us", "late_us", "refused"),
+    [
+        (INSIDE_US, 5.0, False),
+        (INSIDE_US + 0.01, 5.0, True),
+        (101, LATE_US + 500, True),  # on a stream that nobody waits for, the work goes on behind the last sentinel
+    ],
+)
+def test_reps_that_were_queued_as_a_whole_have_the_last_word(queued_us: float, late_us: float, refused: bool) -> None:
+    seen = lap(400, late_us=late_us)
+    check(refused, Machine(lambda number: seen, queued_us=queued_us), *[windowed(100)] * 5)
 
 
 def test_the_message() -> None:
