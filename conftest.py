@@ -8,14 +8,16 @@ from pathlib import Path
 
 import _pytest.pytester
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from tests import fork_server
 
 pytest_plugins = ["pytester"]
 
 EXAMPLES = 100 if "CI" in os.environ else 25
-settings.register_profile("gpubench", deadline=None, max_examples=EXAMPLES)  # no test of ours asserts a wall time
+settings.register_profile(  # no test of ours asserts a wall time
+    "gpubench", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=EXAMPLES
+)
 settings.load_profile("gpubench")
 
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # pytest rewrites the package and our tests once, not in each process
