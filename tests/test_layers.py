@@ -27,7 +27,7 @@ LAYERS = """
     gpu verdict
     results
     limits settings
-    stats
+    metrics stats
     child_process
     bounds
     units errors spelling

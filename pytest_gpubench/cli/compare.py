@@ -9,13 +9,14 @@ from pytest_gpubench.cli.arguments import RUN_HELP, add_alpha, add_storage
 from pytest_gpubench.cli.output import complain, table, write
 from pytest_gpubench.cli.saved import find_paths, run_title
 from pytest_gpubench.errors import BadRequest
+from pytest_gpubench.metrics import BY_NAME
 from pytest_gpubench.report.layout import Column
 from pytest_gpubench.results.baseline import slimmed
 from pytest_gpubench.results.model import Outcome, SavedRun
 from pytest_gpubench.results.store import read_run
 from pytest_gpubench.stats.regression import Change
 from pytest_gpubench.stats.tolerance import METRICS, RegressionTolerance, tolerance_of
-from pytest_gpubench.units import count, format_time, printable, ratio_text, round_to_digits, safe_line
+from pytest_gpubench.units import count, printable, ratio_text, safe_line
 from pytest_gpubench.verdict.saved_runs import Finding, compare_runs
 
 ABOUT = "compare two saved runs; exit 1 where the new one is slower"
@@ -179,18 +180,15 @@ def _values(finding: Finding) -> tuple[str, str]:
     """Return the old and the new statistic; the medians where they were not compared."""
     if finding.change is not None:
         return change_values(finding.change)
-    old, new = (
-        format_time(each.timing.median_us) if each is not None and each.timing.measured else "-"
-        for each in (finding.old, finding.new)
-    )
+    median = BY_NAME["median"]
+    old, new = (median.told(each and median.value(each)) for each in (finding.old, finding.new))
     return old, new
 
 
 def change_values(change: Change) -> tuple[str, str]:
     """Return the old and the new statistic of a change."""
-    if change.metric == "speedup":
-        return f"{round_to_digits(change.old, 4)}x", f"{round_to_digits(change.new, 4)}x"
-    return format_time(change.old), format_time(change.new)
+    metric = BY_NAME[change.metric]
+    return metric.told(change.old), metric.told(change.new)
 
 
 def _ratio(finding: Finding, brief: bool) -> str:

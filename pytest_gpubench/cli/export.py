@@ -10,8 +10,9 @@ from collections.abc import Callable
 from pytest_gpubench.cli.arguments import RUN_HELP, add_storage
 from pytest_gpubench.cli.output import write_form
 from pytest_gpubench.cli.saved import find_one
+from pytest_gpubench.metrics import METRICS
 from pytest_gpubench.report.markdown import markdown_summary
-from pytest_gpubench.results.model import Measurement, SavedRun, Speedup, TestRecord, Timing
+from pytest_gpubench.results.model import Measurement, SavedRun, Speedup, TestRecord
 from pytest_gpubench.results.store import encode_run, read_run
 from pytest_gpubench.units import safe_line
 
@@ -88,15 +89,7 @@ def csv_row(run: SavedRun, record: TestRecord, item: Measurement) -> dict[str, C
         "timer": timing.timer,
         "cache": timing.cache,
         "reps": timing.reps,
-        **_statistics(timing),
-        "busy_us": timing.median_busy_us,
-        "span_us": timing.median_span_us,
-        "sm_clock_mhz": timing.median_sm_clock_mhz,
-        "launches": timing.launches or None,
-        "moved_bytes": timing.moved_bytes,
-        "gbps": timing.gbps if timing.measured else None,
-        "flops": timing.flops,
-        "tflops": timing.tflops if timing.measured else None,
+        **_metrics(item),
         **_speedup(item.speedup),
         "limits": "; ".join(f"{one.limit} {one.outcome.value}" for one in item.verdicts),
         "flags": ", ".join(timing.flags),
@@ -107,26 +100,22 @@ def csv_row(run: SavedRun, record: TestRecord, item: Measurement) -> dict[str, C
     }
 
 
-def _statistics(timing: Timing) -> dict[str, Cell]:
-    names = (
-        *("median_us", "median_low_us", "median_high_us", "mean_us", "std_us", "rel_std"),
-        *("min_us", "q1_us", "q3_us", "max_us"),
-    )
-    if not timing.measured:
-        return dict.fromkeys(names)
-    (q1, _, q3), interval = timing.quartiles_us, timing.median_interval_us or (None, None)
-    values = (timing.median_us, *interval, timing.mean_us, timing.std_us, timing.rel_std)
-    return dict(zip(names, (*values, timing.min_us, q1, q3, timing.max_us), strict=True))
+def _metrics(item: Measurement) -> dict[str, Cell]:
+    """Return every metric of the files, those with an interval with its ends: `median_us`, `median_low_us`."""
+    found: dict[str, Cell] = {}
+    for metric in METRICS:
+        if metric.csv:
+            found[metric.csv] = metric.value(item)
+        if metric.csv and metric.ends:
+            stem, unit = metric.csv.removesuffix("_us"), "_us" if metric.csv.endswith("_us") else ""
+            low, high = metric.interval(item) or (None, None)
+            found |= {f"{stem}_low{unit}": low, f"{stem}_high{unit}": high}
+    return found
 
 
 def _speedup(found: Speedup | None) -> dict[str, Cell]:
-    names = ("speedup", "speedup_low", "speedup_high", "quads", "alpha", "reference", "reference_us")
-    if found is None:
-        return dict.fromkeys(names)
-    ends = found.interval or (None, None)
-    return dict(
-        zip(names, (found.ratio, *ends, found.quads, found.alpha, found.reference, found.reference_us), strict=True)
-    )
+    names = ("quads", "alpha", "reference", "reference_us")
+    return {name: None if found is None else getattr(found, name) for name in names}
 
 
 FORMATS: dict[str, Callable[[SavedRun], str]] = {

@@ -10,9 +10,9 @@ from pytest_gpubench.cli.arguments import add_alpha, add_storage
 from pytest_gpubench.cli.output import complain, table, write
 from pytest_gpubench.cli.saved import commit_text, list_stored, nothing_saved, read_each
 from pytest_gpubench.cli.show import matches
-from pytest_gpubench.report.cells import interval_cell, speedup_text, time_cell
+from pytest_gpubench.metrics import BY_NAME
+from pytest_gpubench.report.cells import speedup_text
 from pytest_gpubench.report.layout import Column
-from pytest_gpubench.report.rows import STATISTICS
 from pytest_gpubench.results.baseline import differences, torch_version
 from pytest_gpubench.results.counterpart import MeasurementKey, by_key
 from pytest_gpubench.results.model import Measurement, SavedRun, TestRecord
@@ -57,10 +57,7 @@ class RunPoint:
     def value(self, metric: str) -> float | None:
         """Return the metric's value; None if it is missing, INVALID or not above 0."""
         item = self.measurement
-        if metric == "speedup":
-            value = None if item.speedup is None else item.speedup.ratio
-        else:
-            value = STATISTICS[metric](item.timing)
+        value: float | None = BY_NAME[metric].value(item)
         return value if value is not None and value > 0 and not item.why_invalid else None
 
 
@@ -155,18 +152,17 @@ class History:
 
     def table(self) -> list[str]:
         """Return a line for each run."""
-        points, timings = self.points, [point.measurement.timing for point in self.points]
+        points, items = self.points, [point.measurement for point in self.points]
         styles = ["yellow" if at in self.changes else "" for at in range(len(points))]
-        unit = choose_time_unit(timing.median_us for timing in timings)
-        medians = [time_cell(timing.median_us, unit) for timing in timings]
-        speedups = [speedup_text(point.measurement.speedup) for point in points]
-        intervals = [interval_cell(timing.median_interval_us, unit) for timing in timings]
+        unit = choose_time_unit(item.timing.median_us for item in items)
+        median, interval = BY_NAME["median"], BY_NAME["interval"]
+        speedups = [speedup_text(item.speedup) for item in items]
         columns = [
             Column("Run", [f"{point.number:04}" for point in points], styles),
             Column("Date", [point.date for point in points], styles, rank=2),
             Column("Commit", [point.commit for point in points], styles, rank=3),
-            Column(f"Median ({unit})", medians, styles, right=True),
-            Column("95 % interval", intervals, styles, rank=4),
+            Column(median.header.format(unit=unit), [median.text(item, unit) for item in items], styles, right=True),
+            Column(interval.header, [interval.text(item, unit) for item in items], styles, rank=4),
         ]
         columns += [Column("Speedup", [text or "-" for text in speedups], styles, rank=1)] if any(speedups) else []
         return table([*columns, Column("", list(map(self._note, range(len(points)))), styles, least=NOTE_WIDTH)])

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 
+from pytest_gpubench.metrics import BY_NAME
 from pytest_gpubench.report.rows import Row, reference_label
 from pytest_gpubench.results.kernels import breakdown, longest
 from pytest_gpubench.results.model import Measurement, Outcome, PastChange, Speedup, Timing, Verdict
@@ -36,10 +37,8 @@ def interval_cell(interval: Interval | None, unit: str) -> str:
 
 def timing_cell(timing: Timing, unit: str) -> str:
     """Return a median with its interval, as far as there are any."""
-    if not timing.measured:
-        return "-"
-    interval = timing.median_interval_us
-    return time_cell(timing.median_us, unit) + (f" {interval_cell(interval, unit)}" if interval else "")
+    item, median = Measurement(timing=timing), BY_NAME["median"]
+    return median.text(item, unit) + bracketed(median.written(end, unit) for end in median.interval(item) or ())
 
 
 def notes_of(timing: Timing) -> list[str]:

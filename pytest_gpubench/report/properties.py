@@ -1,5 +1,6 @@
 """A test's numbers as JUnit properties."""
 
+from pytest_gpubench.metrics import METRICS
 from pytest_gpubench.report.rows import FROM_BEST, Row, all_rows, badness
 from pytest_gpubench.results.model import Measurement, PastChange, TestRecord
 from pytest_gpubench.units import numbered, printable
@@ -29,13 +30,12 @@ def _without_examples(record: TestRecord) -> list[Measurement]:
 
 def _values_of(item: Measurement) -> dict[str, float | str]:
     values: dict[str, float | str] = {}
-    if item.timing.measured:
-        values["median_us"] = round(float(item.timing.median_us), 4)
-    if item.speedup is not None:
-        values["speedup"] = _six_digits(item.speedup.ratio)
-        if item.speedup.interval is not None:
-            low, high = item.speedup.interval
-            values |= {"speedup_low": _six_digits(low), "speedup_high": _six_digits(high)}
+    for metric in METRICS:
+        value, ends = metric.value(item), metric.interval(item)
+        if metric.junit and value is not None:
+            values[metric.csv] = round(float(value), 4) if metric.unit == "us" else _six_digits(value)
+            if ends is not None and metric.unit != "us":
+                values |= {f"{metric.csv}_low": _six_digits(ends.low), f"{metric.csv}_high": _six_digits(ends.high)}
     if item.change is not None:
         values |= _change_values(item.change)
     if item.verdicts:

@@ -5,6 +5,7 @@ import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from pytest_gpubench.metrics import BY_NAME
 from pytest_gpubench.results.model import Measurement, Outcome, TestRecord, Timing, Verdict
 
 MOST_ROWS_PER_FUNCTION = 8
@@ -53,21 +54,6 @@ class Row:
     def shown(self) -> bool:
         """True if the row has numbers or is INVALID; no other row is printed."""
         return self.timing.measured or bool(self.measurement.why_invalid)
-
-
-STATISTICS: dict[str, Callable[[Timing], float | None]] = {
-    "median": lambda timing: timing.median_us,
-    "mean": lambda timing: timing.mean_us,
-    "std": lambda timing: timing.std_us if timing.reps > 1 else None,
-    "min": lambda timing: timing.min_us,
-    "q1": lambda timing: timing.quartiles_us[0],
-    "q3": lambda timing: timing.quartiles_us[2],
-    "max": lambda timing: timing.max_us,
-    "busy": lambda timing: timing.median_busy_us,
-    "span": lambda timing: timing.median_span_us,
-    "rel_std": lambda timing: timing.rel_std if timing.reps > 1 else None,
-}
-"""By the names of columns, keys and metrics; all but the last are times in microseconds."""
 
 
 def split(record: TestRecord) -> tuple[list[Row], list[Row]]:
@@ -195,9 +181,8 @@ def sort(rows: Sequence[Row], key: str) -> list[Row]:
         return list(rows)
     if key == "name":
         return sorted(rows, key=lambda row: row.name)
-    measured = [row for row in rows if row.timing.measured]
-    others = [row for row in rows if not row.timing.measured]
-    return sorted(measured, key=lambda row: STATISTICS[key](row.timing) or 0.0) + others
+    values = {id(row): BY_NAME[key].value(row.measurement) for row in rows}
+    return sorted(rows, key=lambda row: (not row.timing.measured, values[id(row)] is None, values[id(row)] or 0.0))
 
 
 def names_of_tests(rows: Sequence[Row]) -> list[str]:

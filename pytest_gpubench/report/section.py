@@ -3,14 +3,16 @@
 import statistics
 from collections.abc import Sequence
 
-from pytest_gpubench.report.cells import interval_cell, kernel_lines, notes_of, speedup_text, time_cell
+from pytest_gpubench.metrics import METRICS
+from pytest_gpubench.report.cells import kernel_lines, notes_of, speedup_text
 from pytest_gpubench.report.phases import phases_lines, region_lines
 from pytest_gpubench.report.rows import Row, fold, reference_label, split
 from pytest_gpubench.results.kernels import by_category, unmatched
-from pytest_gpubench.results.model import Speedup, TestRecord, Timing
-from pytest_gpubench.stats.summary import Interval
-from pytest_gpubench.units import choose_time_unit, count, format_time, round_to_digits, safe_line
+from pytest_gpubench.results.model import Measurement, Speedup, TestRecord, Timing
+from pytest_gpubench.units import choose_time_unit, count, format_time, safe_line
 from pytest_gpubench.verdict.decision import judged_by
+
+SIDE_BY_SIDE = tuple(dict.fromkeys(metric.section for metric in METRICS if metric.section))
 
 
 def report_section(record: TestRecord, said: str = "") -> str:
@@ -43,7 +45,8 @@ def _measurement_lines(row: Row, said: str) -> list[str]:
         return [f"{timing.label}: not measured{_which(row)}", *_unsaid_lines(row, said)]
     lines = [str(timing) + _which(row)]
     if timing.measured:
-        clock = "" if timing.median_sm_clock_mhz is None else f"SM clock {_clock_text(timing)}; "
+        clock = _told("SM clock", timing, "us")
+        clock = "" if clock == "-" else f"SM clock {clock}; "
         lines.append(f"  {_spread_text(timing)}; {clock}{_flags_text(timing)}")
     return [*lines, *kernel_lines(timing), *region_lines(timing.regions), *_verdict_lines(row)]
 
@@ -88,15 +91,8 @@ def _side_by_side(arms: Sequence[Timing]) -> list[str]:
     unit = choose_time_unit(arm.median_us for arm in arms if arm.measured)
     rows = [
         ("", [arm.label for arm in arms]),
-        ("median", [f"{time_cell(arm.median_us, unit)} {unit}" if arm.measured else "-" for arm in arms]),
-        ("95 %", [_interval_text(arm, unit) for arm in arms]),
-        ("quartiles", [_range_text(arm.quartiles_us[::2], unit) if arm.measured else "-" for arm in arms]),
-        ("min, max", [_range_text((arm.min_us, arm.max_us), unit) if arm.measured else "-" for arm in arms]),
-        ("reps", [str(arm.reps) if arm.measured else "-" for arm in arms]),
-        ("SM clock", [_clock_text(arm) for arm in arms]),
-        ("cycles", ["-" if arm.median_cycles is None else f"{arm.median_cycles:,.0f}" for arm in arms]),
+        *((name, [_told(name, arm, unit) for arm in arms]) for name in SIDE_BY_SIDE),
         ("GPU", [_state_text(arm) for arm in arms]),
-        ("rate", [_rate_text(arm) for arm in arms]),
         ("kinds", [_categories_text(arm) for arm in arms]),
         ("timed", [f"{arm.cache}, {arm.timer}" for arm in arms]),
         ("notes", [_flags_text(arm) for arm in arms]),
@@ -114,13 +110,11 @@ def _judged_by(speedup: Speedup) -> str:
     return judged_by(quads, speedup.alpha) if speedup.interval else quads
 
 
-def _interval_text(timing: Timing, unit: str) -> str:
-    interval = timing.median_interval_us if timing.measured else None
-    return _range_text(interval, unit) if interval else "-"
-
-
-def _range_text(ends_us: Sequence[float], unit: str) -> str:
-    return f"{interval_cell(Interval(*ends_us), unit)} {unit}"
+def _told(name: str, timing: Timing, unit: str) -> str:
+    """Return the metrics that a line of this name has, of one timing."""
+    item = Measurement(timing=timing)
+    found = [(each, each.value(item)) for each in METRICS if each.section == name]
+    return ", ".join(each.told(value, unit) for each, value in found if value is not None) or "-"
 
 
 def _spread_text(timing: Timing) -> str:
@@ -131,23 +125,11 @@ def _spread_text(timing: Timing) -> str:
     )
 
 
-def _clock_text(timing: Timing) -> str:
-    clock_mhz = timing.median_sm_clock_mhz
-    return "-" if clock_mhz is None else f"{clock_mhz:.0f} MHz"
-
-
 def _state_text(timing: Timing) -> str:
     parts = [f"up to {timing.max_temperature_c} C"] if timing.max_temperature_c is not None else []
     parts += [f"{statistics.median(timing.power_w):.0f} W"] if timing.power_w else []
     parts += [f"memory {statistics.median(timing.memory_clock_mhz):.0f} MHz"] if timing.memory_clock_mhz else []
     return ", ".join(parts) or "-"
-
-
-def _rate_text(timing: Timing) -> str:
-    if not timing.measured:
-        return "-"
-    rates = [(timing.gbps, "GB/s"), (timing.tflops, "TFLOP/s")]
-    return ", ".join(f"{round_to_digits(rate, 4)} {unit}" for rate, unit in rates if rate is not None) or "-"
 
 
 def _categories_text(timing: Timing) -> str:

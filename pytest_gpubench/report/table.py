@@ -3,43 +3,36 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pytest_gpubench.metrics import BY_NAME, METRICS
 from pytest_gpubench.report.cells import (
     STYLES,
     against_title,
     change_text,
-    interval_cell,
     kernel_lines,
     notes_of_both,
     outcome_text,
     past_verdict,
     reference_text,
     speedup_text,
-    time_cell,
     times_us,
     variant_text,
 )
 from pytest_gpubench.report.layout import Column, Screen, lay_out
 from pytest_gpubench.report.limits import limit_text
 from pytest_gpubench.report.phases import phases_block, region_lines
-from pytest_gpubench.report.rows import STATISTICS, Row, choose_rows, group, names_of_tests, reference_label, sort
-from pytest_gpubench.results.model import TestRecord, Timing, Verdict
+from pytest_gpubench.report.rows import Row, choose_rows, group, names_of_tests, reference_label, sort
+from pytest_gpubench.results.model import TestRecord, Verdict
 from pytest_gpubench.settings import Settings
-from pytest_gpubench.units import choose_time_unit, format_share, printable
+from pytest_gpubench.units import choose_time_unit, printable
 
-TIMES = ("median", "mean", "std", "min", "q1", "q3", "max", "busy", "span")
 HEADERS = {
     "verdict": "Verdict",
     "test": "Test",
     "function": "Function",
-    "interval": "95 % interval",
-    "rel_std": "Rel. std",
-    "reps": "Reps",
-    "kernels": "Kernels",
-    "clock": "SM MHz",
-    "speedup": "Speedup",
+    "reference": "Reference ({unit})",
     "limit": "Limit",
     "flags": "Flags",
-}
+} | {metric.name: metric.header for metric in METRICS}
 ALWAYS = ("verdict", "test", "function")
 AUTOMATIC = (
     *("median", "interval", "reference", "speedup", "limit"),
@@ -124,9 +117,7 @@ def _column(name: str, lines: Sequence[_Line], unit: str, is_kept: bool) -> Colu
 def _header(name: str, lines: Sequence[_Line], unit: str) -> str:
     if name == "against":
         return against_title([line.row.measurement for line in lines])
-    if name == "reference":
-        return f"Reference ({unit})"
-    return f"{name.capitalize()} ({unit})" if name in TIMES else HEADERS[name]
+    return HEADERS[name].format(unit=unit)
 
 
 def _style(name: str, line: _Line) -> str:
@@ -157,21 +148,7 @@ def _row_cell(name: str, row: Row, unit: str, brief: bool) -> str:
         return change_text(row.measurement.change, brief)
     if name == "flags":
         return notes_of_both(row)
-    return _plain_cell(name, row.timing, unit) if row.timing.measured else "-"
-
-
-def _plain_cell(name: str, timing: Timing, unit: str) -> str:
-    if name in TIMES:
-        return time_cell(STATISTICS[name](timing), unit)
-    if name == "interval":
-        return interval_cell(timing.median_interval_us, unit)
-    if name == "rel_std":
-        return format_share(timing.rel_std) if timing.reps > 1 else "-"
-    if name == "kernels":
-        return str(timing.launches) if timing.kernels else "-"
-    if name == "clock":
-        return "-" if timing.median_sm_clock_mhz is None else f"{timing.median_sm_clock_mhz:.0f}"
-    return str(timing.reps)
+    return BY_NAME[name].text(row.measurement, unit)
 
 
 def _kernels_block(row: Row) -> str:

@@ -9,6 +9,7 @@ from dataclasses import Field, dataclass, field, fields, replace
 from difflib import get_close_matches
 from typing import Any, Literal, TypedDict, get_args, get_origin
 
+from pytest_gpubench import metrics
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.settings.parsers import (
     NUMBERS,
@@ -32,9 +33,8 @@ from pytest_gpubench.units import repr_of
 
 __tracebackhide__ = True
 
-STATISTIC_COLUMNS = ("median", "interval", "mean", "std", "rel_std", "min", "q1", "q3", "max")
-COLUMNS = (*STATISTIC_COLUMNS, "busy", "span", "reps", "kernels", "clock", "reference", "speedup", "limit", "flags")
-SORT_KEYS = ("none", "name", "median", "mean", "std", "rel_std", "min", "max")
+COLUMNS = (*metrics.COLUMNS, "reference", "limit", "flags")
+SORT_KEYS = ("none", "name", *metrics.COLUMNS)
 GROUP_KEYS = ("none", "file", "class", "function", "label", "device", "param")
 ALMOST = 0.8
 """The likeness of two names, by difflib, from which on one counts as a misspelling of the other."""

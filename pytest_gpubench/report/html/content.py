@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from pytest_gpubench.metrics import METRICS
 from pytest_gpubench.report.facts import device_facts, run_facts
 from pytest_gpubench.report.html.history import OlderRuns, older_runs, trend
 from pytest_gpubench.report.html.measured import Measured
@@ -51,6 +52,7 @@ def page_content(run: SavedRun, baseline: SavedRun | None, history: Sequence[Sav
         "runs": [_run_content(each) for each in (*older, run)],
         "trend": trend([item for test in tests for item in test["items"]], len(older)),
         "least_runs": LEAST_SERIES,
+        "metrics": [(metric.name, metric.page, metric.unit) for metric in METRICS if metric.page],
         "devices": sorted(_devices(run)),
         "kernels": [
             list(dict.fromkeys((short, name))) for name, short in distinct_names(measured.kernel_numbers).items()

@@ -1,9 +1,10 @@
 """Measurements of the page: times, samples, kernels, verdicts, and the same in older runs."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from pytest_gpubench.metrics import BY_NAME, METRICS
 from pytest_gpubench.report.cells import change_word, notes_of
 from pytest_gpubench.report.html.history import OlderRuns
 from pytest_gpubench.report.html.numbers import five_digits, rounded, thin
@@ -18,6 +19,10 @@ MOST_SAMPLES = 1000
 """Samples of one series on the page."""
 MOST_NUMBERS = 400_000
 """Samples, clocks and ratios of all series; of more, every series keeps every second one, or third, ..."""
+
+
+OF_BASELINE = ("median", "interval", "reps", "clock")
+"""The metrics of the saved run that the page shows beside this run's."""
 
 
 class Measured:
@@ -42,7 +47,7 @@ class Measured:
             "role": item.role,
             "example": item.example,
             "sizes": sizes_in(item.example),
-            **self._timing(item.timing),
+            **self._timing(item),
             "speedup": item.speedup and self._speedup(item.speedup),
             "verdicts": [_verdict(verdict, item.timing) for verdict in item.verdicts],
             "differences": item.differences,
@@ -51,7 +56,8 @@ class Measured:
             **({} if item.role == "reference" else self._past.series(item, key)),
         }
 
-    def _timing(self, timing: Timing) -> dict[str, Any]:
+    def _timing(self, item: Measurement) -> dict[str, Any]:
+        timing = item.timing
         about: dict[str, Any] = {
             "timer": timing.timer,
             "cache": timing.cache,
@@ -65,25 +71,13 @@ class Measured:
             return about
         samples, step = thin(timing.samples_us, self._longest)
         clocks, clock_step = thin(timing.sm_clock_mhz, self._longest)
-        possible = timing.median_us > 0
         return about | {
-            "reps": timing.reps,
-            "median": five_digits(timing.median_us),
-            "interval": timing.median_interval_us and rounded(timing.median_interval_us),
-            "min": five_digits(timing.min_us),
-            "max": five_digits(timing.max_us),
-            "quartiles": rounded(timing.quartiles_us),
-            "rel_std": five_digits(timing.rel_std) if possible and all(map(math.isfinite, timing.samples_us)) else None,
-            "span": five_digits(timing.median_span_us),
-            "gbps": five_digits(timing.gbps) if possible else None,
-            "tflops": five_digits(timing.tflops) if possible else None,
+            **numbers_of(item, [metric.name for metric in METRICS if metric.page]),
             "samples": samples,
             "step": step,
             "clocks": [clock and round(clock) for clock in clocks],
             "clock_step": clock_step,
-            "clock": five_digits(timing.median_sm_clock_mhz),
-            "kernels": self._kernels(timing),
-            "launches": timing.launches,
+            "launched": self._kernels(timing),
         }
 
     def _kernels(self, timing: Timing) -> list[list[Any]]:
@@ -116,13 +110,16 @@ class Measured:
             return None if item.example else {"new": True}  # every run has other examples
         found: dict[str, Any] = {}
         if old.timing.measured:
-            interval = old.timing.median_interval_us
-            found |= {"median": five_digits(old.timing.median_us), "interval": interval and rounded(interval)}
-            found |= {"reps": old.timing.reps, "kernels": self._kernels(old.timing)}
-            found["clock"] = five_digits(old.timing.median_sm_clock_mhz)
+            found |= numbers_of(old, OF_BASELINE) | {"launched": self._kernels(old.timing)}
         if old.speedup is not None:
             found["ratio"] = five_digits(old.speedup.ratio)
         return found
+
+
+def numbers_of(item: Measurement, names: Iterable[str]) -> dict[str, Any]:
+    """Return metrics of a measurement, pairs as lists; without those of a time that cannot be true."""
+    values = {name: BY_NAME[name].value(item) for name in names}
+    return {name: rounded(value) if isinstance(value, tuple) else five_digits(value) for name, value in values.items()}
 
 
 def _series_of(item: Measurement) -> list[Sequence[float]]:

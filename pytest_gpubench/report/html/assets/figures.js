@@ -97,12 +97,12 @@ function quadsFigure(item) {
 const KERNEL_TONES = 8, MOST_KERNELS = 20;
 
 function kernelsFigure(item, reference) {
-  const old = item.base && item.base.kernels ? [[item.base, `${item.label}, baseline`]] : [];
-  const arms = [[item, item.label], ...old, ...(reference ? [[reference, reference.label]] : [])].filter(([arm]) => arm.kernels);
+  const old = item.base && item.base.launched ? [[item.base, `${item.label}, baseline`]] : [];
+  const arms = [[item, item.label], ...old, ...(reference ? [[reference, reference.label]] : [])].filter(([arm]) => arm.launched);
   if (!arms.length) return null;
   const sums = arms.map(([arm]) => {
     const found = new Map();
-    for (const [name, kind, launches, us] of arm.kernels) {
+    for (const [name, kind, launches, us] of arm.launched) {
       const [, many = 0, sum = 0] = found.get(name) || [];
       found.set(name, [kind, many + launches, sum + (us || 0)]);
     }

@@ -30,18 +30,17 @@ function verdictsCard(row, test, item, reference) {
   return blocks.length ? el("section", { class: "card" }, blocks) : null;
 }
 
+// A number of content.metrics, a time in the unit of the page; a pair that is no interval has a dash between.
+function metricText(name, value, kind, unit) {
+  const scale = kind === "us" ? unit[1] : 1;
+  if (Array.isArray(value)) return name === "interval" ? between(value, scale) : value.map((each) => digits(each / scale)).join(" – ");
+  if (!known(value)) return "";
+  const write = { us: () => time(value, unit), share: () => percent(value), x: () => times(value), MHz: () => `${Math.round(value)} MHz`, "": () => String(value) }[kind];
+  return write ? write() : `${digits(value)} ${kind}`;
+}
+
 const NUMBERS = [
-  ["median", (arm, unit) => time(arm.median, unit)],
-  ["95 % interval", (arm, unit) => between(arm.interval, unit[1])],
-  ["quartiles", (arm, unit) => arm.quartiles && `${digits(arm.quartiles[0] / unit[1])} – ${digits(arm.quartiles[2] / unit[1])}`],
-  ["min – max", (arm, unit) => known(arm.min) && `${digits(arm.min / unit[1])} – ${digits(arm.max / unit[1])}`],
-  ["relative std", (arm) => known(arm.rel_std) && percent(arm.rel_std)],
-  ["reps", (arm) => arm.reps && String(arm.reps)],
-  ["bandwidth", (arm) => known(arm.gbps) && `${digits(arm.gbps)} GB/s`],
-  ["arithmetic", (arm) => known(arm.tflops) && `${digits(arm.tflops)} TFLOP/s`],
-  ["kernels, copies", (arm) => arm.launches && String(arm.launches)],
-  ["first to last", (arm, unit) => known(arm.span) && time(arm.span, unit)],
-  ["SM clock", (arm) => known(arm.clock) && `${Math.round(arm.clock)} MHz`],
+  ...content.metrics.map(([name, label, kind]) => [label, (arm, unit) => metricText(name, arm[name], kind, unit)]),
   ["throttled", (arm) => (arm.throttled || []).join(", ")],
   ["notes", (arm) => (arm.notes || []).join(", ")],
 ];

@@ -1,0 +1,81 @@
+"""The table of metrics: each row is shown wherever it has a name, with the stored number."""
+
+import msgspec
+import pytest
+
+from pytest_gpubench.cli.export import csv_row
+from pytest_gpubench.metrics import BY_NAME, METRICS, Metric
+from pytest_gpubench.report.html.content import page_content
+from pytest_gpubench.report.layout import Screen
+from pytest_gpubench.report.properties import median_properties
+from pytest_gpubench.report.section import report_section
+from pytest_gpubench.report.table import render
+from pytest_gpubench.results.model import Measurement
+from pytest_gpubench.settings import SORT_KEYS, Settings
+from tests.report.records import arms, record, timing, unmeasured
+from tests.results.saved import make_run
+
+RUN = make_run(1)
+CANDIDATE = RUN.records[0].measurements[1]
+WITH_WORK = msgspec.structs.replace(
+    CANDIDATE, timing=msgspec.structs.replace(CANDIDATE.timing, moved_bytes=10**6, flops=10**7)
+)
+
+
+@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
+def test_every_writer_shows_a_metric_that_has_a_name_there(metric: Metric) -> None:
+    pair = (RUN.records[0].measurements[0], WITH_WORK)
+    whole = msgspec.structs.replace(RUN.records[0], measurements=pair)
+    value, text = metric.value(WITH_WORK), metric.text(WITH_WORK)
+    assert value is not None
+    if metric.header:
+        shown = render([whole], Settings(columns=(metric.name,), time_unit="us"), Screen(300))
+        assert metric.header.format(unit="us") in shown
+        assert text in shown
+        assert metric.name in SORT_KEYS
+    if metric.section:
+        assert f"  {metric.section} " in report_section(whole)
+        assert metric.told(value) in report_section(whole)
+    if metric.csv:
+        assert csv_row(RUN, whole, WITH_WORK)[metric.csv] == value
+    assert dict(median_properties(whole)).keys() >= (
+        {f"gpu_bench.{pair[1].timing.label}.{metric.csv}"} if metric.junit else set()
+    )
+    content = page_content(msgspec.structs.replace(RUN, records=(whole,)), None, ())
+    assert ((metric.name, metric.page, metric.unit) in content["metrics"]) == bool(metric.page)
+    assert not metric.page or metric.name in content["tests"][0]["items"][1]
+
+
+@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
+def test_what_was_not_measured_has_a_dash(metric: Metric) -> None:
+    assert metric.text(Measurement(timing=unmeasured("f", "switched off"))) == "-"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "told"),
+    [
+        ("median", "0.01200", "12.00 us"),
+        ("interval", "[0.01196, 0.01204]", "[11.96, 12.04] us"),
+        ("rel_std", "0.27 %", "0.27 %"),
+        ("reps", "9", "9"),
+        ("clock", "1980", "1980 MHz"),
+        ("cycles", "23,760", "23,760"),
+        ("gbps", "2000", "2000 GB/s"),
+        ("speedup", "2.000x", "2.000x"),
+    ],
+)
+def test_a_number_is_written_by_its_unit(name: str, text: str, told: str) -> None:
+    pair = arms(timing("fused", 12.0, moved_bytes=24_000_000), timing("eager", 24.0))
+    metric = BY_NAME[name]
+    assert metric.text(pair[1], "ms") == text
+    assert metric.told(metric.value(pair[1]), "us") == told
+
+
+def test_rows_are_sorted_by_any_column() -> None:
+    """Those without a number are last."""
+    fast = arms(timing("fast", 1.0), timing("eager", 4.0))
+    slow = arms(timing("slow", 2.0), timing("eager", 4.0))
+    whole = record(Measurement(timing=timing("alone", 3.0)), *fast, *slow)
+    for key, order in (("median", ["fast", "slow", "alone"]), ("speedup", ["slow", "fast", "alone"])):
+        text = render([whole], Settings(sort=key, columns=("median",)), Screen(200))
+        assert sorted(order, key=text.index) == order
