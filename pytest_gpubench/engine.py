@@ -19,18 +19,18 @@ from pytest_gpubench.gpu.device import Device, required_device
 from pytest_gpubench.gpu.lock import ignore
 from pytest_gpubench.gpu.lock_file import lock_folder
 from pytest_gpubench.gpu.turn import turn_at
-from pytest_gpubench.limits import Limits
 from pytest_gpubench.results.model import Comparison, Timing
 from pytest_gpubench.running_test import CurrentTest
 from pytest_gpubench.settings import MARKER_SETTINGS, ROWS, Resolver, Settings, environment_settings
 from pytest_gpubench.spelling import hint
 from pytest_gpubench.timing.calls import make_call
 from pytest_gpubench.units import repr_of
+from pytest_gpubench.verdict.limits import BY_NAME, NAMES, Limits
 
 _OF_THE_DEVICE = {"device", "require_gpu", "lock_timeout", "lock_folder"}
 IN_SCRIPTS = _OF_THE_DEVICE | {name for name in MARKER_SETTINGS if not name.startswith("given")}
 """The settings that a call outside of a test may choose."""
-ONLY_IN_TESTS = (ROWS.keys() | {"max_regression"}) - IN_SCRIPTS
+ONLY_IN_TESTS = (ROWS.keys() | {name for name in NAMES if "baseline" in BY_NAME[name].needed}) - IN_SCRIPTS
 RETURN_MODES: Mapping[str, Callable[[Sequence[float]], Any]] = {
     "min": min,
     "max": max,
@@ -142,10 +142,10 @@ def _test_of(method: str, chosen: dict[str, Any]) -> CurrentTest:
     """Return a test with the chosen limits and settings, which are taken out of what was chosen."""
     if refused := sorted(ONLY_IN_TESTS & chosen.keys()):
         raise BadRequest(f"bench.{method}({refused[0]}=...) is not known: {refused[0]} is for runs of pytest")
-    legal = [*keywords_of(method), *Limits.__dataclass_fields__, *sorted(IN_SCRIPTS), "kwargs"]
+    legal = [*keywords_of(method), *NAMES, *sorted(IN_SCRIPTS), "kwargs"]
     if unknown := sorted(chosen.keys() - set(legal)):
         raise TypeError(f"bench.{method}() takes no {unknown[0]}={hint('keyword', unknown[0], legal, '=')}")
-    limits = {name: chosen.pop(name) for name in Limits.__dataclass_fields__ if name in chosen}
+    limits = {name: chosen.pop(name) for name in NAMES if name in chosen}
     values = {name: value for name in IN_SCRIPTS & chosen.keys() if (value := chosen.pop(name)) is not None}
     run = Resolver(environment_settings(), frozenset())
     settings = run.override(run.run, values, f"bench.{method}({{}}=...)")

@@ -21,7 +21,7 @@ from pytest_gpubench.bounds import argument, checked_count, duration_s, optional
 from pytest_gpubench.correctness import Tolerance
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.gpu.device import Device, required_device
-from pytest_gpubench.limits import Limits, check_flags, memory_size
+from pytest_gpubench.limits import check_flags, memory_size
 from pytest_gpubench.results.model import Comparison, Timing
 from pytest_gpubench.results.phases import Phases
 from pytest_gpubench.running_test import CurrentTest, answer
@@ -31,6 +31,7 @@ from pytest_gpubench.timing.calls import Backward, make_arguments, make_call
 from pytest_gpubench.timing.graph import refuse_backward
 from pytest_gpubench.timing.ranks import PROGRESS_TIMEOUT_S, Collective, Job, Rank, Ranks
 from pytest_gpubench.timing.regions import region
+from pytest_gpubench.verdict.limits import NAMES, Limits
 
 if TYPE_CHECKING:
     import torch
@@ -339,7 +340,7 @@ class GpuBench(Spelled):
 
 def _unknown_keyword(method: str, name: str) -> str:
     """Return a keyword that a call does not take, and what to write instead."""
-    if name in Limits.__dataclass_fields__ or name in MARKER_SETTINGS:
+    if name in NAMES or name in MARKER_SETTINGS:
         return f"{name}=: put it into the test's mark, @pytest.mark.perf({name}=...)"
     if name in ROWS:
         return f"{name}=: it is for the whole run, {flag_name(name)}"

@@ -16,7 +16,6 @@ from pytest_gpubench.bench.request import Request, Say, T
 from pytest_gpubench.bench.work import peaks_for
 from pytest_gpubench.errors import InvalidResult, LimitBroken, MeasurementError, NoBaseline, WrongResult
 from pytest_gpubench.gpu.device import Device, find_device
-from pytest_gpubench.limits import Limits
 from pytest_gpubench.results.counterpart import KeyReader
 from pytest_gpubench.results.model import VALIDITY, DeviceFacts, Measurement, Outcome, TestRecord, Turn, Verdict
 from pytest_gpubench.results.phases import Phases
@@ -27,6 +26,7 @@ from pytest_gpubench.settings import Settings
 from pytest_gpubench.timing.traces import take_trace
 from pytest_gpubench.units import safe_lines
 from pytest_gpubench.verdict.ending import MISSING, Ending, drawn_anew, rule_for, unjudged
+from pytest_gpubench.verdict.limits import Limits
 from pytest_gpubench.verdict.saved_runs import BaselineLimit, Compared, compare_with_baseline
 
 __tracebackhide__ = True
@@ -163,7 +163,7 @@ class CurrentTest:
         On a CPU that nobody asked for it is a warning.
         """
         compared = any(item.speedup is not None for item in self.measurements)
-        if not self.limits or compared or (self.has_numbers and self.limits.min_speedup is None):
+        if not self.limits or compared or (self.has_numbers and not self.limits.need("reference")):
             return None
         reasons = [item.timing.unmeasured for item in self.measurements if not item.timing.measured]
         reason = reasons[-1] if reasons else _missing_call(self.limits)
@@ -218,7 +218,7 @@ class CurrentTest:
         if self.has_numbers:
             with suppress(Exception):  # peaks are only shown: a record without them is better than none
                 peaks = peaks_for(self.settings, device, self.limits)
-        if peaks is not None and not peaks.memory and self.limits.min_peak_fraction is None:
+        if peaks is not None and not peaks.memory and not self.limits.need("peaks"):
             self.warn(f"not compared with what the GPU can do at most: {'; '.join(peaks.remarks)}")
         return TestRecord(
             nodeid=self.nodeid,
@@ -242,7 +242,7 @@ class CurrentTest:
 
 
 def _missing_call(limits: Limits) -> str:
-    if limits.min_speedup is None:
+    if not limits.need("reference"):
         return "the test measured nothing; call gpu_bench(...) in it"
     return "the test compared nothing; call gpu_bench.compare(candidate, reference, ...) in it"
 

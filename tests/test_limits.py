@@ -13,12 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_gpubench.errors import BadRequest
-from pytest_gpubench.limits import FORBIDDABLE, Limits, memory_size, name_patterns
+from pytest_gpubench.limits import FORBIDDABLE, memory_size
+from pytest_gpubench.verdict.limits import BY_NAME, NAMES, Limits
+from pytest_gpubench.verdict.limits.exact import Kernels
 
 EXACT = {"max_kernels", "forbid", "max_memory", "kernels", "deterministic"}
 """What test_exact tests: limits that are no numbers, or whole ones."""
 PATTERNS = tuple(f"*{letter}*" for letter in "abcdefgh")
-NAMES = [row.name for row in dataclasses.fields(Limits) if row.name not in EXACT]
+NUMBERS = [name for name in NAMES if name not in EXACT]
 
 
 @pytest.mark.parametrize(
@@ -44,8 +46,8 @@ def test_limits_read_as_they_were_asked_for(limits: Limits, text: str) -> None:
 @pytest.mark.parametrize("patterns", [PATTERNS, list(PATTERNS[::-1]), (*PATTERNS[::-1], *PATTERNS)])
 def test_the_order_of_names_is_kept_but_for_sets_which_have_none(patterns: Sequence[str]) -> None:
     """In any other process a set would be listed otherwise."""
-    assert name_patterns(patterns) == tuple(dict.fromkeys(patterns))
-    assert name_patterns(set(patterns)) == name_patterns(frozenset(patterns)) == PATTERNS
+    assert Kernels.parse(patterns) == tuple(dict.fromkeys(patterns))
+    assert Kernels.parse(set(patterns)) == Kernels.parse(frozenset(patterns)) == PATTERNS
 
 
 def test_no_limits_are_false() -> None:
@@ -100,7 +102,7 @@ MAPPING = "a mapping must name GPUs, as in {'H200': 40, 'A100': 75}"
 )
 def test_an_impossible_limit_is_refused_with_what_is_wrong(name: str, value: object, sentence: str) -> None:
     with pytest.raises(BadRequest) as caught:
-        Limits(**{name: value})  # type: ignore[arg-type]
+        Limits(**{name: value})
     assert str(caught.value) == sentence
 
 
@@ -121,7 +123,7 @@ def test_an_impossible_limit_is_refused_with_what_is_wrong(name: str, value: obj
 )
 def test_a_percentage_is_not_taken_for_a_fraction(name: str, value: float, sentence: str) -> None:
     with pytest.raises(BadRequest) as caught:
-        Limits(**{name: value})  # type: ignore[arg-type] # one limit of many
+        Limits(**{name: value})
     assert str(caught.value) == f"perf({name}={value!r}): {sentence}"
 
 
@@ -130,15 +132,15 @@ def test_a_percentage_is_not_taken_for_a_fraction(name: str, value: float, sente
     [("max_rel_std", math.nextafter(1, 0)), ("max_regression", math.nextafter(1, 0)), ("min_peak_fraction", 1)],
 )
 def test_the_largest_fraction_is_a_limit(name: str, most: float) -> None:
-    assert getattr(Limits(**{name: most}), name) == most  # type: ignore[arg-type] # one limit of many
+    assert getattr(Limits(**{name: most}), name) == most
     with pytest.raises(BadRequest):
-        Limits(**{name: math.nextafter(most, 2)})  # type: ignore[arg-type] # one limit of many
+        Limits(**{name: math.nextafter(most, 2)})
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", NUMBERS)
 @given(value=st.floats(min_value=0, max_value=1, exclude_min=True, exclude_max=True))
 def test_every_positive_number_is_a_limit(name: str, value: float) -> None:
-    limits = Limits(**{name: value})  # type: ignore[arg-type] # one limit of many
+    limits = Limits(**{name: value})
     assert limits
     assert getattr(limits, name) == value
 
@@ -161,7 +163,7 @@ def test_numbers_of_other_kinds_are_kept_as_pythons_own(name: str, given: Any, k
     assert str(limits) == f"{name}={kept!r}"
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", NUMBERS)
 @given(value=st.floats(max_value=0) | st.integers(max_value=0) | st.booleans() | st.text() | st.binary())
 def test_nothing_else_is(name: str, value: Any) -> None:
     with pytest.raises(BadRequest, match=f"^perf\\({name}="):
@@ -170,20 +172,27 @@ def test_nothing_else_is(name: str, value: Any) -> None:
 
 def test_limits_do_not_change() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
-        Limits().max_rel_std = 0.5  # type: ignore[misc]
+        Limits().asked = {}  # type: ignore[misc]
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Limits().max_rel_std = 0.5  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("row", dataclasses.fields(Limits), ids=lambda row: row.name)
-def test_every_limit_says_what_it_limits(row: "dataclasses.Field[Any]") -> None:
+@pytest.mark.parametrize("name", NAMES)
+def test_every_limit_says_what_it_limits(name: str) -> None:
     """`pytest --markers` and the README are made of it."""
-    assert row.default is None
-    assert len(row.metadata["help"]) > 20
+    assert getattr(Limits(), name) is None
+    assert len(BY_NAME[name].help) > 20
+
+
+def test_a_limit_that_does_not_exist_is_no_attribute() -> None:
+    with pytest.raises(AttributeError, match="'max_tim_us' is no limit"):
+        _ = Limits().max_tim_us
 
 
 @pytest.mark.parametrize("name", ["max_time_us", "min_speedup"])
 @given(limits=st.dictionaries(st.text(min_size=1), st.floats(1e-6, 1e6), min_size=1))
 def test_every_mapping_of_names_to_positive_numbers_is_a_limit(name: str, limits: dict[str, float]) -> None:
-    assert getattr(Limits(**{name: limits}), name) == limits  # type: ignore[arg-type]
+    assert getattr(Limits(**{name: limits}), name) == limits
 
 
 @pytest.mark.parametrize(("given", "kept"), [(2**63, True), (2**63 + 1, False), ("8388608TiB", True)])

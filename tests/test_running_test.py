@@ -6,10 +6,10 @@ import pytest
 
 from pytest_gpubench.bench.comparison import CompareRequest
 from pytest_gpubench.errors import BadRequest, InvalidResult, KernelsDiffer, LimitBroken, NoBaseline, WrongResult
-from pytest_gpubench.limits import Limits
 from pytest_gpubench.results.model import Measurement, Outcome
 from pytest_gpubench.running_test import CurrentTest, enforce, enforce_all, keeping_failed
 from pytest_gpubench.timing.calls import make_call
+from pytest_gpubench.verdict.limits import Limits
 from tests.bench.calls import COLD, CPU, agreement_of, double
 from tests.results.measured import timing, verdict
 
@@ -113,7 +113,7 @@ def test_a_test_fails_that_ends_while_it_measures() -> None:
 
 @pytest.mark.parametrize(("limits", "fails"), [({}, False), ({"max_time_us": 2}, False), ({"min_speedup": 1}, True)])
 def test_a_test_fails_whose_limits_no_measurement_could_be_judged_by(limits: dict[str, float], fails: bool) -> None:
-    test = CurrentTest("here", COLD, Limits(**limits), CPU)  # type: ignore[arg-type]
+    test = CurrentTest("here", COLD, Limits(**limits), CPU)
     test.keep([Measurement(timing=timing("f", 1.0))])
     assert bool(test.why_failed()) == fails
     assert test.why_failed(has_failed=True) is None

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from pytest_gpubench.errors import BadRequest
-from pytest_gpubench.limits import Limits
 from pytest_gpubench.timing.base import Call
 from pytest_gpubench.timing.calls import Arguments, Backward, make_call, name_of
+from pytest_gpubench.verdict.limits import Limits
 
 __tracebackhide__ = True
 

@@ -1,7 +1,7 @@
 """Compare candidates with a reference: check the outputs, time all in turn, then check what was timed."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -25,7 +25,6 @@ from pytest_gpubench.bench.work import with_work, work_of
 from pytest_gpubench.correctness.leaves import cloned
 from pytest_gpubench.correctness.pool import PoisonedPool, pool_on
 from pytest_gpubench.errors import BadRequest
-from pytest_gpubench.limits import OF_ONE_FUNCTION, Limits
 from pytest_gpubench.results.model import Comparison, Measurement, Overhead, Speedup, Timing, Verdict
 from pytest_gpubench.settings import Settings, TimerName
 from pytest_gpubench.stats.autocorrelation import LEAST_TO_TELL
@@ -38,6 +37,7 @@ from pytest_gpubench.timing.measurement import samples_of
 from pytest_gpubench.timing.overhead import take_overhead
 from pytest_gpubench.timing.rounds import Interleaved
 from pytest_gpubench.units import repr_of
+from pytest_gpubench.verdict.limits import NAMES, Limits
 from pytest_gpubench.verdict.speedup import SpeedupJudgement
 from pytest_gpubench.verdict.time import Judgement
 
@@ -45,7 +45,6 @@ __tracebackhide__ = True
 
 OutputLines = Mapping[str, tuple[str, ...]]
 """A line for each output of each candidate."""
-DECLARED = [row.name for row in fields(Limits)]
 TIMERS = ("profiler", "events", "graph")
 LASTING_QUADS = 21
 """The fewest quads of a comparison that is saved or compared: 12 decide a change of the speedup at alpha 0.0005."""
@@ -271,7 +270,7 @@ def looks_of(settings: Settings, limits: Limits) -> tuple[int, ...]:
     candidate alone: fewer reps do not show whether they resemble their neighbours.
     """
     lasts = settings.save or settings.autosave or settings.compare or settings.json
-    has_own = any(getattr(limits, name) is not None for name in OF_ONE_FUNCTION)
+    has_own = any(limit.stage in ("time", "rate") for limit in limits)
     least = LASTING_QUADS if lasts else LEAST_TO_TELL // 2 if has_own else 0
     return tuple(look for look in LOOKS if look >= least)
 
@@ -291,7 +290,7 @@ def judging_timer(timer: TimerName | None, timers: Sequence[TimerName] | None) -
 
 def as_declared(verdicts: Sequence[Verdict]) -> tuple[Verdict, ...]:
     """Return verdicts in the order in which their limits are declared."""
-    return tuple(sorted(verdicts, key=lambda verdict: DECLARED.index(verdict.kind)))
+    return tuple(sorted(verdicts, key=lambda verdict: NAMES.index(verdict.kind)))
 
 
 def lasting(ran: Ran) -> Ran:

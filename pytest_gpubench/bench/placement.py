@@ -5,7 +5,6 @@ interval of 0.4 %; other kernels differ by up to 1 %. A limit that is missed by 
 nothing about the code.
 """
 
-import math
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -16,11 +15,11 @@ import torch
 
 from pytest_gpubench.bench.request import Request, Say, T
 from pytest_gpubench.correctness.margins import moved
-from pytest_gpubench.limits import ON_SPEED
-from pytest_gpubench.report.limits import number_for
+from pytest_gpubench.report.limits import missed_by
 from pytest_gpubench.results.model import Measurement, Outcome, Verdict
 from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.units import format_time, repr_of, round_to_digits
+from pytest_gpubench.verdict.limits import BY_NAME
 
 __tracebackhide__ = True
 
@@ -88,27 +87,15 @@ def _least(verdict: Verdict, item: Measurement, reference: Measurement) -> int:
 
 def is_close_fail(verdict: Verdict, item: Measurement, reference: Measurement) -> bool:
     """Tell whether a limit on the speed is missed by little, or by a part that is not known."""
-    is_fail = verdict.outcome is Outcome.FAIL and verdict.kind in ON_SPEED
-    return is_fail and not _miss(verdict, item) >= (CLOSE_IN_TURN if _is_shared(verdict, item, reference) else CLOSE)
+    if verdict.outcome is not Outcome.FAIL or verdict.kind not in BY_NAME or not BY_NAME[verdict.kind].is_on_speed:
+        return False
+    return not missed_by(verdict, item) >= (CLOSE_IN_TURN if _is_shared(verdict, item, reference) else CLOSE)
 
 
 def _is_shared(verdict: Verdict, item: Measurement, reference: Measurement) -> bool:
     """Tell whether the placement slows both sides of a limit as much: a speedup over the same kernels."""
     ours, theirs = ([kernel.name for kernel in each.timing.kernels] for each in (item, reference))
     return verdict.kind == "min_speedup" and bool(ours) and ours == theirs
-
-
-def _miss(verdict: Verdict, item: Measurement) -> float:
-    """Return by what part a limit is missed; nan where that is not known."""
-    timing, limit = item.timing, number_for(verdict.asked, item.timing)
-    if verdict.kind == "max_time_us":
-        return timing.median_us / limit - 1 if limit else math.nan
-    found = {
-        "min_speedup": item.speedup and item.speedup.ratio,
-        "min_gbps": timing.gbps,
-        "min_tflops": timing.tflops,
-    }.get(verdict.kind)
-    return limit / found - 1 if limit and found else math.nan
 
 
 def confirmed(items: Sequence[Measurement], reference: Measurement, why_not: str = "") -> Measurement:
@@ -135,7 +122,7 @@ def _told(verdict: Verdict, items: Sequence[Measurement], why_not: str) -> Verdi
 
 def _doubt(verdict: Verdict, items: Sequence[Measurement]) -> str:
     """Return why a FAIL at the first placement does not stand; empty where it does."""
-    least = min(_miss(verdict, item) for item in _judged(verdict.kind, items))
+    least = min(missed_by(verdict, item) for item in _judged(verdict.kind, items))
     passes = any((each.kind, each.outcome) == (verdict.kind, Outcome.PASS) for item in items for each in item.verdicts)
     if passes or least <= 0:
         return "the place of its memory decides"

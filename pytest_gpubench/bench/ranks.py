@@ -8,19 +8,18 @@ from pytest_gpubench.bench.plan import is_enforced
 from pytest_gpubench.bench.request import Request, Say
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.gpu.device import Device
-from pytest_gpubench.limits import Limits
 from pytest_gpubench.results.model import Measurement, Timing, Verdict
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.timing.ranks import Job, Ranks, devices_of, measure_ranks
-from pytest_gpubench.verdict.exact import judge_exact, needs_observation
-from pytest_gpubench.verdict.rates import RateRules
+from pytest_gpubench.verdict.limits import Limits
+from pytest_gpubench.verdict.limits.base import Need, Seen
 from pytest_gpubench.verdict.throttling import invalidate_throttled
 from pytest_gpubench.verdict.time import judge
 
 __tracebackhide__ = True
 
-NOT_OF_RANKS = ("max_memory", "deterministic", "min_tflops", "min_peak_fraction", "max_regression")
-"""Limits that cannot be judged for a call in several processes."""
+NOT_OF_RANKS: frozenset[Need] = frozenset({"observation", "repeats", "flops", "peaks", "baseline"})
+"""What is not known of a call in several processes."""
 
 
 LEAST_CPU_RANKS = 16
@@ -80,9 +79,10 @@ def check_ranks(
         )
     if settings.timer == "scripted" or (device.type == "cuda" and settings.timer != "profiler"):
         raise BadRequest(f"ranks() cannot be timed by {settings.timer!r}: on GPUs the profiler does it")
-    unheld = [name for name in NOT_OF_RANKS if (asked := getattr(limits, name)) is not None and asked is not False]
-    if unheld or needs_observation(limits):
-        raise BadRequest(f"ranks() cannot be held to {(unheld or ['forbid sync or alloc'])[0]}: leave it out")
+    for limit in limits:
+        if limit.needs & NOT_OF_RANKS:
+            name = "forbid sync or alloc" if limit.name == "forbid" else limit.name
+            raise BadRequest(f"ranks() cannot be held to {name}: leave it out")
     if limits.min_gbps is not None and not link_known:
         raise BadRequest(
             f"ranks() under min_gbps={limits.min_gbps:g} needs collective= and message_bytes=, which say what each "
@@ -97,7 +97,6 @@ def check_ranks(
 
 def judge_ranks(timing: Timing, limits: Limits, settings: Settings, enforced: bool) -> tuple[Verdict, ...]:
     """Return the verdicts on what several GPUs took."""
-    rates = RateRules(settings.alpha, enforced).judge(timing, limits)
-    found = (*judge(timing, limits, settings.alpha, enforced), *rates)
-    on_time = invalidate_throttled(found, [timing], settings.throttled)
-    return on_time + judge_exact(timing, limits, enforced=enforced)
+    seen = Seen(timing, settings.alpha, settings.alpha)
+    on_time = invalidate_throttled(judge(seen, limits, enforced), [timing], settings.throttled)
+    return on_time + limits.judge("structure", seen, enforced)

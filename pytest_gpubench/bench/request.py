@@ -8,12 +8,12 @@ from typing import ClassVar, Generic, Literal, TypeVar
 from pytest_gpubench.bench.plan import unmeasured, unmeasured_reason
 from pytest_gpubench.bench.work import Inspection
 from pytest_gpubench.gpu.device import Device
-from pytest_gpubench.limits import Limits
 from pytest_gpubench.results.model import Measurement
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.timing.base import Call
 from pytest_gpubench.timing.calls import refuse_untimeable
 from pytest_gpubench.timing.interpreter import counting_launches
+from pytest_gpubench.verdict.limits import Limits
 
 __tracebackhide__ = True
 

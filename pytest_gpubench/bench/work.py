@@ -1,7 +1,7 @@
 """The work of a timed call: bytes and operations before its reps, kernels and waits after them."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import msgspec
 
@@ -11,14 +11,13 @@ from pytest_gpubench.correctness.flops import Counted, counted
 from pytest_gpubench.correctness.leaves import inputs_of, tensors_of
 from pytest_gpubench.errors import annotate
 from pytest_gpubench.gpu.device import Device
-from pytest_gpubench.limits import Limits
 from pytest_gpubench.results.model import Peaks, Timing, Verdict
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.structure import is_deterministic, observe
 from pytest_gpubench.timing.base import Call
 from pytest_gpubench.timing.peaks import measured_peaks
-from pytest_gpubench.verdict.exact import judge_exact, needs_observation
-from pytest_gpubench.verdict.rates import RateRules
+from pytest_gpubench.verdict.limits import Limits
+from pytest_gpubench.verdict.limits.base import Seen
 from pytest_gpubench.verdict.throttling import invalidate_throttled
 from pytest_gpubench.verdict.time import Judgement
 
@@ -99,12 +98,12 @@ class Inspection:
     @property
     def wants_bytes(self) -> bool:
         """True if a limit is on a call's bytes a second."""
-        return self.limits.min_gbps is not None or self.limits.min_peak_fraction is not None
+        return self.limits.need("bytes")
 
     @property
     def wants_flops(self) -> bool:
         """True if a limit is on a call's operations."""
-        return self.limits.min_tflops is not None or self.limits.min_peak_fraction is not None
+        return self.limits.need("flops")
 
     def peaks(self, work: Work) -> Peaks | None:
         """Return this GPU's peaks, measured at the first use; None where no limit needs them."""
@@ -122,13 +121,14 @@ class Inspection:
     def judgements(self, names: Iterable[str], work: Work, single: bool = False) -> dict[str, Judgement]:
         """Return judgements of timings of the same work, by name; see `judgement`."""
         alpha, enforced = self.settings.alpha, is_enforced(self.settings, self.device)
-        rules = RateRules(alpha, enforced, self.peaks(work), work.dtype, work.read_share, self.takes_work)
+        peaks = self.peaks(work)
 
-        def rates(timing: Timing, alpha: float, spent: float) -> tuple[Verdict, ...]:
-            return replace(rules, alpha=alpha).judge(with_work(timing, work), self.limits, spent)
+        def known(timing: Timing) -> Seen:
+            found = with_work(timing, work)
+            return Seen(found, 0, 0, peaks, work.dtype, work.read_share, self.takes_work)
 
         single = single or self.settings.reps is not None
-        return {name: Judgement(self.limits, alpha, enforced, single, rates, self.pass_alpha) for name in names}
+        return {name: Judgement(self.limits, alpha, enforced, single, self.pass_alpha, known) for name in names}
 
     def conclude(
         self, timing: Timing, call: Call, verdicts: Sequence[Verdict], others: Sequence[Timing] = ()
@@ -142,9 +142,9 @@ class Inspection:
 
     def _judge_structure(self, timing: Timing, call: Call, enforced: bool) -> tuple[Verdict, ...]:
         played = self.settings.timer == "scripted"
-        observed = observe(call, self.device) if needs_observation(self.limits) and not played else None
-        differing = is_deterministic(call) if self.limits.deterministic and not played else None
-        return judge_exact(timing, self.limits, observed, differing, enforced)
+        observed = observe(call, self.device) if self.limits.need("observation") and not played else None
+        differing = is_deterministic(call) if self.limits.need("repeats") and not played else None
+        return self.limits.judge("structure", Seen(timing, observed=observed, differing=differing), enforced)
 
 
 def peaks_for(settings: Settings, device: Device, limits: Limits) -> Peaks | None:

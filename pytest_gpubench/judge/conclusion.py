@@ -7,13 +7,14 @@ import msgspec
 
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.judge.judgement import Status, Time
-from pytest_gpubench.limits import Limits, as_written, limit_for_device
+from pytest_gpubench.limits import as_written, limit_for_device
 from pytest_gpubench.results.model import Outcome, Verdict
 from pytest_gpubench.stats.speedup import SpeedupEstimate
 from pytest_gpubench.stats.summary import Interval, median_interval
 from pytest_gpubench.timing.tracing_tax import ALIKE
 from pytest_gpubench.units import format_time, ratio_text
 from pytest_gpubench.verdict.decision import at_least, at_most
+from pytest_gpubench.verdict.limits import Limits
 
 __tracebackhide__ = True
 
@@ -38,8 +39,7 @@ They are the largest of honest candidates, rounded up: see docs/judging.md.
 
 def refuse_limits(limits: Limits) -> None:
     """Raise BadRequest for limits that cannot be judged from outside."""
-    given = [name for name in limits.__dataclass_fields__ if getattr(limits, name) is not None]
-    if others := [name for name in given if name not in ("min_speedup", "max_time_us")]:
+    if others := [limit.name for limit in limits if limit.name not in ("min_speedup", "max_time_us")]:
         raise BadRequest(f"judge cannot judge {', '.join(others)}: it knows min_speedup and max_time_us")
     if isinstance(limits.min_speedup, Mapping):
         raise BadRequest(f"min_speedup={dict(limits.min_speedup)!r} is not valid here: give a number for the candidate")

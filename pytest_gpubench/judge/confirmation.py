@@ -9,8 +9,9 @@ import msgspec
 
 from pytest_gpubench.judge.conclusion import worst_of
 from pytest_gpubench.judge.judgement import CaseJudgement, Judgement
-from pytest_gpubench.limits import Limits, limit_for_device
+from pytest_gpubench.limits import limit_for_device
 from pytest_gpubench.results.model import Outcome, Verdict
+from pytest_gpubench.verdict.limits import Limits
 
 __tracebackhide__ = True
 

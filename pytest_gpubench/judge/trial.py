@@ -29,10 +29,10 @@ from pytest_gpubench.judge.process import Ended
 from pytest_gpubench.judge.ready_case import ReadyCase
 from pytest_gpubench.judge.reps import Reps
 from pytest_gpubench.judge.runner import ROTATED_SETS
-from pytest_gpubench.limits import Limits
 from pytest_gpubench.results.model import Outcome, Verdict
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.units import format_time
+from pytest_gpubench.verdict.limits import Limits
 from pytest_gpubench.verdict.speedup import SpeedupJudgement
 
 __tracebackhide__ = True

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_gpubench.errors import BadFile, BadRequest
-from pytest_gpubench.limits import regression_tolerance
 from pytest_gpubench.plugin import terminal
 from pytest_gpubench.plugin.results import Results
 from pytest_gpubench.plugin.sessions import EarlierSessions
@@ -58,6 +57,7 @@ class ComparedRun:
 
     def past_of(self, test: "CurrentTest", facts: "DeviceFacts") -> "BaselineLimit | None":
         """Return the saved test to compare a test with, and its tolerance; None if nothing is compared."""
+        from pytest_gpubench.verdict.limits.regression import MaxRegression
         from pytest_gpubench.verdict.saved_runs import BaselineLimit
 
         limit, option = test.limits.max_regression, self.settings.compare_fail
@@ -65,7 +65,7 @@ class ComparedRun:
             return None
         found, earlier = self._look_up(test, facts), self.earlier.records().get((test.nodeid, facts.name), ())
         if limit is not None:
-            return BaselineLimit(found, regression_tolerance(limit), "max_regression", repr(limit), earlier)
+            return BaselineLimit(found, MaxRegression.parse(limit), "max_regression", repr(limit), earlier)
         if option is not None:
             return BaselineLimit(found, parse_tolerance(option), "compare_fail", option, earlier)
         is_said_once = self.baseline is None and self.settings.missing_baseline != "fail"

@@ -72,7 +72,7 @@ def _stop_interpreting() -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Read the settings and register the hooks of each subject."""
-    for line in markers.help_lines():
+    for line in markers.help_lines() if config.getoption("markers") else (markers.SUMMARY, markers.ON_TURN):
         config.addinivalue_line("markers", line)
     try:
         resolver = as_fresh_process(config) or resolve(config)

@@ -1,29 +1,32 @@
 """The `perf` marker: its legal keywords are the limits, the settings a test may choose, and `gpus`."""
 
 import textwrap
-from dataclasses import dataclass, field, fields
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import pytest
 
 from pytest_gpubench.bounds import checked_count
 from pytest_gpubench.errors import BadRequest
-from pytest_gpubench.limits import Limits
 from pytest_gpubench.settings import MARKER_SETTINGS, ROWS
 from pytest_gpubench.spelling import hint
 from pytest_gpubench.units import count, repr_of
+
+if TYPE_CHECKING:
+    from pytest_gpubench.verdict.limits import Limits
 
 NAME = "perf"
 TURN_NAME = "gpu_turn"
 GPUS = "gpus"
 MOST_GPUS = 1024
-LIMITS = tuple(row.name for row in fields(Limits))
 
 
 @dataclass(frozen=True)
 class MergedMarks:
     """The keywords of all `perf` marks of one test."""
 
-    limits: Limits
+    limits: "Limits"
     settings: dict[str, object]
     gpus: int
     """The number of GPUs that the test needs for itself at once."""
@@ -38,14 +41,20 @@ class MergedMarks:
         return f"{NAME}({', '.join(f'{name}={repr_of(value)}' for name, value in new.items())})"
 
 
+SUMMARY = f"{NAME}(limits and settings): a performance test, as every test is that uses gpu_bench"
+ON_TURN = f"{TURN_NAME}({GPUS}=1): hold the GPU, or several, alone while the test runs, as a perf test does"
+
+
 def help_lines() -> list[str]:
     """Return the lines of the marks for `pytest --markers`."""
-    limits = [_entry(row.name, row.metadata["help"]) for row in fields(Limits)]
+    from pytest_gpubench.verdict.limits import BY_NAME, NAMES
+
+    limits = [_entry(name, BY_NAME[name].help) for name in NAMES]
     settings = _wrapped(f"settings, as the options of the same names: {', '.join(MARKER_SETTINGS)}", "    ")
     return [
         "\n".join(
             [
-                f"{NAME}(limits and settings): a performance test, as every test is that uses gpu_bench",
+                SUMMARY,
                 "  limits on each of its measurements:",
                 *limits,
                 f"  {settings.strip()}",
@@ -56,7 +65,7 @@ def help_lines() -> list[str]:
                 "  pytest-gpubench docs limits shows the page about them.",
             ]
         ),
-        f"{TURN_NAME}({GPUS}=1): hold the GPU, or several, alone while the test runs, as a perf test does",
+        ON_TURN,
     ]
 
 
@@ -81,6 +90,8 @@ def gpus_needed(item: pytest.Item) -> int:
 
 def merge_marks(item: pytest.Item) -> MergedMarks:
     """Merge a test's `perf` marks, the nearest winning per keyword; raise BadRequest for what is not legal."""
+    from pytest_gpubench.verdict.limits import NAMES, Limits
+
     merged: dict[str, object] = {}
     owners: dict[str, object] = {}
     for node, mark in reversed(list(item.iter_markers_with_node(NAME))):
@@ -90,13 +101,12 @@ def merge_marks(item: pytest.Item) -> MergedMarks:
         merged.update(mark.kwargs)
         owners.update(dict.fromkeys(mark.kwargs, node))
     for name in merged:
-        _refuse_illegal(name)
+        _refuse_illegal(name, NAMES)
     chosen = {name: value for name, value in merged.items() if value is not None}
     gpus = _gpu_count(chosen.pop(GPUS, None), NAME)
-    limits = {name: chosen.pop(name) for name in LIMITS if name in chosen}
+    limits = {name: chosen.pop(name) for name in NAMES if name in chosen}
     inherited = {name: _described(node) for name, node in owners.items() if node is not item}
-    checked = Limits(**limits)  # type: ignore[arg-type] # it checks its arguments itself
-    return MergedMarks(checked, chosen, gpus, merged, inherited)
+    return MergedMarks(Limits(**limits), chosen, gpus, merged, inherited)
 
 
 def _described(node: object) -> str:
@@ -104,14 +114,14 @@ def _described(node: object) -> str:
     return f"{kind} {getattr(node, 'name', '')}".rstrip()
 
 
-def _refuse_illegal(name: str) -> None:
-    if name not in ROWS and name not in LIMITS and name != GPUS:
+def _refuse_illegal(name: str, limits: Sequence[str]) -> None:
+    if name not in ROWS and name not in limits and name != GPUS:
         settings = [*MARKER_SETTINGS, GPUS]
         raise BadRequest(
             f"perf({name}=...) is not known"
             + (
-                hint("mark", name, [*LIMITS, *settings], "=")
-                or f"; legal are the limits {', '.join(LIMITS)} and the settings {', '.join(settings)}"
+                hint("mark", name, [*limits, *settings], "=")
+                or f"; legal are the limits {', '.join(limits)} and the settings {', '.join(settings)}"
             )
         )
     if name in ROWS and name not in MARKER_SETTINGS:

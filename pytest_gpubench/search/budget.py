@@ -7,12 +7,10 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from pytest_gpubench.limits import ON_MEDIAN
 from pytest_gpubench.results.model import Outcome, Verdict
 from pytest_gpubench.settings import Settings
-from pytest_gpubench.stats import speedup
-from pytest_gpubench.stats.summary import LEAST_FOR_STD, least_count
 from pytest_gpubench.timing.compilations import Compilations, counting_compilations
+from pytest_gpubench.verdict.limits import BY_NAME
 
 __tracebackhide__ = True
 
@@ -109,11 +107,7 @@ class AlphaBudget:
 
 def reps_to_decide(verdict: Verdict, alpha: float) -> int:
     """Return the fewest reps that can decide the limit of a verdict at this alpha."""
-    if verdict.kind == "min_speedup":
-        return speedup.least_reps(alpha)
-    if verdict.kind == "max_rel_std":
-        return LEAST_FOR_STD
-    return least_count(alpha) if verdict.kind in ON_MEDIAN else 0
+    return BY_NAME[verdict.kind].least_reps(alpha) if verdict.kind in BY_NAME else 0
 
 
 def max_examples() -> int:

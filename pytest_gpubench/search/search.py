@@ -12,7 +12,6 @@ from pytest_gpubench.bench.comparison import CompareRequest
 from pytest_gpubench.bench.placement import measure_confirmed
 from pytest_gpubench.bench.request import Request, Say, T
 from pytest_gpubench.errors import MeasurementError, WrongResult, annotate
-from pytest_gpubench.limits import BROKEN_BY_NOISE, Limits
 from pytest_gpubench.results.model import Comparison, Measurement, Outcome, Verdict
 from pytest_gpubench.results.phases import Phases
 from pytest_gpubench.search.budget import AlphaBudget, TimeBudget
@@ -20,6 +19,7 @@ from pytest_gpubench.search.example import Example, ExampleKey, described
 from pytest_gpubench.search.remembered_error import RememberedError, clear_frames
 from pytest_gpubench.stats.trend import Point, size_that_matters, steps
 from pytest_gpubench.units import count, round_to_digits
+from pytest_gpubench.verdict.limits import Limits
 
 __tracebackhide__ = True
 
@@ -185,7 +185,7 @@ class Search:
     def _timed(self, request: Request[Any], say: Say, measured: list[Measurement]) -> object:
         if isinstance(request, CompareRequest) and request.settings.reps is None:
             quick = self._quick(request, say, measured)
-            is_absolute = bool(replace(request.limits, min_speedup=None, max_regression=None))
+            is_absolute = any(limit.stage not in ("speedup", "baseline") for limit in request.limits)
             if not self._is_suspect(request, quick) and not is_absolute:
                 return quick
             measured.clear()
@@ -277,7 +277,7 @@ class Search:
 
 def noisy_limits(limits: Limits, candidates: int) -> int:
     """Return the number of limits that noise may break, of so many candidates together."""
-    return candidates * sum(getattr(limits, kind) is not None for kind in BROKEN_BY_NOISE)
+    return candidates * sum(limit.is_noisy for limit in limits)
 
 
 def steer(label: str, badness: float) -> None:

@@ -1,10 +1,9 @@
 """From an interval to an outcome, and the words for it."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from decimal import Decimal
 
-from pytest_gpubench.limits import as_written
-from pytest_gpubench.results.model import Outcome, Timing, Verdict
+from pytest_gpubench.results.model import Outcome, Timing
 from pytest_gpubench.stats.autocorrelation import drift_of, independent_for_median
 from pytest_gpubench.stats.regression import decide_at
 from pytest_gpubench.stats.speedup import Decision, compare
@@ -55,26 +54,6 @@ def time_certainty(timing: Timing, outcome: Outcome, alpha: float, spent: float)
 def was_held_up(timing: Timing) -> bool:
     """Tell whether the host's clock timed a call that busy processes held up, mostly or now and then."""
     return timing.timer == "wall" and is_held_up(timing.samples_us)
-
-
-def verdicts_of(
-    judged: Iterable[tuple[str, object, Judged]], enforced: bool, found: Mapping[str, str]
-) -> tuple[Verdict, ...]:
-    """Return a verdict for each limit: its name, its value as asked, and what it was judged.
-
-    found: the measured values of limits that the timing does not hold.
-    """
-    return tuple(
-        Verdict(
-            kind=kind,
-            asked=as_written(asked),
-            outcome=outcome,
-            sentence=sentence,
-            enforced=enforced,
-            found=found.get(kind, "") if outcome in OUTCOMES.values() else "",
-        )
-        for kind, asked, (outcome, sentence) in judged
-    )
 
 
 def words_for(outcome: Outcome, interval: Interval | None, kept: str, broken: str) -> str:

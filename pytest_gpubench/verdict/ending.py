@@ -4,13 +4,14 @@ The table of `docs/ci.md` shows the same to users, and its test reads that table
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from enum import Enum
 from typing import Literal
 
-from pytest_gpubench.limits import Limits, as_written
+from pytest_gpubench.limits import as_written
 from pytest_gpubench.results.model import VALIDITY, Outcome, Verdict
 from pytest_gpubench.settings import Settings
+from pytest_gpubench.verdict.limits import Limits
 
 __tracebackhide__ = True
 
@@ -75,7 +76,7 @@ def rule_for(ending: Ending, settings: Settings) -> Rule:
 def drawn_anew(limits: Limits, settings: Settings) -> list[str]:
     """Return a sentence for the limit on the change since a saved run that a test under @given has; else empty."""
     option = settings.compare_fail if settings.compare is not None else None
-    wanted = "max_regression" if limits.max_regression is not None else option and f"compare_fail={option}"
+    wanted = "max_regression" if limits.need("baseline") else option and f"compare_fail={option}"
     return [f"{wanted} was not judged: the examples of @given are drawn anew in every run"] if wanted else []
 
 
@@ -90,8 +91,8 @@ def unjudged(limits: Limits, verdicts: Sequence[Verdict]) -> list[str]:
     if VALIDITY in judged:
         return []
     sentences = {each.kind: each.sentence for each in verdicts if each.kind not in judged}
-    for name in (row.name for row in fields(limits)):
-        value = getattr(limits, name)
-        if value is not None and value is not False and name not in judged:
-            sentences.setdefault(name, f"perf({name}={as_written(value)}) was not judged by any measurement")
+    for limit in limits:
+        if limit.parts() and limit.name not in judged:
+            sentence = f"perf({limit.name}={as_written(limit.asked)}) was not judged by any measurement"
+            sentences.setdefault(limit.name, sentence)
     return list(sentences.values())

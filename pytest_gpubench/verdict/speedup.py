@@ -1,13 +1,13 @@
-"""Limits on the speedup over a reference."""
+"""Judge a speedup by its limit, look by look."""
 
 from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from pytest_gpubench.results.model import Outcome, Speedup, Verdict
-from pytest_gpubench.stats.speedup import Quad, SpeedupEstimate, least_reps, speedup_of
-from pytest_gpubench.units import choose_time_unit, count, format_time, ratio_text, round_to_digits
-from pytest_gpubench.verdict.decision import at_least, judged_by
+from pytest_gpubench.stats.speedup import Quad, SpeedupEstimate, speedup_of
+from pytest_gpubench.verdict.decision import at_least
+from pytest_gpubench.verdict.limits.speedup import judge_speedup, not_asked
 
 __tracebackhide__ = True
 
@@ -74,41 +74,3 @@ class SpeedupJudgement:
         assert by is not None, "nothing was looked at"
         judged = msgspec.structs.replace(speedup, ratio=by.ratio, interval=by.interval, quads=by.quads)
         return (judge_speedup(self.name, judged, candidate_us, self.limits[self.name], self.enforced),)
-
-
-def judge_speedup(label: str, speedup: Speedup, candidate_us: float, wanted: float, enforced: bool = True) -> Verdict:
-    """Judge a speedup by a limit: FAIL where its whole interval is below, PASS where none of it is."""
-    outcome = at_least(speedup.interval, wanted)
-    unit, found = choose_time_unit([candidate_us]), ratio_text(speedup.ratio, speedup.interval)
-    needed = "" if speedup.interval else f"{least_reps(speedup.alpha)} reps"
-    return Verdict(
-        kind="min_speedup",
-        asked=repr(wanted),
-        outcome=outcome,
-        sentence=f"{label} is {_speedup_words(speedup.ratio, outcome)} {speedup.reference}: {found}, "
-        f"wanted at least {wanted:g}x "
-        f"({format_time(candidate_us, unit)} against {format_time(speedup.reference_us, unit)}, "
-        f"{judged_by(count(speedup.quads, 'quad'), speedup.alpha, needed)})",
-        enforced=enforced,
-    )
-
-
-def _speedup_words(ratio: float, outcome: Outcome) -> str:
-    if outcome is Outcome.INCONCLUSIVE:
-        return "too close to tell against"
-    if round_to_digits(ratio, 4) == "1.000":
-        return "as fast as"
-    if ratio < 1:
-        return "slower than"
-    return "faster than" if outcome is Outcome.PASS else "not fast enough against"
-
-
-def not_asked(label: str, limits: Mapping[str, float], enforced: bool) -> Verdict:
-    """Return the verdict that a candidate has no limit where others have one."""
-    return Verdict(
-        kind="min_speedup",
-        asked=repr(dict(limits)),
-        outcome=Outcome.NOT_JUDGED,
-        sentence=f"{label}: no min_speedup for it, only for {', '.join(limits)}",
-        enforced=enforced,
-    )

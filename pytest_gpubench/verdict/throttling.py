@@ -5,11 +5,9 @@ from collections.abc import Sequence
 import msgspec
 
 from pytest_gpubench.results.model import Outcome, Timing, Verdict
+from pytest_gpubench.verdict.limits import BY_NAME
 
 __tracebackhide__ = True
-
-ON_TIME = ("max_time_us", "min_gbps", "min_tflops")
-"""Limits that a GPU keeps unthrottled if it keeps them throttled."""
 
 
 def invalidate_throttled(verdicts: Sequence[Verdict], timings: Sequence[Timing], throttled: str) -> tuple[Verdict, ...]:
@@ -22,8 +20,9 @@ def invalidate_throttled(verdicts: Sequence[Verdict], timings: Sequence[Timing],
 
 def _holds_anyhow(verdict: Verdict) -> bool:
     """Tell whether throttling cannot have changed a verdict: it makes nothing faster."""
-    kept_time = verdict.outcome is Outcome.PASS and verdict.kind in ON_TIME
-    return kept_time or verdict.outcome is Outcome.NOT_JUDGED
+    limit = BY_NAME.get(verdict.kind)
+    is_kept = verdict.outcome is Outcome.PASS and limit is not None and limit.holds_throttled
+    return is_kept or verdict.outcome is Outcome.NOT_JUDGED
 
 
 def _invalid(verdict: Verdict, reasons: Sequence[str]) -> Verdict:

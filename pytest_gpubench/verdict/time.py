@@ -1,47 +1,18 @@
-"""Limits on the time and its spread."""
+"""Judge a timing by the limits on its time and its rates, look by look."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from dataclasses import replace
 
-from pytest_gpubench.limits import Limits, limit_for_device
 from pytest_gpubench.results.model import Outcome, Timing, Verdict
-from pytest_gpubench.stats.autocorrelation import independent_for_std
-from pytest_gpubench.stats.summary import LEAST_FOR_STD, Interval, std_interval
-from pytest_gpubench.units import bracketed, format_share, round_to_digits
-from pytest_gpubench.verdict.decision import (
-    Judged,
-    at_most,
-    certainty,
-    time_certainty,
-    time_interval,
-    verdicts_of,
-    words_for,
-)
+from pytest_gpubench.verdict.limits import Limits
+from pytest_gpubench.verdict.limits.base import Seen
 
 __tracebackhide__ = True
 
-Rates = Callable[[Timing, float, float], tuple[Verdict, ...]]
-"""Told a timing, alpha and the part of it that this look takes; returns the verdicts on its rates."""
 
-
-def no_rates(timing: Timing, alpha: float, spent: float) -> tuple[Verdict, ...]:
-    """Return no verdicts: no limit is on a rate."""
-    return ()
-
-
-def judge(
-    timing: Timing, limits: Limits, alpha: float, enforced: bool = True, spent: float | None = None
-) -> tuple[Verdict, ...]:
-    """Judge a timing by every limit; each is wrong to fail with probability at most alpha.
-
-    spent: the part of alpha that this look at the timing takes; None is all of it.
-    """
-    spent = alpha if spent is None else spent
-    judged: list[tuple[str, object, Judged]] = []
-    if limits.max_rel_std is not None:
-        judged.append(("max_rel_std", limits.max_rel_std, _judge_rel_std(timing, limits.max_rel_std, alpha, spent)))
-    if limits.max_time_us is not None:
-        judged.append(("max_time_us", limits.max_time_us, _judge_time(timing, limits.max_time_us, alpha, spent)))
-    return verdicts_of(judged, enforced, {})
+def judge(seen: Seen, limits: Limits, enforced: bool = True) -> tuple[Verdict, ...]:
+    """Judge a timing by each limit on its time and its rates."""
+    return (*limits.judge("time", seen, enforced), *limits.judge("rate", seen, enforced))
 
 
 class Judgement:
@@ -52,6 +23,7 @@ class Judgement:
     A decision stands: later looks, which other limits need, do not change it.
 
     pass_alpha: the chance, at most, that a broken limit passes; None is alpha, the chance that a kept one fails.
+    known: adds to a timing what is known of its call and its GPU.
     """
 
     def __init__(
@@ -60,15 +32,15 @@ class Judgement:
         alpha: float,
         enforced: bool = True,
         single: bool = False,
-        rates: Rates = no_rates,
         pass_alpha: float | None = None,
+        known: Callable[[Timing], Seen] = Seen,
     ) -> None:
         self.limits = limits
         self.alpha = alpha
         self.enforced = enforced
         self.single = single
-        self.rates = rates
         self.pass_alpha = pass_alpha
+        self.known = known
         self.looks = 0
         self.verdicts: tuple[Verdict, ...] = ()
 
@@ -84,8 +56,8 @@ class Judgement:
 
     def _judged(self, timing: Timing, alpha: float) -> tuple[Verdict, ...]:
         spent = alpha if self.single else alpha / (self.looks * (self.looks + 1))
-        on_time = judge(timing, self.limits, alpha, self.enforced, spent)
-        return (*on_time, *self.rates(timing, alpha, spent))
+        seen = replace(self.known(timing), alpha=alpha, spent=spent)
+        return judge(seen, self.limits, self.enforced)
 
     @property
     def failed(self) -> bool:
@@ -104,32 +76,3 @@ def _standing(before: Verdict | None, now: Verdict) -> Verdict:
     if before is None or before.outcome in (Outcome.INCONCLUSIVE, now.outcome):
         return now
     return before
-
-
-def _judge_rel_std(timing: Timing, most: float, alpha: float, spent: float) -> Judged:
-    independent = independent_for_std(timing.samples_us)
-    std = std_interval(timing.samples_us, spent, independent)
-    interval = std and Interval(std.low / timing.mean_us, std.high / timing.mean_us)
-    outcome = at_most(interval, most)
-    words = words_for(outcome, interval, "is steady", "is unsteady")
-    found = format_share(timing.rel_std) if timing.reps > 1 else "unknown"
-    between = bracketed(map(format_share, interval or ()))
-    return outcome, (
-        f"{timing.label} {words}: relative std {found}{between}, wanted at most {format_share(most)} "
-        f"({certainty(timing.reps, independent, LEAST_FOR_STD, alpha)})"
-    )
-
-
-def _judge_time(timing: Timing, most: float | Mapping[str, float], alpha: float, spent: float) -> Judged:
-    wanted = limit_for_device(most, timing.device)
-    if wanted is None:
-        assert isinstance(most, Mapping)
-        return Outcome.NOT_JUDGED, f"{timing.label}: no max_time_us for {timing.device}, only for {', '.join(most)}"
-    interval = time_interval(timing, spent)
-    outcome = at_most(interval, wanted)
-    words = words_for(outcome, interval, "is fast enough", "is too slow")
-    median, *ends = (round_to_digits(time_us, 4) for time_us in (timing.median_us, *(interval or ())))
-    return outcome, (
-        f"{timing.label} {words}: median {median} us{bracketed(ends)}, wanted at most {wanted:.10g} us "
-        f"({time_certainty(timing, outcome, alpha, spent)})"
-    )

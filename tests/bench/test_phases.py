@@ -13,7 +13,6 @@ from pytest_gpubench.bench.phases import (
 )
 from pytest_gpubench.errors import BadRequest, NothingRecorded
 from pytest_gpubench.gpu.device import cpu_device
-from pytest_gpubench.limits import Limits
 from pytest_gpubench.results.model import Measurement, Outcome, Timing
 from pytest_gpubench.results.phases import OVER_WHOLE, Phases
 from pytest_gpubench.settings import Settings
@@ -23,6 +22,7 @@ from pytest_gpubench.timing.calls import make_arguments
 from pytest_gpubench.timing.measurement import Plan
 from pytest_gpubench.timing.rounds import Interleaved
 from pytest_gpubench.timing.scripted import ScriptedSession, ScriptedTimer, scripted
+from pytest_gpubench.verdict.limits import Limits
 
 Function = Callable[..., object]
 

@@ -14,11 +14,11 @@ from pytest_gpubench.bench.measurement import MeasureRequest
 from pytest_gpubench.bench.placement import elsewhere, is_close_fail
 from pytest_gpubench.correctness.margins import LEAST_MARGIN_BYTES
 from pytest_gpubench.gpu.device import cpu_device
-from pytest_gpubench.limits import Limits
 from pytest_gpubench.results.model import Kernel, Measurement, Outcome, Speedup, Timing, Verdict
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.timing.calls import make_arguments, make_call
+from pytest_gpubench.verdict.limits import Limits
 
 
 def item(

@@ -5,8 +5,8 @@ import pytest
 from pytest_gpubench.bench.ranks import check_ranks
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.gpu.device import cpu_device
-from pytest_gpubench.limits import Limits
 from pytest_gpubench.settings import Settings
+from pytest_gpubench.verdict.limits import Limits
 
 
 def test_the_cpu_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:

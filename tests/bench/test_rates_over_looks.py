@@ -20,7 +20,6 @@ from pytest_gpubench.bench.comparison import as_declared
 from pytest_gpubench.bench.plan import plan_of
 from pytest_gpubench.bench.work import Inspection, Work
 from pytest_gpubench.gpu.device import cpu_device
-from pytest_gpubench.limits import Limits
 from pytest_gpubench.results.model import Kernel, MemoryPeak, Outcome, Peaks, Timing
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.stats.stopping import LEAST_REPS
@@ -29,10 +28,13 @@ from pytest_gpubench.timing.base import Rep
 from pytest_gpubench.timing.comparison import Match, measure_in_turn
 from pytest_gpubench.timing.measurement import measure_call
 from pytest_gpubench.timing.rounds import Interleaved
-from pytest_gpubench.verdict.rates import RateRules
-from pytest_gpubench.verdict.time import Judgement, judge
+from pytest_gpubench.verdict.limits import Limits
+from pytest_gpubench.verdict.limits.base import Seen
+from pytest_gpubench.verdict.limits.rate import MinRate
+from pytest_gpubench.verdict.time import Judgement
 from tests.results.measured import timing_of
 from tests.timing.fakes import ArmsTimer, Clock, call_of, rep
+from tests.verdict.judging import judge
 
 PASS, FAIL = Outcome.PASS, Outcome.FAIL
 LIMIT_GBPS = 1000.0
@@ -155,8 +157,8 @@ def test_a_rate_and_the_time_that_it_was_computed_from_agree(ticks: list[int], d
     wanted_us = data.draw(st.sampled_from(samples_us))
     seen = msgspec.structs.replace(timing_of(samples_us), moved_bytes=moved, flops=moved)
     [on_time] = judge(seen, Limits(max_time_us=wanted_us), 0.05)
-    [gbps] = RateRules(0.05).judge(seen, Limits(min_gbps=moved / wanted_us / 1e3))
-    [tflops] = RateRules(0.05).judge(seen, Limits(min_tflops=moved / wanted_us / 1e6))
+    [gbps] = judge(seen, Limits(min_gbps=moved / wanted_us / 1e3), 0.05)
+    [tflops] = judge(seen, Limits(min_tflops=moved / wanted_us / 1e6), 0.05)
     assert (gbps.outcome, tflops.outcome) == (on_time.outcome, on_time.outcome)
 
 
@@ -167,7 +169,7 @@ def test_the_rate_of_reps_that_are_all_alike_is_reached(tick: int, moved: int) -
     assert rate * (tick * 0.032) / (tick * 0.032) < rate
     seen = msgspec.structs.replace(timing_of((tick * 0.032,) * 60), moved_bytes=moved)
     for wanted, outcome in ((rate, PASS), (math.nextafter(rate, math.inf), FAIL)):
-        assert [item.outcome for item in RateRules(0.001).judge(seen, Limits(min_gbps=wanted))] == [outcome]
+        assert [item.outcome for item in judge(seen, Limits(min_gbps=wanted), 0.001)] == [outcome]
 
 
 @pytest.mark.parametrize("noise", NOISES)
@@ -185,12 +187,12 @@ def test_a_rate_takes_the_reps_of_the_time_that_it_stands_for(rate: float, noise
 def test_looks_at_rates_spend_alpha_as_looks_at_times_do(limits: Limits, monkeypatch: pytest.MonkeyPatch) -> None:
     spent: list[float] = []
 
-    def note(rules: RateRules, timing: Timing, asked: Limits, part: float) -> tuple[()]:
-        assert (rules.alpha, asked, timing.moved_bytes) == (0.01, limits, MOVED_BYTES)
-        spent.append(part)
-        return ()
+    def note(limit: MinRate, seen: Seen) -> tuple[Outcome, str]:
+        assert (seen.alpha, [limit], seen.timing.moved_bytes) == (0.01, [*limits], MOVED_BYTES)
+        spent.append(seen.spent)
+        return Outcome.INCONCLUSIVE, ""
 
-    monkeypatch.setattr(RateRules, "judge", note)
+    monkeypatch.setattr(MinRate, "judge", note)
     timing = timing_of((1.0,) * 20)
     growing = judgement_of(settings_of(0.01), limits)
     for _ in range(4):
@@ -238,11 +240,7 @@ def test_what_more_reps_cannot_settle_asks_for_none() -> None:
     unknown = timing_of((20.0,) * 20)
     impossible = msgspec.structs.replace(unknown, moved_bytes=MOVED_BYTES)
     for timing, words in ((unknown, "not known"), (impossible, "faster than memory allows")):
-        judgement = Judgement(
-            Limits(),
-            0.01,
-            rates=lambda seen, alpha, spent: RateRules(alpha, peaks=peaks).judge(seen, Limits(min_gbps=1.0), spent),
-        )
+        judgement = Judgement(Limits(min_gbps=1.0), 0.01, known=lambda seen: Seen(seen, peaks=peaks))
         assert judgement.look(timing)
         assert [item.outcome for item in judgement.verdicts] == [Outcome.INVALID]
         assert words in judgement.verdicts[0].sentence

@@ -9,9 +9,9 @@ import pytest
 from pytest_gpubench import GpuBench, errors
 from pytest_gpubench import __all__ as public_names
 from pytest_gpubench.cli import MODULES
-from pytest_gpubench.limits import Limits
 from pytest_gpubench.plugin.options import default_text
 from pytest_gpubench.settings import GROUPS, ROWS, CallSettings, flag_name
+from pytest_gpubench.verdict.limits import NAMES
 from tests.docs.pages import PACKAGE, PAGES, README, TEXTS
 
 WIDTH = 120
@@ -32,7 +32,7 @@ def test_the_readme_is_short() -> None:
 
 def test_the_readme_has_every_limit() -> None:
     table = TEXTS["README"].split("\n## Limits\n")[1].split("\n## ")[0]
-    assert [name for name in Limits.__dataclass_fields__ if f"`{name}=" not in table] == []
+    assert [name for name in NAMES if f"`{name}=" not in table] == []
 
 
 def test_every_option_and_public_name_is_somewhere() -> None:

@@ -17,9 +17,9 @@ from pytest_gpubench.judge.conclusion import (
     unattested,
     worst_of,
 )
-from pytest_gpubench.limits import Limits
 from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.stats.summary import Interval
+from pytest_gpubench.verdict.limits import Limits
 
 PASS, FAIL, INCONCLUSIVE = Outcome.PASS, Outcome.FAIL, Outcome.INCONCLUSIVE
 

@@ -10,9 +10,9 @@ from pytest_gpubench.judge.confirmation import fails_closely
 from pytest_gpubench.judge.judgement import STATUSES, CaseJudgement, Judgement, Status
 from pytest_gpubench.judge.judging import Judge
 from pytest_gpubench.judge.trial import Rules
-from pytest_gpubench.limits import Limits
 from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.stats.summary import Interval
+from pytest_gpubench.verdict.limits import Limits
 
 CPU = cpu_device()
 PASS, FAIL, INCONCLUSIVE = Outcome.PASS, Outcome.FAIL, Outcome.INCONCLUSIVE

@@ -21,8 +21,8 @@ from pytest_gpubench.judge.judging import Judge, _guarded
 from pytest_gpubench.judge.ready_case import ReadyCase
 from pytest_gpubench.judge.spec import read_spec
 from pytest_gpubench.judge.trial import Rules, Trial
-from pytest_gpubench.limits import Limits
 from pytest_gpubench.timing.sampling import collection_off
+from pytest_gpubench.verdict.limits import Limits
 from tests import fork_server
 from tests.judge.candidates import CLAIMS, REACHES_OUT, STATUSES, is_right, text_of
 

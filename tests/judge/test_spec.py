@@ -7,7 +7,7 @@ import pytest
 
 from pytest_gpubench.errors import BadFile, BadRequest
 from pytest_gpubench.judge.spec import Spec, read_spec
-from pytest_gpubench.limits import Limits
+from pytest_gpubench.verdict.limits import Limits
 
 DOUBLE = """
 import torch

@@ -9,7 +9,7 @@ import torch
 from pytest_gpubench.correctness import compare_outputs
 from pytest_gpubench.errors import BadFile, BadRequest
 from pytest_gpubench.judge.spec import Spec, read_spec
-from pytest_gpubench.limits import Limits
+from pytest_gpubench.verdict.limits import Limits
 from tests.judge.problems import PROBLEMS, Problem
 
 

@@ -10,8 +10,8 @@ import torch
 from pytest_gpubench.judge.conclusion import time_of
 from pytest_gpubench.judge.process import Ended
 from pytest_gpubench.judge.trial import Rules, Trial
-from pytest_gpubench.limits import Limits
 from pytest_gpubench.stats.speedup import SpeedupEstimate
+from pytest_gpubench.verdict.limits import Limits
 
 
 def trial_of(claimed_us: float, attested_us: float, reference_us: float, device: str = "cuda") -> Trial:

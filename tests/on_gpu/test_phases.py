@@ -9,7 +9,6 @@ import torch
 from pytest_gpubench.bench.phases import PhasesRequest, phase_calls
 from pytest_gpubench.errors import NothingRecorded
 from pytest_gpubench.gpu.device import find_device
-from pytest_gpubench.limits import Limits
 from pytest_gpubench.results.phases import OUTSIDE, Region
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.timing.base import Rep
@@ -19,6 +18,7 @@ from pytest_gpubench.timing.profiler import ProfilerTimer
 from pytest_gpubench.timing.regions import MARK, forget_regions, region, take_regions
 from pytest_gpubench.timing.sampling import Sample
 from pytest_gpubench.timing.wall import WallTimer
+from pytest_gpubench.verdict.limits import Limits
 
 Function = Callable[[], object]
 ELEMENTS = 2**24

@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from pytest_gpubench.gpu.device import Device, find_device
-from pytest_gpubench.limits import Limits
 from pytest_gpubench.results.kernels import Category, breakdown, by_category, unmatched
 from pytest_gpubench.results.model import Outcome, Timing, Verdict
 from pytest_gpubench.results.observed import AllocatedMemory, Observed
@@ -18,8 +17,9 @@ from pytest_gpubench.timing.base import Call
 from pytest_gpubench.timing.calls import Backward, make_arguments, make_call
 from pytest_gpubench.timing.measurement import Plan, measure_call
 from pytest_gpubench.timing.profiler import ProfilerTimer
-from pytest_gpubench.verdict.exact import judge_exact
+from pytest_gpubench.verdict.limits import Limits
 from tests.on_gpu.doubling import double
+from tests.verdict.judging import judge_structure
 
 ELEMENTS = 2**20
 BYTES = 4 * ELEMENTS
@@ -47,7 +47,7 @@ def timing_of(call: Call, device: Device) -> Timing:
 def judge(asked: Limits, function: Callable[..., object], *args: object) -> Verdict:
     device, call = find_device("cuda"), call_of(function, args)
     timing = timing_of(call, device)
-    [found] = judge_exact(timing, asked, observe(call, device), is_deterministic(call))
+    [found] = judge_structure(timing, asked, observed=observe(call, device), differing=is_deterministic(call))
     return found
 
 

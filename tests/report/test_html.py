@@ -166,22 +166,24 @@ def test_what_a_page_keeps_of_very_many_samples_is_evenly_spaced(monkeypatch: py
 
 
 @pytest.mark.parametrize(
-    ("asked", "number"),
+    ("limit", "number"),
     [
-        ("1.5", 1.5),
-        ("{'triton': 2, 'other': 3}", 2.0),
-        ("{'other': 3}", None),
-        ("{'H100': 12, 'H200': 0.5}", 0.5),
-        ("{'H20': 12}", None),
-        ("{'NVIDIA': 12, 'nvidia h200': 5}", 5.0),
-        ("'median:3%'", None),
-        ("median:3%", None),
-        ("(" * 5000, None),
-        ("True", None),
+        ("min_gbps=1.5", 1.5),
+        ("min_speedup=1.5", 1.5),
+        ("min_speedup={'triton': 2, 'other': 3}", 2.0),
+        ("min_speedup={'other': 3}", None),
+        ("max_time_us={'H100': 12, 'H200': 0.5}", 0.5),
+        ("max_time_us={'H20': 12}", None),
+        ("max_time_us={'NVIDIA': 12, 'nvidia h200': 5}", 5.0),
+        ("max_regression='median:3%'", None),
+        ("compare_fail=median:3%", None),
+        (f"max_time_us={'(' * 5000}", None),
+        ("deterministic=True", None),
+        ("of_another_version=1", None),
     ],
 )
-def test_the_number_of_a_limit(asked: str, number: float | None) -> None:
-    assert number_for(asked, arm(random.Random(1), "triton", 20)) == number
+def test_the_number_of_a_limit(limit: str, number: float | None) -> None:
+    assert number_for(verdict_on(limit, Outcome.PASS, ""), arm(random.Random(1), "triton", 20)) == number
 
 
 @pytest.mark.parametrize(

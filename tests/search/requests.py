@@ -10,13 +10,13 @@ from pytest_gpubench.bench.comparison import CompareRequest
 from pytest_gpubench.correctness import Tolerance
 from pytest_gpubench.errors import MeasurementError, WrongResult
 from pytest_gpubench.gpu.device import cpu_device
-from pytest_gpubench.limits import Limits
 from pytest_gpubench.results.model import Comparison, Measurement, Speedup, Timing
 from pytest_gpubench.search import Example, Search
 from pytest_gpubench.search.budget import TimeBudget
 from pytest_gpubench.search.search import QUICK_QUADS
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.timing.calls import make_arguments, make_call
+from pytest_gpubench.verdict.limits import Limits
 
 DEVICE = cpu_device()
 

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_gpubench.limits import Limits
 from pytest_gpubench.results.model import Outcome, Verdict
 from pytest_gpubench.search.budget import SHRINKING, AlphaBudget, max_examples, reps_to_decide
 from pytest_gpubench.search.search import noisy_limits
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.stats.speedup import critical_ranks
 from pytest_gpubench.stats.summary import median_interval, std_interval
+from pytest_gpubench.verdict.limits import Limits
 
 ALPHAS = [0.4, 0.05, 0.01, 0.001, 0.0005, 1e-6, 1e-9]
 

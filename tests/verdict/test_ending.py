@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from pytest_gpubench.limits import Limits
 from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.verdict.ending import Ending, rule_for, unjudged
+from pytest_gpubench.verdict.limits import Limits
 from tests.results.measured import verdict
 
 STRICT = Settings(strict=True, inconclusive="fail", missing_baseline="fail")

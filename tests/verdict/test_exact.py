@@ -10,14 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_gpubench.errors import BadRequest
-from pytest_gpubench.limits import FORBIDDABLE, Limits, memory_size
+from pytest_gpubench.limits import FORBIDDABLE, memory_size
 from pytest_gpubench.results.model import Kernel, Outcome, Timing, Verdict
 from pytest_gpubench.results.observed import AllocatedMemory, Observed, Wait
 from pytest_gpubench.units import format_bytes
-from pytest_gpubench.verdict import exact
-from pytest_gpubench.verdict.exact import judge_exact, needs_observation
+from pytest_gpubench.verdict.limits import Limits
 from tests.results.measured import timing_of, verdict
+from tests.verdict.judging import judge_structure
 
+NOT_COUNTED = "takes its GPU memory from an allocator that does not count: use torch's own, or leave this limit out"
 PASS, FAIL, INVALID, NOT_JUDGED = Outcome.PASS, Outcome.FAIL, Outcome.INVALID, Outcome.NOT_JUDGED
 ADD = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, X>(int)"
 FILL = "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>, X>(int)"
@@ -36,7 +37,7 @@ def timing(*kernels: tuple[int, str] | tuple[int, str, str], timer: str = "profi
 def judged(
     asked: Limits, taken: Timing, observed: Observed | None = None, differing: list[str] | None = None
 ) -> Verdict:
-    [found] = judge_exact(taken, asked, observed, differing)
+    [found] = judge_structure(taken, asked, observed=observed, differing=differing)
     return found
 
 
@@ -204,7 +205,7 @@ def test_a_copy_to_pageable_memory_waits_without_being_told_to() -> None:
             FAIL,
             "allocates GPU memory, wanted none: 1 x cudaMalloc of the CUDA runtime",
         ),
-        (Observed(), INVALID, exact.NOT_COUNTED[1]),
+        (Observed(), INVALID, NOT_COUNTED),
     ],
 )
 def test_forbidden_allocations(observed: Observed, outcome: Outcome, words: str) -> None:
@@ -214,12 +215,12 @@ def test_forbidden_allocations(observed: Observed, outcome: Outcome, words: str)
 
 def test_each_forbidden_thing_has_a_verdict_of_its_own() -> None:
     asked = Limits(forbid=("sync", "memcpy", "sync"))
-    found = judge_exact(timing((1, COPY)), asked, Observed(), None)
+    found = judge_structure(timing((1, COPY)), asked, observed=Observed())
     assert [(each.limit, each.outcome) for each in found] == [("forbid='sync'", PASS), ("forbid='memcpy'", FAIL)]
 
 
 def test_verdicts_on_a_set_of_things_come_in_the_same_order_in_every_process() -> None:
-    found = judge_exact(timing((1, COPY)), Limits(forbid=set(FORBIDDABLE)), Observed(memory=memory()), None)
+    found = judge_structure(timing((1, COPY)), Limits(forbid=set(FORBIDDABLE)), observed=Observed(memory=memory()))
     assert [each.limit for each in found] == [f"forbid={thing!r}" for thing in sorted(FORBIDDABLE)]
 
 
@@ -273,7 +274,7 @@ def test_deterministic(differing: list[str] | None, outcome: Outcome, words: str
 
 
 def test_deterministic_false_asks_for_nothing() -> None:
-    assert judge_exact(timing((1, ADD)), Limits(deterministic=False), None, ["out"]) == ()
+    assert judge_structure(timing((1, ADD)), Limits(deterministic=False), differing=["out"]) == ()
 
 
 # where nothing can be said
@@ -284,20 +285,20 @@ EVERYTHING = Limits(
 
 
 def test_no_limit_is_no_verdict() -> None:
-    assert judge_exact(timing((9, COPY)), Limits(), Observed((ITEM,)), ["out"]) == ()
+    assert judge_structure(timing((9, COPY)), Limits(), observed=Observed((ITEM,)), differing=["out"]) == ()
 
 
 def test_a_call_that_was_not_measured_is_not_judged() -> None:
     """The reason is in every sentence."""
     idle = timing(samples_us=(), unmeasured="switched off by --gpu-bench-disable")
-    found = judge_exact(idle, EVERYTHING)
+    found = judge_structure(idle, EVERYTHING)
     assert len(found) == 8
     assert {each.outcome for each in found} == {NOT_JUDGED}
     assert all(each.sentence.endswith(": switched off by --gpu-bench-disable") for each in found)
 
 
 def test_on_a_cpu_nothing_is_judged() -> None:
-    assert {each.outcome for each in judge_exact(timing(timer="wall"), EVERYTHING)} == {NOT_JUDGED}
+    assert {each.outcome for each in judge_structure(timing(timer="wall"), EVERYTHING)} == {NOT_JUDGED}
 
 
 @pytest.mark.parametrize(
@@ -328,7 +329,7 @@ def test_a_timer_that_sees_no_kernels_is_no_pass(timer: str) -> None:
 @pytest.mark.parametrize("enforced", [True, False])
 def test_verdicts_say_whether_they_are_enforced(enforced: bool) -> None:
     observed = Observed(memory=memory())
-    found = judge_exact(timing((1, ADD)), EVERYTHING, observed, [], enforced)
+    found = judge_structure(timing((1, ADD)), EVERYTHING, enforced, observed=observed, differing=[])
     assert [each.enforced for each in found] == [enforced] * 8
     assert {each.outcome for each in found} == {PASS}
 
@@ -344,7 +345,7 @@ def test_verdicts_say_whether_they_are_enforced(enforced: bool) -> None:
     ],
 )
 def test_when_a_call_has_to_be_watched(asked: Limits, needed: bool) -> None:
-    assert needs_observation(asked) is needed
+    assert asked.need("observation") is needed
 
 
 # what may be asked for
@@ -378,7 +379,7 @@ def test_when_a_call_has_to_be_watched(asked: Limits, needed: bool) -> None:
 )
 def test_invalid_arguments(name: str, value: object, words: str) -> None:
     with pytest.raises(BadRequest) as caught:
-        Limits(**{name: value})  # type: ignore[arg-type]
+        Limits(**{name: value})
     assert str(caught.value).startswith(f"perf({name}={value!r}): ")
     assert words in str(caught.value)
 
@@ -387,7 +388,7 @@ def test_valid_arguments() -> None:
     asked = Limits(
         max_kernels=1, forbid={"memcpy"}, max_memory="1.5 MB", kernels=["*a*"], deterministic=False, max_rel_std=0.1
     )
-    assert len(judge_exact(timing((1, "cat")), asked, Observed(memory=memory()), [])) == 4
+    assert len(judge_structure(timing((1, "cat")), asked, observed=Observed(memory=memory()), differing=[])) == 4
 
 
 @pytest.mark.parametrize(

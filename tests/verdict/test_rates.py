@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from pytest_gpubench.limits import Limits
 from pytest_gpubench.results.model import MemoryPeak, Outcome, Peaks, Timing, Verdict
-from pytest_gpubench.verdict.rates import RateRules
+from pytest_gpubench.verdict.limits import Limits
 from tests.results.test_roofline import BARE, MB, PEAKS, timing
+from tests.verdict.judging import judge
 
 PASS, FAIL, INCONCLUSIVE = Outcome.PASS, Outcome.FAIL, Outcome.INCONCLUSIVE
 INVALID, NOT_JUDGED = Outcome.INVALID, Outcome.NOT_JUDGED
@@ -21,7 +21,7 @@ SPREAD = [
 def judged(what: Timing, alpha: float = 0.05, spent: float | None = None, **given: Any) -> tuple[Verdict, ...]:
     """Return the verdicts on a timing by limits and rules, told by their names."""
     limits = {name: given.pop(name) for name in list(given) if name.startswith("min_")}
-    return RateRules(alpha, **given).judge(what, Limits(**limits), spent)
+    return judge(what, Limits(**limits), alpha, given.pop("enforced", True), spent, **given)
 
 
 def judge_one(what: Timing, **given: Any) -> Verdict:

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from pytest_gpubench.results.model import Outcome, Speedup, Verdict
 from pytest_gpubench.stats.speedup import LOOKS, Quad, speedup_of
 from pytest_gpubench.stats.summary import Interval
-from pytest_gpubench.verdict.speedup import SpeedupJudgement, judge_speedup, not_asked
+from pytest_gpubench.verdict.limits.speedup import judge_speedup, not_asked
+from pytest_gpubench.verdict.speedup import SpeedupJudgement
 from tests.stats.quads import steady
 from tests.verdict.sentences import UNITS_US, alphas, check_printed
 

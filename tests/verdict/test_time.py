@@ -12,12 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpubench.limits import Limits, limit_for_device
+from pytest_gpubench.limits import limit_for_device
 from pytest_gpubench.results.model import Outcome, Timing, Verdict
 from pytest_gpubench.stats.summary import Interval, least_count, median_interval, median_rank, std_interval
-from pytest_gpubench.verdict import time as verdict
 from pytest_gpubench.verdict.decision import at_most
-from pytest_gpubench.verdict.time import Judgement, judge
+from pytest_gpubench.verdict.limits import Limits
+from pytest_gpubench.verdict.limits.base import Seen, Stage
+from pytest_gpubench.verdict.time import Judgement
 from tests.results.measured import timing_of as timing
 from tests.results.measured import verdict as verdict_on
 from tests.stats.simulation import (
@@ -32,6 +33,7 @@ from tests.stats.simulation import (
     steady_uniform,
     two_modes,
 )
+from tests.verdict.judging import judge
 from tests.verdict.sentences import alphas, check_printed
 
 PASS, FAIL, INCONCLUSIVE = Outcome.PASS, Outcome.FAIL, Outcome.INCONCLUSIVE
@@ -341,16 +343,14 @@ def spent_by_looks(alpha: float, looks: int) -> list[float]:
     """Return the alpha of each look."""
     spent: list[float] = []
 
-    def note(timing: Timing, limits: Limits, asked: float, enforced: bool, part: float) -> tuple[Verdict, ...]:
-        assert asked == alpha
-        spent.append(part)
+    def note(look: Seen) -> tuple[Verdict, ...]:
+        assert look.alpha == alpha
+        spent.append(look.spent)
         return ()
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(verdict, "judge", note)
-        judgement = Judgement(Limits(), alpha)
-        for _ in range(looks):
-            judgement.look(timing(()))
+    judgement = Judgement(with_rates(note), alpha)
+    for _ in range(looks):
+        judgement.look(timing(()))
     return spent
 
 
@@ -401,17 +401,27 @@ def test_it_is_decided_when_every_limit_is_or_one_is_broken(limits: Limits, deci
     assert Judgement(limits, 0.01).look(timing(ONE_TO_TWENTY)) is decided
 
 
+def with_rates(rates: Callable[[Seen], tuple[Verdict, ...]], **asked: object) -> Limits:
+    """Return limits, with verdicts on rates as they are told."""
+
+    class Rated(Limits):
+        def judge(self, stage: Stage, seen: Seen, enforced: bool = True) -> tuple[Verdict, ...]:
+            return rates(seen) if stage == "rate" else super().judge(stage, seen, enforced)
+
+    return Rated(**asked)
+
+
 @pytest.mark.parametrize("outcome", [PASS, FAIL, INCONCLUSIVE, Outcome.INVALID, Outcome.NOT_JUDGED])
 @pytest.mark.parametrize("single", [True, False])
 def test_it_is_decided_when_every_rate_is(outcome: Outcome, single: bool) -> None:
     """Rates are looked at when times are, with the same part of alpha, and come after them."""
     seen: list[tuple[Timing, float]] = []
 
-    def rates(found: Timing, alpha: float, spent: float) -> tuple[Verdict, ...]:
-        seen.append((found, spent))
+    def rates(look: Seen) -> tuple[Verdict, ...]:
+        seen.append((look.timing, look.spent))
         return (verdict_on("min_gbps=1", outcome),)
 
-    judgement = Judgement(Limits(max_time_us=20), 0.06, single=single, rates=rates)
+    judgement = Judgement(with_rates(rates, max_time_us=20), 0.06, single=single)
     for _ in range(2):
         assert judgement.look(timing(ONE_TO_TWENTY)) is (outcome is not INCONCLUSIVE)
     assert [item.limit for item in judgement.verdicts] == ["max_time_us=20", "min_gbps=1"]
@@ -438,11 +448,11 @@ def test_each_limit_keeps_what_was_decided_of_it(outcome: Outcome) -> None:
     """One is decided at the first look, and would be open at the second; the other the other way round."""
     outcomes = iter([(outcome, INCONCLUSIVE), (INCONCLUSIVE, PASS), (INCONCLUSIVE, INCONCLUSIVE)])
 
-    def rates(found: Timing, alpha: float, spent: float) -> tuple[Verdict, ...]:
+    def rates(look: Seen) -> tuple[Verdict, ...]:
         names = ("min_gbps=1", "min_tflops=1")
         return tuple(map(verdict_on, names, next(outcomes)))
 
-    judgement = Judgement(Limits(), 0.01, rates=rates)
+    judgement = Judgement(with_rates(rates), 0.01)
     fails = outcome in (FAIL, Outcome.INVALID)
     assert [judgement.look(timing(ONE_TO_TWENTY)) for _ in range(3)] == [fails, True, True]
     assert [item.outcome for item in judgement.verdicts] == [outcome, PASS]

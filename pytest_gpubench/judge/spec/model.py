@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.judge.spec.source import load_source, required
-from pytest_gpubench.limits import Limits
+from pytest_gpubench.verdict.limits import Limits
 
 if TYPE_CHECKING:
     import torch

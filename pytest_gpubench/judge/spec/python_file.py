@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.judge.spec.model import Case, Entry, Spec, digest_of, draw_inputs
 from pytest_gpubench.judge.spec.source import required
-from pytest_gpubench.limits import Limits
 from pytest_gpubench.units import repr_of
+from pytest_gpubench.verdict.limits import Limits
 
 if TYPE_CHECKING:
     import torch

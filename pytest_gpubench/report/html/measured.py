@@ -132,7 +132,7 @@ def _verdict(verdict: Verdict, timing: Timing) -> dict[str, Any]:
     return {
         "limit": verdict.limit,
         "kind": verdict.kind,
-        "value": five_digits(number_for(verdict.asked, timing)),
+        "value": five_digits(number_for(verdict, timing)),
         "measured": measured_text(verdict, timing),
         "outcome": verdict.outcome.value,
         "sentence": verdict.sentence,

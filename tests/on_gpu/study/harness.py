@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeVar
 
 from pytest_gpubench.fixture import GpuBench
-from pytest_gpubench.limits import Limits
 from pytest_gpubench.running_test import CurrentTest
 from pytest_gpubench.settings import Resolver, Settings
+from pytest_gpubench.verdict.limits import Limits
 
 T = TypeVar("T")
 CACHE = "cold"

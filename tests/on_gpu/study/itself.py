@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 
 from pytest_gpubench.errors import GpuBenchError, LimitBroken, WrongResult
-from pytest_gpubench.limits import Limits
+from pytest_gpubench.verdict.limits import Limits
 from tests.on_gpu.doubling import double
 from tests.on_gpu.study.harness import bench_of, print_head, print_row, study_test_with
 from tests.on_gpu.study.items import Row, append, items_parser

@@ -1,0 +1,119 @@
+"""A limit of the `perf` mark: a class for each, with all that is particular to it."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from pytest_gpubench.results.model import Measurement, Peaks, Timing
+from pytest_gpubench.results.observed import Observed
+from pytest_gpubench.verdict.decision import Judged
+
+__tracebackhide__ = True
+
+Need = Literal["reference", "bytes", "flops", "peaks", "observation", "repeats", "baseline"]
+"""What a limit is judged by beside a timing: the reference's time, the bytes and operations of a call, the peaks of the
+GPU, what `structure.observe` finds, more calls, a saved run."""
+Stage = Literal["time", "rate", "speedup", "structure", "baseline"]
+"""When a limit is judged: as reps are added (its time, its rates), as quads are added, after them, after the test."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What is known of a call when its limits are judged."""
+
+    timing: Timing
+    alpha: float = 0.0
+    """Each limit fails wrongly with probability at most this."""
+    spent: float = 0.0
+    """The part of alpha that this look takes."""
+    peaks: Peaks | None = None
+    """The peaks of this GPU; None if they could not be measured, as on a CPU."""
+    dtype: str | None = None
+    """The dtype that is multiplied, as in `peak_fraction`."""
+    read_share: float | None = None
+    """As in `peak_fraction`."""
+    takes_work: bool = True
+    """True if the measuring call takes bytes= and flops=."""
+    observed: Observed | None = None
+    """What `structure.observe` found; None where nobody looked, or on a CPU."""
+    differing: Sequence[str] | None = None
+    """What `structure.is_deterministic` returned; None where nobody looked."""
+
+
+@dataclass(frozen=True)
+class Limit:
+    """One limit, with its value as it was asked for."""
+
+    asked: Any
+
+    name: ClassVar[str]
+    """The keyword of the mark."""
+    help: ClassVar[str] = ""
+    """The line about it in `pytest --markers`; empty where it is an option, and no keyword of the mark."""
+    stage: ClassVar[Stage]
+    needed: ClassVar[frozenset[Need]] = frozenset()
+    is_noisy: ClassVar[bool] = False
+    """True if noise can break it, each judgement with a probability of alpha; other limits are exact."""
+    is_on_speed: ClassVar[bool] = False
+    """True if it is missed by some part of a time, which the place of a call's memory may explain."""
+    holds_throttled: ClassVar[bool] = False
+    """True if a GPU keeps it unthrottled that keeps it throttled."""
+
+    def __post_init__(self) -> None:
+        self.parse(self.asked)
+
+    @staticmethod
+    def parse(asked: Any) -> Any:
+        """Return the value that was asked for; raise ValueError saying what is wrong with it."""
+        raise NotImplementedError
+
+    @property
+    def value(self) -> Any:
+        """The value in the form in which it is judged."""
+        return self.parse(self.asked)
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        """What it is judged by, with this value."""
+        return self.needed
+
+    def parts(self) -> Sequence["Limit"]:
+        """Return the limits that have a verdict each."""
+        return [self]
+
+    def judge(self, seen: Seen) -> Judged:
+        """Return the outcome and its sentence; of a speedup and a saved run others judge."""
+        raise NotImplementedError
+
+    def found(self, seen: Seen) -> str:
+        """Return the measured value with its unit where the timing does not hold it; else empty."""
+        return ""
+
+    def cell(self, item: Measurement) -> str:
+        """Return it as a table writes it: `<= 40 us (H200)`, with the measured value where no other column has it."""
+        raise NotImplementedError
+
+    def number(self, timing: Timing) -> float | None:
+        """Return its value for a timing as a number; None where it has none."""
+        value = self.asked
+        return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+    def missed_by(self, item: Measurement) -> float:
+        """Return by what part of a time it is missed, below 0 where it is kept; nan where that is not known."""
+        return math.nan
+
+    @classmethod
+    def least_reps(cls, alpha: float) -> int:
+        """Return the fewest reps that can decide it at this alpha; 0 where any number can."""
+        return 0
+
+
+def share_missed(wanted: float | None, found: float | None) -> float:
+    """Return by what part something found is less than wanted; nan where either is not known."""
+    return wanted / found - 1 if wanted and found else math.nan
+
+
+def only(value: Mapping[str, float]) -> str:
+    """Return the cell of a limit that says nothing here: the names it is for."""
+    return f"only {', '.join(value)}"

@@ -1,0 +1,105 @@
+"""Limits on the names of a call's kernels, and on whether it repeats itself.
+
+These are counted, not sampled: a limit is kept or broken for certain.
+"""
+
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from typing import Any
+
+from pytest_gpubench.limits import texts_in
+from pytest_gpubench.results.kernels import listed, short_name
+from pytest_gpubench.results.model import Measurement, Outcome, Timing
+from pytest_gpubench.verdict.decision import Judged
+from pytest_gpubench.verdict.limits.base import Limit, Seen
+
+__tracebackhide__ = True
+
+
+class Kernels(Limit):
+    """Kernels of these names are among those of a call."""
+
+    name = "kernels"
+    help = "patterns that names of kernels must match, full or short, as in ('*softmax*',)"
+    stage = "structure"
+
+    @staticmethod
+    def parse(asked: Any) -> tuple[str, ...]:
+        """Return patterns of names, each once."""
+        return texts_in(asked, "with wildcards, as in ('*softmax*',)")
+
+    def judge(self, seen: Seen) -> Judged:
+        """Match every pattern with the names of kernels: in full or short, upper or lower case."""
+        timing = seen.timing
+        if unknown := kernels_unknown(timing):
+            return unknown
+        names = [name.lower() for kernel in timing.kernels for name in (kernel.name, short_name(kernel.name))]
+        missing = [each for each in self.value if not any(fnmatchcase(name, each.lower()) for name in names)]
+        if missing:
+            words = f"launches no kernel named {' or '.join(missing)}, only {listed(timing.kernels)}"
+            return Outcome.FAIL, f"{timing.label} {words}"
+        return Outcome.PASS, f"{timing.label} launches kernels named {', '.join(self.value)}"
+
+    def cell(self, item: Measurement) -> str:
+        """Return `kernels *softmax*`."""
+        return f"kernels {self.asked if isinstance(self.asked, str) else ', '.join(self.asked)}"
+
+
+class Deterministic(Limit):
+    """A call returns the same bits again."""
+
+    name = "deterministic"
+    help = "whether outputs must be the same bits in every call"
+    stage = "structure"
+
+    @staticmethod
+    def parse(asked: Any) -> bool:
+        """Return True or False."""
+        if not isinstance(asked, bool):
+            raise ValueError("it must be True or False")
+        return asked
+
+    @property
+    def needs(self) -> frozenset[Any]:
+        """More calls, unless it is False, which is no limit."""
+        return frozenset({"repeats"} if self.asked else ())
+
+    def parts(self) -> Sequence[Limit]:
+        """Return itself, unless it is no limit."""
+        return [self] if self.asked else []
+
+    def judge(self, seen: Seen) -> Judged:
+        """Judge by the outputs that differed."""
+        label = seen.timing.label
+        if seen.differing is None:
+            return Outcome.NOT_JUDGED, (
+                f"{label} was not called again to compare its outputs{why_unmeasured(seen.timing)}"
+            )
+        if seen.differing:
+            return Outcome.FAIL, (
+                f"{label} does not repeat itself bit by bit: {', '.join(seen.differing)} differs from call to call"
+            )
+        return Outcome.PASS, f"{label} returns the same bits in every call"
+
+    def cell(self, item: Measurement) -> str:
+        """Return its name."""
+        return "deterministic"
+
+
+LIMITS = (Kernels, Deterministic)
+
+
+def kernels_unknown(timing: Timing) -> Judged | None:
+    """Return the reason why a call's kernels are not known; None if they are."""
+    if timing.kernels:
+        return None
+    if timing.measured and timing.timer in ("events", "graph"):
+        words = f"cannot be judged: the timer {timing.timer!r} sees no kernels, use timer='profiler'"
+        return Outcome.INVALID, f"{timing.label} {words}"
+    reason = why_unmeasured(timing) or f": the timer {timing.timer!r} sees none"
+    return Outcome.NOT_JUDGED, f"{timing.label} has no kernels to judge{reason}"
+
+
+def why_unmeasured(timing: Timing) -> str:
+    """Return the reason why a call was not measured, after a colon; empty if it was."""
+    return "" if timing.measured else f": {timing.unmeasured}"

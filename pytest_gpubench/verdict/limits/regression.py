@@ -1,0 +1,49 @@
+"""The limit on the change since a saved run: a keyword of the mark, and an option; `verdict.regression` judges it."""
+
+from typing import Any
+
+from pytest_gpubench.limits import fraction_below_one
+from pytest_gpubench.results.model import Measurement
+from pytest_gpubench.stats.tolerance import RegressionTolerance, parse_tolerance
+from pytest_gpubench.verdict.limits.base import Limit
+
+__tracebackhide__ = True
+
+
+class MaxRegression(Limit):
+    """A test is at most this much slower than in a saved run."""
+
+    name = "max_regression"
+    help = (
+        "how much slower than in the saved run of --gpu-bench-compare, at most: 0.05 is 5 % of the speedup, or of the "
+        "median time where there is no reference; or as --gpu-bench-compare-fail, 'median:5%'"
+    )
+    stage = "baseline"
+    needed = frozenset({"baseline"})
+
+    @staticmethod
+    def parse(asked: Any) -> RegressionTolerance:
+        """Return the tolerance: of a share that of the speedup, else what a text says."""
+        if isinstance(asked, str):
+            return parse_tolerance(asked)
+        return RegressionTolerance("speedup", margin=fraction_below_one(asked))
+
+    def cell(self, item: Measurement) -> str:
+        """Return `median <= +5 %`."""
+        tolerance = self.value
+        metric = tolerance.metric if item.change is None else item.change.metric
+        if tolerance.margin is None:
+            return f"{metric} <= +{tolerance.absolute_us:.10g} us"
+        if metric == "speedup":
+            return f"speedup >= -{100 - 100 / (1 + tolerance.margin):.2g} %"
+        return f"{metric} <= +{100 * tolerance.margin:.10g} %"
+
+
+class CompareFail(MaxRegression):
+    """The same for all tests, as --gpu-bench-compare-fail."""
+
+    name = "compare_fail"
+    help = ""
+
+
+LIMITS = (MaxRegression, CompareFail)

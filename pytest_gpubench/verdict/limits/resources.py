@@ -1,0 +1,226 @@
+"""Limits on the kernels, copies, waits and memory of a call; counted, as the exact ones are."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from pytest_gpubench.limits import FORBIDDABLE, memory_size, texts_in
+from pytest_gpubench.results.kernels import is_copy, is_fill, listed
+from pytest_gpubench.results.model import Kernel, Measurement, Outcome, Timing
+from pytest_gpubench.results.observed import Observed
+from pytest_gpubench.units import count, format_bytes
+from pytest_gpubench.verdict.decision import Judged
+from pytest_gpubench.verdict.limits.base import Limit, Need, Seen
+from pytest_gpubench.verdict.limits.exact import kernels_unknown, why_unmeasured
+
+__tracebackhide__ = True
+
+BLOCKING_COPY = "Device -> Pageable"
+"""A copy to memory that is not pinned: the function that asks for it returns when it is over."""
+
+
+class MaxKernels(Limit):
+    """A call launches at most so many kernels."""
+
+    name = "max_kernels"
+    help = "kernels that one call launches, at most; copies and memsets are none: forbid them"
+    stage = "structure"
+
+    @staticmethod
+    def parse(asked: Any) -> int:
+        """Return a number of kernels."""
+        if isinstance(asked, bool) or not isinstance(asked, int) or asked < 1:
+            raise ValueError("it must be a whole number of at least 1")
+        return asked
+
+    def judge(self, seen: Seen) -> Judged:
+        """Count the launches."""
+        if unknown := kernels_unknown(seen.timing):
+            return unknown
+        kernels = [kernel for kernel in seen.timing.kernels if kernel.kind == "kernel"]
+        launched = sum(kernel.launches for kernel in kernels)
+        words = f"{seen.timing.label} launches {count(launched, 'kernel')}, wanted at most {self.asked}"
+        return (Outcome.PASS, words) if launched <= self.asked else (Outcome.FAIL, f"{words}: {listed(kernels)}")
+
+    def cell(self, item: Measurement) -> str:
+        """Return `2 <= 3 kernels`."""
+        launched = sum(kernel.launches for kernel in item.timing.kernels if kernel.kind == "kernel")
+        return f"{f'{launched} ' if item.timing.kernels else ''}<= {count(self.asked, 'kernel')}"
+
+
+class Forbid(Limit):
+    """A call never does any of these."""
+
+    name = "forbid"
+    help = (
+        "what a call must not do, as in ('memcpy', 'sync'): memcpy and memset are copies and fills of memory, those "
+        "of torch's kernels too; sync is a host that waits for the GPU; alloc is GPU memory taken, outputs included"
+    )
+    stage = "structure"
+
+    @staticmethod
+    def parse(asked: Any) -> tuple[str, ...]:
+        """Return the forbidden operations, each once."""
+        legal = ", ".join(FORBIDDABLE)
+        found = texts_in(asked, f"of {legal}, as in ('memcpy', 'sync')")
+        unknown = [each for each in found if each not in FORBIDDABLE]
+        if unknown:
+            raise ValueError(f"{unknown[0]!r} is not known; legal are {legal}")
+        return found
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        """What is observed of waits and memory; the timing holds copies and fills."""
+        return frozenset({"observation"} if {"sync", "alloc"} & set(self.value) else ())
+
+    def parts(self) -> Sequence[Limit]:
+        """Return a limit for each operation."""
+        return [Forbid(each) for each in self.value]
+
+    def judge(self, seen: Seen) -> Judged:
+        """Look for the operation."""
+        return FORBIDS[self.asked](seen.timing, seen.observed)
+
+    def cell(self, item: Measurement) -> str:
+        """Return `no memcpy`."""
+        return f"no {', '.join(self.value)}"
+
+
+class MaxMemory(Limit):
+    """A call takes at most this much GPU memory at once, and keeps none."""
+
+    name = "max_memory"
+    help = (
+        "GPU memory that a call takes at once above what is in use before it, outputs included, at most: bytes, or a "
+        "text as in '1GiB'; none of it may be kept after each call"
+    )
+    stage = "structure"
+    needed = frozenset({"observation"})
+
+    @staticmethod
+    def parse(asked: Any) -> int:
+        """Return a size in bytes."""
+        return memory_size(asked)
+
+    def judge(self, seen: Seen) -> Judged:
+        """Judge the most memory that a call takes at once, and that it gives all of it back: a leak has no limit."""
+        label, observed = seen.timing.label, seen.observed
+        if observed is None:
+            return not_observed(seen.timing, f"max_memory={self.asked!r}")
+        if observed.memory is None:
+            return not_counted(seen.timing)
+        memory, wanted = observed.memory, f"wanted at most {format_bytes(self.value)}"
+        taken = format_bytes(memory.peak_bytes)
+        words = f"{label} takes {taken} of GPU memory above what was in use, outputs included, {wanted}"
+        if memory.peak_bytes > self.value:
+            return Outcome.FAIL, words
+        if memory.kept_bytes:
+            return Outcome.FAIL, (
+                f"{label} keeps {format_bytes(memory.kept_bytes)} of GPU memory after each call, though its outputs "
+                f"are dropped: whatever it takes in one, {wanted}, in the end it takes more"
+            )
+        return Outcome.PASS, words
+
+    def found(self, seen: Seen) -> str:
+        """Return the most memory at once."""
+        memory = None if seen.observed is None else seen.observed.memory
+        return "" if memory is None else format_bytes(memory.peak_bytes)
+
+    def cell(self, item: Measurement) -> str:
+        """Return `<= 1 GiB`."""
+        return f"<= {format_bytes(self.value)}"
+
+
+LIMITS = (MaxKernels, Forbid, MaxMemory)
+
+
+# copies and fills
+
+
+def judge_absence(timing: Timing, is_one: Callable[[str, str], bool], verb: str) -> Judged:
+    """Judge that no kernel of a call is one of these."""
+    if unknown := kernels_unknown(timing):
+        return unknown
+    found = [kernel for kernel in timing.kernels if is_one(kernel.name, kernel.kind)]
+    if not found:
+        return Outcome.PASS, f"{timing.label} {verb} no memory, as wanted"
+    launched = sum(kernel.launches for kernel in found)
+    return Outcome.FAIL, f"{timing.label} {verb} memory {count(launched, 'time')}, wanted none: {listed(found)}"
+
+
+# waits
+
+
+def judge_waits(timing: Timing, observed: Observed | None) -> Judged:
+    """Judge that the host never waits for the GPU."""
+    if observed is None:
+        return not_observed(timing, "forbid='sync'")
+    in_runtime = sum(observed.runtime_waits.values())
+    unseen = in_runtime - len(observed.waits)
+    places = [str(wait) for wait in observed.waits]
+    if unseen > 0:
+        where = "from code that cannot be told" if places else "from code outside of torch and Python"
+        places.append(f"{_calls(observed.runtime_waits)} of the CUDA runtime, {unseen} {where}")
+    if not places:
+        return _judge_blocking_copies(timing.label, timing.kernels)
+    number = max(len(observed.waits), in_runtime)
+    return Outcome.FAIL, (
+        f"{timing.label} waits for the GPU {count(number, 'time')}, wanted never: {'; '.join(_unique(places))}"
+    )
+
+
+def _judge_blocking_copies(label: str, kernels: Iterable[Kernel]) -> Judged:
+    found = [kernel for kernel in kernels if BLOCKING_COPY in kernel.name]
+    if not found:
+        return Outcome.PASS, f"{label} never waits for the GPU, as wanted"
+    return Outcome.FAIL, f"{label} waits for copies to memory that is not pinned, wanted never: {listed(found)}"
+
+
+def _unique(texts: Sequence[str]) -> list[str]:
+    """Return each text once, with how often it is there where that is more than once."""
+    return [f"{texts.count(each)} x {each}" if texts.count(each) > 1 else each for each in dict.fromkeys(texts)]
+
+
+def _calls(calls: Mapping[str, int]) -> str:
+    return ", ".join(f"{number} x {name}" for name, number in calls.items())
+
+
+# memory
+
+
+def judge_allocations(timing: Timing, observed: Observed | None) -> Judged:
+    """Judge that a call takes no GPU memory, not even for what it returns."""
+    if observed is None:
+        return not_observed(timing, "forbid='alloc'")
+    memory, found = observed.memory, []
+    if memory is None and not any(observed.driver_allocations.values()):
+        return not_counted(timing)
+    if memory is not None and memory.allocations:
+        size = format_bytes(memory.allocated_bytes)
+        found.append(f"{count(memory.allocations, 'allocation')} of torch's, {size} together, outputs included")
+    if any(observed.driver_allocations.values()):
+        found.append(f"{_calls(observed.driver_allocations)} of the CUDA runtime")
+    if not found:
+        return Outcome.PASS, f"{timing.label} allocates no GPU memory, as wanted"
+    return Outcome.FAIL, f"{timing.label} allocates GPU memory, wanted none: {'; '.join(found)}"
+
+
+def not_observed(timing: Timing, limit: str) -> Judged:
+    """Return what is judged where nobody looked."""
+    need = ", which needs a GPU" if timing.measured or timing.timer == "wall" else ""
+    return Outcome.NOT_JUDGED, f"{timing.label} was not judged by {limit}{need}{why_unmeasured(timing)}"
+
+
+def not_counted(timing: Timing) -> Judged:
+    """Return what is judged where the memory is not known."""
+    return Outcome.INVALID, (
+        f"{timing.label} takes its GPU memory from an allocator that does not count: use torch's own, or leave this "
+        "limit out"
+    )
+
+
+FORBIDS: Mapping[str, Callable[[Timing, Observed | None], Judged]] = {
+    "memcpy": lambda timing, _: judge_absence(timing, is_copy, "copies"),
+    "memset": lambda timing, _: judge_absence(timing, is_fill, "fills"),
+    "sync": judge_waits,
+    "alloc": judge_allocations,
+}

@@ -1,0 +1,87 @@
+"""The limit on the speedup over a reference."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pytest_gpubench.limits import number_by_name
+from pytest_gpubench.results.model import Measurement, Outcome, Speedup, Timing, Verdict
+from pytest_gpubench.stats.speedup import least_reps
+from pytest_gpubench.units import choose_time_unit, count, format_time, ratio_text, round_to_digits
+from pytest_gpubench.verdict.decision import at_least, judged_by
+from pytest_gpubench.verdict.limits.base import Limit, only, share_missed
+
+__tracebackhide__ = True
+
+
+class MinSpeedup(Limit):
+    """The reference's time over the candidate's is at least this; `verdict.speedup` judges it as quads are added."""
+
+    name = "min_speedup"
+    help = "the reference's time over the candidate's in gpu_bench.compare, at least: a number, or one per variant"
+    stage = "speedup"
+    needed = frozenset({"reference"})
+    is_noisy = is_on_speed = True
+
+    @staticmethod
+    def parse(asked: Any) -> float | Mapping[str, float]:
+        """Return a number, or numbers by variant."""
+        return number_by_name("variants", "{'triton': 1.5, 'compiled': 1.2}")(asked)
+
+    def number(self, timing: Timing) -> float | None:
+        """Return the number for a timing's variant."""
+        return self.asked.get(timing.label) if isinstance(self.asked, Mapping) else super().number(timing)
+
+    def cell(self, item: Measurement) -> str:
+        """Return `>= 1.5x`."""
+        wanted = self.number(item.timing)
+        return only(self.asked) if wanted is None else f">= {wanted:.10g}x"
+
+    def missed_by(self, item: Measurement) -> float:
+        """Return by what part the speedup is below it."""
+        return share_missed(self.number(item.timing), item.speedup.ratio if item.speedup else None)
+
+    @classmethod
+    def least_reps(cls, alpha: float) -> int:
+        """Return the fewest reps of each function that a speedup has an interval of."""
+        return least_reps(alpha)
+
+
+LIMITS = (MinSpeedup,)
+
+
+def judge_speedup(label: str, speedup: Speedup, candidate_us: float, wanted: float, enforced: bool = True) -> Verdict:
+    """Judge a speedup by a limit: FAIL where its whole interval is below, PASS where none of it is."""
+    outcome = at_least(speedup.interval, wanted)
+    unit, found = choose_time_unit([candidate_us]), ratio_text(speedup.ratio, speedup.interval)
+    needed = "" if speedup.interval else f"{least_reps(speedup.alpha)} reps"
+    return Verdict(
+        kind=MinSpeedup.name,
+        asked=repr(wanted),
+        outcome=outcome,
+        sentence=f"{label} is {_speedup_words(speedup.ratio, outcome)} {speedup.reference}: {found}, "
+        f"wanted at least {wanted:g}x "
+        f"({format_time(candidate_us, unit)} against {format_time(speedup.reference_us, unit)}, "
+        f"{judged_by(count(speedup.quads, 'quad'), speedup.alpha, needed)})",
+        enforced=enforced,
+    )
+
+
+def _speedup_words(ratio: float, outcome: Outcome) -> str:
+    if outcome is Outcome.INCONCLUSIVE:
+        return "too close to tell against"
+    if round_to_digits(ratio, 4) == "1.000":
+        return "as fast as"
+    if ratio < 1:
+        return "slower than"
+    return "faster than" if outcome is Outcome.PASS else "not fast enough against"
+
+
+def not_asked(label: str, limits: Mapping[str, float], enforced: bool) -> Verdict:
+    """Return the verdict that a candidate has no limit where others have one."""
+    return Verdict(
+        kind=MinSpeedup.name,
+        asked=repr(dict(limits)),
+        outcome=Outcome.NOT_JUDGED,
+        sentence=f"{label}: no min_speedup for it, only for {', '.join(limits)}",
+        enforced=enforced,
+    )

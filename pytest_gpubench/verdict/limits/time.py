@@ -1,0 +1,110 @@
+"""Limits on the time and its spread."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from pytest_gpubench.limits import fraction_below_one, limit_for_device, number_by_name
+from pytest_gpubench.results.model import Measurement, Outcome, Timing
+from pytest_gpubench.stats.autocorrelation import independent_for_std
+from pytest_gpubench.stats.summary import LEAST_FOR_STD, Interval, least_count, std_interval
+from pytest_gpubench.units import bracketed, format_share, round_to_digits
+from pytest_gpubench.verdict.decision import Judged, at_most, certainty, time_certainty, time_interval, words_for
+from pytest_gpubench.verdict.limits.base import Limit, Seen, only
+
+__tracebackhide__ = True
+
+
+class MaxRelStd(Limit):
+    """The standard deviation of the reps over their mean is at most this."""
+
+    name = "max_rel_std"
+    help = "standard deviation of the reps over their mean, at most: 0.02 is 2 %"
+    stage = "time"
+    is_noisy = True
+
+    @staticmethod
+    def parse(asked: Any) -> float:
+        """Return a share below 1."""
+        return fraction_below_one(asked)
+
+    def judge(self, seen: Seen) -> Judged:
+        """Judge the spread by its interval."""
+        timing, most = seen.timing, self.asked
+        independent = independent_for_std(timing.samples_us)
+        std = std_interval(timing.samples_us, seen.spent, independent)
+        interval = std and Interval(std.low / timing.mean_us, std.high / timing.mean_us)
+        outcome = at_most(interval, most)
+        words = words_for(outcome, interval, "is steady", "is unsteady")
+        found = format_share(timing.rel_std) if timing.reps > 1 else "unknown"
+        between = bracketed(map(format_share, interval or ()))
+        return outcome, (
+            f"{timing.label} {words}: relative std {found}{between}, wanted at most {format_share(most)} "
+            f"({certainty(timing.reps, independent, LEAST_FOR_STD, seen.alpha)})"
+        )
+
+    def cell(self, item: Measurement) -> str:
+        """Return `std 0.41 % <= 5 %`."""
+        found = f"{format_share(item.timing.rel_std)} " if item.timing.reps > 1 else ""
+        return f"std {found}<= {100 * self.asked:.4g} %"
+
+    @classmethod
+    def least_reps(cls, alpha: float) -> int:
+        """Return the fewest reps that a spread has an interval of."""
+        return LEAST_FOR_STD
+
+
+class MaxTime(Limit):
+    """The median time is at most this, for all GPUs or by their names."""
+
+    name = "max_time_us"
+    help = "median time of one call in microseconds, at most: a number, or one per GPU name {'H200': 40}"
+    stage = "time"
+    is_noisy = is_on_speed = holds_throttled = True
+
+    @staticmethod
+    def parse(asked: Any) -> float | Mapping[str, float]:
+        """Return a number, or numbers by GPU."""
+        return number_by_name("GPUs", "{'H200': 40, 'A100': 75}")(asked)
+
+    def number(self, timing: Timing) -> float | None:
+        """Return the number for a timing's GPU."""
+        return limit_for_device(self.asked, timing.device)
+
+    def judge(self, seen: Seen) -> Judged:
+        """Judge the median by its interval."""
+        timing, wanted = seen.timing, self.number(seen.timing)
+        if wanted is None:
+            return Outcome.NOT_JUDGED, (
+                f"{timing.label}: no max_time_us for {timing.device}, only for {', '.join(self.asked)}"
+            )
+        interval = time_interval(timing, seen.spent)
+        outcome = at_most(interval, wanted)
+        words = words_for(outcome, interval, "is fast enough", "is too slow")
+        median, *ends = (round_to_digits(time_us, 4) for time_us in (timing.median_us, *(interval or ())))
+        return outcome, (
+            f"{timing.label} {words}: median {median} us{bracketed(ends)}, wanted at most {wanted:.10g} us "
+            f"({time_certainty(timing, outcome, seen.alpha, seen.spent)})"
+        )
+
+    def cell(self, item: Measurement) -> str:
+        """Return `<= 40 us (H200)`."""
+        wanted = self.number(item.timing)
+        if not isinstance(self.asked, Mapping):
+            return f"<= {wanted:.10g} us"
+        device = item.timing.device
+        names = [name for name in self.asked if limit_for_device({name: self.asked[name]}, device) == wanted]
+        return only(self.asked) if wanted is None else f"<= {wanted:.10g} us ({max(names, key=len)})"
+
+    def missed_by(self, item: Measurement) -> float:
+        """Return by what part the median is above it."""
+        wanted = self.number(item.timing)
+        return item.timing.median_us / wanted - 1 if wanted else math.nan
+
+    @classmethod
+    def least_reps(cls, alpha: float) -> int:
+        """Return the fewest reps that a median has an interval of."""
+        return least_count(alpha)
+
+
+LIMITS = (MaxRelStd, MaxTime)
