@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from pytest_gpubench.cli.export import csv_row
+from pytest_gpubench.cli.forms import csv_row
 from pytest_gpubench.metrics import BY_NAME, METRICS, Metric
 from pytest_gpubench.report.html.content import page_content
 from pytest_gpubench.report.layout import Screen

@@ -17,13 +17,15 @@ MODULES = {
     "bisect": "ab.bisect",
     "merge": "merge",
     "history": "history",
-    "export": "export",
-    "prune": "prune",
     "judge": "judge",
     "doctor": "doctor",
     "docs": "docs",
 }
-REMOVED = {"comment": "gh pr comment NUMBER --body-file FILE --edit-last, as the action perf-ab does"}
+REMOVED = {
+    "comment": "gh pr comment NUMBER --body-file FILE --edit-last, as the action perf-ab does",
+    "export": "pytest-gpubench show RUN with --csv, --json, --markdown or --pytest-benchmark, and the file's name",
+    "prune": "pytest-gpubench list --prune",
+}
 """What to use instead of commands of earlier versions."""
 RUN_PYTEST = ("ab", "bisect")
 EXIT_STATUS = "exit status: 0 fine, 1 a regression or nothing to compare, 2 bad usage or a file that cannot be read"
@@ -38,6 +40,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from pytest_gpubench.cli.output import complain
 
     words = sys.argv[1:] if arguments is None else list(arguments)
+    if words and words[0] in REMOVED:
+        complain(words[0], [f"there is no {words[0]} any more: use {REMOVED[words[0]]}"])
+        return BAD_USAGE
     try:
         chosen = parse(words)
     except SystemExit as stopped:
@@ -59,8 +64,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def parse(words: Sequence[str]) -> argparse.Namespace:
     """Parse the words; those of pytest, after `--`, stay apart from argparse, which forgets where that was."""
     parser = _make_parser(words)
-    if words and words[0] in REMOVED:
-        parser.error(f"there is no {words[0]} any more: use {REMOVED[words[0]]}")
     runs_pytest = words[:1] and words[0] in RUN_PYTEST
     end = words.index("--") if runs_pytest and "--" in words else len(words)
     chosen, unknown = parser.parse_known_args(words[:end])

@@ -1,11 +1,11 @@
-"""`pytest-gpubench prune`: old runs, removed."""
+"""`pytest-gpubench list --prune`: old runs, removed."""
 
 import argparse
 from collections import defaultdict
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
-from pytest_gpubench.cli.arguments import add_storage, checked
+from pytest_gpubench.cli.arguments import checked
 from pytest_gpubench.cli.output import complain, write
 from pytest_gpubench.cli.saved import list_stored, read_each
 from pytest_gpubench.errors import BadRequest
@@ -13,34 +13,31 @@ from pytest_gpubench.results.provenance import moment
 from pytest_gpubench.settings.parsers import whole_number, whole_number_or_zero
 from pytest_gpubench.units import count, printable
 
-ABOUT = "remove old runs; those that were given a name stay"
-EXAMPLES = """prune --keep 30 --dry-run
-prune --older-than 90d
-prune --keep 10 --older-than 4w --named"""
 UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
 
 
-def add(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
+def add_pruning(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of --prune."""
     number, age = checked(whole_number), checked(parse_age)
-    parser.add_argument("--keep", type=number, metavar="N", help="keep the newest N of each device")
+    group = parser.add_argument_group("removing old runs")
+    group.add_argument("--prune", action="store_true", help="remove old runs; those that were given a name stay")
+    group.add_argument("--keep", type=number, metavar="N", help="keep the newest N of each device")
     parser.add_argument("--older-than", type=age, metavar="AGE", help="remove only what is older: 36h, 90d, 12w")
-    parser.add_argument("--named", action="store_true", help="remove runs that were given a name, too")
+    group.add_argument("--named", action="store_true", help="remove runs that were given a name, too")
     parser.add_argument("--dry-run", action="store_true", help="say what would be removed, and remove nothing")
-    add_storage(parser)
 
 
-def run(arguments: argparse.Namespace) -> int:
+def prune(arguments: argparse.Namespace) -> int:
     """Remove what is too old, and say what; 2 where a file cannot be removed, or its age is not known."""
     if arguments.keep is None and arguments.older_than is None:
-        raise BadRequest("say what to remove: --keep N, --older-than AGE, or both")
+        raise BadRequest("--prune: say what to remove: --keep N, --older-than AGE, or both")
     errors: list[str] = []
     removed = [path for path in _old_runs(arguments, errors) if arguments.dry_run or _remove(path, errors)]
     verb = "would remove" if arguments.dry_run else "removed"
     lines = [f"{verb} {printable(str(path))}" for path in removed]
     nothing = "nothing to remove" if arguments.named else "nothing to remove; --named removes named runs, too"
     write("\n".join([*lines, f"{verb} {count(len(removed), 'run')}" if removed else nothing]))
-    complain("prune", errors)
+    complain("list", errors)
     return 2 if errors else 0
 
 

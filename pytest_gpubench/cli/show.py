@@ -6,12 +6,11 @@ from fnmatch import fnmatchcase
 import msgspec
 
 from pytest_gpubench.cli.arguments import RUN_HELP, add_storage
+from pytest_gpubench.cli.forms import FORMS
 from pytest_gpubench.cli.output import has_colour, write, write_form
 from pytest_gpubench.cli.saved import find_one, find_paths, run_title
 from pytest_gpubench.errors import BadRequest
-from pytest_gpubench.report.html.page import html_page
 from pytest_gpubench.report.layout import Screen
-from pytest_gpubench.report.markdown import markdown_summary
 from pytest_gpubench.report.table import render
 from pytest_gpubench.report.terminal import summary_lines
 from pytest_gpubench.results.model import SavedRun
@@ -19,11 +18,12 @@ from pytest_gpubench.results.store import read_run
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.units import printable
 
-ABOUT = "show a saved run as pytest did at its end"
+ABOUT = "show a saved run as pytest did at its end, or write it for a spreadsheet, a page or another tool"
 EXAMPLES = """show latest
 show main --test softmax --verbose
 show .gpu_benchmarks/NVIDIA-H200/0003_main.json --html page.html
-show latest --markdown - >> $GITHUB_STEP_SUMMARY"""
+show latest --markdown >> $GITHUB_STEP_SUMMARY
+show main --csv run.csv --json run.json"""
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -31,23 +31,23 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("which", metavar="RUN", help=RUN_HELP)
     parser.add_argument("--verbose", action="store_true", help="all measurements, and their kernels")
     parser.add_argument("--test", metavar="PATTERN", help="only tests with this in their id; * and ? stand for others")
-    parser.add_argument("--html", metavar="PATH", help="write a page to look at in a browser")
-    parser.add_argument("--markdown", metavar="PATH", help="write a summary as Markdown; - is standard output")
+    for name, (_, what) in FORMS.items():
+        help = f"write {what} to a file; without PATH, or with -, to standard output"
+        parser.add_argument(f"--{name}", metavar="PATH", nargs="?", const="-", dest=name, help=help)
     add_storage(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write the tables of each run that is meant, or the page or summary that is asked for; 0."""
-    if not arguments.html and not arguments.markdown:
+    """Write the tables of each run that is meant, or one run in the forms that are asked for; 0."""
+    asked = {name: path for name in FORMS if (path := getattr(arguments, name)) is not None}
+    if not asked:
         for path in find_paths(arguments.which, arguments):
             found = _select(read_run(path), arguments.test)
             write("\n".join([printable(run_title(path, found)), _tables(found, arguments.verbose)]))
         return 0
     found = _select(read_run(find_one(arguments.which, arguments)), arguments.test)
-    if arguments.html:
-        write_form(html_page(found), arguments.html, found, "html")
-    if arguments.markdown:
-        write_form(markdown_summary(found), arguments.markdown, found, "markdown")
+    for name, target in asked.items():
+        write_form(FORMS[name][0](found), target, found, name)
     return 0
 
 

@@ -28,11 +28,11 @@ from tests.results.hostile import ATTACK, attacks_in, hostile_run
         "list --storage saved --device none",
         "merge run.json other.json -o merged.json",
         "merge run.json run.json other.json -o merged.json --any-commit --keep first",
-        "prune --storage saved --keep 1 --named",
+        "list --prune --storage saved --keep 1 --named",
         "show latest --storage saved",
         "show nothing --storage saved",
-        "export run.json --format csv",
-        "export run.json --format markdown",
+        "show run.json --csv",
+        "show run.json --markdown",
     ],
 )
 def test_no_text_of_a_saved_run_is_a_command(command: Command, words: str) -> None:

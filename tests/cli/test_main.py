@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from pytest_gpubench import __version__
-from pytest_gpubench.cli import MODULES, RUN_PYTEST, main
+from pytest_gpubench.cli import MODULES, REMOVED, RUN_PYTEST, main
 from pytest_gpubench.results.store import write_run
 from tests.cli.stored import Command, fill
 from tests.results.saved import make_run
@@ -14,12 +14,19 @@ from tests.results.saved import make_run
 HEAVY = ("torch", "triton", "pytest", "hypothesis", "pynvml", "numpy")
 
 
-@pytest.mark.parametrize("arguments", [[], ["cure"], ["show"], ["compare", "one"], ["export", "latest"]])
+@pytest.mark.parametrize("arguments", [[], ["cure"], ["show"], ["compare", "one"]])
 def test_bad_usage_exits_with_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
         main(arguments)
     assert stopped.value.code == 2
     assert "usage: pytest-gpubench" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", REMOVED)
+def test_a_command_of_earlier_versions_names_the_present_one(name: str, command: Command) -> None:
+    status, out, err = command(name, "latest", "--keep", "3")
+    assert (status, out) == (2, "")
+    assert err == f"pytest-gpubench {name}: there is no {name} any more: use {REMOVED[name]}\n"
 
 
 def test_the_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
@@ -29,13 +36,6 @@ def test_the_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> Non
     out = capsys.readouterr().out
     assert all(f"\n    {name} " in out for name in MODULES)
     assert "exit status" in out
-
-
-def test_a_removed_command_names_what_to_use_instead(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as stopped:
-        main(["comment", "perf-ab.md"])
-    assert stopped.value.code == 2
-    assert "there is no comment any more: use gh pr comment" in capsys.readouterr().err
 
 
 def test_bad_usage_of_bisect_skips_the_commit() -> None:
@@ -87,7 +87,7 @@ def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
         ("compare", "{}", "good.json"),
         ("compare", "good.json", "{}"),
         ("merge", "good.json", "{}", "-o", "out.json"),
-        ("export", "{}", "--format", "csv"),
+        ("show", "{}", "--csv"),
     ],
 )
 def test_a_bad_file_is_one_sentence(
@@ -109,7 +109,7 @@ LIGHT = f"""
 import sys
 from pytest_gpubench.cli import main
 
-for words in ("list", "show latest", "compare 1 2", "history softmax", "export 1 --format=csv"):
+for words in ("list", "show latest", "compare 1 2", "history softmax", "show 1 --csv"):
     assert main(words.split()) == 0, words
     loaded = [name for name in {HEAVY} if name in sys.modules]
     assert not loaded, (words, loaded)

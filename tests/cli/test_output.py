@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_gpubench.cli.export import FORMATS
+from pytest_gpubench.cli.forms import FORMS
 from pytest_gpubench.cli.output import table
 from pytest_gpubench.report.layout import Column
 from pytest_gpubench.results.store import write_run
@@ -43,19 +43,19 @@ def test_tables_fit_the_terminal(
 
 
 @pytest.mark.parametrize("tests", [1, 7])
-@pytest.mark.parametrize("form", FORMATS)
-def test_an_export_to_a_file_says_what_is_in_it(form: str, tests: int, command: Command) -> None:
+@pytest.mark.parametrize("form", FORMS)
+def test_a_form_in_a_file_says_what_is_in_it(form: str, tests: int, command: Command) -> None:
     write_run(make_run(tests=tests), Path("run.json"))
     said = f"out: {tests} test{'s' if tests > 1 else ''} as {form}\n"
-    assert command("export", "run.json", "--format", form, "-o", "out") == (0, "", said)
+    assert command("show", "run.json", f"--{form}", "out") == (0, "", said)
 
 
-@pytest.mark.parametrize("words", [(), ("-o", "-")])
-@pytest.mark.parametrize("form", FORMATS)
-def test_an_export_to_standard_output_is_nothing_else(form: str, words: tuple[str, ...], command: Command) -> None:
+@pytest.mark.parametrize("words", [(), ("-",)])
+@pytest.mark.parametrize("form", FORMS)
+def test_a_form_on_standard_output_is_nothing_else(form: str, words: tuple[str, ...], command: Command) -> None:
     write_run(make_run(tests=7), Path("run.json"))
-    command("export", "run.json", "--format", form, "-o", "out")
-    status, out, err = command("export", "run.json", "--format", form, *words)
+    command("show", "run.json", f"--{form}", "out")
+    status, out, err = command("show", "run.json", f"--{form}", *words)
     assert (status, out, err) == (0, Path("out").read_text(encoding="utf-8"), "")
 
 
@@ -76,6 +76,6 @@ def test_only_the_tests_that_were_asked_for_are_counted(command: Command) -> Non
 
 def test_a_name_that_a_terminal_would_obey_is_shown(command: Command) -> None:
     write_run(make_run(tests=1), Path("run.json"))
-    err = command("export", "run.json", "--format", "csv", "-o", "a\x1b[2J")[2]
+    err = command("show", "run.json", "--csv", "a\x1b[2J")[2]
     assert "\x1b" not in err
     assert err.endswith(": 1 test as csv\n")

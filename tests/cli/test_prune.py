@@ -40,11 +40,11 @@ def fill(*runs: tuple[float, str], device: str = "NVIDIA H200") -> list[Path]:
 )
 def test_what_is_kept(words: tuple[str, ...], kept: list[int], command: Command) -> None:
     paths = fill((40, ""), (30, "main"), (20, ""), (10, ""), (1, ""))
-    status, out, err = command("prune", *words, "--dry-run")
+    status, out, err = command("list", "--prune", *words, "--dry-run")
     assert (status, err) == (0, "")
     assert all(path.exists() for path in paths)
     told = [str(path) in out for path in paths]
-    status, out, err = command("prune", *words)
+    status, out, err = command("list", "--prune", *words)
     assert (status, err) == (0, "")
     assert [at for at, path in enumerate(paths) if path.exists()] == kept
     assert [str(path) in out for path in paths] == told == [not path.exists() for path in paths]
@@ -53,20 +53,20 @@ def test_what_is_kept(words: tuple[str, ...], kept: list[int], command: Command)
 def test_each_device_keeps_its_own(command: Command) -> None:
     first, second = fill((2, ""), (1, ""))
     (other,) = fill((9, ""), device="NVIDIA A100")
-    assert command("prune", "--keep=1")[0] == 0
+    assert command("list", "--prune", "--keep=1")[0] == 0
     assert [path.exists() for path in (first, second, other)] == [False, True, True]
 
 
 def test_only_the_device_asked_for_is_pruned(command: Command) -> None:
     paths = [*fill((9, "")), *fill((9, ""), device="NVIDIA A100")]
-    assert command("prune", "--older-than=1d", "--device", "a100")[0] == 0
+    assert command("list", "--prune", "--older-than=1d", "--device", "a100")[0] == 0
     assert [path.exists() for path in paths] == [True, False]
 
 
 def test_what_cannot_be_read_is_kept_and_told(command: Command) -> None:
     damaged, old = fill((9, ""), (9, ""))
     damaged.write_text("{")
-    status, out, err = command("prune", "--older-than=1d")
+    status, out, err = command("list", "--prune", "--older-than=1d")
     assert status == 2
     assert damaged.exists()
     assert not old.exists()
@@ -79,8 +79,17 @@ def test_what_cannot_be_read_is_kept_and_told(command: Command) -> None:
 def test_bad_usage_removes_nothing(word: str, command: Command) -> None:
     (path,) = fill((9, ""))
     with pytest.raises(SystemExit):
-        command("prune", word)
-    assert command("prune")[0] == 2
+        command("list", "--prune", word)
+    assert command("list", "--prune")[0] == 2
+    assert path.exists()
+
+
+@pytest.mark.parametrize("words", [("--keep=1",), ("--older-than=1d",), ("--named",), ("--dry-run",)])
+def test_what_to_remove_without_prune_is_refused(words: tuple[str, ...], command: Command) -> None:
+    (path,) = fill((9, ""))
+    status, out, err = command("list", *words)
+    assert (status, out) == (2, "")
+    assert "give it too" in err
     assert path.exists()
 
 
@@ -91,8 +100,8 @@ def test_ages_that_cannot_be_meant(text: str) -> None:
 
 
 def test_nothing_saved_is_nothing_to_remove(command: Command) -> None:
-    assert command("prune", "--keep=1") == (0, "nothing to remove; --named removes named runs, too\n", "")
-    assert command("prune", "--keep=1", "--named") == (0, "nothing to remove\n", "")
+    assert command("list", "--prune", "--keep=1") == (0, "nothing to remove; --named removes named runs, too\n", "")
+    assert command("list", "--prune", "--keep=1", "--named") == (0, "nothing to remove\n", "")
 
 
 def test_what_cannot_be_removed_is_told(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,6 +110,6 @@ def test_what_cannot_be_removed_is_told(command: Command, monkeypatch: pytest.Mo
 
     (old,) = fill((9, ""))
     monkeypatch.setattr(Path, "unlink", refuse)
-    status, out, err = command("prune", "--older-than=1d")
+    status, out, err = command("list", "--prune", "--older-than=1d")
     assert (status, out) == (2, "nothing to remove; --named removes named runs, too\n")
     assert f"{old} cannot be removed: Permission denied" in err

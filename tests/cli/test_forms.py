@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pytest_gpubench.cli.export import Cell, cell, csv_row
+from pytest_gpubench.cli.forms import Cell, cell, csv_row
 from pytest_gpubench.results.model import SavedRun
 from pytest_gpubench.results.store import Storage, read_run, write_run
 from tests.cli.stored import Command
@@ -15,7 +15,7 @@ from tests.results.saved import make_run
 
 def export(run: SavedRun, command: Command, *words: str) -> str:
     write_run(run, Path("run.json"))
-    status, out, err = command("export", "run.json", *words)
+    status, out, err = command("show", "run.json", *words)
     assert (status, err) == (0, "")
     return out
 
@@ -26,7 +26,7 @@ def rows_of(text: str) -> list[dict[str, str]]:
 
 def test_each_measurement_has_a_line_with_the_numbers_of_the_run(command: Command) -> None:
     run = make_run(tests=7)
-    rows = rows_of(export(run, command, "--format", "csv"))
+    rows = rows_of(export(run, command, "--csv"))
     items = [(record, item) for record in run.records for item in record.measurements]
     assert len(rows) == len(items)
     for row, (record, item) in zip(rows, items, strict=True):
@@ -50,7 +50,7 @@ def test_each_measurement_has_a_line_with_the_numbers_of_the_run(command: Comman
 
 
 def test_a_single_rep_has_no_spread(command: Command) -> None:
-    rows = rows_of(export(make_run(tests=1, reps=1), command, "--format", "csv"))
+    rows = rows_of(export(make_run(tests=1, reps=1), command, "--csv"))
     assert {row["std_us"] for row in rows} == {""}
     assert {row["median_low_us"] for row in rows} == {""}
 
@@ -82,12 +82,27 @@ def test_no_cell_is_a_formula(value: Cell, written: object) -> None:
 def test_a_name_that_would_be_a_formula_is_text(command: Command) -> None:
     run = make_run(tests=1)
     bad = msgspec.structs.replace(run.records[0], nodeid='=HYPERLINK("http://x")')
-    rows = rows_of(export(msgspec.structs.replace(run, records=(bad,)), command, "--format", "csv"))
+    rows = rows_of(export(msgspec.structs.replace(run, records=(bad,)), command, "--csv"))
     assert rows[0]["test"] == '\'=HYPERLINK("http://x")'
 
 
+def test_json_has_the_columns_of_the_csv_file(command: Command) -> None:
+    """Numbers as numbers, null for what is not known, parameters and verdicts as they are."""
+    run = make_run(tests=7, reps=1)
+    rows = json.loads(export(run, command, "--json"))
+    items = [(record, item) for record in run.records for item in record.measurements]
+    for row, (record, item) in zip(rows, items, strict=True):
+        plain = csv_row(run, record, item)
+        assert list(row) == list(plain)
+        assert (row["params"], row["dirty"]) == (record.params, False)
+        assert [each["outcome"] for each in row["limits"]] == [each.outcome.value for each in item.verdicts]
+        for name in plain.keys() - {"params", "dirty", "limits", "std_us", "rel_std"}:
+            assert row[name] == plain[name]
+        assert row["std_us"] is None
+
+
 def test_benchmarks_are_those_of_the_file_without_our_block(command: Command) -> None:
-    content = json.loads(export(make_run(), command, "--format", "pytest-benchmark"))
+    content = json.loads(export(make_run(), command, "--pytest-benchmark"))
     whole = json.loads(Path("run.json").read_bytes())
     del whole["gpu_bench"]
     assert content == whole
@@ -95,7 +110,7 @@ def test_benchmarks_are_those_of_the_file_without_our_block(command: Command) ->
 
 def test_a_file_is_written_whole_and_alone(command: Command) -> None:
     write_run(make_run(), Path("run.json"))
-    assert command("export", "run.json", "--format", "csv", "-o", "run.csv")[:2] == (0, "")
+    assert command("show", "run.json", "--csv", "run.csv")[:2] == (0, "")
     assert len(rows_of(Path("run.csv").read_text(encoding="utf-8"))) == 9
     assert sorted(path.name for path in Path().iterdir()) == ["run.csv", "run.json"]
 
@@ -103,17 +118,17 @@ def test_a_file_is_written_whole_and_alone(command: Command) -> None:
 def test_a_run_of_two_devices_needs_a_choice(command: Command) -> None:
     for device in ("NVIDIA H200", "NVIDIA A100"):
         Storage(Path(".gpu_benchmarks")).save_each(make_run(device=device), "main")
-    status, out, err = command("export", "main", "--format", "csv")
+    status, out, err = command("show", "main", "--csv")
     assert (status, out) == (2, "")
     assert "choose one with --device" in err
-    assert "A100" in command("export", "main", "--format", "csv", "--device", "a100")[1]
+    assert "A100" in command("show", "main", "--csv", "--device", "a100")[1]
 
 
 def test_a_folder_cannot_be_written(command: Command) -> None:
     write_run(make_run(), Path("run.json"))
     Path("folder").mkdir()
-    status, _, err = command("export", "run.json", "--format", "csv", "-o", "folder")
+    status, _, err = command("show", "run.json", "--csv", "folder")
     assert status == 2
-    assert err == "pytest-gpubench export: folder cannot be written: Is a directory\n"
+    assert err == "pytest-gpubench show: folder cannot be written: Is a directory\n"
     assert read_run(Path("run.json"))
     assert sorted(path.name for path in Path().iterdir()) == ["folder", "run.json"]

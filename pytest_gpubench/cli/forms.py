@@ -1,44 +1,23 @@
-"""`pytest-gpubench export`: a saved run in the forms of other tools."""
+"""The forms in which `pytest-gpubench show` writes a saved run: for spreadsheets, pages and other tools."""
 
-import argparse
 import csv
 import io
 import json
 import math
 from collections.abc import Callable
+from typing import Any
 
-from pytest_gpubench.cli.arguments import RUN_HELP, add_storage
-from pytest_gpubench.cli.output import write_form
-from pytest_gpubench.cli.saved import find_one
 from pytest_gpubench.metrics import METRICS
+from pytest_gpubench.report.html.page import html_page
 from pytest_gpubench.report.markdown import markdown_summary
 from pytest_gpubench.results.model import Measurement, SavedRun, Speedup, TestRecord
-from pytest_gpubench.results.store import encode_run, read_run
+from pytest_gpubench.results.store import encode_run
 from pytest_gpubench.units import safe_line
 
-ABOUT = "write a saved run for a spreadsheet, a page or another tool"
-EXAMPLES = """export latest --format csv -o run.csv
-export main --format markdown
-export 3 --format pytest-benchmark -o benchmark.json"""
 FORMULA_STARTS = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 """Characters that begin a formula in a spreadsheet, in full width too."""
 
 Cell = str | int | float | None
-
-
-def add(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
-    parser.add_argument("which", metavar="RUN", help=RUN_HELP)
-    parser.add_argument("--format", required=True, choices=tuple(FORMATS), help="what to write")
-    parser.add_argument("-o", "--output", metavar="PATH", help="the file to write (default: standard output)")
-    add_storage(parser)
-
-
-def run(arguments: argparse.Namespace) -> int:
-    """Write the run in the form that is asked for, and say so where that is a file; 0."""
-    found = read_run(find_one(arguments.which, arguments))
-    write_form(FORMATS[arguments.format](found), arguments.output, found, arguments.format)
-    return 0
 
 
 def _benchmark_text(run: SavedRun) -> str:
@@ -46,6 +25,21 @@ def _benchmark_text(run: SavedRun) -> str:
     content = json.loads(encode_run(run))
     content.pop("gpu_bench", None)
     return json.dumps(content, indent=1) + "\n"
+
+
+def _json_text(run: SavedRun) -> str:
+    """Return a run as a list with an object for each measurement: the columns of the CSV file, null for unknown."""
+    rows = [_json_row(run, record, item) for record in run.records for item in record.measurements]
+    return json.dumps(rows, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _json_row(run: SavedRun, record: TestRecord, item: Measurement) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in csv_row(run, record, item).items()
+    }
+    verdicts = [{"limit": one.limit, "outcome": one.outcome.value, "sentence": one.sentence} for one in item.verdicts]
+    return row | {"params": record.params, "dirty": run.commit_info.dirty, "limits": verdicts}
 
 
 def _csv_text(run: SavedRun) -> str:
@@ -118,8 +112,11 @@ def _speedup(found: Speedup | None) -> dict[str, Cell]:
     return {name: None if found is None else getattr(found, name) for name in names}
 
 
-FORMATS: dict[str, Callable[[SavedRun], str]] = {
-    "csv": _csv_text,
-    "markdown": markdown_summary,
-    "pytest-benchmark": _benchmark_text,
+FORMS: dict[str, tuple[Callable[[SavedRun], str], str]] = {
+    "html": (html_page, "a page to look at in a browser"),
+    "markdown": (markdown_summary, "a summary as Markdown"),
+    "csv": (_csv_text, "a line for each measurement, for a spreadsheet"),
+    "json": (_json_text, "the same as JSON"),
+    "pytest-benchmark": (_benchmark_text, "pytest-benchmark's JSON"),
 }
+"""By the name of the option: what makes the text, and what it is."""
