@@ -7,7 +7,7 @@ from pytest_gpubench.metrics import METRICS
 from pytest_gpubench.report.cells import kernel_lines, notes_of, speedup_text
 from pytest_gpubench.report.phases import phases_lines, region_lines
 from pytest_gpubench.report.rows import Row, fold, reference_label, split
-from pytest_gpubench.results.kernels import by_category, unmatched
+from pytest_gpubench.results.kernels import unmatched
 from pytest_gpubench.results.model import Measurement, Speedup, TestRecord, Timing
 from pytest_gpubench.units import choose_time_unit, count, format_time, safe_line
 from pytest_gpubench.verdict.decision import judged_by
@@ -93,7 +93,6 @@ def _side_by_side(arms: Sequence[Timing]) -> list[str]:
         ("", [arm.label for arm in arms]),
         *((name, [_told(name, arm, unit) for arm in arms]) for name in SIDE_BY_SIDE),
         ("GPU", [_state_text(arm) for arm in arms]),
-        ("kinds", [_categories_text(arm) for arm in arms]),
         ("timed", [f"{arm.cache}, {arm.timer}" for arm in arms]),
         ("notes", [_flags_text(arm) for arm in arms]),
     ]
@@ -130,12 +129,6 @@ def _state_text(timing: Timing) -> str:
     parts += [f"{statistics.median(timing.power_w):.0f} W"] if timing.power_w else []
     parts += [f"memory {statistics.median(timing.memory_clock_mhz):.0f} MHz"] if timing.memory_clock_mhz else []
     return ", ".join(parts) or "-"
-
-
-def _categories_text(timing: Timing) -> str:
-    """Return a call's time by category of kernel; nothing for a single category."""
-    shares = by_category(timing)
-    return ", ".join(f"{each.name} {100 * each.share:.0f} %" for each in shares) if len(shares) > 1 else "-"
 
 
 def _flags_text(timing: Timing) -> str:

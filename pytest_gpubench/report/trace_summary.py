@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pytest_gpubench.report.markdown_text import code, table_head, table_row, text
 from pytest_gpubench.results.files import write_text
-from pytest_gpubench.results.kernels import Share, breakdown, by_category, longest
+from pytest_gpubench.results.kernels import Share, breakdown, longest
 from pytest_gpubench.results.model import Measurement, TestRecord, Timing
 from pytest_gpubench.results.trace_name import ENDING, trace_name
 from pytest_gpubench.units import format_share, format_time
@@ -18,7 +18,7 @@ MOST_KERNELS = 30
 
 
 def summary_markdown(records: Iterable[TestRecord], paths: Iterable[Path] = ()) -> str:
-    """Return every measured call's time by category and by kernel, as Markdown.
+    """Return every measured call's time by kernel, as Markdown.
 
     paths: the traces that there are, which the calls they are of are linked with.
     """
@@ -62,23 +62,17 @@ def _call_line(item: Measurement, name: str | None) -> str:
 
 
 def _tables(timing: Timing) -> Iterator[str]:
-    """Yield the table of categories and that of kernels; a sentence where the timer sees none."""
+    """Yield the table of kernels; a sentence where the timer sees none."""
     if not timing.kernels:
         yield f"The timer {text(timing.timer)} sees no kernels."
         return
     right = ["Launches", "Median", "Mean", "Share"]
     whole = [str(timing.launches), format_time(timing.median_us), format_time(timing.mean_us), format_share(1)]
-    rows = [table_row([share.category.value, *_numbers_of(share)]) for share in by_category(timing)]
-    yield "\n".join([table_head(["Category", *right], right), *rows, table_row(["the call", *whole])])
     rows = [
-        table_row(
-            [code(share.name), share.category.value, *_numbers_of(share)]
-            if share.kernels == 1
-            else [share.name, "", *_numbers_of(share)]
-        )
+        table_row([code(share.name) if share.kernels == 1 else share.name, *_numbers_of(share)])
         for share in longest(breakdown(timing), MOST_KERNELS)
     ]
-    yield "\n".join([table_head(["Kernel", "Category", *right], right), *rows, table_row(["the call", "", *whole])])
+    yield "\n".join([table_head(["Kernel", *right], right), *rows, table_row(["the call", *whole])])
 
 
 def _numbers_of(share: Share) -> list[str]:

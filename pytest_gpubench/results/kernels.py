@@ -1,15 +1,9 @@
-"""Kernels by their names: short names, categories, shares of a call, and kernels that only one of two calls launches.
-
-Names are all that is known of a kernel. What they do not tell for certain is category `other`: a kernel written by hand
-in CUDA or Triton has any name at all.
-"""
+"""Kernels by their names: short names, shares of a call, and kernels that only one of two calls launches."""
 
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from enum import Enum
 from itertools import pairwise
-from typing import Literal
 
 import msgspec
 
@@ -19,37 +13,19 @@ LONGEST = 80
 """Characters of a library's kernel name, which may spell out its whole configuration, that are kept."""
 
 
-class Category(str, Enum):
-    """The kind of work that a kernel does, as far as its name tells."""
-
-    COMMUNICATION = "communication"
-    MEMORY = "memory"
-    """Copies, fills, concatenations and changes of layout."""
-    ATTENTION = "attention"
-    MATMUL = "matmul"
-    """Matrix products, and the convolutions that are made of them."""
-    REDUCTION = "reduction"
-    """Sums, softmax, norms."""
-    ELEMENTWISE = "elementwise"
-    TRITON = "triton"
-    """Named as torch.compile names its Triton kernels, but not so that it says which."""
-    OTHER = "other"
-
-
 class Share(msgspec.Struct, frozen=True, kw_only=True):
-    """Hold what one kernel, or all of one category, took of a call."""
+    """Hold what one kernel, or several together, took of a call."""
 
     name: str
-    """Short, and different for different kernels; a category's name in a breakdown by category."""
-    category: Category
+    """Short, and different for different kernels."""
     kernels: int = 1
     """The number of different kernels that it stands for."""
     launches: int
     """Launches in one call."""
     median_us: float
-    """As in `Kernel`; for a category, the sum over its kernels."""
+    """As in `Kernel`; of several the sum."""
     mean_us: float | None
-    """As in `Kernel`; for a category, the sum over its kernels."""
+    """As in `Kernel`; of several the sum."""
     share: float
     """Its share of the sum over all kernels: of their means, or of their medians if no means were kept."""
 
@@ -64,7 +40,6 @@ def breakdown(timing: Timing) -> tuple[Share, ...]:
     shares = [
         Share(
             name=names[kernel.name],
-            category=category_of(kernel.name, kernel.kind),
             launches=kernel.launches,
             median_us=kernel.median_us,
             mean_us=kernel.mean_us,
@@ -82,11 +57,10 @@ def _shares_of(kernels: Sequence[Kernel]) -> list[float]:
     return [time_us / total_us for time_us in times_us]
 
 
-def _together(shares: Sequence[Share], name: str, category: Category) -> Share:
+def _together(shares: Sequence[Share], name: str) -> Share:
     means_us = [share.mean_us for share in shares if share.mean_us is not None]
     return Share(
         name=name,
-        category=category,
         kernels=sum(share.kernels for share in shares),
         launches=sum(share.launches for share in shares),
         median_us=sum(share.median_us for share in shares),
@@ -100,15 +74,7 @@ def longest(shares: Sequence[Share], most: int) -> tuple[Share, ...]:
     if len(shares) <= most:
         return tuple(shares)
     rest = shares[most - 1 :]
-    return (*shares[: most - 1], _together(rest, f"{len(rest)} more", Category.OTHER))
-
-
-def by_category(timing: Timing) -> tuple[Share, ...]:
-    """Return the time of each category in a call, the longest first, as `breakdown` does for each kernel."""
-    parts = breakdown(timing)
-    found = [[part for part in parts if part.category is category] for category in Category]
-    shares = [_together(members, members[0].category.value, members[0].category) for members in found if members]
-    return tuple(sorted(shares, key=lambda share: -share.share))
+    return (*shares[: most - 1], _together(rest, f"{len(rest)} more"))
 
 
 def unmatched(candidate: Timing, reference: Timing) -> tuple[str, ...]:
@@ -271,28 +237,11 @@ def _informative(argument: str) -> str | None:
     return path[-1] if IDENTIFIER.fullmatch(path[-1]) and not SILENT.match(path[-1]) else None
 
 
-# categories
+# copies and fills
 
-INDUCTOR = re.compile(r"triton_(poi|red|per|tem|for|spl|mix)_")
 PURE_COPY = re.compile(r"triton_poi_fused_(?:clone|copy_?|_to_copy)(?:_\d+)?")
 COPY = re.compile(r"\b(?:direct|b?float\w*)_copy_kernel_cuda\b")
 FILL = re.compile(r"\bFillFunctor\b")
-CUTE = "kernel_cutlass_"
-"""The beginning of all kernels' names in CuTe's Python."""
-REARRANGED = re.compile(r"catarraybatchedcopy|nchwtonhwc|nhwctonchw|reshape_and_cache|transpose_readwrite")
-COMMUNICATION = re.compile(
-    r"nccl|rccl|nvshmem|mscclpp|deep_ep|multimem|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all"
-    r"|cross_device_reduce"
-)
-ATTENTION = re.compile(r"flash(?!infer)|fmha|attention|sdpa|with(?:paged|ragged)?kvcache|dot_do_o|convert_dq")
-ATTENTION_WORDS = frozenset({"attn", "mla"})
-MATMUL = re.compile(r"gemm|gemv|cublas|nvjet|cutlass|xmma|wgmma|splitkreduce")
-MATMUL_WORDS = frozenset(("mm", "bmm", "addmm", "addbmm", "baddbmm", "matmul", "dot"))
-CONVOLUTION_WORDS = frozenset(("convolution", "conv2d", "conv3d", "wgrad", "dgrad", "fprop"))
-REDUCTION = re.compile(r"reduce|softmax|norm(?!al(?!iz))|welford|gammabeta")
-REDUCTION_WORDS = frozenset({"reduction", "bn"})
-ELEMENTWISE = re.compile(r"elementwise|pointwise|multi_tensor_apply|dropout")
-ELEMENTWISE_WORDS = frozenset({"gelu", "silu", "relu", "swiglu", "geglu"})
 
 
 def is_copy(name: str, kind: str = "kernel") -> bool:
@@ -305,50 +254,3 @@ def is_copy(name: str, kind: str = "kernel") -> bool:
 def is_fill(name: str, kind: str = "kernel") -> bool:
     """Tell whether a record is a memset, or torch's kernel that fills a tensor with one value."""
     return kind == "memset" if kind != "kernel" else bool(FILL.search(short_name(name)))
-
-
-def category_of(name: str, kind: Literal["kernel", "memcpy", "memset"] = "kernel") -> Category:
-    """Return a kernel's category, as far as its name tells for certain."""
-    if kind != "kernel" or is_copy(name) or is_fill(name):
-        return Category.MEMORY
-    compiled = INDUCTOR.match(name)
-    if compiled:
-        return _compiled_category(name, compiled.group(1))
-    text = _telling_part(name)
-    lower, words = text.lower().removeprefix(CUTE), _words(text)
-    for category, pattern, its_words in (
-        (Category.COMMUNICATION, COMMUNICATION, frozenset[str]()),
-        (Category.MEMORY, REARRANGED, frozenset[str]()),
-        (Category.ATTENTION, ATTENTION, ATTENTION_WORDS),
-        (Category.MATMUL, MATMUL, MATMUL_WORDS | CONVOLUTION_WORDS),
-        (Category.REDUCTION, REDUCTION, REDUCTION_WORDS),
-        (Category.ELEMENTWISE, ELEMENTWISE, ELEMENTWISE_WORDS),
-    ):
-        if pattern.search(lower) or words & its_words:
-            return category
-    return Category.TRITON if name.startswith("triton_") else Category.OTHER
-
-
-def _compiled_category(name: str, kind: str) -> Category:
-    """Return the category of a kernel of torch.compile's: its kind counts, not the operations that went into it."""
-    if kind in ("red", "per", "spl", "mix"):
-        return Category.REDUCTION
-    if kind != "tem":
-        return Category.ELEMENTWISE
-    if ATTENTION.search(name):
-        return Category.ATTENTION
-    return Category.MATMUL if _words(name) & (MATMUL_WORDS | CONVOLUTION_WORDS) else Category.TRITON
-
-
-def _telling_part(name: str) -> str:
-    """Return a name with its namespaces, and with the one template argument that tells what it does."""
-    if name.startswith("_Z"):
-        return short_name(name)
-    path, _ = _split(name)
-    short = short_name(name)
-    return " ".join(["::".join(path), short[short.find("<") :] if "<" in short else ""])
-
-
-def _words(text: str) -> frozenset[str]:
-    """Return the parts of identifiers, lower case: at underscores, at the humps of CamelCase, without numbers."""
-    return frozenset(part.lower() for part in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+(?:\dd)?", text))

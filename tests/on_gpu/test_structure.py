@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from pytest_gpubench.gpu.device import Device, find_device
-from pytest_gpubench.results.kernels import Category, breakdown, by_category, unmatched
+from pytest_gpubench.results.kernels import unmatched
 from pytest_gpubench.results.model import Outcome, Timing, Verdict
 from pytest_gpubench.results.observed import AllocatedMemory, Observed
 from pytest_gpubench.structure import is_deterministic, observe
@@ -249,20 +249,6 @@ def test_compiled_functions_can_be_watched(x: torch.Tensor) -> None:
 
 
 # real names
-
-
-def test_a_transformers_kernels_have_categories(device: Device) -> None:
-    """The shares sum to 1, and the matrix products are found."""
-    layer = torch.nn.TransformerEncoderLayer(256, 4, 1024, batch_first=True, dropout=0.0).cuda()
-    y = torch.randn(8, 128, 256, device="cuda")
-    timing = timing_of(call_of(layer, (y,), "both"), device)
-    shares = by_category(timing)
-    assert sum(share.share for share in shares) == pytest.approx(1)
-    assert {Category.MATMUL, Category.REDUCTION} <= {share.category for share in shares}
-    for share in breakdown(timing):
-        print(f"{share.category.value:14} {share.launches:3} x {share.name}")  # shown with -s, or where this fails
-    unknown = [share.name for share in breakdown(timing) if share.category is Category.OTHER]
-    assert not unknown
 
 
 def test_what_the_candidate_launches_beyond_the_reference(x: torch.Tensor, device: Device) -> None:

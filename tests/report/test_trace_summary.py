@@ -42,10 +42,9 @@ def test_the_printed_numbers_are_the_stored_ones() -> None:
     )
     page = summary_markdown([record(Measurement(timing=timing("f", 40.0, kernels=kernels)))])
     rows = [line for line in page.splitlines() if line.startswith("|")]
-    assert "| matmul | 2 | 30.00 us | 30.00 us | 75 % |" in rows
-    assert "| memory | 1 | 10.00 us | 10.00 us | 25 % |" in rows
+    assert "| <code>nvjet_gemm</code> | 2 | 30.00 us | 30.00 us | 75 % |" in rows
+    assert rows[3].endswith("</code> | 1 | 10.00 us | 10.00 us | 25 % |")
     assert "| the call | 3 | 40.00 us | 40.00 us | 100 % |" in rows
-    assert sum("30.00 us | 75 %" in row for row in rows) == 2
     assert "3 launches" in page
     assert "40.00 us" in page
 
@@ -59,7 +58,7 @@ def test_the_shortest_of_very_many_kernels_are_summed_up(number: int, rows: int,
     assert page.count("<code>kernel") == rows
     assert ("more |" in page) == bool(more)
     if more:
-        assert "| 2 more |  | 2 | 3.000 us |" in page
+        assert "| 2 more | 2 | 3.000 us |" in page
 
 
 def test_arms_and_examples_are_told_apart() -> None:
