@@ -25,7 +25,6 @@ class Kernels(Limit):
 
     @staticmethod
     def parse(asked: Any) -> tuple[str, ...]:
-        """Return patterns of names, each once."""
         return texts_in(asked, "with wildcards, as in ('*softmax*',)")
 
     def judge(self, seen: Seen) -> Judged:
@@ -54,22 +53,18 @@ class Deterministic(Limit):
 
     @staticmethod
     def parse(asked: Any) -> bool:
-        """Return True or False."""
         if not isinstance(asked, bool):
             raise ValueError("it must be True or False")
         return asked
 
     @property
     def needs(self) -> frozenset[Any]:
-        """More calls, unless it is False, which is no limit."""
         return frozenset({"repeats"} if self.asked else ())
 
     def parts(self) -> Sequence[Limit]:
-        """Return itself, unless it is no limit."""
         return [self] if self.asked else []
 
     def judge(self, seen: Seen) -> Judged:
-        """Judge by the outputs that differed."""
         label = seen.timing.label
         if seen.differing is None:
             return Outcome.NOT_JUDGED, (

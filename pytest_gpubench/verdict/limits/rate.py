@@ -24,16 +24,13 @@ class MinRate(Limit):
 
     @staticmethod
     def parse(asked: Any) -> float:
-        """Return a number above 0."""
         return positive_number(asked)
 
     def judge(self, seen: Seen) -> Judged:
-        """Judge the rate of a measured timing."""
         impossible = too_fast(seen.timing, seen.peaks, seen.dtype, seen.spent) if seen.peaks is not None else None
         return self.judge_possible(seen) if impossible is None else (Outcome.INVALID, impossible)
 
     def judge_possible(self, seen: Seen) -> Judged:
-        """Judge a rate that can be true."""
         raise NotImplementedError
 
     @property
@@ -43,7 +40,6 @@ class MinRate(Limit):
 
     @classmethod
     def least_reps(cls, alpha: float) -> int:
-        """Return the fewest reps that a median has an interval of."""
         return least_count(alpha)
 
 
@@ -60,7 +56,6 @@ class MinWork(MinRate):
         return timing.gbps if self.bound == "memory" else timing.tflops
 
     def judge_possible(self, seen: Seen) -> Judged:
-        """Judge the rate by the interval of the median; NOT_JUDGED where no byte is moved."""
         timing, rate, wanted = seen.timing, self.rate(seen.timing), self.asked
         if rate is None:
             return work_unknown(seen, self.named, self.work)
@@ -81,7 +76,6 @@ class MinWork(MinRate):
         return f"{'' if found is None else f'{round_to_digits(found, 3)} '}>= {self.asked:.10g} {self.unit}"
 
     def missed_by(self, item: Measurement) -> float:
-        """Return by what part the rate is below it."""
         return share_missed(self.number(item.timing), self.rate(item.timing))
 
 
@@ -112,14 +106,12 @@ class MinPeakFraction(MinRate):
 
     @staticmethod
     def parse(asked: Any) -> float:
-        """Return a number above 0 and at most 1."""
         number = positive_number(asked)
         if number > 1:
             raise ValueError(f"that is {100 * number:g} %, and a part of the peak is at most 1: {meant(number, 80)}")
         return number
 
     def judge_possible(self, seen: Seen) -> Judged:
-        """Judge the fraction by the interval of the median; NOT_JUDGED where the peak is not known."""
         if unknown := self._unknown(seen):
             return unknown
         timing, wanted, peaks = seen.timing, self.asked, seen.peaks
@@ -165,7 +157,6 @@ class MinPeakFraction(MinRate):
         )
 
     def found(self, seen: Seen) -> str:
-        """Return the fraction, which the timing does not hold."""
         fraction = fraction_of(seen)
         return "" if fraction is None else format_share(fraction.value, 3)
 

@@ -23,7 +23,6 @@ class MaxRegression(Limit):
 
     @staticmethod
     def parse(asked: Any) -> RegressionTolerance:
-        """Return the tolerance: of a share that of the speedup, else what a text says."""
         if isinstance(asked, str):
             return parse_tolerance(asked)
         return RegressionTolerance("speedup", margin=fraction_below_one(asked))

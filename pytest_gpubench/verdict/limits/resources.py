@@ -27,13 +27,11 @@ class MaxKernels(Limit):
 
     @staticmethod
     def parse(asked: Any) -> int:
-        """Return a number of kernels."""
         if isinstance(asked, bool) or not isinstance(asked, int) or asked < 1:
             raise ValueError("it must be a whole number of at least 1")
         return asked
 
     def judge(self, seen: Seen) -> Judged:
-        """Count the launches."""
         if unknown := kernels_unknown(seen.timing):
             return unknown
         kernels = [kernel for kernel in seen.timing.kernels if kernel.kind == "kernel"]
@@ -59,7 +57,6 @@ class Forbid(Limit):
 
     @staticmethod
     def parse(asked: Any) -> tuple[str, ...]:
-        """Return the forbidden operations, each once."""
         legal = ", ".join(FORBIDDABLE)
         found = texts_in(asked, f"of {legal}, as in ('memcpy', 'sync')")
         unknown = [each for each in found if each not in FORBIDDABLE]
@@ -69,15 +66,12 @@ class Forbid(Limit):
 
     @property
     def needs(self) -> frozenset[Need]:
-        """What is observed of waits and memory; the timing holds copies and fills."""
         return frozenset({"observation"} if {"sync", "alloc"} & set(self.value) else ())
 
     def parts(self) -> Sequence[Limit]:
-        """Return a limit for each operation."""
         return [Forbid(each) for each in self.value]
 
     def judge(self, seen: Seen) -> Judged:
-        """Look for the operation."""
         return FORBIDS[self.asked](seen.timing, seen.observed)
 
     def cell(self, item: Measurement) -> str:
@@ -98,7 +92,6 @@ class MaxMemory(Limit):
 
     @staticmethod
     def parse(asked: Any) -> int:
-        """Return a size in bytes."""
         return memory_size(asked)
 
     def judge(self, seen: Seen) -> Judged:
@@ -121,7 +114,6 @@ class MaxMemory(Limit):
         return Outcome.PASS, words
 
     def found(self, seen: Seen) -> str:
-        """Return the most memory at once."""
         memory = None if seen.observed is None else seen.observed.memory
         return "" if memory is None else format_bytes(memory.peak_bytes)
 

@@ -24,11 +24,9 @@ class MinSpeedup(Limit):
 
     @staticmethod
     def parse(asked: Any) -> float | Mapping[str, float]:
-        """Return a number, or numbers by variant."""
         return number_by_name("variants", "{'triton': 1.5, 'compiled': 1.2}")(asked)
 
     def number(self, timing: Timing) -> float | None:
-        """Return the number for a timing's variant."""
         return self.asked.get(timing.label) if isinstance(self.asked, Mapping) else super().number(timing)
 
     def cell(self, item: Measurement) -> str:
@@ -37,12 +35,10 @@ class MinSpeedup(Limit):
         return only(self.asked) if wanted is None else f">= {wanted:.10g}x"
 
     def missed_by(self, item: Measurement) -> float:
-        """Return by what part the speedup is below it."""
         return share_missed(self.number(item.timing), item.speedup.ratio if item.speedup else None)
 
     @classmethod
     def least_reps(cls, alpha: float) -> int:
-        """Return the fewest reps of each function that a speedup has an interval of."""
         return least_reps(alpha)
 
 

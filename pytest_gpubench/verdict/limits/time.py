@@ -25,11 +25,9 @@ class MaxRelStd(Limit):
 
     @staticmethod
     def parse(asked: Any) -> float:
-        """Return a share below 1."""
         return fraction_below_one(asked)
 
     def judge(self, seen: Seen) -> Judged:
-        """Judge the spread by its interval."""
         timing, most = seen.timing, self.asked
         independent = independent_for_std(timing.samples_us)
         std = std_interval(timing.samples_us, seen.spent, independent)
@@ -50,7 +48,6 @@ class MaxRelStd(Limit):
 
     @classmethod
     def least_reps(cls, alpha: float) -> int:
-        """Return the fewest reps that a spread has an interval of."""
         return LEAST_FOR_STD
 
 
@@ -64,15 +61,12 @@ class MaxTime(Limit):
 
     @staticmethod
     def parse(asked: Any) -> float | Mapping[str, float]:
-        """Return a number, or numbers by GPU."""
         return number_by_name("GPUs", "{'H200': 40, 'A100': 75}")(asked)
 
     def number(self, timing: Timing) -> float | None:
-        """Return the number for a timing's GPU."""
         return limit_for_device(self.asked, timing.device)
 
     def judge(self, seen: Seen) -> Judged:
-        """Judge the median by its interval."""
         timing, wanted = seen.timing, self.number(seen.timing)
         if wanted is None:
             return Outcome.NOT_JUDGED, (
@@ -97,13 +91,11 @@ class MaxTime(Limit):
         return only(self.asked) if wanted is None else f"<= {wanted:.10g} us ({max(names, key=len)})"
 
     def missed_by(self, item: Measurement) -> float:
-        """Return by what part the median is above it."""
         wanted = self.number(item.timing)
         return item.timing.median_us / wanted - 1 if wanted else math.nan
 
     @classmethod
     def least_reps(cls, alpha: float) -> int:
-        """Return the fewest reps that a median has an interval of."""
         return least_count(alpha)
 
 
