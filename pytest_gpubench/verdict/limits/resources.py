@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from pytest_gpubench.bounds import whole_number
 from pytest_gpubench.limits import FORBIDDABLE, memory_size, texts_in
 from pytest_gpubench.results.kernels import is_copy, is_fill, listed
 from pytest_gpubench.results.model import Kernel, Measurement, Outcome, Timing
@@ -27,9 +28,7 @@ class MaxKernels(Limit):
 
     @staticmethod
     def parse(asked: Any) -> int:
-        if isinstance(asked, bool) or not isinstance(asked, int) or asked < 1:
-            raise ValueError("it must be a whole number of at least 1")
-        return asked
+        return whole_number(asked)
 
     def judge(self, seen: Seen) -> Judged:
         if unknown := kernels_unknown(seen.timing):
