@@ -205,8 +205,9 @@ def test_five_sessions_decide_where_processes_differ_by_eight_in_a_thousand(suit
 @pytest.mark.parametrize("std", [0.003, 0.008, 0.03])
 @pytest.mark.parametrize("tolerance", [0.01, 0.05])
 def test_code_at_the_tolerance_seldom_fails(tolerance: float, std: float, suite: int) -> None:
+    """36 of 20,000 tests that are alone in their suite, and differ by 0.8 %."""
     cell = Cell("", partial(spread, std=std), suite=suite, tolerance=f"median:{100 * tolerance:g}%")
-    assert rates(cell, tolerance, 10_000).share(FAIL) <= 2 * ALPHA
+    assert rates(cell, tolerance, 10_000).share(FAIL) <= 2 * ALPHA + slack(2 * ALPHA, 10_000)
 
 
 def main(tests: int) -> None:
