@@ -190,15 +190,17 @@ def takes_gradient(leaf: object) -> TypeGuard[torch.Tensor]:
 
 def regions_of(leaves: Leaves) -> Iterator[Region]:
     """Yield the memory of tensors: what overlaps is one region."""
-    tensors = dict(tensors_of(leaves))
     spans: dict[tuple[torch.device, int], list[tuple[int, int, str]]] = {}
-    for name, memory in memory_of(leaves):
-        spans.setdefault((memory.device, memory.storage), []).append((memory.start, memory.stop, name))
-    for (_, address), members in spans.items():
+    storages: dict[tuple[torch.device, int], torch.UntypedStorage] = {}
+    for name, tensor in tensors_of(leaves):  # two functions may hold tensors of one name
+        for _, memory in memory_of([(name, tensor)]):
+            place = memory.device, memory.storage
+            spans.setdefault(place, []).append((memory.start, memory.stop, name))
+            storages[place] = tensor.untyped_storage()
+    for place, members in spans.items():
         for start, stop, names in _merged(members):
-            storage = tensors[names[0]].untyped_storage()
-            whole = torch.empty(0, dtype=torch.int8, device=tensors[names[0]].device)
-            yield Region(names, whole.set_(storage, start - address, (stop - start,), (1,)))
+            whole = torch.empty(0, dtype=torch.int8, device=place[0])
+            yield Region(names, whole.set_(storages[place], start - place[1], (stop - start,), (1,)))
 
 
 def _merged(members: Sequence[tuple[int, int, str]]) -> Iterator[tuple[int, int, list[str]]]:

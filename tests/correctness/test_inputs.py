@@ -108,6 +108,17 @@ def test_tensors_that_are_held_may_be_exchanged() -> None:
     assert memory.look() == []
 
 
+def test_tensors_of_one_name_are_told_apart() -> None:
+    """As two functions of one class hold them."""
+    first, second = torch.zeros(2), torch.zeros(3)
+    memory = memory_of(held=[("weight of Norm", first), ("weight of Norm", second)])
+    for tensor in (first, second):
+        tensor.fill_(1)
+        memory.restore()
+        assert first.tolist() == [0, 0]
+        assert second.tolist() == [0, 0, 0]
+
+
 @pytest.mark.parametrize("room", [15, 16])
 def test_without_room_for_a_copy(room: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The smallest inputs are copied; a change of another one is seen, and is an error."""
