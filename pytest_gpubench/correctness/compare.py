@@ -26,7 +26,7 @@ from pytest_gpubench.correctness.golden import (
     judge_reference,
     rms_of_last_place,
 )
-from pytest_gpubench.correctness.leaves import components, flatten
+from pytest_gpubench.correctness.leaves import components, flatten, wraps_tensors
 from pytest_gpubench.correctness.tolerance import Tolerance, is_exact
 
 __tracebackhide__ = True
@@ -133,6 +133,7 @@ def _tensor_problem(found: torch.Tensor, expected: torch.Tensor) -> str | None:
         "dtype": (found.dtype, expected.dtype),
         "device": (found.device, expected.device),
         "layout": (found.layout, expected.layout),
+        "wrapper": tuple(type(one).__name__ if wraps_tensors(one) else None for one in (found, expected)),
     }
     odd = [f"{what} {one}, expected {other}" for what, (one, other) in pairs.items() if one != other]
     if not odd and found.is_meta:

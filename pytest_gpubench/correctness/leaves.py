@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from pytest_gpubench.correctness.tolerance import dtype_name
 
@@ -96,6 +97,8 @@ def tensors_of(leaves: Sequence[tuple[str, object]]) -> list[tuple[str, torch.Te
 
 def _stored(name: str, tensor: torch.Tensor) -> list[tuple[str, torch.Tensor]]:
     """Return the components of a tensor in its own memory, where `components` may return copies."""
+    if wraps_tensors(tensor):
+        return [part for inner, one in _wrapped(name, tensor) for part in _stored(inner, one)]
     if tensor.is_quantized:
         return [(name, tensor)]
     if tensor.layout is torch.sparse_coo:
@@ -104,7 +107,9 @@ def _stored(name: str, tensor: torch.Tensor) -> list[tuple[str, torch.Tensor]]:
 
 
 def components(name: str, tensor: torch.Tensor) -> list[tuple[str, torch.Tensor]]:
-    """Return the dense tensors that a tensor consists of: itself, or the indices and values of a sparse one."""
+    """Return the dense tensors that a tensor consists of: itself, those that it wraps, or a sparse one's parts."""
+    if wraps_tensors(tensor):
+        return [part for inner, one in _wrapped(name, tensor) for part in components(inner, one)]
     if tensor.is_quantized:
         return [(name, tensor.dequantize())]
     methods = {
@@ -118,6 +123,17 @@ def components(name: str, tensor: torch.Tensor) -> list[tuple[str, torch.Tensor]
         return [(name, _as_computable(tensor))]
     tensor = tensor.coalesce() if tensor.layout is torch.sparse_coo else tensor
     return [(f"{name}.{method}()", getattr(tensor, method)()) for method in methods]
+
+
+def wraps_tensors(tensor: torch.Tensor) -> bool:
+    """Tell whether a tensor has no memory but that of others, and can name them, as a DTensor can."""
+    return type(tensor) is not torch.Tensor and is_traceable_wrapper_subclass(tensor)
+
+
+def _wrapped(name: str, tensor: Any) -> list[tuple[str, torch.Tensor]]:
+    """Return the tensors that a tensor wraps, by name."""
+    inner = [(f"{name}.{each}", getattr(tensor, each)) for each in tensor.__tensor_flatten__()[0]]
+    return [(each, value) for each, value in inner if isinstance(value, torch.Tensor)]  # some name a mesh too
 
 
 def _as_computable(tensor: torch.Tensor) -> torch.Tensor:

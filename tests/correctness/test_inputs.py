@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.testing._internal.two_tensor import TwoTensor
 
 from pytest_gpubench.correctness import inputs
 from pytest_gpubench.correctness.inputs import InputMemory
@@ -32,6 +33,7 @@ def layouts(x: torch.Tensor) -> dict[str, tuple[object, ...]]:
         "parameter": (torch.nn.Parameter(x),),
         "odd bytes": (x.view(torch.int8)[0, 2:5],),
         "sparse": (x.to_sparse(),),
+        "wrapped": (TwoTensor(x, x + 1),),  # type: ignore[no-untyped-call]
     }
 
 

@@ -6,10 +6,13 @@ from collections import OrderedDict
 
 import pytest
 import torch
+from torch.testing._internal.two_tensor import TwoTensor
 
 from pytest_gpubench.correctness.compare import compare_outputs
 from pytest_gpubench.correctness.leaves import flatten, map_leaves
 from tests.correctness.samples import PAIR, Known, State
+
+ONES = torch.ones(2)
 
 
 class TestNames:
@@ -52,6 +55,17 @@ class TestNames:
             "out[0] PASS max_diff=0",
             "out[1] PASS max_diff=0",
         ]
+
+    @pytest.mark.parametrize(("other", "verdicts"), [(ONES, ["PASS", "PASS"]), (2 * ONES, ["PASS", "FAIL"])])
+    def test_wrapped_tensors_are_compared(self, other: torch.Tensor, verdicts: list[str]) -> None:
+        found, expected = TwoTensor(ONES, other), TwoTensor(ONES, ONES)  # type: ignore[no-untyped-call]
+        differences = compare_outputs(found, expected)
+        assert [(each.name, each.line.split()[1]) for each in differences] == [
+            ("out.a", verdicts[0]),
+            ("out.b", verdicts[1]),
+        ]
+        (difference,) = compare_outputs(ONES, expected)
+        assert difference.problem == "wrapper None, expected TwoTensor"
 
 
 def test_no_cycle_keeps_the_leaves() -> None:
