@@ -210,21 +210,21 @@ class Agreement:
         return any(covers(each, name) for each in self.overwrites) or not name.startswith(("args[", "kwargs["))
 
     def _run_golden(self, expected: Ran) -> Ran | None:
-        """Run golden; it has gradients where it is "float64", as its inputs are in float64 too."""
+        """Run golden; it has gradients, and leaves changed arguments, where it is "float64", as its inputs are too."""
         if self.golden is None:
             return None
         args, kwargs = self.fresh()
-        if self.golden == "float64":
-            args, kwargs = widened(args, kwargs)
-            with float64_by_default():
-                outputs = self.reference(*args, **kwargs)
-                # an output of a timed call may be a copy, which has no gradient
-                gradients = self._gradients(outputs, args, kwargs, expected.outputs) if expected.gradients else {}
-        else:
-            outputs, gradients = self.golden(*args, **kwargs), {}
+        if self.golden != "float64":
+            outputs = self.golden(*args, **kwargs)
             self.look("golden=")
-            if not expected.changed and all(leaf is None for _, leaf in flatten(outputs)):
+            if all(leaf is None for _, leaf in flatten(outputs)):
                 raise BadRequest("golden= returns no output: let it return what the reference does, more precisely")
+            return Ran(outputs, {})
+        args, kwargs = widened(args, kwargs)
+        with float64_by_default():
+            outputs = self.reference(*args, **kwargs)
+            # an output of a timed call may be a copy, which has no gradient
+            gradients = self._gradients(outputs, args, kwargs, expected.outputs) if expected.gradients else {}
         changed = dict(tensors_of(inputs_of(args, kwargs))) if expected.changed else {}
         return Ran(outputs, gradients, {name: changed[name] for name in expected.changed if name in changed})
 

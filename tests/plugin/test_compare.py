@@ -443,11 +443,15 @@ def zeroing(x):
     x.zero_()
     return doubled
 
+@scripted([1.0])
+def in_place(x): return x.mul_(2)
+
 def test_overwritten(gpu_bench): gpu_bench.compare(add, double, (x.clone(),), golden=zeroing)
+def test_in_place(gpu_bench): gpu_bench.compare({{"same": in_place}}, in_place, (x.clone(),), golden=zeroing)
 def test_doubted(gpu_bench): gpu_bench.compare(add, double, (x,), golden=lambda x: x.double() * 3)
 def test_close(gpu_bench): gpu_bench.compare(add, double, (x,), golden=lambda x: x.double() * 2.1)
 """)
-    result.assert_outcomes(passed=3)
+    result.assert_outcomes(passed=4)
     result.stdout.fnmatch_lines(
         [
             "gpu_bench: warning: *::test_doubted: golden= and the reference disagree about out: the reference's RMS*",
