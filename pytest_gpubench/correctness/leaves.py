@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from pytest_gpubench.correctness.tolerance import dtype_name
 
@@ -127,6 +126,8 @@ def components(name: str, tensor: torch.Tensor) -> list[tuple[str, torch.Tensor]
 
 def wraps_tensors(tensor: torch.Tensor) -> bool:
     """Tell whether a tensor has no memory but that of others, and can name them, as a DTensor can."""
+    from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
     return type(tensor) is not torch.Tensor and is_traceable_wrapper_subclass(tensor)
 
 

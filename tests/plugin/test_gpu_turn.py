@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -90,8 +91,11 @@ def test_waiting_is_not_counted_by_a_timeout(host: Host) -> None:
     with held(GpuLock("GPU-a", host.folder / "locks")):
         run = host.start("-k", "0", "-p", "pytest_timeout", "--timeout=600")
         assert run.stdout is not None
+        end = threading.Timer(120, run.kill)  # a line that never comes fails the test, and does not hang it
+        end.start()
         shown = iter(run.stdout.readline, "")
         assert any("waiting for GPU-a" in line for line in shown)
+        end.cancel()
         assert not (host.folder / "armed").exists()
     assert "1 passed" in run.communicate(timeout=120)[0]
     assert (host.folder / "armed").exists()
