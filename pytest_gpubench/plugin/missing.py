@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import pytest
@@ -43,6 +42,8 @@ class MissingTests:
         self.status = status
         self._passed: dict[str, bool] = {}
         """For each test that was run, whether all of it passed."""
+        self._records: dict[str, TestRecord] = {}
+        """What each test measured, at the end of the run."""
         self._sentence = ""
 
     def is_gone(self, nodeid: str) -> bool:
@@ -60,6 +61,7 @@ class MissingTests:
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self) -> None:
         """Find what is missing; fail the run if --gpu-bench-missing says so."""
+        self._records = {record.nodeid: record for record in self.results.records}
         baseline, action = self.compared.baseline, self.settings.missing
         if baseline is None or is_worker(self.config) or is_dry(self.config) or action == "ignore":
             return
@@ -91,11 +93,6 @@ class MissingTests:
                 yield past.nodeid
             elif self._passed.get(past.nodeid, False):
                 yield from (f"{past.nodeid}: {label}" for label in _gone(past, self._records[past.nodeid]))
-
-    @cached_property
-    def _records(self) -> "dict[str, TestRecord]":
-        """What each test measured; complete at the end of the run."""
-        return {record.nodeid: record for record in self.results.records}
 
 
 def _gone(past: "PastTest", record: "TestRecord") -> list[str]:
