@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+import torch
+
 from pytest_gpubench.correctness import Variation
 from pytest_gpubench.correctness.held import tensors_held
 from pytest_gpubench.correctness.inputs import InputMemory
@@ -27,8 +29,8 @@ def kept_arguments(
 ) -> Arguments:
     """Return arguments that every call is given as they are now, whatever earlier calls wrote into them.
 
-    What the functions hold is put back too: a module's weights and buffers, the variables of a closure. With `setup`,
-    which makes arguments for each call, nothing is.
+    What the functions hold is put back too (a module's weights and buffers, the variables of a closure), and what
+    objects among the arguments hold. With `setup`, which makes arguments for each call, nothing is.
 
     Raises BadRequest for invalid arguments.
     """
@@ -37,7 +39,8 @@ def kept_arguments(
     find = partial(inputs_of, plain.args, plain.kwargs)
 
     def held() -> Leaves:
-        return [leaf for function in functions for leaf in tensors_held(function)]
+        objects = [leaf for _, leaf in find() if not isinstance(leaf, torch.Tensor)]
+        return [leaf for holder in [*functions, *objects] for leaf in tensors_held(holder)]
 
     if not isinstance(overwrites, bool):
         check_overwrites(overwrites, [name for name, _ in find()], setup)

@@ -1,7 +1,8 @@
-"""Tensors that a function holds: weights of a module, arguments of a partial, variables of a closure."""
+"""Tensors that an object holds: weights of a module, arguments of a partial, variables of a closure, a cache."""
 
 import functools
 import types
+from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,26 +14,33 @@ __tracebackhide__ = True
 
 MOST_ITEMS = 1000
 """Longer lists and dicts are not looked into."""
-LIBRARIES = ("torch", "triton")
-"""Their objects hold caches, which are not a call's inputs."""
+MOST_OBJECTS = 2000
+"""No more objects and containers are looked into; the nearest are first."""
+LIBRARIES = ("torch", "triton", "pytest", "_pytest", "pytest_gpubench")
+"""Packages whose objects hold caches, which are not a call's inputs."""
+OF_MODULES = ("_parameters", "_buffers", "_modules")
+"""Attributes of a module whose contents are found under better names."""
+SIMPLE = (type(None), int, float, complex, str, bytes)
 
 
-def tensors_held(function: object) -> Leaves:
-    """Return the tensors that a function reaches without being given them, by name: `weight of Norm`, `x of scale`."""
-    of = getattr(function, "__name__", None) or type(function).__name__
-    found = {id(tensor): (f"{name} of {of}", tensor) for name, tensor in _held(function, "", {})}
-    return list(found.values())
-
-
-def _held(value: Any, name: str, seen: dict[int, object]) -> Iterator[tuple[str, object]]:
-    if id(value) in seen:
-        return
-    seen[id(value)] = value
-    if isinstance(value, torch.Tensor):
-        yield name or "itself", value
-        return
-    for each, inner in _contents_of(value, name):
-        yield from _held(inner, each or name, seen)
+def tensors_held(holder: object) -> Leaves:
+    """Return the tensors that an object reaches without being given them, by name: `weight of Norm`, `x of scale`."""
+    of = getattr(holder, "__name__", None) or type(holder).__name__
+    found: Leaves = []
+    seen: dict[int, object] = {}
+    looked_into = 0
+    waiting: deque[tuple[str, object]] = deque([("", holder)])
+    while waiting and looked_into < MOST_OBJECTS:
+        name, value = waiting.popleft()
+        if isinstance(value, SIMPLE) or id(value) in seen:
+            continue
+        seen[id(value)] = value
+        if isinstance(value, torch.Tensor):
+            found.append((f"{name or 'itself'} of {of}", value))
+            continue
+        looked_into += 1
+        waiting.extend((each or name, inner) for each, inner in _contents_of(value, name))
+    return found
 
 
 def _contents_of(value: Any, name: str) -> Iterator[tuple[str, object]]:
@@ -40,10 +48,12 @@ def _contents_of(value: Any, name: str) -> Iterator[tuple[str, object]]:
     if isinstance(value, torch.nn.Module):
         yield from value.named_parameters()
         yield from value.named_buffers()
+        for path, module in value.named_modules():
+            yield from ((f"{path}.{each}" if path else each, inner) for each, inner in _attributes_of(module))
     elif isinstance(value, functools.partial):
         yield from (("", value.func), ("", value.args), ("", value.keywords))
     elif isinstance(value, types.MethodType):
-        yield from (("", value.__func__), ("", value.__self__), *_attributes_of(value.__self__))
+        yield from (("", value.__func__), ("", value.__self__))
     elif isinstance(value, types.BuiltinMethodType):
         yield from [("", value.__self__)] if isinstance(value.__self__, torch.Tensor) else []
     elif isinstance(value, types.FunctionType):
@@ -52,14 +62,14 @@ def _contents_of(value: Any, name: str) -> Iterator[tuple[str, object]]:
         yield from ((f"{name}[{key!r}]", each) for key, each in list(value.items())[:MOST_ITEMS])
     elif isinstance(value, (list, tuple)):
         yield from ((f"{name}[{place}]", each) for place, each in enumerate(value[:MOST_ITEMS]))
-    elif callable(value):
+    else:
         yield from _attributes_of(value)
 
 
 def _attributes_of(value: Any) -> Iterator[tuple[str, object]]:
     """Yield the attributes of an object of the user's."""
-    if not type(value).__module__.startswith(LIBRARIES) and not isinstance(value, (type, types.ModuleType)):
-        yield from getattr(value, "__dict__", {}).items()
+    if type(value).__module__.split(".")[0] not in LIBRARIES and not isinstance(value, (type, types.ModuleType)):
+        yield from [(name, each) for name, each in getattr(value, "__dict__", {}).items() if name not in OF_MODULES]
 
 
 def _variables_of(function: types.FunctionType) -> Iterator[tuple[str, object]]:

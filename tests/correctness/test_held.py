@@ -1,11 +1,14 @@
 """Tensors that functions reach without being given them."""
 
 import functools
+import types
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 import torch
 
+from pytest_gpubench.correctness import held
 from pytest_gpubench.correctness.held import tensors_held
 
 X = torch.ones(2)
@@ -22,6 +25,19 @@ class Runner:
 
     def __call__(self) -> torch.Tensor:
         return self.buffer
+
+
+class Attention(torch.nn.Module):
+    """Keeps tensors that are no buffers, in an object too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = torch.nn.ModuleList([torch.nn.Linear(2, 2, bias=False)])
+        self.keys = torch.zeros(1)
+        self.state = SimpleNamespace(values=[torch.zeros(1)])
+
+
+ATTENTION = Attention()
 
 
 def closure() -> Callable[[], torch.Tensor]:
@@ -49,7 +65,7 @@ def wrapped() -> Callable[[], torch.Tensor]:
         (torch.softmax, []),
         (len, []),
         (lambda: X * 2, ["X of <lambda>"]),
-        (lambda: TABLE(X), ["TABLE of <lambda>", "X of <lambda>"]),
+        (lambda: TABLE(X), ["X of <lambda>", "TABLE of <lambda>"]),
         (lambda x=X: x, ["[0] of <lambda>"]),
         (closure(), ["x of <lambda>", "pair[0] of <lambda>"]),
         (functools.partial(torch.add, X, alpha=2), ["[0] of partial"]),
@@ -58,6 +74,12 @@ def wrapped() -> Callable[[], torch.Tensor]:
         (Runner(), ["buffer of Runner", "cache['a'][0] of Runner"]),
         (Runner().run, ["buffer of run", "cache['a'][0] of run"]),
         (wrapped(), ["y of closure"]),
+        (
+            lambda attention=ATTENTION: attention,
+            ["inner.0.TABLE of <lambda>", "keys of <lambda>", "values[0] of <lambda>"],
+        ),
+        (SimpleNamespace(keys=X), ["keys of SimpleNamespace"]),
+        (types.ModuleType("module"), []),
         (torch.compile(lambda: X), None),
     ],
 )
@@ -76,6 +98,14 @@ def test_a_function_that_holds_itself() -> None:
         return again
 
     assert tensors_held(again) == []
+
+
+def test_the_nearest_are_looked_into_first() -> None:
+    far: object = [X]
+    for _ in range(held.MOST_OBJECTS):
+        far = [far]
+    near = torch.zeros(1)
+    assert [tensor for _, tensor in tensors_held(lambda: (far, near))] == [near]
 
 
 def test_a_variable_that_is_not_there_yet() -> None:
