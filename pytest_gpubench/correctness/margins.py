@@ -162,6 +162,7 @@ def _copied(buffers: Mapping[int, Buffer], copies: dict[int, torch.Tensor], movi
         copy = buffers[leaf.untyped_storage().data_ptr()].view(leaf)
         made: Any = torch.nn.Parameter(copy, False) if isinstance(leaf, torch.nn.Parameter) else copy
         copies[id(leaf)] = made.requires_grad_(leaf.requires_grad)
+        made.grad = None if leaf.grad is None else leaf.grad.clone()
     return copies[id(leaf)]
 
 

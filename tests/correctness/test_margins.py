@@ -68,6 +68,17 @@ def test_tensors_of_one_memory_still_share_it() -> None:
     assert same[0] is same[1]
 
 
+def test_a_gradient_comes_along() -> None:
+    """A step of an optimizer reads it."""
+    x = torch.ones(3, requires_grad=True)
+    x.grad = torch.ones(3)
+    found = moved_tensor(prepared(x))
+    assert found.grad is not None
+    found.grad.add_(1)
+    assert x.grad.tolist() == [1, 1, 1]
+    assert moved_tensor(prepared(torch.ones(3, requires_grad=True))).grad is None
+
+
 def test_what_is_no_plain_tensor_is_not_moved() -> None:
     x = torch.ones(3)
     odd: tuple[torch.Tensor, ...] = (
