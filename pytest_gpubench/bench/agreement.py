@@ -34,7 +34,7 @@ from pytest_gpubench.correctness import (
 from pytest_gpubench.correctness.constant_outputs import extents_of
 from pytest_gpubench.correctness.inputs import InputMemory
 from pytest_gpubench.correctness.leaves import inputs_of, map_leaves, tensors_of
-from pytest_gpubench.correctness.memory import overlaps
+from pytest_gpubench.correctness.memory import overlapping, overlaps
 from pytest_gpubench.correctness.variation import Way
 from pytest_gpubench.errors import (
     BadRequest,
@@ -291,12 +291,14 @@ class Agreement:
 
     def _replace_changing(self, results: object, other: Callable[[torch.Tensor], object]) -> object:
         """Return results with something else for each tensor that is memory of an argument that calls change."""
-        memory = self.memory.changing_leaves() if self.memory is not None else []
+        if self.memory is None or not self.memory.changing:
+            return results
+        is_changing = overlapping(self.memory.changing_leaves())
 
         def replaced(leaf: object) -> object:
-            return other(leaf) if isinstance(leaf, torch.Tensor) and overlaps([("", leaf)], memory) else leaf
+            return other(leaf) if isinstance(leaf, torch.Tensor) and is_changing(leaf) else leaf
 
-        return map_leaves(replaced, results) if memory else results
+        return map_leaves(replaced, results)
 
     def _refuse_shared_memory(
         self,

@@ -10,7 +10,7 @@ import torch
 
 from pytest_gpubench.correctness.chunks import CHUNK_ELEMENTS
 from pytest_gpubench.correctness.leaves import Leaves, tensors_of
-from pytest_gpubench.correctness.memory import memory_of
+from pytest_gpubench.correctness.memory import Place, memory_of
 from pytest_gpubench.correctness.one_pass import can_check, differing
 from pytest_gpubench.correctness.snapshot import Snapshot, changed, checksum, snapshot_of
 from pytest_gpubench.errors import MeasurementError
@@ -149,7 +149,8 @@ class InputMemory:
     def look(self) -> list[str]:
         """Return the names of inputs that are newly changed, which are put back from now on, or have moved."""
         assert self.layout is not None, "nothing was given yet"
-        new = changed_regions([region for region in self.regions if region not in self.changing])
+        known = set(self.changing)
+        new = changed_regions([region for region in self.regions if region not in known])
         self.looked = True
         self.changing += new
         self.changes_gradients |= any(tensor.grad is not given for tensor, given in self.gradients)
@@ -170,7 +171,7 @@ class InputMemory:
 
     def changed_arguments(self) -> tuple[str, ...]:
         """Return the names of the arguments that do not hold now what they are to hold."""
-        changed = [name for region in changed_regions(self.changing) for name in region.names]
+        changed = {name for region in changed_regions(self.changing) for name in region.names}
         return tuple(name for name, _ in tensors_of(self.find()) if name in changed)
 
     def changing_leaves(self) -> Leaves:
@@ -179,7 +180,7 @@ class InputMemory:
 
     def contents(self) -> dict[str, torch.Tensor]:
         """Return copies of the inputs that calls change, as they are now, by name."""
-        names = self.names
+        names = set(self.names)
         return {name: tensor.clone() for name, tensor in tensors_of(self.find()) if name in names}
 
 
@@ -190,13 +191,12 @@ def takes_gradient(leaf: object) -> TypeGuard[torch.Tensor]:
 
 def regions_of(leaves: Leaves) -> Iterator[Region]:
     """Yield the memory of tensors: what overlaps is one region."""
-    spans: dict[tuple[torch.device, int], list[tuple[int, int, str]]] = {}
-    storages: dict[tuple[torch.device, int], torch.UntypedStorage] = {}
+    spans: dict[Place, list[tuple[int, int, str]]] = {}
+    storages: dict[Place, torch.UntypedStorage] = {}
     for name, tensor in tensors_of(leaves):  # two functions may hold tensors of one name
         for _, memory in memory_of([(name, tensor)]):
-            place = memory.device, memory.storage
-            spans.setdefault(place, []).append((memory.start, memory.stop, name))
-            storages[place] = tensor.untyped_storage()
+            spans.setdefault(memory.place, []).append((memory.start, memory.stop, name))
+            storages[memory.place] = tensor.untyped_storage()
     for place, members in spans.items():
         for start, stop, names in _merged(members):
             whole = torch.empty(0, dtype=torch.int8, device=place[0])

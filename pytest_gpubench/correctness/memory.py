@@ -1,13 +1,17 @@
 """Memory of tensors: where they lie, which overlap, and how many bytes a call moves."""
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 
-from pytest_gpubench.correctness.leaves import flatten, inputs_of, tensors_of
+from pytest_gpubench.correctness.leaves import Leaves, flatten, inputs_of, tensors_of
 
 __tracebackhide__ = True
+
+Place = tuple[torch.device, int]
+"""A device, and an address on it."""
 
 
 @dataclass(frozen=True)
@@ -21,10 +25,14 @@ class MemoryRange:
     stop: int
     storage_bytes: int
 
+    @property
+    def place(self) -> Place:
+        """The device, and the address of the storage."""
+        return self.device, self.storage
+
     def overlaps(self, other: "MemoryRange") -> bool:
         """Tell whether two ranges of one storage share a byte."""
-        same = (self.device, self.storage) == (other.device, other.storage)
-        return same and self.start < other.stop and other.start < self.stop
+        return self.place == other.place and self.start < other.stop and other.start < self.stop
 
 
 def memory_of(leaves: Sequence[tuple[str, object]]) -> list[tuple[str, MemoryRange]]:
@@ -48,8 +56,21 @@ def overlaps(first: Sequence[tuple[str, object]], second: Sequence[tuple[str, ob
 
     The range from the first to the last element counts: two interleaved slices of one tensor overlap.
     """
-    others = memory_of(second)
-    return [(name, other) for name, one in memory_of(first) for other, two in others if one.overlaps(two)]
+    others = _by_storage(second)
+    return [(name, other) for name, one in memory_of(first) for other, two in others[one.place] if one.overlaps(two)]
+
+
+def overlapping(leaves: Leaves) -> Callable[[object], bool]:
+    """Return the test whether a leaf overlaps one of these in memory."""
+    others = _by_storage(leaves)
+    return lambda leaf: any(one.overlaps(two) for _, one in memory_of([("", leaf)]) for _, two in others[one.place])
+
+
+def _by_storage(leaves: Sequence[tuple[str, object]]) -> dict[Place, list[tuple[str, MemoryRange]]]:
+    found: dict[Place, list[tuple[str, MemoryRange]]] = defaultdict(list)
+    for name, memory in memory_of(leaves):
+        found[memory.place].append((name, memory))
+    return found
 
 
 def aliases(

@@ -7,7 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpubench.correctness.leaves import flatten
+from pytest_gpubench.correctness import memory
+from pytest_gpubench.correctness.leaves import Leaves, flatten
 from pytest_gpubench.correctness.memory import aliases, length_of_union, moved_bytes, overlaps
 
 
@@ -59,6 +60,22 @@ class TestAliases:
 def sparse() -> torch.Tensor:
     values = torch.ones(2, dtype=torch.float64)
     return torch.sparse_coo_tensor(torch.tensor([[0, 1]]), values, (9,), is_coalesced=True, check_invariants=True)
+
+
+def test_many_tensors_are_looked_up_by_their_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is read once: pairs of all would take seconds for a model's parameters."""
+    tensors = [torch.zeros(2) for _ in range(20)]
+    read, counted = memory.memory_of, list[int]()
+
+    def counting(leaves: Leaves) -> list[tuple[str, memory.MemoryRange]]:
+        counted.append(len(leaves))
+        return read(leaves)
+
+    monkeypatch.setattr(memory, "memory_of", counting)
+    is_one = memory.overlapping([("", tensor) for tensor in tensors[:10]])
+    assert [is_one(tensor[1:]) for tensor in tensors] == [True] * 10 + [False] * 10
+    assert not is_one("text")
+    assert sum(counted) == 31
 
 
 @pytest.mark.parametrize(
