@@ -253,8 +253,13 @@ class Agreement:
             poison_free_memory(expected.outputs, self.device)
         ran = self.run_with(function, who, args, kwargs)
         changed = self.look(who)
-        if expected is not None:
+        kept = self._kept(ran, changed)
+        if expected is not None:  # which may call the reference, with arguments as they are now
             self._refuse_shared_memory(who, ran.outputs, expected.outputs, args, kwargs, changed)
+        return kept
+
+    def _kept(self, ran: Ran, changed: tuple[str, ...]) -> Ran:
+        """Return what was computed with copies of what is put back before the next call."""
         if self.memory is None or not self.memory.changing:
             return ran
         outputs, gradients = self.lasting((ran.outputs, ran.gradients))

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from pytest_gpubench.errors import UnfairComparison
+from pytest_gpubench.errors import UnfairComparison, WrongResult
 from tests.bench.calls import agreement_of
 
 
@@ -35,3 +35,10 @@ def test_outputs_that_zeros_would_match(outputs: object, raised: bool, noted: bo
         agreement.refuse_flat(agreement.run_reference())
     assert bool(agreement.remarks) is noted
     replace(agreement, golden="float64").refuse_flat(agreement.run_reference())
+
+
+def test_an_argument_that_is_returned_unwritten_is_looked_at_before_the_reference_is_called_again() -> None:
+    agreement = agreement_of(lambda x, out: torch.mul(x, 2, out=out), torch.ones(3), torch.zeros(3))
+    expected = agreement.run_reference()
+    with pytest.raises(WrongResult, match=r"^mine is wrong: out: 3 of 3 elements"):
+        agreement.check("mine", lambda x, out: out, expected)
