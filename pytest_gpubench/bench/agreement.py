@@ -4,6 +4,7 @@ import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Literal, TypeVar, cast
 
 import torch
@@ -19,6 +20,7 @@ from pytest_gpubench.bench.output_rules import (
 )
 from pytest_gpubench.bench.ran import Ran, difference_of_changed, with_changed
 from pytest_gpubench.bench.switches import readings, refuse_switching
+from pytest_gpubench.bench.unread import rerun_where_results_were_there
 from pytest_gpubench.correctness import (
     Difference,
     Tolerance,
@@ -114,7 +116,10 @@ class Agreement:
 
     def run_reference(self) -> Ran:
         """Run the reference; raise BadRequest if it neither returns anything nor changes an argument."""
-        expected = self._run(self.reference, f"the reference {name_of(self.reference)!r}")
+        run = partial(self._run, self.reference, f"the reference {name_of(self.reference)!r}")
+        expected = run()
+        if self.memory is not None:
+            expected = rerun_where_results_were_there(run, expected, self.memory, self.tolerance)
         if not expected.changed and all(leaf is None for _, leaf in flatten(expected.outputs)):
             raise BadRequest(
                 "there is nothing to compare: the reference returns no output and changes no argument; let it return "
@@ -395,6 +400,11 @@ class Agreement:
         """Return arguments, the same each time where `setup` draws them at random."""
         self.seed()
         return self.arguments.fresh()
+
+    def leave_arguments(self) -> None:
+        """Leave arguments that are given once as they were."""
+        if self.memory is not None:
+            self.memory.end_replacing()
 
     def _are_arguments_repeated(self) -> bool:
         """Tell whether `setup` makes the same tensors again."""

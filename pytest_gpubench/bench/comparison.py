@@ -111,7 +111,7 @@ class CompareRequest(Request[Comparison]):
         with self.agreement.own_random_numbers(), keeping_operations(self.settings):
             with pool_on(self.device.torch_device) as pool:
                 result = self._compare(pool, say, measured)
-            self.agreement.fresh()  # the test finds its arguments as they were
+            self.agreement.leave_arguments()
             return result
 
     def _compare(self, pool: PoisonedPool | None, say: Say, measured: list[Measurement]) -> Comparison:
@@ -133,6 +133,7 @@ class CompareRequest(Request[Comparison]):
             self.agreement.refuse_flat(expected)
             found = {name: self.agreement.check(name, self.calls[name].function, expected) for name in self.judged}
             lines = {name: tuple(each.line for each in differences) for name, differences in found.items()}
+            self.agreement.leave_arguments()
             return self._untimed(lines, reason, measured)
 
     def with_measurements(self, result: Comparison, measurements: Sequence[Measurement]) -> Comparison:

@@ -114,6 +114,8 @@ class InputMemory:
     """True if the inputs were looked at after the last call."""
     calls: int = 0
     layout: Snapshot | None = None
+    replaced: dict[Region, tuple[torch.Tensor, bool]] = field(default_factory=dict)
+    """The regions that hold other bytes than they were given with; those, and whether calls were known to change it."""
 
     def restore(self) -> None:
         """Put back what calls changed; before the first call, take copies."""
@@ -163,6 +165,25 @@ class InputMemory:
             tensor.grad = given
         for region in sorted(self.changing, key=lambda each: each.values is None):
             region.put_back()
+
+    def replace(self, name: str, values: torch.Tensor) -> bool:
+        """Let an input hold other bytes from now on; return whether it can: alone in its memory, and copied."""
+        for region in self.regions:
+            if region.names == [name] and region.values is not None and region.values.nbytes == values.nbytes:
+                self.replaced[region] = region.values, region in self.changing
+                region.values = values
+                self.changing += [region] if region not in self.changing else []
+                return True
+        return False
+
+    def end_replacing(self, name: str | None = None) -> None:
+        """Let this input, or all, hold again what it was given with."""
+        ended = [region for region in self.replaced if name in (None, *region.names)]
+        changed = {region: self.replaced.pop(region) for region in ended}
+        for region, (values, _) in changed.items():
+            region.values = values
+        self.put_back()
+        self.changing = [region for region in self.changing if changed.get(region, (None, True))[1]]
 
     @property
     def names(self) -> list[str]:

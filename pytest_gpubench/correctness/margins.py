@@ -54,7 +54,7 @@ class Buffer:
 
     def prepare(self, shows: bool) -> None:
         """Fill the margins, with values whose use shows or with zeros, and write the values."""
-        _fill(self.memory, self.leaves[0][1] if shows else None)
+        fill_showing(self.memory, self.leaves[0][1] if shows else None)
         for _, leaf in self.leaves:
             _copy_values(self.view(leaf), leaf.detach())
         self.before = self.memory.clone()
@@ -82,7 +82,7 @@ def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
     return whole.set_(tensor.untyped_storage(), memory.start - memory.storage, (memory.stop - memory.start,), (1,))
 
 
-def _fill(memory: torch.Tensor, like: torch.Tensor | None) -> None:
+def fill_showing(memory: torch.Tensor, like: torch.Tensor | None) -> None:
     """Fill memory with values whose use shows: NaN, True, a tensor's largest integer; zeros for None."""
     if like is None:
         memory.zero_()

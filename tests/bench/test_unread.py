@@ -1,0 +1,70 @@
+"""Arguments that hold a reference's result before it is called."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from pytest_gpubench.errors import WrongResult
+from tests.bench.calls import agreement_of
+
+X = torch.arange(1.0, 9.0)
+
+
+def into(x: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+    return torch.mul(x, 2, out=out)
+
+
+def into_without_output(x: torch.Tensor, out: torch.Tensor) -> None:
+    torch.mul(x, 2, out=out)
+
+
+def half(x: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+    torch.mul(x[:4], 2, out=out[:4])
+    return out
+
+
+def half_without_output(x: torch.Tensor, out: torch.Tensor) -> None:
+    half(x, out)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int32])
+@pytest.mark.parametrize(
+    ("reference", "candidate"), [(into, half), (into, lambda x, out: out), (into_without_output, half_without_output)]
+)
+def test_what_a_candidate_does_not_write_is_seen(
+    reference: Callable[..., object], candidate: Callable[..., object], dtype: torch.dtype
+) -> None:
+    x = X.to(dtype)
+    out = x * 2
+    agreement = agreement_of(reference, x, out)
+    expected = agreement.run_reference()
+    assert expected.changed == ("args[1]",)
+    agreement.check("mine", reference, expected)
+    with pytest.raises(WrongResult, match=r"^mine is wrong: .*args\[1\]: "):
+        agreement.check("mine", candidate, expected)
+    agreement.leave_arguments()
+    assert torch.equal(out, x * 2)
+
+
+@pytest.mark.parametrize(
+    "reference",
+    [
+        lambda x, out: out,
+        lambda x, out: out[2:],
+        lambda x, out: out.add_(0),
+        lambda x, out: out.copy_(torch.maximum(out, x)),
+        lambda x, out: out[:4].copy_(x[:4] * 2),
+        lambda x, out: (bool(out.isnan().any()) and 1 / 0) or out.copy_(x * 2),
+    ],
+)
+def test_what_the_reference_reads_stays(reference: Callable[..., Any]) -> None:
+    out = X * 2
+    agreement = agreement_of(reference, X, out)
+    expected = agreement.run_reference()
+    assert expected.changed == ()
+    agreement.fresh()
+    assert torch.equal(out, X * 2)
+    assert agreement.arguments.flags() == []
+    agreement.check("mine", lambda x, out: reference(x, out.clone()), expected)
