@@ -3,6 +3,7 @@
 import argparse
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from pytest_gpubench.cli.arguments import RUN_HELP, add_alpha, add_storage
@@ -10,7 +11,7 @@ from pytest_gpubench.cli.output import complain, table, write
 from pytest_gpubench.cli.saved import find_paths, run_title
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.metrics import BY_NAME
-from pytest_gpubench.report.layout import Column
+from pytest_gpubench.report.layout import WIDE, Column
 from pytest_gpubench.results.baseline import slimmed
 from pytest_gpubench.results.model import Outcome, SavedRun
 from pytest_gpubench.results.store import read_run
@@ -160,10 +161,12 @@ def _columns(shown: Sequence[Finding], metric: str) -> list[Column]:
     old, new = zip(*map(_values, shown), strict=True)
     ratio = "Slowdown" if metric == "speedup" else "New / old"  # of speedups it is old / new
     long, short = ([_ratio(each, brief) for each in shown] for brief in (False, True))
+    tests = Column("Test", [each.nodeid for each in shown], styles)
+    functions = Column("Function", list(map(_function, shown)), styles)
     return [
         Column("Verdict", words, styles),
-        Column("Test", [each.nodeid for each in shown], styles, least=16),
-        Column("Function", list(map(_function, shown)), styles, least=8),
+        replace(tests, rank=6, short=tests.moved(may_wrap=False)),
+        replace(functions, rank=5, short=functions.moved(WIDE, rank=4, short=functions.moved())),
         Column("Old", old, styles, right=True, rank=2),
         Column("New", new, styles, right=True, rank=1),
         Column(ratio, long, styles, rank=3, short=Column(ratio, short, styles)),

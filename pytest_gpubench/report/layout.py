@@ -1,4 +1,4 @@
-"""Lay out a table on a screen: the most important columns that fit, and long names without their middle."""
+"""Lay out a table on a screen: the columns that fit, and lines of their own for what must be read whole."""
 
 import io
 import re
@@ -6,16 +6,24 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import repeat
+from typing import TYPE_CHECKING, Any
 
 from pytest_gpubench.units import printable
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 WIDTH = 120
 """Letters in a line where standard output is no terminal, as in a file."""
 GAP = 2
-WORST_OF = re.compile(r" \((worst|slowest) of \d+\)$")
+WIDE = 24
+"""Letters from which on names of functions cost more room than intervals are worth."""
+TEST_ID = re.compile(r"::[^\s\[]+\[.*?\](?![^\s,;:)])")
+SPACE = "\0"
+"""Stands for the spaces of an id while a sentence is broken into lines."""
 NOT_UNICODE = str.maketrans({"…": "~", "─": "-", "█": "#"} | dict.fromkeys("▏▎▍▌▋▊▉", "#"))
 
 
@@ -42,10 +50,10 @@ class Screen:
         return text
 
     def wrapped(self, sentence: str) -> list[str]:
-        """Return a sentence in lines that fit, broken between words."""
-        return textwrap.wrap(
-            printable(sentence), self.width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
-        )
+        """Return a sentence in lines that fit, broken between words, but not inside of a test's id."""
+        text = TEST_ID.sub(lambda found: found[0].replace(" ", SPACE), printable(sentence))
+        lines = textwrap.wrap(text, self.width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+        return [line.replace(SPACE, " ") for line in lines]
 
 
 @dataclass(frozen=True)
@@ -63,12 +71,22 @@ class Column:
     """Columns of a higher rank are left out first; those of rank 0 never are."""
     short: "Column | None" = None
     """The column that takes its place when it is left out."""
-    cut_at_end: bool = False
-    """Long cells lose their end, not their middle."""
+    lines: Sequence[str] = ()
+    """Texts on lines of their own, one for each cell, empty for none: above a row, or below it after a label."""
+    label: str = ""
+    """What stands before such a text, which then is below its row."""
+    may_wrap: bool = True
+    """Whether such a line is broken between words: an id that is to be copied is not."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "header", printable(self.header))
         object.__setattr__(self, "cells", tuple(map(printable, self.cells)))
+        object.__setattr__(self, "lines", tuple(map(printable, self.lines)))
+
+    @property
+    def is_shown(self) -> bool:
+        """False if all of it stands on lines of their own."""
+        return any(self.cells) or not self.lines
 
     @cached_property
     def width(self) -> int:
@@ -77,75 +95,141 @@ class Column:
 
         return max(map(cell_len, (self.header, *self.cells)))
 
+    def moved(self, most: int = 0, label: str = "", rank: int = 0, **others: Any) -> "Column":
+        """Return it with the cells that are wider than this on lines of their own."""
+        from rich.cells import cell_len
+
+        wide = [cell_len(cell) > most and cell != "-" for cell in self.cells]
+        kept = ["" if is_wide or not most else cell for is_wide, cell in zip(wide, self.cells, strict=True)]
+        lines = [cell if is_wide else "" for is_wide, cell in zip(wide, self.cells, strict=True)]
+        return replace(self, cells=kept, lines=lines, label=label, rank=rank, **others)
+
 
 def lay_out(title: str, columns: Sequence[Column], screen: Screen) -> str:
     """Return a table as text; its lines are wider than the screen only where columns that must stay do not fit."""
+    chosen, widths = fit(columns, screen.width)
+    head, rule, *rows = _table_lines([each for each in chosen if each.is_shown], widths, screen)
+    indent = " " * _indent(chosen)
+    lines = [_styled(title, "bold", screen)] if title else []
+    lines += [indent + head, "─" * len(indent) + rule]
+    for at, row in enumerate(rows):
+        above, below = (_own_lines(chosen, at, is_below, screen) for is_below in (False, True))
+        lines += [*above, indent + row, *below]
+    return screen.encoded("\n".join(line.rstrip() for line in lines))
+
+
+def _own_lines(columns: Sequence[Column], at: int, is_below: bool, screen: Screen) -> list[str]:
+    """Return the lines of the texts of a row that stand alone, of its columns above or below it."""
+    return [
+        line
+        for each in columns
+        if each.lines and each.lines[at] and bool(each.label) is is_below and not _is_repeated(each, at)
+        for line in _own_text(each, at, screen)
+    ]
+
+
+def _is_repeated(column: Column, at: int) -> bool:
+    """Tell whether the row before is of the same test."""
+    return not column.may_wrap and at > 0 and column.lines[at] == column.lines[at - 1]
+
+
+def _own_text(column: Column, at: int, screen: Screen) -> list[str]:
+    indent = 4 if column.label else 2 if column.may_wrap else 0
+    text = f"{column.label}: {column.lines[at]}" if column.label else column.lines[at]
+    lines = Screen(screen.width - indent).wrapped(text) if column.may_wrap else [text]
+    style = column.styles[at] if column.styles else ""
+    return [" " * indent + _styled(line, style, screen) for line in lines]
+
+
+def _table_lines(columns: Sequence[Column], widths: Sequence[int], screen: Screen) -> list[str]:
+    """Return the header, the line below it, and a line for each row."""
     from rich import box
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    chosen, widths = fit(columns, screen.width)
     table = Table(box=box.SIMPLE_HEAD, header_style="", show_edge=False, pad_edge=False, padding=(0, GAP - 1, 0, 0))
     texts = []
-    for column, width in zip(chosen, widths, strict=True):
+    for column, width in zip(columns, widths, strict=True):
         header = Text.assemble((shorten(column.header, width), "bold"))
         table.add_column(header, justify="right" if column.right else "left", width=width, no_wrap=True)
         styled = zip(column.cells, column.styles or repeat(""), strict=False)
-        texts.append([Text.assemble((shorten(cell, width, column.cut_at_end), style)) for cell, style in styled])
+        texts.append([Text.assemble((shorten(cell, width), style)) for cell, style in styled])
     for row in zip(*texts, strict=True):
         table.add_row(*row)
+    return _printed(table, _total(widths), screen).split("\n")
+
+
+def _styled(text: str, style: str, screen: Screen) -> str:
+    """Return a line in a style, as far as the screen has colours."""
+    from rich.text import Text
+
+    return _printed(Text.assemble((printable(text), style)), 0, screen) if style and screen.color else printable(text)
+
+
+def _printed(what: "RenderableType", width: int, screen: Screen) -> str:
+    from rich.console import Console
+
     file = io.StringIO()
     console = Console(
         file=file,
-        width=_total(widths),
+        width=width or None,
         color_system="standard" if screen.color else None,
         force_terminal=screen.color,
         force_jupyter=False,
         no_color=not screen.color,
         highlight=False,
     )
-    if title:
-        console.print(Text.assemble((printable(title), "bold")), soft_wrap=True)
-    console.print(table)
-    return screen.encoded("\n".join(line.rstrip() for line in file.getvalue().rstrip().split("\n")))
+    console.print(what, soft_wrap=not width)
+    return file.getvalue().rstrip("\n")
 
 
 def fit(columns: Sequence[Column], width: int) -> tuple[list[Column], list[int]]:
-    """Return the columns that fit into a width, and the width of each.
+    """Return the columns that fit into a width, and the width of each of them that is shown.
 
-    Columns are left out by their rank until names can be shortened to what is left; then the widest are shortened.
+    Columns are given up by their rank until the rest fits; where one gets lines of its own, those that were left out
+    before have another chance. At last names that may be shortened are.
     """
-    chosen = list(columns)
-    while _total([min(each.width, each.least or each.width) for each in chosen]) > width:
-        last = max(chosen, key=lambda each: each.rank)
-        if not last.rank:
-            break
-        at = chosen.index(last)
-        chosen[at : at + 1] = [last.short] if last.short else []
-    widths = [each.width for each in chosen]
-    while _total(widths) > width:
-        long = [at for at, each in enumerate(chosen) if widths[at] > (each.least or each.width)]
+    chosen = _chosen(list(columns), width)
+    shown = [each for each in chosen if each.is_shown]
+    widths = [each.width for each in shown]
+    while _total(widths) > width - _indent(chosen):
+        long = [at for at, each in enumerate(shown) if widths[at] > (each.least or each.width)]
         if not long:
             break
         widths[max(long, key=lambda at: widths[at])] -= 1
     return chosen, widths
 
 
-def shorten(text: str, width: int, cut_at_end: bool = False) -> str:
-    """Return a text without its middle where it is wider than that: parameters tell tests apart at the end.
+def _chosen(columns: list[Column], width: int) -> list[Column]:
+    chosen = list(columns)
+    while _least_width(chosen) > width - _indent(chosen):
+        last = max(chosen, key=lambda each: each.rank)
+        if not last.rank:
+            break
+        short = [last.short] if last.short else []
+        if short and short[0].lines:
+            return _chosen([short[0] if each is last else each for each in columns], width)
+        at = chosen.index(last)
+        chosen[at : at + 1] = short
+    return chosen
 
-    The whole of `(worst of 40)` stays. cut_at_end: leave out the end instead.
-    """
+
+def _least_width(columns: Sequence[Column]) -> int:
+    return _total([min(each.width, each.least or each.width) for each in columns if each.is_shown])
+
+
+def _indent(columns: Sequence[Column]) -> int:
+    return 2 if any(each.lines and not each.label for each in columns) else 0
+
+
+def shorten(text: str, width: int) -> str:
+    """Return a text without its middle where it is wider than that."""
     from rich.cells import cell_len
 
     kept = width - 1
-    counted = WORST_OF.search(text)
     short = text
     while cell_len(short) > width:
-        end = 0 if cut_at_end else kept // 2
-        if counted and len(counted[0]) < kept:
-            end = len(counted[0])
+        end = kept // 2
         short = f"{text[: kept - end]}…{text[len(text) - end :]}"
         kept -= 1
     return short

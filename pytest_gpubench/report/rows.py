@@ -4,6 +4,7 @@ import math
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
 from pytest_gpubench.metrics import BY_NAME
 from pytest_gpubench.results.model import Measurement, Outcome, TestRecord, Timing, Verdict
@@ -43,12 +44,6 @@ class Row:
     def name(self) -> str:
         """The test's name, without its file."""
         return self.record.nodeid.split("::", 1)[-1]
-
-    @property
-    def path_name(self) -> str:
-        """The test's name with its file's, without folders."""
-        path, _, name = self.record.nodeid.partition("::")
-        return f"{path.rpartition('/')[2]}::{name}"
 
     @property
     def shown(self) -> bool:
@@ -185,8 +180,13 @@ def sort(rows: Sequence[Row], key: str) -> list[Row]:
     return sorted(rows, key=lambda row: (not row.timing.measured, values[id(row)] is None, values[id(row)] or 0.0))
 
 
-def names_of_tests(rows: Sequence[Row]) -> list[str]:
-    """Return each row's test as a table names it: with its file where there are several, empty where it is repeated."""
-    files = {row.record.nodeid.split("::", 1)[0] for row in rows}
-    names = [row.name if len(files) == 1 else row.path_name for row in rows]
-    return ["" if index and names[index - 1] == name else name for index, name in enumerate(names)]
+def names_of_tests(rows: Sequence[Row]) -> tuple[str, list[str]]:
+    """Return what the ids of all rows begin with, a file or a folder, and each row's id without it."""
+    ids = [row.record.nodeid for row in rows]
+    paths = list(dict.fromkeys(nodeid.partition("::")[0] for nodeid in ids))
+    if len(paths) == 1 and all("::" in nodeid for nodeid in ids):
+        prefix = f"{paths[0]}::"
+    else:
+        folders = zip(*(path.split("/")[:-1] for path in paths), strict=False)
+        prefix = "".join(f"{names[0]}/" for names in takewhile(lambda names: len(set(names)) == 1, folders))
+    return prefix, [nodeid.removeprefix(prefix) for nodeid in ids]

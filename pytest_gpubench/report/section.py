@@ -18,7 +18,7 @@ SIDE_BY_SIDE = tuple(dict.fromkeys(metric.section for metric in METRICS if metri
 def report_section(record: TestRecord, said: str = "") -> str:
     """Return the section of a failed test's report: its measurements, then both arms of each comparison.
 
-    said: the test's error, which the report shows too; a verdict that repeats it is left out where there is no number.
+    said: the test's error, which the report shows too; a verdict that repeats it is left out.
 
     Of a function measured very often, as under @given, one is shown: the last that fails the test, for hypothesis ends
     with the example it reports, and the last of all where none does.
@@ -42,20 +42,20 @@ def _fails(row: Row) -> bool:
 def _measurement_lines(row: Row, said: str) -> list[str]:
     timing = row.timing
     if not timing.measured and _is_told_why(row):
-        return [f"{timing.label}: not measured{_which(row)}", *_unsaid_lines(row, said)]
+        return [f"{timing.label}: not measured{_which(row)}", *_verdict_lines(row, said)]
     lines = [str(timing) + _which(row)]
     if timing.measured:
         clock = _told("SM clock", timing, "us")
         clock = "" if clock == "-" else f"SM clock {clock}; "
         lines.append(f"  {_spread_text(timing)}; {clock}{_flags_text(timing)}")
-    return [*lines, *kernel_lines(timing), *region_lines(timing.regions), *_verdict_lines(row)]
+    return [*lines, *kernel_lines(timing), *region_lines(timing.regions), *_verdict_lines(row, said)]
 
 
 def _comparison_lines(row: Row, said: str) -> list[str]:
     speedup = row.measurement.speedup
     against = f"{row.timing.label} against {reference_label(row) or 'its reference'}{_which(row)}: "
     if not row.timing.measured and row.reference is None and _is_told_why(row):
-        return [f"{against}not measured", *_unsaid_lines(row, said)]
+        return [f"{against}not measured", *_verdict_lines(row, said)]
     if speedup is None:
         lines = [against + (row.timing.unmeasured or "no speedup")]
     else:
@@ -68,7 +68,7 @@ def _comparison_lines(row: Row, said: str) -> list[str]:
         lines += [f"  {sentence}" for sentence in unmatched(row.timing, row.reference)]
     lines += _overhead_lines(row)
     lines += [f"  {difference}" for difference in row.measurement.differences]
-    return lines + _verdict_lines(row)
+    return lines + _verdict_lines(row, said)
 
 
 def _overhead_lines(row: Row) -> list[str]:
@@ -139,12 +139,9 @@ def _is_told_why(row: Row) -> bool:
     return any((row.timing.unmeasured or "") in verdict.sentence for verdict in row.measurement.verdicts)
 
 
-def _verdict_lines(row: Row) -> list[str]:
-    return [f"  {verdict.outcome.value.upper()}: {verdict.sentence}" for verdict in row.measurement.verdicts]
-
-
-def _unsaid_lines(row: Row, said: str) -> list[str]:
-    return [line for line in _verdict_lines(row) if line.partition(": ")[2] not in said]
+def _verdict_lines(row: Row, said: str) -> list[str]:
+    unsaid = [verdict for verdict in row.measurement.verdicts if verdict.sentence not in said]
+    return [f"  {verdict.outcome.value.upper()}: {verdict.sentence}" for verdict in unsaid]
 
 
 def _which(row: Row) -> str:

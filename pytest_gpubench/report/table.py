@@ -1,7 +1,7 @@
 """The table at the end of a run: a row for each measurement, its verdicts first."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pytest_gpubench.metrics import BY_NAME, METRICS
 from pytest_gpubench.report.cells import (
@@ -17,7 +17,7 @@ from pytest_gpubench.report.cells import (
     times_us,
     variant_text,
 )
-from pytest_gpubench.report.layout import Column, Screen, lay_out
+from pytest_gpubench.report.layout import WIDE, Column, Screen, lay_out
 from pytest_gpubench.report.limits import limit_text
 from pytest_gpubench.report.phases import phases_block, region_lines
 from pytest_gpubench.report.rows import Row, choose_rows, group, names_of_tests, reference_label, sort
@@ -40,21 +40,12 @@ AUTOMATIC = (
 )
 """The columns after those, where there is room for all."""
 TO_THE_LEFT = (*ALWAYS, "reference", "limit", "flags")
-FORMS = {
-    "verdict": ((False, 0), (True, 0)),
-    "test": ((False, 24), (True, 16), (True, 8)),
-    "function": ((False, 0), (True, 16), (True, 8)),
-    "speedup": ((False, 0), (True, 0)),
-    "against": ((False, 0), (True, 0)),
-    "limit": ((False, 22), (False, 10)),
-    "flags": ((False, 12),),
-}
-"""A column's forms, the longest first: whether its cells are brief, and the width to which they may be shortened."""
 GIVEN_UP = (
-    *("function", "max", "min", "std", "mean", "kernels", "reps", "reference", "interval"),
-    *("speedup", "against", "function", "test", "verdict", "flags", "against", "test", "speedup", "limit", "median"),
+    *("max", "min", "std", "mean", "kernels", "reps", "test", "wide function", "flags", "reference", "interval"),
+    *("speedup", "against", "function", "against without interval", "speedup without interval", "limit"),
 )
-"""The columns that narrower screens shorten, in this order: each time to the next form, in the end to none."""
+"""What narrower screens give up, in this order: for a shorter form, for lines of its own, or altogether."""
+NOT_ENFORCED = "Verdicts in parentheses are not enforced."
 
 
 def render(records: Sequence[TestRecord], settings: Settings, screen: Screen) -> str:
@@ -63,7 +54,7 @@ def render(records: Sequence[TestRecord], settings: Settings, screen: Screen) ->
     blocks = []
     for title, members in group(rows, settings.group_by):
         members = sort(members, settings.sort)
-        blocks.append(lay_out(f"gpu_bench{': ' if title else ''}{title}", _columns_of(members, settings), screen))
+        blocks.append(_block(title, members, settings, screen))
         if settings.verbose:
             blocks += [screen.encoded(block) for row in members if (block := _kernels_block(row))]
     for record in records:
@@ -72,46 +63,72 @@ def render(records: Sequence[TestRecord], settings: Settings, screen: Screen) ->
     return "\n\n".join(blocks)
 
 
+def _block(title: str, rows: Sequence[Row], settings: Settings, screen: Screen) -> str:
+    """Return the table of a group; what the ids of its tests begin with is said once, above it."""
+    prefix, names = names_of_tests(rows)
+    where = prefix.removesuffix("::")
+    titles = " in ".join(filter(None, [title, "" if title.startswith(where) else where]))
+    lines = _lines_of(rows, names)
+    columns = _columns_of(lines, settings, screen.width)
+    table = lay_out(f"gpu_bench{': ' if titles else ''}{titles}", columns, screen)
+    is_loose = any(line.verdict and outcome_text(line.verdict, brief=True).startswith("(") for line in lines)
+    return "\n".join([table, *([NOT_ENFORCED] if is_loose else [])])
+
+
 @dataclass(frozen=True)
 class _Line:
     """One line of the table: a row with its first verdict, or one of its further verdicts."""
 
     row: Row
     name: str
+    """The test's name; empty where the line before has the same."""
     verdict: Verdict | None
     is_first: bool
 
 
-def _lines_of(rows: Sequence[Row]) -> list[_Line]:
+def _lines_of(rows: Sequence[Row], names: Sequence[str]) -> list[_Line]:
     return [
-        _Line(row, name if at == 0 else "", verdict, at == 0)
-        for name, row in zip(names_of_tests(rows), rows, strict=True)
+        _Line(row, name if at == 0 and name != before else "", verdict, at == 0)
+        for before, name, row in zip(["", *names], names, rows, strict=False)
         for at, verdict in enumerate(row.measurement.verdicts or [None])
     ]
 
 
-def _columns_of(rows: Sequence[Row], settings: Settings) -> list[Column]:
+def _columns_of(lines: Sequence[_Line], settings: Settings, width: int) -> list[Column]:
     unit: str = settings.time_unit
     if unit == "auto":
-        unit = choose_time_unit(times_us(rows))
-    lines = _lines_of(rows)
+        unit = choose_time_unit(times_us(line.row for line in lines))
     chosen = list(settings.columns or AUTOMATIC)
     chosen.insert(next((at for at, name in enumerate(chosen) if name in ("limit", "flags")), len(chosen)), "against")
-    columns = [_column(name, lines, unit, name in (settings.columns or ())) for name in (*ALWAYS, *chosen)]
-    return [each for each in columns if any(each.cells)]
+    asked = settings.columns or ()
+    columns = [(name, _column(name, lines, unit, name in asked, width)) for name in (*ALWAYS, *chosen)]
+    return [each for name, each in columns if set(each.cells) - ({""} if name in asked else {"", "-"})]
 
 
-def _column(name: str, lines: Sequence[_Line], unit: str, is_kept: bool) -> Column:
-    """Return a column with the shorter forms that replace it on narrow screens; is_kept: it has none."""
-    ranks = [] if is_kept else [len(GIVEN_UP) - at for at, each in enumerate(GIVEN_UP) if each == name]
-    found: list[Column] = []
-    for at, (brief, least) in reversed(list(enumerate(FORMS.get(name, ((False, 0),))))):
-        texts = [_cell(name, line, unit, brief) for line in lines]
-        styles = [_style(name, line) for line in lines]
-        rank = ranks[at] if at < len(ranks) else 0
-        right, short = name not in TO_THE_LEFT, found[0] if found else None
-        found = [Column(_header(name, lines, unit), texts, styles, right, least, rank, short, name == "flags")]
-    return found[0]
+def _column(name: str, lines: Sequence[_Line], unit: str, is_kept: bool, width: int) -> Column:
+    """Return a column, with the form that replaces it on narrow screens; is_kept: it is never given up."""
+    header, styles = _header(name, lines, unit), [_style(name, line) for line in lines]
+    long, brief = ([_cell(name, line, unit, is_brief) for line in lines] for is_brief in (False, True))
+    ranks = {} if is_kept else {each: len(GIVEN_UP) - at for at, each in reversed(list(enumerate(GIVEN_UP)))}
+    whole = Column(header, long, styles, name not in TO_THE_LEFT, rank=ranks.get(name, 0))
+    if not whole.rank:
+        return whole
+    if brief != long:
+        return replace(whole, short=replace(whole, cells=brief, rank=ranks[f"{name} without interval"]))
+    if name == "test":
+        return replace(whole, short=_ids(whole, lines, width))
+    if name == "function" and whole.width > WIDE:
+        narrow = whole.moved(WIDE, rank=whole.rank, short=whole.moved())
+        return replace(whole, rank=ranks["wide function"], short=narrow)
+    if name in ("function", "flags", "limit"):
+        return replace(whole, short=whole.moved(label="" if name == "function" else name))
+    return whole
+
+
+def _ids(column: Column, lines: Sequence[_Line], width: int) -> Column:
+    """Return the names of tests on lines of their own, as pytest takes them if all of these fit into a width."""
+    ids = Column("", [line.row.record.nodeid if line.name else "" for line in lines])
+    return (replace(column, cells=ids.cells) if ids.width <= width else column).moved(may_wrap=False)
 
 
 def _header(name: str, lines: Sequence[_Line], unit: str) -> str:
@@ -129,17 +146,17 @@ def _style(name: str, line: _Line) -> str:
 
 def _cell(name: str, line: _Line, unit: str, brief: bool) -> str:
     if name == "verdict":
-        return "" if line.verdict is None else outcome_text(line.verdict, brief)
+        return "" if line.verdict is None else outcome_text(line.verdict, brief=True)
     if name == "limit":
         return "" if line.verdict is None else limit_text(line.verdict, line.row.measurement)
     if name == "test":
-        return line.row.name if brief and line.name else line.name
+        return line.name
     return _row_cell(name, line.row, unit, brief) if line.is_first else ""
 
 
 def _row_cell(name: str, row: Row, unit: str, brief: bool) -> str:
     if name == "function":
-        return variant_text(row, brief)
+        return variant_text(row)
     if name == "reference":
         return reference_text(row, unit)
     if name == "speedup":

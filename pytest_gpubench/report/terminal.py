@@ -55,15 +55,36 @@ def summary_lines(records: Sequence[TestRecord], settings: Settings) -> list[str
 
 
 def _warning_lines(records: Sequence[TestRecord], everything: bool) -> list[str]:
-    """Return the tests' own warnings, each once, with the number of its tests."""
+    """Return the tests' own warnings, each once, with the number of its tests; INCONCLUSIVE by one limit is one."""
     tests: dict[str, dict[str, str]] = {}
+    undecided: dict[str, list[tuple[str, str]]] = {}
     for record in records:
-        for text in _warnings(record):
+        kinds = {} if everything else _undecided(record)
+        for text in filter(kinds.__contains__, record.warnings):
+            undecided.setdefault(kinds[text], []).append((record.nodeid, text))
+        for text in _few([text for text in dict.fromkeys(record.warnings) if text not in kinds]):
             tests.setdefault(_without_test(text, record.nodeid), {})[record.nodeid] = text
-    lines = [_said_by(text, found) for text, found in tests.items()]
+    lines = [_undecided_line(kind, found) for kind, found in undecided.items()]
+    lines += [_said_by(text, found) for text, found in tests.items()]
     if everything or len(lines) <= MOST_LINES:
         return lines
     return [*lines[:MOST_LINES], f"{count(len(lines) - MOST_LINES, 'more warning')} (--gpu-bench-verbose shows all)"]
+
+
+def _undecided(record: TestRecord) -> dict[str, str]:
+    """Return the limits that a test is INCONCLUSIVE by, by their sentences."""
+    verdicts = [verdict for item in record.measurements for verdict in item.verdicts]
+    return {each.sentence: each.kind for each in verdicts if each.outcome is Outcome.INCONCLUSIVE}
+
+
+def _undecided_line(kind: str, found: Sequence[tuple[str, str]]) -> str:
+    """Return what is INCONCLUSIVE by a limit, each time with its test; only the first sentence where there are more."""
+    first, text = found[0]
+    if len({_without_test(text, nodeid) for nodeid, text in found}) == 1:
+        return _said_by(_without_test(text, first), dict(found))
+    tests = list(dict.fromkeys(printable(nodeid) for nodeid, _ in found))
+    named = f"{count(len(tests), 'test')} ({first_few(tests, MOST_NAMED)})"
+    return f"{kind} INCONCLUSIVE {len(found)} times in {named}, first: {text} (--gpu-bench-verbose shows all)"
 
 
 def _without_test(text: str, nodeid: str) -> str:
@@ -83,9 +104,8 @@ def _said_by(text: str, tests: Mapping[str, str]) -> str:
     return own if own.startswith((f"{names[0]} ", f"{names[0]}: ")) else f"{names[0]}: {own}"
 
 
-def _warnings(record: TestRecord) -> list[str]:
-    """Return a test's own warnings, the first few where it has very many."""
-    texts = list(dict.fromkeys(record.warnings))
+def _few(texts: Sequence[str]) -> list[str]:
+    """Return the first few of a test's warnings."""
     more = [f"{len(texts) - MOST_WARNINGS} more like this"] if len(texts) > MOST_WARNINGS else []
     return [*texts[:MOST_WARNINGS], *more]
 

@@ -107,7 +107,7 @@ def test_the_slowest_comes_first(command: Command) -> None:
     run, slow = make_run(tests=5), make_run(tests=5, slower=1.5)
     write_two(run, msgspec.structs.replace(run, records=(*run.records[:4], slow.records[4])))
     _, out, _ = command("compare", "old.json", "new.json", "--sort")
-    header = next(at for at, line in enumerate(out.splitlines()) if line.startswith("Verdict "))
+    header = next(at for at, line in enumerate(out.splitlines()) if line.lstrip().startswith("Verdict "))
     assert "test_plain" in out.splitlines()[header + 2]
 
 
@@ -185,7 +185,7 @@ def test_the_header_of_the_ratio_is_true_of_every_row(command: Command) -> None:
     write_two(make_run(), make_run(seed=1, slower=1.2))
     _, out, _ = command("compare", "old.json", "new.json", "--metric", "speedup", "--verbose")
     lines = out.splitlines()
-    (start,) = (index for index, line in enumerate(lines) if line.startswith("Verdict "))
+    (start,) = (index for index, line in enumerate(lines) if line.lstrip().startswith("Verdict "))
     assert "Slowdown" in lines[start]
     rows = [line for line in lines[start + 2 : lines.index("", start)] if re.search(r"x \[", line)]
     sign_by_kind = {}

@@ -31,7 +31,7 @@ def test_on_the_cpu_limits_are_shown_but_not_enforced(bench_run: BenchRun) -> No
     result.stdout.fnmatch_lines(
         [
             "gpu_bench: *, no GPU used: none found, cold cache, wall",
-            "FAIL (not enforced) * <= 0.001 us*",
+            "(FAIL) * <= 0.001 us*",
             "gpu_bench: 1 measurement in 1 test on the CPU, *: wall timer, cold cache; *",
             "gpu_bench: limits: no GPU was found: 1 would be judged with --gpu-bench-device=cpu, 1 of them would fail",
             "*=== 1 not judged in *",

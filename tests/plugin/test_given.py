@@ -97,7 +97,7 @@ class TestGroup:
 """
     result = bench_run(source, "--gpu-bench-verbose")
     result.assert_outcomes(passed=3)
-    assert "extra=" not in result.stdout.str().partition("\ngpu_bench\n")[2]
+    assert "extra=" not in result.stdout.str().partition("\ngpu_bench: test_")[2]
     assert not any(word in result.stdout.str() for word in TROUBLE)
 
 
@@ -113,7 +113,7 @@ def test_a_limit_on_time_is_judged_where_it_is_broken_and_its_row_shows_it(bench
     above = "@settings(phases=[Phase.explicit])\n@example(n=99)\n@example(n=1)"
     result = bench_run(limited(body, marks="max_time_us=50", above=above))
     result.assert_outcomes(failed=1)
-    assert "FAIL" in result.stdout.str().partition("\ngpu_bench\n")[2].partition("gpu_bench: ")[0]
+    assert "FAIL" in result.stdout.str().partition("\ngpu_bench: test_")[2].partition("gpu_bench: ")[0]
 
 
 def test_a_wrong_result_is_shrunk(record_run: RecordRun) -> None:
@@ -166,10 +166,10 @@ def test_one_row_for_all_examples(bench_run: BenchRun, monkeypatch: pytest.Monke
     source = limited(body, given="n=st.sampled_from([1, 2, 4])")
     result = bench_run(source)
     result.stdout.fnmatch_lines(["*add (worst of 3, median 2.00x, best 4.00x)*", "gpu_bench: limits: * pass"])
-    table = result.stdout.str().partition("\ngpu_bench\n")[2]
+    table = result.stdout.str().partition("\ngpu_bench: test_")[2]
     assert "at n=1" in re.sub(r"\s+", " ", table)
     assert len(re.findall("at n=", re.sub(r"\s+", " ", table))) == 1
-    verbose = bench_run(source, "--gpu-bench-verbose").stdout.str().partition("\ngpu_bench\n")[2]
+    verbose = bench_run(source, "--gpu-bench-verbose").stdout.str().partition("\ngpu_bench: test_")[2]
     assert sorted(re.findall(r"add at n=(\d)", verbose)) == ["1", "2", "4"]
 
 

@@ -70,7 +70,7 @@ def test_a_storage_that_cannot_be_written_loses_no_result(bench_run: BenchRun) -
         COMPARES, "--gpu-bench-storage=taken/store", "--gpu-bench-save=main", "--gpu-bench-json=run.json"
     )
     assert result.ret == pytest.ExitCode.TESTS_FAILED
-    result.stdout.fnmatch_lines(["gpu_bench", "gpu_bench: 1 test written to run.json", "gpu_bench: *taken*"])
+    result.stdout.fnmatch_lines(["gpu_bench: *.py", "gpu_bench: 1 test written to run.json", "gpu_bench: *taken*"])
     assert len(read_run(Path("run.json")).records) == 1
 
 
@@ -122,7 +122,7 @@ def test_what_cannot_be_written_costs_neither_the_table_nor_the_rest(
     options = [f"--gpu-bench-{option}={path}" for option in ("json", "markdown", "html")]
     result = bench_run(COMPARES, *options, "--gpu-bench-save=main")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
-    result.stdout.fnmatch_lines(["gpu_bench", *[f"gpu_bench: {path} cannot be written: {reason}"] * 3])
+    result.stdout.fnmatch_lines(["gpu_bench: *.py", *[f"gpu_bench: {path} cannot be written: {reason}"] * 3])
     assert list(Path(".gpu_benchmarks").glob("*/0001_main.json"))
 
 
@@ -133,7 +133,9 @@ def test_an_error_of_our_own_costs_no_table(bench_run: BenchRun, monkeypatch: py
     assert bench_run(COMPARES).ret == pytest.ExitCode.OK  # nobody asked for that summary
     result = bench_run(COMPARES, "--gpu-bench-markdown=run.md", "--gpu-bench-json=run.json")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
-    result.stdout.fnmatch_lines(["gpu_bench", "*written to run.json", "gpu_bench: ZeroDivisionError: division by*"])
+    result.stdout.fnmatch_lines(
+        ["gpu_bench: *.py", "*written to run.json", "gpu_bench: ZeroDivisionError: division by*"]
+    )
 
 
 def test_a_dirty_tree_and_a_missing_git_are_told(

@@ -63,7 +63,7 @@ def test_a_subtest_that_fails_says_what_it_measured(bench_run: BenchRun) -> None
     text = result.stdout.str()
     assert "limits: 1 pass, 1 fail" in text
     assert "caught" not in text
-    assert text.count("FAIL: slow is too slow") == 1
+    assert text.count("LimitBroken: slow is too slow") == 1
 
 
 @needs_subtests

@@ -98,6 +98,25 @@ def test_a_test_warns_a_few_times(number: int, shown: int) -> None:
     assert lines[-1].endswith("more like this") == (number > 3)
 
 
+@pytest.mark.parametrize(("number", "told"), [(1, 1), (2, 1), (30, 1)])
+def test_what_is_inconclusive_by_one_limit_is_one_warning(number: int, told: int) -> None:
+    """Whatever their numbers; with --gpu-bench-verbose each has its sentence."""
+    found = []
+    for index in range(number):
+        unclear = msgspec.structs.replace(
+            verdict("min_speedup=2", Outcome.INCONCLUSIVE), sentence=f"mine is too close to tell: {index}"
+        )
+        items = arms(timing("mine", 10.0), timing("eager", 20.0), unclear)
+        found.append(record(*items, nodeid=f"t.py::test_[({index}, 1)]", warnings=(unclear.sentence,)))
+    lines = [line for line in summary_lines(found, Settings()) if "warning" in line]
+    assert len(lines) == told
+    assert "t.py::test_[(0, 1)]" in lines[0]
+    assert "too close to tell: 0" in lines[0]
+    assert (f"min_speedup INCONCLUSIVE {number} times in {number} tests" in lines[0]) == (number > 1)
+    verbose = [line for line in summary_lines(found, Settings(verbose=True)) if "warning" in line]
+    assert len(verbose) == number
+
+
 # warnings with remedies
 
 

@@ -1,10 +1,13 @@
-"""A failed test's section: the cost of launching."""
+"""A failed test's section: the cost of launching, and verdicts that its error does not say."""
+
+import re
 
 import pytest
 
 from pytest_gpubench.report.section import report_section
-from pytest_gpubench.results.model import Measurement, Overhead
+from pytest_gpubench.results.model import Measurement, Outcome, Overhead
 from tests.report.records import record, speedup, timing
+from tests.results.measured import verdict
 
 
 @pytest.mark.parametrize(
@@ -45,3 +48,15 @@ def test_what_launching_costs(host_us: float | None, graph_us: float | None, no_
     )
     found = report_section(record(Measurement(timing=reference, role="reference"), candidate))
     assert [line.strip() for line in found.splitlines() if "launching" in line] == [sentence]
+
+
+@pytest.mark.parametrize(
+    ("said", "told"), [("", ["FAIL", "PASS"]), ("LimitBroken: a is too slow, wanted less", ["PASS"])]
+)
+def test_what_the_error_says_is_not_said_again(said: str, told: list[str]) -> None:
+    verdicts = (
+        verdict("max_time_us=1", Outcome.FAIL, "a is too slow, wanted less"),
+        verdict("max_rel_std=1", Outcome.PASS, "a is steady"),
+    )
+    found = report_section(record(Measurement(timing=timing("a", 10.0), verdicts=verdicts)), said)
+    assert re.findall("^  ([A-Z]+): ", found, re.MULTILINE) == told
