@@ -22,9 +22,10 @@ from pytest_gpubench.correctness import Tolerance
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.gpu.device import Device, required_device
 from pytest_gpubench.limits import check_flags, memory_size
+from pytest_gpubench.public_call import answer
 from pytest_gpubench.results.model import Comparison, Timing
 from pytest_gpubench.results.phases import Phases
-from pytest_gpubench.running_test import CurrentTest, answer
+from pytest_gpubench.running_test import CurrentTest
 from pytest_gpubench.settings import MARKER_SETTINGS, ROWS, CallSettings, Resolver, Settings, flag_name
 from pytest_gpubench.spelling import Spelled, hint
 from pytest_gpubench.timing.calls import Backward, make_arguments, make_call

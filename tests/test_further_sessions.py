@@ -7,9 +7,10 @@ import pytest
 
 from pytest_gpubench.bench.measurement import MeasureRequest
 from pytest_gpubench.gpu.device import cpu_device
+from pytest_gpubench.public_call import keeping_failed, measure_and_compare
 from pytest_gpubench.results.counterpart import PastTest
 from pytest_gpubench.results.model import Measurement, Outcome, TestRecord, Timing, Verdict
-from pytest_gpubench.running_test import CurrentTest, keeping_failed, measure_and_compare
+from pytest_gpubench.running_test import CurrentTest
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.stats.tolerance import RegressionTolerance
 from pytest_gpubench.timing.calls import make_call

@@ -18,6 +18,7 @@ LAYERS = """
     plugin
     engine
     fixture
+    public_call
     running_test
     search
     judge

@@ -87,7 +87,7 @@ print(*loaded - sys.stdlib_module_names - {"typing_extensions"})
 @pytest.mark.usefixtures("stubbed_torch")
 def test_a_perf_test_needs_no_hypothesis() -> None:
     """Only one under @given loads it."""
-    code = "import sys, pytest_gpubench.running_test; print('hypothesis' in sys.modules)"
+    code = "import sys, pytest_gpubench.public_call; print('hypothesis' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
 

@@ -1,0 +1,207 @@
+"""A public call of the running test: measure, compare with a saved run, keep, trace, enforce the verdicts."""
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from pytest_gpubench.bench.exits import refusing_exit
+from pytest_gpubench.bench.plan import is_enforced, one_at_a_time, unmeasured
+from pytest_gpubench.bench.request import Request, Say, T
+from pytest_gpubench.errors import InvalidResult, LimitBroken, MeasurementError, NoBaseline, WrongResult
+from pytest_gpubench.gpu.device import Device
+from pytest_gpubench.results.model import VALIDITY, Measurement, Outcome, Verdict
+from pytest_gpubench.results.phases import Phases
+from pytest_gpubench.results.trace_name import trace_name
+from pytest_gpubench.running_test import CurrentTest
+from pytest_gpubench.settings import Settings
+from pytest_gpubench.timing.traces import take_trace
+from pytest_gpubench.units import safe_lines
+from pytest_gpubench.verdict.ending import MISSING, Ending, rule_for
+from pytest_gpubench.verdict.saved_runs import BaselineLimit, Compared, compare_with_baseline
+
+__tracebackhide__ = True
+
+
+def answer(test: CurrentTest, request: Request[T], say: Say) -> T:
+    """Carry out a public call, and note on its test whether it fails it; return its result."""
+    with test.answering(request.title):
+        return _answer(test, request, say)
+
+
+def _answer(test: CurrentTest, request: Request[T], say: Say) -> T:
+    """Measure, compare with a saved run, keep, trace and enforce."""
+    results: list[T] = []
+
+    def obtain() -> list[Measurement]:
+        measured: list[Measurement] = []
+        with (
+            one_at_a_time(request.title),
+            keeping_failed(test, request, measured),
+            refusing_exit(test.leaving, test.failures.append),
+        ):
+            try:
+                results.append(test.search.obtain(request, say, measured))
+            finally:
+                say("")
+                test.warn(*request.remarks)
+        return measured
+
+    compared = measure_and_compare(test, request, obtain, say)
+    result = request.with_measurements(results[-1], compared.measurements)
+    test.keep(compared.measurements)
+    if isinstance(result, Phases):
+        test.phases[:] = test.search.shown_phases(test.phases, result)
+    trace(test, request)
+    enforce_all(test, request.settings, compared.measurements)
+    enforce_missing(test, request.settings, request.device, compared)
+    return result
+
+
+@contextmanager
+def keeping_failed(test: CurrentTest, request: Request[T], measured: Sequence[Measurement]) -> Iterator[None]:
+    """Keep what was measured before an error; an error that says that no number is right becomes an INVALID verdict."""
+    try:
+        yield
+    except (MeasurementError, WrongResult) as error:
+        verdict = Verdict(kind=VALIDITY, asked=str(test.limits), outcome=Outcome.INVALID, sentence=str(error))
+        timings = [unmeasured(label, request.device, request.settings, str(error)) for label in request.judged]
+        test.keep_failed(
+            request.title,
+            [Measurement(timing=timing, verdicts=(verdict,), role=request.role) for timing in timings],
+        )
+        raise
+    except Exception:
+        test.keep_failed(request.title, measured)
+        raise
+
+
+def enforce_all(test: CurrentTest, settings: Settings, measured: Sequence[Measurement]) -> None:
+    """Enforce the verdicts on all that a call measured, a broken limit first."""
+
+    def is_broken(item: Measurement) -> bool:
+        return any(each.enforced and each.outcome is Outcome.FAIL for each in item.verdicts)
+
+    for item in sorted(measured, key=is_broken, reverse=True):
+        try:
+            enforce(test, settings, test.search.told(item.verdicts, test.warnings))
+        except (LimitBroken, InvalidResult) as error:
+            test.search.note_failure(error, item)
+            raise
+
+
+def enforce(test: CurrentTest, settings: Settings, verdicts: Sequence[Verdict]) -> None:
+    """Raise LimitBroken for a broken limit; warn of an INCONCLUSIVE one, or raise for it too, as the settings say.
+
+    A broken limit comes first: it ends a measurement that leaves others INCONCLUSIVE.
+    """
+    rule = rule_for(Ending.INCONCLUSIVE, settings)
+    for verdict in sorted(verdicts, key=lambda each: each.outcome is not Outcome.FAIL):
+        undecided = verdict.outcome is Outcome.INCONCLUSIVE
+        raised = verdict.fails_test or (verdict.enforced and undecided and rule.action == "fail")
+        if raised:
+            error = (InvalidResult if verdict.outcome is Outcome.INVALID else LimitBroken)(safe_lines(verdict.sentence))
+            error.page = "baselines" if verdict.is_of_past else error.page
+            raise error
+        not_judged = verdict.outcome is Outcome.NOT_JUDGED and not verdict.is_of_past  # those are of `enforce_missing`
+        if verdict.enforced and (not_judged or (undecided and rule.action == "warn")):
+            test.warn(verdict.sentence)
+
+
+def trace(test: CurrentTest, request: Request[T]) -> None:
+    """Write a trace of each measured call if the settings ask for it; warn where one cannot be taken."""
+    settings = request.settings
+    if not request.is_repeatable or settings.trace is None or settings.disable or settings.timer == "scripted":
+        return
+    example = test.search.example_text
+    alike = [each.timing for each in test.measurements if each.example == example and each.timing.measured]
+    for call in request.calls.values():
+        number = sum(timing.label == call.label for timing in alike)
+        path = Path(settings.trace) / trace_name(test.nodeid, call.label, number, example)
+        if number and path not in test.traces:
+            test.traces.add(path)
+            with suppress(OSError):
+                path.unlink()  # of an earlier run
+            take_trace(call, request.device, path, cache=settings.cache, warn=test.warnings.append)
+
+
+def measure_and_compare(
+    test: CurrentTest, request: Request[T], obtain: Callable[[], list[Measurement]], say: Say = lambda text: None
+) -> Compared:
+    """Measure, and compare with a saved run: over further sessions in fresh processes while these may decide.
+
+    Examples of @given are new in each run: not compared.
+    """
+    measured = obtain()
+    past = None if request.settings.disable else saved_run(test, request, measured)
+    if past is None:
+        return Compared(tuple(measured))
+    try:
+        compared = _compare(test, request, past, measured)
+        if not any(each.fails_test for item in measured for each in item.verdicts):
+            compared = _with_fresh_processes(test, request, past, measured, compared, say)
+    except Exception:
+        test.measurements += measured  # nothing that was measured is lost
+        raise
+    test.warn(*compared.notes)
+    return compared
+
+
+def _with_fresh_processes(
+    test: CurrentTest,
+    request: Request[T],
+    past: BaselineLimit,
+    measured: Sequence[Measurement],
+    compared: Compared,
+    say: Say,
+) -> Compared:
+    """Return the comparison over as many fresh processes as decide it, or as can be had."""
+    if test.fresh is None or not is_enforced(request.settings, request.device):
+        return compared
+    keys, first = test.keys.read_after(test.measurements, measured), compared
+    for number in itertools.count(1):
+        if not compared.further:
+            break
+        say(f"measuring again in a fresh process, {compared.further} more at most")
+        further = past.with_session(test.fresh(number), keys)
+        if isinstance(further, str):
+            test.warn(f"not measured again in a fresh process: {further}")
+            break
+        past, compared = further, _compare(test, request, further, measured)
+    if first.outcome is not Outcome.PASS and compared.outcome is Outcome.PASS:
+        told = next(each.sentence for each in first.verdicts if each.outcome is first.outcome)
+        test.warn(f"PASS in a fresh process, after another outcome in the first: {told}")
+    return compared
+
+
+def saved_run(test: CurrentTest, request: Request[T], measured: Sequence[Measurement]) -> BaselineLimit | None:
+    """Return the saved test to compare with; None, with a warning if one was asked for, where there is none."""
+    if not test.search.has_baseline:
+        test.warn(*test.why_uncompared)
+        return None
+    past = test.past(request.device.facts)
+    if past is not None and not request.has_baseline:
+        test.warn(f"{request.title} was not compared with the saved run: ranks are not")
+        return None
+    return past
+
+
+def _compare(test: CurrentTest, request: Request[T], past: BaselineLimit, measured: Sequence[Measurement]) -> Compared:
+    settings, keys = request.settings, test.keys.read_after(test.measurements, measured)
+    enforced = is_enforced(settings, request.device)
+    return compare_with_baseline(past, keys, measured, settings.alpha, enforced, settings.throttled)
+
+
+def enforce_missing(test: CurrentTest, settings: Settings, device: Device, compared: Compared) -> None:
+    """Raise NoBaseline or warn, as the settings say, where a saved run has nothing to compare with."""
+    enforced = is_enforced(settings, device)
+    if not enforced and not any(item.timing.measured for item in compared.measurements):
+        return
+    for missing in compared.missing:
+        rule = rule_for(MISSING.get(missing.kind, Ending.NO_TEST), settings)
+        if rule.action == "warn":
+            test.warn(missing.sentence)
+        elif rule.action == "fail" and enforced:
+            raise NoBaseline(f"{safe_lines(missing.sentence)} ({rule.remedy})")
+        elif rule.action == "fail":
+            test.warn(f"{missing.sentence} (this is not enforced on a CPU that nobody asked for)")

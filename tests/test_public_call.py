@@ -1,0 +1,69 @@
+"""Verdicts that fail a test, and measurements of one that failed."""
+
+from dataclasses import replace
+
+import pytest
+
+from pytest_gpubench.bench.comparison import CompareRequest
+from pytest_gpubench.errors import BadRequest, InvalidResult, KernelsDiffer, LimitBroken, WrongResult
+from pytest_gpubench.public_call import enforce, enforce_all, keeping_failed
+from pytest_gpubench.results.model import Measurement, Outcome
+from pytest_gpubench.running_test import CurrentTest
+from pytest_gpubench.timing.calls import make_call
+from pytest_gpubench.verdict.limits import Limits
+from tests.bench.calls import COLD, CPU, agreement_of, double
+from tests.results.measured import timing, verdict
+
+
+@pytest.mark.parametrize("enforced", [True, False])
+@pytest.mark.parametrize(
+    ("outcome", "raised"),
+    [(Outcome.PASS, None), (Outcome.INVALID, InvalidResult), (Outcome.NOT_JUDGED, None)],
+)
+def test_an_invalid_verdict_fails_the_test(outcome: Outcome, raised: type[Exception] | None, enforced: bool) -> None:
+    test = CurrentTest("here", COLD, Limits())
+    given = verdict("max_time_us=100.0", outcome, "it is what it is", enforced)
+    if raised and enforced:
+        with pytest.raises(raised, match=r"^it is what it is$"):
+            enforce(test, COLD, [given])
+    else:
+        enforce(test, COLD, [given])
+    assert test.warnings == (["it is what it is"] if outcome is Outcome.NOT_JUDGED and enforced else [])
+
+
+def test_a_broken_limit_comes_before_those_of_earlier_measurements_that_are_undecided() -> None:
+    first, second = (
+        Measurement(timing=timing(name, 1.0), verdicts=(verdict("max_time_us=1.0", outcome, f"{name} is it"),))
+        for name, outcome in (("undecided", Outcome.INCONCLUSIVE), ("broken", Outcome.FAIL))
+    )
+    with pytest.raises(LimitBroken, match="broken is it"):
+        enforce_all(CurrentTest("here", COLD, Limits()), replace(COLD, inconclusive="fail"), [first, second])
+
+
+@pytest.mark.parametrize(("limit", "page"), [("max_time_us=100.0", "limits"), ("max_regression=0.05", "baselines")])
+def test_a_broken_limit_names_the_page_that_helps(limit: str, page: str) -> None:
+    with pytest.raises(LimitBroken) as error:
+        enforce(CurrentTest("here", COLD, Limits()), COLD, [verdict(limit, Outcome.FAIL, "slow")])
+    assert error.value.page == page
+
+
+@pytest.mark.parametrize(
+    ("error", "noted"),
+    [
+        (InvalidResult("no"), True),
+        (KernelsDiffer("no"), True),
+        (WrongResult("no"), True),
+        (ValueError("no"), False),
+        (BadRequest("no"), False),
+    ],
+)
+def test_what_has_no_number_is_noted(error: Exception, noted: bool) -> None:
+    test = CurrentTest("here", COLD, Limits(min_speedup=1.5))
+    calls = {name: make_call(double, label=name) for name in ("reference", "a", "b")}
+    request = CompareRequest(COLD, CPU, test.limits, (), calls, agreement_of(double))
+    with pytest.raises(type(error)), keeping_failed(test, request, []):
+        raise error
+    found = {each.timing.label: [verdict.outcome for verdict in each.verdicts] for each in test.measurements}
+    assert found == ({"a": [Outcome.INVALID], "b": [Outcome.INVALID]} if noted else {})
+    assert all(each.role == "candidate" and each.timing.unmeasured == "no" for each in test.measurements)
+    assert all(verdict.sentence == "no" for each in test.measurements for verdict in each.verdicts)
