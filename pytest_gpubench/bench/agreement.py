@@ -2,7 +2,7 @@
 
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal, TypeVar, cast
@@ -391,18 +391,23 @@ class Agreement:
             torch.cuda.manual_seed(number)
 
     @contextmanager
-    def own_random_numbers(self) -> Iterator[None]:
-        """Leave torch's generators as they were."""
+    def leaving_state(self) -> Iterator[None]:
+        """Leave torch's generators, and arguments that are given once, as they were."""
         with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
-            yield
+            try:
+                yield
+            except BaseException:
+                with suppress(RuntimeError):  # of a broken GPU
+                    self._leave_arguments()
+                raise
+            self._leave_arguments()
 
     def fresh(self) -> tuple[tuple[object, ...], dict[str, object]]:
         """Return arguments, the same each time where `setup` draws them at random."""
         self.seed()
         return self.arguments.fresh()
 
-    def leave_arguments(self) -> None:
-        """Leave arguments that are given once as they were."""
+    def _leave_arguments(self) -> None:
         if self.memory is not None:
             self.memory.end_replacing()
 

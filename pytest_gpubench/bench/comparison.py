@@ -108,11 +108,12 @@ class CompareRequest(Request[Comparison]):
 
     def measure(self, say: Say, measured: list[Measurement]) -> Comparison:
         """Check every candidate, then time all, then check what was timed."""
-        with self.agreement.own_random_numbers(), keeping_operations(self.settings):
-            with pool_on(self.device.torch_device) as pool:
-                result = self._compare(pool, say, measured)
-            self.agreement.leave_arguments()
-            return result
+        with (
+            self.agreement.leaving_state(),
+            keeping_operations(self.settings),
+            pool_on(self.device.torch_device) as pool,
+        ):
+            return self._compare(pool, say, measured)
 
     def _compare(self, pool: PoisonedPool | None, say: Say, measured: list[Measurement]) -> Comparison:
         with counting_launches() as launches:
@@ -128,12 +129,11 @@ class CompareRequest(Request[Comparison]):
 
     def call_only(self, reason: str, measured: list[Measurement]) -> Comparison:
         """Check every candidate, and time none."""
-        with self.agreement.own_random_numbers():
+        with self.agreement.leaving_state():
             expected = lasting(self.agreement.run_reference())
             self.agreement.refuse_flat(expected)
             found = {name: self.agreement.check(name, self.calls[name].function, expected) for name in self.judged}
             lines = {name: tuple(each.line for each in differences) for name, differences in found.items()}
-            self.agreement.leave_arguments()
             return self._untimed(lines, reason, measured)
 
     def with_measurements(self, result: Comparison, measurements: Sequence[Measurement]) -> Comparison:

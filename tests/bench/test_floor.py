@@ -250,7 +250,7 @@ def test_what_a_reference_draws_at_random_is_needed_too() -> None:
     """Each of its runs draws the same."""
     x = torch.randn(512, 64)
     agreement = agreement_of(lambda x: torch.nn.functional.dropout(x, 0.3), x)
-    with agreement.own_random_numbers():
+    with agreement.leaving_state():
         moved = traffic_of(None, agreement, agreement.run_reference().outputs, SMALL_CACHE)
         assert moved.needed is not None
         assert moved.needed() > 1.7 * x.nbytes
