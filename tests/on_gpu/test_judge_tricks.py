@@ -14,6 +14,8 @@ from tests.on_gpu.judged_honest import HONEST
 from tests.on_gpu.judged_tricks import LAUNCHED_BY_THE_GPU, LIMIT, PARENT, SMOOTH, TRICKS, WAITS, Trick
 from tests.on_gpu.nvcc import compiled
 
+LOOKS = 4
+
 
 @pytest.fixture(scope="module")
 def judge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judge]:
@@ -54,6 +56,9 @@ def test_work_that_waits_for_inputs_gains_little(judge: Judge, tmp_path: Path, c
 
 @pytest.mark.parametrize("name", HONEST)
 def test_what_is_honest_passes(judge: Judge, tmp_path: Path, name: str) -> None:
-    """The limit is one that nobody breaks: any other status is a false alarm."""
-    found = judged(judge, tmp_path, HONEST[name], limit=0.01)
+    """The limit is one that nobody breaks; a host that is busy makes a short call INCONCLUSIVE, not for ever."""
+    for _ in range(LOOKS):
+        found = judged(judge, tmp_path, HONEST[name], limit=0.01)
+        if found.status != "inconclusive":
+            break
     assert found.passed, summary_of(found)
