@@ -60,7 +60,7 @@ class Lap:
     ahead: bool
     """True if all of it was queued before the first event happened."""
     late_us: float
-    """The time from the second event until the GPU was idle."""
+    """The time from the second event until the GPU was idle, less what the host takes to find an idle one."""
 
     @property
     def is_late(self) -> bool:
@@ -226,13 +226,16 @@ class EventsSession(Session):
         self.end.synchronize()
         ended_s = time.perf_counter()
         synchronize()
+        idle_s = time.perf_counter()
+        synchronize()  # the GPU is idle: it takes the host's own time
+        host_s = time.perf_counter() - idle_s
         return Lap(
             elapsed_us=1e3 * float(self.begin.elapsed_time(self.end)),
             lead_us=lead_us,
             host_us=1e6 * (returned_s - called_s),
             queued_us=1e6 * (queued_s - queuing_s),
             ahead=ahead,
-            late_us=1e6 * (time.perf_counter() - ended_s),
+            late_us=1e6 * max(0.0, idle_s - ended_s - host_s),
         )
 
     def __exit__(self, kind: object, error: object, trace: object, /) -> None:

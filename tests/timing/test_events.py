@@ -35,6 +35,8 @@ class FakeGpu:
     done_us: float = 0.0
     elsewhere_us: float = 0.0
     """Until when another stream works."""
+    waiting_us: float = 0.0
+    """What the host takes to wait for a GPU, even an idle one."""
     log: list[str] = field(default_factory=list)
 
     def perf_counter(self) -> float:
@@ -47,7 +49,7 @@ class FakeGpu:
 
     def synchronize(self) -> None:
         self.log.append("synchronize")
-        self.now_us = max(self.now_us, self.done_us, self.elsewhere_us)
+        self.now_us = max(self.now_us, self.done_us, self.elsewhere_us) + self.waiting_us
 
     def sleep(self, cycles: int) -> None:
         self.launch("sleep", cycles / events.ASSUMED_CLOCK_MHZ)
@@ -227,6 +229,20 @@ def test_a_lap_tells_of_work_on_a_stream_that_events_do_not_see(gpu: FakeGpu, la
     assert len(made) == calls
     assert lap.is_late is (late_laps > 1)
     assert lap.seen_us == pytest.approx(10 + (300 - LATE_US if lap.is_late else 0), abs=3)
+
+
+@pytest.mark.parametrize("elsewhere_us", [0, 300])
+def test_a_slow_host_is_no_work_on_another_stream(gpu: FakeGpu, elsewhere_us: float) -> None:
+    """As one whose every line is traced."""
+    gpu.waiting_us = 300
+
+    def elsewhere() -> None:
+        gpu.launch("kernel", 10)
+        gpu.elsewhere_us = gpu.done_us + elsewhere_us
+
+    lap = EventsTimer(cpu_device(), "hot").lap(call_of(elsewhere), 0.0)
+    assert lap.is_late is bool(elsewhere_us)
+    assert lap.seen_us == pytest.approx(10 + (300 - LATE_US if elsewhere_us else 0), abs=3)
 
 
 def test_a_lap_of_a_call_that_waits_is_not_ahead(gpu: FakeGpu) -> None:
