@@ -15,6 +15,8 @@ __tracebackhide__ = True
 
 MOST_WATCHED_BYTES = 2**20
 """So many bytes before and behind an output are looked at, where nothing else was allocated there."""
+GUARD_BYTES = (2**16, 3 * 2**19)
+"""So many bytes before all outputs, in the segments of small blocks and of large ones (above 1 MiB)."""
 Block = dict[str, Any]
 """A block of memory as torch's snapshots describe it."""
 
@@ -56,10 +58,13 @@ class PoisonedPool:
         """How often a call asked the GPU for memory that was not filled."""
         self.allocations = 0
         """The allocations of the last call."""
+        self.guards: list[torch.Tensor] = []
+        """Memory that no call gets, so that something that is watched lies before the first output."""
 
     def close(self) -> None:
         """Let go of the pool, unless the GPU is broken: torch ends the process where it cannot give memory back."""
         pool, self.pool = self.pool, None
+        self.guards.clear()
         with suppress(RuntimeError):
             torch.cuda.synchronize(self.device)
             _let_go(pool)
@@ -71,11 +76,17 @@ class PoisonedPool:
                 _words_at(block["address"], block["size"], self.device).fill_(POISON - 2**16)
 
     def reserve(self, outputs: object, copies: int) -> None:
-        """Take as much memory as so many copies of outputs need."""
+        """Take as much memory as so many copies of outputs need, with guards before and room behind."""
         sizes = [memory.storage_bytes for _, memory in memory_of(flatten(outputs)) if memory.device.type == "cuda"]
+        large = [-(-size // 2**21) * 2**21 for size in sizes if size > 2**20]
         with self.use():
-            held = [torch.empty(size, dtype=torch.int8, device=self.device) for size in sizes * copies]
+            self._bytes(sum(large) * copies + 2 * GUARD_BYTES[1])  # freed at once: one block, of which all get a part
+            self.guards = [self._bytes(size) for size in GUARD_BYTES]
+            held = [self._bytes(size) for size in sizes * copies]
         del held
+
+    def _bytes(self, size: int) -> torch.Tensor:
+        return torch.empty(size, dtype=torch.int8, device=self.device)
 
     @contextmanager
     def use(self) -> Iterator[None]:
@@ -99,9 +110,14 @@ class PoisonedPool:
         return int(stats["segment"]["all"]["allocated"]), int(stats["allocation"]["all"]["allocated"])
 
     def _segments(self) -> list[Block]:
+        """Return this pool's segments; the guards in them count as free."""
         # a snapshot of this pool alone, by its id, broke the heap of torch 2.11 after some hundred of them
         segments: Any = torch.cuda.memory_snapshot()  # type: ignore[no-untyped-call]
-        return [each for each in segments if tuple(each.get("segment_pool_id", ())) == tuple(self.pool.id)]
+        own = [each for each in segments if tuple(each.get("segment_pool_id", ())) == tuple(self.pool.id)]
+        guards = {guard.data_ptr() for guard in self.guards}
+        for block in [block for segment in own for block in segment["blocks"] if block["address"] in guards]:
+            block["state"] = "inactive"
+        return own
 
     def overwritten(self, outputs: object) -> list[str]:
         """Return the outputs of the last call before or behind which it wrote, where it allocated nothing else."""

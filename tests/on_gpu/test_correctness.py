@@ -104,6 +104,17 @@ def test_a_write_behind_an_output(pool: PoisonedPool, elements: int, past: int) 
     assert pool.overwritten(out) == ["out"] * past
 
 
+@pytest.mark.parametrize("elements", [5, 128, 1000, 2**18, 2**18 + 1, 2**22 + 5])
+@pytest.mark.parametrize("before", [0, 1])
+def test_a_write_before_an_output(pool: PoisonedPool, elements: int, before: int) -> None:
+    pool.reserve(torch.empty(elements, device="cuda"), 2)
+    pool.fill()
+    with pool.use():
+        out = torch.zeros(elements, device="cuda")
+        increment[(1,)](out, -before)
+    assert pool.overwritten(out) == ["out"] * before
+
+
 def test_what_temporaries_leave_beside_an_output_is_no_write_of_its_own(pool: PoisonedPool) -> None:
     pool.fill()
     with pool.use():
