@@ -26,6 +26,7 @@ def test_it(gpu_bench):
 """
 
 
+@pytest.mark.slow  # a minute; tests/plugin holds the same with scripted times
 @pytest.mark.timeout(600)
 def test_a_fail_is_one_of_five_processes(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text(CONFTEST)

@@ -15,6 +15,8 @@ from tests.on_gpu.judged_tricks import LAUNCHED_BY_THE_GPU, LIMIT, PARENT, SMOOT
 from tests.on_gpu.nvcc import compiled
 
 LOOKS = 4
+EACH = 3
+"""One in so many tricks is judged; all with `-m slow`."""
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +35,9 @@ def judged(judge: Judge, folder: Path, trick: Trick, limit: float = LIMIT) -> Ju
     return judge_by(judge, folder / "spec.py", folder / "candidate.py")
 
 
-@pytest.mark.parametrize("name", TRICKS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(each, marks=pytest.mark.slow if at % EACH else ()) for at, each in enumerate(TRICKS)]
+)
 def test_no_trick_passes(judge: Judge, tmp_path: Path, name: str) -> None:
     found = judged(judge, tmp_path, TRICKS[name])
     assert not found.passed, summary_of(found)
