@@ -50,6 +50,8 @@ def _contents_of(value: Any, name: str) -> Iterator[tuple[str, object]]:
         yield from value.named_buffers()
         for path, module in value.named_modules():
             yield from ((f"{path}.{each}" if path else each, inner) for each, inner in _attributes_of(module))
+    elif isinstance(value, torch.optim.Optimizer):
+        yield from (("", value.param_groups), ("state", list(value.state.values())))
     elif isinstance(value, functools.partial):
         yield from (("", value.func), ("", value.args), ("", value.keywords))
     elif isinstance(value, types.MethodType):
@@ -70,6 +72,8 @@ def _attributes_of(value: Any) -> Iterator[tuple[str, object]]:
     """Yield the attributes of an object of the user's."""
     if type(value).__module__.split(".")[0] not in LIBRARIES and not isinstance(value, (type, types.ModuleType)):
         yield from [(name, each) for name, each in getattr(value, "__dict__", {}).items() if name not in OF_MODULES]
+        slots = [name for each in type(value).__mro__ for name in (each.__dict__.get("__slots__") or ())]
+        yield from [(name, getattr(value, name)) for name in slots if hasattr(value, name)]
 
 
 def _variables_of(function: types.FunctionType) -> Iterator[tuple[str, object]]:

@@ -106,6 +106,8 @@ class InputMemory:
     """True if the last `restore` may have launched work on the device."""
     gradients: list[tuple[torch.Tensor, torch.Tensor | None]] = field(default_factory=list)
     """Each tensor that calls may give a gradient, and the one that it has before them."""
+    generators: list[tuple[torch.Generator, torch.Tensor]] = field(default_factory=list)
+    """Each generator of random numbers among the arguments, and its state before each call."""
     changes_gradients: bool = False
     """True if calls are known to give gradients."""
     late: list[str] = field(default_factory=list)
@@ -134,6 +136,8 @@ class InputMemory:
     def _begin(self) -> None:
         self.layout = snapshot_of(self.find, contents=False)
         leaves = [*self.find(), *self.held()]
+        generators = [leaf for _, leaf in leaves if isinstance(leaf, torch.Generator)]
+        self.generators = [(each, each.get_state()) for each in generators]
         self.gradients = [(tensor, tensor.grad) for _, tensor in leaves if takes_gradient(tensor)]
         leaves += [(f"{name}.grad", tensor.grad) for name, tensor in leaves if takes_gradient(tensor)]
         self.regions = list(regions_of(leaves))
@@ -161,6 +165,8 @@ class InputMemory:
 
     def put_back(self) -> None:
         """Write into the inputs that calls change what they are to hold."""
+        for generator, state in self.generators:
+            generator.set_state(state)
         for tensor, given in self.gradients if self.changes_gradients else ():
             tensor.grad = given
         for region in sorted(self.changing, key=lambda each: each.values is None):

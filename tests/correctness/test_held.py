@@ -27,6 +27,21 @@ class Runner:
         return self.buffer
 
 
+class Slotted:
+    __slots__ = ("buffer", "empty")
+
+    def __init__(self) -> None:
+        self.buffer = torch.zeros(3)
+
+
+def optimizer() -> torch.optim.Optimizer:
+    weight = torch.ones(2, requires_grad=True)
+    weight.grad = torch.ones(2)
+    made = torch.optim.SGD([weight], lr=0.1, momentum=0.9)
+    made.step()
+    return made
+
+
 class Attention(torch.nn.Module):
     """Keeps tensors that are no buffers, in an object too."""
 
@@ -73,6 +88,8 @@ def wrapped() -> Callable[[], torch.Tensor]:
         (torch.nn.BatchNorm1d(2), ["weight", "bias", "running_mean", "running_var", "num_batches_tracked"]),
         (Runner(), ["buffer of Runner", "cache['a'][0] of Runner"]),
         (Runner().run, ["buffer of run", "cache['a'][0] of run"]),
+        (Slotted(), ["buffer of Slotted"]),
+        (optimizer().step, ["state[0]['momentum_buffer'] of step", "[0]['params'][0] of step"]),
         (wrapped(), ["y of closure"]),
         (
             lambda attention=ATTENTION: attention,

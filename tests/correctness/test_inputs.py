@@ -155,6 +155,15 @@ def test_gradients_are_inputs_too(given: torch.Tensor | None) -> None:
         assert (weight.grad is None) is (given is None)
 
 
+def test_a_generator_draws_the_same_in_every_call() -> None:
+    generator = torch.Generator().manual_seed(3)
+    memory = memory_of(torch.ones(1), {"generator": generator})
+    first = torch.rand(4, generator=generator)
+    memory.restore()
+    assert torch.equal(torch.rand(4, generator=generator), first)
+    assert memory.names == []
+
+
 def test_other_values_are_accepted() -> None:
     x = torch.zeros(3)
     memory = memory_of(x)
