@@ -36,6 +36,7 @@ def _flatten(value: object, is_leaf: object) -> tuple[list[tuple[tuple[str, ...]
     return [((), value)], None
 
 
+optim = SimpleNamespace(Optimizer=type("Optimizer", (), {}))
 nn = SimpleNamespace(Module=type("Module", (), {}), Parameter=type("Parameter", (), {}))
 utils = SimpleNamespace(_pytree=SimpleNamespace(tree_flatten_with_path=_flatten, tree_any=_nothing))
 sys.modules["torch.utils"] = cast(Any, utils)
