@@ -93,14 +93,19 @@ def do_bench(
     budget_s = max(argument("do_bench(rep={})", rep, at_least(0)), 1.0) / 1e3
     settings = replace(environment_settings(), budget_s=budget_s)
     device = required_device(settings.device, settings.require_gpu)
-    setup = None if grad_to_none is None else functools.partial(_drop_gradients, grad_to_none)
+    setup = None if grad_to_none is None else functools.partial(drop_gradients, grad_to_none)
     call = make_call(fn, kept_arguments([fn], (), None, setup))
     request = MeasureRequest(settings, device, Limits(), (), {call.label: call})
     with _turn(device, settings, "do_bench"), one_at_a_time("do_bench", may_nest=True):
         timing = request.measure(ignore, [])
     if timing.unmeasured is not None:
         raise NotMeasured(f"do_bench has no number for {timing.label!r}: {timing.unmeasured}")
-    samples_ms = [us / 1e3 for us in timing.samples_us]
+    return statistic(timing.samples_us, quantiles, return_mode)
+
+
+def statistic(samples_us: Sequence[float], quantiles: Sequence[float] | None, return_mode: str) -> Any:
+    """Return what do_bench returns of samples, in milliseconds."""
+    samples_ms = [us / 1e3 for us in samples_us]
     if not quantiles:
         return RETURN_MODES[return_mode](samples_ms)
     found = [_quantile(sorted(samples_ms), share) for share in quantiles]
@@ -114,7 +119,8 @@ def _quantile(ascending: Sequence[float], share: float) -> float:
     return below + (above - below) * (place % 1)
 
 
-def _drop_gradients(tensors: Sequence[Any]) -> None:
+def drop_gradients(tensors: Sequence[Any]) -> None:
+    """Drop the gradients of tensors."""
     for each in tensors:
         each.grad = None
 

@@ -11,11 +11,12 @@ import pytest_gpubench
 
 PACKAGE = Path(pytest_gpubench.__file__).parent
 KNOW_PYTEST = {"plugin"}
-KNOW_TORCH = {"fixture", "judge", "bench", "structure", "timing", "gpu", "correctness", "strategies", "plugin"}
+KNOW_TORCH = {"fixture", "judge", "bench", "structure", "timing", "gpu", "correctness", "strategies", "plugin", "adopt"}
 LAYERS = """
     __main__ __init__
     cli
     plugin
+    adopt
     engine
     fixture
     public_call

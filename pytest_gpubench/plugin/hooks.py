@@ -13,6 +13,7 @@ import pytest
 
 from pytest_gpubench.errors import BadRequest, DeviceUnavailable
 from pytest_gpubench.plugin import markers
+from pytest_gpubench.plugin.adopted import AdoptedScripts, AdoptedTests, LimitLines, collect_scripts, script_files
 from pytest_gpubench.plugin.baseline import ComparedRun
 from pytest_gpubench.plugin.collection import Collection, narrow_to_listed
 from pytest_gpubench.plugin.containment import Containment
@@ -81,6 +82,7 @@ def pytest_configure(config: pytest.Config) -> None:
         results = Results(config, resolver.run, status)
         earlier = EarlierSessions(config, resolver.run, status)
         compared = ComparedRun(config, resolver.run, results, earlier)
+        scripts, limit_lines = script_files(config, resolver.run), LimitLines(resolver.run.limits or "")
     except BadRequest as error:
         raise usage_error(error) from None
     settings = resolver.run
@@ -90,6 +92,8 @@ def pytest_configure(config: pytest.Config) -> None:
     left_out = LeftOut(config)
     missing = MissingTests(config, settings, compared, results, left_out, status)
     files = OutputFiles(config, settings, results, compared, failures, earlier, missing, status)
+    if scripts:
+        collect_scripts(config, scripts)
     config.stash[RUN] = lifecycle = Lifecycle(config, resolver, turns, compared, results)
     plugins = {  # the hooks of the later are called first, and wrap those of the earlier
         "workers": workers,
@@ -108,7 +112,11 @@ def pytest_configure(config: pytest.Config) -> None:
         "unfinished": UnfinishedRuns(config, settings),
         "started_ahead": StartedAhead(config, turns),
         "end_signals": EndSignals(config, results, files),
+        "scripts": AdoptedScripts(lifecycle, scripts),
+        "limits": limit_lines,
     }
+    if settings.adopt:
+        plugins["adopted"] = AdoptedTests()
     containment = Containment(config, status)
     for name, plugin in plugins.items():
         containment.contain(plugin)

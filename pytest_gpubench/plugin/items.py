@@ -33,8 +33,8 @@ def uses_fixture(item: pytest.Item) -> bool:
 
 def parameters(item: pytest.Item) -> dict[str, str]:
     """Return the parameters of a parametrised test as texts."""
-    callspec = getattr(item, "callspec", None)
-    return {} if callspec is None else {name: _parameter_text(value) for name, value in callspec.params.items()}
+    given = getattr(getattr(item, "callspec", item), "params", {})
+    return {name: _parameter_text(value) for name, value in given.items()}
 
 
 def source_hash(function: object) -> str:

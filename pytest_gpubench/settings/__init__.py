@@ -20,6 +20,7 @@ from pytest_gpubench.settings.parsers import (
     file_path,
     folder_path,
     fraction,
+    patterns,
     saved_name,
     seconds,
     seed,
@@ -253,6 +254,24 @@ class Settings:
         folder_path,
         "FOLDER",
     )
+    scripts: tuple[str, ...] | None = setting(
+        None,
+        "collect these benchmark scripts too, or alone where no path is given: a case of triton.testing.perf_report is "
+        "a test, and any other script is one that measures what its timers time",
+        patterns,
+        "PATTERNS",
+    )
+    adopt: bool = setting(
+        False,
+        "measure what the run's tests time by triton.testing, torch.utils.benchmark and pytest-benchmark; every test "
+        "is a perf test then",
+    )
+    limits: str | None = setting(
+        None,
+        "mark tests that use gpu_bench by lines such as `bench_softmax.py: min_speedup=1.2`: a pattern of node ids, "
+        "and keywords of the perf mark",
+        metavar="LINES",
+    )
     only: bool = setting(False, "run only the tests that use gpu_bench")
     skip: bool = setting(False, "run only the tests that do not use gpu_bench")
     disable: bool = setting(False, "call each function once and measure nothing")
@@ -297,7 +316,7 @@ GROUPS = {
     "alpha": "limits",
     "save": "saved runs",
     "json": "files",
-    "only": "which tests to run",
+    "scripts": "which tests to run",
     "columns": "the table",
 }
 """The groups of settings, by their first."""

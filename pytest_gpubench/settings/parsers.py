@@ -35,6 +35,14 @@ def choices(*names: str) -> Callable[[str], tuple[str, ...]]:
     return parse
 
 
+def patterns(text: str) -> tuple[str, ...]:
+    """Parse a comma-separated list of patterns of files."""
+    found = tuple(each.strip() for each in text.split(",") if each.strip())
+    if not found:
+        raise ValueError("it must be a comma-separated list of patterns of files")
+    return found
+
+
 def whole_number(given: object, least: int = 1, most: int = MOST_CALLS) -> int:
     """Parse a count of at least 1."""
     return bounds.whole_number(_as_number(given, int, "a whole number"), least, most)

@@ -1,0 +1,1 @@
+"""Benchmarks that people already have: what their timers time is measured by the engine."""

@@ -1,0 +1,194 @@
+"""The cases of `triton.testing.perf_report`: one for each x value, whose providers are measured or compared."""
+
+import random
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from pytest_gpubench.adopt.timers import Timed, adopting, imported
+from pytest_gpubench.correctness import Difference, Tolerance, compare_outputs
+from pytest_gpubench.errors import BadRequest, NotMeasured
+from pytest_gpubench.fixture import GpuBench
+from pytest_gpubench.units import repr_of
+from pytest_gpubench.verdict.limits import Limits
+
+__tracebackhide__ = True
+
+MARK = "triton.testing:Mark"
+SEED = 0
+"""The seed before each provider is called: they draw the same inputs, so that their outputs can be compared."""
+LIKE_A_REFERENCE = re.compile(r"(?<![a-z])(torch|pytorch|reference|ref|naive|eager)(?![a-z])", re.IGNORECASE)
+CAPTURED_US = 1e3
+"""The time that a provider is told while its call is only captured."""
+Warn = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One x value of a benchmark."""
+
+    name: str
+    function: Callable[..., object]
+    keywords: Mapping[str, Any]
+    params: Mapping[str, object]
+    line_arg: str
+    providers: Mapping[str, Any]
+    """The values of `line_arg`, by name."""
+
+    def call(self, name: str) -> object:
+        """Call the function for a provider."""
+        return self.function(**self.keywords, **{self.line_arg: self.providers[name]})
+
+    def capture(self, name: str, warn: Warn) -> Timed | None:
+        """Return what the function gives to a timer for a provider, the last if it times several; None for nothing."""
+        captured: list[Timed] = []
+
+        def keep(timed: Timed) -> Sequence[float]:
+            captured.append(timed)
+            return [CAPTURED_US]
+
+        random.seed(SEED)
+        torch.manual_seed(SEED)
+        with adopting(keep), same_stream():
+            self.call(name)
+        if not captured:
+            warn(f"provider {name!r} is not measured: it calls no timer that is known")
+            return None
+        if len(captured) > 1:
+            warn(f"provider {name!r} times {len(captured)} calls: the last one is measured")
+        return replace(captured[-1], label=name)
+
+
+@contextmanager
+def same_stream() -> Iterator[None]:
+    """Set the current stream back at the end, and wait for what was launched: tutorial 02 changes the stream."""
+    if not torch.cuda.is_available():
+        yield
+        return
+    with torch.cuda.stream(torch.cuda.current_stream()):
+        yield
+        torch.cuda.synchronize()
+
+
+def cases_of(name: str, mark: Any) -> Iterator[Case]:
+    """Yield the cases of a `perf_report` object."""
+    several = isinstance(mark.benchmarks, (list, tuple))
+    for bench in mark.benchmarks if several else [mark.benchmarks]:
+        for x in bench.x_vals:
+            values = x if isinstance(x, (list, tuple)) else [x] * len(bench.x_names)
+            swept = dict(zip(bench.x_names, values, strict=True))
+            params = swept if isinstance(x, (list, tuple)) else {"=".join(bench.x_names): x}
+            shown = "-".join(f"{key}={value}" for key, value in params.items())
+            yield Case(
+                f"{name}[{f'{bench.plot_name}-' if several else ''}{shown}]",
+                mark.fn,
+                {**swept, **bench.args},
+                {**params, **bench.args, **({"plot": bench.plot_name} if several else {})},
+                bench.line_arg,
+                dict(zip(_names(bench), bench.line_vals, strict=False)),
+            )
+
+
+def marks_in(namespace: Mapping[str, object]) -> dict[str, Any]:
+    """Return the `perf_report` objects of a namespace by name, each once."""
+    kind = imported(MARK)
+    marks = {} if kind is None else {id(each): name for name, each in namespace.items() if isinstance(each, kind)}
+    return {name: namespace[name] for name in marks.values()}
+
+
+def all_cases(namespace: Mapping[str, object]) -> list[Case]:
+    """Return the cases of every `perf_report` object of a namespace, each by another name."""
+    cases = [case for name, mark in marks_in(namespace).items() for case in cases_of(name, mark)]
+    seen: Counter[str] = Counter()
+    unique = []
+    for case in cases:
+        seen[case.name] += 1
+        again = seen[case.name] > 1
+        unique.append(replace(case, name=f"{case.name[:-1]}-{seen[case.name]}]") if again else case)
+    return unique
+
+
+def _names(bench: Any) -> list[str]:
+    """Return the names of providers: the values themselves where they are texts."""
+    pairs = zip(bench.line_vals, bench.line_names, strict=False)
+    return [value if isinstance(value, str) else str(name) for value, name in pairs]
+
+
+def reference_of(names: Sequence[str], chosen: str | None = None) -> str:
+    """Return the chosen provider, or the first whose name says that it is a reference, or the first."""
+    if chosen is not None and chosen not in names:
+        raise BadRequest(f"reference={repr_of(chosen)} is no provider: they are {', '.join(names)}")
+    return chosen or next((name for name in names if LIKE_A_REFERENCE.search(name)), names[0])
+
+
+def measure_case(bench: GpuBench, case: Case, limits: Limits, asked: Mapping[str, Any], warn: Warn) -> None:
+    """Compare a case's providers with the reference, and measure alone those that cannot be compared.
+
+    asked: keywords of `compare`, and `reference`: a provider, or None for no comparison. Without a reference that is
+    asked for, or a limit that needs one, providers whose outputs differ from its are measured alone.
+
+    Raises NotMeasured where nothing is timed, and what `compare` raises.
+    """
+    timed = {name: found for name in case.providers if (found := case.capture(name, warn)) is not None}
+    if not timed:
+        raise NotMeasured(f"{case.name} calls no timer that is known: it could not be taken over")
+    keywords = dict(asked)
+    compares = keywords.get("reference", "") is not None and len(timed) > 1
+    reference = reference_of(list(timed), keywords.pop("reference", None)) if compares else None
+    keywords.pop("reference", None)
+    compared = []
+    if reference is not None:
+        wanted = _wanted(timed, reference, limits, "reference" in asked)
+        tolerance = Tolerance(keywords.get("rtol"), keywords.get("atol"), keywords.get("equal_nan", False))
+        for name in timed:
+            if name in wanted or (name != reference and _agrees(timed[name], timed[reference], tolerance, warn)):
+                compared.append(name)
+    for name in [name for name in timed if name not in compared and (name != reference or not compared)]:
+        measure_timed(bench, timed[name])
+    if reference is not None and compared:
+        functions = {name: timed[name].function for name in compared}
+        setups = [each.setup for each in timed.values() if each.setup is not None]
+        setup = (lambda: [each() for each in setups] and None) if setups else None
+        bench.compare(functions, timed[reference].function, names=(reference,), setup=setup, **keywords)
+
+
+def _wanted(timed: Mapping[str, Timed], reference: str, limits: Limits, asked: bool) -> set[str]:
+    """Return the providers that have to be compared, by a limit or because a reference was asked for."""
+    others = {name for name in timed if name != reference}
+    if isinstance(limits.min_speedup, Mapping):
+        return set(limits.min_speedup) & others
+    return others if asked or limits.need("reference") else set()
+
+
+def _agrees(candidate: Timed, reference: Timed, tolerance: Tolerance, warn: Warn) -> bool:
+    """Tell whether two providers return the same; warn where they do not."""
+    pair = f"{candidate.label!r} is measured without a ratio to {reference.label!r}:"
+    differences = compare_outputs(_result(candidate), _result(reference), tolerance, briefly=True)
+    tensors = [each for each in differences if each.elements]
+    wrong = next((each for each in differences if not each.passed), None)
+    if wrong is not None:
+        warn(f"{pair} their outputs differ, {_described(wrong)}")
+    elif not tensors:
+        warn(f"{pair} they return nothing to compare")
+    return wrong is None and bool(tensors)
+
+
+def _described(wrong: Difference) -> str:
+    return f"{wrong.name}: {wrong.problem or f'{wrong.mismatched} of {wrong.elements} elements'}"
+
+
+def _result(timed: Timed) -> object:
+    if timed.setup is not None:
+        timed.setup()
+    return timed.function()
+
+
+def measure_timed(bench: GpuBench, timed: Timed) -> Sequence[float]:
+    """Measure what was given to a timer; return the samples, NaN where it is not timed."""
+    timing = bench.measure(timed.function, timed.args, timed.kwargs, setup=timed.setup, label=timed.label or None)
+    return timing.samples_us if timing.measured else [float("nan")]

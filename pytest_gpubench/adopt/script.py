@@ -1,0 +1,131 @@
+"""A benchmark script: loaded for its `perf_report` objects, or run as a whole."""
+
+import importlib.machinery
+import importlib.util
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType, ModuleType
+from typing import Any
+from unittest.mock import MagicMock
+
+from pytest_gpubench.adopt.perf_report import cases_of, measure_timed, same_stream
+from pytest_gpubench.adopt.timers import Timed, adopting, imported, redirecting
+from pytest_gpubench.errors import NotMeasured
+from pytest_gpubench.fixture import GpuBench
+from pytest_gpubench.timing.calls import name_of
+
+__tracebackhide__ = True
+
+RUN = "triton.testing:Mark.run"
+PLOTTING = ("matplotlib", "matplotlib.pyplot")
+
+
+class TimesByItself(BaseException):
+    """Raised through a script that times something while it is loaded: it has to be run in a test."""
+
+
+def load(path: Path) -> tuple[dict[str, object], Exception | None, bool]:
+    """Load a script; return its namespace, the error that ended it, and whether it times by itself.
+
+    `Mark.run` of a `perf_report` object does nothing meanwhile.
+    """
+
+    def refuse(timed: Timed) -> list[float]:
+        raise TimesByItself
+
+    module = ModuleType(f"gpu_bench_script_{path.stem}")
+    sys.modules[module.__name__] = module
+    error: Exception | None = None
+    try:
+        with adopting(refuse), running_marks(lambda mark: None):
+            execute(path, module)
+    except TimesByItself:
+        return vars(module), None, True
+    except SystemExit as left:
+        error = RuntimeError(f"it ended by itself, with status {left.code}") if left.code else None
+    except Exception as raised:
+        error = raised
+    return vars(module), error, False
+
+
+def run_whole(path: Path, bench: GpuBench) -> None:
+    """Run a script as `__main__`, and measure what it times, the providers of its `perf_report` objects too.
+
+    Raises NotMeasured where it times nothing, and what the script raises.
+    """
+    measured: list[str] = []
+    where: list[str] = []
+
+    def measure(timed: Timed) -> Sequence[float]:
+        measured.append(timed.label)
+        return measure_timed(bench, replace(timed, label=where[0] if where else timed.label))
+
+    def run(mark: Any) -> None:
+        for case in cases_of(name_of(mark.fn), mark):
+            for name in case.providers:
+                where[:] = [f"{case.name} {name}"]
+                case.call(name)
+        where.clear()
+
+    module = ModuleType("__main__")
+    outer, sys.modules["__main__"] = sys.modules["__main__"], module
+    try:
+        with adopting(measure), running_marks(run):
+            execute(path, module)
+    except SystemExit as left:
+        if left.code:
+            raise NotMeasured(f"{path.name} could not be taken over: it ended with status {left.code}") from None
+    finally:
+        sys.modules["__main__"] = outer
+    if not measured:
+        raise NotMeasured(f"{path.name} could not be taken over: it calls no timer that is known")
+
+
+@contextmanager
+def running_marks(run: Callable[[Any], None]) -> Iterator[None]:
+    """Call `run(mark)` in place of `Mark.run`, which would plot."""
+    function = imported(RUN)
+    if function is None:
+        yield
+        return
+
+    def replacement(original: object, caller: FrameType, mark: Any, *args: object, **kwargs: object) -> None:
+        run(mark)
+
+    with redirecting(function, replacement):
+        yield
+
+
+def execute(path: Path, module: ModuleType) -> None:
+    """Execute a script in a module, with its folder on the path, no arguments, and no plots."""
+    module.__file__ = str(path)
+    if str(path.parent) not in sys.path:
+        sys.path.insert(0, str(path.parent))
+    os.environ.setdefault("MPLBACKEND", "Agg")
+    argv, sys.argv = sys.argv, [str(path)]
+    try:
+        with _without_plots(), same_stream():
+            exec(compile(path.read_bytes(), str(path), "exec"), vars(module))
+    finally:
+        sys.argv = argv
+
+
+@contextmanager
+def _without_plots() -> Iterator[None]:
+    """Let a script import matplotlib where it is not installed; whatever it draws is lost."""
+    missing = [] if importlib.util.find_spec(PLOTTING[0]) else PLOTTING
+    for name in missing:
+        stand_in: Any = ModuleType(name)
+        stand_in.__getattr__ = lambda attribute: MagicMock()
+        stand_in.__spec__ = importlib.machinery.ModuleSpec(name, None)
+        stand_in.__path__ = []
+        sys.modules[name] = stand_in
+    try:
+        yield
+    finally:
+        for name in missing:
+            sys.modules.pop(name, None)

@@ -1,0 +1,223 @@
+"""Benchmarks that people already have as tests: scripts, and tests that call other timers."""
+
+import ast
+import glob
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_gpubench.errors import BadRequest
+from pytest_gpubench.plugin import markers
+from pytest_gpubench.plugin.items import FIXTURE
+from pytest_gpubench.plugin.lifecycle import Lifecycle
+from pytest_gpubench.settings import Settings
+from pytest_gpubench.units import repr_of, safe_line
+
+if TYPE_CHECKING:
+    from pytest_gpubench.adopt.perf_report import Case
+
+COMPARE_KEYWORDS = ("reference", "rtol", "atol", "equal_nan")
+"""Keywords of a line of limits that are for the comparison of a script's providers, not for the mark."""
+
+
+class AdoptedScripts:
+    """The hook that collects scripts."""
+
+    def __init__(self, lifecycle: Lifecycle, files: Iterable[Path]) -> None:
+        self.lifecycle = lifecycle
+        self.files = frozenset(files)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_pycollect_makemodule(self, module_path: Path, parent: pytest.Collector) -> "Script | None":
+        """Collect a script as one, and not as a file of tests."""
+        if module_path.resolve() not in self.files:
+            return None
+        script: Script = Script.from_parent(parent, path=module_path)
+        script.lifecycle = self.lifecycle
+        return script
+
+
+class AdoptedTests:
+    """The fixture that adopts timers in every test."""
+
+    @pytest.fixture(autouse=True)
+    def _gpu_bench_adopted(self, gpu_bench: Any) -> Iterator[None]:
+        from pytest_gpubench.adopt.perf_report import measure_timed
+        from pytest_gpubench.adopt.timers import adopting
+
+        with adopting(partial(measure_timed, gpu_bench)):
+            yield
+
+
+class LimitLines:
+    """The hook that marks tests by the lines of --gpu-bench-limits."""
+
+    def __init__(self, text: str) -> None:
+        self.lines = parse_limits(text)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_itemcollected(self, item: pytest.Item) -> None:
+        """Mark a test that uses gpu_bench by each line whose pattern is its node id's."""
+        if FIXTURE not in getattr(item, "fixturenames", ()):
+            return
+        for pattern, keywords in self.lines:
+            if pattern.fullmatch(item.nodeid):
+                of_script = {name: keywords[name] for name in COMPARE_KEYWORDS if name in keywords}
+                if isinstance(item, CaseItem):
+                    item.asked.update(of_script)
+                    keywords = {name: value for name, value in keywords.items() if name not in of_script}
+                item.add_marker(getattr(pytest.mark, markers.NAME)(**keywords))
+
+
+class Script(pytest.File):
+    """A benchmark script."""
+
+    lifecycle: Lifecycle
+
+    def collect(self) -> Iterator[pytest.Item]:
+        """Load the script, alone on the GPU; yield an item for each case, or one for a script that has none."""
+        from pytest_gpubench.adopt.perf_report import all_cases
+        from pytest_gpubench.adopt.script import load
+
+        with self._turn():
+            namespace, error, times_by_itself = load(self.path)
+        cases = [] if times_by_itself else all_cases(namespace)
+        for case in cases:
+            yield CaseItem.of(self, case)
+        if error is not None:
+            reason = safe_line(f"{type(error).__name__}: {error}")
+            failed: FailedItem = FailedItem.from_parent(self, name="load")
+            failed.reason = f"{self.path.name} could not be taken over as a whole: {reason}"
+            yield failed
+        elif not cases:
+            yield WholeItem.from_parent(self, name="__main__")
+
+    def _turn(self) -> AbstractContextManager[None]:
+        from pytest_gpubench.gpu.device import find_device
+        from pytest_gpubench.gpu.lock_file import lock_folder
+        from pytest_gpubench.gpu.turn import turn_at
+
+        settings = self.lifecycle.settings
+        if settings.disable or settings.timer == "scripted":
+            return nullcontext()
+        device = find_device(settings.device)
+        folder = lock_folder(settings.lock_folder)
+        return turn_at(device, folder, settings.lock_timeout, f"loading {self.path.name}", claims=False)
+
+
+class ScriptItem(pytest.Item):
+    """A test of a script."""
+
+    fixturenames = (FIXTURE,)
+
+    @property
+    def lifecycle(self) -> Lifecycle:
+        """The hooks around tests, which know the running one."""
+        assert isinstance(self.parent, Script)
+        return self.parent.lifecycle
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+        """Show the script's own frames; only the message where there are none."""
+        if all(entry.path != self.path for entry in excinfo.traceback):
+            return excinfo.getrepr(style="value")
+        return super().repr_failure(excinfo, style)
+
+    def _traceback_filter(self, excinfo: pytest.ExceptionInfo[BaseException]) -> Any:
+        return excinfo.traceback.cut(path=self.path).filter(excinfo)
+
+    def reportinfo(self) -> tuple[Path, int, str]:
+        """Return where the test is."""
+        return self.path, 0, self.name
+
+
+class CaseItem(ScriptItem):
+    """One x value of a `perf_report` object."""
+
+    case: "Case"
+    asked: dict[str, Any]
+    """Keywords of the comparison that a line of limits gives."""
+
+    @classmethod
+    def of(cls, parent: Script, case: "Case") -> "CaseItem":
+        """Return the item of a case."""
+        item: CaseItem = cls.from_parent(parent, name=case.name)
+        item.case, item.asked = case, {}
+        item.obj = case.function  # type: ignore[attr-defined] # whose source is the test's
+        item.params = case.params  # type: ignore[attr-defined]
+        return item
+
+    def runtest(self) -> None:
+        """Compare or measure the providers."""
+        from pytest_gpubench.adopt.perf_report import measure_case
+
+        test = self.lifecycle.current_test()
+        assert test is not None
+        measure_case(self.lifecycle.bench(), self.case, test.limits, self.asked, test.warn)
+
+
+class WholeItem(ScriptItem):
+    """A script without a `perf_report` object that is there once it is loaded."""
+
+    def runtest(self) -> None:
+        """Run the script as `__main__`."""
+        from pytest_gpubench.adopt.script import run_whole
+
+        run_whole(self.path, self.lifecycle.bench())
+
+
+class FailedItem(ScriptItem):
+    """A script that could not be loaded to its end."""
+
+    reason: str
+
+    def runtest(self) -> None:
+        """Fail with the reason."""
+        pytest.fail(self.reason, pytrace=False)
+
+
+def script_files(config: pytest.Config, settings: Settings) -> list[Path]:
+    """Return the files that --gpu-bench-scripts names; raise BadRequest for a pattern that is none's."""
+    found: dict[Path, None] = {}
+    for pattern in settings.scripts or ():
+        bases = dict.fromkeys((config.invocation_params.dir, config.rootpath))
+        files = [each for base in bases for each in sorted(glob.glob(str(base / pattern), recursive=True))]
+        if not files:
+            raise BadRequest(f"--gpu-bench-scripts={pattern} is the pattern of no file in {config.rootpath}")
+        found |= dict.fromkeys(Path(each).resolve() for each in files)
+    return list(found)
+
+
+def collect_scripts(config: pytest.Config, files: list[Path]) -> None:
+    """Add scripts to what pytest collects: in place of what it would by itself, beside what the command line names."""
+    named = config.args_source is pytest.Config.ArgsSource.ARGS
+    there = {(config.invocation_params.dir / each).resolve() for each in config.args} if named else set()
+    config.args = [*(config.args if named else []), *(str(each) for each in files if each not in there)]
+
+
+def parse_limits(text: str) -> list[tuple[re.Pattern[str], dict[str, Any]]]:
+    """Return the patterns of node ids, and the keywords for each, of lines such as `bench_*.py: min_speedup=1.2`.
+
+    Raises BadRequest for a line that is neither empty nor of this form.
+    """
+    return [_parse_line(line.strip()) for line in text.splitlines() if line.strip()]
+
+
+def _parse_line(line: str) -> tuple[re.Pattern[str], dict[str, Any]]:
+    pattern, _, keywords = line.partition(": ")
+    try:
+        call = ast.parse(f"perf({keywords})", mode="eval").body
+        if not isinstance(call, ast.Call) or call.args or not call.keywords:
+            raise ValueError("no keywords")
+        given = {str(each.arg): ast.literal_eval(each.value) for each in call.keywords}
+    except (SyntaxError, ValueError):
+        raise BadRequest(
+            f"--gpu-bench-limits: {repr_of(line)} is not valid: it must be a pattern of node ids, a colon, a space and "
+            "keywords of the perf mark, as in bench_softmax.py: min_speedup={'triton': 1.2}"
+        ) from None
+    wild = ".*".join(map(re.escape, pattern.strip().split("*")))
+    return re.compile(rf"(.*/)?{wild}(::.*|\[.*)?", re.DOTALL), given
