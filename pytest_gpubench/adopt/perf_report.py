@@ -83,7 +83,7 @@ def cases_of(name: str, mark: Any) -> Iterator[Case]:
             values = x if isinstance(x, (list, tuple)) else [x] * len(bench.x_names)
             swept = dict(zip(bench.x_names, values, strict=True))
             params = swept if isinstance(x, (list, tuple)) else {"=".join(bench.x_names): x}
-            shown = "-".join(f"{key}={value}" for key, value in params.items())
+            shown = "-".join(map(str, params.values()))
             yield Case(
                 f"{name}[{f'{bench.plot_name}-' if several else ''}{shown}]",
                 mark.fn,

@@ -32,6 +32,12 @@ class AdoptedScripts:
         self.lifecycle = lifecycle
         self.files = frozenset(files)
 
+    def pytest_collect_file(self, file_path: Path, parent: pytest.Collector) -> "Script | None":
+        """Collect a script in a folder that the command line names; pytest asks below for one that it names itself."""
+        patterns = parent.config.getini("python_files")
+        asked = parent.session.isinitpath(file_path) or any(map(file_path.match, patterns))
+        return None if asked else self.pytest_pycollect_makemodule(file_path, parent)
+
     @pytest.hookimpl(tryfirst=True)
     def pytest_pycollect_makemodule(self, module_path: Path, parent: pytest.Collector) -> "Script | None":
         """Collect a script as one, and not as a file of tests."""
@@ -195,7 +201,9 @@ def script_files(config: pytest.Config, settings: Settings) -> list[Path]:
 def collect_scripts(config: pytest.Config, files: list[Path]) -> None:
     """Add scripts to what pytest collects: in place of what it would by itself, beside what the command line names."""
     named = config.args_source is pytest.Config.ArgsSource.ARGS
-    there = {(config.invocation_params.dir / each).resolve() for each in config.args} if named else set()
+    there = (
+        {(config.invocation_params.dir / each.partition("::")[0]).resolve() for each in config.args} if named else set()
+    )
     config.args = [*(config.args if named else []), *(str(each) for each in files if each not in there)]
 
 
@@ -211,9 +219,11 @@ def _parse_line(line: str) -> tuple[re.Pattern[str], dict[str, Any]]:
     pattern, _, keywords = line.partition(": ")
     try:
         call = ast.parse(f"perf({keywords})", mode="eval").body
-        if not isinstance(call, ast.Call) or call.args or not call.keywords:
-            raise ValueError("no keywords")
+        if not isinstance(call, ast.Call) or call.args or not all(each.arg for each in call.keywords):
+            raise ValueError("other than keywords")
         given = {str(each.arg): ast.literal_eval(each.value) for each in call.keywords}
+        if not given:
+            raise ValueError("no keywords")
     except (SyntaxError, ValueError):
         raise BadRequest(
             f"--gpu-bench-limits: {repr_of(line)} is not valid: it must be a pattern of node ids, a colon, a space and "

@@ -1,0 +1,199 @@
+"""What timers of other tools are given is handed on, and what they return is made of our samples."""
+
+import types
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+import triton.testing
+from torch.utils.benchmark import Timer
+from triton.testing import do_bench
+
+from pytest_gpubench.adopt import timers
+from pytest_gpubench.adopt.timers import Timed, adopting, redirecting
+
+SAMPLES_US = [1000.0, 3000.0, 2000.0]
+
+
+def add() -> int:
+    return 3
+
+
+@pytest.fixture
+def timed() -> Iterator[list[Timed]]:
+    found: list[Timed] = []
+
+    def keep(each: Timed) -> Sequence[float]:
+        found.append(each)
+        return SAMPLES_US
+
+    with adopting(keep):
+        yield found
+
+
+@pytest.mark.parametrize(
+    ("call", "result"),
+    [
+        (lambda: do_bench(add), 2.0),
+        (lambda: triton.testing.do_bench(add, 1, 2), 2.0),
+        (lambda: do_bench(add, quantiles=[0.5, 0.0, 1.0]), [2.0, 1.0, 3.0]),
+        (lambda: do_bench(fn=add, rep=500, return_mode="min"), 1.0),
+        (lambda: triton.testing.do_bench_cudagraph(add, 20, return_mode="all"), [1.0, 3.0, 2.0]),
+        (lambda: triton.testing.do_bench_cudagraph(add, quantiles=[1.0]), 3.0),
+        (lambda: Timer("add()", globals={"add": add}).timeit(7).median, 0.002),
+        (
+            lambda: Timer("add()", globals={"add": add}).blocked_autorange(min_run_time=1).raw_times,
+            [0.001, 0.003, 0.002],
+        ),
+        (lambda: Timer("add()", globals={"add": add}, label="a sum").adaptive_autorange().label, "a sum"),
+    ],
+)
+def test_a_timer_hands_its_function_on(timed: list[Timed], call: Callable[[], object], result: object) -> None:
+    assert call() == pytest.approx(result)
+    assert [each.function for each in timed] == [add]
+
+
+def test_timers_are_themselves_again() -> None:
+    before = do_bench.__code__
+    with adopting(lambda timed: SAMPLES_US):
+        assert do_bench(add) == 2.0
+    assert do_bench.__code__ is before
+
+
+def test_gradients_are_dropped_and_are_what_a_backward_returns(timed: list[Timed]) -> None:
+    x = torch.ones(3, requires_grad=True)
+    y = x * 2
+    do_bench(lambda: torch.autograd.backward(y.sum(), retain_graph=True), grad_to_none=[x])
+    (each,) = timed
+    for _ in range(2):
+        assert each.setup is not None
+        each.setup()
+        assert each.function()[0].tolist() == [2, 2, 2]
+
+
+def test_a_statement_is_run_after_its_setup(timed: list[Timed]) -> None:
+    seen: list[int] = []
+    Timer("seen.append(x)", setup="x = 4", globals={"seen": seen}, sub_label="late").timeit()
+    assert (seen, timed[0].label) == ([], "late")
+    timed[0].function()
+    assert seen == [4]
+
+
+# who is not redirected
+
+
+def time_it(fn: Callable[[], object]) -> object:
+    return f"the timer's own: {fn()}"
+
+
+@pytest.fixture
+def own_timer(monkeypatch: pytest.MonkeyPatch) -> None:
+    def adapter(original: object, handle: Callable[[Timed], object], caller: object, fn: Callable[..., Any]) -> object:
+        return handle(Timed(fn))
+
+    monkeypatch.setattr(timers, "TIMERS", {f"{__name__}:time_it": adapter})
+
+
+@pytest.mark.parametrize(
+    ("module", "found"),
+    [
+        ("triton.runtime.autotuner", "the timer's own: 3"),
+        ("torch._inductor.runtime", "the timer's own: 3"),
+        ("tritonbench.operators", [1.0]),
+        ("bench_softmax", [1.0]),
+    ],
+)
+@pytest.mark.usefixtures("own_timer")
+def test_autotuners_time_by_themselves(module: str, found: object) -> None:
+    namespace: dict[str, Any] = {"__name__": module, "time_it": time_it, "add": add}
+    exec("def tune(): return time_it(add)", namespace)
+    with adopting(lambda timed: [1.0]):
+        assert namespace["tune"]() == found
+
+
+@pytest.mark.usefixtures("own_timer")
+def test_what_runs_while_a_call_is_measured_times_by_itself() -> None:
+    inner: list[object] = []
+
+    def measure(timed: Timed) -> Sequence[float]:
+        inner.append(time_it(add))
+        return [1.0]
+
+    with adopting(measure):
+        assert (time_it(add), time_it(add)) == ([1.0], [1.0])
+    assert inner == ["the timer's own: 3"] * 2
+
+
+@pytest.mark.usefixtures("own_timer")
+def test_the_inner_of_two_contexts_is_handed_the_call() -> None:
+    with adopting(lambda timed: [1.0]):
+        with adopting(lambda timed: [2.0]):
+            assert time_it(add) == [2.0]
+        assert time_it(add) == [1.0]
+    assert time_it(add) == "the timer's own: 3"
+
+
+def test_a_replacement_is_given_the_original_of_all_contexts() -> None:
+    def first(original: Any, caller: types.FrameType, fn: Any) -> str:
+        return f"first of {original(fn)}, from {caller.f_code.co_name}"
+
+    def second(original: Any, caller: types.FrameType, fn: Any) -> str:
+        return f"second of {original(fn)}"
+
+    function: Any = time_it
+    with redirecting(function, first):
+        with redirecting(function, second):
+            assert time_it(add) == "second of the timer's own: 3"
+        assert str(time_it(add)).endswith("3, from test_a_replacement_is_given_the_original_of_all_contexts")
+
+
+def test_timers_that_are_not_installed_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert timers.imported("no_such_package.testing:do_bench") is None
+    assert timers.imported("triton.testing:no_such_timer") is None
+    monkeypatch.setattr(timers, "TIMERS", {"no_such_package:f": timers._do_bench})
+    with adopting(lambda timed: [1.0]):
+        assert time_it(add) == "the timer's own: 3"
+
+
+# names
+
+
+@dataclass
+class Input:
+    x: int
+    provider: str
+    tensor: object = None
+
+
+def speed(fwd: Callable[[], object], mode: str, rep: int = 10) -> object:
+    return do_bench(fwd)
+
+
+def of_input(given: Input) -> object:
+    return speed(lambda: 0, "full")
+
+
+def of_function(op: Callable[..., object], *args: object) -> object:
+    return do_bench(lambda: op(*args))
+
+
+def without_arguments() -> object:
+    return do_bench(lambda: 0)
+
+
+@pytest.mark.parametrize(
+    ("call", "label"),
+    [
+        (lambda: of_input(Input(1024, "liger", [])), "speed(x=1024, provider=liger, mode=full, rep=10)"),
+        (lambda: speed(add, "x"), "add(fwd=add, mode=x, rep=10)"),
+        (lambda: of_function(torch.softmax, 1), "of_function(op=softmax)"),
+        (lambda: [without_arguments()], "without_arguments"),
+        (lambda: speed(add, "x" * 200), f"add(fwd=add, mode={'x' * 61}…"),
+    ],
+    ids=["a dataclass", "a function of a name", "an operator", "no arguments", "a long one"],
+)
+def test_a_call_is_known_by_the_arguments_around_it(timed: list[Timed], call: Callable[[], object], label: str) -> None:
+    call()
+    assert timed[0].label == label

@@ -1,0 +1,265 @@
+"""Benchmark scripts, and tests that call other timers, in whole runs; triton.testing is Triton's own."""
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+
+from pytest_gpubench.errors import BadRequest
+from pytest_gpubench.plugin.adopted import parse_limits
+from pytest_gpubench.results.model import TestRecord
+from tests.plugin.conftest import Recorder, plugins_for
+
+HEAD = """
+import torch, triton
+from triton.testing import do_bench
+from pytest_gpubench import scripted
+x = torch.ones(4)
+fast = scripted([10.0, 10.1, 9.9])(lambda: x + 1)
+slow = scripted([20.0, 20.2, 19.8])(lambda: x + 1)
+wrong = scripted([5.0])(lambda: x + 2)
+empty = scripted([30.0])(lambda: None)
+functions = {"fast": fast, "slow": slow, "wrong": wrong, "empty": empty, "torch": slow}
+told = {}
+"""
+REPORT = """
+@triton.testing.perf_report(triton.testing.Benchmark(x_names=["N"], x_vals=[8, 16], line_arg="provider",
+    line_vals=PROVIDERS, line_names=PROVIDERS, plot_name="plot", args={}))
+def softmax(N, provider):
+    if provider == "untimed":
+        return 0
+    return do_bench(functions[provider])
+"""
+RunScript = Callable[..., Recorder]
+
+
+@pytest.fixture
+def run_script(pytester: pytest.Pytester) -> RunScript:
+    """Run a script as tests; return what was recorded."""
+
+    def run(source: str, *args: str, name: str = "bench_it.py") -> Recorder:
+        (pytester.path / name).write_text(HEAD + source)
+        recorder = Recorder()
+        scripts = [] if name.startswith("test_") else [f"--gpu-bench-scripts={name}"]
+        arguments = [*plugins_for("", args), "--gpu-bench-timer=scripted", "-p", "no:cacheprovider", *scripts, *args]
+        pytester.inline_run(*arguments, plugins=[cast(Any, recorder)])
+        return recorder
+
+    return run
+
+
+def calls(recorder: Recorder) -> dict[str, str]:
+    """Return the outcome of each test's call by its name."""
+    return {each.nodeid.partition("::")[2]: each.outcome for each in recorder.reports if each.when == "call"}
+
+
+def rows(record: TestRecord) -> dict[str, float | None]:
+    """Return the speedup of each measured function; None where it has none."""
+    return {each.timing.label: each.speedup.ratio if each.speedup else None for each in record.measurements}
+
+
+def test_each_x_value_is_a_test_with_ratios_to_the_reference(run_script: RunScript) -> None:
+    run = run_script("PROVIDERS = ['fast', 'torch']" + REPORT + "softmax.run(print_data=True, show_plots=True)")
+    assert calls(run) == {"softmax[8]": "passed", "softmax[16]": "passed"}
+    assert [record.params for record in run.records] == [{"N": "8"}, {"N": "16"}]
+    assert all(rows(record)["fast"] == pytest.approx(2, rel=0.02) for record in run.records)
+
+
+def test_what_could_not_be_compared_or_measured_is_told(run_script: RunScript) -> None:
+    run = run_script("PROVIDERS = ['fast', 'torch', 'wrong', 'empty', 'untimed']" + REPORT, "-k", "softmax[8]")
+    (record,) = run.records
+    found = rows(record)
+    assert {name for name, ratio in found.items() if ratio is None} >= {"wrong", "empty"}
+    assert found["fast"] == pytest.approx(2, rel=0.02)
+    assert record.warnings == (
+        "provider 'untimed' is not measured: it calls no timer that is known",
+        "'wrong' is measured without a ratio to 'torch': their outputs differ, out: 4 of 4 elements",
+        "'empty' is measured without a ratio to 'torch': their outputs differ, out: found NoneType, expected a tensor",
+    )
+
+
+@pytest.mark.parametrize(
+    ("providers", "limits", "outcome", "sentence"),
+    [
+        (["fast", "torch"], "min_speedup=1.9", "passed", ""),
+        (["fast", "torch"], "min_speedup=2.1", "failed", "fast is not fast enough against torch"),
+        (["torch", "fast"], "min_speedup={'fast': 1.9}", "passed", ""),
+        (["fast", "slow"], "reference='fast', min_speedup=0.6", "failed", "slow is slower than fast: 0.5"),
+        (["fast", "torch", "wrong"], "min_speedup={'fast': 1.9}", "passed", ""),
+        (["fast", "torch", "wrong"], "min_speedup=1.9", "failed", "wrong"),
+        (["fast", "wrong"], "reference='fast'", "failed", "wrong"),
+        (["fast", "wrong"], "reference='fast', rtol=0, atol=1", "passed", ""),
+        (["fast", "torch"], "reference=None", "passed", ""),
+        (["fast", "torch"], "reference='apex'", "failed", "reference='apex' is no provider: they are fast, torch"),
+        (["fast"], "min_speedup=1.9", "failed", "compared nothing"),
+        (["untimed"], "max_time_us=9", "skipped", "calls no timer that is known"),
+        (["slow"], "max_time_us=15", "failed", "slow is too slow"),
+    ],
+)
+def test_limits_of_lines_hold(
+    run_script: RunScript, providers: list[str], limits: str, outcome: str, sentence: str
+) -> None:
+    source = f"PROVIDERS = {providers}" + REPORT
+    run = run_script(source, "-k", "softmax[8]", f"--gpu-bench-limits=bench_*.py::softmax[8]: {limits}")
+    assert calls(run) == {"softmax[8]": outcome}
+    assert sentence in str(run.call.longrepr)
+
+
+@pytest.mark.parametrize(
+    ("source", "labels"),
+    [
+        ("do_bench(fast)", ["<lambda>"]),
+        ("if __name__ == '__main__': do_bench(fast, quantiles=[0.5])", ["<lambda>"]),
+        (
+            "def time_it(n): return do_bench(fast)\nfor n in (1, 2): assert 0.009 < time_it(n) < 0.011",
+            ["time_it(n=1)", "time_it(n=2)"],
+        ),
+        ("import argparse; argparse.ArgumentParser().parse_args()\ndo_bench(fast)", ["<lambda>"]),
+        ("import matplotlib.pyplot as plt\nplt.plot([1]); plt.show()\ndo_bench(fast)", ["<lambda>"]),
+        ("do_bench(fast)\nimport sys; sys.exit(0)", ["<lambda>"]),
+        (
+            "def make():\n  PROVIDERS = ['fast', 'slow']\n"
+            f"{REPORT.replace(chr(10), chr(10) + '  ')}\n  return softmax\n"
+            "if __name__ == '__main__': make().run()",
+            ["softmax[8] fast", "softmax[8] slow", "softmax[16] fast", "softmax[16] slow"],
+        ),
+    ],
+)
+def test_any_other_script_is_one_test(run_script: RunScript, source: str, labels: list[str]) -> None:
+    run = run_script(source)
+    assert calls(run) == {"__main__": "passed"}
+    assert [each.timing.label for record in run.records for each in record.measurements] == labels
+
+
+@pytest.mark.parametrize(
+    ("source", "outcomes", "sentence"),
+    [
+        ("x = 1", {"__main__": "skipped"}, "bench_it.py could not be taken over: it calls no timer that is known"),
+        ("raise OSError('no data')", {"load": "failed"}, "could not be taken over as a whole: OSError: no data"),
+        ("import sys; sys.exit(3)", {"load": "failed"}, "it ended by itself, with status 3"),
+        ("if __name__ == '__main__': import sys; sys.exit(3)", {"__main__": "skipped"}, "it ended with status 3"),
+        ("if __name__ == '__main__': raise OSError('late')", {"__main__": "failed"}, "OSError: late"),
+    ],
+)
+def test_a_script_that_cannot_be_taken_over_says_why(
+    run_script: RunScript, source: str, outcomes: dict[str, str], sentence: str
+) -> None:
+    run = run_script(source)
+    assert calls(run) == outcomes
+    assert sentence in str(run.call.longrepr)
+
+
+def test_the_cases_before_an_error_are_collected(run_script: RunScript) -> None:
+    run = run_script("PROVIDERS = ['fast']" + REPORT + "softmax.run(return_df=True).head()")
+    assert calls(run) == {"softmax[8]": "passed", "softmax[16]": "passed", "load": "failed"}
+
+
+def test_a_limit_that_a_script_breaks_shows_the_scripts_line(run_script: RunScript) -> None:
+    run = run_script("def time_it():\n    do_bench(slow)\ntime_it()", "--gpu-bench-limits=*: max_time_us=15")
+    text = str(run.call.longrepr)
+    assert calls(run) == {"__main__": "failed"}
+    assert "do_bench(slow)" in text
+    assert "timers.py" not in text.split("LimitBroken")[0]
+
+
+def test_scripts_alone_are_run_where_no_path_is_given(pytester: pytest.Pytester, run_script: RunScript) -> None:
+    pytester.makepyfile(test_other="def test_other(): pass")
+    source = "do_bench(fast)"
+    assert list(calls(run_script(source))) == ["__main__"]
+    assert list(calls(run_script(source, "test_other.py"))) == ["test_other", "__main__"]
+    assert list(calls(run_script(source, "."))) == ["__main__", "test_other"]
+
+
+def test_a_pattern_of_no_file_is_refused(pytester: pytest.Pytester) -> None:
+    result = pytester.runpytest_inprocess("--gpu-bench-scripts=bench_*.py")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: --gpu-bench-scripts=bench_*.py is the pattern of no file in *"])
+
+
+def test_a_script_is_compared_with_a_saved_run(run_script: RunScript) -> None:
+    source = "PROVIDERS = ['fast', 'torch']" + REPORT
+    saved = run_script(source, "--gpu-bench-save=main", "--gpu-bench-sessions=1")
+    assert calls(saved) == {"softmax[8]": "passed", "softmax[16]": "passed"}
+    compare = ("--gpu-bench-compare=main", "--gpu-bench-compare-fail=median:50%")
+    assert set(calls(run_script(source, *compare)).values()) == {"passed"}
+    slower = run_script("PROVIDERS = ['fast', 'torch']\nfunctions['fast'] = slow" + REPORT, *compare)
+    assert set(calls(slower).values()) == {"failed"}
+
+
+# tests that call other timers
+
+
+def test_timers_in_tests_are_adopted(run_script: RunScript) -> None:
+    source = """
+def latency(op): return do_bench(op, return_mode="median")
+def test_do_bench(): assert latency(fast) == 0.01
+def test_nothing(): pass
+"""
+    run = run_script(source, "--gpu-bench-adopt", "test_bench.py", name="test_bench.py")
+    assert calls(run) == {"test_do_bench": "passed", "test_nothing": "passed"}
+    assert [each.timing.label for record in run.records for each in record.measurements] == ["latency"]
+
+
+def test_the_fixture_of_pytest_benchmark_is_adopted(run_script: RunScript) -> None:
+    pytest.importorskip("pytest_benchmark")
+    source = """
+seen = []
+@scripted([5.0])
+def add(a, b=1): seen.append((a, b)); return a + b
+def test_call(benchmark): assert benchmark(add, 2, b=3) == 5
+def test_pedantic(benchmark): assert benchmark.pedantic(add, args=(4,), rounds=3) == 5
+def test_setup(benchmark): assert benchmark.pedantic(add, setup=lambda: ((6,), {"b": 7})) == 13
+def test_seen(): assert set(seen) == {(2, 3), (4, 1), (6, 7)}
+"""
+    arguments = ("-p", "pytest_benchmark.plugin", "--gpu-bench-adopt", "test_bench.py")
+    run = run_script(source, *arguments, "--gpu-bench-limits=*::test_setup: max_time_us=4", name="test_bench.py")
+    assert calls(run) == {
+        "test_call": "passed",
+        "test_pedantic": "passed",
+        "test_setup": "failed",
+        "test_seen": "passed",
+    }
+    assert [each.timing.label for record in run.records for each in record.measurements] == ["add"] * 3
+
+
+def test_a_teardown_of_pytest_benchmark_is_not_taken_over(run_script: RunScript) -> None:
+    pytest.importorskip("pytest_benchmark")
+    source = """
+import pytest
+def test_it(benchmark):
+    with pytest.warns(UserWarning, match="measures nothing here: benchmark.pedantic.teardown"):
+        assert benchmark.pedantic(lambda: 3, teardown=lambda: None) == 3
+"""
+    arguments = ("-p", "pytest_benchmark.plugin", "--gpu-bench-adopt", "test_bench.py")
+    run = run_script(source, *arguments, name="test_bench.py")
+    assert calls(run) == {"test_it": "passed"}
+    assert run.records == []
+
+
+# lines of limits
+
+
+@pytest.mark.parametrize(
+    ("pattern", "nodeid", "matches"),
+    [
+        ("bench_it.py", "bench_it.py::softmax[8]", True),
+        ("bench_it.py", "benchmarks/bench_it.py::__main__", True),
+        ("bench_it.py", "other_bench_it.py::__main__", False),
+        ("benchmarks/*", "benchmarks/a/bench_it.py::softmax[8]", True),
+        ("bench_it.py::softmax", "bench_it.py::softmax[8]", True),
+        ("bench_it.py::soft", "bench_it.py::softmax[8]", False),
+        ("bench_it.py::softmax[8]", "bench_it.py::softmax[8]", True),
+        ("*[1*", "bench_it.py::softmax[8]", False),
+        ("*", "test_it.py::test_it", True),
+    ],
+)
+def test_a_pattern_is_of_whole_names(pattern: str, nodeid: str, matches: bool) -> None:
+    ((found, keywords),) = parse_limits(f"\n  {pattern}: max_time_us=40, min_speedup={{'a': 2}}\n")
+    assert bool(found.fullmatch(nodeid)) is matches
+    assert keywords == {"max_time_us": 40, "min_speedup": {"a": 2}}
+
+
+@pytest.mark.parametrize("line", ["bench.py", "bench.py:", "bench.py: ", "bench.py: 4", "a: x=f()", "a: x=", "a: **{}"])
+def test_a_line_of_another_form_is_refused(line: str) -> None:
+    with pytest.raises(BadRequest, match="must be a pattern of node ids, a colon, a space and keywords"):
+        parse_limits(line)
