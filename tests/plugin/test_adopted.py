@@ -160,6 +160,7 @@ def test_a_limit_that_a_script_breaks_shows_the_scripts_line(run_script: RunScri
     assert calls(run) == {"__main__": "failed"}
     assert "do_bench(slow)" in text
     assert "timers.py" not in text.split("LimitBroken")[0]
+    assert "pluggy" not in text
 
 
 def test_scripts_alone_are_run_where_no_path_is_given(pytester: pytest.Pytester, run_script: RunScript) -> None:
