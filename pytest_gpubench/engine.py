@@ -97,7 +97,7 @@ def do_bench(
     call = make_call(fn, kept_arguments([fn], (), None, setup))
     request = MeasureRequest(settings, device, Limits(), (), {call.label: call})
     with _turn(device, settings, "do_bench"), one_at_a_time("do_bench", may_nest=True):
-        timing = request.measure(ignore, [])
+        timing = request.measure(ignore).result
     if timing.unmeasured is not None:
         raise NotMeasured(f"do_bench has no number for {timing.label!r}: {timing.unmeasured}")
     return statistic(timing.samples_us, quantiles, return_mode)

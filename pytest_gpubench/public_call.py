@@ -1,13 +1,13 @@
 """A public call of the running test: measure, compare with a saved run, keep, trace, enforce the verdicts."""
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pytest_gpubench.bench.exits import refusing_exit
 from pytest_gpubench.bench.plan import is_enforced, one_at_a_time, unmeasured
-from pytest_gpubench.bench.request import Request, Say, T
+from pytest_gpubench.bench.request import CallResult, Request, Say, T, measured_before
 from pytest_gpubench.errors import InvalidResult, LimitBroken, MeasurementError, NoBaseline, WrongResult
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.results.model import VALIDITY, Measurement, Outcome, Verdict
@@ -31,24 +31,9 @@ def answer(test: CurrentTest, request: Request[T], say: Say) -> T:
 
 def _answer(test: CurrentTest, request: Request[T], say: Say) -> T:
     """Measure, compare with a saved run, keep, trace and enforce."""
-    results: list[T] = []
-
-    def obtain() -> list[Measurement]:
-        measured: list[Measurement] = []
-        with (
-            one_at_a_time(request.title),
-            keeping_failed(test, request, measured),
-            refusing_exit(test.leaving, test.failures.append),
-        ):
-            try:
-                results.append(test.search.obtain(request, say, measured))
-            finally:
-                say("")
-                test.warn(*request.remarks)
-        return measured
-
-    compared = measure_and_compare(test, request, obtain, say)
-    result = request.with_measurements(results[-1], compared.measurements)
+    found = _measure(test, request, say)
+    compared = compare_with_past(test, request, found.measurements, say)
+    result = request.with_measurements(found.result, compared.measurements)
     test.keep(compared.measurements)
     if isinstance(result, Phases):
         test.phases[:] = test.search.shown_phases(test.phases, result)
@@ -58,8 +43,21 @@ def _answer(test: CurrentTest, request: Request[T], say: Say) -> T:
     return result
 
 
+def _measure(test: CurrentTest, request: Request[T], say: Say) -> CallResult[T]:
+    with (
+        one_at_a_time(request.title),
+        keeping_failed(test, request),
+        refusing_exit(test.leaving, test.failures.append),
+    ):
+        try:
+            return test.search.obtain(request, say)
+        finally:
+            say("")
+            test.warn(*request.remarks)
+
+
 @contextmanager
-def keeping_failed(test: CurrentTest, request: Request[T], measured: Sequence[Measurement]) -> Iterator[None]:
+def keeping_failed(test: CurrentTest, request: Request[T]) -> Iterator[None]:
     """Keep what was measured before an error; an error that says that no number is right becomes an INVALID verdict."""
     try:
         yield
@@ -71,8 +69,8 @@ def keeping_failed(test: CurrentTest, request: Request[T], measured: Sequence[Me
             [Measurement(timing=timing, verdicts=(verdict,), role=request.role) for timing in timings],
         )
         raise
-    except Exception:
-        test.keep_failed(request.title, measured)
+    except Exception as error:
+        test.keep_failed(request.title, measured_before(error))
         raise
 
 
@@ -125,14 +123,13 @@ def trace(test: CurrentTest, request: Request[T]) -> None:
             take_trace(call, request.device, path, cache=settings.cache, warn=test.warnings.append)
 
 
-def measure_and_compare(
-    test: CurrentTest, request: Request[T], obtain: Callable[[], list[Measurement]], say: Say = lambda text: None
+def compare_with_past(
+    test: CurrentTest, request: Request[T], measured: Sequence[Measurement], say: Say = lambda text: None
 ) -> Compared:
-    """Measure, and compare with a saved run: over further sessions in fresh processes while these may decide.
+    """Compare with a saved run: over further sessions in fresh processes while these may decide.
 
     Examples of @given are new in each run: not compared.
     """
-    measured = obtain()
     past = None if request.settings.disable else saved_run(test, request, measured)
     if past is None:
         return Compared(tuple(measured))

@@ -6,8 +6,9 @@ from dataclasses import replace
 import pytest
 
 from pytest_gpubench.bench.measurement import MeasureRequest
+from pytest_gpubench.bench.request import carrying
 from pytest_gpubench.gpu.device import cpu_device
-from pytest_gpubench.public_call import keeping_failed, measure_and_compare
+from pytest_gpubench.public_call import compare_with_past, keeping_failed
 from pytest_gpubench.results.counterpart import PastTest
 from pytest_gpubench.results.model import Measurement, Outcome, TestRecord, Timing, Verdict
 from pytest_gpubench.running_test import CurrentTest
@@ -72,7 +73,7 @@ def compared(
     """Return what comparing a test came to whose call takes so long here, and its warnings."""
     test = running(held_against(10.0, sessions), settings)
     test.fresh = fresh
-    found = measure_and_compare(test, request_of(settings), lambda: [taken_at(us, *verdicts)])
+    found = compare_with_past(test, request_of(settings), [taken_at(us, *verdicts)])
     return found, test.warnings
 
 
@@ -147,14 +148,12 @@ def test_limits_of_the_test_are_judged_by_its_own_process(own: Outcome) -> None:
 
 
 def test_an_error_before_the_comparison_loses_nothing_that_was_measured() -> None:
-    test = running(held_against(10.0))
-
-    def obtain() -> list[Measurement]:
-        with keeping_failed(test, request_of(), [taken_at(11.0)]):
-            raise ValueError("late")
-
-    with pytest.raises(ValueError, match="late"):
-        measure_and_compare(test, request_of(), obtain)
+    test, error = running(held_against(10.0)), ValueError("late")
+    with pytest.raises(ValueError, match="late"), keeping_failed(test, request_of()), carrying([taken_at(11.0)]):
+        raise error
+    assert test.measurements == [taken_at(11.0)]
+    with pytest.raises(ValueError, match="late"), keeping_failed(test, request_of()):
+        raise error  # the same error, before anything was measured
     assert test.measurements == [taken_at(11.0)]
 
 
@@ -165,7 +164,7 @@ def test_an_error_of_a_fresh_process_loses_nothing_that_was_measured() -> None:
     test = running(held_against(10.0))
     test.fresh = fail
     with pytest.raises(OSError, match="no more"):
-        measure_and_compare(test, request_of(), lambda: [taken_at(11.0)])
+        compare_with_past(test, request_of(), [taken_at(11.0)])
     assert test.measurements == [taken_at(11.0)]
 
 
@@ -177,7 +176,7 @@ def test_several_measurements_share_the_processes() -> None:
     test.fresh = fresh = Processes(record_of(taken_at(10.0), taken_at(11.0)))
     outcomes: list[Sequence[Outcome]] = []
     for us in (10.0, 11.0):
-        found = measure_and_compare(test, request_of(), lambda us=us: [taken_at(us)])  # type: ignore[misc]
+        found = compare_with_past(test, request_of(), [taken_at(us)])
         test.keep(found.measurements)
         outcomes.append([each.outcome for each in found.measurements[0].verdicts])
     assert outcomes == [[PASS], [FAIL]]

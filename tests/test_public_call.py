@@ -61,7 +61,7 @@ def test_what_has_no_number_is_noted(error: Exception, noted: bool) -> None:
     test = CurrentTest("here", COLD, Limits(min_speedup=1.5))
     calls = {name: make_call(double, label=name) for name in ("reference", "a", "b")}
     request = CompareRequest(COLD, CPU, test.limits, (), calls, agreement_of(double))
-    with pytest.raises(type(error)), keeping_failed(test, request, []):
+    with pytest.raises(type(error)), keeping_failed(test, request):
         raise error
     found = {each.timing.label: [verdict.outcome for verdict in each.verdicts] for each in test.measurements}
     assert found == ({"a": [Outcome.INVALID], "b": [Outcome.INVALID]} if noted else {})

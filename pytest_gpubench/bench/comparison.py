@@ -19,7 +19,7 @@ from pytest_gpubench.bench.integrity import (
 from pytest_gpubench.bench.outputs import OutputRecorder
 from pytest_gpubench.bench.plan import is_enforced, plan_of, unmeasured_reason
 from pytest_gpubench.bench.ran import Ran
-from pytest_gpubench.bench.request import Request, Say
+from pytest_gpubench.bench.request import CallResult, Request, Say, carrying
 from pytest_gpubench.bench.side_effects import Conduct
 from pytest_gpubench.bench.work import with_work, work_of
 from pytest_gpubench.correctness.leaves import cloned
@@ -106,41 +106,39 @@ class CompareRequest(Request[Comparison]):
         """The speedup asked of each candidate that has a limit."""
         return speedup_limits(self.limits, self.judged)
 
-    def measure(self, say: Say, measured: list[Measurement]) -> Comparison:
+    def measure(self, say: Say) -> CallResult[Comparison]:
         """Check every candidate, then time all, then check what was timed."""
         with (
             self.agreement.leaving_state(),
             keeping_operations(self.settings),
             pool_on(self.device.torch_device) as pool,
         ):
-            return self._compare(pool, say, measured)
+            return self._compare(pool, say)
 
-    def _compare(self, pool: PoisonedPool | None, say: Say, measured: list[Measurement]) -> Comparison:
+    def _compare(self, pool: PoisonedPool | None, say: Say) -> CallResult[Comparison]:
         with counting_launches() as launches:
             expected = lasting(self.agreement.run_reference())
             if pool is not None:
                 pool.reserve(expected.outputs, len(self.calls))
             lines = self._check(expected, pool)
         if reason := unmeasured_reason(self.settings, self.device, launches.number):
-            return self._untimed(lines, reason, measured)
+            return self._untimed(lines, reason)
         with auditing(self.settings, self.device) as check_cache:
             conduct = Conduct(self.agreement, list(self.calls), check_cache)
-            return self._timed(lines, expected, conduct, pool, say, measured)
+            return self._timed(lines, expected, conduct, pool, say)
 
-    def call_only(self, reason: str, measured: list[Measurement]) -> Comparison:
+    def call_only(self, reason: str) -> CallResult[Comparison]:
         """Check every candidate, and time none."""
         with self.agreement.leaving_state():
             expected = lasting(self.agreement.run_reference())
             self.agreement.refuse_flat(expected)
             found = {name: self.agreement.check(name, self.calls[name].function, expected) for name in self.judged}
             lines = {name: tuple(each.line for each in differences) for name, differences in found.items()}
-            return self._untimed(lines, reason, measured)
+            return self._untimed(lines, reason)
 
     def with_measurements(self, result: Comparison, measurements: Sequence[Measurement]) -> Comparison:
-        """Return the comparison of these measurements, the reference's first."""
-        reference, *candidates = measurements
-        named = dict(zip(self.judged, candidates, strict=True))
-        return Comparison(reference=reference.timing, candidates=named, reference_overhead=reference.overhead)
+        """Return the comparison of these measurements."""
+        return self._comparison(measurements)
 
     def _check(self, expected: Ran, pool: PoisonedPool | None) -> OutputLines:
         self.agreement.refuse_flat(expected)
@@ -157,15 +155,18 @@ class CompareRequest(Request[Comparison]):
             guarded.check()
         return tuple(each.line for each in differences)
 
-    def _untimed(self, lines: OutputLines, reason: str, measured: list[Measurement]) -> Comparison:
+    def _untimed(self, lines: OutputLines, reason: str) -> CallResult[Comparison]:
         reference, *candidates = self.without_time(reason)
-        measured[:] = [msgspec.structs.replace(reference, role="reference")]
+        measured = [msgspec.structs.replace(reference, role="reference")]
         for item, name in zip(candidates, self.judged, strict=True):
             measured.append(msgspec.structs.replace(item, role="candidate", differences=lines[name]))
-        return self._comparison(measured)
+        return CallResult(self._comparison(measured), measured)
 
-    def _comparison(self, measured: Sequence[Measurement]) -> Comparison:
-        return self.with_measurements(Comparison(reference=measured[0].timing, candidates={}), measured)
+    def _comparison(self, measurements: Sequence[Measurement]) -> Comparison:
+        """Return the comparison of these measurements, the reference's first."""
+        reference, *candidates = measurements
+        named = dict(zip(self.judged, candidates, strict=True))
+        return Comparison(reference=reference.timing, candidates=named, reference_overhead=reference.overhead)
 
     def _timed(
         self,
@@ -174,8 +175,7 @@ class CompareRequest(Request[Comparison]):
         conduct: Conduct,
         pool: PoisonedPool | None,
         say: Say,
-        measured: list[Measurement],
-    ) -> Comparison:
+    ) -> CallResult[Comparison]:
         shares_memory = self.interleave and self.settings.timer != "scripted"
         pool = None if self.agreement.uses_cuda_graphs or self.settings.timer == "scripted" else pool
         recorder = OutputRecorder(self.agreement, len(self.calls) if shares_memory else 0, conduct, pool=pool)
@@ -201,10 +201,13 @@ class CompareRequest(Request[Comparison]):
         self._check_gradients_again(recorder, expected)
         self._check_floors(timings, expected)
         timings = {name: with_work(timing, work) for name, timing in timings.items()}
-        measured[:] = [Measurement(timing=timings[self.reference], role="reference")]
-        measured += [self._candidate(name, each, timings, taken, lines[name]) for name, each in judges.items()]
-        self._inspect(measured)
-        return self._comparison(measured)
+        measured = [
+            Measurement(timing=timings[self.reference], role="reference"),
+            *(self._candidate(name, each, timings, taken, lines[name]) for name, each in judges.items()),
+        ]
+        with carrying(measured):
+            inspected = self._inspected(measured)
+        return CallResult(self._comparison(inspected), inspected)
 
     def _check_gradients_again(self, recorder: OutputRecorder, expected: Ran) -> None:
         """Check the gradients of calls that were timed without; a timed backward run has left its own."""
@@ -249,14 +252,16 @@ class CompareRequest(Request[Comparison]):
             timing=timings[name], verdicts=verdicts, speedup=speedup, differences=lines, role="candidate"
         )
 
-    def _inspect(self, measured: list[Measurement]) -> None:
-        """Add the verdicts on structure and the cost of launching."""
-        reference = measured[0]
-        for place, name in enumerate(self.judged, 1):
-            item, call = measured[place], self.calls[name]
+    def _inspected(self, measured: Sequence[Measurement]) -> list[Measurement]:
+        """Return measurements with the verdicts on structure and the cost of launching."""
+        reference, *candidates = measured
+        inspected = []
+        for name, item in zip(self.judged, candidates, strict=True):
+            call = self.calls[name]
             verdicts = self.inspection.conclude(item.timing, call, item.verdicts, [reference.timing])
-            measured[place] = msgspec.structs.replace(item, verdicts=verdicts, overhead=self._overhead(call))
-        measured[0] = msgspec.structs.replace(reference, overhead=self._overhead(self.calls[self.reference]))
+            inspected.append(msgspec.structs.replace(item, verdicts=verdicts, overhead=self._overhead(call)))
+        overhead = self._overhead(self.calls[self.reference])
+        return [msgspec.structs.replace(reference, overhead=overhead), *inspected]
 
     def _overhead(self, call: Call) -> Overhead | None:
         if not self.wants_overhead or self.device.type != "cuda" or self.settings.timer == "scripted":

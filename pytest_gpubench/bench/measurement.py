@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from pytest_gpubench.bench.integrity import auditing, check_traffic
 from pytest_gpubench.bench.plan import plan_of
-from pytest_gpubench.bench.request import Request, Say
+from pytest_gpubench.bench.request import CallResult, Request, Say, carrying
 from pytest_gpubench.bench.work import with_work, work_of_call
 from pytest_gpubench.results.model import Measurement, Timing
 from pytest_gpubench.timing import make_timer
@@ -21,10 +21,10 @@ class MeasureRequest(Request[Timing]):
     flops: int | None = None
     is_repeatable = True
 
-    def measure(self, say: Say, measured: list[Measurement]) -> Timing:
+    def measure(self, say: Say) -> CallResult[Timing]:
         """Return the call's timing; without numbers, and with the reason, where it is not to be timed."""
         if reason := self.untimed_reason():
-            return self._untimed(reason, measured)
+            return self._untimed(reason)
         (call,) = self.calls.values()
         with auditing(self.settings, self.device):
             timer = make_timer(self.settings.timer, self.device, self.settings.cache)
@@ -32,16 +32,15 @@ class MeasureRequest(Request[Timing]):
             judgement = self.inspection.judgement(work)
             timing = measure_call(call, timer, self.device, plan_of(self.settings), judgement.look, say)
             timing = with_work(timing, work)
-            measured[:] = [Measurement(timing=timing, verdicts=judgement.verdicts)]
-            check_traffic(call, timing, self.bytes, self.settings, self.device)
-            verdicts = self.inspection.conclude(timing, call, judgement.verdicts)
-        measured[:] = [Measurement(timing=timing, verdicts=verdicts)]
-        return timing
+            with carrying([Measurement(timing=timing, verdicts=judgement.verdicts)]):
+                check_traffic(call, timing, self.bytes, self.settings, self.device)
+                verdicts = self.inspection.conclude(timing, call, judgement.verdicts)
+        return CallResult(timing, [Measurement(timing=timing, verdicts=verdicts)])
 
-    def call_only(self, reason: str, measured: list[Measurement]) -> Timing:
+    def call_only(self, reason: str) -> CallResult[Timing]:
         """Return a timing without numbers."""
-        return self._untimed(self.call_once() or reason, measured)
+        return self._untimed(self.call_once() or reason)
 
-    def _untimed(self, reason: str, measured: list[Measurement]) -> Timing:
-        measured[:] = self.without_time(reason)
-        return measured[0].timing
+    def _untimed(self, reason: str) -> CallResult[Timing]:
+        (item,) = self.without_time(reason)
+        return CallResult(item.timing, [item])

@@ -9,7 +9,7 @@ import msgspec
 
 from pytest_gpubench.bench.integrity import auditing
 from pytest_gpubench.bench.plan import plan_of
-from pytest_gpubench.bench.request import Request, Say
+from pytest_gpubench.bench.request import CallResult, Request, Say, carrying
 from pytest_gpubench.bench.work import with_work, work_of_call
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.gpu.device import Device
@@ -53,10 +53,10 @@ class PhasesRequest(Request[Phases]):
         """The whole, or all phases where there is none."""
         return self.whole or ", ".join(self.phases)
 
-    def measure(self, say: Say, measured: list[Measurement]) -> Phases:
+    def measure(self, say: Say) -> CallResult[Phases]:
         """Return what the phases took, each judged by the test's limits."""
         if reason := self.untimed_reason():
-            return self._untimed(reason, measured)
+            return self._untimed(reason)
         settings, device = self.settings, self.device
         with auditing(settings, device):
             timer = make_timer(settings.timer, device, settings.cache)
@@ -64,28 +64,25 @@ class PhasesRequest(Request[Phases]):
             judgements = {label: self.inspection.judgement(work, single=True) for label, work in works.items()}
             taken, timings = take_phases(self.calls, timer, device, plan_of(settings), settings.seed or 0, say)
             timings = {label: with_work(timing, works[label]) for label, timing in timings.items()}
-            self._judge(timings, judgements, measured)
-        return self.summarise(taken, timings)
+            measured = self._judged(timings, judgements)
+        return CallResult(self.summarise(taken, timings), measured)
 
-    def _judge(
-        self, timings: Mapping[str, Timing], judgements: Mapping[str, Judgement], measured: list[Measurement]
-    ) -> None:
-        measured.clear()
-        for label, timing in timings.items():
-            judgements[label].look(timing)
-            measured.append(Measurement(timing=timing, verdicts=judgements[label].verdicts))
-        for place, call in enumerate(self.calls.values()):
-            item = measured[place]
-            verdicts = self.inspection.conclude(item.timing, call, item.verdicts)
-            measured[place] = msgspec.structs.replace(item, verdicts=verdicts)
+    def _judged(self, timings: Mapping[str, Timing], judgements: Mapping[str, Judgement]) -> list[Measurement]:
+        for label, judgement in judgements.items():
+            judgement.look(timings[label])
+        measured = [Measurement(timing=timings[label], verdicts=each.verdicts) for label, each in judgements.items()]
+        with carrying(measured):
+            return [
+                msgspec.structs.replace(item, verdicts=self.inspection.conclude(item.timing, call, item.verdicts))
+                for item, call in zip(measured, self.calls.values(), strict=True)
+            ]
 
-    def call_only(self, reason: str, measured: list[Measurement]) -> Phases:
+    def call_only(self, reason: str) -> CallResult[Phases]:
         """Call every function once; the phases have no numbers."""
-        return self._untimed(self.call_once() or reason, measured)
+        return self._untimed(self.call_once() or reason)
 
-    def _untimed(self, reason: str, measured: list[Measurement]) -> Phases:
-        measured[:] = self.without_time(reason)
-        return Phases(
+    def _untimed(self, reason: str) -> CallResult[Phases]:
+        found = Phases(
             title=self.title,
             timer=self.settings.timer,
             cache=self.settings.cache,
@@ -93,6 +90,7 @@ class PhasesRequest(Request[Phases]):
             elements=self.elements,
             unmeasured=reason,
         )
+        return CallResult(found, self.without_time(reason))
 
     def summarise(self, taken: Interleaved, timings: Mapping[str, Timing]) -> Phases:
         """Return the phases, their sum and its ratio to the whole; each round is a sample of the last two."""

@@ -13,7 +13,7 @@ from typing import Any, cast
 import msgspec
 import torch
 
-from pytest_gpubench.bench.request import Request, Say, T
+from pytest_gpubench.bench.request import CallResult, Request, Say, T, carrying
 from pytest_gpubench.correctness.margins import moved
 from pytest_gpubench.report.limits import missed_by
 from pytest_gpubench.results.model import Measurement, Outcome, Verdict
@@ -33,14 +33,15 @@ MOST_PLACEMENTS = 5
 """The placements after which a limit fails where they differ by less than the fastest misses it by."""
 
 
-def measure_confirmed(request: Request[T], say: Say, measured: list[Measurement]) -> T:
+def measure_confirmed(request: Request[T], say: Say) -> CallResult[T]:
     """Measure a request; a close FAIL is INCONCLUSIVE unless the same request fails at other addresses too."""
-    result = request.measure(say, measured)
+    found = request.measure(say)
     is_fixed = request.settings.reps is not None or not request.is_repeatable
-    if is_fixed or not on_gpu(request) or not _fails_closely(measured):
-        return result
-    measured[:] = _measured_elsewhere(request, say, measured)
-    return request.with_measurements(result, measured)
+    if is_fixed or not on_gpu(request) or not _fails_closely(found.measurements):
+        return found
+    with carrying(found.measurements):
+        measured = _measured_elsewhere(request, say, found.measurements)
+    return CallResult(request.with_measurements(found.result, measured), measured)
 
 
 def on_gpu(request: Request[Any]) -> bool:
@@ -61,14 +62,11 @@ def _measured_elsewhere(request: Request[Any], say: Say, measured: Sequence[Meas
     with ExitStack() as held:  # the memory of all placements, so that each gets other memory
         while not why_not and any(_is_open(items, measured[0]) for items in zip(*placements, strict=True)):
             say(f"measuring {request.title} again, with memory at other addresses")
-            again: list[Measurement] = []
             try:
-                held.enter_context(elsewhere(request)).measure(say, again)
+                placements.append(list(held.enter_context(elsewhere(request)).measure(say).measurements))
             except Exception as error:  # no room, or code that relies on its addresses
                 request.device.synchronize()  # raises an error that the process does not survive
                 why_not = f"at other addresses it raised {repr_of(error)}"
-            else:
-                placements.append(again)
     return [confirmed(items, measured[0], why_not) for items in zip(*placements, strict=True)]
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from pytest_gpubench.bench.integrity import auditing
 from pytest_gpubench.bench.plan import is_enforced
-from pytest_gpubench.bench.request import Request, Say
+from pytest_gpubench.bench.request import CallResult, Request, Say
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.results.model import Measurement, Timing, Verdict
@@ -40,10 +40,10 @@ class RanksRequest(Request[Ranks]):
         link_known = self.job.collective is not None and self.job.message_bytes is not None
         check_ranks(self.limits, self.settings, self.device, self.world_size, self.gpus, link_known)
 
-    def measure(self, say: Say, measured: list[Measurement]) -> Ranks:
+    def measure(self, say: Say) -> CallResult[Ranks]:
         """Return what the ranks took."""
         if self.settings.disable:
-            return self.call_only("switched off by --gpu-bench-disable", measured)
+            return self.call_only("switched off by --gpu-bench-disable")
         plan = self.job.plan
         if self.limits:
             plan = replace(plan, precision_time_s=plan.max_time_s)
@@ -51,14 +51,13 @@ class RanksRequest(Request[Ranks]):
         assert found is not None, "it was to be timed"
         enforced = is_enforced(self.settings, self.device)
         verdicts = judge_ranks(found.timing, self.limits, self.settings, enforced)
-        measured[:] = [Measurement(timing=found.timing, verdicts=verdicts)]
-        return found
+        return CallResult(found, [Measurement(timing=found.timing, verdicts=verdicts)])
 
-    def call_only(self, reason: str, measured: list[Measurement]) -> Ranks:
+    def call_only(self, reason: str) -> CallResult[Ranks]:
         """Have every rank call the function once, and check what it returns."""
         self._run(replace(self.job, timed=False))
-        measured[:] = self.without_time(reason)
-        return Ranks(measured[0].timing)
+        (item,) = self.without_time(reason)
+        return CallResult(Ranks(item.timing), [item])
 
     def _run(self, job: Job) -> Ranks | None:
         with auditing(self.settings, self.device):

@@ -1,7 +1,8 @@
 """A request: what one public call asks for, measures and returns."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import ClassVar, Generic, Literal, TypeVar
 
@@ -21,6 +22,32 @@ Say = Callable[[str], None]
 """Called with the current step, for a progress line."""
 T = TypeVar("T")
 """The type that the public call returns."""
+MEASURED = "_gpu_bench_measured"
+"""The attribute of an error that holds what was measured before it."""
+
+
+@dataclass(frozen=True)
+class CallResult(Generic[T]):
+    """The result of a public call, and its measurements."""
+
+    result: T
+    measurements: Sequence[Measurement]
+
+
+@contextmanager
+def carrying(measurements: Sequence[Measurement]) -> Iterator[None]:
+    """Have an error that is raised within carry measurements."""
+    try:
+        yield
+    except Exception as error:
+        setattr(error, MEASURED, measurements)
+        raise
+
+
+def measured_before(error: Exception) -> Sequence[Measurement]:
+    """Take from an error the measurements that it carries: code may raise the same one again."""
+    found: Sequence[Measurement] = vars(error).pop(MEASURED, ())
+    return found
 
 
 @dataclass(frozen=True)
@@ -70,14 +97,11 @@ class Request(ABC, Generic[T]):
         return Inspection(self.settings, self.device, self.limits, self.takes_work, self.pass_alpha)
 
     @abstractmethod
-    def measure(self, say: Say, measured: list[Measurement]) -> T:
-        """Measure; return the call's result.
-
-        measured: filled as soon as there are samples, so that an error after that loses none.
-        """
+    def measure(self, say: Say) -> CallResult[T]:
+        """Measure; an error after there are samples carries them."""
 
     @abstractmethod
-    def call_only(self, reason: str, measured: list[Measurement]) -> T:
+    def call_only(self, reason: str) -> CallResult[T]:
         """Call every function and time none; the reason says why."""
 
     def with_measurements(self, result: T, measurements: Sequence[Measurement]) -> T:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_gpubench.bench.request import Request, Say
+from pytest_gpubench.bench.request import CallResult, Request, Say
 from pytest_gpubench.errors import BadRequest, InvalidResult, MeasurementError, WrongResult, annotate
 from pytest_gpubench.judge.conclusion import refuse_limits
 from pytest_gpubench.judge.judgement import TIMED, CaseJudgement, Judgement
@@ -41,7 +41,7 @@ class JudgeRequest(Request[Judgement]):
     def __post_init__(self) -> None:
         refuse_limits(self.limits)
 
-    def measure(self, say: Say, measured: list[Measurement]) -> Judgement:
+    def measure(self, say: Say) -> CallResult[Judgement]:
         """Judge the candidate; raise an error where it is wrong or was not timed."""
         say(f"judging {self.path.name}")
         budget_s = self.settings.budget_s or Rules.budget_s
@@ -57,15 +57,14 @@ class JudgeRequest(Request[Judgement]):
             judgement = judge(self.path)
         if judgement.status not in TIMED:
             raise error_of(judgement)
-        measured[:] = [item for case in judgement.cases for item in self._measured(case)]
-        return judgement
+        return CallResult(judgement, [item for case in judgement.cases for item in self._measured(case)])
 
-    def call_only(self, reason: str, measured: list[Measurement]) -> Judgement:
+    def call_only(self, reason: str) -> CallResult[Judgement]:
         """Judge nothing: the candidate is not called."""
-        measured[:] = self.without_time(reason)
-        return Judgement(
+        judgement = Judgement(
             status="inconclusive", reason=reason, candidate=str(self.path), spec=self.spec.name, spec_digest=""
         )
+        return CallResult(judgement, self.without_time(reason))
 
     def _measured(self, case: CaseJudgement) -> list[Measurement]:
         """Return the measurements of a case, the reference's first."""

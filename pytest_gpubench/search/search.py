@@ -4,13 +4,13 @@ import math
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import msgspec
 
 from pytest_gpubench.bench.comparison import CompareRequest
 from pytest_gpubench.bench.placement import measure_confirmed
-from pytest_gpubench.bench.request import Request, Say, T
+from pytest_gpubench.bench.request import CallResult, Request, Say, T
 from pytest_gpubench.errors import MeasurementError, WrongResult, annotate
 from pytest_gpubench.results.model import Comparison, Measurement, Outcome, Verdict
 from pytest_gpubench.results.phases import Phases
@@ -44,9 +44,9 @@ class NoSearch:
     def __str__(self) -> str:
         return ""
 
-    def obtain(self, request: Request[T], say: Say, measured: list[Measurement]) -> T:
+    def obtain(self, request: Request[T], say: Say) -> CallResult[T]:
         """Return the result of a call."""
-        return measure_confirmed(request, say, measured)
+        return measure_confirmed(request, say)
 
     def replaced(self, title: str, measured: Sequence[Measurement]) -> Sequence[Measurement]:
         """Return the measurements that these replace, which a failed call left."""
@@ -64,14 +64,6 @@ class NoSearch:
         """Note that a limit was broken, and add notes to its error."""
 
 
-@dataclass(frozen=True)
-class CallResult:
-    """The result of a call, and its measurements."""
-
-    result: Any
-    measurements: tuple[Measurement, ...]
-
-
 @dataclass
 class Search:
     """The calls of one test under @given."""
@@ -84,7 +76,7 @@ class Search:
     """Public calls so far in this example."""
     is_wrong: bool = False
     """True once an output was wrong: from then on examples are checked and not timed."""
-    known: "dict[ExampleKey, CallResult | RememberedError]" = field(default_factory=dict)
+    known: "dict[ExampleKey, CallResult[Any] | RememberedError]" = field(default_factory=dict)
     """The result or error of each call, which is given again when the call is repeated."""
     points: dict[Functions, list[Point]] = field(default_factory=dict)
     failed: dict[str, Sequence[Measurement]] = field(default_factory=dict)
@@ -120,23 +112,21 @@ class Search:
         """The arguments of the current example, as text."""
         return self.example.text
 
-    def obtain(self, request: Request[T], say: Say, measured: list[Measurement]) -> T:
+    def obtain(self, request: Request[T], say: Say) -> CallResult[T]:
         """Return the result of a call, the same each time that hypothesis repeats it."""
         try:
-            found = self._obtain(request, say, measured)
+            return self._obtain(request, say)
         except (MeasurementError, WrongResult) as error:
             self._tell_to_keep(error)
             raise
-        measured[:] = found.measurements
-        return cast(T, found.result)
 
-    def _obtain(self, request: Request[Any], say: Say, measured: list[Measurement]) -> CallResult:
+    def _obtain(self, request: Request[Any], say: Say) -> CallResult[Any]:
         key = self._key(request)
         if key not in self.known:
-            self.known[key] = self._try(request, say, measured)
+            self.known[key] = self._try(request, say)
         elif isinstance(request, CompareRequest):  # hypothesis follows the lines that run, to name those that fail
             with suppress(WrongResult) if isinstance(self.known[key], RememberedError) else nullcontext():
-                request.call_only("", [])
+                request.call_only("")
         known = self.known[key]
         if isinstance(known, RememberedError):
             raise known.again()
@@ -149,59 +139,55 @@ class Search:
         arguments = described(request.given)
         return (self.example.text, self.calls, type(request), *request.calls, *arguments, *self.example.key)
 
-    def _try(self, request: Request[Any], say: Say, measured: list[Measurement]) -> "CallResult | RememberedError":
+    def _try(self, request: Request[Any], say: Say) -> "CallResult[Any] | RememberedError":
         try:
-            result = self._first(request, say, measured)
+            found = self._first(request, say)
         except (MeasurementError, WrongResult) as error:
             self.time.has_failed = True
             clear_frames(error)
             return RememberedError(error)
-        return CallResult(result, tuple(msgspec.structs.replace(item, example=self.example.text) for item in measured))
+        measured = [msgspec.structs.replace(item, example=self.example.text) for item in found.measurements]
+        return replace(found, measurements=measured)
 
-    def _first(self, request: Request[Any], say: Say, measured: list[Measurement]) -> object:
+    def _first(self, request: Request[Any], say: Say) -> CallResult[Any]:
         """Return the result of a call that was not made before."""
         if self.is_wrong and isinstance(request, CompareRequest):
-            return self._untimed(
-                request, "an example before gave a wrong result, so later ones are only checked", measured
-            )
+            return self._untimed(request, "an example before gave a wrong result, so later ones are only checked")
         if self.time.why_spent and not request.settings.disable:
-            return self._untimed(request, self.time.why_spent, measured)
+            return self._untimed(request, self.time.why_spent)
         try:
             with self.time.paying():
-                return self._timed(request, say, measured)
+                return self._timed(request, say)
         except (MeasurementError, WrongResult) as error:
             failure = error
         if isinstance(request, CompareRequest):  # an output that is wrong in any call fails where it is checked
-            self._untimed(request, "", [])
+            self._untimed(request, "")
         raise failure
 
-    def _untimed(self, request: Request[Any], reason: str, measured: list[Measurement]) -> object:
+    def _untimed(self, request: Request[Any], reason: str) -> CallResult[Any]:
         try:
-            return request.call_only(reason, measured)
+            return request.call_only(reason)
         except WrongResult:
             self.is_wrong = True
             raise
 
-    def _timed(self, request: Request[Any], say: Say, measured: list[Measurement]) -> object:
+    def _timed(self, request: Request[Any], say: Say) -> CallResult[Any]:
         if isinstance(request, CompareRequest) and request.settings.reps is None:
-            quick = self._quick(request, say, measured)
+            quick = self._quick(request, say)
             is_absolute = any(limit.stage not in ("speedup", "baseline") for limit in request.limits)
-            if not self._is_suspect(request, quick) and not is_absolute:
+            if not self._is_suspect(request, quick.result) and not is_absolute:
                 return quick
-            measured.clear()
         settings = self.alpha.spend(request.settings, noisy_limits(request.limits, len(request.judged)))
-        result = measure_confirmed(
-            replace(request, settings=settings, pass_alpha=request.settings.alpha), say, measured
-        )
-        self.alpha.note(settings, [each for item in measured for each in item.verdicts])
+        found = measure_confirmed(replace(request, settings=settings, pass_alpha=request.settings.alpha), say)
+        self.alpha.note(settings, [each for item in found.measurements for each in item.verdicts])
         if isinstance(request, CompareRequest):
             self.outdated |= request.agreement.disproved
-        return result
+        return found
 
-    def _quick(self, request: CompareRequest, say: Say, measured: list[Measurement]) -> Comparison:
+    def _quick(self, request: CompareRequest, say: Say) -> CallResult[Comparison]:
         """Compare in a few rounds, without limits."""
         settings = replace(request.settings, reps=2 * QUICK_QUADS)
-        return replace(request, settings=settings, limits=Limits(), vary=False, bytes=0).measure(say, measured)
+        return replace(request, settings=settings, limits=Limits(), vary=False, bytes=0).measure(say)
 
     def _is_suspect(self, request: CompareRequest, quick: Comparison) -> bool:
         """Tell whether a candidate may be the worst so far, or near its limit; steer hypothesis towards worse ones."""

@@ -1,6 +1,6 @@
 """Phases: what is refused, and what is told of functions whose times are scripted or read from a clock."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -56,9 +56,9 @@ def request_of(
     return PhasesRequest(chosen, cpu_device(), limits or Limits(), (), calls, label, elements)
 
 
-def measured(*asked: Any, **more: Any) -> tuple[Phases, list[Measurement]]:
-    found: list[Measurement] = []
-    return request_of(*asked, **more).measure(lambda text: None, found), found
+def measured(*asked: Any, **more: Any) -> tuple[Phases, Sequence[Measurement]]:
+    found = request_of(*asked, **more).measure(lambda text: None)
+    return found.result, found.measurements
 
 
 # what is found

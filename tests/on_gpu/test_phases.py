@@ -244,7 +244,7 @@ def measured(phases: dict[str, Function], whole: Function | None = None) -> Any:
     settings = Settings(device="cuda")
     calls, label = phase_calls(phases, whole, make_arguments())
     request = PhasesRequest(settings, find_device("cuda"), Limits(), (), calls, label)
-    return request.measure(lambda text: None, [])
+    return request.measure(lambda text: None).result
 
 
 def test_phases_that_share_nothing_add_up() -> None:

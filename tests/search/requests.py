@@ -7,6 +7,7 @@ from typing import Any, cast
 from pytest_gpubench.bench.agreement import Agreement
 from pytest_gpubench.bench.arguments import VariedArguments
 from pytest_gpubench.bench.comparison import CompareRequest
+from pytest_gpubench.bench.request import CallResult
 from pytest_gpubench.correctness import Tolerance
 from pytest_gpubench.errors import MeasurementError, WrongResult
 from pytest_gpubench.gpu.device import cpu_device
@@ -33,20 +34,20 @@ class FakeRequest(CompareRequest):
     during: Callable[[], object] = lambda: None
     """What happens while it is timed."""
 
-    def call_only(self, reason: str, measured: list[Measurement]) -> Comparison:
+    def call_only(self, reason: str) -> CallResult[Comparison]:
         self.log.append(("checked", reason))
         if self.wrong and (error := self.wrong.pop(0)) is not None:
             raise error
-        return self._found({}, measured)
+        return self._found({})
 
-    def measure(self, say: object, measured: list[Measurement]) -> Comparison:
+    def measure(self, say: object) -> CallResult[Comparison]:
         self.log.append(("take", self.settings.reps, self.settings.alpha))
         self.during()
         if self.error is not None:
             raise self.error
-        return self._found(self.ratios, measured)
+        return self._found(self.ratios)
 
-    def _found(self, ratios: dict[str, float], measured: list[Measurement]) -> Comparison:
+    def _found(self, ratios: dict[str, float]) -> CallResult[Comparison]:
         def timing(name: str) -> Timing:
             return Timing(label=name, timer="scripted", cache="hot", device="CPU", samples_us=(1.0,))
 
@@ -54,9 +55,9 @@ class FakeRequest(CompareRequest):
             found = {"interval": None, "quads": 6, "alpha": 0.1, "reference": "ref", "reference_us": 1.0, "seed": 0}
             return Speedup(ratio=ratios[name], **cast(Any, found)) if name in ratios else None
 
-        measured[:] = [Measurement(timing=timing("ref"), role="reference")]
+        measured = [Measurement(timing=timing("ref"), role="reference")]
         measured += [Measurement(timing=timing(name), speedup=speedup(name)) for name in self.judged]
-        return self.with_measurements(Comparison(reference=timing("ref"), candidates={}), measured)
+        return CallResult(self._comparison(measured), measured)
 
 
 def request_of(
@@ -83,7 +84,7 @@ class Harness:
         self.search = Search(TimeBudget(budget_s), Example("", {}))
         self.limits = limits
         self.log: list[Any] = []
-        self.measured: list[Measurement] = []
+        self.measured: Sequence[Measurement] = ()
         """By the last comparison."""
 
     def compare(self, n: int, args: tuple[object, ...] = (), reps: int | None = None, **ratios: float) -> Comparison:
@@ -98,8 +99,9 @@ class Harness:
 
     def obtain(self, request: CompareRequest) -> Comparison:
         """Return what a request comes to."""
-        self.measured.clear()
-        return self.search.obtain(request, lambda text: None, self.measured)
+        found = self.search.obtain(request, lambda text: None)
+        self.measured = found.measurements
+        return found.result
 
     def took(self) -> Sequence[str]:
         """Return what was done since it was last asked."""

@@ -9,13 +9,14 @@ import pytest
 import torch
 
 from pytest_gpubench.bench.phases import PhasesRequest
+from pytest_gpubench.bench.request import CallResult
 from pytest_gpubench.errors import MeasurementError, WrongResult
 from pytest_gpubench.results.model import Measurement, Outcome, Timing
 from pytest_gpubench.results.phases import Phases
 from pytest_gpubench.search import Example, Search
 from pytest_gpubench.search.budget import TimeBudget
 from pytest_gpubench.search.example import example_of
-from pytest_gpubench.search.search import NEAR, CallResult
+from pytest_gpubench.search.search import NEAR
 from pytest_gpubench.timing.compilations import Compilations, Graphs
 from tests.results.measured import verdict as verdict_on
 from tests.search.requests import WHEN_TIMED, WRONG, Harness, compared, request_of
@@ -212,7 +213,7 @@ def test_the_phases_shown_are_those_that_broke_a_limit_and_then_the_slowest(orde
     assert [(each.title, each.sum_us) for each in shown] == [("b at n=2", 7.0), ("b at n=2", 3.0)]
 
 
-def phases_of(title: str, sum_us: float, outcome: str) -> CallResult:
+def phases_of(title: str, sum_us: float, outcome: str) -> CallResult[Phases]:
     timing = Timing(label=title, timer="scripted", cache="hot", device="CPU", samples_us=(sum_us,))
     verdict = verdict_on("max_time_us=6", Outcome(outcome))
     phases = Phases(title=title, timer="scripted", cache="hot", device="CPU", sum_us=sum_us)
