@@ -18,7 +18,8 @@ from pytest_gpubench.results.store import read_run
 from pytest_gpubench.stats.regression import Change
 from pytest_gpubench.stats.tolerance import METRICS, RegressionTolerance, tolerance_of
 from pytest_gpubench.units import count, printable, ratio_text, safe_line
-from pytest_gpubench.verdict.saved_runs import Finding, compare_runs
+from pytest_gpubench.verdict.regression import Finding
+from pytest_gpubench.verdict.saved_runs import compare_runs
 
 ABOUT = "compare two saved runs; exit 1 where the new one is slower"
 EXAMPLES = """compare main latest

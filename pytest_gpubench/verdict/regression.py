@@ -3,8 +3,10 @@
 Everything that compares old with new asks here: a running test, `pytest-gpubench compare`, `ab`, and the page.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from pytest_gpubench.results.counterpart import Missing
 from pytest_gpubench.results.model import Measurement, Outcome
 from pytest_gpubench.stats.regression import Change, least_samples
 from pytest_gpubench.stats.tolerance import RegressionTolerance
@@ -19,18 +21,26 @@ OTHER_REGIME = 10.0
 
 
 @dataclass(frozen=True)
-class JudgedChange:
-    """The change of a measurement, with its verdict."""
+class Finding:
+    """The result of comparing one measurement of a test with an older run."""
 
-    change: Change | None
-    """None where a sample is no time."""
+    nodeid: str
+    label: str
+    """The measurement's label; empty for a finding about the whole test."""
     outcome: Outcome
-    """FAIL where the whole interval is beyond the tolerance, PASS where none of it is; INVALID without a change."""
     sentence: str
-    stale: str = ""
-    """A sentence where the older one is slower by more than is tolerated, and guards nothing; else empty."""
+    change: Change | None = None
+    """None where nothing was compared."""
+    old: Measurement | None = None
+    """None where there is none to compare with."""
+    new: Measurement | None = None
+    """None where the new run lacks it."""
+    notes: tuple[str, ...] = ()
+    """Further remarks: a stale baseline, another driver, a reference that has changed too."""
+    missing: Missing | None = None
+    """Why nothing was compared; None where it was, or where the new run has no number or no longer the test."""
     further: int = 0
-    """The sessions of the new run, each of a fresh process, that may yet decide or have to confirm it."""
+    """The sessions of the new run that may yet decide or have to confirm it."""
 
 
 def compare_measurements(
@@ -40,36 +50,42 @@ def compare_measurements(
     alpha: float,
     where: str,
     sessions: Sessions = ALONE,
-) -> JudgedChange:
-    """Compare a measurement with the same one of an older run; where: the older run, as in `the baseline 'main'`."""
-    label = new.timing.label
+    nodeid: str = "",
+) -> Finding:
+    """Compare a measurement with the same one of an older run; where: the older run, as in `the baseline 'main'`.
+
+    INVALID, without a change, where a sample is no time.
+    """
+    found = Finding(nodeid, new.timing.label, Outcome.INVALID, "", old=old, new=new)
+    label = printable(found.label)
     try:
         evidence = evidence_of(old, new, tolerance, alpha, sessions)
     except ValueError as error:
-        return JudgedChange(None, Outcome.INVALID, f"{printable(label)} cannot be compared: {error}")
+        return replace(found, sentence=f"{label} cannot be compared: {error}")
     change = evidence.change
     old_us, new_us = change.old, change.new
     if change.metric == "speedup":
         old_us, new_us = old.timing.median_us, new.timing.median_us
-    judged = judge_change(change, tolerance, label, where, old_us, new_us, doubt=evidence.doubt, remedy=evidence.remedy)
+    found = judge_change(found, change, tolerance, where, old_us, new_us, doubt=evidence.doubt, remedy=evidence.remedy)
     if outcome_of(change, tolerance) is Outcome.FAIL and (regime := _other_regime(old, new, change, where)):
-        return replace(judged, outcome=Outcome.INCONCLUSIVE, sentence=f"{printable(label)} {regime}; {judged.sentence}")
-    return replace(judged, further=evidence.further)
+        return replace(found, outcome=Outcome.INCONCLUSIVE, sentence=f"{label} {regime}; {found.sentence}")
+    return replace(found, further=evidence.further)
 
 
 def judge_change(
+    found: Finding,
     change: Change,
     tolerance: RegressionTolerance,
-    label: str,
     where: str,
     old_us: float,
     new_us: float,
     counts: str = "",
     doubt: str = "",
     remedy: str = "",
-) -> JudgedChange:
-    """Judge a change by what is tolerated.
+) -> Finding:
+    """Return a finding with a change, judged by what is tolerated.
 
+    FAIL where the whole interval is beyond the tolerance, PASS where none of it is.
     old_us, new_us: the times to show. counts: what the change was found by; empty for its samples. doubt: why it is
     INCONCLUSIVE instead of FAIL. remedy: what to do where it is INCONCLUSIVE.
     """
@@ -79,13 +95,14 @@ def judge_change(
     against, whose = (" against its reference", "relative time") if change.metric == "speedup" else ("", change.metric)
     what, relation, remark = _comparison(change, outcome, doubt)
     sentence = (
-        f"{printable(label)} {what}{against} {relation} in {where}{remark}: "
+        f"{printable(found.label)} {what}{against} {relation} in {where}{remark}: "
         f"{_ratio(change)} of its {whose}{_wanted(change, tolerance)} "
         f"({_values(change, old_us, new_us)}, {judged_by(counts, change.alpha) if counts else _judged_by(change)})"
     )
     if remedy and outcome is Outcome.INCONCLUSIVE:
         sentence += f"; {remedy}"
-    return JudgedChange(change, outcome, sentence, _stale_note(change, tolerance, label, where))
+    stale = tuple(_stale_notes(change, tolerance, found.label, where))
+    return replace(found, change=change, outcome=outcome, sentence=sentence, notes=stale)
 
 
 def _other_regime(old: Measurement, new: Measurement, change: Change, where: str) -> str:
@@ -112,12 +129,13 @@ def _is_stale(change: Change, tolerance: RegressionTolerance) -> bool:
 # sentences
 
 
-def _stale_note(change: Change, tolerance: RegressionTolerance, label: str, where: str) -> str:
+def _stale_notes(change: Change, tolerance: RegressionTolerance, label: str, where: str) -> Iterator[str]:
+    """Yield a sentence where the older one is slower by more than is tolerated, and guards nothing."""
     if not _is_stale(change, tolerance):
-        return ""
+        return
     faster = f"{ratio_text(1 / change.ratio)} as fast as in {where}"
     against = " against its reference" if change.metric == "speedup" else ""
-    return f"baseline stale: {printable(label)} is faster than the baseline, {faster}{against}; save a new one"
+    yield f"baseline stale: {printable(label)} is faster than the baseline, {faster}{against}; save a new one"
 
 
 def _comparison(change: Change, outcome: Outcome, doubt: str) -> tuple[str, str, str]:

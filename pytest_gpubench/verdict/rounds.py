@@ -36,8 +36,7 @@ from pytest_gpubench.stats.regression import change_of_pairs
 from pytest_gpubench.stats.run_noise import RunNoise, noise_of
 from pytest_gpubench.stats.tolerance import RegressionTolerance
 from pytest_gpubench.units import count, format_share
-from pytest_gpubench.verdict.regression import judge_change
-from pytest_gpubench.verdict.saved_runs import Finding
+from pytest_gpubench.verdict.regression import Finding, judge_change
 
 __tracebackhide__ = True
 
@@ -246,8 +245,7 @@ def _judge_series(series: RoundSeries, tolerance: RegressionTolerance, alpha: fl
     old_us, new_us = (statistics.median(each.measurement.timing.median_us for each in arm) for arm in (base, head))
     change = change_of_pairs(pairs, metric, alpha, _clock_spread((*base, *head)))
     counts = f"{count(len(pairs), 'pair')} of runs"
-    judged = judge_change(replace(change, old=old, new=new), tolerance, series.label, "BASE", old_us, new_us, counts)
-    finding = replace(finding, outcome=judged.outcome, sentence=judged.sentence, change=judged.change)
+    finding = judge_change(finding, replace(change, old=old, new=new), tolerance, "BASE", old_us, new_us, counts)
     return _doubted(finding, noise.smallest_change(len(pairs), alpha) if noise else math.inf)
 
 

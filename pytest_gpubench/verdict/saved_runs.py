@@ -14,36 +14,13 @@ from pytest_gpubench.stats.regression import Change
 from pytest_gpubench.stats.tolerance import RegressionTolerance
 from pytest_gpubench.units import printable, ratio_text
 from pytest_gpubench.verdict.evidence import Sessions
-from pytest_gpubench.verdict.regression import compare_measurements
+from pytest_gpubench.verdict.regression import Finding, compare_measurements
 from pytest_gpubench.verdict.throttling import invalidate_throttled
 
 __tracebackhide__ = True
 
 SHOWN = RegressionTolerance("speedup", margin=0.05)
 """The comparison that is shown where no limit is set."""
-
-
-@dataclass(frozen=True)
-class Finding:
-    """The result of comparing one measurement of a test with an older run."""
-
-    nodeid: str
-    label: str
-    """The measurement's label; empty for a finding about the whole test."""
-    outcome: Outcome
-    sentence: str
-    change: Change | None = None
-    """None where nothing was compared."""
-    old: Measurement | None = None
-    """None where there is none to compare with."""
-    new: Measurement | None = None
-    """None where the new run lacks it."""
-    notes: tuple[str, ...] = ()
-    """Further remarks: a stale baseline, another driver, a reference that has changed too."""
-    missing: Missing | None = None
-    """Why nothing was compared; None where it was, or where the new run has no number or no longer the test."""
-    further: int = 0
-    """The sessions of the new run that may yet decide or have to confirm it."""
 
 
 def compare_with_past(
@@ -69,23 +46,13 @@ def compare_with_past(
     if isinstance(old, Missing):
         return replace(found, sentence=old.sentence, missing=old)
     sessions = Sessions(past.earlier_of(key), earlier, past.spreads)
-    judged = compare_measurements(old, new, tolerance, alpha, f"the baseline {past.baseline!r}", sessions)
-    found = replace(
-        found,
-        old=old,
-        change=judged.change,
-        outcome=judged.outcome,
-        sentence=judged.sentence,
-        further=judged.further,
-    )
-    if judged.change is None:
+    found = compare_measurements(old, new, tolerance, alpha, f"the baseline {past.baseline!r}", sessions, nodeid)
+    if found.change is None:
         return found
-    notes = (*past.caveats, _throttled_note(old.timing, past.baseline))
     if new.role == "reference":
-        sentence = f"the reference is not judged: {judged.sentence}"
-        found = replace(found, outcome=Outcome.NOT_JUDGED, sentence=sentence, further=0)
-    else:
-        notes = (*notes, judged.stale)
+        sentence = f"the reference is not judged: {found.sentence}"
+        found = replace(found, outcome=Outcome.NOT_JUDGED, sentence=sentence, notes=(), further=0)
+    notes = (*past.caveats, _throttled_note(old.timing, past.baseline), *found.notes)
     return replace(found, notes=tuple(filter(None, notes)))
 
 

@@ -8,7 +8,7 @@ from pytest_gpubench.stats.regression import Change
 from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.stats.tolerance import parse_tolerance
 from pytest_gpubench.verdict.evidence import PROFILER_TICK_US, change_between, outcome_of, tick_between
-from pytest_gpubench.verdict.regression import JudgedChange, judge_change
+from pytest_gpubench.verdict.regression import Finding, judge_change
 from tests.results.measured import ALPHA, alone, pair, timing
 
 
@@ -19,9 +19,10 @@ def measured(ratio: float, low: float, high: float, metric: str = "median") -> C
     return Change(ratio, interval, metric, ALPHA, *values, difference, (60, 60))
 
 
-def judged(change: Change, tolerance: str) -> JudgedChange:
+def judged(change: Change, tolerance: str) -> Finding:
     times_us = (289, 312) if change.metric == "speedup" else (change.old, change.new)
-    return judge_change(change, parse_tolerance(tolerance), "softmax", "the baseline 'main'", *times_us)
+    found = Finding("test_it", "softmax", Outcome.NOT_JUDGED, "")
+    return judge_change(found, change, parse_tolerance(tolerance), "the baseline 'main'", *times_us)
 
 
 @pytest.mark.parametrize(
@@ -108,13 +109,13 @@ def test_outcomes_change_at_the_tolerance(low: float, high: float, tolerance: st
 def test_a_baseline_is_stale_where_all_is_faster_by_more_than_is_tolerated(
     high: float, tolerance: str, stale: bool
 ) -> None:
-    note = judged(measured(0.8, 0.7, high), tolerance).stale
+    notes = judged(measured(0.8, 0.7, high), tolerance).notes
     told = (
         "baseline stale: softmax is faster than the baseline, 1.250x as fast as in the baseline 'main'; save a new one"
     )
-    assert note == (told if stale else "")
+    assert notes == ((told,) if stale else ())
     for text in ("median:5%", "median:5us"):
-        assert not judged(Change(0.5, None, "median", ALPHA, 289, 144.5), text).stale
+        assert not judged(Change(0.5, None, "median", ALPHA, 289, 144.5), text).notes
 
 
 def test_a_speedup_falls_back_on_the_median_where_there_is_none() -> None:

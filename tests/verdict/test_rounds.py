@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from pytest_gpubench.results.model import DeviceFacts, Measurement, Outcome, SavedRun, Speedup, TestRecord
 from pytest_gpubench.stats.regression import change_of_pairs, decide
 from pytest_gpubench.stats.tolerance import RegressionTolerance
+from pytest_gpubench.verdict.regression import Finding
 from pytest_gpubench.verdict.rounds import (
     ArmRun,
     CommitArm,
@@ -27,7 +28,6 @@ from pytest_gpubench.verdict.rounds import (
     order_of,
     pair_log_ratios,
 )
-from pytest_gpubench.verdict.saved_runs import Finding
 from tests.results.measured import timing_of, verdict
 
 RULE = RegressionTolerance("speedup", margin=0.03), 0.01

@@ -9,14 +9,14 @@ from pytest_gpubench.stats.process_spread import ProcessSpread
 from pytest_gpubench.stats.regression import Change
 from pytest_gpubench.stats.tolerance import parse_tolerance
 from pytest_gpubench.verdict.evidence import Parting, Sessions
-from pytest_gpubench.verdict.regression import JudgedChange, compare_measurements
+from pytest_gpubench.verdict.regression import Finding, compare_measurements
 from tests.results.measured import ALPHA, alone, pair
 
 SAVED = "the baseline 'main'"
 FIVE = [alone(us=289 * (1 + step / 1000)) for step in (-4, 4, -2, 2, 0)]
 
 
-def compared(tolerance: str, us: float, old: list[Measurement], **others: ProcessSpread) -> JudgedChange:
+def compared(tolerance: str, us: float, old: list[Measurement], **others: ProcessSpread) -> Finding:
     """Compare with saved sessions, the last of which is the latest."""
     return compare_measurements(
         old[-1], alone(us=us), parse_tolerance(tolerance), ALPHA, SAVED, Sessions(old[:-1], suite=others)

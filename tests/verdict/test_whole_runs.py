@@ -9,7 +9,8 @@ import pytest
 from pytest_gpubench.results.baseline import slimmed
 from pytest_gpubench.results.model import Measurement, Outcome, TestRecord
 from pytest_gpubench.stats.tolerance import parse_tolerance
-from pytest_gpubench.verdict.saved_runs import Finding, compare_runs
+from pytest_gpubench.verdict.regression import Finding
+from pytest_gpubench.verdict.saved_runs import compare_runs
 from tests.results.measured import ALPHA, missing, on, record, run, timing
 from tests.results.measured import alone as measured_alone
 from tests.results.measured import pair as measured_pair

@@ -16,7 +16,7 @@ from pytest_gpubench.cli.output import complain, say, write
 from pytest_gpubench.errors import BadRequest, GpuBenchError
 from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.units import count
-from pytest_gpubench.verdict.saved_runs import Finding
+from pytest_gpubench.verdict.regression import Finding
 
 ABOUT = "find the commit that made a test slower"
 Answer = Literal["good", "bad", "skip"]

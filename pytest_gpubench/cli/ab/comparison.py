@@ -12,8 +12,8 @@ from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.stats.run_noise import RunNoise
 from pytest_gpubench.stats.tolerance import RegressionTolerance
 from pytest_gpubench.units import count, format_share
+from pytest_gpubench.verdict.regression import Finding
 from pytest_gpubench.verdict.rounds import ArmRun, CommitArm, alpha_of_look, judge_rounds, noise_between, order_of
-from pytest_gpubench.verdict.saved_runs import Finding
 
 RUNS_PER_ROUND = 4
 

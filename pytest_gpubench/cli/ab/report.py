@@ -16,8 +16,9 @@ from pytest_gpubench.report.markdown_text import code, table_head, table_row, te
 from pytest_gpubench.results.model import Measurement, Outcome, SavedRun, TestRecord, Verdict
 from pytest_gpubench.results.sessions import by_test
 from pytest_gpubench.units import count, printable, ratio_text
+from pytest_gpubench.verdict.regression import Finding
 from pytest_gpubench.verdict.rounds import CommitArm
-from pytest_gpubench.verdict.saved_runs import Finding, with_change
+from pytest_gpubench.verdict.saved_runs import with_change
 
 WORST_FIRST = (Outcome.FAIL, Outcome.INVALID, Outcome.INCONCLUSIVE, Outcome.NOT_JUDGED, Outcome.PASS)
 SIGNS = {Outcome.FAIL: CROSS, Outcome.INVALID: CROSS, Outcome.INCONCLUSIVE: WARNING, Outcome.PASS: TICK}

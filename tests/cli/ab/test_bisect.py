@@ -16,8 +16,8 @@ from pytest_gpubench.cli.ab.comparison import ComparisonPlan, compare_commits
 from pytest_gpubench.results.model import Measurement, Outcome, SavedRun, TestRecord
 from pytest_gpubench.settings import LISTED_TESTS
 from pytest_gpubench.stats.tolerance import RegressionTolerance
+from pytest_gpubench.verdict.regression import Finding
 from pytest_gpubench.verdict.rounds import COMMIT_ARMS, ArmRun, CommitArm
-from pytest_gpubench.verdict.saved_runs import Finding
 from tests.cli.ab.faked import CPU, NODEID, FakePytest, Git, left
 from tests.results.measured import timing_of
 

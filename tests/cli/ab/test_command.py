@@ -14,7 +14,7 @@ from pytest_gpubench.cli.ab.report import exit_status, report_lines
 from pytest_gpubench.gpu.visible import VisibleGpu
 from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.stats.regression import Change
-from pytest_gpubench.verdict.saved_runs import Finding
+from pytest_gpubench.verdict.regression import Finding
 from tests import fork_server
 from tests.cli.ab.faked import NODEID, FakePytest, Git, call, commit, left
 

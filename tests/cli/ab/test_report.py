@@ -14,8 +14,8 @@ from pytest_gpubench.results.model import Measurement, Outcome, SavedRun, TestRe
 from pytest_gpubench.stats.regression import Change
 from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.stats.tolerance import RegressionTolerance
+from pytest_gpubench.verdict.regression import Finding
 from pytest_gpubench.verdict.rounds import ArmRun, CommitArm, order_of
-from pytest_gpubench.verdict.saved_runs import Finding
 from tests.cli.ab.faked import CPU, NODEID, FakePytest, Git, commit, replace_processes
 
 HERE = Path()
