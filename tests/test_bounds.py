@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from pytest_gpubench.bounds import (
-    LONGEST_S,
     MOST_COUNTED,
     argument,
     at_least,
@@ -22,6 +21,8 @@ from pytest_gpubench.bounds import (
     whole_number,
 )
 from pytest_gpubench.errors import BadRequest
+
+LONGEST_S = 1e6
 
 NO_NUMBERS = [None, True, False, np.True_, "5", "1e400", 1j, Decimal(5), [5], torch.tensor(5), torch.tensor(5.0)]
 WHOLE = "it must be a whole number"

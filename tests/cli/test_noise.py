@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
-from pytest_gpubench.cli import BAD_USAGE, INTERRUPTED, main, noise
+from pytest_gpubench.cli import INTERRUPTED, main, noise
 from pytest_gpubench.cli.noise import CallNoise, SafeLimits
 from pytest_gpubench.results.model import DeviceFacts, Measurement, SavedRun, Speedup, TestRecord, Timing
 from pytest_gpubench.results.store import read_run, write_run
 from pytest_gpubench.stats.summary import Interval
+
+BAD_USAGE = 2
 
 H200 = DeviceFacts(type="cuda", name="NVIDIA H200", host="here")
 CPU = DeviceFacts(type="cpu", name="a CPU", host="here")

@@ -8,7 +8,7 @@ import torch
 
 from pytest_gpubench.correctness import chunks
 from pytest_gpubench.correctness.compare import compare_outputs
-from pytest_gpubench.correctness.tolerance import DEFAULT_TOLERANCES, EXACT_FLOATS, Tolerance
+from pytest_gpubench.correctness.tolerance import DEFAULT_TOLERANCES, Tolerance
 from tests.correctness.samples import COMPLEX, FLOATS, INTEGERS, compare
 
 
@@ -131,7 +131,7 @@ class TestLimits:
         assert not compare(expected.conj(), expected).passed
         assert compare(expected.conj().imag, torch.tensor([-4.0, -1.0], dtype=expected.real.dtype)).passed
 
-    @pytest.mark.parametrize("name", EXACT_FLOATS)
+    @pytest.mark.parametrize("name", ["float8_e8m0fnu", "float4_e2m1fn_x2"])
     def test_exponents_and_packed_floats_must_be_equal(self, name: str) -> None:
         if not hasattr(torch, name):
             pytest.skip(f"torch {torch.__version__} has no {name}")

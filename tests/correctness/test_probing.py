@@ -10,10 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_gpubench.correctness import probing
-from pytest_gpubench.correctness.probing import PIECE_BYTES, PROBES, changed_line, least_share, line_of, needed_share
+from pytest_gpubench.correctness.probing import changed_line, least_share, line_of, needed_share
 from pytest_gpubench.timing.calls import Arguments
 from tests.correctness.samples import COMPLEX, FLOATS, layouts, names, shapes
 from tests.correctness.test_variation import any_bits, bits_of
+
+PIECE_BYTES = 128
+PROBES = 32
 
 SEEDS = range(20)
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import pytest_gpubench
 from pytest_gpubench.errors import DeviceUnavailable
 from pytest_gpubench.gpu import clocks
-from pytest_gpubench.gpu.clocks import CLOCK_LIMIT_TDP, ENDINGS, ClockLock, restore_abandoned
+from pytest_gpubench.gpu.clocks import ENDINGS, ClockLock, restore_abandoned
 from pytest_gpubench.gpu.lock import GpuLock
 from pytest_gpubench.settings.parsers import ClockWish, clock_wish
 from tests.gpu import recording_nvml
@@ -32,6 +32,8 @@ from tests.gpu.recording_nvml import (
     Recording,
     changes,
 )
+
+CLOCK_LIMIT_TDP = 0xFFFFFF01
 
 GPU = "GPU-fake-1"
 CHILD = """

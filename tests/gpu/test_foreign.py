@@ -8,7 +8,6 @@ import pytest
 
 from pytest_gpubench.errors import DeviceUnavailable
 from pytest_gpubench.gpu.foreign import (
-    LOOK_S,
     SETTLE_S,
     ForeignWork,
     GpuProcess,
@@ -20,6 +19,8 @@ from pytest_gpubench.gpu.foreign import (
 )
 from pytest_gpubench.gpu.nvml import Nvml
 from tests.gpu.recording_nvml import Recording
+
+LOOK_S = 0.25
 
 OURS = {10, 11}
 COMMANDS = {10: "pytest", 11: "pytest", 20: "python train.py", 21: "", 22: "ollama serve", 23: "x", 24: "y"}

@@ -7,9 +7,12 @@ import pytest
 
 from pytest_gpubench.gpu import readings
 from pytest_gpubench.gpu.nvml import Nvml
-from pytest_gpubench.gpu.readings import NO_READING, READING_SHARE, REFRESH_S, Reading, Watcher
+from pytest_gpubench.gpu.readings import NO_READING, Reading, Watcher
 from tests.gpu.recording_nvml import Recording
 from tests.timing.fakes import Clock
+
+READING_SHARE = 0.01
+REFRESH_S = 5e-3
 
 WHOLE = Reading(memory_clock_mhz=3199, temperature_c=31, power_w=77.1, throttle_mask=0x4)
 

@@ -9,6 +9,8 @@ from pytest_gpubench.results.store import read_run
 from tests.plugin.conftest import BenchRun, RecordRun
 from tests.plugin.saving import COMPARES, MEASURES, SPEEDS
 
+BASELINE = "gpu_bench_baseline"
+
 
 @pytest.fixture
 def save(bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,7 +138,7 @@ def test_workers_are_given_what_to_compare_with(bench_run: BenchRun, monkeypatch
 
 def test_a_worker_needs_no_file(bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is given the run through the controller: here its storage and its folder are none of the controller's."""
-    from pytest_gpubench.plugin.baseline import BASELINE, ComparedRun
+    from pytest_gpubench.plugin.baseline import ComparedRun
     from pytest_gpubench.results.baseline import Baseline
     from pytest_gpubench.results.counterpart import PastTest
     from pytest_gpubench.settings import Settings

@@ -6,11 +6,13 @@ from typing import Any, cast
 
 import pytest
 
-from pytest_gpubench.plugin.confirmation import MOST_S, Confirmation
+from pytest_gpubench.plugin.confirmation import Confirmation
 from pytest_gpubench.plugin.fresh_process import NotTaken
 from pytest_gpubench.results.model import SavedRun, TestRecord
 from tests.plugin.conftest import BenchRun
 from tests.report.records import GPU
+
+MOST_S = 300.0
 
 pytestmark = pytest.mark.usefixtures("stubbed_torch")
 

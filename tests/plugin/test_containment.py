@@ -9,7 +9,6 @@ import pytest
 
 from pytest_gpubench.gpu.context import may_be_cuda_error
 from pytest_gpubench.plugin import hooks, terminal
-from pytest_gpubench.plugin.containment import IN_A_PHASE
 from pytest_gpubench.plugin.gpu_turn import GpuTurns
 from pytest_gpubench.plugin.lifecycle import Lifecycle
 from tests.plugin.conftest import BenchRun
@@ -89,7 +88,7 @@ def our_hooks() -> list[tuple[type, str]]:
         for each in found
         for name in dir(each)
         if name.startswith("pytest_")
-        and name not in IN_A_PHASE
+        and name not in ("pytest_runtest_setup", "pytest_runtest_call", "pytest_runtest_teardown")
         and not inspect.isgeneratorfunction(getattr(each, name))
     ]
 

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-from pytest_gpubench.plugin.items import LONGEST_PARAMETER, parameters, source_hash, syntax
+from pytest_gpubench.plugin.items import parameters, source_hash, syntax
+
+LONGEST_PARAMETER = 500
 
 EVERYTHING = """
 def test_it(gpu_bench, n: int = 3, *, k=(1, 2)) -> None:

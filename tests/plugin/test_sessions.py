@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from pytest_gpubench.plugin.fresh_process import RESULTS
 from pytest_gpubench.plugin.sessions import sessions_of
 from pytest_gpubench.results.model import SavedRun
 from pytest_gpubench.results.sessions import count_sessions
@@ -111,7 +110,7 @@ def test_a_session_that_cannot_be_taken_fails_the_run_and_loses_nothing(bench_ru
 
 
 def test_a_further_session_only_measures(bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(RESULTS, "results.json")
+    monkeypatch.setenv("PYTEST_GPUBENCH_SESSION", "results.json")
     monkeypatch.setenv("GPU_BENCH_AUTOSAVE", "1")
     options = ["--gpu-bench-save=main", "--gpu-bench-sessions=5", "--gpu-bench-compare=no such run"]
     options += ["--gpu-bench-compare-fail=median:1%", "--gpu-bench-markdown=run.md", "--junitxml=junit.xml"]

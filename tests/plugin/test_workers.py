@@ -10,10 +10,12 @@ import pytest
 from pytest_gpubench.gpu import context, visible
 from pytest_gpubench.gpu.visible import HostGpu, VisibleGpu, same_gpu
 from pytest_gpubench.plugin import workers
-from pytest_gpubench.plugin.pin import COUNT_WITHOUT_CUDA, pin_to
+from pytest_gpubench.plugin.pin import pin_to
 from pytest_gpubench.settings import Settings
 from tests.plugin.conftest import BenchRun
 from tests.plugin.hosts import Host, overlaps
+
+COUNT_WITHOUT_CUDA = "PYTORCH_NVML_BASED_CUDA_CHECK"
 
 FOUR = ["GPU-a", "GPU-b", "GPU-c", "GPU-d"]
 GPUS = [VisibleGpu(uuid, index, "Fake GPU") for index, uuid in enumerate(FOUR)]

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from pytest_gpubench.report import markdown
-from pytest_gpubench.report.markdown import MOST_KERNELS, markdown_summary
-from pytest_gpubench.report.markdown_text import BREAK, code, text
+from pytest_gpubench.report.markdown import markdown_summary
+from pytest_gpubench.report.markdown_text import code, text
 from pytest_gpubench.results.model import (
     CommitInfo,
     Kernel,
@@ -26,6 +26,8 @@ from pytest_gpubench.units import printable
 from tests.report.records import GPU, arms, record, timing, unmeasured, verdict
 from tests.results.measured import verdict as verdict_on
 from tests.results.saved import make_run
+
+MOST_KERNELS = 10
 
 RENDERER = MarkdownIt("commonmark", {"html": True}).enable("table")
 OURS = {"code", "br", "span", "details", "summary"}
@@ -440,7 +442,7 @@ def test_attacks_are_shown_as_text(attack: str) -> None:
 
 
 def one_space(value: str) -> str:
-    return " ".join(value.replace(BREAK, "").split())
+    return " ".join(value.replace("\u200b", "").split())
 
 
 hostile = st.lists(

@@ -13,7 +13,6 @@ from rich.cells import cell_len
 from pytest_gpubench.report.cells import time_cell
 from pytest_gpubench.report.layout import Screen, shorten
 from pytest_gpubench.report.limits import limit_text
-from pytest_gpubench.report.rows import MOST_ROWS_PER_FUNCTION
 from pytest_gpubench.report.table import HEADERS, NOT_ENFORCED, render
 from pytest_gpubench.results.model import Measurement, Outcome, PastChange, TestRecord
 from pytest_gpubench.results.phases import Region
@@ -21,6 +20,8 @@ from pytest_gpubench.settings import GROUP_KEYS, SORT_KEYS, Settings
 from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.units import MICROSECONDS_PER_UNIT, printable, ratio_text
 from tests.report.records import arms, record, timing, unmeasured, verdict
+
+MOST_ROWS_PER_FUNCTION = 8
 
 PASS = verdict("min_speedup=1.5", Outcome.PASS)
 

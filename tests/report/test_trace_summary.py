@@ -5,11 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from pytest_gpubench.report.trace_summary import MOST_KERNELS, summary_markdown, write_summary
+from pytest_gpubench.report.trace_summary import summary_markdown, write_summary
 from pytest_gpubench.results.model import Kernel, Measurement
 from pytest_gpubench.results.trace_name import trace_name
 from pytest_gpubench.units import format_time
 from tests.report.records import arms, record, timing, unmeasured
+
+MOST_KERNELS = 30
 
 NODEID = "tests/test_a.py::test_it[a/b]"
 

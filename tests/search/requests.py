@@ -14,7 +14,6 @@ from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.results.model import Comparison, Measurement, Speedup, Timing
 from pytest_gpubench.search import Example, Search
 from pytest_gpubench.search.budget import TimeBudget
-from pytest_gpubench.search.search import QUICK_QUADS
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.timing.calls import make_arguments, make_call
 from pytest_gpubench.verdict.limits import Limits
@@ -105,10 +104,7 @@ class Harness:
 
     def took(self) -> Sequence[str]:
         """Return what was done since it was last asked."""
-        kinds = [
-            "checked" if each[0] == "checked" else "quick" if each[1] == 2 * QUICK_QUADS else "full"
-            for each in self.log
-        ]
+        kinds = ["checked" if each[0] == "checked" else "quick" if each[1] == 2 * 6 else "full" for each in self.log]
         self.log.clear()
         return kinds
 

@@ -16,11 +16,12 @@ from pytest_gpubench.results.phases import Phases
 from pytest_gpubench.search import Example, Search
 from pytest_gpubench.search.budget import TimeBudget
 from pytest_gpubench.search.example import example_of
-from pytest_gpubench.search.search import NEAR
 from pytest_gpubench.timing.compilations import Compilations, Graphs
 from tests.results.measured import verdict as verdict_on
 from tests.search.requests import WHEN_TIMED, WRONG, Harness, compared, request_of
 from tests.search.test_example import Opaque
+
+NEAR = 1.1
 
 
 def test_only_the_worst_so_far_is_judged() -> None:

@@ -7,7 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_gpubench.errors import BadRequest
-from pytest_gpubench.stats.changepoints import LEAST_RUNS, LEAST_SERIES, ChangePoint, change_points, smallest_step
+from pytest_gpubench.stats.changepoints import LEAST_SERIES, ChangePoint, change_points, smallest_step
+
+LEAST_RUNS = 3
 
 Noise = Callable[[random.Random], float]
 NOISES: dict[str, Noise] = {

@@ -20,9 +20,11 @@ import pytest
 
 from pytest_gpubench.stats.regression import change_of_speedups
 from pytest_gpubench.stats.regression import decide as decide_change
-from pytest_gpubench.stats.speedup import LOOKS, ROUNDED, Quad, critical_ranks, log_ratios
+from pytest_gpubench.stats.speedup import LOOKS, Quad, critical_ranks, log_ratios
 from tests.stats.quads import decide, orders
 from tests.stats.simulation import Floats, autoregressive, slack
+
+ROUNDED = 0.05
 
 Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]

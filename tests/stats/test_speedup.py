@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from pytest_gpubench.stats.speedup import (
     LOOKS,
-    VOTES,
     Decision,
     Quad,
     compare,
@@ -147,7 +146,7 @@ def test_the_votes_of_a_quad(reference_us: tuple[float, float], candidate_us: tu
     *pairs, mean = Quad(reference_us, candidate_us).votes
     assert pairs == [math.log(ours) - math.log(theirs) for ours in reference_us for theirs in candidate_us]
     assert mean == pytest.approx(log_ratio(reference_us, candidate_us), abs=1e-12)
-    assert len(pairs) + 1 == VOTES
+    assert len(pairs) + 1 == 5
 
 
 def votes_for(places: tuple[int, ...], times_us: Sequence[float]) -> int:

@@ -8,18 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_gpubench.stats.trend import (
-    LEAST_POINTS,
-    LEAST_STRENGTH,
-    LEAST_VALUES,
-    MOST_STEPS,
-    Point,
-    columns_of,
-    rank_correlation,
-    ranks,
-    size_that_matters,
-    steps,
-)
+from pytest_gpubench.stats.trend import Point, columns_of, rank_correlation, ranks, size_that_matters, steps
+
+LEAST_POINTS = 5
+LEAST_STRENGTH = 0.3
+LEAST_VALUES = 3
 
 RATIOS = st.floats(1e-3, 1e3)
 COLUMNS = st.lists(st.tuples(st.integers(-5, 5), RATIOS), max_size=30)
@@ -180,7 +173,7 @@ def test_steps_are_ordered_few_and_cover_all(found: list[Point]) -> None:
     taken = steps(found, "a")
     ends, ratios = [end for end, _ in taken], [ratio for _, ratio in taken]
     assert ends == sorted(ends)
-    assert len(taken) <= min(MOST_STEPS, len({size for size, _ in having}))
+    assert len(taken) <= min(8, len({size for size, _ in having}))
     assert bool(taken) == bool(having)
     if having:
         assert ends[-1] == max(size for size, _ in having)

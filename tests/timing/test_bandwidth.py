@@ -9,9 +9,11 @@ import torch
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.results.model import DeviceFacts
 from pytest_gpubench.timing import bandwidth
-from pytest_gpubench.timing.bandwidth import LEAST_COPIED_BYTES, copy_bandwidth
+from pytest_gpubench.timing.bandwidth import copy_bandwidth
 from pytest_gpubench.timing.base import Rep
 from tests.timing.fakes import Clock, FakeTimer
+
+LEAST_COPIED_BYTES = 2**28
 
 
 def timer_of(monkeypatch: pytest.MonkeyPatch, *times_us: float) -> FakeTimer:

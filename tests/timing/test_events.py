@@ -11,17 +11,12 @@ from pytest_gpubench.errors import MeasurementError
 from pytest_gpubench.gpu.device import Device, cpu_device
 from pytest_gpubench.timing import events
 from pytest_gpubench.timing.base import Call, Prepared
-from pytest_gpubench.timing.events import (
-    ATTEMPTS,
-    HOST_BOUND,
-    LATE_US,
-    LEAST_LEAD_US,
-    MOST_LEAD_US,
-    EventsRep,
-    EventsTimer,
-    Lap,
-    Lead,
-)
+from pytest_gpubench.timing.events import HOST_BOUND, EventsRep, EventsTimer, Lap, Lead
+
+ATTEMPTS = 5
+LATE_US = 100.0
+LEAST_LEAD_US = 100.0
+MOST_LEAD_US = 50_000.0
 
 LAUNCH_US = 5.0
 FLUSH_US = 30.0

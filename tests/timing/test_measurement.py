@@ -12,12 +12,13 @@ from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.gpu.nvml import Nvml
 from pytest_gpubench.results.model import DeviceFacts, Kernel, Stretch, Timing
 from pytest_gpubench.timing.base import Record, Rep, Timer
-from pytest_gpubench.timing.measurement import IDLE_GAP_US, Plan, demangled, is_idle, measure_call
+from pytest_gpubench.timing.measurement import Plan, demangled, is_idle, measure_call
 from pytest_gpubench.timing.sampling import PROBE_REPS
-from pytest_gpubench.timing.warmup import MAX_PASSES
 from tests.gpu.recording_nvml import Recording
 from tests.results.measured import timing_of
 from tests.timing.fakes import LOST, POWER, Clock, Counted, FakeTimer, call_of, rep
+
+IDLE_GAP_US = 50.0
 
 FACTS = DeviceFacts(type="cpu", name="a processor", host="localhost")
 MANGLED = "_ZN2at6native29vectorized_elementwise_kernelILi4ENS0_15CUDAFunctor_addIfEESt5arrayIPcLm3EEEEviT0_T1_"
@@ -91,7 +92,7 @@ def test_a_number_of_warm_up_calls_leaves_the_rest_to_precision(clock: Clock, wa
 
 
 def test_what_never_rests_is_flagged(clock: Clock) -> None:
-    timer = FakeTimer(clock, lambda number: rep(100 * 1.05 ** min(number // PROBE_REPS, MAX_PASSES)))
+    timer = FakeTimer(clock, lambda number: rep(100 * 1.05 ** min(number // PROBE_REPS, 12)))
     assert measured(timer).flags == ("unsettled",)
 
 

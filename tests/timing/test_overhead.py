@@ -13,8 +13,10 @@ from pytest_gpubench.timing import overhead
 from pytest_gpubench.timing.base import Record, Rep, Timer
 from pytest_gpubench.timing.calls import make_call
 from pytest_gpubench.timing.events import HOST_BOUND, EventsRep
-from pytest_gpubench.timing.overhead import SETTLING_REPS, overhead_of, take_overhead
+from pytest_gpubench.timing.overhead import overhead_of, take_overhead
 from tests.timing.fakes import Clock, FakeTimer
+
+SETTLING_REPS = 3
 
 
 def queued(host_us: float, bound: bool = False) -> EventsRep:

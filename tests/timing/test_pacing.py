@@ -16,17 +16,14 @@ from pytest_gpubench.gpu.device import Device, cpu_device
 from pytest_gpubench.results.model import DeviceFacts
 from pytest_gpubench.timing import pacing
 from pytest_gpubench.timing.base import Rep
-from pytest_gpubench.timing.pacing import (
-    FREE_IDLE_S,
-    IDLE_PER_BUSY,
-    KEPT_CLOCK,
-    LAST_REPS,
-    LONG_CALL_US,
-    LONGEST_CPU_IDLE_S,
-    Pacing,
-)
+from pytest_gpubench.timing.pacing import IDLE_PER_BUSY, KEPT_CLOCK, Pacing
 from tests.gpu.recording_nvml import Recording
 from tests.timing.fakes import Clock
+
+FREE_IDLE_S = 1e-4
+LAST_REPS = 20
+LONGEST_CPU_IDLE_S = 0.025
+LONG_CALL_US = 300.0
 
 MAX_MHZ = 1980.0
 KEPT_MHZ = KEPT_CLOCK * MAX_MHZ

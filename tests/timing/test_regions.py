@@ -21,8 +21,6 @@ from pytest_gpubench.timing.base import Record, Rep
 from pytest_gpubench.timing.calls import make_arguments, make_call
 from pytest_gpubench.timing.profiler import ProfilerTimer
 from pytest_gpubench.timing.regions import (
-    MARK,
-    REGION_REPS,
     RegionTrace,
     Traced,
     forget_regions,
@@ -38,6 +36,9 @@ from pytest_gpubench.timing.tracing_tax import Taxes
 from pytest_gpubench.timing.wall import WallTimer
 from pytest_gpubench.timing.windows import BEGIN, END
 from tests.timing.fakes import ProfilerEvent
+
+MARK = "gpu_bench_noop"
+REGION_REPS = 10
 
 Function = Callable[[], object]
 

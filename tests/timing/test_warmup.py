@@ -23,17 +23,6 @@ from pytest_gpubench.timing.pacing import KEPT_CLOCK
 from pytest_gpubench.timing.sampling import PROBE_REPS
 from pytest_gpubench.timing.scripted import ScriptedTimer, scripted
 from pytest_gpubench.timing.warmup import (
-    AWAKE_S,
-    BURST,
-    FIRST_BURST,
-    MAX_CALLS,
-    MAX_PASSES,
-    MIN_CALLS,
-    REST_RATIO,
-    REST_SLACK_US,
-    SLOW_CALL_US,
-    STEADY_RATIO,
-    STEADY_SLACK_S,
     Warmth,
     call_until_steady,
     clock_of_burst,
@@ -43,6 +32,14 @@ from pytest_gpubench.timing.warmup import (
     warm_up,
 )
 from tests.timing.fakes import LOST, POWER, Clock, Counted, FakeTimer, call_of, instrument_of, rep
+
+BURST = 50
+MAX_CALLS = 30
+MAX_PASSES = 12
+MIN_CALLS = 3
+REST_RATIO = 0.03
+REST_SLACK_US = 0.2
+SLOW_CALL_US = 500
 
 
 def warm(timer: Timer, function: Callable[[], object], wanted: int | None = None) -> Warmth:
@@ -86,7 +83,7 @@ def lasting(clock: Clock, times_s: Sequence[float], untimed_s: float = 0.0) -> C
     return Call("softmax", prepare, run)
 
 
-NEARLY = STEADY_RATIO * 1e-3 + STEADY_SLACK_S
+NEARLY = 2.1e-3
 
 
 @pytest.mark.parametrize(
@@ -345,13 +342,13 @@ def test_a_gpu_is_kept_busy_until_its_clock_is_steady(
 ) -> None:
     asked = Clocks(clock, clocks_mhz)
     raise_clock(asked, highest_mhz)
-    assert asked.flushes == [FIRST_BURST, *[BURST] * (looks - 1)]
+    assert asked.flushes == [10, *[BURST] * (looks - 1)]
 
 
 def test_a_gpu_whose_clock_never_rests_is_not_kept_busy_for_ever(clock: Clock) -> None:
     asked = Clocks(clock, [1000, 1100] * 999)
     raise_clock(asked, None)
-    assert clock.now_s == pytest.approx(AWAKE_S, abs=2e-3)
+    assert clock.now_s == pytest.approx(0.2, abs=2e-3)
 
 
 class FakeSentinels:

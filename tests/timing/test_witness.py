@@ -14,23 +14,21 @@ from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.timing.attempts import ATTEMPTS
 from pytest_gpubench.timing.base import Call, Rep
 from pytest_gpubench.timing.comparison import Match, measure_in_turn
-from pytest_gpubench.timing.events import LATE_US, Lap, key_of
+from pytest_gpubench.timing.events import Lap, key_of
 from pytest_gpubench.timing.measurement import Plan, measure_call
 from pytest_gpubench.timing.profiler import ProfilerSession
 from pytest_gpubench.timing.sampling import PROBE_REPS
-from pytest_gpubench.timing.witness import (
-    EVENTS_US,
-    GAP_US,
-    GAPS_MARGIN,
-    LAPS,
-    MOST_NOOPS,
-    MOST_SHARE,
-    Witness,
-    has_room,
-    longest_us,
-)
+from pytest_gpubench.timing.witness import Witness, has_room, longest_us
 from tests.timing.fakes import ArmsTimer, Clock, FakeTimer, call_of, rep
 from tests.timing.test_regions import FakeGpu, gpu, timer_of  # noqa: F401 # a fixture
+
+LATE_US = 100.0
+EVENTS_US = 5.0
+GAPS_MARGIN = 2.0
+GAP_US = 4.0
+LAPS = 3
+MOST_NOOPS = 100
+MOST_SHARE = 0.25
 
 INSIDE_US = 100 * (1 + MOST_SHARE) + EVENTS_US + GAP_US
 """The longest time between events that one kernel of 100 us explains."""

@@ -7,9 +7,11 @@ from pytest_gpubench.results.model import Measurement, Outcome
 from pytest_gpubench.stats.regression import Change
 from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.stats.tolerance import parse_tolerance
-from pytest_gpubench.verdict.evidence import PROFILER_TICK_US, change_between, outcome_of, tick_between
+from pytest_gpubench.verdict.evidence import change_between, outcome_of, tick_between
 from pytest_gpubench.verdict.regression import Finding, judge_change
 from tests.results.measured import ALPHA, alone, pair, timing
+
+PROFILER_TICK_US = 0.032
 
 
 def measured(ratio: float, low: float, high: float, metric: str = "median") -> Change:

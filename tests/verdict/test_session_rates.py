@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from pytest_gpubench.results.model import Measurement, Outcome
-from pytest_gpubench.stats.process_spread import MOST_SESSIONS, UNKNOWN_TIME, spread_of, spread_of_suite
+from pytest_gpubench.stats.process_spread import UNKNOWN_TIME, spread_of, spread_of_suite
 from pytest_gpubench.stats.tolerance import parse_tolerance
 from pytest_gpubench.verdict.evidence import Sessions
 from pytest_gpubench.verdict.regression import compare_measurements
@@ -98,7 +98,7 @@ def measured(rng: np.random.Generator, log: float, reps: Sequence[int]) -> Measu
 
 def judge_suite(cell: Cell, slower: float, rng: np.random.Generator) -> list[tuple[Outcome, int]]:
     """Return the outcome of each test that is counted, and the fresh processes that it took."""
-    logs = cell.draw(rng, cell.suite, cell.saved + 1 + MOST_SESSIONS)
+    logs = cell.draw(rng, cell.suite, cell.saved + 1 + 10)
     logs[cell.slower, cell.saved :] += math.log1p(slower)
     saved = [[measured(rng, log, cell.reps) for log in row[: cell.saved]] for row in logs]
     owns = [spread_of([math.log(each.timing.median_us) for each in row]) for row in saved]

@@ -17,7 +17,7 @@ from pytest_gpubench.results.model import Measurement, Outcome, SavedRun, TestRe
 from pytest_gpubench.settings import LISTED_TESTS
 from pytest_gpubench.stats.tolerance import RegressionTolerance
 from pytest_gpubench.verdict.regression import Finding
-from pytest_gpubench.verdict.rounds import COMMIT_ARMS, ArmRun, CommitArm
+from pytest_gpubench.verdict.rounds import ArmRun, CommitArm
 from tests.cli.ab.faked import CPU, NODEID, FakePytest, Git, left
 from tests.results.measured import timing_of
 
@@ -238,7 +238,7 @@ def answers_of(std: float, slower_from: int, commits: int = 64) -> list[tuple[An
     def ask(number: int) -> None:
         is_slower = number >= slower_from
         runner.slower = 1.02 if is_slower else 1.0
-        found = compare_commits({arm: arm for arm in COMMIT_ARMS}, runner, plan)  # type: ignore[arg-type, misc] # stand-ins
+        found = compare_commits({arm: arm for arm in ("BASE", "HEAD")}, runner, plan)  # type: ignore[arg-type, misc] # stand-ins
         answers.append((answer_of(found.findings, None), "bad" if is_slower else "good"))
 
     good, bad = 0, commits

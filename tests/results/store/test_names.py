@@ -9,9 +9,11 @@ from hypothesis import strategies as st
 
 from pytest_gpubench.results.model import CommitInfo
 from pytest_gpubench.results.store import Storage, read_run
-from pytest_gpubench.results.store.names import LONGEST_PART, automatic_name, device_folder, file_part
+from pytest_gpubench.results.store.names import automatic_name, device_folder, file_part
 from tests.results.saved import make_run
 from tests.results.store.files import RUN, replace, save
+
+LONGEST_PART = 180
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,11 @@ from filelock import FileLock
 from pytest_gpubench.errors import BadFile
 from pytest_gpubench.results.model import CommitInfo
 from pytest_gpubench.results.store import Storage, Stored, read_run
-from pytest_gpubench.results.store.storage import LOCK
 from tests.results.saved import make_run
 from tests.results.store.files import RUN, replace, save
 from tests.results.test_files import failing
+
+LOCK = ".lock"
 
 
 def names(storage: Storage, device: str | None = None) -> list[str]:

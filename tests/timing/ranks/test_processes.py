@@ -17,10 +17,12 @@ from pytest_gpubench.results.model import DeviceFacts
 from pytest_gpubench.timing.pacing import Pacing
 from pytest_gpubench.timing.ranks import Job, devices_of, processes
 from pytest_gpubench.timing.ranks.failure import Failure
-from pytest_gpubench.timing.ranks.processes import STARTING, Processes, RankProcess, ranks_text, serve_on_loopback
+from pytest_gpubench.timing.ranks.processes import Processes, RankProcess, ranks_text, serve_on_loopback
 from pytest_gpubench.timing.ranks.worker import Assignment
 from tests.gpu.recording_nvml import Recording
 from tests.timing.ranks.jobs import PLAN, notes, nothing
+
+STARTING = "starting"
 
 
 def test_the_cpu_is_every_ranks_device() -> None:
