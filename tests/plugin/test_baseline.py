@@ -63,15 +63,6 @@ def test_a_test_that_the_saved_run_lacks(bench_run: BenchRun) -> None:
         assert ("test_new is not in the baseline 'main'" in result.stdout.str()) == said
 
 
-@pytest.mark.usefixtures("save")
-def test_times_of_different_kinds_are_never_compared(bench_run: BenchRun) -> None:
-    for policy, outcome, said in (("error", "failed", True), ("warn", "passed", True), ("ignore", "passed", False)):
-        options = ("--gpu-bench-compare=main", f"--gpu-bench-host-mismatch={policy}", "--gpu-bench-cache=hot")
-        result = bench_run(COMPARES, *options)
-        result.assert_outcomes(**{outcome: 1})
-        assert ("was measured in another way" in result.stdout.str()) == said
-
-
 def test_a_mistyped_run_ends_the_command_with_what_there_is(bench_run: BenchRun) -> None:
     bench_run(MEASURES, "--gpu-bench-save=main")
     options = ("--gpu-bench-compare=mian", "--gpu-bench-compare-fail=median:5%")
@@ -239,30 +230,6 @@ def test_a_limit_that_nothing_is_held_against_is_said_once(bench_run: BenchRun, 
     result = bench_run(MEASURES)
     result.stdout.fnmatch_lines(["gpu_bench: compare_fail=median:5% was not judged: give --gpu-bench-compare too"])
     bench_run(MEASURES, "--gpu-bench-compare-fail=median:5%", "--gpu-bench-disable").assert_outcomes(passed=1)
-
-
-def test_a_saved_run_of_another_gpu_model_is_no_baseline(bench_run: BenchRun) -> None:
-    bench_run(COMPARES, "--gpu-bench-save=main")
-    (path,) = Path(".gpu_benchmarks").glob("*/0001_main.json")
-    name = read_run(path).records[0].device.name
-    Path(".gpu_benchmarks/NVIDIA-X1").mkdir()
-    Path(".gpu_benchmarks/NVIDIA-X1/0007_main.json").write_text(path.read_text().replace(name, "NVIDIA X1"))
-    assert "changes" not in bench_run(COMPARES, "--gpu-bench-compare=main").stdout.str()
-    path.unlink()
-    for policy, outcome in (("error", "failed"), ("warn", "passed"), ("ignore", "passed")):
-        result = bench_run(COMPARES, "--gpu-bench-compare=main", f"--gpu-bench-host-mismatch={policy}")
-        result.assert_outcomes(**{outcome: 1})
-        assert ("is in the baseline, only on NVIDIA X1" in result.stdout.str()) == (policy != "ignore")
-        result.stdout.fnmatch_lines(["gpu_bench: compared with main: none of 1 test"])
-
-
-def test_a_test_that_is_still_there_is_no_old_name_of_another(bench_run: BenchRun) -> None:
-    bench_run(MEASURES, "--gpu-bench-save=main")
-    both = MEASURES + "\ndef test_new(gpu_bench): gpu_bench(candidate)\n"
-    result = bench_run(both, "--gpu-bench-compare=main", "-k", "test_new")
-    result.stdout.fnmatch_lines(["*test_new is not in the baseline 'main': it is new*"])
-    result = bench_run(MEASURES.replace("test_it", "test_new"), "--gpu-bench-compare=main")
-    result.stdout.fnmatch_lines(["*test_new is not in the baseline 'main', but the same test is, as *::test_it*"])
 
 
 def test_a_saved_run_may_be_named_like_a_file_of_tests(bench_run: BenchRun) -> None:

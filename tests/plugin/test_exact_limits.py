@@ -2,10 +2,9 @@
 
 import pytest
 
-from pytest_gpubench.results.model import Measurement, Outcome, decode
+from pytest_gpubench.results.model import Outcome, decode
 from tests.plugin.conftest import BenchRun, RecordRun, RunRows, assert_fails, one_test_each
 
-MEASURE = "@pytest.mark.perf({marks})\ndef test_it(gpu_bench): gpu_bench.measure(fast, {given})\n"
 COMPARE = """
 import torch
 x = torch.ones(1000)
@@ -19,66 +18,6 @@ def slowly(x): return x * 2
 @pytest.mark.perf({marks})
 def test_it(gpu_bench): gpu_bench.compare(double, slowly, (x,), {given})
 """
-
-
-RATES = [
-    # 10 us: 10^6 bytes are 100 GB/s
-    ("min_gbps=98", "bytes=10**6", "passed"),
-    ("min_gbps=102", "bytes=10**6", "failed"),
-    ("min_tflops=98", "flops=10**9", "passed"),
-    ("min_tflops=102", "flops=10**9", "failed"),
-]
-
-
-def test_a_rate_just_inside_and_just_outside(run_rows: RunRows) -> None:
-    tests = [MEASURE.format(marks=marks, given=given) for marks, given, _ in RATES]
-    reports = run_rows("", tests, "--gpu-bench-reps=60")
-    assert [each.outcome for each in reports] == [outcome for _, _, outcome in RATES]
-    for report in reports[1::2]:
-        assert_fails(report, "E *LimitBroken: fast is too slow: 100.0 *, wanted at least 102.0 *")
-
-
-OPEN = """
-@scripted([9.99, 10.01])
-def close(x=None): return x
-
-@scripted([20.0])
-def slower(x=None): return x
-
-@pytest.mark.perf({marks})
-def test_it(gpu_bench): gpu_bench.{call}
-"""
-RATED = {"measure(close, bytes=10**6)": 250, "compare(close, slower, (1,), bytes=10**6)": 40}
-"""Calls that are as often above as below 100 GB/s, and the most reps that are taken before the first look decides."""
-
-
-def last_measurements(reports: list[pytest.TestReport]) -> list[Measurement]:
-    """Return the last measurement of each test."""
-    return [decode(report.gpu_bench).measurements[-1] for report in reports]
-
-
-def test_an_open_rate_asks_for_more_reps(run_rows: RunRows) -> None:
-    tests = [OPEN.format(marks="min_gbps=100", call=call) for call in RATED]
-    found = last_measurements(run_rows("", tests, "--gpu-bench-budget-s=0.5"))
-    for item, reps in zip(found, RATED.values(), strict=True):
-        assert item.timing.reps > reps
-        assert [verdict.outcome.name for verdict in item.verdicts] == ["INCONCLUSIVE"]
-
-
-@pytest.mark.parametrize(("call", "reps"), RATED.items())
-def test_a_decided_rate_asks_for_none(run_rows: RunRows, call: str, reps: int) -> None:
-    limits = ["min_gbps=98", "min_gbps=102", "min_gbps=98, min_speedup=1.9", "max_time_us=9"]
-    for item in last_measurements(run_rows("", [OPEN.format(marks=marks, call=call) for marks in limits])):
-        assert item.timing.reps <= reps
-        assert {verdict.outcome.name for verdict in item.verdicts} <= {"PASS", "FAIL"}
-
-
-def test_verdicts_of_a_comparison_come_as_their_limits_are_declared(record_run: RecordRun) -> None:
-    marks = "max_kernels=3, min_gbps=98, min_speedup=1.9, max_time_us=11, max_rel_std=0.1"
-    source = OPEN.format(marks=marks, call="compare(close, slower, (1,), bytes=10**6)")
-    verdicts = record_run(source).records[0].measurements[1].verdicts
-    names = [verdict.kind for verdict in verdicts]
-    assert names == ["max_rel_std", "max_time_us", "min_speedup", "min_gbps", "max_kernels"]
 
 
 @pytest.mark.parametrize(("given", "more"), [("", 1), (", bytes=8", 0)])
@@ -322,21 +261,6 @@ def test_phases(gpu_bench): gpu_bench.phases({"p": fast}, elements=2**63)
     bench_run(source).assert_outcomes(passed=2)
 
 
-def test_what_the_gpu_can_do_is_asked_for_once_in_a_comparison(
-    bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[object] = []
-    monkeypatch.setattr(
-        "pytest_gpubench.bench.work.Inspection.peaks", lambda self, work: asked.append(work.moved_bytes)
-    )
-    source = """
-@pytest.mark.perf(min_gbps=1e-9)
-def test_it(gpu_bench): gpu_bench.compare({"a": fast, "b": fast, "c": fast}, slow, bytes=1000)
-"""
-    bench_run(source).assert_outcomes(passed=1)
-    assert asked.count(1000) == 1
-
-
 BESIDE = """
 @scripted([9.9, 10.1])
 def close(): return 0
@@ -368,16 +292,3 @@ def test_a_comparison_ends_when_a_limit_is_broken(run_rows: RunRows) -> None:
         first = 6 if marks.count("=") == 1 else 16  # a limit on one arm alone needs more reps
         assert {item.speedup.quads for item in measurements if item.speedup} == {first}, marks
         assert report.failed
-
-
-def test_a_broken_limit_is_told_before_one_that_it_left_open(bench_run: BenchRun) -> None:
-    source = """
-@scripted([9.9, 10.1])
-def close(): return 0
-
-@pytest.mark.perf(max_time_us=10.0, min_gbps=1e9, inconclusive="fail")
-def test_it(gpu_bench): gpu_bench.measure(close, bytes=1000)
-"""
-    result = bench_run(source)
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["E *LimitBroken: close is too slow: * GB/s*"])

@@ -1,6 +1,5 @@
 """`gpu_bench` under @given: no health checks to suppress, the slow shape is shrunk and named, nothing is flaky."""
 
-import gc
 import re
 from collections.abc import Iterator
 
@@ -180,69 +179,9 @@ def test_properties_are_of_the_worst(record_run: RecordRun) -> None:
     assert (properties["gpu_bench.add.median_us"], properties["gpu_bench.add.speedup"]) == (20.0, 1.0)
 
 
-def test_a_spent_budget_leaves_every_check(bench_run: BenchRun) -> None:
-    result = bench_run(WINS, "--gpu-bench-given-budget-s=1e-9", "--gpu-bench-verbose")
-    result.assert_outcomes(passed=1)
-    assert len(re.findall("add at n=", result.stdout.str())) == 1
-    said = "gpu_bench: not measured: 48 calls, --gpu-bench-given-budget-s of 1e-09 s is spent"
-    result.stdout.fnmatch_lines([said])
-    wrong = WINS.replace("add(10.0)", "scripted([1.0])(lambda x: x * 2 + (n > 50))")
-    result = bench_run(wrong, "--gpu-bench-given-budget-s=1e-9")
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["E *n=51,"])
-
-
 def test_disabled_everything_is_checked(bench_run: BenchRun) -> None:
     bench_run(LOSES, "--gpu-bench-disable").assert_outcomes(passed=1)
     bench_run(LOSES.replace("double, (", "lambda x: x * 3, ("), "--gpu-bench-disable").assert_outcomes(failed=1)
-
-
-def test_two_comparisons_in_one_example(bench_run: BenchRun) -> None:
-    body = """x = torch.ones(n)
-    gpu_bench.compare(add(10.0), double, (x,))
-    gpu_bench.compare(slow_from(n, 12), double, (x,), names=("late", "double"))"""
-    result = bench_run(limited(body))
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["E *late is slower than double*", "E *@example(n=12)", "*late by n*"])
-    assert not any(word in result.stdout.str() for word in TROUBLE)
-
-
-def oom(n: str = "n > 50", outside: bool = False) -> str:
-    """Return a test whose candidate, or the test itself, needs more memory than there is for some n."""
-    helper = "\ndef need(full):\n    if full: raise torch.OutOfMemoryError('CUDA out of memory')\n    return 0\n"
-    call = "gpu_bench.compare(scripted([10.0])(lambda x: x * 2 + need({})), double, (torch.ones(n),))"
-    body = f"need({n}); {call.format(False)}" if outside else call.format(n)
-    return helper + limited(body)
-
-
-@pytest.fixture
-def quick_collection() -> None:
-    """Let the garbage collector pass over what there is: it is called for every example without room."""
-    gc.freeze()
-
-
-@pytest.mark.usefixtures("quick_collection")
-@pytest.mark.parametrize("outside", [False, True])
-def test_what_does_not_fit_is_left_out(record_run: RecordRun, outside: bool) -> None:
-    recorder = record_run(oom(outside=outside))
-    assert recorder.call.passed
-    examples = {item.example for item in recorder.records[0].measurements if item.timing.measured}
-    assert len(examples) > 5
-    assert all(int(example.removeprefix("n=")) <= 50 for example in examples)
-
-
-def test_a_drawn_tensor_is_pasted_lazily(bench_run: BenchRun) -> None:
-    source = f"""{GIVEN}
-from pytest_gpubench.strategies import shapes, tensors
-
-@pytest.mark.perf(min_speedup=0.8)
-@settings(phases=[Phase.generate, Phase.shrink])
-@given(x=tensors(shapes(dims=1, max_side=99)))
-def test_it(gpu_bench, x): gpu_bench.compare(slow_from(x.shape[0], 37), double, (x,))
-"""
-    line = "lazy_tensor(shape=(37,), dtype=torch.float32, layout='contiguous', values='normal', seed=0)"
-    paste = f"paste above the test (lazy_tensor is in pytest_gpubench.strategies): @example(x={line})"
-    assert paste in bench_run(source).stdout.str()
 
 
 UNVARIED = "returned the same when the values of its inputs were to change"

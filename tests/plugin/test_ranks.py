@@ -11,8 +11,6 @@ import torch.multiprocessing
 import pytest_gpubench.bench.integrity
 import pytest_gpubench.bench.ranks
 from pytest_gpubench.results.model import Kernel, Timing
-from pytest_gpubench.stats.autocorrelation import independent_for_std
-from pytest_gpubench.stats.summary import std_interval
 from pytest_gpubench.timing.ranks import Ranks
 from tests.plugin.conftest import BenchRun, RecordRun, RunRows
 from tests.plugin.test_given import TROUBLE, limited
@@ -23,8 +21,6 @@ KERNELS = (
     Kernel(name="Memcpy DtoD (Device -> Device)", kind="memcpy", launches=1, median_us=1.0),
 )
 STEADY_US = (10.0,) * 40
-NOISY_US = tuple(10.0 + 0.01 * (place % 5) for place in range(40))
-ALPHA = 0.001
 SOURCE = """
 def work(): ...
 
@@ -96,19 +92,6 @@ def test_a_limit_holds_just_inside_and_breaks_just_outside(run_rows: RunRows) ->
     broken = outcomes(run_rows, *(marks for marks, _ in LIMITS.values()))
     for (outcome, text), (_, sentence) in zip(broken, LIMITS.values(), strict=True):
         assert (outcome, f"LimitBroken: {sentence}" in text) == ("failed", True), text
-
-
-def test_the_spread_is_limited_over_the_reps_of_the_slowest(
-    bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    take_samples(monkeypatch, NOISY_US)
-    interval = std_interval(NOISY_US, ALPHA, independent_for_std(NOISY_US))
-    assert interval is not None
-    mean_us = sum(NOISY_US) / len(NOISY_US)
-    low, high = interval.low / mean_us, interval.high / mean_us
-    assert outcome(bench_run, f"max_rel_std={high * 1.001!r}", "--gpu-bench-inconclusive=fail")[0] == "passed"
-    kind, text = outcome(bench_run, f"max_rel_std={low * 0.999!r}")
-    assert (kind, "work is unsteady" in text) == ("failed", True)
 
 
 @pytest.mark.usefixtures("take")
