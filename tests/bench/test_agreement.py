@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from pytest_gpubench.errors import UnfairComparison, WrongResult
-from tests.bench.calls import agreement_of
+from tests.bench.calls import agreement_of, double
 
 
 @pytest.mark.parametrize(
@@ -42,3 +42,15 @@ def test_an_argument_that_is_returned_unwritten_is_looked_at_before_the_referenc
     expected = agreement.run_reference()
     with pytest.raises(WrongResult, match=r"^mine is wrong: out: 3 of 3 elements"):
         agreement.check("mine", lambda x, out: out, expected)
+
+
+@pytest.mark.parametrize(
+    ("errors", "hinted"), [((1e-4,), True), ((1.0,), False), ((1e-4, 1e-4), True), ((1e-4, 1.0), False)]
+)
+def test_only_what_may_all_be_rounding_says_how_to_judge_rounding(errors: tuple[float, ...], hinted: bool) -> None:
+    agreement = agreement_of(lambda x: tuple(double(x) for _ in errors), torch.arange(8.0))
+    with pytest.raises(WrongResult) as caught:
+        agreement.check("near", lambda x: tuple(double(x) + error for error in errors), agreement.run_reference())
+    hint = '; if only rounding differs, compare with golden="float64", or give rtol= and atol='
+    assert str(caught.value).endswith(hint) is hinted
+    assert str(caught.value).count("rounding") == hinted

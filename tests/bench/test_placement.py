@@ -13,11 +13,12 @@ from pytest_gpubench.bench import placement
 from pytest_gpubench.bench.measurement import MeasureRequest
 from pytest_gpubench.bench.placement import elsewhere, is_close_fail
 from pytest_gpubench.gpu.device import cpu_device
-from pytest_gpubench.results.model import Kernel, Measurement, Outcome, Speedup, Timing, Verdict
+from pytest_gpubench.results.model import Measurement, Outcome, Speedup, Timing, Verdict
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.timing.calls import make_arguments, make_call
 from pytest_gpubench.verdict.limits import Limits
+from tests.results.measured import kernel as kernel_of
 
 
 def item(
@@ -63,10 +64,7 @@ def test_a_close_fail(measurement: Measurement, is_close: bool) -> None:
     ],
 )
 def test_a_close_fail_of_the_same_kernels(kind: str, asked: str, kernel: str, is_close: bool) -> None:
-    ours, theirs = (
-        item(kind, asked, kernels=(Kernel(name=name, kind="kernel", launches=1, median_us=100.0),))
-        for name in ("add", kernel)
-    )
+    ours, theirs = (item(kind, asked, kernels=(kernel_of(name, 1, 100.0),)) for name in ("add", kernel))
     assert is_close_fail(ours.verdicts[0], ours, theirs) == is_close
     assert placement._least(ours.verdicts[0], ours, theirs) == (2 if asked.startswith("1.0") and kernel == "add" else 3)
 

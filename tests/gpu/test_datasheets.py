@@ -2,17 +2,12 @@
 
 import subprocess
 import sys
-from typing import Any
 
 import pytest
 
 from pytest_gpubench.gpu.datasheets import DATASHEETS, datasheet_of
-from pytest_gpubench.results.model import DeviceFacts
 from pytest_gpubench.timing.peaks import boost_of
-
-
-def facts(name: str = "NVIDIA H200", **given: Any) -> DeviceFacts:
-    return DeviceFacts(type="cuda", name=name, host="here", **given)
+from tests.results.measured import facts
 
 
 @pytest.mark.parametrize(

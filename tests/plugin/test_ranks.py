@@ -14,11 +14,12 @@ from pytest_gpubench.results.model import Kernel, Timing
 from pytest_gpubench.timing.ranks import Ranks
 from tests.plugin.conftest import BenchRun, RecordRun, RunRows
 from tests.plugin.test_given import TROUBLE, limited
+from tests.results.measured import kernel
 
 ON_CPU = ("--gpu-bench-device=cpu", "--gpu-bench-timer=profiler")
 KERNELS = (
-    Kernel(name="ncclDevKernel_AllReduce", kind="kernel", launches=2, median_us=9.0),
-    Kernel(name="Memcpy DtoD (Device -> Device)", kind="memcpy", launches=1, median_us=1.0),
+    kernel("ncclDevKernel_AllReduce", 2, 9.0),
+    kernel("Memcpy DtoD (Device -> Device)", 1, 1.0, "memcpy"),
 )
 STEADY_US = (10.0,) * 40
 SOURCE = """

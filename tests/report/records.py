@@ -1,8 +1,6 @@
 """Records made by hand."""
 
 from pytest_gpubench.results.model import (
-    DeviceFacts,
-    Kernel,
     Measurement,
     Outcome,
     Speedup,
@@ -12,15 +10,16 @@ from pytest_gpubench.results.model import (
 )
 from pytest_gpubench.stats.summary import Interval
 from tests.results import measured
+from tests.results.measured import kernel
 
-GPU = DeviceFacts(type="cuda", name="NVIDIA H200", host="here")
+GPU = measured.BARE_GPU
 
 
 def timing(label: str, median_us: float, clock_mhz: float | None = 1980, **others: object) -> Timing:
     """Return a timing of nine reps about a median, at a steady clock."""
     known: dict[str, object] = {
         "sm_clock_mhz": () if clock_mhz is None else (clock_mhz,) * 9,
-        "kernels": (Kernel(name=f"{label}_kernel", kind="kernel", launches=2, median_us=median_us),),
+        "kernels": (kernel(f"{label}_kernel", 2, median_us),),
     }
     samples = [median_us * (1 + step / 1000) for step in range(-4, 5)]
     return measured.timing_of(samples, label, **{**known, **others})

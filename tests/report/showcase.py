@@ -8,7 +8,6 @@ import msgspec
 
 from pytest_gpubench.results.model import (
     CommitInfo,
-    Kernel,
     Measurement,
     Outcome,
     SavedRun,
@@ -17,6 +16,7 @@ from pytest_gpubench.results.model import (
     Timing,
 )
 from pytest_gpubench.stats.summary import Interval
+from tests.results.measured import kernel as kernel_of
 from tests.results.measured import verdict as verdict_on
 from tests.results.saved import device_facts
 
@@ -65,8 +65,8 @@ def arm(chance: random.Random, label: str, median_us: float, reps: int = 80, **o
     clocks = [clock := max(1500.0, min(1980.0, clock + chance.choice([-15, 0, 0, 15]))) for _ in range(reps)]
     names = {f"void {label}_kernel<c10::Half, 4>(float const*, int)": 0.8, "reduce_kernel<512, 1>(float)": 0.15}
     kernels = (
-        *(Kernel(name=name, kind="kernel", launches=2, median_us=share * median_us) for name, share in names.items()),
-        Kernel(name="Memset (Device)", kind="memset", launches=1, median_us=0.05 * median_us),
+        *(kernel_of(name, 2, share * median_us) for name, share in names.items()),
+        kernel_of("Memset (Device)", 1, 0.05 * median_us, "memset"),
     )
     known: dict[str, Any] = {
         "moved_bytes": int(median_us * 3e6),
@@ -164,7 +164,7 @@ def timed(chance: random.Random, median_us: float) -> TestRecord:
 def hostile(chance: random.Random) -> TestRecord:
     """Return a record in which every text is an attempt at injection."""
     arms = pair(chance, 20, 1.4, name=NASTY, example=f"text={NASTY!r}", flags=(NASTY,), throttle_reasons=(NASTY,))
-    kernel = Kernel(name=NASTY, kind="kernel", launches=1, median_us=20)
+    kernel = kernel_of(NASTY, 1, 20)
     timing = msgspec.structs.replace(arms[1].timing, kernels=(kernel,))
     verdict = verdict_on(f"min_speedup={NASTY}", Outcome.FAIL, NASTY)
     candidate = msgspec.structs.replace(arms[1], timing=timing, verdicts=(verdict,), differences=(NASTY,))

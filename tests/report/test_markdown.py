@@ -14,7 +14,6 @@ from pytest_gpubench.report.markdown import markdown_summary
 from pytest_gpubench.report.markdown_text import code, text
 from pytest_gpubench.results.model import (
     CommitInfo,
-    Kernel,
     Measurement,
     Outcome,
     PastChange,
@@ -24,6 +23,7 @@ from pytest_gpubench.results.model import (
 from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.units import printable
 from tests.report.records import GPU, arms, record, timing, unmeasured, verdict
+from tests.results.measured import kernel as kernel_of
 from tests.results.measured import verdict as verdict_on
 from tests.results.saved import make_run
 
@@ -237,9 +237,7 @@ def test_a_judged_reference_is_told() -> None:
 
 
 def test_only_what_failed_shows_its_kernels_and_those_of_its_reference() -> None:
-    kernels = tuple(
-        Kernel(name=f"k{number}<T>", kind="kernel", launches=number, median_us=float(number)) for number in range(1, 13)
-    )
+    kernels = tuple(kernel_of(f"k{number}<T>", number, float(number)) for number in range(1, 13))
     mine = timing("mine", 78.0, kernels=kernels)
     bad = record(*arms(mine, timing("torch", 180.0), verdict("limit", Outcome.FAIL)), nodeid="t.py::bad")
     rows = section(markdown_summary(make(PASSED, bad, OPEN)), "Kernels of what failed")
@@ -396,7 +394,7 @@ def hostile_run(words: str, tests: int = 2) -> SavedRun:
     """Return a run that says the same thing wherever it can say something."""
     device = msgspec.structs.replace(GPU, name=words, host=words, driver=words, cuda=words)
     other = msgspec.structs.replace(device, name=f"{words}2")
-    kernel = Kernel(name=words, kind="kernel", launches=1, median_us=1.0)
+    kernel = kernel_of(words, 1, 1.0)
     mine = timing(words, 90.0, kernels=(kernel,), timer=words, cache=words)
     reference, candidate = arms(mine, timing(words, 180.0), verdict_on(words, Outcome.FAIL, words))
     change = PastChange(baseline=words, metric=words, ratio=1.0, interval=None, old_us=1.0)

@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 from pytest_gpubench.report.trace_summary import summary_markdown, write_summary
-from pytest_gpubench.results.model import Kernel, Measurement
+from pytest_gpubench.results.model import Measurement
 from pytest_gpubench.results.trace_name import trace_name
 from pytest_gpubench.units import format_time
 from tests.report.records import arms, record, timing, unmeasured
+from tests.results.measured import kernel
 
 MOST_KERNELS = 30
 
@@ -39,8 +40,8 @@ def test_what_was_not_measured_has_no_number_and_no_section() -> None:
 
 def test_the_printed_numbers_are_the_stored_ones() -> None:
     kernels = (
-        Kernel(name="nvjet_gemm", kind="kernel", launches=2, median_us=30.0, mean_us=30.0),
-        Kernel(name="Memcpy DtoD (Device -> Device)", kind="memcpy", launches=1, median_us=10.0, mean_us=10.0),
+        kernel("nvjet_gemm", 2, 30.0, mean_us=30.0),
+        kernel("Memcpy DtoD (Device -> Device)", 1, 10.0, "memcpy", mean_us=10.0),
     )
     page = summary_markdown([record(Measurement(timing=timing("f", 40.0, kernels=kernels)))])
     rows = [line for line in page.splitlines() if line.startswith("|")]
@@ -53,9 +54,7 @@ def test_the_printed_numbers_are_the_stored_ones() -> None:
 
 @pytest.mark.parametrize(("number", "rows", "more"), [(MOST_KERNELS, MOST_KERNELS, 0), (MOST_KERNELS + 1, 29, 2)])
 def test_the_shortest_of_very_many_kernels_are_summed_up(number: int, rows: int, more: int) -> None:
-    kernels = tuple(
-        Kernel(name=f"kernel_{index}", kind="kernel", launches=1, median_us=1.0 + index) for index in range(number)
-    )
+    kernels = tuple(kernel(f"kernel_{index}", 1, 1.0 + index) for index in range(number))
     page = summary_markdown([record(Measurement(timing=timing("f", 500.0, kernels=kernels)))])
     assert page.count("<code>kernel") == rows
     assert ("more |" in page) == bool(more)

@@ -11,6 +11,7 @@ from pytest_gpubench.results.counterpart import Missing, PastTest
 from pytest_gpubench.results.model import (
     VALIDITY,
     DeviceFacts,
+    Kernel,
     Measurement,
     Outcome,
     SavedRun,
@@ -21,12 +22,22 @@ from pytest_gpubench.results.model import (
 )
 
 GPU = DeviceFacts(type="cuda", name="NVIDIA H200", host="here", uuid="GPU-1", driver="570.1", multiprocessors=132)
+BARE_GPU = DeviceFacts(type="cuda", name="NVIDIA H200", host="here")
 TEST = "tests/test_a.py::test_it"
 ALPHA = 0.001
 
 
 def on(**facts: Any) -> DeviceFacts:
     return msgspec.structs.replace(GPU, **facts)
+
+
+def facts(name: str = BARE_GPU.name, **known: Any) -> DeviceFacts:
+    """Return what is known of a GPU: its name, its host, and what is given."""
+    return msgspec.structs.replace(BARE_GPU, name=name, **known)
+
+
+def kernel(name: str, launches: int = 1, median_us: float = 1.0, kind: Any = "kernel", **others: Any) -> Kernel:
+    return Kernel(name=name, kind=kind, launches=launches, median_us=median_us, **others)
 
 
 def timing_of(samples: Sequence[float] = (), label: str = "softmax", **others: Any) -> Timing:

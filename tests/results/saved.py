@@ -19,6 +19,7 @@ from pytest_gpubench.results.model import (
     Verdict,
 )
 from pytest_gpubench.stats.summary import Interval
+from tests.results.measured import kernel
 
 LONG = "x" * 300
 NAMES = [
@@ -203,7 +204,7 @@ def make_timing(
                 launches=2,
                 median_us=median_us,
             ),
-            Kernel(name="Memset (Device)", kind="memset", launches=1, median_us=1.2),
+            kernel("Memset (Device)", 1, 1.2, "memset"),
         ),
         warmup_calls=12,
         elapsed_s=0.8,

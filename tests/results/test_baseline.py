@@ -9,10 +9,9 @@ from pytest_gpubench.results.baseline import Baseline, function_of
 from pytest_gpubench.results.counterpart import MeasurementKey, PastTest
 from pytest_gpubench.results.model import (
     DeviceFacts,
-    Kernel,
     Outcome,
 )
-from tests.results.measured import GPU, TEST, alone, baseline, find, missing, on, pair, record, run, verdict
+from tests.results.measured import GPU, TEST, alone, baseline, find, kernel, missing, on, pair, record, run, verdict
 
 
 def test_a_test_that_moved_is_told_as_renamed() -> None:
@@ -129,7 +128,7 @@ def test_what_may_explain_a_change_is_told_with_it() -> None:
 def test_a_baseline_survives_its_text() -> None:
     rng = random.Random(1)
     samples = tuple(rng.lognormvariate(5, 2) for _ in range(50))
-    kernels = (Kernel(name="a kernel", kind="kernel", launches=1, median_us=1),)
+    kernels = (kernel("a kernel", 1, 1),)
     rich = alone(samples_us=samples, busy_us=samples, span_us=samples, sm_clock_mhz=samples, kernels=kernels)
     judged = msgspec.structs.replace(rich, verdicts=(verdict("max_time_us=1", Outcome.PASS, "said"),))
     where = baseline(record(judged, *pair("mine", 3), params={"n": "1"}), record(alone(), nodeid="tests/b.py::test_b"))

@@ -19,6 +19,7 @@ from pytest_gpubench.results.kernels import (
     unmatched,
 )
 from pytest_gpubench.results.model import Kernel, Timing
+from tests.results.measured import kernel, timing_of
 
 NATIVE = "at::native::"
 ANONYMOUS = "at::native::(anonymous namespace)::"
@@ -290,12 +291,8 @@ def test_no_two_kernels_have_one_name(names: list[str]) -> None:
 # their times
 
 
-def kernel(name: str, launches: int = 1, median_us: float = 1.0, kind: str = "kernel") -> Kernel:
-    return Kernel(name=name, kind=kind, launches=launches, median_us=median_us)  # type: ignore[arg-type]
-
-
 def timing(label: str, *kernels: Kernel) -> Timing:
-    return Timing(label=label, timer="profiler", cache="cold", device="H200", samples_us=(9.0,), kernels=kernels)
+    return timing_of((9.0,), label, kernels=kernels)
 
 
 MIXED = timing(

@@ -16,6 +16,7 @@ from pytest_gpubench.results.roofline import (
     peak_fraction,
     too_fast,
 )
+from tests.results.measured import timing_of
 
 MB = 10**6
 POINTS = tuple(
@@ -43,8 +44,7 @@ BARE = Peaks(copy_gbps=4000.0, read_gbps=4400.0, matmul_tflops={"bfloat16": 800.
 
 
 def timing(samples_us: list[float] | None = None, **given: Any) -> Timing:
-    base = Timing(label="softmax", timer="profiler", cache="cold", device="NVIDIA H200")
-    return msgspec.structs.replace(base, samples_us=tuple(samples_us or [100.0] * 20), **given)
+    return timing_of(samples_us or [100.0] * 20, **given)
 
 
 # the roof

@@ -10,11 +10,12 @@ import torch
 
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.gpu.nvml import Nvml
-from pytest_gpubench.results.model import DeviceFacts, Kernel, Stretch, Timing
+from pytest_gpubench.results.model import DeviceFacts, Stretch, Timing
 from pytest_gpubench.timing.base import Record, Rep, Timer
 from pytest_gpubench.timing.measurement import Plan, demangled, is_idle, measure_call
 from pytest_gpubench.timing.sampling import PROBE_REPS
 from tests.gpu.recording_nvml import Recording
+from tests.results.measured import kernel as kernel_of
 from tests.results.measured import timing_of
 from tests.timing.fakes import LOST, POWER, Clock, Counted, FakeTimer, call_of, rep
 
@@ -230,7 +231,7 @@ def test_a_gpu_that_waits_for_the_host(launches: int, busy_us: float, span_us: f
         timing_of((busy_us,) * 3),
         busy_us=(busy_us,) * 3,
         span_us=(span_us,) * 3,
-        kernels=(Kernel(name="add", kind="kernel", launches=launches, median_us=1.0),),
+        kernels=(kernel_of("add", launches, 1.0),),
     )
     assert is_idle(timing) is idle
     assert not is_idle(msgspec.structs.replace(timing, busy_us=(), span_us=()))

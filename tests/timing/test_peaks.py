@@ -9,10 +9,10 @@ import torch
 
 from pytest_gpubench.errors import IncompleteRecords, ProfilerBusy
 from pytest_gpubench.gpu.device import Device, cpu_device
-from pytest_gpubench.results.model import DeviceFacts
 from pytest_gpubench.timing import peaks
 from pytest_gpubench.timing.base import Rep
 from pytest_gpubench.timing.peaks import matmul_sizes, measured_memory, measured_peaks, parts, rate_names, reps_within
+from tests.results.measured import facts
 from tests.timing.fakes import ArmsTimer, Clock
 
 MEMORY_REPS = 8
@@ -20,12 +20,8 @@ MEMORY_REPS = 8
 GIB = 2**30
 
 
-def facts(name: str = "NVIDIA H200", **given: Any) -> DeviceFacts:
-    return DeviceFacts(type="cuda", name=name, host="here", cache_bytes=2**20, **given)
-
-
 def gpu(name: str = "NVIDIA H200", nvml: Any = None, **given: Any) -> Device:
-    return Device(torch.device("cpu"), facts(name, **given), nvml)
+    return Device(torch.device("cpu"), facts(name, cache_bytes=2**20, **given), nvml)
 
 
 # what is tried

@@ -178,13 +178,13 @@ def verdict_of(judgement: SpeedupJudgement) -> Verdict:
 def test_what_a_look_decided_stands(first: float, then: float) -> None:
     """Others may ask for more looks; where those say the same, their numbers are newer."""
     judgement = judgement_of({"one": 1.0})
-    ratios = [first] * LOOKS[0] + [then] * LOOKS[3]
-    for quads in LOOKS[:4]:
+    ratios = [first] * LOOKS[0] + [then] * LOOKS[-1]
+    for quads in (LOOKS[0], LOOKS[3], LOOKS[-1]):
         assert look(judgement, ratios[:quads])
         assert judgement.failed is (first == SLOW)
     verdict = verdict_of(judgement)
     assert verdict.outcome is (PASS if first == FAST else FAIL)
-    quads = LOOKS[3] if first == then else LOOKS[0]
+    quads = LOOKS[-1] if first == then else LOOKS[0]
     assert f" {quads} quads, " in verdict.sentence
 
 
@@ -205,10 +205,10 @@ def test_a_limit_that_shares_alpha_passes_at_all_of_it(ratios: Sequence[float], 
     assert (judgement.latest is not None and judgement.latest.alpha == 0.001) is (outcome is PASS)
 
 
-def test_without_limits_a_look_ends_it_when_the_ratio_is_precise() -> None:
+@pytest.mark.parametrize(("off", "is_precise"), [(0.0049, True), (0.0051, False)])
+def test_without_limits_a_look_ends_it_when_the_ratio_is_precise(off: float, is_precise: bool) -> None:
     judgement = judgement_of({})
-    assert not look(judgement, WAVERING)
-    assert look(judgement, FASTER)
+    assert look(judgement, ([1 - off, 1 + off] * LOOKS[3])[: LOOKS[3]]) is is_precise
     assert not judgement.failed
     assert judgement.verdicts(speedup(1.0), 10.0) == ()
 

@@ -7,9 +7,9 @@ import pytest
 
 from pytest_gpubench.errors import NotMeasured
 from pytest_gpubench.results.model import (
-    Kernel,
     Timing,
 )
+from tests.results.measured import kernel as kernel_of
 from tests.results.measured import timing_of as timing
 
 UNMEASURED = timing(unmeasured="switched off by --gpu-bench-disable")
@@ -34,10 +34,7 @@ UNMEASURED = timing(unmeasured="switched off by --gpu-bench-disable")
     ],
 )
 def test_numbers(name: str, expected: object) -> None:
-    kernels = [
-        Kernel(name=kernel, kind="kernel", launches=launches, median_us=1.0)
-        for kernel, launches in [("a", 2), ("b", 3)]
-    ]
+    kernels = [kernel_of(kernel, launches, 1.0) for kernel, launches in [("a", 2), ("b", 3)]]
     measured = timing(
         (9.0, 1.0, 3.0, 2.0, 5.0, 4.0),
         busy_us=(1.0, 2.0, 8.0),

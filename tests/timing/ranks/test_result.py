@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_gpubench.errors import MeasurementError, NotMeasured
-from pytest_gpubench.results.model import Kernel
 from pytest_gpubench.timing.ranks import Ranks
 from pytest_gpubench.timing.ranks.result import combine
+from tests.results.measured import kernel
 from tests.timing.ranks.jobs import timing
 
 
@@ -26,7 +26,7 @@ def test_in_each_rep_the_slowest_rank_counts() -> None:
 
 
 def test_what_is_not_told_by_rep_is_of_the_slowest_rank_and_warnings_are_of_all() -> None:
-    slow = (Kernel(name="slow", kind="kernel", launches=1, median_us=9),)
+    slow = (kernel("slow", 1, 9),)
     first = timing(10, 10, flags=("host-bound", "overlap"), throttle_reasons=("power",), elapsed_s=2.0, discarded=3)
     second = timing(20, 20, kernels=slow, flags=("overlap",), throttle_reasons=("heat",), elapsed_s=1.0, discarded=3)
     found = combine([first, second]).timing
