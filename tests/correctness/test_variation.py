@@ -14,7 +14,7 @@ from pytest_gpubench.correctness.snapshot import checksum
 from pytest_gpubench.correctness.variation import Variation, Way, is_variable, tensors_for, variable_tensors, vary
 from tests.correctness.samples import COMPLEX, FLOATS, INTEGERS, layouts, names, shapes
 
-INTEGER_WAYS = ("turned round integer", "levelled integer")
+INTEGER_WAYS: tuple[Way, ...] = ("turned round integer", "levelled integer")
 
 WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 FRACTION_WAYS: tuple[Way, ...] = tuple(way for way in Variation.WAYS if way not in INTEGER_WAYS)

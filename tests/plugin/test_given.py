@@ -184,6 +184,20 @@ def test_disabled_everything_is_checked(bench_run: BenchRun) -> None:
     bench_run(LOSES.replace("double, (", "lambda x: x * 3, ("), "--gpu-bench-disable").assert_outcomes(failed=1)
 
 
+def test_a_drawn_tensor_is_pasted_lazily(bench_run: BenchRun) -> None:
+    source = f"""{GIVEN}
+from pytest_gpubench.strategies import shapes, tensors
+
+@pytest.mark.perf(min_speedup=0.8)
+@settings(phases=[Phase.generate, Phase.shrink])
+@given(x=tensors(shapes(dims=1, max_side=99)))
+def test_it(gpu_bench, x): gpu_bench.compare(slow_from(x.shape[0], 37), double, (x,))
+"""
+    line = "lazy_tensor(shape=(37,), dtype=torch.float32, layout='contiguous', values='normal', seed=0)"
+    paste = f"paste above the test (lazy_tensor is in pytest_gpubench.strategies): @example(x={line})"
+    assert paste in bench_run(source).stdout.str()
+
+
 UNVARIED = "returned the same when the values of its inputs were to change"
 
 

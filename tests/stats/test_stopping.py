@@ -9,12 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_gpubench.stats.stopping import (
-    FIRST_BATCH_S,
     LEAST_REPS,
-    MAX_FIRST_REPS,
-    MAX_GROWTH,
-    MAX_REPS,
-    MAX_TICK_US,
     MIN_REPS,
     Budget,
     growth,
@@ -26,6 +21,12 @@ from pytest_gpubench.stats.stopping import (
 from pytest_gpubench.stats.summary import least_count, median_interval
 from pytest_gpubench.timing.sampling import PROBE_REPS
 from pytest_gpubench.timing.warmup import SLOW_PASS_REPS
+
+FIRST_BATCH_S = 0.07
+MAX_FIRST_REPS = 250
+MAX_GROWTH = 2.0
+MAX_REPS = 10_000
+MAX_TICK_US = 0.1
 
 
 def budget(
