@@ -69,6 +69,7 @@ def test_clocks_are_looked_at_before_and_after(monkeypatch: pytest.MonkeyPatch, 
 
 
 def test_a_script_needs_no_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A replaced clock raises nothing."""
     monkeypatch.setattr(integrity, "replaced", lambda: "time.perf_counter")
     with auditing(replace(COLD, timer="scripted"), CPU):
         pass

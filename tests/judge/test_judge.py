@@ -17,7 +17,7 @@ from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.judge import judging
 from pytest_gpubench.judge.isolation import LEVELS, landlock
 from pytest_gpubench.judge.judgement import CaseJudgement, Judgement
-from pytest_gpubench.judge.judging import Judge, _guarded
+from pytest_gpubench.judge.judging import Judge
 from pytest_gpubench.judge.ready_case import ReadyCase
 from pytest_gpubench.judge.spec import read_spec
 from pytest_gpubench.judge.trial import Rules, Trial
@@ -220,19 +220,22 @@ def test_a_candidate_that_knows_only_the_specs_shapes_is_found(tmp_path: Path) -
     assert [each.case for each in found.cases] == ["rows=16, columns=16", "rows=1, columns=21"]
 
 
-@pytest.mark.parametrize(
-    ("error", "reason"),
-    [(ValueError("odd"), "ValueError in the referee: odd"), (UnfairComparison("zeros are right"), "zeros are right")],
-)
-def test_an_error_in_the_referee_costs_one_candidate(error: Exception, reason: str) -> None:
+def test_an_error_in_the_referee_costs_one_candidate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A mistake in the spec ends the command, as it concerns all candidates."""
+    errors = [ValueError("odd"), UnfairComparison("zeros are right"), BadRequest("a mistake")]
 
-    def fail(error: Exception) -> NoReturn:
-        raise error
+    def fail(trial: Trial) -> NoReturn:
+        raise errors.pop(0)
 
-    assert _guarded("case", lambda: fail(error)) == CaseJudgement(case="case", status="invalid", reason=reason)
-    with pytest.raises(BadRequest):
-        _guarded("case", lambda: fail(BadRequest("a mistake")))
+    monkeypatch.setattr(Trial, "judge", fail)
+    spec = tmp_path / "spec.py"
+    spec.write_text(SEARCH)
+    with Judge(spec, "cpu", timeout_s=300, budget_s=0.01) as judge:
+        for reason in ("ValueError in the referee: odd", "zeros are right"):
+            [case] = judged(judge, tmp_path, KNOWS_ITS_SHAPE).cases
+            assert (case.status, case.reason) == ("invalid", reason)
+        with pytest.raises(BadRequest, match="a mistake"):
+            judged(judge, tmp_path, KNOWS_ITS_SHAPE)
 
 
 @pytest.mark.parametrize(

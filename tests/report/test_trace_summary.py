@@ -100,3 +100,4 @@ def test_the_page_is_written_beside_the_traces_it_finds(tmp_path: Path) -> None:
 
 def test_lone_surrogates_do_not_stop_the_page(tmp_path: Path) -> None:
     write_summary(tmp_path, [record(Measurement(timing=timing("f\ud800", 10.0)), nodeid="a.py::b[\ud800]")])
+    assert "a.py::b" in (tmp_path / "summary.md").read_text()
