@@ -206,8 +206,8 @@ class CompareRequest(Request[Comparison]):
             *(self._candidate(name, each, timings, taken, lines[name]) for name, each in judges.items()),
         ]
         with carrying(measured):
-            inspected = self._inspected(measured)
-        return CallResult(self._comparison(inspected), inspected)
+            self._inspect(measured)
+        return CallResult(self._comparison(measured), measured)
 
     def _check_gradients_again(self, recorder: OutputRecorder, expected: Ran) -> None:
         """Check the gradients of calls that were timed without; a timed backward run has left its own."""
@@ -252,16 +252,14 @@ class CompareRequest(Request[Comparison]):
             timing=timings[name], verdicts=verdicts, speedup=speedup, differences=lines, role="candidate"
         )
 
-    def _inspected(self, measured: Sequence[Measurement]) -> list[Measurement]:
-        """Return measurements with the verdicts on structure and the cost of launching."""
-        reference, *candidates = measured
-        inspected = []
-        for name, item in zip(self.judged, candidates, strict=True):
-            call = self.calls[name]
+    def _inspect(self, measured: list[Measurement]) -> None:
+        """Add the verdicts on structure and the cost of launching, one by one."""
+        reference = measured[0]
+        for place, name in enumerate(self.judged, 1):
+            item, call = measured[place], self.calls[name]
             verdicts = self.inspection.conclude(item.timing, call, item.verdicts, [reference.timing])
-            inspected.append(msgspec.structs.replace(item, verdicts=verdicts, overhead=self._overhead(call)))
-        overhead = self._overhead(self.calls[self.reference])
-        return [msgspec.structs.replace(reference, overhead=overhead), *inspected]
+            measured[place] = msgspec.structs.replace(item, verdicts=verdicts, overhead=self._overhead(call))
+        measured[0] = msgspec.structs.replace(reference, overhead=self._overhead(self.calls[self.reference]))
 
     def _overhead(self, call: Call) -> Overhead | None:
         if not self.wants_overhead or self.device.type != "cuda" or self.settings.timer == "scripted":

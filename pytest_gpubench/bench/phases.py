@@ -72,10 +72,10 @@ class PhasesRequest(Request[Phases]):
             judgement.look(timings[label])
         measured = [Measurement(timing=timings[label], verdicts=each.verdicts) for label, each in judgements.items()]
         with carrying(measured):
-            return [
-                msgspec.structs.replace(item, verdicts=self.inspection.conclude(item.timing, call, item.verdicts))
-                for item, call in zip(measured, self.calls.values(), strict=True)
-            ]
+            for place, (item, call) in enumerate(zip(tuple(measured), self.calls.values(), strict=True)):
+                verdicts = self.inspection.conclude(item.timing, call, item.verdicts)
+                measured[place] = msgspec.structs.replace(item, verdicts=verdicts)
+        return measured
 
     def call_only(self, reason: str) -> CallResult[Phases]:
         """Call every function once; the phases have no numbers."""

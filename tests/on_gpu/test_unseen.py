@@ -258,7 +258,7 @@ def test_honest_calls_are_timed(gpu_bench: GpuBench, name: str) -> None:
 
 @pytest.mark.parametrize("name", HONEST)
 def test_honest_calls_are_far_from_refused(name: str) -> None:
-    """Events exceed their records by at most 60 % of what is allowed; `-s` shows by how much."""
+    """Events exceed their records by at most 80 % of what is allowed; `-s` shows by how much."""
     timer, call = ProfilerTimer(find_device("cuda"), "cold"), make_call(HONEST[name](), label=name)
     for _ in range(4):
         call.prepare()()
@@ -269,4 +269,4 @@ def test_honest_calls_are_far_from_refused(name: str) -> None:
     seen_us, recorded_us = min(lap.seen_us for lap in laps), statistics.median(rep.elapsed_us for rep in reps)
     allowed = statistics.median(map(allowed_us, reps))
     print(f"{name}: {seen_us:.2f} us by events, {recorded_us:.2f} us recorded, {allowed:.2f} us more are allowed")
-    assert seen_us - recorded_us < 0.6 * allowed
+    assert seen_us - recorded_us < 0.8 * allowed

@@ -201,8 +201,9 @@ def test_nothing(): pass
     assert [each.timing.label for record in run.records for each in record.measurements] == ["latency"]
 
 
-def test_the_fixture_of_pytest_benchmark_is_adopted(run_script: RunScript) -> None:
+def test_the_fixture_of_pytest_benchmark_is_adopted(run_script: RunScript, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pytest_benchmark")
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)  # of these tests' own run: it warns of that
     source = """
 seen = []
 @scripted([5.0])
@@ -223,8 +224,11 @@ def test_seen(): assert set(seen) == {(2, 3), (4, 1), (6, 7)}
     assert [each.timing.label for record in run.records for each in record.measurements] == ["add"] * 3
 
 
-def test_a_teardown_of_pytest_benchmark_is_not_taken_over(run_script: RunScript) -> None:
+def test_a_teardown_of_pytest_benchmark_is_not_taken_over(
+    run_script: RunScript, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("pytest_benchmark")
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)  # of these tests' own run: it warns of that
     source = """
 import pytest
 def test_it(benchmark):
