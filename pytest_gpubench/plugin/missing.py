@@ -44,6 +44,8 @@ class MissingTests:
         """For each test that was run, whether all of it passed."""
         self._records: dict[str, TestRecord] = {}
         """What each test measured, at the end of the run."""
+        self.found: list[str] = []
+        """At the end of the run: each test that is missing, or `test: function` for one that measures less."""
         self._sentence = ""
 
     def is_gone(self, nodeid: str) -> bool:
@@ -65,10 +67,12 @@ class MissingTests:
         baseline, action = self.compared.baseline, self.settings.missing
         if baseline is None or is_worker(self.config) or is_dry(self.config) or action == "ignore":
             return
-        if found := list(dict.fromkeys(self._missing())):
+        self.found = list(dict.fromkeys(self._missing()))
+        if self.found:
             self._sentence = (
-                f"{count(len(found), 'test')} of the baseline {', '.join(map(repr, baseline.names))} not in this run: "
-                f"{first_few(found, MOST_NAMED)}; if that is meant, save a new run, or give --gpu-bench-missing=ignore"
+                f"{count(len(self.found), 'test')} of the baseline {', '.join(map(repr, baseline.names))} not in this "
+                f"run: {first_few(self.found, MOST_NAMED)}; if that is meant, save a new run, or give "
+                "--gpu-bench-missing=ignore"
             )
             if action == "fail":
                 self.status.fail(self._sentence)

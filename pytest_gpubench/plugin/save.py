@@ -101,7 +101,11 @@ class OutputFiles:
         return self.results.has_findings or (name == "markdown" and self._has_failures())
 
     def _has_failures(self) -> bool:
-        return bool(self.failures.messages or self.results.silent)
+        return bool(self.failures.messages or self._silent())
+
+    def _silent(self) -> dict[str, str]:
+        """Return why tests that have a limit, or had a number, have no verdict."""
+        return self.results.silent | dict.fromkeys(self.missing.found, "in the baseline, but not in this run")
 
     def _say_unwritten(self, name: str, given: str) -> None:
         """Say that a file was not written, where the command line asks for it or perf tests were run."""
@@ -210,7 +214,7 @@ class OutputFiles:
     def _summary(self) -> str:
         from pytest_gpubench.report.markdown import markdown_summary
 
-        return markdown_summary(self._run(), self.failures.messages, silent=self.results.silent)
+        return markdown_summary(self._run(), self.failures.messages, silent=self._silent())
 
     def _summarize_traces(self, path: str) -> str:
         from pytest_gpubench.report.trace_summary import write_summary

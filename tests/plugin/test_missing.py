@@ -225,8 +225,10 @@ def test_last_failed_leaves_files_out(project: Project) -> None:
 )
 def test_what_a_missing_test_does(project: Project, options: list[str], named: bool, status: int) -> None:
     edit(project.path / "b/test_b.py", "def test_one(gpu_bench): gpu_bench(fast)", "")
-    result = project.run(*options)
+    result = project.run(*options, "--gpu-bench-markdown=summary.md")
     assert (result.ret, "not in this run" in result.stdout.str()) == (status, named)
+    row = "NOT JUDGED | <code>b/test_b.py::test_one</code> |  | in the baseline, but not in this run"
+    assert (row in (project.path / "summary.md").read_text()) is named
 
 
 def test_nothing_is_left_of_the_perf_tests(project: Project) -> None:
