@@ -11,8 +11,8 @@ import torch
 
 from pytest_gpubench.bench.arguments import Overwrites, VariedArguments, covers
 from pytest_gpubench.bench.cuda_graphs import used_cuda_graphs
+from pytest_gpubench.bench.gradients import input_gradients
 from pytest_gpubench.bench.output_rules import (
-    differentiable,
     lent_memory,
     named_tensors,
     refuse_opaque_tensors,
@@ -38,23 +38,8 @@ from pytest_gpubench.correctness.inputs import InputMemory
 from pytest_gpubench.correctness.leaves import inputs_of, map_leaves, tensors_of
 from pytest_gpubench.correctness.memory import overlapping, overlaps
 from pytest_gpubench.correctness.variation import Way
-from pytest_gpubench.errors import (
-    BadRequest,
-    GpuBenchError,
-    UnfairComparison,
-    WrongResult,
-    annotate,
-    annotating,
-)
-from pytest_gpubench.timing.calls import (
-    GRADIENT_SEED,
-    Arguments,
-    Backward,
-    mark_step,
-    name_of,
-    refuse_untimeable,
-    upstream_gradient,
-)
+from pytest_gpubench.errors import BadRequest, GpuBenchError, UnfairComparison, WrongResult, annotate
+from pytest_gpubench.timing.calls import GRADIENT_SEED, Arguments, Backward, mark_step, name_of, refuse_untimeable
 from pytest_gpubench.units import repr_of
 
 __tracebackhide__ = True
@@ -89,9 +74,9 @@ class Agreement:
     backward: Backward
     device: torch.device
     remarks: list[str] = field(default_factory=list)
+    """Remarks on the functions."""
     disproved: set[str] = field(default_factory=set)
     """Remarks that do not hold, which another example of a search may have led to."""
-    """Remarks on the functions."""
     other_seed: int = field(default_factory=lambda: secrets.randbits(31))
     """The seed of the random numbers that calls draw while values are varied; it cannot be known beforehand."""
     overwrites: Overwrites = False
@@ -336,26 +321,13 @@ class Agreement:
     def _gradients(
         self, outputs: object, args: Sequence[object], kwargs: Mapping[str, object], like: object
     ) -> dict[str, torch.Tensor | None]:
-        """Return the gradient of every input that requires one, under the same upstream gradient for all arms.
-
-        like: outputs in whose dtypes the upstream gradient is drawn.
-        """
+        """Return the gradients of the inputs, where they are to be compared; like: as in `input_gradients`."""
         if not self.grads and self.backward == "forward":
             return {}
-        leaves = dict(differentiable(inputs_of(args, kwargs)))
-        roots = [tensor for _, tensor in differentiable(flatten(outputs))]
-        if not leaves or not roots:
-            if not self.grads:
-                return {}
+        found = input_gradients(outputs, args, kwargs, like)
+        if found is None and self.grads:
             raise BadRequest("grads=True compares gradients of the inputs, but none requires one: set requires_grad")
-        drawn = [
-            upstream_gradient(root, GRADIENT_SEED + index)
-            for index, (_, root) in enumerate(differentiable(flatten(like)))
-        ]
-        upstream = [one.to(root.dtype) for one, root in zip(drawn, roots, strict=True)]
-        with annotating(lambda: "gpu_bench: raised by torch.autograd.grad, with which gradients are compared"):
-            found = torch.autograd.grad(roots, list(leaves.values()), upstream, allow_unused=True)
-        return dict(zip(leaves, found, strict=True))
+        return found or {}
 
     def vary(self, way: Way) -> None:
         """Give every call other values in the same memory, until `end_variation`."""
