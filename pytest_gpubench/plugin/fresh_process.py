@@ -41,6 +41,7 @@ UNFOLLOWED: dict[str, Any] = {
     "compare_fail": None,
     "html": None,
     "markdown": None,
+    "plot": None,
     "trace": None,
 }
 """The settings that a fresh process does not follow, with their values in it."""

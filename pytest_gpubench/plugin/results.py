@@ -9,11 +9,13 @@ import pytest
 from pytest_gpubench.plugin import terminal
 from pytest_gpubench.plugin.exit_status import GREEN, ExitStatus
 from pytest_gpubench.plugin.workers import is_distributing, is_dry, is_worker, worker_name
-from pytest_gpubench.settings import Settings
+from pytest_gpubench.settings import TERMINAL, Settings
 from pytest_gpubench.units import count
 
 if TYPE_CHECKING:
     from pytest_gpubench.results.model import DeviceFacts, TestRecord
+
+NO_SWEEP = "nothing was drawn, as no test measured at two values of a parameter that is a number or a shape"
 
 
 class Results:
@@ -143,8 +145,19 @@ class Results:
             text = render(self.records, self.settings, screen)
             for line in [*text.split("\n"), ""] if text else []:
                 terminal.write(terminalreporter, line, screen.color)
+        if self.settings.plot == TERMINAL:
+            self._plot(terminalreporter)
         for line in summary_lines(self.records, self.settings):
             terminal.write_sentence(terminalreporter, line)
+
+    def _plot(self, terminalreporter: "pytest.TerminalReporter") -> None:
+        from pytest_gpubench.report.layout import Screen
+        from pytest_gpubench.report.plot.text import text_charts
+        from pytest_gpubench.report.sweeps import sweeps_of
+
+        text = text_charts(sweeps_of(self.records), Screen.current(color=False))
+        for line in [*(text or f"gpu_bench: {NO_SWEEP}").split("\n"), ""]:
+            terminal.write(terminalreporter, line)
 
     def _silent_line(self) -> str:
         from pytest_gpubench.report.remedies import named

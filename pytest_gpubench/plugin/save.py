@@ -13,10 +13,10 @@ from pytest_gpubench.plugin.baseline import ComparedRun
 from pytest_gpubench.plugin.exit_status import ExitStatus
 from pytest_gpubench.plugin.failures import Failures
 from pytest_gpubench.plugin.missing import MissingTests
-from pytest_gpubench.plugin.results import Results
+from pytest_gpubench.plugin.results import NO_SWEEP, Results
 from pytest_gpubench.plugin.sessions import EarlierSessions, what_was_learnt
 from pytest_gpubench.plugin.workers import is_dry, is_worker
-from pytest_gpubench.settings import ROWS, Settings, flag_name, ini_name
+from pytest_gpubench.settings import ROWS, TERMINAL, Settings, flag_name, ini_name
 from pytest_gpubench.units import count, printable
 
 if TYPE_CHECKING:
@@ -73,6 +73,7 @@ class OutputFiles:
             ("save", save, self._save),
             ("html", self.settings.html, self._write_html),
             ("markdown", self.settings.markdown, self._write_markdown),
+            ("plot", None if self.settings.plot == TERMINAL else self.settings.plot, self._write_plots),
             ("trace", self.settings.trace, self._summarize_traces),
         ):
             if given is None:
@@ -198,6 +199,16 @@ class OutputFiles:
 
         write_text(self._summary(), Path(path))
         return f"summary written to {path}"
+
+    def _write_plots(self, path: str) -> str:
+        from pytest_gpubench.report.plot.svg import svg_files
+        from pytest_gpubench.report.sweeps import sweeps_of
+        from pytest_gpubench.results.files import write_text
+
+        files = svg_files(sweeps_of(self.results.records))
+        for name, text in files.items():
+            write_text(text, Path(path, name))
+        return f"{count(len(files), 'sweep')} drawn in {path}" if files else NO_SWEEP
 
     def _write_step_summary(self) -> None:
         """Add the summary to that of the GitHub Actions step; a failure is only a line, as no option asks for it."""

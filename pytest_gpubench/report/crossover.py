@@ -1,14 +1,11 @@
 """From which size on a candidate is faster: the speedups of a parametrised test along one of its parameters."""
 
-import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import NamedTuple
 
-from pytest_gpubench.report.rows import Row, reference_label, split
-from pytest_gpubench.results.baseline import function_of
+from pytest_gpubench.report.sweeps import Series, Sweep, sweeps_of
 from pytest_gpubench.results.model import Speedup, TestRecord
 from pytest_gpubench.units import round_to_digits
 
@@ -30,20 +27,8 @@ class Step:
         return f"{self.value} {round_to_digits(self.speedup.ratio, 3)}x{'?' if self.is_faster is None else ''}"
 
 
-class Series(NamedTuple):
-    """One candidate along one parameter, all else the same."""
-
-    title: str
-    """The functions compared, the parameter along which, and the parameters held fixed."""
-    param: str
-    where: str
-    """The test, device, timer and cache state."""
-    occurrence: int
-    """The number of comparisons of the same functions before it in the test."""
-
-
 def crossover_lines(records: Iterable[TestRecord], everything: bool = False, group_by: str = "none") -> list[str]:
-    """Return a line for each candidate whose speedup crosses 1 along a numeric parameter of its test.
+    """Return a line for each candidate whose speedup crosses 1 along a parameter of its test.
 
     `softmax over torch by n, faster from n=2048 on: 512 0.81x, 1024 0.97x?, 2048 1.21x`. The intervals decide; where
     one holds 1, the ratio has a question mark, and the size is neither faster nor slower.
@@ -51,55 +36,41 @@ def crossover_lines(records: Iterable[TestRecord], everything: bool = False, gro
     everything: what crosses nothing too. group_by: as --gpu-bench-group-by; "param:n" leaves out the other parameters.
     """
     wanted = group_by.removeprefix("param:") if group_by.startswith("param:") else None
-    shown = {
-        series: steps
-        for series, steps in _all_series(records).items()
-        if wanted in (None, series.param) and (everything or {True, False} <= {step.is_faster for step in steps})
-    }
-    titles = Counter(series.title for series in shown)
+    shown = [
+        (sweep, series, steps)
+        for sweep in sweeps_of(records)
+        for series, steps in compared_steps(sweep).items()
+        if wanted in (None, sweep.param) and (everything or {True, False} <= {step.is_faster for step in steps})
+    ]
+    titles = Counter(_title(sweep, series) for sweep, series, _ in shown)
     lines = []
-    for series, steps in shown.items():
-        where = f"{series.where}: " if titles[series.title] > 1 else ""
-        lines.append(f"{where}{series.title}, {where_faster(steps, series.param)}: {', '.join(map(str, steps))}")
+    for sweep, series, steps in shown:
+        title = _title(sweep, series)
+        where = f"{sweep.test} ({sweep.device}, {sweep.timer}, {sweep.cache}): " if titles[title] > 1 else ""
+        lines.append(f"{where}{title}, {where_faster(steps, sweep.param)}: {', '.join(map(str, steps))}")
     return lines
 
 
-def _all_series(records: Iterable[TestRecord]) -> dict[Series, list[Step]]:
-    """Return every candidate along every numeric parameter that has at least two values; the steps ascend."""
-    found: dict[Series, dict[float, Step]] = {}
-    for record in records:
-        for row, speedup, occurrence in _compared(record):
-            for param, value in record.params.items():
-                if (number := _number(value)) is not None:
-                    steps = found.setdefault(_series(row, param, occurrence), {})
-                    steps[number] = Step(value, speedup)  # a test that was run again replaces itself
-    return {series: [steps[number] for number in sorted(steps)] for series, steps in found.items() if len(steps) > 1}
+def compared_steps(sweep: Sweep) -> dict[Series, list[Step]]:
+    """Return the speedups of each candidate along a sweep."""
+    return {
+        series: [Step(value, item.speedup) for _, value, _, item in points if item.speedup is not None]
+        for series, points in sweep.series.items()
+        if sum(point.measurement.speedup is not None for point in points) > 1
+    }
 
 
-def _compared(record: TestRecord) -> Iterator[tuple[Row, Speedup, int]]:
-    """Yield a test's candidates with their speedup, each with how many of its name came before; none of @given."""
-    seen: Counter[tuple[str, str | None]] = Counter()
-    for row in split(record)[1]:
-        if row.measurement.speedup is not None and not row.measurement.example:
-            names = row.timing.label, reference_label(row)
-            yield row, row.measurement.speedup, seen[names]
-            seen[names] += 1
+def faster_lines(sweep: Sweep) -> list[str]:
+    """Return where each candidate is faster than its reference, in words."""
+    return [
+        f"{series.name} against {series.reference}: {where_faster(steps, sweep.param)}"
+        for series, steps in compared_steps(sweep).items()
+    ]
 
 
-def _series(row: Row, param: str, occurrence: int) -> Series:
-    timing, test = row.timing, function_of(row.record.nodeid)
-    fixed = ", ".join(f"{name}={value}" for name, value in row.record.params.items() if name != param)
-    title = f"{timing.label} over {reference_label(row)} by {param}{' at ' if fixed else ''}{fixed}"
-    return Series(title, param, f"{test} ({timing.device}, {timing.timer}, {timing.cache})", occurrence)
-
-
-def _number(text: str) -> float | None:
-    """Return a parameter as a finite number; None where it is none."""
-    try:
-        number = float(text)
-    except ValueError:
-        return None
-    return number if math.isfinite(number) else None
+def _title(sweep: Sweep, series: Series) -> str:
+    fixed = f" at {series.fixed}" if series.fixed else ""
+    return f"{series.label} over {series.reference} by {sweep.param}{fixed}"
 
 
 def where_faster(steps: Sequence[Step], param: str) -> str:

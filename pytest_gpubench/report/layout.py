@@ -24,7 +24,9 @@ WIDE = 24
 TEST_ID = re.compile(r"::[^\s\[]+\[.*?\](?![^\s,;:)])")
 SPACE = "\0"
 """Stands for the spaces of an id while a sentence is broken into lines."""
-NOT_UNICODE = str.maketrans({"…": "~", "─": "-", "█": "#"} | dict.fromkeys("▏▎▍▌▋▊▉", "#"))
+NOT_UNICODE = str.maketrans(
+    {"…": "~", "─": "-", "█": "#", "│": "|", "└": "+", "·": "."} | dict.fromkeys("▏▎▍▌▋▊▉", "#")
+)
 
 
 @dataclass(frozen=True)

@@ -48,6 +48,8 @@ HELD_UP_TIME_S = 5.0
 SAVED_SESSIONS = 5
 """The sessions that a FAIL at alpha 0.001 needs of both runs: two modes part five from five once in 1,024 times."""
 LOCK_FOLDER_NAME = "pytest-gpubench-locks"
+TERMINAL = "-"
+"""The value of `plot` that draws in the terminal."""
 LISTED_TESTS = "PYTEST_GPUBENCH_TESTS"
 """The variable that names a file with the node ids, as JSON, of the only tests to run."""
 TURN_SOCKET = "PYTEST_GPUBENCH_TURN_SOCKET"
@@ -248,6 +250,14 @@ class Settings:
         "PATH",
     )
     html: str | None = setting(None, "write a page with all results to this file", file_path, "PATH")
+    plot: str | None = setting(
+        None,
+        "draw each sweep, a test that is parametrised over a number or a shape: the option alone in the terminal, with "
+        "a folder as SVG files in it",
+        folder_path,
+        "FOLDER",
+        optional=TERMINAL,
+    )
     trace: str | None = setting(
         None,
         "write a Perfetto trace of a few more calls of every measured function, and summary.md, to this folder",

@@ -61,6 +61,7 @@ OTHER_VALUES: dict[str, tuple[str, object]] = {
     "scripts": ("test_*.py", ("test_*.py",)),
     "adopt": ("true", True),
     "limits": ("*: max_time_us=40", "*: max_time_us=40"),
+    "plot": ("charts", "charts"),
     "only": ("true", True),
     "skip": ("true", True),
     "columns": ("median, reps", ("median", "reps")),

@@ -72,7 +72,7 @@ class Shown:
         self.page.wait_for_selector("#opened:not(.hidden)")
         for chart in self.page.locator("#opened .chart").all():
             chart.locator("svg").wait_for()
-        return [str(each.get_attribute("data-figure")) for each in self.page.locator("[data-figure]").all()]
+        return [str(each.get_attribute("data-figure")) for each in self.page.locator("#opened [data-figure]").all()]
 
     def close(self) -> None:
         """Close the page; nothing may have been said, asked for, or run by a name in it."""
@@ -150,9 +150,7 @@ def test_hovering_tells_of_a_point_and_dragging_zooms_all_panels(shown: Shown) -
     dot = panels.first.locator("path.dots").get_attribute("d").split("M")[-1].removesuffix("h0").split()
     shown.page.mouse.move(box["x"] + float(dot[0]) + 3, box["y"] + float(dot[1]))
     assert (
-        panels.first.locator(".tip")
-        .inner_text()
-        .startswith("nightly, fedcba987*, main, 2026-03-08 12:30 UTC\n84.48 us")
+        panels.first.locator(".tip").inner_text().startswith("nightly, fedcba98*, main, 2026-03-08 12:30 UTC\n84.48 us")
     )
     shown.page.mouse.move(*at(0.5))
     shown.page.mouse.down()
@@ -164,6 +162,17 @@ def test_hovering_tells_of_a_point_and_dragging_zooms_all_panels(shown: Shown) -
     shown.page.keyboard.press("Escape")
     shown.page.wait_for_selector("#front:not(.hidden)")
     assert "softmax" in shown.page.evaluate("document.activeElement.innerText"), "the keyboard is back where it was"
+
+
+def test_the_front_page_draws_sweeps(shown: Shown) -> None:
+    figure = shown.page.locator("#front [data-figure=front-sweep]")
+    assert figure.count() == 1
+    assert figure.locator(".chart").count() == 3
+    for chart in figure.locator(".chart").all():
+        chart.locator("svg").wait_for()
+        assert [str(rows) for rows in SWEEP if str(rows) not in labels(chart)] == []
+        assert chart.locator("path.area").count() > 0
+    assert "triton against torch_eager: faster everywhere" in figure.inner_text()
 
 
 def test_sweeps_and_examples_have_their_figures(shown: Shown) -> None:

@@ -10,7 +10,9 @@ from pytest_gpubench.report.facts import device_facts, run_facts
 from pytest_gpubench.report.html.history import OlderRuns, older_runs, trend
 from pytest_gpubench.report.html.measured import Measured
 from pytest_gpubench.report.html.sizes import sizes_in
+from pytest_gpubench.report.html.sweeps import sweep_contents
 from pytest_gpubench.report.rows import FROM_BEST, Row, fold, reference_index, split
+from pytest_gpubench.report.sweeps import rate_metric
 from pytest_gpubench.results.counterpart import by_run_key
 from pytest_gpubench.results.kernels import distinct_names
 from pytest_gpubench.results.model import (
@@ -58,6 +60,7 @@ def page_content(run: SavedRun, baseline: SavedRun | None, history: Sequence[Sav
             list(dict.fromkeys((short, name))) for name, short in distinct_names(measured.kernel_numbers).items()
         ],
         "tests": tests,
+        "sweeps": sweep_contents(run.records),
         "rows": [row for index, record in enumerate(run.records) for row in _rows_of(index, record)],
     }
 
@@ -159,6 +162,7 @@ def _test_content(record: TestRecord, measured: Measured) -> dict[str, Any]:
         "params": record.params,
         "warnings": record.warnings,
         "extra": _pairs(record.extra_info),
+        "rate": rate.name if (rate := rate_metric(record.measurements)) else "",
         "size": size_that_matters([*_points(record.measurements)]) or "",
         "items": [
             item | {"ref": reference} for item, reference in zip(measured.items(record), references, strict=True)

@@ -22,7 +22,7 @@ const armsOf = (item, reference) => [[item, "candidate"], [reference, "reference
 function figuresOf(row, test, item, reference) {
   return [
     historyFigure(item), samplesFigure(item, reference), quadsFigure(item), kernelsFigure(item, reference),
-    examplesFigure(test, item), sweepFigure(row, item), rooflineFigure(test, item, reference), clocksFigure(item, reference),
+    examplesFigure(test, item), sweepFigure(item), rooflineFigure(test, item, reference), clocksFigure(item, reference),
   ];
 }
 
@@ -128,39 +128,60 @@ function kernelsFigure(item, reference) {
   return figure("kernels", "Kernels of one call", [el("div", { class: "bars" }, bars), table]);
 }
 
-// A number over a size: time, rate and speedup, as far as there are any, side by side.
+// The ticks that have room beside the one before; a letter is about 7 wide.
+function withRoom(ticks, placeOf) {
+  let end = -Infinity;
+  return ticks.filter(([value, text]) => {
+    const half = 3.5 * String(text).length, from = placeOf(value) - half;
+    if (from < end + 8) return false;
+    end = from + 2 * half;
+    return true;
+  });
+}
+
+// Numbers over a size: time, rate and speedup, as far as there are any, side by side.
 // series: name, tone, and points with x, item, and what hovering tells of them; `here` is the one that is open
-function overSize(size, series, limit, lines) {
-  const items = series.flatMap(({ points }) => points.map(({ item }) => item)), has = (key) => items.some((item) => known(item[key]));
-  const computes = items.some((item) => item.flops && item.bytes && item.flops / item.bytes > 60);
-  const rate = has("tflops") && (computes || !has("gbps")) ? ["tflops", "TFLOP/s"] : has("gbps") ? ["gbps", "GB/s"] : null;
+// sweep: its points are joined, with bands for their intervals, and limits and peak are drawn; none for examples
+function overSize(size, series, rate, limits, sweep) {
+  const items = series.flatMap(({ points }) => points.map(({ item }) => item));
   const unit = unitOf(quantile(sorted(items.map((item) => item.median)), 0.5)), zoom = newZoom();
-  const marks = [...new Set(series.flatMap(({ points }) => points.map(({ x }) => x)))].sort((a, b) => a - b), log = isWide(marks);
+  const marks = [...new Set(series.flatMap(({ points }) => points.map(({ x }) => x)))].sort((a, b) => a - b), log = sweep ? sweep.log : isWide(marks);
   const panels = [{
-    title: `time, ${unit[0]}`, of: (item) => item.median / unit[1], text: (item) => time(item.median),
+    title: `time, ${unit[0]}`, limit: limits.median && limits.median / unit[1], of: (item) => item.median / unit[1], text: (item) => `${time(item.median)} ${between(item.interval, unitOf(item.median)[1])}`,
     ends: (item) => item.interval && item.interval.map((us) => us / unit[1]),
   }];
-  if (rate) panels.push({ title: rate[1], of: (item) => item[rate[0]], text: (item) => `${digits(item[rate[0]])} ${rate[1]}` });
+  if (rate) {
+    const name = rate === "gbps" ? "GB/s" : "TFLOP/s";
+    panels.push({
+      title: name, limit: limits[rate], peak: rate === "gbps" && sweep && sweep.peak, of: (item) => item[rate], text: (item) => `${digits(item[rate])} ${name}`,
+      ends: (item) => known(item[rate]) && item.interval && [...item.interval].reverse().map((us) => (item[rate] * item.median) / us),
+    });
+  }
   if (items.some((item) => item.speedup)) {
     panels.push({
-      title: "speedup", of: (item) => item.speedup && item.speedup.ratio, ends: (item) => item.speedup && item.speedup.interval,
+      title: "speedup", limit: limits.speedup, of: (item) => item.speedup && item.speedup.ratio, ends: (item) => item.speedup && item.speedup.interval,
       text: (item) => `${times(item.speedup.ratio)} ${between(item.speedup.interval)}`,
     });
   }
-  const panel = ({ title, of, ends, text }) => {
-    const values = items.map(of).filter(known), isSpeedup = title === "speedup";
+  const own = sweep && (sweep.ticks.length ? sweep.ticks : marks.length <= 8 && marks.map((mark) => [mark, inThousands(mark)]));
+  const ticks = own && ((shown, room) => withRoom(own, scaleOf(shown, [0, room], log)));
+  const panel = ({ title, limit, peak, of, ends, text }) => {
+    const values = items.map(of).filter(known), least = Math.min(...values), most = Math.max(...values);
+    const near = [limit, peak].filter((each) => known(each) && each >= least / 2 && each <= 2 * most);
     return chart({
-      height: 270, zoom, label: `${title} over ${size}`, x: { title: size, log, ticks: lines && marks.length <= 8 && (() => marks.map((mark) => [mark, inThousands(mark)])) },
-      y: { title, log: isWide(values), include: isSpeedup && limit ? [limit.value] : [] },
+      height: 270, zoom, label: `${title} over ${size}`, x: { title: size, log, ticks },
+      y: { title, log: isWide(values), include: sweep ? [...near, 0.95 * least, 1.05 * most] : near },
       marks: [
-        isSpeedup && [{ kind: "rule", y: 1, tone: "none", dash: "2 3" }, limitRule(limit)],
+        title === "speedup" && [{ kind: "rule", y: 1, tone: "none", dash: "2 3" }], limitRule(known(limit) && { value: limit }),
+        known(peak) && { kind: "rule", y: peak, tone: "none", dash: "5 4", text: `peak ${digits(peak)}` },
         series.flatMap(({ name, tone, points }) => {
           const drawn = points.filter(({ item }) => known(of(item))), xs = drawn.map(({ x }) => x), ys = drawn.map(({ item }) => of(item));
           if (!drawn.length) return [];
           const both = drawn.map(({ item }) => (ends && ends(item)) || [null, null]), here = drawn.filter((point) => point.here);
+          const interval = { xs, lows: both.map(([low]) => low), highs: both.map(([, high]) => high), tone };
           const said = (all) => (index) => `${text(all[index].item)}\n${name}\n${all[index].about || ""}`;
           return [
-            lines && { kind: "line", xs, ys, tone }, { kind: "ends", xs, lows: both.map(([low]) => low), highs: both.map(([, high]) => high), tone },
+            sweep && both.every(([low]) => known(low)) && { kind: "area", ...interval }, sweep && { kind: "line", xs, ys, tone }, { kind: "ends", ...interval },
             { kind: "dots", xs, ys, tone, size: 6, text: said(drawn) },
             { kind: "dots", xs: here.map(({ x }) => x), ys: here.map(({ item }) => of(item)), tone: "limit", size: 11, text: said(here) },
           ];
@@ -180,33 +201,32 @@ function examplesFigure(test, item) {
     const points = having.map((each) => ({ x: each.sizes[size], item: each, about: each.example, here: each.example === item.example }));
     const references = having.filter((each) => known(each.ref) && known(test.items[each.ref].median)).map((each) => ({ x: each.sizes[size], item: test.items[each.ref], about: each.example }));
     const series = [...(references.length ? [{ name: references[0].item.label, tone: "reference", points: references }] : []), { name: item.label, tone: "candidate", points }];
-    return overSize(size, series, limitOf(item, "min_speedup"), false);
+    const limit = limitOf(item, "min_speedup");
+    return overSize(size, series, test.rate, { speedup: limit && limit.value });
   }, "The large dot is the example shown above.");
 }
 
-const functionOf = (test) => test.id.split("[", 1)[0];
-const numeric = (text) => (/^-?\d+(\.\d+)?(e[-+]?\d+)?$/i.test(String(text).trim()) ? Number(text) : null);
+// The sweeps of a test over each of its parameters; shown: the measurement that is open.
+function sweepFigureOf(title, sweeps, shown, note) {
+  const axes = sweeps.map(({ axis, way }) => (new Set(sweeps.map((each) => each.way)).size > 1 ? `${axis} (${way})` : axis));
+  return figureOver(shown ? "sweep" : "front-sweep", title, axes, axes[0], (axis) => {
+    const sweep = sweeps[axes.indexOf(axis)];
+    const series = sweep.series.map(({ name, tone, points }) => ({
+      name, tone, points: points.map(([x, test, place]) => {
+        const item = content.tests[test].items[place];
+        return { x, item, about: content.tests[test].name, here: item === shown };
+      }),
+    }));
+    return el("div", {}, overSize(sweep.axis, series, sweep.rate, sweep.limits, sweep),
+      [...sweep.faster, sweep.more > 0 && `${sweep.more} more are not drawn.`].filter(Boolean).map((line) => el("p", { class: "note" }, line)));
+  }, note);
+}
 
-function sweepFigure(row, item) {
-  const siblings = rows.filter((each) => each.item && known(each.item.median) && !each.item.example && functionOf(each.test) === functionOf(row.test) && each.test.device === row.test.device);
-  const valuesOf = (name) => new Set(siblings.map((each) => each.test.params[name])).size;
-  const sizes = Object.keys(row.test.params).filter((name) => valuesOf(name) > 1 && siblings.every((each) => numeric(each.test.params[name]) !== null));
-  if (item.example || siblings.length < 2 || !sizes.length) return null;
-  const chosen = [...sizes].sort((a, b) => valuesOf(b) - valuesOf(a))[0];
-  return figureOver("sweep", "Sweep", sizes, chosen, (name) => {
-    const candidates = new Map(), references = new Map();
-    const add = (map, key, point) => map.set(key, [...(map.get(key) || []), point]);
-    for (const each of siblings) {
-      const others = Object.entries(each.test.params).filter(([other]) => other !== name).map((pair) => pair.join("="));
-      const point = { x: numeric(each.test.params[name]), about: each.test.name };
-      add(candidates, [each.label, ...others].filter(Boolean).join(", "), { ...point, item: each.item, here: each.test === row.test && each.label === item.label });
-      if (each.reference && known(each.reference.median)) add(references, [each.reference.label, ...others].join(", "), { ...point, item: each.reference });
-    }
-    const sortedBy = (points) => points.sort((a, b) => a.x - b.x), isHere = ([, points]) => points.some((point) => point.here);
-    const series = [...candidates].sort((a, b) => isHere(b) - isHere(a)).slice(0, 8).map(([key, points], nth) => ({ name: key, tone: nth ? `series-${nth}` : "candidate", points: sortedBy(points) }));
-    if (candidates.size === 1) for (const [key, points] of references) series.push({ name: key, tone: "reference", points: sortedBy(points) });
-    return overSize(name, series, limitOf(item, "min_speedup"), true);
-  }, "The same test with other parameters. The large dot is this test.");
+const isIn = (sweep, shown) => sweep.series.some(({ points }) => points.some(([, test, place]) => content.tests[test].items[place] === shown));
+
+function sweepFigure(item) {
+  const found = content.sweeps.filter((sweep) => isIn(sweep, item));
+  return found.length ? sweepFigureOf("Sweep", found, item, "The same test with other parameters. The large dot is this test.") : null;
 }
 
 const hasRoof = (arm) => arm && arm.flops && arm.bytes && known(arm.tflops) && known(arm.gbps);

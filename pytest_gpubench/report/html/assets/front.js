@@ -3,7 +3,7 @@
 const hasHistory = content.trend.length > 1;
 const severalFiles = new Set(content.tests.map((test) => test.file)).size > 1;
 const severalDevices = content.devices.length > 1;
-const MOST_LISTED = 5, MOST_ROWS = 300, AT_ONCE = 40;
+const MOST_LISTED = 5, MOST_ROWS = 300, MOST_SWEEPS = 4, AT_ONCE = 40;
 
 // Filters: key, text, which rows, and whether the tile is there even with none.
 const FILTERS = [
@@ -216,6 +216,20 @@ function runTicks([low, high], room) {
   return found;
 }
 
+// the sweeps of parametrised tests
+
+function sweepsCard() {
+  const groups = new Map(), place = el("div", { class: "sweeps" });
+  for (const sweep of content.sweeps) {
+    const key = `${sweep.test.split("::").slice(severalFiles ? 0 : 1).join("::")}${severalDevices ? ` · ${sweep.device}` : ""}`;
+    groups.set(key, [...(groups.get(key) || []), sweep]);
+  }
+  const figures = ([key, sweeps]) => sweepFigureOf(key, sweeps, null), all = [...groups];
+  const rest = all.slice(MOST_SWEEPS), more = rest.length > 0 && el("button", { class: "plain-button", type: "button" }, `Show all ${all.length} sweeps`);
+  if (more) more.addEventListener("click", () => more.replaceWith(...rest.map(figures)));
+  return all.length ? filled(place, {}, [all.slice(0, MOST_SWEEPS).map(figures), more]) : null;
+}
+
 // all of it
 
 function frontPage() {
@@ -242,7 +256,7 @@ function frontPage() {
   return el("main", { class: "frame", id: "front" },
     el("h1", { class: "sr" }, content.title),
     el("dl", { class: "facts" }, facts.map(([name, text]) => el("div", {}, el("dt", {}, name), el("dd", {}, text)))),
-    tiles, trendCard(), el("div", { class: "panels" }, cards), tools,
+    tiles, trendCard(), el("div", { class: "panels" }, cards), sweepsCard(), tools,
     el("div", { class: "table-box" }, el("table", { class: "results" }, el("caption", { class: "sr" }, "All measurements"), el("thead", {}, header), body), under),
     el("details", { class: "more" }, el("summary", {}, "Machine and options"), pairList([...content.machine, ...content.settings, ["pytest-gpubench", content.version]])));
 }

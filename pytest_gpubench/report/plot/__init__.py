@@ -1,0 +1,1 @@
+"""Sweeps as charts: for the terminal, and as SVG files."""

@@ -1,0 +1,98 @@
+"""Charts of sweeps: scales and ticks, letters that fit the screen, and SVG that any reader parses."""
+
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_gpubench.report.layout import Screen
+from pytest_gpubench.report.plot.panels import MOST_SERIES, Scale, panels_of, shortened_number
+from pytest_gpubench.report.plot.svg import svg_files
+from pytest_gpubench.report.plot.text import text_charts
+from pytest_gpubench.report.sweeps import sweeps_of
+from pytest_gpubench.results.model import Measurement
+from tests.report.records import record, timing
+from tests.report.showcase import NASTY
+from tests.report.test_sweeps import over, swept
+
+NUMBERS = st.floats(1e-9, 1e12)
+
+
+@given(NUMBERS, st.floats(1.01, 1e9), st.booleans(), st.integers(2, 9))
+def test_ticks_are_shown_and_few(low: float, times: float, is_log: bool, most: int) -> None:
+    scale = Scale(low, low * times, is_log)
+    ticks = scale.ticks(most)
+    assert all(-1e-6 <= scale.share(tick) <= 1 + 1e-6 for tick in ticks)
+    assert ticks == sorted(ticks)
+    assert len(ticks) <= 3 * most
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(512, "512"), (9999, "9999"), (10000, "10k"), (16384, "16.38k"), (0.25, "0.25"), (3e6, "3M")]
+)
+def test_numbers_are_short(value: float, text: str) -> None:
+    assert shortened_number(value) == text
+
+
+def test_the_panels_of_a_comparison() -> None:
+    (sweep,) = sweeps_of(swept(*over("n", "8", "16"), moved_bytes=25000))
+    time, rate, speedup = panels_of(sweep)
+    assert [each.title for each in (time, rate, speedup)] == ["time, us", "GB/s", "speedup"]
+    assert [(each.series.label, each.tone) for each in time.curves] == [("torch", "reference"), ("ours", "candidate")]
+    assert [(x, y) for x, y, *_ in rate.curves[0].points] == [(8, 1.0), (16, 1.0)]
+    assert [(x, round(y, 3)) for x, y, *_ in speedup.curves[0].points] == [(8, 2.5), (16, 1.25)]
+    assert all(low <= y <= high for _, y, low, high in speedup.curves[0].points if low and high)
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 200])
+def test_the_chart_in_letters_fits(width: int) -> None:
+    sweeps = sweeps_of(swept(*over("n", "8", "16", "1024")))
+    lines = text_charts(sweeps, Screen(width)).splitlines()
+    assert max(map(len, lines)) <= width
+    heading = " ".join(lines[: 1 if width > 40 else 2]).split()
+    assert " ".join(heading) == "tests/test_a.py::test_it: time, us over n"
+    assert [line.strip() for line in lines[-2:]] == ["o torch", "x ours"]
+    assert sum(line.count("x") for line in lines[1:-2]) == 3
+    assert lines[-3].split() == ["8", "16", "1024"]
+
+
+def test_a_screen_without_unicode_has_a_chart() -> None:
+    text = text_charts(sweeps_of(swept(*over("n", "8", "16"))), Screen(80, encoding="ascii"))
+    assert text.isascii()
+    assert "?" not in text
+
+
+def test_only_some_series_are_drawn_and_the_rest_is_counted() -> None:
+    records = [
+        record(Measurement(timing=timing("f", 9.0 + x)), params={"x": str(x), "k": f"k{k}"}, nodeid=f"a.py::b[{x}-{k}]")
+        for k in range(MOST_SERIES + 2)
+        for x in (1, 2)
+    ]
+    ((_, text),) = svg_files(sweeps_of(records)).items()
+    assert text.count('class="line') == MOST_SERIES
+    assert "and 2 more" in text
+
+
+def test_files_are_named_by_their_test_and_are_xml() -> None:
+    records = [*swept(*over("n", "8", "16")), *swept(*over("n/..", "8", "16"))]
+    hostile = [
+        record(Measurement(timing=timing(NASTY, 9.0)), nodeid=f"{NASTY}::t[{n}]", params={NASTY: str(n)})
+        for n in (1, 2)
+    ]
+    files = svg_files(sweeps_of([*records, *hostile]))
+    assert all("/" not in name for name in files)
+    for text in files.values():
+        root = ElementTree.fromstring(text)
+        assert root.tag.endswith("svg")
+        assert "script" not in {node.tag.rpartition("}")[2] for node in root.iter()}
+
+
+def test_files_of_two_devices_do_not_replace_each_other() -> None:
+    once = swept(*over("n", "8", "16"))
+    other = [
+        record(Measurement(timing=timing("ours", 9.0, timer="graph")), nodeid=each.nodeid, params=each.params)
+        for each in once
+    ]
+    both = [*sweeps_of(once), *sweeps_of(other)]
+    assert list(svg_files(both)) == ["tests_test_a.py.test_it-n.svg", "tests_test_a.py.test_it-n-2.svg"]

@@ -1,0 +1,127 @@
+"""Sweeps: which parameters have an axis, where values lie on it, and which measurements make a series."""
+
+from typing import Any
+
+import pytest
+
+from pytest_gpubench.report.crossover import faster_lines
+from pytest_gpubench.report.sweeps import Sweep, rate_metric, sweeps_of
+from pytest_gpubench.results.model import Measurement, MemoryPeak, Outcome, Peaks, TestRecord
+from tests.report.records import arms, record, timing, verdict
+
+
+def swept(*cases: dict[str, str], **others: Any) -> list[TestRecord]:
+    """Return the records of a parametrised test; case by case it takes 10, 20, 30, ... us, and its reference 25."""
+    return [
+        record(
+            *arms(timing("ours", 10.0 * place, **others), timing("torch", 25.0, **others)),
+            nodeid=f"tests/test_a.py::test_it[{place}]",
+            params=params,
+        )
+        for place, params in enumerate(cases, 1)
+    ]
+
+
+def over(name: str, *texts: str) -> list[dict[str, str]]:
+    return [{name: text} for text in texts]
+
+
+def axis_of(sweep: Sweep) -> tuple[str, dict[float, str]]:
+    return sweep.axis, sweep.values
+
+
+@pytest.mark.parametrize(
+    ("texts", "axis", "values"),
+    [
+        (("8", "16"), "n", {8: "8", 16: "16"}),
+        (("16", "0.5", "1e3"), "n", {0.5: "0.5", 16: "16", 1000: "1e3"}),
+        (("(4, 8)", "(4, 16)"), "n[1]", {8: "(4, 8)", 16: "(4, 16)"}),
+        (("torch.Size([4, 8])", "torch.Size([5, 8])"), "n[0]", {4: "torch.Size([4, 8])", 5: "torch.Size([5, 8])"}),
+        (("(4, 4)", "(8, 8)"), "n[0]", {4: "(4, 4)", 8: "(8, 8)"}),
+        (("(4, 8)", "(5, 9)"), "n, elements", {32: "(4, 8)", 45: "(5, 9)"}),
+        (("(4, 8)", "(8, 4)"), "", {1: "(4, 8)", 2: "(8, 4)"}),
+        (("(4,)", "(8,)"), "n", {4: "(4,)", 8: "(8,)"}),
+    ],
+)
+def test_a_number_or_a_shape_has_an_axis(texts: tuple[str, ...], axis: str, values: dict[float, str]) -> None:
+    (sweep,) = sweeps_of(swept(*over("n", *texts)))
+    assert axis_of(sweep) == (axis, values)
+    assert [(each.label, len(points)) for each, points in sweep.series.items()] == [
+        ("torch", len(texts)),
+        ("ours", len(texts)),
+    ]
+
+
+@pytest.mark.parametrize(
+    "texts", [(), ("8",), ("8", "8.0"), ("8", "(8, 8)"), ("a", "b"), ("8", "nan"), ("True", "False"), ("", "()")]
+)
+def test_what_has_less_than_two_places_is_no_sweep(texts: tuple[str, ...]) -> None:
+    assert sweeps_of(swept(*over("n", *texts))) == []
+
+
+def test_parameters_that_change_together_are_one_axis() -> None:
+    (cube,) = sweeps_of(swept(*({"m": n, "n": n, "k": n} for n in ("8", "16"))))
+    assert (cube.param, *axis_of(cube)) == ("m x n x k", "m", {8: "8x8x8", 16: "16x16x16"})
+    (others,) = sweeps_of(swept({"m": "2", "n": "3", "dtype": "a"}, {"m": "4", "n": "5", "dtype": "a"}))
+    assert axis_of(others) == ("m x n", {6: "2x3", 20: "4x5"})
+    assert {each.fixed for each in others.series} == {"dtype=a"}
+
+
+def test_each_parameter_of_a_grid_has_a_sweep_the_longest_first() -> None:
+    grid = [{"m": m, "n": n} for m in ("1", "2") for n in ("1", "2", "3")]
+    found = sweeps_of(swept(*grid))
+    assert [(each.param, len(each.series)) for each in found] == [("n", 4), ("m", 6)]
+
+
+def test_devices_and_ways_of_timing_are_apart() -> None:
+    graph = [
+        record(
+            Measurement(timing=timing("ours", 9.0, timer="graph")),
+            nodeid=f"tests/test_a.py::test_it[{n}]",
+            params={"n": n},
+        )
+        for n in ("3", "4")
+    ]
+    assert {each.timer for each in sweeps_of([*swept(*over("n", "1", "2")), *graph])} == {"profiler", "graph"}
+
+
+def test_the_limit_is_drawn_where_all_tests_have_one() -> None:
+    def limited(*limits: str) -> Sweep:
+        pairs = [arms(timing("ours", 9.0), timing("torch", 9.0), verdict(limit, Outcome.PASS)) for limit in limits]
+        (sweep,) = sweeps_of(
+            record(*pair, nodeid=f"tests/test_a.py::test_it[{n}]", params={"n": str(n)}) for n, pair in enumerate(pairs)
+        )
+        return sweep
+
+    assert limited("min_speedup=1.2", "min_speedup=1.2").limit("speedup") == 1.2
+    assert limited("min_speedup=1.2", "min_speedup=1.3").limit("speedup") is None
+    assert limited("min_speedup=1.2", "min_speedup=1.2").limit("median") is None
+
+
+def test_the_peak_is_that_of_the_largest_call() -> None:
+    memory = tuple(MemoryPeak(read_share=0.5, moved_bytes=size, gbps=rate) for size, rate in ((10, 9.0), (1000, 4.0)))
+    records = [
+        record(
+            Measurement(timing=timing("ours", 9.0, moved_bytes=10 * n)),
+            params={"n": str(n)},
+            nodeid=f"a::b[{n}]",
+            peaks=peaks,
+        )
+        for n, peaks in ((1, None), (100, Peaks(memory=memory)))
+    ]
+    (sweep,) = sweeps_of(records)
+    assert sweep.peak_gbps == 4.0
+
+
+@pytest.mark.parametrize(
+    ("flops", "moved", "name"),
+    [(None, None, None), (8, None, "tflops"), (None, 8, "gbps"), (6000, 100, "gbps"), (6001, 100, "tflops")],
+)
+def test_the_rate_that_matters(flops: int | None, moved: int | None, name: str | None) -> None:
+    metric = rate_metric([Measurement(timing=timing("ours", 9.0, flops=flops, moved_bytes=moved))])
+    assert (metric and metric.name) == name
+
+
+def test_the_page_names_where_a_candidate_is_faster() -> None:
+    (sweep,) = sweeps_of(swept(*over("n", "8", "16", "32")))
+    assert faster_lines(sweep) == ["ours against torch: faster up to n=16"]
