@@ -107,7 +107,7 @@ def test_the_peak_is_that_of_the_largest_call() -> None:
             nodeid=f"a::b[{n}]",
             peaks=peaks,
         )
-        for n, peaks in ((1, None), (100, Peaks(memory=memory)))
+        for n, peaks in ((1, Peaks(memory=memory)), (100, Peaks(memory=memory)), (200, None))
     ]
     (sweep,) = sweeps_of(records)
     assert sweep.peak_gbps == 4.0
