@@ -186,6 +186,19 @@ class FailedItem(ScriptItem):
         pytest.fail(self.reason, pytrace=False)
 
 
+def hooks_of(config: pytest.Config, settings: Settings, lifecycle: Lifecycle) -> dict[str, object]:
+    """Return the hooks that the options ask for, and collect the scripts; raise BadRequest for bad options."""
+    hooks: dict[str, object] = {}
+    if files := script_files(config, settings):
+        collect_scripts(config, files)
+        hooks["scripts"] = AdoptedScripts(lifecycle, files)
+    if settings.limits:
+        hooks["limits"] = LimitLines(settings.limits)
+    if settings.adopt:
+        hooks["adopted"] = AdoptedTests()
+    return hooks
+
+
 def script_files(config: pytest.Config, settings: Settings) -> list[Path]:
     """Return the files that --gpu-bench-scripts names; raise BadRequest for a pattern that is none's."""
     found: dict[Path, None] = {}

@@ -13,7 +13,6 @@ import pytest
 
 from pytest_gpubench.errors import BadRequest, DeviceUnavailable
 from pytest_gpubench.plugin import markers
-from pytest_gpubench.plugin.adopted import AdoptedScripts, AdoptedTests, LimitLines, collect_scripts, script_files
 from pytest_gpubench.plugin.baseline import ComparedRun
 from pytest_gpubench.plugin.collection import Collection, narrow_to_listed
 from pytest_gpubench.plugin.containment import Containment
@@ -34,6 +33,7 @@ from pytest_gpubench.plugin.started_ahead import StartedAhead
 from pytest_gpubench.plugin.sticky_error import JUnitFile, StickyErrors
 from pytest_gpubench.plugin.unfinished import UnfinishedRuns
 from pytest_gpubench.plugin.workers import Workers, auto_workers, is_worker
+from pytest_gpubench.settings import Settings
 
 if TYPE_CHECKING:
     import torch
@@ -82,7 +82,6 @@ def pytest_configure(config: pytest.Config) -> None:
         results = Results(config, resolver.run, status)
         earlier = EarlierSessions(config, resolver.run, status)
         compared = ComparedRun(config, resolver.run, results, earlier)
-        scripts, limit_lines = script_files(config, resolver.run), LimitLines(resolver.run.limits or "")
     except BadRequest as error:
         raise usage_error(error) from None
     settings = resolver.run
@@ -92,10 +91,8 @@ def pytest_configure(config: pytest.Config) -> None:
     left_out = LeftOut(config)
     missing = MissingTests(config, settings, compared, results, left_out, status)
     files = OutputFiles(config, settings, results, compared, failures, earlier, missing, status)
-    if scripts:
-        collect_scripts(config, scripts)
     config.stash[RUN] = lifecycle = Lifecycle(config, resolver, turns, compared, results)
-    plugins = {  # the hooks of the later are called first, and wrap those of the earlier
+    plugins: dict[str, object] = {  # the hooks of the later are called first, and wrap those of the earlier
         "workers": workers,
         "turns": turns,
         "collection": Collection(settings, turns, narrow_to_listed(config)),
@@ -112,16 +109,25 @@ def pytest_configure(config: pytest.Config) -> None:
         "unfinished": UnfinishedRuns(config, settings),
         "started_ahead": StartedAhead(config, turns),
         "end_signals": EndSignals(config, results, files),
-        "scripts": AdoptedScripts(lifecycle, scripts),
-        "limits": limit_lines,
+        **_adopted(config, settings, lifecycle),
     }
-    if settings.adopt:
-        plugins["adopted"] = AdoptedTests()
     containment = Containment(config, status)
     for name, plugin in plugins.items():
         containment.contain(plugin)
         config.pluginmanager.register(plugin, f"gpu_bench_{name}")
     config.pluginmanager.register(status, "gpu_bench_exit_status")
+
+
+def _adopted(config: pytest.Config, settings: Settings, lifecycle: Lifecycle) -> dict[str, object]:
+    """Return the hooks for benchmarks that people already have, where an option asks for them."""
+    if not (settings.scripts or settings.limits or settings.adopt):
+        return {}
+    from pytest_gpubench.plugin.adopted import hooks_of
+
+    try:
+        return hooks_of(config, settings, lifecycle)
+    except BadRequest as error:
+        raise usage_error(error) from None
 
 
 @pytest.hookimpl(optionalhook=True, tryfirst=True)
