@@ -26,6 +26,8 @@ def number_by_name(named: str, example: str) -> Callable[[object], float | Mappi
     """Return a check that accepts a positive number, or a mapping of names of such things to positive numbers."""
 
     def check(value: object) -> float | Mapping[str, float]:
+        if not isinstance(value, (Mapping, Real)):
+            raise ValueError(f"it must be a number, or one for each of several {named}, as in {example}")
         if not isinstance(value, Mapping):
             return positive_number(value)
         if not value or not all(isinstance(name, str) and name for name in value):

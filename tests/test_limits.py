@@ -57,6 +57,8 @@ def test_no_limits_are_false() -> None:
 
 NUMBER = "it must be a number"
 POSITIVE = "it must be above 0 and finite"
+FOR_GPUS = "it must be a number, or one for each of several GPUs, as in {'H200': 40, 'A100': 75}"
+FOR_VARIANTS = "it must be a number, or one for each of several variants, as in {'triton': 1.5, 'compiled': 1.2}"
 VARIANTS = "a mapping must name variants, as in {'triton': 1.5, 'compiled': 1.2}"
 MAPPING = "a mapping must name GPUs, as in {'H200': 40, 'A100': 75}"
 
@@ -76,9 +78,9 @@ MAPPING = "a mapping must name GPUs, as in {'H200': 40, 'A100': 75}"
         ("max_time_us", 0.0, f"perf(max_time_us=0.0): {POSITIVE}"),
         ("max_time_us", -40, f"perf(max_time_us=-40): {POSITIVE}"),
         ("max_time_us", -math.inf, f"perf(max_time_us=-inf): {POSITIVE}"),
-        ("max_time_us", "40us", f"perf(max_time_us='40us'): {NUMBER}"),
+        ("max_time_us", "40us", f"perf(max_time_us='40us'): {FOR_GPUS}"),
         ("max_time_us", False, f"perf(max_time_us=False): {NUMBER}"),
-        ("max_time_us", (("H200", 40),), f"perf(max_time_us=(('H200', 40),)): {NUMBER}"),
+        ("max_time_us", (("H200", 40),), f"perf(max_time_us=(('H200', 40),)): {FOR_GPUS}"),
         ("max_time_us", {}, f"perf(max_time_us={{}}): {MAPPING}"),
         ("max_time_us", {"": 40}, f"perf(max_time_us={{'': 40}}): {MAPPING}"),
         ("max_time_us", {0: 40}, f"perf(max_time_us={{0: 40}}): {MAPPING}"),
@@ -90,9 +92,9 @@ MAPPING = "a mapping must name GPUs, as in {'H200': 40, 'A100': 75}"
         ("min_speedup", -1.5, f"perf(min_speedup=-1.5): {POSITIVE}"),
         ("min_speedup", math.nan, f"perf(min_speedup=nan): {POSITIVE}"),
         ("min_speedup", math.inf, f"perf(min_speedup=inf): {POSITIVE}"),
-        ("min_speedup", "1.5x", f"perf(min_speedup='1.5x'): {NUMBER}"),
+        ("min_speedup", "1.5x", f"perf(min_speedup='1.5x'): {FOR_VARIANTS}"),
         ("min_speedup", True, f"perf(min_speedup=True): {NUMBER}"),
-        ("min_speedup", [1.5], f"perf(min_speedup=[1.5]): {NUMBER}"),
+        ("min_speedup", [1.5], f"perf(min_speedup=[1.5]): {FOR_VARIANTS}"),
         ("min_speedup", {}, f"perf(min_speedup={{}}): {VARIANTS}"),
         ("min_speedup", {"": 1.5}, f"perf(min_speedup={{'': 1.5}}): {VARIANTS}"),
         ("min_speedup", {1: 1.5}, f"perf(min_speedup={{1: 1.5}}): {VARIANTS}"),

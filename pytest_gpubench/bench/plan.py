@@ -5,7 +5,7 @@ import secrets
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from pytest_gpubench.errors import ProfilerBusy
 from pytest_gpubench.gpu.device import Device
@@ -80,22 +80,26 @@ def unmeasured(label: str, device: Device, settings: Settings, reason: str) -> T
     return Timing(label=label, timer=timer, cache=settings.cache, device=device.facts.name, unmeasured=reason)
 
 
-@contextmanager
-def one_at_a_time(title: str, may_nest: bool = False) -> Iterator[None]:
+def one_at_a_time(title: str, may_nest: bool = False) -> AbstractContextManager[None]:
     """Raise ProfilerBusy while another measurement runs in this process: each would be in the other's numbers.
 
-    may_nest: for the measurements of an autotuner, which the first, untimed calls of the measured function make.
+    Return the context within which this one runs. may_nest: for the measurements of an autotuner, which the first,
+    untimed calls of the measured function make.
     """
     thread = threading.get_ident()
     if may_nest and _measuring.locked() and _measured[1] == thread:
-        yield
-        return
+        return nullcontext()
     if not _measuring.acquire(blocking=False):
         raise ProfilerBusy(
             f"{title!r} cannot be measured while {_measured[0]!r} is: gpu_bench was called inside the measured "
             "function, or by two threads; measure one after the other"
         )
     _measured[:] = title, thread
+    return _releasing()
+
+
+@contextmanager
+def _releasing() -> Iterator[None]:
     try:
         yield
     finally:

@@ -4,6 +4,7 @@ import argparse
 import io
 import sys
 from collections.abc import Sequence
+from difflib import get_close_matches
 from importlib import import_module
 
 from pytest_gpubench import __version__
@@ -42,6 +43,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if arguments is None else list(arguments)
     if words and words[0] in REMOVED:
         complain(words[0], [f"there is no {words[0]} any more: use {REMOVED[words[0]]}"])
+        return BAD_USAGE
+    if words and words[0] not in MODULES and (close := get_close_matches(words[0], [*MODULES], 1)):
+        complain(words[0], [f"there is no command {words[0]}: did you mean {close[0]}?"])
         return BAD_USAGE
     try:
         chosen = parse(words)

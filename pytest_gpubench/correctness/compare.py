@@ -189,6 +189,7 @@ def _make_difference(name: str, pair: Pair, seen: Totals, golden: GoldenErrors |
         mismatched=seen.mismatched,
         elements=pair.found.numel(),
         unwritten=seen.unwritten,
+        nans=seen.nans,
         golden=golden,
         **worst,
     )

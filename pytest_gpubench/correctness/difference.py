@@ -49,6 +49,8 @@ class Difference:
     expected: Number | None = None
     unwritten: int = 0
     """The mismatched elements that hold the bytes that `poison_free_memory` left."""
+    nans: int = 0
+    """The mismatched elements that are NaN."""
     problem: str | None = None
     """Why nothing was subtracted: another structure, shape, dtype, device or layout, or unequal non-tensors."""
     golden: GoldenErrors | None = None
@@ -103,7 +105,8 @@ class Difference:
     def _how_many(self) -> str:
         share = format_share(self.mismatched / self.elements)
         verb = "differs" if self.mismatched == 1 else "differ"
-        return f"{self.mismatched} of {count(self.elements, 'element')} ({share}) {verb} by more than is allowed"
+        nans = {0: "", self.mismatched: ", all of them NaN"}.get(self.nans, f", {self.nans} of them NaN")
+        return f"{self.mismatched} of {count(self.elements, 'element')} ({share}) {verb} by more than is allowed{nans}"
 
     def _worst(self) -> str:
         found, expected = distinct_texts(self.found, self.expected)

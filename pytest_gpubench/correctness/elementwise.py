@@ -51,6 +51,7 @@ class Totals:
 
     mismatched: int = 0
     unwritten: int = 0
+    nans: int = 0
     max_abs_diff: float = 0.0
     squares: float = 0.0
     where: tuple[int, ...] | None = None
@@ -99,12 +100,13 @@ def _add_mismatches(
     poisoned: bool,
     block: ChunkRange,
 ) -> None:
-    """Add the unwritten elements of a chunk, and its worst one if none before is worse."""
+    """Add the elements of a chunk that are unwritten or NaN, and its worst one if none before is worse."""
     chunk = found[block]
     diff, allowed = (one.reshape(-1) for one in judge(block))
     off = _is_off(diff, allowed)
     if poisoned:
         totals.unwritten += int((off & holds_poison(chunk)).sum())
+    totals.nans += int((off & as_numbers(chunk).reshape(-1).isnan()).sum())
     worst = torch.where(off, diff.nan_to_num(nan=math.inf, posinf=math.inf), -1.0).argmax()
     place, abs_diff, limit = _read([worst.to(torch.float64), diff.take(worst), allowed.take(worst)])
     if _badness(abs_diff) > _badness(totals.abs_diff):

@@ -113,7 +113,7 @@ def make_call(
     if not callable(function):
         raise BadRequest(f"gpu_bench needs a function to call, found {type(function).__name__}: write gpu_bench(f, x)")
     if backward not in ("forward", "backward", "both"):
-        raise BadRequest(f"backward={backward!r} is not known: it must be forward, backward or both")
+        raise BadRequest(f"backward={backward!r} is not known: it must be 'forward', 'backward' or 'both'")
     arguments = arguments or make_arguments()
     name = printable(str(label) if label is not None else name_of(function))
     if backward != "forward":

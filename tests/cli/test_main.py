@@ -29,6 +29,10 @@ def test_a_command_of_earlier_versions_names_the_present_one(name: str, command:
     assert err == f"pytest-gpubench {name}: there is no {name} any more: use {REMOVED[name]}\n"
 
 
+def test_a_misspelled_command_is_answered_with_the_right_one(command: Command) -> None:
+    assert command("shwo", "latest") == (2, "", "pytest-gpubench shwo: there is no command shwo: did you mean show?\n")
+
+
 def test_the_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
         main(["--help"])

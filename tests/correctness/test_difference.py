@@ -39,6 +39,22 @@ class TestText:
         )
         assert difference.line == "out[0] FAIL max_diff=0.12, 2 of 24 elements"
 
+    @pytest.mark.parametrize(
+        ("nans", "others", "words"),
+        [
+            (4, 0, "4 of 4 elements (100 %) differ by more than is allowed, all of them NaN;"),
+            (1, 2, "3 of 4 elements (75 %) differ by more than is allowed, 1 of them NaN;"),
+            (0, 2, "2 of 4 elements (50 %) differ by more than is allowed;"),
+        ],
+    )
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.complex64])
+    def test_nans_are_counted(self, nans: int, others: int, words: str, dtype: torch.dtype) -> None:
+        expected = torch.ones(2, 2, dtype=dtype)
+        found = expected.clone()
+        found.view(-1)[:nans] = math.nan
+        found.view(-1)[nans : nans + others] = 2
+        assert words in compare(found, expected).sentence
+
     def test_an_element_that_changes_while_it_is_compared(self, difference: Difference) -> None:
         late = replace(difference, found=difference.expected, abs_diff=0.0)
         assert late.sentence.endswith(

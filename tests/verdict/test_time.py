@@ -208,6 +208,8 @@ def test_a_gpu_that_is_not_named_is_not_judged() -> None:
     found = judge_one(ONE_TO_TWENTY, Limits(max_time_us={"A100": 1e-3, "B200": 1e6}))
     assert found.outcome is Outcome.NOT_JUDGED
     assert found.sentence == "softmax: no max_time_us for NVIDIA H200, only for A100, B200"
+    misspelled = judge_one(ONE_TO_TWENTY, Limits(max_time_us={"H100": 1e-3, "H2000": 1e6})).sentence
+    assert misspelled.endswith("only for H100, H2000 (did you mean H200?)")
 
 
 # sentences

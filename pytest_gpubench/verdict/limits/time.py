@@ -1,7 +1,8 @@
 """Limits on the time and its spread."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from typing import Any
 
 from pytest_gpubench.limits import fraction_below_one, limit_for_device, number_by_name
@@ -69,9 +70,8 @@ class MaxTime(Limit):
     def judge(self, seen: Seen) -> Judged:
         timing, wanted = seen.timing, self.number(seen.timing)
         if wanted is None:
-            return Outcome.NOT_JUDGED, (
-                f"{timing.label}: no max_time_us for {timing.device}, only for {', '.join(self.asked)}"
-            )
+            named = ", ".join(_doubted(self.asked, timing.device))
+            return Outcome.NOT_JUDGED, f"{timing.label}: no max_time_us for {timing.device}, only for {named}"
         interval = time_interval(timing, seen.spent)
         outcome = at_most(interval, wanted)
         words = words_for(outcome, interval, "is fast enough", "is too slow")
@@ -97,6 +97,16 @@ class MaxTime(Limit):
     @classmethod
     def least_reps(cls, alpha: float) -> int:
         return least_count(alpha)
+
+
+ALMOST = 0.8
+"""The likeness, by difflib, from which on a name is taken for a misspelling: that of H100 and H200 is 0.75."""
+
+
+def _doubted(names: Iterable[str], device: str) -> list[str]:
+    """Return names of GPUs, with a word after those that may be misspellings of this one."""
+    found = [(name, get_close_matches(name, device.split(), 1, ALMOST)) for name in names]
+    return [f"{name} (did you mean {alike[0]}?)" if alike else name for name, alike in found]
 
 
 LIMITS = (MaxRelStd, MaxTime)
