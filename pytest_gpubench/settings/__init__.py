@@ -21,6 +21,7 @@ from pytest_gpubench.settings.parsers import (
     folder_path,
     fraction,
     patterns,
+    plots_folder,
     saved_name,
     seconds,
     seed,
@@ -254,7 +255,7 @@ class Settings:
         None,
         "draw each sweep, a test that is parametrised over a number or a shape: the option alone in the terminal, with "
         "a folder as SVG files in it",
-        folder_path,
+        plots_folder,
         "FOLDER",
         optional=TERMINAL,
     )

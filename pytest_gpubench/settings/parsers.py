@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Literal
 
 from pytest_gpubench import bounds
@@ -138,6 +139,14 @@ def folder_path(text: str) -> str:
     """Refuse a file before the first test."""
     if os.path.isfile(text):
         raise ValueError("it must be a folder, and is a file")
+    return text
+
+
+def plots_folder(text: str) -> str:
+    """Refuse a folder with other files than plots: the option alone may have taken a path of tests for its value."""
+    folder = Path(folder_path(text))
+    if folder.is_dir() and any(each.suffix != ".svg" for each in folder.iterdir()):
+        raise ValueError("it holds other files than plots: give a folder of its own, or the option alone as the last")
     return text
 
 

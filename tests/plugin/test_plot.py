@@ -30,3 +30,11 @@ def test_sweeps_are_drawn_as_files(pytester: pytest.Pytester, bench_run: BenchRu
 def test_without_a_sweep_it_says_so(bench_run: BenchRun, option: str) -> None:
     result = bench_run("def test_a(gpu_bench): gpu_bench(fast)", option)
     result.stdout.fnmatch_lines(["gpu_bench: nothing was drawn, as no test measured at two values*"])
+
+
+def test_a_folder_of_tests_is_no_place_for_plots(pytester: pytest.Pytester, bench_run: BenchRun) -> None:
+    """As where a path follows the option without a value."""
+    (pytester.mkdir("checks") / "test_it.py").touch()
+    result = bench_run(SWEPT, "--gpu-bench-plot", "checks")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*--gpu-bench-plot: 'checks' is not valid, it holds other files than plots: *"])
