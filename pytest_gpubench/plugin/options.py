@@ -12,7 +12,6 @@ from pytest_gpubench.settings import (
     GROUPS,
     ROWS,
     Resolver,
-    SettingRow,
     Settings,
     environment_name,
     flag_name,
@@ -22,6 +21,7 @@ from pytest_gpubench.settings import (
     with_strict,
 )
 from pytest_gpubench.settings.parsers import switch
+from pytest_gpubench.settings.row import SettingRow
 from pytest_gpubench.units import safe_lines
 
 

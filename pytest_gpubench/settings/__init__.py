@@ -5,9 +5,9 @@ A setting is looked up as: built-in default < ini < environment < `perf` marker 
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import Field, dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
-from typing import Any, Literal, TypedDict, get_args, get_origin
+from typing import Any, Literal, TypedDict, get_args
 
 from pytest_gpubench import metrics
 from pytest_gpubench.errors import BadRequest
@@ -25,12 +25,12 @@ from pytest_gpubench.settings.parsers import (
     saved_name,
     seconds,
     seed,
-    switch,
     tolerance,
     whole_number,
     whole_number_or_all,
     whole_number_or_zero,
 )
+from pytest_gpubench.settings.row import row_of, setting
 from pytest_gpubench.units import repr_of
 
 __tracebackhide__ = True
@@ -62,40 +62,6 @@ def group_key(text: str) -> str:
     """Parse what to group a table by: a fixed key, or param:NAME."""
     is_param = text.startswith("param:") and text != "param:"
     return text if is_param else choice(*GROUP_KEYS, "param:NAME")(text)
-
-
-@dataclass(frozen=True)
-class SettingRow:
-    """A setting: its default, its help, and how its text is parsed."""
-
-    default: Any
-    help: str
-    parse: Callable[[Any], Any]
-    """Takes text, and the parsers of NUMBERS numbers too."""
-    metavar: str
-    in_marker: bool
-    """True if the `perf` marker and the measuring calls may set it too."""
-    optional: str | None
-    """The value of the flag alone; None where the flag needs a value."""
-
-
-def setting(
-    default: Any,
-    help: str,
-    parse: Callable[[str], Any] | None = None,
-    metavar: str = "",
-    in_marker: bool = False,
-    optional: str | None = None,
-) -> Any:
-    """Declare a row; the type of a switch, a choice and a text says how it is parsed."""
-    return field(default=default, metadata={"row": (help, parse, metavar, in_marker, optional)})
-
-
-def _setting_row(declared: "Field[Any]") -> SettingRow:
-    help, parse, metavar, in_marker, optional = declared.metadata["row"]
-    names = get_args(declared.type) if get_origin(declared.type) is Literal else ()
-    derived = choice(*names) if names else switch if declared.type is bool else str
-    return SettingRow(declared.default, help, parse or derived, metavar or "|".join(names), in_marker, optional)
 
 
 @dataclass(frozen=True, eq=False)
@@ -320,7 +286,7 @@ class CallSettings(TypedDict, total=False):
     budget_s: float | None
 
 
-ROWS = {declared.name: _setting_row(declared) for declared in fields(Settings)}
+ROWS = {declared.name: row_of(declared) for declared in fields(Settings)}
 GROUPS = {
     "device": "where to measure",
     "timer": "how to measure",
