@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from pytest_gpubench.report import html
 from pytest_gpubench.report.html.page import html_page
 from tests.report.showcase import NASTY, SWEEP, history, showcase
 
@@ -186,6 +187,16 @@ def test_sweeps_and_examples_have_their_figures(shown: Shown) -> None:
     figure.locator(".title", has_text="shape[0]").first.wait_for()
     shown.page.locator(".choice").select_option(index=3)
     shown.page.wait_for_url(re.compile(rf"#t/{GIVEN_ROW}/\d+$"))
+
+
+@pytest.mark.parametrize(
+    ("ratio", "text"),
+    [(1.0, "±0.0 %"), (1.25, "+25 %"), (0.11, "−89 %"), (0.1, "÷10.0"), (1 / 475, "÷475"), (12, "×12.0")],
+)
+def test_a_change_by_more_than_ten_times_is_a_factor(shown: Shown, ratio: float, text: str) -> None:
+    source = (Path(html.__file__).parent / "assets" / "elements.js").read_text(encoding="utf-8")
+    inside = f"(() => {{ {source}; return signed({ratio!r}); }})()"
+    assert shown.page.evaluate(inside) == text
 
 
 def test_every_name_is_shown_as_it_is(shown: Shown) -> None:

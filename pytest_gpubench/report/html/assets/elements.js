@@ -37,6 +37,7 @@ const percent = (fraction) => (known(fraction) ? `${digits(100 * fraction, 2)} %
 const plural = (many, noun) => `${many.toLocaleString("en")} ${noun}${many === 1 ? "" : "s"}`;
 
 function signed(ratio) {
+  if (ratio >= 10 || ratio <= 0.1) return ratio > 1 ? `×${digits(ratio, 3)}` : `÷${digits(1 / ratio, 3)}`;
   const share = 100 * (ratio - 1);
   const text = Math.abs(share).toFixed(Math.abs(share) < 9.95 ? 1 : 0);
   return `${Number(text) === 0 ? "±" : share > 0 ? "+" : "−"}${text} %`;

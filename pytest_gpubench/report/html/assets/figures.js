@@ -98,7 +98,7 @@ const KERNEL_TONES = 8, MOST_KERNELS = 20;
 
 function kernelsFigure(item, reference) {
   const old = item.base && item.base.launched ? [[item.base, `${item.label}, baseline`]] : [];
-  const arms = [[item, item.label], ...old, ...(reference ? [[reference, reference.label]] : [])].filter(([arm]) => arm.launched);
+  const arms = [[item, item.label], ...old, ...(reference ? [[reference, reference.label]] : [])].filter(([arm]) => arm.launched && arm.launched.length);
   if (!arms.length) return null;
   const sums = arms.map(([arm]) => {
     const found = new Map();
