@@ -19,8 +19,8 @@ from pytest_gpubench.verdict.limits import Limits
 
 __tracebackhide__ = True
 
-MARK = "triton.testing:Mark"
-SEED = 0
+PERF_REPORT = "triton.testing:Mark"
+CASE_SEED = 0
 """The seed before each provider is called: they draw the same inputs, so that their outputs can be compared."""
 LIKE_A_REFERENCE = re.compile(r"(?<![a-z])(torch|pytorch|reference|ref|naive|eager)(?![a-z])", re.IGNORECASE)
 CAPTURED_US = 1e3
@@ -29,7 +29,7 @@ Warn = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Case:
+class ReportCase:
     """One x value of a benchmark."""
 
     name: str
@@ -52,8 +52,8 @@ class Case:
             captured.append(timed)
             return [CAPTURED_US]
 
-        random.seed(SEED)
-        torch.manual_seed(SEED)
+        random.seed(CASE_SEED)
+        torch.manual_seed(CASE_SEED)
         with adopting(keep), same_stream():
             self.call(name)
         if not captured:
@@ -75,7 +75,7 @@ def same_stream() -> Iterator[None]:
         torch.cuda.synchronize()
 
 
-def cases_of(name: str, mark: Any) -> Iterator[Case]:
+def cases_of(name: str, mark: Any) -> Iterator[ReportCase]:
     """Yield the cases of a `perf_report` object."""
     several = isinstance(mark.benchmarks, (list, tuple))
     for bench in mark.benchmarks if several else [mark.benchmarks]:
@@ -84,7 +84,7 @@ def cases_of(name: str, mark: Any) -> Iterator[Case]:
             swept = dict(zip(bench.x_names, values, strict=True))
             params = swept if isinstance(x, (list, tuple)) else {"=".join(bench.x_names): x}
             shown = "-".join(map(str, params.values()))
-            yield Case(
+            yield ReportCase(
                 f"{name}[{f'{bench.plot_name}-' if several else ''}{shown}]",
                 mark.fn,
                 {**swept, **bench.args},
@@ -96,12 +96,12 @@ def cases_of(name: str, mark: Any) -> Iterator[Case]:
 
 def marks_in(namespace: Mapping[str, object]) -> dict[str, Any]:
     """Return the `perf_report` objects of a namespace by name, each once."""
-    kind = imported(MARK)
+    kind = imported(PERF_REPORT)
     marks = {} if kind is None else {id(each): name for name, each in namespace.items() if isinstance(each, kind)}
     return {name: namespace[name] for name in marks.values()}
 
 
-def all_cases(namespace: Mapping[str, object]) -> list[Case]:
+def all_cases(namespace: Mapping[str, object]) -> list[ReportCase]:
     """Return the cases of every `perf_report` object of a namespace, each by another name."""
     cases = [case for name, mark in marks_in(namespace).items() for case in cases_of(name, mark)]
     seen: Counter[str] = Counter()
@@ -126,7 +126,7 @@ def reference_of(names: Sequence[str], chosen: str | None = None) -> str:
     return chosen or next((name for name in names if LIKE_A_REFERENCE.search(name)), names[0])
 
 
-def measure_case(bench: GpuBench, case: Case, limits: Limits, asked: Mapping[str, Any], warn: Warn) -> None:
+def measure_case(bench: GpuBench, case: ReportCase, limits: Limits, asked: Mapping[str, Any], warn: Warn) -> None:
     """Compare a case's providers with the reference, and measure alone those that cannot be compared.
 
     asked: keywords of `compare`, and `reference`: a provider, or None for no comparison. Without a reference that is
@@ -143,7 +143,7 @@ def measure_case(bench: GpuBench, case: Case, limits: Limits, asked: Mapping[str
     keywords.pop("reference", None)
     compared = []
     if reference is not None:
-        wanted = _wanted(timed, reference, limits, "reference" in asked)
+        wanted = _names_to_compare(timed, reference, limits, "reference" in asked)
         tolerance = Tolerance(keywords.get("rtol"), keywords.get("atol"), keywords.get("equal_nan", False))
         for name in timed:
             if name in wanted or (name != reference and _agrees(timed[name], timed[reference], tolerance, warn)):
@@ -157,7 +157,7 @@ def measure_case(bench: GpuBench, case: Case, limits: Limits, asked: Mapping[str
         bench.compare(functions, timed[reference].function, names=(reference,), setup=setup, **keywords)
 
 
-def _wanted(timed: Mapping[str, Timed], reference: str, limits: Limits, asked: bool) -> set[str]:
+def _names_to_compare(timed: Mapping[str, Timed], reference: str, limits: Limits, asked: bool) -> set[str]:
     """Return the providers that have to be compared, by a limit or because a reference was asked for."""
     others = {name for name in timed if name != reference}
     if isinstance(limits.min_speedup, Mapping):
@@ -172,13 +172,13 @@ def _agrees(candidate: Timed, reference: Timed, tolerance: Tolerance, warn: Warn
     tensors = [each for each in differences if each.elements]
     wrong = next((each for each in differences if not each.passed), None)
     if wrong is not None:
-        warn(f"{pair} their outputs differ, {_described(wrong)}")
+        warn(f"{pair} their outputs differ, {_difference_in_words(wrong)}")
     elif not tensors:
         warn(f"{pair} they return nothing to compare")
     return wrong is None and bool(tensors)
 
 
-def _described(wrong: Difference) -> str:
+def _difference_in_words(wrong: Difference) -> str:
     return f"{wrong.name}: {wrong.problem or f'{wrong.mismatched} of {wrong.elements} elements'}"
 
 

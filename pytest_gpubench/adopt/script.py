@@ -20,7 +20,7 @@ from pytest_gpubench.timing.calls import name_of
 
 __tracebackhide__ = True
 
-RUN = "triton.testing:Mark.run"
+REPORT_RUN = "triton.testing:Mark.run"
 PLOTTING = ("matplotlib", "matplotlib.pyplot")
 
 
@@ -88,7 +88,7 @@ def run_whole(path: Path, bench: GpuBench) -> None:
 @contextmanager
 def running_marks(run: Callable[[Any], None]) -> Iterator[None]:
     """Call `run(mark)` in place of `Mark.run`, which would plot."""
-    function = imported(RUN)
+    function = imported(REPORT_RUN)
     if function is None:
         yield
         return

@@ -20,7 +20,7 @@ from pytest_gpubench.timing.calls import name_of
 
 __tracebackhide__ = True
 
-Function = Callable[..., Any]
+AnyFunction = Callable[..., Any]
 TUNERS = ("triton", "torch", "pytest_gpubench")
 """Packages whose own calls of a timer are an autotuner's."""
 MOST_LETTERS = 80
@@ -30,21 +30,21 @@ MOST_LETTERS = 80
 class Timed:
     """A call that a timer was given to time."""
 
-    function: Function
+    function: AnyFunction
     args: Sequence[object] = ()
     kwargs: Mapping[str, object] = field(default_factory=dict)
     setup: Callable[[], object] | None = None
     label: str = ""
 
 
-Handler = Callable[[Timed], Sequence[float]]
+TimedHandler = Callable[[Timed], Sequence[float]]
 """Takes what was given to a timer; returns samples in microseconds, at least one."""
-_handlers: list[Handler] = []
+_handlers: list[TimedHandler] = []
 """The handlers of the open contexts; empty while a handler runs, so that autotuners time by themselves."""
 
 
 @contextmanager
-def adopting(handler: Handler) -> Iterator[None]:
+def adopting(handler: TimedHandler) -> Iterator[None]:
     """Hand what is timed by a known timer to the handler, unless an autotuner or the handler times it."""
     with ExitStack() as redirections:
         for function, adapter in _timers():
@@ -90,7 +90,7 @@ def _forward(*args, **kwargs):  # type: ignore[no-untyped-def] # its code runs w
     return _replacements["the name of the redirected function"](_getframe(1), *args, **kwargs)
 
 
-def _adopt(adapter: Callable[..., Any], original: Function, caller: FrameType, *args: Any, **kwargs: Any) -> Any:
+def _adopt(adapter: Callable[..., Any], original: AnyFunction, caller: FrameType, *args: Any, **kwargs: Any) -> Any:
     """Call a timer's adapter with the open handler; the timer itself where an autotuner calls it."""
     package = str(caller.f_globals.get("__name__", "")).partition(".")[0]
     if not _handlers or package in TUNERS:
@@ -108,10 +108,10 @@ def _adopt(adapter: Callable[..., Any], original: Function, caller: FrameType, *
 
 
 def _do_bench(
-    original: Function,
-    handle: Handler,
+    original: AnyFunction,
+    handle: TimedHandler,
     caller: FrameType,
-    fn: Function,
+    fn: AnyFunction,
     warmup: float = 25,
     rep: float = 100,
     grad_to_none: Sequence[Any] | None = None,
@@ -122,15 +122,15 @@ def _do_bench(
     function, setup = fn, None
     if grad_to_none is not None:
         function, setup = _returning_gradients(fn, grad_to_none), partial(drop_gradients, grad_to_none)
-    samples_us = handle(Timed(function, setup=setup, label=described(fn, caller)))
+    samples_us = handle(Timed(function, setup=setup, label=name_at_call(fn, caller)))
     return statistic(samples_us, quantiles, return_mode)
 
 
 def _do_bench_graph(
-    original: Function,
-    handle: Handler,
+    original: AnyFunction,
+    handle: TimedHandler,
     caller: FrameType,
-    fn: Function,
+    fn: AnyFunction,
     rep: float = 20,
     *args: Any,
     **kwargs: Any,
@@ -138,7 +138,7 @@ def _do_bench_graph(
     return _do_bench(original, handle, caller, fn, 0, rep, *args, **kwargs)
 
 
-def _returning_gradients(fn: Function, tensors: Sequence[Any]) -> Function:
+def _returning_gradients(fn: AnyFunction, tensors: Sequence[Any]) -> AnyFunction:
     """Return a function whose result can be compared: the gradients, where `fn` itself returns nothing."""
 
     @wraps(fn)
@@ -149,7 +149,9 @@ def _returning_gradients(fn: Function, tensors: Sequence[Any]) -> Function:
     return call
 
 
-def _torch_timer(original: Function, handle: Handler, caller: FrameType, timer: Any, *args: Any, **kwargs: Any) -> Any:
+def _torch_timer(
+    original: AnyFunction, handle: TimedHandler, caller: FrameType, timer: Any, *args: Any, **kwargs: Any
+) -> Any:
     from torch.utils.benchmark import Language, Measurement
 
     if timer._language is not Language.PYTHON:
@@ -158,34 +160,40 @@ def _torch_timer(original: Function, handle: Handler, caller: FrameType, timer: 
     exec(compile(spec.setup, "<setup of a Timer>", "exec"), namespace)
     code = compile(spec.stmt, "<stmt of a Timer>", "exec")
     label = " ".join(filter(None, (spec.label, spec.sub_label, spec.description))) or spec.stmt
-    function = _found(spec.stmt, namespace) or (lambda: exec(code, namespace))
+    function = _called_by_name(spec.stmt, namespace) or (lambda: exec(code, namespace))
     samples_us = handle(Timed(function, label=_shortened(label)))
     return Measurement(1, [us / 1e6 for us in samples_us], spec)
 
 
-def _found(stmt: str, namespace: Mapping[str, Any]) -> Function | None:
+def _called_by_name(stmt: str, namespace: Mapping[str, Any]) -> AnyFunction | None:
     """Return the function that a statement of the form `name()` calls; None for any other statement."""
     function = namespace.get(stmt.removesuffix("()")) if stmt.endswith("()") else None
     return function if callable(function) else None
 
 
 def _benchmark(
-    original: Function, handle: Handler, caller: FrameType, fixture: Any, function: Function, *args: Any, **kwargs: Any
+    original: AnyFunction,
+    handle: TimedHandler,
+    caller: FrameType,
+    fixture: Any,
+    function: AnyFunction,
+    *args: Any,
+    **kwargs: Any,
 ) -> Any:
     handle(Timed(function, args, kwargs, label=name_of(function)))
     return function(*args, **kwargs)
 
 
 def _benchmark_pedantic(
-    original: Function,
-    handle: Handler,
+    original: AnyFunction,
+    handle: TimedHandler,
     caller: FrameType,
     fixture: Any,
-    target: Function,
+    target: AnyFunction,
     args: Sequence[Any] = (),
     kwargs: Mapping[str, Any] | None = None,
     setup: Callable[[], Any] | None = None,
-    teardown: Function | None = None,
+    teardown: AnyFunction | None = None,
     **others: Any,
 ) -> Any:
     if teardown is not None:
@@ -195,12 +203,12 @@ def _benchmark_pedantic(
     return target(*args, **kwargs)
 
 
-def _not_taken_over(reason: str, original: Function) -> Any:
+def _not_taken_over(reason: str, original: AnyFunction) -> Any:
     warnings.warn(f"gpu_bench measures nothing here: {reason}", stacklevel=6)
     return original()
 
 
-TIMERS: Mapping[str, Callable[..., Any]] = {
+ADAPTERS: Mapping[str, Callable[..., Any]] = {
     "triton.testing:do_bench": _do_bench,
     "triton.testing:do_bench_proton": _do_bench,
     "triton.testing:do_bench_cudagraph": _do_bench_graph,
@@ -215,7 +223,7 @@ TIMERS: Mapping[str, Callable[..., Any]] = {
 
 
 def _timers() -> Iterator[tuple[FunctionType, Callable[..., Any]]]:
-    for path, adapter in TIMERS.items():
+    for path, adapter in ADAPTERS.items():
         if (function := imported(path)) is not None:
             yield function, adapter
 
@@ -235,7 +243,7 @@ def imported(path: str) -> Any:
 # what a timed call is known by
 
 
-def described(function: Function, caller: FrameType) -> str:
+def name_at_call(function: AnyFunction, caller: FrameType) -> str:
     """Return a name with the plain arguments of the function that calls a timer, and of its own caller.
 
     `run_speed_benchmark(x=1024, provider=liger, mode=forward)`: a timed function is mostly a lambda, and then the

@@ -19,7 +19,7 @@ from pytest_gpubench.settings import Settings
 from pytest_gpubench.units import repr_of, safe_line
 
 if TYPE_CHECKING:
-    from pytest_gpubench.adopt.perf_report import Case
+    from pytest_gpubench.adopt.perf_report import ReportCase
 
 COMPARE_KEYWORDS = ("reference", "rtol", "atol", "equal_nan")
 """Keywords of a line of limits that are for the comparison of a script's providers, not for the mark."""
@@ -32,18 +32,18 @@ class AdoptedScripts:
         self.lifecycle = lifecycle
         self.files = frozenset(files)
 
-    def pytest_collect_file(self, file_path: Path, parent: pytest.Collector) -> "Script | None":
+    def pytest_collect_file(self, file_path: Path, parent: pytest.Collector) -> "ScriptFile | None":
         """Collect a script in a folder that the command line names; pytest asks below for one that it names itself."""
         patterns = parent.config.getini("python_files")
         asked = parent.session.isinitpath(file_path) or any(map(file_path.match, patterns))
         return None if asked else self.pytest_pycollect_makemodule(file_path, parent)
 
     @pytest.hookimpl(tryfirst=True)
-    def pytest_pycollect_makemodule(self, module_path: Path, parent: pytest.Collector) -> "Script | None":
+    def pytest_pycollect_makemodule(self, module_path: Path, parent: pytest.Collector) -> "ScriptFile | None":
         """Collect a script as one, and not as a file of tests."""
         if module_path.resolve() not in self.files:
             return None
-        script: Script = Script.from_parent(parent, path=module_path)
+        script: ScriptFile = ScriptFile.from_parent(parent, path=module_path)
         script.lifecycle = self.lifecycle
         return script
 
@@ -80,7 +80,7 @@ class LimitLines:
                 item.add_marker(getattr(pytest.mark, markers.NAME)(**keywords))
 
 
-class Script(pytest.File):
+class ScriptFile(pytest.File):
     """A benchmark script."""
 
     lifecycle: Lifecycle
@@ -124,7 +124,7 @@ class ScriptItem(pytest.Item):
     @property
     def lifecycle(self) -> Lifecycle:
         """The hooks around tests, which know the running one."""
-        assert isinstance(self.parent, Script)
+        assert isinstance(self.parent, ScriptFile)
         return self.parent.lifecycle
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
@@ -144,12 +144,12 @@ class ScriptItem(pytest.Item):
 class CaseItem(ScriptItem):
     """One x value of a `perf_report` object."""
 
-    case: "Case"
+    case: "ReportCase"
     asked: dict[str, Any]
     """Keywords of the comparison that a line of limits gives."""
 
     @classmethod
-    def of(cls, parent: Script, case: "Case") -> "CaseItem":
+    def of(cls, parent: ScriptFile, case: "ReportCase") -> "CaseItem":
         """Return the item of a case."""
         item: CaseItem = cls.from_parent(parent, name=case.name)
         item.case, item.asked = case, {}

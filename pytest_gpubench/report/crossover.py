@@ -42,10 +42,10 @@ def crossover_lines(records: Iterable[TestRecord], everything: bool = False, gro
         for series, steps in compared_steps(sweep).items()
         if wanted in (None, sweep.param) and (everything or {True, False} <= {step.is_faster for step in steps})
     ]
-    titles = Counter(_title(sweep, series) for sweep, series, _ in shown)
+    titles = Counter(_title_of(sweep, series) for sweep, series, _ in shown)
     lines = []
     for sweep, series, steps in shown:
-        title = _title(sweep, series)
+        title = _title_of(sweep, series)
         where = f"{sweep.test} ({sweep.device}, {sweep.timer}, {sweep.cache}): " if titles[title] > 1 else ""
         lines.append(f"{where}{title}, {where_faster(steps, sweep.param)}: {', '.join(map(str, steps))}")
     return lines
@@ -68,7 +68,7 @@ def faster_lines(sweep: Sweep) -> list[str]:
     ]
 
 
-def _title(sweep: Sweep, series: Series) -> str:
+def _title_of(sweep: Sweep, series: Series) -> str:
     fixed = f" at {series.fixed}" if series.fixed else ""
     return f"{series.label} over {series.reference} by {sweep.param}{fixed}"
 

@@ -13,10 +13,10 @@ from pytest_gpubench.results.baseline import function_of
 from pytest_gpubench.results.model import Measurement, TestRecord
 from pytest_gpubench.results.roofline import memory_gbps
 
-SHAPE = re.compile(r"(?:torch\.Size\()?[(\[]\s*(\d+(?:\s*,\s*\d+)*)\s*,?\s*[)\]]\)?")
+SHAPE_TEXT = re.compile(r"(?:torch\.Size\()?[(\[]\s*(\d+(?:\s*,\s*\d+)*)\s*,?\s*[)\]]\)?")
 MEMORY_BOUND = 60
 """FLOP a byte above which arithmetic, not memory, bounds a call on the GPUs of today."""
-LIMITS = {"median": "max_time_us", "gbps": "min_gbps", "tflops": "min_tflops", "speedup": "min_speedup"}
+LIMIT_OF_METRIC = {"median": "max_time_us", "gbps": "min_gbps", "tflops": "min_tflops", "speedup": "min_speedup"}
 """The limit on each metric that is drawn."""
 
 
@@ -39,7 +39,7 @@ class Series(NamedTuple):
         return ", ".join(filter(None, (self.label, self.fixed)))
 
 
-class Point(NamedTuple):
+class SweepPoint(NamedTuple):
     """One measurement of a series."""
 
     x: float
@@ -62,11 +62,11 @@ class Sweep:
     """The parameter; of several that change together, all."""
     axis: str
     """What the numbers along it are: `n`, `shape[0]`, `m x n x k`; empty for places in the order of the run."""
-    series: Mapping[Series, Sequence[Point]]
+    series: Mapping[Series, Sequence[SweepPoint]]
     """Each has at least two points, which ascend."""
 
     @property
-    def points(self) -> list[Point]:
+    def points(self) -> list[SweepPoint]:
         """The points of all series."""
         return [point for points in self.series.values() for point in points]
 
@@ -88,7 +88,7 @@ class Sweep:
     def limit(self, metric: str) -> float | None:
         """Return the number that all limits on a metric state; None without limits, or where they differ."""
         verdicts = [each for point in self.points for each in point.measurement.verdicts]
-        found = {_number(each.asked) for each in verdicts if each.kind == LIMITS[metric]}
+        found = {_number(each.asked) for each in verdicts if each.kind == LIMIT_OF_METRIC[metric]}
         return found.pop() if len(found) == 1 else None
 
 
@@ -152,12 +152,12 @@ def _sweeps(where: tuple[str, str, str, str], entries: Sequence[_Entry]) -> list
 def _sweep(where: tuple[str, str, str, str], entries: Sequence[_Entry], names: tuple[str, ...]) -> Sweep:
     values = {"x".join(texts): _joined_sizes(texts) for each in entries if (texts := _texts(each.record, names))}
     rank = Counter(len(sizes) for sizes in values.values() if sizes).most_common(1)
-    places, axis = _places({text: each for text, each in values.items() if rank and len(each) == rank[0][0]}, names)
-    series: dict[Series, dict[float, Point]] = {}
+    places, axis = _positions({text: each for text, each in values.items() if rank and len(each) == rank[0][0]}, names)
+    series: dict[Series, dict[float, SweepPoint]] = {}
     for entry in entries:
         value = "x".join(_texts(entry.record, names))
         if value in places:
-            point = Point(places[value], value, entry.record, entry.measurement)
+            point = SweepPoint(places[value], value, entry.record, entry.measurement)
             series.setdefault(_series(entry, names), {})[point.x] = point
     kept = {each: [points[x] for x in sorted(points)] for each, points in series.items() if len(points) > 1}
     return Sweep(*where, param=" x ".join(names), axis=axis, series=kept)
@@ -180,7 +180,7 @@ def _series(entry: _Entry, names: Sequence[str]) -> Series:
     return Series(item.timing.label, item.role, entry.reference, fixed, entry.occurrence)
 
 
-def _places(values: Mapping[str, Sequence[float]], names: Sequence[str]) -> tuple[dict[str, float], str]:
+def _positions(values: Mapping[str, Sequence[float]], names: Sequence[str]) -> tuple[dict[str, float], str]:
     """Return the place of each value on the axis, and what the axis counts.
 
     Of a shape it is the dimension that changes; the product where several do; the place in the order of the run where
@@ -202,7 +202,7 @@ def _places(values: Mapping[str, Sequence[float]], names: Sequence[str]) -> tupl
 
 def _sizes(text: str) -> tuple[float, ...]:
     """Return a parameter as a finite number or the dimensions of a shape; empty where it is neither."""
-    number, shape = _number(text), SHAPE.fullmatch(text.strip())
+    number, shape = _number(text), SHAPE_TEXT.fullmatch(text.strip())
     if shape is not None:
         return tuple(map(float, shape[1].split(",")))
     return () if number is None else (number,)

@@ -3,7 +3,7 @@
 import pytest
 from triton.testing import Benchmark, Mark
 
-from pytest_gpubench.adopt.perf_report import Case, all_cases, reference_of
+from pytest_gpubench.adopt.perf_report import ReportCase, all_cases, reference_of
 from pytest_gpubench.errors import BadRequest
 
 
@@ -69,7 +69,7 @@ def test_providers_draw_the_same_inputs() -> None:
         x = torch.randn(N)
         do_bench(lambda: x)
 
-    case = Case("a[N=3]", draw, {"N": 3}, {}, "p", {"one": 1, "two": 2})
+    case = ReportCase("a[N=3]", draw, {"N": 3}, {}, "p", {"one": 1, "two": 2})
     one, two = (case.capture(name, print) for name in case.providers)
     assert one is not None
     assert two is not None

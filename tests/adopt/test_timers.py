@@ -93,7 +93,7 @@ def own_timer(monkeypatch: pytest.MonkeyPatch) -> None:
     def adapter(original: object, handle: Callable[[Timed], object], caller: object, fn: Callable[..., Any]) -> object:
         return handle(Timed(fn))
 
-    monkeypatch.setattr(timers, "TIMERS", {f"{__name__}:time_it": adapter})
+    monkeypatch.setattr(timers, "ADAPTERS", {f"{__name__}:time_it": adapter})
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_a_replacement_is_given_the_original_of_all_contexts() -> None:
 def test_timers_that_are_not_installed_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     assert timers.imported("no_such_package.testing:do_bench") is None
     assert timers.imported("triton.testing:no_such_timer") is None
-    monkeypatch.setattr(timers, "TIMERS", {"no_such_package:f": timers._do_bench})
+    monkeypatch.setattr(timers, "ADAPTERS", {"no_such_package:f": timers._do_bench})
     with adopting(lambda timed: [1.0]):
         assert time_it(add) == "the timer's own: 3"
 

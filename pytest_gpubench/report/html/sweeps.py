@@ -6,7 +6,7 @@ from typing import Any
 from pytest_gpubench.report.crossover import faster_lines
 from pytest_gpubench.report.html.numbers import five_digits
 from pytest_gpubench.report.plot.panels import is_log_axis, tones_of
-from pytest_gpubench.report.sweeps import LIMITS, Sweep, rate_metric, sweeps_of
+from pytest_gpubench.report.sweeps import LIMIT_OF_METRIC, Sweep, rate_metric, sweeps_of
 from pytest_gpubench.results.model import TestRecord
 
 
@@ -29,7 +29,7 @@ def _content(sweep: Sweep, places: dict[int, tuple[int, int]]) -> dict[str, Any]
         "ticks": [] if sweep.axis else list(sweep.values.items()),
         "rate": rate.name if rate else "",
         "peak": five_digits(sweep.peak_gbps),
-        "limits": {metric: five_digits(sweep.limit(metric)) for metric in LIMITS},
+        "limits": {metric: five_digits(sweep.limit(metric)) for metric in LIMIT_OF_METRIC},
         "faster": faster_lines(sweep),
         "more": len(sweep.series) - len(tones),
         "series": [

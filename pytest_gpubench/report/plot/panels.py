@@ -7,7 +7,7 @@ from itertools import count
 from typing import NamedTuple
 
 from pytest_gpubench.metrics import BY_NAME, Metric
-from pytest_gpubench.report.sweeps import Point, Series, Sweep, rate_metric
+from pytest_gpubench.report.sweeps import Series, Sweep, SweepPoint, rate_metric
 from pytest_gpubench.units import MICROSECONDS_PER_UNIT, choose_time_unit, round_to_digits
 
 MOST_SERIES = 8
@@ -26,7 +26,7 @@ class Curve(NamedTuple):
     """x, y, low, high."""
 
 
-class Rule(NamedTuple):
+class RuleLine(NamedTuple):
     """A line across a chart."""
 
     y: float
@@ -72,7 +72,7 @@ class Panel:
     """The metric with its unit."""
     sweep: Sweep
     curves: Sequence[Curve]
-    rules: Sequence[Rule]
+    rules: Sequence[RuleLine]
 
     @property
     def x(self) -> Scale:
@@ -88,7 +88,7 @@ class Panel:
         return _scale([*values, *near, 0.95 * low, 1.05 * high], low > 0 and high / low > 2 * LOG_FROM, 0.08)
 
     @property
-    def shown_rules(self) -> list[Rule]:
+    def shown_rules(self) -> list[RuleLine]:
         """The rules that lie in what is shown."""
         return [rule for rule in self.rules if 0 <= self.y.share(rule.y) <= 1]
 
@@ -134,14 +134,14 @@ def _panel(sweep: Sweep, metric: Metric) -> Panel:
     scale = MICROSECONDS_PER_UNIT[unit] if unit else 1.0
     curves = []
     for series, tone in tones_of(sweep).items():
-        points = list(_numbers(sweep.series[series], metric, scale))
+        points = list(_curve_numbers(sweep.series[series], metric, scale))
         curves += [Curve(series, tone, points)] if points else []
     title = {"us": f"time, {unit}", "x": "speedup"}.get(metric.unit, metric.unit)
     return Panel(metric, title, sweep, curves, [*_rules(sweep, metric, scale)])
 
 
-def _numbers(
-    points: Iterable[Point], metric: Metric, scale: float
+def _curve_numbers(
+    points: Iterable[SweepPoint], metric: Metric, scale: float
 ) -> Iterator[tuple[float, float, float | None, float | None]]:
     for x, _, _, item in points:
         value = metric.value(item)
@@ -159,13 +159,13 @@ def interval_of(metric: Metric, item: object) -> tuple[float, float] | None:
     return interval if interval and all(map(math.isfinite, interval)) else None
 
 
-def _rules(sweep: Sweep, metric: Metric, scale: float) -> Iterator[Rule]:
+def _rules(sweep: Sweep, metric: Metric, scale: float) -> Iterator[RuleLine]:
     if metric.name == "speedup":
-        yield Rule(1.0, "")
+        yield RuleLine(1.0, "")
     if (limit := sweep.limit(metric.name)) is not None:
-        yield Rule(limit / scale, f"limit {round_to_digits(limit / scale, 3)}")
+        yield RuleLine(limit / scale, f"limit {round_to_digits(limit / scale, 3)}")
     if metric.name == "gbps" and (peak := sweep.peak_gbps) is not None:
-        yield Rule(peak, f"peak {round_to_digits(peak, 4)}")
+        yield RuleLine(peak, f"peak {round_to_digits(peak, 4)}")
 
 
 def _scale(values: Sequence[float], is_log: bool, share: float) -> Scale:

@@ -36,14 +36,14 @@ def svg_files(sweeps: Sequence[Sweep]) -> dict[str, str]:
 def svg_text(sweep: Sweep) -> str:
     """Return the charts of a sweep side by side, with a legend and where each candidate is faster."""
     panels = panels_of(sweep)
-    below = [*_legend(panels), *(_text(0, 0, words) for words in faster_lines(sweep))]
+    below = [*_legend(panels), *(_text_mark(0, 0, words) for words in faster_lines(sweep))]
     width, height = WIDTH * len(panels), HEAD + HEIGHT + LINE * len(below) + LINE // 2
-    charts = [_moved(nth * WIDTH, HEAD, "".join(_panel(panel))) for nth, panel in enumerate(panels)]
+    charts = [_moved(nth * WIDTH, HEAD, "".join(_panel_marks(panel))) for nth, panel in enumerate(panels)]
     lines = [_moved(LEFT, HEAD + HEIGHT + LINE * nth + LINE // 2, line) for nth, line in enumerate(below)]
-    title = _text(LEFT, 22, f"{sweep.test} on {sweep.device}", "title")
+    title = _text_mark(LEFT, 22, f"{sweep.test} on {sweep.device}", "title")
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
-        f'role="img" aria-label="{_escaped(sweep.test)}"><style>{_colors()}{STYLE}</style>'
+        f'role="img" aria-label="{_xml_escaped(sweep.test)}"><style>{_colors()}{STYLE}</style>'
         f"{title}{''.join(charts)}{''.join(lines)}</svg>\n"
     )
 
@@ -56,14 +56,14 @@ def _colors() -> str:
 def _legend(panels: Sequence[Panel]) -> list[str]:
     curves = panels[0].curves
     found = [
-        f'<circle class="dot tone-{each.tone}" cx="5" cy="-4" r="5"/>{_text(16, 0, each.series.name)}'
+        f'<circle class="dot tone-{each.tone}" cx="5" cy="-4" r="5"/>{_text_mark(16, 0, each.series.name)}'
         for each in curves
     ]
     more = len(panels[0].sweep.series) - MOST_SERIES
-    return [*found, _text(0, 0, f"and {more} more")] if more > 0 else found
+    return [*found, _text_mark(0, 0, f"and {more} more")] if more > 0 else found
 
 
-def _panel(panel: Panel) -> Iterator[str]:
+def _panel_marks(panel: Panel) -> Iterator[str]:
     right, floor = WIDTH - RIGHT, HEIGHT - BOTTOM
 
     def at_x(x: float) -> float:
@@ -74,15 +74,15 @@ def _panel(panel: Panel) -> Iterator[str]:
 
     for tick in panel.y.ticks(5):
         yield f'<path class="grid" d="M{LEFT} {at_y(tick):.1f}H{right}"/>'
-        yield _text(LEFT - 8, at_y(tick) + 4, shortened_number(tick), anchor="end")
+        yield _text_mark(LEFT - 8, at_y(tick) + 4, shortened_number(tick), anchor="end")
     for x, text in panel.x_ticks(6):
-        yield _text(at_x(x), floor + 17, text, anchor="middle")
-    yield _text((LEFT + right) / 2, HEIGHT - 8, panel.sweep.axis or panel.sweep.param, "title", "middle")
-    title = _text(0, 0, panel.title, "title", "middle")
+        yield _text_mark(at_x(x), floor + 17, text, anchor="middle")
+    yield _text_mark((LEFT + right) / 2, HEIGHT - 8, panel.sweep.axis or panel.sweep.param, "title", "middle")
+    title = _text_mark(0, 0, panel.title, "title", "middle")
     yield f'<g transform="translate(14 {(TOP + floor) / 2:.1f}) rotate(-90)">{title}</g>'
     for rule in panel.shown_rules:
         yield f'<path class="rule" d="M{LEFT} {at_y(rule.y):.1f}H{right}"/>'
-        yield _text(right, at_y(rule.y) - 5, rule.text, anchor="end")
+        yield _text_mark(right, at_y(rule.y) - 5, rule.text, anchor="end")
     for curve in panel.curves:
         yield from _curve(curve, [(at_x(x), *(None if y is None else at_y(y) for y in ys)) for x, *ys in curve.points])
 
@@ -95,7 +95,7 @@ def _curve(curve: Curve, points: Sequence[Sequence[float | None]]) -> Iterator[s
         yield f'<path class="area tone-{curve.tone}" d="M{_path(band)}Z"/>'
     yield f'<path class="line tone-{curve.tone}" d="M{_path([(x, y) for x, y, *_ in points])}"/>'
     for (x, y, *_), (value_x, value_y, *_) in zip(points, curve.points, strict=True):
-        told = f"<title>{_escaped(f'{curve.series.name}: {value_y:.4g} at {value_x:g}')}</title>"
+        told = f"<title>{_xml_escaped(f'{curve.series.name}: {value_y:.4g} at {value_x:g}')}</title>"
         yield f'<circle class="dot tone-{curve.tone}" cx="{x:.1f}" cy="{y:.1f}" r="3">{told}</circle>'
 
 
@@ -107,10 +107,10 @@ def _moved(x: float, y: float, inside: str) -> str:
     return f'<g transform="translate({x} {y})">{inside}</g>'
 
 
-def _text(x: float, y: float, text: str, kind: str = "", anchor: str = "") -> str:
+def _text_mark(x: float, y: float, text: str, kind: str = "", anchor: str = "") -> str:
     attributes = (f' class="{kind}"' if kind else "") + (f' text-anchor="{anchor}"' if anchor else "")
-    return f'<text x="{x:.1f}" y="{y:.1f}"{attributes}>{_escaped(text)}</text>'
+    return f'<text x="{x:.1f}" y="{y:.1f}"{attributes}>{_xml_escaped(text)}</text>'
 
 
-def _escaped(text: str) -> str:
+def _xml_escaped(text: str) -> str:
     return escape(printable(text))

@@ -10,7 +10,7 @@ from pytest_gpubench.units import printable
 
 MARKS = "ox+*#@%&"
 HEIGHT = 12
-WIDTH = 78
+CHART_COLUMNS = 78
 LEFT = 8
 
 
@@ -23,9 +23,9 @@ def text_charts(sweeps: Sequence[Sweep], screen: Screen) -> str:
 def _chart(sweep: Sweep, screen: Screen) -> Iterator[str]:
     panels = {panel.metric.name: panel for panel in panels_of(sweep)}
     panel = panels.get("gbps") or panels.get("tflops") or panels["median"]
-    width = max(20, min(WIDTH, screen.width) - LEFT - 2)
+    width = max(20, min(CHART_COLUMNS, screen.width) - LEFT - 2)
     yield from screen.wrapped(f"{sweep.test}: {panel.title} over {sweep.axis or sweep.param}")
-    ticks = {_row(panel, tick): shortened_number(tick) for tick in panel.y.ticks(4)}
+    ticks = {_row_at(panel, tick): shortened_number(tick) for tick in panel.y.ticks(4)}
     for row, line in enumerate(_grid(panel, width)):
         yield f"{ticks.get(row, '')[:LEFT]:>{LEFT}} │{''.join(line)}".rstrip()
     yield f"{'':{LEFT}} └{'─' * width}"
@@ -38,11 +38,11 @@ def _marked(panel: Panel) -> Iterator[tuple[str, Curve]]:
     return zip(MARKS, panel.curves, strict=False)
 
 
-def _row(panel: Panel, y: float) -> int:
+def _row_at(panel: Panel, y: float) -> int:
     return round((HEIGHT - 1) * (1 - panel.y.share(y)))
 
 
-def _column(panel: Panel, x: float, width: int) -> int:
+def _column_at(panel: Panel, x: float, width: int) -> int:
     return round((width - 1) * panel.x.share(x))
 
 
@@ -50,9 +50,9 @@ def _grid(panel: Panel, width: int) -> list[list[str]]:
     """Return the lines of the chart: rules, then lines between points, then points, of which the first is on top."""
     grid = [[" "] * width for _ in range(HEIGHT)]
     for rule in panel.shown_rules:
-        grid[_row(panel, rule.y)] = ["-"] * width
+        grid[_row_at(panel, rule.y)] = ["-"] * width
     placed = [
-        (mark, [(_column(panel, x, width), _row(panel, y)) for x, y, *_ in curve.points])
+        (mark, [(_column_at(panel, x, width), _row_at(panel, y)) for x, y, *_ in curve.points])
         for mark, curve in _marked(panel)
     ]
     for _, points in placed:
@@ -69,7 +69,7 @@ def _labels(panel: Panel, width: int) -> str:
     """Return the ticks below the chart, without those that have no room."""
     line = ""
     for x, text in panel.x_ticks(max(2, width // 9)):
-        at = min(max(0, _column(panel, x, width) - len(text) // 2), width - len(text))
+        at = min(max(0, _column_at(panel, x, width) - len(text) // 2), width - len(text))
         if at >= len(line) + (1 if line else 0):
             line = line.ljust(at) + printable(text)
     return line
