@@ -63,7 +63,7 @@ def test_hostile_values_cost_their_own_tests(bench_run: BenchRun) -> None:
     assert "an error of its own" not in result.stdout.str()
     result.assert_outcomes(failed=2, errors=11, passed=8 + 8 + 4)
     for sentence in (
-        "perf(max_time_us=<NoRepr>): it must be a number",
+        "perf(max_time_us=<NoRepr>): it must be a number, or one for each of several GPUs, as in *",
         "perf(max_time_us=<int>): it must be above 0 and finite",
         "perf(forbid=<NoRepr>): it must be a text or several*",
         "perf(reps=...): <int> is not valid*",

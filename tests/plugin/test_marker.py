@@ -55,7 +55,7 @@ BAD_MARKS = {
     "perf(3)": "perf() takes keywords only, found 1 positional argument: 3",
     "perf(device='cpu')": "perf(device=...) can only be set for the whole run*",
     "perf(max_time_us=0)": "perf(max_time_us=0): it must be above 0 and finite",
-    "perf(max_time_us='3')": "perf(max_time_us='3'): it must be a number",
+    "perf(max_time_us='3')": "perf(max_time_us='3'): it must be a number, or one for each of several GPUs, as in *",
     "perf(max_time_us={})": "perf(max_time_us={}): a mapping must name GPUs*",
     "perf(max_rel_std=float('nan'))": "perf(max_rel_std=nan): it must be above 0 and finite",
     "perf(reps=0)": "perf(reps=...): 0 is not valid, it must be at least 1",
