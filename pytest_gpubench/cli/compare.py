@@ -15,10 +15,10 @@ from pytest_gpubench.report.layout import WIDE, Column
 from pytest_gpubench.results.baseline import slimmed
 from pytest_gpubench.results.model import Outcome, SavedRun
 from pytest_gpubench.results.store import read_run
-from pytest_gpubench.stats.regression import Change
+from pytest_gpubench.stats.regression import ChangeEstimate
 from pytest_gpubench.stats.tolerance import METRICS, RegressionTolerance, tolerance_of
 from pytest_gpubench.units import count, printable, ratio_text, safe_line
-from pytest_gpubench.verdict.regression import Finding
+from pytest_gpubench.verdict.regression import Change
 from pytest_gpubench.verdict.saved_runs import compare_runs
 
 ABOUT = "compare two saved runs; exit 1 where the new one is slower"
@@ -69,12 +69,12 @@ def run(arguments: argparse.Namespace) -> int:
     for old_path, new_path in pairs:
         old, new = slimmed(read_run(old_path)), slimmed(read_run(new_path))
         names = (old.name or old_path.name, new.name or new_path.name)
-        findings = compare_runs(old, new, tolerance, arguments.alpha, *names)
-        _refuse_other_hosts(findings, arguments.host_mismatch)
+        changes = compare_runs(old, new, tolerance, arguments.alpha, *names)
+        _refuse_other_hosts(changes, arguments.host_mismatch)
         _refuse_other_devices(_lost_devices(old, new), (), arguments.host_mismatch)
         head = [f"old: {run_title(old_path, old)}", f"new: {run_title(new_path, new)}"]
-        write("\n".join([*map(safe_line, head), "", *_report(findings, tolerance, arguments)]))
-        statuses.append(_status(findings, arguments))
+        write("\n".join([*map(safe_line, head), "", *_report(changes, tolerance, arguments)]))
+        statuses.append(_status(changes, arguments))
     return max(statuses)
 
 
@@ -97,7 +97,7 @@ def _pair(old: Sequence[Path], new: Sequence[Path]) -> list[tuple[Path, Path]]:
 
 
 def _lost_devices(old: SavedRun, new: SavedRun) -> list[str]:
-    """Return the devices that the new run lacks; none where they share none, which the findings tell."""
+    """Return the devices that the new run lacks; none where they share none, which the changes tell."""
     before, now = ({record.device.name for record in run.records} for run in (old, new))
     return sorted(before - now) if before & now else []
 
@@ -108,8 +108,8 @@ def _refuse_other_devices(old: Sequence[str], new: Sequence[str], mismatch: str)
         _warn_or_refuse(printable(f"{' and '.join(words)}: what was measured there is not compared"), mismatch)
 
 
-def _refuse_other_hosts(findings: Iterable[Finding], mismatch: str) -> None:
-    found = [each for each in findings if each.missing is not None and each.missing.kind == "host"]
+def _refuse_other_hosts(changes: Iterable[Change], mismatch: str) -> None:
+    found = [each for each in changes if each.missing is not None and each.missing.kind == "host"]
     if found:
         tests = count(len({each.nodeid for each in found}), "test")
         first = f"{printable(found[0].nodeid)} first: {found[0].sentence}"
@@ -123,39 +123,39 @@ def _warn_or_refuse(sentence: str, mismatch: str) -> None:
         complain("compare", [sentence])
 
 
-def _status(findings: Sequence[Finding], arguments: argparse.Namespace) -> int:
+def _status(changes: Sequence[Change], arguments: argparse.Namespace) -> int:
     """Return 1 where something failed, or nothing was compared; else 0."""
     bad = {Outcome.FAIL, Outcome.INVALID} | ({Outcome.INCONCLUSIVE} if arguments.inconclusive == "fail" else set())
-    compared = any(each.change is not None for each in findings)
-    return int(not compared or any(each.outcome in bad for each in findings))
+    compared = any(each.estimate is not None for each in changes)
+    return int(not compared or any(each.outcome in bad for each in changes))
 
 
 # output
 
 
-def _report(findings: Sequence[Finding], tolerance: RegressionTolerance, arguments: argparse.Namespace) -> list[str]:
-    shown = [each for each in findings if _is_shown(each, arguments)]
+def _report(changes: Sequence[Change], tolerance: RegressionTolerance, arguments: argparse.Namespace) -> list[str]:
+    shown = [each for each in changes if _is_shown(each, arguments)]
     if arguments.sort:
-        shown.sort(key=lambda each: -each.change.ratio if each.change is not None else 0.0)
+        shown.sort(key=lambda each: -each.estimate.ratio if each.estimate is not None else 0.0)
     lines = table(_columns(shown, arguments.metric)) if shown else ["nothing to show"]
-    notes = _note_lines(findings, None if arguments.verbose else MOST_LINES)
-    words = Counter(map(_word, findings))
+    notes = _note_lines(changes, None if arguments.verbose else MOST_LINES)
+    words = Counter(map(_word, changes))
     first = [word for word in ("FAIL", "INVALID", "INCONCLUSIVE", "PASS") if word in words]
     counts = ", ".join(f"{words[word]} {word}" for word in dict.fromkeys([*first, *words])) or "nothing to compare"
     return [*lines, "", *notes, f"{counts} ({tolerance}, alpha {arguments.alpha:g})"]
 
 
-def _is_shown(finding: Finding, arguments: argparse.Namespace) -> bool:
-    """Tell whether a finding has a row; a reference has one where it has changed itself."""
-    interval = finding.change.interval if finding.change is not None else None
+def _is_shown(change: Change, arguments: argparse.Namespace) -> bool:
+    """Tell whether a change has a row; a reference has one where it has changed itself."""
+    interval = change.estimate.interval if change.estimate is not None else None
     has_changed = interval is not None and not interval.low <= 1 <= interval.high
-    word = _word(finding)
+    word = _word(change)
     if word in ("reference", "not measured"):
         return arguments.verbose or (word == "reference" and has_changed)
-    return not arguments.only_changes or has_changed or finding.outcome is not Outcome.PASS
+    return not arguments.only_changes or has_changed or change.outcome is not Outcome.PASS
 
 
-def _columns(shown: Sequence[Finding], metric: str) -> list[Column]:
+def _columns(shown: Sequence[Change], metric: str) -> list[Column]:
     """Return the columns of the table, every row in the colour of its verdict."""
     words = list(map(_word, shown))
     styles = [STYLES.get(word, "") for word in words]
@@ -174,54 +174,54 @@ def _columns(shown: Sequence[Finding], metric: str) -> list[Column]:
     ]
 
 
-def _function(finding: Finding) -> str:
-    measurement = finding.new or finding.old
+def _function(change: Change) -> str:
+    measurement = change.new or change.old
     example = f" at {measurement.example}" if measurement is not None and measurement.example else ""
-    return f"{finding.label}{example}"
+    return f"{change.label}{example}"
 
 
-def _values(finding: Finding) -> tuple[str, str]:
+def _values(change: Change) -> tuple[str, str]:
     """Return the old and the new statistic; the medians where they were not compared."""
-    if finding.change is not None:
-        return change_values(finding.change)
+    if change.estimate is not None:
+        return change_values(change.estimate)
     median = BY_NAME["median"]
-    old, new = (median.told(each and median.value(each)) for each in (finding.old, finding.new))
+    old, new = (median.told(each and median.value(each)) for each in (change.old, change.new))
     return old, new
 
 
-def change_values(change: Change) -> tuple[str, str]:
+def change_values(estimate: ChangeEstimate) -> tuple[str, str]:
     """Return the old and the new statistic of a change."""
-    metric = BY_NAME[change.metric]
-    return metric.told(change.old), metric.told(change.new)
+    metric = BY_NAME[estimate.metric]
+    return metric.told(estimate.old), metric.told(estimate.new)
 
 
-def _ratio(finding: Finding, brief: bool) -> str:
-    change = finding.change
-    return "-" if change is None else ratio_text(change.ratio, None if brief else change.interval)
+def _ratio(change: Change, brief: bool) -> str:
+    estimate = change.estimate
+    return "-" if estimate is None else ratio_text(estimate.ratio, None if brief else estimate.interval)
 
 
-def _word(finding: Finding) -> str:
+def _word(change: Change) -> str:
     """Return the verdict, or why there is none."""
-    if finding.outcome is not Outcome.NOT_JUDGED:
-        return str(finding.outcome.value).upper()
-    if finding.missing is not None:
-        return WORDS.get(finding.missing.kind, "not alike")
-    if finding.new is None:
+    if change.outcome is not Outcome.NOT_JUDGED:
+        return str(change.outcome.value).upper()
+    if change.missing is not None:
+        return WORDS.get(change.missing.kind, "not alike")
+    if change.new is None:
         return "gone"
-    return "reference" if finding.change is not None else "not measured"
+    return "reference" if change.estimate is not None else "not measured"
 
 
-def _note_lines(findings: Iterable[Finding], most: int | None) -> list[str]:
+def _note_lines(changes: Iterable[Change], most: int | None) -> list[str]:
     """Return the sentences about what was not compared, failed or is INCONCLUSIVE, and all notes; most: of one kind."""
     kinds: dict[str, Counter[str]] = {}
-    for finding in findings:
-        word, sentence = _word(finding), finding.sentence
+    for change in changes:
+        word, sentence = _word(change), change.sentence
         if word not in ("PASS", "reference"):
-            told = sentence if finding.nodeid in sentence else f"{finding.nodeid}: {sentence}"
+            told = sentence if change.nodeid in sentence else f"{change.nodeid}: {sentence}"
             kinds.setdefault(word, Counter())[told] += 1
-        for note in finding.notes:
+        for note in change.notes:
             stale = note.startswith("baseline stale")
-            kinds.setdefault("note", Counter())[f"{finding.nodeid}: {note}" if stale else note] += 1
+            kinds.setdefault("note", Counter())[f"{change.nodeid}: {note}" if stale else note] += 1
     return [line for kind, sentences in kinds.items() for line in _few_lines(kind, sentences, most)]
 
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from pytest_gpubench.stats.regression import Change
+from pytest_gpubench.stats.regression import ChangeEstimate
 from pytest_gpubench.stats.student import student_t
 from pytest_gpubench.stats.summary import Interval
 
@@ -137,21 +137,21 @@ def _at_most(most: int, count: int, share: float) -> float:
     return math.fsum(math.comb(count, each) * share**each * (1 - share) ** (count - each) for each in range(most + 1))
 
 
-def change_across(changes: Sequence[Change], half: float) -> Change:
+def change_across(estimates: Sequence[ChangeEstimate], half: float) -> ChangeEstimate:
     """Return the change over all pairs of an old and a new session, with an interval that holds for further processes.
 
     changes: one for each pair, of one metric. half: what processes alone leave undecided, as a share. The distances of
     an end by the samples and by the processes do not depend on each other, and are added as squares (Zou and Donner
     2008, "Construction of confidence limits about effect measures").
     """
-    if len(changes) == 1 and not half:
-        return changes[0]
-    old, new = (_geometric_mean([getattr(each, which) for each in changes]) for which in ("old", "new"))
-    ratio = _geometric_mean([each.ratio for each in changes])
-    logs = _widened([each.interval for each in changes], math.log, math.log(ratio), half)
-    differences = _widened([each.difference for each in changes], float, new - old, half * max(old, new))
+    if len(estimates) == 1 and not half:
+        return estimates[0]
+    old, new = (_geometric_mean([getattr(each, which) for each in estimates]) for which in ("old", "new"))
+    ratio = _geometric_mean([each.ratio for each in estimates])
+    logs = _widened([each.interval for each in estimates], math.log, math.log(ratio), half)
+    differences = _widened([each.difference for each in estimates], float, new - old, half * max(old, new))
     interval = None if logs is None else Interval(math.exp(logs.low), math.exp(logs.high))
-    return replace(changes[0], ratio=ratio, interval=interval, old=old, new=new, difference=differences)
+    return replace(estimates[0], ratio=ratio, interval=interval, old=old, new=new, difference=differences)
 
 
 def _geometric_mean(values: Sequence[float]) -> float:

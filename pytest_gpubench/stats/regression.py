@@ -31,7 +31,7 @@ LARGEST_LOG_RATIO = 300.0
 
 
 @dataclass(frozen=True)
-class Change:
+class ChangeEstimate:
     """The ratio of a statistic of the new run to that of the old run, with its interval."""
 
     ratio: float
@@ -54,7 +54,7 @@ class Change:
 
 def change_of_samples(
     old_us: Sequence[float], new_us: Sequence[float], metric: Metric, alpha: float, tick_us: float = 0.0
-) -> Change:
+) -> ChangeEstimate:
     """Return the change of the median, the mean or a quartile of times in microseconds; a ratio above 1 is slower.
 
     The median and the quartiles need no more than samples that are independent of each other: exact order-statistic
@@ -77,10 +77,12 @@ def change_of_samples(
     if old_ends is not None and new_ends is not None:
         ratio = _ratio_interval(old_ends, new_ends)
         difference = Interval(new_ends.low - old_ends.high, new_ends.high - old_ends.low)
-    return Change(new_at / old_at, ratio, metric, alpha, old_at, new_at, difference, (len(old), len(new)))
+    return ChangeEstimate(new_at / old_at, ratio, metric, alpha, old_at, new_at, difference, (len(old), len(new)))
 
 
-def change_of_speedups(old_log_ratios: Sequence[float], new_log_ratios: Sequence[float], alpha: float) -> Change:
+def change_of_speedups(
+    old_log_ratios: Sequence[float], new_log_ratios: Sequence[float], alpha: float
+) -> ChangeEstimate:
     """Return the ratio of the old run's median speedup to the new one's; above 1 is slower.
 
     What reference and candidate share, a clock that is 3 % slower today, is in neither speedup. Raises ValueError for
@@ -95,10 +97,12 @@ def change_of_speedups(old_log_ratios: Sequence[float], new_log_ratios: Sequence
         interval = Interval(math.exp(old_ends.low - new_ends.high), math.exp(old_ends.high - new_ends.low))
     counts = len(old), len(new)
     ratio = math.exp(old_log - new_log)
-    return Change(ratio, interval, "speedup", alpha, math.exp(old_log), math.exp(new_log), None, counts)
+    return ChangeEstimate(ratio, interval, "speedup", alpha, math.exp(old_log), math.exp(new_log), None, counts)
 
 
-def change_of_pairs(log_ratios: Sequence[float], metric: str, alpha: float, least_spread: float = 0.0) -> Change:
+def change_of_pairs(
+    log_ratios: Sequence[float], metric: str, alpha: float, least_spread: float = 0.0
+) -> ChangeEstimate:
     """Return HEAD's slowdown, with an interval each end of which is wrong with a chance of at most alpha.
 
     least_spread: the standard deviation that the pairs are taken to have at least. No interval with a single pair.
@@ -107,40 +111,40 @@ def change_of_pairs(log_ratios: Sequence[float], metric: str, alpha: float, leas
     if rank is not None:
         ordered = sorted(log_ratios)
         ends = Interval(math.exp(ordered[rank - 1]), math.exp(ordered[-rank]))
-        return Change(math.exp(statistics.median(ordered)), ends, metric, alpha)
+        return ChangeEstimate(math.exp(statistics.median(ordered)), ends, metric, alpha)
     mean = statistics.fmean(log_ratios)
     if len(log_ratios) < 2:
-        return Change(math.exp(mean), None, metric, alpha)
+        return ChangeEstimate(math.exp(mean), None, metric, alpha)
     spread = max(statistics.stdev(log_ratios), least_spread)
     half = student_t(alpha, len(log_ratios) - 1) * spread / math.sqrt(len(log_ratios))
-    return Change(math.exp(mean), Interval(math.exp(mean - half), math.exp(mean + half)), metric, alpha)
+    return ChangeEstimate(math.exp(mean), Interval(math.exp(mean - half), math.exp(mean + half)), metric, alpha)
 
 
-def from_fastest(change: Change, fastest_us: float) -> Change:
+def from_fastest(estimate: ChangeEstimate, fastest_us: float) -> ChangeEstimate:
     """Return the change with an interval from the fastest sample of the new run on."""
-    ratio = _from(fastest_us / change.old, change.interval)
-    return replace(change, interval=ratio, difference=_from(fastest_us - change.old, change.difference))
+    ratio = _from(fastest_us / estimate.old, estimate.interval)
+    return replace(estimate, interval=ratio, difference=_from(fastest_us - estimate.old, estimate.difference))
 
 
 def _from(low: float, interval: Interval | None) -> Interval | None:
     return interval and Interval(min(low, interval.low), interval.high)
 
 
-def decide(change: Change, margin: float) -> Decision:
+def decide(estimate: ChangeEstimate, margin: float) -> Decision:
     """Return "fail" where the whole interval is above 1 + margin, "pass" where all of it is at most that, else "open".
 
     The chance of "fail" is at most alpha if the truth is at most 1 + margin, that of "pass" if it is above.
     """
     if not 0 <= margin < math.inf:
         raise ValueError(f"a margin must be at least 0 and finite: {margin!r}")
-    return decide_at(change.interval, 1 + margin)
+    return decide_at(estimate.interval, 1 + margin)
 
 
-def decide_difference(change: Change, absolute_us: float) -> Decision:
+def decide_difference(estimate: ChangeEstimate, absolute_us: float) -> Decision:
     """Decide like `decide` whether the new run takes more than so many microseconds longer."""
     if not 0 <= absolute_us < math.inf:
         raise ValueError(f"a difference that is allowed must be at least 0 us and finite: {absolute_us!r}")
-    return decide_at(change.difference, absolute_us)
+    return decide_at(estimate.difference, absolute_us)
 
 
 def decide_at(interval: Interval | None, most: float) -> Decision:
@@ -217,7 +221,7 @@ def _quantile(ordered: Sequence[float], quarter: int) -> float:
 # means
 
 
-def _change_of_means(old: Sequence[float], new: Sequence[float], alpha: float, tick_us: float) -> Change:
+def _change_of_means(old: Sequence[float], new: Sequence[float], alpha: float, tick_us: float) -> ChangeEstimate:
     old_mean, new_mean = math.fsum(old) / len(old), math.fsum(new) / len(new)
     ratio, ratios, difference = new_mean / old_mean, None, None
     if min(len(old), len(new)) >= LEAST_FOR_MEAN:
@@ -227,7 +231,7 @@ def _change_of_means(old: Sequence[float], new: Sequence[float], alpha: float, t
         ratios = _fieller(old_mean, new_mean, (t**2 * errors[0], t**2 * errors[1]), tick_us)
         half = _welch_quantile(*errors, freedoms, alpha) * math.sqrt(sum(errors)) + tick_us
         difference = Interval(new_mean - old_mean - half, new_mean - old_mean + half)
-    return Change(ratio, ratios, "mean", alpha, old_mean, new_mean, difference, (len(old), len(new)))
+    return ChangeEstimate(ratio, ratios, "mean", alpha, old_mean, new_mean, difference, (len(old), len(new)))
 
 
 def _squared_error(samples: Sequence[float], mean: float) -> float:

@@ -25,7 +25,7 @@ from pytest_gpubench.stats.process_spread import (
     spread_of,
 )
 from pytest_gpubench.stats.regression import (
-    Change,
+    ChangeEstimate,
     Metric,
     change_of_samples,
     change_of_speedups,
@@ -67,7 +67,7 @@ ALONE = Sessions()
 class Evidence:
     """The change of a measurement over all sessions, and what they leave open."""
 
-    change: Change
+    estimate: ChangeEstimate
     doubt: str = ""
     """Why it is not FAIL although the interval of the mean is; empty where it is FAIL."""
     remedy: str = ""
@@ -91,17 +91,17 @@ def evidence_of(
     if len(olds) == len(news) == 1 and new.timing.timer == "scripted":
         return Evidence(pairs[0][0])  # the samples of every process are the same
     found = _evidence_of(pairs, tolerance, alpha, sessions.suite)
-    if outcome_of(found.change, tolerance) is Outcome.PASS:
+    if outcome_of(found.estimate, tolerance) is Outcome.PASS:
         return found
     without = _without_slowest(pairs)
     others = _evidence_of(without, tolerance, alpha, sessions.suite)
-    if outcome_of(others.change, tolerance) is not Outcome.PASS:
+    if outcome_of(others.estimate, tolerance) is not Outcome.PASS:
         return found
     is_one_against_one = len(news) == 2 and len(without[0]) == 1
     return replace(found, further=max(found.further, 1)) if is_one_against_one else others
 
 
-def _without_slowest(pairs: Sequence[Sequence[Change]]) -> list[list[Change]]:
+def _without_slowest(pairs: Sequence[Sequence[ChangeEstimate]]) -> list[list[ChangeEstimate]]:
     """Return the pairs without the slowest session of each run that has others to outweigh it: it was held up."""
     rows = sorted(map(list, pairs), key=lambda row: row[0].ratio)
     rows = rows[1:] if len(rows) >= LEAST_TO_OUTWEIGH else rows
@@ -110,26 +110,29 @@ def _without_slowest(pairs: Sequence[Sequence[Change]]) -> list[list[Change]]:
 
 
 def _evidence_of(
-    pairs: Sequence[Sequence[Change]], tolerance: RegressionTolerance, alpha: float, suite: Mapping[str, ProcessSpread]
+    pairs: Sequence[Sequence[ChangeEstimate]],
+    tolerance: RegressionTolerance,
+    alpha: float,
+    suite: Mapping[str, ProcessSpread],
 ) -> Evidence:
     """Return the change over pairs of sessions: from each old one, a row, to each new one."""
-    changes, counts = [change for row in pairs for change in row], (len(pairs), len(pairs[0]))
-    by_samples = change_across(changes, 0.0)
-    own = spread_of([math.log(row[0].old) for row in pairs], [math.log(change.new) for change in pairs[0]])
+    estimates, counts = [estimate for row in pairs for estimate in row], (len(pairs), len(pairs[0]))
+    by_samples = change_across(estimates, 0.0)
+    own = spread_of([math.log(row[0].old) for row in pairs], [math.log(estimate.new) for estimate in pairs[0]])
     kind, unknown = ("speedup", UNKNOWN_SPEEDUP) if by_samples.metric == "speedup" else ("time", UNKNOWN_TIME)
     spread = shrunk(own, suite.get(kind, unknown))
-    change = replace(change_across(changes, spread.half_width(alpha, *counts)), sessions=counts)
+    estimate = replace(change_across(estimates, spread.half_width(alpha, *counts)), sessions=counts)
     parting = Parting(pairs, tolerance, alpha)
-    outcome, remedy = outcome_of(change, tolerance), ""
+    outcome, remedy = outcome_of(estimate, tolerance), ""
     if outcome is Outcome.FAIL:
         remedy = parting.remedy
-    elif change.interval:
+    elif estimate.interval:
         decidable = spread.decidable(alpha, *counts)
         is_due_to_samples = outcome_of(by_samples, tolerance) is Outcome.INCONCLUSIVE
-        if not is_due_to_samples or _allowed(tolerance, change) < decidable:
+        if not is_due_to_samples or _allowed(tolerance, estimate) < decidable:
             remedy = _more_sessions(spread, counts[0], decidable)
-    at_best = change_across(changes, spread.half_width(alpha, counts[0], max(parting.needed, counts[1])))
-    return Evidence(change, parting.doubt, remedy, parting.further(outcome, outcome_of(at_best, tolerance)))
+    at_best = change_across(estimates, spread.half_width(alpha, counts[0], max(parting.needed, counts[1])))
+    return Evidence(estimate, parting.doubt, remedy, parting.further(outcome, outcome_of(at_best, tolerance)))
 
 
 def _more_sessions(spread: ProcessSpread, saved: int, decidable: float) -> str:
@@ -146,7 +149,7 @@ class Parting:
     pairs: the changes from each old session, a row, to each new one.
     """
 
-    pairs: Sequence[Sequence[Change]]
+    pairs: Sequence[Sequence[ChangeEstimate]]
     tolerance: RegressionTolerance
     alpha: float
 
@@ -206,7 +209,7 @@ class Parting:
 # a pair of sessions
 
 
-def change_between(old: Measurement, new: Measurement, tolerance: RegressionTolerance, alpha: float) -> Change:
+def change_between(old: Measurement, new: Measurement, tolerance: RegressionTolerance, alpha: float) -> ChangeEstimate:
     """Return the change of the metric of the tolerance; of the median where that is a speedup and one has none.
 
     Raises ValueError where a sample is no time.
@@ -217,14 +220,14 @@ def change_between(old: Measurement, new: Measurement, tolerance: RegressionTole
             return change_of_speedups(*kept, alpha)
     metric = cast(Metric, "median" if tolerance.metric == "speedup" else tolerance.metric)
     tick_us = tick_between(old.timing, new.timing)
-    change = change_of_samples(old.timing.samples_us, new.timing.samples_us, metric, alpha, tick_us)
+    estimate = change_of_samples(old.timing.samples_us, new.timing.samples_us, metric, alpha, tick_us)
     held_up_now = was_held_up(new.timing) and not was_held_up(old.timing)
-    return from_fastest(change, new.timing.min_us) if held_up_now else change
+    return from_fastest(estimate, new.timing.min_us) if held_up_now else estimate
 
 
-def _allowed(tolerance: RegressionTolerance, change: Change) -> float:
+def _allowed(tolerance: RegressionTolerance, estimate: ChangeEstimate) -> float:
     """Return the share of the old value that is tolerated."""
-    return tolerance.margin if tolerance.margin is not None else (tolerance.absolute_us or 0.0) / change.old
+    return tolerance.margin if tolerance.margin is not None else (tolerance.absolute_us or 0.0) / estimate.old
 
 
 def _is_alike(earlier: Measurement, latest: Measurement) -> bool:
@@ -246,9 +249,9 @@ def tick_between(old: Timing, new: Timing) -> float:
     return PROFILER_TICK_US if ticks else 0.0
 
 
-def outcome_of(change: Change, tolerance: RegressionTolerance) -> Outcome:
+def outcome_of(estimate: ChangeEstimate, tolerance: RegressionTolerance) -> Outcome:
     """Return FAIL where all that a change may be is more than is tolerated, PASS where none of it is."""
     if tolerance.margin is not None:
-        return OUTCOMES[decide(change, tolerance.margin)]
+        return OUTCOMES[decide(estimate, tolerance.margin)]
     assert tolerance.absolute_us is not None
-    return OUTCOMES[decide_difference(change, tolerance.absolute_us)]
+    return OUTCOMES[decide_difference(estimate, tolerance.absolute_us)]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from pytest_gpubench.results.counterpart import Missing
 from pytest_gpubench.results.model import Measurement, Outcome
-from pytest_gpubench.stats.regression import Change, least_samples
+from pytest_gpubench.stats.regression import ChangeEstimate, least_samples
 from pytest_gpubench.stats.tolerance import RegressionTolerance
 from pytest_gpubench.units import bracketed, choose_time_unit, count, format_time, printable, ratio_text
 from pytest_gpubench.verdict.decision import judged_by
@@ -21,15 +21,15 @@ OTHER_REGIME = 10.0
 
 
 @dataclass(frozen=True)
-class Finding:
+class Change:
     """The result of comparing one measurement of a test with an older run."""
 
     nodeid: str
     label: str
-    """The measurement's label; empty for a finding about the whole test."""
+    """The measurement's label; empty for a change of the whole test."""
     outcome: Outcome
     sentence: str
-    change: Change | None = None
+    estimate: ChangeEstimate | None = None
     """None where nothing was compared."""
     old: Measurement | None = None
     """None where there is none to compare with."""
@@ -51,30 +51,32 @@ def compare_measurements(
     where: str,
     sessions: Sessions = ALONE,
     nodeid: str = "",
-) -> Finding:
+) -> Change:
     """Compare a measurement with the same one of an older run; where: the older run, as in `the baseline 'main'`.
 
-    INVALID, without a change, where a sample is no time.
+    INVALID, without an estimate, where a sample is no time.
     """
-    found = Finding(nodeid, new.timing.label, Outcome.INVALID, "", old=old, new=new)
+    found = Change(nodeid, new.timing.label, Outcome.INVALID, "", old=old, new=new)
     label = printable(found.label)
     try:
         evidence = evidence_of(old, new, tolerance, alpha, sessions)
     except ValueError as error:
         return replace(found, sentence=f"{label} cannot be compared: {error}")
-    change = evidence.change
-    old_us, new_us = change.old, change.new
-    if change.metric == "speedup":
+    estimate = evidence.estimate
+    old_us, new_us = estimate.old, estimate.new
+    if estimate.metric == "speedup":
         old_us, new_us = old.timing.median_us, new.timing.median_us
-    found = judge_change(found, change, tolerance, where, old_us, new_us, doubt=evidence.doubt, remedy=evidence.remedy)
-    if outcome_of(change, tolerance) is Outcome.FAIL and (regime := _other_regime(old, new, change, where)):
+    found = judge_change(
+        found, estimate, tolerance, where, old_us, new_us, doubt=evidence.doubt, remedy=evidence.remedy
+    )
+    if outcome_of(estimate, tolerance) is Outcome.FAIL and (regime := _other_regime(old, new, estimate, where)):
         return replace(found, outcome=Outcome.INCONCLUSIVE, sentence=f"{label} {regime}; {found.sentence}")
     return replace(found, further=evidence.further)
 
 
 def judge_change(
-    found: Finding,
-    change: Change,
+    found: Change,
+    estimate: ChangeEstimate,
     tolerance: RegressionTolerance,
     where: str,
     old_us: float,
@@ -82,32 +84,34 @@ def judge_change(
     counts: str = "",
     doubt: str = "",
     remedy: str = "",
-) -> Finding:
-    """Return a finding with a change, judged by what is tolerated.
+) -> Change:
+    """Return a change with its estimate, judged by what is tolerated.
 
     FAIL where the whole interval is beyond the tolerance, PASS where none of it is.
     old_us, new_us: the times to show. counts: what the change was found by; empty for its samples. doubt: why it is
     INCONCLUSIVE instead of FAIL. remedy: what to do where it is INCONCLUSIVE.
     """
-    outcome = outcome_of(change, tolerance)
+    outcome = outcome_of(estimate, tolerance)
     doubt = doubt if outcome is Outcome.FAIL else ""
     outcome = Outcome.INCONCLUSIVE if doubt else outcome
-    against, whose = (" against its reference", "relative time") if change.metric == "speedup" else ("", change.metric)
-    what, relation, remark = _comparison(change, outcome, doubt)
+    is_speedup = estimate.metric == "speedup"
+    against, whose = (" against its reference", "relative time") if is_speedup else ("", estimate.metric)
+    what, relation, remark = _comparison(estimate, outcome, doubt)
+    judged = judged_by(counts, estimate.alpha) if counts else _judged_by(estimate)
     sentence = (
         f"{printable(found.label)} {what}{against} {relation} in {where}{remark}: "
-        f"{_ratio(change)} of its {whose}{_wanted(change, tolerance)} "
-        f"({_values(change, old_us, new_us)}, {judged_by(counts, change.alpha) if counts else _judged_by(change)})"
+        f"{_ratio(estimate)} of its {whose}{_wanted(estimate, tolerance)} "
+        f"({_values(estimate, old_us, new_us)}, {judged})"
     )
     if remedy and outcome is Outcome.INCONCLUSIVE:
         sentence += f"; {remedy}"
-    stale = tuple(_stale_notes(change, tolerance, found.label, where))
-    return replace(found, change=change, outcome=outcome, sentence=sentence, notes=stale)
+    stale = tuple(_stale_notes(estimate, tolerance, found.label, where))
+    return replace(found, estimate=estimate, outcome=outcome, sentence=sentence, notes=stale)
 
 
-def _other_regime(old: Measurement, new: Measurement, change: Change, where: str) -> str:
+def _other_regime(old: Measurement, new: Measurement, estimate: ChangeEstimate, where: str) -> str:
     """Return the words for two arms that run in another regime than in the older run; empty where they do not."""
-    if change.metric != "speedup" or old.speedup is None or new.speedup is None:
+    if estimate.metric != "speedup" or old.speedup is None or new.speedup is None:
         return ""
     factors = (new.timing.median_us / old.timing.median_us, new.speedup.reference_us / old.speedup.reference_us)
     if min(factors) < OTHER_REGIME and max(factors) > 1 / OTHER_REGIME:
@@ -119,28 +123,28 @@ def _other_regime(old: Measurement, new: Measurement, change: Change, where: str
     )
 
 
-def _is_stale(change: Change, tolerance: RegressionTolerance) -> bool:
+def _is_stale(estimate: ChangeEstimate, tolerance: RegressionTolerance) -> bool:
     if tolerance.margin is not None:
-        return change.interval is not None and change.interval.high < 1 - tolerance.margin
+        return estimate.interval is not None and estimate.interval.high < 1 - tolerance.margin
     assert tolerance.absolute_us is not None
-    return change.difference is not None and change.difference.high < -tolerance.absolute_us
+    return estimate.difference is not None and estimate.difference.high < -tolerance.absolute_us
 
 
 # sentences
 
 
-def _stale_notes(change: Change, tolerance: RegressionTolerance, label: str, where: str) -> Iterator[str]:
+def _stale_notes(estimate: ChangeEstimate, tolerance: RegressionTolerance, label: str, where: str) -> Iterator[str]:
     """Yield a sentence where the older one is slower by more than is tolerated, and guards nothing."""
-    if not _is_stale(change, tolerance):
+    if not _is_stale(estimate, tolerance):
         return
-    faster = f"{ratio_text(1 / change.ratio)} as fast as in {where}"
-    against = " against its reference" if change.metric == "speedup" else ""
+    faster = f"{ratio_text(1 / estimate.ratio)} as fast as in {where}"
+    against = " against its reference" if estimate.metric == "speedup" else ""
     yield f"baseline stale: {printable(label)} is faster than the baseline, {faster}{against}; save a new one"
 
 
-def _comparison(change: Change, outcome: Outcome, doubt: str) -> tuple[str, str, str]:
+def _comparison(estimate: ChangeEstimate, outcome: Outcome, doubt: str) -> tuple[str, str, str]:
     """Return the words for a change, the word between them and the older run, and a remark."""
-    interval = change.interval
+    interval = estimate.interval
     open_ = outcome is Outcome.INCONCLUSIVE
     if open_ and interval is None:
         return "cannot be judged", "against what it was", ""
@@ -157,35 +161,35 @@ def _comparison(change: Change, outcome: Outcome, doubt: str) -> tuple[str, str,
     return "is as fast", "as", ""
 
 
-def _ratio(change: Change) -> str:
+def _ratio(estimate: ChangeEstimate) -> str:
     """Return the ratio with its interval, unless that says next to nothing, as of two noisy runs."""
-    if change.interval and change.interval.high > 100 * change.interval.low:
-        return f"{ratio_text(change.ratio)} [not known to a factor of 10]"
-    return ratio_text(change.ratio, change.interval)
+    if estimate.interval and estimate.interval.high > 100 * estimate.interval.low:
+        return f"{ratio_text(estimate.ratio)} [not known to a factor of 10]"
+    return ratio_text(estimate.ratio, estimate.interval)
 
 
-def _wanted(change: Change, tolerance: RegressionTolerance) -> str:
+def _wanted(estimate: ChangeEstimate, tolerance: RegressionTolerance) -> str:
     if tolerance.margin is not None:
         return f", wanted at most {1 + tolerance.margin:.12g}x"
     assert tolerance.absolute_us is not None
     unit = choose_time_unit([tolerance.absolute_us])
-    more = format_time(change.new - change.old, unit)
-    ends = bracketed(format_time(end, unit) for end in change.difference or ())
+    more = format_time(estimate.new - estimate.old, unit)
+    ends = bracketed(format_time(end, unit) for end in estimate.difference or ())
     return f", by {more}{ends}, wanted at most {format_time(tolerance.absolute_us, unit)} more"
 
 
-def _values(change: Change, old_us: float, new_us: float) -> str:
+def _values(estimate: ChangeEstimate, old_us: float, new_us: float) -> str:
     speedups = ""
-    if change.metric == "speedup":
-        speedups = f"speedup {ratio_text(change.new)} against {ratio_text(change.old)}, "
+    if estimate.metric == "speedup":
+        speedups = f"speedup {ratio_text(estimate.new)} against {ratio_text(estimate.old)}, "
     unit = choose_time_unit([old_us])
     return f"{speedups}{format_time(new_us, unit)} against {format_time(old_us, unit)}"
 
 
-def _judged_by(change: Change) -> str:
-    old, new = change.counts
-    noun, least = "quad" if change.metric == "speedup" else "rep", least_samples(change.metric, change.alpha)
+def _judged_by(estimate: ChangeEstimate) -> str:
+    old, new = estimate.counts
+    noun, least = "quad" if estimate.metric == "speedup" else "rep", least_samples(estimate.metric, estimate.alpha)
     needed = f"{count(least, noun)} in both" if min(old, new) < least else ""
-    saved, now = change.sessions
+    saved, now = estimate.sessions
     sessions = f" in each of {now} and {saved} sessions" if max(saved, now) > 1 else ""
-    return judged_by(f"{new} and {count(old, noun)}{sessions}", change.alpha, needed)
+    return judged_by(f"{new} and {count(old, noun)}{sessions}", estimate.alpha, needed)

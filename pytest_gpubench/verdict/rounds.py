@@ -36,7 +36,7 @@ from pytest_gpubench.stats.regression import change_of_pairs
 from pytest_gpubench.stats.run_noise import RunNoise, noise_of
 from pytest_gpubench.stats.tolerance import RegressionTolerance
 from pytest_gpubench.units import count, format_share
-from pytest_gpubench.verdict.regression import Finding, judge_change
+from pytest_gpubench.verdict.regression import Change, judge_change
 
 __tracebackhide__ = True
 
@@ -137,23 +137,23 @@ def alpha_of_look(taken: int, rounds: int, alpha: float) -> float | None:
     return alpha / 2 / earlier if taken > 1 else None
 
 
-def judge_rounds(runs: Sequence[ArmRun], tolerance: RegressionTolerance, alpha: float) -> list[Finding]:
-    """Return a finding for each measurement, and for each test that one version alone fails or has, or that changed.
+def judge_rounds(runs: Sequence[ArmRun], tolerance: RegressionTolerance, alpha: float) -> list[Change]:
+    """Return the change of each measurement, and of each test that one version alone fails or has, or that changed.
 
     The runs come in the order they were taken in. FAIL where HEAD is slower by more than is tolerated, or fails a test
     in every run that BASE passes; INCONCLUSIVE where too little is known; NOT_JUDGED where one version alone measured.
     """
     series = _series_of(runs, tolerance.metric)
     noise = noise_of(each.log_ratios for each in series)
-    findings = _judge_tests(runs)
-    told = {each.nodeid for each in findings}
+    changes = _judge_tests(runs)
+    told = {each.nodeid for each in changes}
     changed = _changed_tests(series)
-    findings += [finding for nodeid, finding in changed.items() if nodeid not in told]
+    changes += [change for nodeid, change in changed.items() if nodeid not in told]
     for each in series:
-        finding = _judge_series(each, tolerance, alpha, noise)
-        if each.nodeid not in changed and (finding.change is not None or each.nodeid not in told):
-            findings.append(finding)
-    return findings
+        change = _judge_series(each, tolerance, alpha, noise)
+        if each.nodeid not in changed and (change.estimate is not None or each.nodeid not in told):
+            changes.append(change)
+    return changes
 
 
 def noise_between(runs: Sequence[ArmRun], metric: str) -> RunNoise | None:
@@ -185,34 +185,34 @@ def _table_of(run: SavedRun) -> dict[tuple[str, MeasurementKey], RecordedMeasure
 # tests that did not end alike
 
 
-def _judge_tests(runs: Sequence[ArmRun]) -> list[Finding]:
-    """Return a finding for each test that only one version has, or fails, and for those that both fail."""
+def _judge_tests(runs: Sequence[ArmRun]) -> list[Change]:
+    """Return a change for each test that only one version has, or fails, and for those that both fail."""
     found = [_judge_test(nodeid, runs) for nodeid in dict.fromkeys(name for each in runs for name in each.ended)]
     return [each for each in found if each is not None]
 
 
-def _judge_test(nodeid: str, runs: Sequence[ArmRun]) -> Finding | None:
+def _judge_test(nodeid: str, runs: Sequence[ArmRun]) -> Change | None:
     asked = [each for each in runs if each.tests is None or nodeid in each.tests]
     base, head = ([each.ended.get(nodeid) for each in asked if each.arm == arm] for arm in COMMIT_ARMS)
     for arm, own, others in (("BASE", base, head), ("HEAD", head, base)):
         if not any(others):
             words = f"{arm} alone has it: {'removed, or renamed' if arm == 'BASE' else 'a new test'}"
-            return Finding(nodeid, "", Outcome.NOT_JUDGED, f"{words}, which fails" if "failed" in own else words)
+            return Change(nodeid, "", Outcome.NOT_JUDGED, f"{words}, which fails" if "failed" in own else words)
     failed_base, failed_head = base.count("failed"), head.count("failed")
     if not failed_base and not failed_head:
         return None
     words = f"fails in {failed_head} of {len(head)} runs of HEAD and in {failed_base} of {len(base)} of BASE"
     if failed_head == len(head) and not failed_base:
-        return Finding(nodeid, "", Outcome.FAIL, f"{words}: see its own error there")
+        return Change(nodeid, "", Outcome.FAIL, f"{words}: see its own error there")
     if failed_base == len(base) and failed_head in (0, len(head)):
         both = "both versions fail it" if failed_head else "HEAD mended it"
-        return Finding(nodeid, "", Outcome.NOT_JUDGED, f"{words}: {both}")
-    return Finding(nodeid, "", Outcome.INCONCLUSIVE, f"{words}: it is not dependable")
+        return Change(nodeid, "", Outcome.NOT_JUDGED, f"{words}: {both}")
+    return Change(nodeid, "", Outcome.INCONCLUSIVE, f"{words}: it is not dependable")
 
 
-def _changed_tests(series: Sequence[RoundSeries]) -> dict[str, Finding]:
-    """Return a finding for each test that is another one in HEAD: its times would be those of two tests."""
-    found: dict[str, Finding] = {}
+def _changed_tests(series: Sequence[RoundSeries]) -> dict[str, Change]:
+    """Return a change for each test that is another one in HEAD: its times would be those of two tests."""
+    found: dict[str, Change] = {}
     for each in series:
         base, head = (
             {(one.record.source, tuple(comparable(one.record.params).items())) for one in each.of(arm)}
@@ -221,43 +221,43 @@ def _changed_tests(series: Sequence[RoundSeries]) -> dict[str, Finding]:
         if base and head and base != head:
             what = "parameters" if {source for source, _ in base} == {source for source, _ in head} else "source"
             sentence = f"its own {what} changed, so BASE and HEAD run two tests: --tests PATH takes HEAD's for both"
-            found[each.nodeid] = Finding(each.nodeid, "", Outcome.NOT_JUDGED, sentence)
+            found[each.nodeid] = Change(each.nodeid, "", Outcome.NOT_JUDGED, sentence)
     return found
 
 
 # measurements
 
 
-def _judge_series(series: RoundSeries, tolerance: RegressionTolerance, alpha: float, noise: RunNoise | None) -> Finding:
+def _judge_series(series: RoundSeries, tolerance: RegressionTolerance, alpha: float, noise: RunNoise | None) -> Change:
     base, head = series.of("BASE"), series.of("HEAD")
-    finding = Finding(series.nodeid, series.label, Outcome.NOT_JUDGED, "")
+    change = Change(series.nodeid, series.label, Outcome.NOT_JUDGED, "")
     if not base or not head:
-        return replace(finding, sentence=_why_unmeasured(series))
-    finding = replace(finding, old=base[-1].measurement, new=head[-1].measurement)
+        return replace(change, sentence=_why_unmeasured(series))
+    change = replace(change, old=base[-1].measurement, new=head[-1].measurement)
     if len(ways := dict.fromkeys(each.way for each in (*base, *head))) > 1:
         words = " and ".join(", ".join(way) for way in list(ways)[:2])
-        return replace(finding, outcome=Outcome.INVALID, sentence=f"not measured in one way: {words}")
+        return replace(change, outcome=Outcome.INVALID, sentence=f"not measured in one way: {words}")
     if not series.log_ratios:
         sentence = "no round has it in all of its four runs: measure more rounds"
-        return replace(finding, outcome=Outcome.INCONCLUSIVE, sentence=sentence)
+        return replace(change, outcome=Outcome.INCONCLUSIVE, sentence=sentence)
     metric, pairs = series.metric, series.log_ratios
     old, new = (statistics.median(_value_of(each.measurement, metric) for each in arm) for arm in (base, head))
     old_us, new_us = (statistics.median(each.measurement.timing.median_us for each in arm) for arm in (base, head))
-    change = change_of_pairs(pairs, metric, alpha, _clock_spread((*base, *head)))
+    estimate = change_of_pairs(pairs, metric, alpha, _clock_spread((*base, *head)))
     counts = f"{count(len(pairs), 'pair')} of runs"
-    finding = judge_change(finding, replace(change, old=old, new=new), tolerance, "BASE", old_us, new_us, counts)
-    return _doubted(finding, noise.smallest_change(len(pairs), alpha) if noise else math.inf)
+    change = judge_change(change, replace(estimate, old=old, new=new), tolerance, "BASE", old_us, new_us, counts)
+    return _doubted(change, noise.smallest_change(len(pairs), alpha) if noise else math.inf)
 
 
-def _doubted(finding: Finding, smallest: float) -> Finding:
-    """Return a finding, INCONCLUSIVE where it calls a regression what this machine cannot see.
+def _doubted(change: Change, smallest: float) -> Change:
+    """Return a change, INCONCLUSIVE where it calls a regression what this machine cannot see.
 
     The few pairs of one test may agree by chance; those of all tests do not.
     """
-    if finding.outcome is not Outcome.FAIL or finding.change is None or finding.change.ratio - 1 >= smallest:
-        return finding
-    sentence = f"{finding.sentence}; no regression: this machine sees {format_share(smallest)} or more"
-    return replace(finding, outcome=Outcome.INCONCLUSIVE, sentence=sentence)
+    if change.outcome is not Outcome.FAIL or change.estimate is None or change.estimate.ratio - 1 >= smallest:
+        return change
+    sentence = f"{change.sentence}; no regression: this machine sees {format_share(smallest)} or more"
+    return replace(change, outcome=Outcome.INCONCLUSIVE, sentence=sentence)
 
 
 def _value_of(measurement: Measurement, metric: str) -> float:

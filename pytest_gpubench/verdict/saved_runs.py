@@ -10,11 +10,11 @@ from pytest_gpubench.results.baseline import Baseline, torch_version
 from pytest_gpubench.results.counterpart import MeasurementKey, Missing, PastTest, by_key, keys_of
 from pytest_gpubench.results.model import Measurement, Outcome, PastChange, SavedRun, TestRecord, Timing, Verdict
 from pytest_gpubench.results.sessions import by_test
-from pytest_gpubench.stats.regression import Change
+from pytest_gpubench.stats.regression import ChangeEstimate
 from pytest_gpubench.stats.tolerance import RegressionTolerance
 from pytest_gpubench.units import printable, ratio_text
 from pytest_gpubench.verdict.evidence import Sessions
-from pytest_gpubench.verdict.regression import Finding, compare_measurements
+from pytest_gpubench.verdict.regression import Change, compare_measurements
 from pytest_gpubench.verdict.throttling import invalidate_throttled
 
 __tracebackhide__ = True
@@ -31,13 +31,13 @@ def compare_with_past(
     tolerance: RegressionTolerance,
     alpha: float,
     earlier: Sequence[Measurement],
-) -> Finding:
+) -> Change:
     """Compare a measurement with the one of the same key in a saved run.
 
     earlier: the same in the earlier sessions of the new run. A reference is compared, but not judged: others are judged
     by it.
     """
-    found = Finding(nodeid, key.label, Outcome.NOT_JUDGED, "", new=new)
+    found = Change(nodeid, key.label, Outcome.NOT_JUDGED, "", new=new)
     old = past.counterpart(new, key)
     if not new.timing.measured:
         sentence = f"{printable(key.label)} was not measured: {new.timing.unmeasured}"
@@ -47,7 +47,7 @@ def compare_with_past(
         return replace(found, sentence=old.sentence, missing=old)
     sessions = Sessions(past.earlier_of(key), earlier, past.spreads)
     found = compare_measurements(old, new, tolerance, alpha, f"the baseline {past.baseline!r}", sessions, nodeid)
-    if found.change is None:
+    if found.estimate is None:
         return found
     if new.role == "reference":
         sentence = f"the reference is not judged: {found.sentence}"
@@ -172,7 +172,7 @@ def _judged(
     limit: BaselineLimit,
     past: PastTest,
     item: Measurement,
-    found: Finding,
+    found: Change,
     reference: Timing | None,
     enforced: bool,
     throttled: str,
@@ -180,34 +180,34 @@ def _judged(
     """Return a measurement with its change, its verdict where it is judged, and what else there is to know."""
     item = with_change(item, found, past.baseline)
     if limit.tolerance is None or item.role == "reference":
-        return item, found.notes if found.change else (found.sentence,)
+        return item, found.notes if found.estimate else (found.sentence,)
     verdict = Verdict(
         kind=limit.kind, asked=limit.asked, outcome=found.outcome, sentence=found.sentence, enforced=enforced
     )
-    verdict = _invalidated(verdict, found.change, item.timing, reference, throttled)
+    verdict = _invalidated(verdict, found.estimate, item.timing, reference, throttled)
     return msgspec.structs.replace(item, verdicts=(*item.verdicts, verdict)), found.notes
 
 
-def with_change(item: Measurement, found: Finding, baseline: str) -> Measurement:
+def with_change(item: Measurement, found: Change, baseline: str) -> Measurement:
     """Return a measurement with the change that was found, if any."""
-    if found.change is None or found.old is None:
+    if found.estimate is None or found.old is None:
         return item
     change = PastChange(
         baseline=baseline,
-        metric=found.change.metric,
-        ratio=found.change.ratio,
-        interval=found.change.interval,
+        metric=found.estimate.metric,
+        ratio=found.estimate.ratio,
+        interval=found.estimate.interval,
         old_us=found.old.timing.median_us,
     )
     return msgspec.structs.replace(item, change=change)
 
 
 def _invalidated(
-    verdict: Verdict, change: Change | None, timing: Timing, reference: Timing | None, throttled: str
+    verdict: Verdict, estimate: ChangeEstimate | None, timing: Timing, reference: Timing | None, throttled: str
 ) -> Verdict:
     """Return a verdict, INVALID where throttling may be its cause: it makes no time shorter."""
-    is_speedup = change is not None and change.metric == "speedup"
-    if change is None or (verdict.outcome is Outcome.PASS and not is_speedup):
+    is_speedup = estimate is not None and estimate.metric == "speedup"
+    if estimate is None or (verdict.outcome is Outcome.PASS and not is_speedup):
         return verdict
     timings = [timing, reference] if is_speedup and reference is not None else [timing]
     (verdict,) = invalidate_throttled([verdict], timings, throttled)
@@ -224,17 +224,17 @@ def compare_runs(
     alpha: float,
     old_name: str = "",
     new_name: str = "",
-) -> list[Finding]:
-    """Return a finding for every measurement, in the order of the new run; what that lacks comes last.
+) -> list[Change]:
+    """Return the change of every measurement, in the order of the new run; what that lacks comes last.
 
-    Each FAIL is wrong with probability at most alpha. Nothing is raised for runs of different GPUs: their findings say
-    so (`Finding.missing`).
+    Each FAIL is wrong with probability at most alpha. Nothing is raised for runs of different GPUs: their changes say
+    so (`Change.missing`).
     """
     others = {record.nodeid for record in new.records}
     baseline = Baseline([(old_name or old.name or old.datetime, old)], others)
     new_name = new_name or new.name or "the new run"
     torch = torch_version(new.machine_info)
-    findings: list[Finding] = []
+    changes: list[Change] = []
     renamed: set[str] = set()
     earlier = by_test(new.earlier)
     for record in new.records:
@@ -242,53 +242,53 @@ def compare_runs(
         if isinstance(past, Missing):
             if past.kind == "renamed" and past.nodeids[0] not in renamed:  # tests of the same content share them
                 renamed.update(past.nodeids)
-            findings += _without_past(record, past)
+            changes += _without_past(record, past)
         else:
-            findings += _with_past(record, past, tolerance, alpha, earlier.get(record.key, ()))
+            changes += _with_past(record, past, tolerance, alpha, earlier.get(record.key, ()))
             there = set(keys_of(record.measurements))
-            findings += [_gone(past, item, new_name) for key, item in past.by_key.items() if key not in there]
+            changes += [_gone(past, item, new_name) for key, item in past.by_key.items() if key not in there]
     gone = (past for past in baseline.tests() if past.nodeid not in others and past.nodeid not in renamed)
-    return findings + [_gone(past, item, new_name) for past in gone for item in past.measurements]
+    return changes + [_gone(past, item, new_name) for past in gone for item in past.measurements]
 
 
-def _without_past(record: TestRecord, missing: Missing) -> Iterator[Finding]:
+def _without_past(record: TestRecord, missing: Missing) -> Iterator[Change]:
     for item in record.measurements:
         label = item.timing.label
-        yield Finding(record.nodeid, label, Outcome.NOT_JUDGED, missing.sentence, new=item, missing=missing)
+        yield Change(record.nodeid, label, Outcome.NOT_JUDGED, missing.sentence, new=item, missing=missing)
 
 
 def _with_past(
     record: TestRecord, past: PastTest, tolerance: RegressionTolerance, alpha: float, earlier: Sequence[TestRecord]
-) -> Iterator[Finding]:
+) -> Iterator[Change]:
     sessions = [by_key(each.measurements) for each in earlier]
     drifts: dict[tuple[str, str], str] = {}
     """The sentence that a reference is slower too, by its label and example."""
     for key, item in by_key(record.measurements).items():
         before = [session[key] for session in sessions if key in session]
-        finding = compare_with_past(record.nodeid, key, item, past, tolerance, alpha, before)
+        change = compare_with_past(record.nodeid, key, item, past, tolerance, alpha, before)
         if key.role == "reference":
-            drifts[key.label, key.example] = _slower_reference(finding)
-        is_slower_time = finding.outcome is Outcome.FAIL and finding.change and finding.change.metric != "speedup"
+            drifts[key.label, key.example] = _slower_reference(change)
+        is_slower_time = change.outcome is Outcome.FAIL and change.estimate and change.estimate.metric != "speedup"
         drift = drifts.get((key.reference, key.example), "") if is_slower_time else ""
-        reasons = ", ".join(item.timing.throttle_reasons) if finding.change else ""
+        reasons = ", ".join(item.timing.throttle_reasons) if change.estimate else ""
         throttled = f"the GPU was throttled now ({reasons})" if reasons else ""
-        yield replace(finding, notes=(*finding.notes, *filter(None, (throttled, drift))))
+        yield replace(change, notes=(*change.notes, *filter(None, (throttled, drift))))
 
 
-def _slower_reference(finding: Finding) -> str:
-    change = finding.change
-    if change is None or change.interval is None or change.interval.low <= 1:
+def _slower_reference(change: Change) -> str:
+    estimate = change.estimate
+    if estimate is None or estimate.interval is None or estimate.interval.low <= 1:
         return ""
     return (
-        f"its reference {printable(finding.label)} is slower too, {ratio_text(change.ratio)} of its "
-        f"{change.metric}: where clocks or drivers have drifted, a tolerance of the speedup is not misled"
+        f"its reference {printable(change.label)} is slower too, {ratio_text(estimate.ratio)} of its "
+        f"{estimate.metric}: where clocks or drivers have drifted, a tolerance of the speedup is not misled"
     )
 
 
-def _gone(past: PastTest, item: Measurement, new_name: str) -> Finding:
+def _gone(past: PastTest, item: Measurement, new_name: str) -> Change:
     label = item.timing.label
     sentence = (
         f"{printable(label)} of {printable(past.nodeid)} is in {past.baseline!r} but not in {new_name}: "
         "it was removed, renamed or not run"
     )
-    return Finding(past.nodeid, label, Outcome.NOT_JUDGED, sentence, old=item)
+    return Change(past.nodeid, label, Outcome.NOT_JUDGED, sentence, old=item)

@@ -17,15 +17,15 @@ from pytest_gpubench.stats.process_spread import (
     spread_of,
     spread_of_suite,
 )
-from pytest_gpubench.stats.regression import Change
+from pytest_gpubench.stats.regression import ChangeEstimate
 from pytest_gpubench.stats.summary import Interval
 
 MOST_PRIOR_FREEDOM = 20
 
 
-def change(ratio: float, low: float, high: float, old: float = 10.0) -> Change:
+def change(ratio: float, low: float, high: float, old: float = 10.0) -> ChangeEstimate:
     difference = Interval(old * low - old, old * high - old)
-    return Change(ratio, Interval(low, high), "median", 0.001, old, old * ratio, difference, (60, 60))
+    return ChangeEstimate(ratio, Interval(low, high), "median", 0.001, old, old * ratio, difference, (60, 60))
 
 
 def test_a_spread_is_that_within_groups() -> None:
@@ -138,5 +138,5 @@ def test_sessions_together_have_the_mean_and_a_wider_interval() -> None:
 
 
 def test_a_session_of_too_few_samples_leaves_no_interval() -> None:
-    none = Change(1.0, None, "median", 0.001, 10.0, 10.0)
+    none = ChangeEstimate(1.0, None, "median", 0.001, 10.0, 10.0)
     assert change_across([change(1.0, 0.9, 1.1), none], 0.01).interval is None

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_gpubench.stats.regression import (
-    Change,
+    ChangeEstimate,
     Metric,
     change_of_samples,
     change_of_speedups,
@@ -38,8 +38,10 @@ times = st.lists(st.floats(1, 1e3) | st.integers(10, 14).map(float), min_size=1,
 logs = st.lists(st.floats(-3, 3), min_size=1, max_size=60)
 
 
-def changed(ratio: float, low: float, high: float) -> Change:
-    return Change(ratio, Interval(low, high), "median", 0.001, difference=Interval(100 * low - 100, 100 * high - 100))
+def changed(ratio: float, low: float, high: float) -> ChangeEstimate:
+    return ChangeEstimate(
+        ratio, Interval(low, high), "median", 0.001, difference=Interval(100 * low - 100, 100 * high - 100)
+    )
 
 
 # the decision
@@ -55,8 +57,8 @@ def test_only_what_lies_on_one_side_of_the_margin_is_decided(low: float, high: f
 
 
 def test_nothing_is_decided_without_an_interval() -> None:
-    assert decide(Change(9.0, None, "median", 0.001), 0.03) == "open"
-    assert decide_difference(Change(9.0, None, "median", 0.001), 1.0) == "open"
+    assert decide(ChangeEstimate(9.0, None, "median", 0.001), 0.03) == "open"
+    assert decide_difference(ChangeEstimate(9.0, None, "median", 0.001), 1.0) == "open"
 
 
 @pytest.mark.parametrize("margin", [-0.01, math.nan, math.inf])
@@ -175,7 +177,7 @@ def test_a_speedup_that_shrinks_is_slower() -> None:
 def test_one_sample_too_few_decides_nothing(metric: str, alpha: float) -> None:
     least = least_samples(metric, alpha)
 
-    def change(old: int, new: int) -> Change:
+    def change(old: int, new: int) -> ChangeEstimate:
         if metric == "speedup":
             return change_of_speedups([0.1] * old, [0.1] * new, alpha)
         return change_of_samples([5.0] * old, [5.0] * new, metric, alpha)  # type: ignore[arg-type]

@@ -4,31 +4,31 @@ import msgspec
 import pytest
 
 from pytest_gpubench.results.model import Measurement, Outcome
-from pytest_gpubench.stats.regression import Change
+from pytest_gpubench.stats.regression import ChangeEstimate
 from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.stats.tolerance import parse_tolerance
 from pytest_gpubench.verdict.evidence import change_between, outcome_of, tick_between
-from pytest_gpubench.verdict.regression import Finding, judge_change
+from pytest_gpubench.verdict.regression import Change, judge_change
 from tests.results.measured import ALPHA, alone, pair, timing
 
 PROFILER_TICK_US = 0.032
 
 
-def measured(ratio: float, low: float, high: float, metric: str = "median") -> Change:
+def measured(ratio: float, low: float, high: float, metric: str = "median") -> ChangeEstimate:
     interval = Interval(low, high)
     difference = None if metric == "speedup" else Interval(289 * low - 289, 289 * high - 289)
     values = (1.95, 1.95 / ratio) if metric == "speedup" else (289.0, 289 * ratio)
-    return Change(ratio, interval, metric, ALPHA, *values, difference, (60, 60))
+    return ChangeEstimate(ratio, interval, metric, ALPHA, *values, difference, (60, 60))
 
 
-def judged(change: Change, tolerance: str) -> Finding:
-    times_us = (289, 312) if change.metric == "speedup" else (change.old, change.new)
-    found = Finding("test_it", "softmax", Outcome.NOT_JUDGED, "")
-    return judge_change(found, change, parse_tolerance(tolerance), "the baseline 'main'", *times_us)
+def judged(estimate: ChangeEstimate, tolerance: str) -> Change:
+    times_us = (289, 312) if estimate.metric == "speedup" else (estimate.old, estimate.new)
+    found = Change("test_it", "softmax", Outcome.NOT_JUDGED, "")
+    return judge_change(found, estimate, parse_tolerance(tolerance), "the baseline 'main'", *times_us)
 
 
 @pytest.mark.parametrize(
-    ("change", "tolerance", "sentence"),
+    ("estimate", "tolerance", "sentence"),
     [
         (
             measured(1.081, 1.078, 1.084),
@@ -61,7 +61,7 @@ def judged(change: Change, tolerance: str) -> Finding:
             "too close to tell: 2.000x [0.1000, 10.00] of its median",
         ),
         (
-            Change(1.5, None, "median", ALPHA, 289, 433.5, None, (5, 1)),
+            ChangeEstimate(1.5, None, "median", ALPHA, 289, 433.5, None, (5, 1)),
             "median:5%",
             "softmax cannot be judged against what it was in the baseline 'main': 1.500x of its median, wanted at most "
             "1.05x (433.5 us against 289.0 us, 1 and 5 reps, too few for the 99.9 % interval: take at least 11 ",
@@ -80,8 +80,8 @@ def judged(change: Change, tolerance: str) -> Finding:
         ),
     ],
 )
-def test_sentences_say_what_was_found_and_wanted(change: Change, tolerance: str, sentence: str) -> None:
-    assert sentence in judged(change, tolerance).sentence
+def test_sentences_say_what_was_found_and_wanted(estimate: ChangeEstimate, tolerance: str, sentence: str) -> None:
+    assert sentence in judged(estimate, tolerance).sentence
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_a_baseline_is_stale_where_all_is_faster_by_more_than_is_tolerated(
     )
     assert notes == ((told,) if stale else ())
     for text in ("median:5%", "median:5us"):
-        assert not judged(Change(0.5, None, "median", ALPHA, 289, 144.5), text).notes
+        assert not judged(ChangeEstimate(0.5, None, "median", ALPHA, 289, 144.5), text).notes
 
 
 def test_a_speedup_falls_back_on_the_median_where_there_is_none() -> None:
@@ -162,6 +162,6 @@ def test_a_tick_is_seen_where_the_profiler_shows_it() -> None:
     assert tick_between(ticks, rounded) == PROFILER_TICK_US
     assert tick_between(ticks, smooth) == tick_between(smooth, ticks) == tick_between(wall, wall) == 0
     item = Measurement(timing=ticks)
-    change = change_between(item, item, parse_tolerance("median:5%"), ALPHA)
-    assert change.difference is not None
-    assert change.difference.width >= 2 * PROFILER_TICK_US
+    estimate = change_between(item, item, parse_tolerance("median:5%"), ALPHA)
+    assert estimate.difference is not None
+    assert estimate.difference.width >= 2 * PROFILER_TICK_US

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from pytest_gpubench.results.model import DeviceFacts, Measurement, Outcome, SavedRun, Speedup, TestRecord
 from pytest_gpubench.stats.regression import change_of_pairs, decide
 from pytest_gpubench.stats.tolerance import RegressionTolerance
-from pytest_gpubench.verdict.regression import Finding
+from pytest_gpubench.verdict.regression import Change
 from pytest_gpubench.verdict.rounds import (
     ArmRun,
     CommitArm,
@@ -78,9 +78,9 @@ def take(
     return runs
 
 
-def only(findings: Sequence[Finding]) -> Finding:
-    assert len(findings) == 1, findings
-    return findings[0]
+def only(changes: Sequence[Change]) -> Change:
+    assert len(changes) == 1, changes
+    return changes[0]
 
 
 # order and pairs
@@ -93,9 +93,9 @@ def test_each_version_comes_first_as_often_as_the_other() -> None:
 
 def test_a_linear_drift_cancels_between_the_pairs_of_a_round() -> None:
     runs = take(lambda arm, number: (timed(10 * math.exp(0.003 * number) * (1.05 if arm == "HEAD" else 1)),))
-    change = only(judge_rounds(runs, *RULE)).change
-    assert change is not None
-    assert change.ratio == pytest.approx(1.05)
+    estimate = only(judge_rounds(runs, *RULE)).estimate
+    assert estimate is not None
+    assert estimate.ratio == pytest.approx(1.05)
 
 
 def test_a_round_that_is_not_whole_is_left_out() -> None:
@@ -105,7 +105,7 @@ def test_a_round_that_is_not_whole_is_left_out() -> None:
     found = only(judge_rounds(take(measured), *RULE))
     assert ", 4 pairs of runs, " in found.sentence
     found = only(judge_rounds(take(lambda arm, number: () if number in (0, 5, 9) else (timed(10),)), *RULE))
-    assert (found.outcome, found.change) == (Outcome.INCONCLUSIVE, None)
+    assert (found.outcome, found.estimate) == (Outcome.INCONCLUSIVE, None)
     assert found.sentence == "no round has it in all of its four runs: measure more rounds"
 
 
@@ -153,9 +153,9 @@ def test_pairs_that_agree_within_ticks_are_not_certain() -> None:
 
     found = only(judge_rounds(take(ticking, rounds=1), *RULE))
     assert found.outcome is Outcome.INCONCLUSIVE
-    assert found.change is not None
-    assert found.change.interval is not None
-    assert found.change.interval.low < 1 < 1.03 < found.change.interval.high
+    assert found.estimate is not None
+    assert found.estimate.interval is not None
+    assert found.estimate.interval.low < 1 < 1.03 < found.estimate.interval.high
 
 
 # operating characteristics
@@ -272,12 +272,12 @@ def test_a_test_that_changed_is_not_compared(change: dict[str, object], what: st
         facts = {"source": "this", "params": {"n": "4"}} | (change if each.arm == "HEAD" else {})
         record = msgspec.structs.replace(each.run.records[0], **facts)
         runs[index] = replace(each, run=msgspec.structs.replace(each.run, records=(record,)))
-    findings = judge_rounds(runs, *RULE)
+    changes = judge_rounds(runs, *RULE)
     if not what:
-        assert [each.outcome for each in findings] == [Outcome.FAIL, Outcome.PASS]
+        assert [each.outcome for each in changes] == [Outcome.FAIL, Outcome.PASS]
         return
     sentence = f"its own {what} changed, so BASE and HEAD run two tests: --tests PATH takes HEAD's for both"
-    assert only(findings) == Finding(TEST, "", Outcome.NOT_JUDGED, sentence)
+    assert only(changes) == Change(TEST, "", Outcome.NOT_JUDGED, sentence)
 
 
 # what is judged
@@ -321,8 +321,8 @@ def test_a_reference_that_is_slower_too_excuses_the_candidate(
     found = judge_rounds(take(measured), RegressionTolerance(metric, margin=0.03), 0.01)
     assert [each.label for each in found] == (["f"] if metric == "speedup" else ["torch", "f"])
     assert {each.outcome for each in found} == {outcome}
-    assert found[-1].change is not None
-    assert found[-1].change.metric == metric
+    assert found[-1].estimate is not None
+    assert found[-1].estimate.metric == metric
 
 
 def test_a_lost_speedup_fails() -> None:
@@ -335,9 +335,9 @@ def test_a_lost_speedup_fails() -> None:
 @pytest.mark.parametrize("head", [timed(10, role="candidate"), raced(10, 30, "another reference")])
 def test_without_one_reference_in_both_the_median_is_compared(head: Measurement) -> None:
     found = only(judge_rounds(take(lambda arm, number: (head if arm == "HEAD" else raced(10, 20),)), *RULE))
-    assert found.change is not None
-    assert found.change.metric == "median"
-    assert found.change.ratio == pytest.approx(1)
+    assert found.estimate is not None
+    assert found.estimate.metric == "median"
+    assert found.estimate.ratio == pytest.approx(1)
 
 
 def test_measurements_of_one_name_are_told_apart_by_their_order() -> None:
@@ -356,7 +356,7 @@ def test_what_was_measured_in_two_ways_is_not_compared(change: dict[str, str]) -
         )
 
     found = only(judge_rounds(take(measured), *RULE))
-    assert (found.outcome, found.change) == (Outcome.INVALID, None)
+    assert (found.outcome, found.estimate) == (Outcome.INVALID, None)
     assert found.sentence.startswith("not measured in one way: a GPU GPU-1, profiler timer, cold cache and ")
 
 
@@ -385,7 +385,7 @@ UNMEASURED = Measurement(timing=timing_of((), "f", unmeasured="skipped here"))
 )
 def test_what_one_version_did_not_measure_is_not_judged(head: Sequence[Measurement], sentence: str) -> None:
     found = only(judge_rounds(take(lambda arm, number: head if arm == "HEAD" else (timed(10),)), *RULE))
-    assert (found.outcome, found.sentence, found.change) == (Outcome.NOT_JUDGED, sentence, None)
+    assert (found.outcome, found.sentence, found.estimate) == (Outcome.NOT_JUDGED, sentence, None)
 
 
 # tests that did not end alike

@@ -6,17 +6,17 @@ import pytest
 
 from pytest_gpubench.results.model import Measurement, Outcome
 from pytest_gpubench.stats.process_spread import ProcessSpread
-from pytest_gpubench.stats.regression import Change
+from pytest_gpubench.stats.regression import ChangeEstimate
 from pytest_gpubench.stats.tolerance import parse_tolerance
 from pytest_gpubench.verdict.evidence import Parting, Sessions
-from pytest_gpubench.verdict.regression import Finding, compare_measurements
+from pytest_gpubench.verdict.regression import Change, compare_measurements
 from tests.results.measured import ALPHA, alone, pair
 
 SAVED = "the baseline 'main'"
 FIVE = [alone(us=289 * (1 + step / 1000)) for step in (-4, 4, -2, 2, 0)]
 
 
-def compared(tolerance: str, us: float, old: list[Measurement], **others: ProcessSpread) -> Finding:
+def compared(tolerance: str, us: float, old: list[Measurement], **others: ProcessSpread) -> Change:
     """Compare with saved sessions, the last of which is the latest."""
     return compare_measurements(
         old[-1], alone(us=us), parse_tolerance(tolerance), ALPHA, SAVED, Sessions(old[:-1], suite=others)
@@ -67,7 +67,7 @@ def test_a_fail_needs_sessions_that_part(old: int, new: int, us: float, outcome:
 
 def parting(old: Sequence[float], new: Sequence[float]) -> Parting:
     """Return how two runs part beyond 5 %, by the times of their sessions."""
-    pairs = [[Change(after / before, None, "median", ALPHA, before, after) for after in new] for before in old]
+    pairs = [[ChangeEstimate(after / before, None, "median", ALPHA, before, after) for after in new] for before in old]
     return Parting(pairs, parse_tolerance("median:5%"), ALPHA)
 
 
@@ -156,18 +156,18 @@ def test_more_sessions_decide_more() -> None:
 
 def test_the_middle_of_the_sessions_is_compared_and_not_the_latest() -> None:
     latest_is_slow = [alone(us=us) for us in (289, 289, 289, 289, 292)]
-    change = compared("median:5%", 289, latest_is_slow).change
-    assert change is not None
-    assert change.ratio == pytest.approx(289 / (289 * (292 / 289) ** 0.2), rel=1e-4)
-    assert change.sessions == (5, 1)
+    estimate = compared("median:5%", 289, latest_is_slow).estimate
+    assert estimate is not None
+    assert estimate.ratio == pytest.approx(289 / (289 * (292 / 289) ** 0.2), rel=1e-4)
+    assert estimate.sessions == (5, 1)
 
 
 def test_what_was_measured_in_another_way_is_no_session() -> None:
     others = [alone(us=500, timer="events"), alone(us=500, cache="hot"), alone(us=500, samples_us=(), unmeasured="off")]
-    change = compared("median:5%", 289, [*others, alone()]).change
-    assert change is not None
-    assert change.sessions == (1, 1)
-    assert change.ratio == pytest.approx(1.0)
+    estimate = compared("median:5%", 289, [*others, alone()]).estimate
+    assert estimate is not None
+    assert estimate.sessions == (1, 1)
+    assert estimate.ratio == pytest.approx(1.0)
 
 
 def test_speedups_have_a_spread_of_their_own() -> None:

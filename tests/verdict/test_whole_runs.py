@@ -9,7 +9,7 @@ import pytest
 from pytest_gpubench.results.baseline import slimmed
 from pytest_gpubench.results.model import Measurement, Outcome, TestRecord
 from pytest_gpubench.stats.tolerance import parse_tolerance
-from pytest_gpubench.verdict.regression import Finding
+from pytest_gpubench.verdict.regression import Change
 from pytest_gpubench.verdict.saved_runs import compare_runs
 from tests.results.measured import ALPHA, missing, on, record, run, timing
 from tests.results.measured import alone as measured_alone
@@ -40,11 +40,11 @@ def scripted(item: Measurement) -> Measurement:
     return msgspec.structs.replace(item, timing=msgspec.structs.replace(item.timing, timer="scripted"))
 
 
-def compared(old: Sequence[TestRecord], new: Sequence[TestRecord], tolerance: str = "median:5%") -> list[Finding]:
+def compared(old: Sequence[TestRecord], new: Sequence[TestRecord], tolerance: str = "median:5%") -> list[Change]:
     return compare_runs(run(*old), run(*new, name="feature"), parse_tolerance(tolerance), ALPHA)
 
 
-def test_every_measurement_of_both_runs_has_its_finding() -> None:
+def test_every_measurement_of_both_runs_has_its_change() -> None:
     old = [
         record(alone(), alone("gone label", 5)),
         record(alone(), nodeid="tests/a.py::test_moved", source="m"),
@@ -59,8 +59,8 @@ def test_every_measurement_of_both_runs_has_its_finding() -> None:
         record(alone(), nodeid="tests/a.py::test_p[2]", source="p", params={"n": "2"}),
         record(alone(), nodeid="tests/a.py::test_new", source="n"),
     ]
-    findings = compared(old, new)
-    told = [(each.nodeid.partition("::")[2], each.label, each.missing and each.missing.kind) for each in findings]
+    changes = compared(old, new)
+    told = [(each.nodeid.partition("::")[2], each.label, each.missing and each.missing.kind) for each in changes]
     assert told == [
         ("test_it", "softmax", None),
         ("test_it", "new label", "no test"),
@@ -72,25 +72,25 @@ def test_every_measurement_of_both_runs_has_its_finding() -> None:
         ("test_gone", "softmax", None),
         ("test_p[1]", "softmax", None),
     ]
-    assert [each.outcome for each in findings] == [Outcome.FAIL] + [Outcome.NOT_JUDGED] * 8
-    assert (findings[2].new, findings[7].new) == (None, None)
-    assert "'main' but not in feature: it was removed, renamed or not run" in findings[7].sentence
-    assert findings[0].old is not None
-    assert findings[0].change is not None
+    assert [each.outcome for each in changes] == [Outcome.FAIL] + [Outcome.NOT_JUDGED] * 8
+    assert (changes[2].new, changes[7].new) == (None, None)
+    assert "'main' but not in feature: it was removed, renamed or not run" in changes[7].sentence
+    assert changes[0].old is not None
+    assert changes[0].estimate is not None
 
 
 def test_a_reference_is_compared_but_not_judged() -> None:
-    findings = compared([record(*pair(200))], [record(*pair(220, 440))])
-    assert [each.outcome for each in findings] == [Outcome.NOT_JUDGED, Outcome.FAIL]
-    assert findings[0].sentence.startswith("the reference is not judged: torch is slower")
-    assert "its reference torch is slower too, 1.100x of its median" in findings[1].notes[0]
-    findings = compared([record(*pair(200))], [record(*pair(220, 440))], "speedup:3%")
-    assert [each.outcome for each in findings] == [Outcome.NOT_JUDGED, Outcome.PASS]
-    assert findings[1].notes == ()
-    findings = compared([record(*pair(200))], [record(*pair(220))])
-    assert (findings[1].outcome, findings[1].notes) == (Outcome.FAIL, ())
-    findings = compared([record(*pair(200))], [record(*pair(200, 440))])
-    assert (findings[1].outcome, findings[1].notes) == (Outcome.PASS, ())
+    changes = compared([record(*pair(200))], [record(*pair(220, 440))])
+    assert [each.outcome for each in changes] == [Outcome.NOT_JUDGED, Outcome.FAIL]
+    assert changes[0].sentence.startswith("the reference is not judged: torch is slower")
+    assert "its reference torch is slower too, 1.100x of its median" in changes[1].notes[0]
+    changes = compared([record(*pair(200))], [record(*pair(220, 440))], "speedup:3%")
+    assert [each.outcome for each in changes] == [Outcome.NOT_JUDGED, Outcome.PASS]
+    assert changes[1].notes == ()
+    changes = compared([record(*pair(200))], [record(*pair(220))])
+    assert (changes[1].outcome, changes[1].notes) == (Outcome.FAIL, ())
+    changes = compared([record(*pair(200))], [record(*pair(200, 440))])
+    assert (changes[1].outcome, changes[1].notes) == (Outcome.PASS, ())
 
 
 def test_notes_name_what_else_is_to_know() -> None:
@@ -104,7 +104,7 @@ def test_notes_name_what_else_is_to_know() -> None:
 
 def test_runs_of_two_gpus_are_not_compared() -> None:
     (found,) = compared([record(alone())], [record(alone(us=900), device=on(name="NVIDIA A100"))])
-    assert (found.outcome, found.change) == (Outcome.NOT_JUDGED, None)
+    assert (found.outcome, found.estimate) == (Outcome.NOT_JUDGED, None)
     assert missing(found.missing).kind == "host"  # type: ignore[arg-type]
 
 
@@ -119,11 +119,11 @@ def test_what_has_no_number_now_says_why(outcome: str, expected: Outcome) -> Non
     assert found.old is not None
 
 
-def test_a_sample_that_is_no_time_loses_only_its_own_finding() -> None:
+def test_a_sample_that_is_no_time_loses_only_its_own_change() -> None:
     new = (alone(samples_us=(1.0, 0.0, 1.0)), alone("other"))
-    findings = compared([record(alone(), alone("other"))], [record(*new)])
-    assert [each.outcome for each in findings] == [Outcome.INVALID, Outcome.PASS]
-    assert "softmax cannot be compared: a time of the new run must be above 0 us" in findings[0].sentence
+    changes = compared([record(alone(), alone("other"))], [record(*new)])
+    assert [each.outcome for each in changes] == [Outcome.INVALID, Outcome.PASS]
+    assert "softmax cannot be compared: a time of the new run must be above 0 us" in changes[0].sentence
 
 
 def test_unchanged_code_is_told_from_slower_code_in_a_thousand_tests() -> None:
@@ -136,8 +136,8 @@ def test_unchanged_code_is_told_from_slower_code_in_a_thousand_tests() -> None:
             for index in range(1000)
         ]
 
-    findings = compared(many(1), many(1.1))
-    assert len(findings) == 2_000
-    failed = {each.nodeid for each in findings if each.outcome is Outcome.FAIL}
+    changes = compared(many(1), many(1.1))
+    assert len(changes) == 2_000
+    failed = {each.nodeid for each in changes if each.outcome is Outcome.FAIL}
     assert failed == {f"tests/a.py::test_{index % 50}[{index}]" for index in range(0, 1000, 7)}
-    assert {each.outcome for each in findings} == {Outcome.FAIL, Outcome.PASS}
+    assert {each.outcome for each in changes} == {Outcome.FAIL, Outcome.PASS}

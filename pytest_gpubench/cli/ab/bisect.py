@@ -16,11 +16,11 @@ from pytest_gpubench.cli.output import complain, say, write
 from pytest_gpubench.errors import BadRequest, GpuBenchError
 from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.units import count
-from pytest_gpubench.verdict.regression import Finding
+from pytest_gpubench.verdict.regression import Change
 
 ABOUT = "find the commit that made a test slower"
 Answer = Literal["good", "bad", "skip"]
-TryCommit = Callable[[str], tuple[Answer, Sequence[Finding]]]
+TryCommit = Callable[[str], tuple[Answer, Sequence[Change]]]
 """Called with a commit, which it compares with GOOD."""
 STATUS: dict[Answer, int] = {"good": 0, "bad": 1, "skip": 125}
 """The exit statuses that `git bisect run` understands."""
@@ -54,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _bisect(arguments: argparse.Namespace) -> Answer:
     with prepared(arguments, arguments.good, arguments.bad) as (workspace, checkouts, runner):
-        ends = compare_commits(checkouts, runner, comparison_plan(arguments)).findings
+        ends = compare_commits(checkouts, runner, comparison_plan(arguments)).changes
         answer = answer_of(ends, None)
         watched = {_name(each) for each in ends if each.outcome is Outcome.FAIL and each.label}
         if arguments.bad is None or answer != "bad":
@@ -63,22 +63,22 @@ def _bisect(arguments: argparse.Namespace) -> Answer:
 
         still_open = partial(watched_open_tests, watched=watched)
 
-        def step(commit: str) -> tuple[Answer, Sequence[Finding]]:
+        def step(commit: str) -> tuple[Answer, Sequence[Change]]:
             checkouts["HEAD"] = workspace.add_worktree("HEAD", commit, commit[:8])
             checkouts["HEAD"].take_tests(arguments.tests, checkouts["BASE"])
             runner.prepare(checkouts["HEAD"], arguments.setup)
             found = compare_commits(
                 checkouts, runner, comparison_plan(arguments), still_open, {nodeid for nodeid, _ in watched}
             )
-            return answer_of(found.findings, watched), found.findings
+            return answer_of(found.changes, watched), found.changes
 
         good, bad = (workspace.commit(each) for each in (arguments.good, arguments.bad))
         return find_first_bad(workspace, good, bad, ends, step)
 
 
-def answer_of(findings: Sequence[Finding], watched: Collection[tuple[str, str]] | None) -> Answer:
+def answer_of(changes: Sequence[Change], watched: Collection[tuple[str, str]] | None) -> Answer:
     """Return whether a measurement is slower, or all are not; watched: those that count, None for all."""
-    judged = [each for each in findings if each.label and each.outcome is not Outcome.NOT_JUDGED]
+    judged = [each for each in changes if each.label and each.outcome is not Outcome.NOT_JUDGED]
     counted = [each for each in judged if watched is None or _name(each) in watched]
     if any(each.outcome is Outcome.FAIL for each in counted):
         return "bad"
@@ -86,20 +86,20 @@ def answer_of(findings: Sequence[Finding], watched: Collection[tuple[str, str]] 
     return "good" if is_whole and {each.outcome for each in counted} == {Outcome.PASS} else "skip"
 
 
-def watched_open_tests(findings: Sequence[Finding], watched: Collection[tuple[str, str]]) -> set[str]:
+def watched_open_tests(changes: Sequence[Change], watched: Collection[tuple[str, str]]) -> set[str]:
     """Return the watched tests that more rounds may decide: none where one is slower, which is enough."""
-    if answer_of(findings, watched) == "bad":
+    if answer_of(changes, watched) == "bad":
         return set()
-    return {each.nodeid for each in findings if is_open(each) and _name(each) in watched}
+    return {each.nodeid for each in changes if is_open(each) and _name(each) in watched}
 
 
-def find_first_bad(workspace: Workspace, good: str, bad: str, ends: Sequence[Finding], step: TryCommit) -> Answer:
-    """Take the steps that git asks for, and write the first bad commit with its findings; ends: those of BAD.
+def find_first_bad(workspace: Workspace, good: str, bad: str, ends: Sequence[Change], step: TryCommit) -> Answer:
+    """Take the steps that git asks for, and write the first bad commit with its changes; ends: those of BAD.
 
     Its state is that of BASE's worktree, so a bisection of the user's own goes on. Raises BadRequest where git cannot
     search.
     """
-    findings = {bad: ends}
+    changes = {bad: ends}
     answer = _git(workspace, "start", "--no-checkout", bad, good)
     while not (culprit := FIRST_BAD.search(answer.stdout)):
         if "only 'skip'ped commits left" in answer.stdout:
@@ -112,20 +112,20 @@ def find_first_bad(workspace: Workspace, good: str, bad: str, ends: Sequence[Fin
             )
         commit = workspace.git("rev-parse", "BISECT_HEAD", folder=workspace.folder / "base").stdout.strip()
         try:
-            verdict, findings[commit] = _try(step, commit)
+            verdict, changes[commit] = _try(step, commit)
         except KeyboardInterrupt:
-            say(_what_is_left(workspace, len(findings)))
+            say(_what_is_left(workspace, len(changes)))
             raise
         (title,) = _titles(workspace, [commit])
-        say(f"step {len(findings) - 1}: {verdict}: {title}")
+        say(f"step {len(changes) - 1}: {verdict}: {title}")
         answer = _git(workspace, verdict, commit)
     (title,) = _titles(workspace, [culprit[1]])
-    taken = count(len(findings), "comparison")
-    write("\n".join([*report_lines(findings[culprit[1]]), f"slower since {title} ({taken})"]))
+    taken = count(len(changes), "comparison")
+    write("\n".join([*report_lines(changes[culprit[1]]), f"slower since {title} ({taken})"]))
     return "bad"
 
 
-def _try(step: TryCommit, commit: str) -> tuple[Answer, Sequence[Finding]]:
+def _try(step: TryCommit, commit: str) -> tuple[Answer, Sequence[Change]]:
     try:
         return step(commit)
     except GpuBenchError as error:
@@ -140,8 +140,8 @@ def _what_is_left(workspace: Workspace, comparisons: int) -> str:
     return f"interrupted after {count(comparisons, 'comparison')}: slower since one of {commits}"
 
 
-def _name(finding: Finding) -> tuple[str, str]:
-    return finding.nodeid, finding.label
+def _name(change: Change) -> tuple[str, str]:
+    return change.nodeid, change.label
 
 
 def _titles(workspace: Workspace, commits: Sequence[str]) -> list[str]:

@@ -53,19 +53,19 @@ def run(arguments: argparse.Namespace) -> int:
         raise
     except ComparisonInterrupted as interrupt:
         found = interrupt.found
-        if found.findings:
+        if found.changes:
             _write_report(found, checkouts, arguments)
         else:
             _write_stopped(found.interrupted_words, arguments.markdown)
         raise
     _write_report(found, checkouts, arguments)
-    return exit_status(found.findings)
+    return exit_status(found.changes)
 
 
 def _write_report(
     found: CommitComparison, checkouts: Mapping[CommitArm, Checkout], arguments: argparse.Namespace
 ) -> None:
-    write("\n".join(report_lines(found.findings)))
+    write("\n".join(report_lines(found.changes)))
     for path, form in ((arguments.markdown, markdown_text), (arguments.json, json_text), (arguments.html, page_text)):
         if path:
             write_text(form(found, checkouts), Path(path))

@@ -12,7 +12,7 @@ from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.stats.run_noise import RunNoise
 from pytest_gpubench.stats.tolerance import RegressionTolerance
 from pytest_gpubench.units import count, format_share
-from pytest_gpubench.verdict.regression import Finding
+from pytest_gpubench.verdict.regression import Change
 from pytest_gpubench.verdict.rounds import ArmRun, CommitArm, alpha_of_look, judge_rounds, noise_between, order_of
 
 RUNS_PER_ROUND = 4
@@ -29,13 +29,13 @@ class ComparisonPlan:
 
 @dataclass(frozen=True)
 class CommitComparison:
-    """The runs of two checkouts, and the findings."""
+    """The runs of two checkouts, and the changes between them."""
 
     runs: Sequence[ArmRun]
-    findings: Sequence[Finding]
+    changes: Sequence[Change]
     plan: ComparisonPlan
     interrupted: bool = False
-    """True where an interrupt ended it: the findings are those of the last look before."""
+    """True where an interrupt ended it: the changes are those of the last look before."""
 
     @property
     def rounds(self) -> int:
@@ -50,7 +50,7 @@ class CommitComparison:
     @property
     def interrupted_words(self) -> str:
         """The number of runs before the interrupt, in words."""
-        verdicts = "the verdicts are those so far" if self.findings else "nothing is decided yet"
+        verdicts = "the verdicts are those so far" if self.changes else "nothing is decided yet"
         return f"interrupted after {len(self.runs)} of {self.most_runs} runs: {verdicts}"
 
     @property
@@ -83,26 +83,26 @@ class ComparisonInterrupted(KeyboardInterrupt):
         self.found = found
 
 
-def is_open(finding: Finding) -> bool:
+def is_open(change: Change) -> bool:
     """Tell whether more rounds may decide a measurement; a test that fails now and then is not one."""
-    return finding.outcome is Outcome.INCONCLUSIVE and finding.label != ""
+    return change.outcome is Outcome.INCONCLUSIVE and change.label != ""
 
 
-def open_tests(findings: Sequence[Finding]) -> set[str]:
+def open_tests(changes: Sequence[Change]) -> set[str]:
     """Return the tests that more rounds may decide."""
-    return {each.nodeid for each in findings if is_open(each)}
+    return {each.nodeid for each in changes if is_open(each)}
 
 
 def compare_commits(
     checkouts: Mapping[CommitArm, Checkout],
     runner: PytestRunner,
     plan: ComparisonPlan,
-    still_open: Callable[[Sequence[Finding]], Collection[str]] = open_tests,
+    still_open: Callable[[Sequence[Change]], Collection[str]] = open_tests,
     tests: Collection[str] | None = None,
 ) -> CommitComparison:
     """Run the tests in turn until none is open, or all rounds are taken, or neither version measures anything.
 
-    After a look only the open tests are run again; the others keep their findings. tests: the only ones to run, by node
+    After a look only the open tests are run again; the others keep their changes. tests: the only ones to run, by node
     id; None for all. Raises ComparisonInterrupted.
     """
     found = CommitComparison([], [], plan)
@@ -113,9 +113,9 @@ def compare_commits(
                 for longer in _say_each(taken, found):
                     found = longer
                     if len(found.runs) == 2 and not any(each.measurements for each in found.runs):
-                        return replace(found, findings=judge_rounds(found.runs, plan.tolerance, plan.alpha))
-            found = replace(found, findings=_findings_of_look(found, alpha, tests))
-            tests = still_open(found.findings)
+                        return replace(found, changes=judge_rounds(found.runs, plan.tolerance, plan.alpha))
+            found = replace(found, changes=_changes_at_look(found, alpha, tests))
+            tests = still_open(found.changes)
             if not tests:
                 break
     except KeyboardInterrupt:
@@ -137,9 +137,9 @@ def _looks(plan: ComparisonPlan) -> Iterator[tuple[Sequence[int], float]]:
             rounds = []
 
 
-def _findings_of_look(found: CommitComparison, alpha: float, tests: Collection[str] | None) -> list[Finding]:
-    """Judge the tests that were run since the last look; the others keep their findings."""
-    settled = [each for each in found.findings if tests is not None and each.nodeid not in tests]
+def _changes_at_look(found: CommitComparison, alpha: float, tests: Collection[str] | None) -> list[Change]:
+    """Judge the tests that were run since the last look; the others keep their changes."""
+    settled = [each for each in found.changes if tests is not None and each.nodeid not in tests]
     judged = judge_rounds(by_node_id(found.runs), found.plan.tolerance, alpha)
     return settled + [each for each in judged if tests is None or each.nodeid in tests]
 

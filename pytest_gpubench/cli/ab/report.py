@@ -16,7 +16,7 @@ from pytest_gpubench.report.markdown_text import code, table_head, table_row, te
 from pytest_gpubench.results.model import Measurement, Outcome, SavedRun, TestRecord, Verdict
 from pytest_gpubench.results.sessions import by_test
 from pytest_gpubench.units import count, printable, ratio_text
-from pytest_gpubench.verdict.regression import Finding
+from pytest_gpubench.verdict.regression import Change
 from pytest_gpubench.verdict.rounds import CommitArm
 from pytest_gpubench.verdict.saved_runs import with_change
 
@@ -27,33 +27,33 @@ COMMENT_BYTES = 60_000
 """A comment on GitHub has at most 65,536 characters."""
 
 
-def exit_status(findings: Sequence[Finding]) -> int:
+def exit_status(changes: Sequence[Change]) -> int:
     """Return 1 where something failed, 2 where nothing was compared, 1 where something is INVALID, else 0."""
-    outcomes = {each.outcome for each in findings}
+    outcomes = {each.outcome for each in changes}
     if Outcome.FAIL in outcomes:
         return 1
-    return int(Outcome.INVALID in outcomes) if any(each.change is not None for each in findings) else 2
+    return int(Outcome.INVALID in outcomes) if any(each.estimate is not None for each in changes) else 2
 
 
-def report_lines(findings: Sequence[Finding]) -> list[str]:
-    """Return a line for each finding, the worst first, and a line of how many there are of each."""
+def report_lines(changes: Sequence[Change]) -> list[str]:
+    """Return a line for each change, the worst first, and a line of how many there are of each."""
     width = max(len(outcome.value) for outcome in WORST_FIRST)
     lines = []
-    for each in _worst_first(findings):
+    for each in _worst_first(changes):
         label = f" [{each.label}]" if each.label else ""
         lines.append(printable(f"{each.outcome.value.upper():{width}}  {each.nodeid}{label}: {each.sentence}"))
-    return [*lines, f"gpu_bench: {_counts(findings)}"]
+    return [*lines, f"gpu_bench: {_counts(changes)}"]
 
 
-def _worst_first(findings: Sequence[Finding]) -> list[Finding]:
-    return sorted(findings, key=lambda each: WORST_FIRST.index(each.outcome))
+def _worst_first(changes: Sequence[Change]) -> list[Change]:
+    return sorted(changes, key=lambda each: WORST_FIRST.index(each.outcome))
 
 
-def _counts(findings: Sequence[Finding]) -> str:
-    compared = sum(each.change is not None for each in findings)
+def _counts(changes: Sequence[Change]) -> str:
+    compared = sum(each.estimate is not None for each in changes)
     if not compared:
         return "nothing was compared: no measurement is in both versions"
-    numbers = Counter(each.outcome for each in findings)
+    numbers = Counter(each.outcome for each in changes)
     told = ", ".join(f"{numbers[outcome]} {outcome.value}" for outcome in WORST_FIRST if numbers[outcome])
     return f"{count(compared, 'measurement')} compared: {told}"
 
@@ -63,22 +63,22 @@ def _counts(findings: Sequence[Finding]) -> str:
 
 def markdown_text(found: CommitComparison, checkouts: Mapping[CommitArm, Checkout]) -> str:
     """Return the comparison as GitHub Flavored Markdown, short enough for a comment."""
-    status = INTERRUPTED if found.interrupted else exit_status(found.findings)
+    status = INTERRUPTED if found.interrupted else exit_status(found.changes)
     first = [
-        f"{TITLE}: {CROSS if status else TICK}{_counts(found.findings)}",
+        f"{TITLE}: {CROSS if status else TICK}{_counts(found.changes)}",
         "",
         *(f"- {arm}: {text(checkout.title)}" for arm, checkout in checkouts.items()),
         f"- tolerance {found.plan.tolerance}, alpha {found.plan.alpha:g}, {count(found.rounds, 'round')}",
         *(f"- {words}" for words in [found.noise_words(found.rounds)] if words),
         *([f"- {found.interrupted_words}"] if found.interrupted else []),
     ]
-    findings = _worst_first(found.findings)
-    trouble = [each for each in findings if each.outcome in WORST_FIRST[:3]]
-    unjudged = [each for each in findings if each.outcome is Outcome.NOT_JUDGED]
+    changes = _worst_first(found.changes)
+    trouble = [each for each in changes if each.outcome in WORST_FIRST[:3]]
+    unjudged = [each for each in changes if each.outcome is Outcome.NOT_JUDGED]
     parts = [
         _sentences("What to look at", trouble, 1),
         _sentences("Does not count", unjudged, 2),
-        _table(findings),
+        _table(changes),
     ]
     return fit("\n".join(first), [part for part in parts if part.lines], COMMENT_BYTES)
 
@@ -89,23 +89,23 @@ def stopped_text(why: str) -> str:
     return f"{TITLE}: {CROSS}nothing was compared\n\n{lines}\n"
 
 
-def _sentences(title: str, findings: Sequence[Finding], rank: int) -> Part:
+def _sentences(title: str, changes: Sequence[Change], rank: int) -> Part:
     head = table_head(["Verdict", "Test", "Function", "What was found"])
-    cells = ([_outcome_word(each), code(each.nodeid), code(each.label), text(each.sentence, 600)] for each in findings)
+    cells = ([_outcome_word(each), code(each.nodeid), code(each.label), text(each.sentence, 600)] for each in changes)
     return Part(title, head, [(rank, table_row(row)) for row in cells], "findings")
 
 
-def _table(findings: Sequence[Finding]) -> Part:
+def _table(changes: Sequence[Change]) -> Part:
     rows = [
         [
             _outcome_word(each),
             code(each.nodeid),
             code(each.label),
-            *change_values(change),
-            ratio_text(change.ratio, change.interval),
+            *change_values(estimate),
+            ratio_text(estimate.ratio, estimate.interval),
         ]
-        for each in findings
-        if (change := each.change) is not None
+        for each in changes
+        if (estimate := each.estimate) is not None
     ]
     right = ["BASE", "HEAD", "Slowdown"]
     head = table_head(["Verdict", "Test", "Function", *right], right)
@@ -113,8 +113,8 @@ def _table(findings: Sequence[Finding]) -> Part:
     return Part(title, head, [(3, table_row(row)) for row in rows], "measurements", folded=True)
 
 
-def _outcome_word(finding: Finding) -> str:
-    return SIGNS.get(finding.outcome, "") + finding.outcome.value.upper()
+def _outcome_word(change: Change) -> str:
+    return SIGNS.get(change.outcome, "") + change.outcome.value.upper()
 
 
 # JSON, and the page
@@ -124,7 +124,7 @@ def json_text(found: CommitComparison, checkouts: Mapping[CommitArm, Checkout]) 
     """Return the comparison as JSON."""
     noise = found.noise
     content = {
-        "exit_status": INTERRUPTED if found.interrupted else exit_status(found.findings),
+        "exit_status": INTERRUPTED if found.interrupted else exit_status(found.changes),
         "interrupted": found.interrupted,
         "runs": len(found.runs),
         "base": checkouts["BASE"].title,
@@ -134,30 +134,30 @@ def json_text(found: CommitComparison, checkouts: Mapping[CommitArm, Checkout]) 
         "rounds": found.rounds,
         "spread_between_runs": noise and noise.spread,
         "smallest_change": noise and found.smallest_change(noise, found.rounds),
-        "findings": [_json_of(each) for each in _worst_first(found.findings)],
+        "findings": [_json_of(each) for each in _worst_first(found.changes)],
     }
     return json.dumps(content, indent=1) + "\n"
 
 
-def _json_of(finding: Finding) -> dict[str, object]:
-    change = finding.change
+def _json_of(change: Change) -> dict[str, object]:
+    estimate = change.estimate
     content: dict[str, object] = {
-        "test": finding.nodeid,
-        "function": finding.label,
-        "outcome": finding.outcome.value,
-        "sentence": finding.sentence,
+        "test": change.nodeid,
+        "function": change.label,
+        "outcome": change.outcome.value,
+        "sentence": change.sentence,
     }
-    if change is None:
+    if estimate is None:
         return content
-    numbers = {"metric": change.metric, "base": change.old, "head": change.new, "slowdown": change.ratio}
-    return content | numbers | {"interval": change.interval and list(change.interval)}
+    numbers = {"metric": estimate.metric, "base": estimate.old, "head": estimate.new, "slowdown": estimate.ratio}
+    return content | numbers | {"interval": estimate.interval and list(estimate.interval)}
 
 
 def page_text(found: CommitComparison, checkouts: Mapping[CommitArm, Checkout]) -> str:
     """Return a page of each test's last run of HEAD with the verdicts of the comparison, beside its last of BASE."""
     base, head = (_last_of_each([each.run for each in found.runs if each.arm == arm]) for arm in checkouts)
     base = msgspec.structs.replace(base, name=checkouts["BASE"].title)
-    judged = {id(each.new): each for each in found.findings if each.new is not None}
+    judged = {id(each.new): each for each in found.changes if each.new is not None}
     return html_page(_with_verdicts(head, judged, str(found.plan.tolerance), checkouts["HEAD"].title), base)
 
 
@@ -169,13 +169,13 @@ def _last_of_each(runs: Sequence[SavedRun]) -> SavedRun:
     return msgspec.structs.replace(runs[-1], records=tuple(each for taken in records.values() for each in taken))
 
 
-def _with_verdicts(run: SavedRun, judged: Mapping[int, Finding], asked: str, name: str) -> SavedRun:
+def _with_verdicts(run: SavedRun, judged: Mapping[int, Change], asked: str, name: str) -> SavedRun:
     def with_verdict(item: Measurement) -> Measurement:
-        finding = judged.get(id(item))
-        if finding is None:
+        change = judged.get(id(item))
+        if change is None:
             return item
-        own = Verdict(kind="compare_fail", asked=asked, outcome=finding.outcome, sentence=finding.sentence)
-        return msgspec.structs.replace(with_change(item, finding, "BASE"), verdicts=(*item.verdicts, own))
+        own = Verdict(kind="compare_fail", asked=asked, outcome=change.outcome, sentence=change.sentence)
+        return msgspec.structs.replace(with_change(item, change, "BASE"), verdicts=(*item.verdicts, own))
 
     records = tuple(
         msgspec.structs.replace(record, measurements=tuple(map(with_verdict, record.measurements)))

@@ -16,14 +16,14 @@ from pytest_gpubench.cli.ab.comparison import ComparisonPlan, compare_commits
 from pytest_gpubench.results.model import Measurement, Outcome, SavedRun, TestRecord
 from pytest_gpubench.settings import LISTED_TESTS
 from pytest_gpubench.stats.tolerance import RegressionTolerance
-from pytest_gpubench.verdict.regression import Finding
+from pytest_gpubench.verdict.regression import Change
 from pytest_gpubench.verdict.rounds import ArmRun, CommitArm
 from tests.cli.ab.faked import CPU, NODEID, FakePytest, Git, left
 from tests.results.measured import timing_of
 
 
-def finding(outcome: Outcome, label: str = "f") -> Finding:
-    return Finding("test_a", label, outcome, "so")
+def change(outcome: Outcome, label: str = "f") -> Change:
+    return Change("test_a", label, outcome, "so")
 
 
 @pytest.mark.parametrize(
@@ -45,9 +45,9 @@ def finding(outcome: Outcome, label: str = "f") -> Finding:
 def test_what_a_comparison_says_of_a_commit(
     outcomes: dict[str, Outcome], watched: set[str] | None, answer: Answer
 ) -> None:
-    findings = [finding(outcome, label) for label, outcome in outcomes.items()]
+    changes = [change(outcome, label) for label, outcome in outcomes.items()]
     names = None if watched is None else {("test_a", label) for label in watched}
-    assert answer_of(findings, names) == answer
+    assert answer_of(changes, names) == answer
 
 
 @pytest.mark.parametrize(
@@ -59,8 +59,8 @@ def test_what_a_comparison_says_of_a_commit(
     ],
 )
 def test_one_slower_function_ends_a_comparison(outcomes: dict[str, Outcome], open: set[str]) -> None:
-    findings = [finding(outcome, label) for label, outcome in outcomes.items()]
-    assert watched_open_tests(findings, {("test_a", "f"), ("test_a", "g")}) == open
+    changes = [change(outcome, label) for label, outcome in outcomes.items()]
+    assert watched_open_tests(changes, {("test_a", "f"), ("test_a", "g")}) == open
 
 
 # the search
@@ -239,7 +239,7 @@ def answers_of(std: float, slower_from: int, commits: int = 64) -> list[tuple[An
         is_slower = number >= slower_from
         runner.slower = 1.02 if is_slower else 1.0
         found = compare_commits({arm: arm for arm in ("BASE", "HEAD")}, runner, plan)  # type: ignore[arg-type, misc] # stand-ins
-        answers.append((answer_of(found.findings, None), "bad" if is_slower else "good"))
+        answers.append((answer_of(found.changes, None), "bad" if is_slower else "good"))
 
     good, bad = 0, commits
     ask(bad)

@@ -13,8 +13,8 @@ from pytest_gpubench.cli.ab.command import one_gpu
 from pytest_gpubench.cli.ab.report import exit_status, report_lines
 from pytest_gpubench.gpu.visible import VisibleGpu
 from pytest_gpubench.results.model import Outcome
-from pytest_gpubench.stats.regression import Change
-from pytest_gpubench.verdict.regression import Finding
+from pytest_gpubench.stats.regression import ChangeEstimate
+from pytest_gpubench.verdict.regression import Change
 from tests import fork_server
 from tests.cli.ab.faked import NODEID, FakePytest, Git, call, commit, left
 
@@ -218,13 +218,13 @@ def test_of_several_gpus_one_is_held(
 # what is printed in the end
 
 
-def finding(outcome: Outcome, compared: bool = True) -> Finding:
-    change = Change(1.0, None, "median", 0.01) if compared else None
-    return Finding(f"test_{outcome.value}", "f\n", outcome, "so", change)
+def change(outcome: Outcome, compared: bool = True) -> Change:
+    estimate = ChangeEstimate(1.0, None, "median", 0.01) if compared else None
+    return Change(f"test_{outcome.value}", "f\n", outcome, "so", estimate)
 
 
 def test_the_worst_comes_first() -> None:
-    found = report_lines([finding(outcome) for outcome in Outcome])
+    found = report_lines([change(outcome) for outcome in Outcome])
     assert found == [
         "FAIL          test_fail [f\\n]: so",
         "INVALID       test_invalid [f\\n]: so",
@@ -236,18 +236,18 @@ def test_the_worst_comes_first() -> None:
 
 
 @pytest.mark.parametrize(
-    ("findings", "status"),
+    ("changes", "status"),
     [
         ([], 2),
-        ([finding(Outcome.NOT_JUDGED, compared=False), finding(Outcome.INVALID, compared=False)], 2),
-        ([finding(Outcome.PASS), finding(Outcome.NOT_JUDGED, compared=False)], 0),
-        ([finding(Outcome.INCONCLUSIVE)], 0),
-        ([finding(Outcome.PASS), finding(Outcome.FAIL)], 1),
-        ([finding(Outcome.FAIL, compared=False)], 1),
-        ([finding(Outcome.PASS), finding(Outcome.INVALID, compared=False)], 1),
-        ([finding(Outcome.INVALID)], 1),
-        ([finding(Outcome.INVALID, compared=False), finding(Outcome.FAIL, compared=False)], 1),
+        ([change(Outcome.NOT_JUDGED, compared=False), change(Outcome.INVALID, compared=False)], 2),
+        ([change(Outcome.PASS), change(Outcome.NOT_JUDGED, compared=False)], 0),
+        ([change(Outcome.INCONCLUSIVE)], 0),
+        ([change(Outcome.PASS), change(Outcome.FAIL)], 1),
+        ([change(Outcome.FAIL, compared=False)], 1),
+        ([change(Outcome.PASS), change(Outcome.INVALID, compared=False)], 1),
+        ([change(Outcome.INVALID)], 1),
+        ([change(Outcome.INVALID, compared=False), change(Outcome.FAIL, compared=False)], 1),
     ],
 )
-def test_the_exit_status(findings: list[Finding], status: int) -> None:
-    assert exit_status(findings) == status
+def test_the_exit_status(changes: list[Change], status: int) -> None:
+    assert exit_status(changes) == status

@@ -11,10 +11,10 @@ from pytest_gpubench.cli.ab.checkouts import Checkout
 from pytest_gpubench.cli.ab.comparison import CommitComparison, ComparisonPlan
 from pytest_gpubench.cli.ab.report import markdown_text
 from pytest_gpubench.results.model import Measurement, Outcome, SavedRun, TestRecord, Timing
-from pytest_gpubench.stats.regression import Change
+from pytest_gpubench.stats.regression import ChangeEstimate
 from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.stats.tolerance import RegressionTolerance
-from pytest_gpubench.verdict.regression import Finding
+from pytest_gpubench.verdict.regression import Change
 from pytest_gpubench.verdict.rounds import ArmRun, CommitArm, order_of
 from tests.cli.ab.faked import CPU, NODEID, FakePytest, Git, commit, replace_processes
 
@@ -24,20 +24,20 @@ CHECKOUTS: dict[CommitArm, Checkout] = {
     "HEAD": Checkout("HEAD", HERE, HERE, HERE, HERE, "head (0123)"),
 }
 PLAN = ComparisonPlan(RegressionTolerance("median", margin=0.03), 0.01, 4)
-SLOWER = Change(1.05, Interval(1.04, 1.06), "median", 0.005, 10.0, 10.5)
-LOST = Change(1.05, Interval(1.04, 1.06), "speedup", 0.005, 2.1, 2.0)
+SLOWER = ChangeEstimate(1.05, Interval(1.04, 1.06), "median", 0.005, 10.0, 10.5)
+LOST = ChangeEstimate(1.05, Interval(1.04, 1.06), "speedup", 0.005, 2.1, 2.0)
 
 
-def markdown(*findings: Finding) -> str:
-    return markdown_text(CommitComparison((), findings, PLAN), CHECKOUTS)
+def markdown(*changes: Change) -> str:
+    return markdown_text(CommitComparison((), changes, PLAN), CHECKOUTS)
 
 
 def test_the_worst_is_told_first_and_what_does_not_count_says_why() -> None:
     told = markdown(
-        Finding("test_a", "f", Outcome.PASS, "f is as fast", SLOWER),
-        Finding("test_b", "", Outcome.NOT_JUDGED, "its own source changed"),
-        Finding("test_c", "g", Outcome.INCONCLUSIVE, "too close", LOST),
-        Finding("test_d", "h|\n", Outcome.FAIL, "h @is <b>slower", SLOWER),
+        Change("test_a", "f", Outcome.PASS, "f is as fast", SLOWER),
+        Change("test_b", "", Outcome.NOT_JUDGED, "its own source changed"),
+        Change("test_c", "g", Outcome.INCONCLUSIVE, "too close", LOST),
+        Change("test_d", "h|\n", Outcome.FAIL, "h @is <b>slower", SLOWER),
     )
     assert told.splitlines()[:4] == [
         "## Performance of HEAD against BASE: ❌ 3 measurements compared: 1 fail, 1 inconclusive, 1 not judged, 1 pass",
@@ -57,8 +57,8 @@ def test_the_worst_is_told_first_and_what_does_not_count_says_why() -> None:
 
 
 def test_a_comment_is_never_too_long() -> None:
-    findings = [Finding(f"test_{number}", "f" * 200, Outcome.FAIL, "so" * 200, SLOWER) for number in range(999)]
-    told = markdown(*findings)
+    changes = [Change(f"test_{number}", "f" * 200, Outcome.FAIL, "so" * 200, SLOWER) for number in range(999)]
+    told = markdown(*changes)
     assert len(told.encode()) < 60_000
     assert "findings left out" in told
 

@@ -80,10 +80,10 @@ def judge(folders: list[Path]) -> None:
                 runs = [read_run(path) for path in sorted(folder.glob(f"{kind}-*.json"))]
                 for first in range(len(runs) - SAVED_SESSIONS + 1):
                     new = reduce(add_session, runs[first : first + SAVED_SESSIONS])
-                    for finding in compare_runs(read_run(folder / "baseline.json"), new, parse_tolerance(text), ALPHA):
-                        if finding.outcome is not Outcome.NOT_JUDGED and finding.change is not None:
-                            found[finding.outcome] += 1
-                            furthest = max(furthest, finding.change.ratio, 1 / finding.change.ratio)
+                    for change in compare_runs(read_run(folder / "baseline.json"), new, parse_tolerance(text), ALPHA):
+                        if change.outcome is not Outcome.NOT_JUDGED and change.estimate is not None:
+                            found[change.outcome] += 1
+                            furthest = max(furthest, change.estimate.ratio, 1 / change.estimate.ratio)
             told = ", ".join(f"{outcome.name} {number}" for outcome, number in found.items())
             print(f"five runs, {kind}, {text}: {told}; the furthest from the baseline {furthest:.4f}x")
 
