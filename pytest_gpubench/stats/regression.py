@@ -50,6 +50,12 @@ class ChangeEstimate:
     """The samples of the old and the new run; of several sessions, those of one."""
     sessions: tuple[int, int] = (1, 1)
     """The sessions of the old and the new run, each a process of its own."""
+    doubt: str = ""
+    """Why it is no FAIL although the whole interval is beyond the tolerance; empty where it is one."""
+    remedy: str = ""
+    """What to do where it is INCONCLUSIVE because processes differ."""
+    further: int = 0
+    """How many more sessions of the new run may decide, or have to confirm a FAIL."""
 
 
 def change_of_samples(

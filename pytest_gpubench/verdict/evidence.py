@@ -63,22 +63,9 @@ class Sessions:
 ALONE = Sessions()
 
 
-@dataclass(frozen=True)
-class Evidence:
-    """The change of a measurement over all sessions, and what they leave open."""
-
-    estimate: ChangeEstimate
-    doubt: str = ""
-    """Why it is not FAIL although the interval of the mean is; empty where it is FAIL."""
-    remedy: str = ""
-    """What to do where it is INCONCLUSIVE because processes differ."""
-    further: int = 0
-    """The sessions of the new run, each of a fresh process, that may yet decide or have to confirm it."""
-
-
-def evidence_of(
+def estimate_change(
     old: Measurement, new: Measurement, tolerance: RegressionTolerance, alpha: float, sessions: Sessions = ALONE
-) -> Evidence:
+) -> ChangeEstimate:
     """Return the change of a measurement over all sessions; raise ValueError where a sample is no time.
 
     Where these do not PASS, and all but the slowest session of either run do, that counts: a process may be held up.
@@ -89,13 +76,13 @@ def evidence_of(
     )
     pairs = [[change_between(one, other, tolerance, alpha) for other in news] for one in olds]
     if len(olds) == len(news) == 1 and new.timing.timer == "scripted":
-        return Evidence(pairs[0][0])  # the samples of every process are the same
-    found = _evidence_of(pairs, tolerance, alpha, sessions.suite)
-    if outcome_of(found.estimate, tolerance) is Outcome.PASS:
+        return pairs[0][0]  # the samples of every process are the same
+    found = _estimate_across(pairs, tolerance, alpha, sessions.suite)
+    if outcome_of(found, tolerance) is Outcome.PASS:
         return found
     without = _without_slowest(pairs)
-    others = _evidence_of(without, tolerance, alpha, sessions.suite)
-    if outcome_of(others.estimate, tolerance) is not Outcome.PASS:
+    others = _estimate_across(without, tolerance, alpha, sessions.suite)
+    if outcome_of(others, tolerance) is not Outcome.PASS:
         return found
     is_one_against_one = len(news) == 2 and len(without[0]) == 1
     return replace(found, further=max(found.further, 1)) if is_one_against_one else others
@@ -109,12 +96,12 @@ def _without_slowest(pairs: Sequence[Sequence[ChangeEstimate]]) -> list[list[Cha
     return [row[:slowest] + row[slowest + 1 :] if len(row) > 1 else row for row in rows]
 
 
-def _evidence_of(
+def _estimate_across(
     pairs: Sequence[Sequence[ChangeEstimate]],
     tolerance: RegressionTolerance,
     alpha: float,
     suite: Mapping[str, ProcessSpread],
-) -> Evidence:
+) -> ChangeEstimate:
     """Return the change over pairs of sessions: from each old one, a row, to each new one."""
     estimates, counts = [estimate for row in pairs for estimate in row], (len(pairs), len(pairs[0]))
     by_samples = change_across(estimates, 0.0)
@@ -132,7 +119,8 @@ def _evidence_of(
         if not is_due_to_samples or _allowed(tolerance, estimate) < decidable:
             remedy = _more_sessions(spread, counts[0], decidable)
     at_best = change_across(estimates, spread.half_width(alpha, counts[0], max(parting.needed, counts[1])))
-    return Evidence(estimate, parting.doubt, remedy, parting.further(outcome, outcome_of(at_best, tolerance)))
+    further = parting.further(outcome, outcome_of(at_best, tolerance))
+    return replace(estimate, doubt=parting.doubt, remedy=remedy, further=further)
 
 
 def _more_sessions(spread: ProcessSpread, saved: int, decidable: float) -> str:

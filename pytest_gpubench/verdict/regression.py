@@ -12,7 +12,7 @@ from pytest_gpubench.stats.regression import ChangeEstimate, least_samples
 from pytest_gpubench.stats.tolerance import RegressionTolerance
 from pytest_gpubench.units import bracketed, choose_time_unit, count, format_time, printable, ratio_text
 from pytest_gpubench.verdict.decision import judged_by
-from pytest_gpubench.verdict.evidence import ALONE, Sessions, evidence_of, outcome_of
+from pytest_gpubench.verdict.evidence import ALONE, Sessions, estimate_change, outcome_of
 
 __tracebackhide__ = True
 
@@ -39,8 +39,11 @@ class Change:
     """Further remarks: a stale baseline, another driver, a reference that has changed too."""
     missing: Missing | None = None
     """Why nothing was compared; None where it was, or where the new run has no number or no longer the test."""
-    further: int = 0
-    """The sessions of the new run that may yet decide or have to confirm it."""
+
+    @property
+    def further(self) -> int:
+        """The sessions of the new run, each of a fresh process, that may yet decide or have to confirm it."""
+        return 0 if self.estimate is None or self.outcome is Outcome.NOT_JUDGED else self.estimate.further
 
 
 def compare_measurements(
@@ -59,19 +62,17 @@ def compare_measurements(
     found = Change(nodeid, new.timing.label, Outcome.INVALID, "", old=old, new=new)
     label = printable(found.label)
     try:
-        evidence = evidence_of(old, new, tolerance, alpha, sessions)
+        estimate = estimate_change(old, new, tolerance, alpha, sessions)
     except ValueError as error:
         return replace(found, sentence=f"{label} cannot be compared: {error}")
-    estimate = evidence.estimate
     old_us, new_us = estimate.old, estimate.new
     if estimate.metric == "speedup":
         old_us, new_us = old.timing.median_us, new.timing.median_us
-    found = judge_change(
-        found, estimate, tolerance, where, old_us, new_us, doubt=evidence.doubt, remedy=evidence.remedy
-    )
+    found = judge_change(found, estimate, tolerance, where, old_us, new_us)
     if outcome_of(estimate, tolerance) is Outcome.FAIL and (regime := _other_regime(old, new, estimate, where)):
-        return replace(found, outcome=Outcome.INCONCLUSIVE, sentence=f"{label} {regime}; {found.sentence}")
-    return replace(found, further=evidence.further)
+        estimate, sentence = replace(estimate, further=0), f"{label} {regime}; {found.sentence}"
+        return replace(found, estimate=estimate, outcome=Outcome.INCONCLUSIVE, sentence=sentence)
+    return found
 
 
 def judge_change(
@@ -82,17 +83,14 @@ def judge_change(
     old_us: float,
     new_us: float,
     counts: str = "",
-    doubt: str = "",
-    remedy: str = "",
 ) -> Change:
     """Return a change with its estimate, judged by what is tolerated.
 
     FAIL where the whole interval is beyond the tolerance, PASS where none of it is.
-    old_us, new_us: the times to show. counts: what the change was found by; empty for its samples. doubt: why it is
-    INCONCLUSIVE instead of FAIL. remedy: what to do where it is INCONCLUSIVE.
+    old_us, new_us: the times to show. counts: what the change was found by; empty for its samples.
     """
     outcome = outcome_of(estimate, tolerance)
-    doubt = doubt if outcome is Outcome.FAIL else ""
+    doubt = estimate.doubt if outcome is Outcome.FAIL else ""
     outcome = Outcome.INCONCLUSIVE if doubt else outcome
     is_speedup = estimate.metric == "speedup"
     against, whose = (" against its reference", "relative time") if is_speedup else ("", estimate.metric)
@@ -103,8 +101,8 @@ def judge_change(
         f"{_ratio(estimate)} of its {whose}{_wanted(estimate, tolerance)} "
         f"({_values(estimate, old_us, new_us)}, {judged})"
     )
-    if remedy and outcome is Outcome.INCONCLUSIVE:
-        sentence += f"; {remedy}"
+    if estimate.remedy and outcome is Outcome.INCONCLUSIVE:
+        sentence += f"; {estimate.remedy}"
     stale = tuple(_stale_notes(estimate, tolerance, found.label, where))
     return replace(found, estimate=estimate, outcome=outcome, sentence=sentence, notes=stale)
 

@@ -51,7 +51,7 @@ def compare_with_past(
         return found
     if new.role == "reference":
         sentence = f"the reference is not judged: {found.sentence}"
-        found = replace(found, outcome=Outcome.NOT_JUDGED, sentence=sentence, notes=(), further=0)
+        found = replace(found, outcome=Outcome.NOT_JUDGED, sentence=sentence, notes=())
     notes = (*past.caveats, _throttled_note(old.timing, past.baseline), *found.notes)
     return replace(found, notes=tuple(filter(None, notes)))
 
