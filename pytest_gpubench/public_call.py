@@ -18,9 +18,12 @@ from pytest_gpubench.settings import Settings
 from pytest_gpubench.timing.traces import take_trace
 from pytest_gpubench.units import safe_lines
 from pytest_gpubench.verdict.ending import MISSING, Ending, rule_for
-from pytest_gpubench.verdict.saved_runs import BaselineLimit, Compared, compare_with_baseline
+from pytest_gpubench.verdict.regression import Change
+from pytest_gpubench.verdict.saved_runs import BaselineLimit, compare_with_baseline
 
 __tracebackhide__ = True
+
+DOUBTFUL = (Outcome.FAIL, Outcome.INCONCLUSIVE)
 
 
 def answer(test: CurrentTest, request: Request[T], say: Say) -> T:
@@ -32,14 +35,15 @@ def answer(test: CurrentTest, request: Request[T], say: Say) -> T:
 def _answer(test: CurrentTest, request: Request[T], say: Say) -> T:
     """Measure, compare with a saved run, keep, trace and enforce."""
     found = _measure(test, request, say)
-    compared = compare_with_past(test, request, found.measurements, say)
-    result = request.with_measurements(found.result, compared.measurements)
-    test.keep(compared.measurements)
+    changes = compare_with_past(test, request, found.measurements, say)
+    measured = [each.new for each in changes if each.new is not None]
+    result = request.with_measurements(found.result, measured)
+    test.keep(measured)
     if isinstance(result, Phases):
         test.phases[:] = test.search.shown_phases(test.phases, result)
     trace(test, request)
-    enforce_all(test, request.settings, compared.measurements)
-    enforce_missing(test, request.settings, request.device, compared)
+    enforce_all(test, request.settings, measured)
+    enforce_missing(test, request.settings, request.device, changes)
     return result
 
 
@@ -125,23 +129,23 @@ def trace(test: CurrentTest, request: Request[T]) -> None:
 
 def compare_with_past(
     test: CurrentTest, request: Request[T], measured: Sequence[Measurement], say: Say = lambda text: None
-) -> Compared:
+) -> list[Change]:
     """Compare with a saved run: over further sessions in fresh processes while these may decide.
 
     Examples of @given are new in each run: not compared.
     """
     past = None if request.settings.disable else saved_run(test, request, measured)
     if past is None:
-        return Compared(tuple(measured))
+        return [Change(test.nodeid, each.timing.label, Outcome.NOT_JUDGED, "", new=each) for each in measured]
     try:
-        compared = _compare(test, request, past, measured)
+        changes = _compare(test, request, past, measured)
         if not any(each.fails_test for item in measured for each in item.verdicts):
-            compared = _with_fresh_processes(test, request, past, measured, compared, say)
+            changes = _with_fresh_processes(test, request, past, measured, changes, say)
     except Exception:
         test.measurements += measured  # nothing that was measured is lost
         raise
-    test.warn(*compared.notes)
-    return compared
+    test.warn(*(note for each in changes for note in each.notes))
+    return changes
 
 
 def _with_fresh_processes(
@@ -149,26 +153,27 @@ def _with_fresh_processes(
     request: Request[T],
     past: BaselineLimit,
     measured: Sequence[Measurement],
-    compared: Compared,
+    changes: list[Change],
     say: Say,
-) -> Compared:
-    """Return the comparison over as many fresh processes as decide it, or as can be had."""
+) -> list[Change]:
+    """Return the changes over as many fresh processes as decide them, or as can be had."""
     if test.fresh is None or not is_enforced(request.settings, request.device):
-        return compared
-    keys, first = test.keys.read_after(test.measurements, measured), compared
+        return changes
+    keys, first = test.keys.read_after(test.measurements, measured), changes
     for number in itertools.count(1):
-        if not compared.further:
+        wanted = max((each.further for each in changes), default=0)
+        if not wanted:
             break
-        say(f"measuring again in a fresh process, {compared.further} more at most")
+        say(f"measuring again in a fresh process, {wanted} more at most")
         further = past.with_session(test.fresh(number), keys)
         if isinstance(further, str):
             test.warn(f"not measured again in a fresh process: {further}")
             break
-        past, compared = further, _compare(test, request, further, measured)
-    if first.outcome is not Outcome.PASS and compared.outcome is Outcome.PASS:
-        told = next(each.sentence for each in first.verdicts if each.outcome is first.outcome)
-        test.warn(f"PASS in a fresh process, after another outcome in the first: {told}")
-    return compared
+        past, changes = further, _compare(test, request, further, measured)
+    doubtful = [change for outcome in DOUBTFUL for change in first if change.outcome is outcome]
+    if doubtful and not any(each.outcome in DOUBTFUL for each in changes):
+        test.warn(f"PASS in a fresh process, after another outcome in the first: {doubtful[0].sentence}")
+    return changes
 
 
 def saved_run(test: CurrentTest, request: Request[T], measured: Sequence[Measurement]) -> BaselineLimit | None:
@@ -183,18 +188,20 @@ def saved_run(test: CurrentTest, request: Request[T], measured: Sequence[Measure
     return past
 
 
-def _compare(test: CurrentTest, request: Request[T], past: BaselineLimit, measured: Sequence[Measurement]) -> Compared:
+def _compare(
+    test: CurrentTest, request: Request[T], past: BaselineLimit, measured: Sequence[Measurement]
+) -> list[Change]:
     settings, keys = request.settings, test.keys.read_after(test.measurements, measured)
     enforced = is_enforced(settings, request.device)
     return compare_with_baseline(past, keys, measured, settings.alpha, enforced, settings.throttled)
 
 
-def enforce_missing(test: CurrentTest, settings: Settings, device: Device, compared: Compared) -> None:
+def enforce_missing(test: CurrentTest, settings: Settings, device: Device, changes: Sequence[Change]) -> None:
     """Raise NoBaseline or warn, as the settings say, where a saved run has nothing to compare with."""
     enforced = is_enforced(settings, device)
-    if not enforced and not any(item.timing.measured for item in compared.measurements):
+    if not enforced and not any(each.new and each.new.timing.measured for each in changes):
         return
-    for missing in compared.missing:
+    for missing in (each.missing for each in changes if each.missing):
         rule = rule_for(MISSING.get(missing.kind, Ending.NO_TEST), settings)
         if rule.action == "warn":
             test.warn(missing.sentence)

@@ -101,7 +101,7 @@ class CurrentTest:
 
     def warn(self, *sentences: str) -> None:
         """Add warnings for the end of the run, each sentence once."""
-        self.warnings += [sentence for sentence in sentences if sentence not in self.warnings]
+        self.warnings += [each for each in dict.fromkeys(sentences) if each not in self.warnings]
 
     @contextmanager
     def answering(self, title: str) -> Iterator[None]:

@@ -1,8 +1,10 @@
 """A test that is compared with a saved run, over further sessions in fresh processes where these may decide."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Literal
 
+import msgspec
 import pytest
 
 from pytest_gpubench.bench.measurement import MeasureRequest
@@ -16,7 +18,7 @@ from pytest_gpubench.settings import Settings
 from pytest_gpubench.stats.tolerance import RegressionTolerance
 from pytest_gpubench.timing.calls import make_call
 from pytest_gpubench.verdict.limits import Limits
-from pytest_gpubench.verdict.saved_runs import BaselineLimit, Compared
+from pytest_gpubench.verdict.saved_runs import BaselineLimit
 from tests.report.records import GPU
 from tests.results.measured import verdict
 
@@ -69,12 +71,13 @@ def compared(
     *verdicts: Verdict,
     sessions: int = 5,
     settings: Settings = SETTINGS,
-) -> tuple[Compared, list[str]]:
+) -> tuple[Measurement, list[str]]:
     """Return what comparing a test came to whose call takes so long here, and its warnings."""
     test = running(held_against(10.0, sessions), settings)
     test.fresh = fresh
-    found = compare_with_past(test, request_of(settings), [taken_at(us, *verdicts)])
-    return found, test.warnings
+    (change,) = compare_with_past(test, request_of(settings), [taken_at(us, *verdicts)])
+    assert change.new is not None
+    return change.new, test.warnings
 
 
 def at(*times_us: float) -> Processes:
@@ -98,8 +101,7 @@ def at(*times_us: float) -> Processes:
 def test_processes_are_started_until_all_is_decided(
     us: float, fresh: Processes, sessions: int, outcome: Outcome, asked: int
 ) -> None:
-    found, warnings = compared(us, fresh, sessions=sessions)
-    (item,) = found.measurements
+    item, warnings = compared(us, fresh, sessions=sessions)
     (verdict,) = item.verdicts
     assert (verdict.outcome, fresh.asked) == (outcome, list(range(1, asked + 1)))
     assert item.timing.median_us == us  # of this process, whatever the others took
@@ -122,7 +124,7 @@ def test_what_no_fresh_process_measures_is_judged_by_the_sessions_that_there_are
 ) -> None:
     for us, sessions, outcome in ((11.0, 5, INCONCLUSIVE), (18.0, 1, FAIL)):
         found, warnings = compared(us, Processes(fresh), sessions=sessions)
-        assert [each.outcome for each in found.measurements[0].verdicts] == [outcome]
+        assert [each.outcome for each in found.verdicts] == [outcome]
         assert warnings == [f"not measured again in a fresh process: {why}"]
 
 
@@ -136,7 +138,19 @@ def test_what_no_fresh_process_measures_is_judged_by_the_sessions_that_there_are
 def test_no_process_is_started_where_it_changes_nothing(settings: Settings, own: Outcome) -> None:
     fresh = at(11.0)
     found, _ = compared(11.0, fresh, verdict("max_time_us=1", own), settings=settings)
-    assert [each.outcome for each in found.measurements[0].verdicts] == [own, INCONCLUSIVE]
+    assert [each.outcome for each in found.verdicts] == [own, INCONCLUSIVE]
+    assert fresh.asked == []
+
+
+@pytest.mark.parametrize("role", ["candidate", "reference"])
+def test_no_process_is_started_for_what_is_not_judged(role: Literal["candidate", "reference"]) -> None:
+    """A reference is not judged, nor a candidate that no limit is set for."""
+    saved = (msgspec.structs.replace(taken_at(10.0), role=role),)
+    known = PastTest("t.py::test_it", "main", GPU, "", {}, "", saved, earlier=(saved,) * 4)
+    tolerance = RegressionTolerance("median", margin=0.05) if role == "reference" else None
+    test = running(BaselineLimit(known, tolerance, "max_regression", "median:5%"))
+    test.fresh = fresh = at(11.0)
+    compare_with_past(test, request_of(), [msgspec.structs.replace(taken_at(11.0), role=role)])
     assert fresh.asked == []
 
 
@@ -144,7 +158,7 @@ def test_no_process_is_started_where_it_changes_nothing(settings: Settings, own:
 def test_limits_of_the_test_are_judged_by_its_own_process(own: Outcome) -> None:
     slower = record_of(taken_at(11.0, verdict("max_time_us=1", FAIL)))
     found, _ = compared(11.0, Processes(slower), verdict("max_time_us=1", own))
-    assert [each.outcome for each in found.measurements[0].verdicts] == [own, FAIL]
+    assert [each.outcome for each in found.verdicts] == [own, FAIL]
 
 
 def test_an_error_before_the_comparison_loses_nothing_that_was_measured() -> None:
@@ -174,10 +188,19 @@ def test_several_measurements_share_the_processes() -> None:
     known = PastTest("t.py::test_it", "main", GPU, "", {}, "", saved, earlier=(saved,) * 4)
     test = running(BaselineLimit(known, RegressionTolerance("median", margin=0.05), "max_regression", "median:5%"))
     test.fresh = fresh = Processes(record_of(taken_at(10.0), taken_at(11.0)))
-    outcomes: list[Sequence[Outcome]] = []
+    outcomes: list[Outcome] = []
     for us in (10.0, 11.0):
-        found = compare_with_past(test, request_of(), [taken_at(us)])
-        test.keep(found.measurements)
-        outcomes.append([each.outcome for each in found.measurements[0].verdicts])
-    assert outcomes == [[PASS], [FAIL]]
+        (change,) = compare_with_past(test, request_of(), [taken_at(us)])
+        assert change.new is not None
+        test.keep([change.new])
+        outcomes.append(change.outcome)
+    assert outcomes == [PASS, FAIL]
     assert fresh.asked == [1, 2, 3, 4]
+
+
+def test_a_caveat_of_all_measurements_is_said_once() -> None:
+    saved = (taken_at(10.0), taken_at(10.0))
+    known = PastTest("t.py::test_it", "main", GPU, "", {}, "", saved, caveats=("another driver",))
+    test = running(BaselineLimit(known, None))
+    compare_with_past(test, request_of(), saved)
+    assert test.warnings == ["another driver"]

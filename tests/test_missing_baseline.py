@@ -6,11 +6,11 @@ from pytest_gpubench.errors import NoBaseline
 from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.public_call import enforce_missing
 from pytest_gpubench.results.counterpart import Missing
-from pytest_gpubench.results.model import Measurement
+from pytest_gpubench.results.model import Measurement, Outcome
 from pytest_gpubench.running_test import CurrentTest
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.verdict.limits import Limits
-from pytest_gpubench.verdict.saved_runs import Compared
+from pytest_gpubench.verdict.regression import Change
 from tests.report.records import timing, unmeasured
 
 MEASURED = Measurement(timing=timing("softmax", 10.0))
@@ -22,7 +22,8 @@ ELSEWHERE = Missing("host", "no run on the CPU is in the baseline")
 def warnings(settings: Settings, *missing: Missing, item: Measurement = MEASURED) -> list[str]:
     """Return what is noted of what is missing."""
     test = CurrentTest("test_it", settings, Limits())
-    enforce_missing(test, settings, cpu_device(), Compared((item,), missing))
+    changes = [Change("test_it", "softmax", Outcome.NOT_JUDGED, "", new=item, missing=each) for each in missing]
+    enforce_missing(test, settings, cpu_device(), changes)
     return test.warnings
 
 

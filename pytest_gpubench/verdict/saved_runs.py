@@ -100,28 +100,6 @@ class BaselineLimit:
         return replace(self, earlier=(*self.earlier, record))
 
 
-@dataclass(frozen=True)
-class Compared:
-    """Measurements with their changes and verdicts, and what else comparing them found."""
-
-    measurements: tuple[Measurement, ...]
-    missing: tuple[Missing, ...] = ()
-    notes: tuple[str, ...] = ()
-    further: int = 0
-    """The sessions of the running run, each of a fresh process, that may yet decide or have to confirm a verdict."""
-
-    @property
-    def verdicts(self) -> list[Verdict]:
-        """The verdicts on the change since the saved run."""
-        return [verdict for item in self.measurements for verdict in item.verdicts if verdict.is_of_past]
-
-    @property
-    def outcome(self) -> Outcome:
-        """The worst of the verdicts; PASS where there is none."""
-        outcomes = {verdict.outcome for verdict in self.verdicts}
-        return next((each for each in (Outcome.FAIL, Outcome.INCONCLUSIVE) if each in outcomes), Outcome.PASS)
-
-
 def compare_with_baseline(
     limit: BaselineLimit,
     keys: Sequence[MeasurementKey],
@@ -129,63 +107,48 @@ def compare_with_baseline(
     alpha: float,
     enforced: bool,
     throttled: str = "warn",
-) -> Compared:
-    """Compare a test's latest measurements with a saved run.
+) -> list[Change]:
+    """Compare a test's latest measurements with a saved run; each comes back with its change and its verdict.
 
-    keys: of the new ones. throttled: "fail" calls INVALID what was slower while the GPU was throttled.
+    keys: of the new ones. throttled: "fail" calls INVALID what was slower while the GPU was throttled. NOT_JUDGED where
+    the change is only shown.
     """
-    if isinstance(limit.found, Missing):
-        return Compared(tuple(_not_judged(limit, item, limit.found, enforced) for item in new), (limit.found,))
     reference = next((each.timing for each in new if each.role == "reference"), None)
-    measurements, missing = [], []
-    notes: list[str] = []
-    further = 0
-    for key, item in zip(keys, new, strict=True):
-        before = [session[key] for session in limit.sessions if key in session]
-        found = compare_with_past(limit.found.nodeid, key, item, limit.found, limit.tolerance or SHOWN, alpha, before)
-        if found.missing is not None:
-            missing.append(found.missing)
-            item = _not_judged(limit, item, found.missing, enforced)
-        elif item.timing.measured:
-            item, told = _judged(limit, limit.found, item, found, reference, enforced, throttled)
-            notes += told
-            further = max(further, found.further if limit.tolerance is not None else 0)
-        measurements.append(item)
-    return Compared(tuple(measurements), tuple(missing), tuple(dict.fromkeys(notes)), further)
+    changes = (_change_of(limit, key, item, alpha) for key, item in zip(keys, new, strict=True))
+    return [
+        _judged(limit, found, item, reference, enforced, throttled) if item.timing.measured else found
+        for found, item in zip(changes, new, strict=True)
+    ]
 
 
-def _not_judged(limit: BaselineLimit, item: Measurement, missing: Missing, enforced: bool) -> Measurement:
-    """Return a measurement with the verdict that there is nothing to judge it by, where it would be judged."""
-    if limit.tolerance is None or item.role == "reference" or not item.timing.measured:
-        return item
-    verdict = Verdict(
-        kind=limit.kind,
-        asked=limit.asked,
-        outcome=Outcome.NOT_JUDGED,
-        sentence=missing.sentence,
-        enforced=enforced,
-    )
-    return msgspec.structs.replace(item, verdicts=(*item.verdicts, verdict))
+def _change_of(limit: BaselineLimit, key: MeasurementKey, item: Measurement, alpha: float) -> Change:
+    past = limit.found
+    if isinstance(past, Missing):
+        return Change("", key.label, Outcome.NOT_JUDGED, past.sentence, new=item, missing=past)
+    before = [session[key] for session in limit.sessions if key in session]
+    return compare_with_past(past.nodeid, key, item, past, limit.tolerance or SHOWN, alpha, before)
 
 
 def _judged(
     limit: BaselineLimit,
-    past: PastTest,
-    item: Measurement,
     found: Change,
+    item: Measurement,
     reference: Timing | None,
     enforced: bool,
     throttled: str,
-) -> tuple[Measurement, tuple[str, ...]]:
-    """Return a measurement with its change, its verdict where it is judged, and what else there is to know."""
-    item = with_change(item, found, past.baseline)
+) -> Change:
+    """Return a change whose measurement has it, and a verdict where it is judged."""
+    if not isinstance(limit.found, Missing):
+        item = with_change(item, found, limit.found.baseline)
     if limit.tolerance is None or item.role == "reference":
-        return item, found.notes if found.estimate else (found.sentence,)
+        notes = found.notes if found.estimate or found.missing else (found.sentence,)
+        return replace(found, outcome=Outcome.NOT_JUDGED, notes=notes, new=item)
     verdict = Verdict(
         kind=limit.kind, asked=limit.asked, outcome=found.outcome, sentence=found.sentence, enforced=enforced
     )
     verdict = _invalidated(verdict, found.estimate, item.timing, reference, throttled)
-    return msgspec.structs.replace(item, verdicts=(*item.verdicts, verdict)), found.notes
+    item = msgspec.structs.replace(item, verdicts=(*item.verdicts, verdict))
+    return replace(found, outcome=verdict.outcome, sentence=verdict.sentence, new=item)
 
 
 def with_change(item: Measurement, found: Change, baseline: str) -> Measurement:

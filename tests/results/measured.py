@@ -65,7 +65,14 @@ def pair(candidate: str, us: float, reference_us: float = 400, example: str = ""
     ratio = reference_us / us
     logs = tuple(math.log(ratio) + step / 1e4 for step in range(-15, 15))
     speedup = Speedup(
-        ratio=ratio, interval=None, quads=30, alpha=ALPHA, reference="torch", reference_us=1, seed=1, log_ratios=logs
+        ratio=ratio,
+        interval=None,
+        quads=30,
+        alpha=ALPHA,
+        reference="torch",
+        reference_us=reference_us,
+        seed=1,
+        log_ratios=logs,
     )
     return (
         Measurement(timing=timing("torch", reference_us), role="reference", example=example),

@@ -11,7 +11,8 @@ import pytest
 from pytest_gpubench.results.counterpart import KeyReader, Missing, PastTest
 from pytest_gpubench.results.model import Measurement, Outcome, Timing
 from pytest_gpubench.stats.tolerance import RegressionTolerance
-from pytest_gpubench.verdict.saved_runs import BaselineLimit, Compared, compare_with_baseline
+from pytest_gpubench.verdict.regression import Change
+from pytest_gpubench.verdict.saved_runs import BaselineLimit, compare_with_baseline
 from tests.report.records import GPU, arms, timing
 
 MEDIAN = RegressionTolerance("median", margin=0.05)
@@ -47,13 +48,20 @@ LIMIT = BaselineLimit(known(alone(10.0)), MEDIAN, "max_regression", "x")
 
 def compared_after(
     past: BaselineLimit, before: list[Measurement], new: Sequence[Measurement], *others: Any
-) -> Compared:
+) -> list[Change]:
     return compare_with_baseline(past, KeyReader().read_after(before, new), new, *others)
 
 
+def judged(changes: Sequence[Change]) -> list[Measurement]:
+    return [each.new for each in changes if each.new is not None]
+
+
 def outcomes(past: BaselineLimit, new: list[Measurement], throttled: str = "warn", enforced: bool = True) -> list[str]:
-    held = compared_after(past, [], new, 0.001, enforced, throttled)
-    return [verdict.outcome.value for item in held.measurements for verdict in item.verdicts]
+    """Return the outcomes of the verdicts, which those of the changes are too."""
+    changes = compared_after(past, [], new, 0.001, enforced, throttled)
+    found = [verdict.outcome for item in judged(changes) for verdict in item.verdicts]
+    assert found == [each.outcome for each in changes if each.new is not None and each.new.verdicts]
+    return [each.value for each in found]
 
 
 @pytest.mark.parametrize(
@@ -87,10 +95,8 @@ def test_arms_in_another_regime_are_no_failure(candidate_us: float, reference_us
     limit = BaselineLimit(known(*pair(10.0, 20.0)), SPEEDUP, "max_regression", "x")
     new = list(pair(candidate_us, reference_us))
     assert outcomes(limit, new) == [found]
-    sentences = [
-        each.sentence for item in compared_after(limit, [], new, 0.001, True).measurements for each in item.verdicts
-    ]
-    assert ("look for other threads, clocks or libraries" in sentences[0]) == (found == "inconclusive")
+    candidate = compared_after(limit, [], new, 0.001, True)[1]
+    assert ("look for other threads, clocks or libraries" in candidate.sentence) == (found == "inconclusive")
 
 
 def test_a_speedup_is_not_misled_by_drift_and_a_reference_is_not_judged() -> None:
@@ -98,53 +104,55 @@ def test_a_speedup_is_not_misled_by_drift_and_a_reference_is_not_judged() -> Non
     assert outcomes(BaselineLimit(known(*old), SPEEDUP, "max_regression", "x"), list(drifted)) == ["pass"]
     assert outcomes(BaselineLimit(known(*old), MEDIAN, "max_regression", "x"), list(drifted)) == ["fail"]
     held = compared_after(BaselineLimit(known(*old), MEDIAN, "max_regression", "x"), [], drifted, 0.001, True)
-    assert [item.change is not None for item in held.measurements] == [True, True]
-    assert held.measurements[0].verdicts == ()
+    assert [item.change is not None for item in judged(held)] == [True, True]
+    assert judged(held)[0].verdicts == ()
 
 
 def test_what_is_only_shown_has_a_change_and_no_verdict() -> None:
     held = compared_after(BaselineLimit(known(alone(10.0)), None), [], [alone(20.0)], 0.001, True)
-    (item,) = held.measurements
+    (item,) = judged(held)
     assert item.change is not None
     assert (item.change.baseline, item.change.old_us) == ("main", 10.0)
     assert item.change.ratio == pytest.approx(2.0)
-    assert (item.verdicts, held.outcome, held.notes) == ((), Outcome.PASS, ())
+    assert (item.verdicts, held[0].outcome, held[0].notes, held[0].further) == ((), Outcome.NOT_JUDGED, (), 0)
 
 
 def test_equal_measurements_are_told_apart_by_what_came_before() -> None:
     past = BaselineLimit(known(alone(10.0), alone(20.0)), MEDIAN, "max_regression", "x")
     held = compared_after(past, [alone(10.0)], [alone(20.0)], 0.001, True)
-    assert [verdict.outcome for item in held.measurements for verdict in item.verdicts] == [Outcome.PASS]
-    (missing,) = compared_after(past, [alone(10.0)] * 2, [alone(20.0)], 0.001, True).missing
-    assert "measured for the 3th time" in missing.sentence
+    assert [each.outcome for each in held] == [Outcome.PASS]
+    (change,) = compared_after(past, [alone(10.0)] * 2, [alone(20.0)], 0.001, True)
+    assert change.missing is not None
+    assert "measured for the 3th time" in change.missing.sentence
 
 
 def test_what_there_is_nothing_to_compare_with_is_not_judged() -> None:
     missing = Missing("no test", "it is new")
     new = alone(10.0)
     held = compared_after(BaselineLimit(missing, MEDIAN, "max_regression", "x"), [], [new], 0.001, True)
-    (item,) = held.measurements
+    (item,) = judged(held)
     (verdict,) = item.verdicts
     assert (verdict.kind, verdict.outcome, verdict.sentence) == ("max_regression", Outcome.NOT_JUDGED, "it is new")
-    assert (item.timing, held.missing) == (new.timing, (missing,))
-    shown = compared_after(BaselineLimit(missing, None), [], [new], 0.001, True)
-    assert (shown.measurements, shown.missing) == ((new,), (missing,))
+    assert (item.timing, held[0].missing) == (new.timing, missing)
+    (shown,) = compared_after(BaselineLimit(missing, None), [], [new], 0.001, True)
+    assert (shown.new, shown.missing, shown.notes) == (new, missing, ())
     skipped = msgspec.structs.replace(new, timing=msgspec.structs.replace(new.timing, samples_us=(), unmeasured="off"))
-    held = compared_after(LIMIT, [], [skipped], 0.001, True)
-    assert (held.measurements, held.missing) == ((skipped,), ())
+    (change,) = compared_after(LIMIT, [], [skipped], 0.001, True)
+    assert (change.new, change.missing, change.notes) == (skipped, None, ())
 
 
 @pytest.mark.parametrize(("now_us", "said"), [(9.53, False), (9.0, True)])
 def test_a_baseline_that_is_too_slow_is_called_stale(now_us: float, said: bool) -> None:
-    notes = compared_after(LIMIT, [], [alone(now_us)], 0.001, True).notes
-    assert [note.startswith("baseline stale: a ") for note in notes] == [True] * said
+    (change,) = compared_after(LIMIT, [], [alone(now_us)], 0.001, True)
+    assert [note.startswith("baseline stale: a ") for note in change.notes] == [True] * said
 
 
-def test_what_else_differs_is_said_once() -> None:
+def test_what_else_differs_is_said() -> None:
     past = BaselineLimit(replace(known(*pair(10.0, 20.0)), caveats=("another driver",)), SPEEDUP, "max_regression", "x")
-    assert compared_after(past, [], pair(10.0, 20.0), 0.001, True).notes == ("another driver",)
+    changes = compared_after(past, [], pair(10.0, 20.0), 0.001, True)
+    assert [each.notes for each in changes] == [("another driver",)] * 2  # a test warns of each sentence once
     hot = BaselineLimit(known(alone(10.0, throttle_reasons=("SwPowerCap",))), MEDIAN, "max_regression", "x")
-    assert compared_after(hot, [], [alone(10.0)], 0.001, True).notes == (
+    assert compared_after(hot, [], [alone(10.0)], 0.001, True)[0].notes == (
         "the GPU was throttled in the baseline 'main' (SwPowerCap); save a new one",
     )
 
@@ -167,12 +175,12 @@ def test_samples_that_are_no_times_are_invalid() -> None:
     bad = Measurement(timing=timing("a", 1.0, samples_us=(float("nan"),) * 41, timer="scripted"))
     assert outcomes(LIMIT, [bad]) == ["invalid"]
     held = compared_after(BaselineLimit(known(alone(10.0)), None), [], [bad], 0.001, True)
-    assert held.measurements == (bad,)
-    assert held.notes[0].startswith("a cannot be compared: ")
+    assert judged(held) == [bad]
+    assert held[0].notes[0].startswith("a cannot be compared: ")
 
 
 @pytest.mark.parametrize("enforced", [True, False])
 def test_a_verdict_knows_whether_it_counts(enforced: bool) -> None:
     held = compared_after(LIMIT, [], [alone(20.0)], 0.001, enforced)
-    assert [verdict.enforced for item in held.measurements for verdict in item.verdicts] == [enforced]
-    assert held.outcome is Outcome.FAIL
+    assert [verdict.enforced for item in judged(held) for verdict in item.verdicts] == [enforced]
+    assert held[0].outcome is Outcome.FAIL

@@ -128,6 +128,16 @@ def test_further_sessions_are_asked_for_where_they_may_decide(saved: int, us: fl
     assert compared("median:5%", us, FIVE[-saved:]).further == further
 
 
+@pytest.mark.parametrize(
+    ("reference_us", "outcome", "further"), [(1990, Outcome.FAIL, 1), (2000, Outcome.INCONCLUSIVE, 0)]
+)
+def test_arms_in_another_regime_are_not_measured_again(reference_us: float, outcome: Outcome, further: int) -> None:
+    """Further sessions would meet the same surroundings."""
+    (_, old), (_, new) = pair("mine", 100, 200), pair("mine", 2200, reference_us)
+    found = compare_measurements(old, new, parse_tolerance("speedup:5%"), ALPHA, SAVED, Sessions([old] * 4))
+    assert (found.outcome, found.further) == (outcome, further)
+
+
 def test_samples_that_are_too_few_are_the_first_thing_to_mend() -> None:
     found = compare_measurements(alone(reps=5), alone(reps=5), parse_tolerance("median:1%"), ALPHA, SAVED)
     assert found.outcome is Outcome.INCONCLUSIVE
