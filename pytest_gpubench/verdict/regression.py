@@ -12,7 +12,7 @@ from pytest_gpubench.stats.regression import ChangeEstimate, least_samples
 from pytest_gpubench.stats.tolerance import RegressionTolerance
 from pytest_gpubench.units import bracketed, choose_time_unit, count, format_time, printable, ratio_text
 from pytest_gpubench.verdict.decision import judged_by
-from pytest_gpubench.verdict.evidence import ALONE, Sessions, estimate_change, outcome_of
+from pytest_gpubench.verdict.sessions import ALONE, Sessions, estimate_change, outcome_of
 
 __tracebackhide__ = True
 

@@ -13,8 +13,8 @@ from pytest_gpubench.results.sessions import by_test
 from pytest_gpubench.stats.regression import ChangeEstimate
 from pytest_gpubench.stats.tolerance import RegressionTolerance
 from pytest_gpubench.units import printable, ratio_text
-from pytest_gpubench.verdict.evidence import Sessions
 from pytest_gpubench.verdict.regression import Change, compare_measurements
+from pytest_gpubench.verdict.sessions import Sessions
 from pytest_gpubench.verdict.throttling import invalidate_throttled
 
 __tracebackhide__ = True

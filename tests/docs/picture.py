@@ -16,7 +16,7 @@ from pytest_gpubench.report.html.page import html_page
 from pytest_gpubench.results.model import CommitInfo, Measurement, PastChange, SavedRun
 from pytest_gpubench.results.store import read_run
 from pytest_gpubench.stats.tolerance import RegressionTolerance
-from pytest_gpubench.verdict.evidence import change_between
+from pytest_gpubench.verdict.sessions import change_between
 
 ROOT = Path(__file__).parents[2]
 RECORDED = ("gelu", "mlp", "rms_norm", "search")

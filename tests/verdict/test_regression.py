@@ -7,8 +7,8 @@ from pytest_gpubench.results.model import Measurement, Outcome
 from pytest_gpubench.stats.regression import ChangeEstimate
 from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.stats.tolerance import parse_tolerance
-from pytest_gpubench.verdict.evidence import change_between, outcome_of, tick_between
 from pytest_gpubench.verdict.regression import Change, judge_change
+from pytest_gpubench.verdict.sessions import change_between, outcome_of, tick_between
 from tests.results.measured import ALPHA, alone, pair, timing
 
 PROFILER_TICK_US = 0.032

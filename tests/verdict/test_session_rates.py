@@ -17,8 +17,8 @@ import pytest
 from pytest_gpubench.results.model import Measurement, Outcome
 from pytest_gpubench.stats.process_spread import UNKNOWN_TIME, spread_of, spread_of_suite
 from pytest_gpubench.stats.tolerance import parse_tolerance
-from pytest_gpubench.verdict.evidence import Sessions
 from pytest_gpubench.verdict.regression import compare_measurements
+from pytest_gpubench.verdict.sessions import Sessions
 from tests.results.measured import ALPHA, alone
 from tests.stats.simulation import Floats, slack
 

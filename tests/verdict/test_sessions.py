@@ -8,8 +8,8 @@ from pytest_gpubench.results.model import Measurement, Outcome
 from pytest_gpubench.stats.process_spread import ProcessSpread
 from pytest_gpubench.stats.regression import ChangeEstimate
 from pytest_gpubench.stats.tolerance import parse_tolerance
-from pytest_gpubench.verdict.evidence import Parting, Sessions
 from pytest_gpubench.verdict.regression import Change, compare_measurements
+from pytest_gpubench.verdict.sessions import Parting, Sessions
 from tests.results.measured import ALPHA, alone, pair
 
 SAVED = "the baseline 'main'"
