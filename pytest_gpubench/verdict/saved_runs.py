@@ -23,7 +23,7 @@ SHOWN = RegressionTolerance("speedup", margin=0.05)
 """The comparison that is shown where no limit is set."""
 
 
-def compare_with_past(
+def _compare_with_saved(
     nodeid: str,
     key: MeasurementKey,
     new: Measurement,
@@ -126,7 +126,7 @@ def _change_of(limit: BaselineLimit, key: MeasurementKey, item: Measurement, alp
     if isinstance(past, Missing):
         return Change("", key.label, Outcome.NOT_JUDGED, past.sentence, new=item, missing=past)
     before = [session[key] for session in limit.sessions if key in session]
-    return compare_with_past(past.nodeid, key, item, past, limit.tolerance or SHOWN, alpha, before)
+    return _compare_with_saved(past.nodeid, key, item, past, limit.tolerance or SHOWN, alpha, before)
 
 
 def _judged(
@@ -228,7 +228,7 @@ def _with_past(
     """The sentence that a reference is slower too, by its label and example."""
     for key, item in by_key(record.measurements).items():
         before = [session[key] for session in sessions if key in session]
-        change = compare_with_past(record.nodeid, key, item, past, tolerance, alpha, before)
+        change = _compare_with_saved(record.nodeid, key, item, past, tolerance, alpha, before)
         if key.role == "reference":
             drifts[key.label, key.example] = _slower_reference(change)
         is_slower_time = change.outcome is Outcome.FAIL and change.estimate and change.estimate.metric != "speedup"
