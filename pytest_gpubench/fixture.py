@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pytest_gpubench.bench.agreement import Agreement, Golden
 from pytest_gpubench.bench.arguments import Overwrites, VariedArguments, kept_arguments
+from pytest_gpubench.bench.batch_invariance import Batched
 from pytest_gpubench.bench.candidates import make_calls, name_functions
 from pytest_gpubench.bench.comparison import CompareRequest, judging_timer
 from pytest_gpubench.bench.measurement import MeasureRequest
@@ -152,6 +153,7 @@ class GpuBench(Spelled):
         overwrites: Overwrites = False,
         margins: bool = True,
         vary: bool = True,
+        batch_invariant: Batched = False,
         bytes: int | None = None,
         flops: int | None = None,
         timers: Sequence[Literal["profiler", "events", "graph"]] | None = None,
@@ -174,6 +176,8 @@ class GpuBench(Spelled):
         leave in their arguments what the reference does.
         margins: False leaves out the check for reads and writes beyond the arguments.
         vary: False leaves out the last check, which changes the values of the inputs in the same memory.
+        batch_invariant: True if each row of the outputs must be, bit by bit, what a batch of that row alone gives: rows
+        along the first axis of the first tensor, or of the arguments that are named (`args[0]`).
         bytes: as in `measure`; None takes the size of inputs and outputs less the L2 cache, unless the reference is
         faster than memory can move that.
         flops: as in `measure`, the same for every arm; None counts those of the reference.
@@ -196,7 +200,7 @@ class GpuBench(Spelled):
             rule = tolerance, golden, golden_factor, grads, backward, device
             agreement = Agreement(reference, arguments, *rule, overwrites=overwrites, margins=margins)
             given = args, kwargs
-            return CompareRequest(*rules, given, calls, agreement, interleave, vary, *work, overheads)
+            return CompareRequest(*rules, given, calls, agreement, interleave, vary, *work, overheads, batch_invariant)
 
         return self._answer(replace(request(args, kwargs, vary), remake=None if setup else request))
 

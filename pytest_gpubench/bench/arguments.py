@@ -43,27 +43,25 @@ def kept_arguments(
         return [leaf for holder in [*functions, *objects] for leaf in tensors_held(holder)]
 
     if not isinstance(overwrites, bool):
-        check_overwrites(overwrites, [name for name, _ in find()], setup)
+        check_names("overwrites", overwrites, [name for name, _ in find()] if setup is None else None)
     memory = InputMemory(find, held) if setup is None else None
     return replace(plain, memory=memory, overwrites=bool(overwrites))
 
 
-def check_overwrites(overwrites: object, names: Sequence[str], setup: object) -> None:
-    """Raise BadRequest for invalid names of arguments that are overwritten."""
-    if isinstance(overwrites, str) or not isinstance(overwrites, Sequence):
+def check_names(keyword: str, given: object, names: Sequence[str] | None) -> None:
+    """Raise BadRequest for invalid names of arguments; names: those that there are, None if that is not known."""
+    if isinstance(given, str) or not isinstance(given, Sequence):
+        raise BadRequest(f"{keyword}= must be True, or names of arguments such as 'args[0]', found {repr_of(given)}")
+    unknown = [each for each in given if names is not None and not any(covers(each, name) for name in names)]
+    if unknown:
         raise BadRequest(
-            f"overwrites= must be True, or names of arguments such as 'args[0]', found {repr_of(overwrites)}"
+            f"{keyword}= names {repr_of(unknown[0])}, but the arguments are {', '.join(names or ()) or 'none'}"
         )
-    unknown = [each for each in overwrites if not any(covers(each, name) for name in names)]
-    if unknown and setup is None:
-        raise BadRequest(f"overwrites= names {repr_of(unknown[0])}, but the arguments are {', '.join(names) or 'none'}")
 
 
-def covers(overwritten: object, name: str) -> bool:
+def covers(given: object, name: str) -> bool:
     """Tell whether a name, such as `args[0]`, stands for a leaf: itself, or a container that it lies in."""
-    return isinstance(overwritten, str) and (
-        name == overwritten or name.startswith((f"{overwritten}[", f"{overwritten}."))
-    )
+    return isinstance(given, str) and (name == given or name.startswith((f"{given}[", f"{given}.")))
 
 
 @dataclass(frozen=True)

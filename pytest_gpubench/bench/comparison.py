@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from pytest_gpubench.bench.agreement import Agreement
+from pytest_gpubench.bench.batch_invariance import Batched, check_batch_invariance
 from pytest_gpubench.bench.candidates import speedup_limits
 from pytest_gpubench.bench.cuda_graphs import has_cuda_graphs
 from pytest_gpubench.bench.guarded import GuardedCall
@@ -78,6 +79,8 @@ class CompareRequest(Request[Comparison]):
     flops: int | None = None
     wants_overhead: bool = False
     """True to measure the launch overhead of each function."""
+    batch_invariant: Batched = False
+    """The arguments with rows, each of which a candidate must compute as in a batch of its own."""
     role = "candidate"
     is_repeatable = True
 
@@ -134,6 +137,7 @@ class CompareRequest(Request[Comparison]):
             self.agreement.refuse_flat(expected)
             found = {name: self.agreement.check(name, self.calls[name].function, expected) for name in self.judged}
             lines = {name: tuple(each.line for each in differences) for name, differences in found.items()}
+            self._check_batches()
             return self._untimed(lines, reason)
 
     def with_measurements(self, result: Comparison, measurements: Sequence[Measurement]) -> Comparison:
@@ -142,7 +146,13 @@ class CompareRequest(Request[Comparison]):
 
     def _check(self, expected: Ran, pool: PoisonedPool | None) -> OutputLines:
         self.agreement.refuse_flat(expected)
-        return {name: self._check_candidate(name, expected, pool) for name in self.judged}
+        lines = {name: self._check_candidate(name, expected, pool) for name in self.judged}
+        self._check_batches()
+        return lines
+
+    def _check_batches(self) -> None:
+        for name in self.judged:
+            check_batch_invariance(self.agreement, name, self.calls[name].function, self.batch_invariant)
 
     def _check_candidate(self, name: str, expected: Ran, pool: PoisonedPool | None) -> tuple[str, ...]:
         """Return a line for each output of a candidate; raise WrongResult where one is wrong."""

@@ -304,6 +304,7 @@ OTHER_WORK = {
     "compare(in_place, in_place, (x,), overwrites='args[0]')": "BadRequest: overwrites= must be True, or names of *",
     "compare(in_place, in_place, (x,), overwrites=['args[1]'])": "BadRequest: overwrites= names 'args[[]1]', but the "
     "arguments are args[[]0]",
+    "compare({'a': double, 'b': batched}, double, (x,), batch_invariant=True)": "WrongResult: b is not batch-in*",
 }
 FAIR = [
     "compare(view, view, (x,), reps=20)",
@@ -312,6 +313,8 @@ FAIR = [
     "compare(double, in_place, (x,), overwrites=('args[0]',), reps=20); assert x[1] == 1",
     "compare(in_place, in_place, (x,), reps=20); assert x[1] == 1",
     "compare(double_into, double_into, (x, y), reps=20)",
+    "compare(batched, double, (x,), batch_invariant=False, reps=20)",
+    "compare(double, batched, (x,), batch_invariant=('args[0]',), reps=20)",
     "compare(in_place, double, (x,), overwrites=True, vary=False, reps=20); assert x[1] == 1",
     "measure(in_place, (x,), reps=20); assert x[1] == 2",
 ]
@@ -330,6 +333,8 @@ def copy(x): return x.clone()
 def double_into(x, out): torch.mul(x, 2, out=out)
 @scripted([1.0])
 def add_into(x, out): torch.add(x, 3, out=out)
+@scripted([1.0])
+def batched(x): return x * (2 + 1e-6 * (len(x) > 1))
 y = torch.zeros(8)
 """
     reports = run_rows(head, [f"def test_it(gpu_bench): gpu_bench.{call}" for call in (*OTHER_WORK, *FAIR)])
