@@ -11,7 +11,19 @@ import pytest_gpubench
 
 PACKAGE = Path(pytest_gpubench.__file__).parent
 KNOW_PYTEST = {"plugin"}
-KNOW_TORCH = {"fixture", "judge", "bench", "structure", "timing", "gpu", "correctness", "strategies", "plugin", "adopt"}
+KNOW_TORCH = {
+    "fixture",
+    "judge",
+    "bench",
+    "structure",
+    "timing",
+    "gpu",
+    "correctness",
+    "strategies",
+    "plugin",
+    "adopt",
+    "record",
+}
 LAYERS = """
     __main__ __init__
     cli
@@ -30,7 +42,7 @@ LAYERS = """
     results
     limits settings
     metrics stats
-    child_process
+    child_process record
     bounds
     units errors spelling
 """

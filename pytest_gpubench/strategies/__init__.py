@@ -1,6 +1,7 @@
 """Hypothesis strategies for the inputs of kernels: shapes, dtypes, layouts and tensors at which kernels break."""
 
 from pytest_gpubench.strategies.choices import LAYOUTS, VALUES, dtypes, layouts, values
+from pytest_gpubench.strategies.recorded import recorded
 from pytest_gpubench.strategies.shapes import (
     AttentionShape,
     BatchedMatmulShape,
@@ -25,6 +26,7 @@ __all__ = [
     "lazy_tensor",
     "matmul_shapes",
     "ragged_lengths",
+    "recorded",
     "shapes",
     "tensor",
     "tensors",
