@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from traceback import walk_tb
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from pytest_gpubench.bench.agreement import Agreement, Golden
 from pytest_gpubench.bench.arguments import Overwrites, VariedArguments, kept_arguments
@@ -39,7 +39,9 @@ if TYPE_CHECKING:
     import torch
     from typing_extensions import Unpack
 
+    from pytest_gpubench.bench.recorded import RecordedComparison
     from pytest_gpubench.judge.judgement import Judgement
+    from pytest_gpubench.record import RecordedCall
 
 __tracebackhide__ = True
 
@@ -79,7 +81,7 @@ class GpuBench(Spelled):
     if not TYPE_CHECKING:  # which would let every name be set
 
         def __setattr__(self, name: str, value: object) -> None:
-            if name not in self.__slots__:
+            if name not in GpuBench.__slots__:
                 raise AttributeError(f"gpu_bench.{name} cannot be set{hint('gpu_bench', name, ())}")
             super().__setattr__(name, value)
 
@@ -203,6 +205,28 @@ class GpuBench(Spelled):
             return CompareRequest(*rules, given, calls, agreement, interleave, vary, *work, overheads, batch_invariant)
 
         return self._answer(replace(request(args, kwargs, vary), remake=None if setup else request))
+
+    def compare_recorded(
+        self,
+        candidate: Callable[..., object],
+        reference: Callable[..., object],
+        calls: "Sequence[RecordedCall]",
+        make: "Callable[[RecordedCall], Sequence[object]]",
+        **options: Any,
+    ) -> "RecordedComparison":
+        """Compare for each of the calls that a program made, and judge the total time of all of them.
+
+        calls: as `pytest_gpubench.record.read` returns them; each counts as often as it was made.
+        make: called with one, returns the arguments of candidate and reference.
+        options: as in `compare`, without args, kwargs and setup. Limits hold for each shape, `min_weighted_speedup` for
+        the total. All shapes share the test's alpha.
+
+        Raises what `compare` raises.
+        """
+        from pytest_gpubench.bench.recorded import request_of
+
+        compare = Requests(self._current, self._resolver).compare
+        return self._answer(request_of(cast(Any, compare), candidate, reference, calls, make, options))
 
     def judge(
         self,
@@ -341,6 +365,15 @@ class GpuBench(Spelled):
         if test.device is None:
             test.device = required_device(test.settings.device, test.settings.require_gpu)
         return test.device
+
+
+class Requests(GpuBench):
+    """Return the request of each call instead of its result."""
+
+    __slots__ = ()
+
+    def _answer(self, request: Request[T]) -> T:
+        return cast(T, request)
 
 
 def _unknown_keyword(method: str, name: str) -> str:

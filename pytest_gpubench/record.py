@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import torch
@@ -32,7 +32,7 @@ class RecordedCall(msgspec.Struct, frozen=True):
     """The shapes of the tensors among its arguments, in their order."""
     dtypes: tuple[str, ...]
     """Their dtypes: `float32`."""
-    calls: int
+    calls: Annotated[int, msgspec.Meta(ge=1)]
     """How often it was called with them."""
 
 

@@ -20,8 +20,9 @@ from pytest_gpubench.search import Example, NoSearch, Search
 from pytest_gpubench.search.budget import TimeBudget
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.units import safe_lines
-from pytest_gpubench.verdict.ending import Ending, drawn_anew, rule_for, unjudged
-from pytest_gpubench.verdict.limits import Limits
+from pytest_gpubench.verdict.ending import Ending, drawn_anew, judged_kinds, rule_for, unjudged
+from pytest_gpubench.verdict.limits import BY_NAME, Limits
+from pytest_gpubench.verdict.limits.speedup import MinWeightedSpeedup
 from pytest_gpubench.verdict.saved_runs import BaselineLimit
 
 __tracebackhide__ = True
@@ -157,13 +158,17 @@ class CurrentTest:
 
         On a CPU that nobody asked for it is a warning.
         """
+        judged = judged_kinds(self._verdicts())
         compared = any(item.speedup is not None for item in self.measurements)
+        compared = compared and (not self.limits.need("totals") or MinWeightedSpeedup.name in judged)
         if not self.limits or compared or (self.has_numbers and not self.limits.need("reference")):
             return None
         reasons = [item.timing.unmeasured for item in self.measurements if not item.timing.measured]
         reason = reasons[-1] if reasons else _missing_call(self.limits)
         if not reasons or (self.device is not None and is_enforced(self.settings, self.device)):
-            never = Limits(min_speedup=self.limits.min_speedup) if self.has_numbers else self.limits
+            open_ = {each.name: each.asked for each in self.limits if each.name not in judged}
+            on_reference = {name: asked for name, asked in open_.items() if "reference" in BY_NAME[name].needed}
+            never = Limits(**on_reference) if self.has_numbers else self.limits
             return f"perf({never}) was never judged: {reason}{self._how_to_drop(never)}"
         self.warn(f"its limits were not judged: {reason}")
         return None
@@ -237,6 +242,8 @@ class CurrentTest:
 
 
 def _missing_call(limits: Limits) -> str:
+    if limits.need("totals"):
+        return "the test compared no recorded calls; call gpu_bench.compare_recorded(...) in it"
     if not limits.need("reference"):
         return "the test measured nothing; call gpu_bench(...) in it"
     return "the test compared nothing; call gpu_bench.compare(candidate, reference, ...) in it"

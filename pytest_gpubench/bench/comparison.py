@@ -281,10 +281,10 @@ def looks_of(settings: Settings, limits: Limits) -> tuple[int, ...]:
     """Return the numbers of quads after which to look.
 
     The first looks are left out where a run is saved or compared, for a narrower interval, and where a limit is on the
-    candidate alone: fewer reps do not show whether they resemble their neighbours.
+    candidate alone, or on totals: fewer reps do not show whether they resemble their neighbours.
     """
     lasts = settings.save or settings.autosave or settings.compare or settings.json
-    has_own = any(limit.stage in ("time", "rate") for limit in limits)
+    has_own = limits.need("totals") or any(limit.stage in ("time", "rate") for limit in limits)
     least = LASTING_QUADS if lasts else LEAST_TO_TELL // 2 if has_own else 0
     return tuple(look for look in LOOKS if look >= least)
 

@@ -150,6 +150,8 @@ def _time_interval(kind: str, item: Measurement) -> Interval:
 def _found(kind: str, item: Measurement) -> str:
     if kind == "min_speedup" and item.speedup:
         return f"{round_to_digits(item.speedup.ratio, 4)}x"
+    if found := next((each.found for each in item.verdicts if each.kind == kind == "min_weighted_speedup"), ""):
+        return found
     return format_time(item.timing.median_us)
 
 

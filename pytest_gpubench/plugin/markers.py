@@ -70,7 +70,7 @@ def help_lines() -> list[str]:
 
 
 def _entry(name: str, text: str) -> str:
-    return f"    {name:<19}{_wrapped(text, ' ' * 23).strip()}"
+    return f"    {name:<22}{_wrapped(text, ' ' * 26).strip()}"
 
 
 def _wrapped(text: str, indent: str) -> str:

@@ -11,9 +11,9 @@ from pytest_gpubench.verdict.decision import Judged
 
 __tracebackhide__ = True
 
-Need = Literal["reference", "bytes", "flops", "peaks", "observation", "repeats", "baseline"]
-"""What a limit is judged by beside a timing: the reference's time, the bytes and operations of a call, the peaks of the
-GPU, what `structure.observe` finds, more calls, a saved run."""
+Need = Literal["reference", "totals", "bytes", "flops", "peaks", "observation", "repeats", "baseline"]
+"""What a limit is judged by beside a timing: the reference's time, the totals of recorded calls, the bytes and
+operations of a call, the peaks of the GPU, what `structure.observe` finds, more calls, a saved run."""
 Stage = Literal["time", "rate", "speedup", "structure", "baseline"]
 """When a limit is judged: as reps are added (its time, its rates), as quads are added, after them, after the test."""
 

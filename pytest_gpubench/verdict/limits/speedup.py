@@ -3,9 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
+from pytest_gpubench.bounds import positive_number
 from pytest_gpubench.limits import number_by_name
 from pytest_gpubench.results.model import Measurement, Outcome, Speedup, Timing, Verdict
 from pytest_gpubench.stats.speedup import least_reps
+from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.units import choose_time_unit, count, format_time, ratio_text, round_to_digits
 from pytest_gpubench.verdict.decision import at_least, judged_by
 from pytest_gpubench.verdict.limits.base import Limit, only, share_missed
@@ -42,7 +44,25 @@ class MinSpeedup(Limit):
         return least_reps(alpha)
 
 
-LIMITS = (MinSpeedup,)
+class MinWeightedSpeedup(Limit):
+    """The reference's total time over the candidate's, of all recorded calls, is at least this."""
+
+    name = "min_weighted_speedup"
+    help = "the reference's total time over the candidate's in gpu_bench.compare_recorded, at least"
+    stage = "speedup"
+    needed = frozenset({"reference", "totals"})
+    is_noisy = is_on_speed = True
+
+    @staticmethod
+    def parse(asked: Any) -> float:
+        return positive_number(asked)
+
+    def cell(self, item: Measurement) -> str:
+        """Return `all shapes >= 1.5x`."""
+        return f"all shapes >= {self.asked:.10g}x"
+
+
+LIMITS = (MinSpeedup, MinWeightedSpeedup)
 
 
 def judge_speedup(label: str, speedup: Speedup, candidate_us: float, wanted: float, enforced: bool = True) -> Verdict:
@@ -79,5 +99,42 @@ def not_asked(label: str, limits: Mapping[str, float], enforced: bool) -> Verdic
         asked=repr(dict(limits)),
         outcome=Outcome.NOT_JUDGED,
         sentence=f"{label}: no min_speedup for it, only for {', '.join(limits)}",
+        enforced=enforced,
+    )
+
+
+def judge_weighted_speedup(
+    ratio: float,
+    interval: Interval | None,
+    total_us: float,
+    shapes: int,
+    calls: int,
+    alpha: float,
+    wanted: float,
+    enforced: bool = True,
+) -> Verdict:
+    """Judge the speedup of the total time of recorded calls; total_us: the reference's."""
+    outcome = at_least(interval, wanted)
+    few = " with too few reps of some" if interval is None else ""
+    unit = choose_time_unit([total_us])
+    return Verdict(
+        kind=MinWeightedSpeedup.name,
+        asked=repr(wanted),
+        outcome=outcome,
+        sentence=f"the total of {count(calls, 'recorded call')} is {_speedup_words(ratio, outcome)} the reference: "
+        f"{ratio_text(ratio, interval)}, wanted at least {wanted:g}x ({format_time(total_us / ratio, unit)} against "
+        f"{format_time(total_us, unit)}, {judged_by(count(shapes, 'shape') + few, alpha)})",
+        enforced=enforced,
+        found=ratio_text(ratio, interval),
+    )
+
+
+def weighted_not_judged(why: str, wanted: float, enforced: bool = True) -> Verdict:
+    """Return the verdict on recorded calls that were not timed."""
+    return Verdict(
+        kind=MinWeightedSpeedup.name,
+        asked=repr(wanted),
+        outcome=Outcome.NOT_JUDGED,
+        sentence=f"the total of the recorded calls was not judged: {why}",
         enforced=enforced,
     )
