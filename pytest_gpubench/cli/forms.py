@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from pytest_gpubench.cli.pytorch_v3 import pytorch_v3_text
 from pytest_gpubench.metrics import METRICS
 from pytest_gpubench.report.html.page import html_page
 from pytest_gpubench.report.markdown import markdown_summary
@@ -118,5 +119,6 @@ FORMS: dict[str, tuple[Callable[[SavedRun], str], str]] = {
     "csv": (_csv_text, "a line for each measurement, for a spreadsheet"),
     "json": (_json_text, "the same as JSON"),
     "pytest-benchmark": (_benchmark_text, "pytest-benchmark's JSON"),
+    "pytorch-v3": (pytorch_v3_text, "the records of PyTorch's benchmark database, schema v3,"),
 }
 """By the name of the option: what makes the text, and what it is."""

@@ -23,7 +23,8 @@ EXAMPLES = """show latest
 show main --test softmax --verbose
 show .gpu_benchmarks/NVIDIA-H200/0003_main.json --html page.html
 show latest --markdown >> $GITHUB_STEP_SUMMARY
-show main --csv run.csv --json run.json"""
+show main --csv run.csv --json run.json
+show main --format pytorch-v3 > results/perf.json"""
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -34,19 +35,21 @@ def add(parser: argparse.ArgumentParser) -> None:
     for name, (_, what) in FORMS.items():
         help = f"write {what} to a file; without PATH, or with -, to standard output"
         parser.add_argument(f"--{name}", metavar="PATH", nargs="?", const="-", dest=name, help=help)
+    parser.add_argument("--format", choices=FORMS, help="write one of these to standard output, as --FORMAT alone does")
     add_storage(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the tables of each run that is meant, or one run in the forms that are asked for; 0."""
-    asked = {name: path for name in FORMS if (path := getattr(arguments, name)) is not None}
+    asked = [(name, path) for name in FORMS if (path := getattr(arguments, name)) is not None]
+    asked += [(arguments.format, "-")] if arguments.format else []
     if not asked:
         for path in find_paths(arguments.which, arguments):
             found = _select(read_run(path), arguments.test)
             write("\n".join([printable(run_title(path, found)), _tables(found, arguments.verbose)]))
         return 0
     found = _select(read_run(find_one(arguments.which, arguments)), arguments.test)
-    for name, target in asked.items():
+    for name, target in asked:
         write_form(FORMS[name][0](found), target, found, name)
     return 0
 

@@ -1,0 +1,292 @@
+"""Records of PyTorch's benchmark database, checked against its schema."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_gpubench.cli.pytorch_v3 import pytorch_v3_text
+from pytest_gpubench.results.model import (
+    CommitInfo,
+    DeviceFacts,
+    Measurement,
+    Outcome,
+    SavedRun,
+    TestRecord,
+    Timing,
+    Turn,
+    Verdict,
+)
+from pytest_gpubench.results.store import write_run
+from tests.cli.stored import Command
+from tests.results.saved import device_facts, make_run
+
+# The columns of `benchmark.oss_ci_benchmark_v3` but for those that the upload adds. Source: pytorch/test-infra at
+# 61a77570f45416dc425c17d4a648376541a84732, clickhouse_db_schema/benchmark.oss_ci_benchmark_v3/schema.sql.
+
+UInt32 = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
+Float32 = Annotated[float, msgspec.Meta(ge=-(2 - 2**-23) * 2.0**127, le=(2 - 2**-23) * 2.0**127)]
+Texts = dict[str, str]
+
+
+class Benchmark(msgspec.Struct, forbid_unknown_fields=True):
+    name: str
+    mode: str = ""
+    dtype: str = ""
+    extra_info: Texts = {}
+
+
+class Model(msgspec.Struct, forbid_unknown_fields=True):
+    name: str
+    type: str = ""
+    backend: str = ""
+    origins: list[str] = []
+    extra_info: Texts = {}
+
+
+class Metric(msgspec.Struct, forbid_unknown_fields=True):
+    name: str
+    benchmark_values: Annotated[list[Float32], msgspec.Meta(min_length=1)]
+    target_value: Float32 = 0
+    extra_info: Texts = {}
+
+
+class Input(msgspec.Struct, forbid_unknown_fields=True):
+    dtype: str = ""
+    extra_info: Texts = {}
+
+
+class Dependency(msgspec.Struct, forbid_unknown_fields=True):
+    repo: str = ""
+    branch: str = ""
+    sha: str = ""
+    version: str = ""
+    extra_info: Texts = {}
+
+
+class Runner(msgspec.Struct, forbid_unknown_fields=True):
+    name: str = ""
+    type: str = ""
+    cpu_info: str = ""
+    cpu_count: UInt32 = 0
+    mem_info: str = ""
+    avail_mem_in_gb: UInt32 = 0
+    gpu_info: str = ""
+    gpu_count: UInt32 = 0
+    gpu_mem_info: str = ""
+    avail_gpu_mem_in_gb: UInt32 = 0
+    extra_info: Texts = {}
+
+
+class Record(msgspec.Struct, forbid_unknown_fields=True):
+    benchmark: Benchmark
+    model: Model
+    metric: Metric
+    inputs: dict[str, Input] = {}
+    dependencies: dict[str, Dependency] = {}
+    runners: list[Runner] = []
+
+
+def records_of(run: SavedRun) -> list[Record]:
+    """Return the records of a run; raise msgspec.ValidationError where one is not of the schema."""
+    return msgspec.json.decode(pytorch_v3_text(run), type=list[Record])
+
+
+def run_of(*measurements: Measurement, **about: Any) -> SavedRun:
+    """Return a run of one test."""
+    record = TestRecord(**{"nodeid": "test_a.py::test_f", "device": device_facts("NVIDIA H200"), **about})
+    return SavedRun(records=(msgspec.structs.replace(record, measurements=measurements),), datetime="2026-03-01")
+
+
+def timing(*samples_us: float, label: str = "f", **about: Any) -> Timing:
+    """Return a timing of these samples on an H200."""
+    return Timing(
+        label=label,
+        timer="scripted",
+        cache="cold",
+        device="NVIDIA H200",
+        samples_us=samples_us,
+        **about,
+    )
+
+
+def verdict(kind: str, asked: str, outcome: Outcome = Outcome.PASS) -> Verdict:
+    """Return a verdict on a limit."""
+    return Verdict(kind=kind, asked=asked, outcome=outcome, sentence="so it is")
+
+
+def metrics_of(run: SavedRun) -> dict[str, Metric]:
+    """Return the metrics of a run of one measurement, by name."""
+    return {each.metric.name: each.metric for each in records_of(run)}
+
+
+SAMPLES = st.lists(st.floats(min_value=0) | st.floats(0, 1e6), max_size=4).map(tuple)
+WORK = st.none() | st.integers(0, 2**2000)
+KINDS = ("max_time_us", "min_speedup", "min_gbps", "min_tflops", "validity", "max_regression", "no limit")
+ASKED = st.text() | st.floats().map(repr) | st.dictionaries(st.text(), st.floats()).map(repr)
+TIMINGS = st.builds(
+    Timing,
+    **dict.fromkeys(("label", "timer", "cache", "device"), st.text()),
+    samples_us=SAMPLES,
+    moved_bytes=WORK,
+    flops=WORK,
+    flags=st.tuples(st.text()),
+)
+VERDICTS = st.builds(
+    Verdict, kind=st.sampled_from(KINDS), asked=ASKED, outcome=st.sampled_from(Outcome), sentence=st.text()
+)
+MEASUREMENTS = st.builds(
+    Measurement, timing=TIMINGS, verdicts=st.lists(VERDICTS, max_size=3).map(tuple), example=st.text()
+)
+DEVICES = st.builds(
+    DeviceFacts,
+    name=st.text(),
+    host=st.text(),
+    uuid=st.none() | st.text(),
+    memory_bytes=st.none() | st.integers(0, 2**45),
+)
+RECORDS = st.builds(
+    TestRecord,
+    nodeid=st.text(),
+    device=DEVICES,
+    params=st.dictionaries(st.text() | st.just("dtype"), st.text()),
+    measurements=st.lists(MEASUREMENTS, max_size=3).map(tuple),
+    turn=st.none() | st.builds(Turn, gpus=st.lists(st.text(), max_size=8).map(tuple)),
+)
+JSON = st.none() | st.booleans() | st.floats() | st.text() | st.lists(st.integers())
+RUNS = st.builds(
+    SavedRun,
+    records=st.lists(RECORDS, max_size=3).map(tuple),
+    datetime=st.text(),
+    commit_info=st.builds(CommitInfo, id=st.none() | st.text(), dirty=st.none() | st.booleans()),
+    machine_info=st.dictionaries(st.sampled_from(["torch", "triton", "cpu"]), JSON),
+)
+
+
+@given(RUNS)
+def test_every_record_is_of_the_schema(run: SavedRun) -> None:
+    assert {each.benchmark.name for each in records_of(run)} <= {"pytest-gpubench"}
+
+
+def test_numbers_are_those_of_the_run() -> None:
+    """All samples in ms as tritonbench's latency, and the numbers that the tables show, in their order."""
+    run = make_run(tests=7)
+    found = iter(records_of(run))
+    for record in run.records:
+        for item in record.measurements:
+            if not item.timing.measured:
+                continue
+            one = {each.metric.name: each for each in (next(found) for _ in range(5 if item.speedup else 4))}
+            values = {name: each.metric.benchmark_values for name, each in one.items()}
+            assert values.pop("latency") == pytest.approx([each / 1000 for each in item.timing.samples_us], abs=1e-9)
+            assert values.pop("speedup", None) == (None if item.speedup is None else [item.speedup.ratio])
+            timing = item.timing
+            assert values == {"median_us": [timing.median_us], "gbps": [timing.gbps], "tflops": [timing.tflops]}
+            assert {(each.model.name, each.model.backend) for each in one.values()} == {(record.nodeid, timing.label)}
+            assert {each.model.extra_info.get("example", "") for each in one.values()} == {item.example}
+    assert list(found) == []
+
+
+def test_a_record_says_what_was_measured_where() -> None:
+    found = records_of(make_run(tests=1))[-1]
+    assert found.benchmark.dtype == "float16"
+    assert found.benchmark.extra_info["cache"] == "cold"
+    assert found.inputs["shape"].extra_info == {"value": "4096x1024"}
+    assert found.dependencies == {"pytorch": Dependency(repo="pytorch/pytorch", version="2.9.0")}
+    (runner,) = found.runners
+    assert (runner.name, runner.type, runner.gpu_count) == ("cuda", "NVIDIA H200", 1)
+    assert runner.extra_info["cuda_version"] == "12.8"
+    assert found.metric.extra_info == {
+        "unit": "x",
+        "limit": "min_speedup=1.2",
+        "outcome": "pass",
+        "input_shape": "shape=4096x1024, dtype=float16",
+        **{name: found.metric.extra_info[name] for name in ("low", "high")},
+    }
+    low, high = (float(found.metric.extra_info[name]) for name in ("low", "high"))
+    assert low < found.metric.benchmark_values[0] < high
+
+
+@pytest.mark.parametrize(
+    ("kind", "asked", "name", "target"),
+    [
+        ("max_time_us", "40", "median_us", 40),
+        ("max_time_us", "40", "latency", 0.04),
+        ("max_time_us", "{'A100': 75, 'H200': 40}", "latency", 0.04),
+        ("max_time_us", "{'A100': 75}", "latency", 0),
+        ("max_time_us", "40", "gbps", 0),
+        ("min_gbps", "3000.5", "gbps", 3000.5),
+        ("min_tflops", "1e2", "tflops", 100),
+        ("max_regression", "0.05", "median_us", 0),
+        ("min_gbps", "fast", "gbps", 0),
+    ],
+)
+def test_a_limit_is_the_target_of_its_metric(kind: str, asked: str, name: str, target: float) -> None:
+    item = Measurement(timing=timing(30, moved_bytes=9, flops=9), verdicts=(verdict(kind, asked),))
+    assert metrics_of(run_of(item))[name].target_value == target
+
+
+def test_a_candidate_has_a_target_of_its_own() -> None:
+    items = {each.timing.label: each for each in make_run(tests=1).records[0].measurements}
+    asked = verdict("min_speedup", "{'triton_softmax': 1.5, 'other': 9.0}")
+    found = metrics_of(run_of(msgspec.structs.replace(items["triton_softmax"], verdicts=(asked,))))
+    assert found["speedup"].target_value == 1.5
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        Measurement(timing=timing(30), verdicts=(verdict("validity", "no limit", Outcome.INVALID),)),
+        Measurement(timing=timing(30), verdicts=(verdict("min_gbps", "3000", Outcome.INVALID),)),
+        Measurement(timing=timing(unmeasured="switched off")),
+    ],
+)
+def test_what_has_no_number_known_to_be_right_is_left_out(item: Measurement) -> None:
+    right = Measurement(timing=timing(30, label="right"))
+    assert records_of(run_of(item)) == []
+    assert {each.model.backend for each in records_of(run_of(item, right))} == {"right"}
+
+
+@pytest.mark.parametrize(
+    ("sample_us", "names"),
+    [
+        (3.4e38, {"latency", "median_us"}),
+        (3.5e38, {"latency"}),
+        (3.5e41, set()),
+        (float("inf"), set()),
+    ],
+)
+def test_numbers_that_the_database_cannot_hold_are_left_out(sample_us: float, names: set[str]) -> None:
+    assert set(metrics_of(run_of(Measurement(timing=timing(sample_us))))) == names
+
+
+def test_a_cpu_is_a_runner_without_a_gpu() -> None:
+    device = DeviceFacts(type="cpu", name="A CPU", host="h")
+    found = records_of(run_of(Measurement(timing=timing(30)), device=device))[0]
+    assert found.runners == [Runner(name="cpu", type="A CPU", cpu_info="A CPU", extra_info={"hostname": "h"})]
+
+
+def test_a_test_on_two_gpus_counts_both() -> None:
+    turn = Turn(gpus=("GPU-1", "GPU-2"), began_s=0, ended_s=1)
+    found = records_of(run_of(Measurement(timing=timing(30)), turn=turn))[0].runners[0]
+    assert (found.gpu_count, found.avail_gpu_mem_in_gb) == (2, 280)
+
+
+def test_a_record_is_a_line() -> None:
+    first, *lines, last = pytorch_v3_text(make_run(tests=2)).splitlines()
+    assert (first, last) == ("[", "]")
+    assert len([json.loads(line.removesuffix(",")) for line in lines]) == 18
+
+
+@pytest.mark.parametrize("form", ["pytorch-v3", "json"])
+def test_a_format_is_its_option_on_standard_output(form: str, command: Command) -> None:
+    write_run(make_run(tests=2), Path("run.json"))
+    found = command("show", "run.json", f"--{form}")
+    assert command("show", "run.json", "--format", form) == found
+    said = f"out: 2 tests as {form}\n"
+    assert command("show", "run.json", "--format", form, f"--{form}", "out") == (*found[:2], said)
+    assert Path("out").read_text(encoding="utf-8") == found[1]
