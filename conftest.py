@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import _pytest.pytester
+import hypothesis.core
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -69,9 +70,12 @@ def forked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True)
-def same_profile() -> Iterator[None]:
+def hypothesis_as_it_was() -> Iterator[None]:
+    """Take back what an inner run leaves behind: its profile, and the seed of --hypothesis-seed."""
+    seed = hypothesis.core.global_force_seed
     yield
-    settings.load_profile("gpubench")  # an inner run may have loaded another
+    settings.load_profile("gpubench")
+    hypothesis.core.global_force_seed = seed
 
 
 @pytest.fixture(autouse=True)

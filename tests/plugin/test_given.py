@@ -1,9 +1,7 @@
 """`gpu_bench` under @given: no health checks to suppress, the slow shape is shrunk and named, nothing is flaky."""
 
 import re
-from collections.abc import Iterator
 
-import hypothesis.core
 import pytest
 
 from pytest_gpubench.report.layout import Screen
@@ -38,15 +36,6 @@ def add(us):
 
 def slow_from(n, start): return add(40.0 if n >= start else 10.0)
 """
-
-
-@pytest.fixture(autouse=True)
-def hypothesis_as_it_was(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Take back what a run in this process leaves behind: the forced seed, and the profile."""
-    monkeypatch.setattr(hypothesis.core, "global_force_seed", None)
-    profile = hypothesis.settings.get_current_profile_name()
-    yield
-    hypothesis.settings.load_profile(profile)
 
 
 def limited(body: str, given: str = "n=sizes", marks: str = "min_speedup=0.8", above: str = "") -> str:
