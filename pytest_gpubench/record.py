@@ -33,7 +33,7 @@ class RecordedCall(msgspec.Struct, frozen=True):
     dtypes: tuple[str, ...]
     """Their dtypes: `float32`."""
     calls: Annotated[int, msgspec.Meta(ge=1)]
-    """How often it was called with them."""
+    """The number of calls with them."""
 
 
 class Recording(msgspec.Struct, frozen=True):
@@ -61,7 +61,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     @property
     def recording(self) -> Recording:
-        """What was counted so far."""
+        """The calls counted so far."""
         return Recording(tuple(RecordedCall(*call, calls) for call, calls in self.counts.most_common()))
 
 
@@ -122,6 +122,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("program", help="the Python file to run")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="its arguments")
     chosen = parser.parse_args(arguments)
+    if not Path(chosen.program).is_file():
+        parser.error(f"{chosen.program} is no file: give the Python file of a program")
     with Recorder() as recorder:
         _run(chosen.program, chosen.arguments)
     write(recorder.recording, chosen.output)

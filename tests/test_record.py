@@ -113,3 +113,9 @@ def test_examples_shrink_towards_the_most_frequent_call(shapes: Path) -> None:
     calls = gst.recorded(shapes, "aten.mul")
     assert find(calls, lambda call: True).shapes == ((3, 4),)
     assert find(calls, lambda call: call.calls == 1).shapes == ((5, 4),)
+
+
+def test_a_program_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["no_model.py"])
+    assert "no_model.py is no file: give the Python file of a program" in capsys.readouterr().err

@@ -36,7 +36,7 @@ class Row:
 
     @property
     def sentence(self) -> str:
-        """What differs: the elements, and the largest difference."""
+        """The number of elements that differ, and the largest difference."""
         if not self.difference.mismatched:
             return "in the sign of a zero or the bits of a NaN only"
         return (

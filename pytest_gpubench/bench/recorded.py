@@ -18,7 +18,7 @@ from pytest_gpubench.settings import Settings
 from pytest_gpubench.stats.speedup import LOOKS
 from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.stats.weighted_speedup import ShapeSpeedup, shape_alpha, weighted_interval, weighted_ratio
-from pytest_gpubench.units import repr_of
+from pytest_gpubench.units import count, repr_of
 from pytest_gpubench.verdict.decision import time_interval
 from pytest_gpubench.verdict.limits.speedup import judge_weighted_speedup, weighted_not_judged
 from pytest_gpubench.verdict.throttling import invalidate_throttled
@@ -44,7 +44,7 @@ class RecordedRequest(Request[RecordedComparison]):
 
     parts: Sequence[CompareRequest] = ()
     counts: Sequence[int] = ()
-    """How often each call is made."""
+    """The number of times that each call is made."""
     role = "candidate"
     is_repeatable = True
 
@@ -63,7 +63,8 @@ class RecordedRequest(Request[RecordedComparison]):
     @property
     def title(self) -> str:
         """The candidate of the first call and the number of shapes."""
-        return f"{self.judged[0]} and {len(self.parts) - 1} other shapes"
+        others = count(len(self.parts) - 1, "other shape")
+        return self.judged[0] if len(self.parts) == 1 else f"{self.judged[0]} and {others}"
 
     @property
     def remarks(self) -> Sequence[str]:

@@ -12,15 +12,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_gpubench.errors import BadRequest
-from pytest_gpubench.plugin import markers
+from pytest_gpubench.plugin import markers, terminal
 from pytest_gpubench.plugin.items import FIXTURE
 from pytest_gpubench.plugin.lifecycle import Lifecycle
-from pytest_gpubench.settings import Settings
+from pytest_gpubench.settings import Settings, ini_name
 from pytest_gpubench.units import repr_of, safe_line
 
 if TYPE_CHECKING:
     from pytest_gpubench.adopt.perf_report import ReportCase
 
+ArgsSource = pytest.Config.ArgsSource
 COMPARE_KEYWORDS = ("reference", "rtol", "atol", "equal_nan")
 """Keywords of a line of limits that are for the comparison of a script's providers, not for the mark."""
 
@@ -61,23 +62,43 @@ class AdoptedTests:
 
 
 class LimitLines:
-    """The hook that marks tests by the lines of --gpu-bench-limits."""
+    """The hooks that mark tests by the lines of --gpu-bench-limits, and name lines that are those of no test.
 
-    def __init__(self, text: str) -> None:
+    whole: False if the command line names the tests to run, so that lines for others are none's.
+    """
+
+    def __init__(self, text: str, whole: bool) -> None:
         self.lines = parse_limits(text)
+        self.whole = whole
+        self.written = [line.strip() for line in text.splitlines() if line.strip()]
+        self.used: set[int] = set()
+        """The places of lines whose pattern is that of a test."""
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_itemcollected(self, item: pytest.Item) -> None:
         """Mark a test that uses gpu_bench by each line whose pattern is its node id's."""
         if FIXTURE not in getattr(item, "fixturenames", ()):
             return
-        for pattern, keywords in self.lines:
+        for place, (pattern, keywords) in enumerate(self.lines):
             if pattern.fullmatch(item.nodeid):
+                self.used.add(place)
                 of_script = {name: keywords[name] for name in COMPARE_KEYWORDS if name in keywords}
                 if isinstance(item, CaseItem):
                     item.asked.update(of_script)
                     keywords = {name: value for name, value in keywords.items() if name not in of_script}
                 item.add_marker(getattr(pytest.mark, markers.NAME)(**keywords))
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_node_collection_finished(self, ids: list[str]) -> None:
+        """Note which lines are used in a worker."""
+        self.used |= {place for place, (pattern, _) in enumerate(self.lines) if any(map(pattern.fullmatch, ids))}
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Name the lines that are those of no test."""
+        for place, line in enumerate(self.written):
+            if self.whole and place not in self.used:
+                words = f"gpu_bench: --gpu-bench-limits: no perf test of this run is meant by {repr_of(line)}"
+                terminal.write_sentence(terminalreporter, words, yellow=True)
 
 
 class ScriptFile(pytest.File):
@@ -193,7 +214,8 @@ def hooks_of(config: pytest.Config, settings: Settings, lifecycle: Lifecycle) ->
         collect_scripts(config, files)
         hooks["scripts"] = AdoptedScripts(lifecycle, files)
     if settings.limits:
-        hooks["limits"] = LimitLines(settings.limits)
+        is_typed = config.getoption(ini_name("limits"), None) is not None
+        hooks["limits"] = LimitLines(settings.limits, is_typed or config.args_source is not ArgsSource.ARGS)
     if settings.adopt:
         hooks["adopted"] = AdoptedTests()
     return hooks
@@ -213,7 +235,7 @@ def script_files(config: pytest.Config, settings: Settings) -> list[Path]:
 
 def collect_scripts(config: pytest.Config, files: list[Path]) -> None:
     """Add scripts to what pytest collects: in place of what it would by itself, beside what the command line names."""
-    named = config.args_source is pytest.Config.ArgsSource.ARGS
+    named = config.args_source is ArgsSource.ARGS
     there = (
         {(config.invocation_params.dir / each.partition("::")[0]).resolve() for each in config.args} if named else set()
     )

@@ -76,9 +76,9 @@ class Column:
     lines: Sequence[str] = ()
     """Texts on lines of their own, one for each cell, empty for none: above a row, or below it after a label."""
     label: str = ""
-    """What stands before such a text, which then is below its row."""
+    """The word before such a text, which then is below its row; none where this is empty."""
     may_wrap: bool = True
-    """Whether such a line is broken between words: an id that is to be copied is not."""
+    """True if such a line may be broken between words; an id that is to be copied may not."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "header", printable(self.header))
