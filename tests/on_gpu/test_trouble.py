@@ -176,7 +176,7 @@ def test_a_thread_that_goes_on_launching_makes_no_number_wrong(gpu_bench: GpuBen
     [
         (lambda bench, x: bench.measure(3), "needs a function to call, found int"),
         (lambda bench, x: bench.measure(x.neg, setup=lambda: x), r"for a single argument, `return \(x,\)`"),
-        (lambda bench, x: bench.measure(x.neg, backward="backwards"), "must be forward, backward or both"),
+        (lambda bench, x: bench.measure(x.neg, backward="backwards"), "must be 'forward', 'backward' or 'both'"),
         (lambda bench, x: bench.measure(x.neg, backward="backward"), "none of its outputs requires a gradient"),
         (lambda bench, x: bench.measure(x.neg, reps=0), "must be at least 1"),
         (lambda bench, x: bench.measure(torch.neg, (x,), setup=lambda: (x,)), "give one of them"),
