@@ -8,12 +8,12 @@ import msgspec
 from pytest_gpubench.bench.agreement import Agreement
 from pytest_gpubench.bench.batch_invariance import Batched, check_batch_invariance
 from pytest_gpubench.bench.candidates import speedup_limits
+from pytest_gpubench.bench.checked_rounds import CheckedRounds
 from pytest_gpubench.bench.cuda_graphs import has_cuda_graphs
 from pytest_gpubench.bench.guarded import GuardedCall
 from pytest_gpubench.bench.integrity import (
     auditing,
     check_floor,
-    check_timed_calls,
     keeping_operations,
     traffic_of,
 )
@@ -200,6 +200,7 @@ class CompareRequest(Request[Comparison]):
         judges = self._judges(self.inspection.judgements(self.judged, work))
 
         def look(taken: Interleaved, looks: tuple[int, ...]) -> bool:
+            conduct.check_cache()
             decided = []
             for name, each in judges.items():
                 so_far = samples_of(self.calls[name], timer, self.device, plan, taken.samples[name])
@@ -207,7 +208,7 @@ class CompareRequest(Request[Comparison]):
             return all(decided) or any(each.failed for each in judges.values())
 
         taken, timings = measure_in_turn(match, timer, self.device, plan, look, say)
-        check_timed_calls(recorder, match, timer, taken, expected, self.vary)
+        CheckedRounds(recorder, match, timer, taken, expected).check(self.vary)
         self._check_gradients_again(recorder, expected)
         self._check_floors(timings, expected)
         timings = {name: with_work(timing, work) for name, timing in timings.items()}

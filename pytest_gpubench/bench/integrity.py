@@ -1,27 +1,21 @@
-"""Checks that make a number INVALID: replaced clocks, memory faster than its peak, remembered results."""
+"""Checks that make a number INVALID: replaced clocks, memory faster than its peak."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
 from pytest_gpubench.bench.agreement import Agreement
-from pytest_gpubench.bench.other_values import other_values
-from pytest_gpubench.bench.outputs import OutputRecorder
-from pytest_gpubench.bench.pace import Pace
-from pytest_gpubench.bench.ran import Ran
 from pytest_gpubench.correctness import moved_bytes
 from pytest_gpubench.correctness.probing import least_share, needed_share
 from pytest_gpubench.correctness.variation import variable_tensors
-from pytest_gpubench.errors import GpuBenchError, InvalidResult, KernelsDiffer, annotate
+from pytest_gpubench.errors import InvalidResult
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.gpu.persisting import nothing_persists
 from pytest_gpubench.results.model import Timing
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.timing.bandwidth import copy_bandwidth
-from pytest_gpubench.timing.base import Call, Timer
+from pytest_gpubench.timing.base import Call
 from pytest_gpubench.timing.calls import backward_of
-from pytest_gpubench.timing.comparison import Match, take_once_more
-from pytest_gpubench.timing.rounds import Interleaved
 from pytest_gpubench.timing.tampering import operations, replaced, replaced_operation
 from pytest_gpubench.units import format_bytes, format_time
 
@@ -70,53 +64,6 @@ def check_clocks(settings: Settings) -> None:
         raise InvalidResult(
             f"{name} was replaced, and measuring relies on it: no number can be trusted; undo it before measuring"
         )
-
-
-def check_timed_calls(
-    recorder: OutputRecorder, match: Match, timer: Timer, taken: Interleaved, expected: Ran, vary: bool
-) -> None:
-    """Check what timed calls return, in two rounds of their own: with the values as given, then with others.
-
-    The first finds a candidate that is wrong for the values it knows, the second one that remembers their results.
-    """
-    names = [name for name in match.calls if name != match.reference]
-    recorder.end()
-    recorder.keep_all(lambda: take_once_more(match, timer, taken))
-    recorder.check(match.reference, names)
-    if vary and timer.name != "scripted":
-        _check_other_values(recorder, match, timer, taken, expected)
-
-
-def _check_other_values(
-    recorder: OutputRecorder, match: Match, timer: Timer, taken: Interleaved, expected: Ran
-) -> None:
-    """Raise InvalidResult for a candidate that remembers results, as one more round with other values shows.
-
-    The round is timed like any other, so that no candidate can tell; its inputs are the same objects in the same
-    memory. Raises WrongResult for one that computes, but is wrong.
-    """
-    agreement, names = recorder.agreement, [name for name in match.calls if name != match.reference]
-    if not recorder.has_results(match.reference):
-        return
-    recorder.refuses_sharing = True
-    with other_values(agreement, expected) as differ:
-        if not differ and not recorder.passes:
-            return
-        recorder.change_upstream()
-        try:
-            varied = recorder.take(lambda: take_once_more(match, timer, taken))
-        except KernelsDiffer as error:
-            raise InvalidResult(
-                f"when the values of the inputs changed, {error}; does it remember results? If what it launches may "
-                "depend on its values, give vary=False"
-            ) from None
-        except GpuBenchError:
-            raise
-        except Exception as error:
-            annotate(error, f"gpu_bench: its inputs were {agreement.variation.way}; vary=False leaves that out")
-            raise
-        recorder.check_other_values(match.reference, names, expected)
-        Pace(agreement, match, timer, taken).check(names, varied)
 
 
 @dataclass(frozen=True)

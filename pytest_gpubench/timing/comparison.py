@@ -2,19 +2,21 @@
 
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
+from pytest_gpubench.errors import IncompleteRecords, annotating
 from pytest_gpubench.gpu.device import Device
-from pytest_gpubench.gpu.readings import NO_READING
 from pytest_gpubench.results.model import Timing
 from pytest_gpubench.stats.speedup import LOOKS, quads_of, round_orders
 from pytest_gpubench.stats.stopping import is_held_up
+from pytest_gpubench.timing.attempts import until_complete
 from pytest_gpubench.timing.base import Call, Timer
 from pytest_gpubench.timing.measurement import Plan, summarise
 from pytest_gpubench.timing.pacing import Pacing
 from pytest_gpubench.timing.rounds import Arm, Interleaved, take_rounds
-from pytest_gpubench.timing.sampling import Instrument, Sample
+from pytest_gpubench.timing.sampling import Instrument, Sample, check_same_kernels, collection_off
 from pytest_gpubench.timing.warmup import Warmth, warm_up
 
 __tracebackhide__ = True
@@ -94,16 +96,52 @@ def _take_looks(
     return taken
 
 
-def take_once_more(match: Match, timer: Timer, taken: Interleaved) -> dict[str, float]:
-    """Make one more call of each arm, which does not count; raise KernelsDiffer where it launches other kernels.
+class UncountedRounds:
+    """Rounds of one session that do not count, one call of each arm in each: the calls cannot tell."""
 
-    Returns the times in microseconds. The calls cannot tell that they do not count.
-    """
-    arms = {name: Arm(replace(call, prepares_on_device=True)) for name, call in match.calls.items()}
-    again = Interleaved({name: Sample(sample.reps[:1]) for name, sample in taken.samples.items()})
-    unwatched = Instrument(timer, lambda: NO_READING, Pacing(None))
-    take_rounds(unwatched, arms, [tuple(dict.fromkeys(match.orders(1)[0]))], again, 0.0, again=False)
-    return {name: time_us for name, (time_us,) in again.rounds[0].items()}
+    def __init__(self, match: Match, timer: Timer, taken: Interleaved) -> None:
+        self.timer, self.taken = timer, taken
+        names = dict.fromkeys(match.orders(1)[0])
+        self.calls = {name: replace(match.calls[name], prepares_on_device=True) for name in names}
+        self.number = 0
+        """The rounds so far."""
+
+    @contextmanager
+    def session(self) -> Iterator[None]:
+        """Let rounds be taken; the GPU may do other work between them, though not after the last."""
+        with collection_off(), self.timer.session() as self._session:
+            yield
+
+    def take(self) -> None:
+        """Take one more round."""
+        for name, call in self.calls.items():
+            with annotating(lambda: f"gpu_bench: raised in a call of {name!r} that does not count"):  # noqa: B023
+                self._session.take(call, 0.0)
+        self.number += 1
+
+    def times_us(self, number: int) -> dict[str, float]:
+        """Return the times of a round in microseconds, after the session.
+
+        Raises IncompleteRecords, and KernelsDiffer where a call launches other kernels than in rounds that count.
+        """
+        reps = self._session.reps()[number * len(self.calls) :]
+        times_us = {}
+        for (name, call), rep in zip(self.calls.items(), reps, strict=False):
+            check_same_kernels(call, [*self.taken.samples[name].reps[:1], rep])
+            times_us[name] = rep.elapsed_us
+        return times_us
+
+
+def take_once_more(match: Match, timer: Timer, taken: Interleaved) -> dict[str, float]:
+    """Return the times in microseconds of a round that does not count; raise KernelsDiffer as it does."""
+
+    def take() -> dict[str, float]:
+        rounds = UncountedRounds(match, timer, taken)
+        with rounds.session():
+            rounds.take()
+        return rounds.times_us(0)
+
+    return until_complete(take, errors=(IncompleteRecords,))
 
 
 def next_look(match: Match, plan: Plan, taken: int, cost_s: float, left_s: float) -> int | None:

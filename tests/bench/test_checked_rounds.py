@@ -1,0 +1,117 @@
+"""Rounds that do not count, and what their outputs show."""
+
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+
+import pytest
+import torch
+
+from pytest_gpubench.bench.checked_rounds import CheckedRounds
+from pytest_gpubench.bench.outputs import OutputRecorder
+from pytest_gpubench.bench.side_effects import Conduct
+from pytest_gpubench.errors import IncompleteRecords, InvalidResult, KernelsDiffer, WrongResult
+from pytest_gpubench.timing.base import Rep
+from pytest_gpubench.timing.calls import make_call
+from pytest_gpubench.timing.comparison import Match, take_once_more
+from tests.bench.calls import Lazy, agreement_of, double, match_of, taken_before
+from tests.timing.fakes import ArmsTimer, Clock, rep
+
+
+def test_one_more_round_counts_nothing() -> None:
+    timer, taken = ArmsTimer(Clock(), lambda name, number: rep(1, "ab")), taken_before()
+    take_once_more(match_of(), timer, taken)
+    assert sorted(timer.names) == ["c", "r"]
+    assert [len(sample.reps) for sample in taken.samples.values()] == [40, 40]
+    assert taken.rounds == []
+
+
+@pytest.mark.parametrize("times", [1, 2, 3, 1000])
+def test_other_kernels_in_one_more_round(times: int) -> None:
+    """Even once: what is remembered by what the inputs hold is there already when the round is taken again."""
+
+    def play(name: str, number: int) -> Rep:
+        computes = name == "c" and timer.names.count("c") <= times
+        return rep(100, "abc" if computes else "ab")
+
+    timer = ArmsTimer(Clock(), play)
+    with pytest.raises(KernelsDiffer, match="does not launch the same kernels in every call"):
+        take_once_more(match_of(), timer, taken_before())
+
+
+def checked_rounds(
+    candidate: Callable[..., object], timer: ArmsTimer, monkeypatch: pytest.MonkeyPatch
+) -> CheckedRounds:
+    """Return the checks of a candidate that was right when it was checked, and timed in a round since."""
+    monkeypatch.setattr("secrets.randbelow", lambda below: 1)  # no look at the inputs before a rep
+    agreement = agreement_of(double, torch.arange(4.0))
+    expected = agreement.run_reference()
+    recorder = OutputRecorder(agreement, arms=2, conduct=Conduct(agreement, "rc"))
+    functions = {"r": double, "c": candidate}
+    calls = {
+        name: recorder.watch(name, make_call(each, agreement.arguments, label=name)) for name, each in functions.items()
+    }
+    match = Match(calls, "r")
+    recorder.begin()
+    for name in match.orders(1)[0]:
+        calls[name].prepare()()
+    return CheckedRounds(recorder, match, timer, taken_before(), expected)
+
+
+@pytest.mark.parametrize(
+    ("candidate", "vary", "raised", "sentence", "rounds"),
+    [
+        (double, True, None, "", 2),
+        (double, False, None, "", 1),
+        (lambda x: x * 3, True, WrongResult, "^c is wrong in a timed call, though right when checked", 1),
+        (lambda x: x * (2 + (x[0] < 1)), True, WrongResult, "^c is wrong in a timed call, though right when", 1),
+        (lambda x: x * 2 + (x[0] > 1), True, WrongResult, r"^c is wrong for other values \(turned round inputs", 2),
+        (lambda x: x * 2 + (x[0] > 1), False, None, "", 1),
+        (lambda x: torch.arange(4.0) * 2, True, InvalidResult, "^c returns what it had computed before", 2),
+        (lambda x: (x * 2).as_subclass(Lazy), True, InvalidResult, "is a Lazy, which may compute later", 1),
+    ],
+)
+def test_timed_calls_are_checked_as_given_and_with_other_values(
+    candidate: Callable[..., object],
+    vary: bool,
+    raised: type[Exception] | None,
+    sentence: str,
+    rounds: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    timer = ArmsTimer(Clock(), lambda name, number: rep(100, "ab"))
+    checked = checked_rounds(candidate, timer, monkeypatch)
+    with nullcontext() if raised is None else pytest.raises(raised, match=sentence):
+        checked.check(vary)
+    assert [sorted(names) for names in timer.names_by_session] == [sorted("cr" * rounds)]
+
+
+@pytest.mark.parametrize("incomplete", [False, True])
+@pytest.mark.parametrize(
+    ("others", "raised"),
+    [
+        ((), None),
+        (("given",), KernelsDiffer),
+        (("turned",), InvalidResult),
+    ],
+)
+def test_kernels_of_both_rounds_are_those_of_the_rounds_that_count(
+    others: Sequence[str], raised: type[Exception] | None, incomplete: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the records of their session are not complete, each is taken again in one of its own."""
+    seen: list[str] = []
+
+    def seeing(x: torch.Tensor) -> torch.Tensor:
+        seen.append("given" if x[0] == 0 else "turned")
+        return x * 2
+
+    def play(name: str, number: int) -> Rep:
+        return rep(100, "abc" if name == "c" and seen[-1] in others else "ab")
+
+    timer = ArmsTimer(Clock(), play, [IncompleteRecords("lost")] if incomplete else ())
+    checked = checked_rounds(seeing, timer, monkeypatch)
+    with nullcontext() if raised is None else pytest.raises(raised, match="not launch the same kernels"):
+        checked.check(vary=True)
+    assert len(timer.sizes) <= (3 if incomplete else 1)
+    if raised is None:
+        assert timer.sizes == ([4, 2, 2] if incomplete else [4])
+        assert seen[-2:] == ["given", "turned"]
