@@ -12,7 +12,7 @@ from pytest_gpubench.correctness.chunks import CHUNK_ELEMENTS
 from pytest_gpubench.correctness.leaves import Leaves, tensors_of
 from pytest_gpubench.correctness.memory import Place, memory_of
 from pytest_gpubench.correctness.one_pass import can_check, differing
-from pytest_gpubench.correctness.snapshot import Snapshot, changed, checksum, snapshot_of
+from pytest_gpubench.correctness.snapshot import Snapshot, changed, checksum, moved, snapshot_of
 from pytest_gpubench.errors import MeasurementError
 from pytest_gpubench.units import format_bytes
 
@@ -111,7 +111,7 @@ class InputMemory:
     changes_gradients: bool = False
     """True if calls are known to give gradients."""
     late: list[str] = field(default_factory=list)
-    """The names of inputs that `restore` found to be changed, or moved, for the first time."""
+    """The names of inputs that `restore` found to be changed for the first time."""
     looked: bool = False
     """True if the inputs were looked at after the last call."""
     calls: int = 0
@@ -120,7 +120,10 @@ class InputMemory:
     """The regions that hold other bytes than they were given with; those, and whether calls were known to change it."""
 
     def restore(self) -> None:
-        """Put back what calls changed; before the first call, take copies."""
+        """Put back what calls changed; before the first call, take copies.
+
+        Raises MeasurementError for what cannot be put back.
+        """
         if self.layout is None:
             self._begin()
             return
@@ -130,6 +133,7 @@ class InputMemory:
         self.launched = is_chosen or bool(self.changing)
         if is_chosen:
             self.late += self.look()
+            self._refuse_moved()
         self.looked = False
         self.put_back()
 
@@ -162,6 +166,14 @@ class InputMemory:
         self.changes_gradients |= any(tensor.grad is not given for tensor, given in self.gradients)
         names = changed(self.layout)
         return names + [name for region in new for name in region.names if name not in names]
+
+    def _refuse_moved(self) -> None:
+        assert self.layout is not None, "nothing was given yet"
+        if names := moved(self.layout):
+            raise MeasurementError(
+                f"a call changes where {', '.join(names)} lies, its shape or strides, or what the container holds, "
+                "so later calls would get other inputs: give setup=, which makes new arguments for each call"
+            )
 
     def put_back(self) -> None:
         """Write into the inputs that calls change what they are to hold."""

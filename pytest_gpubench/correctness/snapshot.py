@@ -71,10 +71,19 @@ def changed(before: Snapshot) -> list[str]:
     element is always noticed, one of several except for one chance in 2**32 or less.
     """
     after = before.now
-    names = [*before.states, *(name for name in after.states if name not in before.states)]
-    found = [name for name in names if before.states.get(name) != after.states.get(name)]
+    found = _in_another_state(before, after)
     turned = set(before.differentiable) ^ set(after.differentiable)
     return found + [name for name in sorted(turned) if name not in found]
+
+
+def moved(before: Snapshot) -> list[str]:
+    """Return those that `changed` does, less what only began or ceased to require a gradient."""
+    return _in_another_state(before, before.now)
+
+
+def _in_another_state(before: Snapshot, after: Snapshot) -> list[str]:
+    names = [*before.states, *(name for name in after.states if name not in before.states)]
+    return [name for name in names if before.states.get(name) != after.states.get(name)]
 
 
 def _is_differentiable(leaf: object) -> bool:

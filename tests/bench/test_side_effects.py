@@ -8,7 +8,7 @@ import torch
 from pytest_gpubench.bench.outputs import OutputRecorder
 from pytest_gpubench.bench.side_effects import Conduct
 from pytest_gpubench.correctness import inputs
-from pytest_gpubench.errors import UnfairComparison
+from pytest_gpubench.errors import MeasurementError, UnfairComparison
 from pytest_gpubench.timing.calls import make_call
 from tests.bench.calls import agreement_of, double
 
@@ -71,8 +71,10 @@ def in_call(number: int, deed: Callable[..., object]) -> Function:
 )
 @pytest.mark.parametrize("number", [1, 2, 5])
 def test_inputs_that_a_timed_call_changes(deed: Function, number: int) -> None:
+    """What moves is refused where it is to be put back, if chance has it looked at then, or at the end."""
     rounds = Rounds({"torch": double, "mine": in_call(number, deed)}, torch.arange(6.0).reshape(2, 3))
-    with pytest.raises(UnfairComparison, match=r"^a timed call of 'torch' or 'mine' changed args\[0\], which no"):
+    changed = r"^a timed call of 'torch' or 'mine' changed args\[0\], which no|^a call changes where args\[0\] lies"
+    with pytest.raises((UnfairComparison, MeasurementError), match=changed):
         rounds.take(3).check()
 
 

@@ -1,6 +1,7 @@
 """What calls write into their inputs is put back before the next."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -88,19 +89,31 @@ def test_an_unchanged_input_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.parametrize(
-    "deed",
+    ("deed", "is_refused"),
     [
-        lambda x: x.resize_(2),
-        lambda x: x.t_(),
-        lambda x: x.set_(torch.ones(2, 3)),
-        lambda x: x.requires_grad_(),
+        (lambda x: x.resize_(2), True),
+        (lambda x: x.t_(), True),
+        (lambda x: x.set_(torch.ones(2, 3)), True),
+        (lambda x: x.requires_grad_(), False),
     ],
 )
-def test_another_place_is_told(deed: Callable[[Any], object]) -> None:
+def test_another_place_is_told_and_cannot_be_put_back(deed: Callable[[Any], object], is_refused: bool) -> None:
     x = torch.zeros(2, 3)
     memory = memory_of(x)
     deed(x)
     assert memory.look() == ["args[0]"]
+    memory.looked = False
+    refusal = pytest.raises(MeasurementError, match=r"changes where args\[0\] lies.*give setup=")
+    with refusal if is_refused else nullcontext():
+        memory.restore()
+
+
+def test_a_container_that_grows_cannot_be_put_back() -> None:
+    cache = [torch.zeros(2)]
+    memory = memory_of(cache)
+    cache.append(torch.zeros(2))
+    with pytest.raises(MeasurementError, match=r"changes where args\[0\]\[1\] lies"):
+        memory.restore()
 
 
 def test_tensors_that_are_held_may_be_exchanged() -> None:
