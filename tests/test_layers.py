@@ -16,6 +16,7 @@ KNOW_TORCH = {
     "judge",
     "bench",
     "structure",
+    "replay",
     "timing",
     "gpu",
     "correctness",
@@ -36,7 +37,7 @@ LAYERS = """
     search
     judge
     bench
-    structure
+    structure replay
     timing correctness strategies report
     gpu verdict
     results

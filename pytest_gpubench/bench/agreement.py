@@ -10,7 +10,6 @@ from typing import Literal, TypeVar, cast
 import torch
 
 from pytest_gpubench.bench.arguments import Overwrites, VariedArguments, covers
-from pytest_gpubench.bench.cuda_graphs import used_cuda_graphs
 from pytest_gpubench.bench.gradients import input_gradients
 from pytest_gpubench.bench.output_rules import (
     lent_memory,
@@ -39,6 +38,7 @@ from pytest_gpubench.correctness.leaves import inputs_of, map_leaves, tensors_of
 from pytest_gpubench.correctness.memory import overlapping, overlaps
 from pytest_gpubench.correctness.variation import Way
 from pytest_gpubench.errors import BadRequest, GpuBenchError, UnfairComparison, WrongResult, annotate
+from pytest_gpubench.replay.cuda_graphs import used_cuda_graphs
 from pytest_gpubench.timing.calls import GRADIENT_SEED, Arguments, Backward, mark_step, name_of, refuse_untimeable
 from pytest_gpubench.units import repr_of
 

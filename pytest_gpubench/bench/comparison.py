@@ -9,7 +9,6 @@ from pytest_gpubench.bench.agreement import Agreement
 from pytest_gpubench.bench.batch_invariance import Batched, check_batch_invariance
 from pytest_gpubench.bench.candidates import speedup_limits
 from pytest_gpubench.bench.checked_rounds import CheckedRounds
-from pytest_gpubench.bench.cuda_graphs import has_cuda_graphs
 from pytest_gpubench.bench.guarded import GuardedCall
 from pytest_gpubench.bench.integrity import (
     auditing,
@@ -18,7 +17,7 @@ from pytest_gpubench.bench.integrity import (
     traffic_of,
 )
 from pytest_gpubench.bench.outputs import OutputRecorder
-from pytest_gpubench.bench.plan import is_enforced, plan_of, unmeasured_reason
+from pytest_gpubench.bench.plan import is_enforced, is_kept, plan_of, unmeasured_reason
 from pytest_gpubench.bench.ran import Ran
 from pytest_gpubench.bench.request import CallResult, Request, Say, carrying
 from pytest_gpubench.bench.side_effects import Conduct
@@ -26,6 +25,7 @@ from pytest_gpubench.bench.work import with_work, work_of
 from pytest_gpubench.correctness.leaves import cloned
 from pytest_gpubench.correctness.pool import PoisonedPool, pool_on
 from pytest_gpubench.errors import BadRequest
+from pytest_gpubench.replay.cuda_graphs import has_cuda_graphs
 from pytest_gpubench.results.model import Comparison, Measurement, Overhead, Speedup, Timing, Verdict
 from pytest_gpubench.settings import Settings, TimerName
 from pytest_gpubench.stats.autocorrelation import LEAST_TO_TELL
@@ -265,12 +265,12 @@ class CompareRequest(Request[Comparison]):
 
     def _inspect(self, measured: list[Measurement]) -> None:
         """Add the verdicts on structure and the cost of launching, one by one."""
-        reference = measured[0]
+        reference, call = measured[0], self.calls[self.reference]
         for place, name in enumerate(self.judged, 1):
-            item, call = measured[place], self.calls[name]
-            verdicts = self.inspection.conclude(item.timing, call, item.verdicts, [reference.timing])
-            measured[place] = msgspec.structs.replace(item, verdicts=verdicts, overhead=self._overhead(call))
-        measured[0] = msgspec.structs.replace(reference, overhead=self._overhead(self.calls[self.reference]))
+            item = self.inspection.conclude(measured[place], self.calls[name], [reference.timing])
+            measured[place] = msgspec.structs.replace(item, overhead=self._overhead(self.calls[name]))
+        timing = self.inspection.with_resources(reference.timing, call, self.inspection.keeps_resources)
+        measured[0] = msgspec.structs.replace(reference, timing=timing, overhead=self._overhead(call))
 
     def _overhead(self, call: Call) -> Overhead | None:
         if not self.wants_overhead or self.device.type != "cuda" or self.settings.timer == "scripted":
@@ -284,9 +284,8 @@ def looks_of(settings: Settings, limits: Limits) -> tuple[int, ...]:
     The first looks are left out where a run is saved or compared, for a narrower interval, and where a limit is on the
     candidate alone, or on totals: fewer reps do not show whether they resemble their neighbours.
     """
-    lasts = settings.save or settings.autosave or settings.compare or settings.json
     has_own = limits.need("totals") or any(limit.stage in ("time", "rate") for limit in limits)
-    least = LASTING_QUADS if lasts else LEAST_TO_TELL // 2 if has_own else 0
+    least = LASTING_QUADS if is_kept(settings) else LEAST_TO_TELL // 2 if has_own else 0
     return tuple(look for look in LOOKS if look >= least)
 
 

@@ -31,11 +31,11 @@ class MeasureRequest(Request[Timing]):
             work = work_of_call(call, self.inspection, self.bytes or None, self.flops)
             judgement = self.inspection.judgement(work)
             timing = measure_call(call, timer, self.device, plan_of(self.settings), judgement.look, say)
-            timing = with_work(timing, work)
-            with carrying([Measurement(timing=timing, verdicts=judgement.verdicts)]):
-                check_traffic(call, timing, self.bytes, self.settings, self.device)
-                verdicts = self.inspection.conclude(timing, call, judgement.verdicts)
-        return CallResult(timing, [Measurement(timing=timing, verdicts=verdicts)])
+            item = Measurement(timing=with_work(timing, work), verdicts=judgement.verdicts)
+            with carrying([item]):
+                check_traffic(call, item.timing, self.bytes, self.settings, self.device)
+                item = self.inspection.conclude(item, call)
+        return CallResult(item.timing, [item])
 
     def call_only(self, reason: str) -> CallResult[Timing]:
         """Return a timing without numbers."""

@@ -73,8 +73,7 @@ class PhasesRequest(Request[Phases]):
         measured = [Measurement(timing=timings[label], verdicts=each.verdicts) for label, each in judgements.items()]
         with carrying(measured):
             for place, (item, call) in enumerate(zip(tuple(measured), self.calls.values(), strict=True)):
-                verdicts = self.inspection.conclude(item.timing, call, item.verdicts)
-                measured[place] = msgspec.structs.replace(item, verdicts=verdicts)
+                measured[place] = self.inspection.conclude(item, call)
         return measured
 
     def call_only(self, reason: str) -> CallResult[Phases]:

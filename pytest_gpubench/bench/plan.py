@@ -25,6 +25,11 @@ def is_enforced(settings: Settings, device: Device) -> bool:
     return device.type == "cuda" or settings.device == "cpu" or settings.timer == "scripted"
 
 
+def is_kept(settings: Settings) -> bool:
+    """Tell whether measurements are saved, or compared with what was."""
+    return bool(settings.save or settings.autosave or settings.compare or settings.json)
+
+
 def plan_of(settings: Settings) -> Plan:
     """Return how many reps to take, and in how much time."""
     limit_time_s = settings.budget_s or LIMIT_TIME_S

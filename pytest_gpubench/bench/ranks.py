@@ -18,7 +18,7 @@ from pytest_gpubench.verdict.time import judge
 
 __tracebackhide__ = True
 
-NOT_OF_RANKS: frozenset[Need] = frozenset({"observation", "repeats", "flops", "peaks", "baseline"})
+NOT_OF_RANKS: frozenset[Need] = frozenset({"observation", "resources", "repeats", "flops", "peaks", "baseline"})
 """What is not known of a call in several processes."""
 
 

@@ -5,13 +5,14 @@ from dataclasses import dataclass
 
 import msgspec
 
-from pytest_gpubench.bench.plan import is_enforced
+from pytest_gpubench.bench.plan import is_enforced, is_kept
 from pytest_gpubench.correctness import flatten, moved_bytes
 from pytest_gpubench.correctness.flops import Counted, counted
 from pytest_gpubench.correctness.leaves import inputs_of, tensors_of
 from pytest_gpubench.errors import annotate
 from pytest_gpubench.gpu.device import Device
-from pytest_gpubench.results.model import Peaks, Timing, Verdict
+from pytest_gpubench.replay.resources import with_resources
+from pytest_gpubench.results.model import Measurement, Peaks, Timing
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.structure import is_deterministic, observe
 from pytest_gpubench.timing.base import Call
@@ -105,6 +106,11 @@ class Inspection:
         """True if a limit is on a call's operations."""
         return self.limits.need("flops")
 
+    @property
+    def keeps_resources(self) -> bool:
+        """True if what is kept of a call has the resources of its kernels."""
+        return is_kept(self.settings) or self.settings.html is not None
+
     def peaks(self, work: Work) -> Peaks | None:
         """Return this GPU's peaks, measured at the first use; None where no limit needs them."""
         if self.settings.timer == "scripted" or not (self.wants_bytes or self.wants_flops):
@@ -130,21 +136,29 @@ class Inspection:
         single = single or self.settings.reps is not None
         return {name: Judgement(self.limits, alpha, enforced, single, self.pass_alpha, known) for name in names}
 
-    def conclude(
-        self, timing: Timing, call: Call, verdicts: Sequence[Verdict], others: Sequence[Timing] = ()
-    ) -> tuple[Verdict, ...]:
-        """Return the verdicts on a timing, its rates among them, with those on its structure.
+    def conclude(self, item: Measurement, call: Call, others: Sequence[Timing] = ()) -> Measurement:
+        """Return a measurement, which has its verdicts on time and rates, with those on its structure.
 
         others: the timings whose throttling makes the verdicts on time doubtful too.
         """
-        throttled = invalidate_throttled(verdicts, [timing, *others], self.settings.throttled)
-        return throttled + self._judge_structure(timing, call, is_enforced(self.settings, self.device))
+        throttled = invalidate_throttled(item.verdicts, [item.timing, *others], self.settings.throttled)
+        seen = self._seen(item.timing, call)
+        on_structure = self.limits.judge("structure", seen, is_enforced(self.settings, self.device))
+        return msgspec.structs.replace(item, timing=seen.timing, verdicts=throttled + on_structure)
 
-    def _judge_structure(self, timing: Timing, call: Call, enforced: bool) -> tuple[Verdict, ...]:
+    def with_resources(self, timing: Timing, call: Call, wanted: bool) -> Timing:
+        """Return a timing with the resources of its kernels, where they are wanted and the call is not scripted."""
+        if not wanted or self.settings.timer == "scripted":
+            return timing
+        return with_resources(timing, call, self.device, self.limits.need("resources"))
+
+    def _seen(self, timing: Timing, call: Call) -> Seen:
+        """Return what limits on structure need, of untimed calls."""
         played = self.settings.timer == "scripted"
         observed = observe(call, self.device) if self.limits.need("observation") and not played else None
         differing = is_deterministic(call) if self.limits.need("repeats") and not played else None
-        return self.limits.judge("structure", Seen(timing, observed=observed, differing=differing), enforced)
+        wanted = self.keeps_resources or self.limits.need("resources")
+        return Seen(self.with_resources(timing, call, wanted), observed=observed, differing=differing)
 
 
 def peaks_for(settings: Settings, device: Device, limits: Limits) -> Peaks | None:

@@ -44,11 +44,13 @@ STREAM = (
     "it mixes in the default stream, or another that it does not wait for at its end: launch on the current stream, "
     "and let it wait for every other one"
 )
+REPLAYS = "it replays a CUDA graph, which cannot be captured in another: call what that graph was captured from"
 MEMORY = "there is not room for it twice: a graph keeps memory of its own; free some first, or make the call smaller"
 
 MESSAGES = (
     (r"generator|offset increment|increase offset|set_current_seed|philox", RANDOM),
     (r"out of memory", MEMORY),
+    (r"prepare for replay", REPLAYS),
     (r"unjoined|uncaptured work|legacy stream|capturestreamimplicit|last recorded in a capturing stream", STREAM),
 )
 """Errors of the driver and of torch that can have one cause only, each with its remedy."""
@@ -57,6 +59,14 @@ CAUSE_OF_FRAME = {"empty_cache": ALLOCATES, "synchronize": SYNC}
 
 _unfinished: list[object] = []
 """The graphs whose capture failed: torch's allocators may go on asking them, so they must not be freed."""
+
+
+class NotCaptured(Exception):
+    """Raised with the error that a capture failed with, when that has been mended."""
+
+    def __init__(self, error: RuntimeError) -> None:
+        super().__init__(error)
+        self.error = error
 
 
 @dataclass(frozen=True)
@@ -142,8 +152,38 @@ def capture(call: Call, device: Device, explained: bool = True) -> Captured:
     import torch
 
     stream = torch.cuda.Stream(device.torch_device)  # type: ignore[no-untyped-call]
-    call_on(stream, call)
-    timed = call.prepare()
+    call_on(stream, call, SIDE_CALLS)
+    try:
+        return capture_on(stream, call, device)
+    except NotCaptured as failed:
+        reason = explain(failed.error, call) if explained else type(failed.error).__name__
+        raise MeasurementError(
+            f"{call.label!r} cannot be captured as a CUDA graph: {reason}; or {OTHER_TIMERS}"
+        ) from failed.error
+
+
+def call_on(stream: "torch.cuda.Stream", call: Call, calls: int) -> None:
+    """Call so many times on a stream that waits for the current one, and is waited for by it."""
+    import torch
+
+    current = torch.cuda.current_stream(stream.device)
+    for _ in range(calls):
+        stream.wait_stream(current)
+        with torch.cuda.stream(stream):
+            call.prepare()()
+        current.wait_stream(stream)
+
+
+def capture_on(stream: "torch.cuda.Stream", call: Call, device: Device) -> Captured:
+    """Return a call as a graph, captured on a stream that it was called on before.
+
+    It is prepared there too: a backward run follows its forward run. Raises NotCaptured, and the rest as `capture`.
+    """
+    import torch
+
+    stream.wait_stream(torch.cuda.current_stream(stream.device))
+    with torch.cuda.stream(stream):
+        timed = call.prepare()
     device.synchronize()
     torch.cuda.empty_cache()  # a graph cannot use what the allocator has cached
     graph, pool = torch.cuda.CUDAGraph(), torch.cuda.graph_pool_handle()
@@ -155,25 +195,9 @@ def capture(call: Call, device: Device, explained: bool = True) -> Captured:
         mend(graph, pool, stream, device)
         if not isinstance(error, RuntimeError):
             raise
-        reason = explain(error, call) if explained else type(error).__name__
-        raise MeasurementError(
-            f"{call.label!r} cannot be captured as a CUDA graph: {reason}; or {OTHER_TIMERS}"
-        ) from error
+        raise NotCaptured(error) from error
     pass_on(told, call.label)
     return Captured(graph, timed, identities_of(timed), output)
-
-
-def call_on(stream: "torch.cuda.Stream", call: Call) -> None:
-    """Call a few times on a stream that waits for the current one, and is waited for by it."""
-    import torch
-
-    current = torch.cuda.current_stream(stream.device)
-    for _ in range(SIDE_CALLS):
-        timed = call.prepare()
-        stream.wait_stream(current)
-        with torch.cuda.stream(stream):
-            timed()
-        current.wait_stream(stream)
 
 
 def captured_output(
@@ -243,8 +267,11 @@ def close_pool(index: int, pool: Any) -> None:
         torch._C._cuda_releasePool(index, pool)
 
 
-def explain(error: BaseException, call: Call) -> str:
-    """Return the reason why a capture failed, and the remedy, as far as they are known."""
+def explain(error: BaseException, call: Call | None) -> str:
+    """Return the reason why a capture failed, and the remedy, as far as they are known.
+
+    call: called once more to look for the reason, which may take seconds; None where that is not worth it.
+    """
     message = " ".join(str(each) for each in causes_of(error)).lower()
     for pattern, sentence in MESSAGES:
         if re.search(pattern, message):
@@ -253,8 +280,7 @@ def explain(error: BaseException, call: Call) -> str:
         if name in CAUSE_OF_FRAME:
             return CAUSE_OF_FRAME[name]
     with suppress(Exception):  # it could be called before, and can be without a capture
-        sentence = first_obstacle(call.prepare())
-        if sentence:
+        if call is not None and (sentence := first_obstacle(call.prepare())):
             return sentence
     if "capturing" in message or "capture" in message:
         return f"{SYNC}; or {ALLOCATES}"

@@ -17,6 +17,7 @@ from pytest_gpubench.timing.graph import (
     ALLOCATES,
     MEMORY,
     RANDOM,
+    REPLAYS,
     SHAPE,
     STREAM,
     SYNC,
@@ -102,7 +103,8 @@ def test_a_call_is_captured_once_after_calls_on_the_side(streams: FakeGpu) -> No
     log = streams.log
     once = ["side waits for main", "on side", "main waits for side"]
     assert log[: 3 * SIDE_CALLS] == once * SIDE_CALLS
-    assert log[3 * SIDE_CALLS :][:5] == ["synchronize", "empty cache", "on side", "capture thread_local", "captured"]
+    prepared = ["side waits for main", "on side", "synchronize", "empty cache"]
+    assert log[3 * SIDE_CALLS :][:7] == [*prepared, "on side", "capture thread_local", "captured"]
     assert log.count("captured") == 1
     assert log.count("replay") == 5
     assert log.count("flush cold") == 5
@@ -274,6 +276,7 @@ def test_the_operation_that_no_graph_can_hold(function: Callable[[], object], ex
         ("Offset increment outside graph capture encountered unexpectedly.", RANDOM),
         ("Attempt to increase offset for a CUDA generator not in capture mode.", RANDOM),
         ("CUDA out of memory. Tried to allocate 2.00 GiB", MEMORY),
+        ("Cannot prepare for replay during capturing stage.", REPLAYS),
         ("CUDA error: capturing stream has unjoined work", STREAM),
         ("CUDA error: operation would make the legacy stream depend on a capturing blocking stream", STREAM),
         ("CUDA error: dependency created on uncaptured work in another stream", STREAM),

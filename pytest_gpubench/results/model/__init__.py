@@ -13,7 +13,7 @@ from pytest_gpubench.results.model.measurement import (
 )
 from pytest_gpubench.results.model.plain import plain, text_of
 from pytest_gpubench.results.model.record import CommitInfo, SavedRun, TestRecord, Turn, decode, encode
-from pytest_gpubench.results.model.timing import LONGEST_US, Kernel, Stretch, Timing
+from pytest_gpubench.results.model.timing import LONGEST_US, Kernel, Resources, Stretch, Timing
 
 __all__ = [
     "LONGEST_US",
@@ -28,6 +28,7 @@ __all__ = [
     "Overhead",
     "PastChange",
     "Peaks",
+    "Resources",
     "SavedRun",
     "Speedup",
     "Stretch",

@@ -22,7 +22,45 @@ LONGEST_US = 1e15
 """No sample takes thirty years."""
 
 
-class Kernel(msgspec.Struct, frozen=True, kw_only=True):
+class Resources(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Hold what launches of a kernel, all alike, take of a GPU, as its driver says."""
+
+    launches: int = 1
+    """Launches of this kind in one call."""
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    cluster: tuple[int, int, int] = (1, 1, 1)
+    """Its size in blocks."""
+    registers: int
+    """For each thread, as it is launched."""
+    local_bytes: int = 0
+    """For each thread: registers that are spilled, and arrays on its stack."""
+    static_shared_bytes: int = 0
+    """For each block, as `dynamic_shared_bytes`."""
+    dynamic_shared_bytes: int = 0
+    blocks_per_sm: int
+    """The blocks that a multiprocessor holds at once."""
+    resident_blocks: int
+    """The blocks that the GPU holds at once: less than its multiprocessors could where clusters do not fit in."""
+
+    @property
+    def shared_bytes(self) -> int:
+        """The shared memory of a block."""
+        return self.static_shared_bytes + self.dynamic_shared_bytes
+
+    @property
+    def waves(self) -> float:
+        """How often the GPU has to be filled for all blocks of the grid."""
+        return math.prod(self.grid) / self.resident_blocks if self.resident_blocks else math.inf
+
+    @property
+    def tail(self) -> float:
+        """The share of the GPU that the last wave leaves idle: 0 where it fills it."""
+        last = math.prod(self.grid) % self.resident_blocks if self.resident_blocks else 0
+        return 1 - last / self.resident_blocks if last else 0.0
+
+
+class Kernel(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Describe what one kernel, or one kind of copy, took of a call."""
 
     name: str
@@ -33,6 +71,8 @@ class Kernel(msgspec.Struct, frozen=True, kw_only=True):
     """Median over the reps of the time of all its launches in one call, in microseconds."""
     mean_us: float | None = None
     """Mean of the same; the means of a call's kernels sum to the mean of its times. None where none was kept."""
+    resources: tuple[Resources, ...] = ()
+    """Of each kind of its launches; empty where they are not known."""
 
 
 class Stretch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -73,6 +113,8 @@ class Timing(Spelled, msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     throttle_reasons: tuple[str, ...] = ()
     """NVML's reasons for throttling during the kept reps."""
     kernels: tuple[Kernel, ...] = ()
+    no_resources: str = ""
+    """Why the resources of its kernels are not known, though they were asked for; empty where they are."""
     regions: tuple[Region, ...] = ()
     """The times of a call's regions, in reps of their own; empty if it enters none."""
     discarded: int = 0
@@ -209,6 +251,11 @@ class Timing(Spelled, msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     def launches(self) -> int:
         """Kernels, copies and memsets of one call; 0 where the timer sees no records."""
         return sum(kernel.launches for kernel in self.kernels)
+
+    @property
+    def resources(self) -> tuple[Resources, ...]:
+        """What each kind of launch takes, of all kernels; empty where that is not known."""
+        return tuple(each for kernel in self.kernels for each in kernel.resources)
 
     def __str__(self) -> str:
         if not self.measured:

@@ -3,17 +3,19 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any, ClassVar, Literal
 
-from pytest_gpubench.results.model import Measurement, Peaks, Timing
+from pytest_gpubench.results.model import Measurement, Outcome, Peaks, Timing
 from pytest_gpubench.results.observed import Observed
 from pytest_gpubench.verdict.decision import Judged
 
 __tracebackhide__ = True
 
-Need = Literal["reference", "totals", "bytes", "flops", "peaks", "observation", "repeats", "baseline"]
+Need = Literal["reference", "totals", "bytes", "flops", "peaks", "observation", "resources", "repeats", "baseline"]
 """What a limit is judged by beside a timing: the reference's time, the totals of recorded calls, the bytes and
-operations of a call, the peaks of the GPU, what `structure.observe` finds, more calls, a saved run."""
+operations of a call, the peaks of the GPU, what `structure.observe` finds, the resources of its kernels, more
+calls, a saved run."""
 Stage = Literal["time", "rate", "speedup", "structure", "baseline"]
 """When a limit is judged: as reps are added (its time, its rates), as quads are added, after them, after the test."""
 
@@ -107,6 +109,17 @@ class Limit:
     def least_reps(cls, alpha: float) -> int:
         """Return the fewest reps that can decide it at this alpha; 0 where any number can."""
         return 0
+
+
+ALMOST = 0.8
+"""The likeness, by difflib, from which on a name is taken for a misspelling: that of H100 and H200 is 0.75."""
+
+
+def not_for_device(limit: Limit, timing: Timing) -> Judged:
+    """Return what is judged by limits on GPUs of which this is none, with a word after a name that may be its own."""
+    found = [(name, get_close_matches(name, timing.device.split(), 1, ALMOST)) for name in limit.asked]
+    named = ", ".join(f"{name} (did you mean {alike[0]}?)" if alike else name for name, alike in found)
+    return Outcome.NOT_JUDGED, f"{timing.label}: no {limit.name} for {timing.device}, only for {named}"
 
 
 def share_missed(wanted: float | None, found: float | None) -> float:

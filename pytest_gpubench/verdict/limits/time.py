@@ -1,17 +1,16 @@
 """Limits on the time and its spread."""
 
 import math
-from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
+from collections.abc import Mapping
 from typing import Any
 
 from pytest_gpubench.limits import fraction_below_one, limit_for_device, number_by_name
-from pytest_gpubench.results.model import Measurement, Outcome, Timing
+from pytest_gpubench.results.model import Measurement, Timing
 from pytest_gpubench.stats.autocorrelation import independent_for_std
 from pytest_gpubench.stats.summary import LEAST_FOR_STD, Interval, least_count, std_interval
 from pytest_gpubench.units import bracketed, format_share, round_to_digits
 from pytest_gpubench.verdict.decision import Judged, at_most, certainty, time_certainty, time_interval, words_for
-from pytest_gpubench.verdict.limits.base import Limit, Seen, only
+from pytest_gpubench.verdict.limits.base import Limit, Seen, not_for_device, only
 
 __tracebackhide__ = True
 
@@ -70,8 +69,7 @@ class MaxTime(Limit):
     def judge(self, seen: Seen) -> Judged:
         timing, wanted = seen.timing, self.number(seen.timing)
         if wanted is None:
-            named = ", ".join(_doubted(self.asked, timing.device))
-            return Outcome.NOT_JUDGED, f"{timing.label}: no max_time_us for {timing.device}, only for {named}"
+            return not_for_device(self, timing)
         interval = time_interval(timing, seen.spent)
         outcome = at_most(interval, wanted)
         words = words_for(outcome, interval, "is fast enough", "is too slow")
@@ -97,16 +95,6 @@ class MaxTime(Limit):
     @classmethod
     def least_reps(cls, alpha: float) -> int:
         return least_count(alpha)
-
-
-ALMOST = 0.8
-"""The likeness, by difflib, from which on a name is taken for a misspelling: that of H100 and H200 is 0.75."""
-
-
-def _doubted(names: Iterable[str], device: str) -> list[str]:
-    """Return names of GPUs, with a word after those that may be misspellings of this one."""
-    found = [(name, get_close_matches(name, device.split(), 1, ALMOST)) for name in names]
-    return [f"{name} (did you mean {alike[0]}?)" if alike else name for name, alike in found]
 
 
 LIMITS = (MaxRelStd, MaxTime)

@@ -84,6 +84,7 @@ KNOWN_WITHOUT_SAMPLES = {
     "tflops": None,
     "median_sm_clock_mhz": None,
     "launches": 0,
+    "resources": (),
 }
 
 

@@ -1,0 +1,1 @@
+"""Calls as CUDA graphs: what the driver knows of their kernels."""

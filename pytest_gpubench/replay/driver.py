@@ -1,0 +1,220 @@
+"""What the CUDA driver says of a graph and its kernels, by ctypes: the handles, structures and numbers are cuda.h's."""
+
+import ctypes
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from pytest_gpubench.results.model import Resources
+
+__tracebackhide__ = True
+
+Dim = tuple[int, int, int]
+LIBRARY = "libcuda.so.1"
+CAPTURING = 1
+KERNEL_NODE, CHILD_GRAPH_NODE = 0, 4
+STATIC_SHARED, LOCAL, REGISTERS = 1, 3, 4
+"""Attributes of a function."""
+REQUIRED_CLUSTER = (11, 12, 13)
+"""Attributes of a function that was compiled for one size of cluster; 0 for any other."""
+CLUSTER = 4
+"""The attribute of a launch."""
+MULTIPROCESSORS = 16
+"""The attribute of a device."""
+
+
+class DriverError(Exception):
+    """Raised where a function of the driver fails."""
+
+
+class KernelParams(ctypes.Structure):
+    """CUDA_KERNEL_NODE_PARAMS_v2."""
+
+    _fields_ = (
+        ("func", ctypes.c_void_p),
+        ("grid", ctypes.c_uint * 3),
+        ("block", ctypes.c_uint * 3),
+        ("dynamic_shared_bytes", ctypes.c_uint),
+        ("params", ctypes.c_void_p),
+        ("extra", ctypes.c_void_p),
+        ("kern", ctypes.c_void_p),
+        ("context", ctypes.c_void_p),
+    )
+
+
+class LaunchAttribute(ctypes.Structure):
+    """CUlaunchAttribute, with the value of a cluster's dimensions."""
+
+    _fields_ = (("id", ctypes.c_int), ("padding", ctypes.c_int), ("dims", ctypes.c_uint * 16))
+
+
+class LaunchConfig(ctypes.Structure):
+    """CUlaunchConfig."""
+
+    _fields_ = (
+        ("grid", ctypes.c_uint * 3),
+        ("block", ctypes.c_uint * 3),
+        ("dynamic_shared_bytes", ctypes.c_uint),
+        ("stream", ctypes.c_void_p),
+        ("attributes", ctypes.POINTER(LaunchAttribute)),
+        ("number", ctypes.c_uint),
+    )
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A kernel as a graph launches it."""
+
+    function: int
+    """Its CUfunction."""
+    grid: Dim
+    block: Dim
+    dynamic_shared_bytes: int
+    cluster: Dim
+
+
+class Driver:
+    """The driver's library, or what stands for it in a test."""
+
+    needed = (
+        *("cuStreamGetCaptureInfo_v2", "cuGraphGetNodes", "cuGraphNodeGetType", "cuGraphChildGraphNodeGetGraph"),
+        *("cuGraphKernelNodeGetParams_v2", "cuGraphKernelNodeGetAttribute", "cuKernelGetFunction", "cuFuncGetName"),
+        *("cuFuncGetAttribute", "cuOccupancyMaxActiveBlocksPerMultiprocessor", "cuOccupancyMaxActiveClusters"),
+        *("cuCtxGetDevice", "cuDeviceGetAttribute"),
+    )
+    """The functions that are called; the youngest came with CUDA 12.3."""
+
+    def __init__(self, library: Any) -> None:
+        self._library = library
+
+    def graph_captured_on(self, stream: int) -> int:
+        """Return the graph that a stream is captured into; it may be read until the capture ends."""
+        status, graph = ctypes.c_int(), ctypes.c_void_p()
+        self._call("cuStreamGetCaptureInfo_v2", _handle(stream), _out(status), None, _out(graph), None, None)
+        if status.value != CAPTURING or not graph.value:
+            raise DriverError("the stream is not captured")
+        return graph.value
+
+    def launches(self, graph: int) -> Iterator[Launch]:
+        """Yield the kernels of a graph and of the graphs in it, in the order in which they were added."""
+        for node in self._nodes(graph):
+            kind = ctypes.c_int()
+            self._call("cuGraphNodeGetType", _handle(node), _out(kind))
+            if kind.value == KERNEL_NODE:
+                yield self._launch(node)
+            elif kind.value == CHILD_GRAPH_NODE:
+                inner = ctypes.c_void_p()
+                self._call("cuGraphChildGraphNodeGetGraph", _handle(node), _out(inner))
+                yield from self.launches(inner.value or 0)
+
+    def name(self, launch: Launch) -> str:
+        """Return the kernel's symbol."""
+        name = ctypes.c_char_p()
+        self._call("cuFuncGetName", _out(name), _handle(launch.function))
+        return (name.value or b"").decode(errors="backslashreplace")
+
+    def resources(self, launch: Launch, launches: int = 1) -> Resources:
+        """Return what a launch takes of the GPU."""
+        per_sm = self._blocks_per_sm(launch)
+        return Resources(
+            launches=launches,
+            grid=launch.grid,
+            block=launch.block,
+            cluster=launch.cluster,
+            registers=self._attribute(launch, REGISTERS),
+            local_bytes=self._attribute(launch, LOCAL),
+            static_shared_bytes=self._attribute(launch, STATIC_SHARED),
+            dynamic_shared_bytes=launch.dynamic_shared_bytes,
+            blocks_per_sm=per_sm,
+            resident_blocks=self._in_clusters(launch) if math.prod(launch.cluster) > 1 else per_sm * self._sms(),
+        )
+
+    def _nodes(self, graph: int) -> list[int]:
+        number = ctypes.c_size_t()
+        self._call("cuGraphGetNodes", _handle(graph), None, _out(number))
+        nodes = (ctypes.c_void_p * number.value)()
+        if number.value:
+            self._call("cuGraphGetNodes", _handle(graph), nodes, _out(number))
+        return [node or 0 for node in nodes]
+
+    def _launch(self, node: int) -> Launch:
+        params = KernelParams()
+        self._call("cuGraphKernelNodeGetParams_v2", _handle(node), _out(params))
+        function = params.func or self._function_of(params.kern)
+        grid, block = _dim(params.grid), _dim(params.block)
+        return Launch(function, grid, block, params.dynamic_shared_bytes, self._cluster(node, function))
+
+    def _function_of(self, kernel: int) -> int:
+        """Return the function of a CUkernel: a node has one of the two."""
+        function = ctypes.c_void_p()
+        self._call("cuKernelGetFunction", _out(function), _handle(kernel))
+        return function.value or 0
+
+    def _cluster(self, node: int, function: int) -> Dim:
+        value = (ctypes.c_uint * 16)()
+        self._call("cuGraphKernelNodeGetAttribute", _handle(node), ctypes.c_int(CLUSTER), value)
+        if value[0]:
+            return _dim(value)
+        compiled = [self._int("cuFuncGetAttribute", ctypes.c_int(each), _handle(function)) for each in REQUIRED_CLUSTER]
+        return _dim(compiled) if all(compiled) else (1, 1, 1)
+
+    def _attribute(self, launch: Launch, attribute: int) -> int:
+        return self._int("cuFuncGetAttribute", ctypes.c_int(attribute), _handle(launch.function))
+
+    def _blocks_per_sm(self, launch: Launch) -> int:
+        threads, shared_bytes = ctypes.c_int(math.prod(launch.block)), ctypes.c_size_t(launch.dynamic_shared_bytes)
+        function = _handle(launch.function)
+        return self._int("cuOccupancyMaxActiveBlocksPerMultiprocessor", function, threads, shared_bytes)
+
+    def _in_clusters(self, launch: Launch) -> int:
+        """Return the blocks that the GPU holds at once: whole clusters, each of which has to lie in one part of it."""
+        attribute = LaunchAttribute(id=CLUSTER)
+        attribute.dims[:3] = launch.cluster
+        config = LaunchConfig(
+            (ctypes.c_uint * 3)(*launch.grid),
+            (ctypes.c_uint * 3)(*launch.block),
+            launch.dynamic_shared_bytes,
+            None,
+            ctypes.pointer(attribute),
+            1,
+        )
+        clusters = self._int("cuOccupancyMaxActiveClusters", _handle(launch.function), _out(config))
+        return clusters * math.prod(launch.cluster)
+
+    def _sms(self) -> int:
+        device = self._int("cuCtxGetDevice")
+        return self._int("cuDeviceGetAttribute", ctypes.c_int(MULTIPROCESSORS), ctypes.c_int(device))
+
+    def _int(self, name: str, *args: Any) -> int:
+        """Call a function whose first argument is the int that it returns."""
+        found = ctypes.c_int()
+        self._call(name, _out(found), *args)
+        return found.value
+
+    def _call(self, name: str, *args: Any) -> None:
+        if error := getattr(self._library, name)(*args):
+            raise DriverError(f"{name} of the CUDA driver fails with error {error}")
+
+
+@cache
+def find_driver() -> Driver | None:
+    """Return the driver; None where there is none of NVIDIA's, or an older one than of CUDA 12.3."""
+    try:
+        library = ctypes.CDLL(LIBRARY)
+    except OSError:
+        return None
+    return Driver(library) if all(hasattr(library, name) for name in Driver.needed) else None
+
+
+def _handle(value: int) -> ctypes.c_void_p:
+    return ctypes.c_void_p(value)
+
+
+def _out(value: Any) -> Any:
+    return ctypes.byref(value)
+
+
+def _dim(values: Any) -> Dim:
+    return int(values[0]), int(values[1]), int(values[2])

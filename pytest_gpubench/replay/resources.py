@@ -1,0 +1,114 @@
+"""The resources of a call's kernels: registers, memory, blocks per multiprocessor; from an untimed call, captured."""
+
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from functools import cache
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from pytest_gpubench.errors import first_line
+from pytest_gpubench.gpu.device import Device
+from pytest_gpubench.replay.cuda_graphs import has_cuda_graphs, used_cuda_graphs
+from pytest_gpubench.replay.driver import Driver, Launch, find_driver
+from pytest_gpubench.results.model import Kernel, Resources, Timing
+from pytest_gpubench.timing.base import Call, Prepared
+from pytest_gpubench.timing.graph import REPLAYS, NotCaptured, call_on, capture_on, explain
+from pytest_gpubench.timing.measurement import demangled
+from pytest_gpubench.timing.windows import describe_difference
+
+if TYPE_CHECKING:
+    import torch
+
+__tracebackhide__ = True
+
+ByName = Mapping[str, tuple[Resources, ...]]
+"""The resources of each kind of launch, by the kernel's name as the profiler has it."""
+UNCAPTURED = "it cannot be captured as a CUDA graph"
+
+
+def with_resources(timing: Timing, call: Call, device: Device, explained: bool) -> Timing:
+    """Return a timing with the resources of its kernels, or with the reason why they are not known.
+
+    The call has to be warm. It is made on another stream, then captured, which computes nothing, and last as ever, so
+    that what it keeps is what it computed. explained: as in `timing.graph.capture`.
+    """
+    cuda = find_driver()
+    if device.type != "cuda" or cuda is None or not timing.kernels:
+        return timing
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the timed calls have warned
+        found, reason = found_or_reason(call, device, cuda, explained)
+        call.prepare()()
+        device.synchronize()
+    if reason := reason or difference(timing.kernels, found):
+        return msgspec.structs.replace(timing, no_resources=reason)
+    kernels = tuple(msgspec.structs.replace(each, resources=found.get(each.name, ())) for each in timing.kernels)
+    return msgspec.structs.replace(timing, kernels=kernels)
+
+
+def found_or_reason(call: Call, device: Device, cuda: Driver, explained: bool) -> tuple[ByName, str]:
+    """Return the resources of the kernels that a call launches, or the reason why they are not known."""
+    launches: list[Launch] = []
+    try:
+        if replays_compiled_graphs(call):
+            return {}, f"{UNCAPTURED}: {REPLAYS}"
+        stream = side_stream(device.torch_device)
+        call_on(stream, call, 1)
+        capture_on(stream, noting_launches(call, stream.cuda_stream, cuda, launches), device)
+        return resources_by_name(launches, cuda), ""
+    except NotCaptured as failed:
+        return {}, f"{UNCAPTURED}: {explain(failed.error, call if explained else None)}"
+    except Exception as error:
+        return {}, f"captured as a CUDA graph, it raises {type(error).__name__}: {first_line(error)}"
+
+
+def replays_compiled_graphs(call: Call) -> bool:
+    """Tell whether a call replays CUDA graphs of torch.compile's: a capture that fails makes it record them anew."""
+    if not has_cuda_graphs():
+        return False
+    call.prepare()()
+    return used_cuda_graphs()
+
+
+@cache
+def side_stream(device: "torch.device") -> "torch.cuda.Stream":
+    """Return the stream for captures, always the same: libraries keep memory for each stream that they are used on."""
+    import torch
+
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+
+def noting_launches(call: Call, stream: int, cuda: Driver, launches: list[Launch]) -> Call:
+    """Return the call, which notes what it has launched on a stream before the capture ends."""
+
+    def prepare() -> Prepared:
+        timed = call.prepare()
+
+        def run() -> object:
+            output = timed()
+            launches[:] = cuda.launches(cuda.graph_captured_on(stream))
+            return output
+
+        return replace(timed, run=run)
+
+    return replace(call, prepare=prepare)
+
+
+def resources_by_name(launches: Iterable[Launch], cuda: Driver) -> ByName:
+    """Return what launches take."""
+    found: dict[str, list[Resources]] = {}
+    for launch, number in Counter(launches).items():
+        found.setdefault(demangled(cuda.name(launch)), []).append(cuda.resources(launch, number))
+    return {name: tuple(each) for name, each in found.items()}
+
+
+def difference(kernels: Iterable[Kernel], found: ByName) -> str:
+    """Return in words in what the kernels that were captured are not those that were timed; empty where they are."""
+    timed = Counter({each.name: each.launches for each in kernels if each.kind == "kernel"})
+    captured = Counter({name: sum(each.launches for each in kinds) for name, kinds in found.items()})
+    if timed == captured:
+        return ""
+    return f"captured as a CUDA graph, it launches other kernels: {describe_difference(timed, captured)}"

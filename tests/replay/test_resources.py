@@ -1,0 +1,173 @@
+"""Resources of a call's kernels: from the walk to the kernels that were timed, or to the reason why there are none."""
+
+import warnings
+from collections.abc import Callable
+
+import msgspec
+import pytest
+
+from pytest_gpubench.gpu.device import Device, cpu_device
+from pytest_gpubench.replay import resources
+from pytest_gpubench.replay.driver import Driver
+from pytest_gpubench.replay.resources import UNCAPTURED, side_stream, with_resources
+from pytest_gpubench.results.model import Timing
+from pytest_gpubench.timing.base import Call, call_of
+from pytest_gpubench.timing.graph import REPLAYS, SYNC
+from tests.replay.fake_cuda import MEMCPY_NODE, FakeCuda, Function, Node
+from tests.results.measured import BARE_GPU, kernel, timing_of
+from tests.timing.test_events import FakeGpu, gpu
+from tests.timing.test_graph import CAPTURING, FakeStream, streams
+
+__all__ = ["gpu", "streams"]  # fixtures
+
+MANGLED = "_ZN2at6native6kernelIfEEvPT_"
+DEMANGLED = "void at::native::kernel<float>(float*)"
+NODES = [
+    Node(1, (264, 1, 1)),
+    Node(kind=MEMCPY_NODE),
+    Node(2, (5, 1, 1)),
+    Node(1, (132, 1, 1)),
+    Node(1, (264, 1, 1)),
+]
+LIBRARY = FakeCuda({1: NODES}, {1: Function("one", {4: 64}), 2: Function(MANGLED, {4: 9}, blocks_per_sm=3)})
+COPY = kernel("Memcpy DtoD (Device -> Device)", kind="memcpy")
+TAKEN = timing_of((5.0,), kernels=(kernel("one", 3), kernel(DEMANGLED), COPY))
+
+
+@pytest.fixture
+def device(streams: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> Device:
+    """A GPU whose driver finds the graph above in every capture."""
+    monkeypatch.setattr(FakeStream, "cuda_stream", 77, raising=False)
+    monkeypatch.setattr(resources, "find_driver", lambda: Driver(LIBRARY))
+    side_stream.cache_clear()
+    found = Device(cpu_device().torch_device, BARE_GPU)
+    monkeypatch.setattr(Device, "synchronize", lambda self: None)
+    return found
+
+
+def counted(fails_at: int = 0, error: Exception | None = None) -> tuple[Call, list[int]]:
+    """Return a call that raises in its n-th call, and the list of its calls."""
+    called: list[int] = []
+
+    def function() -> None:
+        called.append(1)
+        if len(called) == fails_at and error is not None:
+            raise error
+
+    return call_of("mine", function), called
+
+
+def found(device: Device, taken: Timing = TAKEN, call: Call | None = None, explained: bool = False) -> Timing:
+    return with_resources(taken, call or counted()[0], device, explained)
+
+
+def test_each_kernel_has_what_its_kinds_of_launches_take(device: Device) -> None:
+    one, other, copy = found(device).kernels
+    assert [(each.launches, each.grid[0], each.registers) for each in one.resources] == [(2, 264, 64), (1, 132, 64)]
+    assert [(each.launches, each.grid[0], each.blocks_per_sm) for each in other.resources] == [(1, 5, 3)]
+    assert copy == COPY
+    assert LIBRARY.asked[0] == 77
+
+
+def test_a_call_is_made_on_another_stream_then_captured_then_as_ever(device: Device, streams: FakeGpu) -> None:
+    """The last is what computes what the call keeps: a capture computes nothing."""
+    call, called = counted()
+    found(device, call=call)
+    assert len(called) == 3
+    assert [each for each in streams.log if each in ("on side", "capture thread_local", "captured")] == [
+        *("on side", "on side", "on side"),
+        *("capture thread_local", "captured"),
+    ]
+
+
+def test_all_captures_are_on_one_stream(device: Device) -> None:
+    assert side_stream(device.torch_device) is side_stream(device.torch_device)
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (RuntimeError(CAPTURING), f"{UNCAPTURED}: {SYNC}; or it allocates"),
+        (RuntimeError("Cannot prepare for replay during capturing stage."), f"{UNCAPTURED}: {REPLAYS}"),
+        (KeyError("mine"), "captured as a CUDA graph, it raises KeyError: 'mine'"),
+    ],
+)
+def test_a_call_that_cannot_be_captured_says_why(device: Device, error: Exception, reason: str) -> None:
+    """It is made once more all the same."""
+    call, called = counted(2, error)
+    taken = found(device, call=call)
+    assert taken.no_resources.startswith(reason)
+    assert taken.kernels == TAKEN.kernels
+    assert len(called) == 3
+
+
+@pytest.mark.parametrize("explained", [True, False])
+def test_another_call_looks_for_the_reason_where_that_is_wanted(device: Device, explained: bool) -> None:
+    call, called = counted(2, RuntimeError("something else"))
+    assert found(device, call=call, explained=explained).no_resources == f"{UNCAPTURED}: RuntimeError: something else"
+    assert len(called) == 3 + explained
+
+
+def test_an_error_of_the_call_itself_goes_through(device: Device) -> None:
+    call, _ = counted(3, ValueError("mine"))
+    with pytest.raises(ValueError, match="mine"):
+        found(device, call=call)
+
+
+def test_an_error_of_the_driver_is_a_reason(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LIBRARY, "fails", "cuFuncGetName")
+    assert found(device).no_resources.endswith("DriverError: cuFuncGetName of the CUDA driver fails with error 1")
+
+
+def test_other_kernels_than_those_that_were_timed_are_no_answer(device: Device) -> None:
+    other = msgspec.structs.replace(TAKEN, kernels=(kernel("one", 3), kernel("two")))
+    taken = found(device, other)
+    assert taken.no_resources == (
+        f"captured as a CUDA graph, it launches other kernels: 1 x two only in one; 1 x {DEMANGLED} only in the other"
+    )
+    assert not taken.resources
+
+
+def test_graphs_of_torch_compile_are_not_captured(
+    device: Device, streams: FakeGpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They would be recorded anew."""
+    monkeypatch.setattr(resources, "has_cuda_graphs", lambda: True)
+    monkeypatch.setattr(resources, "used_cuda_graphs", lambda: True)
+    assert found(device).no_resources == f"{UNCAPTURED}: {REPLAYS}"
+    assert streams.log == []
+    monkeypatch.setattr(resources, "used_cuda_graphs", lambda: False)
+    assert found(device).resources
+
+
+def test_warnings_of_these_calls_are_not_passed_on(device: Device) -> None:
+    def warn() -> None:
+        warnings.warn("mine", UserWarning, stacklevel=1)
+
+    assert found(device, call=call_of("mine", warn)).resources
+
+
+def no_driver(device: Device, monkeypatch: pytest.MonkeyPatch) -> tuple[Device, Timing]:
+    monkeypatch.setattr(resources, "find_driver", lambda: None)
+    return device, TAKEN
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        no_driver,
+        lambda device, _: (cpu_device(), TAKEN),
+        lambda device, _: (device, timing_of((5.0,), timer="events")),
+        lambda device, _: (device, timing_of((), unmeasured="switched off")),
+    ],
+    ids=["no driver", "CPU", "no kernels", "not measured"],
+)
+def test_where_nothing_can_be_asked_nothing_is_called(
+    device: Device,
+    monkeypatch: pytest.MonkeyPatch,
+    given: Callable[[Device, pytest.MonkeyPatch], tuple[Device, Timing]],
+) -> None:
+    where, taken = given(device, monkeypatch)
+    call, called = counted()
+    assert with_resources(taken, call, where, True) == taken
+    assert called == []
