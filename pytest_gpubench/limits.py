@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Mapping, Sequence, Set
 from numbers import Integral, Real
+from typing import Any, TypeVar
 
 from pytest_gpubench.bounds import MOST_COUNTED, positive_number, whole_number
 from pytest_gpubench.errors import BadRequest
@@ -10,8 +11,12 @@ from pytest_gpubench.units import BYTES_PER_UNIT, repr_of
 
 __tracebackhide__ = True
 
+T = TypeVar("T")
+
 FORBIDDABLE = ("memcpy", "memset", "sync", "alloc")
 DECIMAL_UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+WILDCARDS = frozenset("*?[")
+"""The characters of a name that make it a pattern."""
 UNITS = {unit.upper(): (unit, size) for unit, size in (BYTES_PER_UNIT | DECIMAL_UNITS).items()}
 
 
@@ -76,6 +81,11 @@ def plain(value: object) -> object:
     return int(value) if isinstance(value, Integral) else float(value)
 
 
+def share(value: object) -> float:
+    """Return a number of at least 0 and below 1, or raise ValueError saying what is wrong with it."""
+    return 0.0 if value == 0 and not isinstance(value, bool) else fraction_below_one(value)
+
+
 def fraction_below_one(value: object) -> float:
     """Return a number above 0 and below 1, or raise ValueError saying what is wrong with it."""
     number = positive_number(value)
@@ -90,7 +100,43 @@ def meant(given: float, example: float) -> str:
     return f"{percent / 100:g} is {percent:g} %"
 
 
-def limit_for_device(most: float | Mapping[str, float], device: str) -> float | None:
+def by_gpu_or_kernel(value: object, read: Callable[[object], T], example: object) -> T | Mapping[str, Any]:
+    """Return a limit in the form in which it is judged, or a mapping of such limits; raise ValueError.
+
+    The names of a mapping are patterns of kernels' names, each with a wildcard, or names of GPUs, which have none; a
+    GPU may have a mapping of patterns.
+    """
+    if not isinstance(value, Mapping):
+        return read(value)
+    names = f"kernels, as in {{'*softmax*': {example!r}}}, or GPUs, as in {{'H200': {example!r}}}"
+    if not value or not all(isinstance(name, str) and name for name in value):
+        raise ValueError(f"a mapping must name {names}")
+    if len(set(map(is_pattern, value))) > 1:
+        raise ValueError(f"a mapping must name {names}, not both: a name with a wildcard is that of kernels")
+    if is_pattern(next(iter(value))):
+        return {name: read(limit) for name, limit in value.items()}
+    if any(isinstance(limit, Mapping) and not all(map(is_pattern, limit)) for limit in value.values()):
+        raise ValueError(f"what a GPU has must be a limit, or one for each kernel, as in {{'*softmax*': {example!r}}}")
+    return {name: by_gpu_or_kernel(limit, read, example) for name, limit in value.items()}
+
+
+def is_pattern(name: object) -> bool:
+    """Tell whether a name has a wildcard."""
+    return isinstance(name, str) and bool(WILDCARDS & set(name))
+
+
+def limits_by_pattern(limit: T | Mapping[str, Any], device: str) -> Mapping[str, T] | None:
+    """Return the limits on a GPU by the pattern of their kernels; None if the GPU is none of those that are named.
+
+    limit: as `by_gpu_or_kernel` returns it.
+    """
+    if isinstance(limit, Mapping) and not is_pattern(next(iter(limit))):
+        found = limit_for_device(limit, device)
+        return None if found is None else limits_by_pattern(found, device)
+    return limit if isinstance(limit, Mapping) else {"*": limit}
+
+
+def limit_for_device(most: T | Mapping[str, T], device: str) -> T | None:
     """Return the limit whose GPU name is a whole word of the device's, the longest if several are; None if none is."""
     if not isinstance(most, Mapping):
         return most

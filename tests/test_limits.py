@@ -17,8 +17,9 @@ from pytest_gpubench.limits import FORBIDDABLE, memory_size
 from pytest_gpubench.verdict.limits import BY_NAME, NAMES, Limits
 from pytest_gpubench.verdict.limits.exact import Kernels
 
-EXACT = {"max_kernels", "forbid", "max_memory", "kernels", "deterministic"}
-"""What test_exact tests: limits that are no numbers, or whole ones."""
+ON_KERNELS = {"max_registers", "max_local_bytes", "max_shared", "min_blocks_per_sm", "max_tail"}
+EXACT = {"max_kernels", "forbid", "max_memory", "kernels", "forbid_kernels", "deterministic", *ON_KERNELS}
+"""What test_exact and test_multiprocessor test: limits that are no numbers, or others than all positive ones."""
 PATTERNS = tuple(f"*{letter}*" for letter in "abcdefgh")
 NUMBERS = [name for name in NAMES if name not in EXACT]
 

@@ -41,7 +41,7 @@ def _miss(verdict: Verdict, case: CaseJudgement, judgement: Judgement, limits: L
     assert limits.max_time_us is not None, "there is no third kind"
     assert judgement.device is not None, "it was timed"
     assert case.claimed_us is not None, "it was timed"
-    most_us = limit_for_device(limits.max_time_us, judgement.device.name)
+    most_us: float | None = limit_for_device(limits.max_time_us, judgement.device.name)
     assert most_us is not None, "without one nothing fails"
     return case.claimed_us.median_us / most_us - 1
 

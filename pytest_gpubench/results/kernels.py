@@ -3,11 +3,12 @@
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from fnmatch import fnmatchcase
 from itertools import pairwise
 
 import msgspec
 
-from pytest_gpubench.results.model import Kernel, Timing
+from pytest_gpubench.results.model import Kernel, Resources, Timing
 
 LONGEST = 80
 """Characters of a library's kernel name, which may spell out its whole configuration, that are kept."""
@@ -28,6 +29,8 @@ class Share(msgspec.Struct, frozen=True, kw_only=True):
     """As in `Kernel`; of several the sum."""
     share: float
     """Its share of the sum over all kernels: of their means, or of their medians if no means were kept."""
+    resources: tuple[Resources, ...] = ()
+    """As in `Kernel`; empty of several."""
 
 
 def breakdown(timing: Timing) -> tuple[Share, ...]:
@@ -44,6 +47,7 @@ def breakdown(timing: Timing) -> tuple[Share, ...]:
             median_us=kernel.median_us,
             mean_us=kernel.mean_us,
             share=share,
+            resources=kernel.resources,
         )
         for kernel, share in zip(timing.kernels, _shares_of(timing.kernels), strict=True)
     ]
@@ -99,6 +103,11 @@ def listed(kernels: Iterable[Kernel]) -> str:
     kernels = list(kernels)
     names = distinct_names(kernel.name for kernel in kernels)
     return ", ".join(f"{kernel.launches} x {names[kernel.name]}" for kernel in kernels)
+
+
+def is_named(name: str, pattern: str) -> bool:
+    """Tell whether a pattern matches the whole of a kernel's name, in full or short, in upper or lower case."""
+    return any(fnmatchcase(each.lower(), pattern.lower()) for each in (name, short_name(name)))
 
 
 def distinct_names(names: Iterable[str]) -> dict[str, str]:

@@ -9,14 +9,13 @@ from pytest_gpubench.limits import as_written, plain
 from pytest_gpubench.results.model import Verdict
 from pytest_gpubench.units import repr_of
 from pytest_gpubench.verdict.decision import OUTCOMES
-from pytest_gpubench.verdict.limits import exact, rate, regression, resources, speedup, time
+from pytest_gpubench.verdict.limits import exact, multiprocessor, rate, regression, resources, speedup, time
 from pytest_gpubench.verdict.limits.base import Limit, Need, Seen, Stage
 
 __tracebackhide__ = True
 
-BY_NAME: Mapping[str, type[Limit]] = {
-    limit.name: limit for kind in (time, speedup, rate, regression, resources, exact) for limit in kind.LIMITS
-}
+KINDS = (time, speedup, rate, regression, resources, multiprocessor, exact)
+BY_NAME: Mapping[str, type[Limit]] = {limit.name: limit for kind in KINDS for limit in kind.LIMITS}
 """All limits, those of options too."""
 NAMES = tuple(name for name, limit in BY_NAME.items() if limit.help)
 """The keywords of the mark, in the order in which verdicts on them are told."""

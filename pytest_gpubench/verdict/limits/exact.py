@@ -3,12 +3,11 @@
 These are counted, not sampled: a limit is kept or broken for certain.
 """
 
-from collections.abc import Sequence
-from fnmatch import fnmatchcase
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from pytest_gpubench.limits import texts_in
-from pytest_gpubench.results.kernels import listed, short_name
+from pytest_gpubench.results.kernels import is_named, listed
 from pytest_gpubench.results.model import Measurement, Outcome, Timing
 from pytest_gpubench.verdict.decision import Judged
 from pytest_gpubench.verdict.limits.base import Limit, Seen
@@ -28,12 +27,10 @@ class Kernels(Limit):
         return texts_in(asked, "with wildcards, as in ('*softmax*',)")
 
     def judge(self, seen: Seen) -> Judged:
-        """Match every pattern with the names of kernels: in full or short, upper or lower case."""
         timing = seen.timing
         if unknown := kernels_unknown(timing):
             return unknown
-        names = [name.lower() for kernel in timing.kernels for name in (kernel.name, short_name(kernel.name))]
-        missing = [each for each in self.value if not any(fnmatchcase(name, each.lower()) for name in names)]
+        missing = unmatched(self.value, timing)
         if missing:
             words = f"launches no kernel named {' or '.join(missing)}, only {listed(timing.kernels)}"
             return Outcome.FAIL, f"{timing.label} {words}"
@@ -42,6 +39,32 @@ class Kernels(Limit):
     def cell(self, item: Measurement) -> str:
         """Return `kernels *softmax*`."""
         return f"kernels {self.asked if isinstance(self.asked, str) else ', '.join(self.asked)}"
+
+
+class ForbidKernels(Limit):
+    """No kernel of these names is among those of a call."""
+
+    name = "forbid_kernels"
+    help = "patterns that names of kernels must not match, full or short, as in ('*flash_attn*',)"
+    stage = "structure"
+
+    @staticmethod
+    def parse(asked: Any) -> tuple[str, ...]:
+        return texts_in(asked, "with wildcards, as in ('*flash_attn*',)")
+
+    def judge(self, seen: Seen) -> Judged:
+        timing = seen.timing
+        if unknown := kernels_unknown(timing):
+            return unknown
+        found = [each for each in timing.kernels if any(is_named(each.name, pattern) for pattern in self.value)]
+        unwanted = f"no kernel named {' or '.join(self.value)}"
+        if found:
+            return Outcome.FAIL, f"{timing.label} launches {listed(found)}, wanted {unwanted}"
+        return Outcome.PASS, f"{timing.label} launches {unwanted}, as wanted"
+
+    def cell(self, item: Measurement) -> str:
+        """Return `no *flash_attn*`."""
+        return f"no {', '.join(self.value)}"
 
 
 class Deterministic(Limit):
@@ -81,7 +104,12 @@ class Deterministic(Limit):
         return "deterministic"
 
 
-LIMITS = (Kernels, Deterministic)
+LIMITS = (Kernels, ForbidKernels, Deterministic)
+
+
+def unmatched(patterns: Iterable[str], timing: Timing) -> list[str]:
+    """Return the patterns that no name of a call's kernels matches."""
+    return [each for each in patterns if not any(is_named(kernel.name, each) for kernel in timing.kernels)]
 
 
 def kernels_unknown(timing: Timing) -> Judged | None:

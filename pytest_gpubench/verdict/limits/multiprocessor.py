@@ -1,0 +1,260 @@
+"""Limits on what a kernel takes of a multiprocessor: registers, memory, its blocks, the last wave of them; exact."""
+
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from pytest_gpubench.bounds import whole_number
+from pytest_gpubench.limits import by_gpu_or_kernel, limits_by_pattern, memory_size, share
+from pytest_gpubench.results.kernels import distinct_names, is_named, listed
+from pytest_gpubench.results.model import Kernel, Measurement, Outcome, Resources, Timing
+from pytest_gpubench.units import count, format_bytes, format_share, repr_of, round_to_digits
+from pytest_gpubench.verdict.decision import Judged
+from pytest_gpubench.verdict.limits.base import Limit, Seen, not_for_device, only
+from pytest_gpubench.verdict.limits.exact import kernels_unknown, unmatched
+
+__tracebackhide__ = True
+
+
+@dataclass(frozen=True)
+class Found:
+    """One kind of a kernel's launches, beside the kernel's limit."""
+
+    kernel: Kernel
+    launch: Resources
+    wanted: Any
+
+
+class OnKernels(Limit):
+    """A limit on each kernel of a call: one for all, or by pattern of their names (the longest counts), or by GPU."""
+
+    stage = "structure"
+    needed = frozenset({"resources"})
+    example: ClassVar[Any]
+    """A value for messages."""
+    noun: ClassVar[str]
+    """What a value is, in a table."""
+    is_least: ClassVar[bool] = False
+    """True if what is found has to be at least the limit, not at most."""
+
+    @staticmethod
+    @abstractmethod
+    def read(asked: Any) -> Any:
+        """Return the limit on one kernel as a number; raise ValueError saying what is wrong with it."""
+
+    @staticmethod
+    @abstractmethod
+    def value_of(launch: Resources) -> float:
+        """Return what is limited."""
+
+    @staticmethod
+    @abstractmethod
+    def words(launch: Resources) -> str:
+        """Return what is limited in words that follow the kernel's name: `takes 72 registers a thread`."""
+
+    @staticmethod
+    def text(value: Any) -> str:
+        """Return a number with its unit."""
+        return str(value)
+
+    @classmethod
+    def parse(cls, asked: Any) -> Any:
+        return by_gpu_or_kernel(asked, cls.read, cls.example)
+
+    @property
+    def named(self) -> str:
+        """The limit in a sentence: `max_registers=64`."""
+        return f"{self.name}={repr_of(self.asked)}"
+
+    def judge(self, seen: Seen) -> Judged:
+        timing, limits = seen.timing, limits_by_pattern(self.value, seen.timing.device)
+        if unknown := kernels_unknown(timing):
+            return unknown
+        if limits is None:
+            return self._kernel_without_wildcard(timing) or not_for_device(self, timing)
+        if unknown := self._resources_unknown(timing) or self._no_such_kernel(timing, limits):
+            return unknown
+        found = self._found(timing, limits)
+        if not found:
+            return Outcome.PASS, f"{timing.label} launches no kernel that {self.named} is for"
+        broken = [each for each in found if self._excess(each) > 0]
+        names = distinct_names(kernel.name for kernel in timing.kernels)
+        told = [self._sentence(names[each.kernel.name], each) for each in broken or [self._worst(found)]]
+        return Outcome.FAIL if broken else Outcome.PASS, f"{timing.label}: {'; '.join(told)}"
+
+    def cell(self, item: Measurement) -> str:
+        """Return `72 <= 64 registers`, of the kernel that is farthest beyond its limit, or nearest to it."""
+        limits = limits_by_pattern(self.value, item.timing.device)
+        if limits is None:
+            return only(self.asked)
+        found, compared = self._found(item.timing, limits), ">=" if self.is_least else "<="
+        if not found:
+            return ", ".join(f"{compared} {self.text(wanted)} {self.noun}" for wanted in dict.fromkeys(limits.values()))
+        worst = self._worst(found)
+        return f"{self.text(self.value_of(worst.launch))} {compared} {self.text(worst.wanted)} {self.noun}"
+
+    def _found(self, timing: Timing, limits: Mapping[str, Any]) -> list[Found]:
+        """Return the launches of each kernel that has a limit, of those of several kinds the worst."""
+        found = []
+        for kernel in timing.kernels:
+            own = [pattern for pattern in limits if is_named(kernel.name, pattern)]
+            if own and kernel.resources:
+                wanted = limits[max(own, key=len)]
+                found.append(self._worst([Found(kernel, each, wanted) for each in kernel.resources]))
+        return found
+
+    def _excess(self, found: Found) -> float:
+        """Return how far beyond its limit something is; at most 0 where it keeps it."""
+        beyond = self.value_of(found.launch) - found.wanted
+        return float(-beyond if self.is_least else beyond)
+
+    def _worst(self, found: Sequence[Found]) -> Found:
+        return max(found, key=self._excess)
+
+    def _sentence(self, name: str, found: Found) -> str:
+        bound = "at least" if self.is_least else "at most"
+        return f"{name} {self.words(found.launch)}, wanted {bound} {self.text(found.wanted)}"
+
+    def _resources_unknown(self, timing: Timing) -> Judged | None:
+        """Return what is judged where the resources are not known; None where they are."""
+        if timing.no_resources:
+            return self._invalid(timing, f"{timing.no_resources}; or leave this limit out")
+        if any(kernel.kind == "kernel" and not kernel.resources for kernel in timing.kernels):
+            needs = "an NVIDIA GPU with a driver of CUDA 12.3 or later"
+            return Outcome.NOT_JUDGED, f"{timing.label} was not judged by {self.named}, which needs {needs}"
+        return None
+
+    def _no_such_kernel(self, timing: Timing, limits: Iterable[str]) -> Judged | None:
+        """Return what is judged where a pattern is that of no kernel; None where each has one."""
+        missing = [pattern for pattern in unmatched(limits, timing) if pattern != "*"]
+        words = f"it launches no kernel named {' or '.join(missing)}, only {listed(timing.kernels)}"
+        return self._invalid(timing, words) if missing else None
+
+    def _kernel_without_wildcard(self, timing: Timing) -> Judged | None:
+        """Return what is judged where a name that counts as a GPU's is a kernel's; None where none is."""
+        found = [name for name in self.asked if any(is_named(kernel.name, name) for kernel in timing.kernels)]
+        words = "is a kernel, and a name without a wildcard is that of a GPU: write"
+        return self._invalid(timing, f"{found[0]} {words} {f'*{found[0]}*'!r}") if found else None
+
+    def _invalid(self, timing: Timing, reason: str) -> Judged:
+        return Outcome.INVALID, f"{timing.label}: {self.named} cannot be judged: {reason}"
+
+
+class MaxRegisters(OnKernels):
+    """A thread of a kernel has at most so many registers."""
+
+    name = "max_registers"
+    help = "registers of a thread, at most: a number, or one per kernel {'*softmax*': 64}, or per GPU name {'H200': 64}"
+    example, noun = 64, "registers"
+
+    @staticmethod
+    def read(asked: Any) -> int:
+        return whole_number(asked)
+
+    @staticmethod
+    def value_of(launch: Resources) -> float:
+        return launch.registers
+
+    @staticmethod
+    def words(launch: Resources) -> str:
+        return f"takes {count(launch.registers, 'register')} a thread"
+
+
+class MaxLocalBytes(OnKernels):
+    """A thread of a kernel has at most so much local memory."""
+
+    name = "max_local_bytes"
+    help = (
+        "local memory of a thread, which holds spilled registers and arrays on its stack, at most: 0 where nothing may "
+        "spill; or as max_registers"
+    )
+    example, noun = 0, "local"
+
+    @staticmethod
+    def read(asked: Any) -> int:
+        return memory_size(asked)
+
+    @staticmethod
+    def value_of(launch: Resources) -> float:
+        return launch.local_bytes
+
+    @staticmethod
+    def words(launch: Resources) -> str:
+        return f"takes {format_bytes(launch.local_bytes)} of local memory a thread"
+
+    @staticmethod
+    def text(value: Any) -> str:
+        return format_bytes(value)
+
+
+class MaxShared(OnKernels):
+    """A block of a kernel has at most so much shared memory, static and dynamic together."""
+
+    name = "max_shared"
+    help = "shared memory of a block, static and dynamic, at most: bytes, or a text as in '48KiB'; or as max_registers"
+    example, noun = "48KiB", "shared"
+
+    @staticmethod
+    def read(asked: Any) -> int:
+        return memory_size(asked)
+
+    @staticmethod
+    def value_of(launch: Resources) -> float:
+        return launch.shared_bytes
+
+    @staticmethod
+    def words(launch: Resources) -> str:
+        return f"takes {format_bytes(launch.shared_bytes)} of shared memory a block"
+
+    @staticmethod
+    def text(value: Any) -> str:
+        return format_bytes(value)
+
+
+class MinBlocksPerSm(OnKernels):
+    """A multiprocessor holds at least so many blocks of a kernel at once."""
+
+    name = "min_blocks_per_sm"
+    help = "blocks that a multiprocessor holds at once, as the driver says, at least: a number, or as max_registers"
+    example, noun, is_least = 2, "blocks per SM", True
+
+    @staticmethod
+    def read(asked: Any) -> int:
+        return whole_number(asked)
+
+    @staticmethod
+    def value_of(launch: Resources) -> float:
+        return launch.blocks_per_sm
+
+    @staticmethod
+    def words(launch: Resources) -> str:
+        return f"has room for {count(launch.blocks_per_sm, 'block')} on a multiprocessor"
+
+
+class MaxTail(OnKernels):
+    """The last wave of a kernel's blocks leaves at most this share of the GPU idle."""
+
+    name = "max_tail"
+    help = "share of the GPU that a kernel's last wave of blocks leaves idle, at most: 0.2 is 20 %; or as max_registers"
+    example, noun = 0.2, "idle"
+
+    @staticmethod
+    def read(asked: Any) -> float:
+        return share(asked)
+
+    @staticmethod
+    def value_of(launch: Resources) -> float:
+        return launch.tail
+
+    @staticmethod
+    def words(launch: Resources) -> str:
+        waves = round_to_digits(launch.waves, 3)
+        return f"leaves {format_share(launch.tail)} of the GPU idle in the last of its {waves} waves of blocks"
+
+    @staticmethod
+    def text(value: Any) -> str:
+        return format_share(value)
+
+
+LIMITS = (MaxRegisters, MaxLocalBytes, MaxShared, MinBlocksPerSm, MaxTail)
