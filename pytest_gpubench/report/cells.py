@@ -5,9 +5,18 @@ from collections.abc import Callable, Iterable, Sequence
 from pytest_gpubench.metrics import BY_NAME
 from pytest_gpubench.report.rows import Row, reference_label
 from pytest_gpubench.results.kernels import breakdown, longest
-from pytest_gpubench.results.model import Measurement, Outcome, PastChange, Speedup, Timing, Verdict
+from pytest_gpubench.results.model import Measurement, Outcome, PastChange, Resources, Speedup, Timing, Verdict
 from pytest_gpubench.stats.summary import Interval
-from pytest_gpubench.units import MICROSECONDS_PER_UNIT, bracketed, format_time, printable, ratio_text, round_to_digits
+from pytest_gpubench.units import (
+    MICROSECONDS_PER_UNIT,
+    bracketed,
+    count,
+    format_bytes,
+    format_time,
+    printable,
+    ratio_text,
+    round_to_digits,
+)
 
 STYLES = {
     Outcome.PASS: "green",
@@ -55,8 +64,25 @@ def kernel_lines(timing: Timing) -> list[str]:
     """Return a line for each kernel of a call, the longest first, and one for the rest of very many."""
     return [
         f"  {format_time(each.median_us):>10} {100 * each.share:5.1f} % {each.launches} x {printable(each.name)}"
+        + (f": {resources_text(each.resources)}" if each.resources else "")
         for each in longest(breakdown(timing), MOST_KERNELS)
     ]
+
+
+def resources_text(kinds: Sequence[Resources]) -> str:
+    """Return what a kernel takes of a multiprocessor, of launches of several kinds the most frequent; empty for none.
+
+    `72 registers, 600 B local, 48 KiB shared, 2 blocks per SM, 1.94 waves`
+    """
+    if not kinds:
+        return ""
+    launch = max(kinds, key=lambda each: each.launches)
+    words = [count(launch.registers, "register")]
+    words += [f"{format_bytes(launch.local_bytes)} local"] if launch.local_bytes else []
+    words += [f"{format_bytes(launch.shared_bytes)} shared"] if launch.shared_bytes else []
+    words += [f"{count(launch.blocks_per_sm, 'block')} per SM", f"{round_to_digits(launch.waves, 3)} waves"]
+    others = f" (1 of {len(kinds)} kinds of launches)" if len(kinds) > 1 else ""
+    return ", ".join(words) + others
 
 
 # comparisons

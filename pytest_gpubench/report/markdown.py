@@ -9,6 +9,7 @@ from pytest_gpubench.report.cells import (
     against_title,
     outcome_text,
     reference_text,
+    resources_text,
     speedup_text,
     times_us,
     timing_cell,
@@ -224,13 +225,16 @@ def _measurement_part(rows: Sequence[Row], standings: Mapping[str, str]) -> Part
 def _kernel_part(rows: Iterable[Row]) -> Part:
     """Return the kernels of failed functions and their references; the first row of each has its name."""
     headers = ["Test", "Function", "Kernel", "Launches", "Time", "Share"]
+    arms = [(row, timing) for row in rows for timing in row.arms]
+    known = any(kernel.resources for _, timing in arms for kernel in timing.kernels)
+    headers += ["Resources"] if known else []
     lines, last = [], ""
-    for row in rows:
-        for timing in row.arms:
-            for number, cells in enumerate(_kernel_rows(timing)):
-                nodeid, label = row.record.nodeid, "" if number else timing.label
-                lines.append((6, table_row([code("" if nodeid == last else nodeid), code(label), *cells])))
-                last = nodeid
+    for row, timing in arms:
+        for number, cells in enumerate(_kernel_rows(timing)):
+            nodeid, label = row.record.nodeid, "" if number else timing.label
+            whole = [code("" if nodeid == last else nodeid), code(label), *cells]
+            lines.append((6, table_row(whole[: len(headers)])))
+            last = nodeid
     head = table_head(headers, ["Launches", "Time", "Share"])
     return Part("Kernels of what failed", head, lines, "kernels", folded=True)
 
@@ -238,7 +242,8 @@ def _kernel_part(rows: Iterable[Row]) -> Part:
 def _kernel_rows(timing: Timing) -> Iterator[list[str]]:
     for each in longest(breakdown(timing), MOST_KERNELS):
         name = code(each.name) if each.kernels == 1 else each.name
-        yield [name, str(each.launches), format_time(each.median_us), format_share(each.share)]
+        numbers = [str(each.launches), format_time(each.median_us), format_share(each.share)]
+        yield [name, *numbers, resources_text(each.resources)]
 
 
 def _machine_part(run: SavedRun) -> Part:

@@ -19,7 +19,7 @@ from pytest_gpubench.results.model import (
     Verdict,
 )
 from pytest_gpubench.stats.summary import Interval
-from tests.results.measured import kernel
+from tests.results.measured import kernel, resources
 
 LONG = "x" * 300
 NAMES = [
@@ -203,6 +203,7 @@ def make_timing(
                 kind="kernel",
                 launches=2,
                 median_us=median_us,
+                resources=(resources(launches=2, static_shared_bytes=2048),),
             ),
             kernel("Memset (Device)", 1, 1.2, "memset"),
         ),

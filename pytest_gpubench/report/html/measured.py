@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from pytest_gpubench.metrics import BY_NAME, METRICS
-from pytest_gpubench.report.cells import change_word, notes_of
+from pytest_gpubench.report.cells import change_word, notes_of, resources_text
 from pytest_gpubench.report.html.history import OlderRuns
 from pytest_gpubench.report.html.numbers import five_digits, rounded, thin
 from pytest_gpubench.report.html.sizes import sizes_in
@@ -81,11 +81,17 @@ class Measured:
         }
 
     def _kernels(self, timing: Timing) -> list[list[Any]]:
-        """Return the kernels of a call, the longest first: name, kind, launches and microseconds of each."""
+        """Return the kernels of a call, the longest first: name, kind, launches, microseconds, resources of each."""
         ordered = sorted(timing.kernels, key=lambda kernel: -kernel.median_us)[:MOST_KERNELS]
         numbers = self.kernel_numbers
         return [
-            [numbers.setdefault(each.name, len(numbers)), each.kind, each.launches, five_digits(each.median_us)]
+            [
+                numbers.setdefault(each.name, len(numbers)),
+                each.kind,
+                each.launches,
+                five_digits(each.median_us),
+                resources_text(each.resources),
+            ]
             for each in ordered
         ]
 

@@ -102,9 +102,9 @@ function kernelsFigure(item, reference) {
   if (!arms.length) return null;
   const sums = arms.map(([arm]) => {
     const found = new Map();
-    for (const [name, kind, launches, us] of arm.launched) {
+    for (const [name, kind, launches, us, resources] of arm.launched) {
       const [, many = 0, sum = 0] = found.get(name) || [];
-      found.set(name, [kind, many + launches, sum + (us || 0)]);
+      found.set(name, [kind, many + launches, sum + (us || 0), resources]);
     }
     return found;
   });
@@ -116,7 +116,8 @@ function kernelsFigure(item, reference) {
     const [, , us] = sums[nth].get(name) || [];
     return us && el("span", { class: `tone-${toneOf(place)}`, title: `${content.kernels[name][0]}: ${time(us, unit)}`, style: { width: `${(100 * us) / most}%` } });
   })), el("span", { class: "number" }, time(totals[nth], unit))]);
-  const cell = ([, launches, us] = []) => el("td", {}, launches ? time(us, unit) : "–", launches > 1 && el("span", { class: "soft" }, ` (${launches}×)`));
+  const cell = ([, launches, us, resources] = []) => el("td", {}, launches ? time(us, unit) : "–", launches > 1 && el("span", { class: "soft" }, ` (${launches}×)`),
+    resources && el("div", { class: "soft" }, resources));
   const table = el("table", { class: "kernel-list" },
     el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "kernel"), arms.map(([, label]) => el("th", { scope: "col" }, label)))),
     el("tbody", {}, names.slice(0, MOST_KERNELS).map((name, place) => {
